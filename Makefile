@@ -1,0 +1,72 @@
+# Sluice's tasks. They need Go, make and git; the race detector of `make test` needs a C compiler, too.
+
+.DEFAULT_GOAL := help
+
+PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./sdk/cmd/sluice ./bench/cmd/sluice-bench
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS     := -s -w -X github.com/sluice-bus/sluice/internal/program.version=$(VERSION)
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# How long `make fuzz` stays at each target.
+FUZZTIME ?= 20s
+# What `make bench` runs, a regular expression, and for how long each.
+BENCH     ?= .
+BENCHTIME ?= 1s
+# Further flags for the sidecar that `make run` starts.
+ARGS ?=
+
+.PHONY: help
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+# The version is the linker's alone: the Go tool would refuse to look it up in a checkout that another user owns.
+.PHONY: build
+build: ## Build the programs into bin/ (static, no C)
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/ $(PROGRAMS)
+
+.PHONY: run
+run: build ## Build and start a sidecar with its data in .sluice/, and print what to try
+	@deploy/dev/run.sh $(ARGS)
+
+.PHONY: test
+test: check-cc check-fmt vet lint ## Check format, vet, lint, and run every test with the race detector
+	CGO_ENABLED=1 go test -race -timeout 12m ./...
+
+.PHONY: lint
+lint: ## Run staticcheck
+	$(STATICCHECK) ./...
+
+.PHONY: vet
+vet: ## Run go vet
+	go vet ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (20s)
+	@grep -rHo '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' . | sort | while IFS=: read -r file target; do \
+		target=$${target#func }; \
+		echo "== $$(dirname "$$file") $$target"; \
+		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
+	done
+
+.PHONY: bench
+bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench loads a running sidecar
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
+
+.PHONY: fmt
+fmt: ## Format the code
+	gofmt -w .
+
+.PHONY: clean
+clean: ## Remove what was built, and the data of make run
+	rm -rf bin .sluice
+
+.PHONY: check-fmt
+check-fmt:
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt): $$unformatted"; exit 1; fi
+
+# A compiler without the C library's headers is not enough, so one is tried.
+.PHONY: check-cc
+check-cc:
+	@printf '#include <stdlib.h>\nint main(void) { return 0; }\n' | $$(go env CC) -x c -o /dev/null - 2>/dev/null || \
+	{ echo "the race detector needs a C compiler; on Debian: apt-get install gcc libc6-dev"; exit 1; }

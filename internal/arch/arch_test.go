@@ -1,0 +1,247 @@
+// Package arch holds the directions in which Sluice's packages may import each other and the few dependencies that are
+// met in one place only. It has nothing but this test, and knows the packages by their paths alone.
+//
+// The rules are about what programs are made of; a test may import what it needs. The imports are read from the source
+// instead of from the go tool: they are then the same on every platform, and go test knows what its cached result
+// depends on.
+package arch
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sluice-bus/sluice"
+
+const (
+	pebble     = "github.com/cockroachdb/pebble/..."
+	websocket  = "github.com/coder/websocket/..."
+	kong       = "github.com/alecthomas/kong/..."
+	mongo      = "go.mongodb.org/mongo-driver/..."
+	everything = "..."
+	// foreign stands for all but the standard library, this module's own packages included.
+	foreign = "foreign"
+)
+
+// A rule says that the packages in from, but not those in except, import nothing of to, but what is in allow. Packages
+// are patterns as the go tool has them, ours without the module's path.
+type rule struct {
+	name                    string
+	from, except, to, allow []string
+	// caught is an import, from and to, that the rule must refuse: it proves that the patterns say what they mean.
+	caught [2]string
+}
+
+var rules = []rule{
+	{
+		name:   "the wire contract needs the standard library only",
+		from:   []string{"sdk/wire"},
+		to:     []string{foreign},
+		caught: [2]string{"sdk/wire", "github.com/google/uuid"},
+	},
+	{
+		name:   "clients do not know the servers",
+		from:   []string{"sdk/..."},
+		to:     []string{"sidecar/...", "controlplane/..."},
+		caught: [2]string{"sdk", "sidecar"},
+	},
+	{
+		name:   "only the helpers for applications on MongoDB know it in the SDK",
+		from:   []string{"sdk/..."},
+		except: []string{"sdk/exactlyonce/...", "sdk/outbox/...", "sdk/projector/..."},
+		to:     []string{mongo},
+		caught: [2]string{"sdk/wire", "go.mongodb.org/mongo-driver/v2/bson"},
+	},
+	{
+		name:   "the sidecar shares the policy schema with the control plane, and nothing else",
+		from:   []string{"sidecar/..."},
+		to:     []string{"controlplane/..."},
+		allow:  []string{"controlplane/policypb"},
+		caught: [2]string{"sidecar/internal/policy", "controlplane/internal/store"},
+	},
+	{
+		name:   "the control plane does not know the sidecar",
+		from:   []string{"controlplane/..."},
+		to:     []string{"sidecar/..."},
+		caught: [2]string{"controlplane", "sidecar"},
+	},
+	{
+		name:   "the bench sees a sidecar from outside",
+		from:   []string{"bench/..."},
+		to:     []string{"sidecar/...", "controlplane/..."},
+		caught: [2]string{"bench/cmd/sluice-bench", "sidecar"},
+	},
+	{
+		name:   "what all programs share knows none of them",
+		from:   []string{"internal/..."},
+		to:     []string{"sidecar/...", "controlplane/...", "sdk/...", "bench/..."},
+		caught: [2]string{"internal/program", "sdk/wire"},
+	},
+	{
+		name:   "limits, policies and the log's interface are leaves",
+		from:   []string{"sidecar/internal/limit", "sidecar/internal/policy", "sidecar/internal/eventlog"},
+		to:     []string{"sidecar/..."},
+		caught: [2]string{"sidecar/internal/policy", "sidecar/internal/limit"},
+	},
+	{
+		name:   "the embedded log knows the log's interface alone",
+		from:   []string{"sidecar/internal/eventlog/pebblelog/..."},
+		to:     []string{"sidecar/..."},
+		allow:  []string{"sidecar/internal/eventlog", "sidecar/internal/eventlog/pebblelog/..."},
+		caught: [2]string{"sidecar/internal/eventlog/pebblelog", "sidecar/internal/policy"},
+	},
+	{
+		name:   "who uses a log does not know which one it is",
+		from:   []string{"sidecar/internal/..."},
+		except: []string{"sidecar/internal/eventlog/pebblelog/..."},
+		to:     []string{"sidecar/internal/eventlog/pebblelog/..."},
+		caught: [2]string{"sidecar/internal/replay", "sidecar/internal/eventlog/pebblelog"},
+	},
+	{
+		name:   "Pebble is met in the embedded log",
+		from:   []string{everything},
+		except: []string{"sidecar/internal/eventlog/pebblelog/..."},
+		to:     []string{pebble},
+		caught: [2]string{"sidecar", "github.com/cockroachdb/pebble/v2"},
+	},
+	{
+		name:   "the WebSocket library is met in the gateway and the SDK",
+		from:   []string{everything},
+		except: []string{"sidecar/internal/gateway/...", "sdk"},
+		to:     []string{websocket},
+		caught: [2]string{"bench/load", "github.com/coder/websocket"},
+	},
+	{
+		name:   "the flag library is met where settings are read",
+		from:   []string{everything},
+		except: []string{"internal/program", "sidecar/cmd/...", "controlplane/cmd/...", "sdk/cmd/...", "bench/cmd/..."},
+		to:     []string{kong},
+		caught: [2]string{"sidecar", "github.com/alecthomas/kong"},
+	},
+}
+
+// refuses tells whether the rule forbids the import. Both paths are full ones.
+func (r rule) refuses(from, to string) bool {
+	return matchesAny(from, r.from) && !matchesAny(from, r.except) && matchesAny(to, r.to) && !matchesAny(to, r.allow)
+}
+
+func matchesAny(importPath string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		switch {
+		case pattern == everything:
+			return true
+		case pattern == foreign:
+			return hasDomain(importPath)
+		}
+		tree, isTree := strings.CutSuffix(full(pattern), "/...")
+		return importPath == tree || isTree && strings.HasPrefix(importPath, tree+"/")
+	})
+}
+
+// full returns the import path, or pattern of them, that is written without the module's path where it is ours.
+func full(short string) string {
+	if hasDomain(short) {
+		return short
+	}
+	return path.Join(module, short)
+}
+
+// hasDomain tells the packages of modules from those of the standard library.
+func hasDomain(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return strings.Contains(first, ".")
+}
+
+func TestDirections(t *testing.T) {
+	imports := readImports(t, os.DirFS("../.."))
+	if len(imports[full("internal/program")]) == 0 {
+		t.Fatal("the imports of internal/program were not found: is the module somewhere else?")
+	}
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			for _, from := range slices.Sorted(maps.Keys(imports)) {
+				for to := range imports[from] {
+					if r.refuses(from, to) {
+						t.Errorf("%s imports %s", from, to)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestRulesCatchWhatTheyAreFor(t *testing.T) {
+	for _, r := range rules {
+		from, to := full(r.caught[0]), full(r.caught[1])
+		if !r.refuses(from, to) {
+			t.Errorf("%q lets %s import %s", r.name, from, to)
+		}
+		if r.refuses(from, "net/http") {
+			t.Errorf("%q refuses the standard library", r.name)
+		}
+	}
+}
+
+// readImports returns what each package of the module at root imports, tests aside.
+func readImports(t *testing.T, root fs.FS) map[string]map[string]bool {
+	t.Helper()
+	imports := map[string]map[string]bool{}
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return skipFolder(root, name)
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		source, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		from := path.Join(module, path.Dir(name))
+		if imports[from] == nil {
+			imports[from] = map[string]bool{}
+		}
+		for _, spec := range file.Imports {
+			to, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			imports[from][to] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return imports
+}
+
+// skipFolder leaves out what the go tool leaves out: hidden folders, test data, and modules within the module.
+func skipFolder(root fs.FS, name string) error {
+	if name == "." {
+		return nil
+	}
+	base := path.Base(name)
+	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" {
+		return fs.SkipDir
+	}
+	if _, err := fs.Stat(root, path.Join(name, "go.mod")); err == nil {
+		return fs.SkipDir
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+// Package listen opens the listeners of Sluice's servers from the addresses that operators write: host:port and
+// unix:/path. It must not know what is served on them, nor whether an address is allowed without authentication; it
+// only tells which ones stay on this machine.
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	unixPrefix = "unix:"
+	// maxSocketPath is what fits into a socket address on every system Go listens on, with its closing zero.
+	maxSocketPath = 103
+	// probeTimeout is how long a socket that somebody left behind, or still uses, may take to say which.
+	probeTimeout = time.Second
+)
+
+// On listens on addr: "host:port", where port 0 picks a free one and no host means every interface, or "unix:/path".
+// A socket file that nobody answers on any more is replaced; closing the listener removes its own. Who may connect to a
+// socket is decided by its folder and the process's umask.
+func On(ctx context.Context, addr string) (net.Listener, error) {
+	var config net.ListenConfig
+	path, isUnix := strings.CutPrefix(addr, unixPrefix)
+	if !isUnix {
+		if err := checkHostPort(addr); err != nil {
+			return nil, err
+		}
+		return config.Listen(ctx, "tcp", addr)
+	}
+	if path == "" || len(path) > maxSocketPath {
+		return nil, fmt.Errorf("address %q: the path of a socket has 1 to %d bytes", addr, maxSocketPath)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, fmt.Errorf("address %q: %w", addr, err)
+	}
+	return config.Listen(ctx, "unix", path)
+}
+
+func checkHostPort(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("address %q: want host:port with a port of 0 (pick one) to 65535, or unix:/path", addr)
+	}
+	return nil
+}
+
+// removeStale removes the socket at path if nobody listens on it any more. Anything else there stays and is an error.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("something that is not a socket is there already; it is left alone")
+	}
+	dialer := net.Dialer{Timeout: probeTimeout}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		return errors.Join(conn.Close(), errors.New("another process listens there"))
+	}
+	// Only a refusal proves that nobody listens: a listener may be slow, or not ours to reach.
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("cannot tell whether another process listens there: %w", err)
+	}
+	return os.Remove(path)
+}
+
+// Address is the address that l is really bound to, in the form that On takes.
+func Address(l net.Listener) string {
+	if l.Addr().Network() == "unix" {
+		return unixPrefix + l.Addr().String()
+	}
+	return l.Addr().String()
+}
+
+// IsLoopback tells whether only this machine can reach addr: a unix socket, or a host that is localhost or a loopback
+// address. A name is not looked up, and what cannot be parsed is not loopback.
+func IsLoopback(addr string) bool {
+	if strings.HasPrefix(addr, unixPrefix) {
+		return true
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

@@ -1,0 +1,190 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// The exit statuses. A program stopped by a signal before its work was done, or by a second signal while it was
+// stopping, exits with 128 + the signal's number, as a shell would report it.
+const (
+	StatusOK      = 0
+	StatusFailure = 1
+	// StatusUsage is for whatever the operator has to change in the flags, environment or file.
+	StatusUsage = 2
+)
+
+// A Spec describes one program.
+type Spec struct {
+	// Name is the program's file name, which also starts each of its error lines and names its data folder.
+	Name string
+	// Description is one or two sentences for --help.
+	Description string
+	// Examples is printed by --help under "Examples:", as it is. Lines fit in 78 columns.
+	Examples string
+	// Settings points to the struct, with kong's tags, that the settings are put into. Its tags may use ${data_dir},
+	// the default data folder. The flags --config, --log-format, --log-level, --version and --help are added to it.
+	Settings any
+	// Run does the work. Its context ends with the first SIGINT or SIGTERM; it then stops in order and returns nil.
+	// Where it is nil, the method Run(context.Context, *App) error of the command that was given is called.
+	Run func(ctx context.Context, app *App) error
+}
+
+// An App is what a running program has of its process.
+type App struct {
+	// Name and Version are as --version prints them.
+	Name, Version string
+	// Logger writes to Stderr, as --log-format and --log-level say.
+	Logger         *slog.Logger
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// A Process is what a program is given by its operating system, so that tests can give it something else.
+type Process struct {
+	// Args are the arguments, without the program's name.
+	Args []string
+	// LookupEnv is os.LookupEnv.
+	LookupEnv      func(name string) (value string, ok bool)
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Signals delivers the signals that end the program.
+	Signals <-chan os.Signal
+}
+
+// commonFlags are what every program has beside its own settings.
+type commonFlags struct {
+	Config    string           `group:"common" placeholder:"FILE.yaml" help:"Read settings from this file."`
+	LogFormat string           `group:"common" placeholder:"FORMAT" enum:"text,json" default:"text" help:"How to log to standard error: text or json."`
+	LogLevel  string           `group:"common" placeholder:"LEVEL" enum:"debug,info,warn,error" default:"info" help:"What to log: debug, info, warn or error."`
+	Version   kong.VersionFlag `group:"common" help:"Print the version and exit."`
+}
+
+// Main runs the program that spec describes in this process and exits with its status. It does not return.
+func Main(spec Spec) {
+	// Room for the two that have a meaning; signal.Notify drops what finds no room.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	os.Exit(Run(spec, Process{
+		Args:      os.Args[1:],
+		LookupEnv: os.LookupEnv,
+		Stdin:     os.Stdin,
+		Stdout:    os.Stdout,
+		Stderr:    os.Stderr,
+		Signals:   signals,
+	}))
+}
+
+// Run runs the program that spec describes in the given process and returns its exit status. An error is one line on
+// process.Stderr. A spec that kong cannot use is a defect of the program, and panics.
+func Run(spec Spec, process Process) int {
+	command, common, err := parse(spec, process)
+	if err != nil {
+		return report(spec.Name, process.Stderr, err)
+	}
+	if command == nil {
+		return StatusOK // --help or --version has answered
+	}
+	app := &App{
+		Name:    spec.Name,
+		Version: Version(),
+		Logger:  newLogger(process.Stderr, common.LogFormat, common.LogLevel),
+		Stdin:   process.Stdin,
+		Stdout:  process.Stdout,
+		Stderr:  process.Stderr,
+	}
+	run := spec.Run
+	if run == nil {
+		run = func(ctx context.Context, app *App) error {
+			command.BindTo(ctx, (*context.Context)(nil))
+			return command.Run(app)
+		}
+	}
+	err = untilSignal(process.Signals, func(ctx context.Context) error { return run(ctx, app) })
+	return report(spec.Name, process.Stderr, err)
+}
+
+// parse fills the settings. The command is nil when the arguments only asked for something to be printed.
+func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
+	var common commonFlags
+	printed := false
+	parser, err := kong.New(spec.Settings,
+		kong.Name(spec.Name),
+		kong.Description(spec.Description),
+		kong.Embed(&common),
+		kong.Resolvers(&settings{lookupEnv: process.LookupEnv}),
+		kong.Vars{
+			"version":  versionLine(spec.Name),
+			"data_dir": dataDir(process.LookupEnv, spec.Name),
+		},
+		kong.Writers(process.Stdout, process.Stderr),
+		// kong ends the process where it prints help or version. Instead the parse goes on, and its result is ignored.
+		kong.Exit(func(int) { printed = true }),
+		helpOptions(spec.Examples),
+	)
+	if err != nil {
+		panic(fmt.Sprintf("%s: unusable settings: %v", spec.Name, err))
+	}
+	command, err := parser.Parse(process.Args)
+	if printed {
+		return nil, nil, nil
+	}
+	if err != nil {
+		// kong puts the flag's name before what a resolver says; a settingError names it by itself.
+		if wrong, ok := errors.AsType[*settingError](err); ok {
+			err = wrong
+		}
+		return nil, nil, Usagef("%w", err)
+	}
+	return command, &common, nil
+}
+
+func newLogger(w io.Writer, format, level string) *slog.Logger {
+	var minimum slog.Level
+	if err := minimum.UnmarshalText([]byte(level)); err != nil {
+		panic(err) // commonFlags allows only levels that slog knows
+	}
+	options := &slog.HandlerOptions{Level: minimum}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// exitError is an error that knows the status it ends the program with.
+type exitError struct {
+	status int
+	cause  error
+}
+
+func (e *exitError) Error() string { return e.cause.Error() }
+func (e *exitError) Unwrap() error { return e.cause }
+
+// Usagef makes an error, formatted as by fmt.Errorf, that ends the program with StatusUsage: for settings that are
+// wrong, or that do not go together.
+func Usagef(format string, args ...any) error {
+	return &exitError{status: StatusUsage, cause: fmt.Errorf(format, args...)}
+}
+
+// report prints err, if there is one, on one line, and returns the exit status that belongs to it.
+func report(name string, stderr io.Writer, err error) int {
+	if err == nil {
+		return StatusOK
+	}
+	// errors.Join puts each of its errors on a line.
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	fmt.Fprintf(stderr, "%s: %s\n", name, strings.Join(lines, "; "))
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		return exit.status
+	}
+	return StatusFailure
+}

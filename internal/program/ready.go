@@ -1,0 +1,34 @@
+package program
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+)
+
+// A Field is one name and value of the ready line.
+type Field struct{ Name, Value string }
+
+// Ready writes the line that says that the program can be used, in one write: {"ready":true,"listen":"…",…}, with the
+// fields in the order they are given. Values are the addresses really bound.
+func Ready(w io.Writer, fields ...Field) error {
+	var line bytes.Buffer
+	line.WriteString(`{"ready":true`)
+	for _, field := range fields {
+		line.WriteByte(',')
+		line.Write(quote(field.Name))
+		line.WriteByte(':')
+		line.Write(quote(field.Value))
+	}
+	line.WriteString("}\n")
+	_, err := w.Write(line.Bytes())
+	return err
+}
+
+func quote(text string) []byte {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string always marshals
+	}
+	return quoted
+}

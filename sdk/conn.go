@@ -1,0 +1,195 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// ErrClosed is matched by the errors of requests on a connection that ended,
+// for whatever reason; [Conn.Err] has the reason.
+var ErrClosed = errors.New("sluice: the connection is closed")
+
+// Options of a connection. The zero value has the defaults.
+type Options struct {
+	// Token is sent with AUTH before anything else; "" sends none.
+	Token string
+	// Window is how many publishes may wait for their answers; the next one
+	// waits for one of them. 0 means 1024. A batch counts as one.
+	Window int
+}
+
+const defaultWindow = 1024
+
+// A Conn is one WebSocket connection to a sidecar. Its methods may be called by
+// several goroutines at once.
+//
+// Requests are pipelined: each is queued, and answered as it completes. Publishes
+// of one goroutine reach the sidecar in the order of their calls. Callbacks
+// (answers and deliveries) run one after the other on the connection's one
+// reading goroutine: while a callback runs, nothing else is read. A callback
+// may call the methods whose names end in Async, except those that publish: it
+// must not wait for an answer or for room, which only its own return brings.
+type Conn struct {
+	ws     *websocket.Conn
+	cork   *corkedConn
+	window int
+
+	work sync.WaitGroup // read and write
+	done chan struct{}  // closed when reading ended and all requests are answered
+
+	outstanding atomic.Int64 // requests whose callback has not returned
+
+	mu        sync.Mutex
+	room      sync.Cond // of those who wait to publish
+	waiting   int       // how many those are
+	filled    sync.Cond // of the writer
+	queue     frames
+	calls     callTable
+	publishes int                // in calls
+	idle      chan struct{}      // closed when outstanding is 0; nil: nobody waits for it
+	cause     error              // why requests are refused; nil while open
+	items     []wire.PublishItem // reused to encode batches
+	subs      map[subKey]*Subscription
+}
+
+// Dial connects to the application listener of a sidecar: http://host:port,
+// https://host:port or unix:/path. The context bounds the dialling alone.
+// A nil opts means the defaults.
+func Dial(ctx context.Context, url string, opts *Options) (*Conn, error) {
+	if opts == nil {
+		opts = new(Options)
+	}
+	at, err := parseEndpoint(url)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{window: opts.Window, done: make(chan struct{}), subs: map[subKey]*Subscription{}}
+	if c.window <= 0 {
+		c.window = defaultWindow
+	}
+	c.room.L, c.filled.L = &c.mu, &c.mu
+
+	// Of the connections that the transport makes, the last is the one in use.
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		raw, err := at.dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.cork = newCorkedConn(raw)
+		return c.cork, nil
+	}}
+	ws, resp, err := websocket.Dial(ctx, at.base+"/ws", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		transport.CloseIdleConnections()
+		return nil, dialError(url, resp, err)
+	}
+	ws.SetReadLimit(-1) // the sidecar bounds what it sends, and is trusted
+	c.ws = ws
+	c.work.Go(c.write)
+	c.work.Go(c.read)
+	if opts.Token != "" {
+		if err := c.auth(ctx, opts.Token); err != nil {
+			c.abort(err)
+			c.work.Wait()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// dialError prefers what the sidecar said over what the library made of it.
+func dialError(url string, resp *http.Response, err error) error {
+	if resp == nil || resp.StatusCode < 400 {
+		return fmt.Errorf("connecting to %s: %w", url, unwrapURLError(err))
+	}
+	return readError(resp)
+}
+
+func (c *Conn) auth(ctx context.Context, token string) error {
+	_, err := c.wait(ctx, func(dst []byte, corr string) []byte { return wire.AppendAuth(dst, corr, token) })
+	return err
+}
+
+// Ping asks the sidecar for a sign of life.
+func (c *Conn) Ping(ctx context.Context) error {
+	_, err := c.wait(ctx, wire.AppendPing)
+	return err
+}
+
+// Flush waits until every request made before it is answered and its callback
+// has returned. It returns the context's error, or Err where the connection
+// ended.
+func (c *Conn) Flush(ctx context.Context) error {
+	for c.outstanding.Load() > 0 {
+		c.mu.Lock()
+		if c.idle == nil {
+			c.idle = make(chan struct{})
+		}
+		idle := c.idle
+		c.mu.Unlock()
+		if c.outstanding.Load() == 0 {
+			break // it became so before there was an idle to close
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return c.Err()
+}
+
+// Done is closed when the connection has ended and no callback runs any more.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err is nil while the connection is open, and then says why it ended: it
+// matches ErrClosed.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// closeTimeout is how long Close tries to send what is queued.
+const closeTimeout = 5 * time.Second
+
+// Close sends what is queued, says good-bye and waits for the connection's
+// goroutines, a few seconds at most where the sidecar does not take part.
+// Requests without an answer fail with ErrClosed; use [Conn.Flush] before it to
+// wait for answers. It must not be called by a callback. The error is why the
+// connection had ended before, or nil.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	before := c.cause
+	if before == nil {
+		c.cause = ErrClosed
+		_ = c.cork.SetWriteDeadline(time.Now().Add(closeTimeout))
+	}
+	c.room.Broadcast()
+	c.filled.Broadcast()
+	c.mu.Unlock()
+	c.work.Wait()
+	return before
+}
+
+// abort ends the connection at once because of cause.
+func (c *Conn) abort(cause error) {
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = fmt.Errorf("%w: %w", ErrClosed, cause)
+	}
+	c.room.Broadcast()
+	c.filled.Broadcast()
+	c.mu.Unlock()
+	_ = c.cork.Close() // the library notices; its own close would wait for its locks
+}

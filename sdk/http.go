@@ -1,0 +1,124 @@
+package sluice
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// HTTP asks the HTTP listeners of a sidecar. An address is http://host:port,
+// https://host:port or unix:/path; one that is empty only fails the methods that
+// need it. The fields must not be changed after the first call. Methods may be
+// called by several goroutines at once; refusals are [*wire.Error].
+type HTTP struct {
+	App     string // publishing, topics and groups
+	History string // replay and export
+	Ops     string // status
+	Token   string // sent as a bearer token; "" sends none
+
+	mu      sync.Mutex
+	clients map[string]*client
+}
+
+// client is what one listener is asked with.
+type client struct {
+	base string
+	http *http.Client
+}
+
+// CloseIdle closes the connections that no call uses.
+func (h *HTTP) CloseIdle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.clients {
+		c.http.CloseIdleConnections()
+	}
+}
+
+func (h *HTTP) client(address string) (*client, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.clients[address]; c != nil {
+		return c, nil
+	}
+	at, err := parseEndpoint(address)
+	if err != nil {
+		return nil, err
+	}
+	if h.clients == nil {
+		h.clients = map[string]*client{}
+	}
+	c := &client{base: at.base, http: &http.Client{Transport: at.transport()}}
+	h.clients[address] = c
+	return c, nil
+}
+
+// call makes a request and returns its answer, which is below 300 and whose
+// body the caller closes.
+func (h *HTTP) call(ctx context.Context, method, address, path string, body []byte, header http.Header) (*http.Response, error) {
+	c, err := h.client(address)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		req.Header = header
+	}
+	if h.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+h.Token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s: %w", address, unwrapURLError(err))
+	}
+	if resp.StatusCode >= 300 {
+		return nil, readError(resp)
+	}
+	return resp, nil
+}
+
+// get returns the whole body of what path answers.
+func (h *HTTP) get(ctx context.Context, address, path string) ([]byte, error) {
+	resp, err := h.call(ctx, http.MethodGet, address, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s: %w", address, err)
+	}
+	return body, nil
+}
+
+// errorBytes is the most that is read of the body of a refusal.
+const errorBytes = 64 << 10
+
+// readError makes an error of a refusal, and closes its body.
+func readError(resp *http.Response) error {
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, errorBytes))
+	if err != nil {
+		return fmt.Errorf("the answer has status %d, but its body cannot be read: %w", resp.StatusCode, err)
+	}
+	return wire.ParseErrorBody(resp.StatusCode, body)
+}
+
+// unwrapURLError drops the method and the whole URL, which http puts before
+// what went wrong.
+func unwrapURLError(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}

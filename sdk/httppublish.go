@@ -1,0 +1,70 @@
+package sluice
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// PublishBatch publishes events, which all go to topic, in one request, and
+// returns one result for each, in order. What counts of an event is as with
+// [Conn.PublishAsync].
+func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Event) ([]wire.ResultItem, error) {
+	var body []byte
+	for i := range events {
+		body = append(wire.AppendPublishLine(body, &events[i], events[i].TS != 0), '\n')
+	}
+	answer, err := h.publish(ctx, topic, body, http.Header{"Content-Type": {"application/x-ndjson"}})
+	if err != nil {
+		return nil, err
+	}
+	results, err := wire.ParseResults(answer)
+	if err == nil && len(results) != len(events) {
+		err = fmt.Errorf("the sidecar gave %d results for a batch of %d", len(results), len(events))
+	}
+	return results, err
+}
+
+// Publish publishes one event with a request of its own. Tags, CausedBy and SID,
+// for which there are no HTTP headers, are not sent.
+func (h *HTTP) Publish(ctx context.Context, e *wire.Event) (wire.Receipt, error) {
+	header := http.Header{"Content-Type": {"application/json"}}
+	if e.Binary {
+		header.Set("Content-Type", "application/octet-stream")
+	}
+	if e.ID != "" {
+		header.Set("Sluice-Id", e.ID)
+	}
+	if e.Key != "" {
+		header.Set("Sluice-Key", e.Key)
+	}
+	if e.TS != 0 {
+		header.Set("Sluice-Ts", strconv.FormatInt(e.TS, 10))
+	}
+	for _, x := range e.Headers {
+		if x.Name == "content-type" {
+			header.Set(x.Name, x.Value)
+			continue
+		}
+		header.Set("Sluice-Header-"+x.Name, x.Value)
+	}
+	answer, err := h.publish(ctx, e.Topic, e.Payload, header)
+	if err != nil {
+		return wire.Receipt{}, err
+	}
+	return wire.ParseReceipt(answer)
+}
+
+func (h *HTTP) publish(ctx context.Context, topic string, body []byte, header http.Header) ([]byte, error) {
+	resp, err := h.call(ctx, http.MethodPost, h.App, "/v1/topics/"+url.PathEscape(topic)+"/events", body, header)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}

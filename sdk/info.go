@@ -1,0 +1,129 @@
+package sluice
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+)
+
+// TopicInfo is a topic with its partitions.
+type TopicInfo struct {
+	Topic      string      `json:"topic"`
+	Partitions []Partition `json:"partitions"`
+}
+
+// Partition tells which seqs of a partition there are.
+type Partition struct {
+	Partition int    `json:"partition"`
+	First     uint64 `json:"first"` // the lowest
+	Head      uint64 `json:"head"`  // the highest; 0: there never was an event
+}
+
+// GroupInfo is a group's place in a topic, and who is in it.
+type GroupInfo struct {
+	Topic      string           `json:"topic"`
+	Group      string           `json:"group"`
+	Lag        int64            `json:"lag"`      // events that are not settled
+	Inflight   int              `json:"inflight"` // of those, sent and not settled
+	Partitions []GroupPartition `json:"partitions"`
+	Members    []GroupMember    `json:"members"`
+}
+
+// GroupPartition is a group's place in one partition.
+type GroupPartition struct {
+	Partition int    `json:"partition"`
+	Cursor    uint64 `json:"cursor"` // the lowest seq that is not settled
+	Head      uint64 `json:"head"`   // the highest seq there is
+	Lag       int64  `json:"lag"`
+	Inflight  int    `json:"inflight"`
+}
+
+// GroupMember is one subscription of a group.
+type GroupMember struct {
+	ID          string  `json:"id"`
+	Inflight    int     `json:"inflight"`
+	MaxInflight int     `json:"max_inflight"`
+	Paused      bool    `json:"paused"`
+	BlockedBy   *string `json:"blocked_by"` // why it is sent nothing right now, or nil
+}
+
+// Status is what a sidecar says of itself.
+type Status struct {
+	Version       string         `json:"version"`
+	NodeID        string         `json:"node_id"`
+	Store         StoreStatus    `json:"store"`
+	Policies      []PolicyStatus `json:"policies"` // those in force
+	Connections   int64          `json:"connections"`
+	Subscriptions int64          `json:"subscriptions"`
+	Spool         SpoolStatus    `json:"spool"`
+}
+
+// StoreStatus tells where the events are kept, without secrets, and how it is.
+type StoreStatus struct {
+	URL   string `json:"url"`
+	State string `json:"state"`
+}
+
+// PolicyStatus is one policy in force and where it came from.
+type PolicyStatus struct {
+	Name    string          `json:"name"`
+	Version json.RawMessage `json:"version"` // a number or a string
+	Source  string          `json:"source"`
+}
+
+// SpoolStatus is how much waits for the store to come back.
+type SpoolStatus struct {
+	Events int64 `json:"events"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// Topics returns the topics of the sidecar's store.
+func (h *HTTP) Topics(ctx context.Context) ([]TopicInfo, error) {
+	var body struct {
+		Topics []TopicInfo `json:"topics"`
+	}
+	err := h.decode(ctx, h.App, "/v1/topics", &body)
+	return body.Topics, err
+}
+
+// Groups returns the names of a topic's groups.
+func (h *HTTP) Groups(ctx context.Context, topic string) ([]string, error) {
+	var body struct {
+		Groups []string `json:"groups"`
+	}
+	err := h.decode(ctx, h.App, "/v1/topics/"+url.PathEscape(topic)+"/groups", &body)
+	return body.Groups, err
+}
+
+// GroupInfo describes a group; the code not_found means that nobody ever
+// subscribed to it.
+func (h *HTTP) GroupInfo(ctx context.Context, topic, group string) (GroupInfo, error) {
+	var info GroupInfo
+	err := h.decode(ctx, h.App, "/v1/topics/"+url.PathEscape(topic)+"/groups/"+url.PathEscape(group), &info)
+	return info, err
+}
+
+// Status returns the sidecar's state.
+func (h *HTTP) Status(ctx context.Context) (Status, error) {
+	var status Status
+	err := h.decode(ctx, h.Ops, "/v1/status", &status)
+	return status, err
+}
+
+// StatusJSON is Status as the sidecar sent it, with members that Status does not
+// know.
+func (h *HTTP) StatusJSON(ctx context.Context) ([]byte, error) {
+	return h.get(ctx, h.Ops, "/v1/status")
+}
+
+func (h *HTTP) decode(ctx context.Context, address, path string, into any) error {
+	body, err := h.get(ctx, address, path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("the answer to %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package sluice
+
+import (
+	"context"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// PublishAsync queues one event, and calls done with the answer. It waits while
+// the window or the queue is full, until ctx ends. An error means that the event
+// was not queued; done is then never called.
+//
+// Of the event, Topic and Payload count, and of the rest what is set; a TS of 0
+// lets the sidecar set the time. Payload must be JSON text, unless Binary is
+// set. The event is encoded before PublishAsync returns and is the caller's
+// again.
+func (c *Conn) PublishAsync(ctx context.Context, e *wire.Event, done func(wire.Receipt, error)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.admit(ctx); err != nil {
+		return err
+	}
+	corr := c.calls.add(call{receipt: done, publish: true})
+	c.queue.bytes = wire.AppendPublish(c.queue.bytes, corr, e, e.TS != 0)
+	c.queued()
+	return nil
+}
+
+// Publish publishes one event and waits for its receipt. When ctx ends first,
+// the event may still be accepted.
+func (c *Conn) Publish(ctx context.Context, e *wire.Event) (wire.Receipt, error) {
+	w := newWaiter()
+	err := c.PublishAsync(ctx, e, func(r wire.Receipt, err error) { w.done(&wire.Reply{Receipt: r}, err) })
+	if err != nil {
+		return wire.Receipt{}, err
+	}
+	reply, err := w.wait(ctx)
+	if err != nil {
+		return wire.Receipt{}, err
+	}
+	return reply.Receipt, nil
+}
+
+// PublishBatchAsync queues a batch as one request and calls done with one result
+// for each event, in order, or with the error that refused the batch as a
+// whole. An event without a Topic of its own gets topic. Else it is as
+// [Conn.PublishAsync].
+func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wire.Event, done func([]wire.ResultItem, error)) error {
+	reply := func(r *wire.Reply, err error) {
+		if err == nil && len(r.Results) != len(events) {
+			err = wire.Errorf(wire.Internal, "the sidecar gave %d results for a batch of %d", len(r.Results), len(events))
+		}
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(r.Results, nil)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.admit(ctx); err != nil {
+		return err
+	}
+	c.items = c.items[:0]
+	for i := range events {
+		c.items = append(c.items, wire.PublishItem{Event: events[i], HasTS: events[i].TS != 0})
+	}
+	corr := c.calls.add(call{reply: reply, publish: true})
+	c.queue.bytes = wire.AppendPublishBatch(c.queue.bytes, corr, topic, c.items)
+	clear(c.items) // the events are the caller's again
+	c.queued()
+	return nil
+}
+
+// PublishBatch publishes a batch as one request and waits for the results: one
+// for each event, in order.
+func (c *Conn) PublishBatch(ctx context.Context, topic string, events []wire.Event) ([]wire.ResultItem, error) {
+	w := newWaiter()
+	err := c.PublishBatchAsync(ctx, topic, events, func(results []wire.ResultItem, err error) {
+		w.done(&wire.Reply{Results: results}, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := w.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return reply.Results, nil
+}
+
+// admit waits until another publish has room, in the window and in the queue,
+// and counts it. The lock is held.
+func (c *Conn) admit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if c.full() && c.cause == nil {
+		if err := c.awaitRoom(ctx); err != nil {
+			return err
+		}
+	}
+	if c.cause != nil {
+		return c.cause
+	}
+	c.publishes++
+	return nil
+}
+
+func (c *Conn) full() bool {
+	return c.publishes >= c.window || len(c.queue.bytes) >= queueBytes
+}
+
+func (c *Conn) awaitRoom(ctx context.Context) error {
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.room.Broadcast()
+		})
+		defer stop()
+	}
+	c.waiting++
+	defer func() { c.waiting-- }()
+	for c.full() && c.cause == nil && ctx.Err() == nil {
+		c.room.Wait()
+	}
+	return ctx.Err()
+}

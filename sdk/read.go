@@ -1,0 +1,107 @@
+package sluice
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// read handles what the sidecar sends until the connection ends, and then
+// answers what was not answered.
+func (c *Conn) read() {
+	defer close(c.done)
+	var text bytes.Buffer
+	for {
+		err := c.readMessage(&text)
+		if err == nil {
+			err = c.handle(text.Bytes())
+		}
+		if err != nil {
+			c.abort(ending(err))
+			break
+		}
+		if text.Cap() > keptBytes {
+			text = bytes.Buffer{}
+		}
+	}
+	for {
+		c.mu.Lock()
+		pending, ok := c.calls.takeAny()
+		cause := c.cause
+		c.mu.Unlock()
+		if !ok {
+			return
+		}
+		pending.answer(nil, cause)
+		c.finished()
+	}
+}
+
+// ending says in one sentence how the sidecar closed the connection, where it
+// did so in order.
+func ending(err error) error {
+	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
+		if closed.Reason != "" {
+			return fmt.Errorf("the sidecar closed it: %s (%d)", closed.Reason, closed.Code)
+		}
+		return fmt.Errorf("the sidecar closed it (%d)", closed.Code)
+	}
+	return err
+}
+
+func (c *Conn) readMessage(text *bytes.Buffer) error {
+	_, message, err := c.ws.Reader(context.Background())
+	if err != nil {
+		return err
+	}
+	text.Reset()
+	_, err = text.ReadFrom(message)
+	return err
+}
+
+// handle answers a call or delivers events.
+func (c *Conn) handle(text []byte) error {
+	reply, err := wire.DecodeReply(text)
+	if err != nil {
+		return err
+	}
+	switch reply.Op {
+	case wire.OpOK, wire.OpErr:
+		return c.settle(reply)
+	case wire.OpEvent, wire.OpEvents:
+		c.mu.Lock()
+		sub := c.subs[subKey{reply.Topic, reply.Group}]
+		c.mu.Unlock()
+		if sub == nil {
+			return fmt.Errorf("the sidecar sent an event of topic %q to group %q, which is not subscribed", reply.Topic, reply.Group)
+		}
+		sub.deliver(reply.Deliveries)
+	}
+	return nil
+}
+
+func (c *Conn) settle(reply *wire.Reply) error {
+	c.mu.Lock()
+	answered, ok := c.calls.take(reply.Corr)
+	if answered.publish {
+		c.publishes--
+		if c.waiting > 0 {
+			c.room.Broadcast()
+		}
+	}
+	c.mu.Unlock()
+	if ok {
+		answered.answer(reply, nil)
+		c.finished()
+		return nil
+	}
+	if reply.Err != nil {
+		return fmt.Errorf("the sidecar refused a frame without saying which: %w", reply.Err)
+	}
+	return fmt.Errorf("the sidecar answered a request that was not made (corr %q)", reply.Corr)
+}

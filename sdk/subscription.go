@@ -1,0 +1,167 @@
+package sluice
+
+import (
+	"context"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+type subKey struct{ topic, group string }
+
+// A Subscription is one (topic, group) of a connection. Its methods may be
+// called by several goroutines at once; those whose names end in Async do not
+// wait, and may be called by callbacks, too.
+//
+// The Async methods call done, which may be nil, with what the others return;
+// where they return an error themselves, nothing was sent and done is never
+// called. What they queue has no bound of its own: there are never more events
+// to settle than the subscription's window.
+type Subscription struct {
+	conn         *Conn
+	topic, group string
+	deliver      func([]wire.Delivery)
+}
+
+// Subscribe subscribes to a topic and waits for the answer. With a group, events
+// are to be settled; without one ("") this connection alone gets every event. A
+// nil opts leaves everything to the topic's policy.
+//
+// deliver gets the events, in the order in which they come, one call at a time,
+// on the connection's reading goroutine (see [Conn]); it may be called before
+// Subscribe returns. While it runs nothing is read: the socket slows the
+// sidecar down. The deliveries are deliver's to keep.
+//
+// When ctx ends first, the connection may or may not be subscribed: close it.
+func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions, deliver func([]wire.Delivery)) (*Subscription, error) {
+	s := &Subscription{conn: c, topic: topic, group: group, deliver: deliver}
+	key := subKey{topic, group}
+	w := newWaiter()
+	c.mu.Lock()
+	if c.subs[key] != nil {
+		c.mu.Unlock()
+		return nil, wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed to topic %q with group %q", topic, group)
+	}
+	err := c.startLocked(
+		func(dst []byte, corr string) []byte { return wire.AppendSubscribe(dst, corr, topic, group, opts) },
+		func(r *wire.Reply, err error) {
+			if err != nil {
+				s.forget()
+			}
+			w.done(r, err)
+		})
+	if err == nil {
+		c.subs[key] = s // events follow the answer at once
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Subscription) forget() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	delete(s.conn.subs, subKey{s.topic, s.group})
+}
+
+// Unsubscribe ends the subscription: unsettled events go back to the group at
+// once. Deliveries may come until it returns.
+func (s *Subscription) Unsubscribe(ctx context.Context) error {
+	w := newWaiter()
+	err := s.conn.start(s.encode(wire.AppendUnsubscribe), func(r *wire.Reply, err error) {
+		if err == nil {
+			s.forget()
+		}
+		w.done(r, err)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.wait(ctx)
+	return err
+}
+
+// Pause stops deliveries; what is in flight can still be settled, and its
+// deadlines still run.
+func (s *Subscription) Pause(ctx context.Context) error {
+	_, err := s.conn.wait(ctx, s.encode(wire.AppendPause))
+	return err
+}
+
+// Resume lets deliveries come again.
+func (s *Subscription) Resume(ctx context.Context) error {
+	_, err := s.conn.wait(ctx, s.encode(wire.AppendResume))
+	return err
+}
+
+func (s *Subscription) encode(appendOp func(dst []byte, corr, topic, group string) []byte) encoder {
+	return func(dst []byte, corr string) []byte { return appendOp(dst, corr, s.topic, s.group) }
+}
+
+// Ack settles events and returns once that is durable.
+func (s *Subscription) Ack(ctx context.Context, ids ...string) error {
+	_, err := s.conn.wait(ctx, s.ack(ids))
+	return err
+}
+
+// AckAsync is Ack without waiting.
+func (s *Subscription) AckAsync(done func(error), ids ...string) error {
+	return s.conn.start(s.ack(ids), ignoreReply(done))
+}
+
+func (s *Subscription) ack(ids []string) encoder {
+	return func(dst []byte, corr string) []byte { return wire.AppendAck(dst, corr, s.topic, s.group, ids...) }
+}
+
+// Nack is what NACK says beside the ids.
+type Nack struct {
+	Reason string // kept with a dead letter; may be empty
+	// DelayMS is how long until redelivery; nil leaves it to the policy's backoff.
+	DelayMS *int64
+}
+
+// Nack gives events back, to be delivered again.
+func (s *Subscription) Nack(ctx context.Context, n Nack, ids ...string) error {
+	_, err := s.conn.wait(ctx, s.nack(n, ids))
+	return err
+}
+
+// NackAsync is Nack without waiting.
+func (s *Subscription) NackAsync(done func(error), n Nack, ids ...string) error {
+	return s.conn.start(s.nack(n, ids), ignoreReply(done))
+}
+
+func (s *Subscription) nack(n Nack, ids []string) encoder {
+	return func(dst []byte, corr string) []byte {
+		return wire.AppendNack(dst, corr, s.topic, s.group, ids, n.Reason, n.DelayMS)
+	}
+}
+
+// ModAck moves the deadline of events to extendMS milliseconds from now.
+func (s *Subscription) ModAck(ctx context.Context, extendMS int64, ids ...string) error {
+	_, err := s.conn.wait(ctx, s.modAck(extendMS, ids))
+	return err
+}
+
+// ModAckAsync is ModAck without waiting.
+func (s *Subscription) ModAckAsync(done func(error), extendMS int64, ids ...string) error {
+	return s.conn.start(s.modAck(extendMS, ids), ignoreReply(done))
+}
+
+func (s *Subscription) modAck(extendMS int64, ids []string) encoder {
+	return func(dst []byte, corr string) []byte {
+		return wire.AppendModAck(dst, corr, s.topic, s.group, ids, extendMS)
+	}
+}
+
+func ignoreReply(done func(error)) func(*wire.Reply, error) {
+	return func(_ *wire.Reply, err error) {
+		if done != nil {
+			done(err)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package wire
+
+import "strconv"
+
+// Receipt is what a publisher is told about an accepted event.
+type Receipt struct {
+	ID string
+	TS int64
+	// Partition and Seq are not known, and left out, while the event is spooled.
+	Partition int
+	Seq       uint64
+	// Duplicate: the topic held the event before.
+	Duplicate bool
+	// Spooled: durable in the sidecar's spool ("durability":"spool"), not yet
+	// in the store ("durability":"store").
+	Spooled bool
+}
+
+// ResultItem is the outcome of one event of a batch: Err, or else Receipt.
+type ResultItem struct {
+	Receipt Receipt
+	Err     *Error
+}
+
+// AppendOK appends the OK frame of an op that answers nothing else.
+func AppendOK(dst []byte, corr string, hasCorr bool) []byte {
+	return append(appendOKHead(dst, corr, hasCorr), '}')
+}
+
+// appendOKHead appends an OK frame up to what the op adds.
+func appendOKHead(dst []byte, corr string, hasCorr bool) []byte {
+	return appendCorr(append(dst, `{"op":"OK"`...), corr, hasCorr)
+}
+
+func appendCorr(dst []byte, corr string, hasCorr bool) []byte {
+	if !hasCorr {
+		return dst
+	}
+	return AppendString(append(dst, `,"corr":`...), corr)
+}
+
+// AppendReceipt appends the OK frame of a single publish.
+func AppendReceipt(dst []byte, r *Receipt, corr string, hasCorr bool) []byte {
+	dst = append(appendOKHead(dst, corr, hasCorr), ',')
+	return append(r.AppendFields(dst), '}')
+}
+
+// AppendReceiptBody appends the same without op and corr: HTTP's body.
+func AppendReceiptBody(dst []byte, r *Receipt) []byte {
+	return append(r.AppendFields(append(dst, '{')), '}')
+}
+
+// AppendFields appends the receipt's members, without braces.
+func (r *Receipt) AppendFields(dst []byte) []byte {
+	dst = AppendString(append(dst, `"id":`...), r.ID)
+	dst = strconv.AppendInt(append(dst, `,"ts":`...), r.TS, 10)
+	if !r.Spooled {
+		dst = strconv.AppendInt(append(dst, `,"partition":`...), int64(r.Partition), 10)
+		dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
+	}
+	if r.Duplicate {
+		dst = append(dst, `,"duplicate":true`...)
+	}
+	if r.Spooled {
+		return append(dst, `,"durability":"spool"`...)
+	}
+	return append(dst, `,"durability":"store"`...)
+}
+
+// AppendResults appends the OK frame of a batch; its errors are {code,msg}.
+func AppendResults(dst []byte, results []ResultItem, corr string, hasCorr bool) []byte {
+	dst = append(appendOKHead(dst, corr, hasCorr), ',')
+	return append(appendResultItems(dst, results, "msg"), '}')
+}
+
+// AppendResultsBody appends HTTP's body for a batch; its errors are {code,error}.
+func AppendResultsBody(dst []byte, results []ResultItem) []byte {
+	return append(appendResultItems(append(dst, '{'), results, "error"), '}')
+}
+
+func appendResultItems(dst []byte, results []ResultItem, sentence string) []byte {
+	dst = append(dst, `"results":[`...)
+	for i := range results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if e := results[i].Err; e != nil {
+			dst = append(e.appendFields(append(dst, '{'), sentence), '}')
+		} else {
+			dst = AppendReceiptBody(dst, &results[i].Receipt)
+		}
+	}
+	return append(dst, ']')
+}
+
+// AppendErr appends an ERR frame.
+func AppendErr(dst []byte, e *Error, corr string, hasCorr bool) []byte {
+	dst = append(dst, `{"op":"ERR",`...)
+	dst = e.appendFields(dst, "msg")
+	return append(appendCorr(dst, corr, hasCorr), '}')
+}
+
+// AppendErrorBody appends HTTP's body of an error.
+func AppendErrorBody(dst []byte, e *Error) []byte {
+	return append(e.appendFields(append(dst, '{'), "error"), '}')
+}
+
+// appendFields appends the error's members; sentence names that of Msg.
+func (e *Error) appendFields(dst []byte, sentence string) []byte {
+	dst = AppendString(append(dst, `"code":`...), string(e.Code))
+	dst = append(AppendString(append(dst, ','), sentence), ':')
+	dst = AppendString(dst, e.Msg)
+	if ms, ok := e.RetryAfterMS(); ok {
+		dst = strconv.AppendInt(append(dst, `,"retry_after_ms":`...), ms, 10)
+	}
+	if e.Scope != "" {
+		dst = AppendString(append(dst, `,"scope":`...), e.Scope)
+	}
+	if e.Seq > 0 {
+		dst = strconv.AppendUint(append(dst, `,"seq":`...), e.Seq, 10)
+	}
+	if len(e.Fields) > 0 {
+		dst = append(dst, `,"fields":[`...)
+		for i, f := range e.Fields {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = AppendString(append(dst, `{"field":`...), f.Field)
+			dst = append(AppendString(append(dst, `,"message":`...), f.Message), '}')
+		}
+		dst = append(dst, ']')
+	}
+	if len(e.Missing) > 0 {
+		dst = appendStrings(append(dst, `,"missing":`...), e.Missing)
+	}
+	if e.Pointer != "" {
+		dst = AppendString(append(dst, `,"pointer":`...), e.Pointer)
+	}
+	return dst
+}
+
+// AppendEvent appends an EVENT frame; ackDeadlineMS is the time that is left.
+func AppendEvent(dst []byte, topic, group string, ev *Event, attempt int, ackDeadlineMS int64) []byte {
+	dst = append(appendNames(append(dst, `{"op":"EVENT"`...), topic, group), ',')
+	return append(appendDelivery(dst, ev, attempt, ackDeadlineMS), '}')
+}
+
+// AppendEventsStart begins an EVENTS frame: AppendEventsItem for each delivery
+// and AppendEventsEnd follow.
+func AppendEventsStart(dst []byte, topic, group string) []byte {
+	return append(appendNames(append(dst, `{"op":"EVENTS"`...), topic, group), `,"events":[`...)
+}
+
+// AppendEventsItem appends one delivery to an EVENTS frame that was begun.
+func AppendEventsItem(dst []byte, ev *Event, attempt int, ackDeadlineMS int64) []byte {
+	if dst[len(dst)-1] != '[' {
+		dst = append(dst, ',')
+	}
+	return append(appendDelivery(append(dst, '{'), ev, attempt, ackDeadlineMS), '}')
+}
+
+// AppendEventsEnd finishes an EVENTS frame.
+func AppendEventsEnd(dst []byte) []byte { return append(dst, "]}"...) }
+
+func appendNames(dst []byte, topic, group string) []byte {
+	dst = AppendString(append(dst, `,"topic":`...), topic)
+	if group != "" {
+		dst = AppendString(append(dst, `,"group":`...), group)
+	}
+	return dst
+}
+
+func appendDelivery(dst []byte, ev *Event, attempt int, ackDeadlineMS int64) []byte {
+	dst = ev.AppendJSON(append(dst, `"event":`...))
+	dst = strconv.AppendInt(append(dst, `,"ctx":{"attempt":`...), int64(attempt), 10)
+	dst = strconv.AppendInt(append(dst, `,"ack_deadline_ms":`...), ackDeadlineMS, 10)
+	return append(dst, '}')
+}
+
+// AppendAssignment appends an ASSIGNED or REVOKED frame, as op says.
+func AppendAssignment(dst []byte, op, topic, group string, partitions []int) []byte {
+	dst = AppendString(append(dst, `{"op":`...), op)
+	dst = append(appendNames(dst, topic, group), `,"partitions":[`...)
+	for i, p := range partitions {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(p), 10)
+	}
+	return append(dst, "]}"...)
+}

@@ -1,0 +1,193 @@
+package wire
+
+import "strconv"
+
+// The functions below append a client's frames. An empty corr, group, reason
+// or token is left out.
+
+func appendOp(dst []byte, op, corr string) []byte {
+	dst = append(append(append(dst, `{"op":"`...), op...), '"')
+	return appendCorr(dst, corr, corr != "")
+}
+
+// AppendPublish appends a PUBLISH of one event: its topic, payload and what of
+// the opts is set. Partition and Seq are not sent; TS only with hasTS.
+func AppendPublish(dst []byte, corr string, e *Event, hasTS bool) []byte {
+	dst = appendOp(dst, OpPublish, corr)
+	dst = append(AppendString(append(dst, `,"topic":`...), e.Topic), ',')
+	return append(appendPublished(dst, e, hasTS), '}')
+}
+
+// AppendPublishBatch appends a PUBLISH of several events; topic is that of
+// every event whose own Topic is empty or the same.
+func AppendPublishBatch(dst []byte, corr, topic string, items []PublishItem) []byte {
+	dst = appendOp(dst, OpPublish, corr)
+	if topic != "" {
+		dst = AppendString(append(dst, `,"topic":`...), topic)
+	}
+	dst = append(dst, `,"events":[`...)
+	for i := range items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '{')
+		if own := items[i].Event.Topic; own != "" && own != topic {
+			dst = append(AppendString(append(dst, `"topic":`...), own), ',')
+		}
+		dst = append(appendPublished(dst, &items[i].Event, items[i].HasTS), '}')
+	}
+	return append(dst, "]}"...)
+}
+
+// AppendPublishLine appends one line of an NDJSON publish, without its newline.
+func AppendPublishLine(dst []byte, e *Event, hasTS bool) []byte {
+	return append(appendPublished(append(dst, '{'), e, hasTS), '}')
+}
+
+// appendPublished appends payload and opts, without braces.
+func appendPublished(dst []byte, e *Event, hasTS bool) []byte {
+	dst = append(e.appendPayload(dst), `,"opts":{`...)
+	open := len(dst)
+	if e.ID != "" {
+		dst = append(AppendString(append(dst, `"id":`...), e.ID), ',')
+	}
+	if hasTS {
+		dst = append(strconv.AppendInt(append(dst, `"ts":`...), e.TS, 10), ',')
+	}
+	dst = e.appendOptional(dst)
+	if len(dst) == open {
+		return dst[:open-len(`,"opts":{`)]
+	}
+	dst[len(dst)-1] = '}' // in place of the last comma
+	return dst
+}
+
+// AppendSubscribe appends a SUBSCRIBE; a nil o is one without opts.
+func AppendSubscribe(dst []byte, corr, topic, group string, o *SubscribeOptions) []byte {
+	dst = appendNames(appendOp(dst, OpSubscribe, corr), topic, group)
+	if o == nil {
+		return append(dst, '}')
+	}
+	w := optsWriter{dst: append(dst, `,"opts":{`...)}
+	w.text("from", o.From)
+	w.whole("ts", o.TS)
+	w.text("afterId", o.AfterID)
+	w.int("maxInflight", o.MaxInflight)
+	w.whole("ackTimeoutMs", o.AckTimeoutMS)
+	w.int("maxAttempts", o.MaxAttempts)
+	w.int("maxBatch", o.MaxBatch)
+	if o.Ordered != nil {
+		w.dst = strconv.AppendBool(w.name("ordered"), *o.Ordered)
+	}
+	w.flag("exactlyOnce", o.ExactlyOnce)
+	w.whole("dedupeTtlMs", o.DedupeTTLMS)
+	w.flag("autoAck", o.AutoAck)
+	w.flag("rebalance", o.Rebalance)
+	if f := o.Filter; f != nil {
+		inner := optsWriter{dst: append(w.name("filter"), '{')}
+		if f.Key != nil {
+			inner.dst = AppendString(inner.name("key"), *f.Key)
+		}
+		if f.Tag != nil {
+			inner.dst = AppendString(inner.name("tag"), *f.Tag)
+		}
+		if len(f.Headers) > 0 {
+			inner.dst = appendHeaders(inner.name("header"), f.Headers)
+		}
+		w.dst = append(inner.dst, '}')
+	}
+	return append(w.dst, "}}"...)
+}
+
+// optsWriter appends the members of an object, those that are given.
+type optsWriter struct{ dst []byte }
+
+// name appends what stands before a member's value.
+func (w *optsWriter) name(name string) []byte {
+	if w.dst[len(w.dst)-1] != '{' {
+		w.dst = append(w.dst, ',')
+	}
+	return append(AppendString(w.dst, name), ':')
+}
+
+func (w *optsWriter) text(name, s string) {
+	if s != "" {
+		w.dst = AppendString(w.name(name), s)
+	}
+}
+
+func (w *optsWriter) whole(name string, n *int64) {
+	if n != nil {
+		w.dst = strconv.AppendInt(w.name(name), *n, 10)
+	}
+}
+
+func (w *optsWriter) int(name string, n *int) {
+	if n != nil {
+		w.dst = strconv.AppendInt(w.name(name), int64(*n), 10)
+	}
+}
+
+func (w *optsWriter) flag(name string, is bool) {
+	if is {
+		w.dst = append(w.name(name), "true"...)
+	}
+}
+
+// AppendUnsubscribe appends an UNSUBSCRIBE.
+func AppendUnsubscribe(dst []byte, corr, topic, group string) []byte {
+	return append(appendNames(appendOp(dst, OpUnsubscribe, corr), topic, group), '}')
+}
+
+// AppendPause appends a PAUSE.
+func AppendPause(dst []byte, corr, topic, group string) []byte {
+	return append(appendNames(appendOp(dst, OpPause, corr), topic, group), '}')
+}
+
+// AppendResume appends a RESUME.
+func AppendResume(dst []byte, corr, topic, group string) []byte {
+	return append(appendNames(appendOp(dst, OpResume, corr), topic, group), '}')
+}
+
+// AppendAck appends an ACK of one id or more.
+func AppendAck(dst []byte, corr, topic, group string, ids ...string) []byte {
+	return append(appendSettle(dst, OpAck, corr, topic, group, ids), '}')
+}
+
+// AppendNack appends a NACK; a nil delayMS leaves the delay to the policy.
+func AppendNack(dst []byte, corr, topic, group string, ids []string, reason string, delayMS *int64) []byte {
+	dst = appendSettle(dst, OpNack, corr, topic, group, ids)
+	if reason != "" {
+		dst = AppendString(append(dst, `,"reason":`...), reason)
+	}
+	if delayMS != nil {
+		dst = strconv.AppendInt(append(dst, `,"delay_ms":`...), *delayMS, 10)
+	}
+	return append(dst, '}')
+}
+
+// AppendModAck appends a MODACK: the deadline becomes now + extendMS.
+func AppendModAck(dst []byte, corr, topic, group string, ids []string, extendMS int64) []byte {
+	dst = appendSettle(dst, OpModAck, corr, topic, group, ids)
+	return append(strconv.AppendInt(append(dst, `,"extend_ms":`...), extendMS, 10), '}')
+}
+
+func appendSettle(dst []byte, op, corr, topic, group string, ids []string) []byte {
+	dst = appendNames(appendOp(dst, op, corr), topic, group)
+	if len(ids) == 1 {
+		return AppendString(append(dst, `,"id":`...), ids[0])
+	}
+	return appendStrings(append(dst, `,"ids":`...), ids)
+}
+
+// AppendPing appends a PING.
+func AppendPing(dst []byte, corr string) []byte { return append(appendOp(dst, OpPing, corr), '}') }
+
+// AppendAuth appends an AUTH.
+func AppendAuth(dst []byte, corr, token string) []byte {
+	dst = appendOp(dst, OpAuth, corr)
+	if token != "" {
+		dst = AppendString(append(dst, `,"token":`...), token)
+	}
+	return append(dst, '}')
+}

@@ -1,0 +1,198 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// shown is s for a message: quoted, and not longer than a reader can take in.
+func shown[T string | []byte](s T) string {
+	const most = 48
+	if len(s) > most {
+		return fmt.Sprintf("%.*q… (%d bytes)", most, s, len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// CheckTopic checks the name of a topic to publish to.
+func CheckTopic(name string) *Error {
+	if name == "" {
+		return Errorf(BadRequest, "topic is missing")
+	}
+	if name[0] == '_' {
+		return Errorf(BadRequest, "topic %s starts with _, which is reserved: nobody may publish there", shown(name))
+	}
+	return checkTopicName(name, name)
+}
+
+// CheckReadTopic checks the name of a topic to read from. Reserved topics may
+// be read, and so may dead-letter topics, whose names can pass MaxTopicBytes
+// by their ".dlq" suffixes.
+func CheckReadTopic(name string) *Error {
+	if name == "" {
+		return Errorf(BadRequest, "topic is missing")
+	}
+	base := name
+	for len(base) > MaxTopicBytes && len(name) <= MaxReadTopicBytes && strings.HasSuffix(base, ".dlq") {
+		base = strings.TrimSuffix(base, ".dlq")
+	}
+	return checkTopicName(name, base)
+}
+
+// checkTopicName checks the characters of name, and the length of base, which
+// is the part of it that counts.
+func checkTopicName(name, base string) *Error {
+	if len(base) > MaxTopicBytes {
+		return Errorf(BadRequest, "topic is %d bytes long; at most %d are allowed", len(name), MaxTopicBytes)
+	}
+	for i := range len(name) {
+		if !topicByte[name[i]] {
+			return Errorf(BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
+		}
+	}
+	return nil
+}
+
+var topicByte = func() (set [256]bool) {
+	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-" {
+		set[c] = true
+	}
+	return set
+}()
+
+// CheckGroup checks the name of a consumer group: 1 to 255 bytes of visible
+// characters other than the slash, which would divide a URL's path.
+func CheckGroup(name string) *Error {
+	switch {
+	case name == "":
+		return Errorf(BadRequest, "group is missing")
+	case len(name) > MaxGroupBytes:
+		return Errorf(BadRequest, "group is %d bytes long; at most %d are allowed", len(name), MaxGroupBytes)
+	case !visible(name) || strings.Contains(name, "/"):
+		return Errorf(BadRequest, "group %s holds a character that is not allowed; allowed are visible characters other than / and spaces", shown(name))
+	}
+	return nil
+}
+
+// CheckID checks an event's id: 1 to 128 visible characters, where a character
+// is a Unicode code point, and visible is what Unicode calls graphic, other
+// than spaces.
+func CheckID(id string) *Error { return checkID("id", id) }
+
+func checkID(field, id string) *Error {
+	switch {
+	case id == "":
+		return Errorf(BadRequest, "%s is empty; 1 to %d visible characters are allowed", field, MaxIDChars)
+	case len(id) > MaxIDChars && utf8.RuneCountInString(id) > MaxIDChars:
+		return Errorf(BadRequest, "%s is %d characters long; at most %d are allowed", field, utf8.RuneCountInString(id), MaxIDChars)
+	case !visible(id):
+		return Errorf(BadRequest, "%s %s holds a character that is not allowed; allowed are visible characters without spaces", field, shown(id))
+	}
+	return nil
+}
+
+// visible reports whether s is valid UTF-8 of visible characters alone.
+func visible(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7F {
+			return visibleRunes(s[i:])
+		}
+	}
+	return true
+}
+
+func visibleRunes(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsGraphic(r) || unicode.IsSpace(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// CheckKey checks an event's key; an empty one is no key.
+func CheckKey(key string, lim Limits) *Error {
+	if len(key) > lim.KeyBytes {
+		return Errorf(BadRequest, "key is %d bytes long; at most %d are allowed", len(key), lim.KeyBytes)
+	}
+	if !utf8.ValidString(key) {
+		return Errorf(BadRequest, "key is not valid UTF-8")
+	}
+	return nil
+}
+
+// CheckHeaders checks the publisher's own headers of one event.
+func CheckHeaders(h Headers, lim Limits) *Error {
+	if len(h) > lim.HeaderCount {
+		return Errorf(PayloadTooLarge, "%d headers; at most %d are allowed", len(h), lim.HeaderCount)
+	}
+	if size := h.Size(); size > lim.HeaderBytes {
+		return Errorf(PayloadTooLarge, "headers take %d bytes; at most %d are allowed", size, lim.HeaderBytes)
+	}
+	for i, x := range h {
+		if x.Name == "" {
+			return Errorf(BadRequest, "headers holds an empty name")
+		}
+		if !utf8.ValidString(x.Name) || !utf8.ValidString(x.Value) {
+			return Errorf(BadRequest, "header %s is not valid UTF-8", shown(x.Name))
+		}
+		if _, twice := h[:i].Get(x.Name); twice {
+			return Errorf(BadRequest, "header %s is given twice", shown(x.Name))
+		}
+	}
+	return nil
+}
+
+// CheckTS checks a time in milliseconds since the epoch.
+func CheckTS(ts int64) *Error {
+	if ts < 0 || ts > MaxTS {
+		return Errorf(BadRequest, "ts is %d; a whole number of milliseconds from 0 to %d is allowed", ts, int64(MaxTS))
+	}
+	return nil
+}
+
+func payloadTooLarge(size int, lim Limits) *Error {
+	return Errorf(PayloadTooLarge, "payload is %d bytes long; at most %d are allowed", size, lim.PayloadBytes)
+}
+
+// CheckPayloadBytes checks the size of a payload that is kept as bytes.
+func CheckPayloadBytes(b []byte, lim Limits) *Error {
+	if len(b) > lim.PayloadBytes {
+		return payloadTooLarge(len(b), lim)
+	}
+	return nil
+}
+
+// CompactPayload validates a JSON payload and returns a compact copy of it:
+// bad_json when it is not JSON, bad_request when it is nested too deep,
+// payload_too_large when the compact form is over the limit.
+func CompactPayload(b []byte, lim Limits) ([]byte, *Error) {
+	v, err := scanWhole(b)
+	if err != nil {
+		return nil, Errorf(BadJSON, "payload is not JSON: %v", err)
+	}
+	return v.payload(lim)
+}
+
+// payload returns a compact copy of the value as an event's payload.
+func (v *value) payload(lim Limits) ([]byte, *Error) {
+	if v.depth > lim.JSONDepth {
+		return nil, Errorf(BadRequest, "payload is %v", &DepthError{Depth: v.depth, Max: lim.JSONDepth})
+	}
+	if !v.spaced && len(v.raw) > lim.PayloadBytes {
+		return nil, payloadTooLarge(len(v.raw), lim)
+	}
+	compact := v.appendCompact(make([]byte, 0, min(len(v.raw), lim.PayloadBytes)))
+	if len(compact) > lim.PayloadBytes {
+		return nil, payloadTooLarge(len(compact), lim)
+	}
+	if cap(compact) > 2*len(compact)+64 {
+		compact = append(make([]byte, 0, len(compact)), compact...) // it may stay in caches: keep no slack
+	}
+	return compact, nil
+}

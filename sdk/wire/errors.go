@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is a stable name of what went wrong: the same on HTTP, on WebSocket, in
+// metrics and in the SDK.
+type Code string
+
+// The codes of the contract's section 3.
+const (
+	BadJSON            Code = "bad_json"
+	BadRequest         Code = "bad_request"
+	Unauthorized       Code = "unauthorized"
+	Forbidden          Code = "forbidden"
+	NotFound           Code = "not_found"
+	AlreadySubscribed  Code = "already_subscribed"
+	NotSubscribed      Code = "not_subscribed"
+	UnknownID          Code = "unknown_id"
+	StaleLease         Code = "stale_lease"
+	Conflict           Code = "conflict"
+	PreconditionFailed Code = "precondition_failed"
+	PayloadTooLarge    Code = "payload_too_large"
+	InvalidPolicy      Code = "invalid_policy"
+	PartialFleet       Code = "partial_fleet"
+	SchemaViolation    Code = "schema_violation"
+	RateLimited        Code = "rate_limited"
+	Overloaded         Code = "overloaded"
+	StoreUnavailable   Code = "store_unavailable"
+	TopicPaused        Code = "topic_paused"
+	UnknownOp          Code = "unknown_op"
+	Internal           Code = "internal"
+)
+
+// statusOf is the one table from code to HTTP status.
+var statusOf = map[Code]int{
+	BadJSON: 400, BadRequest: 400, Unauthorized: 401, Forbidden: 403, NotFound: 404,
+	AlreadySubscribed: 409, NotSubscribed: 409, UnknownID: 409, StaleLease: 409, Conflict: 409,
+	PreconditionFailed: 412, PayloadTooLarge: 413, InvalidPolicy: 422, PartialFleet: 502,
+	SchemaViolation: 422, RateLimited: 429, Overloaded: 503, StoreUnavailable: 503,
+	TopicPaused: 503, UnknownOp: 400, Internal: 500,
+}
+
+// HTTPStatus is the status that goes with the code; an unknown code is 500.
+func (c Code) HTTPStatus() int {
+	if s, ok := statusOf[c]; ok {
+		return s
+	}
+	return statusOf[Internal]
+}
+
+// CodeOfStatus is the table's way back, for an answer that carries no code. Of
+// several codes with one status it is the one that fits any server, and 502,
+// which a proxy sends when it finds no sidecar, is store_unavailable.
+func CodeOfStatus(status int) Code {
+	switch {
+	case status == 503:
+		return Overloaded
+	case status == 409:
+		return Conflict
+	case status == 422:
+		return SchemaViolation
+	case status >= 400 && status < 500:
+		for _, c := range []Code{Unauthorized, Forbidden, NotFound, PreconditionFailed, PayloadTooLarge, RateLimited} {
+			if statusOf[c] == status {
+				return c
+			}
+		}
+		return BadRequest
+	case status == 502:
+		return StoreUnavailable
+	}
+	return Internal
+}
+
+// Error is a refusal: a code for programs and a sentence for people that says
+// what was wrong and what is allowed. It never carries internal detail.
+type Error struct {
+	Code Code
+	Msg  string
+	// RetryAfter is how long to wait before the same request can succeed; it
+	// is sent with rate_limited, overloaded and store_unavailable alone.
+	RetryAfter time.Duration
+	// Scope says whose bucket was empty: connection, topic or fleet.
+	Scope string
+	// Seq is the stored event's seq, with conflict.
+	Seq uint64
+	// Fields are all bad fields, with invalid_policy.
+	Fields []FieldError
+	// Missing names the part of the fleet that could not be asked.
+	Missing []string
+	// Pointer is the JSON Pointer into the payload, with schema_violation.
+	Pointer string
+}
+
+// FieldError is one bad field and what is wrong with it.
+type FieldError struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Msg }
+
+// Is lets errors.Is compare by code: errors.Is(err, &wire.Error{Code: wire.NotFound}).
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Errorf makes an Error from a code and a formatted sentence.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
+}
+
+// AsError finds the *Error in err's chain. What is none becomes internal with
+// a sentence that gives nothing away: the caller logs err itself.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: Internal, Msg: "internal error; the sidecar's log has the detail"}
+}
+
+// RetryAfterMS is RetryAfter in whole milliseconds, rounded up so that the
+// time is enough, and at least 1 where the code carries one.
+func (e *Error) RetryAfterMS() (ms int64, ok bool) {
+	switch e.Code {
+	case RateLimited, Overloaded, StoreUnavailable:
+		ms = int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)
+		return max(ms, 1), true
+	}
+	return 0, false
+}

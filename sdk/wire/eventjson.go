@@ -1,0 +1,231 @@
+package wire
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// AppendJSON appends the event as the contract's section 2 shows it. It
+// allocates nothing but dst, and trusts the event: Payload must be the compact
+// JSON (or, with Binary, the bytes) that the checks of this package let pass.
+func (e *Event) AppendJSON(dst []byte) []byte {
+	dst = AppendString(append(dst, `{"id":`...), e.ID)
+	dst = strconv.AppendInt(append(dst, `,"ts":`...), e.TS, 10)
+	dst = AppendString(append(dst, `,"topic":`...), e.Topic)
+	if e.Seq > 0 {
+		dst = strconv.AppendInt(append(dst, `,"partition":`...), int64(e.Partition), 10)
+		dst = strconv.AppendUint(append(dst, `,"seq":`...), e.Seq, 10)
+	}
+	dst = e.appendOptional(append(dst, ','))
+	dst = e.appendPayload(dst)
+	if e.Spooled {
+		dst = append(dst, `,"spooled":true`...)
+	}
+	return append(dst, '}')
+}
+
+// appendOptional appends the optional members that the publisher chose, each
+// with a comma behind it.
+func (e *Event) appendOptional(dst []byte) []byte {
+	if e.Key != "" {
+		dst = append(AppendString(append(dst, `"key":`...), e.Key), ',')
+	}
+	if len(e.Headers) > 0 {
+		dst = append(appendHeaders(append(dst, `"headers":`...), e.Headers), ',')
+	}
+	if len(e.Tags) > 0 {
+		dst = append(appendStrings(append(dst, `"tags":`...), e.Tags), ',')
+	}
+	if len(e.CausedBy) > 0 {
+		dst = append(appendStrings(append(dst, `"caused_by":`...), e.CausedBy), ',')
+	}
+	if e.SID != "" {
+		dst = append(AppendString(append(dst, `"sid":`...), e.SID), ',')
+	}
+	return dst
+}
+
+func (e *Event) appendPayload(dst []byte) []byte {
+	switch {
+	case e.Binary:
+		dst = base64.StdEncoding.AppendEncode(append(dst, `"payload_base64":"`...), e.Payload)
+		return append(dst, '"')
+	case len(e.Payload) == 0:
+		return append(dst, `"payload":null`...)
+	}
+	return append(append(dst, `"payload":`...), e.Payload...)
+}
+
+func appendHeaders(dst []byte, h Headers) []byte {
+	dst = append(dst, '{')
+	for i := range h {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(AppendString(dst, h[i].Name), ':')
+		dst = AppendString(dst, h[i].Value)
+	}
+	return append(dst, '}')
+}
+
+func appendStrings(dst []byte, list []string) []byte {
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, s)
+	}
+	return append(dst, ']')
+}
+
+// ParseEvent reads an event as AppendJSON writes it, white space and unknown
+// members aside. It is for readers that trust their sidecar: it checks types,
+// not limits. The event keeps nothing of b.
+func ParseEvent(b []byte) (Event, error) {
+	if err := checkUTF8(b); err != nil {
+		return Event{}, fmt.Errorf("an event is not JSON: %w", err)
+	}
+	s := scanner{b: b}
+	s.space()
+	var m eventMembers
+	if err := m.scan(&s); err != nil {
+		return Event{}, fmt.Errorf("an event is not JSON: %w", err)
+	}
+	if err := s.end(); err != nil {
+		return Event{}, fmt.Errorf("an event is not JSON: %w", err)
+	}
+	e, bad := m.decode()
+	if bad != nil {
+		return Event{}, bad
+	}
+	return e, nil
+}
+
+type eventMembers struct {
+	kind                              byte // first byte of the event as a whole
+	id, ts, topic, partition, seq     value
+	key, headers, tags, causedBy, sid value
+	payload, payload64, spooled       value
+}
+
+// scan finds the members of the event that starts at the next byte.
+func (m *eventMembers) scan(s *scanner) *SyntaxError {
+	if m.kind = s.peek(); m.kind != '{' {
+		return s.skip()
+	}
+	return s.members(func(name value) *SyntaxError {
+		if slot := m.slot(name.name()); slot != nil {
+			return s.into(slot)
+		}
+		return s.skip()
+	})
+}
+
+func (m *eventMembers) slot(name []byte) *value {
+	switch string(name) {
+	case "id":
+		return &m.id
+	case "ts":
+		return &m.ts
+	case "topic":
+		return &m.topic
+	case "partition":
+		return &m.partition
+	case "seq":
+		return &m.seq
+	case "key":
+		return &m.key
+	case "headers":
+		return &m.headers
+	case "tags":
+		return &m.tags
+	case "caused_by":
+		return &m.causedBy
+	case "sid":
+		return &m.sid
+	case "payload":
+		return &m.payload
+	case "payload_base64":
+		return &m.payload64
+	case "spooled":
+		return &m.spooled
+	}
+	return nil
+}
+
+// unlimited lets a client read whatever its sidecar was configured to accept.
+var unlimited = Limits{
+	PayloadBytes: math.MaxInt, HeaderCount: math.MaxInt, HeaderBytes: math.MaxInt, KeyBytes: math.MaxInt,
+	BatchEvents: math.MaxInt, BatchBytes: math.MaxInt, FrameBytes: math.MaxInt, JSONDepth: math.MaxInt,
+}
+
+func anyString(string, string) *Error { return nil }
+
+func (m *eventMembers) decode() (Event, *Error) {
+	var e Event
+	if m.kind != '{' {
+		return e, Errorf(BadRequest, "an event must be a JSON object")
+	}
+	var arena strings.Builder
+	growFor(&arena, &m.id, &m.topic, &m.key, &m.sid, &m.headers)
+	r := memberReader{arena: &arena}
+	r.text("id", &m.id, &e.ID)
+	r.text("topic", &m.topic, &e.Topic)
+	r.text("key", &m.key, &e.Key)
+	r.text("sid", &m.sid, &e.SID)
+	e.TS = r.whole("ts", &m.ts)
+	e.Partition = int(r.whole("partition", &m.partition))
+	e.Seq = uint64(r.whole("seq", &m.seq))
+	e.Spooled = r.flag("spooled", &m.spooled)
+	if r.err == nil {
+		e.Headers, r.err = headersField(&arena, "headers", &m.headers, unlimited)
+	}
+	if r.err == nil {
+		e.Tags, r.err = stringsField("tags", &m.tags, math.MaxInt, anyString)
+	}
+	if r.err == nil {
+		e.CausedBy, r.err = stringsField("caused_by", &m.causedBy, math.MaxInt, anyString)
+	}
+	if r.err == nil {
+		it := item{payload: m.payload, payload64: m.payload64}
+		e.Payload, e.Binary, r.err = it.decodePayload(unlimited)
+	}
+	if r.err != nil {
+		return Event{}, r.err
+	}
+	return e, nil
+}
+
+// memberReader reads one member after the other and keeps the first error.
+type memberReader struct {
+	arena *strings.Builder // for the strings; may be nil
+	err   *Error
+}
+
+func (r *memberReader) text(name string, v *value, into *string) {
+	if r.err == nil {
+		*into, r.err = stringInto(r.arena, name, v)
+	}
+}
+
+// whole reads a whole number of 0 or more; absent is 0.
+func (r *memberReader) whole(name string, v *value) int64 {
+	if r.err != nil || !v.given() {
+		return 0
+	}
+	var n int64
+	n, r.err = wholeOf(name, v, 0, math.MaxInt64)
+	return n
+}
+
+// flag reads a boolean; absent is false.
+func (r *memberReader) flag(name string, v *value) bool {
+	if r.err == nil && v.given() && v.kind != 't' && v.kind != 'f' {
+		r.err = Errorf(BadRequest, "%s must be true or false", name)
+	}
+	return r.err == nil && v.kind == 't'
+}

@@ -1,0 +1,218 @@
+package wire
+
+// frame holds where a client frame's members are, found in one pass over its
+// text. The last of members with the same name wins.
+type frame struct {
+	op, corr, topic, group, token value
+	item                          item // payload, payload_base64 and opts
+	id, ids                       value
+	reason, delayMS, extendMS     value
+
+	events      value // the array as a whole
+	batch       []PublishItem
+	batchEvents int // elements of events, those beyond the limit included
+}
+
+// item holds the members of one event to publish.
+type item struct {
+	topic, payload, payload64 value
+	optsKind                  byte // first byte of opts
+	opts                      options
+}
+
+// options holds the members of opts, of PUBLISH and SUBSCRIBE alike: which op
+// it is may stand behind them in the frame.
+type options struct {
+	id, key, headers, tags, causedBy, sid value
+	ts                                    value
+
+	from, afterID, filter                            value
+	maxInflight, ackTimeoutMS, maxAttempts, maxBatch value
+	ordered, exactlyOnce, dedupeTTLMS                value
+	autoAck, rebalance                               value
+}
+
+// read scans the whole frame. What it found up to a syntax error stays.
+func (f *frame) read(text []byte, lim Limits) error {
+	s := scanner{b: text}
+	s.space()
+	if s.peek() != '{' {
+		if _, err := s.value(); err != nil {
+			return err
+		}
+		if err := s.end(); err != nil {
+			return err
+		}
+		return errNotObject
+	}
+	err := s.members(func(name value) *SyntaxError {
+		key := name.name()
+		switch slot := f.slot(key); {
+		case slot == &f.events && s.peek() == '[':
+			return f.readEvents(&s, lim)
+		case slot != nil:
+			return s.into(slot)
+		default:
+			return f.item.member(&s, key)
+		}
+	})
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
+		return err
+	}
+	return nil
+}
+
+// slot returns where the member goes, or nil when it belongs to the item.
+func (f *frame) slot(name []byte) *value {
+	switch string(name) {
+	case "op":
+		return &f.op
+	case "corr":
+		return &f.corr
+	case "topic":
+		return &f.topic
+	case "group":
+		return &f.group
+	case "token":
+		return &f.token
+	case "id":
+		return &f.id
+	case "ids":
+		return &f.ids
+	case "reason":
+		return &f.reason
+	case "delay_ms":
+		return &f.delayMS
+	case "extend_ms":
+		return &f.extendMS
+	case "events":
+		return &f.events
+	}
+	return nil
+}
+
+// into scans a value and puts it into slot, also one that replaces an earlier.
+func (s *scanner) into(slot *value) (err *SyntaxError) {
+	*slot, err = s.value()
+	return err
+}
+
+// skip scans a value that nobody asked for.
+func (s *scanner) skip() *SyntaxError {
+	_, err := s.value()
+	return err
+}
+
+// member scans the value of one member of an event to publish.
+func (it *item) member(s *scanner, name []byte) *SyntaxError {
+	switch string(name) {
+	case "topic":
+		return s.into(&it.topic)
+	case "payload":
+		return s.into(&it.payload)
+	case "payload_base64":
+		return s.into(&it.payload64)
+	case "opts":
+		it.opts = options{}
+		it.optsKind = s.peek()
+		if it.optsKind != '{' {
+			return s.skip()
+		}
+		return s.members(func(name value) *SyntaxError {
+			if slot := it.opts.slot(name.name()); slot != nil {
+				return s.into(slot)
+			}
+			return s.skip()
+		})
+	}
+	return s.skip()
+}
+
+func (o *options) slot(name []byte) *value {
+	switch string(name) {
+	case "id":
+		return &o.id
+	case "ts":
+		return &o.ts
+	case "key":
+		return &o.key
+	case "headers":
+		return &o.headers
+	case "tags":
+		return &o.tags
+	case "caused_by":
+		return &o.causedBy
+	case "sid":
+		return &o.sid
+	case "from":
+		return &o.from
+	case "afterId":
+		return &o.afterID
+	case "filter":
+		return &o.filter
+	case "maxInflight":
+		return &o.maxInflight
+	case "ackTimeoutMs":
+		return &o.ackTimeoutMS
+	case "maxAttempts":
+		return &o.maxAttempts
+	case "maxBatch":
+		return &o.maxBatch
+	case "ordered":
+		return &o.ordered
+	case "exactlyOnce":
+		return &o.exactlyOnce
+	case "dedupeTtlMs":
+		return &o.dedupeTTLMS
+	case "autoAck":
+		return &o.autoAck
+	case "rebalance":
+		return &o.rebalance
+	}
+	return nil
+}
+
+// readEvents scans the array of a batch and decodes its events on the way, so
+// that a batch of megabytes is read once. Those over the limit are counted
+// only: their batch is refused anyway.
+func (f *frame) readEvents(s *scanner, lim Limits) *SyntaxError {
+	f.batch, f.batchEvents = nil, 0
+	start := s.i
+	err := s.elements(func() *SyntaxError {
+		f.batchEvents++
+		if f.batchEvents > lim.BatchEvents {
+			return s.skip()
+		}
+		p, err := scanItem(s, lim)
+		f.batch = append(f.batch, p)
+		return err
+	})
+	f.events = value{kind: '[', raw: s.b[start:s.i:s.i]}
+	return err
+}
+
+// scanItem scans and decodes one event of a batch.
+func scanItem(s *scanner, lim Limits) (PublishItem, *SyntaxError) {
+	if s.peek() != '{' {
+		err := s.skip()
+		return PublishItem{Err: Errorf(BadRequest, "an event of a batch must be a JSON object")}, err
+	}
+	var it item
+	if err := s.members(func(name value) *SyntaxError { return it.member(s, name.name()) }); err != nil {
+		return PublishItem{}, err
+	}
+	p := it.decode(lim)
+	if p.Err == nil && it.topic.given() {
+		p.Event.Topic, p.Err = stringField("topic", &it.topic)
+		if p.Err == nil {
+			p.Err = CheckTopic(p.Event.Topic)
+		}
+	}
+	if p.Err != nil {
+		return PublishItem{Err: p.Err}, nil
+	}
+	return p, nil
+}

@@ -1,0 +1,373 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Reply is one decoded frame of a sidecar. Which fields count depends on Op.
+type Reply struct {
+	Op      string
+	Corr    string
+	HasCorr bool
+
+	Receipt Receipt      // OK of a single publish
+	Results []ResultItem // OK of a batch
+	Err     *Error       // ERR
+
+	Topic      string
+	Group      string
+	Deliveries []Delivery // EVENT has one, EVENTS several
+	Partitions []int      // ASSIGNED and REVOKED
+}
+
+// Delivery is one event on its way to a consumer.
+type Delivery struct {
+	Event   Event
+	Attempt int // from 1
+	// AckDeadlineMS is the time that was left when the event was sent.
+	AckDeadlineMS int64
+}
+
+// DecodeReply decodes one text frame of a sidecar. Ops and members that it
+// does not know are no error: a newer sidecar may send them. The reply keeps
+// nothing of text.
+func DecodeReply(text []byte) (*Reply, error) {
+	var m answer
+	if err := m.read(text); err != nil {
+		return nil, fmt.Errorf("a sidecar's frame: %w", err)
+	}
+	var r Reply
+	var in memberReader
+	if r.Op = sentOp(&m.op); r.Op == "" {
+		in.text("op", &m.op, &r.Op)
+	}
+	in.text("corr", &m.corr, &r.Corr)
+	in.text("topic", &m.topic, &r.Topic)
+	in.text("group", &m.group, &r.Group)
+	r.HasCorr = m.corr.given()
+	switch {
+	case in.err != nil:
+	case r.Op == "":
+		in.err = Errorf(BadRequest, "op is missing")
+	case r.Op == OpOK:
+		r.Receipt, r.Results = m.receipt(&in), m.results
+	case r.Op == OpErr:
+		r.Err = m.error(&in)
+	case r.Op == OpEvent:
+		var d Delivery
+		d, in.err = m.delivery.decode()
+		r.Deliveries = []Delivery{d}
+	case r.Op == OpEvents:
+		r.Deliveries = m.deliveries
+	case r.Op == OpAssigned || r.Op == OpRevoked:
+		r.Partitions = m.wholes(&in)
+	}
+	if in.err == nil {
+		in.err = m.bad
+	}
+	if in.err != nil {
+		return nil, fmt.Errorf("a sidecar's frame: %w", in.err)
+	}
+	return &r, nil
+}
+
+// sentOp returns the op without copying it when it is one of those known.
+func sentOp(v *value) string {
+	if v.kind == '"' {
+		switch string(v.name()) {
+		case OpOK:
+			return OpOK
+		case OpErr:
+			return OpErr
+		case OpEvent:
+			return OpEvent
+		case OpEvents:
+			return OpEvents
+		}
+	}
+	return ""
+}
+
+// ParseReceipt reads HTTP's body of a single publish.
+func ParseReceipt(body []byte) (Receipt, error) {
+	var m answer
+	if err := m.read(body); err != nil {
+		return Receipt{}, fmt.Errorf("a publish's answer: %w", err)
+	}
+	var in memberReader
+	r := m.receipt(&in)
+	if in.err != nil {
+		return Receipt{}, fmt.Errorf("a publish's answer: %w", in.err)
+	}
+	return r, nil
+}
+
+// ParseResults reads HTTP's body of a batch.
+func ParseResults(body []byte) ([]ResultItem, error) {
+	var m answer
+	err := m.read(body)
+	if err == nil && m.bad != nil {
+		err = m.bad
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a batch's answer: %w", err)
+	}
+	return m.results, nil
+}
+
+// ParseErrorBody makes an Error of an HTTP answer's status and body. A body
+// that is not Sluice's, such as a proxy's page, gets the code that goes with
+// the status.
+func ParseErrorBody(status int, body []byte) *Error {
+	var m answer
+	if m.read(body) == nil && m.code.given() {
+		var in memberReader
+		if e := m.error(&in); in.err == nil {
+			return e
+		}
+	}
+	return Errorf(CodeOfStatus(status), "the server answered with status %d", status)
+}
+
+// answer holds the members of a sidecar's frame, or of an HTTP body.
+type answer struct {
+	op, corr, topic, group value
+
+	id, ts, partition, seq, duplicate, durability   value
+	code, msg, retryAfterMS, scope, fields, missing value
+	pointer, partitions                             value
+
+	delivery   deliveryMembers
+	deliveries []Delivery
+	results    []ResultItem
+	bad        *Error // the first thing wrong in deliveries or results
+}
+
+func (m *answer) read(text []byte) error {
+	if err := checkUTF8(text); err != nil {
+		return err
+	}
+	s := scanner{b: text}
+	s.space()
+	if s.peek() != '{' {
+		return Errorf(BadRequest, "not a JSON object")
+	}
+	if err := m.scan(&s); err != nil {
+		return err
+	}
+	if err := s.end(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (m *answer) scan(s *scanner) *SyntaxError {
+	return s.members(func(name value) *SyntaxError {
+		key := name.name()
+		if slot := m.slot(key); slot != nil {
+			return s.into(slot)
+		}
+		array := s.peek() == '['
+		switch string(key) {
+		case "event", "ctx":
+			return m.delivery.member(s, key)
+		case "events":
+			if array {
+				return s.elements(func() *SyntaxError { return m.scanDelivery(s) })
+			}
+		case "results":
+			if array {
+				return s.elements(func() *SyntaxError { return m.scanResult(s) })
+			}
+		}
+		return s.skip()
+	})
+}
+
+func (m *answer) slot(name []byte) *value {
+	switch string(name) {
+	case "op":
+		return &m.op
+	case "corr":
+		return &m.corr
+	case "topic":
+		return &m.topic
+	case "group":
+		return &m.group
+	case "id":
+		return &m.id
+	case "ts":
+		return &m.ts
+	case "partition":
+		return &m.partition
+	case "seq":
+		return &m.seq
+	case "duplicate":
+		return &m.duplicate
+	case "durability":
+		return &m.durability
+	case "code":
+		return &m.code
+	case "msg", "error":
+		return &m.msg
+	case "retry_after_ms":
+		return &m.retryAfterMS
+	case "scope":
+		return &m.scope
+	case "fields":
+		return &m.fields
+	case "missing":
+		return &m.missing
+	case "pointer":
+		return &m.pointer
+	case "partitions":
+		return &m.partitions
+	}
+	return nil
+}
+
+func (m *answer) scanDelivery(s *scanner) *SyntaxError {
+	var d deliveryMembers
+	if s.peek() != '{' {
+		return s.skip()
+	}
+	err := s.members(func(name value) *SyntaxError { return d.member(s, name.name()) })
+	if err != nil || m.bad != nil {
+		return err
+	}
+	var one Delivery
+	one, m.bad = d.decode()
+	m.deliveries = append(m.deliveries, one)
+	return nil
+}
+
+func (m *answer) scanResult(s *scanner) *SyntaxError {
+	var one answer
+	if s.peek() != '{' {
+		return s.skip()
+	}
+	if err := one.scan(s); err != nil {
+		return err
+	}
+	var in memberReader
+	var r ResultItem
+	if one.code.given() {
+		r.Err = one.error(&in)
+	} else {
+		r.Receipt = one.receipt(&in)
+	}
+	if m.bad == nil {
+		m.bad = in.err
+	}
+	m.results = append(m.results, r)
+	return nil
+}
+
+func (m *answer) receipt(in *memberReader) (r Receipt) {
+	in.text("id", &m.id, &r.ID)
+	r.TS = in.whole("ts", &m.ts)
+	r.Partition = int(in.whole("partition", &m.partition))
+	r.Seq = uint64(in.whole("seq", &m.seq))
+	r.Duplicate = in.flag("duplicate", &m.duplicate)
+	r.Spooled = m.durability.kind == '"' && string(m.durability.name()) == "spool"
+	return r
+}
+
+func (m *answer) error(in *memberReader) *Error {
+	e := new(Error)
+	in.text("code", &m.code, (*string)(&e.Code))
+	in.text("msg", &m.msg, &e.Msg)
+	in.text("scope", &m.scope, &e.Scope)
+	in.text("pointer", &m.pointer, &e.Pointer)
+	wait := in.whole("retry_after_ms", &m.retryAfterMS)
+	e.RetryAfter = time.Duration(min(wait, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	e.Seq = uint64(in.whole("seq", &m.seq))
+	if in.err == nil {
+		e.Missing, in.err = stringsField("missing", &m.missing, math.MaxInt, anyString)
+	}
+	if m.fields.kind == '[' {
+		s := scanner{b: m.fields.raw}
+		_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
+			f, err := scanFieldError(&s, in)
+			e.Fields = append(e.Fields, f)
+			return err
+		})
+	}
+	return e
+}
+
+func scanFieldError(s *scanner, in *memberReader) (f FieldError, err *SyntaxError) {
+	if s.peek() != '{' {
+		return f, s.skip()
+	}
+	var field, message value
+	err = s.members(func(name value) *SyntaxError {
+		switch string(name.name()) {
+		case "field":
+			return s.into(&field)
+		case "message":
+			return s.into(&message)
+		}
+		return s.skip()
+	})
+	in.text("field", &field, &f.Field)
+	in.text("message", &message, &f.Message)
+	return f, err
+}
+
+// wholes reads the partitions.
+func (m *answer) wholes(in *memberReader) (list []int) {
+	if m.partitions.kind != '[' {
+		return nil
+	}
+	s := scanner{b: m.partitions.raw}
+	_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
+		v, err := s.value()
+		list = append(list, int(in.whole("partitions", &v)))
+		return err
+	})
+	return list
+}
+
+// deliveryMembers holds where event and ctx are.
+type deliveryMembers struct {
+	event                  eventMembers
+	attempt, ackDeadlineMS value
+}
+
+func (d *deliveryMembers) member(s *scanner, name []byte) *SyntaxError {
+	switch string(name) {
+	case "event":
+		d.event = eventMembers{}
+		return d.event.scan(s)
+	case "ctx":
+		if s.peek() != '{' {
+			return s.skip()
+		}
+		return s.members(func(name value) *SyntaxError {
+			switch string(name.name()) {
+			case "attempt":
+				return s.into(&d.attempt)
+			case "ack_deadline_ms":
+				return s.into(&d.ackDeadlineMS)
+			}
+			return s.skip()
+		})
+	}
+	return s.skip()
+}
+
+func (d *deliveryMembers) decode() (Delivery, *Error) {
+	e, err := d.event.decode()
+	if err != nil {
+		return Delivery{}, err
+	}
+	var in memberReader
+	return Delivery{
+		Event:         e,
+		Attempt:       int(in.whole("attempt", &d.attempt)),
+		AckDeadlineMS: in.whole("ack_deadline_ms", &d.ackDeadlineMS),
+	}, in.err
+}

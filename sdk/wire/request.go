@@ -1,0 +1,113 @@
+package wire
+
+import "slices"
+
+// The ops that a client may send.
+const (
+	OpAuth        = "AUTH"
+	OpPublish     = "PUBLISH"
+	OpSubscribe   = "SUBSCRIBE"
+	OpUnsubscribe = "UNSUBSCRIBE"
+	OpAck         = "ACK"
+	OpNack        = "NACK"
+	OpModAck      = "MODACK"
+	OpPause       = "PAUSE"
+	OpResume      = "RESUME"
+	OpPing        = "PING"
+)
+
+// The ops that a sidecar sends.
+const (
+	OpOK       = "OK"
+	OpErr      = "ERR"
+	OpEvent    = "EVENT"
+	OpEvents   = "EVENTS"
+	OpAssigned = "ASSIGNED"
+	OpRevoked  = "REVOKED"
+)
+
+// Request is one decoded client frame. Which fields count depends on Op.
+type Request struct {
+	Op      string
+	Corr    string
+	HasCorr bool
+
+	Topic string
+	Group string
+	Token string
+
+	// Publish is the event of a single PUBLISH, Events those of a batch
+	// (IsBatch tells an empty batch from a single publish).
+	Publish PublishItem
+	IsBatch bool
+	Events  []PublishItem
+
+	Subscribe SubscribeOptions
+
+	IDs      []string // id and ids of ACK, NACK and MODACK together
+	Reason   string
+	DelayMS  *int64 // nil: not given
+	ExtendMS *int64 // nil: not given
+}
+
+// PublishItem is one event as a publisher sent it: shape-checked, within the
+// limits, its payload compacted. Err is set instead when this event alone is
+// not acceptable, so that the rest of its batch can go on.
+type PublishItem struct {
+	Event Event // ID may be "": the sidecar makes one
+	HasTS bool  // whether Event.TS was given
+	Err   *Error
+}
+
+// Where a subscription starts while its group has no cursor.
+const (
+	FromLatest   = "latest"
+	FromEarliest = "earliest"
+	FromTS       = "ts"
+	FromAfterID  = "afterId"
+)
+
+// SubscribeOptions are the opts of SUBSCRIBE as sent; nil and "" mean not
+// given, so that a topic's policy can supply the default.
+type SubscribeOptions struct {
+	From         string
+	TS           *int64
+	AfterID      string
+	MaxInflight  *int
+	AckTimeoutMS *int64
+	MaxAttempts  *int
+	MaxBatch     *int
+	Ordered      *bool
+	ExactlyOnce  bool
+	DedupeTTLMS  *int64
+	AutoAck      bool
+	Rebalance    bool
+	Filter       *Filter
+}
+
+// Filter passes an event that matches every part that is given.
+type Filter struct {
+	Key     *string
+	Tag     *string
+	Headers Headers
+}
+
+// Matches reports whether the filter lets the event pass; a nil filter lets
+// every event pass.
+func (f *Filter) Matches(e *Event) bool {
+	if f == nil {
+		return true
+	}
+	if f.Key != nil && *f.Key != e.Key {
+		return false
+	}
+	if f.Tag != nil && !slices.Contains(e.Tags, *f.Tag) {
+		return false
+	}
+	for _, h := range f.Headers {
+		if v, ok := e.Headers.Get(h.Name); !ok || v != h.Value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,112 @@
+// Command sluice-sidecar is the sidecar: settings, signals, the ready line and
+// the exit status around package sidecar.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/sidecar"
+)
+
+// settings are the flags; each is also an environment variable and a key of
+// the configuration file.
+type settings struct {
+	Listen       string `default:"127.0.0.1:7070" placeholder:"ADDR" help:"App API, HTTP and WebSocket: host:port (port 0 picks one) or unix:/path."`
+	ReplayListen string `default:"127.0.0.1:8083" placeholder:"ADDR" help:"Replay and export API."`
+	OpsListen    string `default:"127.0.0.1:7071" placeholder:"ADDR" help:"Health, metrics and status."`
+
+	DataDir string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log. Default: ${data_dir}."`
+	Store   string `default:"embedded:" placeholder:"URL" help:"Event log: embedded: keeps it in --data-dir; mongodb://… is not supported yet."`
+	NodeID  string `placeholder:"NAME" help:"Name of this sidecar. Default: the host's name."`
+
+	Policies       string   `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s."`
+	ControlPlane   string   `placeholder:"HOST:PORT" help:"Control plane to take policies from (not supported yet)."`
+	Peers          []string `placeholder:"HOST:PORT,…" help:"Replay peers where there is no control plane (not supported yet)."`
+	AuthConfig     string   `placeholder:"FILE" help:"YAML file with who may do what (not supported yet)."`
+	AllowedOrigins []string `placeholder:"ORIGIN,…" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
+	Insecure       bool     `help:"Listen beyond loopback without authentication: whoever reaches the port may do everything."`
+
+	MaxPayloadBytes int `default:"1048576" placeholder:"N" help:"Largest payload of an event."`
+	MaxHeaders      int `default:"64" placeholder:"N" help:"Most headers of an event."`
+	MaxHeaderBytes  int `default:"16384" placeholder:"N" help:"Most bytes of an event's headers, names and values."`
+	MaxKeyBytes     int `default:"512" placeholder:"N" help:"Longest key."`
+	MaxBatchEvents  int `default:"1000" placeholder:"N" help:"Most events of a batch."`
+	MaxBatchBytes   int `default:"8388608" placeholder:"N" help:"Largest batch."`
+	MaxFrameBytes   int `default:"16777216" placeholder:"N" help:"Largest WebSocket message."`
+	MaxJSONDepth    int `name:"max-json-depth" default:"512" placeholder:"N" help:"Deepest nesting of a payload."`
+	MaxTopicLabels  int `default:"1000" placeholder:"N" help:"Topics with metrics of their own; those past it share the label _other."`
+
+	DrainTimeout      time.Duration `default:"15s" placeholder:"D" help:"Longest time that a graceful stop may take."`
+	SlowClientTimeout time.Duration `default:"5m" placeholder:"D" help:"Disconnect a client that has read nothing for this long."`
+	RetentionInterval time.Duration `default:"5s" placeholder:"D" help:"Pause between two sweeps for expired events."`
+}
+
+const examples = `  sluice-sidecar
+      One sidecar with its log in the default folder.
+  sluice-sidecar --data-dir /var/lib/sluice --policies policies.yaml
+      Limits from a file, which may change while it runs.
+  sluice-sidecar --listen unix:/run/sluice.sock
+      The app API on a socket that only this machine can reach.
+  curl -d '{"hello":"world"}' http://127.0.0.1:7070/v1/topics/greetings/events
+      Publish, once it is ready.`
+
+func main() {
+	var s settings
+	program.Main(program.Spec{
+		Name:        "sluice-sidecar",
+		Description: "The sidecar beside an application: takes its events over HTTP and WebSocket, limits, deduplicates and stores them, and delivers them to consumer groups.",
+		Examples:    examples,
+		Settings:    &s,
+		Run:         func(ctx context.Context, app *program.App) error { return run(ctx, app, &s) },
+	})
+}
+
+func run(ctx context.Context, app *program.App, s *settings) error {
+	cfg, err := s.config(app)
+	if err != nil {
+		return err
+	}
+	sc, err := sidecar.New(ctx, cfg)
+	var wrong *sidecar.ConfigError
+	switch {
+	case errors.As(err, &wrong):
+		return program.Usagef("%w", err)
+	case err != nil:
+		return err
+	}
+	listen, replay, ops := sc.Addresses()
+	ready := func() error {
+		return program.Ready(app.Stdout,
+			program.Field{Name: "listen", Value: listen},
+			program.Field{Name: "replay", Value: replay},
+			program.Field{Name: "ops", Value: ops})
+	}
+	return sc.Run(ctx, ready)
+}
+
+// config turns the settings into the sidecar's.
+func (s *settings) config(app *program.App) (sidecar.Config, error) {
+	cfg := sidecar.DefaultConfig()
+	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = s.Listen, s.ReplayListen, s.OpsListen
+	cfg.DataDir, cfg.Store, cfg.NodeID = s.DataDir, s.Store, s.NodeID
+	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
+	cfg.Peers, cfg.AllowedOrigins, cfg.Insecure = s.Peers, s.AllowedOrigins, s.Insecure
+	cfg.Limits.PayloadBytes, cfg.Limits.HeaderCount, cfg.Limits.HeaderBytes = s.MaxPayloadBytes, s.MaxHeaders, s.MaxHeaderBytes
+	cfg.Limits.KeyBytes, cfg.Limits.BatchEvents, cfg.Limits.BatchBytes = s.MaxKeyBytes, s.MaxBatchEvents, s.MaxBatchBytes
+	cfg.Limits.FrameBytes, cfg.Limits.JSONDepth = s.MaxFrameBytes, s.MaxJSONDepth
+	cfg.MaxTopicLabels, cfg.DrainTimeout = s.MaxTopicLabels, s.DrainTimeout
+	cfg.SlowClientTimeout, cfg.RetentionInterval = s.SlowClientTimeout, s.RetentionInterval
+	cfg.Version, cfg.Logger = app.Version, app.Logger
+	if cfg.NodeID == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return cfg, program.Usagef("node-id: the host has no name to take as default: %w", err)
+		}
+		cfg.NodeID = host
+	}
+	return cfg, nil
+}

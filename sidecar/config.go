@@ -1,0 +1,139 @@
+package sidecar
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+)
+
+// Config is what a sidecar is made from. DefaultConfig has every default but
+// for DataDir and NodeID.
+type Config struct {
+	Listen       string // the app API, HTTP and WebSocket: host:port or unix:/path
+	ReplayListen string
+	OpsListen    string
+
+	DataDir string
+	Store   string // "embedded:", in DataDir
+	NodeID  string
+
+	ControlPlane   string // host:port; "" for none
+	Policies       string // a file; "" for the defaults
+	AuthConfig     string
+	Peers          []string
+	AllowedOrigins []string
+	Insecure       bool // listen beyond loopback without authentication
+
+	Limits            wire.Limits
+	MaxTopicLabels    int           // topics past it share one metrics label
+	DrainTimeout      time.Duration // how long a graceful stop may take
+	SlowClientTimeout time.Duration // without progress in reading
+	RetentionInterval time.Duration // between two sweeps
+
+	Version string
+	Logger  *slog.Logger
+}
+
+// DefaultConfig has the contract's defaults.
+func DefaultConfig() Config {
+	return Config{
+		Listen:            "127.0.0.1:7070",
+		ReplayListen:      "127.0.0.1:8083",
+		OpsListen:         "127.0.0.1:7071",
+		Store:             StoreEmbedded,
+		Limits:            wire.DefaultLimits(),
+		MaxTopicLabels:    1000,
+		DrainTimeout:      15 * time.Second,
+		SlowClientTimeout: 5 * time.Minute,
+		RetentionInterval: 5 * time.Second,
+		Version:           "devel",
+		Logger:            slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+}
+
+// StoreEmbedded is the store in the data folder.
+const StoreEmbedded = "embedded:"
+
+// ConfigError says that a setting is wrong, so that trying again does not help.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Validate reports every setting that is wrong, or that does not go with
+// another.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	switch {
+	case c.Store == StoreEmbedded:
+	case strings.HasPrefix(c.Store, "mongodb://"), strings.HasPrefix(c.Store, "mongodb+srv://"):
+		bad("store: MongoDB is not supported yet in this version; use %q", StoreEmbedded)
+	default:
+		bad("store: %q is none of embedded:, mongodb://…, mongodb+srv://…", c.Store)
+	}
+	for _, f := range []struct{ name, value string }{
+		{"control-plane", c.ControlPlane}, {"auth-config", c.AuthConfig}, {"peers", strings.Join(c.Peers, ",")},
+	} {
+		if f.value != "" {
+			bad("%s: not supported yet in this version; leave it out", f.name)
+		}
+	}
+	if c.DataDir == "" {
+		bad("data-dir: must not be empty")
+	}
+	if c.NodeID == "" {
+		bad("node-id: must not be empty")
+	}
+	for _, l := range []struct{ name, addr string }{
+		{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen},
+	} {
+		if l.addr == "" {
+			bad("%s: must be host:port or unix:/path", l.name)
+		} else if !c.Insecure && !listen.IsLoopback(l.addr) {
+			bad("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it; "+
+				"listen on a loopback address, or give --insecure to let everybody in", l.name, l.addr)
+		}
+	}
+	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {
+		bad("allowed-origins: %w", err)
+	}
+	errs = append(errs, c.validateBounds()...)
+	if len(errs) > 0 {
+		return &ConfigError{errors.Join(errs...)}
+	}
+	return nil
+}
+
+// validateBounds checks the numbers.
+func (c Config) validateBounds() (errs []error) {
+	for _, n := range []struct {
+		name  string
+		value int
+	}{
+		{"max-payload-bytes", c.Limits.PayloadBytes}, {"max-headers", c.Limits.HeaderCount},
+		{"max-header-bytes", c.Limits.HeaderBytes}, {"max-key-bytes", c.Limits.KeyBytes},
+		{"max-batch-events", c.Limits.BatchEvents}, {"max-batch-bytes", c.Limits.BatchBytes},
+		{"max-frame-bytes", c.Limits.FrameBytes}, {"max-json-depth", c.Limits.JSONDepth},
+		{"max-topic-labels", c.MaxTopicLabels},
+		{"drain-timeout", int(c.DrainTimeout)}, {"slow-client-timeout", int(c.SlowClientTimeout)},
+		{"retention-interval", int(c.RetentionInterval)},
+	} {
+		if n.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s: must be above 0", n.name))
+		}
+	}
+	if c.Limits.PayloadBytes > c.Limits.FrameBytes {
+		errs = append(errs, fmt.Errorf("max-payload-bytes: %d does not fit into a frame of max-frame-bytes (%d)", c.Limits.PayloadBytes, c.Limits.FrameBytes))
+	}
+	return errs
+}

@@ -1,0 +1,312 @@
+// Package crashtest kills the real sidecar under load, again and again, and then
+// accounts for every event that was answered OK. It has no code of its own but
+// tests.
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+var (
+	kills = flag.Int("kills", 12, "how often the sidecar is killed")
+	seed  = flag.Uint64("seed", 0, "seed of the choices; 0 takes one from the clock")
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		sidecartest.Cleanup()
+		os.Exit(code)
+	}))
+}
+
+const (
+	topic      = "crash.orders"
+	groupName  = "billing"
+	publishers = 4
+	consumers  = 2
+	policies   = `
+- name: "*"
+  connection: {rate: 0}
+  publish: {rate: 0}
+  delivery: {max_inflight: 200, max_attempts: 100000, ack_timeout: 2s, backoff: {min: 10ms, max: 50ms}}
+`
+)
+
+// soak is one sidecar's data folder, through all its lives, and those who use it.
+type soak struct {
+	ledger *ledger
+	url    atomic.Pointer[string] // of the present life
+	done   chan struct{}          // closed when publishers are to stop
+}
+
+// TestKilledUnderLoad publishes and consumes while the sidecar is killed with
+// SIGKILL at random moments and started again on the same folder.
+func TestKilledUnderLoad(t *testing.T) {
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-kills %d -seed %d", *kills, *seed)
+	random := rand.New(rand.NewPCG(*seed, 0))
+	dir := t.TempDir()
+	file := filepath.Join(dir, "policies.yaml")
+	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func() *sidecartest.Process {
+		return sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", file)
+	}
+
+	s := &soak{ledger: newLedger(), done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var publishing, consuming sync.WaitGroup
+	p := start()
+	s.use(p)
+	for i := range publishers {
+		publishing.Go(func() { s.publish(ctx, i) })
+	}
+	for range consumers {
+		consuming.Go(func() { s.consume(ctx) })
+	}
+	for range *kills {
+		waitFor(t, 300*time.Millisecond+time.Duration(random.IntN(700))*time.Millisecond)
+		p.Kill()
+		p = start()
+		s.use(p)
+	}
+	close(s.done)
+	publishing.Wait()
+
+	deadline := time.Now().Add(time.Minute)
+	for s.ledger.missing() > 0 && time.Now().Before(deadline) {
+		waitFor(t, 20*time.Millisecond)
+	}
+	if n := s.ledger.missing(); n > 0 {
+		t.Errorf("%d events that were answered OK never reached the group", n)
+	}
+	cancel()
+	consuming.Wait()
+
+	events := export(t, p)
+	s.ledger.checkExport(events, number)
+	for _, f := range s.ledger.faults {
+		t.Error(f)
+	}
+	again := 0
+	for _, attempt := range s.ledger.seen {
+		if attempt > 1 {
+			again++
+		}
+	}
+	t.Logf("%d events answered OK, %d stored, %d of them delivered more than once", len(s.ledger.receipts), len(events), again)
+	if len(s.ledger.receipts) < *kills {
+		t.Errorf("only %d events were accepted: the test has not tested anything", len(s.ledger.receipts))
+	}
+	stop, cancelStop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancelStop()
+	if err := p.Stop(stop); err != nil {
+		t.Errorf("the last life did not stop gracefully: %v", err)
+	}
+}
+
+// waitFor lets the load go on: what happens meanwhile is the test.
+func waitFor(t *testing.T, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}
+
+func (s *soak) use(p *sidecartest.Process) {
+	url := p.URL()
+	s.url.Store(&url)
+}
+
+// dial connects to the present life, trying until ctx ends.
+func (s *soak) dial(ctx context.Context) *sluice.Conn {
+	for ctx.Err() == nil {
+		c, err := sluice.Dial(ctx, *s.url.Load(), nil)
+		if err == nil {
+			return c
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// idOf names the n-th event of a publisher; every publisher has its own keys.
+func idOf(publisher, n int) string { return fmt.Sprintf("%d-%d", publisher, n) }
+
+func keyOf(publisher, n int) string { return fmt.Sprintf("%d/%d", publisher, n%5) }
+
+// number is the reverse: the stream is the key.
+func number(id string) (stream string, n int) {
+	publisher, count, _ := strings.Cut(id, "-")
+	p, _ := strconv.Atoi(publisher)
+	n, _ = strconv.Atoi(count)
+	return keyOf(p, n), n
+}
+
+// publish sends events pipelined, and after every kill those again that have no
+// answer, under the same ids and in the same order.
+func (s *soak) publish(ctx context.Context, publisher int) {
+	next := 0 // the first event without an answer in order
+	for {
+		select {
+		case <-s.done:
+			return
+		default:
+		}
+		c := s.dial(ctx)
+		if c == nil {
+			return
+		}
+		next = s.publishOn(ctx, c, publisher, next)
+		c.Close()
+	}
+}
+
+// publishOn publishes on one connection until it breaks or the test is done. It
+// returns the first event that has no answer.
+func (s *soak) publishOn(ctx context.Context, c *sluice.Conn, publisher, from int) int {
+	const window = 32
+	var answered atomic.Int64 // answers come in the order of one connection's publishes per key, not overall
+	answered.Store(int64(from))
+	got := map[int]bool{}
+	for n := from; ; n++ {
+		select {
+		case <-s.done:
+			if c.Flush(ctx) != nil {
+				return int(answered.Load())
+			}
+			return n
+		default:
+		}
+		if n-int(answered.Load()) > window {
+			if c.Flush(ctx) != nil {
+				return int(answered.Load())
+			}
+		}
+		e := &wire.Event{ID: idOf(publisher, n), Topic: topic, Key: keyOf(publisher, n), Payload: []byte(`{"n":` + strconv.Itoa(n) + `}`)}
+		err := c.PublishAsync(ctx, e, func(r wire.Receipt, err error) {
+			var refused *wire.Error
+			switch {
+			case err == nil:
+				s.ledger.accepted(r)
+				got[n] = true // callbacks run one after the other
+				for got[int(answered.Load())] {
+					answered.Add(1)
+				}
+			case errors.As(err, &refused) && refused.Code != wire.StoreUnavailable:
+				s.ledger.mu.Lock()
+				s.ledger.fault("event %s was refused: %v", e.ID, err)
+				s.ledger.mu.Unlock()
+			}
+		})
+		if err != nil {
+			return int(answered.Load())
+		}
+	}
+}
+
+// consume is one member of the group: it acks most events, gives some back, and
+// leaves some to their deadline.
+func (s *soak) consume(ctx context.Context) {
+	for ctx.Err() == nil {
+		c := s.dial(ctx)
+		if c == nil {
+			return
+		}
+		var sub atomic.Pointer[sluice.Subscription]
+		early := make(chan []wire.Delivery, 100) // those that come before Subscribe has returned
+		settle := func(ds []wire.Delivery, sub *sluice.Subscription) {
+			for _, d := range ds {
+				s.settle(sub, d)
+			}
+		}
+		deliver := func(ds []wire.Delivery) {
+			for _, d := range ds {
+				s.ledger.delivered(d)
+			}
+			if on := sub.Load(); on != nil {
+				settle(ds, on)
+				return
+			}
+			early <- ds
+		}
+		on, err := c.Subscribe(ctx, topic, groupName, &wire.SubscribeOptions{From: wire.FromEarliest}, deliver)
+		if err == nil {
+			sub.Store(on)
+			drain(early, func(ds []wire.Delivery) { settle(ds, on) })
+			select {
+			case <-c.Done():
+			case <-ctx.Done():
+			}
+		}
+		c.Close()
+	}
+}
+
+func drain(early chan []wire.Delivery, settle func([]wire.Delivery)) {
+	for {
+		select {
+		case ds := <-early:
+			settle(ds)
+		default:
+			return
+		}
+	}
+}
+
+// settle decides by the attempt, so that every event is acked in the end.
+func (s *soak) settle(sub *sluice.Subscription, d wire.Delivery) {
+	id := d.Event.ID
+	_, n := number(id)
+	switch {
+	case d.Attempt == 1 && n%41 == 0:
+		return // let the deadline pass
+	case d.Attempt == 1 && n%17 == 0:
+		_ = sub.NackAsync(nil, sluice.Nack{Reason: "not yet"}, id) // a broken connection gives it back, too
+	default:
+		_ = sub.AckAsync(func(err error) {
+			if err == nil {
+				s.ledger.ackedOK(id)
+			}
+		}, id)
+	}
+}
+
+func export(t *testing.T, p *sidecartest.Process) []wire.Event {
+	t.Helper()
+	h := &sluice.HTTP{History: p.ReplayURL()}
+	defer h.CloseIdle()
+	var events []wire.Event
+	for e, err := range h.Export(t.Context(), sluice.ExportQuery{Topic: topic}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	return events
+}

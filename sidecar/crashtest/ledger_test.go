@@ -1,0 +1,123 @@
+package crashtest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// ledger is everything that the sidecar promised and delivered, over all its
+// lives, to be held against what it has in the end.
+type ledger struct {
+	mu       sync.Mutex
+	receipts map[string]wire.Receipt // by id, of publishes answered OK
+	seen     map[string]int          // by id: the attempt of the last delivery
+	acked    map[string]bool         // acks answered OK
+	faults   []string
+}
+
+func newLedger() *ledger {
+	return &ledger{receipts: map[string]wire.Receipt{}, seen: map[string]int{}, acked: map[string]bool{}}
+}
+
+func (l *ledger) fault(format string, args ...any) {
+	if len(l.faults) < 20 {
+		l.faults = append(l.faults, fmt.Sprintf(format, args...))
+	}
+}
+
+// accepted notes the receipt of a publish, which may be a later answer to the
+// same id: it must then say the same.
+func (l *ledger) accepted(r wire.Receipt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before, ok := l.receipts[r.ID]; ok {
+		if before.Seq != r.Seq || before.Partition != r.Partition || before.TS != r.TS || !r.Duplicate {
+			l.fault("event %s was accepted as %+v and later as %+v", r.ID, before, r)
+		}
+		return
+	}
+	l.receipts[r.ID] = r
+}
+
+// delivered notes a delivery: its attempt is above the last one's, and it is
+// not acked yet.
+func (l *ledger) delivered(d wire.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.acked[d.Event.ID] {
+		l.fault("event %s was delivered again after its ack was answered OK", d.Event.ID)
+	}
+	if last := l.seen[d.Event.ID]; d.Attempt <= last {
+		l.fault("event %s was delivered as attempt %d after attempt %d", d.Event.ID, d.Attempt, last)
+	}
+	l.seen[d.Event.ID] = d.Attempt
+}
+
+func (l *ledger) ackedOK(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked[id] = true
+}
+
+// missing counts accepted events that the group has not acked.
+func (l *ledger) missing() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for id := range l.receipts {
+		if !l.acked[id] {
+			n++
+		}
+	}
+	return n
+}
+
+// checkExport holds the log against the receipts: every accepted event once,
+// under its seq; seqs are given once; and a publisher's events of one key are
+// in the order in which it sent them.
+func (l *ledger) checkExport(events []wire.Event, number func(id string) (stream string, n int)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	type place struct {
+		partition int
+		seq       uint64
+	}
+	places := map[place]string{}
+	byID := map[string]wire.Event{}
+	for _, e := range events {
+		if _, twice := byID[e.ID]; twice {
+			l.fault("event %s is exported twice", e.ID)
+		}
+		byID[e.ID] = e
+		at := place{e.Partition, e.Seq}
+		if other, taken := places[at]; taken {
+			l.fault("events %s and %s are both at %+v", other, e.ID, at)
+		}
+		places[at] = e.ID
+	}
+	for id, r := range l.receipts {
+		e, ok := byID[id]
+		if !ok {
+			l.fault("event %s was answered OK with seq %d and is lost", id, r.Seq)
+		} else if e.Seq != r.Seq || e.Partition != r.Partition {
+			l.fault("event %s was answered with partition %d seq %d and is at partition %d seq %d", id, r.Partition, r.Seq, e.Partition, e.Seq)
+		}
+	}
+	latest := map[string]wire.Event{}
+	slices.SortFunc(events, func(a, b wire.Event) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq))
+	})
+	for _, e := range events {
+		stream, n := number(e.ID)
+		if before, ok := latest[stream]; ok {
+			if _, m := number(before.ID); m > n {
+				l.fault("events of one key are out of order: %s (seq %d) before %s (seq %d)", before.ID, before.Seq, e.ID, e.Seq)
+			}
+		}
+		latest[stream] = e
+	}
+}

@@ -1,0 +1,312 @@
+// Package eventlog says what an event log is: the interface that the sidecar is
+// built on, and the promises that every implementation keeps. The suite in
+// eventlogtest is the same page as tests. The package knows the event and
+// nothing of how one is published, limited or delivered.
+//
+// A log is a set of topics; a topic is a fixed number of partitions; a
+// partition is a list of events whose seq rises strictly in the order in which
+// they become readable.
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Errors that callers tell apart. Implementations wrap them with detail.
+var (
+	// ErrNotFound: no such topic, event or group epoch.
+	ErrNotFound = errors.New("not found")
+	// ErrUnavailable: the store cannot be reached or has failed. What was
+	// asked for may or may not have happened; an append may be repeated.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrEpochTaken: somebody else took this epoch of the group's partition.
+	ErrEpochTaken = errors.New("group epoch taken")
+	// ErrFenced: a later epoch exists, so this owner's writes no longer count.
+	ErrFenced = errors.New("group epoch fenced")
+)
+
+// ConflictError refuses an id that the topic already holds with other content.
+type ConflictError struct {
+	ID  string
+	Seq uint64 // of the stored event
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("id %q is already stored with other content at seq %d", e.ID, e.Seq)
+}
+
+// Record is an event in the log, and when the sidecar accepted it: retention
+// and the deduplication window count from AcceptedAt (milliseconds since the
+// epoch), never from the publisher's own ts.
+type Record struct {
+	wire.Event
+	AcceptedAt int64
+	// FreshID says that the sidecar has just made the id, so that it cannot
+	// be in the log and need not be looked up. It is not stored.
+	FreshID bool
+}
+
+// Topic is a topic's entry in the catalog. Its number of partitions never
+// changes: a key would otherwise move to another partition and lose its order.
+type Topic struct {
+	Name       string
+	Partitions int
+}
+
+// Outcome is what became of one event of an append.
+type Outcome struct {
+	Partition int
+	Seq       uint64
+	// TS is the stored event's ts: for a duplicate, the first publish's.
+	TS        int64
+	Duplicate bool
+	// Err is a *ConflictError, or wraps ErrUnavailable when it is not known
+	// whether the event was stored. Nothing else is set with it.
+	Err error
+}
+
+// Bounds of one page of results. At least one event is returned however
+// large it is, so that a reader always gets on.
+type Bounds struct {
+	Events int // at most this many, and
+	Bytes  int // stop once wire.Event.Size adds up to this much; 0: no bound
+}
+
+// Extent is what a partition holds.
+type Extent struct {
+	// First is the lowest seq that may be readable, Head the highest that was
+	// ever given and is readable or has been; First = Head+1 when nothing is
+	// left. An untouched partition has First 1 and Head 0.
+	First, Head uint64
+}
+
+// Log is all of a store. Every method may be called from many goroutines at
+// once. Every method returns soon after its context ends.
+type Log interface {
+	Appender
+	Reader
+	Groups
+	Retainer
+	// Close waits for calls under way, makes everything durable and releases
+	// the store. Methods called later wrap ErrUnavailable.
+	Close() error
+}
+
+// Appender makes events durable.
+type Appender interface {
+	// EnsureTopic returns the topic, creating it with that many partitions
+	// if it is new. Racing calls agree on one number. 1 ≤ partitions ≤ 1024.
+	EnsureTopic(ctx context.Context, name string, partitions int) (Topic, error)
+
+	// Append stores a batch in one partition of an existing topic and returns
+	// one Outcome per event, in order. It promises:
+	//
+	//   - An Outcome without Err means durable: it survives a kill and a
+	//     power cut.
+	//   - New events get seqs in batch order, above every seq given before in
+	//     that partition, and become readable in seq order: a reader that has
+	//     seen seq N never later finds a new event below N.
+	//   - An id is stored once per topic, whatever partition it is appended
+	//     to and however many appends race: the others are told Duplicate
+	//     with the stored seq when wire.SameContent says so, else a
+	//     *ConflictError. This includes ids that occur twice in the batch,
+	//     and ids whose event retention has removed while their
+	//     deduplication window lasts.
+	//   - After Err wrapping ErrUnavailable, appending the same events again
+	//     is safe.
+	//
+	// The log fills in Partition and Seq of the records it stores, keeps
+	// references to them, and so do readers: the caller never changes a
+	// record again. Callers keep one Append in flight per partition where
+	// order matters to them; the log is right without it.
+	Append(ctx context.Context, topic string, partition int, batch []*Record) []Outcome
+}
+
+// Reader reads events. Nothing is readable before it is durable.
+type Reader interface {
+	// Topics lists the catalog by name.
+	Topics(ctx context.Context) ([]Topic, error)
+
+	// LookupTopic finds one topic; ErrNotFound if there is none.
+	LookupTopic(ctx context.Context, name string) (Topic, error)
+
+	// Extents returns what each partition of the topic holds.
+	Extents(ctx context.Context, topic string) ([]Extent, error)
+
+	// Read returns events of a partition with seq ≥ from, ascending, without
+	// holes other than what retention and compaction removed. Nothing at or
+	// above from: no events and no error.
+	Read(ctx context.Context, topic string, partition int, from uint64, b Bounds) ([]*Record, error)
+
+	// Scan returns a page of the topic ordered by (ts, id): events that q
+	// selects. A page that is empty is the end.
+	Scan(ctx context.Context, topic string, q ScanQuery, b Bounds) ([]*Record, error)
+
+	// Lookup finds an event by id; ErrNotFound if the topic has none, also
+	// when only its id is remembered for deduplication.
+	Lookup(ctx context.Context, topic, id string) (*Record, error)
+
+	// LatestByKey finds the event of the key with the highest seq;
+	// ErrNotFound if there is none.
+	LatestByKey(ctx context.Context, topic, key string) (*Record, error)
+
+	// Seek translates a position into the seq to start at, per partition.
+	Seek(ctx context.Context, topic string, p Position) ([]uint64, error)
+}
+
+// Point is a place in the (ts, id) order.
+type Point struct {
+	TS int64
+	ID string
+}
+
+// Compare orders points: by ts, then by the id's bytes.
+func (p Point) Compare(q Point) int {
+	switch {
+	case p.TS != q.TS:
+		if p.TS < q.TS {
+			return -1
+		}
+		return 1
+	case p.ID < q.ID:
+		return -1
+	case p.ID > q.ID:
+		return 1
+	}
+	return 0
+}
+
+// ScanQuery selects events by (ts, id). The zero value selects the whole topic,
+// ascending.
+type ScanQuery struct {
+	// MinTS and MaxTS are inclusive; MaxTS 0 means no upper bound unless
+	// HasMaxTS is set.
+	MinTS    int64
+	MaxTS    int64
+	HasMaxTS bool
+	// After continues behind this point: only events that come after it in
+	// the direction of the scan.
+	After *Point
+	// Key selects the events of one key.
+	Key *string
+	// Descending turns the order round.
+	Descending bool
+}
+
+// Upper is the inclusive upper bound on ts.
+func (q ScanQuery) Upper() int64 {
+	if q.HasMaxTS || q.MaxTS != 0 {
+		return q.MaxTS
+	}
+	return math.MaxInt64
+}
+
+// Position is where to start in a topic.
+type Position struct {
+	// From is one of wire.FromLatest, FromEarliest, FromTS, FromAfterID.
+	From string
+	// TS with FromTS: each partition starts at its lowest seq whose event has
+	// that ts or a later one.
+	TS int64
+	// After with FromAfterID: each partition starts at its lowest seq whose
+	// event comes after this point in (ts, id) order.
+	After Point
+}
+
+// GroupPartition names one partition as a consumer group sees it.
+type GroupPartition struct {
+	Topic, Group string
+	Partition    int
+}
+
+// Epoch is one owner's time with a group's partition. Epochs of a
+// GroupPartition are a chain of numbers from 1; only the owner of the highest
+// writes progress.
+type Epoch struct {
+	GroupPartition
+	Number   uint64
+	Owner    string // node id
+	Beat     uint64 // rises while the owner lives
+	Released bool   // the owner has finished with it
+	Progress Progress
+}
+
+// Progress is how far a group has come in one partition.
+type Progress struct {
+	// Cursor is the lowest seq that is not settled: everything below is acked,
+	// dead-lettered or passed over.
+	Cursor uint64
+	// Settled are the seqs above Cursor that are settled all the same,
+	// ascending and disjoint.
+	Settled []SeqRange
+	// Attempts are the deliveries counted so far of unsettled events,
+	// ascending and disjoint; an event without an entry has had none.
+	Attempts []AttemptRange
+}
+
+// SeqRange is the seqs from First to Last, both included.
+type SeqRange struct{ First, Last uint64 }
+
+// AttemptRange is a range of seqs that have each been delivered Attempts times.
+type AttemptRange struct {
+	SeqRange
+	Attempts int
+}
+
+// Mark remembers that a group has acked an id, until ExpiresAt (milliseconds
+// since the epoch).
+type Mark struct {
+	Topic, Group, ID string
+	ExpiresAt        int64
+}
+
+// Groups keeps the progress of consumer groups.
+type Groups interface {
+	// ListGroups names the groups that the topic has, sorted.
+	ListGroups(ctx context.Context, topic string) ([]string, error)
+
+	// LatestEpochs returns the highest epoch of each partition of the group
+	// that has one, by partition. A group that nobody ever took has none.
+	LatestEpochs(ctx context.Context, topic, group string) ([]Epoch, error)
+
+	// TakeEpochs inserts epochs, each of which must be new: an error for each,
+	// in order; nil, or ErrEpochTaken when that number already exists or a
+	// higher one does. Of racing inserts of one number exactly one succeeds.
+	// It is durable when it returns. Whether the earlier owner may be
+	// replaced is for the caller to know.
+	TakeEpochs(ctx context.Context, epochs []Epoch) []error
+
+	// SaveEpochs stores the owner's Beat, Released and Progress of epochs that
+	// it took, and the marks: durable when it returns nil, and no epoch's
+	// progress is durable before the marks are. ErrFenced (wrapped) when a
+	// higher epoch exists for any of them; progress of a fenced epoch is never
+	// seen by anybody again.
+	SaveEpochs(ctx context.Context, epochs []Epoch, marks []Mark) error
+
+	// Marked tells for each id whether the group's mark on it is in force at
+	// now (milliseconds since the epoch).
+	Marked(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error)
+}
+
+// Retention is what a topic keeps. Zero durations mean for ever.
+type Retention struct {
+	TTLMS          int64 // remove events that were accepted longer ago
+	DedupeWindowMS int64 // remember removed events' ids for this long after they were accepted
+}
+
+// Retainer removes what has expired.
+type Retainer interface {
+	// Sweep removes up to limit expired events of the topic, and up to limit
+	// remembered ids whose window is over; more says that it stopped at the
+	// bound. It goes in seq order per partition, so that what remains of a
+	// partition is always its newest part.
+	Sweep(ctx context.Context, topic string, r Retention, now int64, limit int) (removed int, more bool, err error)
+
+	// SweepMarks removes up to limit marks that have expired.
+	SweepMarks(ctx context.Context, now int64, limit int) (removed int, more bool, err error)
+}

@@ -1,0 +1,228 @@
+package eventlogtest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+func epoch(topic, group string, partition int, number uint64, owner string) eventlog.Epoch {
+	return eventlog.Epoch{
+		GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition},
+		Number:         number, Owner: owner, Progress: eventlog.Progress{Cursor: 1},
+	}
+}
+
+// take takes one epoch.
+func (s *suite) take(t tester, e eventlog.Epoch) error {
+	t.Helper()
+	errs := s.log.TakeEpochs(t.Context(), []eventlog.Epoch{e})
+	if len(errs) != 1 {
+		t.Fatalf("TakeEpochs of one epoch gave %d errors", len(errs))
+	}
+	return errs[0]
+}
+
+// latest checks the latest epochs of a group.
+func (s *suite) latest(t tester, topic, group string, want ...eventlog.Epoch) {
+	t.Helper()
+	got, err := s.log.LatestEpochs(t.Context(), topic, group)
+	if err != nil {
+		t.Fatalf("LatestEpochs: %v", err)
+	}
+	if len(got) != len(want) || len(got) > 0 && !reflect.DeepEqual(got, want) {
+		t.Errorf("LatestEpochs of %q:\n got %+v\nwant %+v", group, got, want)
+	}
+}
+
+func testEpochs(t *testing.T, s *suite) {
+	t.Run("a group that nobody took has none", func(t *testing.T) {
+		topic := s.topic(t, 2)
+		s.latest(t, topic, "g")
+		if groups, err := s.log.ListGroups(t.Context(), topic); err != nil || len(groups) != 0 {
+			t.Errorf("ListGroups = %q, %v", groups, err)
+		}
+	})
+
+	t.Run("epochs are a chain, each number taken once", func(t *testing.T) {
+		topic := s.topic(t, 2)
+		if err := s.take(t, epoch(topic, "g", 1, 1, "n1")); err != nil {
+			t.Fatal(err)
+		}
+		errs := s.log.TakeEpochs(t.Context(), []eventlog.Epoch{
+			epoch(topic, "g", 1, 1, "n2"), epoch(topic, "g", 0, 1, "n2"), epoch(topic, "g", 1, 2, "n2"), epoch(topic, "other", 1, 1, "n3")})
+		if !errors.Is(errs[0], eventlog.ErrEpochTaken) || errs[1] != nil || errs[2] != nil || errs[3] != nil {
+			t.Errorf("TakeEpochs: %v; want the first taken, the others free", errs)
+		}
+		if err := s.take(t, epoch(topic, "g", 1, 1, "n1")); !errors.Is(err, eventlog.ErrEpochTaken) {
+			t.Errorf("a number below the latest: %v; want ErrEpochTaken", err)
+		}
+		for range 2 {
+			s.latest(t, topic, "g", epoch(topic, "g", 0, 1, "n2"), epoch(topic, "g", 1, 2, "n2"))
+			s.latest(t, topic, "other", epoch(topic, "other", 1, 1, "n3"))
+			s.reopen(t)
+		}
+	})
+
+	t.Run("of racing takers of one number one succeeds", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		for number := uint64(1); number <= 5; number++ {
+			var winner atomic.Value
+			var wins atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 8 {
+				wg.Go(func() {
+					owner := fmt.Sprintf("n%d", i)
+					switch err := s.take(t, epoch(topic, "g", 0, number, owner)); {
+					case err == nil:
+						wins.Add(1)
+						winner.Store(owner)
+					case !errors.Is(err, eventlog.ErrEpochTaken):
+						t.Errorf("take: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if wins.Load() != 1 {
+				t.Fatalf("epoch %d has %d winners", number, wins.Load())
+			}
+			s.latest(t, topic, "g", epoch(topic, "g", 0, number, winner.Load().(string)))
+		}
+	})
+
+	t.Run("the owner's progress is kept, also over a restart", func(t *testing.T) {
+		topic := s.topic(t, 3)
+		one, two := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 2, 7, "n1")
+		for _, err := range s.log.TakeEpochs(t.Context(), []eventlog.Epoch{one, two}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		one.Beat, two.Beat, two.Released = 5, 1<<60, true
+		one.Progress = eventlog.Progress{
+			Cursor:  10,
+			Settled: []eventlog.SeqRange{{First: 12, Last: 12}, {First: 14, Last: 1 << 62}},
+			Attempts: []eventlog.AttemptRange{
+				{SeqRange: eventlog.SeqRange{First: 10, Last: 11}, Attempts: 1},
+				{SeqRange: eventlog.SeqRange{First: 13, Last: 13}, Attempts: 1000},
+			},
+		}
+		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one, two}, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.latest(t, topic, "g", one, two)
+		s.reopen(t)
+		s.latest(t, topic, "g", one, two)
+		one.Progress = eventlog.Progress{Cursor: 3} // a seek goes back
+		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one}, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.latest(t, topic, "g", one, two)
+	})
+
+	t.Run("a fenced owner's progress is never seen", func(t *testing.T) {
+		topic := s.topic(t, 2)
+		first, second := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 0, 2, "n2")
+		second.Progress.Cursor = 4
+		if err := errors.Join(s.take(t, first), s.take(t, second)); err != nil {
+			t.Fatal(err)
+		}
+		first.Progress.Cursor = 9
+		err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{first}, nil)
+		if !errors.Is(err, eventlog.ErrFenced) {
+			t.Errorf("SaveEpochs of a fenced epoch: %v; want ErrFenced", err)
+		}
+		s.latest(t, topic, "g", second)
+	})
+
+	t.Run("an epoch that nobody took cannot be saved", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		notFound(t, "SaveEpochs", s.log.SaveEpochs(t.Context(), []eventlog.Epoch{epoch(topic, "g", 0, 1, "n1")}, nil))
+		s.latest(t, topic, "g")
+	})
+
+	t.Run("groups are listed by name, each of its own topic", func(t *testing.T) {
+		topic, other := s.topic(t, 2), s.topic(t, 1)
+		names := []string{"a", "A", "b/c", "a b", "aa"}
+		for _, g := range names {
+			if err := errors.Join(s.take(t, epoch(topic, g, 0, 1, "n")), s.take(t, epoch(topic, g, 1, 1, "n"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slices.Sort(names)
+		if got, err := s.log.ListGroups(t.Context(), topic); err != nil || !slices.Equal(got, names) {
+			t.Errorf("ListGroups = %q, %v; want %q", got, err, names)
+		}
+		if got, err := s.log.ListGroups(t.Context(), other); err != nil || len(got) != 0 {
+			t.Errorf("ListGroups of another topic = %q, %v", got, err)
+		}
+	})
+}
+
+func testMarks(t *testing.T, s *suite) {
+	topic, other := s.topic(t, 1), s.topic(t, 1)
+	mark := func(group, id string, expires int64) eventlog.Mark {
+		return eventlog.Mark{Topic: topic, Group: group, ID: id, ExpiresAt: expires}
+	}
+	marked := func(topic, group string, now int64, want map[string]bool) {
+		t.Helper()
+		var ids []string
+		for id := range want {
+			ids = append(ids, id)
+		}
+		got, err := s.log.Marked(t.Context(), topic, group, ids, now)
+		if err != nil || len(got) != len(ids) {
+			t.Fatalf("Marked = %v, %v", got, err)
+		}
+		for i, id := range ids {
+			if got[i] != want[id] {
+				t.Errorf("Marked(%q, %q) at %d = %v; want %v", group, id, now, got[i], want[id])
+			}
+		}
+	}
+	own := epoch(topic, "g", 0, 1, "n")
+	if err := s.take(t, own); err != nil {
+		t.Fatal(err)
+	}
+	own.Progress.Cursor = 5
+	err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, []eventlog.Mark{
+		mark("g", "a", 100), mark("g", "b", 200), mark("g", "renewed", 100), mark("G", "a", 300)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.log.SaveEpochs(t.Context(), nil, []eventlog.Mark{mark("g", "renewed", 300)}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s.latest(t, topic, "g", own)
+		marked(topic, "g", 99, map[string]bool{"a": true, "b": true, "c": false, "A": false, "renewed": true})
+		marked(topic, "g", 100, map[string]bool{"a": false, "b": true, "renewed": true})
+		marked(topic, "G", 250, map[string]bool{"a": true, "b": false})
+		marked(other, "g", 0, map[string]bool{"a": false})
+		s.reopen(t)
+	}
+	sweep := func(now int64, limit int) {
+		t.Helper()
+		for range 10 {
+			removed, more, err := s.log.SweepMarks(t.Context(), now, limit)
+			if err != nil || removed > limit {
+				t.Fatalf("SweepMarks = %d, %v, %v with limit %d", removed, more, err, limit)
+			}
+			if !more {
+				return
+			}
+		}
+		t.Fatal("SweepMarks comes to no end")
+	}
+	sweep(150, 1)
+	marked(topic, "g", 0, map[string]bool{"a": false, "b": true, "renewed": true})
+	sweep(1000, 100)
+	marked(topic, "g", 0, map[string]bool{"a": false, "b": false, "renewed": false})
+	marked(topic, "G", 0, map[string]bool{"a": false})
+}

@@ -1,0 +1,159 @@
+// Package eventlogtest is the conformance suite of eventlog.Log: the promises
+// of that interface as tests, one file for each group of them. It knows the
+// interface alone, so that every log can be put to it.
+package eventlogtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Store is one store under test, empty when the suite gets it.
+type Store struct {
+	Log eventlog.Log
+	// Reopen closes the log that is open and opens the same data again.
+	Reopen func(t *testing.T) eventlog.Log
+}
+
+// Run puts a log to the suite. open makes a new, empty store and arranges for
+// its end with t.Cleanup. The suite asks for one store per group of promises
+// and for a few thousand operations in all, so that a log whose operations
+// take milliseconds passes in reasonable time.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	groups := []struct {
+		name string
+		run  func(t *testing.T, s *suite)
+	}{
+		{"Catalog", testCatalog},
+		{"Append", testAppend},
+		{"Race", testRace},
+		{"Read", testRead},
+		{"Scan", testScan},
+		{"Seek", testSeek},
+		{"Find", testFind},
+		{"Fidelity", testFidelity},
+		{"Epochs", testEpochs},
+		{"Marks", testMarks},
+		{"Retention", testRetention},
+		{"Deduplication", testDeduplication},
+		{"Model", testModel},
+		{"History", testHistory},
+		{"Lifetime", testLifetime}, // closes its store, so it has the last word
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			store := open(t)
+			g.run(t, &suite{log: store.Log, store: store})
+		})
+	}
+}
+
+// suite is the store under test and what the tests of one group share.
+type suite struct {
+	store Store
+	log   eventlog.Log // changes with reopen
+}
+
+func (s *suite) reopen(t *testing.T) {
+	t.Helper()
+	s.log = s.store.Reopen(t)
+}
+
+// tester is what helpers need of a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Context() context.Context
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+var topics atomic.Int64
+
+// topic creates a topic that no other test uses.
+func (s *suite) topic(t tester, partitions int) string {
+	t.Helper()
+	name := fmt.Sprintf("topic-%d", topics.Add(1))
+	if _, err := s.log.EnsureTopic(t.Context(), name, partitions); err != nil {
+		t.Fatalf("EnsureTopic(%q, %d): %v", name, partitions, err)
+	}
+	return name
+}
+
+// append appends and returns the outcomes, none of which may be unknown.
+func (s *suite) append(t tester, topic string, partition int, batch ...*eventlog.Record) []eventlog.Outcome {
+	t.Helper()
+	out := s.log.Append(t.Context(), topic, partition, batch)
+	if len(out) != len(batch) {
+		t.Fatalf("Append of %d events gave %d outcomes", len(batch), len(out))
+	}
+	for i, o := range out {
+		var conflict *eventlog.ConflictError
+		if o.Err != nil && !errors.As(o.Err, &conflict) {
+			t.Fatalf("Append of event %q: %v", batch[i].ID, o.Err)
+		}
+	}
+	return out
+}
+
+// stored appends events all of which must be new, and returns their seqs.
+func (s *suite) stored(t tester, topic string, partition int, batch ...*eventlog.Record) []uint64 {
+	t.Helper()
+	seqs := make([]uint64, len(batch))
+	for i, o := range s.append(t, topic, partition, batch...) {
+		if o.Err != nil || o.Duplicate {
+			t.Fatalf("Append of new event %q: %+v", batch[i].ID, o)
+		}
+		seqs[i] = o.Seq
+	}
+	return seqs
+}
+
+var everything = eventlog.Bounds{Events: 1 << 20}
+
+// readAll reads a partition from its start.
+func (s *suite) readAll(t tester, topic string, partition int) []*eventlog.Record {
+	t.Helper()
+	events, err := s.log.Read(t.Context(), topic, partition, 1, everything)
+	if err != nil {
+		t.Fatalf("Read(%q, %d): %v", topic, partition, err)
+	}
+	return events
+}
+
+// extent returns what one partition holds.
+func (s *suite) extent(t tester, topic string, partition int) eventlog.Extent {
+	t.Helper()
+	extents, err := s.log.Extents(t.Context(), topic)
+	if err != nil {
+		t.Fatalf("Extents(%q): %v", topic, err)
+	}
+	return extents[partition]
+}
+
+// ended is a context that is over.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func ids(events []*eventlog.Record) []string {
+	list := make([]string, len(events))
+	for i, e := range events {
+		list[i] = e.ID
+	}
+	return list
+}
+
+func seqs(events []*eventlog.Record) []uint64 {
+	list := make([]uint64, len(events))
+	for i, e := range events {
+		list[i] = e.Seq
+	}
+	return list
+}

@@ -1,0 +1,242 @@
+package pebblelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Append implements eventlog.Appender. A batch goes through four steps: claim
+// its ids, decide which events are new, hand those to Pebble under their seqs,
+// wait for the sync. Only then are they readable and the answer given.
+func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
+	out := make([]eventlog.Outcome, len(batch))
+	if len(batch) == 0 {
+		return out
+	}
+	if err := l.append(ctx, name, p, batch, out); err != nil {
+		if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) && !errors.Is(err, eventlog.ErrUnavailable) {
+			err = unknown(err)
+		}
+		for i := range out {
+			out[i] = eventlog.Outcome{Err: err}
+			// Whoever tries again must find what this try may have stored.
+			batch[i].FreshID = false
+		}
+	}
+	return out
+}
+
+func (l *Log) append(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return err
+	}
+	part, err := l.partition(t, p)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, r := range batch {
+		if !r.FreshID {
+			ids = append(ids, r.ID)
+		}
+	}
+	release, err := t.claims.take(ctx, ids)
+	if err != nil {
+		return err
+	}
+	// The claims end with the apply: from then on a look-up finds the ids.
+	a := appending{log: l, topic: t, partition: p, batch: batch, out: out, repeats: map[int]int{}}
+	x, err := a.decideAndApply(ctx, part, len(ids) > 0)
+	release()
+	if err != nil {
+		return err
+	}
+	if err := a.await(ctx, x); err != nil {
+		return err
+	}
+	a.answer()
+	return nil
+}
+
+// appending is one batch on its way through Append.
+type appending struct {
+	log       *Log
+	topic     *topic
+	partition int
+	batch     []*eventlog.Record
+	out       []eventlog.Outcome
+
+	fresh   []int       // indexes of the events to store, in order
+	repeats map[int]int // index of an event whose id a new one before it has → that one's index
+	// unsettled says that an outcome rests on another append's event whose
+	// sync is still outstanding.
+	unsettled bool
+}
+
+// decideAndApply returns the commit under way, nil if nothing is new.
+func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp bool) (*commit, error) {
+	if err := a.decide(ctx, lookUp); err != nil {
+		return nil, err
+	}
+	if len(a.fresh) == 0 {
+		return nil, nil
+	}
+	select {
+	case part.turn <- struct{}{}:
+		defer func() { <-part.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	first := part.last + 1
+	last := part.last + uint64(len(a.fresh))
+	x, err := a.log.commits.apply(ctx, a.encode(first), func() { part.head.Store(last) })
+	if err != nil {
+		return nil, err
+	}
+	part.last = last
+	for n, i := range a.fresh {
+		r := a.batch[i]
+		a.out[i] = eventlog.Outcome{Partition: a.partition, Seq: first + uint64(n), TS: r.TS}
+	}
+	return x, nil
+}
+
+// decide sorts the batch into new events, repeats within the batch, and ids
+// that the topic already holds, whose outcome it sets.
+func (a *appending) decide(ctx context.Context, lookUp bool) error {
+	a.fresh = make([]int, 0, len(a.batch))
+	if !lookUp {
+		for i := range a.batch {
+			a.fresh = append(a.fresh, i)
+		}
+		return nil
+	}
+	ids, err := a.log.lookUpIDs(a.topic.id)
+	if err != nil {
+		return err
+	}
+	defer ids.close()
+	first := make(map[string]int, len(a.batch)) // of the new ones
+	for i, r := range a.batch {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if r.FreshID {
+			a.fresh = append(a.fresh, i)
+			continue
+		}
+		if j, again := first[r.ID]; again {
+			a.repeats[i] = j
+			continue
+		}
+		found, err := a.stored(ids, i)
+		if err != nil {
+			return err
+		}
+		if !found {
+			first[r.ID] = i
+			a.fresh = append(a.fresh, i)
+		}
+	}
+	return nil
+}
+
+// stored sets the outcome of event i if the topic holds its id.
+func (a *appending) stored(ids *idLookup, i int) (bool, error) {
+	r := a.batch[i]
+	e, found, err := ids.find(r.ID)
+	for {
+		if err != nil || !found {
+			return false, err
+		}
+		if e.remnant {
+			same := wire.ContentHash(&r.Event) == e.hash
+			a.out[i] = repeated(r.ID, e.location, e.ts, same)
+			return true, nil
+		}
+		was, err := a.log.event(a.topic, e.location)
+		if err == nil {
+			a.out[i] = repeated(r.ID, e.location, was.TS, wire.SameContent(&was.Event, &r.Event))
+			a.unsettled = a.unsettled || e.seq > a.topic.partitions[e.partition].head.Load()
+			return true, nil
+		}
+		if !errors.Is(err, eventlog.ErrNotFound) {
+			return false, err
+		}
+		// A sweep has removed the event since; look at what it left.
+		e, found, err = a.log.idEntry(a.topic.id, r.ID)
+		if err == nil && found && !e.remnant {
+			return false, fmt.Errorf("%w: id %q points at seq %d, which is missing", eventlog.ErrUnavailable, r.ID, e.seq)
+		}
+	}
+}
+
+// repeated is the outcome of an event whose id is stored already.
+func repeated(id string, at location, ts int64, same bool) eventlog.Outcome {
+	if !same {
+		return eventlog.Outcome{Err: &eventlog.ConflictError{ID: id, Seq: at.seq}}
+	}
+	return eventlog.Outcome{Partition: at.partition, Seq: at.seq, TS: ts, Duplicate: true}
+}
+
+// encode writes the new events' entries, with seqs from first on.
+func (a *appending) encode(first uint64) *pebble.Batch {
+	size := 0
+	for _, i := range a.fresh {
+		size += a.batch[i].Size() + 3*len(a.batch[i].ID)
+	}
+	b := a.log.db.NewBatchWithSize(size)
+	var key, value []byte
+	t := a.topic.id
+	for n, i := range a.fresh {
+		r := a.batch[i]
+		at := location{partition: a.partition, seq: first + uint64(n)}
+		key, value = eventKey(key[:0], t, a.partition, at.seq), appendRecord(value[:0], r)
+		_ = b.Set(key, value, nil)
+		key, value = idKey(key[:0], t, r.ID), appendIDEntry(value[:0], idEntry{location: at})
+		_ = b.Set(key, value, nil)
+		key, value = timeKey(key[:0], t, r.TS, r.ID), appendLocation(value[:0], at)
+		_ = b.Set(key, value, nil)
+		if r.Key != "" {
+			key = keyTimeKey(key[:0], t, r.Key, r.TS, r.ID)
+			_ = b.Set(key, value, nil)
+			key = keySeqKey(key[:0], t, r.Key, at.partition, at.seq)
+			_ = b.Set(key, nil, nil)
+		}
+	}
+	return b
+}
+
+// await returns once every outcome is durable.
+func (a *appending) await(ctx context.Context, x *commit) error {
+	switch {
+	case x != nil: // everything that was applied earlier is durable then too
+		return a.log.commits.wait(ctx, x)
+	case a.unsettled:
+		return a.log.commits.barrier(ctx)
+	}
+	return nil
+}
+
+// answer fills in what the caller gets once everything is durable.
+func (a *appending) answer() {
+	for _, i := range a.fresh {
+		a.batch[i].Partition, a.batch[i].Seq = a.partition, a.out[i].Seq
+	}
+	for i, j := range a.repeats {
+		r, was := a.batch[i], a.out[j]
+		same := wire.SameContent(&a.batch[j].Event, &r.Event)
+		a.out[i] = repeated(r.ID, location{partition: was.Partition, seq: was.Seq}, was.TS, same)
+	}
+}

@@ -1,0 +1,267 @@
+package pebblelog
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// maxPartitions is the interface's bound; keys have room for more.
+const maxPartitions = 1024
+
+// catalog is all topics of the store, in memory.
+type catalog struct {
+	// creating is held while a topic is created, through its sync: nobody
+	// sees a topic before it is durable.
+	creating chan struct{}
+	nextID   uint32 // guarded by creating
+
+	mu     sync.RWMutex
+	topics map[string]*topic
+}
+
+// topic is one topic and what is known of its partitions.
+type topic struct {
+	id   uint32
+	name string
+
+	claims     claims
+	sweeping   chan struct{} // held by the one sweep that may run
+	partitions []partition
+}
+
+// partition is the state of one partition: recovered from the store on first
+// use, from then on ahead of it.
+type partition struct {
+	recovery sync.Mutex
+	ready    atomic.Bool
+
+	// turn is held from giving seqs to handing the batch to Pebble, so that
+	// seqs are in the order of commits. last, the highest seq given, is
+	// guarded by it.
+	turn chan struct{}
+	last uint64
+
+	// head is the highest seq that is durable, hence readable.
+	head atomic.Uint64
+	// floor is the highest seq that retention has removed.
+	floor atomic.Uint64
+}
+
+func newTopic(id uint32, name string, partitions int) *topic {
+	return &topic{
+		id: id, name: name,
+		claims:     claims{held: map[string]chan struct{}{}},
+		sweeping:   make(chan struct{}, 1),
+		partitions: make([]partition, partitions),
+	}
+}
+
+func (t *topic) entry() eventlog.Topic {
+	return eventlog.Topic{Name: t.name, Partitions: len(t.partitions)}
+}
+
+// A catalog entry's value: the topic's number and its partitions, as unsigned
+// varints.
+func loadCatalog(db *pebble.DB) (*catalog, error) {
+	c := &catalog{creating: make(chan struct{}, 1), nextID: 1, topics: map[string]*topic{}}
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindCatalog}, UpperBound: []byte{kindCatalog + 1}})
+	if err != nil {
+		return nil, err
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		name := string(it.Key()[1:])
+		d := decoder{rest: it.Value()}
+		id, partitions := uint32(d.uvarint()), int(d.uvarint())
+		if d.err != nil || partitions < 1 || partitions > maxPartitions {
+			return nil, fmt.Errorf("catalog entry of topic %q is damaged", name)
+		}
+		c.topics[name] = newTopic(id, name, partitions)
+		c.nextID = max(c.nextID, id+1)
+	}
+	return c, it.Error()
+}
+
+func (c *catalog) find(name string) (*topic, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if t, ok := c.topics[name]; ok {
+		return t, nil
+	}
+	return nil, fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound)
+}
+
+// EnsureTopic implements eventlog.Appender.
+func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	if err := l.enter(ctx); err != nil {
+		return eventlog.Topic{}, err
+	}
+	defer l.leave()
+	if t, err := l.catalog.find(name); err == nil {
+		return t.entry(), nil
+	}
+	if partitions < 1 || partitions > maxPartitions {
+		return eventlog.Topic{}, fmt.Errorf("topic %q: %d partitions; 1 to %d are allowed", name, partitions, maxPartitions)
+	}
+	select {
+	case l.catalog.creating <- struct{}{}:
+	case <-ctx.Done():
+		return eventlog.Topic{}, ctx.Err()
+	}
+	defer func() { <-l.catalog.creating }()
+	if t, err := l.catalog.find(name); err == nil {
+		return t.entry(), nil
+	}
+	t := newTopic(l.catalog.nextID, name, partitions)
+	b := l.db.NewBatch()
+	value := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(t.id)), uint64(partitions))
+	_ = b.Set(catalogKey(name), value, nil)
+	// An entry that is on its way is not called back, so its commit is waited
+	// for whatever the context says: the next caller must find it.
+	x, err := l.commits.apply(ctx, b, nil)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	if <-x.done; x.err != nil {
+		return eventlog.Topic{}, x.err
+	}
+	l.catalog.nextID++
+	l.catalog.mu.Lock()
+	l.catalog.topics[name] = t
+	l.catalog.mu.Unlock()
+	return t.entry(), nil
+}
+
+// Topics implements eventlog.Reader.
+func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	l.catalog.mu.RLock()
+	list := make([]eventlog.Topic, 0, len(l.catalog.topics))
+	for _, t := range l.catalog.topics {
+		list = append(list, t.entry())
+	}
+	l.catalog.mu.RUnlock()
+	slices.SortFunc(list, func(a, b eventlog.Topic) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// LookupTopic implements eventlog.Reader.
+func (l *Log) LookupTopic(ctx context.Context, name string) (eventlog.Topic, error) {
+	if err := l.enter(ctx); err != nil {
+		return eventlog.Topic{}, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	return t.entry(), nil
+}
+
+// Extents implements eventlog.Reader.
+func (l *Log) Extents(ctx context.Context, name string) ([]eventlog.Extent, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return nil, err
+	}
+	extents := make([]eventlog.Extent, len(t.partitions))
+	for p := range extents {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		part, err := l.partition(t, p)
+		if err != nil {
+			return nil, err
+		}
+		// floor first: it never passes the head that is read after it.
+		extents[p].First = part.floor.Load() + 1
+		extents[p].Head = part.head.Load()
+	}
+	return extents, nil
+}
+
+// partition returns a partition of the topic, recovered.
+func (l *Log) partition(t *topic, p int) (*partition, error) {
+	if p < 0 || p >= len(t.partitions) {
+		return nil, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", t.name, len(t.partitions)-1, p, eventlog.ErrNotFound)
+	}
+	part := &t.partitions[p]
+	if part.ready.Load() {
+		return part, nil
+	}
+	part.recovery.Lock()
+	defer part.recovery.Unlock()
+	if part.ready.Load() {
+		return part, nil
+	}
+	floor, err := l.storedFloor(t.id, p)
+	if err != nil {
+		return nil, err
+	}
+	last, err := l.lastSeq(t.id, p)
+	if err != nil {
+		return nil, err
+	}
+	part.turn = make(chan struct{}, 1)
+	part.last = max(last, floor)
+	part.head.Store(part.last)
+	part.floor.Store(floor)
+	part.ready.Store(true)
+	return part, nil
+}
+
+// heads captures what is readable in each partition. It must come before the
+// iterator that it bounds: what is durable now, the iterator sees.
+func (l *Log) heads(t *topic) ([]uint64, error) {
+	heads := make([]uint64, len(t.partitions))
+	for p := range heads {
+		part, err := l.partition(t, p)
+		if err != nil {
+			return nil, err
+		}
+		heads[p] = part.head.Load()
+	}
+	return heads, nil
+}
+
+func (l *Log) storedFloor(topic uint32, p int) (uint64, error) {
+	value, found, err := l.get(floorKey(topic, p))
+	if !found || err != nil {
+		return 0, err
+	}
+	d := decoder{rest: value}
+	floor := d.uvarint()
+	return floor, d.err
+}
+
+// lastSeq is the highest seq of the partition's events, 0 if there are none.
+func (l *Log) lastSeq(topic uint32, p int) (uint64, error) {
+	it, err := l.db.NewIter(&pebble.IterOptions{
+		LowerBound: eventKey(nil, topic, p, 0),
+		UpperBound: eventKey(nil, topic, p+1, 0),
+	})
+	if err != nil {
+		return 0, failed(err)
+	}
+	defer it.Close()
+	if it.Last() {
+		return seqOf(it.Key()), nil
+	}
+	return 0, failed(it.Error())
+}

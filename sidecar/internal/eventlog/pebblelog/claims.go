@@ -1,0 +1,60 @@
+package pebblelog
+
+import (
+	"context"
+	"sync"
+)
+
+// claims are the ids of a topic on which an append is deciding. Whoever holds
+// an id alone may look it up and store it, so that of racing appends of one
+// id, to whatever partitions, one stores it and the others find it stored.
+type claims struct {
+	mu sync.Mutex
+	// held has, for each claimed id, the channel that is closed when its
+	// append gives the claim up.
+	held map[string]chan struct{}
+}
+
+// take claims all of the ids at once or, while another append holds any of
+// them, none: appends that wait hold nothing, so none waits in a circle.
+func (c *claims) take(ctx context.Context, ids []string) (release func(), err error) {
+	if len(ids) == 0 {
+		return func() {}, nil
+	}
+	for {
+		other := c.try(ids)
+		if other == nil {
+			return func() { c.release(ids) }, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// try claims the ids, or returns the channel of an append in the way.
+func (c *claims) try(ids []string) (other chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if other := c.held[id]; other != nil {
+			return other
+		}
+	}
+	done := make(chan struct{})
+	for _, id := range ids {
+		c.held[id] = done
+	}
+	return nil
+}
+
+func (c *claims) release(ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.held[ids[0]])
+	for _, id := range ids {
+		delete(c.held, id)
+	}
+}

@@ -1,0 +1,174 @@
+package pebblelog
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// committer takes batches to the disk in two steps. apply puts a batch into
+// Pebble's memtable and write-ahead log, in the order of the calls; one
+// goroutine then waits for the syncs, in the same order, and announces what
+// has become durable. In between others apply, and one sync of Pebble's serves
+// all that were applied before it.
+type committer struct {
+	db     *pebble.DB
+	health *health
+
+	// turn serializes apply. Pebble could apply several batches at once, but
+	// panics while it holds its own locks when the write-ahead log has failed:
+	// one caller can survive that, those in the queue behind it could not.
+	turn chan struct{}
+	// applied are the commits that wait for their sync, in the order of the
+	// write-ahead log. Sending needs turn.
+	applied chan *commit
+	// unsettled counts the commits in applied that have no verdict yet.
+	unsettled atomic.Int64
+	stopped   chan struct{}
+	// wedged says that Pebble panicked in a commit and still holds its locks.
+	wedged atomic.Bool
+}
+
+// commit is one batch under way; err may be read once done is closed.
+type commit struct {
+	batch *pebble.Batch // nil for a barrier
+	// durable, if any, is called in commit order once the batch is synced.
+	durable func()
+	done    chan struct{}
+	err     error
+}
+
+// maxUnsettled bounds the commits whose sync is outstanding.
+const maxUnsettled = 1024
+
+func newCommitter(db *pebble.DB, h *health) *committer {
+	c := &committer{
+		db: db, health: h,
+		turn:    make(chan struct{}, 1),
+		applied: make(chan *commit, maxUnsettled),
+		stopped: make(chan struct{}),
+	}
+	go c.settle()
+	return c
+}
+
+// apply makes the batch visible in Pebble and starts its sync. It takes the
+// batch over. A context that ends before the batch's turn leaves no trace.
+func (c *committer) apply(ctx context.Context, b *pebble.Batch, durable func()) (*commit, error) {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		b.Close()
+		return nil, unknown(ctx.Err())
+	}
+	if err := c.health.err(); err != nil {
+		b.Close()
+		return nil, err
+	}
+	if err := c.hand(func() error { return c.db.ApplyNoSyncWait(b, pebble.Sync) }); err != nil {
+		return nil, err
+	}
+	return c.enqueue(&commit{batch: b, durable: durable, done: make(chan struct{})}), nil
+}
+
+// applyUnsynced makes the batch visible, to be durable no later than the next
+// synced one. It takes the batch over.
+func (c *committer) applyUnsynced(ctx context.Context, b *pebble.Batch) error {
+	defer b.Close()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := c.health.err(); err != nil {
+		return err
+	}
+	return c.hand(func() error { return c.db.Apply(b, pebble.NoSync) })
+}
+
+// hand gives a batch to Pebble. Pebble reports a failed commit by Fatalf or a
+// panic, hardly ever by its error.
+func (c *committer) hand(apply func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.wedged.Store(true)
+			c.health.fail(fmt.Errorf("commit: %v", p))
+			err = c.health.err()
+		}
+	}()
+	if err := apply(); err != nil {
+		c.health.fail(err)
+	}
+	return c.health.err()
+}
+
+func (c *committer) enqueue(x *commit) *commit {
+	c.unsettled.Add(1)
+	c.applied <- x
+	return x
+}
+
+// settle waits for the syncs. The store's health has the last word: a sync
+// that succeeds after another has failed proves nothing.
+func (c *committer) settle() {
+	defer close(c.stopped)
+	for x := range c.applied {
+		if x.batch != nil {
+			if err := x.batch.SyncWait(); err != nil {
+				c.health.fail(err)
+			}
+		}
+		if x.err = c.health.err(); x.err == nil && x.durable != nil {
+			x.durable()
+		}
+		if x.batch != nil && x.err == nil {
+			x.batch.Close()
+		}
+		c.unsettled.Add(-1)
+		close(x.done)
+	}
+}
+
+// wait returns once the commit is durable. If the context ends first, the
+// commit goes on and it is not known what becomes of it.
+func (c *committer) wait(ctx context.Context, x *commit) error {
+	select {
+	case <-x.done:
+		return x.err
+	case <-ctx.Done():
+		return unknown(ctx.Err())
+	}
+}
+
+// barrier returns once everything that was applied before is durable, so that
+// what the caller has read from Pebble may be told.
+func (c *committer) barrier(ctx context.Context) error {
+	if c.unsettled.Load() == 0 {
+		return c.health.err()
+	}
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	x := c.enqueue(&commit{done: make(chan struct{})})
+	<-c.turn
+	return c.wait(ctx, x)
+}
+
+// stop waits until every commit is settled; nobody applies any more.
+func (c *committer) stop() {
+	close(c.applied)
+	<-c.stopped
+}
+
+// unknown says that a write's outcome is not known because its context ended.
+func unknown(err error) error {
+	return fmt.Errorf("%w: gave up waiting: %w", eventlog.ErrUnavailable, err)
+}

@@ -1,0 +1,278 @@
+package pebblelog
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+)
+
+// witness writes down what the log has promised: the seq of every event that
+// was answered OK or read.
+type witness struct {
+	mu   sync.Mutex
+	seqs map[string]uint64
+}
+
+func (w *witness) saw(id string, seq uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seqs[id] = seq
+}
+
+func (w *witness) promised() map[string]uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.seqs)
+}
+
+// TestPowerCut cuts the power again and again under writers and a reader. What
+// was answered or readable before the cut is there after it, although nothing
+// that was not synced need be.
+func TestPowerCut(t *testing.T) {
+	for _, kept := range []int{0, 50} {
+		t.Run(fmt.Sprintf("%d percent of what was not synced is kept", kept), func(t *testing.T) {
+			disk := vfs.NewCrashableMem()
+			l := mustOpen(t, Options{Dir: "data", FS: disk})
+			defer l.Close()
+			ensure(t, l, "t", 1)
+			w := &witness{seqs: map[string]uint64{}}
+			var cursor atomic.Uint64
+			var stop atomic.Bool
+			var work sync.WaitGroup
+			for i := range 4 {
+				work.Go(func() { appendUntil(t, l, w, i, &stop) })
+			}
+			work.Go(func() { tailUntil(t, l, w, &stop) })
+			work.Go(func() { saveUntil(t, l, &cursor, &stop) })
+			rng := rand.New(rand.NewPCG(1, 1))
+			for range 30 {
+				before := w.promised()
+				for len(w.promised()) < len(before)+20 && !t.Failed() {
+				}
+				promised, saved := w.promised(), cursor.Load()
+				after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng})
+				checkPromised(t, after, promised, saved)
+			}
+			stop.Store(true)
+			work.Wait()
+		})
+	}
+}
+
+func ensure(t testing.TB, l *Log, topic string, partitions int) {
+	t.Helper()
+	if _, err := l.EnsureTopic(t.Context(), topic, partitions); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func appendUntil(t *testing.T, l *Log, w *witness, writer int, stop *atomic.Bool) {
+	for n := 0; !stop.Load(); n++ {
+		batch := eventlogtest.Events(fmt.Sprintf("w%d-%d", writer, n), 1+n%3, eventlogtest.Keyed("k"))
+		for i, o := range l.Append(t.Context(), "t", 0, batch) {
+			if o.Err != nil {
+				t.Errorf("Append: %v", o.Err)
+				return
+			}
+			w.saw(batch[i].ID, o.Seq)
+		}
+	}
+}
+
+func tailUntil(t *testing.T, l *Log, w *witness, stop *atomic.Bool) {
+	for next := uint64(1); !stop.Load(); {
+		events, err := l.Read(t.Context(), "t", 0, next, eventlog.Bounds{Events: 100})
+		if err != nil {
+			t.Errorf("Read: %v", err)
+			return
+		}
+		for _, e := range events {
+			w.saw(e.ID, e.Seq)
+			next = e.Seq + 1
+		}
+	}
+}
+
+// saveUntil moves a group's cursor and marks what it passes.
+func saveUntil(t *testing.T, l *Log, cursor *atomic.Uint64, stop *atomic.Bool) {
+	e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
+	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
+		t.Errorf("TakeEpochs: %v", err)
+		return
+	}
+	for !stop.Load() {
+		e.Progress.Cursor++
+		mark := eventlog.Mark{Topic: "t", Group: "g", ID: fmt.Sprint(e.Progress.Cursor), ExpiresAt: 1}
+		if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{e}, []eventlog.Mark{mark}); err != nil {
+			t.Errorf("SaveEpochs: %v", err)
+			return
+		}
+		cursor.Store(e.Progress.Cursor)
+	}
+}
+
+// checkPromised opens what a power cut has left and looks for everything that
+// was promised before.
+func checkPromised(t *testing.T, disk vfs.FS, promised map[string]uint64, cursor uint64) {
+	t.Helper()
+	l := mustOpen(t, Options{Dir: "data", FS: disk})
+	defer l.Close()
+	events, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]uint64{}
+	for i, e := range events {
+		found[e.ID] = e.Seq
+		if e.Seq != uint64(i+1) {
+			t.Fatalf("event %d has seq %d: there is a hole", i, e.Seq)
+		}
+	}
+	for id, seq := range promised {
+		if found[id] != seq {
+			t.Errorf("event %q was promised at seq %d and is at %d after the power cut", id, seq, found[id])
+		}
+	}
+	scanned, err := l.Scan(t.Context(), "t", eventlog.ScanQuery{}, eventlog.Bounds{Events: 1 << 30})
+	if err != nil || len(scanned) != len(events) {
+		t.Errorf("a scan finds %d events, %v; want %d", len(scanned), err, len(events))
+	}
+	if cursor == 0 {
+		return
+	}
+	epochs, err := l.LatestEpochs(t.Context(), "t", "g")
+	if err != nil || len(epochs) != 1 || epochs[0].Progress.Cursor < cursor {
+		t.Errorf("epochs %+v, %v; the cursor %d was saved", epochs, err, cursor)
+	}
+	marked, err := l.Marked(t.Context(), "t", "g", []string{fmt.Sprint(cursor)}, 0)
+	if err != nil || !marked[0] {
+		t.Errorf("the mark of cursor %d is missing, %v", cursor, err)
+	}
+}
+
+// failing is an injector that fails the operations it names while it is armed.
+type failing struct {
+	armed atomic.Bool
+	file  string // part of the names of files it is about
+	kinds []errorfs.OpKind
+}
+
+var errDisk = errors.New("the disk says no")
+
+func (f *failing) MaybeError(op errorfs.Op) error {
+	if f.armed.Load() && strings.Contains(op.Path, f.file) && slices.Contains(f.kinds, op.Kind) {
+		return errDisk
+	}
+	return nil
+}
+
+func (f *failing) String() string { return "failing" }
+
+var syncs = []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
+
+// TestFailedWrite: after one failed write or sync nothing is answered OK any
+// more, though the disk recovers; a restart finds everything that was.
+func TestFailedWrite(t *testing.T) {
+	cases := []struct {
+		name  string
+		file  string
+		kinds []errorfs.OpKind
+		flush bool // whether it takes a flush to meet the failure
+	}{
+		{"sync of the write-ahead log", ".log", syncs, false},
+		{"write of the write-ahead log", ".log", []errorfs.OpKind{errorfs.OpFileWrite}, false},
+		{"sync of the manifest", "MANIFEST", syncs, true},
+		{"write of the manifest", "MANIFEST", []errorfs.OpKind{errorfs.OpFileWrite}, true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			disk := vfs.NewCrashableMem()
+			fail := &failing{file: c.file, kinds: c.kinds}
+			l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(disk, fail)})
+			ensure(t, l, "t", 1)
+			w := &witness{seqs: map[string]uint64{}}
+			sound := eventlogtest.Events("sound", 50)
+			for i, o := range l.Append(t.Context(), "t", 0, sound) {
+				w.saw(sound[i].ID, o.Seq)
+			}
+
+			fail.armed.Store(true)
+			if c.flush {
+				// It may fail or return; what counts is what comes after.
+				flushed, err := l.db.AsyncFlush()
+				if err == nil {
+					<-flushed
+				}
+			}
+			doubtful := manyAppends(t, l, "doubtful")
+			fail.armed.Store(false)
+			later := manyAppends(t, l, "later")
+			if _, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1}); !errors.Is(err, eventlog.ErrUnavailable) {
+				t.Errorf("Read: %v; want ErrUnavailable", err)
+			}
+			if err := l.Close(); !errors.Is(err, errDisk) {
+				t.Errorf("Close: %v; want the disk's error", err)
+			}
+
+			for _, kept := range []int{0, 50, 100} {
+				clone := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(1, 2))})
+				checkPromised(t, clone, w.promised(), 0)
+				checkRepeat(t, clone, append(doubtful, later...))
+			}
+		})
+	}
+}
+
+// manyAppends appends from many goroutines, none of which may succeed.
+func manyAppends(t *testing.T, l *Log, prefix string) []*eventlog.Record {
+	t.Helper()
+	records := eventlogtest.Events(prefix, 32)
+	var work sync.WaitGroup
+	for _, r := range records {
+		work.Go(func() {
+			if o := l.Append(t.Context(), "t", 0, []*eventlog.Record{r})[0]; !errors.Is(o.Err, eventlog.ErrUnavailable) {
+				t.Errorf("Append on a failed disk: %+v; want ErrUnavailable", o)
+			}
+		})
+	}
+	work.Wait()
+	return records
+}
+
+// checkRepeat: whatever came of events whose append failed, appending them
+// again stores each of them once.
+func checkRepeat(t *testing.T, disk vfs.FS, records []*eventlog.Record) {
+	t.Helper()
+	l := mustOpen(t, Options{Dir: "data", FS: disk})
+	defer l.Close()
+	for _, o := range l.Append(t.Context(), "t", 0, records) {
+		if o.Err != nil {
+			t.Errorf("Append again: %v", o.Err)
+		}
+	}
+	events, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]int{}
+	for _, e := range events {
+		times[e.ID]++
+	}
+	for _, r := range records {
+		if times[r.ID] != 1 {
+			t.Errorf("event %q is stored %d times", r.ID, times[r.ID])
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package pebblelog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+)
+
+// The data folder:
+//
+//	FORMAT   what the folder is: the JSON of format, written once
+//	LOCK     locked while a sidecar runs on the folder: the JSON of Owner
+//	db/      Pebble's files
+const (
+	formatFile = "FORMAT"
+	formatTemp = "FORMAT.tmp"
+	lockFile   = "LOCK"
+	dbFolder   = "db"
+)
+
+// formatVersion is what this program writes and the highest that it reads.
+// Raise it with any change that an older program would misread.
+const formatVersion = 1
+
+const formatProgram = "sluice"
+
+// format says whose a data folder is.
+type format struct {
+	Program string    `json:"program"`
+	Format  int       `json:"format"`
+	StoreID string    `json:"store_id"`
+	Created time.Time `json:"created"`
+}
+
+// ForeignFolderError refuses a folder that holds something else.
+type ForeignFolderError struct{ Dir string }
+
+func (e *ForeignFolderError) Error() string {
+	return fmt.Sprintf("%s is not empty and not a Sluice data folder; choose an empty or new folder with --data-dir", e.Dir)
+}
+
+// NewerFormatError refuses a folder that a later version has written.
+type NewerFormatError struct {
+	Dir    string
+	Format int
+}
+
+func (e *NewerFormatError) Error() string {
+	return fmt.Sprintf("%s was written by a newer Sluice (format %d, this program knows %d); upgrade sluice or choose another --data-dir",
+		e.Dir, e.Format, formatVersion)
+}
+
+// checkOwned returns an error unless the folder is ours or still empty, so
+// that not even a lock file is left in somebody else's. A crash during
+// creation leaves at most our lock and temporary file.
+func checkOwned(fsys vfs.FS, dir string) error {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	if slices.Contains(names, formatFile) {
+		return nil
+	}
+	for _, name := range names {
+		if name != lockFile && name != formatTemp {
+			return &ForeignFolderError{Dir: dir}
+		}
+	}
+	return nil
+}
+
+// openFormat reads the folder's format and creates it in an empty folder. The
+// caller holds the lock.
+func openFormat(fsys vfs.FS, dir string) (format, error) {
+	f, err := readFormat(fsys, dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	f = format{Program: formatProgram, Format: formatVersion, StoreID: uuid.NewString(), Created: time.Now().UTC()}
+	if err := writeFormat(fsys, dir, f); err != nil {
+		return format{}, fmt.Errorf("create data folder: %w", err)
+	}
+	return f, nil
+}
+
+func readFormat(fsys vfs.FS, dir string) (format, error) {
+	name := fsys.PathJoin(dir, formatFile)
+	file, err := fsys.Open(name)
+	if err != nil {
+		return format{}, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return format{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	var f format
+	if err := json.Unmarshal(text, &f); err != nil {
+		return format{}, fmt.Errorf("%s is damaged (%w); restore it from a backup or choose another --data-dir", name, err)
+	}
+	switch {
+	case f.Program != formatProgram || f.Format < 1:
+		return format{}, &ForeignFolderError{Dir: dir}
+	case f.Format > formatVersion:
+		return format{}, &NewerFormatError{Dir: dir, Format: f.Format}
+	}
+	return f, nil
+}
+
+// writeFormat makes the format file appear whole or not at all.
+func writeFormat(fsys vfs.FS, dir string, f format) error {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	temp := fsys.PathJoin(dir, formatTemp)
+	file, err := fsys.Create(temp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(text, '\n'))
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(temp, fsys.PathJoin(dir, formatFile)); err != nil {
+		return err
+	}
+	if err := syncFolder(fsys, dir); err != nil {
+		return err
+	}
+	return syncFolder(fsys, fsys.PathDir(dir))
+}
+
+// syncFolder makes a folder's entries durable.
+func syncFolder(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,78 @@
+package pebblelog
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// location is the value of the s and k entries: partition and seq, as
+// unsigned varints.
+type location struct {
+	partition int
+	seq       uint64
+}
+
+func appendLocation(b []byte, at location) []byte {
+	b = binary.AppendUvarint(b, uint64(at.partition))
+	return binary.AppendUvarint(b, at.seq)
+}
+
+func decodeLocation(value []byte) (location, error) {
+	d := decoder{rest: value}
+	at := location{partition: int(d.uvarint()), seq: d.uvarint()}
+	if d.err != nil {
+		return location{}, fmt.Errorf("index entry: %w", d.err)
+	}
+	return at, nil
+}
+
+// idEntry is the value of an i entry: where the id's event is or was. Once
+// retention has removed the event, what a repeated publish must be told stays.
+//
+//	state     1 byte: 1 the event is in the log, 2 only this remnant
+//	partition unsigned varint
+//	seq       unsigned varint
+//	ts        varint            ⎫
+//	accepted  varint            ⎬ remnant only
+//	hash      32 bytes          ⎭ wire.ContentHash
+type idEntry struct {
+	location
+	remnant    bool
+	ts         int64
+	acceptedAt int64
+	hash       [32]byte
+}
+
+const (
+	idStored  = 1
+	idRemnant = 2
+)
+
+func appendIDEntry(b []byte, e idEntry) []byte {
+	if !e.remnant {
+		return appendLocation(append(b, idStored), e.location)
+	}
+	b = appendLocation(append(b, idRemnant), e.location)
+	b = binary.AppendVarint(b, e.ts)
+	b = binary.AppendVarint(b, e.acceptedAt)
+	return append(b, e.hash[:]...)
+}
+
+func decodeIDEntry(value []byte) (idEntry, error) {
+	if len(value) == 0 || (value[0] != idStored && value[0] != idRemnant) {
+		return idEntry{}, fmt.Errorf("id entry: its state is not known")
+	}
+	e := idEntry{remnant: value[0] == idRemnant}
+	d := decoder{rest: value[1:]}
+	e.partition, e.seq = int(d.uvarint()), d.uvarint()
+	if e.remnant {
+		e.ts, e.acceptedAt = d.varint(), d.varint()
+		if copy(e.hash[:], d.rest) < len(e.hash) {
+			d.err = errTruncated
+		}
+	}
+	if d.err != nil {
+		return idEntry{}, fmt.Errorf("id entry: %w", d.err)
+	}
+	return e, nil
+}

@@ -1,0 +1,175 @@
+package pebblelog
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// The layout of the store, format 1. A key is one letter for the kind of
+// entry, then its parts without separators. Topics are interned: t is the
+// topic's number, 4 bytes. Whole numbers in keys are big-endian, so that the
+// order of the bytes is the order of the numbers: partition p 2 bytes, seq 8,
+// times 8 with the sign bit flipped. Text in the middle of a key (key, group)
+// is escaped and terminated, see appendText; text at its end stands as it is.
+//
+//	kind  key                     value
+//	t     name                    catalog: topic number, partitions
+//	e     t p seq                 the event (record.go)
+//	i     t id                    where the id is, or what remains of it (index.go)
+//	s     t ts id                 p seq: the (ts, id) order
+//	k     t key ts id             p seq: the same order within one key
+//	l     t key p seq             nothing: the log order within one key
+//	h     t p                     seq: the highest that retention has removed
+//	r     t accepted id           nothing: ids without event, oldest first
+//	g     t group p number        an epoch; of a partition only the latest
+//	m     t group id              when the mark expires
+//	x     expires t group id      nothing: marks in the order they expire
+//
+// An event without a key costs three entries (e, i, s), one with a key five.
+// l is separate from k because the latest by seq is not the latest by ts.
+const (
+	kindCatalog  = 't'
+	kindEvent    = 'e'
+	kindID       = 'i'
+	kindTime     = 's'
+	kindKeyTime  = 'k'
+	kindKeySeq   = 'l'
+	kindFloor    = 'h'
+	kindRemnant  = 'r'
+	kindEpoch    = 'g'
+	kindMark     = 'm'
+	kindMarkTime = 'x'
+)
+
+// topicPrefixLen is the length of a key's kind and topic.
+const topicPrefixLen = 1 + 4
+
+func topicPrefix(b []byte, kind byte, topic uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(b, kind), topic)
+}
+
+func catalogKey(name string) []byte { return append([]byte{kindCatalog}, name...) }
+
+func eventKey(b []byte, topic uint32, partition int, seq uint64) []byte {
+	b = topicPrefix(b, kindEvent, topic)
+	b = binary.BigEndian.AppendUint16(b, uint16(partition))
+	return binary.BigEndian.AppendUint64(b, seq)
+}
+
+// seqOf is the seq at the end of an event's key.
+func seqOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
+func idKey(b []byte, topic uint32, id string) []byte {
+	return append(topicPrefix(b, kindID, topic), id...)
+}
+
+func timeKey(b []byte, topic uint32, ts int64, id string) []byte {
+	return appendPoint(topicPrefix(b, kindTime, topic), ts, id)
+}
+
+func keyPrefix(b []byte, kind byte, topic uint32, key string) []byte {
+	return appendText(topicPrefix(b, kind, topic), key)
+}
+
+func keyTimeKey(b []byte, topic uint32, key string, ts int64, id string) []byte {
+	return appendPoint(keyPrefix(b, kindKeyTime, topic, key), ts, id)
+}
+
+func keySeqKey(b []byte, topic uint32, key string, partition int, seq uint64) []byte {
+	b = keyPrefix(b, kindKeySeq, topic, key)
+	b = binary.BigEndian.AppendUint16(b, uint16(partition))
+	return binary.BigEndian.AppendUint64(b, seq)
+}
+
+// locationAt is the partition and seq that a key ends with.
+func locationAt(b []byte) location {
+	return location{partition: int(binary.BigEndian.Uint16(b)), seq: binary.BigEndian.Uint64(b[2:])}
+}
+
+func floorKey(topic uint32, partition int) []byte {
+	return binary.BigEndian.AppendUint16(topicPrefix(nil, kindFloor, topic), uint16(partition))
+}
+
+func remnantKey(b []byte, topic uint32, acceptedAt int64, id string) []byte {
+	return appendPoint(topicPrefix(b, kindRemnant, topic), acceptedAt, id)
+}
+
+func groupPrefix(kind byte, topic uint32, group string) []byte {
+	return appendText(topicPrefix(nil, kind, topic), group)
+}
+
+func epochKey(topic uint32, group string, partition int, number uint64) []byte {
+	b := binary.BigEndian.AppendUint16(groupPrefix(kindEpoch, topic, group), uint16(partition))
+	return binary.BigEndian.AppendUint64(b, number)
+}
+
+func markKey(topic uint32, group, id string) []byte {
+	return append(groupPrefix(kindMark, topic, group), id...)
+}
+
+func markTimeKey(expiresAt int64, topic uint32, group, id string) []byte {
+	b := appendTime([]byte{kindMarkTime}, expiresAt)
+	b = binary.BigEndian.AppendUint32(b, topic)
+	return append(appendText(b, group), id...)
+}
+
+// appendTime writes a time so that negative ones sort first.
+func appendTime(b []byte, ms int64) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(ms)^(1<<63))
+}
+
+func timeAt(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ (1 << 63)) }
+
+func appendPoint(b []byte, ts int64, id string) []byte { return append(appendTime(b, ts), id...) }
+
+// pointAt is the (time, id) that a key ends with, from its first byte on.
+func pointAt(b []byte) eventlog.Point {
+	return eventlog.Point{TS: timeAt(b), ID: string(b[8:])}
+}
+
+// appendText writes text that something else follows: a zero byte becomes
+// 00 FF, and 00 01 ends the text. So texts sort by their bytes, none is
+// another's prefix, and what follows cannot be taken for text.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] == 0 {
+			b = append(b, 0, 0xff)
+			continue
+		}
+		b = append(b, s[i])
+	}
+	return append(b, 0, 1)
+}
+
+// textAt reads what appendText wrote at the start of b, and returns the rest.
+func textAt(b []byte) (text string, rest []byte, ok bool) {
+	var s []byte
+	for i := 0; i+1 < len(b); i++ {
+		switch {
+		case b[i] != 0:
+			s = append(s, b[i])
+		case b[i+1] == 1:
+			return string(s), b[i+2:], true
+		case b[i+1] == 0xff:
+			s = append(s, 0)
+			i++
+		default:
+			return "", nil, false
+		}
+	}
+	return "", nil, false
+}
+
+// after is the lowest key that no key beginning with prefix reaches.
+func after(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] != math.MaxUint8 {
+			end[i]++
+			return end[:i+1]
+		}
+	}
+	return nil
+}

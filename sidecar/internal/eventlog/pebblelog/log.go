@@ -1,0 +1,226 @@
+// Package pebblelog is the embedded event log: an eventlog.Log in one folder,
+// for one process, on Pebble. It knows events and bytes; who publishes, limits
+// or consumes them it does not know.
+//
+// The way of an event: append.go decides whether it is new, commit.go makes it
+// durable, read.go and scan.go hand it out, retention.go removes it. keys.go
+// draws the layout on disk.
+package pebblelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Options say where a log is and who opens it.
+type Options struct {
+	// Dir is the data folder. It is created if it is missing, and refused if
+	// it is neither empty nor a data folder.
+	Dir string
+	// FS is the file system that Dir is on; nil: the operating system's. The
+	// folder is locked against other processes on the latter only.
+	FS vfs.FS
+	// NodeID is what a second sidecar is told about who has the folder.
+	NodeID string
+	// Logger gets Pebble's warnings and the store's failure; nil: slog.Default.
+	Logger *slog.Logger
+}
+
+// Log is an eventlog.Log. Open makes one.
+type Log struct {
+	storeID string
+	lock    *os.File // nil on a file system of a test's
+	db      *pebble.DB
+	health  *health
+	commits *committer
+	catalog *catalog
+
+	// groupsTurn makes the checks of epochs and marks one step with the
+	// writes that rest on them.
+	groupsTurn sync.Mutex
+
+	// calls is held for reading by every call under way; Close takes it once
+	// closed keeps new ones out.
+	calls  sync.RWMutex
+	closed atomic.Bool
+}
+
+var _ eventlog.Log = (*Log)(nil)
+
+// Open opens the log in a folder. What it refuses is a *ForeignFolderError, a
+// *NewerFormatError or a *LockedError, each with what to do.
+func Open(o Options) (*Log, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	var lock *os.File
+	if o.FS == nil {
+		o.FS = vfs.Default
+		if err := claimFolder(vfs.Default, o.Dir); err != nil {
+			return nil, err
+		}
+		var err error
+		lock, err = takeLock(o.Dir, Owner{PID: os.Getpid(), NodeID: o.NodeID, Started: time.Now().UTC()})
+		if err != nil {
+			return nil, err
+		}
+	} else if err := claimFolder(o.FS, o.Dir); err != nil {
+		return nil, err
+	}
+	l, err := open(o)
+	if err != nil {
+		if lock != nil {
+			lock.Close()
+		}
+		return nil, err
+	}
+	l.lock = lock
+	return l, nil
+}
+
+// claimFolder makes the folder exist and be ours or empty.
+func claimFolder(fsys vfs.FS, dir string) error {
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create data folder: %w", err)
+	}
+	return checkOwned(fsys, dir)
+}
+
+func open(o Options) (*Log, error) {
+	f, err := openFormat(o.FS, o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	db := o.FS.PathJoin(o.Dir, dbFolder)
+	if err := o.FS.MkdirAll(db, 0o755); err != nil {
+		return nil, fmt.Errorf("create data folder: %w", err)
+	}
+	if err := syncFolder(o.FS, o.Dir); err != nil {
+		return nil, fmt.Errorf("create data folder: %w", err)
+	}
+	h := &health{log: o.Logger}
+	l := &Log{storeID: f.StoreID, health: h}
+	if l.db, err = openPebble(db, guardedFS{FS: o.FS, health: h}, h); err != nil {
+		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)
+	}
+	if l.catalog, err = loadCatalog(l.db); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the store in %s: %w", o.Dir, err), l.db.Close())
+	}
+	l.commits = newCommitter(l.db, h)
+	return l, nil
+}
+
+// openPebble opens the database. Pebble's Fatalf returns here, so that it may
+// panic on what it says can not be, or call a failed start a success.
+func openPebble(dir string, fsys vfs.FS, h *health) (db *pebble.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	db, err = pebble.Open(dir, tuning(fsys, h))
+	if err != nil {
+		return nil, err
+	}
+	if err := h.err(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// Err is nil while the log can be written, and says why once it cannot.
+func (l *Log) Err() error { return l.health.err() }
+
+// StoreID names this store: a random UUID made when its folder was created.
+func (l *Log) StoreID() string { return l.storeID }
+
+// errClosed is what calls get after Close.
+var errClosed = fmt.Errorf("%w: the log is closed", eventlog.ErrUnavailable)
+
+// enter begins a call; every call that it lets in ends with leave. It refuses
+// a finished context, a closed log and a failed store.
+func (l *Log) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if l.closed.Load() {
+		return errClosed
+	}
+	l.calls.RLock()
+	err := l.health.err()
+	if l.closed.Load() {
+		err = errClosed
+	}
+	if err != nil {
+		l.calls.RUnlock()
+	}
+	return err
+}
+
+func (l *Log) leave() { l.calls.RUnlock() }
+
+// Close implements eventlog.Log. Closing again does nothing.
+func (l *Log) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	l.calls.Lock()
+	defer l.calls.Unlock()
+	l.commits.stop()
+	err := l.closePebble()
+	if l.lock != nil {
+		err = errors.Join(err, l.lock.Close())
+	}
+	return err
+}
+
+// closePebble closes the database. Of a failed one the files on disk are all
+// that counts, and they are frozen: its errors tell nothing, and where a panic
+// has left it locked, closing would wait for ever.
+func (l *Log) closePebble() (err error) {
+	failed := l.health.err()
+	if failed == nil {
+		return l.db.Close()
+	}
+	defer func() {
+		if recover() != nil {
+			err = failed
+		}
+	}()
+	if !l.commits.wedged.Load() {
+		_ = l.db.Close()
+	}
+	return failed
+}
+
+// failed says that Pebble could not read; nil stays nil.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+}
+
+// get copies one value out of the store.
+func (l *Log) get(key []byte) (value []byte, found bool, err error) {
+	v, closer, err := l.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, failed(err)
+	}
+	value = append([]byte(nil), v...)
+	return value, true, failed(closer.Close())
+}

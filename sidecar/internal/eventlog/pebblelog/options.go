@@ -1,0 +1,50 @@
+package pebblelog
+
+import (
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// tuning is how Pebble is set up: for one process among others on a small
+// machine, with steady appends, reads near the tail and look-ups of ids that
+// are mostly not there.
+func tuning(fsys vfs.FS, h *health) *pebble.Options {
+	o := &pebble.Options{
+		FS:     fsys,
+		Logger: h,
+		// With sync chunks recovery can tell a torn end of the log from
+		// damage in its middle. Pinned: a newer Pebble must not raise it
+		// without a new formatVersion.
+		FormatMajorVersion: pebble.FormatWALSyncChunks,
+		// A memtable holds a few seconds of appends. Pebble starts with 256 KiB
+		// and doubles, so an idle sidecar does not pay for it. Up to three
+		// exist while flushes lag behind: 48 MiB, the largest part of a busy
+		// sidecar's memory.
+		MemTableSize:                16 << 20,
+		MemTableStopWritesThreshold: 3,
+		// Readers of the tail are served from above; this cache is for the
+		// indexes, filters and replays.
+		CacheSize: 16 << 20,
+		// Stopping writes until L0 is compacted would turn into a stall of
+		// seconds; read amplification is the lesser evil for a while.
+		L0CompactionThreshold: 4,
+		L0StopWritesThreshold: 64,
+		LBaseMaxBytes:         64 << 20,
+		// One compaction in the usual case, so that it takes one core at most;
+		// a second when the first cannot keep up.
+		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
+		MaxOpenFiles:               512,
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { h.Errorf("background: %v", err) },
+		},
+	}
+	for i := range o.Levels {
+		// Ten bits per key make one look-up in a hundred of an absent id read
+		// a block for nothing.
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		// Replays read whole blocks of events.
+		o.Levels[i].BlockSize = 16 << 10
+	}
+	return o
+}

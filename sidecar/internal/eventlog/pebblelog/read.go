@@ -1,0 +1,214 @@
+package pebblelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// checkEvery is how many entries a loop handles between looks at its context.
+const checkEvery = 256
+
+// Read implements eventlog.Reader.
+func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return nil, err
+	}
+	part, err := l.partition(t, p)
+	if err != nil {
+		return nil, err
+	}
+	head := part.head.Load()
+	// Starting above the floor spares the iterator the graves below it.
+	from = max(from, part.floor.Load()+1)
+	if from > head {
+		return nil, nil
+	}
+	it, err := l.db.NewIter(&pebble.IterOptions{
+		LowerBound: eventKey(nil, t.id, p, from),
+		UpperBound: eventKey(nil, t.id, p, head+1),
+	})
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer it.Close()
+	page := newPage(b)
+	for it.First(); it.Valid() && !page.full(); it.Next() {
+		if err := page.check(ctx); err != nil {
+			return nil, err
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return nil, failed(err)
+		}
+		r, err := decodeRecord(name, p, seqOf(it.Key()), value)
+		if err != nil {
+			return nil, failed(err)
+		}
+		page.add(r)
+	}
+	return page.events, failed(it.Error())
+}
+
+// page collects events up to its bounds.
+type page struct {
+	bounds eventlog.Bounds
+	events []*eventlog.Record
+	bytes  int
+}
+
+func newPage(b eventlog.Bounds) *page { return &page{bounds: b} }
+
+func (p *page) add(r *eventlog.Record) {
+	p.events = append(p.events, r)
+	p.bytes += r.Size()
+}
+
+// full says that another event would go past the bounds; never of an empty page.
+func (p *page) full() bool {
+	return len(p.events) > 0 && (len(p.events) >= p.bounds.Events || p.bounds.Bytes > 0 && p.bytes >= p.bounds.Bytes)
+}
+
+// check looks at the context now and then.
+func (p *page) check(ctx context.Context) error {
+	if len(p.events)%checkEvery == 0 {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Lookup implements eventlog.Reader.
+func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return nil, err
+	}
+	e, found, err := l.idEntry(t.id, id)
+	if err != nil {
+		return nil, err
+	}
+	if !found || e.remnant {
+		return nil, fmt.Errorf("event %q of topic %q: %w", id, name, eventlog.ErrNotFound)
+	}
+	part, err := l.partition(t, e.partition)
+	if err != nil {
+		return nil, err
+	}
+	if e.seq > part.head.Load() {
+		return nil, fmt.Errorf("event %q of topic %q: %w", id, name, eventlog.ErrNotFound)
+	}
+	return l.event(t, e.location)
+}
+
+// LatestByKey implements eventlog.Reader. It goes through the key's events
+// from the back, one look per partition that has any.
+func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Record, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return nil, err
+	}
+	heads, err := l.heads(t)
+	if err != nil {
+		return nil, err
+	}
+	prefix := keyPrefix(nil, kindKeySeq, t.id, key)
+	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer it.Close()
+	var latest location
+	for it.Last(); it.Valid(); {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		at := locationAt(it.Key()[len(prefix):])
+		if at.seq > heads[at.partition] {
+			it.SeekLT(keySeqKey(nil, t.id, key, at.partition, heads[at.partition]+1))
+			if !it.Valid() || locationAt(it.Key()[len(prefix):]).partition != at.partition {
+				continue
+			}
+			at = locationAt(it.Key()[len(prefix):])
+		}
+		if at.seq > latest.seq {
+			latest = at
+		}
+		it.SeekLT(keySeqKey(nil, t.id, key, at.partition, 0))
+	}
+	if err := it.Error(); err != nil {
+		return nil, failed(err)
+	}
+	if latest.seq == 0 {
+		return nil, fmt.Errorf("key %q of topic %q: %w", key, name, eventlog.ErrNotFound)
+	}
+	return l.event(t, latest)
+}
+
+// event reads one event; ErrNotFound if retention has removed it.
+func (l *Log) event(t *topic, at location) (*eventlog.Record, error) {
+	value, closer, err := l.db.Get(eventKey(nil, t.id, at.partition, at.seq))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, fmt.Errorf("topic %q, partition %d, seq %d: %w", t.name, at.partition, at.seq, eventlog.ErrNotFound)
+	}
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer closer.Close()
+	r, err := decodeRecord(t.name, at.partition, at.seq, value)
+	return r, failed(err)
+}
+
+// idEntry reads what is known of one id.
+func (l *Log) idEntry(topic uint32, id string) (e idEntry, found bool, err error) {
+	value, found, err := l.get(idKey(nil, topic, id))
+	if err != nil || !found {
+		return idEntry{}, false, err
+	}
+	e, err = decodeIDEntry(value)
+	return e, true, failed(err)
+}
+
+// idLookup looks up many ids as of one moment. Unlike Get it asks the lowest
+// level's filters too: nearly all ids that are looked up are new.
+type idLookup struct {
+	topic uint32
+	it    *pebble.Iterator
+	key   []byte
+}
+
+func (l *Log) lookUpIDs(topic uint32) (*idLookup, error) {
+	it, err := l.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		return nil, failed(err)
+	}
+	return &idLookup{topic: topic, it: it}, nil
+}
+
+func (s *idLookup) find(id string) (e idEntry, found bool, err error) {
+	s.key = idKey(s.key[:0], s.topic, id)
+	// A key is its own prefix here, so only the very same key matches.
+	if !s.it.SeekPrefixGE(s.key) {
+		return idEntry{}, false, failed(s.it.Error())
+	}
+	e, err = decodeIDEntry(s.it.Value())
+	return e, true, failed(err)
+}
+
+func (s *idLookup) close() { s.it.Close() }

@@ -1,0 +1,52 @@
+package gateway
+
+import "sync"
+
+// Sizes of the outbox's chunks. The first is small, since most of the time a
+// connection has one reply or one event to write; what piles up behind it goes
+// into large ones.
+const (
+	smallChunk = 4 << 10
+	largeChunk = 64 << 10
+)
+
+var (
+	smallChunks = sync.Pool{New: func() any { return new([smallChunk]byte) }}
+	largeChunks = sync.Pool{New: func() any { return new([largeChunk]byte) }}
+)
+
+// newChunk returns an empty chunk to stand behind so many others, when so many
+// bytes are at hand.
+func newChunk(before, bytes int) []byte {
+	if before == 0 && bytes <= smallChunk {
+		return smallChunks.Get().(*[smallChunk]byte)[:0]
+	}
+	return largeChunks.Get().(*[largeChunk]byte)[:0]
+}
+
+func freeChunk(c []byte) {
+	switch cap(c) {
+	case smallChunk:
+		smallChunks.Put((*[smallChunk]byte)(c[:smallChunk]))
+	case largeChunk:
+		largeChunks.Put((*[largeChunk]byte)(c[:largeChunk]))
+	}
+}
+
+// scratch is a buffer for one frame, on its way in or out.
+type scratch struct{ b []byte }
+
+// keepScratch is how large a buffer may be to be used again: one that held an
+// exceptional frame is not kept.
+const keepScratch = 256 << 10
+
+var scratches = sync.Pool{New: func() any { return &scratch{b: make([]byte, 0, 1024)} }}
+
+func newScratch() *scratch { return scratches.Get().(*scratch) }
+
+func (s *scratch) free() {
+	if cap(s.b) <= keepScratch {
+		s.b = s.b[:0]
+		scratches.Put(s)
+	}
+}

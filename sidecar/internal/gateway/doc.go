@@ -1,0 +1,26 @@
+// Package gateway is the side of the sidecar that its application sees: a
+// WebSocket with frames of JSON, and HTTP. It turns what arrives into calls of
+// the packages behind it, and their answers into frames and responses. It must
+// not know how an event is limited, stored or shared out among consumers.
+//
+// # A WebSocket connection
+//
+// One goroutine reads for as long as the connection lasts. It handles ops in
+// the order of their arrival and never waits for the outcome of one: replies
+// are put into the outbox when they are known, by whoever knows. A second
+// goroutine empties the outbox into the socket, and exists only while there is
+// something in it.
+//
+//	socket ──▶ read ──▶ window ──▶ publish, ack, subscribe, …
+//	             ▲         ▲                 │ replies, events
+//	        outbox full?   └─ answered ──────┤
+//	             │                           ▼
+//	socket ◀── flush ◀──────────────────  outbox ──▶ Room? Wake
+//
+// Both directions are bounded. While the outbox holds more than its bound,
+// subscriptions are told that there is no room and nothing is read from the
+// socket. While more than a window of ops is unanswered, no further op is
+// begun: an op counts as answered once its reply is in the outbox. So a client
+// that does not read is not read from either, and one that publishes faster
+// than the log takes is slowed by its own socket.
+package gateway

@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+)
+
+// Bounds of what one WebSocket connection may keep busy.
+type Bounds struct {
+	// OutboxBytes is how much may wait for the client to read it. What is
+	// answered or delivered at once may exceed it by a turn's deliveries and
+	// the replies to what was read already.
+	OutboxBytes int
+	// UnansweredEvents is how many events of publishes, and other ops that
+	// wait for the log, may be without their reply; UnansweredBytes is the
+	// size of their frames. One op is always let through.
+	UnansweredEvents int
+	UnansweredBytes  int
+	// SlowClientTimeout is how long a client may leave the socket full
+	// before it is disconnected.
+	SlowClientTimeout time.Duration
+	// Subscriptions is how many a connection may have.
+	Subscriptions int
+}
+
+// DefaultBounds let a connection that does its worst hold some ten megabytes.
+func DefaultBounds() Bounds {
+	return Bounds{
+		OutboxBytes:       1 << 20,
+		UnansweredEvents:  4096,
+		UnansweredBytes:   8 << 20,
+		SlowClientTimeout: 5 * time.Minute,
+		Subscriptions:     1000,
+	}
+}
+
+// Config is what a Gateway needs; every field is required.
+type Config struct {
+	Publisher *admit.Publisher
+	Groups    *group.Manager
+	Log       eventlog.Reader
+	Policies  *policy.Current
+	Metrics   *telemetry.Metrics
+	Limits    wire.Limits
+	Bounds    Bounds
+	NodeID    string
+	Logger    *slog.Logger
+}
+
+// Gateway serves applications. Its methods are safe for concurrent use.
+type Gateway struct {
+	cfg    Config
+	ctx    context.Context // of all that connections do; ends with Shutdown
+	cancel context.CancelFunc
+	busy   sync.WaitGroup // connections
+
+	mu       sync.Mutex
+	stopping bool
+	number   uint64 // of the last connection
+	conns    map[*conn]struct{}
+}
+
+// New makes a Gateway without connections.
+func New(cfg Config) *Gateway {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{})}
+}
+
+// Handler has the routes of the app listener. It trusts Origin and Host: the
+// caller puts httpapi.Guard in front of it.
+func (g *Gateway) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ws", g.serveSocket)
+	mux.HandleFunc("POST /v1/topics/{topic}/events", g.publishHTTP)
+	mux.HandleFunc("GET /v1/topics", g.listTopics)
+	mux.HandleFunc("GET /v1/topics/{topic}/groups", g.listGroups)
+	mux.HandleFunc("GET /v1/topics/{topic}/groups/{group}", g.showGroup)
+	mux.HandleFunc("PUT /v1/topics/{topic}/groups/{group}/cursor", g.moveGroup)
+	return httpapi.Routes(mux)
+}
+
+type connectionKey struct{}
+
+// ConnContext makes the publishes of one TCP connection share its rate limit;
+// it is for httpapi.Server.ConnContext. Without it each request is a
+// connection of its own.
+func (g *Gateway) ConnContext(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, g.cfg.Publisher.NewConnection())
+}
+
+// connection is what the request's connection owns of the limits.
+func (g *Gateway) connection(r *http.Request) *admit.Connection {
+	if c, ok := r.Context().Value(connectionKey{}).(*admit.Connection); ok {
+		return c
+	}
+	return g.cfg.Publisher.NewConnection()
+}
+
+// Stats counts what is connected now.
+type Stats struct {
+	Connections   int // WebSockets
+	Subscriptions int
+}
+
+// Stats counts what is connected now.
+func (g *Gateway) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	st := Stats{Connections: len(g.conns)}
+	for c := range g.conns {
+		st.Subscriptions += c.subscriptions()
+	}
+	return st
+}
+
+// admitSocket registers a connection and starts to serve it; false while the
+// sidecar shuts down.
+func (g *Gateway) admitSocket(make func(name string) *conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopping {
+		return false
+	}
+	g.number++
+	c := make(g.cfg.NodeID + "/" + strconv.FormatUint(g.number, 10))
+	g.conns[c] = struct{}{}
+	g.cfg.Metrics.ConnectionOpened()
+	g.busy.Go(func() {
+		c.serve()
+		g.cfg.Metrics.ConnectionClosed()
+		g.mu.Lock()
+		delete(g.conns, c)
+		g.mu.Unlock()
+	})
+	return true
+}
+
+// refusing reports whether the sidecar shuts down.
+func (g *Gateway) refusing() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stopping
+}
+
+// Shutdown refuses new connections, publishes and ops; gives what subscriptions
+// have in flight back to their groups without counting an attempt; lets the
+// replies to what is under way go out, and closes every WebSocket with 1001.
+// Connections that have not finished when ctx ends are cut off. It returns once
+// none is left.
+func (g *Gateway) Shutdown(ctx context.Context) {
+	g.mu.Lock()
+	g.stopping = true
+	conns := make([]*conn, 0, len(g.conns))
+	for c := range g.conns {
+		conns = append(conns, c)
+	}
+	g.mu.Unlock()
+	var leaving sync.WaitGroup
+	for _, c := range conns {
+		leaving.Go(func() { c.shutdown(ctx) })
+	}
+	leaving.Wait()
+	g.cancel()
+	g.busy.Wait()
+}

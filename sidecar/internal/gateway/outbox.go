@@ -1,0 +1,282 @@
+package gateway
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// outbox is the network connection under a WebSocket. What is written to it
+// waits in memory for a goroutine that hands it to the socket, many frames with
+// one system call, and that runs only while there is something to write. So
+// writing never blocks, and the WebSocket library, whose pongs and close frames
+// go the same way, never holds one of its locks for longer than a copy takes.
+//
+// Nothing keeps a writer below the bound: those who cause writes ask hasRoom
+// first, or are held back by Read, which waits while the bound is exceeded.
+type outbox struct {
+	net.Conn // the socket; the flusher alone writes to it
+	bound    int
+	patience time.Duration // how long the peer may take nothing
+	wake     func()        // called without mu once there is room for those who were told that there was none
+
+	flusher sync.WaitGroup
+
+	mu       sync.Mutex
+	drained  sync.Cond // there is room again, or the outbox is closed
+	chunks   [][]byte  // to be written
+	queued   int       // bytes in chunks and with the flusher
+	accepted uint64    // bytes, ever
+	written  uint64    // bytes, ever
+	receipts []receipt // by at
+	corks    int       // writers that are not done yet
+	flushing bool
+	refused  bool // somebody was told that there is no room
+	closed   bool
+	stalled  bool // the peer took nothing for too long
+}
+
+// receipt is a function to call once the first `at` bytes are on the socket.
+type receipt struct {
+	at   uint64
+	done func()
+}
+
+// closeLinger is how long a closed outbox goes on writing what it holds.
+const closeLinger = 5 * time.Second
+
+func newOutbox(socket net.Conn, b Bounds) *outbox {
+	o := &outbox{Conn: socket, bound: b.OutboxBytes, patience: b.SlowClientTimeout, wake: func() {}}
+	o.drained.L = &o.mu
+	return o
+}
+
+// Write takes all of p, or nothing once the outbox is closed.
+func (o *outbox) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return 0, net.ErrClosed
+	}
+	o.queued += len(p)
+	o.accepted += uint64(len(p))
+	for rest := p; len(rest) > 0; {
+		last := len(o.chunks) - 1
+		if last < 0 || len(o.chunks[last]) == cap(o.chunks[last]) {
+			o.chunks = append(o.chunks, newChunk(len(o.chunks), len(rest)))
+			last++
+		}
+		c := o.chunks[last]
+		n := min(len(rest), cap(c)-len(c))
+		o.chunks[last] = append(c, rest[:n]...)
+		rest = rest[n:]
+	}
+	o.flush()
+	return len(p), nil
+}
+
+// Read waits while the outbox is over its bound: a client that does not read
+// its replies is not read from either.
+func (o *outbox) Read(p []byte) (int, error) {
+	o.mu.Lock()
+	for o.queued > o.bound && !o.closed {
+		o.drained.Wait()
+	}
+	o.mu.Unlock()
+	return o.Conn.Read(p)
+}
+
+// hasRoom reports whether the outbox is below its bound. After a false, wake is
+// called once half of the bound is free.
+func (o *outbox) hasRoom() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.queued < o.bound || o.closed {
+		return !o.closed
+	}
+	o.refused = true
+	return false
+}
+
+// cork holds writes back until as many calls of uncork, so that they leave
+// together. What is done in between must not block.
+func (o *outbox) cork() {
+	o.mu.Lock()
+	o.corks++
+	o.mu.Unlock()
+}
+
+func (o *outbox) uncork() {
+	o.mu.Lock()
+	o.corks--
+	o.flush()
+	o.mu.Unlock()
+}
+
+// whenWritten calls done from the flusher once everything accepted so far is on
+// the socket; never, when the connection ends before.
+func (o *outbox) whenWritten(done func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.receipts = append(o.receipts, receipt{o.accepted, done})
+		o.flush()
+	}
+}
+
+// flush starts the flusher if there is something to do. It requires mu.
+func (o *outbox) flush() {
+	if !o.flushing && o.corks == 0 && (len(o.chunks) > 0 || len(o.receipts) > 0) {
+		o.flushing = true
+		o.flusher.Go(o.run)
+	}
+}
+
+// run is the flusher: it writes until the outbox is empty.
+func (o *outbox) run() {
+	var chunks [][]byte
+	for {
+		chunks = o.next(chunks[:0])
+		if chunks == nil {
+			return
+		}
+		for _, c := range chunks {
+			err := o.send(c)
+			freeChunk(c)
+			if err != nil {
+				o.fail(err)
+				return
+			}
+			o.sent(len(c))
+		}
+		clear(chunks)
+	}
+}
+
+// next takes what is to be written, calling receipts that are due; nil ends the
+// flusher.
+func (o *outbox) next(spare [][]byte) [][]byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.chunks) == 0 || o.corks > 0 {
+		if due := o.due(); len(due) > 0 {
+			o.mu.Unlock()
+			for _, r := range due {
+				r.done()
+			}
+			o.mu.Lock()
+			continue
+		}
+		o.flushing = false // the last uncork starts another one
+		if len(o.chunks) == 0 && o.closed {
+			o.Conn.Close()
+		}
+		if len(o.chunks) == 0 {
+			o.chunks = nil
+		}
+		return nil
+	}
+	chunks := o.chunks
+	o.chunks = spare
+	return chunks
+}
+
+// due takes the receipts whose bytes are written. It requires mu.
+func (o *outbox) due() []receipt {
+	n := 0
+	for n < len(o.receipts) && o.receipts[n].at <= o.written {
+		n++
+	}
+	due := o.receipts[:n:n]
+	if o.receipts = o.receipts[n:]; len(o.receipts) == 0 {
+		o.receipts = nil
+	}
+	return due
+}
+
+// send writes to the socket for as long as the peer takes something.
+func (o *outbox) send(p []byte) error {
+	for {
+		o.mu.Lock()
+		lingering := o.closed // Close has set the deadline
+		if !lingering {
+			_ = o.Conn.SetWriteDeadline(time.Now().Add(o.patience))
+		}
+		o.mu.Unlock()
+		n, err := o.Conn.Write(p)
+		if p = p[n:]; err == nil || n == 0 || lingering || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+}
+
+// sent accounts for bytes that are on the socket.
+func (o *outbox) sent(n int) {
+	o.mu.Lock()
+	o.queued -= n
+	o.written += uint64(n)
+	due := o.due()
+	wake := o.refused && o.queued <= o.bound/2
+	if wake {
+		o.refused = false
+	}
+	if o.queued <= o.bound {
+		o.drained.Broadcast()
+	}
+	o.mu.Unlock()
+	for _, r := range due {
+		r.done()
+	}
+	if wake {
+		o.wake()
+	}
+}
+
+// fail ends the connection after a write failed.
+func (o *outbox) fail(err error) {
+	o.mu.Lock()
+	o.stalled = !o.closed && errors.Is(err, os.ErrDeadlineExceeded)
+	o.mu.Unlock()
+	o.abort()
+}
+
+// abort closes the socket at once and drops what was to be written.
+func (o *outbox) abort() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed, o.flushing = true, true // no flusher starts any more
+	o.chunks, o.receipts, o.queued = nil, nil, 0
+	o.drained.Broadcast()
+	o.Conn.Close()
+}
+
+// Close ends reading at once, and the connection when what was accepted is
+// written, or after closeLinger.
+func (o *outbox) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return net.ErrClosed
+	}
+	o.closed = true
+	o.drained.Broadcast()
+	if !o.flushing && len(o.chunks) == 0 {
+		return o.Conn.Close()
+	}
+	now := time.Now()
+	_ = o.Conn.SetReadDeadline(now)
+	return o.Conn.SetWriteDeadline(now.Add(closeLinger))
+}
+
+// wait returns when the flusher is gone; call it after Close or abort.
+func (o *outbox) wait() { o.flusher.Wait() }
+
+// isStalled reports whether the connection ended because its peer took nothing
+// for too long.
+func (o *outbox) isStalled() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stalled
+}

@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	"errors"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// retryStore is when to try again while the store is unavailable or the
+// sidecar restarts: nobody knows how long that is, so a pause that neither
+// hammers nor dawdles.
+const retryStore = time.Second
+
+// refusal says in the contract's words what became of a request to the log or
+// to a group. It returns nil for nil, and leaves an error that the contract has
+// no word for as it is: that one is internal.
+func refusal(err error) error {
+	var known *wire.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, eventlog.ErrNotFound):
+		return wire.Errorf(wire.NotFound, "there is no such topic or group")
+	case errors.Is(err, eventlog.ErrUnavailable):
+		return &wire.Error{
+			Code: wire.StoreUnavailable, RetryAfter: retryStore,
+			Msg: "the event log is unavailable: whether this took effect is not known; it is safe to repeat",
+		}
+	}
+	return err
+}
+
+// errStopping refuses what comes while the sidecar shuts down.
+func errStopping() *wire.Error {
+	return &wire.Error{
+		Code: wire.StoreUnavailable, RetryAfter: retryStore,
+		Msg: "the sidecar is shutting down: try again once it is back",
+	}
+}

@@ -1,0 +1,22 @@
+// Package group delivers a topic's events to consumer groups: members with
+// windows, leases on events with deadlines, redelivery with backoff, dead
+// letters, order by key, and progress that survives a kill. It reads the log,
+// and must not know how members are connected or how events are published.
+//
+// A [Group] owns all partitions of one (topic, group). Its state is guarded by
+// one mutex and moved on by turns: a turn fetches what members have room for,
+// assigns it, saves the progress that came about since the last turn in one
+// synced write, and only then answers acks and sends deliveries. So an ack that
+// was answered is durable, an attempt that a client has seen is counted, and
+// everything that happens during a write shares the next one.
+//
+//	          fetch                assign, save, send            ack
+//	log ────────────▶ ready ─────────────────────▶ in flight ─────────▶ settled
+//	          ▲  │ an earlier event of              │ deadline, nack,      ▲
+//	          │  ▼ its key is not settled           │ connection closed    │
+//	        waiting         ready / delayed ◀───────┤                      │
+//	                                                └── attempts used up: dead letter
+//
+// A turn runs while there is something to do and leaves no goroutine behind: a
+// group that waits costs a timer at the most.
+package group

@@ -1,0 +1,90 @@
+package group
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// state is where an event is between being fetched and being settled.
+type state uint8
+
+const (
+	waiting  state = iota // for an earlier event of its key, or for its id to be free
+	ready                 // to be assigned
+	delayed               // to become ready when due
+	inflight              // assigned to a member; once sent, due is its deadline
+	burying               // being appended to the dead letter topic; when due it is tried again
+	settled               // acked, dead-lettered or passed over
+	dropped               // forgotten: the group was moved or has no members any more
+)
+
+// entry is one fetched event of a group that is not settled, or that is
+// settled behind one that is not.
+type entry struct {
+	rec  *eventlog.Record // nil once settled
+	part *partition
+	seq  uint64
+	next *entry // the key's next event
+
+	state    state
+	attempts int // deliveries counted
+	lease    uint64
+	member   *Member // while in flight
+	sent     bool    // while in flight: handed to the member's sink
+	twin     bool    // an event with the same id was in flight when this one's turn came
+
+	due   time.Time
+	index int // in the timers, or -1
+
+	reason string // why it is being buried
+}
+
+// timers is a heap of entries by due time.
+type timers []*entry
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].due.Before(t[j].due) }
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
+}
+func (t *timers) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*t)
+	*t = append(*t, e)
+}
+func (t *timers) Pop() any {
+	old := *t
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	e.index = -1
+	return e
+}
+
+// set makes the entry due at a time.
+func (t *timers) set(e *entry, due time.Time) {
+	e.due = due
+	if e.index >= 0 {
+		heap.Fix(t, e.index)
+		return
+	}
+	heap.Push(t, e)
+}
+
+// unset takes the entry's time away, if it has one.
+func (t *timers) unset(e *entry) {
+	if e.index >= 0 {
+		heap.Remove(t, e.index)
+	}
+}
+
+// expired removes and returns the next entry that is due.
+func (t *timers) expired(now time.Time) *entry {
+	if len(*t) == 0 || (*t)[0].due.After(now) {
+		return nil
+	}
+	return heap.Pop(t).(*entry)
+}

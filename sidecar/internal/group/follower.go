@@ -1,0 +1,169 @@
+package group
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+)
+
+// Follower is a subscription without a group: one connection gets every event
+// of the topic, each partition in log order, and nothing is remembered. Its
+// methods are safe for concurrent use, but not from its Sink.
+type Follower struct {
+	cfg    Config
+	topic  string
+	filter *wire.Filter
+	sink   Sink
+	pacer  Pacer
+	watch  *tail.Watch
+	worker worker
+	alarm  *time.Timer
+
+	// send is held while deliveries are handed to the sink, so that none
+	// follows the return of Pause or Close.
+	send    sync.Mutex
+	paused  bool
+	started bool
+	closed  bool
+
+	// The worker's own.
+	parts   []*partition
+	rotate  int
+	pending []*eventlog.Record // read, not delivered
+}
+
+// Follow subscribes without a group. Deliveries begin after Start. Errors are
+// those of Manager.Subscribe. Options that speak of acks do not apply.
+func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error) {
+	tp, err := m.cfg.Log.EnsureTopic(ctx, s.Topic, m.cfg.Policy(s.Topic).Partitions)
+	if err != nil {
+		return nil, err
+	}
+	f := &Follower{cfg: m.cfg, topic: s.Topic, filter: s.Options.Filter, sink: s.Sink, pacer: s.Pacer}
+	f.worker.work = f.turn
+	f.alarm = time.AfterFunc(time.Hour, f.worker.wake)
+	f.alarm.Stop()
+	f.watch = m.cfg.Tails.Watch(s.Topic, f.worker.wake)
+	starts, err := seek(ctx, m.cfg.Log, s.Topic, s.Options)
+	if err != nil {
+		f.watch.Close()
+		return nil, err
+	}
+	extents, err := m.cfg.Log.Extents(ctx, s.Topic)
+	if err != nil {
+		f.watch.Close()
+		return nil, err
+	}
+	for i := range tp.Partitions {
+		f.parts = append(f.parts, &partition{index: i, next: starts[i], head: extents[i].Head})
+	}
+	return f, nil
+}
+
+// Start lets deliveries begin.
+func (f *Follower) Start() { f.set(func() { f.started = true }) }
+
+// Wake says that the sink has room again.
+func (f *Follower) Wake() { f.worker.wake() }
+
+// Pause stops deliveries: none is sent after it returned.
+func (f *Follower) Pause() { f.set(func() { f.paused = true }) }
+
+// Resume lets deliveries go on.
+func (f *Follower) Resume() { f.set(func() { f.paused = false }) }
+
+// Close ends the subscription: nothing is delivered after it returned.
+func (f *Follower) Close(Leaving) {
+	f.set(func() { f.closed = true })
+	f.worker.stop()
+	f.alarm.Stop()
+	f.watch.Close()
+}
+
+func (f *Follower) set(change func()) {
+	f.send.Lock()
+	change()
+	f.send.Unlock()
+	f.worker.wake()
+}
+
+// turn delivers until the sink is full, the bucket is empty or the end of the
+// log is reached.
+func (f *Follower) turn() {
+	for {
+		if len(f.pending) == 0 && f.open() && !f.read() {
+			return
+		}
+		if !f.deliver() {
+			return
+		}
+	}
+}
+
+// open reports whether the connection takes deliveries now.
+func (f *Follower) open() bool {
+	f.send.Lock()
+	defer f.send.Unlock()
+	return f.started && !f.paused && !f.closed && f.sink.Room()
+}
+
+// read fills pending from the next partition that has something. It reports
+// false at the end of the log, and when the log cannot be read: then it tries
+// again later.
+func (f *Follower) read() bool {
+	ctx := f.cfg.Context
+	for range f.parts {
+		f.rotate = (f.rotate + 1) % len(f.parts)
+		p := f.parts[f.rotate]
+		p.head = max(p.head, f.watch.Head(p.index))
+		if p.next > p.head {
+			continue
+		}
+		b := eventlog.Bounds{Events: f.cfg.Bounds.FetchEvents, Bytes: turnBytes}
+		pg, err := readPage(ctx, f.cfg.Log, f.topic, f.watch.Read(p.index, p.next, b), p.index, p.next, b)
+		if err != nil {
+			f.cfg.Logger.Warn("subscription cannot read its topic", "topic", f.topic, "partition", p.index, "error", err)
+			f.alarm.Reset(retryAfterFailure)
+			return false
+		}
+		p.next = pg.after(p.next)
+		p.head = max(p.head, p.next-1)
+		for _, rec := range pg.recs {
+			if f.filter.Matches(&rec.Event) {
+				f.pending = append(f.pending, rec)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// deliver hands over what is pending, as far as the bucket lets it. It reports
+// whether to go on.
+func (f *Follower) deliver() bool {
+	f.send.Lock()
+	defer f.send.Unlock()
+	if !f.started || f.paused || f.closed || !f.sink.Room() {
+		return false
+	}
+	now := time.Now()
+	ds := make([]Delivery, 0, len(f.pending))
+	for _, rec := range f.pending {
+		wait, ok := f.pacer.Take(now)
+		if !ok {
+			f.alarm.Reset(wait)
+			break
+		}
+		ds = append(ds, Delivery{Record: rec})
+	}
+	clear(f.pending[:len(ds)])
+	f.pending = f.pending[len(ds):]
+	if len(ds) > 0 {
+		f.sink.Deliver(ds)
+	}
+	return len(f.pending) == 0
+}

@@ -1,0 +1,203 @@
+package group
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Sink is the connection's side of a subscription.
+type Sink interface {
+	// Room reports whether the connection takes more deliveries now. After a
+	// false the connection calls Wake when it has room again. It must be
+	// quick and not call back.
+	Room() bool
+	// Deliver hands over deliveries in order. It must not block or call back;
+	// what comes of one turn is bounded by turnBytes.
+	Deliver(ds []Delivery)
+}
+
+// Pacer is the connection's delivery bucket. Take takes one token, or takes
+// none and says when to ask again.
+type Pacer interface {
+	Take(now time.Time) (wait time.Duration, ok bool)
+}
+
+// Delivery is one event for a member. Attempt and AckTimeout are 0 without a
+// group.
+type Delivery struct {
+	Record     *eventlog.Record
+	Attempt    int
+	AckTimeout time.Duration
+}
+
+// Member is one subscription to a group. Its methods may be called from any
+// goroutine, but not from its Sink.
+type Member struct {
+	group     *Group
+	id        string
+	sink      Sink
+	pacer     Pacer
+	requested wire.SubscribeOptions
+
+	// send is held while deliveries are handed to the sink, so that none
+	// follows the return of Pause or Close. It is taken before group.mu.
+	send sync.Mutex
+
+	// Guarded by group.mu.
+	opts    Options
+	started bool
+	paused  bool
+	closed  bool
+	count   int // in flight
+	free    int // what this turn may still assign
+	budget  int // bytes that this turn may still assign
+	starved bool
+	out     []assignment
+}
+
+// assignment is a delivery that has not been sent yet. It counts as long as the
+// entry is still under the same lease.
+type assignment struct {
+	entry *entry
+	lease uint64
+}
+
+// turnBytes bounds what one turn hands to one sink, except that one event
+// always goes.
+const turnBytes = 256 << 10
+
+// Start lets deliveries begin: the connection calls it once the reply to the
+// subscription is on its way.
+func (m *Member) Start() {
+	m.group.mu.Lock()
+	m.started = true
+	m.group.mu.Unlock()
+	m.group.worker.wake()
+}
+
+// Wake says that the sink has room again.
+func (m *Member) Wake() { m.group.worker.wake() }
+
+// Options are the subscription's options in force.
+func (m *Member) Options() Options {
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	return m.opts
+}
+
+// Pause stops deliveries: none is sent after it returned. Deadlines still run.
+func (m *Member) Pause() {
+	m.send.Lock()
+	defer m.send.Unlock()
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	m.paused = true
+}
+
+// Resume lets deliveries go on.
+func (m *Member) Resume() {
+	m.group.mu.Lock()
+	m.paused = false
+	m.group.mu.Unlock()
+	m.group.worker.wake()
+}
+
+// Ack settles events that are in flight at this member; ids of others are
+// passed over. done is called with nil once the progress is durable, or with
+// what kept it from that; possibly before Ack returns. It must not block.
+func (m *Member) Ack(ids []string, done func(error)) {
+	g := m.group
+	g.mu.Lock()
+	now := time.Now()
+	acked := 0
+	for _, id := range ids {
+		e := g.inflight[id]
+		if e == nil || e.member != m {
+			continue
+		}
+		g.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
+		marked := m.opts.ExactlyOnce
+		if marked {
+			g.marks = append(g.marks, eventlog.Mark{
+				Topic: g.topic, Group: g.name, ID: e.rec.ID,
+				ExpiresAt: now.Add(m.opts.DedupeTTL).UnixMilli(),
+			})
+		}
+		g.settle(e, marked)
+		acked++
+	}
+	if acked > 0 {
+		g.metrics.Acked(acked)
+	}
+	g.whenSaved(done)
+}
+
+// Nack gives events back that this member could not process; it counts as an
+// attempt. delay nil means the policy's backoff. done is as with Ack.
+func (m *Member) Nack(ids []string, reason string, delay *time.Duration, done func(error)) {
+	g := m.group
+	g.mu.Lock()
+	now := time.Now()
+	nacked := 0
+	for _, id := range ids {
+		e := g.inflight[id]
+		if e == nil || e.member != m {
+			continue
+		}
+		wait := m.opts.backoff(e.attempts)
+		if delay != nil {
+			wait = *delay
+		}
+		if reason == "" {
+			reason = "nacked"
+		}
+		g.fail(e, reason, now, wait)
+		nacked++
+	}
+	if nacked > 0 {
+		g.metrics.Nacked(nacked)
+	}
+	g.whenSaved(done)
+}
+
+// Extend sets the deadline of an event in flight to extend from now. It reports
+// false if the event is not in flight at this member.
+func (m *Member) Extend(id string, extend time.Duration) bool {
+	g := m.group
+	g.mu.Lock()
+	e := g.inflight[id]
+	found := e != nil && e.member == m
+	if found && e.sent {
+		g.timers.set(e, time.Now().Add(extend))
+	}
+	g.mu.Unlock()
+	if found {
+		g.worker.wake()
+	}
+	return found
+}
+
+// Leaving says how a member goes.
+type Leaving int
+
+const (
+	// Unsubscribed gives events back without counting an attempt.
+	Unsubscribed Leaving = iota
+	// Disconnected counts the attempt of every event that was sent.
+	Disconnected
+)
+
+// Close ends the subscription: what is in flight goes back to the group, and
+// nothing is delivered after it returned.
+func (m *Member) Close(how Leaving) {
+	m.send.Lock()
+	defer m.send.Unlock()
+	g := m.group
+	g.mu.Lock()
+	g.leave(m, how)
+	g.mu.Unlock()
+	g.worker.wake()
+}

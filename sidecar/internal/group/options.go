@@ -1,0 +1,64 @@
+package group
+
+import (
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+)
+
+// Options are a subscription's options in force: what the client asked for,
+// the policy's value where it did not ask, and never more than the policy's.
+type Options struct {
+	MaxInflight int
+	AckTimeout  time.Duration
+	MaxAttempts int
+	Ordered     bool
+	ExactlyOnce bool
+	DedupeTTL   time.Duration
+	Filter      *wire.Filter
+	Backoff     policy.Backoff
+}
+
+// defaultDedupeTTL is how long exactlyOnce remembers an acked id.
+const defaultDedupeTTL = 7 * 24 * time.Hour
+
+// Resolve applies a topic's policy to what a client asked for.
+func Resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
+	r := Options{
+		MaxInflight: d.MaxInflight,
+		AckTimeout:  d.AckTimeout,
+		MaxAttempts: d.MaxAttempts,
+		Ordered:     true,
+		ExactlyOnce: o.ExactlyOnce,
+		DedupeTTL:   defaultDedupeTTL,
+		Filter:      o.Filter,
+		Backoff:     d.Backoff,
+	}
+	if o.MaxInflight != nil {
+		r.MaxInflight = min(r.MaxInflight, *o.MaxInflight)
+	}
+	if o.AckTimeoutMS != nil {
+		r.AckTimeout = min(r.AckTimeout, time.Duration(*o.AckTimeoutMS)*time.Millisecond)
+	}
+	if o.MaxAttempts != nil {
+		r.MaxAttempts = min(r.MaxAttempts, *o.MaxAttempts)
+	}
+	if o.Ordered != nil {
+		r.Ordered = *o.Ordered
+	}
+	if o.DedupeTTLMS != nil {
+		r.DedupeTTL = time.Duration(*o.DedupeTTLMS) * time.Millisecond
+	}
+	return r
+}
+
+// backoff is the wait before delivery number attempts+1: the policy's minimum,
+// doubled with every attempt, up to its maximum.
+func (o Options) backoff(attempts int) time.Duration {
+	d := o.Backoff.Min
+	for i := 1; i < attempts && d < o.Backoff.Max; i++ {
+		d *= 2
+	}
+	return min(d, o.Backoff.Max)
+}

@@ -1,0 +1,157 @@
+package group
+
+import (
+	"slices"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// partition is a group's place in one partition of its topic.
+type partition struct {
+	index int
+	epoch uint64 // the one that this sidecar owns; 0: none taken yet
+	next  uint64 // the next seq to fetch
+	head  uint64 // the highest seq known to exist
+
+	// entries are the fetched events from the lowest unsettled one on,
+	// ascending; those that settled behind it stay until it settles.
+	entries []*entry
+
+	// skip and carried are what the stored progress says of seqs that are
+	// not fetched: settled ones, and deliveries counted.
+	skip    []eventlog.SeqRange
+	carried []eventlog.AttemptRange
+
+	dirty bool // progress differs from what was last saved
+}
+
+// restore takes over stored progress: nothing is fetched yet.
+func (p *partition) restore(pr eventlog.Progress) {
+	clear(p.entries)
+	p.entries = p.entries[:0]
+	p.next = max(pr.Cursor, 1)
+	p.skip = slices.Clone(pr.Settled)
+	p.carried = slices.Clone(pr.Attempts)
+	p.advance()
+}
+
+// park forgets what was fetched but keeps the progress.
+func (p *partition) park() {
+	for _, e := range p.entries {
+		e.state = dropped
+	}
+	p.restore(p.progress())
+}
+
+// advance moves next past seqs that are settled.
+func (p *partition) advance() {
+	for len(p.skip) > 0 && p.skip[0].First <= p.next {
+		p.next = max(p.next, p.skip[0].Last+1)
+		p.skip = p.skip[1:]
+	}
+	for len(p.carried) > 0 && p.carried[0].Last < p.next {
+		p.carried = p.carried[1:]
+	}
+}
+
+// attemptsOf is what the stored progress counted for a seq that is not fetched.
+func (p *partition) attemptsOf(seq uint64) int {
+	for _, r := range p.carried {
+		if r.First <= seq && seq <= r.Last {
+			return r.Attempts
+		}
+		if r.First > seq {
+			break
+		}
+	}
+	return 0
+}
+
+// fetched takes in one event at or above next; those between next and it are
+// gone from the log. nil means that it was settled before.
+func (p *partition) fetched(rec *eventlog.Record) *entry {
+	p.next = max(p.next, rec.Seq)
+	p.advance()
+	if rec.Seq < p.next {
+		return nil
+	}
+	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
+	p.next = rec.Seq + 1
+	p.advance()
+	p.entries = append(p.entries, e)
+	return e
+}
+
+// trim drops settled events from the front.
+func (p *partition) trim() {
+	n := 0
+	for n < len(p.entries) && p.entries[n].state == settled {
+		p.entries[n] = nil
+		n++
+	}
+	p.entries = p.entries[n:]
+}
+
+// cursor is the lowest seq that is not settled.
+func (p *partition) cursor() uint64 {
+	if len(p.entries) > 0 {
+		return p.entries[0].seq
+	}
+	return p.next
+}
+
+// unsettled counts the events from the cursor to the head that are not settled,
+// taking seqs that are not fetched for events.
+func (p *partition) unsettled(head uint64) int64 {
+	var n int64
+	for _, e := range p.entries {
+		if e.state != settled {
+			n++
+		}
+	}
+	if head >= p.next {
+		n += int64(head - p.next + 1)
+		for _, r := range p.skip {
+			n -= int64(r.Last - r.First + 1)
+		}
+	}
+	return n
+}
+
+// progress is what a takeover needs to know.
+func (p *partition) progress() eventlog.Progress {
+	p.trim()
+	pr := eventlog.Progress{Cursor: p.cursor()}
+	at := pr.Cursor // every seq below is in pr
+	for _, e := range p.entries {
+		if e.state == settled {
+			continue
+		}
+		if e.seq > at {
+			pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: e.seq - 1})
+		}
+		at = e.seq + 1
+		pr.Attempts = addAttempts(pr.Attempts, e.seq, e.attempts)
+	}
+	if p.next > at {
+		pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: p.next - 1})
+	}
+	pr.Settled = append(pr.Settled, p.skip...)
+	for _, r := range p.carried {
+		r.First = max(r.First, p.next)
+		pr.Attempts = append(pr.Attempts, r)
+	}
+	return pr
+}
+
+// addAttempts appends a seq's attempts, as part of the last range if it fits.
+func addAttempts(rs []eventlog.AttemptRange, seq uint64, attempts int) []eventlog.AttemptRange {
+	if attempts == 0 {
+		return rs
+	}
+	if n := len(rs); n > 0 && rs[n-1].Last+1 == seq && rs[n-1].Attempts == attempts {
+		rs[n-1].Last = seq
+		return rs
+	}
+	return append(rs, eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: seq, Last: seq}, Attempts: attempts})
+}

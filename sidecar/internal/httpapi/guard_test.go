@@ -1,0 +1,157 @@
+package httpapi
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+var (
+	loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7070}
+	public   = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7070}
+	anyAddr  = &net.TCPAddr{IP: net.IPv6unspecified, Port: 7070}
+	socket   = &net.UnixAddr{Name: "/run/sluice", Net: "unix"}
+)
+
+// ask sends one request through the guard; passed says whether it came out.
+func ask(g Guard, method, host string, header http.Header) (w *httptest.ResponseRecorder, passed bool) {
+	r := httptest.NewRequest(method, "/x", nil)
+	r.Host = host
+	r.Header = header
+	w = httptest.NewRecorder()
+	g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true })).ServeHTTP(w, r)
+	return w, passed
+}
+
+func TestGuardHost(t *testing.T) {
+	for _, tc := range []struct {
+		addr net.Addr
+		host string
+		pass bool
+	}{
+		{loopback, "127.0.0.1:7070", true},
+		{loopback, "127.0.0.1", true},
+		{loopback, "127.9.9.9:1", true},
+		{loopback, "localhost:7070", true},
+		{loopback, "localhost:", true},
+		{loopback, "LocalHost", true},
+		{loopback, "localhost.:7070", true},
+		{loopback, "[::1]:7070", true},
+		{loopback, "[::1]", true},
+		{loopback, "[::ffff:127.0.0.1]:7070", true},
+		{&net.TCPAddr{IP: net.IPv6loopback, Port: 1}, "[::1]:1", true},
+
+		{loopback, "", false},
+		{loopback, ":7070", false},
+		{loopback, "evil.example:7070", false},
+		{loopback, "localhost.evil.example", false},
+		{loopback, "evil.localhost", false},
+		{loopback, "localhost..", false},
+		{loopback, "127.0.0.1.evil.example", false},
+		{loopback, "127.0.0.1:7070@evil.example", false},
+		{loopback, "127.1", false},
+		{loopback, "0.0.0.0:7070", false},
+		{loopback, "192.0.2.1:7070", false},
+		{loopback, "[::2]:7070", false},
+		{loopback, "::1", false},
+		{loopback, "[::1", false},
+		{loopback, "[127.0.0.1]", false},
+		{loopback, "localhost:http", false},
+		{&net.TCPAddr{IP: net.IPv6loopback, Port: 1}, "evil.example", false},
+
+		{public, "sidecar.example", true},
+		{anyAddr, "sidecar.example", true},
+		{socket, "anything", true},
+		{socket, "", true},
+	} {
+		w, passed := ask(Guard{Addr: tc.addr}, "GET", tc.host, http.Header{})
+		if passed != tc.pass {
+			t.Errorf("%s, Host %q: passed %t", tc.addr, tc.host, passed)
+		}
+		if !passed && (w.Code != 403 || readReply(t, w).Code != "forbidden") {
+			t.Errorf("%s, Host %q: %d %s", tc.addr, tc.host, w.Code, w.Body)
+		}
+	}
+}
+
+func TestGuardOrigin(t *testing.T) {
+	g := Guard{AllowedOrigins: []string{"https://Console.example", "http://localhost:3000", "http://plain.example:80"}}
+	if err := g.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		origins []string
+		pass    bool
+	}{
+		{nil, true},
+		{[]string{"https://console.example"}, true},
+		{[]string{"https://console.example:443"}, true},
+		{[]string{"http://localhost:3000"}, true},
+		{[]string{"http://plain.example"}, true},
+		{[]string{"http://console.example"}, false},
+		{[]string{"https://console.example:444"}, false},
+		{[]string{"https://console.example.evil.example"}, false},
+		{[]string{"https://evil.example"}, false},
+		{[]string{"http://127.0.0.1:7070"}, false},
+		{[]string{"null"}, false},
+		{[]string{""}, false},
+		{[]string{"https://console.example", "https://evil.example"}, false},
+		{[]string{"https://console.example/"}, false},
+	} {
+		for _, addr := range []net.Addr{loopback, public, socket} {
+			g.Addr = addr
+			w, passed := ask(g, "POST", "localhost", http.Header{"Origin": tc.origins})
+			if passed != tc.pass {
+				t.Errorf("%s, Origin %q: passed %t", addr, tc.origins, passed)
+			}
+			if !passed && w.Code != 403 {
+				t.Errorf("%s, Origin %q: status %d", addr, tc.origins, w.Code)
+			}
+			if got := w.Header().Get("Access-Control-Allow-Origin"); (got != "") != (passed && len(tc.origins) > 0) {
+				t.Errorf("Origin %q: Access-Control-Allow-Origin %q", tc.origins, got)
+			}
+		}
+	}
+}
+
+func TestGuardPreflight(t *testing.T) {
+	g := Guard{AllowedOrigins: []string{"https://console.example"}, Addr: loopback}
+	header := func(origin string) http.Header {
+		return http.Header{
+			"Origin":                                 {origin},
+			"Access-Control-Request-Method":          {"POST"},
+			"Access-Control-Request-Headers":         {"sluice-key,authorization"},
+			"Access-Control-Request-Private-Network": {"true"},
+		}
+	}
+	w, passed := ask(g, "OPTIONS", "localhost:7070", header("https://console.example"))
+	if passed || w.Code != 204 {
+		t.Errorf("passed %t, status %d", passed, w.Code)
+	}
+	for name, want := range map[string]string{
+		"Access-Control-Allow-Origin":          "https://console.example",
+		"Access-Control-Allow-Methods":         "GET, HEAD, POST, PUT, DELETE",
+		"Access-Control-Allow-Headers":         "sluice-key,authorization",
+		"Access-Control-Allow-Private-Network": "true",
+		"Vary":                                 "Origin",
+	} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if w, _ := ask(g, "OPTIONS", "localhost:7070", header("https://evil.example")); w.Code != 403 || w.Header().Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a foreign preflight: %d %v", w.Code, w.Header())
+	}
+	if w, _ := ask(g, "OPTIONS", "evil.example", header("https://console.example")); w.Code != 403 {
+		t.Errorf("a rebound preflight: %d", w.Code)
+	}
+}
+
+func TestGuardValidate(t *testing.T) {
+	for _, bad := range []string{"", "*", "null", "console.example", "https://", "https://a/", "https://a/b", "https://u@a", "https://a?b", "https://*.a", "https://a#"} {
+		if err := (Guard{AllowedOrigins: []string{bad}}).Validate(); err == nil {
+			t.Errorf("%q passed for an origin", bad)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Params are the parameters of a query string. A parameter that the reader
+// does not ask for is ignored, so that a newer client may send it. Its errors
+// are *wire.Error with bad_request and name the parameter.
+type Params struct {
+	values map[string]string
+}
+
+// ParseParams reads a raw query string (what follows the "?"), which must be
+// percent-encoded UTF-8 and may give each parameter once. Parameters are
+// separated by "&" alone; "+" is a space.
+func ParseParams(rawQuery string) (Params, error) {
+	p := Params{values: make(map[string]string)}
+	for pair := range strings.SplitSeq(rawQuery, "&") {
+		if pair == "" {
+			continue
+		}
+		rawName, rawValue, _ := strings.Cut(pair, "=")
+		name, err := unescape(rawName)
+		if err != nil {
+			return Params{}, badParam(rawName, "its name is %v", err)
+		}
+		value, err := unescape(rawValue)
+		if err != nil {
+			return Params{}, badParam(name, "its value is %v", err)
+		}
+		if _, twice := p.values[name]; twice {
+			return Params{}, badParam(name, "it is given twice; give it once")
+		}
+		p.values[name] = value
+	}
+	return p, nil
+}
+
+// unescape decodes one name or value. Its errors continue a sentence.
+func unescape(raw string) (string, error) {
+	s, err := url.QueryUnescape(raw)
+	if err != nil {
+		return "", fmt.Errorf("not percent-encoded properly: %v", err)
+	}
+	if !utf8.ValidString(s) {
+		return "", fmt.Errorf("not valid UTF-8 once decoded")
+	}
+	return s, nil
+}
+
+// badParam names the parameter; the name is quoted, since it may hold anything.
+func badParam(name, format string, args ...any) *wire.Error {
+	return wire.Errorf(wire.BadRequest, "parameter %q: %s", name, fmt.Sprintf(format, args...))
+}
+
+// BadParam is the refusal of a parameter for a reason that its reader knows.
+func BadParam(name, format string, args ...any) error {
+	return badParam(name, format, args...)
+}
+
+// Has says whether the parameter is given, be its value empty.
+func (p Params) Has(name string) bool {
+	_, ok := p.values[name]
+	return ok
+}
+
+// Text is the parameter's value, or "" when it is not given. A parameter that
+// is given but empty is refused: more often than not it is a variable that its
+// sender forgot to set, and reading it as "no filter" would hand out too much.
+func (p Params) Text(name string) (string, error) {
+	v, given := p.values[name]
+	if given && v == "" {
+		return "", badParam(name, "it is given without a value; leave it out or give it one")
+	}
+	return v, nil
+}
+
+// Whole is the parameter as a whole number from low to high, in decimal digits;
+// def when it is not given.
+func (p Params) Whole(name string, def, low, high int64) (int64, error) {
+	v, given := p.values[name]
+	if !given {
+		return def, nil
+	}
+	// ParseInt would take a "+" as well.
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < low || n > high || v[0] == '+' {
+		return 0, badParam(name, "%q is not a whole number from %d to %d", v, low, high)
+	}
+	return n, nil
+}
+
+// Choice is the parameter as one of the choices; the first one when it is not
+// given.
+func (p Params) Choice(name string, choices ...string) (string, error) {
+	v, given := p.values[name]
+	switch {
+	case !given:
+		return choices[0], nil
+	case slices.Contains(choices, v):
+		return v, nil
+	}
+	return "", badParam(name, "%q is not one of %s", v, strings.Join(choices, ", "))
+}

@@ -1,0 +1,41 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Routes serves mux, with JSON errors in place of the texts that a ServeMux
+// answers with where no pattern matches: 404, and 405 with Allow when the path
+// exists for other methods.
+func Routes(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fallback, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		// The mux alone knows which methods the path has: ask it.
+		probe := discard{header: make(http.Header)}
+		fallback.ServeHTTP(&probe, r)
+		if probe.status != http.StatusMethodNotAllowed {
+			refuse(w, wire.Errorf(wire.NotFound, "no such route: %s", r.URL.Path))
+			return
+		}
+		allow := probe.header.Get("Allow")
+		w.Header().Set("Allow", allow)
+		refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s", r.Method, r.URL.Path, allow),
+			http.StatusMethodNotAllowed)
+	})
+}
+
+// discard is a ResponseWriter that keeps the header and the status.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(status int)      { d.status = status }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }

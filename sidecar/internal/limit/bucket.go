@@ -1,0 +1,150 @@
+// Package limit keeps token buckets: how many events or bytes may pass, and
+// when to come back. It knows neither events nor policies nor clocks: rates
+// and the time are handed in.
+//
+// # The bound
+//
+// A bucket of golang.org/x/time/rate holds up to burst tokens, starts full and
+// gains rate tokens a second. In any window of t seconds in which it is not
+// retuned it admits at most
+//
+//	burst + rate × t
+//
+// tokens. Three things are added to what x/time/rate does, so that this holds
+// as it stands:
+//
+//   - Time never runs backwards within a bucket. Callers read their clocks
+//     before they reach its lock, so times arrive out of order, and
+//     rate.Limiter would pay out the interval between two of them twice.
+//   - Tokens are taken only when they are there; rate.Limiter rounds a debt
+//     of less than a nanosecond down to none.
+//   - Tokens given back fill the bucket at most up to its burst. Those that
+//     are given back a time d after they were taken can have been replaced in
+//     the meantime, by at most rate × d: what is refunded late loosens the
+//     bound to burst + rate × (t + d), and what is refunded within the call
+//     that took it loosens it by nothing that counts.
+//
+// [Bucket.Retune] keeps the tokens that there are, up to the new burst, so each
+// stretch of time between two changes keeps to the bound of its own rate and
+// burst, save for tokens that were taken before a change and refunded after it.
+//
+// # Refusals
+//
+// What is refused takes nothing, and what is taken can be given back exactly.
+// Reservations are not used: a cancelled rate.Reservation does not give its
+// tokens back when another one followed it.
+package limit
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Rate is how a bucket is tuned. The zero value is no limit.
+type Rate struct {
+	PerSecond float64 // tokens per second; 0: no limit, whatever Burst
+	Burst     int     // how many tokens the bucket holds; at least 1 where PerSecond is above 0
+}
+
+// OneSecond is the rate whose burst is one second's worth of it, and at least
+// one token: that of deliveries.
+func OneSecond(perSecond float64) Rate {
+	return Rate{PerSecond: perSecond, Burst: int(min(max(perSecond, 1), math.MaxInt32))}
+}
+
+// Bucket is a token bucket. It is safe for concurrent use.
+type Bucket struct {
+	mu sync.Mutex
+	// The fields below are guarded by mu.
+	tuned  Rate
+	tokens *rate.Limiter // nil: no limit
+	latest time.Time     // the latest time that was handed in
+	// era counts the times at which the bucket was filled from nowhere, since
+	// a limit began or ended: what was taken in an earlier era is not owed.
+	era uint64
+}
+
+// NewBucket makes a full bucket.
+func NewBucket(r Rate, now time.Time) *Bucket {
+	b := &Bucket{}
+	b.start(r, now)
+	return b
+}
+
+func (b *Bucket) start(r Rate, now time.Time) {
+	b.tuned, b.latest, b.tokens = r, now, nil
+	b.era++
+	if r.PerSecond > 0 {
+		b.tokens = rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)
+	}
+}
+
+// Retune changes the rate from now on. The tokens that there are stay, up to
+// the new burst; a bucket that had no limit starts full. It costs little when
+// nothing changes.
+func (b *Bucket) Retune(r Rate, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r == b.tuned {
+		return
+	}
+	now = b.forward(now)
+	if b.tokens == nil || r.PerSecond <= 0 {
+		b.start(r, now)
+		return
+	}
+	b.tuned = r
+	b.tokens.SetLimitAt(now, rate.Limit(r.PerSecond))
+	b.tokens.SetBurstAt(now, r.Burst)
+}
+
+// Take takes n tokens or none: see [TakeAll].
+func (b *Bucket) Take(n int, now time.Time) Verdict {
+	charges := [1]Charge{{Bucket: b, N: n}}
+	return TakeAll(charges[:], now)
+}
+
+// Full reports whether the bucket has all the tokens that it can hold, so that
+// it is the same as a new one.
+func (b *Bucket) Full(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tokens == nil || b.tokens.TokensAt(b.forward(now)) >= float64(b.tuned.Burst)
+}
+
+// forward is now, or the latest time that the bucket has seen if that is later.
+// It requires b.mu.
+func (b *Bucket) forward(now time.Time) time.Time {
+	if now.After(b.latest) {
+		b.latest = now
+	}
+	return b.latest
+}
+
+// lacks reports whether n tokens are missing at now, a time from forward. It
+// requires b.mu.
+func (b *Bucket) lacks(n int, now time.Time) bool {
+	return b.tokens != nil && b.tokens.TokensAt(now) < float64(n)
+}
+
+// longestWait stands for every longer one; sums with it do not overflow.
+const longestWait = time.Duration(math.MaxInt64 / 4)
+
+// waitFor is how long it takes from now, a time from forward, until n ≤ burst
+// tokens are there if nobody takes any. It requires b.mu.
+func (b *Bucket) waitFor(n int, now time.Time) time.Duration {
+	missing := float64(n) - b.tokens.TokensAt(now)
+	ns := math.Ceil(missing / b.tuned.PerSecond * float64(time.Second))
+	if ns >= float64(longestWait) {
+		return longestWait
+	}
+	wait := max(time.Duration(ns), 1)
+	// Floating point can leave the sum a hair below n: step past it.
+	for step := time.Duration(1); b.lacks(n, now.Add(wait)) && wait < longestWait; step *= 2 {
+		wait += step
+	}
+	return min(wait, longestWait)
+}

@@ -1,0 +1,105 @@
+package limit
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+const (
+	// idleAfter is how long a topic's buckets stay unused, once full, before
+	// they may be forgotten.
+	idleAfter = time.Minute
+	// sweepAt is the number of topics below which nothing is forgotten.
+	sweepAt = 1024
+)
+
+// TopicRates is how a topic's buckets are tuned.
+type TopicRates struct {
+	Events Rate
+	// BytesPerSecond limits payload bytes; 0: no limit.
+	BytesPerSecond int64
+}
+
+// TopicBuckets are the buckets of one topic. They are for the publish at hand:
+// whoever keeps them longer than a minute may find that others use new ones.
+type TopicBuckets struct {
+	Events *Bucket
+	Bytes  *Bucket
+}
+
+// Set is the buckets of all topics in use. They are made when a topic is first
+// asked for and forgotten when they are full and idle, a full bucket being the
+// same as a new one: it holds at most twice the topics that were in use within
+// a minute or are still refilling, or a thousand. It is safe for concurrent
+// use.
+type Set struct {
+	largestPublish int64
+
+	mu      sync.Mutex
+	topics  map[string]*topicEntry
+	sweepAt int // the number of topics at which to look for idle ones
+}
+
+type topicEntry struct {
+	TopicBuckets
+	rates TopicRates
+	used  time.Time
+}
+
+// NewSet makes an empty set. A bytes bucket holds one second's worth, or
+// largestPublish bytes where that is more: what a single publish may send, a
+// batch included, could otherwise never pass a small limit.
+func NewSet(largestPublish int) *Set {
+	return &Set{largestPublish: int64(largestPublish), topics: map[string]*topicEntry{}, sweepAt: sweepAt}
+}
+
+// Topic returns the buckets of a topic, tuned to rates.
+func (s *Set) Topic(name string, rates TopicRates, now time.Time) TopicBuckets {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.topics[name]
+	if !ok {
+		if len(s.topics) >= s.sweepAt {
+			s.forgetIdle(now)
+		}
+		t = &topicEntry{rates: rates, TopicBuckets: TopicBuckets{
+			Events: NewBucket(rates.Events, now),
+			Bytes:  NewBucket(s.bytes(rates), now),
+		}}
+		s.topics[name] = t
+	}
+	if t.rates != rates {
+		t.rates = rates
+		t.Events.Retune(rates.Events, now)
+		t.Bytes.Retune(s.bytes(rates), now)
+	}
+	t.used = now
+	return t.TopicBuckets
+}
+
+// Len is how many topics have buckets.
+func (s *Set) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.topics)
+}
+
+func (s *Set) bytes(r TopicRates) Rate {
+	if r.BytesPerSecond <= 0 {
+		return Rate{}
+	}
+	return Rate{PerSecond: float64(r.BytesPerSecond), Burst: int(min(max(r.BytesPerSecond, s.largestPublish), math.MaxInt))}
+}
+
+// forgetIdle drops what is idle and full. The next sweep comes when as many
+// topics again have been added, so that its cost per topic stays the same. It
+// requires s.mu.
+func (s *Set) forgetIdle(now time.Time) {
+	for name, t := range s.topics {
+		if now.Sub(t.used) >= idleAfter && t.Events.Full(now) && t.Bytes.Full(now) {
+			delete(s.topics, name)
+		}
+	}
+	s.sweepAt = max(sweepAt, 2*len(s.topics))
+}

@@ -1,0 +1,36 @@
+package policy
+
+import "sync/atomic"
+
+// Current holds the snapshot in force. It is safe for concurrent use.
+type Current struct{ now atomic.Pointer[reign] }
+
+// reign is one snapshot's time in force; ended is closed when it is over.
+type reign struct {
+	snapshot *Snapshot
+	ended    chan struct{}
+}
+
+// NewCurrent puts a first snapshot in force.
+func NewCurrent(s *Snapshot) *Current {
+	c := &Current{}
+	c.now.Store(&reign{snapshot: s, ended: make(chan struct{})})
+	return c
+}
+
+// Load returns the snapshot in force. A publish loads it once and goes by it
+// to its end.
+func (c *Current) Load() *Snapshot { return c.now.Load().snapshot }
+
+// Watch returns the snapshot in force and a channel that is closed once
+// another one is: whoever waits for it misses no change, though it may see
+// only the last of several.
+func (c *Current) Watch() (*Snapshot, <-chan struct{}) {
+	r := c.now.Load()
+	return r.snapshot, r.ended
+}
+
+// Swap puts another snapshot in force.
+func (c *Current) Swap(s *Snapshot) {
+	close(c.now.Swap(&reign{snapshot: s, ended: make(chan struct{})}).ended)
+}

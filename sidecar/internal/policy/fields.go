@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// field is one field of the policy document: where it stands, how it is read,
+// and where its value goes. The table of them is the whole schema: parsing,
+// fall-through and hashing all follow it.
+type field struct {
+	path string
+	// read sets the field in e from the node; the error says what is allowed.
+	read func(e *Effective, n *yaml.Node) error
+	// copy sets the field in dst to its value in src.
+	copy func(dst, src *Effective)
+	// get is the field's value, for hashing.
+	get func(e *Effective) any
+	// idle reports whether the value asks for something that nothing acts on
+	// yet; nil: everything acts.
+	idle func(e *Effective) bool
+}
+
+// at builds the field at path from where its value lives and how it is read.
+func at[T any](path string, in func(*Effective) *T, read func(*yaml.Node) (T, error)) field {
+	return field{
+		path: path,
+		read: func(e *Effective, n *yaml.Node) error {
+			v, err := read(n)
+			if err == nil {
+				*in(e) = v
+			}
+			return err
+		},
+		copy: func(dst, src *Effective) { *in(dst) = *in(src) },
+		get:  func(e *Effective) any { return *in(e) },
+	}
+}
+
+// unless marks values of the field as not acting yet, save those that acts
+// says do.
+func (f field) unless(acts func(*Effective) bool) field {
+	f.idle = func(e *Effective) bool { return !acts(e) }
+	return f
+}
+
+func never(*Effective) bool { return false }
+
+const (
+	maxBurst       = 1_000_000_000
+	maxInflight    = 100_000
+	maxAttempts    = 1_000_000
+	maxPartitions  = 1024
+	maxReplicas    = 50 // members of a MongoDB replica set
+	forever        = time.Duration(math.MaxInt64)
+	maxExactNumber = 1 << 53
+)
+
+var fields = []field{
+	at("publish.rate", func(e *Effective) *float64 { return &e.Publish.Rate }, rate),
+	at("publish.burst", func(e *Effective) *int { return &e.Publish.Burst }, whole[int](0, maxBurst)),
+	at("publish.bytes_per_second", func(e *Effective) *int64 { return &e.Publish.BytesPerSecond }, whole[int64](0, math.MaxInt64)),
+	at("publish.scope", func(e *Effective) *Scope { return &e.Publish.Scope }, oneOf(ScopeSidecar, ScopeFleet)).
+		unless(func(e *Effective) bool { return e.Publish.Scope == ScopeSidecar }),
+	at("publish.on_limit", func(e *Effective) *OnLimit { return &e.Publish.OnLimit }, oneOf(LimitReject, LimitWait)),
+	at("publish.max_wait", func(e *Effective) *time.Duration { return &e.Publish.MaxWait }, duration(0, forever)),
+
+	at("connection.rate", func(e *Effective) *float64 { return &e.Connection.Rate }, rate),
+	at("connection.burst", func(e *Effective) *int { return &e.Connection.Burst }, whole[int](0, maxBurst)),
+
+	at("delivery.rate", func(e *Effective) *float64 { return &e.Delivery.Rate }, rate),
+	at("delivery.max_inflight", func(e *Effective) *int { return &e.Delivery.MaxInflight }, whole[int](1, maxInflight)),
+	at("delivery.ack_timeout", func(e *Effective) *time.Duration { return &e.Delivery.AckTimeout }, duration(time.Millisecond, 24*time.Hour)),
+	at("delivery.max_attempts", func(e *Effective) *int { return &e.Delivery.MaxAttempts }, whole[int](1, maxAttempts)),
+	at("delivery.backoff.min", func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Min }, duration(0, forever)),
+	at("delivery.backoff.max", func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Max }, duration(0, forever)),
+
+	at("partitions", func(e *Effective) *int { return &e.Partitions }, whole[int](1, maxPartitions)),
+	at("dedupe.window", func(e *Effective) *time.Duration { return &e.Dedupe.Window }, duration(0, forever)),
+	at("retention.ttl", func(e *Effective) *time.Duration { return &e.Retention.TTL }, duration(0, forever)),
+	at("retention.compact", func(e *Effective) *bool { return &e.Retention.Compact }, boolean).
+		unless(func(e *Effective) bool { return !e.Retention.Compact }),
+
+	at("durability.write_concern", func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern).unless(never),
+	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)).
+		unless(func(e *Effective) bool { return e.Durability.OnStoreUnavailable == StoreReject }),
+	at("durability.spool_max_bytes", func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)).unless(never),
+
+	at("schema.json_schema", func(e *Effective) *string { return &e.Schema.JSONSchema }, jsonSchema).
+		unless(func(e *Effective) bool { return e.Schema.JSONSchema == "" }),
+	at("schema.compatibility", func(e *Effective) *Compatibility { return &e.Schema.Compatibility },
+		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull)).unless(never),
+
+	at("tracing.sample_ratio", func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)).unless(never),
+	at("paused", func(e *Effective) *bool { return &e.Paused }, boolean),
+}
+
+// shown is how an error quotes a node: short, and never a whole subtree.
+func shown(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias (write the value out)"
+	}
+	if n.ShortTag() == "!!null" {
+		return "null"
+	}
+	text := n.Value
+	if len(text) > 40 {
+		text = strings.ToValidUTF8(text[:40], "") + "…"
+	}
+	if n.ShortTag() == "!!str" {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// numeric decodes a number, whole or not.
+func numeric(n *yaml.Node) (float64, bool) {
+	if n.Kind != yaml.ScalarNode || (n.ShortTag() != "!!int" && n.ShortTag() != "!!float") {
+		return 0, false
+	}
+	var v float64
+	if err := n.Decode(&v); err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, false
+	}
+	return v, true
+}
+
+func number(least, most float64) func(*yaml.Node) (float64, error) {
+	return func(n *yaml.Node) (float64, error) {
+		v, ok := numeric(n)
+		if !ok || v < least || v > most {
+			return 0, fmt.Errorf("must be a number from %v to %v, not %s", least, most, shown(n))
+		}
+		return v + 0, nil // -0 becomes 0
+	}
+}
+
+func rate(n *yaml.Node) (float64, error) {
+	v, ok := numeric(n)
+	if !ok || v < 0 {
+		return 0, fmt.Errorf("must be a number of at least 0 (0: no limit), not %s", shown(n))
+	}
+	return v + 0, nil
+}
+
+// whole reads an integer; 1e6 and 5.0 are integers too.
+func whole[T int | int64](least, most T) func(*yaml.Node) (T, error) {
+	allowed := fmt.Sprintf("from %d to %d", least, most)
+	if int64(most) == math.MaxInt64 {
+		allowed = fmt.Sprintf("of at least %d", least)
+	}
+	return func(n *yaml.Node) (T, error) {
+		bad := fmt.Errorf("must be a whole number %s, not %s", allowed, shown(n))
+		f, ok := numeric(n)
+		if !ok || f != math.Trunc(f) {
+			return 0, bad
+		}
+		v := int64(f)
+		switch {
+		case n.ShortTag() == "!!int":
+			if n.Decode(&v) != nil {
+				return 0, bad
+			}
+		case math.Abs(f) > maxExactNumber:
+			return 0, bad
+		}
+		if v < int64(least) || v > int64(most) {
+			return 0, bad
+		}
+		return T(v), nil
+	}
+}
+
+func boolean(n *yaml.Node) (bool, error) {
+	var v bool
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
+		return false, fmt.Errorf("must be true or false, not %s", shown(n))
+	}
+	return v, nil
+}
+
+// duration reads what time.ParseDuration reads, which includes a bare 0.
+func duration(least, most time.Duration) func(*yaml.Node) (time.Duration, error) {
+	allowed := fmt.Sprintf("of at least %v", least)
+	if most != forever {
+		allowed = fmt.Sprintf("from %v to %v", least, most)
+	}
+	return func(n *yaml.Node) (time.Duration, error) {
+		d, err := time.ParseDuration(n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil || d < least || d > most {
+			return 0, fmt.Errorf(`must be a duration such as "1.5s" %s, not %s`, allowed, shown(n))
+		}
+		return d, nil
+	}
+}
+
+func oneOf[T ~string](allowed ...T) func(*yaml.Node) (T, error) {
+	return func(n *yaml.Node) (T, error) {
+		if n.Kind != yaml.ScalarNode || !slices.Contains(allowed, T(n.Value)) {
+			return "", fmt.Errorf("must be one of %v, not %s", allowed, shown(n))
+		}
+		return T(n.Value), nil
+	}
+}
+
+// writeConcern reads "majority", "w:2" or 2.
+func writeConcern(n *yaml.Node) (string, error) {
+	if n.Kind == yaml.ScalarNode {
+		if n.Value == WriteConcernMajority {
+			return n.Value, nil
+		}
+		text, named := strings.CutPrefix(n.Value, "w:")
+		w, err := strconv.Atoi(text)
+		if (named || n.ShortTag() == "!!int") && err == nil && w >= 1 && w <= maxReplicas {
+			return fmt.Sprintf("w:%d", w), nil
+		}
+	}
+	return "", fmt.Errorf("must be majority, or w:N with N from 1 to %d, not %s", maxReplicas, shown(n))
+}

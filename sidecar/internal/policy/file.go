@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// pollEvery is how often the file is looked at. A change is taken up once two
+// looks in a row have found the same content, so it acts within two polls and
+// a file that is being written is not mistaken for a shorter one.
+const pollEvery = 500 * time.Millisecond
+
+// FileSource keeps policies as a YAML file has them. Each look reads the whole
+// file: it is small, and content alone tells every way in which a file can be
+// replaced (a rewrite in place within one tick of the file system's clock, a
+// rename, Kubernetes' swapped symbolic links).
+type FileSource struct {
+	path    string
+	current *Current
+	log     *slog.Logger
+
+	// What Run remembers between looks.
+	decided []byte // the content last decided on, taken or refused
+	pending []byte // the content of the last look, where it differs; nil: none
+	trouble string // why the last look read nothing, so that it is logged once
+}
+
+// OpenFile reads the policies of a file and puts them in force, in the
+// [Current] that it returns with the source. A file that cannot be read or is
+// invalid is an error. Call [FileSource.Run] to follow its changes.
+func OpenFile(path string, log *slog.Logger) (*FileSource, *Current, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read policies: %w", err)
+	}
+	s, err := snapshotOf(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("policies of %s: %w", path, err)
+	}
+	current := NewCurrent(s)
+	return &FileSource{path: path, current: current, log: log, decided: data}, current, nil
+}
+
+// Run follows the file until the context ends, and returns nil then. A change
+// that is invalid is logged with every bad field, and what was in force stays;
+// so it does when the file cannot be read any more.
+func (f *FileSource) Run(ctx context.Context) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			f.look()
+		}
+	}
+}
+
+func (f *FileSource) look() {
+	data, err := readFile(f.path)
+	if err != nil {
+		f.pending = nil
+		if err.Error() != f.trouble {
+			f.trouble = err.Error()
+			f.log.Warn("policies stay as they are: the file cannot be read", "file", f.path, "error", err)
+		}
+		return
+	}
+	f.trouble = ""
+	switch {
+	case bytes.Equal(data, f.decided):
+		f.pending = nil
+	case f.pending == nil || !bytes.Equal(data, f.pending):
+		f.pending = data
+	default:
+		f.decided, f.pending = data, nil
+		f.take(data)
+	}
+}
+
+func (f *FileSource) take(data []byte) {
+	s, err := snapshotOf(data)
+	if err != nil {
+		for _, bad := range wire.AsError(err).Fields {
+			f.log.Error("policies stay as they are: the changed file is invalid",
+				"file", f.path, "field", bad.Field, "problem", bad.Message)
+		}
+		return
+	}
+	f.current.Swap(s)
+	f.log.Info("policies changed", "file", f.path, "policies", len(s.list))
+}
+
+func snapshotOf(data []byte) (*Snapshot, error) {
+	policies, err := ParseYAML(data)
+	if err != nil {
+		return nil, err
+	}
+	return NewSnapshot(policies, "file")
+}
+
+// readFile reads at most one byte more than a document may have.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	return io.ReadAll(io.LimitReader(f, MaxDocumentBytes+1))
+}

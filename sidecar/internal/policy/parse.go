@@ -1,0 +1,293 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// MaxDocumentBytes is the size up to which a policy document is read.
+const MaxDocumentBytes = 16 << 20
+
+// ParseYAML reads a document: a list of policies, or an object whose member
+// "policies" is one. The error is a *[wire.Error] with code invalid_policy
+// that lists every bad field, each with its line; then no policy is returned.
+func ParseYAML(data []byte) ([]Policy, error) {
+	if len(data) > MaxDocumentBytes {
+		return nil, tooLarge(len(data))
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF): // nothing but white space and comments
+		doc = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!null"}}}
+	case err != nil:
+		return nil, notYAML(err)
+	}
+	switch err := dec.Decode(new(yaml.Node)); {
+	case err == nil:
+		return nil, refusal([]wire.FieldError{{Field: "policies", Message: "the file has more than one YAML document; write one list"}})
+	case !errors.Is(err, io.EOF):
+		return nil, notYAML(err)
+	}
+	return parse(doc.Content[0])
+}
+
+// ParseJSON reads the same document as JSON.
+func ParseJSON(data []byte) ([]Policy, error) {
+	if len(data) > MaxDocumentBytes {
+		return nil, tooLarge(len(data))
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	root, err := jsonNode(dec)
+	if err == nil {
+		if _, end := dec.Token(); !errors.Is(end, io.EOF) {
+			err = errors.New("more text after the document")
+		}
+	}
+	if err != nil {
+		return nil, refusal([]wire.FieldError{{Field: "policies", Message: "not JSON: " + err.Error()}})
+	}
+	return parse(root)
+}
+
+// jsonNode reads the next JSON value as the node that YAML would make of it,
+// without a line.
+func jsonNode(dec *json.Decoder) (*yaml.Node, error) {
+	tok, err := dec.Token()
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	scalar := func(tag, value string) (*yaml.Node, error) {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}, nil
+	}
+	switch v := tok.(type) {
+	case nil:
+		return scalar("!!null", "null")
+	case bool:
+		return scalar("!!bool", strconv.FormatBool(v))
+	case string:
+		return scalar("!!str", v)
+	case json.Number:
+		if strings.ContainsAny(v.String(), ".eE") {
+			return scalar("!!float", v.String())
+		}
+		return scalar("!!int", v.String())
+	}
+	n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+	if tok == json.Delim('{') {
+		n.Kind, n.Tag = yaml.MappingNode, "!!map" // names and values in turn
+	}
+	for dec.More() {
+		item, err := jsonNode(dec)
+		if err != nil {
+			return nil, err
+		}
+		n.Content = append(n.Content, item)
+	}
+	if _, err := dec.Token(); err != nil { // the closing bracket
+		return nil, io.ErrUnexpectedEOF
+	}
+	return n, nil
+}
+
+func tooLarge(size int) error {
+	return refusal([]wire.FieldError{{Field: "policies",
+		Message: fmt.Sprintf("the document has %d bytes; at most %d are read", size, MaxDocumentBytes)}})
+}
+
+func notYAML(err error) error {
+	return refusal([]wire.FieldError{{Field: "policies", Message: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}})
+}
+
+// refusal makes one error of all bad fields: its sentence names each of them
+// too, for those who see only that.
+func refusal(bad []wire.FieldError) error {
+	reasons := make([]string, len(bad))
+	for i, f := range bad {
+		reasons[i] = f.Field + ": " + f.Message
+	}
+	e := wire.Errorf(wire.InvalidPolicy, "%s", strings.Join(reasons, "; "))
+	e.Fields = bad
+	return e
+}
+
+// parser walks a document and collects what is wrong with it.
+type parser struct{ bad []wire.FieldError }
+
+func (p *parser) refuse(n *yaml.Node, path, format string, args ...any) {
+	p.bad = append(p.bad, fieldError(n.Line, path, fmt.Sprintf(format, args...)))
+}
+
+func fieldError(line int, path, msg string) wire.FieldError {
+	if line > 0 {
+		msg = fmt.Sprintf("line %d: %s", line, msg)
+	}
+	return wire.FieldError{Field: path, Message: msg}
+}
+
+func parse(root *yaml.Node) ([]Policy, error) {
+	var p parser
+	list := root
+	if root.Kind == yaml.MappingNode {
+		list = nil
+		for name, value := range p.members(root, "") {
+			if name.Value == "policies" {
+				list = value
+			} else {
+				p.refuse(name, name.Value, "unknown key; the document is a list of policies, or an object with the key policies")
+			}
+		}
+		if list == nil {
+			p.refuse(root, "policies", "is missing; write policies: [] for none")
+			return nil, refusal(p.bad)
+		}
+	}
+	if list.Kind != yaml.SequenceNode {
+		p.refuse(list, "policies", "must be a list of policies ([] for none), not %s", shown(list))
+		return nil, refusal(p.bad)
+	}
+	policies := make([]Policy, len(list.Content))
+	for i, n := range list.Content {
+		policies[i] = p.policy(n, fmt.Sprintf("policies[%d]", i))
+	}
+	_, bad := resolve(policies)
+	if bad = append(p.bad, bad...); len(bad) > 0 {
+		return nil, refusal(bad)
+	}
+	return policies, nil
+}
+
+// members yields the names and values of an object, refusing names that are
+// not scalars or occur twice.
+func (p *parser) members(n *yaml.Node, path string) iter.Seq2[*yaml.Node, *yaml.Node] {
+	return func(yield func(name, value *yaml.Node) bool) {
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name, value := n.Content[i], n.Content[i+1]
+			switch {
+			case name.Kind != yaml.ScalarNode:
+				p.refuse(name, orPolicies(path), "a key must be a string, not %s", shown(name))
+			case seen[name.Value]:
+				p.refuse(name, join(path, name.Value), "the key occurs twice")
+			case !yield(name, value):
+				return
+			}
+			seen[name.Value] = true
+		}
+	}
+}
+
+func (p *parser) policy(n *yaml.Node, path string) Policy {
+	if n.Kind != yaml.MappingNode {
+		p.refuse(n, path, "must be an object such as {name: orders.*}, not %s", shown(n))
+		return Policy{bad: true}
+	}
+	before := len(p.bad)
+	out := Policy{line: n.Line}
+	named := false
+	for name, value := range p.members(n, path) {
+		if name.Value == "name" {
+			named = true
+			out.line = value.Line
+			out.Name = p.name(value, join(path, "name"))
+			continue
+		}
+		p.member(&out, path, "", name, value)
+	}
+	if !named {
+		p.refuse(n, join(path, "name"), "is missing; a topic, or a prefix and * such as orders.*")
+	}
+	out.bad = len(p.bad) > before
+	return out
+}
+
+// member reads the value of one key in a section of the policy: a field, or a
+// section of its own.
+func (p *parser) member(out *Policy, policyPath, section string, name, value *yaml.Node) {
+	if allowed := keysOf(section); !slices.Contains(allowed, name.Value) {
+		p.refuse(name, join(join(policyPath, section), name.Value), "unknown key; allowed here: %s", strings.Join(allowed, ", "))
+		return
+	}
+	path := join(section, name.Value)
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.path == path }); i >= 0 {
+		if err := fields[i].read(&out.values, value); err != nil {
+			p.refuse(value, join(policyPath, path), "%v", err)
+			return
+		}
+		out.set = out.set.with(i)
+		return
+	}
+	switch {
+	case value.Kind == yaml.MappingNode:
+		for inner, v := range p.members(value, join(policyPath, path)) {
+			p.member(out, policyPath, path, inner, v)
+		}
+	case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null": // a section left empty
+	default:
+		p.refuse(value, join(policyPath, path), "must be an object with %s, not %s", strings.Join(keysOf(path), ", "), shown(value))
+	}
+}
+
+// keysOf lists the keys that are allowed in a section; "" is the policy itself.
+func keysOf(section string) []string {
+	var keys []string
+	if section == "" {
+		keys = []string{"name"}
+	} else {
+		section += "."
+	}
+	for _, f := range fields {
+		if rest, ok := strings.CutPrefix(f.path, section); ok {
+			key, _, _ := strings.Cut(rest, ".")
+			if !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+func (p *parser) name(n *yaml.Node, path string) string {
+	if n.Kind == yaml.ScalarNode && validName(n.Value) {
+		return n.Value
+	}
+	p.refuse(n, path, "must be a topic (1 to %d of A-Z a-z 0-9 . _ -), or a prefix of one and a * at the end, not %s",
+		wire.MaxTopicBytes, shown(n))
+	return ""
+}
+
+func validName(name string) bool {
+	literal := strings.TrimSuffix(name, "*")
+	return name != "" && len(name) <= wire.MaxTopicBytes && strings.Trim(literal,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+}
+
+// join puts a key behind the path of what it is in.
+func join(path, key string) string {
+	if path == "" || key == "" {
+		return path + key
+	}
+	return path + "." + key
+}
+
+func orPolicies(path string) string {
+	if path == "" {
+		return "policies"
+	}
+	return path
+}

@@ -1,0 +1,224 @@
+// Package policy says how each topic is to be treated: its rates, windows,
+// retention and the rest of the contract's section 7. It reads policies,
+// refuses bad ones with every reason at once, and resolves them into immutable
+// snapshots that are swapped whole. It knows nothing of how a limit is
+// enforced, how an event is stored or who asks.
+//
+// # Resolution
+//
+// A policy's name is a topic, or a prefix followed by '*'. A topic takes each
+// field from the policy of exactly its name if that sets the field, else from
+// the matching prefix policy with the longest prefix that does, down to '*',
+// else from [Defaults].
+//
+// # Not acting yet
+//
+// These fields are read, validated and resolved, but nothing acts on them yet;
+// [Policy.NotActing] names those that a policy sets:
+//
+//   - publish.scope: fleet is enforced like sidecar, that is per sidecar
+//   - retention.compact
+//   - durability.write_concern: the embedded log has no replicas to wait for
+//   - durability.on_store_unavailable: spool acts like reject, and with it
+//     durability.spool_max_bytes does nothing
+//   - schema.json_schema and schema.compatibility
+//   - tracing.sample_ratio
+package policy
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Scope says whom a topic's publish rate is for.
+type Scope string
+
+// The scopes.
+const (
+	ScopeSidecar Scope = "sidecar" // each sidecar by itself
+	ScopeFleet   Scope = "fleet"   // all sidecars together
+)
+
+// OnLimit says what becomes of a publish that finds no token.
+type OnLimit string
+
+// What can become of it.
+const (
+	LimitReject OnLimit = "reject" // refused at once
+	LimitWait   OnLimit = "wait"   // waits up to Publish.MaxWait for its tokens, then is refused
+)
+
+// OnStoreUnavailable says what becomes of a publish while the store is away.
+type OnStoreUnavailable string
+
+// What can become of it.
+const (
+	StoreSpool  OnStoreUnavailable = "spool"
+	StoreReject OnStoreUnavailable = "reject"
+)
+
+// Compatibility says which changes of a topic's schema are allowed.
+type Compatibility string
+
+// The kinds of compatibility.
+const (
+	CompatibilityNone     Compatibility = "none"
+	CompatibilityBackward Compatibility = "backward"
+	CompatibilityForward  Compatibility = "forward"
+	CompatibilityFull     Compatibility = "full"
+)
+
+// WriteConcernMajority is the write concern that waits for a majority of the
+// replica set; the others are "w:1", "w:2" and so on.
+const WriteConcernMajority = "majority"
+
+// Effective is everything that holds for one topic, all fields filled in. The
+// ones that a [Snapshot] hands out are shared: read only. Values are
+// comparable with ==.
+type Effective struct {
+	Publish    Publish
+	Connection Rate
+	Delivery   Delivery
+	// Partitions is how many a topic gets when it is created; existing topics
+	// keep theirs.
+	Partitions int
+	Dedupe     Dedupe
+	Retention  Retention
+	Durability Durability
+	Schema     Schema
+	Tracing    Tracing
+	// Paused refuses publishes.
+	Paused bool
+}
+
+// Rate is a token bucket's size and how fast it fills.
+type Rate struct {
+	Rate  float64 // tokens per second; 0: no limit
+	Burst int     // at least 1 where Rate is above 0
+}
+
+// Publish limits what comes into a topic.
+type Publish struct {
+	Rate           float64 // events per second; 0: no limit
+	Burst          int     // events; at least 1 where Rate is above 0
+	BytesPerSecond int64   // 0: no limit
+	Scope          Scope
+	OnLimit        OnLimit
+	MaxWait        time.Duration // with LimitWait
+}
+
+// Delivery is what a subscription gets that does not say, and the most for one
+// that does.
+type Delivery struct {
+	Rate        float64 // events per second, with one second's worth as burst; 0: no limit
+	MaxInflight int
+	AckTimeout  time.Duration
+	MaxAttempts int
+	Backoff     Backoff
+}
+
+// Backoff bounds the pause before a redelivery; Min ≤ Max.
+type Backoff struct{ Min, Max time.Duration }
+
+// Dedupe says for how long after its acceptance an id is remembered even where
+// its event is not kept.
+type Dedupe struct{ Window time.Duration }
+
+// Retention says what a topic keeps.
+type Retention struct {
+	TTL     time.Duration // 0: for ever
+	Compact bool          // keep the latest event of each key only
+}
+
+// Durability says when a publish counts as kept.
+type Durability struct {
+	WriteConcern       string // WriteConcernMajority, or "w:" and a number
+	OnStoreUnavailable OnStoreUnavailable
+	SpoolMaxBytes      int64
+}
+
+// Schema is what payloads have to look like.
+type Schema struct {
+	JSONSchema    string // compact JSON text of the schema; "": any payload
+	Compatibility Compatibility
+}
+
+// Tracing says how much is traced.
+type Tracing struct {
+	SampleRatio float64 // from 0 to 1
+}
+
+// Defaults are the values of a topic that no policy says anything about.
+func Defaults() Effective {
+	return Effective{
+		Publish:    Publish{Rate: 1000, Burst: 1000, Scope: ScopeSidecar, OnLimit: LimitReject},
+		Connection: Rate{Rate: 200, Burst: 200},
+		Delivery: Delivery{
+			MaxInflight: 100,
+			AckTimeout:  30 * time.Second,
+			MaxAttempts: 5,
+			Backoff:     Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second},
+		},
+		Partitions: 8,
+		Dedupe:     Dedupe{Window: 7 * 24 * time.Hour},
+		Durability: Durability{WriteConcern: WriteConcernMajority, OnStoreUnavailable: StoreSpool, SpoolMaxBytes: 1 << 30},
+		Schema:     Schema{Compatibility: CompatibilityBackward},
+		Tracing:    Tracing{SampleRatio: 1},
+	}
+}
+
+// Policy is one policy as somebody wrote it: a name, and values for the fields
+// that it sets. It comes from [ParseYAML] or [ParseJSON].
+type Policy struct {
+	Name string
+
+	values Effective // those of the fields in set count
+	set    fieldSet
+
+	line int  // of its name in the file; 0: not from a file with lines
+	bad  bool // some of it was refused, so relations between its fields mean nothing
+}
+
+// prefix returns the literal prefix of a glob, or false for an exact name.
+func (p *Policy) prefix() (string, bool) { return strings.CutSuffix(p.Name, "*") }
+
+// applyTo overwrites in e what the policy sets.
+func (p *Policy) applyTo(e *Effective) {
+	for i := range fields {
+		if p.set.has(i) {
+			fields[i].copy(e, &p.values)
+		}
+	}
+}
+
+// sets reports whether the policy sets the field of that path.
+func (p *Policy) sets(path string) bool {
+	i := slices.IndexFunc(fields, func(f field) bool { return f.path == path })
+	return i >= 0 && p.set.has(i)
+}
+
+// NotActing names the fields that the policy sets to something that nothing
+// acts on yet (see the package comment), and connection where the policy is
+// not '*', the only one that it is read from.
+func (p *Policy) NotActing() []string {
+	var out []string
+	for i, f := range fields {
+		if !p.set.has(i) {
+			continue
+		}
+		section, _, _ := strings.Cut(f.path, ".")
+		switch {
+		case section == "connection" && p.Name != "*",
+			f.idle != nil && f.idle(&p.values):
+			out = append(out, f.path)
+		}
+	}
+	return out
+}
+
+// fieldSet is a set of indexes into fields.
+type fieldSet uint64
+
+func (s fieldSet) has(i int) bool      { return s>>i&1 == 1 }
+func (s fieldSet) with(i int) fieldSet { return s | 1<<i }

@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// jsonSchema reads a schema written as an object or as a string of JSON text;
+// null, said in so many words, is no schema and stops the fall-through.
+func jsonSchema(n *yaml.Node) (string, error) {
+	bad := fmt.Errorf("must be null, a JSON Schema object, or a string that holds one, not %s", shown(n))
+	switch {
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
+		return "", nil
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str":
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(n.Value), &object); err != nil || object == nil {
+			return "", bad
+		}
+		var out bytes.Buffer
+		if err := json.Compact(&out, []byte(n.Value)); err != nil {
+			return "", bad
+		}
+		return out.String(), nil
+	case n.Kind == yaml.MappingNode:
+		text, err := appendJSON(nil, n)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", bad, err)
+		}
+		return string(text), nil
+	}
+	return "", bad
+}
+
+// appendJSON writes a YAML value as JSON, members in their order.
+func appendJSON(out []byte, n *yaml.Node) ([]byte, error) {
+	var err error
+	switch n.Kind {
+	case yaml.MappingNode:
+		out = append(out, '{')
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Kind != yaml.ScalarNode {
+				return nil, fmt.Errorf("line %d: the name of a member must be a string", n.Content[i].Line)
+			}
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(appendText(out, n.Content[i].Value), ':')
+			if out, err = appendJSON(out, n.Content[i+1]); err != nil {
+				return nil, err
+			}
+		}
+		return append(out, '}'), nil
+	case yaml.SequenceNode:
+		out = append(out, '[')
+		for i, item := range n.Content {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			if out, err = appendJSON(out, item); err != nil {
+				return nil, err
+			}
+		}
+		return append(out, ']'), nil
+	case yaml.ScalarNode:
+		return appendScalar(out, n)
+	}
+	return nil, errors.New("aliases are not supported, write the value out")
+}
+
+func appendScalar(out []byte, n *yaml.Node) ([]byte, error) {
+	switch n.ShortTag() {
+	case "!!null":
+		return append(out, "null"...), nil
+	case "!!int", "!!float":
+		if json.Valid([]byte(n.Value)) { // keeps 0.10 and large numbers as written
+			return append(out, n.Value...), nil
+		}
+	case "!!bool":
+	default:
+		return appendText(out, n.Value), nil
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return nil, fmt.Errorf("line %d: %s is not a value of its type", n.Line, shown(n))
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("line %d: JSON cannot say %s", n.Line, shown(n))
+	}
+	return append(out, text...), nil
+}
+
+func appendText(out []byte, s string) []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string always has a JSON form
+	}
+	return append(out, text...)
+}

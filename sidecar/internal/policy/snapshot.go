@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Snapshot is a set of policies, resolved. It is immutable, and safe for
+// concurrent use.
+//
+// A topic's effective policy is that of the most specific policy that matches
+// it, so there are no more of them than policies. They are all made when the
+// snapshot is, and the same topic always gets the same pointer from it.
+type Snapshot struct {
+	exact map[string]*Effective
+	globs map[string]*Effective // by literal prefix; "" is '*' or the defaults
+	// lengths are those of the prefixes in globs, longest first.
+	lengths []int
+	list    []InForce
+}
+
+// InForce names a policy that is in force.
+type InForce struct {
+	Name    string `json:"name"`
+	Version string `json:"version"` // a hash of its content
+	Source  string `json:"source"`  // where it came from
+}
+
+// NewSnapshot resolves policies; source says where they came from. The error
+// is a *[wire.Error] that lists every name given twice, and every combination
+// of fields that falling through makes invalid.
+func NewSnapshot(policies []Policy, source string) (*Snapshot, error) {
+	s, bad := resolve(policies)
+	if len(bad) > 0 {
+		return nil, refusal(bad)
+	}
+	s.list = make([]InForce, len(policies))
+	for i := range policies {
+		s.list[i] = InForce{Name: policies[i].Name, Version: policies[i].version(), Source: source}
+	}
+	slices.SortFunc(s.list, func(a, b InForce) int { return cmp.Compare(a.Name, b.Name) })
+	return s, nil
+}
+
+// Topic returns what holds for a topic. It is shared: read only.
+func (s *Snapshot) Topic(name string) *Effective {
+	if e, ok := s.exact[name]; ok {
+		return e
+	}
+	return s.byPrefix(name)
+}
+
+// Connection returns the limit of each connection, which is read from the
+// policy '*' alone.
+func (s *Snapshot) Connection() Rate { return s.globs[""].Connection }
+
+// List names the policies in force, by name.
+func (s *Snapshot) List() []InForce { return slices.Clone(s.list) }
+
+func (s *Snapshot) byPrefix(name string) *Effective {
+	for _, n := range s.lengths {
+		if n <= len(name) {
+			if e, ok := s.globs[name[:n]]; ok {
+				return e
+			}
+		}
+	}
+	panic("policy: a snapshot without the empty prefix")
+}
+
+// resolve makes every policy's effective values from those of the next less
+// specific one, shortest prefix first and exact names last. It returns what is
+// wrong with the policies, if anything is.
+func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
+	base := Defaults()
+	s := &Snapshot{
+		exact:   map[string]*Effective{},
+		globs:   map[string]*Effective{"": &base},
+		lengths: []int{0},
+	}
+	var bad []wire.FieldError
+	first := make(map[string]int, len(policies))
+	order := make([]int, 0, len(policies))
+	for i, p := range policies {
+		if p.Name == "" {
+			continue // refused already
+		}
+		if j, twice := first[p.Name]; twice {
+			bad = append(bad, fieldError(p.line, fmt.Sprintf("policies[%d].name", i),
+				fmt.Sprintf("%q is the name of policies[%d] already", p.Name, j)))
+			continue
+		}
+		first[p.Name] = i
+		order = append(order, i)
+	}
+	specific := func(p *Policy) int {
+		if prefix, glob := p.prefix(); glob {
+			return len(prefix)
+		}
+		return wire.MaxTopicBytes + 1
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return specific(&policies[a]) - specific(&policies[b]) })
+
+	doubtful := map[*Effective]bool{} // built on a refused policy: relations mean nothing
+	for _, i := range order {
+		p := &policies[i]
+		prefix, glob := p.prefix()
+		parent := s.byPrefix(prefix)
+		e := new(*parent)
+		p.applyTo(e)
+		if p.bad || doubtful[parent] {
+			doubtful[e] = true
+		} else {
+			bad = append(bad, relations(p, i, e)...)
+		}
+		if !glob {
+			s.exact[p.Name] = e
+			continue
+		}
+		s.globs[prefix] = e
+		if s.lengths[0] != len(prefix) {
+			s.lengths = slices.Insert(s.lengths, 0, len(prefix))
+		}
+	}
+	return s, bad
+}
+
+// relations checks fields that depend on each other, where the policy sets at
+// least one of them: the other may have fallen through.
+func relations(p *Policy, index int, e *Effective) (bad []wire.FieldError) {
+	check := func(ok bool, path, other, format string, args ...any) {
+		if ok || !p.sets(path) && !p.sets(other) {
+			return
+		}
+		if !p.sets(path) {
+			path = other
+		}
+		bad = append(bad, fieldError(p.line, fmt.Sprintf("policies[%d].%s", index, path), fmt.Sprintf(format, args...)))
+	}
+	const burst = "with a rate of %v the burst must be at least 1, not %d (fields that are not set fall through)"
+	check(e.Publish.Rate == 0 || e.Publish.Burst >= 1, "publish.burst", "publish.rate", burst, e.Publish.Rate, e.Publish.Burst)
+	check(e.Connection.Rate == 0 || e.Connection.Burst >= 1, "connection.burst", "connection.rate", burst, e.Connection.Rate, e.Connection.Burst)
+	b := e.Delivery.Backoff
+	check(b.Min <= b.Max, "delivery.backoff.min", "delivery.backoff.max",
+		"min %v is more than max %v (fields that are not set fall through)", b.Min, b.Max)
+	return bad
+}
+
+// version is a short hash of what the policy says, whatever its spelling.
+func (p *Policy) version() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "name=%q\n", p.Name)
+	for i, f := range fields {
+		if p.set.has(i) {
+			fmt.Fprintf(&text, "%s=%#v\n", f.path, f.get(&p.values))
+		}
+	}
+	sum := sha256.Sum256([]byte(text.String()))
+	return hex.EncodeToString(sum[:6])
+}

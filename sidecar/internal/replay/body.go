@@ -1,0 +1,171 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+)
+
+// drainAt is how much of an answer is gathered before it is written.
+const drainAt = 64 << 10
+
+// body writes one answer: it gathers text, compresses it where the client asked
+// for that, and sends the header only with the first bytes, so that whatever
+// goes wrong before them is still an ordinary error. Either finish or fail ends
+// it. Where the client has gone, or accepts nothing for too long, each method
+// that writes ends the handler by the panic that net/http has for it, which
+// closes the connection. It is for one goroutine.
+type body struct {
+	w      http.ResponseWriter
+	r      *http.Request
+	conn   *http.ResponseController
+	logger *slog.Logger
+	stall  time.Duration
+
+	mime     string
+	coding   string
+	enc      encoder // nil: not compressed, or nothing written yet
+	encoders *encoders
+	buf      []byte
+	started  bool // the header is on its way
+}
+
+func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *body {
+	return &body{
+		w: w, r: r, conn: http.NewResponseController(w), logger: h.Logger, stall: h.StallTimeout,
+		mime: mime, coding: negotiate(r.Header["Accept-Encoding"]), encoders: &h.encoders,
+	}
+}
+
+// release gives back what the body holds; nothing else may be called then.
+func (b *body) release() {
+	if b.enc != nil {
+		b.encoders.put(b.coding, b.enc)
+		b.enc = nil
+	}
+}
+
+// headOnly says that the client wants the header alone.
+func (b *body) headOnly() bool { return b.r.Method == http.MethodHead }
+
+func (b *body) text(parts ...string) {
+	for _, s := range parts {
+		b.buf = append(b.buf, s...)
+	}
+}
+
+func (b *body) number(n int) { b.buf = strconv.AppendInt(b.buf, int64(n), 10) }
+
+// event appends the event and what trails it.
+func (b *body) event(e *wire.Event, trail string) {
+	b.buf = append(e.AppendJSON(b.buf), trail...)
+	if len(b.buf) >= drainAt {
+		b.drain()
+	}
+}
+
+// flush brings everything so far to the client.
+func (b *body) flush() {
+	b.drain()
+	if b.enc != nil {
+		b.must(b.enc.Flush())
+	}
+	b.must(b.conn.Flush())
+}
+
+// finish ends a whole answer.
+func (b *body) finish() {
+	if b.headOnly() {
+		b.start()
+		b.w.WriteHeader(http.StatusOK)
+		return
+	}
+	if !b.started && b.coding == codingIdentity {
+		b.w.Header().Set("Content-Length", strconv.Itoa(len(b.buf)))
+	}
+	b.drain()
+	if b.enc != nil {
+		b.must(b.enc.Close()) // this is what says that the answer is whole
+	}
+}
+
+// fail ends the answer with err: as a JSON error while nothing is sent, else by
+// breaking the body off, without the compression's end and without HTTP's, so
+// that no client can take it for whole. In the latter case it does not return.
+func (b *body) fail(err error) {
+	if !b.started {
+		httpapi.WriteError(b.w, b.r, err, b.logger)
+		return
+	}
+	if gone := b.r.Context().Err() != nil && errors.Is(err, context.Canceled); !gone {
+		b.logger.Error("answer broken off", "path", b.r.URL.Path, "query", b.r.URL.RawQuery, "err", err)
+	}
+	b.abort()
+}
+
+// abort ends the handler and breaks the connection off.
+func (b *body) abort() {
+	if !b.r.ProtoAtLeast(1, 1) {
+		b.reset()
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// reset breaks a connection of HTTP/1.0, where the end of the connection is the
+// proper end of a body and only a TCP reset tells a broken one.
+func (b *body) reset() {
+	conn, _, err := b.conn.Hijack()
+	if err != nil {
+		return
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// start sets the header.
+func (b *body) start() {
+	b.started = true
+	h := b.w.Header()
+	h.Set("Content-Type", b.mime)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Add("Vary", "Accept-Encoding")
+	if b.coding != codingIdentity {
+		h.Set("Content-Encoding", b.coding)
+	}
+}
+
+// drain writes what is gathered.
+func (b *body) drain() {
+	if !b.started {
+		b.start()
+		if b.coding != codingIdentity {
+			b.enc = b.encoders.get(b.coding, b.w)
+		}
+	}
+	b.must(b.conn.SetWriteDeadline(time.Now().Add(b.stall)))
+	var err error
+	if b.enc != nil {
+		_, err = b.enc.Write(b.buf)
+	} else {
+		_, err = b.w.Write(b.buf)
+	}
+	b.must(err)
+	b.buf = b.buf[:0]
+}
+
+// must aborts unless err is nil, or says that the ResponseWriter, being a
+// recorder or a wrapper of one, has no connection to treat so.
+func (b *body) must(err error) {
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		b.abort()
+	}
+}

@@ -1,0 +1,149 @@
+package replay
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// cursor is where a page ended, and all that the next one needs to be the same
+// replay's. Clients see it as opaque text.
+//
+// It is base64url of
+//
+//	version  1 byte, 1
+//	flags    1 byte: 1 descending, 2 scope=fleet, 4 from=ts, 8 from=afterId
+//	start    its ts (varint), its id
+//	last     its ts (varint), its id
+//	topic
+//	key
+//	sum      4 bytes, CRC-32C of what precedes
+//
+// with each text as its length (uvarint) and its bytes. The sum finds what was
+// cut off or mistyped on the way. It does not stop forgery, and need not: a
+// cursor opens nothing that the same parameters would not.
+type cursor struct {
+	view
+	last eventlog.Point
+}
+
+const cursorVersion = 1
+
+const (
+	flagDesc = 1 << iota
+	flagFleet
+	flagFromTS
+	flagFromAfterID
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (c cursor) encode() string {
+	var flags byte
+	if c.desc {
+		flags |= flagDesc
+	}
+	if c.scope == scopeFleet {
+		flags |= flagFleet
+	}
+	switch c.from {
+	case wire.FromTS:
+		flags |= flagFromTS
+	case wire.FromAfterID:
+		flags |= flagFromAfterID
+	}
+	b := []byte{cursorVersion, flags}
+	b = appendPoint(b, c.start)
+	b = appendPoint(b, c.last)
+	b = appendText(b, c.topic)
+	b = appendText(b, c.key)
+	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// decodeCursor takes exactly what encode makes. Its errors continue a sentence.
+func decodeCursor(s string) (cursor, error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) < 4 {
+		return cursor{}, errors.New("it is not base64url text")
+	}
+	b, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
+	if crc32.Checksum(b, castagnoli) != sum {
+		return cursor{}, errors.New("it was cut off or changed")
+	}
+	d := decoder{rest: b}
+	if v := d.byte(); v != cursorVersion {
+		return cursor{}, errors.New("it is of another version; start the replay again")
+	}
+	c := cursor{view: view{scope: scopeStore, from: wire.FromEarliest}}
+	flags := d.byte()
+	c.desc = flags&flagDesc != 0
+	if flags&flagFleet != 0 {
+		c.scope = scopeFleet
+	}
+	switch {
+	case flags&flagFromTS != 0:
+		c.from = wire.FromTS
+	case flags&flagFromAfterID != 0:
+		c.from = wire.FromAfterID
+	}
+	c.start = d.point()
+	c.last = d.point()
+	c.topic = d.text()
+	c.key = d.text()
+	// The same cursor has one spelling: anything else was not made by encode.
+	if d.short || wire.CheckReadTopic(c.topic) != nil || c.encode() != s {
+		return cursor{}, errors.New("it was cut off or changed")
+	}
+	return c, nil
+}
+
+func appendPoint(b []byte, p eventlog.Point) []byte {
+	return appendText(binary.AppendVarint(b, p.TS), p.ID)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// decoder takes values off the front of rest; short is set once one of them is
+// not all there.
+type decoder struct {
+	rest  []byte
+	short bool
+}
+
+func (d *decoder) byte() byte {
+	if len(d.rest) == 0 {
+		d.short = true
+		return 0
+	}
+	c := d.rest[0]
+	d.rest = d.rest[1:]
+	return c
+}
+
+func (d *decoder) point() eventlog.Point {
+	ts, n := binary.Varint(d.rest)
+	if n <= 0 {
+		d.short = true
+		return eventlog.Point{}
+	}
+	d.rest = d.rest[n:]
+	return eventlog.Point{TS: ts, ID: d.text()}
+}
+
+func (d *decoder) text() string {
+	size, n := binary.Uvarint(d.rest)
+	if n <= 0 || size > uint64(len(d.rest)-n) {
+		d.short = true
+		return ""
+	}
+	s := string(d.rest[n : n+int(size)])
+	d.rest = d.rest[n+int(size):]
+	return s
+}

@@ -1,0 +1,73 @@
+package replay
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// sampleCursors has one of each shape.
+func sampleCursors() []cursor {
+	return []cursor{
+		{view: view{topic: "orders", scope: scopeStore, from: wire.FromEarliest}, last: eventlog.Point{TS: 1723140000000, ID: "0197"}},
+		{view: view{topic: "o", scope: scopeFleet, key: "kunde-ü", desc: true, from: wire.FromTS, start: eventlog.Point{TS: 5}}, last: eventlog.Point{TS: 7, ID: "x"}},
+		{view: view{topic: "_x.dlq", scope: scopeStore, from: wire.FromAfterID, start: eventlog.Point{TS: 0, ID: "a"}}, last: eventlog.Point{TS: wire.MaxTS, ID: "b"}},
+	}
+}
+
+func TestCursorComesBack(t *testing.T) {
+	for _, c := range sampleCursors() {
+		if got, err := decodeCursor(c.encode()); err != nil || got != c {
+			t.Errorf("%+v came back as %+v, %v", c, got, err)
+		}
+	}
+}
+
+func TestEveryMangledCursorIsRefused(t *testing.T) {
+	for _, c := range sampleCursors() {
+		s := c.encode()
+		for i := range len(s) {
+			if _, err := decodeCursor(s[:i]); err == nil {
+				t.Errorf("%q: taken when cut at %d", s, i)
+			}
+			other := byte('A')
+			if s[i] == other {
+				other = 'B'
+			}
+			if _, err := decodeCursor(s[:i] + string(other) + s[i+1:]); err == nil {
+				t.Errorf("%q: taken with another character at %d", s, i)
+			}
+			if _, err := decodeCursor(s[:i] + "\n" + s[i:]); err == nil {
+				t.Errorf("%q: taken with a line break at %d", s, i)
+			}
+		}
+	}
+}
+
+// FuzzDecodeCursor takes any bytes, and puts the right sum behind them so that
+// what lies behind that check is reached as well.
+func FuzzDecodeCursor(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{cursorVersion})
+	f.Add([]byte{cursorVersion + 1, 0})
+	for _, c := range sampleCursors() {
+		b, err := base64.RawURLEncoding.DecodeString(c.encode())
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b[:len(b)-4])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		summed := binary.BigEndian.AppendUint32(slices.Clip(b), crc32.Checksum(b, castagnoli))
+		for _, s := range []string{string(b), base64.RawURLEncoding.EncodeToString(b), base64.RawURLEncoding.EncodeToString(summed)} {
+			if c, err := decodeCursor(s); err == nil && c.encode() != s {
+				t.Fatalf("%q was taken, but is written %q", s, c.encode())
+			}
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package replay
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// The content codings that an answer may have.
+const (
+	codingIdentity = ""
+	codingGzip     = "gzip"
+	codingZstd     = "zstd"
+)
+
+// encoder compresses what is written to it. Flush brings all of it to the
+// client's side; Close says that it was all, so it is left out where it was
+// not. A closed or broken encoder is good again after Reset.
+type encoder interface {
+	io.WriteCloser
+	Flush() error
+	Reset(w io.Writer)
+}
+
+// encoders keeps encoders for reuse: each has tables and a window that cost
+// more to make than a small answer does to compress.
+type encoders struct{ gzip, zstd sync.Pool }
+
+// zstdWindow bounds what a zstd encoder holds, on both ends.
+const zstdWindow = 512 << 10
+
+// get returns an encoder that writes to w; coding is gzip or zstd.
+func (p *encoders) get(coding string, w io.Writer) encoder {
+	e, ok := p.pool(coding).Get().(encoder)
+	if !ok {
+		e = newEncoder(coding)
+	}
+	e.Reset(w)
+	return e
+}
+
+// put takes back an encoder that get returned, in whatever state it is.
+func (p *encoders) put(coding string, e encoder) {
+	e.Reset(io.Discard) // lets go of the answer
+	p.pool(coding).Put(e)
+}
+
+func (p *encoders) pool(coding string) *sync.Pool {
+	if coding == codingZstd {
+		return &p.zstd
+	}
+	return &p.gzip
+}
+
+// newEncoder makes an encoder without goroutines. Both settings are constant
+// and valid, so the constructors cannot fail.
+func newEncoder(coding string) encoder {
+	if coding == codingZstd {
+		e, err := zstd.NewWriter(io.Discard, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true),
+			zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(zstdWindow),
+			zstd.WithZeroFrames(true)) // nothing is a frame, too: an empty body would be no zstd
+		if err != nil {
+			panic(err)
+		}
+		return e
+	}
+	e, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// negotiate chooses the coding by the Accept-Encoding headers (RFC 9110,
+// 12.5.3): the one with the highest weight, of equals zstd before gzip before
+// none. "*" stands for gzip alone: a client that names nothing is not known to
+// have zstd. What cannot be understood counts as not said.
+func negotiate(acceptEncoding []string) string {
+	weights := make(map[string]float64)
+	for item := range strings.SplitSeq(strings.Join(acceptEncoding, ","), ",") {
+		name, params, _ := strings.Cut(item, ";")
+		name = strings.ToLower(strings.TrimSpace(name))
+		if name == "x-gzip" {
+			name = codingGzip
+		}
+		if q, ok := weight(params); ok && name != "" {
+			weights[name] = q
+		}
+	}
+	if _, named := weights[codingGzip]; !named {
+		weights[codingGzip] = weights["*"]
+	}
+	best, bestWeight := codingIdentity, weights["identity"]
+	for _, coding := range []string{codingGzip, codingZstd} {
+		if q := weights[coding]; q > 0 && q >= bestWeight {
+			best, bestWeight = coding, q
+		}
+	}
+	return best
+}
+
+// weight reads the q of one item; 1 when there is none.
+func weight(params string) (float64, bool) {
+	name, value, given := strings.Cut(strings.TrimSpace(params), "=")
+	if !given {
+		return 1, params == "" || strings.TrimSpace(params) == ""
+	}
+	q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	ok := err == nil && strings.EqualFold(strings.TrimSpace(name), "q") && q >= 0 && q <= 1
+	return q, ok
+}

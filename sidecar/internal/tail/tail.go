@@ -1,0 +1,197 @@
+// Package tail keeps the newest events of partitions that somebody is reading
+// in memory, and wakes the readers when there are more. It is a cache and a
+// hint: whoever misses something here finds it in the log, which it must not
+// know.
+package tail
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Bounds of what is kept. A ring drops its oldest events first; when all rings
+// together are at TotalBytes, appends are announced but not kept.
+type Bounds struct {
+	RingEvents int
+	RingBytes  int
+	TotalBytes int64
+}
+
+// DefaultBounds suit a sidecar that may use some tens of megabytes.
+func DefaultBounds() Bounds {
+	return Bounds{RingEvents: 2048, RingBytes: 1 << 20, TotalBytes: 32 << 20}
+}
+
+// Tails are the tails of all topics that are watched.
+type Tails struct {
+	bounds Bounds
+	bytes  atomic.Int64 // of all rings
+
+	mu     sync.RWMutex
+	topics map[string]*topic
+}
+
+// New makes Tails without any topic.
+func New(b Bounds) *Tails {
+	return &Tails{bounds: b, topics: make(map[string]*topic)}
+}
+
+type topic struct {
+	mu      sync.Mutex
+	watches map[*Watch]struct{}
+	rings   map[int]*ring
+}
+
+// Watch is one reader's interest in a topic.
+type Watch struct {
+	tails *Tails
+	name  string
+	topic *topic
+	wake  func()
+}
+
+// Watch calls wake after every append to the topic until Close. wake must not
+// block, nor use the Tails or a Watch: it runs under the topic's lock, between
+// an append and the answer to its publishers. A reader first watches and then
+// asks the log for the heads, so that nothing falls between the two.
+func (t *Tails) Watch(name string, wake func()) *Watch {
+	w := &Watch{tails: t, name: name, wake: wake}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tp := t.topics[name]
+	if tp == nil {
+		tp = &topic{watches: make(map[*Watch]struct{}), rings: make(map[int]*ring)}
+		t.topics[name] = tp
+	}
+	tp.mu.Lock()
+	tp.watches[w] = struct{}{}
+	tp.mu.Unlock()
+	w.topic = tp
+	return w
+}
+
+// Close ends the interest; the last one of a topic frees its rings.
+func (w *Watch) Close() {
+	t := w.tails
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tp := w.topic
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	delete(tp.watches, w)
+	if len(tp.watches) > 0 || t.topics[w.name] != tp {
+		return
+	}
+	delete(t.topics, w.name)
+	for _, r := range tp.rings {
+		t.bytes.Add(-int64(r.bytes))
+	}
+	clear(tp.rings)
+}
+
+// Appended announces events that have become readable in one partition, in seq
+// order.
+func (t *Tails) Appended(name string, partition int, recs []*eventlog.Record) {
+	if len(recs) == 0 {
+		return
+	}
+	t.mu.RLock()
+	tp := t.topics[name]
+	t.mu.RUnlock()
+	if tp == nil {
+		return
+	}
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if len(tp.watches) == 0 {
+		return
+	}
+	r := tp.rings[partition]
+	if r == nil {
+		r = &ring{}
+		tp.rings[partition] = r
+	}
+	before := r.bytes
+	r.add(recs, t.bounds)
+	if t.bytes.Add(int64(r.bytes-before)) > t.bounds.TotalBytes {
+		t.bytes.Add(-int64(r.bytes))
+		r.clear()
+	}
+	for w := range tp.watches {
+		w.wake()
+	}
+}
+
+// Head is the highest seq that was announced in the partition since the watch
+// began, or 0.
+func (w *Watch) Head(partition int) uint64 {
+	w.topic.mu.Lock()
+	defer w.topic.mu.Unlock()
+	if r := w.topic.rings[partition]; r != nil {
+		return r.head
+	}
+	return 0
+}
+
+// Read returns events from seq from on, ascending; none when the ring does not
+// hold that seq.
+func (w *Watch) Read(partition int, from uint64, b eventlog.Bounds) []*eventlog.Record {
+	w.topic.mu.Lock()
+	defer w.topic.mu.Unlock()
+	if r := w.topic.rings[partition]; r != nil {
+		return r.read(from, b)
+	}
+	return nil
+}
+
+// ring is the newest events of one partition, without holes.
+type ring struct {
+	recs  []*eventlog.Record // recs[start:] are held
+	start int
+	bytes int
+	head  uint64
+}
+
+func (r *ring) add(recs []*eventlog.Record, b Bounds) {
+	for _, rec := range recs {
+		// A seq that is missing was stored by somebody else.
+		if rec.Seq != r.head+1 {
+			r.clear()
+		}
+		r.recs = append(r.recs, rec)
+		r.bytes += rec.Size()
+		r.head = rec.Seq
+	}
+	for len(r.recs)-r.start > b.RingEvents || r.bytes > b.RingBytes && r.start < len(r.recs) {
+		r.bytes -= r.recs[r.start].Size()
+		r.recs[r.start] = nil
+		r.start++
+	}
+	if r.start > len(r.recs)/2 {
+		n := copy(r.recs, r.recs[r.start:])
+		clear(r.recs[n:])
+		r.recs, r.start = r.recs[:n], 0
+	}
+}
+
+func (r *ring) clear() {
+	r.recs, r.start, r.bytes = nil, 0, 0
+}
+
+func (r *ring) read(from uint64, b eventlog.Bounds) []*eventlog.Record {
+	held := r.recs[r.start:]
+	if len(held) == 0 || from < held[0].Seq || from > r.head {
+		return nil
+	}
+	held = held[from-held[0].Seq:]
+	n, size := 0, 0
+	for n < len(held) && n < b.Events && (b.Bytes == 0 || n == 0 || size < b.Bytes) {
+		size += held[n].Size()
+		n++
+	}
+	out := make([]*eventlog.Record, n)
+	copy(out, held)
+	return out
+}

@@ -1,0 +1,126 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// instruments are the contract's metrics, by what they count.
+type instruments struct {
+	// By topic.
+	published, duplicate, rejected metric.Int64Counter
+	publishDuration                metric.Float64Histogram
+
+	// By topic and group.
+	delivered, acked, nacked, redelivered, deadLettered metric.Int64Counter
+	latency                                             metric.Float64Histogram
+	inflight, lag                                       metric.Int64ObservableGauge
+
+	// Of the sidecar.
+	appendDuration          metric.Float64Histogram
+	batchSize               metric.Int64Histogram
+	spoolEvents, spoolBytes metric.Int64ObservableGauge
+	connections             metric.Int64UpDownCounter
+	policyVersion           metric.Int64ObservableGauge
+}
+
+func newInstruments(meter metric.Meter) (*instruments, error) {
+	b := builder{meter: meter}
+	i := &instruments{
+		published: b.counter("sluice_events_published_total", "{event}",
+			"Events accepted, without duplicates."),
+		duplicate: b.counter("sluice_events_duplicate_total", "{event}",
+			"Events answered with the stored event of the same id."),
+		rejected: b.counter("sluice_events_rejected_total", "{event}",
+			"Events refused, by error code."),
+		publishDuration: b.seconds("sluice_publish_duration_seconds",
+			"From a publish's arrival to its answer."),
+
+		delivered: b.counter("sluice_events_delivered_total", "{event}",
+			"Events sent to the group's members, redeliveries included."),
+		acked: b.counter("sluice_events_acked_total", "{event}",
+			"Events acked by the group."),
+		nacked: b.counter("sluice_events_nacked_total", "{event}",
+			"Events nacked by the group."),
+		redelivered: b.counter("sluice_events_redelivered_total", "{event}",
+			"Events sent to the group again."),
+		deadLettered: b.counter("sluice_events_dead_lettered_total", "{event}",
+			"Events moved to the dead-letter topic."),
+		latency: b.seconds("sluice_delivery_latency_seconds",
+			"From an event's acceptance to the group's ack."),
+		inflight: b.gauge("sluice_events_inflight", "{event}",
+			"Events delivered to the group and not settled."),
+		lag: b.gauge("sluice_group_lag", "{event}",
+			"Events between the group's cursor and the head."),
+
+		appendDuration: b.seconds("sluice_store_append_duration_seconds",
+			"What one batch took to become durable."),
+		batchSize: b.sizes("sluice_store_batch_size", "{event}",
+			"Events in one batch."),
+		spoolEvents: b.gauge("sluice_spool_events", "{event}",
+			"Events that wait for the store."),
+		spoolBytes: b.gauge("sluice_spool_bytes", "By",
+			"Bytes that wait for the store."),
+		connections: b.upDown("sluice_ws_connections", "{connection}",
+			"Open WebSocket connections."),
+		policyVersion: b.gauge("sluice_policy_version_info", "",
+			"The version of each policy in force; always 1."),
+	}
+	return i, errors.Join(b.errs...)
+}
+
+// durationBounds go from a cached answer to a wait that somebody complains
+// about, in seconds: 50 µs to 10 s.
+var durationBounds = []float64{
+	50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3,
+	50e-3, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+}
+
+// sizeBounds end at the largest batch of the default configuration.
+var sizeBounds = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}
+
+// builder makes instruments and gathers what goes wrong.
+type builder struct {
+	meter metric.Meter
+	errs  []error
+}
+
+func (b *builder) check(name string, err error) {
+	if err != nil {
+		b.errs = append(b.errs, fmt.Errorf("telemetry: metric %s: %w", name, err))
+	}
+}
+
+func (b *builder) counter(name, unit, help string) metric.Int64Counter {
+	c, err := b.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
+	b.check(name, err)
+	return c
+}
+
+func (b *builder) upDown(name, unit, help string) metric.Int64UpDownCounter {
+	c, err := b.meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
+	b.check(name, err)
+	return c
+}
+
+func (b *builder) gauge(name, unit, help string) metric.Int64ObservableGauge {
+	g, err := b.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
+	b.check(name, err)
+	return g
+}
+
+func (b *builder) seconds(name, help string) metric.Float64Histogram {
+	h, err := b.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(durationBounds...))
+	b.check(name, err)
+	return h
+}
+
+func (b *builder) sizes(name, unit, help string) metric.Int64Histogram {
+	h, err := b.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(sizeBounds...))
+	b.check(name, err)
+	return h
+}

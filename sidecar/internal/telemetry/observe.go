@@ -1,0 +1,79 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// GroupStat is the state of one consumer group on this sidecar.
+type GroupStat struct {
+	Topic, Group  string
+	Inflight, Lag int64 // events
+}
+
+// PolicyVersion is one policy in force.
+type PolicyVersion struct{ Policy, Version, Source string }
+
+// observed are what the gauges are read from at a scrape.
+type observed struct {
+	groups   atomic.Pointer[func() []GroupStat]
+	policies atomic.Pointer[func() []PolicyVersion]
+}
+
+// ObserveGroups has f read at every scrape; what f no longer names disappears
+// from the exposition. f may be called from several goroutines at once and must
+// return soon, since the scrape waits for it. A later call replaces f.
+func (m *Metrics) ObserveGroups(f func() []GroupStat) { m.observed.groups.Store(&f) }
+
+// ObservePolicies has f read at every scrape, on the terms of ObserveGroups.
+func (m *Metrics) ObservePolicies(f func() []PolicyVersion) { m.observed.policies.Store(&f) }
+
+func (m *Metrics) registerCallback(meter metric.Meter) error {
+	i := m.inst
+	_, err := meter.RegisterCallback(m.observe,
+		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes)
+	if err != nil {
+		return fmt.Errorf("telemetry: register callback: %w", err)
+	}
+	return nil
+}
+
+func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
+	// Nothing is spooled yet: there is only a local store.
+	o.ObserveInt64(m.inst.spoolEvents, 0)
+	o.ObserveInt64(m.inst.spoolBytes, 0)
+	if f := m.observed.groups.Load(); f != nil {
+		m.observeGroups(o, (*f)())
+	}
+	if f := m.observed.policies.Load(); f != nil {
+		for _, p := range (*f)() {
+			o.ObserveInt64(m.inst.policyVersion, 1, newLabels(
+				attribute.String("policy", p.Policy),
+				attribute.String("version", p.Version),
+				attribute.String("source", p.Source),
+			).observe...)
+		}
+	}
+	return nil
+}
+
+// observeGroups adds up the groups that share a handle: of several
+// observations with the same labels the last would win.
+func (m *Metrics) observeGroups(o metric.Observer, stats []GroupStat) {
+	sums := make(map[*Group]GroupStat, len(stats))
+	for _, s := range stats {
+		g := m.Group(s.Topic, s.Group)
+		sum := sums[g]
+		sum.Inflight += s.Inflight
+		sum.Lag += s.Lag
+		sums[g] = sum
+	}
+	for g, sum := range sums {
+		o.ObserveInt64(m.inst.inflight, sum.Inflight, g.labels.observe...)
+		o.ObserveInt64(m.inst.lag, sum.Lag, g.labels.observe...)
+	}
+}

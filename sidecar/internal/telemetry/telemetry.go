@@ -1,0 +1,160 @@
+// Package telemetry counts what the sidecar does, under the metric names of the
+// contract, and hands the numbers out: as Prometheus text on the ops listener,
+// and to whatever other reader is configured. It knows names and labels and
+// must not know who counts or why.
+//
+// Counting is cheap enough for every event: a caller takes the handle of its
+// topic or group once (Metrics.Topic, Metrics.Group) and counts through that.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
+	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
+	"go.opentelemetry.io/otel/sdk/resource"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+)
+
+// Config of the metrics. The zero value is usable.
+type Config struct {
+	// MaxTopics is how many topics get a label of their own; the others share
+	// "_other". 0 means 1,000. Four times as many (topic, group) pairs do.
+	MaxTopics int
+	// Version and NodeID describe this sidecar to the Readers.
+	Version, NodeID string
+	// Readers get every metric too, beside the Prometheus text. Shutdown
+	// closes them.
+	Readers []sdkmetric.Reader
+}
+
+const (
+	defaultMaxTopics = 1000
+	groupsPerTopic   = 4 // on average; bounds the pairs together
+)
+
+// Metrics are all metrics of one sidecar. Its methods, and those of the handles
+// that it gives out, may be called from many goroutines at once.
+type Metrics struct {
+	registry *prometheus.Registry
+	provider *sdkmetric.MeterProvider // nil when everything is discarded
+	inst     *instruments
+	topics   handles[string, Topic]
+	groups   handles[groupKey, Group]
+	observed observed
+}
+
+// New makes the metrics of one sidecar, all of them at zero.
+func New(cfg Config) (*Metrics, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	// The instruments' names are the contract's, whole: nothing is appended.
+	exporter, err := otelprom.New(
+		otelprom.WithRegisterer(registry),
+		otelprom.WithTranslationStrategy(otlptranslator.NoTranslation),
+		otelprom.WithoutScopeInfo(),
+		otelprom.WithoutTargetInfo(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: prometheus exporter: %w", err)
+	}
+	about := resource.NewSchemaless(
+		semconv.ServiceName("sluice-sidecar"),
+		semconv.ServiceVersion(cfg.Version),
+		semconv.ServiceInstanceID(cfg.NodeID),
+	)
+	opts := []sdkmetric.Option{
+		sdkmetric.WithReader(exporter),
+		sdkmetric.WithResource(about),
+		// The handles bound the labels, by names that the contract gives; the
+		// SDK's own bound would fold them into a label of its own.
+		sdkmetric.WithCardinalityLimit(0),
+		// Measurements carry no context, so no exemplar could ever be taken.
+		sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter),
+	}
+	for _, r := range cfg.Readers {
+		opts = append(opts, sdkmetric.WithReader(r))
+	}
+	provider := sdkmetric.NewMeterProvider(opts...)
+	m, err := newMetrics(provider.Meter("github.com/sluice-bus/sluice"), cfg.MaxTopics)
+	if err != nil {
+		return nil, errors.Join(err, provider.Shutdown(context.Background()))
+	}
+	m.registry, m.provider = registry, provider
+	return m, nil
+}
+
+// Discard makes Metrics that count nothing and show nothing, for tests.
+func Discard() *Metrics {
+	m, err := newMetrics(noop.NewMeterProvider().Meter(""), 0)
+	if err != nil {
+		panic(err) // the no-op meter refuses nothing
+	}
+	m.registry = prometheus.NewRegistry()
+	return m
+}
+
+func newMetrics(meter metric.Meter, maxTopics int) (*Metrics, error) {
+	if maxTopics <= 0 {
+		maxTopics = defaultMaxTopics
+	}
+	inst, err := newInstruments(meter)
+	if err != nil {
+		return nil, err
+	}
+	m := &Metrics{inst: inst}
+	m.topics = newHandles(maxTopics, inst.newTopic, func(string) string { return otherLabel })
+	m.groups = newHandles(groupsPerTopic*maxTopics, inst.newGroup, groupKey.other)
+	if err := m.registerCallback(meter); err != nil {
+		return nil, err
+	}
+	inst.connections.Add(context.Background(), 0)
+	return m, nil
+}
+
+// Handler answers a scrape with the Prometheus text.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		// One bad metric must not take the others away from the operator.
+		ErrorHandling: promhttp.ContinueOnError,
+	})
+}
+
+// Shutdown hands the Readers what they have not yet got and closes them.
+// Counting goes on without effect.
+func (m *Metrics) Shutdown(ctx context.Context) error {
+	if m.provider == nil {
+		return nil
+	}
+	if err := m.provider.Shutdown(ctx); err != nil {
+		return fmt.Errorf("telemetry: shutdown: %w", err)
+	}
+	return nil
+}
+
+// BatchAppended counts one batch that the log has answered.
+func (m *Metrics) BatchAppended(events int, took time.Duration) {
+	ctx := context.Background()
+	m.inst.batchSize.Record(ctx, int64(events))
+	m.inst.appendDuration.Record(ctx, took.Seconds())
+}
+
+// ConnectionOpened counts a WebSocket connection in.
+func (m *Metrics) ConnectionOpened() { m.inst.connections.Add(context.Background(), 1) }
+
+// ConnectionClosed counts a WebSocket connection out.
+func (m *Metrics) ConnectionClosed() { m.inst.connections.Add(context.Background(), -1) }

@@ -1,0 +1,358 @@
+package telemetry_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+var _ writer.Observer = (*telemetry.Metrics)(nil)
+
+func newMetrics(t testing.TB, cfg telemetry.Config) *telemetry.Metrics {
+	t.Helper()
+	m, err := telemetry.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// scrape returns the lines of the exposition that tell of Sluice, sorted, less
+// the help texts and the histograms' buckets and sums.
+func scrape(t testing.TB, m *telemetry.Metrics) []string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	m.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if rec.Code != http.StatusOK {
+		t.Fatalf("scrape: status %d: %s", rec.Code, rec.Body)
+	}
+	var lines []string
+	for line := range strings.Lines(rec.Body.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		name := strings.TrimPrefix(line, "# TYPE ")
+		if !strings.HasPrefix(name, "sluice_") || strings.Contains(name, "_bucket{") ||
+			strings.Contains(name, "_seconds_sum") || strings.Contains(name, "_size_sum") {
+			continue
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func wantLines(t *testing.T, got, want []string) {
+	t.Helper()
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			t.Errorf("missing %s", w)
+		}
+	}
+	for _, g := range got {
+		if !slices.Contains(want, g) {
+			t.Errorf("not expected: %s", g)
+		}
+	}
+}
+
+func TestExposition(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1"})
+	orders := m.Topic("orders.created")
+	orders.Published(3)
+	orders.Duplicate(2)
+	orders.Rejected(wire.RateLimited, 4)
+	orders.Rejected(wire.BadRequest, 1)
+	orders.Rejected(wire.RateLimited, 1)
+	orders.PublishDuration(time.Millisecond)
+	mail := m.Group("orders.created", "mail")
+	mail.Delivered(6)
+	mail.Acked(5)
+	mail.Nacked(4)
+	mail.Redelivered(3)
+	mail.DeadLettered(2)
+	mail.Latency(time.Second)
+	m.BatchAppended(100, 2*time.Millisecond)
+	m.ConnectionOpened()
+	m.ConnectionOpened()
+	m.ConnectionClosed()
+	m.ObserveGroups(func() []telemetry.GroupStat {
+		return []telemetry.GroupStat{{Topic: "orders.created", Group: "mail", Inflight: 7, Lag: 8}}
+	})
+	m.ObservePolicies(func() []telemetry.PolicyVersion {
+		return []telemetry.PolicyVersion{{Policy: "orders.*", Version: "abc", Source: "file"}}
+	})
+
+	const topic, group = `{topic="orders.created"}`, `{group="mail",topic="orders.created"}`
+	wantLines(t, scrape(t, m), []string{
+		`# TYPE sluice_events_published_total counter`,
+		`# TYPE sluice_events_duplicate_total counter`,
+		`# TYPE sluice_events_rejected_total counter`,
+		`# TYPE sluice_events_delivered_total counter`,
+		`# TYPE sluice_events_acked_total counter`,
+		`# TYPE sluice_events_nacked_total counter`,
+		`# TYPE sluice_events_redelivered_total counter`,
+		`# TYPE sluice_events_dead_lettered_total counter`,
+		`# TYPE sluice_events_inflight gauge`,
+		`# TYPE sluice_group_lag gauge`,
+		`# TYPE sluice_publish_duration_seconds histogram`,
+		`# TYPE sluice_delivery_latency_seconds histogram`,
+		`# TYPE sluice_store_append_duration_seconds histogram`,
+		`# TYPE sluice_store_batch_size histogram`,
+		`# TYPE sluice_spool_events gauge`,
+		`# TYPE sluice_spool_bytes gauge`,
+		`# TYPE sluice_ws_connections gauge`,
+		`# TYPE sluice_policy_version_info gauge`,
+		`sluice_events_published_total` + topic + ` 3`,
+		`sluice_events_duplicate_total` + topic + ` 2`,
+		`sluice_events_rejected_total{code="rate_limited",topic="orders.created"} 5`,
+		`sluice_events_rejected_total{code="bad_request",topic="orders.created"} 1`,
+		`sluice_publish_duration_seconds_count` + topic + ` 1`,
+		`sluice_events_delivered_total` + group + ` 6`,
+		`sluice_events_acked_total` + group + ` 5`,
+		`sluice_events_nacked_total` + group + ` 4`,
+		`sluice_events_redelivered_total` + group + ` 3`,
+		`sluice_events_dead_lettered_total` + group + ` 2`,
+		`sluice_delivery_latency_seconds_count` + group + ` 1`,
+		`sluice_events_inflight` + group + ` 7`,
+		`sluice_group_lag` + group + ` 8`,
+		`sluice_store_append_duration_seconds_count 1`,
+		`sluice_store_batch_size_count 1`,
+		`sluice_spool_events 0`,
+		`sluice_spool_bytes 0`,
+		`sluice_ws_connections 1`,
+		`sluice_policy_version_info{policy="orders.*",source="file",version="abc"} 1`,
+	})
+}
+
+func TestExpositionOfNothing(t *testing.T) {
+	wantLines(t, scrape(t, newMetrics(t, telemetry.Config{})), []string{
+		`# TYPE sluice_spool_events gauge`, `sluice_spool_events 0`,
+		`# TYPE sluice_spool_bytes gauge`, `sluice_spool_bytes 0`,
+		`# TYPE sluice_ws_connections gauge`, `sluice_ws_connections 0`,
+	})
+	if got := scrape(t, telemetry.Discard()); len(got) > 0 {
+		t.Errorf("Discard shows %q", got)
+	}
+}
+
+func TestRuntimeMetrics(t *testing.T) {
+	rec := httptest.NewRecorder()
+	newMetrics(t, telemetry.Config{}).Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, name := range []string{"go_goroutines ", "process_resident_memory_bytes "} {
+		if !strings.Contains(rec.Body.String(), "\n"+name) {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+// only keeps the samples of one metric.
+func only(lines []string, metric string) []string {
+	return slices.DeleteFunc(lines, func(l string) bool { return !strings.HasPrefix(l, metric+"{") })
+}
+
+func TestTopicsPastTheBoundShareALabel(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{MaxTopics: 2})
+	for _, name := range []string{"a", "b", "c", "d", "a", "c"} {
+		m.Topic(name).Published(1)
+	}
+	if m.Topic("c") != m.Topic("d") || m.Topic("a") == m.Topic("b") {
+		t.Error("handles are not folded as the labels are")
+	}
+	const name = "sluice_events_published_total"
+	wantLines(t, only(scrape(t, m), name), []string{
+		name + `{topic="a"} 2`, name + `{topic="b"} 1`, name + `{topic="_other"} 3`,
+	})
+}
+
+func TestGroupsPastTheBoundShareALabel(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{MaxTopics: 1}) // four pairs
+	for i := range 6 {
+		m.Group("a", "g"+strconv.Itoa(i)).Acked(1)
+	}
+	m.Group("b", "g0").Acked(1)
+	m.Group("b", "g1").Acked(1)
+	m.ObserveGroups(func() []telemetry.GroupStat {
+		return []telemetry.GroupStat{
+			{Topic: "a", Group: "g0", Inflight: 1, Lag: 10},
+			{Topic: "b", Group: "g0", Inflight: 2, Lag: 20},
+			{Topic: "c", Group: "g1", Inflight: 3, Lag: 30},
+		}
+	})
+	got := scrape(t, m)
+	const acked, lag = "sluice_events_acked_total", "sluice_group_lag"
+	wantLines(t, only(slices.Clone(got), acked), []string{
+		acked + `{group="g0",topic="a"} 1`, acked + `{group="g1",topic="a"} 1`,
+		acked + `{group="g2",topic="a"} 1`, acked + `{group="g3",topic="a"} 1`,
+		acked + `{group="_other",topic="a"} 2`,
+		acked + `{group="_other",topic="_other"} 2`,
+	})
+	wantLines(t, only(got, lag), []string{
+		lag + `{group="g0",topic="a"} 10`, lag + `{group="_other",topic="_other"} 50`,
+	})
+}
+
+// More series than the SDK's own default bound must all be shown.
+func TestManyGroups(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{})
+	for i := range 2500 {
+		m.Group("a", strconv.Itoa(i)).Acked(1)
+	}
+	if n := len(only(scrape(t, m), "sluice_events_acked_total")); n != 2500 {
+		t.Errorf("%d series, want 2500", n)
+	}
+}
+
+func TestNamesThatCannotBeLabels(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{})
+	for _, name := range []string{"\xff", strings.Repeat("x", wire.MaxTopicBytes+1)} {
+		m.Topic(name).Rejected(wire.BadRequest, 1)
+		m.Group("a", name).Acked(1)
+	}
+	got := scrape(t, m)
+	for _, want := range []string{
+		`sluice_events_rejected_total{code="bad_request",topic="_other"} 2`,
+		`sluice_events_acked_total{group="_other",topic="a"} 2`,
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("missing %s", want)
+		}
+	}
+}
+
+func TestObservedGroupsComeAndGo(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{})
+	stats := []telemetry.GroupStat{{Topic: "a", Group: "g", Lag: 1}}
+	m.ObserveGroups(func() []telemetry.GroupStat { return stats })
+	wantLines(t, only(scrape(t, m), "sluice_group_lag"), []string{`sluice_group_lag{group="g",topic="a"} 1`})
+	stats = nil
+	wantLines(t, only(scrape(t, m), "sluice_group_lag"), nil)
+}
+
+func TestReadersGetTheSameNames(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1", Readers: []sdkmetric.Reader{reader}})
+	m.Topic("a").Published(1)
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"service.name=sluice-sidecar", "service.version=v1", "service.instance.id=n1"} {
+		if about := got.Resource.String(); !strings.Contains(about, want) {
+			t.Errorf("resource %s lacks %s", about, want)
+		}
+	}
+	if !slices.ContainsFunc(got.ScopeMetrics[0].Metrics, func(x metricdata.Metrics) bool {
+		return x.Name == "sluice_events_published_total"
+	}) {
+		t.Error("no sluice_events_published_total")
+	}
+}
+
+// A count or a scrape that comes late finds a working, if empty, page.
+func TestAfterShutdown(t *testing.T) {
+	m, err := telemetry.New(telemetry.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.ObserveGroups(func() []telemetry.GroupStat { return []telemetry.GroupStat{{Topic: "a", Group: "g"}} })
+	if err := m.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.Topic("a").Published(1)
+	m.Group("a", "g").Latency(time.Second)
+	if got := scrape(t, m); len(got) > 0 {
+		t.Errorf("after Shutdown: %q", got)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{MaxTopics: 3})
+	m.ObserveGroups(func() []telemetry.GroupStat {
+		return []telemetry.GroupStat{{Topic: "t0", Group: "fresh", Lag: 1}}
+	})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 200 {
+				topic := "t" + strconv.Itoa(i%5)
+				m.Topic(topic).Published(1)
+				m.Topic(topic).Rejected(wire.Overloaded, 1)
+				m.Topic(topic).PublishDuration(time.Millisecond)
+				m.Group(topic, "g"+strconv.Itoa(i%7)).Delivered(1)
+			}
+		})
+		wg.Go(func() {
+			for range 3 {
+				scrape(t, m)
+			}
+		})
+	}
+	wg.Wait()
+	got := scrape(t, m)
+	for metric, max := range map[string]int{
+		"sluice_events_published_total": 3 + 1,
+		"sluice_events_delivered_total": 4*3 + 3 + 1,
+	} {
+		series := only(slices.Clone(got), metric)
+		total := 0
+		for _, s := range series {
+			n, err := strconv.Atoi(s[strings.LastIndexByte(s, ' ')+1:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += n
+		}
+		if total != 800 || len(series) > max {
+			t.Errorf("%s: %d in %d series, want 800 in at most %d", metric, total, len(series), max)
+		}
+	}
+}
+
+func BenchmarkPublished(b *testing.B) {
+	topic := newMetrics(b, telemetry.Config{}).Topic("orders.created")
+	b.ReportAllocs()
+	for b.Loop() {
+		topic.Published(1)
+	}
+}
+
+func BenchmarkPublishDuration(b *testing.B) {
+	topic := newMetrics(b, telemetry.Config{}).Topic("orders.created")
+	b.ReportAllocs()
+	for b.Loop() {
+		topic.PublishDuration(123 * time.Microsecond)
+	}
+}
+
+func BenchmarkRejected(b *testing.B) {
+	topic := newMetrics(b, telemetry.Config{}).Topic("orders.created")
+	b.ReportAllocs()
+	for b.Loop() {
+		topic.Rejected(wire.RateLimited, 1)
+	}
+}
+
+func BenchmarkTopic(b *testing.B) {
+	m := newMetrics(b, telemetry.Config{})
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Topic("orders.created")
+	}
+}

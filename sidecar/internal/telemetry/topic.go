@@ -1,0 +1,63 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Topic counts what is published to one topic.
+type Topic struct {
+	inst   *instruments
+	label  string
+	labels labels
+
+	mu     sync.RWMutex
+	byCode map[wire.Code]labels // of refusals, as they occur
+}
+
+func (i *instruments) newTopic(label string) *Topic {
+	t := &Topic{
+		inst:   i,
+		label:  label,
+		labels: newLabels(attribute.String("topic", label)),
+		byCode: make(map[wire.Code]labels),
+	}
+	// A counter that first appears at 1 hides that event from every rate.
+	t.Published(0)
+	t.Duplicate(0)
+	return t
+}
+
+// Published counts events that were accepted and are new.
+func (t *Topic) Published(n int) {
+	t.inst.published.Add(context.Background(), int64(n), t.labels.add...)
+}
+
+// Duplicate counts events that the log already held.
+func (t *Topic) Duplicate(n int) {
+	t.inst.duplicate.Add(context.Background(), int64(n), t.labels.add...)
+}
+
+// Rejected counts events that were refused with the code.
+func (t *Topic) Rejected(code wire.Code, n int) {
+	t.mu.RLock()
+	l, ok := t.byCode[code]
+	t.mu.RUnlock()
+	if !ok {
+		l = newLabels(attribute.String("topic", t.label), attribute.String("code", string(code)))
+		t.mu.Lock()
+		t.byCode[code] = l
+		t.mu.Unlock()
+	}
+	t.inst.rejected.Add(context.Background(), int64(n), l.add...)
+}
+
+// PublishDuration counts one publish request that was answered after d.
+func (t *Topic) PublishDuration(d time.Duration) {
+	t.inst.publishDuration.Record(context.Background(), d.Seconds(), t.labels.record...)
+}

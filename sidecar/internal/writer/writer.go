@@ -1,0 +1,234 @@
+// Package writer is the way of accepted events into the log: a bounded queue
+// per (topic, partition), and one batch in flight for each, so that events are
+// logged in the order they were queued and every wait for the disk or the
+// network is shared by all that wait. It knows nothing of who publishes.
+package writer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+)
+
+// Bounds of the queues and of one batch.
+type Bounds struct {
+	LaneEvents  int   // waiting per partition
+	LaneBytes   int   // waiting per partition
+	TotalBytes  int64 // waiting in all partitions together
+	BatchEvents int
+	BatchBytes  int
+}
+
+// DefaultBounds are those of the design: batches of 1,000 events or 8 MiB.
+func DefaultBounds() Bounds {
+	return Bounds{
+		LaneEvents: 10_000, LaneBytes: 16 << 20, TotalBytes: 64 << 20,
+		BatchEvents: 1000, BatchBytes: 8 << 20,
+	}
+}
+
+// Receiver is told what became of the events that it queued.
+type Receiver interface {
+	// Settled is called once per queued event with the index that it was
+	// queued under. It must not block.
+	Settled(index int, out eventlog.Outcome)
+}
+
+// Item is one event on its way into the log.
+type Item struct {
+	Record   *eventlog.Record
+	Receiver Receiver
+	Index    int
+}
+
+// Observer is told about every batch; it must not block.
+type Observer interface {
+	BatchAppended(events int, took time.Duration)
+}
+
+// Config is what a Writer needs. Tails and Observer may be nil.
+type Config struct {
+	Log      eventlog.Appender
+	Tails    *tail.Tails
+	Observer Observer
+	Bounds   Bounds
+}
+
+// Writer owns the queues and the goroutines that empty them: one per partition
+// that has something waiting, none for the others.
+type Writer struct {
+	cfg    Config
+	ctx    context.Context // ends when Stop gives up waiting
+	cancel context.CancelFunc
+	bytes  atomic.Int64 // of all events that have no outcome yet
+	busy   sync.WaitGroup
+
+	mu      sync.RWMutex
+	stopped bool
+	lanes   map[laneKey]*lane
+}
+
+type laneKey struct {
+	topic     string
+	partition int
+}
+
+// New makes a Writer with empty queues.
+func New(cfg Config) *Writer {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Writer{cfg: cfg, ctx: ctx, cancel: cancel, lanes: make(map[laneKey]*lane)}
+}
+
+// FullError refuses an event because a queue is full.
+type FullError struct {
+	// Queue names the bound: "partition" or "total".
+	Queue string
+	// RetryAfter is about how long the queue takes to empty.
+	RetryAfter time.Duration
+}
+
+func (e *FullError) Error() string { return fmt.Sprintf("the %s queue is full", e.Queue) }
+
+// ErrStopped refuses events while the sidecar shuts down.
+var ErrStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
+
+// Enqueue queues an event of an existing topic behind those queued before it.
+// Without an error the item's Receiver will be told the outcome; with one (a
+// *FullError or ErrStopped) nothing was queued.
+func (w *Writer) Enqueue(topic string, partition int, it Item) error {
+	l, err := w.lane(laneKey{topic, partition})
+	if err != nil {
+		return err
+	}
+	defer w.busy.Done()
+	size := it.Record.Size()
+	if w.bytes.Add(int64(size)) > w.cfg.Bounds.TotalBytes {
+		w.bytes.Add(-int64(size))
+		return &FullError{Queue: "total", RetryAfter: l.timeToEmpty()}
+	}
+	start, err := l.push(it, size, w.cfg.Bounds)
+	if err != nil {
+		w.bytes.Add(-int64(size))
+		return err
+	}
+	if start {
+		w.busy.Go(func() { w.drain(l) })
+	}
+	return nil
+}
+
+// lane finds or makes the lane and, without an error, raises busy for the
+// caller, so that Stop cannot pass between the check and the start of a drain.
+func (w *Writer) lane(k laneKey) (*lane, error) {
+	w.mu.RLock()
+	l, stopped := w.lanes[k], w.stopped
+	if l != nil && !stopped {
+		w.busy.Add(1)
+	}
+	w.mu.RUnlock()
+	if stopped {
+		return nil, ErrStopped
+	}
+	if l != nil {
+		return l, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return nil, ErrStopped
+	}
+	if l = w.lanes[k]; l == nil {
+		l = &lane{key: k}
+		w.lanes[k] = l
+	}
+	w.busy.Add(1)
+	return l, nil
+}
+
+// drain appends batch after batch until the lane is empty.
+func (w *Writer) drain(l *lane) {
+	var batch []Item
+	var recs []*eventlog.Record
+	for {
+		var size int
+		batch, size = l.pop(batch[:0], w.cfg.Bounds)
+		if len(batch) == 0 {
+			return
+		}
+		recs = recs[:0]
+		for i := range batch {
+			recs = append(recs, batch[i].Record)
+		}
+		began := time.Now()
+		outs := w.cfg.Log.Append(w.ctx, l.key.topic, l.key.partition, recs)
+		took := time.Since(began)
+		l.measured(len(batch), took)
+		w.bytes.Add(-int64(size))
+		if w.cfg.Observer != nil {
+			w.cfg.Observer.BatchAppended(len(batch), took)
+		}
+		w.announce(l.key, recs, outs)
+		for i, it := range batch {
+			it.Receiver.Settled(it.Index, outs[i])
+		}
+		clear(batch)
+		clear(recs)
+	}
+}
+
+// announce tells the tails which events are new.
+func (w *Writer) announce(k laneKey, recs []*eventlog.Record, outs []eventlog.Outcome) {
+	if w.cfg.Tails == nil {
+		return
+	}
+	stored := make([]*eventlog.Record, 0, len(recs))
+	for i, out := range outs {
+		if out.Err == nil && !out.Duplicate {
+			stored = append(stored, recs[i])
+		}
+	}
+	w.cfg.Tails.Appended(k.topic, k.partition, stored)
+}
+
+// Stop refuses new events and waits until those queued have their outcomes.
+// When ctx ends first, appends under way are cancelled: what was not answered
+// is told ErrUnavailable.
+func (w *Writer) Stop(ctx context.Context) {
+	w.mu.Lock()
+	w.stopped = true
+	w.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		w.busy.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		w.cancel()
+		<-idle
+	}
+	w.cancel()
+}
+
+// Depth is what waits in all queues or is being appended.
+type Depth struct {
+	Events int   `json:"events"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// Depth counts what waits now.
+func (w *Writer) Depth() Depth {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	d := Depth{Bytes: w.bytes.Load()}
+	for _, l := range w.lanes {
+		d.Events += l.len()
+	}
+	return d
+}

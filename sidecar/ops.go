@@ -1,0 +1,110 @@
+package sidecar
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// status is the body of GET /v1/status.
+type status struct {
+	Version       string           `json:"version"`
+	NodeID        string           `json:"node_id"`
+	Store         storeStatus      `json:"store"`
+	Policies      []policyStatus   `json:"policies"`
+	Connections   int              `json:"connections"`
+	Queues        writer.Depth     `json:"queues"`
+	Subscriptions int              `json:"subscriptions"`
+	Spool         spoolStatus      `json:"spool"`
+	Peers         []map[string]any `json:"peers"`
+}
+
+type storeStatus struct {
+	URL   string `json:"url"`
+	ID    string `json:"id"`
+	State string `json:"state"` // ok, failed or stopping
+}
+
+type policyStatus struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Source  string `json:"source"`
+}
+
+type spoolStatus struct {
+	Events int   `json:"events"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// States of the store.
+const (
+	stateOK       = "ok"
+	stateFailed   = "failed"
+	stateStopping = "stopping"
+)
+
+// opsHandler serves the ops listener.
+func (s *Sidecar) opsHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeText(w, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if state, detail := s.storeState(); state != stateOK {
+			httpapi.WriteError(w, r, &wire.Error{Code: wire.StoreUnavailable, Msg: detail}, s.cfg.Logger)
+			return
+		}
+		writeText(w, "ready\n")
+	})
+	mux.Handle("GET /metrics", s.metrics.Handler())
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(s.status()) // the client went away
+	})
+	return httpapi.Routes(mux)
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text)) // the client went away
+}
+
+// storeState says whether publishes can be accepted, and if not, why.
+func (s *Sidecar) storeState() (state, detail string) {
+	if s.stopping.Load() {
+		return stateStopping, "the sidecar is stopping"
+	}
+	if err := s.log.Err(); err != nil {
+		return stateFailed, "the embedded log has failed and takes no more events; restart the sidecar"
+	}
+	return stateOK, ""
+}
+
+func (s *Sidecar) status() status {
+	state, _ := s.storeState()
+	connections, subscriptions := s.gateway.Counts()
+	st := status{
+		Version:       s.cfg.Version,
+		NodeID:        s.cfg.NodeID,
+		Store:         storeStatus{URL: s.cfg.Store, ID: s.log.StoreID(), State: state},
+		Policies:      []policyStatus{},
+		Connections:   connections,
+		Queues:        s.writer.Depth(),
+		Subscriptions: subscriptions,
+		Peers:         []map[string]any{},
+	}
+	for _, p := range s.policies.Load().List() {
+		st.Policies = append(st.Policies, policyInForce(p))
+	}
+	return st
+}
+
+func policyInForce(p policy.InForce) policyStatus {
+	return policyStatus{Name: p.Name, Version: p.Version, Source: p.Source}
+}

@@ -1,0 +1,253 @@
+// Package sidecar is one sidecar: New assembles its parts from a Config, Run
+// owns everything that they start and stops it in order. It must not know
+// flags, the environment or the process that it runs in.
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// Sidecar is one sidecar, between New and the return of Run.
+type Sidecar struct {
+	cfg Config
+
+	app, replay, ops net.Listener
+
+	log      *pebblelog.Log
+	metrics  *telemetry.Metrics
+	policies *policy.Current
+	file     *policy.FileSource // nil without a policies file
+	writer   *writer.Writer
+	groups   *group.Manager
+	gateway  *gateway.Gateway
+
+	stopping atomic.Bool
+	// abort ends what groups do when stopping has taken too long.
+	abort context.CancelFunc
+}
+
+// New opens the log, the policies and the listeners. What it returns is
+// running nothing yet; Run has to follow, also to close it. Settings that are
+// wrong are a *ConfigError.
+func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Sidecar{cfg: cfg}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if err := s.openPolicies(); err != nil {
+		return nil, err
+	}
+	if s.metrics, err = telemetry.New(telemetry.Config{MaxTopics: cfg.MaxTopicLabels, Version: cfg.Version, NodeID: cfg.NodeID}); err != nil {
+		return nil, err
+	}
+	if s.log, err = pebblelog.Open(pebblelog.Options{Dir: cfg.DataDir, NodeID: cfg.NodeID, Logger: cfg.Logger}); err != nil {
+		return nil, err
+	}
+	s.assemble()
+	for _, l := range []struct {
+		ln         *net.Listener
+		name, addr string
+	}{
+		{&s.app, "listen", cfg.Listen}, {&s.replay, "replay-listen", cfg.ReplayListen}, {&s.ops, "ops-listen", cfg.OpsListen},
+	} {
+		if *l.ln, err = listen.On(ctx, l.addr); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	return s, nil
+}
+
+// openPolicies puts the policies file, or the defaults, in force.
+func (s *Sidecar) openPolicies() (err error) {
+	if s.cfg.Policies != "" {
+		if s.file, s.policies, err = policy.OpenFile(s.cfg.Policies, s.cfg.Logger); err != nil {
+			return &ConfigError{fmt.Errorf("policies: %w", err)}
+		}
+		return nil
+	}
+	snapshot, err := policy.NewSnapshot(nil, "default")
+	if err == nil {
+		s.policies = policy.NewCurrent(snapshot)
+	}
+	return err
+}
+
+// assemble connects the parts: publishes go gateway → admit → writer → log,
+// deliveries log → group → gateway.
+func (s *Sidecar) assemble() {
+	groupCtx, abort := context.WithCancel(context.Background())
+	s.abort = abort
+	tails := tail.New(tail.DefaultBounds())
+	s.writer = writer.New(writer.Config{Log: s.log, Tails: tails, Observer: s.metrics, Bounds: writer.DefaultBounds()})
+	publisher := admit.New(admit.Config{
+		Catalog: s.log, Writer: s.writer, Policies: s.policies, Limits: s.cfg.Limits, Metrics: s.metrics,
+	})
+	s.groups = group.NewManager(group.Config{
+		Context:     groupCtx,
+		Log:         s.log,
+		Tails:       tails,
+		Policy:      func(topic string) *policy.Effective { return s.policies.Load().Topic(topic) },
+		DeadLetters: publisher,
+		Metrics:     s.metrics,
+		NodeID:      s.cfg.NodeID,
+		Logger:      s.cfg.Logger,
+		Bounds:      group.DefaultBounds(),
+	})
+	bounds := gateway.DefaultBounds()
+	bounds.SlowClientTimeout = s.cfg.SlowClientTimeout
+	s.gateway = gateway.New(gateway.Config{
+		Publisher: publisher, Groups: s.groups, Log: s.log, Policies: s.policies,
+		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds,
+	})
+	s.metrics.ObserveGroups(s.groups.Stats)
+	s.metrics.ObservePolicies(s.policyVersions)
+}
+
+// Addresses are the addresses really bound.
+func (s *Sidecar) Addresses() (app, replay, ops string) {
+	return listen.Address(s.app), listen.Address(s.replay), listen.Address(s.ops)
+}
+
+// Run serves until ctx ends, then stops in order: no deliveries and no new
+// publishes, the queued ones stored and answered, connections closed, the log
+// closed. It calls ready once it serves. The error says why it could not
+// serve, or what a stop left undone.
+func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
+	defer s.release()
+	// Servers and helpers outlive ctx: stop ends them in its order.
+	helpers, endHelpers := context.WithCancel(context.WithoutCancel(ctx))
+	servers, endServers := context.WithCancel(context.WithoutCancel(ctx))
+	defer endHelpers()
+	defer endServers()
+
+	work, failed := errgroup.WithContext(context.WithoutCancel(ctx))
+	for _, srv := range []struct {
+		ln   net.Listener
+		http *httpapi.Server
+	}{
+		{s.app, s.server(s.app, s.gateway.Handler(), s.gateway.ConnContext)},
+		{s.replay, s.server(s.replay, replay.New(replay.Config{Store: s.log, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout}), nil)},
+		{s.ops, s.server(s.ops, s.opsHandler(), nil)},
+	} {
+		work.Go(func() error { return srv.http.Serve(servers, srv.ln) })
+	}
+	sweeper := retention.Sweeper{Log: s.log, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
+	work.Go(func() error { return sweeper.Run(helpers) })
+	work.Go(func() error { return s.followPolicies(helpers) })
+	work.Go(func() error { return s.loadGroups(helpers) })
+	if s.file != nil {
+		work.Go(func() error { return s.file.Run(helpers) })
+	}
+	work.Go(ready)
+
+	select {
+	case <-ctx.Done():
+	case <-failed.Done():
+	}
+	s.cfg.Logger.Info("stopping", "deadline", s.cfg.DrainTimeout)
+	endHelpers()
+	stopErr := s.stop(ctx, endServers)
+	return errors.Join(work.Wait(), stopErr)
+}
+
+// server makes the HTTP server of one listener.
+func (s *Sidecar) server(ln net.Listener, h http.Handler, conn func(context.Context, net.Conn) context.Context) *httpapi.Server {
+	guard := httpapi.Guard{AllowedOrigins: s.cfg.AllowedOrigins, Addr: ln.Addr()}
+	return &httpapi.Server{Handler: guard.Handler(h), Logger: s.cfg.Logger, DrainTimeout: s.cfg.DrainTimeout, ConnContext: conn}
+}
+
+// stop is the order of a graceful stop, under a deadline.
+func (s *Sidecar) stop(ctx context.Context, endServers func()) error {
+	s.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, s.abort)()
+
+	groupsErr := s.groups.Stop(ctx) // what is in flight goes back uncounted
+	endServers()                    // HTTP requests under way finish
+	s.gateway.Shutdown(ctx)         // WebSocket publishes are answered, connections closed
+	s.writer.Stop(ctx)
+	return groupsErr
+}
+
+// release closes what New opened.
+func (s *Sidecar) release() {
+	for _, ln := range []net.Listener{s.app, s.replay, s.ops} {
+		if ln != nil {
+			ln.Close() // closing twice is harmless
+		}
+	}
+	if s.abort != nil {
+		s.abort()
+	}
+	if s.log != nil {
+		if err := s.log.Close(); err != nil {
+			s.cfg.Logger.Error("closing the log", "error", err)
+		}
+	}
+	if s.metrics != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := s.metrics.Shutdown(ctx); err != nil {
+			s.cfg.Logger.Warn("closing the metrics", "error", err)
+		}
+	}
+}
+
+// followPolicies tells the groups about every change, and the operator about
+// fields that do not act yet.
+func (s *Sidecar) followPolicies(ctx context.Context) error {
+	for {
+		_, changed := s.policies.Watch()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			s.groups.PoliciesChanged()
+		}
+	}
+}
+
+// loadGroups learns of the groups that the store has, for their lag. Groups
+// work without it, so a failure is only told.
+func (s *Sidecar) loadGroups(ctx context.Context) error {
+	if err := s.groups.Load(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, eventlog.ErrUnavailable) {
+		s.cfg.Logger.Warn("cannot list the consumer groups of the store", "error", err)
+	}
+	return nil
+}
+
+func (s *Sidecar) policyVersions() []telemetry.PolicyVersion {
+	var out []telemetry.PolicyVersion
+	for _, p := range s.policies.Load().List() {
+		out = append(out, telemetry.PolicyVersion{Policy: p.Name, Version: p.Version, Source: p.Source})
+	}
+	return out
+}
