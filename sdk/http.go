@@ -18,10 +18,10 @@ import (
 // need it. The fields must not be changed after the first call. Methods may be
 // called by several goroutines at once; refusals are [*wire.Error].
 type HTTP struct {
-	App     string // publishing, topics and groups
-	History string // replay and export
-	Ops     string // status
-	Token   string // sent as a bearer token; "" sends none
+	AppURL    string // publishing, topics and groups
+	ReplayURL string // replay and export
+	OpsURL    string // status
+	Token     string // sent as a bearer token; "" sends none
 
 	mu      sync.Mutex
 	clients map[string]*client

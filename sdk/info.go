@@ -67,9 +67,9 @@ type StoreStatus struct {
 
 // PolicyStatus is one policy in force and where it came from.
 type PolicyStatus struct {
-	Name    string          `json:"name"`
-	Version json.RawMessage `json:"version"` // a number or a string
-	Source  string          `json:"source"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Source  string `json:"source"`
 }
 
 // SpoolStatus is how much waits for the store to come back.
@@ -83,7 +83,7 @@ func (h *HTTP) Topics(ctx context.Context) ([]TopicInfo, error) {
 	var body struct {
 		Topics []TopicInfo `json:"topics"`
 	}
-	err := h.decode(ctx, h.App, "/v1/topics", &body)
+	err := h.decode(ctx, h.AppURL, "/v1/topics", &body)
 	return body.Topics, err
 }
 
@@ -92,7 +92,7 @@ func (h *HTTP) Groups(ctx context.Context, topic string) ([]string, error) {
 	var body struct {
 		Groups []string `json:"groups"`
 	}
-	err := h.decode(ctx, h.App, "/v1/topics/"+url.PathEscape(topic)+"/groups", &body)
+	err := h.decode(ctx, h.AppURL, "/v1/topics/"+url.PathEscape(topic)+"/groups", &body)
 	return body.Groups, err
 }
 
@@ -100,21 +100,21 @@ func (h *HTTP) Groups(ctx context.Context, topic string) ([]string, error) {
 // subscribed to it.
 func (h *HTTP) GroupInfo(ctx context.Context, topic, group string) (GroupInfo, error) {
 	var info GroupInfo
-	err := h.decode(ctx, h.App, "/v1/topics/"+url.PathEscape(topic)+"/groups/"+url.PathEscape(group), &info)
+	err := h.decode(ctx, h.AppURL, "/v1/topics/"+url.PathEscape(topic)+"/groups/"+url.PathEscape(group), &info)
 	return info, err
 }
 
 // Status returns the sidecar's state.
 func (h *HTTP) Status(ctx context.Context) (Status, error) {
 	var status Status
-	err := h.decode(ctx, h.Ops, "/v1/status", &status)
+	err := h.decode(ctx, h.OpsURL, "/v1/status", &status)
 	return status, err
 }
 
 // StatusJSON is Status as the sidecar sent it, with members that Status does not
 // know.
 func (h *HTTP) StatusJSON(ctx context.Context) ([]byte, error) {
-	return h.get(ctx, h.Ops, "/v1/status")
+	return h.get(ctx, h.OpsURL, "/v1/status")
 }
 
 func (h *HTTP) decode(ctx context.Context, address, path string, into any) error {

@@ -65,7 +65,7 @@ type ReplayPage struct {
 
 // Replay returns one page.
 func (h *HTTP) Replay(ctx context.Context, q ReplayQuery) (ReplayPage, error) {
-	body, err := h.get(ctx, h.History, q.path())
+	body, err := h.get(ctx, h.ReplayURL, q.path())
 	if err != nil {
 		return ReplayPage{}, err
 	}
@@ -121,7 +121,7 @@ var ErrTruncated = errors.New("sluice: the export broke off before its end")
 // last that is yielded; without one the export is complete.
 func (h *HTTP) ExportLines(ctx context.Context, q ExportQuery) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		resp, err := h.call(ctx, http.MethodGet, h.History, q.path(), nil, nil)
+		resp, err := h.call(ctx, http.MethodGet, h.ReplayURL, q.path(), nil, nil)
 		if err != nil {
 			yield(nil, err)
 			return

@@ -88,15 +88,15 @@ func (s *Sidecar) storeState() (state, detail string) {
 
 func (s *Sidecar) status() status {
 	state, _ := s.storeState()
-	connections, subscriptions := s.gateway.Counts()
+	clients := s.gateway.Stats()
 	st := status{
 		Version:       s.cfg.Version,
 		NodeID:        s.cfg.NodeID,
 		Store:         storeStatus{URL: s.cfg.Store, ID: s.log.StoreID(), State: state},
 		Policies:      []policyStatus{},
-		Connections:   connections,
+		Connections:   clients.Connections,
 		Queues:        s.writer.Depth(),
-		Subscriptions: subscriptions,
+		Subscriptions: clients.Subscriptions,
 		Peers:         []map[string]any{},
 	}
 	for _, p := range s.policies.Load().List() {

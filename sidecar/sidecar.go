@@ -107,7 +107,7 @@ func (s *Sidecar) assemble() {
 	tails := tail.New(tail.DefaultBounds())
 	s.writer = writer.New(writer.Config{Log: s.log, Tails: tails, Observer: s.metrics, Bounds: writer.DefaultBounds()})
 	publisher := admit.New(admit.Config{
-		Catalog: s.log, Writer: s.writer, Policies: s.policies, Limits: s.cfg.Limits, Metrics: s.metrics,
+		Catalog: s.log, Writer: s.writer, Policies: s.policies, Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.cfg.Logger,
 	})
 	s.groups = group.NewManager(group.Config{
 		Context:     groupCtx,
@@ -124,7 +124,7 @@ func (s *Sidecar) assemble() {
 	bounds.SlowClientTimeout = s.cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
 		Publisher: publisher, Groups: s.groups, Log: s.log, Policies: s.policies,
-		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds,
+		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds, NodeID: s.cfg.NodeID,
 	})
 	s.metrics.ObserveGroups(s.groups.Stats)
 	s.metrics.ObservePolicies(s.policyVersions)

@@ -1,26 +1,25 @@
 package admit
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
 // admission is one call of Publish on its way: it gathers the outcomes of its
 // events and answers once all are there. Each index is written by one
-// goroutine alone.
+// goroutine alone; everything else is set before the first event is queued.
 type admission struct {
-	p       *Publisher
-	began   time.Time
-	toll    toll
-	records []*eventlog.Record
-	results []wire.ResultItem
-	left    atomic.Int64 // outcomes to come, and 1 while Publish runs
-	done    func([]wire.ResultItem)
+	p        *Publisher
+	began    time.Time
+	accepted time.Time // when the tokens were taken
+	toll     toll
+	records  []*eventlog.Record // nil where an event was refused before it became one
+	results  []wire.ResultItem
+	left     atomic.Int64 // outcomes to come, and 1 while Publish runs
+	done     func([]wire.ResultItem)
 
 	// Most calls are of one event: these save its slices' allocations.
 	oneRecord [1]*eventlog.Record
@@ -42,84 +41,60 @@ func newAdmission(p *Publisher, n int, done func([]wire.ResultItem)) *admission 
 func (a *admission) refuse(i int, topic string, err *wire.Error) {
 	a.p.Refused(topic, err.Code, 1)
 	a.results[i].Err = err
-	a.finish(1)
+	a.finish()
+}
+
+// undo refuses an event whose tokens were taken.
+func (a *admission) undo(i int, cause error) {
+	rec := a.records[i]
+	a.toll.refund(rec.Topic, len(rec.Payload))
+	a.refuse(i, rec.Topic, a.p.refusal(rec.Topic, cause))
 }
 
 // Settled takes the log's outcome of one event.
 func (a *admission) Settled(i int, out eventlog.Outcome) {
-	rec := a.records[i]
 	if out.Err != nil {
-		a.toll.refund(rec.Topic, len(rec.Payload))
-		a.refuse(i, rec.Topic, refusal(out.Err))
+		a.undo(i, out.Err)
 		return
 	}
-	m := a.p.cfg.Metrics.Topic(rec.Topic)
-	if out.Duplicate {
-		m.Duplicate(1)
-	} else {
-		m.Published(1)
-	}
-	m.PublishDuration(time.Since(a.began))
 	a.results[i].Receipt = wire.Receipt{
-		ID: rec.ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq, Duplicate: out.Duplicate,
+		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq, Duplicate: out.Duplicate,
 	}
-	a.finish(1)
+	a.finish()
 }
 
-func (a *admission) finish(n int64) {
-	if a.left.Add(-n) == 0 {
+// finish notes one outcome; the last one answers.
+func (a *admission) finish() {
+	if a.left.Add(-1) == 0 {
+		a.count()
 		a.done(a.results)
 	}
 }
 
-// retryStore is when to try again while the store is unavailable: nobody knows
-// how long that is, so a pause that neither hammers nor dawdles.
-const retryStore = time.Second
-
-// refusal says in the contract's words why an event was not stored.
-func refusal(err error) *wire.Error {
-	var full *writer.FullError
-	if errors.As(err, &full) {
-		return &wire.Error{
-			Code: wire.Overloaded, RetryAfter: full.RetryAfter,
-			Msg: "too many events wait for the log: the " + full.Queue + " queue is full; try again later",
+// count tells the metrics, once for each topic, what the log took.
+func (a *admission) count() {
+	took := time.Since(a.began)
+	for i := range a.results {
+		if r := &a.results[i]; r.Err == nil {
+			t := a.toll.topic(a.records[i].Topic)
+			t.passed++
+			if r.Receipt.Duplicate {
+				t.duplicates++
+			}
 		}
 	}
-	if c := asConflict(err); c != nil {
-		return &wire.Error{Code: wire.Conflict, Msg: c.Error(), Seq: c.Seq}
-	}
-	if errors.Is(err, eventlog.ErrUnavailable) {
-		return &wire.Error{
-			Code: wire.StoreUnavailable, RetryAfter: retryStore,
-			Msg: "the event log is unavailable; the event may or may not be stored: publish it again with the same id",
+	for i := range a.toll.topics {
+		t := &a.toll.topics[i]
+		if t.passed == 0 {
+			continue
 		}
-	}
-	return wire.AsError(err)
-}
-
-func asConflict(err error) *eventlog.ConflictError {
-	var c *eventlog.ConflictError
-	if errors.As(err, &c) {
-		return c
-	}
-	return nil
-}
-
-// Refused counts n events that were refused; those that a transport refuses
-// before they come here are counted by it.
-func (p *Publisher) Refused(topic string, code wire.Code, n int) {
-	if wire.CheckTopic(topic) != nil {
-		topic = invalidTopic // else anybody could make up labels
-	}
-	p.cfg.Metrics.Topic(topic).Rejected(code, n)
-}
-
-// invalidTopic labels refusals of events whose topic is no topic.
-const invalidTopic = "_invalid"
-
-// countRefused counts the items of a call that was refused whole.
-func (p *Publisher) countRefused(items []wire.PublishItem, code wire.Code) {
-	for i := range items {
-		p.Refused(items[i].Event.Topic, code, 1)
+		m := a.p.cfg.Metrics.Topic(t.name)
+		if stored := t.passed - t.duplicates; stored > 0 {
+			m.Published(stored)
+		}
+		if t.duplicates > 0 {
+			m.Duplicate(t.duplicates)
+		}
+		m.PublishDuration(took)
 	}
 }

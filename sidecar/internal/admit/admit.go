@@ -7,10 +7,9 @@ package admit
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -32,22 +31,29 @@ type Config struct {
 	Policies *policy.Current
 	Limits   wire.Limits
 	Metrics  *telemetry.Metrics
+	Logger   *slog.Logger // is told the causes of internal errors
 }
 
 // Publisher admits events. Its methods are safe for concurrent use.
 type Publisher struct {
 	cfg     Config
 	buckets *limit.Set
-	topics  sync.Map // name → eventlog.Topic, of those that are known to exist
+
+	mu         sync.RWMutex
+	partitions map[string]int // of the topics that are known to exist
 }
 
 // New makes a Publisher.
 func New(cfg Config) *Publisher {
-	return &Publisher{cfg: cfg, buckets: limit.NewSet(cfg.Limits.BatchBytes)}
+	return &Publisher{
+		cfg:        cfg,
+		buckets:    limit.NewSet(max(cfg.Limits.BatchBytes, cfg.Limits.PayloadBytes)),
+		partitions: make(map[string]int),
+	}
 }
 
 // Connection is what a publisher's connection owns of the limits: a WebSocket,
-// or the TCP connection of HTTP.
+// or the TCP connection of HTTP. It is safe for concurrent use.
 type Connection struct {
 	bucket *limit.Bucket
 }
@@ -67,104 +73,122 @@ func connectionRate(s *policy.Snapshot) limit.Rate {
 //  1. shape: an item that arrives with an Err is refused with it;
 //  2. policy: a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
-//  4. identity: id, ts and partition;
-//  5. queue: a full one refuses the item, and its tokens go back;
+//  4. topic: one that cannot be created refuses its items, and their tokens
+//     go back;
+//  5. identity and queue: a full queue refuses the item, and its tokens go back;
 //  6. log: the outcome, and the tokens go back where it is a refusal.
 //
 // A non-nil error refuses everything, and done is never called. Otherwise done
 // is called exactly once with one result per item, in order, possibly before
-// Publish returns and from any goroutine; it must not block. Events reach
-// their partitions' queues in the order of the calls. ctx bounds waiting for
-// tokens where the policy says so; Publish blocks meanwhile.
+// Publish returns and from any goroutine; it must not block. Events of calls
+// that follow one another reach their partitions' queues in that order.
+//
+// Where the policies of all topics say wait, Publish blocks for up to the
+// shortest max_wait, or until ctx ends, for tokens; it also waits for the log
+// to create a topic that is new. It keeps what the items' events refer to, but
+// not items itself, of which it may set the Err.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
-	policies := p.cfg.Policies.Load()
-	for i := range items {
-		if items[i].Err == nil && policies.Topic(items[i].Event.Topic).Paused {
-			items[i].Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy", items[i].Event.Topic)
+	for a.accepted = a.began; ; a.accepted = time.Now() {
+		policies, changed := p.cfg.Policies.Watch()
+		refusePaused(policies, items)
+		verdict := a.toll.take(p, c, policies, items, a.accepted)
+		if verdict.OK {
+			break
+		}
+		waits := a.accepted.Add(verdict.Wait).Sub(a.began) <= a.toll.patience()
+		if verdict.OverBurst || !waits || !pause(ctx, verdict.Wait, changed) {
+			return p.refuseAll(items, a.toll.refusal(verdict))
 		}
 	}
-	if err := p.charge(ctx, c, policies, items, &a.toll); err != nil {
-		p.countRefused(items, err.Code)
-		return err
-	}
+	p.locate(ctx, &a.toll)
 	for i := range items {
 		if err := items[i].Err; err != nil {
 			a.refuse(i, items[i].Event.Topic, err)
 			continue
 		}
-		p.enqueue(ctx, policies, a, i, &items[i])
+		p.enqueue(a, i, &items[i])
 	}
-	a.finish(1) // the reservation of newAdmission
+	a.finish() // the reservation of newAdmission
 	return nil
 }
 
+// refusePaused refuses the items of paused topics.
+func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
+	var topic string
+	var paused bool
+	for i := range items {
+		it := &items[i]
+		if it.Err != nil {
+			continue
+		}
+		if it.Event.Topic != topic { // mostly it is the one before
+			topic = it.Event.Topic
+			paused = policies.Topic(topic).Paused
+		}
+		if paused {
+			it.Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy", topic)
+		}
+	}
+}
+
+// pause waits for d, or for a change of policies: false if ctx ended first.
+func pause(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// locate finds the partitions of the call's topics.
+func (p *Publisher) locate(ctx context.Context, t *toll) {
+	for i := range t.topics {
+		d := &t.topics[i]
+		d.partitions, d.err = p.partitionsOf(ctx, d.name, d.policy.Partitions)
+	}
+}
+
+// partitionsOf is how many partitions a topic has. One that is new is created
+// with as many as wanted.
+func (p *Publisher) partitionsOf(ctx context.Context, topic string, wanted int) (int, error) {
+	p.mu.RLock()
+	n, known := p.partitions[topic]
+	p.mu.RUnlock()
+	if known {
+		return n, nil
+	}
+	tp, err := p.cfg.Catalog.EnsureTopic(ctx, topic, wanted)
+	if err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	p.partitions[topic] = tp.Partitions
+	p.mu.Unlock()
+	return tp.Partitions, nil
+}
+
 // enqueue gives the event its identity and its place in the queue.
-func (p *Publisher) enqueue(ctx context.Context, policies *policy.Snapshot, a *admission, i int, it *wire.PublishItem) {
-	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.began.UnixMilli()}
+func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem) {
+	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.accepted.UnixMilli()}
 	if rec.ID == "" {
 		rec.ID, rec.FreshID = newID(), true
 	}
 	if !it.HasTS {
 		rec.TS = rec.AcceptedAt
 	}
-	tp, err := p.topic(ctx, rec.Topic, policies)
+	a.records[i] = rec // before the writer has it, which may settle it at once
+	topic := a.toll.topic(rec.Topic)
+	err := topic.err
 	if err == nil {
-		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, tp.Partitions)
-		a.records[i] = rec
+		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, topic.partitions)
 		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: a, Index: i})
 	}
 	if err != nil {
-		a.toll.refund(rec.Topic, len(rec.Payload))
-		a.refuse(i, rec.Topic, refusal(err))
+		a.undo(i, err)
 	}
-}
-
-// topic finds a topic in the catalog, creating it on first use.
-func (p *Publisher) topic(ctx context.Context, name string, policies *policy.Snapshot) (eventlog.Topic, error) {
-	if tp, ok := p.topics.Load(name); ok {
-		return tp.(eventlog.Topic), nil
-	}
-	tp, err := p.cfg.Catalog.EnsureTopic(ctx, name, policies.Topic(name).Partitions)
-	if err == nil {
-		p.topics.Store(name, tp)
-	}
-	return tp, err
-}
-
-// newID makes a UUIDv7.
-func newID() string {
-	id, err := uuid.NewV7()
-	if err != nil {
-		panic(err) // the system's random source never fails while it runs
-	}
-	return id.String()
-}
-
-// Bury appends an event of Sluice's own, such as a dead letter, to its topic:
-// past limits and pauses, since it comes of an event that passed them. done is
-// called once, with nil when the event is durable, now or from an earlier try
-// under the same id.
-func (p *Publisher) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
-	tp, err := p.topic(ctx, rec.Topic, p.cfg.Policies.Load())
-	if err != nil {
-		done(err)
-		return
-	}
-	rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, tp.Partitions)
-	it := writer.Item{Record: rec, Receiver: buryReceiver(done)}
-	if err := p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, it); err != nil {
-		done(err)
-	}
-}
-
-type buryReceiver func(error)
-
-// Settled takes a conflict for success: the id says what it is a dead letter
-// of, and only the circumstances of an earlier burial can differ.
-func (done buryReceiver) Settled(_ int, out eventlog.Outcome) {
-	if asConflict(out.Err) != nil {
-		out.Err = nil
-	}
-	done(out.Err)
 }

@@ -22,10 +22,8 @@ type outbox struct {
 	patience time.Duration // how long the peer may take nothing
 	wake     func()        // called without mu once there is room for those who were told that there was none
 
-	flusher sync.WaitGroup
-
 	mu       sync.Mutex
-	drained  sync.Cond // there is room again, or the outbox is closed
+	changed  sync.Cond // there is room, the outbox is closed, or the flusher has ended
 	chunks   [][]byte  // to be written
 	queued   int       // bytes in chunks and with the flusher
 	accepted uint64    // bytes, ever
@@ -35,6 +33,7 @@ type outbox struct {
 	flushing bool
 	refused  bool // somebody was told that there is no room
 	closed   bool
+	aborted  bool // closed, and nothing is written any more
 	stalled  bool // the peer took nothing for too long
 }
 
@@ -49,7 +48,7 @@ const closeLinger = 5 * time.Second
 
 func newOutbox(socket net.Conn, b Bounds) *outbox {
 	o := &outbox{Conn: socket, bound: b.OutboxBytes, patience: b.SlowClientTimeout, wake: func() {}}
-	o.drained.L = &o.mu
+	o.changed.L = &o.mu
 	return o
 }
 
@@ -82,7 +81,7 @@ func (o *outbox) Write(p []byte) (int, error) {
 func (o *outbox) Read(p []byte) (int, error) {
 	o.mu.Lock()
 	for o.queued > o.bound && !o.closed {
-		o.drained.Wait()
+		o.changed.Wait()
 	}
 	o.mu.Unlock()
 	return o.Conn.Read(p)
@@ -128,9 +127,9 @@ func (o *outbox) whenWritten(done func()) {
 
 // flush starts the flusher if there is something to do. It requires mu.
 func (o *outbox) flush() {
-	if !o.flushing && o.corks == 0 && (len(o.chunks) > 0 || len(o.receipts) > 0) {
+	if !o.flushing && !o.aborted && o.corks == 0 && (len(o.chunks) > 0 || len(o.receipts) > 0) {
 		o.flushing = true
-		o.flusher.Go(o.run)
+		go o.run() // wait waits for it
 	}
 }
 
@@ -169,13 +168,14 @@ func (o *outbox) next(spare [][]byte) [][]byte {
 			o.mu.Lock()
 			continue
 		}
-		o.flushing = false // the last uncork starts another one
-		if len(o.chunks) == 0 && o.closed {
-			o.Conn.Close()
-		}
 		if len(o.chunks) == 0 {
 			o.chunks = nil
+			if o.closed {
+				o.Conn.Close()
+			}
 		}
+		o.flushing = false // the last uncork starts another one
+		o.changed.Broadcast()
 		return nil
 	}
 	chunks := o.chunks
@@ -223,7 +223,7 @@ func (o *outbox) sent(n int) {
 		o.refused = false
 	}
 	if o.queued <= o.bound {
-		o.drained.Broadcast()
+		o.changed.Broadcast()
 	}
 	o.mu.Unlock()
 	for _, r := range due {
@@ -238,6 +238,7 @@ func (o *outbox) sent(n int) {
 func (o *outbox) fail(err error) {
 	o.mu.Lock()
 	o.stalled = !o.closed && errors.Is(err, os.ErrDeadlineExceeded)
+	o.flushing = false
 	o.mu.Unlock()
 	o.abort()
 }
@@ -246,9 +247,9 @@ func (o *outbox) fail(err error) {
 func (o *outbox) abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed, o.flushing = true, true // no flusher starts any more
+	o.closed, o.aborted = true, true
 	o.chunks, o.receipts, o.queued = nil, nil, 0
-	o.drained.Broadcast()
+	o.changed.Broadcast()
 	o.Conn.Close()
 }
 
@@ -261,7 +262,7 @@ func (o *outbox) Close() error {
 		return net.ErrClosed
 	}
 	o.closed = true
-	o.drained.Broadcast()
+	o.changed.Broadcast()
 	if !o.flushing && len(o.chunks) == 0 {
 		return o.Conn.Close()
 	}
@@ -270,8 +271,14 @@ func (o *outbox) Close() error {
 	return o.Conn.SetWriteDeadline(now.Add(closeLinger))
 }
 
-// wait returns when the flusher is gone; call it after Close or abort.
-func (o *outbox) wait() { o.flusher.Wait() }
+// wait returns once nothing is written any more; call it after Close or abort.
+func (o *outbox) wait() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.flushing || len(o.chunks) > 0 {
+		o.changed.Wait()
+	}
+}
 
 // isStalled reports whether the connection ended because its peer took nothing
 // for too long.

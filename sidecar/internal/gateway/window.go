@@ -48,7 +48,11 @@ func (w *window) leave(events, bytes int) {
 
 // empty waits until every op is answered, the connection has ended, or ctx has.
 func (w *window) empty(ctx context.Context) {
-	stop := context.AfterFunc(ctx, w.changed.Broadcast)
+	stop := context.AfterFunc(ctx, func() {
+		w.mu.Lock() // not between the look at ctx and the wait
+		defer w.mu.Unlock()
+		w.changed.Broadcast()
+	})
 	defer stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()

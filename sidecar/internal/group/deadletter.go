@@ -14,8 +14,9 @@ import (
 // DeadLetters appends to dead letter topics.
 type DeadLetters interface {
 	// Bury appends the record to its topic, which it creates if need be.
-	// It takes no rate limit's tokens. done is called once: with nil when the
-	// event is durable there, now or from an earlier try.
+	// It takes no rate limit's tokens. done is called once: with nil when an
+	// event with this id is durable there, be it from an earlier try with
+	// another reason.
 	Bury(ctx context.Context, rec *eventlog.Record, done func(error))
 }
 

@@ -11,7 +11,8 @@ import (
 type state uint8
 
 const (
-	waiting  state = iota // for an earlier event of its key, or for its id to be free
+	waiting  state = iota // for the earlier events of its key
+	doubled               // for an event with the same id that is in flight
 	ready                 // to be assigned
 	delayed               // to become ready when due
 	inflight              // assigned to a member; once sent, due is its deadline
@@ -27,18 +28,18 @@ type entry struct {
 	part *partition
 	seq  uint64
 	next *entry // the key's next event
+	twin *entry // another unsettled event with the same id
 
 	state    state
 	attempts int // deliveries counted
 	lease    uint64
 	member   *Member // while in flight
 	sent     bool    // while in flight: handed to the member's sink
-	twin     bool    // an event with the same id was in flight when this one's turn came
 
 	due   time.Time
 	index int // in the timers, or -1
 
-	reason string // why it is being buried
+	reason string // why the last delivery failed
 }
 
 // timers is a heap of entries by due time.

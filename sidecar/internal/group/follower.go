@@ -45,8 +45,7 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error)
 	}
 	f := &Follower{cfg: m.cfg, topic: s.Topic, filter: s.Options.Filter, sink: s.Sink, pacer: s.Pacer}
 	f.worker.work = f.turn
-	f.alarm = time.AfterFunc(time.Hour, f.worker.wake)
-	f.alarm.Stop()
+	f.alarm = stoppedTimer(f.worker.wake)
 	f.watch = m.cfg.Tails.Watch(s.Topic, f.worker.wake)
 	starts, err := seek(ctx, m.cfg.Log, s.Topic, s.Options)
 	if err != nil {
@@ -112,34 +111,51 @@ func (f *Follower) open() bool {
 }
 
 // read fills pending from the next partition that has something. It reports
-// false at the end of the log, and when the log cannot be read: then it tries
-// again later.
+// false at the end of the log. A partition that cannot be read is read again
+// later.
 func (f *Follower) read() bool {
-	ctx := f.cfg.Context
-	for range f.parts {
-		f.rotate = (f.rotate + 1) % len(f.parts)
-		p := f.parts[f.rotate]
-		p.head = max(p.head, f.watch.Head(p.index))
-		if p.next > p.head {
+	now := time.Now()
+	for i := range f.parts {
+		at := (f.rotate + 1 + i) % len(f.parts)
+		p := f.parts[at]
+		if !p.readable(f.watch, now) {
 			continue
 		}
+		f.rotate = at
 		b := eventlog.Bounds{Events: f.cfg.Bounds.FetchEvents, Bytes: turnBytes}
-		pg, err := readPage(ctx, f.cfg.Log, f.topic, f.watch.Read(p.index, p.next, b), p.index, p.next, b)
+		pg, err := readPage(f.cfg.Context, f.cfg.Log, f.topic, f.watch.Read(p.index, p.next, b), p.index, p.next, b)
 		if err != nil {
 			f.cfg.Logger.Warn("subscription cannot read its topic", "topic", f.topic, "partition", p.index, "error", err)
-			f.alarm.Reset(retryAfterFailure)
-			return false
+			p.readDue = now.Add(retryAfterFailure)
+			continue
 		}
-		p.next = pg.after(p.next)
-		p.head = max(p.head, p.next-1)
+		if len(pg.recs) == 0 {
+			p.skipTo(pg.next)
+			continue
+		}
 		for _, rec := range pg.recs {
+			p.next = rec.Seq + 1
 			if f.filter.Matches(&rec.Event) {
 				f.pending = append(f.pending, rec)
 			}
 		}
 		return true
 	}
+	f.retry(now)
 	return false
+}
+
+// retry sets the alarm for the next partition that could not be read.
+func (f *Follower) retry(now time.Time) {
+	var due time.Time
+	for _, p := range f.parts {
+		if p.readDue.After(now) && (due.IsZero() || p.readDue.Before(due)) {
+			due = p.readDue
+		}
+	}
+	if !due.IsZero() {
+		f.alarm.Reset(due.Sub(now))
+	}
 }
 
 // deliver hands over what is pending, as far as the bucket lets it. It reports

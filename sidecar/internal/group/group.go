@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -19,53 +20,64 @@ type Group struct {
 	worker      worker
 	alarm       *time.Timer // wakes the worker
 
+	users int // calls of the Manager that hold the group; guarded by Manager.mu
+
 	// opening is held while the epochs are taken from the store.
 	opening sync.Mutex
 
 	mu         sync.Mutex
 	owned      bool // every partition has an epoch that is ours
-	stopped    bool
-	generation int // rises when everything fetched is forgotten
+	stopped    bool // nobody joins and nothing is assigned any more
+	generation int  // rises when everything fetched is forgotten
 	parts      []*partition
 	members    []*Member
 	joining    int // members on their way in
 	rotation   int // whose turn it is to be assigned the next event
 	fetchAt    int // the partition that was read last
 	leases     uint64
-	stuck      int  // ready events that no member with room lets pass
-	again      bool // the last assign stopped at a bound of the turn
 	policy     *policy.Effective
 	watch      *tail.Watch // while there are members
 
-	ordered  bool // some member wants key order
-	keys     keys
-	ready    []*entry
-	timers   timers
-	inflight map[string]*entry // by event id
-	twins    []*entry
-	burying  []*entry // to be handed to the dead letter topic by the next turn
-	graves   int      // events on their way to the dead letter topic
-	held     int      // bytes of fetched events that are not settled
-	beat     uint64
+	ordered bool // some member wants key order
+	keys    keys
+	ids     ids
+	ready   []*entry // and some that have been settled since
+	timers  timers
+	burying []*entry // to be handed to the dead letter topic by the next turn
+	graves  int      // events on their way to the dead letter topic
+	held    int      // bytes of fetched events that are not settled
 
-	marks   []eventlog.Mark // to be saved with the progress
-	waiters []func(error)   // to be told once the progress is saved
-	paceDue time.Time       // when a member without tokens has one again; zero: none waits
-	saving  bool            // a save is under way
-	saveDue time.Time       // when to try again after a failed save; zero: at once
+	// What the last assign found.
+	takers  int       // members that could have been assigned more
+	stuck   int       // ready events that only members without room let pass
+	again   bool      // it stopped at a bound of the turn
+	paceDue time.Time // when a member without tokens has one again; zero: none waits
+
+	beat    uint64
+	marks   map[string]eventlog.Mark // by id, to be saved with the progress
+	waiters []func(error)            // to be told once the progress is saved
+	saving  bool                     // a save is under way
+	saveDue time.Time                // when to try again after a failed save; zero: at once
 }
 
 func newGroup(topic, name string, cfg Config) *Group {
 	g := &Group{
 		topic: topic, name: name, cfg: cfg,
-		metrics:  cfg.Metrics.Group(topic, name),
-		keys:     make(keys),
-		inflight: make(map[string]*entry),
+		metrics: cfg.Metrics.Group(topic, name),
+		keys:    make(keys),
+		ids:     make(ids),
+		marks:   make(map[string]eventlog.Mark),
 	}
 	g.worker.work = g.turn
-	g.alarm = time.AfterFunc(time.Hour, g.worker.wake)
-	g.alarm.Stop()
+	g.alarm = stoppedTimer(g.worker.wake)
 	return g
+}
+
+// stoppedTimer makes a timer that calls f once it is reset.
+func stoppedTimer(f func()) *time.Timer {
+	t := time.AfterFunc(time.Hour, f)
+	t.Stop()
+	return t
 }
 
 // leave removes a member and gives back what it has in flight.
@@ -76,10 +88,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 	m.closed = true
 	g.members = slices.DeleteFunc(slices.Clone(g.members), func(x *Member) bool { return x == m })
 	now := time.Now()
-	for _, e := range g.inflight {
-		if e.member != m {
-			continue
-		}
+	for _, e := range m.lent() {
 		if how == Disconnected && e.sent {
 			g.fail(e, "connection closed", now, 0)
 		} else {
@@ -87,6 +96,25 @@ func (g *Group) leave(m *Member, how Leaving) {
 		}
 	}
 	g.reorder()
+}
+
+// lent is what the member has in flight, in log order.
+func (m *Member) lent() []*entry {
+	var es []*entry
+	for _, e := range m.group.timers {
+		if e.member == m {
+			es = append(es, e)
+		}
+	}
+	for _, a := range m.out {
+		if a.holds() {
+			es = append(es, a.entry)
+		}
+	}
+	slices.SortFunc(es, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.part.index, b.part.index), cmp.Compare(a.seq, b.seq))
+	})
+	return es
 }
 
 // reorder follows what the members want of key order.
@@ -97,7 +125,7 @@ func (g *Group) reorder() {
 	}
 	for _, q := range g.keys {
 		for e := q.head; e != nil; e = e.next {
-			if e.state == waiting && !e.twin {
+			if e.state == waiting {
 				g.makeReady(e)
 			}
 		}
@@ -118,6 +146,7 @@ func (g *Group) admit(e *entry, passed bool) {
 		return
 	}
 	g.held += e.rec.Size()
+	g.ids.add(e)
 	if first := g.keys.add(e); first || !g.ordered {
 		g.makeReady(e)
 	}
@@ -128,50 +157,47 @@ func (g *Group) wanted(rec *eventlog.Record) bool {
 	return slices.ContainsFunc(g.members, func(m *Member) bool { return m.opts.Filter.Matches(&rec.Event) })
 }
 
-// settle ends an event for the group. marked says that its id is remembered, so
-// that other events with that id are settled too.
-func (g *Group) settle(e *entry, marked bool) {
+// settle ends an event for the group.
+func (g *Group) settle(e *entry) {
 	id, key := e.rec.ID, e.rec.Key
 	g.held -= e.rec.Size()
 	g.detach(e)
+	g.ids.remove(e)
 	e.state, e.rec = settled, nil
 	e.part.dirty = true
 	e.part.trim()
-	if head := g.keys.remove(key, e); head != nil && head.state == waiting && !head.twin {
+	if head := g.keys.remove(key, e); head != nil && head.state == waiting {
 		g.makeReady(head)
 	}
-	g.freeTwins(id, marked)
+	g.freeTwins(id)
+}
+
+// mark remembers that an id is acked, and settles the other events that have
+// it, but for those that are on their way to the dead letter topic.
+func (g *Group) mark(id string, expires time.Time) {
+	g.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
+	for e := g.ids[id]; e != nil; {
+		next := e.twin
+		if e.state != burying {
+			g.settle(e)
+		}
+		e = next
+	}
 }
 
 // detach takes an event away from its member and its timer.
 func (g *Group) detach(e *entry) {
 	g.timers.unset(e)
-	if e.member == nil {
-		return
+	if e.member != nil {
+		e.member.count--
+		e.member, e.sent = nil, false
 	}
-	e.member.count--
-	e.member, e.sent = nil, false
-	delete(g.inflight, e.rec.ID)
 }
 
 // freeTwins lets events go on that waited for the same id in flight.
-func (g *Group) freeTwins(id string, marked bool) {
-	if len(g.twins) == 0 {
-		return
-	}
-	var freed []*entry
-	g.twins = slices.DeleteFunc(g.twins, func(e *entry) bool {
-		if e.state == waiting && e.rec.ID == id {
-			freed = append(freed, e)
-			return true
-		}
-		return e.state != waiting
-	})
-	for _, e := range freed {
-		e.twin = false
-		if marked {
-			g.settle(e, true)
-		} else {
+func (g *Group) freeTwins(id string) {
+	for e := g.ids[id]; e != nil; e = e.twin {
+		if e.state == doubled {
 			g.makeReady(e)
 		}
 	}
@@ -179,57 +205,67 @@ func (g *Group) freeTwins(id string, marked bool) {
 
 // giveBack undoes a delivery without counting it.
 func (g *Group) giveBack(e *entry) {
-	id := e.rec.ID
 	g.detach(e)
 	e.attempts--
 	e.part.dirty = true
 	g.makeReady(e)
-	g.freeTwins(id, false)
+	g.freeTwins(e.rec.ID)
 }
 
 // fail ends a delivery that did not lead to an ack: the event comes again after
 // wait, or goes to the dead letter topic when its attempts are used up.
 func (g *Group) fail(e *entry, reason string, now time.Time, wait time.Duration) {
-	id, most := e.rec.ID, e.member.opts.MaxAttempts
+	most := e.member.opts.MaxAttempts
 	g.detach(e)
+	e.reason = reason
 	switch {
 	case e.attempts >= most:
-		g.bury(e, reason)
+		g.bury(e)
 	case wait > 0:
 		e.state = delayed
 		g.timers.set(e, now.Add(wait))
 	default:
 		g.makeReady(e)
 	}
-	g.freeTwins(id, false)
+	g.freeTwins(e.rec.ID)
 }
 
 // bury sends an event to the dead letter topic; it is settled once it is
 // durable there.
-func (g *Group) bury(e *entry, reason string) {
-	e.state, e.reason = burying, reason
+func (g *Group) bury(e *entry) {
+	e.state = burying
 	g.graves++
 	g.burying = append(g.burying, e)
 }
 
-// buried takes the outcome of bury.
+// dig hands a dead letter over.
+func (g *Group) dig(e *entry) {
+	g.mu.Lock()
+	if e.state != burying {
+		g.mu.Unlock()
+		return
+	}
+	rec := deadLetter(e, g.name, time.Now())
+	g.mu.Unlock()
+	g.cfg.DeadLetters.Bury(g.cfg.Context, rec, func(err error) { g.buried(e, err) })
+}
+
+// buried takes the outcome of dig.
 func (g *Group) buried(e *entry, err error) {
 	g.mu.Lock()
 	if e.state == burying {
 		if err == nil {
 			g.graves--
 			g.metrics.DeadLettered(1)
-			g.settle(e, false)
+			g.settle(e)
 		} else {
+			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
 			g.timers.set(e, time.Now().Add(retryAfterFailure))
 		}
 	}
 	g.mu.Unlock()
 	g.worker.wake()
 }
-
-// retryAfterFailure is the pause before the store is asked again.
-const retryAfterFailure = 250 * time.Millisecond
 
 // expire moves on whatever is due.
 func (g *Group) expire(now time.Time) {
@@ -259,31 +295,7 @@ func (g *Group) forget(restore func(p *partition)) {
 	for _, m := range g.members {
 		m.count = 0
 	}
-	clear(g.keys)
-	clear(g.inflight)
-	g.ready, g.timers, g.twins, g.burying = nil, nil, nil, nil
-	g.held, g.graves = 0, 0
-}
-
-// whenSaved arranges for done to be called once all progress so far is
-// durable. It is called with mu held and releases it.
-func (g *Group) whenSaved(done func(error)) {
-	switch {
-	case g.stopped:
-		g.mu.Unlock()
-		done(errStopped)
-	case !g.unsaved() && !g.saving && len(g.waiters) == 0:
-		g.mu.Unlock()
-		g.worker.wake()
-		done(nil)
-	default:
-		g.waiters = append(g.waiters, done)
-		g.mu.Unlock()
-		g.worker.wake()
-	}
-}
-
-// unsaved reports whether there is progress that no save has begun to store.
-func (g *Group) unsaved() bool {
-	return len(g.marks) > 0 || slices.ContainsFunc(g.parts, func(p *partition) bool { return p.dirty })
+	g.keys, g.ids = make(keys), make(ids)
+	g.ready, g.timers, g.burying = nil, nil, nil
+	g.held, g.graves, g.stuck = 0, 0, 0
 }

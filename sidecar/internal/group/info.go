@@ -2,8 +2,9 @@ package group
 
 import (
 	"context"
-	"slices"
+	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -59,15 +60,16 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	info := Info{Topic: topic, Group: name, Inflight: len(g.inflight), Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
+	info := Info{Topic: topic, Group: name, Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
 	for i, p := range g.parts {
-		pi := PartitionInfo{Partition: i, Cursor: p.cursor(), Head: extents[i].Head, Lag: p.unsettled(extents[i].Head)}
+		pi := PartitionInfo{Partition: i, Cursor: p.cursor(), Head: extents[i].Head, Lag: p.unsettled(extents[i])}
 		for _, e := range p.entries {
 			if e.state == inflight {
 				pi.Inflight++
 			}
 		}
 		info.Lag += pi.Lag
+		info.Inflight += pi.Inflight
 		info.Partitions = append(info.Partitions, pi)
 	}
 	for _, mb := range g.members {
@@ -91,13 +93,13 @@ func (g *Group) blockedBy(m *Member) string {
 		return BlockedMaxInflight
 	case !m.sink.Room():
 		return BlockedSlowReader
-	case len(g.ready) > 0 && m.starved:
-		return BlockedRate
-	case len(g.ready) > 0 || g.unfetched():
-		return ""
 	}
-	switch has := g.states(); {
-	case has[waiting]:
+	switch has := g.states(m.opts.Filter); {
+	case has[ready] && m.starved:
+		return BlockedRate
+	case has[ready] || g.nextToFetch(time.Now()) != nil:
+		return ""
+	case has[waiting] || has[doubled]:
 		return BlockedKeyOrder
 	case has[delayed]:
 		return BlockedBackoff
@@ -105,19 +107,13 @@ func (g *Group) blockedBy(m *Member) string {
 	return BlockedCaughtUp
 }
 
-// unfetched reports whether some partition has events beyond those in memory
-// that may be fetched.
-func (g *Group) unfetched() bool {
-	return slices.ContainsFunc(g.parts, func(p *partition) bool {
-		return p.next <= p.head && len(p.entries) < g.cfg.Bounds.Lookahead
-	})
-}
-
-// states tells which states fetched events are in.
-func (g *Group) states() (has [dropped + 1]bool) {
+// states tells which states the fetched events are in that a filter lets pass.
+func (g *Group) states(f *wire.Filter) (has [dropped + 1]bool) {
 	for _, p := range g.parts {
 		for _, e := range p.entries {
-			has[e.state] = true
+			if e.state != settled && f.Matches(&e.rec.Event) {
+				has[e.state] = true
+			}
 		}
 	}
 	return has
@@ -132,14 +128,20 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 func (m *Manager) Stats() []telemetry.GroupStat {
 	var out []telemetry.GroupStat
 	for _, g := range m.all() {
+		if !g.isLoaded() {
+			continue
+		}
 		extents, err := m.cfg.Log.Extents(m.cfg.Context, g.topic)
 		if err != nil {
 			continue // a gauge that cannot be read is left out
 		}
 		g.mu.Lock()
-		st := telemetry.GroupStat{Topic: g.topic, Group: g.name, Inflight: int64(len(g.inflight))}
+		st := telemetry.GroupStat{Topic: g.topic, Group: g.name}
+		for _, mb := range g.members {
+			st.Inflight += int64(mb.count)
+		}
 		for i, p := range g.parts {
-			st.Lag += p.unsettled(extents[i].Head)
+			st.Lag += p.unsettled(extents[i])
 		}
 		g.mu.Unlock()
 		out = append(out, st)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -83,23 +82,24 @@ type Subscription struct {
 // Deliveries begin after Start. The error is a *wire.Error for a position that
 // does not exist, or wraps eventlog.ErrUnavailable.
 func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error) {
-	g, err := m.group(s.Topic, s.Group)
+	g, err := m.hold(s.Topic, s.Group)
 	if err != nil {
 		return nil, err
 	}
+	defer m.release(g)
 	if err := g.own(ctx, &s.Options); err != nil {
 		return nil, err
 	}
-	eff := m.cfg.Policy(s.Topic)
-	member := &Member{
-		group: g, id: s.MemberID, sink: s.Sink, pacer: s.Pacer,
-		requested: s.Options, opts: Resolve(s.Options, eff.Delivery),
+	member := &Member{group: g, id: s.MemberID, sink: s.Sink, pacer: s.Pacer, requested: s.Options}
+	if err := g.join(ctx, member); err != nil {
+		return nil, err
 	}
-	return member, g.join(ctx, member)
+	return member, nil
 }
 
-// group finds or makes the group in memory.
-func (m *Manager) group(topic, name string) (*Group, error) {
+// hold finds or makes the group in memory, where it stays until release at
+// least.
+func (m *Manager) hold(topic, name string) (*Group, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped {
@@ -111,7 +111,19 @@ func (m *Manager) group(topic, name string) (*Group, error) {
 		g = newGroup(topic, name, m.cfg)
 		m.groups[k] = g
 	}
+	g.users++
 	return g, nil
+}
+
+// release lets go of a group. One that nobody ever took, since the call that
+// made it has failed, is forgotten.
+func (m *Manager) release(g *Group) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g.users--
+	if g.users == 0 && !g.isLoaded() {
+		delete(m.groups, groupKey{g.topic, g.name})
+	}
 }
 
 // known finds a group in memory or in the store; ErrNotFound if nobody ever
@@ -134,9 +146,10 @@ func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error)
 	if len(epochs) == 0 {
 		return nil, eventlog.ErrNotFound
 	}
-	if g, err = m.group(topic, name); err != nil {
+	if g, err = m.hold(topic, name); err != nil {
 		return nil, err
 	}
+	defer m.release(g)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.parts == nil {
@@ -149,135 +162,9 @@ func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error)
 	return g, nil
 }
 
-// restore sets the group's partitions to what the store says.
-func (g *Group) restore(epochs []eventlog.Epoch) {
-	g.parts = make([]*partition, len(epochs))
-	for i, e := range epochs {
-		g.parts[i] = &partition{index: i, epoch: e.Number}
-		g.parts[i].restore(e.Progress)
-	}
-}
-
-func (g *Group) isLoaded() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.parts != nil
-}
-
-func (g *Group) isOwned() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.owned
-}
-
-// own takes the group's partitions from whoever had them before: with the
-// progress that is stored, or at the position that o asks for where there is
-// none.
-func (g *Group) own(ctx context.Context, o *wire.SubscribeOptions) error {
-	g.opening.Lock()
-	defer g.opening.Unlock()
-	if g.isOwned() {
-		return nil
-	}
-	tp, err := g.cfg.Log.EnsureTopic(ctx, g.topic, g.cfg.Policy(g.topic).Partitions)
-	if err != nil {
-		return err
-	}
-	stored, err := g.cfg.Log.LatestEpochs(ctx, g.topic, g.name)
-	if err != nil {
-		return err
-	}
-	epochs := make([]eventlog.Epoch, tp.Partitions)
-	for _, e := range stored {
-		epochs[e.Partition] = e
-	}
-	if len(stored) < tp.Partitions {
-		starts, err := g.starts(ctx, o)
-		if err != nil {
-			return err
-		}
-		for i := range epochs {
-			if epochs[i].Number == 0 {
-				epochs[i].Progress.Cursor = starts[i]
-			}
-		}
-	}
-	for i := range epochs {
-		epochs[i].GroupPartition = eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: i}
-		epochs[i].Number++
-		epochs[i].Owner, epochs[i].Beat, epochs[i].Released = g.cfg.NodeID, 0, false
-	}
-	if err := errors.Join(g.cfg.Log.TakeEpochs(ctx, epochs)...); err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.restore(epochs)
-	g.owned = true
-	return nil
-}
-
-// starts is where a new group begins.
-func (g *Group) starts(ctx context.Context, o *wire.SubscribeOptions) ([]uint64, error) {
-	if o == nil {
-		o = &wire.SubscribeOptions{}
-	}
-	return seek(ctx, g.cfg.Log, g.topic, *o)
-}
-
-// seek turns a position as a client gives it into the seq to start at, per
-// partition.
-func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions) ([]uint64, error) {
-	p := eventlog.Position{From: o.From}
-	switch o.From {
-	case "":
-		p.From = wire.FromLatest
-	case wire.FromTS:
-		p.TS = *o.TS
-	case wire.FromAfterID:
-		rec, err := log.Lookup(ctx, topic, o.AfterID)
-		if errors.Is(err, eventlog.ErrNotFound) {
-			return nil, wire.Errorf(wire.NotFound, "afterId: topic %q has no event with id %q", topic, o.AfterID)
-		}
-		if err != nil {
-			return nil, err
-		}
-		p.After = eventlog.Point{TS: rec.TS, ID: rec.ID}
-	}
-	return log.Seek(ctx, topic, p)
-}
-
-// join adds a member to a group that is owned. The group follows its topic
-// from here on, until it has no members any more.
-func (g *Group) join(ctx context.Context, m *Member) error {
-	g.mu.Lock()
-	g.joining++ // keeps the watch open
-	if g.watch == nil {
-		g.watch = g.cfg.Tails.Watch(g.topic, g.worker.wake)
-	}
-	g.mu.Unlock()
-	extents, err := g.cfg.Log.Extents(ctx, g.topic)
-
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	defer g.worker.wake()
-	g.joining--
-	if g.stopped {
-		return errStopped
-	}
-	if err != nil {
-		return err
-	}
-	for i, p := range g.parts {
-		p.head = max(p.head, extents[i].Head)
-	}
-	g.members = append(slices.Clip(g.members), m) // a turn may hold the old list
-	g.reorder()
-	return nil
-}
-
 // Seek moves a group, at once also while it has members: what they have in
-// flight becomes stale. ErrNotFound if nobody ever subscribed to it.
+// flight becomes stale. ErrNotFound if nobody ever subscribed to it. After
+// another error the group may have moved all the same.
 func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.SubscribeOptions) error {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -350,44 +237,13 @@ func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
 	m.mu.Unlock()
-	var errs []error
-	for _, g := range m.all() {
-		errs = append(errs, g.stop(ctx))
+	groups := m.all()
+	errs := make([]error, len(groups))
+	var stopping sync.WaitGroup // at once, so that they share the store's syncs
+	for i, g := range groups {
+		stopping.Go(func() { errs[i] = g.stop(ctx) })
 	}
+	stopping.Wait()
 	return errors.Join(errs...)
 }
 
-// stop ends the group in this process.
-func (g *Group) stop(ctx context.Context) error {
-	g.mu.Lock()
-	members := g.members
-	g.mu.Unlock()
-	for _, m := range members {
-		m.Close(Unsubscribed)
-	}
-	g.worker.stop()
-	g.alarm.Stop()
-	g.opening.Lock()
-	defer g.opening.Unlock()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.stopped = true
-	if g.watch != nil {
-		g.watch.Close()
-		g.watch = nil
-	}
-	if !g.owned {
-		return nil
-	}
-	g.owned = false
-	g.beat++
-	s := save{marks: g.marks, waiters: g.waiters}
-	for _, p := range g.parts {
-		s.epochs = append(s.epochs, g.epoch(p, true))
-	}
-	err := s.store(ctx, g.cfg.Log)
-	for _, done := range s.waiters {
-		done(err)
-	}
-	return err
-}

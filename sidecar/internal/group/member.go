@@ -20,7 +20,7 @@ type Sink interface {
 }
 
 // Pacer is the connection's delivery bucket. Take takes one token, or takes
-// none and says when to ask again.
+// none and says when to ask again: a wait above 0.
 type Pacer interface {
 	Take(now time.Time) (wait time.Duration, ok bool)
 }
@@ -52,10 +52,13 @@ type Member struct {
 	paused  bool
 	closed  bool
 	count   int // in flight
-	free    int // what this turn may still assign
-	budget  int // bytes that this turn may still assign
-	starved bool
 	out     []assignment
+
+	// What the turn under way may still assign.
+	free    int
+	budget  int  // bytes
+	halted  bool // no more in this turn, be there room or not
+	starved bool // for lack of a token
 }
 
 // assignment is a delivery that has not been sent yet. It counts as long as the
@@ -65,9 +68,20 @@ type assignment struct {
 	lease uint64
 }
 
+// holds reports whether the delivery is still to be made.
+func (a assignment) holds() bool { return a.entry.state == inflight && a.entry.lease == a.lease }
+
 // turnBytes bounds what one turn hands to one sink, except that one event
 // always goes.
 const turnBytes = 256 << 10
+
+// room is how many events the member could be assigned now.
+func (m *Member) room() int {
+	if !m.started || m.paused || !m.sink.Room() {
+		return 0
+	}
+	return max(0, m.opts.MaxInflight-m.count)
+}
 
 // Start lets deliveries begin: the connection calls it once the reply to the
 // subscription is on its way.
@@ -114,19 +128,15 @@ func (m *Member) Ack(ids []string, done func(error)) {
 	now := time.Now()
 	acked := 0
 	for _, id := range ids {
-		e := g.inflight[id]
+		e := g.ids.inflight(id)
 		if e == nil || e.member != m {
 			continue
 		}
 		g.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
-		marked := m.opts.ExactlyOnce
-		if marked {
-			g.marks = append(g.marks, eventlog.Mark{
-				Topic: g.topic, Group: g.name, ID: e.rec.ID,
-				ExpiresAt: now.Add(m.opts.DedupeTTL).UnixMilli(),
-			})
+		g.settle(e)
+		if m.opts.ExactlyOnce {
+			g.mark(id, now.Add(m.opts.DedupeTTL))
 		}
-		g.settle(e, marked)
 		acked++
 	}
 	if acked > 0 {
@@ -142,23 +152,24 @@ func (m *Member) Nack(ids []string, reason string, delay *time.Duration, done fu
 	g.mu.Lock()
 	now := time.Now()
 	nacked := 0
+	if reason == "" {
+		reason = "nacked"
+	}
 	for _, id := range ids {
-		e := g.inflight[id]
-		if e == nil || e.member != m {
+		e := g.ids.inflight(id)
+		if e == nil || e.member != m || !e.sent {
 			continue
 		}
 		wait := m.opts.backoff(e.attempts)
 		if delay != nil {
 			wait = *delay
 		}
-		if reason == "" {
-			reason = "nacked"
-		}
 		g.fail(e, reason, now, wait)
 		nacked++
 	}
 	if nacked > 0 {
 		g.metrics.Nacked(nacked)
+		g.worker.wake() // also if there is nothing to save
 	}
 	g.whenSaved(done)
 }
@@ -168,9 +179,9 @@ func (m *Member) Nack(ids []string, reason string, delay *time.Duration, done fu
 func (m *Member) Extend(id string, extend time.Duration) bool {
 	g := m.group
 	g.mu.Lock()
-	e := g.inflight[id]
-	found := e != nil && e.member == m
-	if found && e.sent {
+	e := g.ids.inflight(id)
+	found := e != nil && e.member == m && e.sent
+	if found {
 		g.timers.set(e, time.Now().Add(extend))
 	}
 	g.mu.Unlock()
@@ -200,4 +211,47 @@ func (m *Member) Close(how Leaving) {
 	g.leave(m, how)
 	g.mu.Unlock()
 	g.worker.wake()
+}
+
+// flush sends what was assigned, unless it was taken back meanwhile.
+func (m *Member) flush() {
+	m.send.Lock()
+	defer m.send.Unlock()
+	ds := m.deliveries(time.Now())
+	if len(ds) == 0 {
+		return
+	}
+	again := 0
+	for _, d := range ds {
+		if d.Attempt > 1 {
+			again++
+		}
+	}
+	m.group.metrics.Delivered(len(ds))
+	if again > 0 {
+		m.group.metrics.Redelivered(again)
+	}
+	m.sink.Deliver(ds)
+}
+
+// deliveries starts the deadlines of what was assigned, and gives it back if
+// the member no longer takes it.
+func (m *Member) deliveries(now time.Time) []Delivery {
+	g := m.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m.paused || m.closed {
+		m.takeBack()
+		return nil
+	}
+	ds := make([]Delivery, 0, len(m.out))
+	for _, a := range m.out {
+		if e := a.entry; a.holds() {
+			e.sent = true
+			g.timers.set(e, now.Add(m.opts.AckTimeout))
+			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout})
+		}
+	}
+	m.out = nil
+	return ds
 }

@@ -2,8 +2,10 @@ package group
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
 
 // partition is a group's place in one partition of its topic.
@@ -22,13 +24,13 @@ type partition struct {
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
 
-	dirty bool // progress differs from what was last saved
+	dirty   bool      // progress differs from what was last saved
+	readDue time.Time // when to read again after the log could not be read
 }
 
 // restore takes over stored progress: nothing is fetched yet.
 func (p *partition) restore(pr eventlog.Progress) {
-	clear(p.entries)
-	p.entries = p.entries[:0]
+	p.entries = nil
 	p.next = max(pr.Cursor, 1)
 	p.skip = slices.Clone(pr.Settled)
 	p.carried = slices.Clone(pr.Attempts)
@@ -36,11 +38,26 @@ func (p *partition) restore(pr eventlog.Progress) {
 }
 
 // park forgets what was fetched but keeps the progress.
-func (p *partition) park() {
-	for _, e := range p.entries {
-		e.state = dropped
+func (p *partition) park() { p.restore(p.progress()) }
+
+// readable reports whether the log has, or was announced to have, more events.
+func (p *partition) readable(w *tail.Watch, now time.Time) bool {
+	p.head = max(p.head, w.Head(p.index))
+	return p.next <= p.head && !p.readDue.After(now)
+}
+
+// skipTo moves on to seq next, since the log has nothing below. Where that is
+// no way forward, events were announced that the log does not show yet, and it
+// is read again later.
+func (p *partition) skipTo(next uint64) (moved bool) {
+	if next <= p.next {
+		p.readDue = time.Now().Add(retryAfterFailure)
+		return false
 	}
-	p.restore(p.progress())
+	p.next = next
+	p.head = max(p.head, next-1)
+	p.advance()
+	return true
 }
 
 // advance moves next past seqs that are settled.
@@ -77,6 +94,7 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 	}
 	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
 	p.next = rec.Seq + 1
+	p.head = max(p.head, rec.Seq)
 	p.advance()
 	p.entries = append(p.entries, e)
 	return e
@@ -100,19 +118,23 @@ func (p *partition) cursor() uint64 {
 	return p.next
 }
 
-// unsettled counts the events from the cursor to the head that are not settled,
-// taking seqs that are not fetched for events.
-func (p *partition) unsettled(head uint64) int64 {
+// unsettled counts the events that are not settled, taking every seq that is
+// not fetched for an event.
+func (p *partition) unsettled(x eventlog.Extent) int64 {
 	var n int64
 	for _, e := range p.entries {
 		if e.state != settled {
 			n++
 		}
 	}
-	if head >= p.next {
-		n += int64(head - p.next + 1)
-		for _, r := range p.skip {
-			n -= int64(r.Last - r.First + 1)
+	first := max(p.next, x.First)
+	if first > x.Head {
+		return n
+	}
+	n += int64(x.Head - first + 1)
+	for _, r := range p.skip {
+		if r.Last >= first && r.First <= x.Head {
+			n -= int64(min(r.Last, x.Head) - max(r.First, first) + 1)
 		}
 	}
 	return n

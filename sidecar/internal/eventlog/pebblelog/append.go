@@ -92,12 +92,10 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	if len(a.fresh) == 0 {
 		return nil, nil
 	}
-	select {
-	case part.turn <- struct{}{}:
-		defer func() { <-part.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := part.turn.take(ctx); err != nil {
+		return nil, err
 	}
+	defer part.turn.give()
 	first := part.last + 1
 	last := part.last + uint64(len(a.fresh))
 	x, err := a.log.commits.apply(ctx, a.encode(first), func() { part.head.Store(last) })

@@ -21,7 +21,7 @@ const maxPartitions = 1024
 type catalog struct {
 	// creating is held while a topic is created, through its sync: nobody
 	// sees a topic before it is durable.
-	creating chan struct{}
+	creating turn
 	nextID   uint32 // guarded by creating
 
 	mu     sync.RWMutex
@@ -34,7 +34,7 @@ type topic struct {
 	name string
 
 	claims     claims
-	sweeping   chan struct{} // held by the one sweep that may run
+	sweeping   turn // held by the one sweep that may run
 	partitions []partition
 }
 
@@ -47,7 +47,7 @@ type partition struct {
 	// turn is held from giving seqs to handing the batch to Pebble, so that
 	// seqs are in the order of commits. last, the highest seq given, is
 	// guarded by it.
-	turn chan struct{}
+	turn turn
 	last uint64
 
 	// head is the highest seq that is durable, hence readable.
@@ -60,7 +60,7 @@ func newTopic(id uint32, name string, partitions int) *topic {
 	return &topic{
 		id: id, name: name,
 		claims:     claims{held: map[string]chan struct{}{}},
-		sweeping:   make(chan struct{}, 1),
+		sweeping:   newTurn(),
 		partitions: make([]partition, partitions),
 	}
 }
@@ -72,7 +72,7 @@ func (t *topic) entry() eventlog.Topic {
 // A catalog entry's value: the topic's number and its partitions, as unsigned
 // varints.
 func loadCatalog(db *pebble.DB) (*catalog, error) {
-	c := &catalog{creating: make(chan struct{}, 1), nextID: 1, topics: map[string]*topic{}}
+	c := &catalog{creating: newTurn(), nextID: 1, topics: map[string]*topic{}}
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindCatalog}, UpperBound: []byte{kindCatalog + 1}})
 	if err != nil {
 		return nil, err
@@ -112,12 +112,10 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	if partitions < 1 || partitions > maxPartitions {
 		return eventlog.Topic{}, fmt.Errorf("topic %q: %d partitions; 1 to %d are allowed", name, partitions, maxPartitions)
 	}
-	select {
-	case l.catalog.creating <- struct{}{}:
-	case <-ctx.Done():
-		return eventlog.Topic{}, ctx.Err()
+	if err := l.catalog.creating.take(ctx); err != nil {
+		return eventlog.Topic{}, err
 	}
-	defer func() { <-l.catalog.creating }()
+	defer l.catalog.creating.give()
 	if t, err := l.catalog.find(name); err == nil {
 		return t.entry(), nil
 	}
@@ -218,7 +216,7 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	part.turn = make(chan struct{}, 1)
+	part.turn = newTurn()
 	part.last = max(last, floor)
 	part.head.Store(part.last)
 	part.floor.Store(floor)

@@ -22,13 +22,13 @@ type committer struct {
 	// turn serializes apply. Pebble could apply several batches at once, but
 	// panics while it holds its own locks when the write-ahead log has failed:
 	// one caller can survive that, those in the queue behind it could not.
-	turn chan struct{}
+	turn turn
+	// slots has an element for each commit without a verdict.
+	slots chan struct{}
 	// applied are the commits that wait for their sync, in the order of the
-	// write-ahead log. Sending needs turn.
+	// write-ahead log. Sending needs the turn, and a slot so as not to block.
 	applied chan *commit
-	// unsettled counts the commits in applied that have no verdict yet.
-	unsettled atomic.Int64
-	stopped   chan struct{}
+	stopped chan struct{}
 	// wedged says that Pebble panicked in a commit and still holds its locks.
 	wedged atomic.Bool
 }
@@ -42,13 +42,14 @@ type commit struct {
 	err     error
 }
 
-// maxUnsettled bounds the commits whose sync is outstanding.
+// maxUnsettled bounds the commits without a verdict.
 const maxUnsettled = 1024
 
 func newCommitter(db *pebble.DB, h *health) *committer {
 	c := &committer{
 		db: db, health: h,
-		turn:    make(chan struct{}, 1),
+		turn:    newTurn(),
+		slots:   make(chan struct{}, maxUnsettled),
 		applied: make(chan *commit, maxUnsettled),
 		stopped: make(chan struct{}),
 	}
@@ -59,33 +60,42 @@ func newCommitter(db *pebble.DB, h *health) *committer {
 // apply makes the batch visible in Pebble and starts its sync. It takes the
 // batch over. A context that ends before the batch's turn leaves no trace.
 func (c *committer) apply(ctx context.Context, b *pebble.Batch, durable func()) (*commit, error) {
+	x := &commit{batch: b, durable: durable, done: make(chan struct{})}
+	return x, c.enqueue(ctx, x)
+}
+
+// enqueue hands the commit's batch to Pebble, if it has one, and the commit to
+// settle.
+func (c *committer) enqueue(ctx context.Context, x *commit) error {
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case c.slots <- struct{}{}:
 	case <-ctx.Done():
-		b.Close()
-		return nil, unknown(ctx.Err())
+		return ctx.Err()
 	}
-	if err := c.health.err(); err != nil {
-		b.Close()
-		return nil, err
+	err := c.turn.take(ctx)
+	if err == nil {
+		defer c.turn.give()
+		err = c.health.err()
 	}
-	if err := c.hand(func() error { return c.db.ApplyNoSyncWait(b, pebble.Sync) }); err != nil {
-		return nil, err
+	if err == nil && x.batch != nil {
+		err = c.hand(func() error { return c.db.ApplyNoSyncWait(x.batch, pebble.Sync) })
 	}
-	return c.enqueue(&commit{batch: b, durable: durable, done: make(chan struct{})}), nil
+	if err != nil {
+		<-c.slots
+		return err
+	}
+	c.applied <- x
+	return nil
 }
 
 // applyUnsynced makes the batch visible, to be durable no later than the next
 // synced one. It takes the batch over.
 func (c *committer) applyUnsynced(ctx context.Context, b *pebble.Batch) error {
 	defer b.Close()
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := c.turn.take(ctx); err != nil {
+		return err
 	}
+	defer c.turn.give()
 	if err := c.health.err(); err != nil {
 		return err
 	}
@@ -108,12 +118,6 @@ func (c *committer) hand(apply func() error) (err error) {
 	return c.health.err()
 }
 
-func (c *committer) enqueue(x *commit) *commit {
-	c.unsettled.Add(1)
-	c.applied <- x
-	return x
-}
-
 // settle waits for the syncs. The store's health has the last word: a sync
 // that succeeds after another has failed proves nothing.
 func (c *committer) settle() {
@@ -130,7 +134,7 @@ func (c *committer) settle() {
 		if x.batch != nil && x.err == nil {
 			x.batch.Close()
 		}
-		c.unsettled.Add(-1)
+		<-c.slots
 		close(x.done)
 	}
 }
@@ -149,17 +153,19 @@ func (c *committer) wait(ctx context.Context, x *commit) error {
 // barrier returns once everything that was applied before is durable, so that
 // what the caller has read from Pebble may be told.
 func (c *committer) barrier(ctx context.Context) error {
-	if c.unsettled.Load() == 0 {
+	if len(c.slots) == 0 {
 		return c.health.err()
 	}
+	x, err := c.apply(ctx, nil, nil)
+	if err != nil {
+		return err
+	}
 	select {
-	case c.turn <- struct{}{}:
+	case <-x.done:
+		return x.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	x := c.enqueue(&commit{done: make(chan struct{})})
-	<-c.turn
-	return c.wait(ctx, x)
 }
 
 // stop waits until every commit is settled; nobody applies any more.

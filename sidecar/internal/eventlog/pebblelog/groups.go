@@ -114,42 +114,44 @@ func (l *Log) groupTopic(at eventlog.GroupPartition) (*topic, error) {
 // TakeEpochs implements eventlog.Groups.
 func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 	errs := make([]error, len(epochs))
-	taken, x, err := l.takeEpochs(ctx, epochs, errs)
-	if err == nil && x != nil {
-		err = l.commits.wait(ctx, x)
+	err := l.enter(ctx)
+	if err == nil {
+		defer l.leave()
+		err = l.takeEpochs(ctx, epochs, errs)
 	}
 	if err != nil {
-		for _, i := range taken {
-			errs[i] = err
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i] = err
+			}
 		}
 	}
 	return errs
 }
 
-// takeEpochs returns the indexes of the epochs that are new, and their commit.
-func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) (taken []int, x *commit, err error) {
-	if err := l.enter(ctx); err != nil {
-		for i := range epochs {
-			taken = append(taken, i)
-		}
-		return taken, nil, err
+// takeEpochs stores the epochs that are new and sets errs of the others.
+func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) error {
+	x, err := l.applyEpochs(ctx, epochs, errs)
+	if x == nil || err != nil {
+		return err
 	}
-	defer l.leave()
-	l.groupsTurn.Lock()
-	defer l.groupsTurn.Unlock()
+	return l.commits.wait(ctx, x)
+}
+
+func (l *Log) applyEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) (*commit, error) {
+	if err := l.groupsTurn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer l.groupsTurn.give()
 	b := l.db.NewBatch()
 	inBatch := map[eventlog.GroupPartition]uint64{}
 	for i := range epochs {
-		e := &epochs[i]
-		if errs[i] = l.takeEpoch(b, inBatch, e); errs[i] == nil {
-			taken = append(taken, i)
-		}
+		errs[i] = l.takeEpoch(b, inBatch, &epochs[i])
 	}
-	if len(taken) == 0 {
-		return nil, nil, b.Close()
+	if b.Empty() {
+		return nil, b.Close()
 	}
-	x, err = l.commits.apply(ctx, b, nil)
-	return taken, x, err
+	return l.commits.apply(ctx, b, nil)
 }
 
 func (l *Log) takeEpoch(b *pebble.Batch, inBatch map[eventlog.GroupPartition]uint64, e *eventlog.Epoch) error {
@@ -191,9 +193,12 @@ func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 	return l.commits.wait(ctx, x)
 }
 
+// saveEpochs returns the commit under way, nil if there is nothing to save.
 func (l *Log) saveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) (*commit, error) {
-	l.groupsTurn.Lock()
-	defer l.groupsTurn.Unlock()
+	if err := l.groupsTurn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer l.groupsTurn.give()
 	b := l.db.NewBatch()
 	for i := range epochs {
 		if err := l.saveEpoch(b, &epochs[i]); err != nil {

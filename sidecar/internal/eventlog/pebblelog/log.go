@@ -48,7 +48,7 @@ type Log struct {
 
 	// groupsTurn makes the checks of epochs and marks one step with the
 	// writes that rest on them.
-	groupsTurn sync.Mutex
+	groupsTurn turn
 
 	// calls is held for reading by every call under way; Close takes it once
 	// closed keeps new ones out.
@@ -110,7 +110,7 @@ func open(o Options) (*Log, error) {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	h := &health{log: o.Logger}
-	l := &Log{storeID: f.StoreID, health: h}
+	l := &Log{storeID: f.StoreID, health: h, groupsTurn: newTurn()}
 	if l.db, err = openPebble(db, guardedFS{FS: o.FS, health: h}, h); err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)
 	}

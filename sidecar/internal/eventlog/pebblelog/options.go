@@ -19,13 +19,14 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 		FormatMajorVersion: pebble.FormatWALSyncChunks,
 		// A memtable holds a few seconds of appends. Pebble starts with 256 KiB
 		// and doubles, so an idle sidecar does not pay for it. Up to three
-		// exist while flushes lag behind: 48 MiB, the largest part of a busy
-		// sidecar's memory.
+		// exist while flushes lag behind.
 		MemTableSize:                16 << 20,
 		MemTableStopWritesThreshold: 3,
-		// Readers of the tail are served from above; this cache is for the
-		// indexes, filters and replays.
-		CacheSize: 16 << 20,
+		// Pebble counts memtables towards the cache's size, so this is a bound
+		// on both: at least 16 MiB stay for filters, indexes and replays. With
+		// less, filters are read from disk for every look-up of an id. Readers
+		// of the tail are served from above.
+		CacheSize: 64 << 20,
 		// Stopping writes until L0 is compacted would turn into a stall of
 		// seconds; read amplification is the lesser evil for a while.
 		L0CompactionThreshold: 4,

@@ -27,12 +27,10 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	}
 	// Two sweeps at once could remove an id that was published again in
 	// between.
-	select {
-	case t.sweeping <- struct{}{}:
-		defer func() { <-t.sweeping }()
-	case <-ctx.Done():
-		return 0, false, ctx.Err()
+	if err := t.sweeping.take(ctx); err != nil {
+		return 0, false, err
 	}
+	defer t.sweeping.give()
 	s := sweep{log: l, topic: t, keep: r, now: now, limit: limit}
 	if err := s.events(ctx); err != nil {
 		return s.removed, s.more, err
@@ -200,8 +198,10 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	}
 	defer l.leave()
 	// Marks must not be renewed between the look at one and its removal.
-	l.groupsTurn.Lock()
-	defer l.groupsTurn.Unlock()
+	if err := l.groupsTurn.take(ctx); err != nil {
+		return 0, false, err
+	}
+	defer l.groupsTurn.give()
 	from := []byte{kindMarkTime}
 	return l.removeInOrder(ctx, from, appendTime([]byte{kindMarkTime}, now+1), limit, func(b *pebble.Batch, rest []byte) error {
 		// Behind the time stands the mark's key, but for its kind.

@@ -1,7 +1,4 @@
-// Package crashtest kills the real sidecar under load, again and again, and then
-// accounts for every event that was answered OK. It has no code of its own but
-// tests.
-package crashtest
+package systemtest
 
 import (
 	"context"
@@ -18,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -29,13 +24,6 @@ var (
 	kills = flag.Int("kills", 12, "how often the sidecar is killed")
 	seed  = flag.Uint64("seed", 0, "seed of the choices; 0 takes one from the clock")
 )
-
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		sidecartest.Cleanup()
-		os.Exit(code)
-	}))
-}
 
 const (
 	topic      = "crash.orders"

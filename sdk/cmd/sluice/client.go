@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	sluice "github.com/sluice-bus/sluice/sdk"
+)
+
+// client is the flags that every command has: whom to ask, and how to print.
+type client struct {
+	URL       string        `name:"url" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
+	ReplayURL string        `name:"replay-url" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
+	OpsURL    string        `name:"ops-url" placeholder:"URL" default:"http://127.0.0.1:7071" help:"The sidecar's ops listener."`
+	Token     string        `help:"The token to authenticate with."`
+	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer; 0 waits for ever."`
+	JSON      bool          `name:"json" help:"Print JSON, one document on each line."`
+}
+
+func (c *client) http() *sluice.HTTP {
+	return &sluice.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, Token: c.Token}
+}
+
+func (c *client) dial(ctx context.Context) (conn *sluice.Conn, err error) {
+	err = c.ask(ctx, func(ctx context.Context) error {
+		conn, err = sluice.Dial(ctx, c.URL, &sluice.Options{Token: c.Token})
+		return err
+	})
+	return conn, err
+}
+
+// ask calls do with a context that the timeout ends.
+func (c *client) ask(ctx context.Context, do func(context.Context) error) error {
+	if c.Timeout <= 0 {
+		return do(ctx)
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	err := do(bounded)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("the sidecar did not answer within %v (--timeout)", c.Timeout)
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+)
+
+type groupsCommand struct {
+	Topic string `arg:"" help:"The topic."`
+	Group string `arg:"" optional:"" help:"Only this group, with its partitions and members."`
+}
+
+func (*groupsCommand) Help() string {
+	return `LAG counts the events that are not settled, INFLIGHT those of them that are with
+a member. BLOCKED BY says why a member is sent nothing right now:
+
+  caught_up      there is nothing to send
+  paused         it asked for a pause
+  max_inflight   it has as many unacked events as it may
+  rate           a delivery rate is used up
+  key_order      earlier events of the same keys are in flight
+  backoff        events wait to be delivered again
+  no_partition   other members have all partitions
+  slow_reader    it does not read its socket
+
+Examples:
+
+  sluice groups orders
+  sluice groups orders billing`
+}
+
+// Run prints the groups.
+func (g *groupsCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	var infos []sluice.GroupInfo
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		infos, err = g.ask(ctx, c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		for _, info := range infos {
+			if err := printJSON(app.Stdout, info); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if g.Group != "" {
+		return printGroup(app.Stdout, &infos[0])
+	}
+	rows := make([][]string, len(infos))
+	for i, info := range infos {
+		rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(info.Members)}
+	}
+	return table(app.Stdout, []string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, rows)
+}
+
+func (g *groupsCommand) ask(ctx context.Context, c *client) ([]sluice.GroupInfo, error) {
+	h := c.http()
+	defer h.CloseIdle()
+	names := []string{g.Group}
+	if g.Group == "" {
+		var err error
+		if names, err = h.Groups(ctx, g.Topic); err != nil {
+			return nil, err
+		}
+	}
+	infos := make([]sluice.GroupInfo, len(names))
+	for i, name := range names {
+		var err error
+		if infos[i], err = h.GroupInfo(ctx, g.Topic, name); err != nil {
+			return nil, err
+		}
+	}
+	return infos, nil
+}
+
+func printGroup(w io.Writer, info *sluice.GroupInfo) error {
+	if _, err := fmt.Fprintf(w, "%s of %s: lag %d, in flight %d\n\n", info.Group, info.Topic, info.Lag, info.Inflight); err != nil {
+		return err
+	}
+	partitions := make([][]string, len(info.Partitions))
+	for i, p := range info.Partitions {
+		partitions[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Cursor), fmt.Sprint(p.Head), fmt.Sprint(p.Lag), fmt.Sprint(p.Inflight)}
+	}
+	if err := table(w, []string{"PARTITION", "CURSOR", "HEAD", "LAG", "INFLIGHT"}, partitions); err != nil {
+		return err
+	}
+	if len(info.Members) == 0 {
+		_, err := fmt.Fprintln(w, "\nno members")
+		return err
+	}
+	members := make([][]string, len(info.Members))
+	for i, m := range info.Members {
+		members[i] = []string{m.ID, fmt.Sprintf("%d of %d", m.Inflight, m.MaxInflight), reason(m)}
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return table(w, []string{"MEMBER", "INFLIGHT", "BLOCKED BY"}, members)
+}
+
+func reason(m sluice.GroupMember) string {
+	if m.BlockedBy == nil {
+		return "-"
+	}
+	return *m.BlockedBy
+}
+
+// reasons lists what holds up any of the members.
+func reasons(members []sluice.GroupMember) string {
+	var all []string
+	for _, m := range members {
+		if m.BlockedBy != nil {
+			all = append(all, *m.BlockedBy)
+		}
+	}
+	if len(all) == 0 {
+		return "-"
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}

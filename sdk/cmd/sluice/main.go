@@ -1,0 +1,44 @@
+// Command sluice is the command-line client: it publishes, subscribes, replays
+// and exports, and shows what a sidecar holds. Each command is a file of its
+// own; what they share is in client.go and output.go.
+package main
+
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-bus/sluice/internal/program"
+)
+
+// commandLine is everything that can be given.
+type commandLine struct {
+	client
+
+	Pub    pubCommand    `cmd:"" help:"Publish one event, or one for each line."`
+	Sub    subCommand    `cmd:"" help:"Subscribe to a topic and print its events."`
+	Replay replayCommand `cmd:"" help:"Print events that were published before."`
+	Export exportCommand `cmd:"" help:"Write a topic to a file."`
+	Status statusCommand `cmd:"" help:"Show the sidecar's state."`
+	Topics topicsCommand `cmd:"" help:"List the topics."`
+	Groups groupsCommand `cmd:"" help:"Show the consumer groups of a topic: lag, members, what holds them up."`
+}
+
+// AfterApply hands the common flags to the command's Run.
+func (c *commandLine) AfterApply(parsed *kong.Context) error {
+	parsed.Bind(&c.client)
+	return nil
+}
+
+func spec() program.Spec {
+	return program.Spec{
+		Name:        "sluice",
+		Description: "The command-line client of Sluice. It talks to a sidecar.",
+		Examples: `sluice pub orders.created '{"order":17}' --key customer-3
+sluice sub orders.created --group billing
+sluice replay orders.created --max 10
+sluice export orders.created -o orders.ndjson
+sluice groups orders.created`,
+		Settings: new(commandLine),
+	}
+}
+
+func main() { program.Main(spec()) }

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/terminal"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+type pubCommand struct {
+	Topic   string   `arg:"" help:"The topic."`
+	Payload *string  `arg:"" optional:"" help:"The payload: JSON, or anything at all with --bytes. Without it, it is read from --file or standard input."`
+	Key     string   `help:"The key: events of one key keep their order."`
+	ID      string   `name:"id" help:"The event's id; publishing it again is harmless. Default: a new UUID."`
+	Header  []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
+	File    string   `placeholder:"FILE" help:"Read the payload from this file; - is standard input."`
+	Bytes   bool     `xor:"form" help:"The payload is bytes and need not be JSON."`
+	Lines   bool     `xor:"form" help:"Each line is the JSON payload of an event of its own."`
+}
+
+func (*pubCommand) Help() string {
+	return `Prints the receipt: id, partition and seq. An event that the sidecar refuses
+because of a rate limit, or because it is overloaded, is published again after
+the time that the sidecar names, under the same id.
+
+With --lines many events are published at a time, and a summary is printed.
+Lines that are refused for another reason are named, the others published, and
+the exit status is 1. With --key the events are in the order of the lines.
+
+Examples:
+
+  sluice pub orders '{"order":17}' --key customer-3 --header region=eu
+  sluice pub orders --file order.json
+  sluice pub photos --file photo.jpg --bytes --header content-type=image/jpeg
+  generate-orders | sluice pub orders --lines`
+}
+
+// Run publishes.
+func (p *pubCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	template, err := p.event()
+	if err != nil {
+		return err
+	}
+	if p.Lines {
+		return p.publishLines(ctx, app, c, template)
+	}
+	if template.Payload, err = p.payload(app); err != nil {
+		return err
+	}
+	if template.ID == "" {
+		template.ID = newID()
+	}
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // the receipt has come, or the error is known
+	receipt, err := publishPatiently(ctx, c, conn, template)
+	if err != nil {
+		return err
+	}
+	return printReceipt(app.Stdout, receipt, c.JSON)
+}
+
+// event checks the flags and makes an event of them, without a payload.
+func (p *pubCommand) event() (wire.Event, error) {
+	e := wire.Event{ID: p.ID, Topic: p.Topic, Key: p.Key, Binary: p.Bytes}
+	switch {
+	case p.Lines && p.ID != "":
+		return e, program.Usagef("--id names one event, but --lines publishes several")
+	case p.Lines && p.Payload != nil:
+		return e, program.Usagef("--lines reads the payloads from --file or standard input; a payload cannot be given, too")
+	case p.Payload != nil && p.File != "":
+		return e, program.Usagef("the payload is given twice: as an argument and with --file")
+	}
+	for _, text := range p.Header {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return e, program.Usagef("--header %q: expected NAME=VALUE", text)
+		}
+		e.Headers = e.Headers.With(name, value)
+	}
+	if _, ok := e.Headers.Get("content-type"); p.Bytes && !ok {
+		e.Headers = e.Headers.With("content-type", "application/octet-stream")
+	}
+	if err := wire.CheckTopic(p.Topic); err != nil {
+		return e, program.Usagef("%s", err.Msg)
+	}
+	return e, nil
+}
+
+func (p *pubCommand) payload(app *program.App) ([]byte, error) {
+	var text []byte
+	if p.Payload != nil {
+		text = []byte(*p.Payload)
+	} else {
+		in, err := p.open(app)
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		if text, err = io.ReadAll(in); err != nil {
+			return nil, fmt.Errorf("reading the payload: %w", err)
+		}
+	}
+	if p.Bytes {
+		return text, nil
+	}
+	compact, err := compactJSON(text)
+	if err != nil {
+		return nil, program.Usagef(`the payload is not JSON: %w (a text is written '"text"'; --bytes publishes anything)`, err)
+	}
+	return compact, nil
+}
+
+// open opens --file, or standard input.
+func (p *pubCommand) open(app *program.App) (io.ReadCloser, error) {
+	switch {
+	case p.File != "" && p.File != "-":
+		return os.Open(p.File)
+	case p.File == "" && isTerminal(app.Stdin):
+		return nil, program.Usagef("nothing to publish: give a payload, --file FILE, or pipe something in")
+	}
+	return io.NopCloser(app.Stdin), nil
+}
+
+func isTerminal(r io.Reader) bool {
+	file, ok := r.(*os.File)
+	return ok && terminal.Is(file)
+}
+
+// compactJSON leaves all limits to the sidecar, which may have other ones than
+// the defaults.
+func compactJSON(text []byte) ([]byte, error) {
+	return wire.AppendCompact(nil, text, math.MaxInt32)
+}
+
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// publishPatiently publishes an event as often as it takes while the sidecar
+// only asks for time.
+func publishPatiently(ctx context.Context, c *client, conn *sluice.Conn, e wire.Event) (receipt wire.Receipt, err error) {
+	for {
+		err = c.ask(ctx, func(ctx context.Context) error {
+			receipt, err = conn.Publish(ctx, &e)
+			return err
+		})
+		wait, ok := patience(err)
+		if !ok {
+			return receipt, err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return receipt, err
+		}
+	}
+}
+
+// patience tells whether the same request will succeed after a wait. A store
+// that is unavailable is none of these: nobody knows how long that takes.
+func patience(err error) (wait time.Duration, ok bool) {
+	refusal, ok := errors.AsType[*wire.Error](err)
+	if !ok || refusal.Code != wire.RateLimited && refusal.Code != wire.Overloaded {
+		return 0, false
+	}
+	return max(refusal.RetryAfter, time.Millisecond), true
+}
+
+func sleep(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func printReceipt(w io.Writer, r wire.Receipt, asJSON bool) error {
+	if asJSON {
+		_, err := fmt.Fprintf(w, "%s\n", wire.AppendReceiptBody(nil, &r))
+		return err
+	}
+	line := fmt.Sprintf("%s  partition %d  seq %d", r.ID, r.Partition, r.Seq)
+	if r.Spooled {
+		line = r.ID + "  spooled: durable, and not yet in the store"
+	}
+	if r.Duplicate {
+		line += "  (published before)"
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}

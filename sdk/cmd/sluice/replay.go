@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"context"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+type replayCommand struct {
+	Topic   string `arg:"" help:"The topic."`
+	From    string `enum:"earliest,ts,afterId" default:"earliest" help:"Where to start: earliest, ts or afterId."`
+	TS      *int64 `name:"ts" placeholder:"MS" help:"With --from ts: milliseconds since the epoch, inclusive."`
+	AfterID string `placeholder:"ID" help:"With --from afterId: the last event that is not wanted."`
+	Max     int    `default:"1000" help:"Print that many events at most; 0 prints all."`
+	Order   string `enum:"asc,desc" default:"asc" help:"By time: asc or desc."`
+	Key     string `help:"Only events with this key."`
+	Scope   string `enum:"store,fleet" default:"store" help:"Whose events: store (this sidecar's store) or fleet (all sidecars')."`
+}
+
+func (*replayCommand) Help() string {
+	return `Prints events that were published before, ordered by time, one on each line.
+
+Examples:
+
+  sluice replay orders --max 10
+  sluice replay orders --from ts --ts 1723140000000 --key customer-3
+  sluice replay orders --max 0 --json | wc -l`
+}
+
+// replayPage is the most events that are asked for at a time.
+const replayPage = 1000
+
+// Run asks for page after page.
+func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	if err := wire.CheckFrom(r.From, r.TS, r.AfterID); err != nil {
+		return program.Usagef("%s (--ts, --after-id)", err.Msg)
+	}
+	query := sluice.ReplayQuery{
+		Topic: r.Topic, From: r.From, TS: r.TS, AfterID: r.AfterID, Order: r.Order, Key: r.Key, Scope: r.Scope,
+	}
+	h := c.http()
+	defer h.CloseIdle()
+	out := bufio.NewWriter(app.Stdout)
+	printer := eventPrinter{asJSON: c.JSON}
+	var line []byte
+	for printed := 0; ; {
+		query.Limit = replayPage
+		if r.Max > 0 {
+			query.Limit = min(replayPage, r.Max-printed)
+		}
+		var page sluice.ReplayPage
+		err := c.ask(ctx, func(ctx context.Context) (err error) {
+			page, err = h.Replay(ctx, query)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i := range page.Events {
+			line = printer.append(line[:0], &page.Events[i], 1)
+			_, _ = out.Write(line) // Flush has the error
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		printed += len(page.Events)
+		if page.Next == "" || r.Max > 0 && printed >= r.Max {
+			return nil
+		}
+		query.Cursor = page.Next
+	}
+}

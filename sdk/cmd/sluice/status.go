@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+)
+
+type statusCommand struct{}
+
+func (*statusCommand) Help() string {
+	return `Asks the sidecar's ops listener (--ops-url) how it is. With --json, the answer is
+printed as it came.
+
+Examples:
+
+  sluice status
+  sluice status --json | jq .store.state`
+}
+
+// Run prints the status.
+func (*statusCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	var body []byte
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		body, err = h.StatusJSON(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		_, err := fmt.Fprintf(app.Stdout, "%s\n", bytes.TrimSpace(body))
+		return err
+	}
+	var status sluice.Status
+	if err := json.Unmarshal(body, &status); err != nil {
+		return fmt.Errorf("the sidecar's status: %w", err)
+	}
+	policies := make([]string, len(status.Policies))
+	for i, p := range status.Policies {
+		policies[i] = fmt.Sprintf("%s (version %s, %s)", p.Name, p.Version, p.Source)
+	}
+	if len(policies) == 0 {
+		policies = []string{"none: the defaults hold"}
+	}
+	return table(app.Stdout, []string{"node", status.NodeID}, [][]string{
+		{"version", status.Version},
+		{"store", status.Store.URL + "  " + status.Store.State},
+		{"policies", strings.Join(policies, ", ")},
+		{"connections", fmt.Sprint(status.Connections)},
+		{"subscriptions", fmt.Sprint(status.Subscriptions)},
+		{"spool", fmt.Sprintf("%d events, %d bytes", status.Spool.Events, status.Spool.Bytes)},
+	})
+}

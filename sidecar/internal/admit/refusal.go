@@ -1,0 +1,74 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// retryStore is when to try again while the store is unavailable: nobody knows
+// how long that is, so a pause that neither hammers nor dawdles.
+const retryStore = time.Second
+
+// refusal says in the contract's words why an event was not stored, and logs
+// the cause where the words hide it.
+func (p *Publisher) refusal(topic string, err error) *wire.Error {
+	var full *writer.FullError
+	switch conflict := asConflict(err); {
+	case conflict != nil:
+		return &wire.Error{Code: wire.Conflict, Msg: conflict.Error(), Seq: conflict.Seq}
+	case errors.As(err, &full):
+		return &wire.Error{
+			Code: wire.Overloaded, RetryAfter: full.RetryAfter,
+			Msg: "too many events wait for the log: the " + full.Queue + " queue is full; try again later",
+		}
+	case errors.Is(err, writer.ErrStopped):
+		return unavailable("the sidecar is shutting down and did not store the event; try again later")
+	case errors.Is(err, eventlog.ErrUnavailable):
+		return unavailable("the event log is unavailable, so it is not known whether the event is stored; " +
+			"published again under the same id it is stored once")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return unavailable("the request ended before the event log had created the topic; the event is not stored")
+	}
+	e := wire.AsError(err)
+	if e.Code == wire.Internal {
+		p.cfg.Logger.Error("publish failed", "topic", topic, "error", err)
+	}
+	return e
+}
+
+func unavailable(msg string) *wire.Error {
+	return &wire.Error{Code: wire.StoreUnavailable, RetryAfter: retryStore, Msg: msg}
+}
+
+func asConflict(err error) *eventlog.ConflictError {
+	var c *eventlog.ConflictError
+	if errors.As(err, &c) {
+		return c
+	}
+	return nil
+}
+
+// refuseAll counts the items of a call that is refused whole.
+func (p *Publisher) refuseAll(items []wire.PublishItem, err *wire.Error) *wire.Error {
+	for i := range items {
+		p.Refused(items[i].Event.Topic, err.Code, 1)
+	}
+	return err
+}
+
+// Refused counts n events that were refused; those that a transport refuses
+// before they come here are counted by it.
+func (p *Publisher) Refused(topic string, code wire.Code, n int) {
+	if wire.CheckTopic(topic) != nil {
+		topic = invalidTopic // else anybody could make up labels
+	}
+	p.cfg.Metrics.Topic(topic).Rejected(code, n)
+}
+
+// invalidTopic labels refusals of events whose topic is no topic.
+const invalidTopic = "_invalid"

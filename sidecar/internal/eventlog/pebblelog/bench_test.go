@@ -1,0 +1,156 @@
+package pebblelog
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// benchRecord is an event of about 300 bytes with a new id that rises, as a
+// UUIDv7 does.
+func benchRecord(n int64, fresh bool) *eventlog.Record {
+	r := &eventlog.Record{AcceptedAt: 1_723_140_000_000 + n/1000, FreshID: fresh}
+	r.ID = fmt.Sprintf("0197c0de-%012x-7000-8000", n)
+	r.TS = r.AcceptedAt
+	r.Payload = []byte(`{"customer":"customer-17","amount":"12.50","text":"` + strings.Repeat("x", 200) + `"}`)
+	return r
+}
+
+const benchPartitions = 8
+
+func benchLog(b *testing.B) *Log {
+	b.Helper()
+	l := mustOpen(b, Options{Dir: b.TempDir()})
+	b.Cleanup(func() { l.Close() })
+	ensure(b, l, "t", benchPartitions)
+	return l
+}
+
+func benchAppend(b *testing.B, size int, fresh bool) {
+	l := benchLog(b)
+	var n atomic.Int64
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			batch := make([]*eventlog.Record, size)
+			var last int64
+			for i := range batch {
+				last = n.Add(1)
+				batch[i] = benchRecord(last, fresh)
+			}
+			for _, o := range l.Append(context.Background(), "t", int(last)%benchPartitions, batch) {
+				if o.Err != nil {
+					b.Error(o.Err)
+					return
+				}
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "events/s")
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, size := range []int{1, 100, 1000} {
+		for _, fresh := range []bool{true, false} {
+			for _, writers := range []int{1, 16, 64} {
+				if size > 1 && writers > 16 {
+					continue
+				}
+				b.Run(fmt.Sprintf("batch=%d/fresh=%v/writers=%d", size, fresh, writers), func(b *testing.B) {
+					b.SetParallelism(max(1, writers/2)) // times GOMAXPROCS
+					benchAppend(b, size, fresh)
+				})
+			}
+		}
+	}
+}
+
+// filled is a log with a topic of many events, compacted as it would be after
+// a while.
+func filled(b *testing.B, events int) *Log {
+	l := benchLog(b)
+	const size = 1000
+	for n := 0; n < events; n += size {
+		batch := make([]*eventlog.Record, size)
+		for i := range batch {
+			batch[i] = benchRecord(int64(n+i), true)
+		}
+		l.Append(b.Context(), "t", n/size%benchPartitions, batch)
+	}
+	if err := l.db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+func BenchmarkRead(b *testing.B) {
+	const events = 200_000
+	l := filled(b, events)
+	for b.Loop() {
+		for p := range benchPartitions {
+			for next := uint64(1); ; {
+				page, err := l.Read(b.Context(), "t", p, next, eventlog.Bounds{Events: 1000})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if len(page) == 0 {
+					break
+				}
+				next = page[len(page)-1].Seq + 1
+			}
+		}
+	}
+	b.ReportMetric(float64(b.N*events)/b.Elapsed().Seconds(), "events/s")
+}
+
+func BenchmarkScan(b *testing.B) {
+	const events = 200_000
+	l := filled(b, events)
+	for b.Loop() {
+		q, n := eventlog.ScanQuery{}, 0
+		for {
+			page, err := l.Scan(b.Context(), "t", q, eventlog.Bounds{Events: 1000})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if len(page) == 0 {
+				break
+			}
+			n += len(page)
+			last := page[len(page)-1]
+			q.After = &eventlog.Point{TS: last.TS, ID: last.ID}
+		}
+		if n != events {
+			b.Fatalf("%d events", n)
+		}
+	}
+	b.ReportMetric(float64(b.N*events)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkRawScan is what Scan is measured against: one iterator over the
+// same events, copying each value.
+func BenchmarkRawScan(b *testing.B) {
+	const events = 200_000
+	l := filled(b, events)
+	for b.Loop() {
+		it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindEvent}, UpperBound: []byte{kindEvent + 1}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		n, sum := 0, 0
+		for it.First(); it.Valid(); it.Next() {
+			sum += len(append([]byte(nil), it.Value()...))
+			n++
+		}
+		if err := it.Close(); err != nil || n != events || sum == 0 {
+			b.Fatal(n, err)
+		}
+	}
+	b.ReportMetric(float64(b.N*events)/b.Elapsed().Seconds(), "events/s")
+}

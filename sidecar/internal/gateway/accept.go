@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+)
+
+// serveSocket turns a request into a WebSocket. The connection then has a
+// goroutine of its own, so that what net/http keeps for a request under way is
+// given back: it is more than an idle connection needs.
+func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
+	if g.refusing() {
+		httpapi.WriteError(w, r, errStopping(), g.cfg.Logger)
+		return
+	}
+	limits := g.connection(r)
+	up := &upgrade{ResponseWriter: w, bounds: g.cfg.Bounds}
+	ws, err := websocket.Accept(up, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // the guard has looked at Origin
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		if up.outbox == nil {
+			httpapi.WriteError(w, r, up.refusal(), g.cfg.Logger)
+		}
+		return
+	}
+	ws.SetReadLimit(int64(g.cfg.Limits.FrameBytes))
+	accepted := g.admitSocket(func(name string) *conn {
+		return newConn(g.ctx, &g.cfg, name, ws, up.outbox, limits)
+	})
+	if !accepted {
+		_ = ws.Close(websocket.StatusGoingAway, closingReason)
+	}
+}
+
+// closingReason goes with the close code 1001.
+const closingReason = "the sidecar is shutting down"
+
+// upgrade is a ResponseWriter that puts an outbox between the WebSocket library
+// and the connection, and keeps the library's own refusals, which are plain
+// text, from the client.
+type upgrade struct {
+	http.ResponseWriter
+	bounds Bounds
+	outbox *outbox // once hijacked
+	status int
+	text   bytes.Buffer // of a refusal
+}
+
+// controlFrame is room for a whole control frame, so that the library hands
+// each of them over with one write, and data frames with two.
+const controlFrame = 256
+
+// Hijack is what the library calls to take the connection over.
+func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	socket, brw, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	u.outbox = newOutbox(socket, u.bounds)
+	return u.outbox, bufio.NewReadWriter(brw.Reader, bufio.NewWriterSize(u.outbox, controlFrame)), nil
+}
+
+// WriteHeader lets only the switch of protocols through.
+func (u *upgrade) WriteHeader(status int) {
+	u.status = status
+	if status == http.StatusSwitchingProtocols {
+		u.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (u *upgrade) Write(p []byte) (int, error) { return u.text.Write(p) }
+
+// refusal is why the library refused the upgrade.
+func (u *upgrade) refusal() *wire.Error {
+	if u.status >= http.StatusInternalServerError {
+		return wire.AsError(nil)
+	}
+	return wire.Errorf(wire.BadRequest, "this is the WebSocket endpoint: %s", bytes.TrimSpace(u.text.Bytes()))
+}

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// conn is one WebSocket connection.
+type conn struct {
+	cfg    *Config
+	name   string          // names it to people
+	ctx    context.Context // ends with the connection
+	cancel context.CancelFunc
+	ws     *websocket.Conn
+	out    *outbox
+	limits *admit.Connection
+	window window
+
+	mu       sync.Mutex
+	stopping bool // ops are refused
+	subs     map[subKey]*subscription
+	pacers   map[string]*pacer // by topic
+}
+
+// subKey names a subscription of a connection; group is "" without one.
+type subKey struct{ topic, group string }
+
+func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *outbox, limits *admit.Connection) *conn {
+	c := &conn{cfg: cfg, name: name, ws: ws, out: out, limits: limits}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	c.window.init(cfg.Bounds)
+	out.wake = c.wakeSubscriptions
+	return c
+}
+
+// serve reads until the connection ends, and then takes it apart.
+func (c *conn) serve() {
+	closing := c.read()
+	c.cancel()
+	c.window.close()
+	for _, s := range c.takeSubscriptions() {
+		s.Close(group.Disconnected)
+	}
+	c.hangUp(closing)
+	c.out.wait()
+	if c.out.isStalled() {
+		c.cfg.Logger.Info("a client that did not read was disconnected", "connection", c.name, "timeout", c.cfg.Bounds.SlowClientTimeout)
+	}
+}
+
+// closing is how a connection is to be closed; without a status the peer has
+// gone already.
+type closing struct {
+	status websocket.StatusCode
+	reason string
+}
+
+func (c *conn) hangUp(how closing) {
+	// Errors say that the peer is not there any more, which is what is wanted.
+	if how.status == 0 {
+		_ = c.ws.CloseNow()
+		return
+	}
+	_ = c.ws.Close(how.status, how.reason)
+}
+
+// shutdown ends the connection in order; once ctx ends, at once.
+func (c *conn) shutdown(ctx context.Context) {
+	stop := context.AfterFunc(ctx, c.out.abort)
+	defer stop()
+	c.mu.Lock()
+	c.stopping = true
+	c.mu.Unlock()
+	for _, s := range c.takeSubscriptions() {
+		s.Close(group.Unsubscribed)
+		c.revoked(s)
+	}
+	c.window.empty(ctx)
+	c.hangUp(closing{websocket.StatusGoingAway, closingReason})
+}
+
+func (c *conn) isStopping() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopping
+}
+
+// takeSubscriptions empties the list of subscriptions.
+func (c *conn) takeSubscriptions() map[subKey]*subscription {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	subs := c.subs
+	c.subs = nil
+	return subs
+}
+
+func (c *conn) subscriptions() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.subs)
+}
+
+// wakeSubscriptions says that the outbox has room again.
+func (c *conn) wakeSubscriptions() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.subs {
+		s.Wake()
+	}
+}
+
+// write puts one frame into the outbox. An error says that the connection has
+// ended, which its reader learns as well.
+func (c *conn) write(frame []byte) {
+	c.out.cork()
+	_ = c.ws.Write(context.Background(), websocket.MessageText, frame)
+	c.out.uncork()
+}
+
+// reply builds a frame and puts it into the outbox.
+func (c *conn) reply(build func(dst []byte) []byte) {
+	s := newScratch()
+	s.b = build(s.b)
+	c.write(s.b)
+	s.free()
+}
+
+func (c *conn) replyOK(req *wire.Request) {
+	c.reply(func(dst []byte) []byte { return wire.AppendOK(dst, req.Corr, req.HasCorr) })
+}
+
+// replyError answers with a refusal. What is none is a defect: the log has the
+// detail, and the client does not.
+func (c *conn) replyError(req *wire.Request, err error) {
+	e := wire.AsError(err)
+	if e.Code == wire.Internal && c.ctx.Err() == nil {
+		c.cfg.Logger.Error("op failed", "connection", c.name, "op", req.Op, "err", err)
+	}
+	c.reply(func(dst []byte) []byte { return wire.AppendErr(dst, e, req.Corr, req.HasCorr) })
+}

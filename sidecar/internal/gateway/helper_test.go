@@ -1,0 +1,394 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// patience is how long a test waits for something that is sure to come.
+const patience = 20 * time.Second
+
+// unlimited lets tests publish as fast as they like.
+const unlimited = `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"delivery":{"backoff":{"min":"1ms","max":"1ms"}}}]`
+
+// setup is what a test may want of its sidecar; zero values are the defaults.
+type setup struct {
+	policies string // JSON
+	bounds   *Bounds
+	limits   *wire.Limits
+	origins  []string
+}
+
+// sidecar is everything between a real TCP listener and a real log in memory.
+type sidecar struct {
+	gateway  *Gateway
+	addr     string
+	log      *gatedLog
+	policies *policy.Current
+	stop     func() // ends the gateway in order, as Shutdown does
+}
+
+func start(t testing.TB, s setup) *sidecar {
+	t.Helper()
+	if s.policies == "" {
+		s.policies = unlimited
+	}
+	bounds, limits := DefaultBounds(), wire.DefaultLimits()
+	if s.bounds != nil {
+		bounds = *s.bounds
+	}
+	if s.limits != nil {
+		limits = *s.limits
+	}
+	store, err := pebblelog.Open(pebblelog.Options{FS: vfs.NewMem(), Dir: "data", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &gatedLog{Log: store}
+	policies := policy.NewCurrent(snapshot(t, s.policies))
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	metrics := telemetry.Discard()
+	tails := tail.New(tail.DefaultBounds())
+	w := writer.New(writer.Config{Log: log, Tails: tails, Bounds: writer.DefaultBounds()})
+	publisher := admit.New(admit.Config{Catalog: log, Writer: w, Policies: policies, Limits: limits, Metrics: metrics})
+	ctx, cancel := context.WithCancel(context.Background())
+	groups := group.NewManager(group.Config{
+		Context: ctx, Log: log, Tails: tails,
+		Policy:      func(topic string) *policy.Effective { return policies.Load().Topic(topic) },
+		DeadLetters: publisher, Metrics: metrics, NodeID: "node", Logger: logger, Bounds: group.DefaultBounds(),
+	})
+	g := New(Config{
+		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
+		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger,
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard := httpapi.Guard{AllowedOrigins: s.origins, Addr: ln.Addr()}
+	server := httpapi.Server{Handler: guard.Handler(g.Handler()), Logger: logger, DrainTimeout: patience, ConnContext: g.ConnContext}
+	serving, stopServing := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := server.Serve(serving, ln); err != nil {
+			t.Error(err)
+		}
+	})
+	stop := sync.OnceFunc(func() {
+		soon, done := context.WithTimeout(context.Background(), patience)
+		defer done()
+		g.Shutdown(soon)
+	})
+	t.Cleanup(func() {
+		log.open()
+		stop()
+		stopServing()
+		running.Wait()
+		soon, done := context.WithTimeout(context.Background(), patience)
+		defer done()
+		if err := groups.Stop(soon); err != nil {
+			t.Error(err)
+		}
+		w.Stop(soon)
+		cancel()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &sidecar{gateway: g, addr: ln.Addr().String(), log: log, policies: policies, stop: stop}
+}
+
+func snapshot(t testing.TB, policies string) *policy.Snapshot {
+	t.Helper()
+	ps, err := policy.ParseJSON([]byte(policies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := policy.NewSnapshot(ps, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// gatedLog is a log whose appends can be held up, or made to fail.
+type gatedLog struct {
+	eventlog.Log
+	mu   sync.Mutex
+	gate chan struct{} // not nil: appends wait until it is closed
+	fail error
+}
+
+func (l *gatedLog) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gate = make(chan struct{})
+}
+
+func (l *gatedLog) open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gate != nil {
+		close(l.gate)
+		l.gate = nil
+	}
+}
+
+func (l *gatedLog) failWith(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fail = err
+}
+
+func (l *gatedLog) now() (gate chan struct{}, fail error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gate, l.fail
+}
+
+func (l *gatedLog) Append(ctx context.Context, topic string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
+	gate, fail := l.now()
+	if gate != nil {
+		<-gate
+	}
+	if fail != nil {
+		outs := make([]eventlog.Outcome, len(batch))
+		for i := range outs {
+			outs[i].Err = fail
+		}
+		return outs
+	}
+	return l.Log.Append(ctx, topic, partition, batch)
+}
+
+func (l *gatedLog) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+	if _, fail := l.now(); fail != nil {
+		return fail
+	}
+	return l.Log.SaveEpochs(ctx, epochs, marks)
+}
+
+// frame is a decoded frame from the sidecar.
+type frame struct {
+	Op, Corr, Code, Msg, Topic, Group string
+	RetryAfterMS                      *int64 `json:"retry_after_ms"`
+	ID                                string
+	Partition                         *int
+	Seq                               uint64
+	Duplicate                         bool
+	Durability                        string
+	Results                           []frame
+	Partitions                        []int
+	Event                             event
+	Ctx                               delivery
+	Events                            []struct {
+		Event event
+		Ctx   delivery
+	}
+}
+
+type event struct {
+	ID, Topic, Key string
+	TS             int64
+	Seq            uint64
+	Headers        map[string]string
+	Payload        json.RawMessage
+	PayloadBase64  *string `json:"payload_base64"`
+}
+
+type delivery struct {
+	Attempt       int
+	AckDeadlineMS int64 `json:"ack_deadline_ms"`
+}
+
+// client is a WebSocket client as an application would write it.
+type client struct {
+	t  testing.TB
+	ws *websocket.Conn
+}
+
+func (s *sidecar) dial(t testing.TB) *client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, "ws://"+s.addr+"/ws", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.SetReadLimit(-1)
+	c := &client{t, ws}
+	t.Cleanup(func() { ws.CloseNow() })
+	return c
+}
+
+func (c *client) send(format string, args ...any) {
+	c.t.Helper()
+	text := format
+	if len(args) > 0 {
+		text = fmt.Sprintf(format, args...)
+	}
+	if err := c.write(websocket.MessageText, []byte(text)); err != nil {
+		c.t.Fatalf("send %.100s: %v", text, err)
+	}
+}
+
+func (c *client) write(kind websocket.MessageType, text []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return c.ws.Write(ctx, kind, text)
+}
+
+// next reads the next frame.
+func (c *client) next() frame {
+	c.t.Helper()
+	f, err := c.read()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return f
+}
+
+func (c *client) read() (frame, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, text, err := c.ws.Read(ctx)
+	if err != nil {
+		return frame{}, err
+	}
+	var f frame
+	if err := json.Unmarshal(text, &f); err != nil {
+		return frame{}, fmt.Errorf("%s: %w", text, err)
+	}
+	return f, nil
+}
+
+// want reads the next frame, which must have the op (and, where it is ERR, the
+// code after a slash).
+func (c *client) want(op string) frame {
+	c.t.Helper()
+	f := c.next()
+	if got := strings.TrimSuffix(f.Op+"/"+f.Code, "/"); got != op {
+		c.t.Fatalf("got %s (%s), want %s", got, f.Msg, op)
+	}
+	return f
+}
+
+// ask sends an op and wants OK next.
+func (c *client) ask(format string, args ...any) frame {
+	c.t.Helper()
+	c.send(format, args...)
+	return c.want("OK")
+}
+
+// wantEvent reads the next frame, which must be the EVENT with the id.
+func (c *client) wantEvent(id string) frame {
+	c.t.Helper()
+	f := c.want("EVENT")
+	if f.Event.ID != id {
+		c.t.Fatalf("got event %s, want %s", f.Event.ID, id)
+	}
+	return f
+}
+
+// alive shows that the connection is usable and that nothing else was sent.
+func (c *client) alive() {
+	c.t.Helper()
+	c.send(`{"op":"PING","corr":"alive?"}`)
+	if f := c.want("OK"); f.Corr != "alive?" {
+		c.t.Fatalf("got a reply to %q", f.Corr)
+	}
+}
+
+// publish publishes one event over HTTP, which must be accepted.
+func (s *sidecar) publish(t testing.TB, topic, id, key string) {
+	t.Helper()
+	res, body := s.do(t, "POST", "/v1/topics/"+topic+"/events", `{"n":1}`, "Sluice-Id: "+id, "Sluice-Key: "+key)
+	if res.StatusCode != http.StatusCreated {
+		t.Fatalf("publish: %s %s", res.Status, body)
+	}
+}
+
+// do makes a request; headers are "Name: value".
+func (s *sidecar) do(t testing.TB, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	var content io.Reader
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.addr+path, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			req.Host = value
+		} else {
+			req.Header[http.CanonicalHeaderKey(name)] = append(req.Header[http.CanonicalHeaderKey(name)], value)
+		}
+	}
+	res, err := transport(t).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(res.Body); err != nil {
+		t.Fatal(err)
+	}
+	return res, strings.TrimSpace(text.String())
+}
+
+var transports sync.Map // by test
+
+// transport keeps connections for the length of a test.
+func transport(t testing.TB) *http.Transport {
+	tr, known := transports.LoadOrStore(t, &http.Transport{})
+	if !known {
+		t.Cleanup(func() {
+			transports.Delete(t)
+			tr.(*http.Transport).CloseIdleConnections()
+		})
+	}
+	return tr.(*http.Transport)
+}
+
+func defaultLimits() wire.Limits { return wire.DefaultLimits() }
+
+// eventually waits until a condition holds that nothing announces.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

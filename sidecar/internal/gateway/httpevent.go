@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// The request headers that say something about the event which the body is the
+// payload of.
+const (
+	headerIdempotencyKey = "Idempotency-Key"
+	headerID             = "Sluice-Id"
+	headerKey            = "Sluice-Key"
+	headerTS             = "Sluice-Ts"
+	headerPrefix         = "Sluice-Header-"
+)
+
+// eventContentType is the event's header that keeps the type of a payload which
+// is not JSON.
+const eventContentType = "content-type"
+
+// traceHeaders are kept as the event's headers of the same names. The first
+// has one value by its definition; the others are lists, and may be spread over
+// several lines.
+var traceHeaders = []string{"Traceparent", "Tracestate", "Baggage"}
+
+// body says how a request's body is read.
+type body int
+
+const (
+	jsonBody  body = iota // a payload of JSON
+	bytesBody             // a payload of any other kind
+	linesBody             // NDJSON: an event per line
+)
+
+// bodyOf tells the kind of body from the content type. JSON is what comes
+// without a type, and with the type of forms, which is what curl says of
+// everything.
+func bodyOf(h http.Header) (body, *wire.Error) {
+	contentType, err := singleHeader(h, "Content-Type")
+	if err != nil {
+		return 0, err
+	}
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return 0, wire.Errorf(wire.BadRequest, "Content-Encoding %q: a body that is compressed is not understood", shorten(encoding))
+	}
+	media, _, _ := strings.Cut(contentType, ";")
+	switch media = strings.ToLower(strings.TrimSpace(media)); {
+	case media == "application/x-ndjson":
+		return linesBody, nil
+	case media == "", media == "application/json", media == "application/x-www-form-urlencoded",
+		strings.HasSuffix(media, "+json"):
+		return jsonBody, nil
+	}
+	return bytesBody, nil
+}
+
+// itemOf makes an event of a request's headers and body, within the limits;
+// kind is jsonBody or bytesBody.
+func itemOf(topic string, h http.Header, kind body, payload []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
+	e := &it.Event
+	e.Topic = topic
+	if e.ID, err = idOf(h); err != nil {
+		return it, err
+	}
+	if e.Key, err = singleHeader(h, headerKey); err != nil {
+		return it, err
+	}
+	if err = wire.CheckKey(e.Key, lim); err != nil {
+		return it, err
+	}
+	if e.TS, it.HasTS, err = tsOf(h); err != nil {
+		return it, err
+	}
+	if e.Headers, err = headersOf(h, kind, lim); err != nil {
+		return it, err
+	}
+	if kind == bytesBody {
+		e.Payload, e.Binary = payload, true
+		return it, wire.CheckPayloadBytes(payload, lim)
+	}
+	e.Payload, err = wire.CompactPayload(payload, lim)
+	return it, err
+}
+
+// singleHeader is the value of a header that may be given once, in UTF-8; ""
+// when it is not given.
+func singleHeader(h http.Header, name string) (string, *wire.Error) {
+	values := h[http.CanonicalHeaderKey(name)]
+	switch {
+	case len(values) == 0:
+		return "", nil
+	case len(values) > 1:
+		return "", wire.Errorf(wire.BadRequest, "header %s is given %d times; give it once", name, len(values))
+	case !utf8.ValidString(values[0]):
+		return "", wire.Errorf(wire.BadRequest, "header %s is not valid UTF-8", name)
+	}
+	return values[0], nil
+}
+
+// idOf is the event's id; "" where neither header is given.
+func idOf(h http.Header) (string, *wire.Error) {
+	var id string
+	for _, name := range []string{headerIdempotencyKey, headerID} {
+		value, err := singleHeader(h, name)
+		if err != nil {
+			return "", err
+		}
+		if _, given := h[name]; !given {
+			continue
+		}
+		if err := wire.CheckID(value); err != nil {
+			return "", wire.Errorf(err.Code, "header %s: %s", name, err.Msg)
+		}
+		if id != "" && id != value {
+			return "", wire.Errorf(wire.BadRequest, "headers %s and %s differ: an event has one id", headerIdempotencyKey, headerID)
+		}
+		id = value
+	}
+	return id, nil
+}
+
+func tsOf(h http.Header) (ts int64, given bool, err *wire.Error) {
+	value, err := singleHeader(h, headerTS)
+	if err != nil {
+		return 0, false, err
+	}
+	if _, given = h[headerTS]; !given {
+		return 0, false, nil
+	}
+	ts, bad := strconv.ParseInt(value, 10, 64)
+	if bad != nil || value[0] == '+' || wire.CheckTS(ts) != nil {
+		return 0, false, wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds from 0 to %d is allowed",
+			headerTS, shorten(value), int64(wire.MaxTS))
+	}
+	return ts, true, nil
+}
+
+// headersOf are the event's headers, by name.
+func headersOf(h http.Header, kind body, lim wire.Limits) (out wire.Headers, err *wire.Error) {
+	add := func(name, source string) {
+		var value string
+		if value, err = singleHeader(h, source); err == nil {
+			out = append(out, wire.Header{Name: strings.ToLower(name), Value: value})
+		}
+	}
+	for source := range h {
+		if name, ok := strings.CutPrefix(source, headerPrefix); ok {
+			if add(name, source); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, name := range traceHeaders {
+		values := h[name]
+		switch {
+		case len(values) > 1 && i > 0:
+			out = append(out, wire.Header{Name: strings.ToLower(name), Value: strings.Join(values, ",")})
+		case len(values) > 0:
+			add(name, name)
+		}
+	}
+	if kind == bytesBody {
+		add(eventContentType, "Content-Type")
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })
+	return out, wire.CheckHeaders(out, lim)
+}

@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+)
+
+// jsonSlack is how many times as long as the payload may be, once compact, its
+// JSON text may be in a request.
+const jsonSlack = 2
+
+// publishHTTP publishes the body as one event, or its lines as a batch.
+func (g *Gateway) publishHTTP(w http.ResponseWriter, r *http.Request) {
+	topic := r.PathValue("topic")
+	if err := g.publishRequest(w, r, topic); err != nil {
+		httpapi.WriteError(w, r, err, g.cfg.Logger)
+	}
+}
+
+// refused counts n events that were refused before they came to the publisher.
+func (g *Gateway) refused(topic string, err *wire.Error) error {
+	g.cfg.Publisher.Refused(topic, err.Code, 1)
+	return err
+}
+
+func (g *Gateway) publishRequest(w http.ResponseWriter, r *http.Request, topic string) error {
+	if g.refusing() {
+		return g.refused(topic, errStopping())
+	}
+	if err := wire.CheckTopic(topic); err != nil {
+		return g.refused(topic, err)
+	}
+	kind, bad := bodyOf(r.Header)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	content, bad := g.readBody(w, r, kind)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	if kind == linesBody {
+		return g.publishLines(w, r, topic, content)
+	}
+	it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	results, err := g.publish(r, []wire.PublishItem{it})
+	if err != nil {
+		return err
+	}
+	if results[0].Err != nil {
+		return results[0].Err
+	}
+	receipt := &results[0].Receipt
+	writeJSON(w, statusOf(receipt), wire.AppendReceiptBody(nil, receipt))
+	return nil
+}
+
+// statusOf is the status of a publish that was accepted.
+func statusOf(r *wire.Receipt) int {
+	switch {
+	case r.Spooled:
+		return http.StatusAccepted
+	case r.Duplicate:
+		return http.StatusOK
+	}
+	return http.StatusCreated
+}
+
+// readBody reads the whole body, unless it is longer than its kind may be:
+// then it is not read to its end.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, kind body) ([]byte, *wire.Error) {
+	most := map[body]int{
+		jsonBody: jsonSlack * g.cfg.Limits.PayloadBytes, bytesBody: g.cfg.Limits.PayloadBytes, linesBody: g.cfg.Limits.BatchBytes,
+	}[kind]
+	return readAtMost(w, r, most)
+}
+
+// readAtMost reads the whole body of at most so many bytes.
+func readAtMost(w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
+	if r.ContentLength > int64(most) {
+		return nil, errBodyTooLarge(most)
+	}
+	var buf bytes.Buffer
+	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead) // ReadFrom wants that much room to see the end
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, int64(most)))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, errBodyTooLarge(most)
+	case err != nil:
+		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func errBodyTooLarge(most int) *wire.Error {
+	return wire.Errorf(wire.PayloadTooLarge, "the body is longer than the %d bytes that are allowed", most)
+}
+
+// publishLines publishes a body of NDJSON.
+func (g *Gateway) publishLines(w http.ResponseWriter, r *http.Request, topic string, content []byte) error {
+	items, bad := itemsOf(topic, r.Header, content, g.cfg.Limits)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	results, err := g.publish(r, items)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, wire.AppendResultsBody(nil, results))
+	return nil
+}
+
+// itemsOf makes an event of every line that is not blank.
+func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
+	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS} {
+		if _, given := h[name]; given {
+			return nil, wire.Errorf(wire.BadRequest, "header %s speaks of one event: in a batch give each line its own opts", name)
+		}
+	}
+	var items []wire.PublishItem
+	for line := range bytes.Lines(content) {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		if len(items) == lim.BatchEvents {
+			return nil, wire.Errorf(wire.PayloadTooLarge, "the batch holds more than the %d events that are allowed", lim.BatchEvents)
+		}
+		it := wire.ParsePublishLine(line, lim)
+		it.Event.Topic = topic
+		items = append(items, it)
+	}
+	if len(items) == 0 {
+		return nil, errEmptyBatch()
+	}
+	return items, nil
+}
+
+// publish admits events and waits for what becomes of them. When the client
+// goes away first, they may be stored all the same.
+func (g *Gateway) publish(r *http.Request, items []wire.PublishItem) ([]wire.ResultItem, error) {
+	answered := make(chan []wire.ResultItem, 1)
+	err := g.cfg.Publisher.Publish(r.Context(), g.connection(r), items, func(results []wire.ResultItem) { answered <- results })
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case results := <-answered:
+		return results, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, content []byte) {
+	content = append(content, '\n')
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+	w.WriteHeader(status)
+	_, _ = w.Write(content) // a client that does not take its answer has gone
+}

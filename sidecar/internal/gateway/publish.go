@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// publish admits the events of a PUBLISH. The reply follows when the log has
+// answered for all of them.
+func (c *conn) publish(req *wire.Request, size int) {
+	items := req.Events
+	if !req.IsBatch {
+		items = []wire.PublishItem{req.Publish}
+	}
+	if len(items) == 0 {
+		c.replyError(req, errEmptyBatch())
+		return
+	}
+	if !c.window.enter(len(items), size) {
+		return
+	}
+	err := c.cfg.Publisher.Publish(c.ctx, c.limits, items, func(results []wire.ResultItem) {
+		c.replyPublished(req, results)
+		c.window.leave(len(items), size)
+	})
+	if err != nil {
+		c.replyError(req, err)
+		c.window.leave(len(items), size)
+	}
+}
+
+func (c *conn) replyPublished(req *wire.Request, results []wire.ResultItem) {
+	c.reply(func(dst []byte) []byte {
+		switch first := &results[0]; {
+		case req.IsBatch:
+			return wire.AppendResults(dst, results, req.Corr, req.HasCorr)
+		case first.Err != nil:
+			return wire.AppendErr(dst, first.Err, req.Corr, req.HasCorr)
+		default:
+			return wire.AppendReceipt(dst, &first.Receipt, req.Corr, req.HasCorr)
+		}
+	})
+}
+
+// countRefused counts a PUBLISH that could not be decoded among the refusals of
+// its topic.
+func (c *conn) countRefused(req *wire.Request, err *wire.Error) {
+	if req.Op == wire.OpPublish {
+		c.cfg.Publisher.Refused(req.Topic, err.Code, 1)
+	}
+}
+
+func errEmptyBatch() *wire.Error {
+	return wire.Errorf(wire.BadRequest, "the batch is empty: at least one event is needed")
+}

@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// settle handles ACK and NACK. The reply follows when the group's progress is
+// durable.
+func (c *conn) settle(req *wire.Request, size int) {
+	s, err := c.subscription(req)
+	if err != nil {
+		c.replyError(req, err)
+		return
+	}
+	if !c.window.enter(1, size) {
+		return
+	}
+	done := func(err error) {
+		if err != nil {
+			c.replyError(req, refusal(err))
+		} else {
+			c.replyOK(req)
+		}
+		c.window.leave(1, size)
+	}
+	if req.Op == wire.OpAck {
+		s.member.Ack(req.IDs, done)
+		return
+	}
+	var delay *time.Duration
+	if req.DelayMS != nil {
+		d := time.Duration(*req.DelayMS) * time.Millisecond
+		delay = &d
+	}
+	s.member.Nack(req.IDs, req.Reason, delay, done)
+}
+
+// extend handles MODACK.
+func (c *conn) extend(req *wire.Request) {
+	s, err := c.subscription(req)
+	if err != nil {
+		c.replyError(req, err)
+		return
+	}
+	found := false
+	for _, id := range req.IDs {
+		found = s.member.Extend(id, time.Duration(*req.ExtendMS)*time.Millisecond) || found
+	}
+	if !found {
+		c.replyError(req, wire.Errorf(wire.UnknownID, "no event with id %q is in flight at this subscription", shorten(req.IDs[0])))
+		return
+	}
+	c.replyOK(req)
+}

@@ -1,0 +1,141 @@
+package group
+
+import "time"
+
+// assign gives ready events to members with room, in rotation, until either
+// runs out.
+func (g *Group) assign(now time.Time) {
+	g.retune()
+	g.takers, g.stuck, g.again, g.paceDue = 0, 0, false, time.Time{}
+	for _, m := range g.members {
+		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
+		if m.free > 0 {
+			g.takers++
+		}
+	}
+	kept := 0
+	for i := 0; i < len(g.ready); i++ { // settling one event can make others ready
+		if g.takers == 0 {
+			kept += copy(g.ready[kept:], g.ready[i:])
+			break
+		}
+		if e := g.ready[i]; !g.place(e, now) {
+			g.ready[kept] = e
+			kept++
+		}
+	}
+	clear(g.ready[kept:])
+	g.ready = g.ready[:kept]
+}
+
+// retune applies a changed policy to the members.
+func (g *Group) retune() {
+	eff := g.cfg.Policy(g.topic)
+	if eff == g.policy {
+		return
+	}
+	g.policy = eff
+	for _, m := range g.members {
+		m.opts = Resolve(m.requested, eff.Delivery)
+	}
+}
+
+// place finds out what becomes of a ready event. It reports false if the event
+// stays ready.
+func (g *Group) place(e *entry, now time.Time) bool {
+	switch {
+	case e.state != ready:
+		return true
+	case g.ordered && !g.keys.first(e):
+		e.state = waiting
+		return true
+	case g.ids.inflight(e.rec.ID) != nil:
+		e.state = doubled
+		return true
+	}
+	for {
+		m, fit := g.pick(e)
+		switch {
+		case fit == unwanted:
+			g.settle(e)
+			return true
+		case fit == full:
+			g.stuck++
+			return false
+		case fit == halted:
+			return false
+		case e.attempts >= m.opts.MaxAttempts:
+			if e.reason == "" {
+				e.reason = "delivery attempts used up"
+			}
+			g.bury(e)
+			return true
+		case g.pace(m, now):
+			g.lend(e, m)
+			return true
+		}
+	}
+}
+
+// fit is how well members and an event go together.
+type fit int
+
+const (
+	unwanted fit = iota // no member's filter lets the event pass
+	full                // only those of members without room do
+	halted              // a member has room, but not in this turn
+	fits
+)
+
+// pick finds the next member in rotation that takes the event now.
+func (g *Group) pick(e *entry) (*Member, fit) {
+	best := unwanted
+	for i := range g.members {
+		at := (g.rotation + i) % len(g.members)
+		m := g.members[at]
+		switch {
+		case !m.opts.Filter.Matches(&e.rec.Event):
+		case m.free <= 0:
+			best = max(best, full)
+		case m.halted:
+			best = halted
+		default:
+			g.rotation = at + 1
+			return m, fits
+		}
+	}
+	return nil, best
+}
+
+// pace takes a delivery token; without one the member gets no more in this
+// turn.
+func (g *Group) pace(m *Member, now time.Time) bool {
+	wait, ok := m.pacer.Take(now)
+	if ok {
+		return true
+	}
+	m.halted, m.starved = true, true
+	g.takers--
+	if at := now.Add(wait); g.paceDue.IsZero() || at.Before(g.paceDue) {
+		g.paceDue = at
+	}
+	return false
+}
+
+// lend puts an event in flight at a member. It is sent once its attempt is
+// saved.
+func (g *Group) lend(e *entry, m *Member) {
+	g.leases++
+	e.state, e.member, e.sent, e.lease = inflight, m, false, g.leases
+	e.attempts++
+	e.part.dirty = true
+	m.count++
+	m.out = append(m.out, assignment{e, e.lease})
+	m.free--
+	if m.budget -= e.rec.Size(); m.budget <= 0 && m.free > 0 {
+		m.halted, g.again = true, true
+	}
+	if m.free == 0 || m.halted {
+		g.takers--
+	}
+}

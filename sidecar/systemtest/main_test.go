@@ -1,0 +1,20 @@
+// Package systemtest tests the real sidecar program from outside: as processes
+// that are started, used, starved and killed. It has no code of its own but
+// tests.
+package systemtest
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		sidecartest.Cleanup()
+		os.Exit(code)
+	}))
+}

@@ -1,0 +1,208 @@
+package systemtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+)
+
+// TestRefusesToStart gives the program what it must refuse, and reads why.
+func TestRefusesToStart(t *testing.T) {
+	dir := t.TempDir()
+	foreign := filepath.Join(dir, "foreign")
+	write(t, filepath.Join(foreign, "holiday.jpg"), "not a log")
+	badPolicies := write(t, filepath.Join(dir, "policies.yaml"), `[{name: "a b", publish: {rate: -1}}]`)
+	unknownKey := write(t, filepath.Join(dir, "config.yaml"), "node-id: n\nlistn: 127.0.0.1:0\n")
+	for _, c := range []struct {
+		name   string
+		args   []string
+		status int
+		says   []string
+	}{
+		{"beyond loopback", []string{"--listen", "0.0.0.0:0"}, 2, []string{"listen", "--auth-config", "--insecure"}},
+		{"replay beyond loopback", []string{"--replay-listen", ":0"}, 2, []string{"replay-listen"}},
+		{"mongodb", []string{"--store", "mongodb://127.0.0.1/x"}, 2, []string{"store", "not supported yet"}},
+		{"unknown store", []string{"--store", "redis:"}, 2, []string{"redis:", "embedded:"}},
+		{"control plane", []string{"--control-plane", "127.0.0.1:1"}, 2, []string{"control-plane", "not supported yet"}},
+		{"peers", []string{"--peers", "127.0.0.1:1"}, 2, []string{"peers", "not supported yet"}},
+		{"auth config", []string{"--auth-config", "x.yaml"}, 2, []string{"auth-config", "not supported yet"}},
+		{"policies", []string{"--policies", badPolicies}, 2, []string{"policies[0].name", "policies[0].publish.rate"}},
+		{"no policies file", []string{"--policies", filepath.Join(dir, "none.yaml")}, 2, []string{"none.yaml"}},
+		{"unknown key in the file", []string{"--config", unknownKey}, 2, []string{"config.yaml:2", "listn"}},
+		{"unknown flag", []string{"--colour"}, 2, []string{"colour"}},
+		{"origin", []string{"--allowed-origins", "*"}, 2, []string{"allowed-origins"}},
+		{"foreign folder", []string{"--data-dir", foreign}, 1, []string{"foreign", "empty"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{
+				"--data-dir", filepath.Join(t.TempDir(), "data"),
+				"--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
+			}, c.args...)
+			status, stdout, stderr := runToEnd(t, args...)
+			if status != c.status {
+				t.Errorf("exit status %d, want %d", status, c.status)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(stderr, s) {
+					t.Errorf("stderr does not say %q:\n%s", s, stderr)
+				}
+			}
+			if stdout != "" {
+				t.Errorf("stdout: %q", stdout)
+			}
+		})
+	}
+}
+
+// TestSecondSidecarIsToldWhoHasTheFolder starts two on one data folder.
+func TestSecondSidecarIsToldWhoHasTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	sidecartest.Start(t, dir, "--node-id", "the-first")
+	status, _, stderr := runToEnd(t, "--data-dir", dir, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+	if status != 1 || !strings.Contains(stderr, "the-first") {
+		t.Errorf("exit status %d, stderr %q", status, stderr)
+	}
+}
+
+// TestGracefulStop stops a sidecar with SIGTERM: exit status 0, and its folder
+// opens again.
+func TestGracefulStop(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		p := sidecartest.Start(t, dir)
+		post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Fatalf("%v\n%s", err, p.Log())
+		}
+	}
+}
+
+// TestOps asks the ops listener what operators ask.
+func TestOps(t *testing.T) {
+	p := sidecartest.Start(t, t.TempDir(), "--node-id", "n1")
+	post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		get(t, p.OpsURL()+path, http.StatusOK)
+	}
+	if text := get(t, p.OpsURL()+"/metrics", http.StatusOK); !strings.Contains(text, `sluice_events_published_total{topic="a"} 1`) {
+		t.Errorf("metrics:\n%s", text)
+	}
+	var status struct {
+		Version string
+		NodeID  string `json:"node_id"`
+		Store   struct{ URL, State string }
+		Queues  map[string]any
+		Spool   struct{ Events, Bytes int }
+	}
+	text := get(t, p.OpsURL()+"/v1/status", http.StatusOK)
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		t.Fatal(err)
+	}
+	if status.NodeID != "n1" || status.Store.URL != "embedded:" || status.Store.State != "ok" || status.Version == "" {
+		t.Errorf("status %s", text)
+	}
+	get(t, p.OpsURL()+"/nowhere", http.StatusNotFound)
+}
+
+// TestPoliciesReload changes the policies file of a running sidecar.
+func TestPoliciesReload(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "p.yaml"), `[{name: "*", paused: false}]`)
+	p := sidecartest.Start(t, t.TempDir(), "--policies", file)
+	url := p.URL() + "/v1/topics/a/events"
+	post(t, url, `1`, http.StatusCreated)
+	write(t, file, `[{name: a, paused: true}]`)
+	eventually(t, func() bool { return tryPost(t, url, `2`) == http.StatusServiceUnavailable })
+	write(t, file, `[{name: a, paused: maybe}]`) // refused: what was in force stays
+	eventually(t, func() bool { return strings.Contains(p.Log(), "policies[0].paused") })
+	post(t, url, `3`, http.StatusServiceUnavailable)
+	write(t, file, `[]`)
+	eventually(t, func() bool { return tryPost(t, url, `4`) == http.StatusCreated })
+}
+
+// eventually waits until the condition holds; policies are to be in force
+// within 3 s, and machines under test are slow.
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not come to pass")
+		}
+		waitFor(t, 50*time.Millisecond)
+	}
+}
+
+func write(t *testing.T, file, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func runToEnd(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, sidecartest.Binary(t), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func tryPost(t *testing.T, url, body string) int {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	return resp.StatusCode
+}
+
+func post(t *testing.T, url, body string, want int) {
+	t.Helper()
+	if got := tryPost(t, url, body); got != want {
+		t.Fatalf("POST %s: status %d, want %d", url, got, want)
+	}
+}
+
+func get(t *testing.T, url string, want int) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != want {
+		t.Fatalf("GET %s: status %d, want %d: %s", url, resp.StatusCode, want, text)
+	}
+	return string(text)
+}
