@@ -63,13 +63,15 @@ func (l *ledger) ackedOK(id string) {
 	l.acked[id] = true
 }
 
-// missing counts accepted events that the group has not acked.
-func (l *ledger) missing() int {
+// unseen counts accepted events that the group was never sent. One whose ack
+// got no answer may be settled all the same, so acks are not counted here: the
+// group's lag says whether all are settled.
+func (l *ledger) unseen() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
 	for id := range l.receipts {
-		if !l.acked[id] {
+		if l.seen[id] == 0 {
 			n++
 		}
 	}

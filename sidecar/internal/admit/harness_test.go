@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
@@ -218,6 +217,3 @@ const small = `[
 
 // fullBytes is what a byte bucket holds: the largest batch.
 const fullBytes = 8 << 20
-
-// eventually is longer than anything here waits for.
-const eventually = 10 * time.Hour

@@ -47,7 +47,9 @@ type Record struct {
 	wire.Event
 	AcceptedAt int64
 	// FreshID says that the sidecar has just made the id, so that it cannot
-	// be in the log and need not be looked up. It is not stored.
+	// be in the log and need not be looked up. It is not stored. The log
+	// clears it where the outcome of an append is not known, so that a second
+	// try does look.
 	FreshID bool
 }
 
@@ -66,7 +68,8 @@ type Outcome struct {
 	TS        int64
 	Duplicate bool
 	// Err is a *ConflictError, or wraps ErrUnavailable when it is not known
-	// whether the event was stored. Nothing else is set with it.
+	// whether the event was stored, or wraps ErrNotFound when there is no such
+	// topic or partition. Nothing else is set with it.
 	Err error
 }
 
@@ -185,7 +188,7 @@ func (p Point) Compare(q Point) int {
 // ascending.
 type ScanQuery struct {
 	// MinTS and MaxTS are inclusive; MaxTS 0 means no upper bound unless
-	// HasMaxTS is set.
+	// HasMaxTS is set. Any other MaxTS counts either way.
 	MinTS    int64
 	MaxTS    int64
 	HasMaxTS bool
@@ -302,9 +305,10 @@ type Retention struct {
 // Retainer removes what has expired.
 type Retainer interface {
 	// Sweep removes up to limit expired events of the topic, and up to limit
-	// remembered ids whose window is over; more says that it stopped at the
-	// bound. It goes in seq order per partition, so that what remains of a
-	// partition is always its newest part.
+	// remembered ids whose window is over; more says that it stopped at a
+	// bound, and removed counts the events. It goes in seq order per
+	// partition, so that what remains of a partition is always its newest
+	// part.
 	Sweep(ctx context.Context, topic string, r Retention, now int64, limit int) (removed int, more bool, err error)
 
 	// SweepMarks removes up to limit marks that have expired.

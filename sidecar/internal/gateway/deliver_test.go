@@ -374,7 +374,7 @@ func TestDeliveryRateIsShared(t *testing.T) {
 	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"b"}`)
 	began := time.Now()
 	for i := range 2 {
-		s.publish(t, "t", fmt.Sprint(i), fmt.Sprint(i))
+		s.publish(t, "t", fmt.Sprint(i), "")
 	}
 	for range 4 { // a burst of 2, and 2 a second after that
 		c.want("EVENT")
@@ -384,7 +384,7 @@ func TestDeliveryRateIsShared(t *testing.T) {
 	}
 	s.policies.Swap(snapshot(t, unlimited)) // the bucket is retuned where it is
 	for i := range 20 {
-		s.publish(t, "t", fmt.Sprintf("more%d", i), fmt.Sprint(i))
+		s.publish(t, "t", fmt.Sprintf("more%d", i), "")
 	}
 	for range 40 {
 		c.want("EVENT")

@@ -141,6 +141,13 @@ type gatedLog struct {
 	mu   sync.Mutex
 	gate chan struct{} // not nil: appends wait until it is closed
 	fail error
+	most int // events of the largest batch
+}
+
+func (l *gatedLog) largestBatch() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.most
 }
 
 func (l *gatedLog) hold() {
@@ -171,6 +178,9 @@ func (l *gatedLog) now() (gate chan struct{}, fail error) {
 }
 
 func (l *gatedLog) Append(ctx context.Context, topic string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
+	l.mu.Lock()
+	l.most = max(l.most, len(batch))
+	l.mu.Unlock()
 	gate, fail := l.now()
 	if gate != nil {
 		<-gate

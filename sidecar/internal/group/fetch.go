@@ -26,6 +26,7 @@ func (g *Group) fetch(ctx context.Context) {
 			g.mu.Unlock()
 			return
 		}
+		g.fetchAt = p.index
 		b := eventlog.Bounds{
 			Events: min(g.want(), g.cfg.Bounds.FetchEvents, g.cfg.Bounds.Lookahead-len(p.entries)),
 			Bytes:  min(g.cfg.Bounds.FetchBytes, g.cfg.Bounds.HeldBytes-g.held),
@@ -70,18 +71,11 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 	}
 	for i := range g.parts {
 		at := (g.fetchAt + 1 + i) % len(g.parts)
-		if p := g.parts[at]; g.fetchable(p, now) {
-			g.fetchAt = at
+		if p := g.parts[at]; p.readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead {
 			return p
 		}
 	}
 	return nil
-}
-
-// fetchable reports whether there is more to read of a partition, within its
-// bound.
-func (g *Group) fetchable(p *partition, now time.Time) bool {
-	return p.readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead
 }
 
 // take admits a page. marked, when given, tells the ids that the group acked

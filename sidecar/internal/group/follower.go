@@ -37,8 +37,12 @@ type Follower struct {
 }
 
 // Follow subscribes without a group. Deliveries begin after Start. Errors are
-// those of Manager.Subscribe. Options that speak of acks do not apply.
+// those of Manager.Subscribe. Options that speak of acks do not apply. Whoever
+// follows closes: Manager.Stop does not.
 func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error) {
+	if m.isStopped() {
+		return nil, errStopped
+	}
 	tp, err := m.cfg.Log.EnsureTopic(ctx, s.Topic, m.cfg.Policy(s.Topic).Partitions)
 	if err != nil {
 		return nil, err
@@ -129,8 +133,7 @@ func (f *Follower) read() bool {
 			p.readDue = now.Add(retryAfterFailure)
 			continue
 		}
-		if len(pg.recs) == 0 {
-			p.skipTo(pg.next)
+		if len(pg.recs) == 0 && !p.skipTo(pg.next) {
 			continue
 		}
 		for _, rec := range pg.recs {

@@ -213,6 +213,12 @@ func (m *Manager) Load(ctx context.Context) error {
 	return nil
 }
 
+func (m *Manager) isStopped() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stopped
+}
+
 // all lists the groups in memory.
 func (m *Manager) all() []*Group {
 	m.mu.Lock()
@@ -246,4 +252,3 @@ func (m *Manager) Stop(ctx context.Context) error {
 	stopping.Wait()
 	return errors.Join(errs...)
 }
-

@@ -177,8 +177,9 @@ func (g *Group) release() (s save, owned bool) {
 		return save{}, false
 	}
 	g.owned = false
+	g.beat++
 	for _, p := range g.parts {
-		p.dirty = false
+		p.dirty = false // saved below, as released
 	}
 	s = g.collect()
 	for _, p := range g.parts {

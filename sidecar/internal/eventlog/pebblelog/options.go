@@ -22,11 +22,12 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 		// exist while flushes lag behind.
 		MemTableSize:                16 << 20,
 		MemTableStopWritesThreshold: 3,
-		// Pebble counts memtables towards the cache's size, so this is a bound
-		// on both: at least 16 MiB stay for filters, indexes and replays. With
-		// less, filters are read from disk for every look-up of an id. Readers
-		// of the tail are served from above.
-		CacheSize: 64 << 20,
+		// Pebble counts memtables towards the cache's size, so this bounds both
+		// together. One memtable filling and one being flushed leave 16 MiB for
+		// filters, indexes and replays; with 16 MiB in all, the filters would
+		// be read from disk for every look-up of an id. Readers of the tail are
+		// served from above.
+		CacheSize: 48 << 20,
 		// Stopping writes until L0 is compacted would turn into a stall of
 		// seconds; read amplification is the lesser evil for a while.
 		L0CompactionThreshold: 4,

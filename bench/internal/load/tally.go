@@ -1,0 +1,48 @@
+package load
+
+import (
+	"errors"
+	"maps"
+
+	"github.com/sluice-bus/sluice/bench/internal/latency"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Tally is what was counted. It is for one goroutine at a time.
+type Tally struct {
+	Done       int // events that were published, or consumed
+	Duplicates int
+	Failed     int
+	Errors     map[string]int // of the failed ones, by code
+	Latency    *latency.Histogram
+}
+
+func newTally() *Tally { return &Tally{Errors: map[string]int{}, Latency: latency.New()} }
+
+// lostConnection is counted for events whose answer never came.
+const lostConnection = "connection_lost"
+
+// fail counts n events that failed with err.
+func (t *Tally) fail(err error, n int) {
+	code := lostConnection
+	if refusal, ok := errors.AsType[*wire.Error](err); ok {
+		code = string(refusal.Code)
+	}
+	t.Failed += n
+	t.Errors[code] += n
+}
+
+// merge adds what other counted.
+func (t *Tally) merge(other *Tally) {
+	t.Done += other.Done
+	t.Duplicates += other.Duplicates
+	t.Failed += other.Failed
+	for code, n := range maps.All(other.Errors) {
+		t.Errors[code] += n
+	}
+	t.Latency.Merge(other.Latency)
+}
+
+// RateLimited reports whether a refusal is for want of tokens, so that the run
+// measures a limit and not the sidecar.
+func RateLimited(err error) bool { return errors.Is(err, &wire.Error{Code: wire.RateLimited}) }

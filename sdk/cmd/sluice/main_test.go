@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/sdk/sluicetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// outcome is what a command left behind.
+type outcome struct {
+	status         int
+	stdout, stderr string
+}
+
+func process(sidecar *sluicetest.Sidecar, stdin io.Reader, args ...string) program.Process {
+	return program.Process{
+		Args: args,
+		LookupEnv: func(name string) (string, bool) {
+			switch name {
+			case "SLUICE_URL", "SLUICE_REPLAY_URL", "SLUICE_OPS_URL":
+				return sidecar.URL, true
+			}
+			return "", false
+		},
+		Stdin: stdin,
+	}
+}
+
+// run runs a command to its end.
+func run(t *testing.T, sidecar *sluicetest.Sidecar, stdin string, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	p := process(sidecar, strings.NewReader(stdin), args...)
+	p.Stdout, p.Stderr = &stdout, &stderr
+	status := program.Run(spec(), p)
+	return outcome{status, stdout.String(), stderr.String()}
+}
+
+func (o outcome) wantOK(t *testing.T) outcome {
+	t.Helper()
+	if o.status != 0 || o.stderr != "" {
+		t.Fatalf("status %d, stderr %q", o.status, o.stderr)
+	}
+	return o
+}
+
+func (o outcome) wantFailure(t *testing.T, status int, sentence string) outcome {
+	t.Helper()
+	if o.status != status || !strings.Contains(o.stderr, sentence) {
+		t.Fatalf("status %d, stderr %q; want %d and %q", o.status, o.stderr, status, sentence)
+	}
+	return o
+}
+
+func start(t *testing.T, opts sluicetest.Options) *sluicetest.Sidecar {
+	t.Helper()
+	sidecar := sluicetest.Start(opts)
+	t.Cleanup(sidecar.Close)
+	return sidecar
+}
+
+// fill publishes {"n":0}, {"n":1}, … with the ids e0, e1, …
+func fill(t *testing.T, sidecar *sluicetest.Sidecar, topic string, count int) {
+	t.Helper()
+	for i := range count {
+		run(t, sidecar, "", "pub", topic, fmt.Sprintf(`{"n":%d}`, i), "--id", fmt.Sprint("e", i)).wantOK(t)
+	}
+}
+
+func TestEveryCommandHasExamples(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	for _, command := range []string{"pub", "sub", "replay", "export", "status", "topics", "groups"} {
+		got := run(t, sidecar, "", command, "--help").wantOK(t)
+		if !strings.Contains(got.stdout, "Examples:\n\n    sluice "+command) {
+			t.Errorf("sluice %s --help has no examples:\n%s", command, got.stdout)
+		}
+	}
+}
+
+func TestUnreachableSidecarIsOneSentence(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	for _, args := range [][]string{
+		{"pub", "t", "1", "--url", "http://127.0.0.1:1"},
+		{"sub", "t", "--url", "http://127.0.0.1:1"},
+		{"topics", "--url", "http://127.0.0.1:1"},
+		{"replay", "t", "--replay-url", "http://127.0.0.1:1"},
+		{"status", "--ops-url", "http://127.0.0.1:1"},
+	} {
+		got := run(t, sidecar, "", args...).wantFailure(t, 1, "http://127.0.0.1:1")
+		if strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, "refused") {
+			t.Errorf("%v: %q", args, got.stderr)
+		}
+	}
+}
+
+func TestReplay(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	fill(t, sidecar, "orders", 5)
+	got := run(t, sidecar, "", "replay", "orders", "--max", "3").wantOK(t)
+	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.HasSuffix(lines[2], `0/3  e2  {"n":2}`) {
+		t.Errorf("got %q", got.stdout)
+	}
+	got = run(t, sidecar, "", "replay", "orders", "--max", "0", "--json").wantOK(t)
+	if strings.Count(got.stdout, "\n") != 5 || !strings.HasPrefix(got.stdout, `{"id":"e0",`) {
+		t.Errorf("got %q", got.stdout)
+	}
+	run(t, sidecar, "", "replay", "orders", "--from", "ts").wantFailure(t, 2, "ts is missing")
+	run(t, sidecar, "", "replay", "orders", "--from", "afterId", "--after-id", "x").wantFailure(t, 1, "not_found")
+}
+
+func TestExport(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	fill(t, sidecar, "orders", 3)
+	t.Chdir(t.TempDir())
+	got := run(t, sidecar, "", "export", "orders", "-o", "out.ndjson").wantOK(t)
+	if got.stdout != "exported 3 events to out.ndjson\n" {
+		t.Errorf("got %q", got.stdout)
+	}
+	text, err := os.ReadFile("out.ndjson")
+	if err != nil || bytes.Count(text, []byte("\n")) != 3 {
+		t.Errorf("%q, %v", text, err)
+	}
+	if got := run(t, sidecar, "", "export", "orders", "-o", "-").wantOK(t); got.stdout != string(text) {
+		t.Errorf("on standard output: %q", got.stdout)
+	}
+}
+
+func TestBrokenExportLeavesWhatWasThere(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{BreakExportAfter: 2})
+	fill(t, sidecar, "orders", 5)
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("out.ndjson", []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, sidecar, "", "export", "orders", "-o", "out.ndjson").wantFailure(t, 1, "broke off")
+	if text, err := os.ReadFile("out.ndjson"); string(text) != "old\n" {
+		t.Errorf("the file now has %q, %v", text, err)
+	}
+	if entries, err := os.ReadDir("."); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	run(t, sidecar, "", "export", "orders", "-o", "-").wantFailure(t, 1, "broke off")
+}
+
+func TestTables(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	fill(t, sidecar, "orders", 3)
+	run(t, sidecar, "", "sub", "orders", "--group", "billing", "--from", "earliest", "--max", "2").wantOK(t)
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"topics":      {[]string{"topics"}, "TOPIC   PARTITIONS  EVENTS\norders  1           3\n"},
+		"topics JSON": {[]string{"topics", "--json"}, `{"topic":"orders","partitions":[{"partition":0,"first":1,"head":3}]}` + "\n"},
+		"groups":      {[]string{"groups", "orders"}, "GROUP    LAG  INFLIGHT  MEMBERS  BLOCKED BY\nbilling  1    0         0        -\n"},
+		"group": {[]string{"groups", "orders", "billing"},
+			"billing of orders: lag 1, in flight 0\n\nPARTITION  CURSOR  HEAD  LAG  INFLIGHT\n0          3       3     1    0\n\nno members\n"},
+		"group JSON": {[]string{"groups", "orders", "billing", "--json"},
+			`{"topic":"orders","group":"billing","lag":1,"inflight":0,"partitions":[{"partition":0,"cursor":3,"head":3,"lag":1,"inflight":0}],"members":[]}` + "\n"},
+		"status": {[]string{"status"},
+			"node           stand-in\nversion        test\nstore          memory:  ok\npolicies       * (version 1, file)\nconnections    0\nsubscriptions  0\nspool          0 events, 0 bytes\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := run(t, sidecar, "", test.args...).wantOK(t)
+			if name == "status" {
+				got.stdout = strings.Replace(got.stdout, "connections    1", "connections    0", 1) // one may not be gone yet
+			}
+			if got.stdout != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got.stdout, test.want)
+			}
+		})
+	}
+	run(t, sidecar, "", "groups", "orders", "none").wantFailure(t, 1, "not_found")
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+func TestPub(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("payload", []byte(" [ 1.10, 2 ]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x", "--key", "k", "--header", "h=a=b,c", "--header", "i=").wantOK(t)
+	if got.stdout != "x  partition 0  seq 1\n" {
+		t.Errorf("receipt %q", got.stdout)
+	}
+	if got = run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x", "--json").wantOK(t); !strings.Contains(got.stdout, `"duplicate":true`) {
+		t.Errorf("again: %q", got.stdout)
+	}
+	run(t, sidecar, "", "pub", "t", "--file", "payload").wantOK(t)
+	run(t, sidecar, `"from stdin"`, "pub", "t").wantOK(t)
+	run(t, sidecar, "\x00\xff", "pub", "t", "--bytes", "--file", "-").wantOK(t)
+
+	events := sidecar.Events("t")
+	var payloads []string
+	for _, e := range events {
+		payloads = append(payloads, string(e.Payload))
+	}
+	if want := []string{`{"a":1}`, `[1.10,2]`, `"from stdin"`, "\x00\xff"}; strings.Join(payloads, "|") != strings.Join(want, "|") {
+		t.Errorf("payloads %q", payloads)
+	}
+	if h, _ := events[0].Headers.Get("h"); h != "a=b,c" || events[0].Key != "k" || len(events[1].ID) != 36 {
+		t.Errorf("events %+v", events)
+	}
+	if h, _ := events[3].Headers.Get("content-type"); !events[3].Binary || h != "application/octet-stream" {
+		t.Errorf("bytes: %+v", events[3])
+	}
+}
+
+func TestPubRefusesWhatMakesNoSense(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	for want, args := range map[string][]string{
+		"the payload is not JSON": {"t", "hello"},
+		"topic":                   {"no/topic", "1"},
+		"expected NAME=VALUE":     {"t", "1", "--header", "x"},
+		"given twice":             {"t", "1", "--file", "-"},
+		"--id names one event":    {"t", "--lines", "--id", "x"},
+		"a payload cannot be":     {"t", "1", "--lines"},
+		"can't be used together":  {"t", "--lines", "--bytes"},
+	} {
+		run(t, sidecar, "", append([]string{"pub"}, args...)...).wantFailure(t, 2, want)
+	}
+	run(t, sidecar, "", "pub", "t", "--file", "not-there").wantFailure(t, 1, "not-there")
+}
+
+// refusing makes a stand-in that refuses every nth try, telling to come back in
+// a millisecond.
+func refusing(n int) sluicetest.Options {
+	tries := 0
+	return sluicetest.Options{Refuse: func(*wire.Event) *wire.Error {
+		if tries++; tries%n == 0 {
+			return &wire.Error{Code: wire.RateLimited, Msg: "slow down", RetryAfter: time.Millisecond, Scope: "topic"}
+		}
+		return nil
+	}}
+}
+
+func TestPubWaitsOutARateLimit(t *testing.T) {
+	sidecar := start(t, refusing(2))
+	for i := range 4 {
+		run(t, sidecar, "", "pub", "t", fmt.Sprint(i)).wantOK(t)
+	}
+	if n := len(sidecar.Events("t")); n != 4 {
+		t.Errorf("%d events", n)
+	}
+}
+
+func TestPubLines(t *testing.T) {
+	for name, args := range map[string][]string{"unkeyed": nil, "keyed": {"--key", "k"}} {
+		t.Run(name, func(t *testing.T) {
+			sidecar := start(t, refusing(30))
+			var in strings.Builder
+			const count = 1000
+			for i := range count {
+				fmt.Fprintf(&in, "{\"n\": %d}\n\n", i)
+			}
+			got := run(t, sidecar, in.String(), append([]string{"pub", "t", "--lines", "--json"}, args...)...).wantOK(t)
+			var summary pubSummary
+			if err := json.Unmarshal([]byte(got.stdout), &summary); err != nil {
+				t.Fatal(err)
+			}
+			if summary.Published != count || summary.Failed != 0 || summary.Duplicates != 0 || summary.Waits == 0 {
+				t.Errorf("summary %+v", summary)
+			}
+			seen := map[string]bool{}
+			for _, e := range sidecar.Events("t") {
+				seen[string(e.Payload)] = true
+			}
+			if len(seen) != count {
+				t.Errorf("%d different events", len(seen))
+			}
+		})
+	}
+}
+
+// A sidecar refuses a batch as a whole for want of tokens, so order survives.
+func TestPubLinesWithAKeyKeepTheirOrder(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	var in strings.Builder
+	for i := range 1000 {
+		fmt.Fprintln(&in, i)
+	}
+	got := run(t, sidecar, in.String(), "pub", "t", "--lines", "--key", "k").wantOK(t)
+	if !strings.HasPrefix(got.stdout, "published 1000 events in ") {
+		t.Errorf("summary %q", got.stdout)
+	}
+	for i, e := range sidecar.Events("t") {
+		if string(e.Payload) != fmt.Sprint(i) || e.Key != "k" {
+			t.Fatalf("event %d: %+v", i, e)
+		}
+	}
+}
+
+func TestPubLinesNamesWhatFailed(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{Refuse: func(e *wire.Event) *wire.Error {
+		if string(e.Payload) == `"paused"` {
+			return wire.Errorf(wire.TopicPaused, "the topic is paused")
+		}
+		return nil
+	}})
+	got := run(t, sidecar, "1\nnot json\n\"paused\"\n4\n", "pub", "t", "--lines").wantFailure(t, 1, "2 lines were not published")
+	for _, want := range []string{"line 2: not JSON", "line 3: topic_paused"} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("%q is missing in %q", want, got.stderr)
+		}
+	}
+	if n := len(sidecar.Events("t")); n != 2 || !strings.HasPrefix(got.stdout, "published 2 events") {
+		t.Errorf("%d events, %q", n, got.stdout)
+	}
+}
