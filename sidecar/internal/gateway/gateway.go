@@ -29,8 +29,8 @@ type Bounds struct {
 	// size of their frames. One op is always let through.
 	UnansweredEvents int
 	UnansweredBytes  int
-	// SlowClientTimeout is how long a client may leave the socket full
-	// before it is disconnected.
+	// SlowClientTimeout is how long a client may take nothing of what waits
+	// for it before it is disconnected; at twice that time it is.
 	SlowClientTimeout time.Duration
 	// Subscriptions is how many a connection may have.
 	Subscriptions int

@@ -33,7 +33,7 @@ import (
 const patience = 20 * time.Second
 
 // unlimited lets tests publish as fast as they like.
-const unlimited = `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"delivery":{"backoff":{"min":"1ms","max":"1ms"}}}]`
+const unlimited = `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"delivery":{"max_inflight":10000,"backoff":{"min":"1ms","max":"1ms"}}}]`
 
 // setup is what a test may want of its sidecar; zero values are the defaults.
 type setup struct {

@@ -114,7 +114,7 @@ func TestOutboxDropsPeerThatTakesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(5*time.Minute + time.Second)
+		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if !o.isStalled() {
 			t.Error("a peer that takes nothing is still connected")
