@@ -126,9 +126,9 @@ func (c *Conn) Ping(ctx context.Context) error {
 	return err
 }
 
-// Flush waits until every request made before it is answered and its callback
-// has returned. It returns the context's error, or Err where the connection
-// ended.
+// Flush waits until no request is without an answer and every callback of one
+// has returned: whoever goes on making requests keeps it waiting. It returns the
+// context's error, or Err where the connection ended.
 func (c *Conn) Flush(ctx context.Context) error {
 	for c.outstanding.Load() > 0 {
 		c.mu.Lock()

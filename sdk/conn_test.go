@@ -144,7 +144,7 @@ func TestWaitingForRoomEndsWithTheContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	second := make(chan error, 1)
-	go func() { second <- conn.PublishAsync(ctx, event("t", ""), nil) }()
+	go func() { second <- conn.PublishAsync(ctx, event("t", ""), func(wire.Receipt, error) {}) }()
 	cancel()
 	if err := <-second; !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
@@ -167,7 +167,7 @@ func TestLostConnectionAnswersEverything(t *testing.T) {
 		}
 	}
 	full := make(chan error, 1)
-	go func() { full <- conn.PublishAsync(t.Context(), event("t", ""), nil) }()
+	go func() { full <- conn.PublishAsync(t.Context(), event("t", ""), func(wire.Receipt, error) {}) }()
 	go sidecar.Disconnect() // waits for the lock, which the blocked publish has
 	close(block)
 	<-conn.Done()

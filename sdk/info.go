@@ -55,8 +55,9 @@ type Status struct {
 	Store         StoreStatus    `json:"store"`
 	Policies      []PolicyStatus `json:"policies"` // those in force
 	Connections   int64          `json:"connections"`
+	Queues        Backlog        `json:"queues"` // publishes on their way to the store
 	Subscriptions int64          `json:"subscriptions"`
-	Spool         SpoolStatus    `json:"spool"`
+	Spool         Backlog        `json:"spool"` // durable, and not in the store yet
 }
 
 // StoreStatus tells where the events are kept, without secrets, and how it is.
@@ -72,8 +73,8 @@ type PolicyStatus struct {
 	Source  string `json:"source"`
 }
 
-// SpoolStatus is how much waits for the store to come back.
-type SpoolStatus struct {
+// Backlog is how much waits.
+type Backlog struct {
 	Events int64 `json:"events"`
 	Bytes  int64 `json:"bytes"`
 }

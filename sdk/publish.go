@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// PublishAsync queues one event, and calls done with the answer. It waits while
+// PublishAsync queues one event, and calls done, which must not be nil, with the
+// answer. It waits while
 // the window or the queue is full, until ctx ends. An error means that the event
 // was not queued; done is then never called.
 //

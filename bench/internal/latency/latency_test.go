@@ -56,7 +56,7 @@ func TestMergedPercentilesAreThoseOfAllValues(t *testing.T) {
 		for name, p := range map[string]struct{ got, percentile float64 }{
 			"p50": {got.P50, 50}, "p90": {got.P90, 90}, "p99": {got.P99, 99}, "p999": {got.P999, 99.9},
 		} {
-			rank := max(int(math.Ceil(p.percentile/100*float64(len(values)))), 1)
+			rank := max(int(p.percentile/100*float64(len(values))+0.5), 1) // the nearest, as HDR histograms have it
 			check(name, p.got, ms(values[rank-1]))
 		}
 		check("max", got.Max, ms(values[len(values)-1]))

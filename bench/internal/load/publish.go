@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func NewPublisher(ctx context.Context, plan Publishing) (*Publisher, error) {
 	for number := range plan.Connections {
 		carrier, err := plan.open(ctx)
 		if err != nil {
-			p.close()
+			p.Close()
 			return nil, err
 		}
 		p.lanes = append(p.lanes, newLane(p, number, carrier))
@@ -66,7 +67,7 @@ func (p *Publisher) Done() int64 { return p.done.Load() }
 // The tally is whole in any case, the duration from the first send to the last
 // answer. A Publisher runs once.
 func (p *Publisher) Run(ctx context.Context) (*Tally, time.Duration, error) {
-	defer p.close()
+	defer p.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	start := p.clock.now()
@@ -83,7 +84,8 @@ func (p *Publisher) Run(ctx context.Context) (*Tally, time.Duration, error) {
 	return p.tally, took, context.Cause(ctx)
 }
 
-func (p *Publisher) close() {
+// Close ends the connections. After Run it does nothing.
+func (p *Publisher) Close() {
 	for _, l := range p.lanes {
 		l.carrier.close()
 	}
@@ -240,7 +242,7 @@ func (s *slot) fail(err error) {
 // refused counts n events, and ends the run where going on is of no use.
 func (l *lane) refused(err error, n int) {
 	l.tally.fail(err, n)
-	if RateLimited(err) {
+	if _, refusal := errors.AsType[*wire.Error](err); !refusal || RateLimited(err) {
 		l.stop(err)
 	}
 }

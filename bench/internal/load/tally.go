@@ -2,7 +2,6 @@ package load
 
 import (
 	"errors"
-	"maps"
 
 	"github.com/sluice-bus/sluice/bench/internal/latency"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -37,7 +36,7 @@ func (t *Tally) merge(other *Tally) {
 	t.Done += other.Done
 	t.Duplicates += other.Duplicates
 	t.Failed += other.Failed
-	for code, n := range maps.All(other.Errors) {
+	for code, n := range other.Errors {
 		t.Errors[code] += n
 	}
 	t.Latency.Merge(other.Latency)

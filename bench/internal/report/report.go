@@ -49,7 +49,9 @@ func (r *Report) JSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 // Table writes the report for people.
 func (r *Report) Table(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { fmt.Fprintf(out, "%s\t"+format+"\n", append([]any{name}, args...)...) }
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "%s\t"+format+"\n", append([]any{name}, args...)...)
+	}
 	if r.Published != nil {
 		row("published", "%d events in %.1f ms: %.0f/s", *r.Published, r.MS, r.MPS)
 	}

@@ -15,7 +15,7 @@ type client struct {
 	ReplayURL string        `name:"replay-url" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
 	OpsURL    string        `name:"ops-url" placeholder:"URL" default:"http://127.0.0.1:7071" help:"The sidecar's ops listener."`
 	Token     string        `help:"The token to authenticate with."`
-	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer; 0 waits for ever."`
+	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer, the whole of an export aside; 0 waits for ever."`
 	JSON      bool          `name:"json" help:"Print JSON, one document on each line."`
 }
 

@@ -168,7 +168,7 @@ func TestTables(t *testing.T) {
 		"group JSON": {[]string{"groups", "orders", "billing", "--json"},
 			`{"topic":"orders","group":"billing","lag":1,"inflight":0,"partitions":[{"partition":0,"cursor":3,"head":3,"lag":1,"inflight":0}],"members":[]}` + "\n"},
 		"status": {[]string{"status"},
-			"node           stand-in\nversion        test\nstore          memory:  ok\npolicies       * (version 1, file)\nconnections    0\nsubscriptions  0\nspool          0 events, 0 bytes\n"},
+			"node           stand-in\nversion        test\nstore          memory:  ok\npolicies       * (version 1, file)\nconnections    0\nsubscriptions  0\nqueues         0 events, 0 bytes\nspool          0 events, 0 bytes\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := run(t, sidecar, "", test.args...).wantOK(t)

@@ -56,6 +56,7 @@ func (*statusCommand) Run(ctx context.Context, app *program.App, c *client) erro
 		{"policies", strings.Join(policies, ", ")},
 		{"connections", fmt.Sprint(status.Connections)},
 		{"subscriptions", fmt.Sprint(status.Subscriptions)},
+		{"queues", fmt.Sprintf("%d events, %d bytes", status.Queues.Events, status.Queues.Bytes)},
 		{"spool", fmt.Sprintf("%d events, %d bytes", status.Spool.Events, status.Spool.Bytes)},
 	})
 }

@@ -94,7 +94,7 @@ func start(t testing.TB, s setup) *sidecar {
 	serving, stopServing := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := server.Serve(serving, ln); err != nil {
+		if err := server.Serve(serving, tightListener{ln}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -120,6 +120,29 @@ func start(t testing.TB, s setup) *sidecar {
 		}
 	})
 	return &sidecar{gateway: g, addr: ln.Addr().String(), log: log, policies: policies, stop: stop}
+}
+
+// tightBuffer keeps the kernel from holding megabytes for a client that does not
+// read.
+const tightBuffer = 64 << 10
+
+// tightListener accepts connections with small write buffers.
+type tightListener struct{ net.Listener }
+
+func (l tightListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetWriteBuffer(tightBuffer)
+	}
+	return c, err
+}
+
+func dialTight(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err == nil {
+		err = c.(*net.TCPConn).SetReadBuffer(tightBuffer)
+	}
+	return c, err
 }
 
 func snapshot(t testing.TB, policies string) *policy.Snapshot {
@@ -245,7 +268,9 @@ func (s *sidecar) dial(t testing.TB) *client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ws, _, err := websocket.Dial(ctx, "ws://"+s.addr+"/ws", nil)
+	ws, _, err := websocket.Dial(ctx, "ws://"+s.addr+"/ws", &websocket.DialOptions{
+		HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dialTight}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

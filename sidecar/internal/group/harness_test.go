@@ -229,3 +229,11 @@ func (w *world) saves() (n int) {
 	w.log.locked(func() { n = w.log.saves })
 	return n
 }
+
+func (w *world) seekEarliest() {
+	w.t.Helper()
+	if err := w.m.Seek(context.Background(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}); err != nil {
+		w.t.Fatalf("seek: %v", err)
+	}
+	synctest.Wait()
+}

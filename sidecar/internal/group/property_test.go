@@ -27,8 +27,9 @@ func TestGroupKeepsItsPromises(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			x := newExam(t)
 			defer func() {
-				x.mortal.kill()
-				_ = x.m.Stop(context.Background()) // also after a failure, for goleak
+				x.mortal.kill() // also after a failure, for goleak
+				x.setStore("ok")
+				_ = x.m.Stop(context.Background())
 				synctest.Wait()
 			}()
 			t.Repeat(x.actions())
@@ -52,7 +53,8 @@ type exam struct {
 	keys    map[string][]*examEvent // in log order
 	clients []*examClient
 	window  int
-	failing bool
+	store   string // "ok", "fails" or "slow"
+	shaky   bool   // it was not ok, and what was not saved then may not be yet
 }
 
 type examEvent struct {
@@ -74,18 +76,16 @@ const (
 )
 
 type examClient struct {
-	x       *exam
-	m       *Member
-	full    bool
-	silent  bool // paused or closed: nothing may come
-	window  int  // that it asked for
-	pending []*examAck
+	x      *exam
+	m      *Member
+	full   bool
+	silent bool // paused or closed: nothing may come
+	dead   bool // its process was killed
+	window int  // that it asked for
 }
 
-type examAck struct{ events []*examEvent }
-
 func newExam(t *rapid.T) *exam {
-	x := &exam{t: t, world: newWorld(t, 2), events: make(map[string]*examEvent), keys: make(map[string][]*examEvent), window: 5}
+	x := &exam{t: t, world: newWorld(t, 2), events: make(map[string]*examEvent), keys: make(map[string][]*examEvent), window: 5, store: "ok"}
 	x.graves.onBury = x.buried
 	x.bounds.Lookahead = rapid.SampledFrom([]int{4, 100}).Draw(t, "lookahead")
 	x.start()
@@ -164,6 +164,9 @@ func (c *examClient) Deliver(ds []Delivery) {
 	x := c.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if c.dead {
+		return
+	}
 	for _, d := range ds {
 		e := x.events[d.Record.ID]
 		x.checkDelivery(c, e, d)
@@ -232,7 +235,7 @@ func (x *exam) one(t *rapid.T) *examClient {
 	if len(x.clients) == 0 {
 		return nil
 	}
-	return rapid.SampledFrom(x.clients).Draw(t, "member")
+	return x.clients[rapid.IntRange(0, len(x.clients)-1).Draw(t, "member")]
 }
 
 func (x *exam) ackSome(t *rapid.T) {
@@ -241,12 +244,12 @@ func (x *exam) ackSome(t *rapid.T) {
 		return
 	}
 	var ids []string
+	var acked []*examEvent
 	x.mu.Lock()
-	ack := &examAck{}
 	for _, e := range x.held(c) {
 		if rapid.Bool().Draw(t, e.id) {
 			ids = append(ids, e.id)
-			ack.events = append(ack.events, e)
+			acked = append(acked, e)
 			e.fate, e.holder = asked, nil
 		}
 	}
@@ -256,7 +259,7 @@ func (x *exam) ackSome(t *rapid.T) {
 	c.m.Ack(ids, func(err error) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		for _, e := range ack.events {
+		for _, e := range acked {
 			if err == nil && e.fate == asked {
 				e.fate = over
 			}
@@ -269,7 +272,7 @@ func (x *exam) foreign(t *rapid.T, c *examClient) []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	id := rapid.SampledFrom(slices.Sorted(maps.Keys(x.events))).Draw(t, "foreign")
-	if x.events[id].holder == c {
+	if x.events[id].holder == c || x.store == "slow" { // or it may be on its way here
 		return nil
 	}
 	return []string{id}
@@ -286,7 +289,7 @@ func (x *exam) nackOne(t *rapid.T) {
 		x.mu.Unlock()
 		return
 	}
-	e := rapid.SampledFrom(held).Draw(t, "event")
+	e := held[rapid.IntRange(0, len(held)-1).Draw(t, "event")]
 	e.holder = nil
 	x.mu.Unlock()
 	delay := rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "delay")
@@ -305,7 +308,7 @@ func (x *exam) extendOne(t *rapid.T) {
 		x.mu.Unlock()
 		return
 	}
-	e := rapid.SampledFrom(held).Draw(t, "event")
+	e := held[rapid.IntRange(0, len(held)-1).Draw(t, "event")]
 	extend := rapid.SampledFrom([]time.Duration{1, 15}).Draw(t, "seconds") * time.Second
 	e.deadline = time.Now().Add(extend)
 	x.mu.Unlock()
@@ -352,13 +355,18 @@ func (x *exam) leaveOne(t *rapid.T) {
 	synctest.Wait()
 }
 
-// gone gives back what a member has in flight.
+// gone gives back what a member has in flight. With a slow store the group may
+// not have noticed a deadline yet.
 func (x *exam) gone(c *examClient, how Leaving) {
-	for _, e := range x.held(c) {
+	for _, e := range x.events {
+		if e.holder != c {
+			continue
+		}
+		live := e.deadline.After(time.Now())
 		e.holder = nil
-		if how == Unsubscribed {
+		if how == Unsubscribed && (live || x.store == "slow") {
 			e.attempts--
-			if !x.failing {
+			if live && !x.shaky {
 				e.most = e.attempts
 			}
 		}
@@ -381,7 +389,7 @@ func (x *exam) changeWindow(t *rapid.T) {
 	n := rapid.IntRange(1, 8).Draw(t, "window")
 	x.mu.Lock()
 	for _, c := range x.clients { // what is in flight stays
-		if len(x.held(c)) > n {
+		if len(x.held(c)) > n || x.store == "slow" {
 			n = x.window
 		}
 	}
@@ -390,21 +398,34 @@ func (x *exam) changeWindow(t *rapid.T) {
 	x.setPolicy(func(p *policy.Effective) { p.Delivery.MaxInflight = n })
 }
 
-func (x *exam) breakOrMendStore(*rapid.T) {
-	x.failing = !x.failing
+func (x *exam) breakOrMendStore(t *rapid.T) {
+	x.setStore(rapid.SampledFrom([]string{"ok", "fails", "slow"}).Draw(t, "store"))
+}
+
+func (x *exam) setStore(how string) {
+	x.store = how
+	x.shaky = x.shaky || how != "ok"
+	var gate chan struct{}
 	x.log.locked(func() {
-		x.log.saveErr = nil
-		if x.failing {
+		x.log.saveErr, gate, x.log.saveGate = nil, x.log.saveGate, nil
+		switch how {
+		case "fails":
 			x.log.saveErr = errStore
+		case "slow":
+			x.log.saveGate = make(chan struct{})
 		}
 	})
+	if gate != nil {
+		close(gate)
+	}
+	synctest.Wait()
 }
 
 func (x *exam) mendStore() {
-	x.failing = false
-	x.log.locked(func() { x.log.saveErr = nil })
+	x.setStore("ok")
 	time.Sleep(retryAfterFailure)
 	synctest.Wait()
+	x.shaky = false
 }
 
 func (x *exam) breakOrMendGraves(t *rapid.T) {
@@ -442,11 +463,20 @@ func (x *exam) restart(t *rapid.T) {
 		} else {
 			x.gone(c, Unsubscribed)
 		}
-		c.silent = true
+		c.silent, c.dead = true, kill
 	}
 	x.clients = nil
+	for _, e := range x.events {
+		if x.shaky {
+			e.most++ // a count may be stored whose delivery was given back
+		}
+	}
 	x.mu.Unlock()
 	if kill {
+		x.mortal.kill()
+		if x.store == "slow" {
+			x.setStore("ok")
+		}
 		x.kill()
 	} else {
 		x.stop()

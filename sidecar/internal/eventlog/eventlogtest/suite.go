@@ -84,7 +84,8 @@ func (s *suite) topic(t tester, partitions int) string {
 	return name
 }
 
-// append appends and returns the outcomes, none of which may be unknown.
+// append appends and returns the outcomes, none of which may be unknown. It
+// and stored may be called from goroutines of a test's.
 func (s *suite) append(t tester, topic string, partition int, batch ...*eventlog.Record) []eventlog.Outcome {
 	t.Helper()
 	out := s.log.Append(t.Context(), topic, partition, batch)
@@ -94,7 +95,7 @@ func (s *suite) append(t tester, topic string, partition int, batch ...*eventlog
 	for i, o := range out {
 		var conflict *eventlog.ConflictError
 		if o.Err != nil && !errors.As(o.Err, &conflict) {
-			t.Fatalf("Append of event %q: %v", batch[i].ID, o.Err)
+			t.Errorf("Append of event %q: %v", batch[i].ID, o.Err)
 		}
 	}
 	return out
@@ -106,7 +107,7 @@ func (s *suite) stored(t tester, topic string, partition int, batch ...*eventlog
 	seqs := make([]uint64, len(batch))
 	for i, o := range s.append(t, topic, partition, batch...) {
 		if o.Err != nil || o.Duplicate {
-			t.Fatalf("Append of new event %q: %+v", batch[i].ID, o)
+			t.Errorf("Append of new event %q: %+v", batch[i].ID, o)
 		}
 		seqs[i] = o.Seq
 	}

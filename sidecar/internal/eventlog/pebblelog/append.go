@@ -56,7 +56,7 @@ func (l *Log) append(ctx context.Context, name string, p int, batch []*eventlog.
 		return err
 	}
 	// The claims end with the apply: from then on a look-up finds the ids.
-	a := appending{log: l, topic: t, partition: p, batch: batch, out: out, repeats: map[int]int{}}
+	a := appending{log: l, topic: t, partition: p, batch: batch, out: out}
 	x, err := a.decideAndApply(ctx, part, len(ids) > 0)
 	release()
 	if err != nil {
@@ -77,12 +77,15 @@ type appending struct {
 	batch     []*eventlog.Record
 	out       []eventlog.Outcome
 
-	fresh   []int       // indexes of the events to store, in order
-	repeats map[int]int // index of an event whose id a new one before it has → that one's index
+	fresh   []int    // indexes of the events to store, in order
+	repeats []repeat // events whose id a new one before them has
 	// unsettled says that an outcome rests on another append's event whose
 	// sync is still outstanding.
 	unsettled bool
 }
+
+// repeat is an event whose id occurred earlier in the batch.
+type repeat struct{ index, first int }
 
 // decideAndApply returns the commit under way, nil if nothing is new.
 func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp bool) (*commit, error) {
@@ -125,7 +128,10 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 		return err
 	}
 	defer ids.close()
-	first := make(map[string]int, len(a.batch)) // of the new ones
+	var first map[string]int // the new ids
+	if len(a.batch) > 1 {
+		first = make(map[string]int, len(a.batch))
+	}
 	for i, r := range a.batch {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -135,7 +141,7 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 			continue
 		}
 		if j, again := first[r.ID]; again {
-			a.repeats[i] = j
+			a.repeats = append(a.repeats, repeat{index: i, first: j})
 			continue
 		}
 		found, err := a.stored(ids, i)
@@ -143,7 +149,9 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 			return err
 		}
 		if !found {
-			first[r.ID] = i
+			if first != nil {
+				first[r.ID] = i
+			}
 			a.fresh = append(a.fresh, i)
 		}
 	}
@@ -232,9 +240,9 @@ func (a *appending) answer() {
 	for _, i := range a.fresh {
 		a.batch[i].Partition, a.batch[i].Seq = a.partition, a.out[i].Seq
 	}
-	for i, j := range a.repeats {
-		r, was := a.batch[i], a.out[j]
-		same := wire.SameContent(&a.batch[j].Event, &r.Event)
-		a.out[i] = repeated(r.ID, location{partition: was.Partition, seq: was.Seq}, was.TS, same)
+	for _, again := range a.repeats {
+		r, was := a.batch[again.index], a.out[again.first]
+		same := wire.SameContent(&a.batch[again.first].Event, &r.Event)
+		a.out[again.index] = repeated(r.ID, location{partition: was.Partition, seq: was.Seq}, was.TS, same)
 	}
 }

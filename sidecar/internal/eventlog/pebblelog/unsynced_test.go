@@ -57,6 +57,30 @@ func underWay(l *Log, n int) {
 	}
 }
 
+// readable says which way of reading finds which event.
+func readable(t *testing.T, l *Log) (found []string) {
+	t.Helper()
+	page, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 10})
+	for _, e := range page {
+		found = append(found, "Read "+e.ID)
+	}
+	scanned, err2 := l.Scan(t.Context(), "t", eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 10})
+	for _, e := range scanned {
+		found = append(found, "Scan "+e.ID)
+	}
+	latest, err3 := l.LatestByKey(t.Context(), "t", "k")
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	found = append(found, "LatestByKey "+latest.ID)
+	if e, err := l.Lookup(t.Context(), "t", "new"); err == nil {
+		found = append(found, "Lookup "+e.ID)
+	} else if !errors.Is(err, eventlog.ErrNotFound) {
+		t.Errorf("Lookup: %v", err)
+	}
+	return found
+}
+
 // TestNothingIsReadableBeforeItsSync holds a sync up while an event is in
 // Pebble already, and looks for the event in every way there is.
 func TestNothingIsReadableBeforeItsSync(t *testing.T) {
@@ -78,29 +102,7 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 	}()
 	underWay(l, 1)
 
-	read := func() (found []string) {
-		t.Helper()
-		page, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 10})
-		for _, e := range page {
-			found = append(found, "Read "+e.ID)
-		}
-		scanned, err2 := l.Scan(t.Context(), "t", eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 10})
-		for _, e := range scanned {
-			found = append(found, "Scan "+e.ID)
-		}
-		latest, err3 := l.LatestByKey(t.Context(), "t", "k")
-		found = append(found, "LatestByKey "+latest.ID)
-		if e, err := l.Lookup(t.Context(), "t", "new"); err == nil {
-			found = append(found, "Lookup "+e.ID)
-		} else if !errors.Is(err, eventlog.ErrNotFound) {
-			t.Errorf("Lookup: %v", err)
-		}
-		if err := errors.Join(err, err2, err3); err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
-	if got := read(); !slices.Equal(got, []string{"Read old", "Scan old", "LatestByKey old"}) {
+	if got := readable(t, l); !slices.Equal(got, []string{"Read old", "Scan old", "LatestByKey old"}) {
 		t.Errorf("before the sync: %q", got)
 	}
 	if e, err := l.Extents(t.Context(), "t"); err != nil || e[0].Head != 1 {
@@ -131,7 +133,7 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 	if got := <-second; !got.Duplicate || got.Partition != 0 || got.Seq != 2 {
 		t.Errorf("the second append: %+v; want a duplicate of seq 2", got)
 	}
-	if got := read(); !slices.Equal(got, []string{"Read old", "Read new", "Scan old", "Scan new", "LatestByKey new", "Lookup new"}) {
+	if got := readable(t, l); !slices.Equal(got, []string{"Read old", "Read new", "Scan old", "Scan new", "LatestByKey new", "Lookup new"}) {
 		t.Errorf("after the sync: %q", got)
 	}
 }

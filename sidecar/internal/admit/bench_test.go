@@ -1,0 +1,48 @@
+package admit_test
+
+import (
+	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// generous are limits that are there and never reached.
+const generous = `[{name: "*", connection: {rate: 1e9, burst: 1000000000}, publish: {rate: 1e9, burst: 1000000000, bytes_per_second: 1000000000000}}]`
+
+// What the sidecar's own stages cost, on a log that answers at once: a publish
+// at a time, with everything that its answer waits for.
+func BenchmarkPublish(b *testing.B) {
+	for _, bench := range []struct {
+		name   string
+		events int
+	}{{"single", 1}, {"batch-1000", 1000}} {
+		b.Run(bench.name, func(b *testing.B) {
+			f := newFixture(b, generous, &fakeLog{forget: true}, writer.DefaultBounds())
+			batch := items("a", bench.events)
+			answered := make(chan struct{}, 1)
+			done := func([]wire.ResultItem) { answered <- struct{}{} }
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := f.Publish(b.Context(), f.conn, batch, done); err != nil {
+					b.Fatal(err)
+				}
+				<-answered
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*bench.events), "ns/event")
+		})
+	}
+	b.Run("pipelined", func(b *testing.B) {
+		f := newFixture(b, generous, &fakeLog{forget: true}, writer.DefaultBounds())
+		batch := items("a", 1)
+		window := make(chan struct{}, 1000)
+		done := func([]wire.ResultItem) { <-window }
+		b.ReportAllocs()
+		for b.Loop() {
+			window <- struct{}{}
+			if err := f.Publish(b.Context(), f.conn, batch, done); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestPublishHTTP(t *testing.T) {
+	s := start(t, setup{})
+	c := s.dial(t)
+	c.ask(`{"op":"SUBSCRIBE","topic":"t"}`)
+	post := func(body string, headers ...string) (*http.Response, frame) {
+		t.Helper()
+		res, text := s.do(t, "POST", "/v1/topics/t/events", body, headers...)
+		var f frame
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return res, f
+	}
+
+	res, f := post(` {"a": 1.50} `, "Idempotency-Key: e1", "Sluice-Id: e1", "Sluice-Key: k", "Sluice-Ts: 7", "Sluice-Header-Shop-ID: 9",
+		"Traceparent: 00-a", "Tracestate: x=1", "Tracestate: y=2", "Baggage: b=1", "Content-Type: application/json; charset=utf-8")
+	if res.StatusCode != 201 || f.ID != "e1" || f.Seq != 1 || f.Durability != "store" || f.Op != "" {
+		t.Errorf("%s %+v", res.Status, f)
+	}
+	ev := c.wantEvent("e1").Event
+	headers := map[string]string{"shop-id": "9", "traceparent": "00-a", "tracestate": "x=1,y=2", "baggage": "b=1"}
+	if string(ev.Payload) != `{"a":1.50}` || ev.Key != "k" || ev.TS != 7 || !reflect.DeepEqual(ev.Headers, headers) {
+		t.Errorf("event: %+v", ev)
+	}
+
+	res, f = post(`{"a":1.5}`, "Sluice-Id: e1", "Sluice-Key: k", "Sluice-Header-Shop-ID: 9")
+	if res.StatusCode != 200 || !f.Duplicate || f.Seq != 1 {
+		t.Errorf("again: %s %+v", res.Status, f)
+	}
+	res, f = post(`2`, "Sluice-Id: e1")
+	if res.StatusCode != 409 || f.Code != "conflict" || f.Seq != 1 {
+		t.Errorf("conflict: %s %+v", res.Status, f)
+	}
+	for _, contentType := range []string{"", "application/vnd.shop+json", "application/x-www-form-urlencoded", "Application/JSON"} {
+		if res, f = post(`"x"`, "Content-Type: "+contentType); res.StatusCode != 201 {
+			t.Errorf("%q: %s %+v", contentType, res.Status, f)
+		}
+		if ev = c.wantEvent(f.ID).Event; string(ev.Payload) != `"x"` || ev.Headers != nil {
+			t.Errorf("%q: event %+v", contentType, ev)
+		}
+	}
+	_, f = post("\x00\xffbytes", "Content-Type: text/plain; charset=latin1")
+	if ev = c.wantEvent(f.ID).Event; ev.PayloadBase64 == nil || *ev.PayloadBase64 != "AP9ieXRlcw==" || ev.Headers["content-type"] != "text/plain; charset=latin1" {
+		t.Errorf("bytes: %+v", ev)
+	}
+	_, f = post("", "Content-Type: application/octet-stream")
+	if ev = c.wantEvent(f.ID).Event; ev.PayloadBase64 == nil || *ev.PayloadBase64 != "" {
+		t.Errorf("no bytes: %+v", ev)
+	}
+	if res, f = post(strings.Repeat(" ", 1<<20)+`1`+strings.Repeat(" ", 1000)); res.StatusCode != 201 {
+		t.Errorf("much white space: %s %+v", res.Status, f)
+	}
+	c.wantEvent(f.ID)
+	c.alive()
+}
+
+func TestPublishNDJSON(t *testing.T) {
+	s := start(t, setup{})
+	lines := `{"payload":1,"opts":{"id":"a"}}` + "\r\n\n" + `{"payload":` + "\n" + `{"payload":1,"opts":{"id":"a"}}` + "\n" + `{"payload":2,"opts":{"id":"a"}}` + "\n" + `{"payload_base64":"AA==","topic":"ignored"}`
+	res, text := s.do(t, "POST", "/v1/topics/t/events", lines, "Content-Type: application/x-ndjson")
+	var got struct {
+		Results []struct {
+			ID, Code, Error string
+			Seq             uint64
+			Duplicate       bool
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil || res.StatusCode != 200 || len(got.Results) != 5 {
+		t.Fatalf("%s %s: %v", res.Status, text, err)
+	}
+	for i, code := range []string{"", "bad_json", "", "conflict", ""} {
+		if r := got.Results[i]; r.Code != code || (r.Error != "") != (code != "") {
+			t.Errorf("result %d: %+v", i, r)
+		}
+	}
+	if !got.Results[2].Duplicate {
+		t.Errorf("results: %+v", got.Results)
+	}
+}
+
+// TestConnectionRate: the publishes of one TCP connection share a bucket, and
+// other connections have their own.
+func TestConnectionRate(t *testing.T) {
+	s := start(t, setup{policies: `[{"name":"*","connection":{"rate":0.001,"burst":1}}]`})
+	if res, body := s.do(t, "POST", "/v1/topics/t/events", "1"); res.StatusCode != 201 {
+		t.Fatal(body)
+	}
+	res, body := s.do(t, "POST", "/v1/topics/t/events", "1")
+	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, `"scope":"connection"`) || !strings.Contains(body, "retry_after_ms") {
+		t.Errorf("second publish: %s %s", res.Status, body)
+	}
+	t.Run("other", func(t *testing.T) { // has connections of its own
+		if res, body := s.do(t, "POST", "/v1/topics/t/events", "1"); res.StatusCode != 201 {
+			t.Error(body)
+		}
+	})
+	c := s.dial(t)
+	c.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)
+	c.send(`{"op":"PUBLISH","topic":"t","payload":1}`)
+	c.want("ERR/rate_limited")
+}
+
+func TestTopicsAndGroups(t *testing.T) {
+	s := start(t, setup{policies: `[{"name":"*","partitions":1}]`})
+	get := func(path, want string) {
+		t.Helper()
+		if res, body := s.do(t, "GET", path, ""); res.StatusCode != 200 || body != want || res.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %s\n got %s\nwant %s", path, res.Status, body, want)
+		}
+	}
+	get("/v1/topics", `{"topics":[]}`)
+	s.publish(t, "a.b", "e1", "k")
+	s.publish(t, "a.b", "e2", "k")
+	get("/v1/topics", `{"topics":[{"topic":"a.b","partitions":[{"partition":0,"first":1,"head":2}]}]}`)
+	get("/v1/topics/a.b/groups", `{"groups":[]}`)
+	c := s.dial(t)
+	c.ask(`{"op":"SUBSCRIBE","topic":"a.b","group":"grün","opts":{"from":"earliest"}}`)
+	c.wantEvent("e1")
+	get("/v1/topics/a%2Eb/groups", `{"groups":["grün"]}`)
+	get("/v1/topics/a.b/groups/gr%C3%BCn", `{"topic":"a.b","group":"grün","lag":2,"inflight":1,`+
+		`"partitions":[{"partition":0,"cursor":1,"head":2,"lag":2,"inflight":1}],`+
+		`"members":[{"id":"node/1","inflight":1,"max_inflight":100,"paused":false,"blocked_by":"key_order"}]}`)
+	c.ask(`{"op":"PAUSE","topic":"a.b","group":"grün"}`)
+	if _, body := s.do(t, "GET", "/v1/topics/a.b/groups/gr%C3%BCn", ""); !strings.Contains(body, `"paused":true,"blocked_by":"paused"`) {
+		t.Errorf("paused: %s", body)
+	}
+}
+
+// TestSeek: a cursor moves at once, also while members are connected, whose
+// leases become stale.
+func TestSeek(t *testing.T) {
+	s := start(t, setup{})
+	for i := range 3 {
+		if res, body := s.do(t, "POST", "/v1/topics/t/events", "1", fmt.Sprintf("Sluice-Id: e%d", i), fmt.Sprintf("Sluice-Ts: %d", i), "Sluice-Key: k"); res.StatusCode != 201 {
+			t.Fatal(body)
+		}
+	}
+	c := s.dial(t)
+	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
+	for _, tc := range []struct{ cursor, first string }{
+		{`{"from":"earliest"}`, "e0"},
+		{`{"from":"ts","ts":1}`, "e1"},
+		{`{"from":"afterId","afterId":"e1"}`, "e2"},
+		{`{"from":"latest","ts":null}`, ""},
+		{`{"from":"earliest"}`, "e0"},
+	} {
+		if res, body := s.do(t, "PUT", "/v1/topics/t/groups/g/cursor", tc.cursor); res.StatusCode != 204 || body != "" {
+			t.Fatalf("%s: %s %s", tc.cursor, res.Status, body)
+		}
+		if tc.first == "" {
+			c.alive()
+			continue
+		}
+		c.wantEvent(tc.first)
+	}
+	if res, body := s.do(t, "PUT", "/v1/topics/t/groups/g/cursor", `{"from":"afterId","afterId":"nobody"}`); res.StatusCode != 404 {
+		t.Error(body)
+	}
+}

@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// FuzzItemOf: whatever headers and body a request has, its event is within the
+// limits, or it is refused with a code of the contract; and an event that was
+// accepted can be handed out and read again.
+func FuzzItemOf(f *testing.F) {
+	f.Add("Sluice-Id: a\r\nSluice-Key: k\r\nSluice-Ts: 5\r\n", []byte(`{"a":1}`))
+	f.Add("Idempotency-Key: a\r\nSluice-Header-X: 1\r\nSluice-Header-x: 2\r\n", []byte(`1`))
+	f.Add("Content-Type: text/plain\r\nSluice-Header-Content-Type: x\r\n", []byte("\xff"))
+	f.Add("Traceparent: 00-a\r\nTracestate: a\r\nTracestate: b\r\nBaggage: \xff\r\n", []byte(`[]`))
+	f.Add("Content-Type: a/b+json; q=\"\r\nSluice-Ts: +1\r\n", []byte(`"\ud800"`))
+	f.Add("Sluice-Header-: x\r\nSluice-Ts: 99999999999999999999\r\n", []byte(``))
+	f.Fuzz(func(t *testing.T, head string, payload []byte) {
+		mime, err := textproto.NewReader(bufio.NewReader(strings.NewReader(head + "\r\n"))).ReadMIMEHeader()
+		if err != nil {
+			return // net/http refuses it
+		}
+		h, lim := http.Header(mime), smallLimits()
+		kind, bad := bodyOf(h)
+		if bad != nil {
+			wantCode(t, bad)
+			return
+		}
+		if kind == linesBody {
+			items, bad := itemsOf("t", h, payload, lim)
+			if bad != nil {
+				wantCode(t, bad)
+			} else if len(items) == 0 || len(items) > lim.BatchEvents {
+				t.Fatalf("a batch of %d", len(items))
+			}
+			return
+		}
+		it, bad := itemOf("t", h, kind, payload, lim)
+		if bad != nil {
+			wantCode(t, bad)
+			return
+		}
+		e := &it.Event
+		if len(e.Payload) > lim.PayloadBytes || len(e.Key) > lim.KeyBytes || len(e.Headers) > lim.HeaderCount || e.Headers.Size() > lim.HeaderBytes {
+			t.Fatalf("over the limits: %+v", e)
+		}
+		if e.ID == "" {
+			e.ID = "made"
+		}
+		text := e.AppendJSON(nil)
+		again, err := wire.ParseEvent(text)
+		if err != nil || !utf8.Valid(text) {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if again.Key != e.Key || again.TS != e.TS || again.Binary != e.Binary || !bytes.Equal(again.Payload, e.Payload) || len(again.Headers) != len(e.Headers) {
+			t.Fatalf("%+v became %+v", e, again)
+		}
+	})
+}
+
+func wantCode(t *testing.T, err *wire.Error) {
+	t.Helper()
+	switch err.Code {
+	case wire.BadRequest, wire.BadJSON, wire.PayloadTooLarge:
+	default:
+		t.Fatalf("code %s", err.Code)
+	}
+	if err.Msg == "" {
+		t.Fatal("no sentence")
+	}
+}
+
+// FuzzCursorOf: a cursor is either one that a group can be moved to or refused.
+func FuzzCursorOf(f *testing.F) {
+	for _, seed := range []string{`{"from":"ts","ts":5}`, `{"from":"afterId","afterId":"x"}`, `{"from":null}`, `null`, `{"FROM":"earliest"}`, `{"ts":1e3,"from":"ts"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		o, bad := cursorOf(content)
+		switch {
+		case bad != nil:
+			wantCode(t, bad)
+		case o.From == "", o.From == wire.FromTS && o.TS == nil, o.From == wire.FromAfterID && wire.CheckID(o.AfterID) != nil:
+			t.Fatalf("%s: %+v", content, o)
+		}
+	})
+}

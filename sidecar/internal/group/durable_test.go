@@ -1,0 +1,234 @@
+package group
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+func TestAckIsAnsweredOnceDurable(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b")
+		c := w.join()
+		gate := make(chan struct{})
+		w.log.locked(func() { w.log.saveGate = gate })
+		first := c.ack("a")
+		again, other := c.ack("a"), c.ack("b") // during the save
+		if first.given.Load() || again.given.Load() || other.given.Load() {
+			t.Fatal("answered before the save")
+		}
+		gate <- struct{}{}
+		synctest.Wait()
+		if !first.ok() || other.given.Load() {
+			t.Fatal("the first save answers the first ack only")
+		}
+		w.log.locked(func() { w.log.saveGate = nil })
+		gate <- struct{}{}
+		synctest.Wait()
+		if !again.ok() || !other.ok() {
+			t.Fatal("not answered after the second save")
+		}
+		saves := w.saves()
+		if !c.ack("a", "nobody").ok() || w.saves() != saves {
+			t.Error("an ack of nothing is not answered at once")
+		}
+		w.kill()
+		w.join().wants("")
+	})
+}
+
+func TestFailedSave(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b")
+		c := w.join()
+		c.wants("a/1 b/1")
+		w.log.locked(func() { w.log.saveErr = errStore })
+		first := c.ack("a")
+		if !first.failed() || !errors.Is(first.err.Load().(error), eventlog.ErrUnavailable) {
+			t.Fatal("an ack that could not be saved is not refused")
+		}
+		w.publish("c")
+		c.nack(0, "b")
+		again := c.ack("a")
+		if again.given.Load() {
+			t.Fatal("answered although it is not durable")
+		}
+		saves := w.saves()
+		advance(10 * retryAfterFailure)
+		if n := w.saves() - saves; n > 11 {
+			t.Errorf("%d saves in 10 retries", n)
+		}
+		c.wants("")
+		if !again.failed() {
+			t.Error("not told of the failure")
+		}
+		again = c.ack("a")
+		w.log.locked(func() { w.log.saveErr = nil })
+		advance(retryAfterFailure)
+		c.wants("c/1 b/2") // nothing counted in between
+		if !again.ok() {
+			t.Error("the ack was not answered after the retry")
+		}
+		w.kill()
+		w.join().wants("b/3 c/2")
+	})
+}
+
+// A deadline that passes while the store is away is not missed, nor is what
+// has been settled forgotten.
+func TestDeadlineWhileSavesFail(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b")
+		c := w.join()
+		c.wants("a/1 b/1")
+		w.log.locked(func() { w.log.saveErr = errStore })
+		c.ack("b")
+		advance(time.Minute)
+		w.log.locked(func() { w.log.saveErr = nil })
+		advance(retryAfterFailure)
+		c.wants("a/2")
+		if !c.ack("b").ok() {
+			t.Fatal("refused")
+		}
+		w.kill()
+		w.join().wants("a/3")
+	})
+}
+
+func TestStopReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.publish("a", "b", "c", "d")
+		c := w.join()
+		c.take()
+		gate := make(chan struct{})
+		w.log.locked(func() { w.log.saveGate = gate })
+		under := c.ack("a")
+		waits := c.ack("b")
+		go func() {
+			for range 2 {
+				gate <- struct{}{}
+			}
+		}()
+		w.stop()
+		if !under.ok() || !waits.ok() {
+			t.Error("acks were not answered")
+		}
+		if !c.ack("c").failed() {
+			t.Error("an ack after the stop is not refused")
+		}
+		for at, e := range w.log.epochs {
+			if !e.Released || len(e.Progress.Attempts) > 0 {
+				t.Errorf("%v: %+v", at, e)
+			}
+		}
+		if _, err := w.m.Subscribe(t.Context(), Subscription{Topic: topic, Group: "g"}); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("subscribed after the stop: %v", err)
+		}
+		if _, err := w.m.Follow(t.Context(), Subscription{Topic: topic}); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("followed after the stop: %v", err)
+		}
+		w.log.locked(func() { w.log.saveGate = nil })
+		w.start()
+		c = w.join()
+		if len(c.got) != 2 {
+			t.Errorf("%q came after the restart", c.take())
+		}
+		if e := w.log.epochs[eventlog.GroupPartition{Topic: topic, Group: "g", Partition: 2}]; e.Number != 2 || e.Released {
+			t.Errorf("epoch %+v", e)
+		}
+		w.stop()
+	})
+}
+
+func TestExactlyOnce(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		c := w.join(exactlyOnce)
+		w.publish("a:1", "x", "a:2", "b:2") // a twice: the window is over
+		c.wants("a/1 x/1")
+		if !c.ack("a").ok() {
+			t.Fatal("refused")
+		}
+		c.wants("b/1") // not the second a, which waited
+		w.publish("a:3")
+		c.wants("")
+		gate := make(chan struct{})
+		w.log.locked(func() { w.log.saveGate = gate })
+		c.Ack([]string{"b"}, func(error) {})
+		synctest.Wait()
+		c.Ack([]string{"x"}, func(error) {})
+		w.publish("x:7") // while the mark is not saved
+		w.log.locked(func() { w.log.saveGate = nil })
+		close(gate)
+		synctest.Wait()
+		c.wants("")
+		w.seekEarliest()
+		w.kill()
+		c = w.join(exactlyOnce)
+		w.seekEarliest()
+		c.wants("")
+		if lag := w.info().Lag; lag != 0 {
+			t.Errorf("lag %d", lag)
+		}
+		advance(8 * 24 * time.Hour) // the marks expire
+		w.seekEarliest()
+		c.wants("a/1 x/1 b/1")
+	})
+}
+
+// Events that were fetched before their twin was acked are not delivered
+// either, be they delayed or ready.
+func TestExactlyOnceOfFetchedTwins(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		c := w.join(exactlyOnce, window(1))
+		w.publish("a:1", "a:2")
+		c.wants("a/1")
+		c.nack(time.Second, "a")
+		c.wants("a/1") // the other one
+		c.nack(time.Hour, "a")
+		advance(time.Second)
+		c.wants("a/2")
+		c.ack("a")
+		advance(time.Hour)
+		c.wants("")
+
+		w.publish("b:1", "b:2", "c")
+		c.wants("b/1")
+		c.nack(0, "b")
+		c.wants("c/1") // both are ready behind it
+		c.ack("c")
+		if got := c.take(); got != "b/1" && got != "b/2" {
+			t.Fatalf("got %q", got)
+		}
+		c.ack("b")
+		c.wants("")
+		if lag := w.info().Lag; lag != 0 {
+			t.Errorf("lag %d", lag)
+		}
+	})
+}
+
+// Without exactlyOnce a twin is an event of its own, but the two are never in
+// flight together.
+func TestTwins(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		c, d := w.join(), w.join()
+		w.publish("a:1", "a:2", "a:3", "b:2")
+		for range 3 {
+			switch {
+			case c.take() == "a/1":
+				d.wants("")
+				c.ack("a")
+			default:
+				d.wants("a/1")
+				d.ack("a")
+			}
+		}
+		if got := c.take() + d.take(); got != "b/1" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
