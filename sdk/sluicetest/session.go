@@ -59,6 +59,9 @@ func (s *session) handle(r *wire.Request) *wire.Error {
 
 func (s *session) publish(r *wire.Request) *wire.Error {
 	if r.IsBatch {
+		if burst := s.sidecar.opts.Burst; burst > 0 && len(r.Events) > burst {
+			return wire.Errorf(wire.BadRequest, "a batch of %d is larger than the burst of %d", len(r.Events), burst)
+		}
 		results := s.sidecar.publishAll(r.Topic, r.Events)
 		s.send(wire.AppendResults(s.frame[:0], results, r.Corr, r.HasCorr))
 		return nil

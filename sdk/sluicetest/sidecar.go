@@ -28,6 +28,9 @@ type Options struct {
 	// Refuse is asked before an event is accepted; an error refuses it. Calls come
 	// one at a time.
 	Refuse func(*wire.Event) *wire.Error
+	// Burst refuses larger batches, as a sidecar does whose token bucket they can
+	// never fit; 0 takes any.
+	Burst int
 	// Forget keeps no events: a publish is answered, and that is all.
 	Forget bool
 	// BreakExportAfter ends every export abnormally behind that many lines; 0

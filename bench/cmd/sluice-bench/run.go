@@ -20,7 +20,7 @@ type target struct {
 	Token  string `help:"The token to authenticate with."`
 	Topic  string `help:"The topic (default: a fresh one)."`
 	Events int    `default:"100000" help:"How many events."`
-	Size   int    `default:"256" help:"Bytes of a payload, at least 36."`
+	Size   int    `default:"256" help:"Bytes of a payload, at least 35."`
 	Keys   int    `help:"How many different keys; 0: the events have none."`
 }
 

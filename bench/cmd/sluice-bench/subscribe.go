@@ -33,8 +33,8 @@ func (*subscribeCommand) Help() string {
                      an event was due
   --drain            how fast events that are there already are consumed and
                      acked; the time ends with the last ack's answer
-  neither            waits for a sluice-bench publish elsewhere; the latencies
-                     need clocks that agree
+  neither            waits for a sluice-bench publish elsewhere; the time begins
+                     with the first event, latencies need clocks that agree
 
 Examples:
 
@@ -100,8 +100,12 @@ func (s *subscribeCommand) measure(ctx context.Context, consumer *load.Consumer,
 		return err
 	})
 	err := both.Wait()
+	took := time.Since(start)
+	if publisher == nil && !s.Drain {
+		took = consumer.SinceFirst() // whoever publishes began when they liked
+	}
 	r := &report.Report{Command: "subscribe", Consumed: &consumed.Done, Parameters: s.parameters()}
-	r.Rate(consumed.Done, time.Since(start))
+	r.Rate(consumed.Done, took)
 	measures := "from publish to EVENT"
 	if s.Drain {
 		measures = "" // how long the events lay there is no latency

@@ -33,6 +33,7 @@ type Consumer struct {
 	clock   clock
 	readers []*reader
 	done    atomic.Int64
+	began   atomic.Int64 // the clock's time of the first event; 0: none came
 }
 
 // NewConsumer opens the connections, and does not subscribe yet.
@@ -60,6 +61,14 @@ func NewConsumer(ctx context.Context, plan Consuming) (*Consumer, error) {
 
 // Done is how many events came so far. It may be called at any time.
 func (c *Consumer) Done() int64 { return c.done.Load() }
+
+// SinceFirst is how long ago the first event came; 0 where none did.
+func (c *Consumer) SinceFirst() time.Duration {
+	if began := c.began.Load(); began != 0 {
+		return time.Duration(c.clock.now() - began)
+	}
+	return 0
+}
 
 // Close ends the connections.
 func (c *Consumer) Close() {
@@ -167,6 +176,9 @@ type reader struct {
 // everything came is somebody else's, and goes back to the group.
 func (r *reader) deliver(deliveries []wire.Delivery) {
 	now := r.consumer.clock.now()
+	if r.consumer.began.Load() == 0 {
+		r.consumer.began.CompareAndSwap(0, now)
+	}
 	select {
 	case <-r.seen.complete:
 		return

@@ -197,8 +197,11 @@ func TestWithoutAGroupEveryConnectionGetsEverything(t *testing.T) {
 	if err != nil || tally.Done != 2*p.Events || tally.Latency.Summary().N != int64(2*p.Events) {
 		t.Errorf("%+v, %v", tally, err)
 	}
-	if max := tally.Latency.Summary().Max; max <= 0 || max > 60_000 {
-		t.Errorf("a latency of %v ms", max)
+	if longest := tally.Latency.Summary().Max; longest <= 0 || longest > 60_000 {
+		t.Errorf("a latency of %v ms", longest)
+	}
+	if consumer.SinceFirst() <= 0 {
+		t.Error("it never began")
 	}
 }
 
@@ -208,6 +211,9 @@ func TestConsumerGivesUp(t *testing.T) {
 		URL: sidecar.URL, Topic: "t", Group: "g", From: wire.FromLatest, Events: 1, Connections: 1, Window: 1, MaxBatch: 1,
 		Patience: time.Millisecond,
 	})
+	if consumer.SinceFirst() != 0 {
+		t.Error("began without an event")
+	}
 	if _, err := consumer.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "no event came") {
 		t.Errorf("got %v", err)
 	}

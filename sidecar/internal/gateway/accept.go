@@ -38,6 +38,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 	})
 	if !accepted {
 		_ = ws.Close(websocket.StatusGoingAway, closingReason)
+		up.outbox.wait()
 	}
 }
 

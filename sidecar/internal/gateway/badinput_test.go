@@ -180,7 +180,7 @@ func TestProtocolViolations(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := s.dial(t)
-			c.send("%s", `{"op":"PING"}` + strings.Repeat(" ", limits.FrameBytes-len(`{"op":"PING"}`)))
+			c.send("%s", `{"op":"PING"}`+strings.Repeat(" ", limits.FrameBytes-len(`{"op":"PING"}`)))
 			c.want("OK")
 			if err := c.write(websocket.MessageText, []byte(tc.text)); err != nil {
 				t.Fatal(err)

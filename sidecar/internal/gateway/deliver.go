@@ -7,15 +7,15 @@ import (
 
 // deliveries writes what a subscription is sent: it is the group's sink.
 type deliveries struct {
+	subKey
 	conn     *conn
-	key      subKey
 	maxBatch int
 	autoAck  bool
 	member   *group.Member // nil without a group
 }
 
 func newDeliveries(c *conn, req *wire.Request) deliveries {
-	d := deliveries{conn: c, key: subKey{req.Topic, req.Group}, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
+	d := deliveries{subKey: subKey{req.Topic, req.Group}, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
 	if n := req.Subscribe.MaxBatch; n != nil {
 		d.maxBatch = *n
 	}
@@ -55,11 +55,10 @@ func (d *deliveries) frameOf(ds []group.Delivery) int {
 }
 
 func (d *deliveries) appendFrame(dst []byte, ds []group.Delivery) []byte {
-	topic, name := d.key.topic, d.key.group
 	if len(ds) == 1 {
-		return wire.AppendEvent(dst, topic, name, &ds[0].Record.Event, attempt(ds[0]), ds[0].AckTimeout.Milliseconds())
+		return wire.AppendEvent(dst, d.topic, d.group, &ds[0].Record.Event, attempt(ds[0]), ds[0].AckTimeout.Milliseconds())
 	}
-	dst = wire.AppendEventsStart(dst, topic, name)
+	dst = wire.AppendEventsStart(dst, d.topic, d.group)
 	for i := range ds {
 		dst = wire.AppendEventsItem(dst, &ds[i].Record.Event, attempt(ds[i]), ds[i].AckTimeout.Milliseconds())
 	}

@@ -128,14 +128,14 @@ func (g *Gateway) Stats() Stats {
 
 // admitSocket registers a connection and starts to serve it; false while the
 // sidecar shuts down.
-func (g *Gateway) admitSocket(make func(name string) *conn) bool {
+func (g *Gateway) admitSocket(build func(name string) *conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopping {
 		return false
 	}
 	g.number++
-	c := make(g.cfg.NodeID + "/" + strconv.FormatUint(g.number, 10))
+	c := build(g.cfg.NodeID + "/" + strconv.FormatUint(g.number, 10))
 	g.conns[c] = struct{}{}
 	g.cfg.Metrics.ConnectionOpened()
 	g.busy.Go(func() {
@@ -159,7 +159,8 @@ func (g *Gateway) refusing() bool {
 // have in flight back to their groups without counting an attempt; lets the
 // replies to what is under way go out, and closes every WebSocket with 1001.
 // Connections that have not finished when ctx ends are cut off. It returns once
-// none is left.
+// none is left. Call it while the groups and the writer still run: what is
+// under way needs them.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.mu.Lock()
 	g.stopping = true

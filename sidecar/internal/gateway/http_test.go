@@ -58,7 +58,7 @@ func TestPublishHTTP(t *testing.T) {
 	if ev = c.wantEvent(f.ID).Event; ev.PayloadBase64 == nil || *ev.PayloadBase64 != "" {
 		t.Errorf("no bytes: %+v", ev)
 	}
-	if res, f = post(strings.Repeat(" ", 1<<20)+`1`+strings.Repeat(" ", 1000)); res.StatusCode != 201 {
+	if res, f = post(strings.Repeat(" ", 1<<20) + `1` + strings.Repeat(" ", 1000)); res.StatusCode != 201 {
 		t.Errorf("much white space: %s %+v", res.Status, f)
 	}
 	c.wantEvent(f.ID)

@@ -31,7 +31,7 @@ type outbox struct {
 	receipts []receipt // by at
 	corks    int       // writers that are not done yet
 	flushing bool
-	refused  bool // somebody was told that there is no room
+	refused  bool // there is no room until half of the bound is free
 	closed   bool
 	aborted  bool // closed, and nothing is written any more
 	stalled  bool // the peer took nothing for too long
@@ -87,16 +87,16 @@ func (o *outbox) Read(p []byte) (int, error) {
 	return o.Conn.Read(p)
 }
 
-// hasRoom reports whether the outbox is below its bound. After a false, wake is
-// called once half of the bound is free.
+// hasRoom reports whether the outbox is below its bound. After a false there is
+// none until half of the bound is free, and then wake is called: deliveries
+// come in bursts, and not one for each byte that the client reads.
 func (o *outbox) hasRoom() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.queued < o.bound || o.closed {
-		return !o.closed
+	if o.queued >= o.bound {
+		o.refused = true
 	}
-	o.refused = true
-	return false
+	return !o.refused && !o.closed
 }
 
 // cork holds writes back until as many calls of uncork, so that they leave

@@ -17,7 +17,6 @@ type follower interface {
 // subscription is a connection's side of one subscription.
 type subscription struct {
 	follower
-	subKey
 	deliveries
 	pacer      *pacer
 	partitions []int // to be told as assigned; nil: the client did not ask
@@ -41,7 +40,7 @@ func (c *conn) subscribe(req *wire.Request) {
 // addSubscription makes a subscription that is not started. Only the reader
 // adds and removes, so what it has looked up stays, but for a shutdown.
 func (c *conn) addSubscription(req *wire.Request) (*subscription, error) {
-	s := &subscription{subKey: subKey{req.Topic, req.Group}, deliveries: newDeliveries(c, req)}
+	s := &subscription{deliveries: newDeliveries(c, req)}
 	c.mu.Lock()
 	_, twice := c.subs[s.subKey]
 	full := len(c.subs) >= c.cfg.Bounds.Subscriptions

@@ -1,0 +1,88 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+)
+
+// ackSink acks in batches whatever it is given, as a fast consumer would.
+type ackSink struct {
+	acks chan []string
+	left atomic.Int64
+	done chan struct{}
+}
+
+func (s *ackSink) Room() bool { return true }
+
+func (s *ackSink) Deliver(ds []Delivery) {
+	ids := make([]string, len(ds))
+	for i, d := range ds {
+		ids[i] = d.Record.ID
+	}
+	s.acks <- ids
+	if s.left.Add(-int64(len(ds))) == 0 {
+		close(s.done)
+	}
+}
+
+// BenchmarkConsumeAndAck is one member on a log in memory whose saves take no
+// time. An op is an event.
+func BenchmarkConsumeAndAck(b *testing.B) {
+	for name, c := range map[string]struct {
+		window, keys int
+	}{
+		"window100":       {100, 0},
+		"window1000":      {1000, 0},
+		"window1000keyed": {1000, 5000},
+	} {
+		b.Run(name, func(b *testing.B) { benchConsume(b, c.window, c.keys) })
+	}
+}
+
+func benchConsume(b *testing.B, window, keys int) {
+	log := newFakeLog()
+	eff := policy.Defaults()
+	eff.Delivery.MaxInflight = window
+	m := NewManager(Config{
+		Context: context.Background(), Log: log, Tails: log.tails,
+		Policy:      func(string) *policy.Effective { return &eff },
+		DeadLetters: &fakeGraves{}, Metrics: telemetry.Discard(), NodeID: "node",
+		Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
+	})
+	defer func() { _ = m.Stop(context.Background()) }()
+	_, _ = log.EnsureTopic(b.Context(), topic, 8)
+	for i := range b.N {
+		key := ""
+		if keys > 0 {
+			key = fmt.Sprint("k", i%keys)
+		}
+		log.append(topic, record(fmt.Sprint("e", i), key))
+	}
+	sink := &ackSink{acks: make(chan []string, window+1), done: make(chan struct{})}
+	sink.left.Store(int64(b.N))
+	member, err := m.Subscribe(b.Context(), Subscription{
+		Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}, Options: wire.SubscribeOptions{From: wire.FromEarliest},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	member.Start()
+	for {
+		select {
+		case ids := <-sink.acks:
+			member.Ack(ids, func(error) {})
+		case <-sink.done:
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+			return
+		}
+	}
+}
