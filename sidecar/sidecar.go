@@ -135,9 +135,8 @@ func (s *Sidecar) Addresses() (app, replay, ops string) {
 	return listen.Address(s.app), listen.Address(s.replay), listen.Address(s.ops)
 }
 
-// Run serves until ctx ends, then stops in order: no deliveries and no new
-// publishes, the queued ones stored and answered, connections closed, the log
-// closed. It calls ready once it serves. The error says why it could not
+// Run serves until ctx ends, then stops in order: no new ops, those under way
+// answered, connections closed, groups saved and released, the log closed. It calls ready once it serves. The error says why it could not
 // serve, or what a stop left undone.
 func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	defer s.release()
@@ -190,11 +189,11 @@ func (s *Sidecar) stop(ctx context.Context, endServers func()) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, s.abort)()
 
-	groupsErr := s.groups.Stop(ctx) // what is in flight goes back uncounted
-	endServers()                    // HTTP requests under way finish
-	s.gateway.Shutdown(ctx)         // WebSocket publishes are answered, connections closed
+	s.gateway.Shutdown(ctx) // ops under way are answered, WebSockets closed, events given back uncounted
+	endServers()            // HTTP requests under way finish
+	err := s.groups.Stop(ctx)
 	s.writer.Stop(ctx)
-	return groupsErr
+	return err
 }
 
 // release closes what New opened.

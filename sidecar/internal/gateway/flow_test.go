@@ -13,14 +13,13 @@ import (
 	"github.com/coder/websocket"
 )
 
-// only is the sidecar's one connection.
+// only is the sidecar's one connection. It is registered after its client has
+// been told that it is a WebSocket.
 func (s *sidecar) only(t testing.TB) *conn {
 	t.Helper()
+	eventually(t, "there is one connection", func() bool { return s.gateway.Stats().Connections == 1 })
 	s.gateway.mu.Lock()
 	defer s.gateway.mu.Unlock()
-	if len(s.gateway.conns) != 1 {
-		t.Fatalf("%d connections", len(s.gateway.conns))
-	}
 	for c := range s.gateway.conns {
 		return c
 	}

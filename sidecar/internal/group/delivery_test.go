@@ -40,8 +40,13 @@ func TestUnorderedGroupsDoNotWaitForKeys(t *testing.T) {
 		o.wants("1/3")
 		o.ack("1")
 		o.wants("3/3")
-		o.leave(Unsubscribed)
-		w.join(unordered).wants("3/3")
+		o.ack("3")
+		w.publish("4:b", "5:b")
+		o.wants("4/1")
+		u := w.join(unordered)
+		u.wants("")
+		o.leave(Unsubscribed) // nobody wants order any more
+		u.wants("5/1 4/1")
 	})
 }
 
@@ -299,12 +304,11 @@ func TestNothingAfterPauseOrClose(t *testing.T) {
 // What a paused member is not sent goes to another at once.
 func TestPauseGivesWayToOthers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		c := w.join()
+		c, other := w.join(), w.join()
 		gate := make(chan struct{})
-		w.log.saveGate = gate
-		w.publish("a")
+		w.log.locked(func() { w.log.saveGate = gate })
+		w.publish("a") // assigned to c
 		c.Pause()
-		other := w.join()
 		close(gate)
 		synctest.Wait()
 		c.wants("")

@@ -230,3 +230,38 @@ func TestTwins(t *testing.T) {
 		}
 	})
 }
+
+// A nack that is late for one delivery does not count against the next, which
+// is still being saved.
+func TestLateNackOfADeliveryOnItsWay(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a")
+		c := w.join()
+		c.wants("a/1")
+		gate := make(chan struct{})
+		w.log.locked(func() { w.log.saveGate = gate })
+		advance(30 * time.Second)
+		c.nack(0, "a")
+		if c.Extend("a", time.Hour) {
+			t.Error("extended what is not sent")
+		}
+		w.log.locked(func() { w.log.saveGate = nil })
+		close(gate)
+		synctest.Wait()
+		c.wants("a/2")
+	})
+}
+
+func TestTwinGoesOnWhenAnAssignmentIsTakenBack(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		c := w.join(onlyKey("1"))
+		w.publish("a:1")
+		c.wants("a/1")
+		d := w.join(onlyKey("2"))
+		w.publish("a:2")
+		d.wants("")
+		c.Pause()
+		c.leave(Unsubscribed)
+		d.wants("a/1")
+	})
+}

@@ -153,19 +153,23 @@ func paced(every time.Duration) option {
 // join subscribes to the group "g" from the earliest event on.
 func (w *world) join(opts ...option) *client {
 	w.t.Helper()
-	c := &client{w: w, fakeSink: &fakeSink{}}
-	s := Subscription{Topic: topic, Group: "g", Sink: c.fakeSink, Pacer: &fakePacer{}}
-	for _, o := range append([]option{earliest}, opts...) {
+	c := w.subscribe(&fakeSink{}, append([]option{earliest}, opts...)...)
+	c.Start()
+	synctest.Wait()
+	return c
+}
+
+func (w *world) subscribe(sink *fakeSink, opts ...option) *client {
+	w.t.Helper()
+	s := Subscription{Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}}
+	for _, o := range opts {
 		o(&s)
 	}
 	m, err := w.m.Subscribe(context.Background(), s)
 	if err != nil {
 		w.t.Fatalf("subscribe: %v", err)
 	}
-	c.Member = m
-	m.Start()
-	synctest.Wait()
-	return c
+	return &client{w: w, fakeSink: sink, Member: m}
 }
 
 // ack settles ids and returns where the answer will be.
@@ -224,7 +228,7 @@ func (w *world) info() Info {
 	return info
 }
 
-// turns counts the turns that the group does while f runs.
+// saves counts the saves so far.
 func (w *world) saves() (n int) {
 	w.log.locked(func() { n = w.log.saves })
 	return n

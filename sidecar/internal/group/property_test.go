@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
@@ -38,66 +36,6 @@ func TestGroupKeepsItsPromises(t *testing.T) {
 	})
 }
 
-const (
-	examAttempts = 3
-	examTimeout  = 10 * time.Second
-)
-
-// exam is the model of a group.
-type exam struct {
-	*world
-	t *rapid.T
-
-	mu      sync.Mutex
-	events  map[string]*examEvent
-	keys    map[string][]*examEvent // in log order
-	clients []*examClient
-	window  int
-	store   string // "ok", "fails" or "slow"
-	shaky   bool   // it was not ok, and what was not saved then may not be yet
-}
-
-type examEvent struct {
-	id, key  string
-	attempts int // deliveries counted
-	most     int // as above, with those that may be counted after a kill
-	holder   *examClient
-	deadline time.Time
-	fate     fate
-}
-
-type fate int
-
-const (
-	unsettled fate = iota
-	perhaps        // settled, but a kill came before that was durable
-	asked          // acked; not answered yet
-	over           // settled durably
-)
-
-type examClient struct {
-	x      *exam
-	m      *Member
-	full   bool
-	silent bool // paused or closed: nothing may come
-	dead   bool // its process was killed
-	window int  // that it asked for
-}
-
-func newExam(t *rapid.T) *exam {
-	x := &exam{t: t, world: newWorld(t, 2), events: make(map[string]*examEvent), keys: make(map[string][]*examEvent), window: 5, store: "ok"}
-	x.graves.onBury = x.buried
-	x.bounds.Lookahead = rapid.SampledFrom([]int{4, 100}).Draw(t, "lookahead")
-	x.start()
-	x.setPolicy(func(p *policy.Effective) {
-		p.Delivery.MaxInflight = x.window
-		p.Delivery.MaxAttempts = examAttempts
-		p.Delivery.AckTimeout = examTimeout
-	})
-	x.join()
-	return x
-}
-
 func (x *exam) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"publish": x.publishSome,
@@ -117,7 +55,7 @@ func (x *exam) actions() map[string]func(*rapid.T) {
 		"graves":  x.breakOrMendGraves,
 		"seek":    x.seekEarliest,
 		"restart": x.restart,
-		"":        func(*rapid.T) { synctest.Wait() },
+		"":        x.nobodyWaits,
 	}
 }
 
@@ -151,83 +89,6 @@ func (x *exam) join() {
 	x.mu.Unlock()
 	m.Start()
 	synctest.Wait()
-}
-
-func (c *examClient) Room() bool {
-	c.x.mu.Lock()
-	defer c.x.mu.Unlock()
-	return !c.full
-}
-
-// Deliver checks what comes.
-func (c *examClient) Deliver(ds []Delivery) {
-	x := c.x
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if c.dead {
-		return
-	}
-	for _, d := range ds {
-		e := x.events[d.Record.ID]
-		x.checkDelivery(c, e, d)
-		e.holder, e.deadline = c, time.Now().Add(d.AckTimeout)
-		e.attempts, e.most, e.fate = d.Attempt, d.Attempt, unsettled
-	}
-	if n := len(x.held(c)); n > min(c.window, x.window) {
-		x.t.Errorf("%d in flight with a window of %d and %d", n, c.window, x.window)
-	}
-}
-
-func (x *exam) checkDelivery(c *examClient, e *examEvent, d Delivery) {
-	switch {
-	case c.silent:
-		x.t.Errorf("%s came to a member that is paused or closed", e.id)
-	case e.fate == asked || e.fate == over:
-		x.t.Errorf("%s came after it was settled", e.id)
-	case e.holder != nil && e.deadline.After(time.Now()):
-		x.t.Errorf("%s came while it was in flight", e.id)
-	case d.Attempt <= e.attempts || d.Attempt > e.most+1 || d.Attempt > examAttempts:
-		x.t.Errorf("%s came with attempt %d after %d to %d", e.id, d.Attempt, e.attempts, e.most)
-	}
-	if e.key == "" {
-		return
-	}
-	for _, before := range x.keys[e.key] {
-		if before == e {
-			return
-		}
-		if before.fate == unsettled {
-			x.t.Errorf("%s came before %s of its key was settled", e.id, before.id)
-		}
-		if before.fate == perhaps {
-			before.fate = over // or else it had come before
-		}
-	}
-}
-
-// held are the events in flight at a member, as far as it knows.
-func (x *exam) held(c *examClient) (es []*examEvent) {
-	for _, id := range slices.Sorted(maps.Keys(x.events)) {
-		if e := x.events[id]; e.holder == c && e.deadline.After(time.Now()) {
-			es = append(es, e)
-		}
-	}
-	return es
-}
-
-func (x *exam) buried(rec *eventlog.Record) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	id, _ := rec.Headers.Get(HeaderDeadID)
-	e := x.events[id]
-	attempts, _ := rec.Headers.Get(HeaderDeadAttempts)
-	if e.most < examAttempts || attempts != strconv.Itoa(examAttempts) {
-		x.t.Errorf("%s was buried after %d attempts, saying %s", id, e.most, attempts)
-	}
-	if e.fate == asked {
-		x.t.Errorf("%s was buried after its ack", id)
-	}
-	e.fate, e.holder = over, nil
 }
 
 // one picks a member, or nil.
@@ -353,24 +214,6 @@ func (x *exam) leaveOne(t *rapid.T) {
 	x.mu.Unlock()
 	x.clients = slices.DeleteFunc(x.clients, func(o *examClient) bool { return o == c })
 	synctest.Wait()
-}
-
-// gone gives back what a member has in flight. With a slow store the group may
-// not have noticed a deadline yet.
-func (x *exam) gone(c *examClient, how Leaving) {
-	for _, e := range x.events {
-		if e.holder != c {
-			continue
-		}
-		live := e.deadline.After(time.Now())
-		e.holder = nil
-		if how == Unsubscribed && (live || x.store == "slow") {
-			e.attempts--
-			if live && !x.shaky {
-				e.most = e.attempts
-			}
-		}
-	}
 }
 
 func (x *exam) fillOrDrain(t *rapid.T) {
@@ -535,6 +378,18 @@ func (x *exam) finish() {
 	}
 }
 
-func (x *exam) drained() bool {
-	return x.info().Lag == 0
+func (x *exam) drained() bool { return x.info().Lag == 0 }
+
+// nobodyWaits checks that no wake-up was lost: once everything has come to
+// rest, a member that is sent nothing has a reason.
+func (x *exam) nobodyWaits(t *rapid.T) {
+	synctest.Wait()
+	if x.shaky || len(x.clients) == 0 {
+		return
+	}
+	for i, m := range x.info().Members {
+		if m.BlockedBy == nil {
+			t.Errorf("member %d is sent nothing for no reason", i)
+		}
+	}
 }

@@ -81,9 +81,10 @@ func (s save) answer(err error) {
 func (g *Group) saved(s save, err error) {
 	g.mu.Lock()
 	g.saving = false
+	again := !g.saveDue.IsZero()
 	g.saveDue = time.Time{}
 	if err != nil {
-		if !errors.Is(err, context.Canceled) {
+		if !again && !errors.Is(err, context.Canceled) {
 			g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
 		}
 		g.saveDue = time.Now().Add(retryAfterFailure)
