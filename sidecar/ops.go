@@ -3,6 +3,7 @@ package sidecar
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/pprof"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
@@ -67,6 +68,9 @@ func (s *Sidecar) opsHandler() http.Handler {
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(s.status()) // the client went away
 	})
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index) // heap, goroutine and the like
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return httpapi.Routes(mux)
 }
 

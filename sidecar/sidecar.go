@@ -140,13 +140,14 @@ func (s *Sidecar) Addresses() (app, replay, ops string) {
 // serve, or what a stop left undone.
 func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	defer s.release()
-	// Servers and helpers outlive ctx: stop ends them in its order.
-	helpers, endHelpers := context.WithCancel(context.WithoutCancel(ctx))
-	servers, endServers := context.WithCancel(context.WithoutCancel(ctx))
+	// What runs outlives ctx: stop ends it in its order.
+	lasting := context.WithoutCancel(ctx)
+	helpersCtx, endHelpers := context.WithCancel(lasting)
+	serversCtx, endServers := context.WithCancel(lasting)
 	defer endHelpers()
 	defer endServers()
 
-	work, failed := errgroup.WithContext(context.WithoutCancel(ctx))
+	servers, failed := errgroup.WithContext(lasting)
 	for _, srv := range []struct {
 		ln   net.Listener
 		http *httpapi.Server
@@ -155,16 +156,18 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		{s.replay, s.server(s.replay, replay.New(replay.Config{Store: s.log, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout}), nil)},
 		{s.ops, s.server(s.ops, s.opsHandler(), nil)},
 	} {
-		work.Go(func() error { return srv.http.Serve(servers, srv.ln) })
+		servers.Go(func() error { return srv.http.Serve(serversCtx, srv.ln) })
 	}
+	servers.Go(ready)
+
+	var helpers errgroup.Group
 	sweeper := retention.Sweeper{Log: s.log, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
-	work.Go(func() error { return sweeper.Run(helpers) })
-	work.Go(func() error { return s.followPolicies(helpers) })
-	work.Go(func() error { return s.loadGroups(helpers) })
+	helpers.Go(func() error { return sweeper.Run(helpersCtx) })
+	helpers.Go(func() error { return s.followPolicies(helpersCtx) })
+	helpers.Go(func() error { return s.loadGroups(helpersCtx) })
 	if s.file != nil {
-		work.Go(func() error { return s.file.Run(helpers) })
+		helpers.Go(func() error { return s.file.Run(helpersCtx) })
 	}
-	work.Go(ready)
 
 	select {
 	case <-ctx.Done():
@@ -172,8 +175,11 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}
 	s.cfg.Logger.Info("stopping", "deadline", s.cfg.DrainTimeout)
 	endHelpers()
-	stopErr := s.stop(ctx, endServers)
-	return errors.Join(work.Wait(), stopErr)
+	err := s.stop(lasting, func() error {
+		endServers()
+		return servers.Wait()
+	})
+	return errors.Join(err, helpers.Wait())
 }
 
 // server makes the HTTP server of one listener.
@@ -183,17 +189,17 @@ func (s *Sidecar) server(ln net.Listener, h http.Handler, conn func(context.Cont
 }
 
 // stop is the order of a graceful stop, under a deadline.
-func (s *Sidecar) stop(ctx context.Context, endServers func()) error {
+func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 	s.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, s.abort)()
 
-	s.gateway.Shutdown(ctx) // ops under way are answered, WebSockets closed, events given back uncounted
-	endServers()            // HTTP requests under way finish
-	err := s.groups.Stop(ctx)
+	s.gateway.Shutdown(ctx)    // ops under way are answered, WebSockets closed, events given back uncounted
+	serversErr := endServers() // HTTP requests under way finish
+	groupsErr := s.groups.Stop(ctx)
 	s.writer.Stop(ctx)
-	return err
+	return errors.Join(serversErr, groupsErr)
 }
 
 // release closes what New opened.

@@ -46,7 +46,7 @@ func TestUnorderedGroupsDoNotWaitForKeys(t *testing.T) {
 		u := w.join(unordered)
 		u.wants("")
 		o.leave(Unsubscribed) // nobody wants order any more
-		u.wants("5/1 4/1")
+		u.wants("4/1 5/1")
 	})
 }
 
@@ -201,6 +201,10 @@ func TestDeadLetterReasons(t *testing.T) {
 				if got, _ := w.graves.buried[0].Headers.Get(HeaderDeadReason); got != want {
 					t.Errorf("reason %q, want %q", got, want)
 				}
+				c.leave(Unsubscribed)
+				if w.m.all()[0].watch != nil {
+					t.Error("the group is not parked after the burial")
+				}
 				w.kill()
 				w.join().wants("")
 			})
@@ -219,6 +223,23 @@ func TestDeadLetterAfterAKill(t *testing.T) {
 		if len(w.graves.buried) != 1 {
 			t.Fatalf("%d buried", len(w.graves.buried))
 		}
+	})
+}
+
+// A burial under way outlives the group's members.
+func TestBurialWithoutMembers(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a")
+		w.graves.hold = true
+		c := w.join(attempts(1))
+		c.leave(Disconnected)
+		w.graves.release(nil)
+		synctest.Wait()
+		if lag := w.info().Lag; lag != 0 {
+			t.Errorf("lag %d after the burial", lag)
+		}
+		w.kill()
+		w.join().wants("")
 	})
 }
 
@@ -274,102 +295,5 @@ func TestSeekMakesLeasesStale(t *testing.T) {
 		}
 		w.kill()
 		w.join().wants("")
-	})
-}
-
-func TestNothingAfterPauseOrClose(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		gate := make(chan struct{})
-		w.log.saveGate = gate
-		c, d := w.join(window(1)), w.join(window(1))
-		w.publish("a", "b", "c", "d")
-		c.Pause() // the deliveries are being saved
-		d.Close(Disconnected)
-		close(gate)
-		synctest.Wait()
-		c.wants("")
-		d.wants("")
-		e := w.join(window(1))
-		if got := e.take(); len(got) != len("a/1") {
-			t.Fatalf("got %q, want one event", got)
-		}
-		c.Resume()
-		synctest.Wait()
-		if got := c.take(); len(got) != len("a/1") {
-			t.Fatalf("got %q, want one event", got)
-		}
-	})
-}
-
-// What a paused member is not sent goes to another at once.
-func TestPauseGivesWayToOthers(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		c, other := w.join(), w.join()
-		gate := make(chan struct{})
-		w.log.locked(func() { w.log.saveGate = gate })
-		w.publish("a") // assigned to c
-		c.Pause()
-		close(gate)
-		synctest.Wait()
-		c.wants("")
-		other.wants("a/1")
-	})
-}
-
-func TestWindowFollowsThePolicy(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		w.publishN(10, "")
-		c := w.join(window(4))
-		if n := len(c.got); n != 4 {
-			t.Fatalf("%d came", n)
-		}
-		w.setPolicy(func(p *policy.Effective) { p.Delivery.MaxInflight = 2 })
-		c.take()
-		c.ack("e1", "e2")
-		c.wants("")
-		c.ack("e3")
-		c.wants("e5/1")
-		if got := c.Options().MaxInflight; got != 2 {
-			t.Errorf("window %d", got)
-		}
-		w.setPolicy(func(p *policy.Effective) { p.Delivery.MaxInflight = 100 })
-		c.wants("e6/1 e7/1")
-	})
-}
-
-func TestRoomAndRate(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		w.publish("a", "b", "c")
-		c := w.join(paced(time.Second))
-		c.wants("a/1")
-		advance(time.Second)
-		c.wants("b/1")
-		c.setFull(true)
-		advance(time.Minute)
-		c.wants("")
-		c.setFull(false)
-		c.Wake()
-		synctest.Wait()
-		c.wants("c/1")
-		advance(2 * time.Second)
-		c.wants("a/2 b/2")
-	})
-}
-
-// One turn hands a connection a bounded number of bytes, and the next goes on.
-func TestTurnBytes(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		for i := range 10 {
-			rec := record(string(rune('a'+i)), "")
-			rec.Payload = make([]byte, turnBytes/2)
-			w.log.append(topic, rec)
-		}
-		c := w.join()
-		if n := len(c.got); n != 10 {
-			t.Fatalf("%d came", n)
-		}
-		if c.size > turnBytes+turnBytes/2+1000 {
-			t.Errorf("%d bytes in one go", c.size)
-		}
 	})
 }

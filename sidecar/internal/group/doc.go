@@ -18,5 +18,11 @@
 //	                                                └── attempts used up: dead letter
 //
 // A turn runs while there is something to do and leaves no goroutine behind: a
-// group that waits costs a timer at the most.
+// group that waits costs a timer at the most. Whatever can let the group get on
+// wakes it, and a turn wakes the next one only if that one gets on for sure;
+// what has failed is tried again by the timer.
+//
+// Locks are taken in this order: Manager.mu, Member.send, Group.mu, and then
+// those of the sink, the pacer, the tail and the worker, which call back into
+// nothing.
 package group

@@ -131,6 +131,13 @@ func TestStopReleases(t *testing.T) {
 		if _, err := w.m.Follow(t.Context(), Subscription{Topic: topic}); !errors.Is(err, eventlog.ErrUnavailable) {
 			t.Errorf("followed after the stop: %v", err)
 		}
+		g := w.m.all()[0] // for calls that had it before the stop
+		if err := g.own(t.Context(), nil); !errors.Is(err, errStopped) {
+			t.Errorf("owned after the stop: %v", err)
+		}
+		if err := g.join(t.Context(), c.Member); !errors.Is(err, errStopped) || g.watch != nil {
+			t.Errorf("joined after the stop: %v", err)
+		}
 		w.log.locked(func() { w.log.saveGate = nil })
 		w.start()
 		c = w.join()
@@ -176,6 +183,22 @@ func TestExactlyOnce(t *testing.T) {
 		advance(8 * 24 * time.Hour) // the marks expire
 		w.seekEarliest()
 		c.wants("a/1 x/1") // b is behind the second a
+	})
+}
+
+func TestMarksOutliveAFailedSave(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a")
+		c := w.join(exactlyOnce)
+		w.log.locked(func() { w.log.saveErr = errStore })
+		c.ack("a")
+		w.log.locked(func() { w.log.saveErr = nil })
+		if !c.ack("a").given.Load() {
+			advance(retryAfterFailure)
+		}
+		w.kill()
+		w.seekEarliest()
+		w.join(exactlyOnce).wants("")
 	})
 }
 
@@ -257,10 +280,10 @@ func TestTwinGoesOnWhenAnAssignmentIsTakenBack(t *testing.T) {
 		c := w.join(onlyKey("1"))
 		w.publish("a:1")
 		c.wants("a/1")
+		w.join(onlyKey("1")).Pause() // the first a stays wanted
 		d := w.join(onlyKey("2"))
 		w.publish("a:2")
 		d.wants("")
-		c.Pause()
 		c.leave(Unsubscribed)
 		d.wants("a/1")
 	})

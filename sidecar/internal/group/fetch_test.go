@@ -158,6 +158,20 @@ func TestRetention(t *testing.T) {
 	})
 }
 
+// What was settled above the cursor stays settled when retention has removed
+// what was below.
+func TestRetentionBelowSettledEvents(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b", "c")
+		c := w.join()
+		c.wants("a/1 b/1 c/1")
+		c.ack("b")
+		c.leave(Unsubscribed)
+		w.log.locked(func() { w.log.firsts[topic] = 2 })
+		w.join().wants("c/1")
+	})
+}
+
 func TestGroupsWithoutMembersAreParked(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publishN(20, "k")

@@ -114,9 +114,9 @@ func (f *Follower) open() bool {
 	return f.started && !f.paused && !f.closed && f.sink.Room()
 }
 
-// read fills pending from the next partition that has something. It reports
-// false at the end of the log. A partition that cannot be read is read again
-// later.
+// read reads a page of the next partition that has more into pending, which may
+// add nothing. It reports false at the end of the log. A partition that cannot
+// be read is read again later.
 func (f *Follower) read() bool {
 	now := time.Now()
 	for i := range f.parts {
@@ -133,8 +133,8 @@ func (f *Follower) read() bool {
 			p.readDue = now.Add(retryAfterFailure)
 			continue
 		}
-		if len(pg.recs) == 0 && !p.skipTo(pg.next) {
-			continue
+		if len(pg.recs) == 0 {
+			p.skipTo(pg.next)
 		}
 		for _, rec := range pg.recs {
 			p.next = rec.Seq + 1

@@ -13,7 +13,7 @@ type partition struct {
 	index int
 	epoch uint64 // the one that this sidecar owns; 0: none taken yet
 	next  uint64 // the next seq to fetch
-	head  uint64 // the highest seq known to exist
+	head  uint64 // the highest seq that is known of from the log or its tail
 
 	// entries are the fetched events from the lowest unsettled one on,
 	// ascending; those that settled behind it stay until it settles.
@@ -55,7 +55,6 @@ func (p *partition) skipTo(next uint64) (moved bool) {
 		return false
 	}
 	p.next = next
-	p.head = max(p.head, next-1)
 	p.advance()
 	return true
 }
@@ -94,7 +93,6 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 	}
 	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
 	p.next = rec.Seq + 1
-	p.head = max(p.head, rec.Seq)
 	p.advance()
 	p.entries = append(p.entries, e)
 	return e
