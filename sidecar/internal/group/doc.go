@@ -6,9 +6,10 @@
 // A [Group] owns all partitions of one (topic, group). Its state is guarded by
 // one mutex and moved on by turns: a turn fetches what members have room for,
 // assigns it, saves the progress that came about since the last turn in one
-// synced write, and only then answers acks and sends deliveries. So an ack that
-// was answered is durable, an attempt that a client has seen is counted, and
-// everything that happens during a write shares the next one.
+// write, and only then sends deliveries. Acks are answered once that write is
+// synced, beside the turns. So an ack that was answered survives a power cut, an
+// attempt that a client has seen survives a kill, no delivery waits for the
+// disk, and everything that happens during a sync shares the next one.
 //
 //	          fetch                assign, save, send            ack
 //	log ────────────▶ ready ─────────────────────▶ in flight ─────────▶ settled

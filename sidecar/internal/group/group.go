@@ -17,7 +17,8 @@ type Group struct {
 	topic, name string
 	cfg         Config
 	metrics     *telemetry.Group
-	worker      worker
+	worker      worker      // of turns
+	syncer      worker      // of sync
 	alarm       *time.Timer // wakes the worker
 
 	users int // calls of the Manager that hold the group; guarded by Manager.mu
@@ -55,9 +56,13 @@ type Group struct {
 
 	beat    uint64
 	marks   map[string]eventlog.Mark // by id, to be saved with the progress
-	waiters []func(error)            // to be told once the progress is saved
+	waiters []func(error)            // to be told once the progress is saved and synced
 	saving  bool                     // a save is under way
 	saveDue time.Time                // when to try again after a failed save; zero: at once
+
+	saves    uint64        // how many succeeded
+	synced   uint64        // how many of those are known to be durable
+	unsynced []func(error) // to be told once all that is saved is durable
 }
 
 func newGroup(topic, name string, cfg Config) *Group {
@@ -69,6 +74,7 @@ func newGroup(topic, name string, cfg Config) *Group {
 		marks:   make(map[string]eventlog.Mark),
 	}
 	g.worker.work = g.turn
+	g.syncer.work = g.sync
 	g.alarm = stoppedTimer(g.worker.wake)
 	return g
 }

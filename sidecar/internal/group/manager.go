@@ -183,7 +183,7 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 		p.restore(eventlog.Progress{Cursor: starts[p.index]})
 		p.dirty = true
 	})
-	g.whenSaved(func(err error) { saved <- err })
+	g.whenDurable(func(err error) { saved <- err })
 	select {
 	case err := <-saved:
 		return err

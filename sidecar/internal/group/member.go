@@ -142,7 +142,7 @@ func (m *Member) Ack(ids []string, done func(error)) {
 	if acked > 0 {
 		g.metrics.Acked(acked)
 	}
-	g.whenSaved(done)
+	g.whenDurable(done)
 }
 
 // Nack gives events back that this member could not process; it counts as an
@@ -171,7 +171,7 @@ func (m *Member) Nack(ids []string, reason string, delay *time.Duration, done fu
 		g.metrics.Nacked(nacked)
 		g.worker.wake() // also if there is nothing to save
 	}
-	g.whenSaved(done)
+	g.whenDurable(done)
 }
 
 // Extend sets the deadline of an event in flight to extend from now. It reports

@@ -153,6 +153,7 @@ func (g *Group) stop(ctx context.Context) error {
 		m.Close(Unsubscribed)
 	}
 	g.worker.stop()
+	g.syncer.stop()
 	g.alarm.Stop()
 	g.opening.Lock()
 	defer g.opening.Unlock()
@@ -161,7 +162,10 @@ func (g *Group) stop(ctx context.Context) error {
 		return nil
 	}
 	err := s.store(ctx, g.cfg.Log)
-	s.answer(err)
+	if err == nil {
+		err = g.cfg.Log.Sync(ctx)
+	}
+	answerAll(s.waiters, err)
 	return err
 }
 
@@ -182,6 +186,8 @@ func (g *Group) release() (s save, owned bool) {
 		p.dirty = false // saved below, as released
 	}
 	s = g.collect()
+	s.waiters = append(s.waiters, g.unsynced...)
+	g.unsynced = nil
 	for _, p := range g.parts {
 		s.epochs = append(s.epochs, g.epoch(p, true))
 	}

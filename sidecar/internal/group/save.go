@@ -20,8 +20,8 @@ type save struct {
 	epochs  []eventlog.Epoch
 	parts   []*partition
 	marks   []eventlog.Mark
-	waiters []func(error)
-	members []*Member // that have been assigned events
+	waiters []func(error) // to be told once it is synced
+	members []*Member     // that have been assigned events
 	graves  []*entry
 }
 
@@ -45,7 +45,7 @@ func (g *Group) collect() save {
 			s.members = append(s.members, m)
 		}
 	}
-	g.saving = len(s.epochs) > 0 || len(s.marks) > 0
+	g.saving = !s.empty()
 	return s
 }
 
@@ -61,19 +61,14 @@ func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 	}
 }
 
+func (s *save) empty() bool { return len(s.epochs) == 0 && len(s.marks) == 0 }
+
 // store writes it; nothing to write is no write.
 func (s save) store(ctx context.Context, log eventlog.Groups) error {
-	if len(s.epochs) == 0 && len(s.marks) == 0 {
+	if s.empty() {
 		return nil
 	}
 	return log.SaveEpochs(ctx, s.epochs, s.marks)
-}
-
-// answer tells those who wait for it.
-func (s save) answer(err error) {
-	for _, done := range s.waiters {
-		done(err)
-	}
 }
 
 // saved takes the outcome. After a failure nothing of this turn has happened:
@@ -81,6 +76,12 @@ func (s save) answer(err error) {
 func (g *Group) saved(s save, err error) {
 	g.mu.Lock()
 	g.saving = false
+	if err == nil {
+		if !s.empty() {
+			g.saves++
+		}
+		g.unsynced = append(g.unsynced, s.waiters...)
+	}
 	again := !g.saveDue.IsZero()
 	g.saveDue = time.Time{}
 	if err != nil {
@@ -102,7 +103,36 @@ func (g *Group) saved(s save, err error) {
 		}
 	}
 	g.mu.Unlock()
-	s.answer(err)
+	if err != nil {
+		answerAll(s.waiters, err)
+	} else if len(s.waiters) > 0 {
+		g.syncer.wake()
+	}
+}
+
+// sync makes what has been saved durable and answers those who wait for it. It
+// runs beside the turns, so that no delivery waits for it.
+func (g *Group) sync() {
+	g.mu.Lock()
+	waiters, upTo := g.unsynced, g.saves
+	g.unsynced = nil
+	g.mu.Unlock()
+	if len(waiters) == 0 {
+		return
+	}
+	err := g.cfg.Log.Sync(g.cfg.Context)
+	if err == nil {
+		g.mu.Lock()
+		g.synced = max(g.synced, upTo)
+		g.mu.Unlock()
+	}
+	answerAll(waiters, err)
+}
+
+func answerAll(waiters []func(error), err error) {
+	for _, done := range waiters {
+		done(err)
+	}
 }
 
 // takeBack undoes assignments that were not sent.
@@ -115,20 +145,24 @@ func (m *Member) takeBack() {
 	m.out = nil
 }
 
-// whenSaved arranges for done to be called once all progress so far is
+// whenDurable arranges for done to be called once all progress so far is
 // durable. It is called with mu held and releases it.
-func (g *Group) whenSaved(done func(error)) {
+func (g *Group) whenDurable(done func(error)) {
 	switch {
 	case !g.owned:
 		g.mu.Unlock()
 		done(errStopped)
-	case !g.unsaved() && !g.saving && len(g.waiters) == 0:
-		g.mu.Unlock()
-		done(nil)
-	default:
+	case g.unsaved() || g.saving || len(g.waiters) > 0:
 		g.waiters = append(g.waiters, done)
 		g.mu.Unlock()
 		g.worker.wake()
+	case g.synced < g.saves:
+		g.unsynced = append(g.unsynced, done)
+		g.mu.Unlock()
+		g.syncer.wake()
+	default:
+		g.mu.Unlock()
+		done(nil)
 	}
 }
 
