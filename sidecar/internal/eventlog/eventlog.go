@@ -285,11 +285,16 @@ type Groups interface {
 	TakeEpochs(ctx context.Context, epochs []Epoch) []error
 
 	// SaveEpochs stores the owner's Beat, Released and Progress of epochs that
-	// it took, and the marks: durable when it returns nil, and no epoch's
-	// progress is durable before the marks are. ErrFenced (wrapped) when a
-	// higher epoch exists for any of them; progress of a fenced epoch is never
-	// seen by anybody again.
+	// it took, and the marks. When it returns nil they survive the process
+	// being killed; Sync makes them survive a power cut, too. No epoch's
+	// progress survives anything that its marks do not. ErrFenced (wrapped)
+	// when a higher epoch exists for any of them; progress of a fenced epoch is
+	// never seen by anybody again.
 	SaveEpochs(ctx context.Context, epochs []Epoch, marks []Mark) error
+
+	// Sync returns nil once everything that SaveEpochs had stored before the
+	// call is as durable as an appended event. It does not hold up SaveEpochs.
+	Sync(ctx context.Context) error
 
 	// Marked tells for each id whether the group's mark on it is in force at
 	// now (milliseconds since the epoch).

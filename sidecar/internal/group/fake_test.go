@@ -27,6 +27,8 @@ type fakeLog struct {
 	marks    map[markID]int64
 	saves    int
 	reads    int
+	syncs    int
+	syncErr  error
 	saveErr  error
 	readErr  error
 	saveGate chan struct{} // saves take a value before they begin
@@ -236,6 +238,13 @@ func (l *fakeLog) SaveEpochs(_ context.Context, epochs []eventlog.Epoch, marks [
 	return nil
 }
 
+func (l *fakeLog) Sync(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.syncs++
+	return l.syncErr
+}
+
 func (l *fakeLog) Marked(_ context.Context, topic, group string, ids []string, now int64) ([]bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -268,6 +277,16 @@ func (l *mortalLog) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, mar
 		return errStore
 	}
 	return l.fakeLog.SaveEpochs(ctx, epochs, marks)
+}
+
+func (l *mortalLog) Sync(ctx context.Context) error {
+	l.mu.Lock()
+	dead := l.dead
+	l.mu.Unlock()
+	if dead {
+		return errStore
+	}
+	return l.fakeLog.Sync(ctx)
 }
 
 // fakeSink keeps what it is given.

@@ -193,6 +193,15 @@ func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 	return l.commits.wait(ctx, x)
 }
 
+// Sync implements eventlog.Groups: what SaveEpochs has stored is durable already.
+func (l *Log) Sync(ctx context.Context) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	return l.health.err()
+}
+
 // saveEpochs returns the commit under way, nil if there is nothing to save.
 func (l *Log) saveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) (*commit, error) {
 	if err := l.groupsTurn.take(ctx); err != nil {

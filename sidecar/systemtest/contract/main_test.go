@@ -1,0 +1,86 @@
+// Package contract holds the sidecar to its external contract as somebody would
+// who has read that page and nothing else: the real program, raw HTTP and raw
+// WebSocket frames, JSON written out by hand. It knows no package of the
+// implementation, so that a mistake in one cannot hide here.
+package contract
+
+import (
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(withSidecar{m}, goleak.Cleanup(func(code int) {
+		sidecartest.Cleanup()
+		os.Exit(code)
+	}))
+}
+
+// withSidecar ends the process that the tests share before leaks are looked for.
+type withSidecar struct{ tests *testing.M }
+
+func (w withSidecar) Run() int {
+	defer func() {
+		sharedLife.end()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	}()
+	return w.tests.Run()
+}
+
+// sharedLife is the testing.TB of the shared process, which outlives every test.
+var sharedLife = &packageLife{}
+
+type packageLife struct {
+	testing.TB // never called: what the process's start needs is below
+
+	cleanups []func()
+}
+
+func (l *packageLife) Helper()              {}
+func (l *packageLife) Failed() bool         { return false }
+func (l *packageLife) Logf(string, ...any)  {}
+func (l *packageLife) Cleanup(f func())     { l.cleanups = append(l.cleanups, f) }
+func (l *packageLife) Fatal(reasons ...any) { panic(reasons) }
+
+func (l *packageLife) end() {
+	for _, f := range l.cleanups {
+		f()
+	}
+}
+
+// sharedPolicies lift the rate limits, which are the subject of tests that start
+// their own sidecar.
+const sharedPolicies = `
+- name: "*"
+  publish: {rate: 0}
+  connection: {rate: 0}
+  partitions: 4
+  delivery: {max_inflight: 5000, max_attempts: 100, ack_timeout: 1h, backoff: {min: 50ms, max: 100ms}}
+- name: one.*
+  partitions: 1
+- name: paused.*
+  paused: true
+`
+
+var startShared = sync.OnceValue(func() *server {
+	dir, err := os.MkdirTemp("", "sluice-contract-")
+	if err != nil {
+		panic(err)
+	}
+	file := dir + "/policies.yaml"
+	if err := os.WriteFile(file, []byte(sharedPolicies), 0o600); err != nil {
+		panic(err)
+	}
+	sharedLife.Cleanup(func() { os.RemoveAll(dir) })
+	return &server{sidecartest.Start(sharedLife, dir+"/data", "--policies", file)}
+})
+
+// shared is the sidecar without rate limits that most tests use, each with
+// topics of its own.
+func shared() *server { return startShared() }
