@@ -40,6 +40,40 @@ func TestAckIsAnsweredOnceDurable(t *testing.T) {
 	})
 }
 
+// Deliveries wait for a save, which a kill cannot undo; acks' answers wait for a
+// sync as well, and syncs are shared.
+func TestSyncHoldsUpAnswersOnly(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b", "c")
+		c := w.join()
+		c.wants("a/1 b/1 c/1")
+		gate := make(chan struct{})
+		w.log.locked(func() { w.log.syncGate = gate })
+		first := c.ack("a")
+		second, again := c.ack("b"), c.ack("a") // during the sync
+		w.publish("d")
+		c.wants("d/1")
+		if first.given.Load() || second.given.Load() || again.given.Load() {
+			t.Fatal("answered before the sync")
+		}
+		gate <- struct{}{}
+		synctest.Wait()
+		if !first.ok() || second.given.Load() || again.given.Load() {
+			t.Fatal("the first sync answers what was saved before it began")
+		}
+		gate <- struct{}{}
+		synctest.Wait()
+		if !second.ok() || !again.ok() {
+			t.Fatal("not answered after the second sync")
+		}
+		w.log.locked(func() { w.log.syncGate, w.log.syncErr = nil, errStore })
+		if !c.ack("c").failed() {
+			t.Error("an ack that could not be synced is not refused")
+		}
+		w.log.locked(func() { w.log.syncErr = nil })
+	})
+}
+
 func TestFailedSave(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")

@@ -29,6 +29,7 @@ type fakeLog struct {
 	reads    int
 	syncs    int
 	syncErr  error
+	syncGate chan struct{} // if set, each Sync takes one from it first
 	saveErr  error
 	readErr  error
 	saveGate chan struct{} // saves take a value before they begin
@@ -239,6 +240,12 @@ func (l *fakeLog) SaveEpochs(_ context.Context, epochs []eventlog.Epoch, marks [
 }
 
 func (l *fakeLog) Sync(context.Context) error {
+	l.mu.Lock()
+	gate := l.syncGate
+	l.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.syncs++

@@ -198,6 +198,9 @@ func ids(events []object) []string {
 	return out
 }
 
+// asSent is the member under which a frame's own text is kept.
+const asSent = "(as sent)"
+
 // socket is one WebSocket connection. One goroutine of the test uses it.
 type socket struct {
 	t       testing.TB
@@ -226,7 +229,15 @@ func (s *server) dial(t testing.TB) *socket {
 				k.closing = err
 				return
 			}
-			k.frames <- parse(t, b)
+			f := object{}
+			d := json.NewDecoder(bytes.NewReader(b))
+			d.UseNumber()
+			if err := d.Decode(&f); err != nil {
+				k.closing = fmt.Errorf("a frame that is not JSON: %w: %.200s", err, b)
+				return
+			}
+			f[asSent] = b
+			k.frames <- f
 		}
 	}()
 	t.Cleanup(k.drop)

@@ -5,6 +5,7 @@
 package contract
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"sync"
@@ -46,7 +47,7 @@ func (l *packageLife) Helper()              {}
 func (l *packageLife) Failed() bool         { return false }
 func (l *packageLife) Logf(string, ...any)  {}
 func (l *packageLife) Cleanup(f func())     { l.cleanups = append(l.cleanups, f) }
-func (l *packageLife) Fatal(reasons ...any) { panic(reasons) }
+func (l *packageLife) Fatal(reasons ...any) { panic(fmt.Sprint(reasons...)) }
 
 func (l *packageLife) end() {
 	for _, f := range l.cleanups {
