@@ -174,6 +174,9 @@ func (r *Request) fillBatch(f *frame, lim Limits) *Error {
 	if f.item.payload.given() || f.item.payload64.given() {
 		return Errorf(BadRequest, "give either payload or events, not both")
 	}
+	if k := f.item.optsKind; k != 0 && k != 'n' { // null is absent
+		return Errorf(BadRequest, "opts does not apply to a batch: give each of events its own")
+	}
 	if f.batchEvents > lim.BatchEvents {
 		return Errorf(PayloadTooLarge, "the batch holds %d events; at most %d are allowed", f.batchEvents, lim.BatchEvents)
 	}

@@ -50,7 +50,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{pub(`"payload":1,"opts":{"headers":{` + times(65, `"h%d":""`) + `}}`), PayloadTooLarge, "64"}, {pub(`"payload":1,"opts":{"headers":{"a":"` + strings.Repeat("x", 16<<10) + `"}}`), PayloadTooLarge, "headers"},
 		{pub(`"payload":1,"opts":{"tags":"x"}`), BadRequest, "tags"}, {pub(`"payload":1,"opts":{"tags":[1]}`), BadRequest, "tags"}, {pub(`"payload":1,"opts":{"tags":[` + times(65, `"%d"`) + `]}`), BadRequest, "tags"},
 		{pub(`"payload":1,"opts":{"caused_by":["` + long + `"]}`), BadRequest, "caused_by"},
-		{pub(`"events":{}`), BadRequest, "events"}, {pub(`"events":[],"payload":1`), BadRequest, "not both"},
+		{pub(`"events":{}`), BadRequest, "events"}, {pub(`"events":[],"payload":1`), BadRequest, "not both"}, {pub(`"events":[],"opts":{"key":"k"}`), BadRequest, "opts"},
 		{pub(`"events":[` + times(1001, `{"payload":%d}`) + `]`), PayloadTooLarge, "1000"}, {pub(`"events":[` + strings.Repeat(" ", 8<<20) + `]`), PayloadTooLarge, "batch"},
 		{ack + `"x":1}`, BadRequest, "id"}, {ack + `"id":1}`, BadRequest, "id"}, {ack + `"ids":[]}`, BadRequest, "id"}, {ack + `"ids":"a"}`, BadRequest, "ids"}, {ack + `"ids":[1]}`, BadRequest, "ids"},
 		{ack + `"ids":[` + times(10_001, `"%d"`) + `]}`, BadRequest, "10000"}, {`{"op":"ACK","corr":"c","topic":"t","id":"1"}`, BadRequest, "group"}, {`{"op":"ACK","corr":"c","group":"g","id":"1"}`, BadRequest, "topic"},

@@ -268,32 +268,39 @@ type Mark struct {
 	ExpiresAt        int64
 }
 
-// Groups keeps the progress of consumer groups.
+// Groups keeps the progress of consumer groups. It is stored in two steps,
+// because a delivery need not wait for what an answered ack must: once saved,
+// progress survives the process being killed; once synced, a power cut too.
 type Groups interface {
 	// ListGroups names the groups that the topic has, sorted.
 	ListGroups(ctx context.Context, topic string) ([]string, error)
 
 	// LatestEpochs returns the highest epoch of each partition of the group
-	// that has one, by partition. A group that nobody ever took has none.
+	// that has one, by partition. A group that nobody ever took has none. What
+	// it tells survives a kill, not always a power cut.
 	LatestEpochs(ctx context.Context, topic, group string) ([]Epoch, error)
 
 	// TakeEpochs inserts epochs, each of which must be new: an error for each,
 	// in order; nil, or ErrEpochTaken when that number already exists or a
 	// higher one does. Of racing inserts of one number exactly one succeeds.
-	// It is durable when it returns. Whether the earlier owner may be
-	// replaced is for the caller to know.
+	// It survives a power cut when it returns. Whether the earlier owner may
+	// be replaced is for the caller to know.
 	TakeEpochs(ctx context.Context, epochs []Epoch) []error
 
 	// SaveEpochs stores the owner's Beat, Released and Progress of epochs that
-	// it took, and the marks. When it returns nil they survive the process
-	// being killed; Sync makes them survive a power cut, too. No epoch's
-	// progress survives anything that its marks do not. ErrFenced (wrapped)
-	// when a higher epoch exists for any of them; progress of a fenced epoch is
-	// never seen by anybody again.
+	// it took, and the marks. When it returns nil, all of it survives a kill,
+	// and no epoch's progress ever survives what its marks do not. ErrFenced
+	// (wrapped) when a higher epoch exists for any of them: then no progress
+	// is stored, though the marks may be, and progress of a fenced epoch is
+	// never seen by anybody again. Of two saves of one epoch at once either
+	// may be the one that counts.
 	SaveEpochs(ctx context.Context, epochs []Epoch, marks []Mark) error
 
-	// Sync returns nil once everything that SaveEpochs had stored before the
-	// call is as durable as an appended event. It does not hold up SaveEpochs.
+	// Sync returns nil once everything that SaveEpochs calls had stored before
+	// it was called is as durable as an appended event: it survives a power
+	// cut. SaveEpochs does not wait for a Sync that runs at the same time, and
+	// Syncs that run at the same time share their work. What was saved is not
+	// lost with Sync's context.
 	Sync(ctx context.Context) error
 
 	// Marked tells for each id whether the group's mark on it is in force at

@@ -17,7 +17,7 @@ func text(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
 // over WebSocket.
 func TestFieldLimits(t *testing.T) {
 	t.Parallel()
-	k := shared().dial(t)
+	k := shared(t).dial(t)
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	headers := func(n int) string {
 		h := map[string]string{}
@@ -74,7 +74,7 @@ func TestFieldLimits(t *testing.T) {
 
 func TestTopicNames(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	k := s.dial(t)
 	for topic, good := range map[string]bool{
 		strings.Repeat("t", 255): true, "A-Z_a.9": true, "-": true, "a.": true,
@@ -97,7 +97,7 @@ func TestTopicNames(t *testing.T) {
 // The same limits over HTTP: payload, batch of 1,000 and 8 MiB, key, id, headers.
 func TestBodyLimits(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	line := `{"payload":1}` + "\n"
 	big := func(n int) string { // n bytes in eight lines or more
 		b := strings.Repeat(`{"payload":`+text(1<<20-100)+"}\n", n>>20)
@@ -139,7 +139,7 @@ func TestBodyLimits(t *testing.T) {
 // "batch 1,000 events": over WebSocket too, "refused with one error".
 func TestBatchLimitOverWebSocket(t *testing.T) {
 	t.Parallel()
-	k := shared().dial(t)
+	k := shared(t).dial(t)
 	events := strings.Repeat(`,{"payload":1}`, 1001)[1:]
 	if r := k.ok(`{"op":"PUBLISH","topic":"one.batches","events":[%s]}`, events[len(`{"payload":1},`):]); len(r.list("results")) != 1000 {
 		t.Errorf("%d results", len(r.list("results")))
@@ -157,7 +157,7 @@ func TestBatchLimitOverWebSocket(t *testing.T) {
 // binary frame is bad_request."
 func TestWhatClosesAWebSocket(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	k := s.dial(t)
 	frame := `{"op":"PING","corr":"edge","x":""}`
 	k.raw(strings.Replace(frame, `""`, text(16<<20-len(frame)+2), 1))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -50,7 +51,7 @@ func (l *packageLife) Cleanup(f func())     { l.cleanups = append(l.cleanups, f)
 func (l *packageLife) Fatal(reasons ...any) { panic(fmt.Sprint(reasons...)) }
 
 func (l *packageLife) end() {
-	for _, f := range l.cleanups {
+	for _, f := range slices.Backward(l.cleanups) {
 		f()
 	}
 }
@@ -69,19 +70,31 @@ const sharedPolicies = `
   paused: true
 `
 
-var startShared = sync.OnceValue(func() *server {
-	dir, err := os.MkdirTemp("", "sluice-contract-")
-	if err != nil {
-		panic(err)
-	}
-	file := dir + "/policies.yaml"
-	if err := os.WriteFile(file, []byte(sharedPolicies), 0o600); err != nil {
-		panic(err)
-	}
-	sharedLife.Cleanup(func() { os.RemoveAll(dir) })
-	return &server{sidecartest.Start(sharedLife, dir+"/data", "--policies", file)}
-})
+var rounds struct {
+	sync.Mutex
+	of      map[string]int // how often each test has asked
+	servers []*server
+}
 
 // shared is the sidecar without rate limits that most tests use, each with
-// topics of its own.
-func shared() *server { return startShared() }
+// topics of its own. A test that runs again (-count) gets a new one with all
+// others that do.
+func shared(t *testing.T) *server {
+	t.Helper()
+	rounds.Lock()
+	defer rounds.Unlock()
+	if rounds.of == nil {
+		rounds.of = map[string]int{}
+	}
+	round := rounds.of[t.Name()]
+	rounds.of[t.Name()]++
+	if round == len(rounds.servers) {
+		dir, err := os.MkdirTemp("", "sluice-contract-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sharedLife.Cleanup(func() { os.RemoveAll(dir) })
+		rounds.servers = append(rounds.servers, &server{startOn(sharedLife, dir)})
+	}
+	return rounds.servers[round]
+}

@@ -63,7 +63,7 @@ type rawEvent struct {
 func payloadOf(t testing.TB, frame object) []byte {
 	t.Helper()
 	var f struct{ Event rawEvent }
-	if err := json.Unmarshal(frame[asSent].([]byte), &f); err != nil {
+	if err := json.Unmarshal(frame[asSent].(frameText), &f); err != nil {
 		t.Fatal(err)
 	}
 	return f.Event.Payload
@@ -73,7 +73,7 @@ func payloadOf(t testing.TB, frame object) []byte {
 // reads it over each way out.
 func TestPayloadsAreHandedOutEqual(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	k := s.dial(t)
 	const topic = "one.faithful"
 	k.ok(`{"op":"SUBSCRIBE","topic":%q,"opts":{"from":"earliest"}}`, topic)
@@ -118,7 +118,7 @@ func TestPayloadsAreHandedOutEqual(t *testing.T) {
 // "a lone surrogate escape is kept or refused, never changed"
 func TestLoneSurrogates(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"one.surrogates","opts":{"from":"earliest"}}`)
 	for _, p := range []string{`"\ud800"`, `"\udc00x"`, `{"\udfff":1}`, `"\ud800\ud800"`, `"\ud83dx\ude00"`} {
@@ -132,7 +132,7 @@ func TestLoneSurrogates(t *testing.T) {
 		for _, opts := range []string{`{"key":%s}`, `{"sid":%s}`, `{"tags":[%s]}`, `{"headers":{"h":%s}}`, `{"caused_by":[%s]}`} {
 			opts = fmt.Sprintf(opts, `"\ud800"`)
 			if r := k.ask(`{"op":"PUBLISH","topic":"one.surrogates","payload":1,"opts":%s}`, opts); r["op"] == "OK" {
-				if raw := k.event()[asSent].([]byte); !bytes.Contains(bytes.ToLower(raw), []byte(`\ud800`)) {
+				if raw := k.event()[asSent].(frameText); !bytes.Contains(bytes.ToLower(raw), []byte(`\ud800`)) {
 					t.Errorf("opts %s came out as %s", opts, raw)
 				}
 			}
@@ -145,7 +145,7 @@ func TestLoneSurrogates(t *testing.T) {
 // headers["content-type"], byte for byte."
 func TestPayloadsThatAreNotJSON(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"one.bytes","opts":{"from":"earliest"}}`)
 	all := make([]byte, 256)
@@ -180,7 +180,7 @@ func TestPayloadsThatAreNotJSON(t *testing.T) {
 // default form type; any other type is kept as bytes."
 func TestContentTypes(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	for i, c := range []struct {
 		kind string
 		json bool
@@ -215,7 +215,7 @@ func TestContentTypes(t *testing.T) {
 // exported event is the same JSON object that subscribers get."
 func TestEventFields(t *testing.T) {
 	t.Parallel()
-	s := shared()
+	s := shared(t)
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"one.fields","opts":{"from":"earliest"}}`)
 	bare := k.ok(`{"op":"PUBLISH","topic":"one.fields","payload":null}`)
@@ -236,7 +236,7 @@ func TestEventFields(t *testing.T) {
 		t.Errorf("want %s\n got %s", w, g)
 	}
 	var frame struct{ Event json.RawMessage }
-	if err := json.Unmarshal(f[asSent].([]byte), &frame); err != nil {
+	if err := json.Unmarshal(f[asSent].(frameText), &frame); err != nil {
 		t.Fatal(err)
 	}
 	line := call(t, "GET", s.ReplayURL()+"/export?topic=one.fields&fromTs=9007199254740991&toTs=9007199254740991", "").body

@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Find", testFind},
 		{"Fidelity", testFidelity},
 		{"Epochs", testEpochs},
+		{"Progress", testProgress},
 		{"Marks", testMarks},
 		{"Retention", testRetention},
 		{"Deduplication", testDeduplication},

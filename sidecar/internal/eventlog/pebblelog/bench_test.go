@@ -3,9 +3,13 @@ package pebblelog
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -180,6 +184,68 @@ func BenchmarkRawCommit(b *testing.B) {
 				}
 			})
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkSave saves one epoch of about 150 bytes at a time while others sync
+// without rest, append without rest, or both.
+func BenchmarkSave(b *testing.B) {
+	for _, beside := range []struct{ syncs, appends bool }{{false, false}, {true, false}, {true, true}} {
+		b.Run(fmt.Sprintf("syncs=%v/appends=%v", beside.syncs, beside.appends), func(b *testing.B) {
+			l := benchLog(b)
+			e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "group"}, Number: 1, Owner: "0197c0de-0000-7000-8000-000000000000"}
+			if err := l.TakeEpochs(b.Context(), []eventlog.Epoch{e})[0]; err != nil {
+				b.Fatal(err)
+			}
+			for i := range uint64(20) {
+				e.Progress.Attempts = append(e.Progress.Attempts, eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: 3 * i, Last: 3*i + 1}, Attempts: 1})
+			}
+			var stop atomic.Bool
+			var saved atomic.Uint64
+			var work sync.WaitGroup
+			syncs, appends := 0, 0
+			if beside.syncs {
+				work.Go(func() {
+					for synced := uint64(0); !stop.Load(); {
+						upTo := saved.Load()
+						if upTo == synced {
+							runtime.Gosched()
+							continue
+						}
+						if err := l.Sync(context.Background()); err != nil {
+							b.Error(err)
+						}
+						synced = upTo
+						syncs++
+					}
+				})
+			}
+			if beside.appends {
+				work.Go(func() {
+					for ; !stop.Load(); appends++ {
+						l.Append(context.Background(), "t", 0, []*eventlog.Record{benchRecord(int64(appends), true)})
+					}
+				})
+			}
+			var took []time.Duration
+			for b.Loop() {
+				e.Progress.Cursor++
+				began := time.Now()
+				if err := l.SaveEpochs(context.Background(), []eventlog.Epoch{e}, nil); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(began))
+				saved.Add(1)
+			}
+			stop.Store(true)
+			work.Wait()
+			slices.Sort(took)
+			for _, percent := range []int{50, 99} {
+				b.ReportMetric(float64(took[len(took)*percent/100].Nanoseconds())/1000, fmt.Sprintf("p%d-µs", percent))
+			}
+			b.ReportMetric(float64(syncs)/b.Elapsed().Seconds(), "syncs/s")
+			b.ReportMetric(float64(appends)/b.Elapsed().Seconds(), "appends/s")
 		})
 	}
 }

@@ -46,31 +46,35 @@ func (w *witness) count() int {
 
 // TestPowerCut cuts the power again and again under writers and a reader. What
 // was answered or readable before the cut is there after it, although nothing
-// that was not synced need be.
+// that was not synced need be. Where all is kept, it is a kill: then a group's
+// progress is there that was saved and not synced.
 func TestPowerCut(t *testing.T) {
-	for _, kept := range []int{0, 50} {
+	for _, kept := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("%d percent of what was not synced is kept", kept), func(t *testing.T) {
 			disk := vfs.NewCrashableMem()
 			l := mustOpen(t, Options{Dir: "data", FS: disk})
 			defer l.Close()
 			ensure(t, l, "t", 1)
 			w := &witness{seqs: map[string]uint64{}}
-			var cursor atomic.Uint64
+			var saved, synced atomic.Uint64
 			var stop atomic.Bool
 			var work sync.WaitGroup
 			for i := range 4 {
 				work.Go(func() { appendUntil(t, l, w, i, &stop) })
 			}
 			work.Go(func() { tailUntil(t, l, w, &stop) })
-			work.Go(func() { saveUntil(t, l, &cursor, &stop) })
+			work.Go(func() { saveUntil(t, l, &saved, &synced, &stop) })
 			rng := rand.New(rand.NewPCG(1, 1))
 			for range 10 {
 				for enough := w.count() + 20; w.count() < enough && !t.Failed(); {
 					runtime.Gosched()
 				}
-				promised, saved := w.promised(), cursor.Load()
+				promised, cursor := w.promised(), synced.Load()
+				if kept == 100 {
+					cursor = saved.Load()
+				}
 				after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng})
-				checkPromised(t, after, promised, saved)
+				checkPromised(t, after, promised, cursor)
 			}
 			stop.Store(true)
 			work.Wait()
@@ -112,8 +116,9 @@ func tailUntil(t *testing.T, l *Log, w *witness, stop *atomic.Bool) {
 	}
 }
 
-// saveUntil moves a group's cursor and marks what it passes.
-func saveUntil(t *testing.T, l *Log, cursor *atomic.Uint64, stop *atomic.Bool) {
+// saveUntil moves a group's cursor and marks what it passes; saved and synced
+// are the cursors that were promised to survive a kill and a power cut.
+func saveUntil(t *testing.T, l *Log, saved, synced *atomic.Uint64, stop *atomic.Bool) {
 	e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
 	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
 		t.Errorf("TakeEpochs: %v", err)
@@ -126,7 +131,15 @@ func saveUntil(t *testing.T, l *Log, cursor *atomic.Uint64, stop *atomic.Bool) {
 			t.Errorf("SaveEpochs: %v", err)
 			return
 		}
-		cursor.Store(e.Progress.Cursor)
+		saved.Store(e.Progress.Cursor)
+		if e.Progress.Cursor%3 != 0 {
+			continue
+		}
+		if err := l.Sync(t.Context()); err != nil {
+			t.Errorf("Sync: %v", err)
+			return
+		}
+		synced.Store(e.Progress.Cursor)
 	}
 }
 
@@ -156,13 +169,20 @@ func checkPromised(t *testing.T, disk vfs.FS, promised map[string]uint64, cursor
 	if err != nil || len(scanned) != len(events) {
 		t.Errorf("a scan finds %d events, %v; want %d", len(scanned), err, len(events))
 	}
-	if cursor == 0 {
-		return
+	if cursor > 0 {
+		checkProgress(t, l, cursor)
 	}
-	epochs, err := l.LatestEpochs(t.Context(), "t", "g")
-	if err != nil || len(epochs) != 1 || epochs[0].Progress.Cursor < cursor {
-		t.Errorf("epochs %+v, %v; the cursor %d was saved", epochs, err, cursor)
+}
+
+// checkProgress looks for a group's cursor, or a later one, and whether no
+// progress has survived its mark.
+func checkProgress(t *testing.T, l *Log, promised uint64) {
+	t.Helper()
+	epochs := latest(t, l)
+	if len(epochs) != 1 || epochs[0].Progress.Cursor < promised {
+		t.Fatalf("epochs %+v; the cursor %d was promised", epochs, promised)
 	}
+	cursor := epochs[0].Progress.Cursor
 	marked, err := l.Marked(t.Context(), "t", "g", []string{fmt.Sprint(cursor)}, 0)
 	if err != nil || !marked[0] {
 		t.Errorf("the mark of cursor %d is missing, %v", cursor, err)
@@ -282,5 +302,56 @@ func checkRepeat(t *testing.T, disk vfs.FS, records []*eventlog.Record) {
 		if times[r.ID] != 1 {
 			t.Errorf("event %q is stored %d times", r.ID, times[r.ID])
 		}
+	}
+}
+
+// TestFailedProgress: the same for a write or sync of the progress journal,
+// and what was saved before is there after a restart.
+func TestFailedProgress(t *testing.T) {
+	for name, kinds := range map[string][]errorfs.OpKind{"sync": syncs, "write": {errorfs.OpFileWrite}} {
+		t.Run(name, func(t *testing.T) {
+			disk := vfs.NewCrashableMem()
+			fail := &failing{file: progressFile, kinds: kinds}
+			l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(disk, fail)})
+			ensure(t, l, "t", 1)
+			e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
+			if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
+				t.Fatal(err)
+			}
+			e.Progress.Cursor = 5
+			if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{e}, nil); err != nil {
+				t.Fatal(err)
+			}
+
+			fail.armed.Store(true)
+			next := e
+			next.Progress.Cursor = 6
+			err := l.SaveEpochs(t.Context(), []eventlog.Epoch{next}, nil)
+			if name == "sync" && err == nil {
+				err = l.Sync(t.Context())
+			}
+			fail.armed.Store(false)
+			for call, err := range map[string]error{
+				"the call that met the failure": err,
+				"Err":                           l.Err(),
+				"SaveEpochs":                    l.SaveEpochs(t.Context(), []eventlog.Epoch{next}, nil),
+				"Sync":                          l.Sync(t.Context()),
+				"TakeEpochs":                    l.TakeEpochs(t.Context(), []eventlog.Epoch{next})[0],
+			} {
+				if !errors.Is(err, eventlog.ErrUnavailable) {
+					t.Errorf("%s: %v; want ErrUnavailable", call, err)
+				}
+			}
+			manyAppends(t, l, "later")
+			if err := l.Close(); !errors.Is(err, eventlog.ErrUnavailable) {
+				t.Errorf("Close: %v; want ErrUnavailable", err)
+			}
+			killed := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+			l = mustOpen(t, Options{Dir: "data", FS: killed})
+			defer l.Close()
+			if got := latest(t, l); len(got) != 1 || got[0].Progress.Cursor < 5 {
+				t.Errorf("after a restart: %+v; cursor 5 was saved", got)
+			}
+		})
 	}
 }

@@ -7,12 +7,15 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The value of a g entry; topic, group, partition and number are in its key.
-// All whole numbers are unsigned varints; the seqs of a list are written as
+// The progress journal has an entry for every partition that a group has had
+// an epoch of: the latest. Its key is the topic's number, 4 bytes, the
+// partition, 2 bytes, both big-endian, and the group's name. In its value all
+// whole numbers are unsigned varints; the seqs of a list are written as
 // distances from the one before, so that long lists stay small.
 //
 //	version  1 byte, 1
 //	released 1 byte, 0 or 1
+//	number   n
 //	owner    text
 //	beat     n
 //	cursor   n
@@ -20,12 +23,38 @@ import (
 //	attempts n, then of each: the same two, attempts
 const epochVersion = 1
 
+// epochID is what an epoch's key says.
+type epochID struct {
+	topic     uint32
+	partition int
+	group     string
+}
+
+func epochKey(id epochID) string {
+	b := binary.BigEndian.AppendUint32(nil, id.topic)
+	b = binary.BigEndian.AppendUint16(b, uint16(id.partition))
+	return string(append(b, id.group...))
+}
+
+func decodeEpochKey(key string) (epochID, error) {
+	b := []byte(key)
+	if len(b) < 6 {
+		return epochID{}, fmt.Errorf("epoch's key: %w", errTruncated)
+	}
+	return epochID{
+		topic:     binary.BigEndian.Uint32(b),
+		partition: int(binary.BigEndian.Uint16(b[4:])),
+		group:     string(b[6:]),
+	}, nil
+}
+
 func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 	released := byte(0)
 	if e.Released {
 		released = 1
 	}
 	b = append(b, epochVersion, released)
+	b = binary.AppendUvarint(b, e.Number)
 	b = appendString(b, e.Owner)
 	b = binary.AppendUvarint(b, e.Beat)
 	b = binary.AppendUvarint(b, e.Progress.Cursor)
@@ -53,6 +82,7 @@ func (d *decoder) seqRange(before uint64) eventlog.SeqRange {
 	return eventlog.SeqRange{First: first, Last: first + d.uvarint()}
 }
 
+// decodeEpoch reads what appendEpoch wrote: all but the GroupPartition.
 func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 	var e eventlog.Epoch
 	if len(value) < 2 {
@@ -63,6 +93,7 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 	}
 	e.Released = value[1] != 0
 	d := decoder{rest: value[2:]}
+	e.Number = d.uvarint()
 	e.Owner = d.string()
 	e.Beat, e.Progress.Cursor = d.uvarint(), d.uvarint()
 	if n := d.count(2); n > 0 {

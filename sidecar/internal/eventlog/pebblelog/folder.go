@@ -18,11 +18,13 @@ import (
 //	FORMAT   what the folder is: the JSON of format, written once
 //	LOCK     locked while a sidecar runs on the folder: the JSON of Owner
 //	db/      Pebble's files
+//	PROGRESS the progress of consumer groups: a progress.Journal
 const (
-	formatFile = "FORMAT"
-	formatTemp = "FORMAT.tmp"
-	lockFile   = "LOCK"
-	dbFolder   = "db"
+	formatFile   = "FORMAT"
+	formatTemp   = "FORMAT.tmp"
+	lockFile     = "LOCK"
+	dbFolder     = "db"
+	progressFile = "PROGRESS"
 )
 
 // formatVersion is what this program writes and the highest that it reads.

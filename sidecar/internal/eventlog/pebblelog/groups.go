@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -20,28 +22,7 @@ func (l *Log) ListGroups(ctx context.Context, name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefix := topicPrefix(nil, kindEpoch, t.id)
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
-	if err != nil {
-		return nil, failed(err)
-	}
-	defer it.Close()
-	var groups []string
-	for valid := it.First(); valid; {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		group, _, ok := textAt(it.Key()[topicPrefixLen:])
-		if !ok {
-			return nil, failed(fmt.Errorf("a group's key in topic %q is damaged", name))
-		}
-		groups = append(groups, group)
-		valid = it.SeekGE(after(groupPrefix(kindEpoch, t.id, group)))
-	}
-	if err := it.Error(); err != nil {
-		return nil, failed(err)
-	}
-	return groups, l.commits.barrier(ctx)
+	return l.epochs.groups(ctx, t.id)
 }
 
 // LatestEpochs implements eventlog.Groups.
@@ -54,61 +35,33 @@ func (l *Log) LatestEpochs(ctx context.Context, name, group string) ([]eventlog.
 	if err != nil {
 		return nil, err
 	}
-	prefix := groupPrefix(kindEpoch, t.id, group)
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
-	if err != nil {
-		return nil, failed(err)
-	}
-	defer it.Close()
-	var epochs []eventlog.Epoch
-	for it.First(); it.Valid(); it.Next() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		e, err := decodeEpoch(it.Value())
-		if err != nil {
-			return nil, failed(err)
-		}
-		at := locationAt(it.Key()[len(prefix):])
-		e.GroupPartition = eventlog.GroupPartition{Topic: name, Group: group, Partition: at.partition}
-		e.Number = at.seq
-		epochs = append(epochs, e)
-	}
-	if err := it.Error(); err != nil {
-		return nil, failed(err)
-	}
-	return epochs, l.commits.barrier(ctx)
-}
-
-// latest returns the number of the partition's latest epoch, 0 if it has none.
-// The store keeps one epoch per partition: a new one removes the one before in
-// the same commit, so fencing needs no more.
-func (l *Log) latest(topic uint32, group string, partition int) (uint64, error) {
-	it, err := l.db.NewIter(&pebble.IterOptions{
-		LowerBound: epochKey(topic, group, partition, 0),
-		UpperBound: epochKey(topic, group, partition+1, 0),
-	})
-	if err != nil {
-		return 0, failed(err)
-	}
-	defer it.Close()
-	if it.Last() {
-		return seqOf(it.Key()), nil
-	}
-	return 0, failed(it.Error())
-}
-
-// groupTopic finds the topic of an epoch, whose partition must exist.
-func (l *Log) groupTopic(at eventlog.GroupPartition) (*topic, error) {
-	t, err := l.catalog.find(at.Topic)
+	values, err := l.epochs.latest(ctx, t.id, group)
 	if err != nil {
 		return nil, err
 	}
+	epochs := make([]eventlog.Epoch, 0, len(values))
+	for _, p := range slices.Sorted(maps.Keys(values)) {
+		e, err := decodeEpoch(values[p].value)
+		if err != nil {
+			return nil, failed(err)
+		}
+		e.GroupPartition = eventlog.GroupPartition{Topic: name, Group: group, Partition: p}
+		epochs = append(epochs, e)
+	}
+	return epochs, nil
+}
+
+// identify finds the topic of an epoch, whose partition must exist.
+func (l *Log) identify(at eventlog.GroupPartition) (epochID, error) {
+	t, err := l.catalog.find(at.Topic)
+	if err != nil {
+		return epochID{}, err
+	}
 	if at.Partition < 0 || at.Partition >= len(t.partitions) {
-		return nil, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w",
+		return epochID{}, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w",
 			at.Topic, len(t.partitions)-1, at.Partition, eventlog.ErrNotFound)
 	}
-	return t, nil
+	return epochID{topic: t.id, partition: at.Partition, group: at.Group}, nil
 }
 
 // TakeEpochs implements eventlog.Groups.
@@ -131,120 +84,86 @@ func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 
 // takeEpochs stores the epochs that are new and sets errs of the others.
 func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) error {
-	x, err := l.applyEpochs(ctx, epochs, errs)
-	if x == nil || err != nil {
-		return err
-	}
-	return l.commits.wait(ctx, x)
-}
-
-func (l *Log) applyEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) (*commit, error) {
-	if err := l.groupsTurn.take(ctx); err != nil {
-		return nil, err
-	}
-	defer l.groupsTurn.give()
-	b := l.db.NewBatch()
-	inBatch := map[eventlog.GroupPartition]uint64{}
+	var wanted []claim
 	for i := range epochs {
-		errs[i] = l.takeEpoch(b, inBatch, &epochs[i])
-	}
-	if b.Empty() {
-		return nil, b.Close()
-	}
-	return l.commits.apply(ctx, b, nil)
-}
-
-func (l *Log) takeEpoch(b *pebble.Batch, inBatch map[eventlog.GroupPartition]uint64, e *eventlog.Epoch) error {
-	if e.Number == 0 {
-		return fmt.Errorf("epoch 0 of topic %q, group %q, partition %d: epochs are numbered from 1", e.Topic, e.Group, e.Partition)
-	}
-	t, err := l.groupTopic(e.GroupPartition)
-	if err != nil {
-		return err
-	}
-	latest, seen := inBatch[e.GroupPartition]
-	if !seen {
-		if latest, err = l.latest(t.id, e.Group, e.Partition); err != nil {
-			return err
+		e := &epochs[i]
+		id, err := l.identify(e.GroupPartition)
+		switch {
+		case err != nil:
+			errs[i] = err
+		case e.Number == 0:
+			errs[i] = fmt.Errorf("epoch 0 of topic %q, group %q, partition %d: epochs are numbered from 1", e.Topic, e.Group, e.Partition)
+		default:
+			wanted = append(wanted, claim{id: id, epoch: e, err: &errs[i]})
 		}
 	}
-	if latest >= e.Number {
-		return fmt.Errorf("epoch %d of topic %q, group %q, partition %d: %w (the latest is %d)",
-			e.Number, e.Topic, e.Group, e.Partition, eventlog.ErrEpochTaken, latest)
+	if err := l.epochs.take(ctx, wanted); err != nil {
+		return err
 	}
-	if latest > 0 {
-		_ = b.Delete(epochKey(t.id, e.Group, e.Partition, latest), nil)
-	}
-	inBatch[e.GroupPartition] = e.Number
-	return b.Set(epochKey(t.id, e.Group, e.Partition, e.Number), appendEpoch(nil, e), nil)
+	// Also with none that is new: what refused the others is durable then.
+	return l.epochs.sync(ctx)
 }
 
-// SaveEpochs implements eventlog.Groups: all of it is one commit, or, when one
-// epoch is fenced, none of it.
+// SaveEpochs implements eventlog.Groups. The marks are durable before the
+// epochs are written.
 func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.leave()
-	x, err := l.saveEpochs(ctx, epochs, marks)
-	if x == nil || err != nil {
-		return err
+	own := make([]claim, len(epochs))
+	for i := range epochs {
+		id, err := l.identify(epochs[i].GroupPartition)
+		if err != nil {
+			return err
+		}
+		own[i] = claim{id: id, epoch: &epochs[i]}
 	}
-	return l.commits.wait(ctx, x)
+	if len(marks) > 0 {
+		// An owner that is fenced already leaves no marks either. It may be
+		// fenced while they are written: then they stay, which is right, for
+		// what they say is that a consumer has acked.
+		if err := l.epochs.check(ctx, own); err != nil {
+			return err
+		}
+		if err := l.saveMarks(ctx, marks); err != nil {
+			return err
+		}
+	}
+	return l.epochs.save(ctx, own)
 }
 
-// Sync implements eventlog.Groups: what SaveEpochs has stored is durable already.
+// Sync implements eventlog.Groups. Marks are durable since they were saved.
 func (l *Log) Sync(ctx context.Context) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.leave()
-	return l.health.err()
+	return l.epochs.sync(ctx)
 }
 
-// saveEpochs returns the commit under way, nil if there is nothing to save.
-func (l *Log) saveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) (*commit, error) {
-	if err := l.groupsTurn.take(ctx); err != nil {
+// saveMarks returns once the marks are durable.
+func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
+	x, err := l.applyMarks(ctx, marks)
+	if err != nil {
+		return err
+	}
+	return l.commits.wait(ctx, x)
+}
+
+func (l *Log) applyMarks(ctx context.Context, marks []eventlog.Mark) (*commit, error) {
+	if err := l.marksTurn.take(ctx); err != nil {
 		return nil, err
 	}
-	defer l.groupsTurn.give()
+	defer l.marksTurn.give()
 	b := l.db.NewBatch()
-	for i := range epochs {
-		if err := l.saveEpoch(b, &epochs[i]); err != nil {
-			b.Close()
-			return nil, err
-		}
-	}
 	for i := range marks {
 		if err := l.saveMark(b, &marks[i]); err != nil {
 			b.Close()
 			return nil, err
 		}
 	}
-	if b.Empty() {
-		return nil, b.Close()
-	}
 	return l.commits.apply(ctx, b, nil)
-}
-
-func (l *Log) saveEpoch(b *pebble.Batch, e *eventlog.Epoch) error {
-	t, err := l.groupTopic(e.GroupPartition)
-	if err != nil {
-		return err
-	}
-	latest, err := l.latest(t.id, e.Group, e.Partition)
-	if err != nil {
-		return err
-	}
-	if latest != e.Number {
-		why := eventlog.ErrFenced
-		if latest < e.Number {
-			why = eventlog.ErrNotFound // nobody ever took it
-		}
-		return fmt.Errorf("epoch %d of topic %q, group %q, partition %d: %w (the latest is %d)",
-			e.Number, e.Topic, e.Group, e.Partition, why, latest)
-	}
-	return b.Set(epochKey(t.id, e.Group, e.Partition, e.Number), appendEpoch(nil, e), nil)
 }
 
 // saveMark writes the mark. A mark that is renewed keeps its older entry in

@@ -23,12 +23,12 @@ import (
 //	l     t key p seq             nothing: the log order within one key
 //	h     t p                     seq: the highest that retention has removed
 //	r     t accepted id           nothing: ids without event, oldest first
-//	g     t group p number        an epoch; of a partition only the latest
 //	m     t group id              when the mark expires
 //	x     expires t group id      nothing: marks in the order they expire
 //
 // An event without a key costs three entries (e, i, s), one with a key five.
 // l is separate from k because the latest by seq is not the latest by ts.
+// The epochs of groups are not in Pebble, see epoch.go.
 const (
 	kindCatalog  = 't'
 	kindEvent    = 'e'
@@ -38,13 +38,9 @@ const (
 	kindKeySeq   = 'l'
 	kindFloor    = 'h'
 	kindRemnant  = 'r'
-	kindEpoch    = 'g'
 	kindMark     = 'm'
 	kindMarkTime = 'x'
 )
-
-// topicPrefixLen is the length of a key's kind and topic.
-const topicPrefixLen = 1 + 4
 
 func topicPrefix(b []byte, kind byte, topic uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(b, kind), topic)
@@ -100,11 +96,6 @@ func groupPrefix(kind byte, topic uint32, group string) []byte {
 	return appendText(topicPrefix(nil, kind, topic), group)
 }
 
-func epochKey(topic uint32, group string, partition int, number uint64) []byte {
-	b := binary.BigEndian.AppendUint16(groupPrefix(kindEpoch, topic, group), uint16(partition))
-	return binary.BigEndian.AppendUint64(b, number)
-}
-
 func markKey(topic uint32, group, id string) []byte {
 	return append(groupPrefix(kindMark, topic, group), id...)
 }
@@ -141,25 +132,6 @@ func appendText(b []byte, s string) []byte {
 		b = append(b, s[i])
 	}
 	return append(b, 0, 1)
-}
-
-// textAt reads what appendText wrote at the start of b, and returns the rest.
-func textAt(b []byte) (text string, rest []byte, ok bool) {
-	var s []byte
-	for i := 0; i+1 < len(b); i++ {
-		switch {
-		case b[i] != 0:
-			s = append(s, b[i])
-		case b[i+1] == 1:
-			return string(s), b[i+2:], true
-		case b[i+1] == 0xff:
-			s = append(s, 0)
-			i++
-		default:
-			return "", nil, false
-		}
-	}
-	return "", nil, false
 }
 
 // after is the lowest key that no key beginning with prefix reaches.

@@ -4,7 +4,8 @@
 //
 // The way of an event: append.go decides whether it is new, commit.go makes it
 // durable, read.go and scan.go hand it out, retention.go removes it. keys.go
-// draws the layout on disk.
+// draws the layout on disk. The progress of groups goes through register.go
+// into a file of its own, so that a delivery waits for no sync of events.
 package pebblelog
 
 import (
@@ -45,10 +46,11 @@ type Log struct {
 	health  *health
 	commits *committer
 	catalog *catalog
+	epochs  *register
 
-	// groupsTurn makes the checks of epochs and marks one step with the
-	// writes that rest on them.
-	groupsTurn turn
+	// marksTurn keeps marks from being renewed while a sweep decides that they
+	// have expired.
+	marksTurn turn
 
 	// calls is held for reading by every call under way; Close takes it once
 	// closed keeps new ones out.
@@ -110,11 +112,15 @@ func open(o Options) (*Log, error) {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	h := &health{log: o.Logger}
-	l := &Log{storeID: f.StoreID, health: h, groupsTurn: newTurn()}
-	if l.db, err = openPebble(db, guardedFS{FS: o.FS, health: h}, h); err != nil {
+	l := &Log{storeID: f.StoreID, health: h, marksTurn: newTurn()}
+	guarded := guardedFS{FS: o.FS, health: h}
+	if l.db, err = openPebble(db, guarded, h); err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)
 	}
-	if l.catalog, err = loadCatalog(l.db); err != nil {
+	if l.catalog, err = loadCatalog(l.db); err == nil {
+		l.epochs, err = openRegister(guarded, o.FS.PathJoin(o.Dir, progressFile), h)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the store in %s: %w", o.Dir, err), l.db.Close())
 	}
 	l.commits = newCommitter(l.db, h)
@@ -178,7 +184,7 @@ func (l *Log) Close() error {
 	l.calls.Lock()
 	defer l.calls.Unlock()
 	l.commits.stop()
-	err := l.closePebble()
+	err := errors.Join(l.epochs.close(), l.closePebble())
 	if l.lock != nil {
 		err = errors.Join(err, l.lock.Close())
 	}

@@ -198,10 +198,10 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	}
 	defer l.leave()
 	// Marks must not be renewed between the look at one and its removal.
-	if err := l.groupsTurn.take(ctx); err != nil {
+	if err := l.marksTurn.take(ctx); err != nil {
 		return 0, false, err
 	}
-	defer l.groupsTurn.give()
+	defer l.marksTurn.give()
 	from := []byte{kindMarkTime}
 	return l.removeInOrder(ctx, from, appendTime([]byte{kindMarkTime}, now+1), limit, func(b *pebble.Batch, rest []byte) error {
 		// Behind the time stands the mark's key, but for its kind.

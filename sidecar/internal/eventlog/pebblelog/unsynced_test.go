@@ -138,33 +138,62 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 	}
 }
 
-// TestEpochsAreToldOnceDurable: the same for what a group's owner wrote.
-func TestEpochsAreToldOnceDurable(t *testing.T) {
+// TestSavesDoNotWaitForSyncs holds the syncs up: an owner takes its epoch only
+// once they go on, but saves, and reads what it saved, meanwhile.
+func TestSavesDoNotWaitForSyncs(t *testing.T) {
 	disk := &slow{}
 	l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), disk)})
 	defer l.Close()
-	ensure(t, l, "t", 1)
+	ensure(t, l, "t", 2)
+	old := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
+	fresh := old
+	fresh.Partition = 1
+	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{old})[0]; err != nil {
+		t.Fatal(err)
+	}
+
 	disk.hold()
-	e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
-	taken := make(chan error)
-	go func() { taken <- l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0] }()
-	underWay(l, 1)
+	taken := make(chan error, 1)
+	go func() { taken <- l.TakeEpochs(t.Context(), []eventlog.Epoch{fresh})[0] }()
+	for told := 0; told < 2; runtime.Gosched() { // until it waits for its sync
+		told = len(latest(t, l))
+	}
+	for range 3 {
+		old.Progress.Cursor++
+		if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{old}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := latest(t, l); got[0].Progress.Cursor != 3 {
+		t.Errorf("LatestEpochs = %+v; want cursor 3", got)
+	}
 	ctx, giveUp := context.WithCancel(t.Context())
-	told := make(chan error)
-	go func() {
-		_, err := l.LatestEpochs(ctx, "t", "g")
-		told <- err
-	}()
-	underWay(l, 2)
+	synced := make(chan error, 1)
+	go func() { synced <- l.Sync(ctx) }()
 	giveUp()
-	if err := <-told; !errors.Is(err, context.Canceled) {
-		t.Errorf("LatestEpochs before the sync: %v; want Canceled", err)
+	if err := <-synced; !errors.Is(err, context.Canceled) {
+		t.Errorf("a Sync that gave up: %v; want Canceled", err)
+	}
+	select {
+	case err := <-taken:
+		t.Errorf("TakeEpochs returned %v before its sync", err)
+	default:
 	}
 	disk.release()
 	if err := <-taken; err != nil {
 		t.Errorf("TakeEpochs: %v", err)
 	}
-	if got, err := l.LatestEpochs(t.Context(), "t", "g"); err != nil || len(got) != 1 {
-		t.Errorf("LatestEpochs = %+v, %v", got, err)
+	if err := l.Sync(t.Context()); err != nil {
+		t.Errorf("Sync: %v", err)
 	}
+}
+
+// latest is the epochs of group g.
+func latest(t *testing.T, l *Log) []eventlog.Epoch {
+	t.Helper()
+	epochs, err := l.LatestEpochs(t.Context(), "t", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return epochs
 }

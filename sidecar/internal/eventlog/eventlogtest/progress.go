@@ -1,0 +1,126 @@
+package eventlogtest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// testProgress: saving and syncing, one after the other and at once. That what
+// was synced survives a power cut is for each log's own tests.
+func testProgress(t *testing.T, s *suite) {
+	t.Run("syncing with nothing to sync", func(t *testing.T) {
+		for range 2 {
+			if err := s.log.Sync(t.Context()); err != nil {
+				t.Errorf("Sync: %v", err)
+			}
+		}
+	})
+
+	t.Run("what was saved is kept over a restart, synced or not", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		own := epoch(topic, "g", 0, 1, "n")
+		if err := s.take(t, own); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(6) {
+			own.Progress.Cursor = 10 + i
+			if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				if err := s.log.Sync(t.Context()); err != nil {
+					t.Errorf("Sync: %v", err)
+				}
+			}
+			s.latest(t, topic, "g", own)
+			s.reopen(t)
+			s.latest(t, topic, "g", own)
+		}
+	})
+
+	t.Run("a fenced save leaves the others' epochs alone", func(t *testing.T) {
+		topic := s.topic(t, 2)
+		mine, fenced, theirs := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 1, 1, "n1"), epoch(topic, "g", 1, 2, "n2")
+		if err := errors.Join(s.take(t, mine), s.take(t, fenced), s.take(t, theirs)); err != nil {
+			t.Fatal(err)
+		}
+		moved := mine
+		moved.Progress.Cursor = 9
+		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{moved, fenced}, nil); !errors.Is(err, eventlog.ErrFenced) {
+			t.Errorf("SaveEpochs: %v; want ErrFenced", err)
+		}
+		s.latest(t, topic, "g", mine, theirs)
+	})
+
+	t.Run("saves, syncs, takes and reads at once", func(t *testing.T) { testProgressRace(t, s) })
+}
+
+// testProgressRace has the owner of each partition save a rising cursor, now
+// and then taking the next epoch, beside syncs and a reader that never sees an
+// owner go back.
+func testProgressRace(t *testing.T, s *suite) {
+	const owners, rounds = 4, 60
+	topic := s.topic(t, owners)
+	var owning, beside sync.WaitGroup
+	over := make(chan struct{})
+	final := make([]eventlog.Epoch, owners)
+	for p := range owners {
+		owning.Go(func() {
+			own := epoch(topic, "g", p, 1, fmt.Sprintf("n%d", p))
+			for i := range uint64(rounds) {
+				own.Progress.Cursor = i + 1
+				var err error
+				if i%20 == 0 {
+					own.Number = i/20 + 1
+					err = s.take(t, own)
+				} else {
+					err = s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil)
+				}
+				if err != nil {
+					t.Errorf("epoch %d, cursor %d: %v", own.Number, own.Progress.Cursor, err)
+				}
+			}
+			final[p] = own
+		})
+	}
+	until := func(do func() error) {
+		beside.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if err := do(); err != nil {
+					t.Errorf("beside the owners: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		until(func() error { return s.log.Sync(t.Context()) })
+	}
+	seen := make([]eventlog.Epoch, owners)
+	until(func() error {
+		epochs, err := s.log.LatestEpochs(t.Context(), topic, "g")
+		for _, e := range epochs {
+			before := seen[e.Partition]
+			if e.Number < before.Number || e.Progress.Cursor < before.Progress.Cursor {
+				return fmt.Errorf("after %+v LatestEpochs shows %+v", before, e)
+			}
+			seen[e.Partition] = e
+		}
+		return err
+	})
+	owning.Wait()
+	close(over)
+	beside.Wait()
+	s.latest(t, topic, "g", final...)
+	s.reopen(t)
+	s.latest(t, topic, "g", final...)
+}

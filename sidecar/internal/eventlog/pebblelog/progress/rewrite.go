@@ -1,0 +1,147 @@
+package progress
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A rewrite goes so that a crash at any point leaves, under the journal's
+// name, a file with everything that was promised:
+//
+//  1. Copy the map of live values.
+//  2. Write the copy to a new file beside the old one, and sync it. Puts go to
+//     the old file meanwhile and are remembered.
+//  3. With Puts held up: write what is remembered to the new file, rename it
+//     over the old one, and write there from now on. A killed process leaves
+//     the one file or the other; both hold every Put.
+//  4. Sync the new file again, then its folder. A power cut before that leaves
+//     the one file or the other; both hold, synced, every Put that a Sync has
+//     promised, for no Sync is answered between the steps. Of what step 3 wrote
+//     all or nothing is left, for it is one record.
+//
+// So a Put waits at most for the copying of the map, or for one write of what
+// was put during step 2 and a rename; no sync is among it. A Sync waits for all
+// of it.
+
+// chunk is about how many bytes step 2 puts in one record. It need not be one
+// record: the file counts only once all of it is synced.
+const chunk = 256 << 10
+
+// rewrite replaces the file by one with the live entries alone. Only settle
+// calls it, so that no sync runs at the same time.
+func (j *Journal) rewrite() error {
+	j.mu.Lock()
+	live := maps.Clone(j.live)
+	j.changed = map[string][]byte{}
+	j.mu.Unlock()
+	file, size, err := j.writeNew(live)
+	if err != nil {
+		return j.poison(fmt.Errorf("rewrite %s: %w", j.path, err))
+	}
+	old, upTo, err := j.replace(file, size)
+	if err != nil {
+		return j.poison(errors.Join(fmt.Errorf("rewrite %s: %w", j.path, err), file.Close()))
+	}
+	// Closing a file that nobody writes to any more tells nothing.
+	_ = old.Close()
+	if err := errors.Join(file.SyncData(), j.syncFolder()); err != nil {
+		return j.poison(fmt.Errorf("rewrite %s: %w", j.path, err))
+	}
+	j.mu.Lock()
+	j.synced = upTo
+	j.mu.Unlock()
+	return nil
+}
+
+// create makes the first file of an open journal: a rewrite that nothing
+// happens beside.
+func (j *Journal) create() error {
+	file, size, err := j.writeNew(j.live)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(j.fsys.Rename(j.newPath(), j.path), j.syncFolder()); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	j.file, j.size = file, size
+	return nil
+}
+
+// newPath is where a file lies until it is the journal's. What a crash has
+// left there the next rewrite replaces.
+func (j *Journal) newPath() string { return j.path + ".tmp" }
+
+// writeNew writes the entries to a new file and syncs it.
+func (j *Journal) writeNew(live map[string][]byte) (file vfs.File, size int64, err error) {
+	file, err = j.fsys.Create(j.newPath(), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err = writeAll(file, live, chunk)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, size, nil
+}
+
+// writeAll writes the entries as records that end with the entry that brings
+// them to chunk bytes, and returns how many bytes they have in all.
+func writeAll(file vfs.File, live map[string][]byte, chunk int) (size int64, err error) {
+	flush := func(record []byte) error {
+		if len(record) == headerSize {
+			return nil
+		}
+		sealRecord(record)
+		size += int64(len(record))
+		_, err := file.Write(record)
+		return err
+	}
+	record := beginRecord(nil)
+	for key, value := range live {
+		record = appendEntry(record, key, value)
+		if len(record) < chunk {
+			continue
+		}
+		if err := flush(record); err != nil {
+			return 0, err
+		}
+		record = beginRecord(record[:0])
+	}
+	err = flush(record)
+	return size, err
+}
+
+// replace makes file, which has size bytes, the journal's, once it has what
+// was put since the rewrite began. upTo is the last Put that it holds.
+func (j *Journal) replace(file vfs.File, size int64) (old vfs.File, upTo uint64, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		// A Put has failed meanwhile: of it the old file knows more.
+		return nil, 0, j.err
+	}
+	more, err := writeAll(file, j.changed, maxEntries)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := j.fsys.Rename(j.newPath(), j.path); err != nil {
+		return nil, 0, err
+	}
+	old = j.file
+	j.file, j.size, j.changed = file, size+more, nil
+	return old, j.written, nil
+}
+
+func (j *Journal) syncFolder() error {
+	d, err := j.fsys.OpenDir(j.fsys.PathDir(j.path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,187 @@
+package pebblelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/progress"
+)
+
+// register is the latest epoch of each partition of each group, in memory and
+// in the progress journal. Earlier epochs are not kept: fencing needs no more.
+type register struct {
+	journal *progress.Journal
+	health  *health
+
+	// turn makes the look at an epoch's number one step with the write that
+	// rests on it, and guards topics. It is not held while anything syncs.
+	turn   turn
+	topics map[uint32]map[string]map[int]latestEpoch // by topic, group and partition
+}
+
+// latestEpoch is an epoch that is in the journal.
+type latestEpoch struct {
+	number uint64
+	value  []byte // the document
+}
+
+// claim is an epoch that its owner takes or saves.
+type claim struct {
+	id    epochID
+	epoch *eventlog.Epoch
+	err   *error // of a take: why this one is refused
+}
+
+func openRegister(fsys vfs.FS, path string, h *health) (*register, error) {
+	journal, torn, err := progress.Open(fsys, path, h.fail)
+	if err != nil {
+		return nil, fmt.Errorf("progress journal: %w", err)
+	}
+	if torn > 0 {
+		h.log.Warn("the progress journal ended in a write that a crash has cut short", "path", path, "dropped_bytes", torn)
+	}
+	r := &register{journal: journal, health: h, turn: newTurn(), topics: map[uint32]map[string]map[int]latestEpoch{}}
+	for key, value := range journal.All() {
+		id, err := decodeEpochKey(key)
+		var e eventlog.Epoch
+		if err == nil {
+			e, err = decodeEpoch(value)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("progress journal: %w", err), journal.Close())
+		}
+		r.set(id, latestEpoch{number: e.Number, value: value})
+	}
+	return r, nil
+}
+
+func (r *register) set(id epochID, e latestEpoch) {
+	groups := r.topics[id.topic]
+	if groups == nil {
+		groups = map[string]map[int]latestEpoch{}
+		r.topics[id.topic] = groups
+	}
+	if groups[id.group] == nil {
+		groups[id.group] = map[int]latestEpoch{}
+	}
+	groups[id.group][id.partition] = e
+}
+
+// groups are the names of a topic's groups, sorted.
+func (r *register) groups(ctx context.Context, topic uint32) ([]string, error) {
+	if err := r.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer r.turn.give()
+	return slices.Sorted(maps.Keys(r.topics[topic])), nil
+}
+
+// latest is a copy of a group's epochs by partition.
+func (r *register) latest(ctx context.Context, topic uint32, group string) (map[int]latestEpoch, error) {
+	if err := r.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer r.turn.give()
+	return maps.Clone(r.topics[topic][group]), nil
+}
+
+// take writes those epochs whose number is new and sets the others' errors.
+func (r *register) take(ctx context.Context, wanted []claim) error {
+	if err := r.turn.take(ctx); err != nil {
+		return err
+	}
+	defer r.turn.give()
+	var free []claim
+	numbers := map[epochID]uint64{} // of those in free
+	for _, c := range wanted {
+		latest := max(numbers[c.id], r.number(c.id))
+		if latest >= c.epoch.Number {
+			*c.err = refusal(c.epoch, eventlog.ErrEpochTaken, latest)
+			continue
+		}
+		numbers[c.id] = c.epoch.Number
+		free = append(free, c)
+	}
+	return r.write(free)
+}
+
+// save writes epochs that must all be the latest.
+func (r *register) save(ctx context.Context, own []claim) error {
+	if err := r.turn.take(ctx); err != nil {
+		return err
+	}
+	defer r.turn.give()
+	if err := r.owned(own); err != nil {
+		return err
+	}
+	return r.write(own)
+}
+
+// check returns the error that save would.
+func (r *register) check(ctx context.Context, own []claim) error {
+	if err := r.turn.take(ctx); err != nil {
+		return err
+	}
+	defer r.turn.give()
+	return r.owned(own)
+}
+
+// owned returns an error unless every epoch is the latest; turn is held, as
+// for all that follow.
+func (r *register) owned(own []claim) error {
+	for _, c := range own {
+		switch latest := r.number(c.id); {
+		case latest > c.epoch.Number:
+			return refusal(c.epoch, eventlog.ErrFenced, latest)
+		case latest < c.epoch.Number: // nobody ever took it
+			return refusal(c.epoch, eventlog.ErrNotFound, latest)
+		}
+	}
+	return nil
+}
+
+// number of a partition's latest epoch, 0 if it has none.
+func (r *register) number(id epochID) uint64 {
+	return r.topics[id.topic][id.group][id.partition].number
+}
+
+func refusal(e *eventlog.Epoch, why error, latest uint64) error {
+	return fmt.Errorf("epoch %d of topic %q, group %q, partition %d: %w (the latest is %d)",
+		e.Number, e.Topic, e.Group, e.Partition, why, latest)
+}
+
+// write puts the epochs into the journal, all or none, and then into memory.
+func (r *register) write(claims []claim) error {
+	entries := make([]progress.Entry, len(claims))
+	for i, c := range claims {
+		entries[i] = progress.Entry{Key: epochKey(c.id), Value: appendEpoch(nil, c.epoch)}
+	}
+	if r.journal.Put(entries) != nil {
+		return r.health.err()
+	}
+	for i, c := range claims {
+		r.set(c.id, latestEpoch{number: c.epoch.Number, value: entries[i].Value})
+	}
+	return nil
+}
+
+// sync returns once everything that was written before survives a power cut.
+// turn is not held.
+func (r *register) sync(ctx context.Context) error {
+	err := r.journal.Sync(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return unknown(ctx.Err())
+	}
+	return r.health.err()
+}
+
+func (r *register) close() error { return r.journal.Close() }

@@ -1,0 +1,268 @@
+package contract
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// "An ack that does not come within the deadline … redelivery, with attempt one
+// higher." "ctx.attempt starts at 1; ctx.ack_deadline_ms is the time that is
+// left."
+func TestAckDeadline(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"one.deadline","group":"g","opts":{"ackTimeoutMs":300}}`)
+	s.put(t, "one.deadline", "x", "1")
+	began := time.Now()
+	for attempt := range 3 {
+		f := k.event()
+		if left := f.number(t, "ctx.ack_deadline_ms"); f.text("ctx.attempt") != fmt.Sprint(attempt+1) || left < 1 || left > 300 {
+			t.Fatalf("delivery %d: %v", attempt+1, f["ctx"])
+		}
+		if early := time.Duration(attempt) * 280 * time.Millisecond; time.Since(began) < early {
+			t.Errorf("redelivered after %v", time.Since(began))
+		}
+	}
+	k.ack("one.deadline", "g", "x")
+	k.silent("it is acked")
+}
+
+// "MODACK: OK, the deadline is now + extend_ms; unknown_id if not in flight"
+func TestModack(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"one.modack","group":"g","opts":{"ackTimeoutMs":300}}`)
+	s.put(t, "one.modack", "x", "1")
+	k.event()
+	began := time.Now()
+	k.ok(`{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":900}`)
+	if f := k.event(); time.Since(began) < 880*time.Millisecond || f.text("ctx.attempt") != "2" {
+		t.Errorf("after %v: %v", time.Since(began), f["ctx"])
+	}
+	k.ok(`{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":60000}`)
+	k.ok(`{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":50}`) // shorter is fine too
+	if f := k.event(); f.text("ctx.attempt") != "3" {
+		t.Errorf("%v", f["ctx"])
+	}
+	k.ack("one.modack", "g", "x")
+	k.refused("unknown_id", `{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":50}`)
+}
+
+// "NACK: OK; redelivered after the delay (0: at once), else the policy's backoff;
+// counts an attempt"
+func TestNack(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, delivery: {backoff: {min: 2s, max: 2s}}}]`)
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"one.nack","group":"g"}`)
+	s.put(t, "one.nack", "x", "1")
+	k.event()
+	for i, c := range []struct {
+		extra      string
+		from, upto time.Duration
+	}{
+		{`,"delay_ms":0`, 0, 900 * time.Millisecond},
+		{`,"delay_ms":500,"reason":"not yet"`, 500 * time.Millisecond, 5 * time.Second},
+		{``, 950 * time.Millisecond, patience}, // half of min leaves room for jitter
+	} {
+		began := time.Now()
+		k.ok(`{"op":"NACK","topic":"one.nack","group":"g","ids":["x"]%s}`, c.extra)
+		f := k.event()
+		if took := time.Since(began); took < c.from || took > c.upto || f.text("ctx.attempt") != fmt.Sprint(i+2) {
+			t.Errorf("NACK %s: attempt %s after %v", c.extra, f.text("ctx.attempt"), took)
+		}
+	}
+	k.ack("one.nack", "g", "x")
+	k.ok(`{"op":"NACK","topic":"one.nack","group":"g","id":"x","delay_ms":0}`)
+	k.silent("it was acked before the nack")
+}
+
+// "after maxAttempts, moved to the topic <topic>.dlq with headers
+// sluice-dlq-reason, -group, -attempts, -id. Nothing is dropped in silence."
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"one.dead.dlq"}`)
+	k.ok(`{"op":"SUBSCRIBE","topic":"one.dead","group":"g","opts":{"maxAttempts":2,"ackTimeoutMs":200}}`)
+	s.put(t, "one.dead", "nacked", `{"n":1e400}`, "Sluice-Key: k", "Sluice-Header-Mine: m")
+	isDead := func(f object) bool { return isEvent(f) && f["topic"] == "one.dead.dlq" }
+	for range 2 {
+		k.event()
+		k.ok(`{"op":"NACK","topic":"one.dead","group":"g","id":"nacked","delay_ms":0,"reason":"no such customer"}`)
+	}
+	d := k.await("the dead letter", isDead)
+	h := "event.headers.sluice-dlq-"
+	if !strings.Contains(d.text(h+"reason"), "no such customer") || d.text(h+"group") != "g" || d.text(h+"attempts") != "2" || d.text(h+"id") != "nacked" ||
+		d.text("event.headers.mine") != "m" || d.text("event.key") != "k" || string(payloadOf(t, d)) != `{"n":1e400}` {
+		t.Errorf("%v", d["event"])
+	}
+	s.put(t, "one.dead", "late", "1", "Sluice-Key: k")
+	d = k.await("the dead letter of an event never acked", isDead)
+	if d.text(h+"id") != "late" || d.text(h+"attempts") != "2" || d.text(h+"reason") == "" {
+		t.Errorf("%v", d["event"])
+	}
+	eventually(t, "the group has settled both", func() bool { return s.group(t, "one.dead", "g").text("lag") == "0" })
+	s.put(t, "one.dead", "good", "1", "Sluice-Key: k") // what follows still comes
+	k.await("the next event", func(f object) bool { return f.text("event.id") == "good" })
+}
+
+// "a closed connection: redelivery, with attempt one higher"; "UNSUBSCRIBE …
+// give events back without counting an attempt"; "unacked events go back to the
+// group at once"; "a graceful stop".
+func TestGivingBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := &server{startOn(t, dir)}
+	a, b := s.dial(t), s.dial(t)
+	const subscribe = `{"op":"SUBSCRIBE","topic":"back","group":"g","opts":{"from":"earliest"}}`
+	a.ok(subscribe)
+	s.put(t, "back", "x", "1")
+	a.event()
+	b.ok(subscribe)
+	a.ok(`{"op":"UNSUBSCRIBE","topic":"back","group":"g"}`)
+	if f := b.event(); f.text("ctx.attempt") != "1" {
+		t.Errorf("after UNSUBSCRIBE: attempt %s", f.text("ctx.attempt"))
+	}
+	a.ok(subscribe)
+	b.drop()
+	if f := a.event(); f.text("ctx.attempt") != "2" {
+		t.Errorf("after a closed connection: attempt %s", f.text("ctx.attempt"))
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	s = &server{startOn(t, dir)}
+	c := s.dial(t)
+	c.ok(subscribe)
+	if f := c.event(); f.text("ctx.attempt") != "2" {
+		t.Errorf("after a graceful stop: attempt %s", f.text("ctx.attempt"))
+	}
+	s.Kill() // "a killed sidecar: redelivery, with attempt one higher. Attempts survive a restart."
+	s = &server{startOn(t, dir)}
+	d := s.dial(t)
+	d.ok(subscribe)
+	if f := d.event(); f.text("ctx.attempt") != "3" {
+		t.Errorf("after a kill: attempt %s", f.text("ctx.attempt"))
+	}
+	d.ack("back", "g", "x") // "OK once the progress is recorded durably, so it survives a kill"
+	s.Kill()
+	s = &server{startOn(t, dir)}
+	e := s.dial(t)
+	e.ok(subscribe)
+	e.silent("it was acked before the kill")
+}
+
+// "An ack that arrives after its event was redelivered elsewhere settles nothing
+// there."
+func TestLateAck(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	a, b := s.dial(t), s.dial(t)
+	a.ok(`{"op":"SUBSCRIBE","topic":"one.late","group":"g","opts":{"ackTimeoutMs":200}}`)
+	s.put(t, "one.late", "x", "1")
+	a.event()
+	a.ok(`{"op":"PAUSE","topic":"one.late","group":"g"}`)
+	b.ok(`{"op":"SUBSCRIBE","topic":"one.late","group":"g","opts":{"ackTimeoutMs":1500}}`)
+	if f := b.event(); f.text("ctx.attempt") != "2" {
+		t.Fatalf("%v", f)
+	}
+	a.ack("one.late", "g", "x") // a harmless OK
+	a.ok(`{"op":"NACK","topic":"one.late","group":"g","id":"x","delay_ms":0}`)
+	a.refused("unknown_id", `{"op":"MODACK","topic":"one.late","group":"g","id":"x","extend_ms":60000}`)
+	if g := s.group(t, "one.late", "g"); g.text("lag") != "1" || g.text("inflight") != "1" {
+		t.Errorf("a late ack settled it: %v", g)
+	}
+	if f := b.event(); f.text("ctx.attempt") != "3" { // b's deadline still runs
+		t.Errorf("%v", f)
+	}
+	b.ack("one.late", "g", "x")
+}
+
+// "Never more than maxInflight unacked events per subscription."
+func TestMaxInflight(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	for i := range 40 {
+		s.put(t, "delivery.inflight", fmt.Sprint(i), "1")
+	}
+	for i, batch := range []int{1, 10} {
+		k := s.dial(t)
+		group := fmt.Sprint("g", i)
+		k.ok(`{"op":"SUBSCRIBE","topic":"delivery.inflight","group":%q,"opts":{"from":"earliest","maxInflight":3,"maxBatch":%d}}`, group, batch)
+		var held []string
+		for done := 0; done < 40; {
+			wait := patience
+			if len(held) > 0 {
+				wait = instant / 3
+			}
+			f := k.within(wait, func(f object) bool { return isEvent(f) || f["op"] == "EVENTS" })
+			switch {
+			case f == nil && len(held) == 0:
+				t.Fatalf("stuck after %d", done)
+			case f == nil:
+				k.ack("delivery.inflight", group, held[0])
+				held, done = held[1:], done+1
+			case isEvent(f):
+				held = append(held, f.text("event.id"))
+			default:
+				held = append(held, ids(f.list("events"))...)
+			}
+			if len(held) > 3 {
+				t.Fatalf("%d in flight", len(held))
+			}
+			if len(held) == 3 {
+				k.ok(`{"op":"ACK","topic":"delivery.inflight","group":%q,"ids":[%q,%q]}`, group, held[0], held[1])
+				held, done = held[2:], done+2
+			}
+		}
+	}
+}
+
+// "with ordered, events of one key reach the group in log order, one in flight at
+// a time per key"
+func TestKeyOrder(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	for i := range 4 {
+		s.put(t, "one.order", fmt.Sprint("a", i), "1", "Sluice-Key: a")
+		s.put(t, "one.order", fmt.Sprint("b", i), "1", "Sluice-Key: b")
+	}
+	k, l := s.dial(t), s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"one.order","group":"g","opts":{"from":"earliest"}}`)
+	first := ids(k.events(2))
+	l.ok(`{"op":"SUBSCRIBE","topic":"one.order","group":"g","opts":{"from":"earliest"}}`)
+	k.silent("both keys have one in flight")
+	l.silent("both keys have one in flight")
+	if strings.Join(first, " ") != "a0 b0" {
+		t.Fatalf("%v", first)
+	}
+	k.ok(`{"op":"NACK","topic":"one.order","group":"g","id":"a0","delay_ms":0}`)
+	next := map[string]int{"a": 0, "b": 1}
+	k.ack("one.order", "g", "b0")
+	for range 7 {
+		var f object
+		eventually(t, "an EVENT at either member", func() bool {
+			for _, m := range []*socket{k, l} {
+				if f = m.within(instant/10, isEvent); f != nil {
+					m.ack("one.order", "g", f.text("event.id"))
+					return true
+				}
+			}
+			return false
+		})
+		key := f.text("event.key")
+		if want := fmt.Sprint(key, next[key]); f.text("event.id") != want {
+			t.Fatalf("%s, want %s", f.text("event.id"), want)
+		}
+		next[key]++
+	}
+
+	u := s.dial(t) // without ordered, one key does not wait
+	u.ok(`{"op":"SUBSCRIBE","topic":"one.order","group":"unordered","opts":{"from":"earliest","ordered":false}}`)
+	u.events(8)
+}

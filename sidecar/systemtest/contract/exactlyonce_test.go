@@ -1,0 +1,106 @@
+package contract
+
+import "testing"
+
+// "an id that was acked is not delivered again to that group, even where its
+// cursor is set back"; other groups, and groups that did not ask, get it again.
+func TestExactlyOnceAfterASeek(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := &server{startOn(t, dir)}
+	const topic = "one.once"
+	seek := func(group string) {
+		t.Helper()
+		if a := call(t, "PUT", s.URL()+"/v1/topics/"+topic+"/groups/"+group+"/cursor", `{"from":"earliest"}`); a.status != 204 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	s.put(t, topic, "a", "1")
+	s.put(t, topic, "b", "1")
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"once","opts":{"from":"earliest","exactlyOnce":true}}`, topic)
+	k.events(2)
+	k.ack(topic, "once", "a")
+	seek("once")
+	if f := k.event(); f.text("event.id") != "b" {
+		t.Errorf("%v", f)
+	}
+	k.ack(topic, "once", "b")
+	s.Kill() // marks are as durable as acks
+	s = &server{startOn(t, dir)}
+	k = s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"once","opts":{"exactlyOnce":true}}`, topic)
+	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"plain","opts":{"from":"earliest"}}`, topic)
+	for range 2 {
+		f := k.event()
+		if f["group"] != "plain" {
+			t.Errorf("%v", f)
+		}
+		k.ack(topic, "plain", f.text("event.id"))
+	}
+	seek("once")
+	seek("plain") // "events acked before may come again"
+	s.put(t, topic, "c", "1")
+	var once, plain []string
+	for range 4 {
+		f := k.event()
+		if f["group"] == "once" {
+			once = append(once, f.text("event.id"))
+		} else {
+			plain = append(plain, f.text("event.id"))
+		}
+	}
+	if len(once) != 1 || once[0] != "c" || len(plain) != 3 {
+		t.Errorf("exactlyOnce %v, plain %v", once, plain)
+	}
+}
+
+// "or it was published again under another seq": once retention has removed the
+// event and the dedupe window is over, its id may be published anew.
+func TestExactlyOnceAfterARepublish(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, retention: {ttl: 200ms}, dedupe: {window: 100ms}}]`,
+		"--retention-interval", "100ms")
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"again","group":"once","opts":{"exactlyOnce":true}}`)
+	k.ok(`{"op":"SUBSCRIBE","topic":"again"}`)
+	first := s.put(t, "again", "x", "1")
+	k.events(2)
+	k.ack("again", "once", "x")
+	var second object
+	eventually(t, "x is accepted anew", func() bool {
+		a := s.post(t, "again", "1", "Sluice-Id: x")
+		second = a.json(t)
+		return a.status == 201
+	})
+	if second.number(t, "seq") <= first.number(t, "seq") {
+		t.Errorf("seq %v after %v", second["seq"], first["seq"])
+	}
+	if f := k.event(); f["group"] == "once" || f.text("event.id") != "x" {
+		t.Errorf("%v", f)
+	}
+	s.put(t, "again", "end", "1")
+	for range 2 {
+		if f := k.event(); f["group"] == "once" && f.text("event.id") != "end" {
+			t.Errorf("delivered again: %v", f)
+		}
+	}
+}
+
+// "autoAck" acks: what it acked is marked as well.
+func TestExactlyOnceWithAutoAck(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"one.auto","group":"g","opts":{"autoAck":true,"exactlyOnce":true}}`)
+	s.put(t, "one.auto", "a", "1")
+	k.event()
+	eventually(t, "a is acked", func() bool { return s.group(t, "one.auto", "g").text("lag") == "0" })
+	if a := call(t, "PUT", s.URL()+"/v1/topics/one.auto/groups/g/cursor", `{"from":"earliest"}`); a.status != 204 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	s.put(t, "one.auto", "b", "1")
+	if f := k.event(); f.text("event.id") != "b" {
+		t.Errorf("%v", f)
+	}
+}

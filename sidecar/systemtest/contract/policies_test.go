@@ -1,0 +1,190 @@
+package contract
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// burstOf reads a topic's burst from the refusal of a batch that is too large.
+func (k *socket) burstOf(topic string) string {
+	k.t.Helper()
+	r := k.ask(`{"op":"PUBLISH","topic":%q,"events":%s}`, topic, batch(1000))
+	if r["op"] == "OK" {
+		return "none"
+	}
+	for _, n := range []string{"11", "12", "13", "14", "15"} {
+		if strings.Contains(r.text("msg"), n) {
+			return n
+		}
+	}
+	return fmt.Sprint(r)
+}
+
+// "for a topic, exact beats longer literal prefix beats *, and unset fields fall
+// through to the next match, then to the defaults"; "connection is read from the
+// policy * alone".
+func TestPolicyMatching(t *testing.T) {
+	t.Parallel()
+	s := own(t, `
+- {name: a.b.c, partitions: 2}
+- {name: a.*, publish: {burst: 12}, partitions: 3, connection: {burst: 1}}
+- {name: "*", publish: {rate: 1000, burst: 11}, connection: {rate: 0}, partitions: 5}
+- {name: a.b.*, publish: {burst: 13}}
+- {name: a.b, publish: {burst: 14}}
+- {name: free, publish: {rate: 0}}
+`)
+	k := s.dial(t)
+	for topic, want := range map[string]string{"x": "11", "a": "11", "ab": "11", "a.x": "12", "a.b": "14", "a.b.x": "13", "a.b.c": "13", "a.b.c.d": "13", "free": "none"} {
+		if got := k.burstOf(topic); got != want {
+			t.Errorf("burst of %s: %s, want %s", topic, got, want)
+		}
+	}
+	for topic, want := range map[string]int{"a.b.c": 2, "a.b.x": 3, "y": 5} {
+		k.ok(`{"op":"PUBLISH","topic":%q,"payload":1}`, topic)
+		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g"}`, topic)
+		if got := len(s.group(t, topic, "g").list("partitions")); got != want {
+			t.Errorf("%s has %d partitions, want %d", topic, got, want)
+		}
+	}
+	var names []string
+	for _, p := range parse(t, call(t, "GET", s.OpsURL()+"/v1/status", "").body).list("policies") {
+		if p.text("version") == "" || p.text("source") == "" {
+			t.Errorf("%v", p)
+		}
+		names = append(names, p.text("name"))
+	}
+	if len(names) != 6 {
+		t.Errorf("status lists %v", names)
+	}
+}
+
+// "delivery values are the defaults of a subscription that does not say, and the
+// most for one that does."
+func TestDeliveryMaxima(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_inflight: 3, ack_timeout: 400ms, max_attempts: 2, backoff: {min: 1ms, max: 2ms}}}]`)
+	for i, opts := range []string{`{}`, `{"maxInflight":100,"ackTimeoutMs":3600000,"maxAttempts":50}`} {
+		topic := fmt.Sprint("t", i)
+		k := s.dial(t)
+		k.ok(`{"op":"SUBSCRIBE","topic":"%s.dlq"}`, topic)
+		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":%s}`, topic, opts)
+		for j := range 4 {
+			s.put(t, topic, fmt.Sprint(j), "1")
+		}
+		for j := range 3 {
+			if f := k.event(); f.number(t, "ctx.ack_deadline_ms") > 400 || f.text("event.id") != fmt.Sprint(j) {
+				t.Errorf("%s: %v", opts, f)
+			}
+		}
+		if g := s.group(t, topic, "g"); g.number(t, "inflight") > 3 {
+			t.Errorf("%s: %v", opts, g)
+		}
+		k.ok(`{"op":"UNSUBSCRIBE","topic":%q,"group":"g"}`, topic)
+		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":%s}`, topic, opts)
+		d := k.await("a dead letter", func(f object) bool { return isEvent(f) && f.text("topic") == topic+".dlq" })
+		if d.text("event.headers.sluice-dlq-attempts") != "2" {
+			t.Errorf("%s: %v", opts, d)
+		}
+	}
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"less","group":"g","opts":{"maxInflight":1,"ackTimeoutMs":100}}`)
+	s.put(t, "less", "a", "1")
+	s.put(t, "less", "b", "1")
+	if f := k.event(); f.number(t, "ctx.ack_deadline_ms") > 100 || f.text("event.id") != "a" {
+		t.Errorf("less than the most: %v", f)
+	}
+}
+
+// "A changed --policies file takes effect within 3 s", on live connections and
+// subscriptions too; "An invalid policy is refused whole, and what was in force
+// stays in force."
+func TestReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir+"/p.yaml", `[{name: "*", publish: {rate: 1000, burst: 11}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 1}}]`)
+	s := own(t, "", "--policies", file)
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"in","group":"g","opts":{"maxInflight":3}}`)
+	for i := range 3 {
+		s.put(t, "in", fmt.Sprint(i), "1")
+	}
+	k.event()
+	k.silent("one is in flight")
+	if got := k.burstOf("t"); got != "11" {
+		t.Fatalf("burst %s", got)
+	}
+	effect := func(what string, change func(), holds func() bool) {
+		t.Helper()
+		change()
+		began := time.Now()
+		eventually(t, what, holds)
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("%s: took %v", what, took)
+		}
+	}
+	effect("a new burst", func() {
+		write(t, file, `[{name: "*", publish: {rate: 1000, burst: 12}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 2}}, {name: shut, paused: true}]`)
+	}, func() bool { return k.burstOf("t") == "12" })
+	k.event()
+	k.silent("two are in flight")
+	k.refused("topic_paused", `{"op":"PUBLISH","topic":"shut","payload":1}`)
+
+	write(t, file, `[{name: "*", publish: {rate: -1, burst: 13}, connection: {rate: 0}, colour: red}, {name: in, delivery: {ack_timeout: soon}}, {name: open}]`)
+	eventually(t, "the log names every bad field", func() bool {
+		log := s.Log()
+		return strings.Contains(log, "rate") && strings.Contains(log, "ack_timeout") && strings.Contains(log, "colour")
+	})
+	if got := k.burstOf("t"); got != "12" {
+		t.Errorf("burst %s after an invalid file", got)
+	}
+	k.refused("topic_paused", `{"op":"PUBLISH","topic":"shut","payload":1}`)
+	write(t, file, `[{name: "*", publish`)
+	effect("a file that is moved into place", func() {
+		next := write(t, filepath.Join(dir, "next"), `[{name: "*", publish: {rate: 1000, burst: 14}, connection: {rate: 0}}]`)
+		if err := os.Rename(next, file); err != nil {
+			t.Fatal(err)
+		}
+	}, func() bool { return k.burstOf("t") == "14" })
+	k.ok(`{"op":"PUBLISH","topic":"shut","payload":1}`)
+	k.event() // max_inflight is what the subscription asked for again
+}
+
+// Live retuning: a connection that was limited is not, once its rate is lifted,
+// and is again when the limit comes back.
+func TestBucketsAreRetuned(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir()+"/p.yaml", `[{name: "*", connection: {rate: 0.01, burst: 2}}]`)
+	s := own(t, "", "--policies", file)
+	k := s.dial(t)
+	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(2))
+	k.limited("connection", `{"op":"PUBLISH","topic":"t","payload":1}`)
+	write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0}}]`)
+	eventually(t, "the limit is lifted", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["op"] == "OK" })
+	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(500))
+	write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0.01, burst: 1}}]`)
+	eventually(t, "the topic is limited", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["code"] == "rate_limited" })
+	k.limited("topic", `{"op":"PUBLISH","topic":"t","payload":1}`)
+}
+
+// "retention: {ttl}": removed events are a gap, not an error.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", partitions: 1}, {name: gone, retention: {ttl: 300ms}}]`, "--retention-interval", "100ms")
+	first := s.put(t, "gone", "x", "1")
+	s.put(t, "kept", "x", "1")
+	eventually(t, "the event is removed", func() bool { return s.replay(t, "topic=gone").number(t, "count") == 0 })
+	again := s.post(t, "gone", "1", "Sluice-Id: x") // for dedupe.window after it was accepted
+	if again.status != 200 || again.json(t)["seq"] != first["seq"] {
+		t.Errorf("%d %s", again.status, again.body)
+	}
+	if next := s.put(t, "gone", "y", "1"); next.number(t, "seq") <= first.number(t, "seq") {
+		t.Errorf("seq %v after %v", next["seq"], first["seq"])
+	}
+	if s.replay(t, "topic=kept").number(t, "count") != 1 {
+		t.Error("ttl 0 means for ever")
+	}
+}

@@ -1,0 +1,175 @@
+package contract
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// still are buckets that hold a burst and hardly refill while a test runs.
+const still = `
+- {name: "*", publish: {rate: 0.01, burst: 20}, connection: {rate: 0.01, burst: 10}}
+- {name: small, publish: {burst: 3}}
+- {name: paused, paused: true}
+- {name: free.*, publish: {rate: 0}}
+`
+
+func batch(n int) string { return "[" + strings.Repeat(`,{"payload":1}`, n)[1:] + "]" }
+
+// limited asks for a publish that must be rate_limited in a scope.
+func (k *socket) limited(scope, format string, args ...any) time.Duration {
+	k.t.Helper()
+	r := k.refused("rate_limited", format, args...)
+	if r["scope"] != scope {
+		k.t.Errorf("want scope %s: %v", scope, r)
+	}
+	ms := r.number(k.t, "retry_after_ms")
+	if ms < 1 {
+		k.t.Errorf("%v", r)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// "a publish takes one token per event from the connection's bucket and from the
+// topic's; a batch takes its count, all or nothing, and is refused with one error;
+// a batch larger than the burst is bad_request naming the burst. Whatever refuses
+// a publish, no token of it stays taken."
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	s := own(t, still)
+	k := s.dial(t) // its bucket: 10
+	const one = `{"op":"PUBLISH","topic":%q,"payload":1}`
+	const many = `{"op":"PUBLISH","topic":%q,"events":%s}`
+	for burst, topic := range map[string]string{"3": "small", "10": "big"} {
+		n, _ := strconv.Atoi(burst)
+		if r := k.refused("bad_request", many, topic, batch(n+1)); !strings.Contains(r.text("msg"), burst) {
+			t.Errorf("the burst %s is not named: %v", burst, r)
+		}
+	}
+	k.ok(many, "small", batch(3)) // 7 left
+	k.limited("topic", one, "small")
+	k.limited("topic", many, "small", batch(2))
+	k.refused("topic_paused", one, "paused")
+	k.refused("bad_request", one, "_x")
+	k.refused("bad_request", `{"op":"PUBLISH","topic":"big","opts":{"id":""},"payload":1}`)
+	k.refused("payload_too_large", `{"op":"PUBLISH","topic":"big","payload":%s}`, text(1<<20+1))
+	k.refused("rate_limited", `{"op":"PUBLISH","events":[{"topic":"big","payload":1},{"topic":"small","payload":1}]}`)
+	k.ok(`{"op":"PUBLISH","topic":"big","payload":1,"opts":{"id":"x"}}`) // 6 left
+	k.refused("conflict", `{"op":"PUBLISH","topic":"big","payload":2,"opts":{"id":"x"}}`)
+	r := k.ok(`{"op":"PUBLISH","topic":"big","events":[{"payload":1},{"payload":2,"opts":{"id":"x"}},{"payload":1,"opts":{"id":""}},{"topic":"paused","payload":1}]}`)
+	if n := strings.Count(fmt.Sprint(r), "code:"); n != 3 { // 5 left
+		t.Errorf("%v", r)
+	}
+	k.limited("connection", many, "big", batch(6))
+	k.ok(many, "big", batch(5))
+	k.limited("connection", one, "big")
+	k.limited("connection", one, "free.t")
+
+	l := s.dial(t) // big has used 1 + 1 + 5 of 20
+	l.ok(many, "big", batch(10))
+	m := s.dial(t)
+	m.limited("topic", many, "big", batch(4))
+	m.ok(many, "big", batch(3))
+	m.limited("topic", one, "big")
+	m.ok(many, "free.t", batch(7))
+	m.usable()
+}
+
+// "retry_after_ms is enough", and "a whole number"; HTTP "adds Retry-After (whole
+// seconds, rounded up)"; "for HTTP the TCP connection".
+func TestRetryAfterIsEnough(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", connection: {rate: 10, burst: 5}, publish: {rate: 0}}, {name: t, publish: {rate: 4, burst: 2}}]`)
+	k := s.dial(t)
+	k.send(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(2))
+	time.Sleep(k.limited("topic", `{"op":"PUBLISH","topic":"t","payload":1}`)) // what is promised is this very time
+	k.ok(`{"op":"PUBLISH","topic":"t","payload":1}`)
+	k.send(`{"op":"PUBLISH","topic":"u","events":%s}`, batch(5))
+	time.Sleep(k.limited("connection", `{"op":"PUBLISH","topic":"u","events":%s}`, batch(5)))
+	k.ok(`{"op":"PUBLISH","topic":"u","events":%s}`, batch(5))
+
+	transport := &http.Transport{MaxConnsPerHost: 1}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	link := s.URL() + "/v1/topics/http/events"
+	lines := "Content-Type: application/x-ndjson"
+	if a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines)
+	if a.status != 429 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	o := a.json(t)
+	ms := o.number(t, "retry_after_ms")
+	if o["code"] != "rate_limited" || o["scope"] != "connection" || a.header.Get("Retry-After") != fmt.Sprint((ms+999)/1000) {
+		t.Errorf("%s, Retry-After %q", a.body, a.header.Get("Retry-After"))
+	}
+	other := &http.Transport{}
+	defer other.CloseIdleConnections()
+	if a := callWith(t, &http.Client{Transport: other}, "POST", link, `1`); a.status != 201 {
+		t.Errorf("another TCP connection: %d %s", a.status, a.body)
+	}
+	time.Sleep(time.Duration(ms) * time.Millisecond)
+	if a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines); a.status != 200 {
+		t.Errorf("after retry_after_ms: %d %s", a.status, a.body)
+	}
+	if a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 6), lines); a.status != 400 || a.json(t)["code"] != "bad_request" || !strings.Contains(string(a.body), "5") {
+		t.Errorf("beyond the burst: %d %s", a.status, a.body)
+	}
+}
+
+// The defaults: "connection's bucket (default 200/s, burst 200)", "the topic's
+// (default 1000/s, burst 1000)".
+func TestDefaultRates(t *testing.T) {
+	t.Parallel()
+	s := own(t, "")
+	k := s.dial(t)
+	if r := k.refused("bad_request", `{"op":"PUBLISH","topic":"t","events":%s}`, batch(201)); !strings.Contains(r.text("msg"), "200") {
+		t.Errorf("%v", r)
+	}
+	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(200))
+	s = own(t, `[{name: "*", connection: {rate: 0}}]`)
+	k = s.dial(t)
+	k.send(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(1000))
+	k.limited("topic", `{"op":"PUBLISH","topic":"t","events":%s}`, batch(1000))
+}
+
+// "on_limit: wait" lets a publish wait for its token, up to max_wait.
+func TestOnLimitWait(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", connection: {rate: 0}, publish: {rate: 5, burst: 1, on_limit: wait, max_wait: 2s}}, {name: short, publish: {max_wait: 10ms}}]`)
+	k := s.dial(t)
+	began := time.Now()
+	for range 4 {
+		k.ok(`{"op":"PUBLISH","topic":"t","payload":1}`)
+	}
+	if took := time.Since(began); took < 500*time.Millisecond {
+		t.Errorf("four publishes at 5/s took %v", took)
+	}
+	k.ok(`{"op":"PUBLISH","topic":"short","payload":1}`)
+	k.limited("topic", `{"op":"PUBLISH","topic":"short","payload":1}`)
+}
+
+// bytes_per_second: a topic's publishes are limited by their size as well. Its
+// burst is one second's worth, or a whole batch of 8 MiB where that is more.
+func TestBytesPerSecond(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", publish: {bytes_per_second: 1000}}]`)
+	k := s.dial(t)
+	k.ok(`{"op":"PUBLISH","topic":"t","events":[%s]}`, strings.Repeat(`,{"payload":`+text(1<<20-200)+`}`, 8)[1:])
+	var r object
+	eventually(t, "the bytes are used up", func() bool {
+		r = k.ask(`{"op":"PUBLISH","topic":"t","payload":%s}`, text(900))
+		return r["op"] == "ERR"
+	})
+	if wait := r.number(t, "retry_after_ms"); r["code"] != "rate_limited" || r["scope"] != "topic" || wait < 1 || wait > 1000 {
+		t.Errorf("%v", r)
+	}
+	k.ok(`{"op":"PUBLISH","topic":"other","payload":%s}`, text(900))
+	time.Sleep(time.Duration(r.number(t, "retry_after_ms")) * time.Millisecond)
+	k.ok(`{"op":"PUBLISH","topic":"t","payload":%s}`, text(900))
+}
