@@ -42,7 +42,7 @@ func OpenFile(path string, log *slog.Logger) (*FileSource, *Current, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read policies: %w", err)
 	}
-	s, err := snapshotOf(data)
+	s, err := snapshotOf(data, log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("policies of %s: %w", path, err)
 	}
@@ -89,7 +89,7 @@ func (f *FileSource) look() {
 }
 
 func (f *FileSource) take(data []byte) {
-	s, err := snapshotOf(data)
+	s, err := snapshotOf(data, f.log)
 	if err != nil {
 		for _, bad := range wire.AsError(err).Fields {
 			f.log.Error("policies stay as they are: the changed file is invalid",
@@ -101,12 +101,22 @@ func (f *FileSource) take(data []byte) {
 	f.log.Info("policies changed", "file", f.path, "policies", len(s.list))
 }
 
-func snapshotOf(data []byte) (*Snapshot, error) {
+// snapshotOf reads a document, and tells of fields that it sets in vain.
+func snapshotOf(data []byte, log *slog.Logger) (*Snapshot, error) {
 	policies, err := ParseYAML(data)
 	if err != nil {
 		return nil, err
 	}
-	return NewSnapshot(policies, "file")
+	s, err := NewSnapshot(policies, "file")
+	if err != nil {
+		return nil, err
+	}
+	for i := range policies {
+		if idle := policies[i].NotActing(); len(idle) > 0 {
+			log.Warn("a policy sets fields that do not act in this version", "policy", policies[i].Name, "fields", idle)
+		}
+	}
+	return s, nil
 }
 
 // readFile reads at most one byte more than a document may have.
