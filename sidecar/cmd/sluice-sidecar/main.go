@@ -19,15 +19,15 @@ type settings struct {
 	ReplayListen string `default:"127.0.0.1:8083" placeholder:"ADDR" help:"Replay and export API."`
 	OpsListen    string `default:"127.0.0.1:7071" placeholder:"ADDR" help:"Health, metrics and status."`
 
-	DataDir string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log. Default: ${data_dir}."`
+	DataDir string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log."`
 	Store   string `default:"embedded:" placeholder:"URL" help:"Event log: embedded: keeps it in --data-dir; mongodb://… is not supported yet."`
 	NodeID  string `placeholder:"NAME" help:"Name of this sidecar. Default: the host's name."`
 
 	Policies       string   `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s."`
 	ControlPlane   string   `placeholder:"HOST:PORT" help:"Control plane to take policies from (not supported yet)."`
-	Peers          []string `placeholder:"HOST:PORT,…" help:"Replay peers where there is no control plane (not supported yet)."`
+	Peers          []string `placeholder:"HOST:PORT" help:"Replay peers where there is no control plane (not supported yet)."`
 	AuthConfig     string   `placeholder:"FILE" help:"YAML file with who may do what (not supported yet)."`
-	AllowedOrigins []string `placeholder:"ORIGIN,…" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
+	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
 	Insecure       bool     `help:"Listen beyond loopback without authentication: whoever reaches the port may do everything."`
 
 	MaxPayloadBytes int `default:"1048576" placeholder:"N" help:"Largest payload of an event."`
