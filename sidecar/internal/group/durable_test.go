@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -142,12 +143,18 @@ func TestStopReleases(t *testing.T) {
 		w.log.locked(func() { w.log.saveGate = gate })
 		under := c.ack("a")
 		waits := c.ack("b")
-		go func() {
-			for range 2 {
-				gate <- struct{}{}
+		stopped := make(chan struct{})
+		go func() { // one save is under way; a second may begin before the last
+			for {
+				select {
+				case gate <- struct{}{}:
+				case <-stopped:
+					return
+				}
 			}
 		}()
 		w.stop()
+		close(stopped)
 		if !under.ok() || !waits.ok() {
 			t.Error("acks were not answered")
 		}
@@ -166,7 +173,7 @@ func TestStopReleases(t *testing.T) {
 			t.Errorf("followed after the stop: %v", err)
 		}
 		g := w.m.all()[0] // for calls that had it before the stop
-		if err := g.own(t.Context(), nil); !errors.Is(err, errStopped) {
+		if err := g.own(t.Context(), wire.SubscribeOptions{}); !errors.Is(err, errStopped) {
 			t.Errorf("owned after the stop: %v", err)
 		}
 		if err := g.join(t.Context(), c.Member); !errors.Is(err, errStopped) || g.watch != nil {
