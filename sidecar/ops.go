@@ -16,7 +16,7 @@ type status struct {
 	Version       string           `json:"version"`
 	NodeID        string           `json:"node_id"`
 	Store         storeStatus      `json:"store"`
-	Policies      []policyStatus   `json:"policies"`
+	Policies      []policy.InForce `json:"policies"`
 	Connections   int              `json:"connections"`
 	Queues        writer.Depth     `json:"queues"`
 	Subscriptions int              `json:"subscriptions"`
@@ -28,12 +28,6 @@ type storeStatus struct {
 	URL   string `json:"url"`
 	ID    string `json:"id"`
 	State string `json:"state"` // ok, failed or stopping
-}
-
-type policyStatus struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	Source  string `json:"source"`
 }
 
 type spoolStatus struct {
@@ -93,22 +87,14 @@ func (s *Sidecar) storeState() (state, detail string) {
 func (s *Sidecar) status() status {
 	state, _ := s.storeState()
 	clients := s.gateway.Stats()
-	st := status{
+	return status{
 		Version:       s.cfg.Version,
 		NodeID:        s.cfg.NodeID,
 		Store:         storeStatus{URL: s.cfg.Store, ID: s.log.StoreID(), State: state},
-		Policies:      []policyStatus{},
+		Policies:      append([]policy.InForce{}, s.policies.Load().List()...), // [] rather than null
 		Connections:   clients.Connections,
 		Queues:        s.writer.Depth(),
 		Subscriptions: clients.Subscriptions,
 		Peers:         []map[string]any{},
 	}
-	for _, p := range s.policies.Load().List() {
-		st.Policies = append(st.Policies, policyInForce(p))
-	}
-	return st
-}
-
-func policyInForce(p policy.InForce) policyStatus {
-	return policyStatus{Name: p.Name, Version: p.Version, Source: p.Source}
 }

@@ -226,15 +226,16 @@ func (s *Sidecar) release() {
 	}
 }
 
-// followPolicies tells the groups about every change, and the operator about
-// fields that do not act yet.
+// followPolicies tells the groups about every change. It watches for the next
+// one before it tells of the last, so that none comes unseen in between.
 func (s *Sidecar) followPolicies(ctx context.Context) error {
+	_, changed := s.policies.Watch()
 	for {
-		_, changed := s.policies.Watch()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+			_, changed = s.policies.Watch()
 			s.groups.PoliciesChanged()
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -54,10 +53,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	t.Logf("-kills %d -seed %d", *kills, *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
 	dir := t.TempDir()
-	file := filepath.Join(dir, "policies.yaml")
-	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := write(t, filepath.Join(dir, "policies.yaml"), policies)
 	start := func() *sidecartest.Process {
 		return sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", file)
 	}

@@ -50,12 +50,8 @@ func TestReaderThatNeverReads(t *testing.T) {
 // unlimited writes a policies file that limits nothing.
 func unlimited(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "policies.yaml")
-	text := `[{name: "*", connection: {rate: 0}, publish: {rate: 0}, delivery: {max_inflight: 100000}}]`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return write(t, filepath.Join(t.TempDir(), "policies.yaml"),
+		`[{name: "*", connection: {rate: 0}, publish: {rate: 0}, delivery: {max_inflight: 100000}}]`)
 }
 
 // flood publishes n events in batches and checks every answer.

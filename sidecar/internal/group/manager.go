@@ -87,7 +87,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 		return nil, err
 	}
 	defer m.release(g)
-	if err := g.own(ctx, &s.Options); err != nil {
+	if err := g.own(ctx, s.Options); err != nil {
 		return nil, err
 	}
 	member := &Member{group: g, id: s.MemberID, sink: s.Sink, pacer: s.Pacer, requested: s.Options}
@@ -170,7 +170,7 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 	if err != nil {
 		return err
 	}
-	if err := g.own(ctx, nil); err != nil {
+	if err := g.own(ctx, wire.SubscribeOptions{}); err != nil {
 		return err
 	}
 	starts, err := seek(ctx, m.cfg.Log, topic, o)

@@ -28,7 +28,7 @@ func (g *Group) isLoaded() bool {
 // own takes the group's partitions from whoever had them before: with the
 // progress that is stored, or at the position that o asks for where there is
 // none.
-func (g *Group) own(ctx context.Context, o *wire.SubscribeOptions) error {
+func (g *Group) own(ctx context.Context, o wire.SubscribeOptions) error {
 	g.opening.Lock()
 	defer g.opening.Unlock()
 	g.mu.Lock()
@@ -53,7 +53,7 @@ func (g *Group) own(ctx context.Context, o *wire.SubscribeOptions) error {
 		epochs[e.Partition] = e
 	}
 	if len(stored) < tp.Partitions {
-		starts, err := g.starts(ctx, o)
+		starts, err := seek(ctx, g.cfg.Log, g.topic, o)
 		if err != nil {
 			return err
 		}
@@ -76,14 +76,6 @@ func (g *Group) own(ctx context.Context, o *wire.SubscribeOptions) error {
 	g.restore(epochs)
 	g.owned = true
 	return nil
-}
-
-// starts is where a new group begins.
-func (g *Group) starts(ctx context.Context, o *wire.SubscribeOptions) ([]uint64, error) {
-	if o == nil {
-		o = &wire.SubscribeOptions{}
-	}
-	return seek(ctx, g.cfg.Log, g.topic, *o)
 }
 
 // seek turns a position as a client gives it into the seq to start at, per

@@ -70,15 +70,11 @@ func (p *partition) advance() {
 	}
 }
 
-// attemptsOf is what the stored progress counted for a seq that is not fetched.
-func (p *partition) attemptsOf(seq uint64) int {
-	for _, r := range p.carried {
-		if r.First <= seq && seq <= r.Last {
-			return r.Attempts
-		}
-		if r.First > seq {
-			break
-		}
+// attemptsOf is what the stored progress counted for the next seq to fetch;
+// advance has dropped the ranges below it.
+func (p *partition) attemptsOf(next uint64) int {
+	if len(p.carried) > 0 && p.carried[0].First <= next {
+		return p.carried[0].Attempts
 	}
 	return 0
 }
