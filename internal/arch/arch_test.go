@@ -99,11 +99,25 @@ var rules = []rule{
 		caught: [2]string{"sidecar/internal/eventlog/pebblelog", "sidecar/internal/policy"},
 	},
 	{
+		name:   "the log in MongoDB knows the log's interface alone",
+		from:   []string{"sidecar/internal/eventlog/mongolog/..."},
+		to:     []string{"sidecar/..."},
+		allow:  []string{"sidecar/internal/eventlog", "sidecar/internal/eventlog/mongolog/..."},
+		caught: [2]string{"sidecar/internal/eventlog/mongolog", "sidecar/internal/eventlog/pebblelog"},
+	},
+	{
 		name:   "who uses a log does not know which one it is",
 		from:   []string{"sidecar/internal/..."},
-		except: []string{"sidecar/internal/eventlog/pebblelog/..."},
-		to:     []string{"sidecar/internal/eventlog/pebblelog/..."},
-		caught: [2]string{"sidecar/internal/replay", "sidecar/internal/eventlog/pebblelog"},
+		except: []string{"sidecar/internal/eventlog/pebblelog/...", "sidecar/internal/eventlog/mongolog/..."},
+		to:     []string{"sidecar/internal/eventlog/pebblelog/...", "sidecar/internal/eventlog/mongolog/..."},
+		caught: [2]string{"sidecar/internal/replay", "sidecar/internal/eventlog/mongolog"},
+	},
+	{
+		name:   "MongoDB's driver is met in the log and the outbox that are there, and in the tests' server",
+		from:   []string{everything},
+		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "internal/mongotest", "sdk/..."},
+		to:     []string{mongo},
+		caught: [2]string{"sidecar", "go.mongodb.org/mongo-driver/v2/mongo"},
 	},
 	{
 		name:   "Pebble is met in the embedded log",

@@ -37,6 +37,9 @@ type Spec struct {
 	// Run does the work. Its context ends with the first SIGINT or SIGTERM; it then stops in order and returns nil.
 	// Where it is nil, the method Run(context.Context, *App) error of the command that was given is called.
 	Run func(ctx context.Context, app *App) error
+	// Commands are programs of their own under this one's name: one runs instead, with the arguments behind it, when
+	// the first argument is its Name. They share no settings, and have no commands.
+	Commands []Spec
 }
 
 // An App is what a running program has of its process.
@@ -87,6 +90,13 @@ func Main(spec Spec) {
 // Run runs the program that spec describes in the given process and returns its exit status. An error is one line on
 // process.Stderr. A spec that kong cannot use is a defect of the program, and panics.
 func Run(spec Spec, process Process) int {
+	for _, c := range spec.Commands {
+		if len(process.Args) > 0 && process.Args[0] == c.Name {
+			c.Name = spec.Name + " " + c.Name
+			process.Args = process.Args[1:]
+			return Run(c, process)
+		}
+	}
 	command, common, err := parse(spec, process)
 	if err != nil {
 		return report(spec.Name, process.Stderr, err)

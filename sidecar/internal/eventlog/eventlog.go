@@ -67,6 +67,9 @@ type Outcome struct {
 	// TS is the stored event's ts: for a duplicate, the first publish's.
 	TS        int64
 	Duplicate bool
+	// Spooled says that the event is durable on this sidecar, and on its way
+	// into the log: it has no Partition or Seq yet. No Log says so itself.
+	Spooled bool
 	// Err is a *ConflictError, or wraps ErrUnavailable when it is not known
 	// whether the event was stored, or wraps ErrNotFound when there is no such
 	// topic or partition. Nothing else is set with it.
@@ -237,6 +240,10 @@ type Epoch struct {
 	Beat     uint64 // rises while the owner lives
 	Released bool   // the owner has finished with it
 	Progress Progress
+	// Inherit is for TakeEpochs alone: the epoch goes on from the progress of
+	// the one before it, whatever Progress says. Where there is none before
+	// it, Progress counts.
+	Inherit bool
 }
 
 // Progress is how far a group has come in one partition.
@@ -285,6 +292,10 @@ type Groups interface {
 	// higher one does. Of racing inserts of one number exactly one succeeds.
 	// It survives a power cut when it returns. Whether the earlier owner may
 	// be replaced is for the caller to know.
+	//
+	// With Inherit, LatestEpochs tells the progress that the epoch goes on
+	// from: everything that a save of an earlier owner answered nil for,
+	// however the two raced. The first save of the new owner replaces it.
 	TakeEpochs(ctx context.Context, epochs []Epoch) []error
 
 	// SaveEpochs stores the owner's Beat, Released and Progress of epochs that
@@ -325,4 +336,26 @@ type Retainer interface {
 
 	// SweepMarks removes up to limit marks that have expired.
 	SweepMarks(ctx context.Context, now int64, limit int) (removed int, more bool, err error)
+}
+
+// Compactor keeps the latest event of each key only.
+type Compactor interface {
+	// Compact looks at up to limit events of a partition from seq from on, and
+	// removes what is superseded: an event with a key for which the partition
+	// has a later one, and an event with a key whose payload is JSON null (a
+	// tombstone) and that was accepted before tombstonesBefore (milliseconds
+	// since the epoch). The ids of removed events are remembered for the
+	// deduplication window, as Sweep does it. It returns how many events it
+	// removed, and the seq to go on at; next == from says that there is
+	// nothing at or above from. Other readers see holes, never an older event
+	// of a key without the later one that replaced it.
+	Compact(ctx context.Context, topic string, partition int, from uint64, c Compaction) (next uint64, removed int, err error)
+}
+
+// Compaction is what Compact needs to know.
+type Compaction struct {
+	Retention
+	Now              int64 // milliseconds since the epoch
+	TombstonesBefore int64
+	Limit            int // events to look at
 }

@@ -44,6 +44,16 @@ type topic struct {
 	rings   map[int]*ring
 }
 
+// ring finds or makes the ring of a partition; it is called with mu held.
+func (tp *topic) ring(partition int) *ring {
+	r := tp.rings[partition]
+	if r == nil {
+		r = &ring{}
+		tp.rings[partition] = r
+	}
+	return r
+}
+
 // Watch is one reader's interest in a topic.
 type Watch struct {
 	tails *Tails
@@ -108,11 +118,7 @@ func (t *Tails) Appended(name string, partition int, recs []*eventlog.Record) {
 	if len(tp.watches) == 0 {
 		return
 	}
-	r := tp.rings[partition]
-	if r == nil {
-		r = &ring{}
-		tp.rings[partition] = r
-	}
+	r := tp.ring(partition)
 	before := r.bytes
 	r.add(recs, t.bounds)
 	if t.bytes.Add(int64(r.bytes-before)) > t.bounds.TotalBytes {
@@ -124,13 +130,55 @@ func (t *Tails) Appended(name string, partition int, recs []*eventlog.Record) {
 	}
 }
 
+// Heard announces that a partition has events up to seq head, which are to be
+// read from the log: somebody else appended them.
+func (t *Tails) Heard(name string, partition int, head uint64) {
+	t.mu.RLock()
+	tp := t.topics[name]
+	t.mu.RUnlock()
+	if tp == nil {
+		return
+	}
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if len(tp.watches) == 0 {
+		return
+	}
+	r := tp.ring(partition)
+	if head <= r.announced() {
+		return
+	}
+	r.heard = head
+	for w := range tp.watches {
+		w.wake()
+	}
+}
+
+// Watched lists the topics that somebody watches, each with the highest seq that
+// was announced in its partitions, as far as any was.
+func (t *Tails) Watched() map[string]map[int]uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make(map[string]map[int]uint64, len(t.topics))
+	for name, tp := range t.topics {
+		tp.mu.Lock()
+		heads := make(map[int]uint64, len(tp.rings))
+		for p, r := range tp.rings {
+			heads[p] = r.announced()
+		}
+		tp.mu.Unlock()
+		all[name] = heads
+	}
+	return all
+}
+
 // Head is the highest seq that was announced in the partition since the watch
 // began, or 0.
 func (w *Watch) Head(partition int) uint64 {
 	w.topic.mu.Lock()
 	defer w.topic.mu.Unlock()
 	if r := w.topic.rings[partition]; r != nil {
-		return r.head
+		return r.announced()
 	}
 	return 0
 }
@@ -151,8 +199,12 @@ type ring struct {
 	recs  []*eventlog.Record // recs[start:] are held
 	start int
 	bytes int
-	head  uint64
+	head  uint64 // of recs
+	heard uint64 // what others appended and is not held
 }
+
+// announced is the highest seq that readers were told of.
+func (r *ring) announced() uint64 { return max(r.head, r.heard) }
 
 func (r *ring) add(recs []*eventlog.Record, b Bounds) {
 	for _, rec := range recs {

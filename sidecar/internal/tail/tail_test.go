@@ -382,3 +382,33 @@ func TestModel(t *testing.T) {
 		})
 	})
 }
+
+func TestHeardFromOthers(t *testing.T) {
+	tails := tail.New(tail.DefaultBounds())
+	tails.Heard("t", 0, 9) // nobody watches
+	woken := 0
+	w := tails.Watch("t", func() { woken++ })
+	defer w.Close()
+	if got := tails.Watched(); len(got) != 1 || len(got["t"]) != 0 {
+		t.Errorf("watched: %v", got)
+	}
+	tails.Heard("t", 0, 3)
+	tails.Heard("t", 0, 3)
+	tails.Heard("t", 0, 2)
+	if woken != 1 || w.Head(0) != 3 {
+		t.Errorf("woken %d times, head %d; want 1 and 3", woken, w.Head(0))
+	}
+	if got := w.Read(0, 3, eventlog.Bounds{Events: 10}); got != nil {
+		t.Errorf("read %d events that nobody gave", len(got))
+	}
+	tails.Appended("t", 0, []*eventlog.Record{{Event: wire.Event{ID: "x", Seq: 4}}})
+	if got := w.Read(0, 3, eventlog.Bounds{Events: 10}); got != nil {
+		t.Error("read over a seq that somebody else stored")
+	}
+	if got := w.Read(0, 4, eventlog.Bounds{Events: 10}); len(got) != 1 || w.Head(0) != 4 || woken != 2 {
+		t.Errorf("read %d events, head %d, woken %d times", len(got), w.Head(0), woken)
+	}
+	if got := tails.Watched()["t"]; len(got) != 1 || got[0] != 4 {
+		t.Errorf("watched: %v", got)
+	}
+}

@@ -6,6 +6,7 @@ package writer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -51,10 +52,12 @@ type Observer interface {
 	BatchAppended(events int, took time.Duration)
 }
 
-// Config is what a Writer needs. Tails and Observer may be nil.
+// Config is what a Writer needs. Tails, Signal and Observer may be nil.
 type Config struct {
-	Log      eventlog.Appender
-	Tails    *tail.Tails
+	Log   eventlog.Appender
+	Tails *tail.Tails
+	// Signal tells the other sidecars on the log. It must not block.
+	Signal   func(eventlog.Hint)
 	Observer Observer
 	Bounds   Bounds
 }
@@ -172,7 +175,7 @@ func (w *Writer) drain(l *lane) {
 		if w.cfg.Observer != nil {
 			w.cfg.Observer.BatchAppended(len(batch), took)
 		}
-		w.announce(l.key, recs, outs)
+		w.Announce(l.key.topic, recs, outs)
 		for i, it := range batch {
 			it.Receiver.Settled(it.Index, outs[i])
 		}
@@ -181,18 +184,35 @@ func (w *Writer) drain(l *lane) {
 	}
 }
 
-// announce tells the tails which events are new.
-func (w *Writer) announce(k laneKey, recs []*eventlog.Record, outs []eventlog.Outcome) {
-	if w.cfg.Tails == nil {
-		return
-	}
-	stored := make([]*eventlog.Record, 0, len(recs))
+// Announce tells this sidecar's readers, and the other sidecars, what an append
+// to one partition has made readable. The writer does so itself for what it
+// appends.
+func (w *Writer) Announce(topic string, recs []*eventlog.Record, outs []eventlog.Outcome) {
+	var stored []*eventlog.Record
+	hint := eventlog.Hint{Topic: topic}
+	unknown := false
 	for i, out := range outs {
-		if out.Err == nil && !out.Duplicate {
+		switch {
+		case errors.Is(out.Err, eventlog.ErrUnavailable):
+			unknown = true
+		case out.Err == nil && !out.Duplicate && !out.Spooled:
+			if stored == nil {
+				stored = make([]*eventlog.Record, 0, len(recs))
+			}
 			stored = append(stored, recs[i])
+			hint.Partition, hint.Head = out.Partition, max(hint.Head, out.Seq)
 		}
 	}
-	w.cfg.Tails.Appended(k.topic, k.partition, stored)
+	if len(stored) > 0 && w.cfg.Tails != nil {
+		w.cfg.Tails.Appended(topic, hint.Partition, stored)
+	}
+	if w.cfg.Signal == nil || !unknown && len(stored) == 0 {
+		return
+	}
+	if unknown {
+		hint.Head = 0 // the log knows how many of them it has
+	}
+	w.cfg.Signal(hint)
 }
 
 // Stop refuses new events and waits until those queued have their outcomes.

@@ -350,3 +350,25 @@ func TestObserverIsToldEveryBatch(t *testing.T) {
 		}
 	})
 }
+
+// Other sidecars hear what became readable, and of what may have.
+func TestOthersAreSignalled(t *testing.T) {
+	var hints []eventlog.Hint
+	w := writer.New(writer.Config{Signal: func(h eventlog.Hint) { hints = append(hints, h) }, Bounds: writer.DefaultBounds()})
+	recs := []*eventlog.Record{{}, {}, {}}
+	stored := func(seq uint64) eventlog.Outcome { return eventlog.Outcome{Partition: 2, Seq: seq} }
+	duplicate := eventlog.Outcome{Partition: 1, Seq: 77, Duplicate: true}
+	spooled := eventlog.Outcome{Spooled: true}
+	unknown := eventlog.Outcome{Err: eventlog.ErrUnavailable}
+	for _, outs := range [][]eventlog.Outcome{
+		{stored(4), duplicate, stored(5)},
+		{duplicate, spooled, {Err: &eventlog.ConflictError{}}},
+		{stored(6), unknown, unknown},
+	} {
+		w.Announce("t", recs, outs)
+	}
+	want := []eventlog.Hint{{Topic: "t", Partition: 2, Head: 5}, {Topic: "t", Partition: 2, Head: 0}}
+	if !slices.Equal(hints, want) {
+		t.Errorf("hints %+v, want %+v", hints, want)
+	}
+}

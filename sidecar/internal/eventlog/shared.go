@@ -1,0 +1,76 @@
+package eventlog
+
+import "context"
+
+// Shared is a log that several sidecars use at once. What they have to tell
+// each other goes through the store, too.
+type Shared interface {
+	Log
+	Nodes
+	Signals
+}
+
+// GroupName names a consumer group.
+type GroupName struct{ Topic, Group string }
+
+// Node is one run of a sidecar as the others on its store see it. Only the node
+// itself writes it. No clock is read from it: whoever wants to know whether the
+// node lives watches for how long its Beat has not moved.
+type Node struct {
+	// ID is of this run alone: a sidecar that starts again, or that finds
+	// that it was taken for dead, gets another one.
+	ID string
+	// Name is the sidecar's node id, which stays.
+	Name string
+	Beat uint64
+	// Groups are those that the node has members of, in any order.
+	Groups []GroupName
+}
+
+// Nodes is where the sidecars of a store see each other.
+type Nodes interface {
+	// SaveNode stores what the node says of itself; a later call replaces it.
+	SaveNode(ctx context.Context, n Node) error
+
+	// RemoveNode forgets a node; one that is not there is no error.
+	RemoveNode(ctx context.Context, id string) error
+
+	// ListNodes returns all nodes that were saved and not removed, in any
+	// order, dead ones too.
+	ListNodes(ctx context.Context) ([]Node, error)
+}
+
+// Hint says that a partition has got events, up to seq Head at least. Head 0
+// says that it may have, and that the log knows how many.
+type Hint struct {
+	Topic     string
+	Partition int
+	Head      uint64
+}
+
+// Signal is what one sidecar tells the others. Any signal may get lost, come
+// twice or late: it says where to look, never what is there.
+type Signal struct {
+	Appended []Hint
+	// Moved are groups whose epochs were taken from owners that may be alive.
+	Moved []GroupName
+	// Nodes says that a node came, went, or has members of other groups.
+	Nodes bool
+}
+
+// Signals carries signals between the sidecars of a store.
+type Signals interface {
+	// Send tells the other sidecars soon. It never blocks, and merges with
+	// what has not been sent yet; while the store is away it keeps what is
+	// merged, up to a bound.
+	Send(s Signal)
+
+	// Follow calls heard with the signals of other sidecars until ctx ends,
+	// and returns nil then. missed says that some before this one may have
+	// been lost, as at the start. heard must be quick.
+	Follow(ctx context.Context, heard func(s Signal, missed bool)) error
+
+	// Ahead returns a hint for each of the given partitions that has events
+	// above Head: what a reader asks now and then in case a signal was lost.
+	Ahead(ctx context.Context, known []Hint) ([]Hint, error)
+}

@@ -1,0 +1,157 @@
+// Package wakeup wakes readers when another sidecar on the same store has
+// appended what they wait for: by that sidecar's signals, and, since any of
+// them may be lost, by asking the log now and then. It must not know how
+// signals travel, nor what is in an event.
+package wakeup
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+)
+
+// Log is what a Waker needs of a shared log.
+type Log interface {
+	eventlog.Signals
+	Extents(ctx context.Context, topic string) ([]eventlog.Extent, error)
+}
+
+// Config is what a Waker needs. Moved and Nodes may be nil.
+type Config struct {
+	Log   Log
+	Tails *tail.Tails
+	// Moved is told of groups whose epochs were taken from this sidecar,
+	// maybe.
+	Moved func([]eventlog.GroupName)
+	// Nodes is told that other sidecars came, went or changed their minds.
+	Nodes  func()
+	Logger *slog.Logger
+	// Interval is how often the log is asked, in case a signal was lost; 0:
+	// DefaultInterval.
+	Interval time.Duration
+}
+
+// DefaultInterval costs a few cheap queries, and bounds how late an event can
+// be whose signal was lost.
+const DefaultInterval = 5 * time.Second
+
+// Waker follows the signals of the other sidecars.
+type Waker struct {
+	cfg   Config
+	check chan struct{} // holds one token: the log is to be asked at once
+
+	// topics are the watched ones that the log was asked about, with their
+	// heads then; ask's own.
+	topics map[string][]uint64
+}
+
+// New makes a Waker.
+func New(cfg Config) *Waker {
+	if cfg.Interval == 0 {
+		cfg.Interval = DefaultInterval
+	}
+	return &Waker{cfg: cfg, check: make(chan struct{}, 1), topics: make(map[string][]uint64)}
+}
+
+// Run follows until ctx ends, and returns nil then.
+func (w *Waker) Run(ctx context.Context) error {
+	var both errgroup.Group
+	both.Go(func() error { return w.cfg.Log.Follow(ctx, w.heard) })
+	both.Go(func() error { return w.ask(ctx) })
+	return both.Wait()
+}
+
+// heard passes one signal on.
+func (w *Waker) heard(s eventlog.Signal, missed bool) {
+	unclear := missed
+	for _, h := range s.Appended {
+		if h.Head == 0 {
+			unclear = true
+			continue
+		}
+		w.cfg.Tails.Heard(h.Topic, h.Partition, h.Head)
+	}
+	if unclear {
+		select {
+		case w.check <- struct{}{}:
+		default: // it is to be asked already
+		}
+	}
+	if len(s.Moved) > 0 && w.cfg.Moved != nil {
+		w.cfg.Moved(s.Moved)
+	}
+	if (s.Nodes || missed) && w.cfg.Nodes != nil {
+		w.cfg.Nodes()
+	}
+}
+
+// ask asks the log now and then, and when a signal says so.
+func (w *Waker) ask(ctx context.Context) error {
+	failing := false
+	for {
+		wait := time.NewTimer(w.cfg.Interval/2 + rand.N(w.cfg.Interval)) // sidecars that start together part
+		select {
+		case <-ctx.Done():
+		case <-wait.C:
+		case <-w.check:
+		}
+		wait.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+		err := w.askOnce(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			w.cfg.Logger.Warn("cannot ask the log for events of other sidecars; trying again", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// askOnce looks for events above what readers were told of.
+func (w *Waker) askOnce(ctx context.Context) error {
+	known, err := w.known(ctx)
+	if err != nil || len(known) == 0 {
+		return err
+	}
+	ahead, err := w.cfg.Log.Ahead(ctx, known)
+	for _, h := range ahead {
+		w.cfg.Tails.Heard(h.Topic, h.Partition, h.Head)
+	}
+	return err
+}
+
+// known are the heads of all watched partitions, as far as this sidecar knows.
+// A topic that is new here is asked for its extents once.
+func (w *Waker) known(ctx context.Context) ([]eventlog.Hint, error) {
+	watched := w.cfg.Tails.Watched()
+	for topic := range w.topics {
+		if _, still := watched[topic]; !still {
+			delete(w.topics, topic)
+		}
+	}
+	var known []eventlog.Hint
+	for topic, announced := range watched {
+		heads, asked := w.topics[topic]
+		if !asked {
+			extents, err := w.cfg.Log.Extents(ctx, topic)
+			if err != nil {
+				return nil, err
+			}
+			for p, x := range extents {
+				heads = append(heads, x.Head)
+				w.cfg.Tails.Heard(topic, p, x.Head)
+			}
+			w.topics[topic] = heads
+		}
+		for p, head := range heads {
+			known = append(known, eventlog.Hint{Topic: topic, Partition: p, Head: max(head, announced[p])})
+		}
+	}
+	return known, nil
+}
