@@ -17,7 +17,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 # The version is the linker's alone: the Go tool would refuse to look it up in a checkout that another user owns.
 .PHONY: build
@@ -29,8 +29,13 @@ run: build ## Build and start a sidecar with its data in .sluice/, and print wha
 	@deploy/dev/run.sh $(ARGS)
 
 .PHONY: test
-test: check-cc check-fmt vet lint ## Check format, vet, lint, and run every test with the race detector
+test: check-cc check-fmt vet lint test-server ## Check format, vet, lint, and run every test with the race detector
 	CGO_ENABLED=1 go test -race -timeout 12m ./...
+
+# Tests of the MongoDB log run on the server of MONGODB_URI, else on a FerretDB that this builds: a minute the first time.
+.PHONY: test-server
+test-server: ## Build the MongoDB test server, and say which server the tests run on (MONGODB_URI)
+	go test -count=1 -run '^TestDescribe$$' -v ./internal/mongotest
 
 .PHONY: lint
 lint: ## Run staticcheck

@@ -1,0 +1,153 @@
+package mongotest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// Feature is something that not every server can do.
+type Feature string
+
+// What tests may need of a server.
+const (
+	TTL            Feature = "TTL indexes"
+	PartialIndexes Feature = "partial and sparse indexes"
+	AtomicUpdates  Feature = "atomic read-modify-write updates"
+	Transactions   Feature = "transactions"
+	ChangeStreams  Feature = "change streams"
+	// Restarts are what Stop, Kill and Restart do.
+	Restarts Feature = "stopping and restarting it"
+	// FailOver is a change of primary, brought about with replSetStepDown.
+	FailOver Feature = "change of primary"
+)
+
+var features = []Feature{TTL, PartialIndexes, AtomicUpdates, Transactions, ChangeStreams, FailOver, Restarts}
+
+// Info says what a server is.
+type Info struct {
+	Real       bool   // the one of MONGODB_URI, not started by the tests
+	Version    string // what it says it is compatible with
+	FerretDB   bool
+	ReplicaSet string // the replica set's name, if it is a member of one
+	Sharded    bool   // a mongos
+}
+
+// Has tells whether the server can do it.
+func (i Info) Has(f Feature) bool {
+	switch f {
+	case TTL, PartialIndexes, AtomicUpdates:
+		return !i.FerretDB
+	case Transactions, ChangeStreams:
+		return !i.FerretDB && (i.ReplicaSet != "" || i.Sharded)
+	case FailOver:
+		return !i.FerretDB && i.ReplicaSet != ""
+	}
+	return f == Restarts && !i.Real
+}
+
+// String names the server and what it cannot do.
+func (i Info) String() string {
+	var s string
+	switch {
+	case i.FerretDB:
+		s = "FerretDB, as MongoDB " + i.Version
+	case i.Sharded:
+		s = "MongoDB " + i.Version + ", sharded"
+	case i.ReplicaSet != "":
+		s = "MongoDB " + i.Version + ", replica set " + i.ReplicaSet
+	default:
+		s = "MongoDB " + i.Version + ", standalone"
+	}
+	var missing []string
+	for _, f := range features {
+		if !i.Has(f) {
+			missing = append(missing, string(f))
+		}
+	}
+	if len(missing) > 0 {
+		s += "; left out: " + strings.Join(missing, ", ")
+	}
+	return s
+}
+
+// Info says what the server is.
+func (s *Server) Info() Info { return s.info }
+
+// Describe says on which server the tests run and what is left out on it.
+func (s *Server) Describe() string {
+	how := "an embedded server"
+	if s.Real() {
+		how = "the server of " + URIVariable
+	}
+	return fmt.Sprintf("mongotest: the tests run on %s: %s", how, s.info)
+}
+
+// Needs skips a test on a server that cannot do what it is about, and says so on standard error, where skipping is
+// seen.
+func (s *Server) Needs(t testing.TB, f Feature) {
+	t.Helper()
+	if !s.info.Has(f) {
+		fmt.Fprintf(os.Stderr, "mongotest: %s left out: no %s here\n", t.Name(), f)
+		t.Skipf("the server has no %s", f)
+	}
+}
+
+// described is what the process's first server said of itself: all are alike.
+var described struct {
+	sync.Mutex
+	done bool
+	info Info
+}
+
+// inform asks the server what it is, the first time in a process, and then says it on standard error.
+func (s *Server) inform() error {
+	described.Lock()
+	defer described.Unlock()
+	if described.done {
+		s.info = described.info
+		return nil
+	}
+	err := withClient(s.URI("admin"), func(ctx context.Context, c *mongo.Client) error {
+		var err error
+		s.info, err = ask(ctx, c.Database("admin"))
+		s.info.Real = s.Real()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("asking the MongoDB server what it is: %w", err)
+	}
+	described.done, described.info = true, s.info
+	fmt.Fprintln(os.Stderr, s.Describe())
+	return nil
+}
+
+func ask(ctx context.Context, admin *mongo.Database) (Info, error) {
+	var build struct {
+		Version         string
+		FerretDBVersion string `bson:"ferretdbVersion"`
+		FerretDB        bson.M `bson:"ferretdb"` // of FerretDB 2
+	}
+	if err := admin.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
+		return Info{}, err
+	}
+	var hello struct {
+		SetName string `bson:"setName"`
+		Msg     string
+	}
+	if err := admin.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return Info{}, err
+	}
+	return Info{
+		Version:    build.Version,
+		FerretDB:   build.FerretDBVersion != "" || len(build.FerretDB) > 0,
+		ReplicaSet: hello.SetName,
+		Sharded:    hello.Msg == "isdbgrid",
+	}, nil
+}
