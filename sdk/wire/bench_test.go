@@ -82,10 +82,78 @@ func BenchmarkDecodeReply(b *testing.B) {
 	}
 }
 
+// orderPayload is an object of 300 bytes, about what an event carries.
+const orderPayload = `{"order_id":"0197c6a2-7e6b-7cc0-9a51-0242ac120002","customer":{"id":17,"name":"Ada Lovelace","vip":true},` +
+	`"currency":"EUR","total":1234.56,"items":[{"sku":"AB-1001","qty":2,"price":19.99},{"sku":"CD-2002","qty":1,"price":1194.58}],` +
+	`"created_at":1723140000000,"note":null,"address":"12 St James's Square, SW1"}`
+
+func orderEvent() *Event {
+	return &Event{Key: "customer-17", Payload: []byte(orderPayload), Headers: Headers{
+		{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {"source", "shop"},
+	}}
+}
+
 func BenchmarkContentHash(b *testing.B) {
-	e := benchmarkEvent()
+	plain := benchmarkEvent()
+	bytes := orderEvent()
+	bytes.Binary = true
+	large := jsonEvent(`[` + strings.Repeat(orderPayload+`,`, 99) + orderPayload + `]`)
+	for _, c := range []struct {
+		name  string
+		event *Event
+	}{{"order", orderEvent()}, {"note", plain}, {"bytes", bytes}, {"100 orders", large}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ContentHash(c.event)
+			}
+		})
+	}
+}
+
+// BenchmarkSameContent compares an event with itself, and with one whose
+// payload has its members in another order.
+func BenchmarkSameContent(b *testing.B) {
+	e, other := orderEvent(), orderEvent()
+	other.Payload = []byte(strings.Replace(orderPayload, `"note":null,`, ``, 1))
+	other.Payload = []byte(`{"note":null,` + string(other.Payload[1:]))
+	for name, x := range map[string]*Event{"itself": orderEvent(), "in another order": other} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !SameContent(e, x) {
+					b.Fatal("not the same")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkTokens(b *testing.B) {
+	text := []byte(orderPayload)
 	b.ReportAllocs()
 	for b.Loop() {
-		ContentHash(e)
+		tokens := NewTokens(text)
+		for {
+			if err := tokens.Next(); err != nil {
+				b.Fatal(err)
+			}
+			if tokens.Kind == TokenEnd {
+				break
+			}
+		}
+	}
+}
+
+func BenchmarkAppendDecimal(b *testing.B) {
+	var dst []byte
+	for _, number := range []string{"17", "1723140000000", "1194.58", "-1.5e-7"} {
+		b.Run(number, func(b *testing.B) {
+			text := []byte(number)
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = AppendDecimal(dst[:0], text)
+			}
+		})
 	}
 }

@@ -1,10 +1,13 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,4 +180,54 @@ func FuzzSameContent(f *testing.F) {
 			t.Fatalf("%q and %q: same is %v, and something disagrees", a, b, same)
 		}
 	})
+}
+
+// FuzzCanonicalJSON: exactly what AppendCompact refuses stands for itself.
+func FuzzCanonicalJSON(f *testing.F) {
+	for _, text := range nasty {
+		f.Add([]byte(text))
+	}
+	for _, b := range broken {
+		f.Add([]byte(b.text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		compact, err := AppendCompact(nil, text, math.MaxInt)
+		form := new(canon).appendJSON(nil, text)
+		if (form[0] == 'x') != (err != nil) {
+			t.Fatalf("%q: %v, and the form is %q", text, err, form)
+		}
+		if err == nil && !bytes.Equal(form, new(canon).appendJSON(nil, compact)) {
+			t.Fatalf("%q has another form than %q", text, compact)
+		}
+	})
+}
+
+// What an event leaves behind in the memory that the next one uses must not
+// show in the next one's hash.
+func TestContentHashesAtOnce(t *testing.T) {
+	events := goldenEvents()
+	want := make([][32]byte, len(events))
+	for i := range events {
+		want[i] = new(canon).hash(&events[i].event)
+	}
+	var wg sync.WaitGroup
+	for n := range 4 {
+		wg.Go(func() {
+			for i := range events {
+				i = (i + n*len(events)/4) % len(events)
+				if ContentHash(&events[i].event) != want[i] {
+					t.Errorf("%s has another hash among others", events[i].name)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestContentHashAllocatesNothing(t *testing.T) {
+	e, c := orderEvent(), new(canon)
+	e.Payload = []byte(`{"\u006eame\n":"text\n","z":[1.5e-7,-120,0.001],"a":` + orderPayload + `}`)
+	if n := testing.AllocsPerRun(100, func() { c.hash(e) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }

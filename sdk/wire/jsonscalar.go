@@ -62,20 +62,37 @@ func (s *scanner) number() *SyntaxError {
 }
 
 func (s *scanner) digits() *SyntaxError {
-	start := s.i
-	for s.i < len(s.b) && isDigit(s.b[s.i]) {
-		s.i++
-	}
-	if s.i == start {
+	n := countDigits(s.b[s.i:])
+	if n == 0 {
 		return s.fail("expected a digit")
 	}
+	s.i += n
 	return nil
+}
+
+// countDigits counts the leading digits of b.
+func countDigits(b []byte) int {
+	for i, c := range b {
+		if !isDigit(c) {
+			return i
+		}
+	}
+	return len(b)
 }
 
 // str scans the string that starts at the next byte, quotes included, and
 // reports whether it holds escapes.
 func (s *scanner) str() (escaped bool, err *SyntaxError) {
 	s.i++
+	if len(s.b)-s.i >= 8 { // most names are short: they end within this word
+		if hit := notPlain(binary.LittleEndian.Uint64(s.b[s.i:])); hit != 0 {
+			s.i += bits.TrailingZeros64(hit) / 8
+			if s.b[s.i] == '"' {
+				s.i++
+				return false, nil
+			}
+		}
+	}
 	for {
 		s.i += plainPrefix(s.b[s.i:])
 		switch c := s.peek(); {
@@ -126,22 +143,11 @@ func unhex(c byte) (rune, bool) {
 }
 
 // plainPrefix counts the leading bytes of b that stand for themselves in a
-// JSON string: no quote, no backslash, no control character. It looks at eight
-// bytes at a time: in each word below, a byte's top bit is set where the byte
-// is one of those, and nothing below the first such byte is set by mistake.
+// JSON string: no quote, no backslash, no control character.
 func plainPrefix(b []byte) int {
-	const (
-		ones  = 0x0101010101010101
-		tops  = 0x80 * ones
-		quote = '"' * ones
-		slash = '\\' * ones
-		space = ' ' * ones
-	)
 	i := 0
 	for ; len(b)-i >= 8; i += 8 {
-		x := binary.LittleEndian.Uint64(b[i:])
-		q, s := x^quote, x^slash
-		if hit := ((q-ones)&^q | (s-ones)&^s | (x-space)&^x) & tops; hit != 0 {
+		if hit := notPlain(binary.LittleEndian.Uint64(b[i:])); hit != 0 {
 			return i + bits.TrailingZeros64(hit)/8
 		}
 	}
@@ -151,6 +157,21 @@ func plainPrefix(b []byte) int {
 		}
 	}
 	return i
+}
+
+// notPlain looks at eight bytes at a time: in each word below, a byte's top bit
+// is set where the byte is none that stands for itself, and nothing below the
+// first such byte is set by mistake.
+func notPlain(x uint64) uint64 {
+	const (
+		ones  = 0x0101010101010101
+		tops  = 0x80 * ones
+		quote = '"' * ones
+		slash = '\\' * ones
+		space = ' ' * ones
+	)
+	q, s := x^quote, x^slash
+	return ((q-ones)&^q | (s-ones)&^s | (x-space)&^x) & tops
 }
 
 // text decodes a string value. ok is false when it holds a lone surrogate

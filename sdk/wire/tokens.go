@@ -1,0 +1,207 @@
+package wire
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Kinds of tokens that are not the first byte of a JSON value.
+const (
+	TokenEnd    byte = 0   // the text is over
+	TokenName   byte = ':' // a member's name; its value follows
+	TokenNumber byte = '0'
+)
+
+// Tokens takes a JSON text apart, for those who turn events into another form.
+// It checks the text as AppendCompact does, only that nesting has no bound, and
+// keeps nothing but a bit for each level. It stands on one token at a time, at
+// first on none.
+type Tokens struct {
+	// Kind is TokenEnd, TokenName, TokenNumber, or the token's first byte: one
+	// of { } [ ] " t f n.
+	Kind    byte
+	escaped bool
+	place   place
+	start   int // of the token's text
+	end     int
+	s       scanner
+	open    nesting
+}
+
+// place is where in the grammar the next token is.
+type place byte
+
+const (
+	atStart place = iota
+	atValue       // after a name and its colon
+	atFirst       // after an opening bracket
+	behindValue
+)
+
+// NewTokens is for the text's tokens.
+func NewTokens(text []byte) Tokens { return Tokens{s: scanner{b: text}} }
+
+// Raw is a number's text.
+func (t *Tokens) Raw() []byte { return t.s.b[t.start:t.end] }
+
+// AppendText appends what a string or a name stands for. ok is false when it
+// holds a lone surrogate escape, which no valid UTF-8 can stand for.
+func (t *Tokens) AppendText(dst []byte) (text []byte, ok bool) {
+	inner := t.s.b[t.start+1 : t.end-1]
+	if !t.escaped {
+		return append(dst, inner...), true
+	}
+	dst, lone := unescape(dst, inner)
+	return dst, !lone
+}
+
+// Next goes to the next token: to TokenEnd, again and again, when there is none
+// left. After an error, which is a *SyntaxError, nothing more is to be had.
+func (t *Tokens) Next() error {
+	if err := t.next(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (t *Tokens) next() *SyntaxError {
+	s := &t.s
+	s.space()
+	switch t.place {
+	case atStart:
+		if err := checkUTF8(s.b); err != nil {
+			return err
+		}
+	case atFirst:
+		inside := t.open.innermost()
+		if s.peek() == closing(inside) {
+			return t.close()
+		}
+		if inside == '{' {
+			return t.name()
+		}
+	case behindValue:
+		if t.open.depth == 0 {
+			t.Kind = TokenEnd
+			return s.end()
+		}
+		inside := t.open.innermost()
+		switch s.peek() {
+		case closing(inside):
+			return t.close()
+		case ',':
+			s.i++
+			s.space()
+			if inside == '{' {
+				return t.name()
+			}
+		default:
+			return s.fail("expected , or " + string(closing(inside)) + " after a value")
+		}
+	}
+	return t.value()
+}
+
+func (t *Tokens) value() (err *SyntaxError) {
+	t.start = t.s.i
+	t.place = behindValue
+	switch t.Kind = t.s.peek(); t.Kind {
+	case '"':
+		t.escaped, err = t.s.str()
+	case '{', '[':
+		t.s.i++
+		t.open.push(t.Kind)
+		t.place = atFirst
+	default:
+		t.Kind, err = t.s.scalar()
+	}
+	t.end = t.s.i
+	return err
+}
+
+func (t *Tokens) name() *SyntaxError {
+	t.Kind, t.start = TokenName, t.s.i
+	v, _, err := t.s.name()
+	t.end = t.start + len(v.raw)
+	t.escaped = v.escaped
+	t.place = atValue
+	return err
+}
+
+func (t *Tokens) close() *SyntaxError {
+	t.Kind = t.s.peek()
+	t.s.i++
+	t.open.depth--
+	t.place = behindValue
+	return nil
+}
+
+// AppendDecimal appends a JSON number's one shortest form: 0, or a sign where
+// it is negative, digits without zeros at either end, e, and the exponent.
+// Numbers are equal as decimals when, and only when, these forms are.
+func AppendDecimal(dst, number []byte) []byte {
+	start, rest := len(dst), number
+	if rest[0] == '-' {
+		dst, rest = append(dst, '-'), rest[1:]
+	}
+	first := len(dst)
+	whole := 1 // a zero, which stands for nothing
+	if rest[0] != '0' {
+		whole = countDigits(rest)
+		dst = append(dst, rest[:whole]...)
+	}
+	rest = rest[whole:]
+	exp := int64(0)
+	if len(rest) > 0 && rest[0] == '.' {
+		fraction := rest[1:]
+		n := countDigits(fraction)
+		fraction, rest = fraction[:n], fraction[n:]
+		exp = -int64(n)
+		if len(dst) == first {
+			fraction = bytes.TrimLeft(fraction, "0")
+		}
+		dst = append(dst, fraction...)
+	}
+	for ; len(dst) > first && dst[len(dst)-1] == '0'; exp++ {
+		dst = dst[:len(dst)-1]
+	}
+	if len(dst) == first {
+		return append(dst[:start], '0') // -0 is 0
+	}
+	if len(rest) > 0 {
+		explicit, ok := smallExponent(rest[1:])
+		if !ok {
+			return parseDecimal(number).appendTo(dst[:start])
+		}
+		exp += explicit
+	}
+	switch {
+	case 0 <= exp && exp < 10:
+		return append(dst, 'e', byte('0'+exp))
+	case -10 < exp && exp < 0:
+		return append(dst, 'e', '-', byte('0'-exp))
+	}
+	return strconv.AppendInt(append(dst, 'e'), exp, 10)
+}
+
+// smallExponent reads an exponent of at most 18 digits, to which a text's
+// length can be added without an overflow.
+func smallExponent(text []byte) (n int64, ok bool) {
+	negative := text[0] == '-'
+	if negative || text[0] == '+' {
+		text = text[1:]
+	}
+	if n, ok = parseDigits(text); negative {
+		n = -n
+	}
+	return n, ok
+}
+
+// AppendStringBytes is AppendString for a text that is in a byte slice.
+func AppendStringBytes(dst, text []byte) []byte {
+	if plainPrefix(text) < len(text) || !utf8.Valid(text) {
+		return AppendString(dst, string(text))
+	}
+	return append(append(append(dst, '"'), text...), '"')
+}
