@@ -47,6 +47,10 @@ func testLifetime(t *testing.T, s *suite) {
 			_, _, err := s.log.Sweep(ctx, topic, eventlog.Retention{TTLMS: 1}, start+hour, 1)
 			return err
 		},
+		"Compact": func(ctx context.Context) error {
+			_, _, err := s.log.Compact(ctx, topic, 0, 1, keepAll)
+			return err
+		},
 		"SweepMarks": func(ctx context.Context) error { _, _, err := s.log.SweepMarks(ctx, 0, 1); return err },
 	}
 	t.Run("a finished context", func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -24,7 +25,8 @@ type Store struct {
 // its end with t.Cleanup. The suite asks for one store per group of promises
 // and for a few thousand operations in all, so that a log whose operations
 // take milliseconds passes in reasonable time.
-func Run(t *testing.T, open func(t *testing.T) Store) {
+// With only, the groups of these names are all that run.
+func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 	groups := []struct {
 		name string
 		run  func(t *testing.T, s *suite)
@@ -38,15 +40,20 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Find", testFind},
 		{"Fidelity", testFidelity},
 		{"Epochs", testEpochs},
+		{"Inherit", testInherit},
 		{"Progress", testProgress},
 		{"Marks", testMarks},
 		{"Retention", testRetention},
 		{"Deduplication", testDeduplication},
+		{"Compaction", testCompaction},
 		{"Model", testModel},
 		{"History", testHistory},
 		{"Lifetime", testLifetime}, // closes its store, so it has the last word
 	}
 	for _, g := range groups {
+		if len(only) > 0 && !slices.Contains(only, g.name) {
+			continue
+		}
 		t.Run(g.name, func(t *testing.T) {
 			store := open(t)
 			g.run(t, &suite{log: store.Log, store: store})

@@ -1,0 +1,37 @@
+package eventlogtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// SameJSON says where two JSON texts differ in what the contract promises:
+// members in their order, numbers as decimals, strings as what they stand for.
+func SameJSON(a, b []byte) error {
+	x, y := wire.NewTokens(a), wire.NewTokens(b)
+	for i := 0; ; i++ {
+		if err := errors.Join(x.Next(), y.Next()); err != nil {
+			return err
+		}
+		if x.Kind != y.Kind {
+			return fmt.Errorf("token %d: %q became %q", i, x.Kind, y.Kind)
+		}
+		same := true
+		switch x.Kind {
+		case wire.TokenEnd:
+			return nil
+		case wire.TokenNumber:
+			same = bytes.Equal(wire.AppendDecimal(nil, x.Raw()), wire.AppendDecimal(nil, y.Raw()))
+		case wire.TokenName, '"':
+			s, _ := x.AppendText(nil)
+			u, _ := y.AppendText(nil)
+			same = bytes.Equal(s, u)
+		}
+		if !same {
+			return fmt.Errorf("token %d: %.60s became %.60s", i, x.Raw(), y.Raw())
+		}
+	}
+}

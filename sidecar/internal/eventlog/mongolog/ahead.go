@@ -1,0 +1,108 @@
+package mongolog
+
+import (
+	"context"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// maxAheadEvents bounds the events that one query of Ahead looks at.
+const maxAheadEvents = 1000
+
+// Ahead implements eventlog.Signals.
+func (l *Log) Ahead(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	size := maxBranches
+	if l.engine().scans {
+		size = max(1, len(known)) // each query looks at everything
+	}
+	var ahead []eventlog.Hint
+	for some := range slices.Chunk(l.byConcern(known), size) {
+		found, err := l.aheadOf(ctx, some)
+		if err != nil {
+			return nil, unavailable(ctx, "look for events", err)
+		}
+		ahead = append(ahead, found...)
+	}
+	return ahead, nil
+}
+
+// byConcern is a copy in which topics that are read in the same way are
+// together.
+func (l *Log) byConcern(known []eventlog.Hint) []eventlog.Hint {
+	known = slices.Clone(known)
+	slices.SortStableFunc(known, func(a, b eventlog.Hint) int {
+		return boolOrder(l.concern(a.Topic).survives) - boolOrder(l.concern(b.Topic).survives)
+	})
+	return known
+}
+
+func boolOrder(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// aheadOf looks for events above the heads. The index answers that without a
+// single document as long as there are none. A partition that has many could
+// fill a query's bound; then the others are asked for again without it.
+func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint, error) {
+	o := options.Find().SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
+		SetProjection(bson.D{{Key: document.FieldID, Value: 0},
+			{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
+	if !l.engine().scans {
+		o.SetHint(bson.D{{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
+	}
+	heads := map[eventlog.Hint]uint64{} // of those that are ahead, by hint without head
+	for {
+		var filters bson.A
+		var events *mongo.Collection
+		for _, k := range known {
+			if _, found := heads[eventlog.Hint{Topic: k.Topic, Partition: k.Partition}]; found {
+				continue
+			}
+			filters = append(filters, bson.D{
+				{Key: document.FieldTopic, Value: k.Topic}, {Key: document.FieldPartition, Value: k.Partition},
+				{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: int64(k.Head)}}}})
+			events = l.concern(k.Topic).events
+		}
+		if len(filters) == 0 {
+			return hints(heads), nil
+		}
+		docs, err := findAll[struct {
+			Topic     string `bson:"topic"`
+			Partition int    `bson:"partition"`
+			Seq       int64  `bson:"seq"`
+		}](ctx, events, anyOf(filters), o)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range docs {
+			at := eventlog.Hint{Topic: d.Topic, Partition: d.Partition}
+			heads[at] = max(heads[at], uint64(d.Seq))
+		}
+		if len(docs) < maxAheadEvents {
+			return hints(heads), nil
+		}
+	}
+}
+
+func hints(heads map[eventlog.Hint]uint64) []eventlog.Hint {
+	list := make([]eventlog.Hint, 0, len(heads))
+	for at, head := range heads {
+		at.Head = head
+		list = append(list, at)
+	}
+	return list
+}

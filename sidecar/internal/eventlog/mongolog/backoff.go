@@ -1,0 +1,33 @@
+package mongolog
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Bounds of how long one wait between two tries is.
+const (
+	// shortWait: another sidecar's write is on its way to the majority.
+	shortWait = 20 * time.Millisecond
+	// longWait: the server may be away.
+	longWait = 500 * time.Millisecond
+)
+
+// backoff is how often something was tried in vain. The zero value is new.
+type backoff struct{ tries int }
+
+// sleep waits 1, 2, 4, … ms, at most longest, less up to half of it, so that
+// those who wait for the same thing do not come back together.
+func (b *backoff) sleep(ctx context.Context, longest time.Duration) error {
+	d := min(time.Millisecond<<min(b.tries, 20), longest)
+	b.tries++
+	t := time.NewTimer(d - rand.N(d/2+1))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,198 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// maxPartitions is the interface's bound.
+const maxPartitions = 1024
+
+// catalog is the topics that this sidecar has come across. They never change,
+// so it is right for ever, and never larger than the store's.
+type catalog struct {
+	mu     sync.RWMutex
+	topics map[string]*topic
+}
+
+// topic is one topic and what is known of its partitions.
+type topic struct {
+	eventlog.Topic
+	partitions []partition
+	// eventBytes is about how large an event of the topic is, as wire.Event.Size
+	// counts; 0 until one was read.
+	eventBytes atomic.Int64
+	// unswept is when heads was seen to have nothing of the topic, in
+	// milliseconds since the epoch; 0 when it was not, or has since.
+	unswept atomic.Int64
+}
+
+// partition is what is known of one partition.
+type partition struct {
+	head knownHead
+	// floor is a seq below which nothing is readable any more.
+	floor atomic.Uint64
+}
+
+// topicDocument is a topic's entry in the store.
+type topicDocument struct {
+	Name       string `bson:"_id"`
+	Partitions int    `bson:"partitions"`
+}
+
+// readTopic reads a topic's document, which people may have edited.
+func readTopic(raw bson.Raw) (d topicDocument, err error) {
+	if err := bson.Unmarshal(raw, &d); err != nil {
+		return d, fmt.Errorf("topic document %s: %w", raw.Lookup("_id"), err)
+	}
+	return d, d.check()
+}
+
+func (d topicDocument) check() error {
+	if d.Partitions < 1 || d.Partitions > maxPartitions {
+		return fmt.Errorf("topic %q: its document says %d partitions; 1 to %d are allowed", d.Name, d.Partitions, maxPartitions)
+	}
+	return nil
+}
+
+// cached is the topic if it is known.
+func (c *catalog) cached(name string) *topic {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.topics[name]
+}
+
+// remember returns the topic of a document that is in the store.
+func (c *catalog) remember(raw bson.Raw) (*topic, error) {
+	d, err := readTopic(raw)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.topics[d.Name]
+	if !ok {
+		t = &topic{
+			Topic:      eventlog.Topic{Name: d.Name, Partitions: d.Partitions},
+			partitions: make([]partition, d.Partitions),
+		}
+		if c.topics == nil {
+			c.topics = map[string]*topic{}
+		}
+		c.topics[d.Name] = t
+	}
+	return t, nil
+}
+
+// topic finds a topic; it must be called between begin and its end.
+func (l *Log) topic(ctx context.Context, name string) (*topic, error) {
+	if t := l.catalog.cached(name); t != nil {
+		return t, nil
+	}
+	var raw bson.Raw
+	err := persist(ctx, func() (err error) {
+		raw, err = l.majority(topicsName).FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Raw()
+		return err
+	})
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return nil, fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound)
+	case err != nil:
+		return nil, unavailable(ctx, "look up topic "+name, err)
+	}
+	return l.catalog.remember(raw)
+}
+
+// partition finds a partition of a topic; it must be called between begin and
+// its end.
+func (l *Log) partition(ctx context.Context, name string, p int) (*topic, *partition, error) {
+	t, err := l.topic(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p < 0 || p >= len(t.partitions) {
+		return nil, nil, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", name, len(t.partitions)-1, p, eventlog.ErrNotFound)
+	}
+	return t, &t.partitions[p], nil
+}
+
+// EnsureTopic implements eventlog.Appender.
+func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	defer end()
+	var wait backoff
+	for {
+		t, err := l.topic(ctx, name)
+		if err == nil {
+			return t.Topic, nil
+		}
+		if !errors.Is(err, eventlog.ErrNotFound) {
+			return eventlog.Topic{}, err
+		}
+		d := topicDocument{Name: name, Partitions: partitions}
+		if err := d.check(); err != nil {
+			return eventlog.Topic{}, err
+		}
+		// Whoever inserts it first wins; then it is read, at majority, which
+		// may take a moment to have another sidecar's.
+		longest := shortWait
+		if _, err = l.majority(topicsName).InsertOne(ctx, d); err == nil {
+			continue
+		} else if !mongo.IsDuplicateKeyError(err) {
+			longest = longWait
+		}
+		if isHopeless(err) || wait.sleep(ctx, longest) != nil {
+			return eventlog.Topic{}, unavailable(ctx, "create topic "+name, err)
+		}
+	}
+}
+
+// Topics implements eventlog.Reader.
+func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	byName := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})
+	documents, err := findAll[bson.Raw](ctx, l.majority(topicsName), bson.D{}, byName)
+	if err != nil {
+		return nil, unavailable(ctx, "list topics", err)
+	}
+	list := make([]eventlog.Topic, len(documents))
+	for i, raw := range documents {
+		t, err := l.catalog.remember(raw)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = t.Topic
+	}
+	l.health.reached()
+	return list, nil
+}
+
+// LookupTopic implements eventlog.Reader.
+func (l *Log) LookupTopic(ctx context.Context, name string) (eventlog.Topic, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	defer end()
+	t, err := l.topic(ctx, name)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	return t.Topic, nil
+}

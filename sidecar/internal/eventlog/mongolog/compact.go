@@ -1,0 +1,221 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// Compact implements eventlog.Compactor. What it removes becomes a stub, see
+// stubs.go. Others may append, sweep and compact meanwhile: what is superseded
+// stays so, and events are only ever removed when everything is gone already
+// that they supersede.
+func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
+	if _, err := l.LookupTopic(ctx, name); err != nil {
+		return from, 0, err
+	}
+	x := compaction{log: l, topic: l.catalog.cached(name), partition: p, from: int64(from), rules: c}
+	if p < 0 || p >= len(x.topic.partitions) {
+		return from, 0, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", name, len(x.topic.partitions)-1, p, eventlog.ErrNotFound)
+	}
+	op := fmt.Sprintf("compact partition %d of topic %s", p, name)
+	if err := l.within(ctx, op, x.read); err != nil || len(x.page) == 0 {
+		return from, 0, err
+	}
+	if err := x.compare(ctx, op); err != nil {
+		return from, 0, err
+	}
+	err = l.within(ctx, op, func(ctx context.Context) error {
+		victims, err := x.victims(ctx)
+		if err != nil || len(victims) == 0 {
+			return err
+		}
+		removed = len(victims)
+		return l.makeStubs(ctx, x.topic, p, victims, false, remembering{windowMS: c.DedupeWindowMS, now: c.Now})
+	})
+	if err != nil {
+		return from, 0, err
+	}
+	return uint64(x.page[len(x.page)-1].Seq) + 1, removed, nil
+}
+
+// compaction is one call of Compact.
+type compaction struct {
+	log       *Log
+	topic     *topic
+	partition int
+	from      int64
+	rules     eventlog.Compaction
+
+	page []entry // the events to look at
+	head int64   // the partition's
+	// keys are the keys of the page, and what is known of their events.
+	keys map[string]*keyed
+}
+
+// keyed is the live events of a key: the last of the page, and whether there
+// are others.
+type keyed struct {
+	last           int64
+	later, earlier bool // than the page
+}
+
+func (x *compaction) events() *mongo.Collection { return x.log.majority(eventsName) }
+
+// read fills the page.
+func (x *compaction) read(ctx context.Context) (err error) {
+	if x.rules.Limit <= 0 {
+		return nil
+	}
+	from := max(x.from, int64(x.topic.partitions[x.partition].floor.Load()))
+	x.page, err = findAll[entry](ctx, x.events(),
+		inPartition(x.topic.Name, x.partition, bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: from}}}, live),
+		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(x.rules.Limit)).SetProjection(entryFields))
+	if err != nil || len(x.page) == 0 {
+		return err
+	}
+	head, err := x.log.highestSeq(ctx, x.events(), x.topic.Name, x.partition)
+	x.head = int64(head)
+	x.keys = map[string]*keyed{}
+	for _, e := range x.page {
+		if e.Key != "" {
+			x.keys[e.Key] = &keyed{last: e.Seq}
+		}
+	}
+	return err
+}
+
+// compare finds out which keys have events behind the page, and which of those
+// that may be tombstones have some before it.
+func (x *compaction) compare(ctx context.Context, op string) error {
+	if x.log.engine().scans {
+		return x.log.within(ctx, op, x.compareAll)
+	}
+	for _, e := range x.page {
+		k := x.keys[e.Key]
+		if k == nil || e.Seq != k.last {
+			continue
+		}
+		err := x.log.within(ctx, op, func(ctx context.Context) (err error) {
+			if k.later, err = x.any(ctx, e.Key, "$gt", e.Seq); err != nil || k.later || !x.old(e) {
+				return err
+			}
+			k.earlier, err = x.any(ctx, e.Key, "$lt", x.from)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// any reports whether there is a live event of a key beyond a seq. It begins
+// with the latest ts, which is mostly the highest seq, so that one look at the
+// index is enough mostly.
+func (x *compaction) any(ctx context.Context, key, beyond string, seq int64) (bool, error) {
+	order := 1
+	if beyond == "$gt" {
+		order = -1
+	}
+	o := options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}}).
+		SetSort(bson.D{{Key: document.FieldTS, Value: order}, {Key: document.FieldEventID, Value: order}})
+	filter := inPartition(x.topic.Name, x.partition, bson.E{Key: document.FieldKey, Value: key},
+		bson.E{Key: document.FieldSeq, Value: bson.D{{Key: beyond, Value: seq}}}, live)
+	found := false
+	err := persist(ctx, func() error {
+		err := x.events().FindOne(ctx, filter, o).Err()
+		if found = err == nil; errors.Is(err, mongo.ErrNoDocuments) {
+			return nil
+		}
+		return err
+	})
+	return found, err
+}
+
+// compareAll is compare for engines that look at everything for every query:
+// one look for all keys.
+func (x *compaction) compareAll(ctx context.Context) error {
+	keyed := bson.E{Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}}
+	cursor, err := x.events().Find(ctx, inPartition(x.topic.Name, x.partition, keyed, live), options.Find().SetProjection(entryFields))
+	if err != nil {
+		return err
+	}
+	defer cursor.Close(ctx)
+	for cursor.Next(ctx) {
+		var e entry
+		if err := cursor.Decode(&e); err != nil {
+			return err
+		}
+		if k := x.keys[e.Key]; k != nil {
+			k.later = k.later || e.Seq > k.last
+			k.earlier = k.earlier || e.Seq < x.from
+		}
+	}
+	return cursor.Err()
+}
+
+// old says that the event goes if it is a tombstone.
+func (x *compaction) old(e entry) bool {
+	return e.Accepted < x.rules.TombstonesBefore && e.Seq < x.head
+}
+
+// victims are the events of the page that have to go, in seq order. A tombstone
+// stays while there are events of its key below the place where this call
+// began, since they would be the key's latest without it. The partition's
+// newest event stays.
+func (x *compaction) victims(ctx context.Context) ([]entry, error) {
+	var victims []entry
+	var maybe []int64 // tombstones
+	for _, e := range x.page {
+		k := x.keys[e.Key]
+		switch {
+		case k == nil || e.Seq >= x.head:
+		case e.Seq < k.last || k.later:
+			victims = append(victims, e)
+		case x.old(e) && !k.earlier:
+			maybe = append(maybe, e.Seq)
+		}
+	}
+	if len(maybe) == 0 {
+		return victims, nil
+	}
+	tombstones, err := x.tombstones(ctx, maybe)
+	for _, e := range x.page {
+		if tombstones[e.Seq] {
+			victims = append(victims, e)
+		}
+	}
+	slices.SortFunc(victims, func(a, b entry) int { return int(a.Seq - b.Seq) })
+	return victims, err
+}
+
+// tombstones are those of the events that are tombstones. Only payloads that
+// may be null are read; an array that has a null in it is found, too.
+func (x *compaction) tombstones(ctx context.Context, seqs []int64) (map[int64]bool, error) {
+	null := bson.E{Key: document.FieldPayload, Value: bson.D{{Key: "$type", Value: "null"}}}
+	cursor, err := x.events().Find(ctx, inPartition(x.topic.Name, x.partition, among(seqs), null, live))
+	if err != nil {
+		return nil, err
+	}
+	defer cursor.Close(ctx)
+	found := map[int64]bool{}
+	for cursor.Next(ctx) {
+		s, err := document.Decode(cursor.Current)
+		if err != nil {
+			return nil, err
+		}
+		if s.Record.Tombstone() {
+			found[int64(s.Record.Seq)] = true
+		}
+	}
+	return found, cursor.Err()
+}

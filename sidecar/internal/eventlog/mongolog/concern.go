@@ -1,0 +1,90 @@
+package mongolog
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+const concernMajority = "majority"
+
+// majorityWrites are what everything is written with but the events of topics
+// whose policy says otherwise.
+var majorityWrites = &writeconcern.WriteConcern{W: "majority", Journal: new(true)}
+
+// concern is the store as the operations of a topic see it: what they write is
+// acknowledged as the topic's policy wants it, and what they read is at least
+// as durable.
+type concern struct {
+	// events and heads are those two collections.
+	events, heads *mongo.Collection
+	// survives says that what was acknowledged or read is still there after a
+	// change of primary.
+	survives bool
+	// blind says that a change of primary cannot be seen from here.
+	blind bool
+}
+
+// concerns keeps what was made; there are only as many as policies can name.
+type concerns struct {
+	mu   sync.Mutex
+	made map[string]concern
+}
+
+// concern is the topic's; it must be called between begin and its end.
+func (l *Log) concern(topic string) concern {
+	name := concernMajority
+	if l.opts.WriteConcern != nil {
+		name = l.opts.WriteConcern(topic)
+	}
+	l.concerns.mu.Lock()
+	defer l.concerns.mu.Unlock()
+	c, ok := l.concerns.made[name]
+	if !ok {
+		c = l.newConcern(name)
+		if l.concerns.made == nil {
+			l.concerns.made = map[string]concern{}
+		}
+		l.concerns.made[name] = c
+	}
+	return c
+}
+
+// newConcern reads "majority" and "w:N"; anything else is majority.
+func (l *Log) newConcern(name string) concern {
+	e := l.engine()
+	c := concern{survives: true}
+	writes := majorityWrites
+	text, named := strings.CutPrefix(name, "w:")
+	if w, err := strconv.Atoi(text); named && err == nil && w >= 1 {
+		writes = &writeconcern.WriteConcern{W: w}
+		c.survives, c.blind = false, e.sharded
+	}
+	o := options.Collection().SetWriteConcern(writes).SetReadConcern(l.readConcern(c.survives))
+	c.events = l.db.Collection(l.opts.Prefix+eventsName, o)
+	c.heads = l.majority(headsName) // they are written with majority for every topic
+	return c
+}
+
+// readConcern is majority where that means something.
+func (l *Log) readConcern(majority bool) *readconcern.ReadConcern {
+	switch {
+	case !l.engine().replicated:
+		return &readconcern.ReadConcern{} // the server's own
+	case majority:
+		return readconcern.Majority()
+	}
+	return readconcern.Local()
+}
+
+// majority is a collection that is written and read at majority; it must be
+// called between begin and its end.
+func (l *Log) majority(name string) *mongo.Collection {
+	o := options.Collection().SetWriteConcern(majorityWrites).SetReadConcern(l.readConcern(true))
+	return l.db.Collection(l.opts.Prefix+name, o)
+}

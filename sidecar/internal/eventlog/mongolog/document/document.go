@@ -1,0 +1,85 @@
+// Package document is the event as a MongoDB document, both ways. It knows the
+// event and BSON, and nothing of connections, collections or queries.
+//
+// A document's fields, in this order:
+//
+//	_id           string, "<topic>/<id>"
+//	topic         string
+//	partition     int32
+//	seq           int64
+//	ts, accepted  int64, milliseconds since the epoch
+//	id            string
+//	key, sid      string; left out when empty
+//	tags          array of strings; left out when empty
+//	caused_by     array of strings; left out when empty
+//	headers       document of strings; left out when empty, or
+//	headers_list  array of {name, value}, where names are no BSON names
+//	payload       the JSON payload as a BSON value where that is exact, or
+//	payload_json  binary, else: the payload's JSON text, or
+//	payload_bytes binary: a payload that is not JSON
+//	hash          binary, what Hash returns
+//	writer        int64, a random number of the sidecar that wrote it
+//
+// A BSON payload is what people query in MongoDB's shell. It is exact when it
+// reads back with every member in its order, every number equal as a decimal
+// and every string the same, on every engine: see Encoder and payload.go.
+//
+// Of an event that retention removed a stub stays while its id is remembered:
+// gone (true), _id, topic, partition, seq, ts, accepted, id, hash and expireAt
+// (a date), some of which may be left out. Other fields are passed over.
+package document
+
+import (
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// The names of the fields, for those who query and index them.
+const (
+	FieldID           = "_id"
+	FieldTopic        = "topic"
+	FieldPartition    = "partition"
+	FieldSeq          = "seq"
+	FieldTS           = "ts"
+	FieldAccepted     = "accepted"
+	FieldEventID      = "id"
+	FieldKey          = "key"
+	FieldHeaders      = "headers"
+	FieldHeadersList  = "headers_list"
+	FieldTags         = "tags"
+	FieldCausedBy     = "caused_by"
+	FieldSID          = "sid"
+	FieldPayload      = "payload"
+	FieldPayloadJSON  = "payload_json"
+	FieldPayloadBytes = "payload_bytes"
+	FieldHash         = "hash"
+	FieldWriter       = "writer"
+	FieldGone         = "gone"
+	FieldExpireAt     = "expireAt"
+)
+
+// MaxBytes is the largest document that MongoDB takes.
+const MaxBytes = 16 << 20
+
+// ID is the _id of a topic's event: no topic holds a slash, so it is unique.
+func ID(topic, id string) string { return topic + "/" + id }
+
+// Hash is the hash of what makes two events of one id the same event. Equal
+// hashes mean wire.SameContent.
+func Hash(e *wire.Event) []byte {
+	sum := wire.ContentHash(e)
+	return sum[:]
+}
+
+// appendKey begins an element.
+func appendKey(dst []byte, t bsoncore.Type, key string) []byte {
+	dst = append(dst, byte(t))
+	dst = append(dst, key...)
+	return append(dst, 0)
+}
+
+// closeDocument ends the document or array whose length is at start.
+func closeDocument(dst []byte, start int) []byte {
+	dst = append(dst, 0)
+	return bsoncore.UpdateLength(dst, int32(start), int32(len(dst)-start))
+}

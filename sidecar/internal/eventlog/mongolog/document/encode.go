@@ -1,0 +1,167 @@
+package document
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// Encoder writes documents. The zero value writes what every engine holds.
+type Encoder struct {
+	// Decimals says that the engine holds Decimal128.
+	Decimals bool
+	// NestedArrays says that the engine holds arrays right within arrays, as
+	// MongoDB does and FerretDB does not.
+	NestedArrays bool
+}
+
+// Append appends the record as a whole document. On an error, which says that
+// the document would be larger than MongoDB takes, dst is returned as it was.
+func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int64) ([]byte, error) {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = appendID(dst, topic, r.ID)
+	dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, FieldTopic), topic)
+	dst = bsoncore.AppendInt32(appendKey(dst, bsoncore.TypeInt32, FieldPartition), int32(r.Partition))
+	dst = appendInt64(dst, FieldSeq, int64(r.Seq))
+	dst = appendInt64(dst, FieldTS, r.TS)
+	dst = appendInt64(dst, FieldAccepted, r.AcceptedAt)
+	dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, FieldEventID), r.ID)
+	dst = appendOptional(dst, FieldKey, r.Key)
+	dst = appendOptional(dst, FieldSID, r.SID)
+	dst = appendList(dst, FieldTags, r.Tags)
+	dst = appendList(dst, FieldCausedBy, r.CausedBy)
+	dst = appendHeaders(dst, r.Headers)
+	dst = c.appendPayload(dst, &r.Event)
+	hash := wire.ContentHash(&r.Event)
+	dst = appendBinary(dst, FieldHash, hash[:])
+	dst = appendInt64(dst, FieldWriter, writer)
+	if n := len(dst) - start; n >= MaxBytes {
+		return dst[:start], fmt.Errorf("event %q takes %d bytes as a document; MongoDB takes at most %d", r.ID, n+1, MaxBytes)
+	}
+	return closeDocument(dst, start), nil
+}
+
+func appendID(dst []byte, topic, id string) []byte {
+	dst = appendKey(dst, bsoncore.TypeString, FieldID)
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = append(dst, topic...)
+	dst = append(dst, '/')
+	dst = append(dst, id...)
+	return closeString(dst, at)
+}
+
+// closeString ends the string whose length is at start. That length counts the
+// zero byte but, unlike a document's, not itself.
+func closeString(dst []byte, start int) []byte {
+	dst = append(dst, 0)
+	return bsoncore.UpdateLength(dst, int32(start), int32(len(dst)-start-4))
+}
+
+func appendInt64(dst []byte, key string, n int64) []byte {
+	return bsoncore.AppendInt64(appendKey(dst, bsoncore.TypeInt64, key), n)
+}
+
+func appendBinary(dst []byte, key string, b []byte) []byte {
+	return bsoncore.AppendBinary(appendKey(dst, bsoncore.TypeBinary, key), bson.TypeBinaryGeneric, b)
+}
+
+func appendOptional(dst []byte, key, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	return bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, key), s)
+}
+
+func appendList(dst []byte, key string, list []string) []byte {
+	if len(list) == 0 {
+		return dst
+	}
+	dst = appendKey(dst, bsoncore.TypeArray, key)
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for i, s := range list {
+		dst = appendIndex(dst, bsoncore.TypeString, i)
+		dst = bsoncore.AppendString(dst, s)
+	}
+	return closeDocument(dst, start)
+}
+
+// appendIndex begins an array's element.
+func appendIndex(dst []byte, t bsoncore.Type, i int) []byte {
+	dst = append(dst, byte(t))
+	dst = strconv.AppendInt(dst, int64(i), 10)
+	return append(dst, 0)
+}
+
+func appendHeaders(dst []byte, headers wire.Headers) []byte {
+	switch {
+	case len(headers) == 0:
+		return dst
+	case !asDocument(headers):
+		return appendHeadersList(dst, headers)
+	}
+	dst = appendKey(dst, bsoncore.TypeEmbeddedDocument, FieldHeaders)
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for i := range headers {
+		dst = appendKey(dst, bsoncore.TypeString, headers[i].Name)
+		dst = bsoncore.AppendString(dst, headers[i].Value)
+	}
+	return closeDocument(dst, start)
+}
+
+// asDocument reports whether every header's name can name a BSON element.
+func asDocument(headers wire.Headers) bool {
+	for i := range headers {
+		name := headers[i].Name
+		if name == "" || name[0] == '$' || strings.ContainsAny(name, ".\x00") || name == FieldID {
+			return false
+		}
+		for j := range i {
+			if headers[j].Name == name {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func appendHeadersList(dst []byte, headers wire.Headers) []byte {
+	dst = appendKey(dst, bsoncore.TypeArray, FieldHeadersList)
+	list := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for i := range headers {
+		dst = appendIndex(dst, bsoncore.TypeEmbeddedDocument, i)
+		start := len(dst)
+		dst = append(dst, 0, 0, 0, 0)
+		dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, headerName), headers[i].Name)
+		dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, headerValue), headers[i].Value)
+		dst = closeDocument(dst, start)
+	}
+	return closeDocument(dst, list)
+}
+
+// The fields of an entry of headers_list.
+const (
+	headerName  = "name"
+	headerValue = "value"
+)
+
+func (c Encoder) appendPayload(dst []byte, e *wire.Event) []byte {
+	if e.Binary {
+		return appendBinary(dst, FieldPayloadBytes, e.Payload)
+	}
+	start := len(dst)
+	dst, exact := c.appendValue(dst, FieldPayload, e.Payload)
+	if exact {
+		return dst
+	}
+	return appendBinary(dst[:start], FieldPayloadJSON, e.Payload)
+}

@@ -1,0 +1,118 @@
+package document
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// number writes a JSON number as the first of int32, int64, double and
+// Decimal128 that holds it. Whole numbers with a fraction or an exponent are
+// doubles, as their writer had them.
+func (w *builder) number(raw []byte) bool {
+	if n, ok := wholeNumber(raw); ok {
+		if n >= math.MinInt32 && n <= math.MaxInt32 {
+			w.setType(bsoncore.TypeInt32)
+			w.dst = bsoncore.AppendInt32(w.dst, int32(n))
+		} else {
+			w.setType(bsoncore.TypeInt64)
+			w.dst = bsoncore.AppendInt64(w.dst, n)
+		}
+		return true
+	}
+	if f, ok := exactDouble(raw); ok {
+		w.setType(bsoncore.TypeDouble)
+		w.dst = bsoncore.AppendDouble(w.dst, f)
+		return true
+	}
+	if !w.Decimals {
+		return false
+	}
+	high, low, ok := exactDecimal(raw)
+	w.setType(bsoncore.TypeDecimal128)
+	w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
+	return ok
+}
+
+// wholeNumber reads plain digits that fit an int64. It leaves -0 alone, whose
+// sign only a double keeps.
+func wholeNumber(raw []byte) (n int64, ok bool) {
+	digits := bytes.TrimPrefix(raw, []byte{'-'})
+	if len(digits) > 19 || len(digits) < len(raw) && digits[0] == '0' {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	return n, err == nil
+}
+
+// exactDouble returns the double whose shortest decimal form is equal to raw.
+func exactDouble(raw []byte) (f float64, ok bool) {
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return 0, false // beyond the largest
+	}
+	if shortDecimal(raw) {
+		return f, true
+	}
+	var buf, a, b [64]byte
+	short := strconv.AppendFloat(buf[:0], f, 'e', -1, 64)
+	return f, bytes.Equal(wire.AppendDecimal(a[:0], raw), wire.AppendDecimal(b[:0], short))
+}
+
+// shortDecimal reports whether raw is one of the decimals that survive the way
+// through a double for certain: up to 15 significant digits, near enough to 1.
+func shortDecimal(raw []byte) bool {
+	if len(raw) > 30 {
+		return false
+	}
+	significant := 0
+	for _, c := range raw {
+		switch {
+		case c|0x20 == 'e':
+			return false
+		case c >= '1' && c <= '9', c == '0' && significant > 0:
+			significant++
+		}
+	}
+	return significant <= 15
+}
+
+// exactDecimal returns the Decimal128 that is equal to raw.
+func exactDecimal(raw []byte) (high, low uint64, ok bool) {
+	const maxDigits, maxExponent = 34, len("-6176")
+	text := wire.AppendDecimal(nil, raw)
+	digits, exponent, _ := bytes.Cut(bytes.TrimPrefix(text, []byte{'-'}), []byte{'e'})
+	if len(digits) > maxDigits || len(exponent) > maxExponent {
+		return 0, 0, false // before it costs the parser time
+	}
+	d, err := bson.ParseDecimal128(string(text))
+	if err != nil {
+		return 0, 0, false
+	}
+	high, low = d.GetBytes()
+	return high, low, true
+}
+
+// appendDouble appends a finite double as a JSON number that is equal to its
+// shortest decimal form and still looks like a double.
+func appendDouble(dst []byte, f float64) []byte {
+	size := math.Abs(f)
+	if size != 0 && (size < 1e-6 || size >= 1e21) {
+		return strconv.AppendFloat(dst, f, 'e', -1, 64)
+	}
+	start := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+	if bytes.IndexByte(dst[start:], '.') < 0 {
+		dst = append(dst, ".0"...)
+	}
+	return dst
+}

@@ -1,0 +1,201 @@
+package document
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+const (
+	// maxDepth is how deep a BSON payload's documents and arrays are nested.
+	// MongoDB takes 100 levels, of which the event takes one.
+	maxDepth = 80
+	// maxValueBytes keeps the document of a payload that is larger in BSON than
+	// in JSON (an array's elements carry their index) under MaxBytes.
+	maxValueBytes = 8 << 20
+	// maxSearched is the most members of an object whose names are looked
+	// through one by one for a name that comes twice. More are sorted.
+	maxSearched = 32
+)
+
+// appendValue appends the element key with a JSON text as its BSON value, if
+// that is exact; if not, dst comes back with part of it. Not exact are, besides
+// numbers (see number.go) and what is nested too deep or gets too large:
+//
+//   - a lone surrogate escape, which is no UTF-8;
+//   - a member's name that comes twice, is empty, holds a dot or a zero byte or
+//     starts with a dollar sign: engines refuse it, or take it for a path;
+//   - a member _id behind others, which FerretDB moves to the front;
+//   - an array right within an array, where the engine has none.
+func (c Encoder) appendValue(dst []byte, key string, text []byte) (out []byte, exact bool) {
+	if len(text) > maxValueBytes {
+		return dst, false
+	}
+	w := builders.Get().(*builder)
+	w.Encoder, w.dst = c, dst
+	exact = w.root(key, text)
+	out = w.dst
+	w.giveBack()
+	return out, exact
+}
+
+// builder makes a BSON value. Its methods return false when the value is not
+// exact.
+type builder struct {
+	Encoder
+	dst    []byte
+	typeAt int     // where the type of the element that has been begun belongs
+	open   []level // documents and arrays
+	names  []span  // of the members so far, of all open documents
+}
+
+// level is an open document or array.
+type level struct {
+	start int // of its length
+	array bool
+	count int // of elements so far
+	names int // where its own begin in builder.names
+	// seen has a bit for each name's hash, so that most names need not be
+	// compared with any.
+	seen uint64
+}
+
+// span is a part of dst.
+type span struct{ from, to int }
+
+var builders = sync.Pool{New: func() any {
+	return &builder{open: make([]level, 0, maxDepth), names: make([]span, 0, 4*maxSearched)}
+}}
+
+func (w *builder) giveBack() {
+	const most = 1024
+	w.dst, w.open = nil, w.open[:0]
+	if cap(w.names) > most {
+		return
+	}
+	w.names = w.names[:0]
+	builders.Put(w)
+}
+
+func (w *builder) root(key string, text []byte) bool {
+	start := len(w.dst)
+	w.typeAt = start
+	w.dst = appendKey(w.dst, 0, key)
+	tokens := wire.NewTokens(text)
+	for {
+		if err := tokens.Next(); err != nil { // no checked payload
+			return false
+		}
+		if tokens.Kind == wire.TokenEnd {
+			return true
+		}
+		if !w.token(&tokens) || len(w.dst)-start > maxValueBytes {
+			return false
+		}
+	}
+}
+
+func (w *builder) token(tok *wire.Tokens) bool {
+	switch tok.Kind {
+	case wire.TokenName:
+		return w.name(tok)
+	case '}', ']':
+		return w.close()
+	}
+	if n := len(w.open); n > 0 && w.open[n-1].array {
+		w.typeAt = len(w.dst)
+		w.dst = appendIndex(w.dst, 0, w.open[n-1].count)
+		w.open[n-1].count++
+	}
+	switch tok.Kind {
+	case '{':
+		return w.begin(bsoncore.TypeEmbeddedDocument)
+	case '[':
+		return w.begin(bsoncore.TypeArray)
+	case '"':
+		w.setType(bsoncore.TypeString)
+		start := len(w.dst)
+		text, ok := tok.AppendText(append(w.dst, 0, 0, 0, 0))
+		w.dst = closeString(text, start)
+		return ok
+	case wire.TokenNumber:
+		return w.number(tok.Raw())
+	case 'n':
+		w.setType(bsoncore.TypeNull)
+	default:
+		w.setType(bsoncore.TypeBoolean)
+		w.dst = bsoncore.AppendBoolean(w.dst, tok.Kind == 't')
+	}
+	return true
+}
+
+func (w *builder) setType(t bsoncore.Type) { w.dst[w.typeAt] = byte(t) }
+
+func (w *builder) begin(t bsoncore.Type) bool {
+	n, array := len(w.open), t == bsoncore.TypeArray
+	if n == maxDepth || array && !w.NestedArrays && n > 0 && w.open[n-1].array {
+		return false
+	}
+	w.setType(t)
+	w.open = append(w.open, level{start: len(w.dst), array: array, names: len(w.names)})
+	w.dst = append(w.dst, 0, 0, 0, 0)
+	return true
+}
+
+func (w *builder) close() bool {
+	in := &w.open[len(w.open)-1]
+	w.dst = closeDocument(w.dst, in.start)
+	unique := in.array || in.count <= maxSearched || w.unique(w.names[in.names:])
+	w.names = w.names[:in.names]
+	w.open = w.open[:len(w.open)-1]
+	return unique
+}
+
+// unique reports whether no name comes twice.
+func (w *builder) unique(names []span) bool {
+	slices.SortFunc(names, func(a, b span) int { return bytes.Compare(w.dst[a.from:a.to], w.dst[b.from:b.to]) })
+	for i := range names[1:] {
+		if a, b := names[i], names[i+1]; bytes.Equal(w.dst[a.from:a.to], w.dst[b.from:b.to]) {
+			return false
+		}
+	}
+	return true
+}
+
+// name begins an element with the next member's name.
+func (w *builder) name(tok *wire.Tokens) bool {
+	w.typeAt = len(w.dst)
+	from := w.typeAt + 1
+	dst, ok := tok.AppendText(append(w.dst, 0))
+	w.dst = append(dst, 0)
+	name := dst[from:]
+	if !ok || len(name) == 0 || name[0] == '$' {
+		return false
+	}
+	hash := uint64(0)
+	for _, b := range name {
+		if b == '.' || b == 0 {
+			return false
+		}
+		hash = hash*31 + uint64(b)
+	}
+	in := &w.open[len(w.open)-1]
+	if in.count > 0 && string(name) == FieldID {
+		return false
+	}
+	bit := uint64(1) << (hash % 61)
+	if in.seen&bit != 0 && in.count < maxSearched {
+		for _, s := range w.names[in.names:] {
+			if bytes.Equal(w.dst[s.from:s.to], name) {
+				return false
+			}
+		}
+	}
+	in.seen |= bit
+	in.count++
+	w.names = append(w.names, span{from, from + len(name)})
+	return true
+}

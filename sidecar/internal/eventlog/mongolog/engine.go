@@ -1,0 +1,29 @@
+package mongolog
+
+import "github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+
+// engine is what differs between servers that speak MongoDB's protocol.
+type engine struct {
+	version string
+	// mongo says that it is MongoDB itself, not a compatible server.
+	mongo bool
+	// replicated says that write and read concerns mean something.
+	replicated bool
+	// sharded says that other servers stand between this one and the data.
+	sharded bool
+	// ttl says that the server removes documents by their expireAt.
+	ttl bool
+	// decimals says that it holds Decimal128.
+	decimals bool
+	// scans says that any filter but one on _id reads the whole collection,
+	// so that one query for all partitions is better than one for each.
+	scans bool
+	// maxOrdered bounds the documents of one ordered insert: on a server
+	// that goes on after a failure, what is behind it must not be in there.
+	maxOrdered int
+}
+
+// encoder writes events as the engine holds them.
+func (e engine) encoder() document.Encoder {
+	return document.Encoder{Decimals: e.decimals, NestedArrays: e.mongo}
+}

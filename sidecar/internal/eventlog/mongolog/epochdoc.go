@@ -1,0 +1,289 @@
+package mongolog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// epochDoc is an epoch in the store. BSON's whole numbers are signed; seqs and
+// numbers stay below 2^63.
+type epochDoc struct {
+	ID        string `bson:"_id"`
+	Topic     string `bson:"topic"`
+	Group     string `bson:"group"`
+	Partition int    `bson:"partition"`
+	Number    int64  `bson:"number"`
+	Owner     string `bson:"owner"`
+	Beat      int64  `bson:"beat"`
+	Released  bool   `bson:"released"`
+	// Claim is of the TakeEpochs call that inserted it: that call knows its
+	// own document by it after a lost reply.
+	Claim string `bson:"claim"`
+	// Inherit says that the progress is that of the epoch before it, if there
+	// is one: its taker has not yet made it its own.
+	Inherit  bool        `bson:"inherit"`
+	Progress progressDoc `bson:"progress"`
+}
+
+// progressDoc is a progress with its lists laid flat, since not every engine
+// has arrays of arrays.
+type progressDoc struct {
+	Cursor   int64   `bson:"cursor"`
+	Settled  []int64 `bson:"settled"`  // first, last, first, last, …
+	Attempts []int64 `bson:"attempts"` // first, last, attempts, …
+}
+
+// epochID is unambiguous although a group's name may hold a slash: a topic's
+// does not, and of the parts behind the group there are always two.
+func epochID(e *eventlog.Epoch) string {
+	return e.Topic + "/" + e.Group + "/" + strconv.Itoa(e.Partition) + "/" + strconv.FormatUint(e.Number, 10)
+}
+
+func newEpochDoc(e *eventlog.Epoch, claim string) epochDoc {
+	return epochDoc{
+		ID: epochID(e), Topic: e.Topic, Group: e.Group, Partition: e.Partition, Number: int64(e.Number),
+		Owner: e.Owner, Beat: int64(e.Beat), Released: e.Released, Claim: claim,
+		Inherit: e.Inherit, Progress: newProgressDoc(&e.Progress),
+	}
+}
+
+// epoch is all of it but the progress.
+func (d *epochDoc) epoch(at eventlog.GroupPartition) eventlog.Epoch {
+	return eventlog.Epoch{
+		GroupPartition: at, Number: uint64(d.Number), Owner: d.Owner, Beat: uint64(d.Beat), Released: d.Released,
+	}
+}
+
+func newProgressDoc(p *eventlog.Progress) progressDoc {
+	d := progressDoc{
+		Cursor:   int64(p.Cursor),
+		Settled:  make([]int64, 0, 2*len(p.Settled)),
+		Attempts: make([]int64, 0, 3*len(p.Attempts)),
+	}
+	for _, r := range p.Settled {
+		d.Settled = append(d.Settled, int64(r.First), int64(r.Last))
+	}
+	for _, r := range p.Attempts {
+		d.Attempts = append(d.Attempts, int64(r.First), int64(r.Last), int64(r.Attempts))
+	}
+	return d
+}
+
+func (d progressDoc) decode() eventlog.Progress {
+	p := eventlog.Progress{Cursor: uint64(d.Cursor)}
+	for c := range slices.Chunk(d.Settled, 2) {
+		if len(c) == 2 {
+			p.Settled = append(p.Settled, seqRange(c))
+		}
+	}
+	for c := range slices.Chunk(d.Attempts, 3) {
+		if len(c) == 3 {
+			p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: seqRange(c), Attempts: int(c[2])})
+		}
+	}
+	return p
+}
+
+func seqRange(c []int64) eventlog.SeqRange {
+	return eventlog.SeqRange{First: uint64(c[0]), Last: uint64(c[1])}
+}
+
+// chain is epochs of one group's partition, by number.
+type chain []epochDoc
+
+type chains map[eventlog.GroupPartition]chain
+
+// latest is the highest number, 0 if there is none.
+func (c chain) latest() uint64 {
+	if len(c) == 0 {
+		return 0
+	}
+	return uint64(c[len(c)-1].Number)
+}
+
+// progress is what the epoch of that number, which is in the chain, goes on
+// from: its own, or that of the highest before it that has its own. The first
+// that inherits from nobody has its own after all.
+func (c chain) progress(number int64) progressDoc {
+	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
+	for i > 0 && c[i].Inherit {
+		i--
+	}
+	return c[i].Progress
+}
+
+// refusal is ErrEpochTaken unless e is in the chain by that claim and nothing
+// of others is above it, nor an epoch that the same call took before.
+func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
+	own := false
+	for _, d := range c {
+		switch number := uint64(d.Number); {
+		case number == e.Number:
+			own = d.Claim == claim
+		case number > e.Number && d.Claim != claim:
+			return refusal(e, eventlog.ErrEpochTaken, c.latest())
+		}
+	}
+	if !own || taken >= e.Number {
+		return refusal(e, eventlog.ErrEpochTaken, c.latest())
+	}
+	return nil
+}
+
+// outdated are the ids of the epochs below the one before number. That one
+// stays: a reader who came before number was there may be about to inherit.
+func (c chain) outdated(number int64) []string {
+	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
+	var ids []string
+	for _, d := range c[:max(0, i-1)] {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
+
+// inheritUpdate makes the epoch's own what it inherits.
+func inheritUpdate(c chain, e *eventlog.Epoch) mongo.WriteModel {
+	return mongo.NewUpdateOneModel().SetFilter(byID(epochID(e))).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
+		{Key: "inherit", Value: false}, {Key: "progress", Value: c.progress(int64(e.Number))}}}})
+}
+
+func saveUpdate(e *eventlog.Epoch) mongo.WriteModel {
+	return mongo.NewUpdateOneModel().SetFilter(byID(epochID(e))).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
+		{Key: "beat", Value: int64(e.Beat)}, {Key: "released", Value: e.Released},
+		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
+}
+
+// numberOnly leaves out all but what the index of epochs holds.
+var numberOnly = bson.D{{Key: "_id", Value: 0},
+	{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}}
+
+// partitionFilters select the partitions of the epochs, with one filter for
+// each group.
+func partitionFilters(epochs []eventlog.Epoch) bson.A {
+	partitions := map[eventlog.GroupName]bson.A{}
+	var order []eventlog.GroupName
+	for i := range epochs {
+		g := eventlog.GroupName{Topic: epochs[i].Topic, Group: epochs[i].Group}
+		if partitions[g] == nil {
+			order = append(order, g)
+		}
+		if !slices.Contains(partitions[g], any(epochs[i].Partition)) {
+			partitions[g] = append(partitions[g], epochs[i].Partition)
+		}
+	}
+	filters := make(bson.A, len(order))
+	for i, g := range order {
+		filters[i] = bson.D{{Key: "topic", Value: g.Topic}, {Key: "group", Value: g.Group},
+			{Key: "partition", Value: bson.D{{Key: "$in", Value: partitions[g]}}}}
+	}
+	return filters
+}
+
+// maxBranches bounds the alternatives of one query, where more than one query
+// costs less than planning a huge one.
+const maxBranches = 100
+
+// readChains reads the epochs that any of the filters selects. One group's are
+// read in rising order: a reader that finds an epoch has then seen all that it
+// may inherit from, though others are deleting.
+func (l *Log) readChains(ctx context.Context, filters bson.A, projection bson.D) (chains, error) {
+	o := options.Find()
+	if projection != nil {
+		o.SetProjection(projection)
+	}
+	size := maxBranches
+	if l.engine().scans {
+		size = max(1, len(filters)) // each query looks at everything
+	} else {
+		o.SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}})
+	}
+	found := chains{}
+	for some := range slices.Chunk(filters, size) {
+		docs, err := findAll[epochDoc](ctx, l.majority(epochsName), anyOf(some), o)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range docs {
+			at := eventlog.GroupPartition{Topic: d.Topic, Group: d.Group, Partition: d.Partition}
+			found[at] = append(found[at], d)
+		}
+	}
+	for _, c := range found {
+		slices.SortFunc(c, func(a, b epochDoc) int { return cmp.Compare(a.Number, b.Number) })
+	}
+	return found, nil
+}
+
+func anyOf(filters bson.A) bson.D {
+	if len(filters) == 1 {
+		return filters[0].(bson.D)
+	}
+	return bson.D{{Key: "$or", Value: filters}}
+}
+
+// insertNew inserts the documents that are not there yet.
+func insertNew(ctx context.Context, coll *mongo.Collection, docs []epochDoc) error {
+	_, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+	var be mongo.BulkWriteException
+	if !errors.As(err, &be) || be.WriteConcernError != nil {
+		return err
+	}
+	for _, e := range be.WriteErrors {
+		if e.Code != codeDuplicateKey {
+			return err
+		}
+	}
+	return nil
+}
+
+// Statements of one command of updates or deletes. FerretDB keeps a connection
+// to its database for each until the command is over, and stands still for good
+// when the commands under way have used up all of them.
+const (
+	mongoStatements  = 1000
+	compatStatements = 1
+)
+
+// bulkWrite writes what may be written in any order, and again.
+func (l *Log) bulkWrite(ctx context.Context, collection string, models []mongo.WriteModel) error {
+	size := compatStatements
+	if l.engine().mongo {
+		size = mongoStatements
+	}
+	coll, o := l.majority(collection), options.BulkWrite().SetOrdered(false)
+	for some := range slices.Chunk(models, size) {
+		err := persist(ctx, func() error {
+			_, err := coll.BulkWrite(ctx, some, o)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findAll reads all that a filter selects.
+func findAll[T any](ctx context.Context, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
+	var docs []T
+	err := persist(ctx, func() error {
+		docs = nil
+		cur, err := coll.Find(ctx, filter, o)
+		if err != nil {
+			return err
+		}
+		return cur.All(ctx, &docs)
+	})
+	return docs, err
+}

@@ -1,0 +1,287 @@
+package mongolog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// ListGroups implements eventlog.Groups.
+func (l *Log) ListGroups(ctx context.Context, topic string) ([]string, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var groups []string
+	err = l.causally(ctx, func(ctx context.Context) error {
+		groups, err = l.listGroups(ctx, topic)
+		return err
+	})
+	if err != nil {
+		return nil, unavailable(ctx, "list groups", err)
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
+}
+
+// listGroups hops from one group to the next along the index; where there is
+// no such thing it looks at all of the topic's epochs at once.
+func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
+	coll := l.majority(epochsName)
+	project := bson.D{{Key: "_id", Value: 0}, {Key: "group", Value: 1}}
+	var groups []string
+	if l.engine().scans {
+		docs, err := findAll[epochDoc](ctx, coll, bson.D{{Key: "topic", Value: topic}}, options.Find().SetProjection(project))
+		for _, d := range docs {
+			groups = append(groups, d.Group)
+		}
+		return groups, err
+	}
+	next := options.FindOne().SetProjection(project).SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}})
+	filter := bson.D{{Key: "topic", Value: topic}}
+	for {
+		var d epochDoc
+		err := persist(ctx, func() error { return coll.FindOne(ctx, filter, next).Decode(&d) })
+		switch {
+		case errors.Is(err, mongo.ErrNoDocuments):
+			return groups, nil
+		case err != nil:
+			return nil, err
+		}
+		groups = append(groups, d.Group)
+		filter = bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: bson.D{{Key: "$gt", Value: d.Group}}}}
+	}
+}
+
+// LatestEpochs implements eventlog.Groups.
+func (l *Log) LatestEpochs(ctx context.Context, topic, group string) ([]eventlog.Epoch, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var found chains
+	err = l.causally(ctx, func(ctx context.Context) error {
+		found, err = l.readChains(ctx, bson.A{bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: group}}}, nil)
+		return err
+	})
+	if err != nil {
+		return nil, unavailable(ctx, "read epochs", err)
+	}
+	epochs := make([]eventlog.Epoch, 0, len(found))
+	for at, c := range found {
+		latest := c[len(c)-1]
+		e := latest.epoch(at)
+		e.Progress = c.progress(latest.Number).decode()
+		epochs = append(epochs, e)
+	}
+	slices.SortFunc(epochs, func(a, b eventlog.Epoch) int { return cmp.Compare(a.Partition, b.Partition) })
+	return epochs, nil
+}
+
+// TakeEpochs implements eventlog.Groups. Inserting decides who has an epoch;
+// all else is found out by reading afterwards, so that it does not matter how
+// often an insert with a lost reply was repeated.
+func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
+	errs := make([]error, len(epochs))
+	ctx, end, err := l.begin(ctx)
+	if err == nil {
+		defer end()
+		err = l.causally(ctx, func(ctx context.Context) error { return l.takeEpochs(ctx, epochs, errs) })
+		if err != nil {
+			err = unavailable(ctx, "take epochs", err)
+		}
+	}
+	if err != nil {
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i] = err
+			}
+		}
+	}
+	return errs
+}
+
+// takeEpochs inserts the epochs and sets errs of those that are refused.
+func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) error {
+	claim := uuid.NewString()
+	var docs []epochDoc
+	for i := range epochs {
+		if e := &epochs[i]; e.Number == 0 {
+			errs[i] = fmt.Errorf("epoch 0 of topic %q, group %q, partition %d: epochs are numbered from 1", e.Topic, e.Group, e.Partition)
+		} else {
+			docs = append(docs, newEpochDoc(e, claim))
+		}
+	}
+	if len(docs) == 0 {
+		return nil
+	}
+	coll := l.majority(epochsName)
+	if err := persist(ctx, func() error { return insertNew(ctx, coll, docs) }); err != nil {
+		return err
+	}
+	found, err := l.readChains(ctx, partitionFilters(epochs), nil)
+	if err != nil {
+		return err
+	}
+	var settle []mongo.WriteModel
+	var old []string
+	numbers := map[eventlog.GroupPartition]uint64{} // the highest taken by this call so far
+	for i := range epochs {
+		e := &epochs[i]
+		if errs[i] != nil {
+			continue
+		}
+		chain := found[e.GroupPartition]
+		if errs[i] = chain.refusal(e, claim, numbers[e.GroupPartition]); errs[i] != nil {
+			continue
+		}
+		numbers[e.GroupPartition] = e.Number
+		if e.Inherit {
+			settle = append(settle, inheritUpdate(chain, e))
+		}
+		old = append(old, chain.outdated(int64(e.Number))...)
+	}
+	// What was inherited becomes the epoch's own before anybody relies on it:
+	// what a fenced owner saves later changes nothing any more.
+	if len(settle) > 0 {
+		if err := l.bulkWrite(ctx, epochsName, settle); err != nil {
+			return err
+		}
+	}
+	for at, number := range numbers {
+		l.fences.learn(at, number)
+	}
+	l.forgetEpochs(ctx, old)
+	return nil
+}
+
+// forgetEpochs deletes epochs that nobody needs any more. If it fails, the next
+// owner does it.
+func (l *Log) forgetEpochs(ctx context.Context, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	models := make([]mongo.WriteModel, len(ids))
+	for i, id := range ids {
+		models[i] = mongo.NewDeleteOneModel().SetFilter(byID(id))
+	}
+	if err := l.bulkWrite(ctx, epochsName, models); err != nil {
+		l.opts.Logger.Debug("old epochs could not be deleted", "error", err)
+	}
+}
+
+// SaveEpochs implements eventlog.Groups. Whether the epochs are still the
+// latest is looked up behind the write; causal.go says why that is enough.
+func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := l.fences.check(epochs); err != nil {
+		return err
+	}
+	var found chains
+	err = l.causally(ctx, func(ctx context.Context) error {
+		found, err = l.saveEpochs(ctx, epochs, marks)
+		return err
+	})
+	if err != nil {
+		return unavailable(ctx, "save epochs", err)
+	}
+	var refused error
+	for i := range epochs {
+		e := &epochs[i]
+		switch latest := found[e.GroupPartition].latest(); {
+		case latest > e.Number:
+			l.fences.learn(e.GroupPartition, latest)
+			refused = errors.Join(refused, refusal(e, eventlog.ErrFenced, latest))
+		case latest < e.Number: // nobody ever took it
+			refused = errors.Join(refused, refusal(e, eventlog.ErrNotFound, latest))
+		}
+	}
+	return refused
+}
+
+// saveEpochs writes first the marks, then the epochs, and then reads what
+// epochs there are.
+func (l *Log) saveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) (chains, error) {
+	if err := l.saveMarks(ctx, marks); err != nil || len(epochs) == 0 {
+		return nil, err
+	}
+	models := make([]mongo.WriteModel, len(epochs))
+	for i := range epochs {
+		models[i] = saveUpdate(&epochs[i])
+	}
+	if err := l.bulkWrite(ctx, epochsName, models); err != nil {
+		return nil, err
+	}
+	return l.readChains(ctx, partitionFilters(epochs), numberOnly)
+}
+
+// Sync implements eventlog.Groups: what was saved is durable already.
+func (l *Log) Sync(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errClosed
+	}
+	return nil
+}
+
+func refusal(e *eventlog.Epoch, why error, latest uint64) error {
+	return fmt.Errorf("epoch %d of topic %q, group %q, partition %d: %w (the latest is %d)",
+		e.Number, e.Topic, e.Group, e.Partition, why, latest)
+}
+
+// maxFences bounds what fences remember. Forgetting one costs a write that
+// nobody will see.
+const maxFences = 1 << 14
+
+// fences are the latest epochs that this log knows of, so that a save by an
+// owner that it knows to be replaced is refused before it writes anything.
+type fences struct {
+	mu     sync.Mutex
+	latest map[eventlog.GroupPartition]uint64
+}
+
+func (f *fences) learn(at eventlog.GroupPartition, number uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.latest == nil {
+		f.latest = map[eventlog.GroupPartition]uint64{}
+	}
+	if _, known := f.latest[at]; !known && len(f.latest) >= maxFences {
+		for any := range f.latest {
+			delete(f.latest, any)
+			break
+		}
+	}
+	f.latest[at] = max(f.latest[at], number)
+}
+
+func (f *fences) check(epochs []eventlog.Epoch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range epochs {
+		if latest := f.latest[epochs[i].GroupPartition]; latest > epochs[i].Number {
+			return refusal(&epochs[i], eventlog.ErrFenced, latest)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package mongolog
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// MongoDB's error codes that matter here.
+const (
+	codeUnauthorized         = 13
+	codeAuthenticationFailed = 18
+	codeNamespaceExists      = 48
+	codeDuplicateKey         = 11000
+)
+
+// badDocument are the codes of errors that a document brings with it, so that
+// another try is no use: BadValue, TypeMismatch, Overflow, InvalidBSON,
+// DollarPrefixedFieldName, EmptyFieldName, DottedFieldName,
+// DocumentValidationFailure, BSONObjectTooLarge, KeyTooLong and two of "the
+// document is too large".
+var badDocument = []int{2, 14, 15, 22, 52, 56, 57, 121, 10334, 17280, 17419, 17420}
+
+// isBadDocument reports whether the server refused a document for what is in it.
+func isBadDocument(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && slices.ContainsFunc(badDocument, server.HasErrorCode)
+}
+
+// isHopeless reports whether another try would fail the same way.
+func isHopeless(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAuthenticationFailed))
+}
+
+// redact removes what is secret in a store's URL from a message: a parser's
+// errors may quote parts of it.
+func redact(message, storeURL string) string {
+	_, rest, _ := strings.Cut(storeURL, "://")
+	rest, query, _ := strings.Cut(rest, "?")
+	var secrets []string
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user := rest[:at]
+		_, password, _ := strings.Cut(user, ":")
+		secrets = append(secrets, user, password)
+	}
+	for option := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
+		_, value, _ := strings.Cut(option, "=")
+		secrets = append(secrets, value)
+	}
+	for _, secret := range secrets {
+		for _, form := range []string{secret, unescaped(secret)} {
+			if form != "" {
+				message = strings.ReplaceAll(message, form, "…")
+			}
+		}
+	}
+	return message
+}
+
+func unescaped(s string) string {
+	plain, err := url.QueryUnescape(s)
+	if err != nil {
+		return s
+	}
+	return plain
+}

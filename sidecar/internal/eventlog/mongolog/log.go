@@ -1,0 +1,237 @@
+// Package mongolog is the shared event log: an eventlog.Shared in one MongoDB
+// database, for any number of sidecars. It knows events and documents; who
+// publishes, limits or consumes them it does not know.
+//
+// The way of an event: append.go gives it a seq, with the unique insert as the
+// only compare-and-set; read.go and scan.go hand it out; retention.go removes
+// it. collections.go draws the documents. The progress of groups is in
+// epochs.go, what sidecars tell each other in nodes.go and signals.go.
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// DefaultDatabase is the database of a URL that names none.
+const DefaultDatabase = "sluice"
+
+// Options say where a log is and how it is used.
+type Options struct {
+	// URL is a MongoDB connection string. Its path names the database.
+	URL string
+	// Prefix goes before the name of every collection; mostly empty.
+	Prefix string
+	// NodeID tells MongoDB's own logs who is connected.
+	NodeID string
+	// WriteConcern is a topic's, as policies write it ("majority" or "w:1");
+	// nil means majority for every topic. It must be quick.
+	WriteConcern func(topic string) string
+	// Timeout bounds one operation, retries included; 0: DefaultTimeout.
+	Timeout time.Duration
+	// StaleHead bounds for how long a sidecar goes by a head that it has not
+	// heard of since; no document of an event is deleted before it is that
+	// old. 0: DefaultStaleHead.
+	StaleHead time.Duration
+	// Monitor is told about every command; it may be nil.
+	Monitor *event.CommandMonitor
+	Logger  *slog.Logger // nil: slog.Default
+}
+
+const (
+	// DefaultTimeout is short enough for a publisher to wait for, and long
+	// enough for a replica set to elect a primary in most cases.
+	DefaultTimeout = 5 * time.Second
+	// DefaultStaleHead is many times what a request can be on its way.
+	DefaultStaleHead = 10 * time.Minute
+)
+
+// Log is an eventlog.Shared. Open makes one.
+type Log struct {
+	opts   Options
+	client *mongo.Client
+	db     *mongo.Database
+
+	// ctx ends with Close, for what runs until then. Operations under way
+	// come to their end by themselves, within Options.Timeout.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	catalog  catalog
+	topology topology
+	health   health
+	concerns concerns
+	past     past
+	fences   fences
+	outbox   outbox
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup
+
+	// setup is what the first operation that reaches the server finds out or
+	// creates there; nil until then.
+	setupTurn chan struct{} // holds one token; whoever has it does the setup
+	setup     *setup        // guarded by mu
+}
+
+// setup is what is known of the server once it was reached.
+type setup struct {
+	engine  engine
+	storeID string
+}
+
+// Open makes a log. It does not wait for the server: every operation wraps
+// eventlog.ErrUnavailable until it can be reached. The error is about the URL.
+func Open(o Options) (*Log, error) {
+	cs, err := connstring.ParseAndValidate(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("store: %s", redact(err.Error(), o.URL))
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.StaleHead == 0 {
+		o.StaleHead = DefaultStaleHead
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	database := cs.Database
+	if database == "" {
+		database = DefaultDatabase
+	}
+	l := &Log{opts: o, setupTurn: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	if l.client, err = mongo.Connect(l.clientOptions()); err != nil {
+		return nil, fmt.Errorf("store: %s", redact(err.Error(), o.URL))
+	}
+	l.db = l.client.Database(database)
+	return l, nil
+}
+
+// clientOptions are the URL's, but for those that the log's promises need
+// otherwise.
+func (l *Log) clientOptions() *options.ClientOptions {
+	const maxAppName = 128 // bytes, MongoDB's
+	app := "sluice-sidecar " + l.opts.NodeID
+	o := options.Client().ApplyURI(l.opts.URL).
+		SetAppName(app[:min(len(app), maxAppName)]).
+		SetServerSelectionTimeout(l.opts.Timeout).
+		SetConnectTimeout(l.opts.Timeout).
+		SetReadPreference(readpref.Primary()).
+		SetWriteConcern(majorityWrites).
+		SetServerMonitor(l.topology.monitor())
+	if l.opts.Monitor != nil {
+		o.SetMonitor(l.opts.Monitor)
+	}
+	return o
+}
+
+var (
+	errClosed = fmt.Errorf("the log is closed: %w", eventlog.ErrUnavailable)
+	// errTimeout is why the context of an operation ended that took longer
+	// than Options.Timeout.
+	errTimeout = errors.New("no answer in time")
+)
+
+// begin is the start of every operation: it refuses what comes after Close or
+// with a context that is over, and makes sure that the server is set up. end
+// has to be called when the operation is over. The context ends with the
+// caller's and after Options.Timeout.
+func (l *Log) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
+	return l.beginWithin(ctx, l.opts.Timeout)
+}
+
+// seekTimeout is how long a Seek may take: it may have to go through a large
+// part of a topic.
+func (l *Log) seekTimeout() time.Duration { return 12 * l.opts.Timeout }
+
+// beginWithin is begin for operations that may take longer.
+func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context.Context, end func(), _ error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, nil, errClosed
+	}
+	l.calls.Add(1)
+	ready := l.setup != nil
+	l.mu.Unlock()
+
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, healthKey{}, &l.health), timeout, errTimeout)
+	end = func() {
+		cancel()
+		l.calls.Done()
+	}
+	if !ready {
+		if err := l.prepare(ctx); err != nil {
+			end()
+			return nil, nil, err
+		}
+	}
+	return ctx, end, nil
+}
+
+// unavailable is the error of an operation that failed for reasons of the
+// network or the server; ctx is begin's. The caller's own end of patience stays
+// what it is.
+func unavailable(ctx context.Context, op string, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTimeout):
+		err = fmt.Errorf("%s: %w: %w: %w", op, eventlog.ErrUnavailable, cause, err)
+	case cause != nil:
+		return fmt.Errorf("%s: %w", op, cause)
+	default:
+		err = fmt.Errorf("%s: %w: %w%s", op, eventlog.ErrUnavailable, err, hint(err))
+	}
+	if h, ok := ctx.Value(healthKey{}).(*health); ok {
+		h.failed(err)
+	}
+	return err
+}
+
+// hint says what to do about an error that does not go away by itself.
+func hint(err error) string {
+	var server mongo.ServerError
+	switch {
+	case !errors.As(err, &server):
+		return ""
+	case server.HasErrorCode(codeUnauthorized):
+		return " (the user in the store's URL needs the role readWrite on its database)"
+	case server.HasErrorCode(codeAuthenticationFailed):
+		return " (the user or password in the store's URL is wrong)"
+	}
+	return ""
+}
+
+// Close waits for the operations under way, ends what else runs, and closes
+// the connections.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.mu.Unlock()
+	l.cancel()
+	l.calls.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), l.opts.Timeout)
+	defer cancel()
+	return l.client.Disconnect(ctx)
+}

@@ -1,0 +1,149 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// markDoc is a mark in the store. The same time is in it twice: as a date for
+// the server's TTL index, and as it was given.
+type markDoc struct {
+	ID      string `bson:"_id"`
+	Expires int64  `bson:"expires"`
+}
+
+// markID escapes the group, so that no two marks share an id.
+func markID(topic, group, id string) string { return topic + "/" + url.PathEscape(group) + "/" + id }
+
+// saveMarks returns once the marks are durable. One that is renewed keeps the
+// later of its times.
+func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
+	if len(marks) == 0 {
+		return nil
+	}
+	models := make([]mongo.WriteModel, len(marks))
+	for i, m := range marks {
+		models[i] = mongo.NewUpdateOneModel().SetUpsert(true).
+			SetFilter(byID(markID(m.Topic, m.Group, m.ID))).
+			SetUpdate(bson.D{{Key: "$max", Value: bson.D{
+				{Key: "expires", Value: m.ExpiresAt},
+				{Key: "expireAt", Value: time.UnixMilli(m.ExpiresAt)},
+			}}})
+	}
+	return l.bulkWrite(ctx, marksName, models)
+}
+
+// maxMarkIDs bounds the ids of one query for marks.
+const maxMarkIDs = 1000
+
+// Marked implements eventlog.Groups.
+func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = markID(topic, group, id)
+	}
+	expires := map[string]int64{}
+	err = l.causally(ctx, func(ctx context.Context) error { return l.readMarks(ctx, keys, expires) })
+	if err != nil {
+		return nil, unavailable(ctx, "read marks", err)
+	}
+	marked := make([]bool, len(ids))
+	for i, key := range keys {
+		at, found := expires[key]
+		marked[i] = found && at > now
+	}
+	return marked, nil
+}
+
+// readMarks reads when marks expire. Where a query for several looks at all
+// marks there are, each is read by itself.
+func (l *Log) readMarks(ctx context.Context, keys []string, expires map[string]int64) error {
+	coll := l.majority(marksName)
+	if l.engine().scans {
+		for _, key := range keys {
+			var d markDoc
+			err := persist(ctx, func() error {
+				err := coll.FindOne(ctx, byID(key)).Decode(&d)
+				if errors.Is(err, mongo.ErrNoDocuments) {
+					return nil
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if d.ID != "" {
+				expires[key] = d.Expires
+			}
+		}
+		return nil
+	}
+	project := options.Find().SetProjection(bson.D{{Key: "expires", Value: 1}})
+	for some := range slices.Chunk(keys, maxMarkIDs) {
+		docs, err := findAll[markDoc](ctx, coll, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: some}}}}, project)
+		if err != nil {
+			return err
+		}
+		for _, d := range docs {
+			expires[d.ID] = d.Expires
+		}
+	}
+	return nil
+}
+
+// SweepMarks implements eventlog.Retainer. Where the server has a TTL index
+// there is little left for it. A mark that is renewed while it runs stays,
+// other than on engines whose filtered deletes are not atomic: there it may go
+// if it had expired already.
+func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int, more bool, err error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer end()
+	if limit <= 0 {
+		return 0, true, nil
+	}
+	coll := l.majority(marksName)
+	expired := bson.E{Key: "expireAt", Value: bson.D{{Key: "$lte", Value: time.UnixMilli(now)}}}
+	docs, err := findAll[markDoc](ctx, coll, bson.D{expired},
+		options.Find().SetLimit(int64(limit)+1).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return 0, false, unavailable(ctx, "sweep marks", err)
+	}
+	if more = len(docs) > limit; more {
+		docs = docs[:limit]
+	}
+	if len(docs) == 0 {
+		return 0, false, nil
+	}
+	ids := make([]string, len(docs))
+	for i, d := range docs {
+		ids[i] = d.ID
+	}
+	err = persist(ctx, func() error {
+		result, err := coll.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, expired})
+		if err == nil {
+			removed = int(result.DeletedCount)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, false, unavailable(ctx, "sweep marks", err)
+	}
+	return removed, more, nil
+}

@@ -1,0 +1,126 @@
+package mongolog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// restamp gives stubs the expireAt that goes with their topic's policy.
+func (m *migration) restamp(ctx context.Context) error {
+	switch {
+	case !m.engine.ttl:
+		m.report.Notes = append(m.report.Notes,
+			"This server removes nothing by itself; the sidecars' sweeps go by the policies in force, so there is nothing to re-stamp.")
+		return nil
+	case m.options.Retention == nil:
+		m.report.Notes = append(m.report.Notes, "Without policies the times of remembered ids stay as they are.")
+		return nil
+	}
+	m.events = m.log.db.Collection(m.log.opts.Prefix+eventsName, options.Collection().SetWriteConcern(majorityWrites))
+	total, err := m.events.EstimatedDocumentCount(ctx)
+	if err != nil {
+		return err
+	}
+	topics, err := findAll[topicDocument](ctx, m.log.db.Collection(m.log.opts.Prefix+topicsName), bson.D{},
+		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	looked := int64(0)
+	for _, t := range topics {
+		m.report.Stubs = append(m.report.Stubs, StubReport{Topic: t.Name, WindowMS: m.options.Retention(t.Name).DedupeWindowMS})
+		for p := range t.Partitions {
+			for from := int64(0); from >= 0; {
+				n := 0
+				if from, n, err = m.restampBatch(ctx, t.Name, p, from); err != nil {
+					return fmt.Errorf("topic %s: %w", t.Name, err)
+				}
+				looked += int64(n)
+				m.options.Progress(StepStubs, looked, total)
+			}
+		}
+	}
+	return nil
+}
+
+var stampedFields = append(slices.Clone(entryFields), bson.E{Key: document.FieldExpireAt, Value: 1})
+
+// restampBatch looks at the documents of a partition from a seq on. It returns
+// how many there were and where to go on, -1 at the end. The counts are of the
+// topic that was reported last.
+func (m *migration) restampBatch(ctx context.Context, topic string, p int, from int64) (next int64, n int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.log.seekTimeout(), errTimeout)
+	defer cancel()
+	page, err := findAll[entry](ctx, m.events,
+		inPartition(topic, p, bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: from}}}),
+		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(sweepBatch).SetProjection(stampedFields))
+	if err != nil {
+		return 0, 0, err
+	}
+	report := &m.report.Stubs[len(m.report.Stubs)-1]
+	changes := map[change][]int64{}
+	for _, e := range page {
+		want := time.Time{} // an event that is still there has none
+		if e.Gone {
+			report.Stubs++
+			want = m.expireAt(e, report.WindowMS)
+		}
+		if want.IsZero() == e.ExpireAt.IsZero() && e.ExpireAt.Sub(want).Abs() <= stubDelay {
+			continue
+		}
+		report.Changed++
+		c := change{expireAt: want, gone: e.Gone}
+		changes[c] = append(changes[c], e.Seq)
+	}
+	if len(changes) > 0 && !m.options.DryRun {
+		if err := m.stamp(ctx, topic, p, changes); err != nil {
+			return 0, 0, err
+		}
+	}
+	if len(page) < sweepBatch {
+		return -1, len(page), nil
+	}
+	return page[len(page)-1].Seq + 1, len(page), nil
+}
+
+// expireAt is a stub's: the end of the window, and never before StaleHead.
+func (m *migration) expireAt(e entry, windowMS int64) time.Time {
+	gone := time.UnixMilli(e.GoneAt)
+	if e.GoneAt == 0 { // somebody took it away by hand
+		gone = time.Now()
+	}
+	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.StaleHead)
+}
+
+// change is what documents get: expireAt, zero for none.
+type change struct {
+	expireAt time.Time
+	gone     bool // they are stubs
+}
+
+// stamp writes what has changed, to the documents with these seqs. A sidecar
+// may sweep at the same time: an event that has become a stub since got its
+// expireAt by that.
+func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[change][]int64) error {
+	var models []mongo.WriteModel
+	for c, seqs := range changes {
+		update := bson.D{{Key: "$unset", Value: bson.D{{Key: document.FieldExpireAt, Value: ""}}}}
+		if !c.expireAt.IsZero() {
+			update = bson.D{{Key: "$set", Value: bson.D{{Key: document.FieldExpireAt, Value: c.expireAt}}}}
+		}
+		kind := live
+		if c.gone {
+			kind = stubs
+		}
+		models = append(models, mongo.NewUpdateManyModel().SetFilter(inPartition(topic, p, among(seqs), kind)).SetUpdate(update))
+	}
+	return writeInOrder(ctx, m.events, models)
+}

@@ -1,0 +1,282 @@
+package mongolog
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+)
+
+// likeMongoDB makes the log take a server for MongoDB as far as retention is
+// concerned: it looks where MongoDB's indexes lead, and leaves stubs to a TTL
+// index.
+func likeMongoDB(e *engine) { e.scans, e.ttl = false, true }
+
+// The suite's groups that have to do with removing, the way that is for
+// MongoDB. On MongoDB itself TestConformance is the same.
+func TestConformanceAsOnMongoDB(t *testing.T) {
+	server := mongotest.Shared(t)
+	eventlogtest.Run(t, func(t *testing.T) eventlogtest.Store {
+		o := Options{URL: server.URI(server.NewDatabase(t)), StaleHead: time.Nanosecond, Timeout: testTimeout}
+		l := openAdapted(t, o, likeMongoDB)
+		return eventlogtest.Store{
+			Log: l,
+			Reopen: func(inner *testing.T) eventlog.Log {
+				inner.Helper()
+				if err := l.Close(); err != nil {
+					inner.Fatalf("Close: %v", err)
+				}
+				l = openAdapted(t, o, likeMongoDB)
+				return l
+			},
+		}
+	}, "Retention", "Deduplication", "Compaction")
+}
+
+const hour = int64(time.Hour / time.Millisecond)
+
+// opened is a log on a new store, and what opens others on it. It has a topic
+// "t" with one partition.
+func opened(t *testing.T, o Options, adapt func(*engine)) (l *Log, again func() *Log) {
+	t.Helper()
+	server := mongotest.Shared(t)
+	o.URL, o.Timeout = server.URI(server.NewDatabase(t)), testTimeout
+	again = func() *Log { return openAdapted(t, o, adapt) }
+	l = again()
+	if _, err := l.EnsureTopic(t.Context(), "t", 1); err != nil {
+		t.Fatal(err)
+	}
+	return l, again
+}
+
+func asItIs(*engine) {}
+
+// publish appends events to partition 0 of t, and returns the outcomes.
+func publish(t *testing.T, l *Log, events ...*eventlog.Record) []eventlog.Outcome {
+	t.Helper()
+	out := l.Append(t.Context(), "t", 0, events)
+	for i, o := range out {
+		if o.Err != nil {
+			t.Fatalf("Append of %q: %v", events[i].ID, o.Err)
+		}
+	}
+	return out
+}
+
+func sweepOnce(t *testing.T, l *Log, r eventlog.Retention, now int64) int {
+	t.Helper()
+	n, more, err := l.Sweep(t.Context(), "t", r, now, 1000)
+	if err != nil || more {
+		t.Fatalf("Sweep = %d, %v, %v", n, more, err)
+	}
+	return n
+}
+
+// raw are the documents of a collection by _id.
+func raw(t *testing.T, l *Log, collection string) map[string]bson.M {
+	t.Helper()
+	docs, err := findAll[bson.M](t.Context(), l.db.Collection(collection), bson.D{}, options.Find())
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID := map[string]bson.M{}
+	for _, d := range docs {
+		byID[d["_id"].(string)] = d
+	}
+	return byID
+}
+
+func TestStubs(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		adapt  func(*engine)
+		window int64
+		// leftMS is what expireAt is from now; 0: there is none.
+		leftMS int64
+	}{
+		{"with a TTL index", likeMongoDB, 5 * hour, 3 * hour},
+		{"with a TTL index, for ever", likeMongoDB, 0, 0},
+		{"with a TTL index, for longer than dates go", likeMongoDB, 1 << 62, 100*365*24*hour - 2*hour},
+		{"with a TTL index, not needed any more", likeMongoDB, 1, hour},
+		{"without", asItIs, 5 * hour, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, _ := opened(t, Options{StaleHead: time.Hour}, c.adapt)
+			e := eventlogtest.Event("a", eventlogtest.Keyed("k"))
+			e.Headers, e.Tags, e.CausedBy, e.SID = wire.Headers{{Name: "h", Value: "v"}}, []string{"x"}, []string{"y"}, "s"
+			publish(t, l, e)
+			before := time.Now()
+			if n := sweepOnce(t, l, eventlog.Retention{TTLMS: hour, DedupeWindowMS: c.window}, e.AcceptedAt+2*hour); n != 1 {
+				t.Fatalf("%d events went; want 1", n)
+			}
+			stub := raw(t, l, eventsName)["t/a"]
+			left := int64(0)
+			if at, ok := stub["expireAt"].(bson.DateTime); ok {
+				left = at.Time().Sub(before).Milliseconds()
+			}
+			if left < c.leftMS || left > c.leftMS+2*stubDelay.Milliseconds() {
+				t.Errorf("expireAt is in %d ms; want %d", left, c.leftMS)
+			}
+			delete(stub, "expireAt")
+			want := []string{"_id", "accepted", "gone", "gone_at", "hash", "id", "partition", "seq", "topic", "ts", "writer"}
+			if got := slices.Sorted(maps.Keys(stub)); !slices.Equal(got, want) {
+				t.Errorf("the stub has %q; want %q", got, want)
+			}
+		})
+	}
+}
+
+// What a TTL index does, whenever and in whatever order, is the same as this:
+// every stub is gone.
+func deleteAllStubs(t *testing.T, l *Log) {
+	t.Helper()
+	if _, err := l.db.Collection(eventsName).DeleteMany(t.Context(), bson.D{stubs}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHeadOutlivesItsEvents(t *testing.T) {
+	l, again := opened(t, Options{StaleHead: time.Nanosecond}, likeMongoDB)
+	keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: 10 * hour}
+	head := uint64(0)
+	for round := range 3 {
+		events := eventlogtest.Events(string(rune('a'+round)), 5)
+		for i, o := range publish(t, l, events...) {
+			if head++; o.Seq != head {
+				t.Fatalf("round %d: event %d has seq %d; want %d", round, i, o.Seq, head)
+			}
+		}
+		sweepOnce(t, l, keep, events[0].AcceptedAt+hour)
+		deleteAllStubs(t, l)
+		if heads := raw(t, l, headsName); len(heads) != 1 {
+			t.Errorf("round %d: heads are %v; want one", round, heads)
+		}
+		other := again()
+		for _, log := range []*Log{l, other} {
+			e, err := log.Extents(t.Context(), "t")
+			if err != nil || e[0] != (eventlog.Extent{First: head + 1, Head: head}) {
+				t.Errorf("round %d: extent %+v, %v; the head is %d", round, e, err, head)
+			}
+		}
+		l = other
+	}
+}
+
+func TestStubsStayWhileHeadsMayBeOutdated(t *testing.T) {
+	for name, adapt := range map[string]func(*engine){"as on MongoDB": likeMongoDB, "as it is": asItIs} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := opened(t, Options{StaleHead: time.Hour}, adapt)
+			events := eventlogtest.Events("a", 3) // accepted years ago
+			publish(t, l, events...)
+			keep := eventlog.Retention{TTLMS: 1, DedupeWindowMS: 1}
+			if n := sweepOnce(t, l, keep, time.Now().UnixMilli()); n != 3 {
+				t.Errorf("%d events went; want 3", n)
+			}
+			if n := sweepOnce(t, l, keep, time.Now().UnixMilli()); n != 0 {
+				t.Errorf("%d more events went", n)
+			}
+			if docs := raw(t, l, eventsName); len(docs) != 3 {
+				t.Errorf("%d documents are left; want 3", len(docs))
+			}
+			if out := publish(t, l, eventlogtest.Events("a", 3)...); !out[2].Duplicate {
+				t.Errorf("published again: %+v; want a duplicate", out[2])
+			}
+		})
+	}
+}
+
+// Sidecars that sweep, compact and append at the same time do what one would.
+func TestSweepsAtOnce(t *testing.T) {
+	for name, adapt := range map[string]func(*engine){"as on MongoDB": likeMongoDB, "as it is": asItIs} {
+		t.Run(name, func(t *testing.T) {
+			first, again := opened(t, Options{StaleHead: time.Nanosecond}, adapt)
+			logs := []*Log{first, again(), again()}
+			const old, young = 40, 12
+			events := eventlogtest.Events("old", old, eventlogtest.Keyed("k"))
+			now := events[0].AcceptedAt + 2*hour
+			publish(t, first, events...)
+			keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: 10 * hour}
+			var working sync.WaitGroup
+			for i, l := range logs {
+				working.Go(func() {
+					for more := true; more; {
+						var err error
+						if _, more, err = l.Sweep(t.Context(), "t", keep, now, 3); err != nil {
+							t.Errorf("Sweep: %v", err)
+						}
+						if i > 0 {
+							continue
+						}
+						if _, _, err := l.Compact(t.Context(), "t", 0, 1, eventlog.Compaction{Retention: keep, Now: now, Limit: 7}); err != nil {
+							t.Errorf("Compact: %v", err)
+						}
+					}
+				})
+			}
+			for i := range young {
+				publish(t, logs[1], eventlogtest.Event(fmt.Sprint("young-", i), eventlogtest.Accepted(now)))
+			}
+			working.Wait()
+			left, err := again().Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1000})
+			if err != nil || len(left) != young || left[0].Seq != old+1 {
+				t.Errorf("left are %d events, %v; want the %d young ones", len(left), err, young)
+			}
+			for i, o := range publish(t, first, eventlogtest.Events("old", old, eventlogtest.Keyed("k"))...) {
+				if !o.Duplicate || o.Seq != uint64(i)+1 {
+					t.Errorf("old event %d again: %+v", i, o)
+				}
+			}
+		})
+	}
+}
+
+func TestOnlyNullIsATombstone(t *testing.T) {
+	l, _ := opened(t, Options{StaleHead: time.Nanosecond}, asItIs)
+	payloads := []string{`null`, `[null]`, `[null,1]`, `{"a":null}`, `"null"`, `0`, `false`, `""`, `[]`, `{}`}
+	var events []*eventlog.Record
+	for i, p := range payloads {
+		events = append(events, eventlogtest.Event(fmt.Sprint(i), eventlogtest.Keyed(fmt.Sprint("k", i)), eventlogtest.Payload(p)))
+	}
+	binary := eventlogtest.Event("binary", eventlogtest.Keyed("b"), eventlogtest.Payload("null"))
+	binary.Binary = true
+	publish(t, l, append(events, binary, eventlogtest.Event("newest"))...)
+	next, removed, err := l.Compact(t.Context(), "t", 0, 1, eventlog.Compaction{Now: events[0].AcceptedAt, TombstonesBefore: events[0].AcceptedAt + 1, Limit: 100})
+	if err != nil || removed != 1 || next != uint64(len(payloads))+3 {
+		t.Errorf("Compact = %d, %d, %v; want one tombstone to go", next, removed, err)
+	}
+	if _, err := l.Lookup(t.Context(), "t", "0"); !errors.Is(err, eventlog.ErrNotFound) {
+		t.Errorf("Lookup of the tombstone: %v", err)
+	}
+}
+
+// The server itself deletes stubs, and the head stays.
+func TestServerDeletesStubs(t *testing.T) {
+	mongotest.Shared(t).Needs(t, mongotest.TTL)
+	l, again := opened(t, Options{StaleHead: time.Nanosecond}, asItIs)
+	now := time.Now().UnixMilli()
+	publish(t, l, eventlogtest.Events("a", 3, eventlogtest.Accepted(now-hour))...)
+	sweepOnce(t, l, eventlog.Retention{TTLMS: 1, DedupeWindowMS: hour + 1000}, now)
+	// It looks every minute, and expireAt is rounded up to one.
+	deadline := time.After(4 * time.Minute)
+	for len(raw(t, l, eventsName)) > 0 {
+		select {
+		case <-deadline:
+			t.Fatalf("still there: %v", raw(t, l, eventsName))
+		case <-time.After(time.Second):
+		}
+	}
+	if e, err := again().Extents(t.Context(), "t"); err != nil || e[0] != (eventlog.Extent{First: 4, Head: 3}) {
+		t.Errorf("extent %+v, %v; want First 4, Head 3", e, err)
+	}
+}

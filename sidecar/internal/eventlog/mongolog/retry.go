@@ -1,0 +1,25 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// persist runs what may be repeated until its outcome is known, or the context
+// ends, or it is clear that another try would fail the same way. Upserts may
+// fail because somebody else has just inserted the document, so a duplicate
+// key is tried again, too.
+func persist(ctx context.Context, do func() error) error {
+	var wait backoff
+	for {
+		err := do()
+		if err == nil || errors.Is(err, mongo.ErrNoDocuments) || isHopeless(err) || isBadDocument(err) {
+			return err
+		}
+		if wait.sleep(ctx, longWait) != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// prepare finds out what server this is and creates what is missing. One call
+// does it; the others wait for that one.
+func (l *Log) prepare(ctx context.Context) error {
+	select {
+	case l.setupTurn <- struct{}{}:
+		defer func() { <-l.setupTurn }()
+	case <-ctx.Done():
+		return unavailable(ctx, "connect", ctx.Err())
+	}
+	l.mu.Lock()
+	done := l.setup != nil
+	l.mu.Unlock()
+	if done {
+		return nil
+	}
+	var s setup
+	var err error
+	if s.engine, err = l.detect(ctx); err != nil {
+		return unavailable(ctx, "connect", err)
+	}
+	if err = l.createCollections(ctx, s.engine); err != nil {
+		return unavailable(ctx, "create collections and indexes", err)
+	}
+	if s.storeID, err = l.ensureStoreID(ctx); err != nil {
+		return unavailable(ctx, "name the store", err)
+	}
+	l.mu.Lock()
+	l.setup = &s
+	l.mu.Unlock()
+	return nil
+}
+
+// engine is the server's; it must be called between begin and its end.
+func (l *Log) engine() engine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.setup.engine
+}
+
+// StoreID names the store: the same for every sidecar on it. It is empty until
+// the server was reached once.
+func (l *Log) StoreID() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.setup == nil {
+		return ""
+	}
+	return l.setup.storeID
+}
+
+// detect asks the server what it is.
+func (l *Log) detect(ctx context.Context) (engine, error) {
+	var build struct {
+		Version  string   `bson:"version"`
+		FerretDB bson.Raw `bson:"ferretdb"`
+		Version2 string   `bson:"ferretdbVersion"`
+	}
+	if err := l.db.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
+		return engine{}, fmt.Errorf("buildInfo: %w", err)
+	}
+	var hello struct {
+		SetName string `bson:"setName"`
+		Msg     string `bson:"msg"`
+	}
+	if err := l.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return engine{}, fmt.Errorf("hello: %w", err)
+	}
+	e := engine{version: build.Version, maxOrdered: 1000}
+	e.mongo = build.FerretDB == nil && build.Version2 == ""
+	e.sharded = hello.Msg == "isdbgrid"
+	e.replicated = hello.SetName != "" || e.sharded
+	e.ttl, e.decimals, e.scans = e.mongo, e.mongo, !e.mongo
+	if !e.mongo {
+		e.maxOrdered = 100
+	}
+	return e, nil
+}
+
+// ensureStoreID reads the store's id, which the first sidecar on it makes up.
+func (l *Log) ensureStoreID(ctx context.Context) (string, error) {
+	meta := l.db.Collection(l.opts.Prefix + metaName)
+	_, err := meta.InsertOne(ctx, bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: uuid.NewString()}})
+	if err != nil && !mongo.IsDuplicateKeyError(err) {
+		return "", err
+	}
+	var doc struct {
+		ID string `bson:"id"`
+	}
+	err = meta.FindOne(ctx, bson.D{{Key: "_id", Value: "store"}}).Decode(&doc)
+	return doc.ID, err
+}
+
+// createCollections creates the collections that need options, and the indexes;
+// what is there already stays.
+func (l *Log) createCollections(ctx context.Context, e engine) error {
+	err := l.db.CreateCollection(ctx, l.opts.Prefix+signalsName, options.CreateCollection().SetCapped(true).SetSizeInBytes(signalsBytes))
+	if err != nil && !isCollectionExists(err) {
+		return err
+	}
+	for _, x := range l.indexes(e) {
+		if _, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model); err != nil {
+			return fmt.Errorf("index %s of %s: %w", x.name, x.collection, err)
+		}
+	}
+	return nil
+}
+
+// signalsBytes bounds the capped collection of signals: minutes of them.
+const signalsBytes = 1 << 20
+
+// isCollectionExists reports MongoDB's NamespaceExists.
+func isCollectionExists(err error) bool {
+	var ce mongo.CommandError
+	return errors.As(err, &ce) && ce.Code == codeNamespaceExists
+}

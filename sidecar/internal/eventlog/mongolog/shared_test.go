@@ -1,0 +1,51 @@
+package mongolog
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/mongotest"
+)
+
+// patience is how long a test waits for what comes soon, and operations for a
+// slow test server.
+const patience = 20 * time.Second
+
+// sharedStore makes an empty store on the shared server, and returns what
+// opens logs on it. Each is closed with the test.
+func sharedStore(t *testing.T, adapt func(*engine)) func() *Log {
+	t.Helper()
+	s := mongotest.Shared(t)
+	url := s.URI(s.NewDatabase(t))
+	return func() *Log {
+		t.Helper()
+		return openAdapted(t, Options{URL: url}, adapt)
+	}
+}
+
+// openAdapted opens a log on a server that is there, and changes what the log
+// takes it for.
+func openAdapted(t *testing.T, o Options, adapt func(*engine)) *Log {
+	t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	if o.Timeout == 0 {
+		o.Timeout = patience
+	}
+	l, err := Open(o)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	if err := l.Ping(t.Context()); err != nil {
+		t.Fatalf("Ping: %v", err)
+	}
+	l.mu.Lock()
+	adapt(&l.setup.engine)
+	l.mu.Unlock()
+	return l
+}

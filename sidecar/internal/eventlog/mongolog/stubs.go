@@ -1,0 +1,228 @@
+package mongolog
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// The life of an event's document: it is live until retention or compaction
+// removes the event, from then on a stub that remembers its id and its seq, and
+// deleted when both of these are over:
+//
+//   - the topic's deduplication window, which counts from acceptance;
+//   - Options.StaleHead, which counts from the moment it became a stub. Until
+//     then appenders may go by heads from before the event (see heads.go), and
+//     only the document, being in the way, tells them. When the event was
+//     accepted says nothing here: it may have been on its way into the log for
+//     hours. Appenders count on half of the time only, so that clocks may
+//     differ by the other half.
+//
+// The server's TTL index deletes stubs, where there is one, by the expireAt
+// that they are given; elsewhere a sweep does. Before a seq may be deleted, the
+// partition has a document in heads with that seq or a higher one, so that the
+// head never falls back.
+//
+// Every step names seqs, which are given once, and may be repeated or done by
+// several sidecars at the same time. On engines whose updates are not atomic
+// (engine.scans) it is not harmless when one of two sweeps deletes a stub, the
+// id is published again, and the other was in the middle of an update: there
+// the update may win. Only two sweeps that go by different policies can meet
+// like that.
+
+const (
+	// fieldGoneAt is when the document became a stub, in milliseconds since
+	// the epoch.
+	fieldGoneAt = "gone_at"
+	// fieldSwept, of a document in heads, is a seq up to which everything was
+	// gone when it was inserted.
+	fieldSwept = "swept"
+)
+
+// stubDelay is how exact expireAt is: stubs that are near in time are made by
+// one statement. A TTL index works no more often than that either.
+const stubDelay = time.Minute
+
+// stubless are the fields that a stub has no more.
+var stubless = func() (fields bson.D) {
+	for _, name := range []string{
+		document.FieldKey, document.FieldSID, document.FieldTags, document.FieldCausedBy,
+		document.FieldHeaders, document.FieldHeadersList,
+		document.FieldPayload, document.FieldPayloadJSON, document.FieldPayloadBytes,
+	} {
+		fields = append(fields, bson.E{Key: name, Value: ""})
+	}
+	return fields
+}()
+
+// live are the documents that are no stubs; stubs are the others.
+var (
+	live  = bson.E{Key: document.FieldGone, Value: bson.D{{Key: "$ne", Value: true}}}
+	stubs = bson.E{Key: document.FieldGone, Value: true}
+)
+
+// entry is what a sweep needs to know of an event's document.
+type entry struct {
+	Partition int    `bson:"partition"`
+	Seq       int64  `bson:"seq"`
+	Accepted  int64  `bson:"accepted"`
+	Key       string `bson:"key"`
+	Gone      bool   `bson:"gone"`
+	GoneAt    int64  `bson:"gone_at"`
+	// ExpireAt is read by migrations only; zero is never.
+	ExpireAt time.Time `bson:"expireAt"`
+}
+
+// entryFields is the projection that goes with it.
+var entryFields = bson.D{{Key: "_id", Value: 0},
+	{Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldAccepted, Value: 1},
+	{Key: document.FieldKey, Value: 1}, {Key: document.FieldGone, Value: 1}, {Key: fieldGoneAt, Value: 1}}
+
+// inPartition is a filter on a partition's documents.
+func inPartition(topic string, p int, more ...bson.E) bson.D {
+	return append(bson.D{{Key: document.FieldTopic, Value: topic}, {Key: document.FieldPartition, Value: p}}, more...)
+}
+
+// between is the condition on seqs from first to last.
+func between(first, last int64) bson.E {
+	return bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: first}, {Key: "$lte", Value: last}}}
+}
+
+// among is the condition on seqs that are listed, ascending.
+func among(seqs []int64) bson.E {
+	first, last := seqs[0], seqs[len(seqs)-1]
+	if last-first == int64(len(seqs))-1 {
+		return between(first, last)
+	}
+	// The bounds are for servers that look at every document.
+	return bson.E{Key: document.FieldSeq, Value: bson.D{
+		{Key: "$gte", Value: first}, {Key: "$lte", Value: last}, {Key: "$in", Value: seqs}}}
+}
+
+func seqsOf(entries []entry) []int64 {
+	seqs := make([]int64, len(entries))
+	for i := range entries {
+		seqs[i] = entries[i].Seq
+	}
+	return seqs
+}
+
+// remembering is for how long stubs stay, by the policy that is in force.
+type remembering struct {
+	windowMS int64 // 0: for ever
+	now      int64 // what the policy's times are to be compared with
+}
+
+// over says that the window of what was accepted then has ended.
+func (r remembering) over(accepted int64) bool {
+	return r.windowMS > 0 && accepted <= r.now-r.windowMS
+}
+
+// expireAt is when the server may delete a stub, by the server's own clock:
+// now, and what is left of the window, and never before StaleHead. The zero
+// time is never.
+func (r remembering) expireAt(accepted int64, now time.Time, staleHead time.Duration) time.Time {
+	if r.windowMS <= 0 {
+		return time.Time{}
+	}
+	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // for what no date can hold
+	left := min(max(accepted+min(r.windowMS, farAway)-r.now, staleHead.Milliseconds()), farAway)
+	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
+}
+
+// makeStubs turns events of a partition into stubs, in seq order. dense says
+// that there is no other live event between the first and the last.
+func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, dense bool, r remembering) error {
+	last := victims[len(victims)-1].Seq
+	if err := l.ensureHead(ctx, t, p, last); err != nil {
+		return err
+	}
+	now, ttl := time.Now(), l.engine().ttl
+	expireAt := func(e entry) (at time.Time) {
+		if ttl {
+			at = r.expireAt(e.Accepted, now, l.opts.StaleHead)
+		}
+		return at
+	}
+	var models []mongo.WriteModel
+	for len(victims) > 0 {
+		n, at := 1, expireAt(victims[0])
+		for n < len(victims) && expireAt(victims[n]).Equal(at) {
+			n++
+		}
+		which := between(victims[0].Seq, victims[n-1].Seq)
+		if !dense {
+			which = among(seqsOf(victims[:n]))
+		}
+		models = append(models, mongo.NewUpdateManyModel().
+			SetFilter(inPartition(t.Name, p, which, live)).SetUpdate(stubUpdate(now, at)))
+		victims = victims[n:]
+	}
+	if err := writeInOrder(ctx, l.majority(eventsName), models); err != nil {
+		return err
+	}
+	return l.dropHeadsBelow(ctx, t, p, last)
+}
+
+// writeInOrder does what may be repeated until it is done.
+func writeInOrder(ctx context.Context, c *mongo.Collection, models []mongo.WriteModel) error {
+	return persist(ctx, func() error {
+		_, err := c.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))
+		return err
+	})
+}
+
+func stubUpdate(now, expireAt time.Time) bson.D {
+	set := bson.D{{Key: document.FieldGone, Value: true}, {Key: fieldGoneAt, Value: now.UnixMilli()}}
+	if !expireAt.IsZero() {
+		set = append(set, bson.E{Key: document.FieldExpireAt, Value: expireAt})
+	}
+	return bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: stubless}}
+}
+
+// ensureHead returns once a majority has a document in heads with the seq or a
+// higher one.
+func (l *Log) ensureHead(ctx context.Context, t *topic, p int, seq int64) error {
+	t.unswept.Store(0)
+	heads := l.majority(headsName)
+	var wait backoff
+	for {
+		highest, err := l.highestSeq(ctx, heads, t.Name, p)
+		if err != nil || int64(highest) >= seq {
+			return err
+		}
+		swept := int64(t.partitions[p].floor.Load()) - 1
+		_, err = heads.InsertOne(ctx, bson.D{
+			{Key: "_id", Value: headID(t.Name, p, seq)}, {Key: document.FieldTopic, Value: t.Name},
+			{Key: document.FieldPartition, Value: p}, {Key: document.FieldSeq, Value: seq},
+			{Key: fieldSwept, Value: max(swept, 0)}})
+		if err == nil || !mongo.IsDuplicateKeyError(err) {
+			return err
+		}
+		// Another sweep's, which a majority may not have yet.
+		if err := wait.sleep(ctx, shortWait); err != nil {
+			return err
+		}
+	}
+}
+
+// dropHeadsBelow removes what a later document in heads has made superfluous.
+func (l *Log) dropHeadsBelow(ctx context.Context, t *topic, p int, seq int64) error {
+	below := bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$lt", Value: seq}}}
+	_, err := l.majority(headsName).DeleteMany(ctx, inPartition(t.Name, p, below))
+	return err
+}
+
+// deleteStubs deletes the documents of stubs of a partition; seqs ascend.
+func (l *Log) deleteStubs(ctx context.Context, t *topic, p int, seqs []int64) error {
+	events := l.majority(eventsName)
+	return persist(ctx, func() error {
+		_, err := events.DeleteMany(ctx, inPartition(t.Name, p, among(seqs), stubs))
+		return err
+	})
+}

@@ -1,0 +1,107 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+const (
+	// tailAwait is how long the server keeps a follower waiting that it has
+	// nothing for: the idle cost of following is one command in that time.
+	tailAwait = 2 * time.Second
+	tailBatch = 1000
+)
+
+var errTailEnded = errors.New("the server ended the cursor on signals")
+
+// signals is the capped collection that signals are inserted into. They are
+// worth nothing tomorrow, so one server is enough to have them.
+func (l *Log) signals() *mongo.Collection {
+	return l.db.Collection(l.opts.Prefix+signalsName, options.Collection().
+		SetWriteConcern(writeconcern.W1()).SetReadConcern(&readconcern.ReadConcern{}))
+}
+
+// tail follows the capped collection. A cursor on one begins at its oldest
+// document, so what is there already is skipped: signals are in the order in
+// which the server got them, not in that of any field, and filters do not help.
+func (f *following) tail(ctx context.Context) error {
+	last, err := f.lastSignal(ctx)
+	if err != nil {
+		return err
+	}
+	// Not every engine keeps a tailable cursor whose first batch is not full.
+	o := options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(tailAwait).SetBatchSize(1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Not a deadline: the server would hold the cursor to it.
+	patience := time.AfterFunc(f.log.opts.Timeout, cancel)
+	cur, err := f.log.signals().Find(ctx, bson.D{}, o)
+	if err != nil {
+		return err
+	}
+	patience.Stop()
+	defer f.closeCursor(cur)
+	cur.SetBatchSize(tailBatch)
+	f.open()
+	skipping := true
+	for ctx.Err() == nil {
+		var d signalDoc
+		switch more, err := f.next(ctx, cur, &d); {
+		case err != nil:
+			return err
+		case cur.ID() == 0 && !more:
+			return errTailEnded
+		case skipping:
+			// If the end comes first, newer signals have pushed the last
+			// one out, and may have been skipped.
+			skipping = more && d.ID != last
+			if !more {
+				f.open()
+			}
+		case more:
+			f.hear(&d, false)
+		}
+	}
+	return ctx.Err()
+}
+
+// next waits for a signal for some time.
+func (f *following) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, tailAwait+f.log.opts.Timeout)
+	defer cancel()
+	if !cur.TryNext(ctx) {
+		return false, cur.Err()
+	}
+	return true, cur.Decode(d)
+}
+
+// lastSignal is the newest signal's id. Where there is none it says hello,
+// because the server does not let anybody follow an empty collection.
+func (f *following) lastSignal(ctx context.Context) (bson.ObjectID, error) {
+	ctx, end, err := f.log.begin(ctx)
+	if err != nil {
+		return bson.ObjectID{}, err
+	}
+	defer end()
+	var d signalDoc
+	newest := options.FindOne().SetSort(bson.D{{Key: "$natural", Value: -1}})
+	err = f.log.signals().FindOne(ctx, bson.D{}, newest).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		d = signalDoc{ID: bson.NewObjectID(), Node: f.node}
+		_, err = f.log.signals().InsertOne(ctx, d)
+	}
+	return d.ID, err
+}
+
+func (f *following) closeCursor(cur *mongo.Cursor) {
+	ctx, cancel := context.WithTimeout(context.Background(), f.log.opts.Timeout)
+	defer cancel()
+	_ = cur.Close(ctx) // the server forgets it in any case
+}
