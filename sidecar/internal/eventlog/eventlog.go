@@ -98,6 +98,7 @@ type Log interface {
 	Reader
 	Groups
 	Retainer
+	Compactor
 	// Close waits for calls under way, makes everything durable and releases
 	// the store. Methods called later wrap ErrUnavailable.
 	Close() error
@@ -344,11 +345,13 @@ type Compactor interface {
 	// removes what is superseded: an event with a key for which the partition
 	// has a later one, and an event with a key whose payload is JSON null (a
 	// tombstone) and that was accepted before tombstonesBefore (milliseconds
-	// since the epoch). The ids of removed events are remembered for the
-	// deduplication window, as Sweep does it. It returns how many events it
-	// removed, and the seq to go on at; next == from says that there is
-	// nothing at or above from. Other readers see holes, never an older event
-	// of a key without the later one that replaced it.
+	// since the epoch). Two stay all the same: a tombstone while the partition
+	// has older events of its key, and the partition's newest event. The ids
+	// of removed events are remembered for the deduplication window, as Sweep
+	// does it. It returns how many events it removed, and the seq to go on at;
+	// next == from says that there is nothing at or above from. Other readers
+	// see holes, never an older event of a key without the later one that
+	// replaced it.
 	Compact(ctx context.Context, topic string, partition int, from uint64, c Compaction) (next uint64, removed int, err error)
 }
 

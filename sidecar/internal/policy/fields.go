@@ -84,13 +84,11 @@ var fields = []field{
 	at("partitions", func(e *Effective) *int { return &e.Partitions }, whole[int](1, maxPartitions)),
 	at("dedupe.window", func(e *Effective) *time.Duration { return &e.Dedupe.Window }, duration(0, forever)),
 	at("retention.ttl", func(e *Effective) *time.Duration { return &e.Retention.TTL }, duration(0, forever)),
-	at("retention.compact", func(e *Effective) *bool { return &e.Retention.Compact }, boolean).
-		unless(func(e *Effective) bool { return !e.Retention.Compact }),
+	at("retention.compact", func(e *Effective) *bool { return &e.Retention.Compact }, boolean),
 
-	at("durability.write_concern", func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern).unless(never),
-	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)).
-		unless(func(e *Effective) bool { return e.Durability.OnStoreUnavailable == StoreReject }),
-	at("durability.spool_max_bytes", func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)).unless(never),
+	at("durability.write_concern", func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern),
+	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)),
+	at("durability.spool_max_bytes", func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)),
 
 	at("schema.json_schema", func(e *Effective) *string { return &e.Schema.JSONSchema }, jsonSchema).
 		unless(func(e *Effective) bool { return e.Schema.JSONSchema == "" }),

@@ -279,8 +279,7 @@ func TestNotActing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"publish.scope", "retention.compact", "durability.write_concern",
-		"durability.spool_max_bytes", "schema.json_schema", "schema.compatibility", "tracing.sample_ratio"}
+	want := []string{"publish.scope", "schema.json_schema", "schema.compatibility", "tracing.sample_ratio"}
 	if got := policies[0].NotActing(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

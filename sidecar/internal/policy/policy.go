@@ -17,10 +17,6 @@
 // [Policy.NotActing] names those that a policy sets:
 //
 //   - publish.scope: fleet is enforced like sidecar, that is per sidecar
-//   - retention.compact
-//   - durability.write_concern: the embedded log has no replicas to wait for
-//   - durability.on_store_unavailable: spool acts like reject, and with it
-//     durability.spool_max_bytes does nothing
 //   - schema.json_schema and schema.compatibility
 //   - tracing.sample_ratio
 package policy
@@ -131,11 +127,12 @@ type Retention struct {
 	Compact bool          // keep the latest event of each key only
 }
 
-// Durability says when a publish counts as kept.
+// Durability says when a publish counts as kept. It is about a store that is
+// elsewhere: the embedded log has no replicas to wait for, and is never away.
 type Durability struct {
 	WriteConcern       string // WriteConcernMajority, or "w:" and a number
 	OnStoreUnavailable OnStoreUnavailable
-	SpoolMaxBytes      int64
+	SpoolMaxBytes      int64 // of the topic's events in the spool; 0: no limit
 }
 
 // Schema is what payloads have to look like.

@@ -1,6 +1,7 @@
-// Package retention removes what topics no longer keep, a bounded batch at a
-// time and with rests in between, so that it never gets in the way of
-// publishes. It decides when; the log decides how, the policies what.
+// Package retention removes what topics no longer keep: what has expired, and
+// what compaction finds superseded. It goes by bounded batches with rests in
+// between, so that it never gets in the way of publishes. It decides when; the
+// log decides how, the policies what.
 package retention
 
 import (
@@ -17,20 +18,35 @@ import (
 // Log is what a Sweeper needs of the event log.
 type Log interface {
 	eventlog.Retainer
+	eventlog.Compactor
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
+	Extents(ctx context.Context, topic string) ([]eventlog.Extent, error)
 }
 
-// Sweeper removes expired events, remembered ids and marks. Every field is
-// required.
+// Sweeper removes expired events, remembered ids and marks, and superseded
+// events. Every field is required but Mine.
 type Sweeper struct {
 	Log      Log
 	Policies *policy.Current
 	Logger   *slog.Logger
 	// Interval is the pause between two rounds over all topics; above 0.
 	Interval time.Duration
-	// Batch is how many events, ids or marks one call removes; at least 1.
+	// Batch is how many events, ids or marks one call removes or looks at; at
+	// least 1.
 	Batch int
+	// Mine says whether it is for this sidecar to sweep a topic, so that those
+	// on one store share the work; nil: it sweeps all. The marks go by the
+	// name Marks. It may change its mind at any time, and two that sweep one
+	// topic do no harm.
+	Mine func(topic string) bool
+
+	// compactions are the topics being compacted; of Run alone.
+	compactions map[string]*compaction
 }
+
+// Marks stands for the marks where they are shared out like a topic; no topic
+// has that name.
+const Marks = "_marks"
 
 // Run sweeps until ctx ends, and returns nil then. What cannot be removed now is
 // tried again in the next round.
@@ -43,13 +59,14 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// job is one thing to sweep: a topic, or the marks.
+// job is one thing to do in a round. worked says that a batch was some effort
+// to the log, more that there is more to do.
 type job struct {
 	what  string
-	batch func(now int64) (removed int, more bool, err error)
+	batch func(now time.Time) (worked, more bool, err error)
 }
 
-// round sweeps until nothing expired is left. The jobs take turns of one batch,
+// round works until nothing is left to do. The jobs take turns of one batch,
 // so that a large backlog does not hold up the others; one that fails is left
 // to the next round, and does not stop them either.
 func (s *Sweeper) round(ctx context.Context) {
@@ -61,14 +78,14 @@ func (s *Sweeper) round(ctx context.Context) {
 				return true
 			}
 			began := time.Now()
-			removed, more, failure := j.batch(began.UnixMilli())
+			worked, more, failure := j.batch(began)
 			if failure != nil {
 				if failures++; err == nil {
 					err = fmt.Errorf("%s: %w", j.what, failure)
 				}
 				return true
 			}
-			if removed > 0 {
+			if worked {
 				pause(ctx, time.Since(began)) // leaves half of the log's time to others
 			}
 			return !more
@@ -85,14 +102,34 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the topics: %w", err)
 	}
-	jobs := []job{{"marks", func(now int64) (int, bool, error) { return s.Log.SweepMarks(ctx, now, s.Batch) }}}
-	for _, tp := range topics {
-		jobs = append(jobs, job{"topic " + tp.Name, func(now int64) (int, bool, error) {
-			return s.Log.Sweep(ctx, tp.Name, rules(s.Policies.Load().Topic(tp.Name)), now, s.Batch)
+	var jobs []job
+	if s.mine(Marks) {
+		jobs = append(jobs, job{"marks", func(now time.Time) (bool, bool, error) {
+			removed, more, err := s.Log.SweepMarks(ctx, now.UnixMilli(), s.Batch)
+			return removed > 0, more, err
 		}})
+	}
+	for _, tp := range topics {
+		if !s.mine(tp.Name) {
+			delete(s.compactions, tp.Name)
+			continue
+		}
+		jobs = append(jobs, job{"topic " + tp.Name, func(now time.Time) (bool, bool, error) {
+			removed, more, err := s.Log.Sweep(ctx, tp.Name, Rules(s.policy(tp.Name)), now.UnixMilli(), s.Batch)
+			return removed > 0, more, err
+		}})
+		if j, wanted := s.compactJob(ctx, tp.Name); wanted {
+			jobs = append(jobs, j)
+		}
 	}
 	return jobs, nil
 }
+
+// policy is the topic's that is in force now. It is asked for before every
+// batch: a round may be long, and what is gone does not come back.
+func (s *Sweeper) policy(topic string) *policy.Effective { return s.Policies.Load().Topic(topic) }
+
+func (s *Sweeper) mine(topic string) bool { return s.Mine == nil || s.Mine(topic) }
 
 // pause waits; false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
@@ -106,10 +143,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// rules is a topic's policy as the log takes it, in whole milliseconds. A policy
+// Rules is a topic's policy as the log takes it, in whole milliseconds. A policy
 // without a window remembers no id for longer than its event, where the log
 // takes 0 for for ever.
-func rules(e *policy.Effective) eventlog.Retention {
+func Rules(e *policy.Effective) eventlog.Retention {
 	return eventlog.Retention{
 		TTLMS:          wholeMS(e.Retention.TTL),
 		DedupeWindowMS: max(wholeMS(e.Dedupe.Window), 1),

@@ -32,6 +32,8 @@ type fakeLog struct {
 	calls   []string
 	rules   map[string]eventlog.Retention // of the last topic swept
 	times   []time.Time
+	heads   []uint64 // of each topic's partitions
+	looks   []string // calls of Compact
 }
 
 func (l *fakeLog) change(change func()) {
@@ -77,6 +79,29 @@ func (l *fakeLog) sweep(ctx context.Context, what string, now int64, limit int) 
 	n := min(limit, l.expired[what])
 	l.expired[what] -= n
 	return n, l.expired[what] > 0, nil
+}
+
+func (l *fakeLog) Extents(context.Context, string) ([]eventlog.Extent, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var extents []eventlog.Extent
+	for _, head := range l.heads {
+		extents = append(extents, eventlog.Extent{First: 1, Head: head})
+	}
+	return extents, nil
+}
+
+func (l *fakeLog) Compact(_ context.Context, topic string, p int, from uint64, c eventlog.Compaction) (uint64, int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looks = append(l.looks, fmt.Sprintf("%s/%d from %d", topic, p, from))
+	if err := l.fail["compact"]; err != nil {
+		return from, 0, err
+	}
+	if age := time.Duration(c.Now-c.TombstonesBefore) * time.Millisecond; age != retention.TombstoneAge {
+		return from, 0, fmt.Errorf("tombstones of %v are to go", age)
+	}
+	return max(from, min(from+uint64(c.Limit), l.heads[p]+1)), 0, nil
 }
 
 func policies(t testing.TB, yaml string) *policy.Snapshot {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -27,9 +28,21 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 	if err != nil {
 		return nil, err
 	}
-	head := part.head.Load()
+	for {
+		head := part.head.Load()
+		events, err := l.readTo(ctx, t, p, from, head, b)
+		// Compaction may have removed what was there because of an event
+		// that has come since.
+		if err != nil || len(events) > 0 || part.head.Load() == head {
+			return events, err
+		}
+	}
+}
+
+// readTo is Read among the events up to the given head.
+func (l *Log) readTo(ctx context.Context, t *topic, p int, from, head uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	// Starting above the floor spares the iterator the graves below it.
-	from = max(from, part.floor.Load()+1)
+	from = max(from, t.partitions[p].floor.Load()+1)
 	if from > head {
 		return nil, nil
 	}
@@ -50,7 +63,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 		if err != nil {
 			return nil, failed(err)
 		}
-		r, err := decodeRecord(name, p, seqOf(it.Key()), value)
+		r, err := decodeRecord(t.name, p, seqOf(it.Key()), value)
 		if err != nil {
 			return nil, failed(err)
 		}
@@ -124,10 +137,29 @@ func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Reco
 	if err != nil {
 		return nil, err
 	}
-	heads, err := l.heads(t)
-	if err != nil {
-		return nil, err
+	for {
+		heads, err := l.heads(t)
+		if err != nil {
+			return nil, err
+		}
+		r, err := l.latestByKey(ctx, t, key, heads)
+		if !errors.Is(err, eventlog.ErrNotFound) {
+			return r, err
+		}
+		// Compaction may have removed what was there because of an event
+		// that has come since.
+		now, failure := l.heads(t)
+		if failure != nil {
+			return nil, failure
+		}
+		if slices.Equal(now, heads) {
+			return nil, err
+		}
 	}
+}
+
+// latestByKey is LatestByKey among the events up to the given heads.
+func (l *Log) latestByKey(ctx context.Context, t *topic, key string, heads []uint64) (*eventlog.Record, error) {
 	prefix := keyPrefix(nil, kindKeySeq, t.id, key)
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
 	if err != nil {
@@ -156,7 +188,7 @@ func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Reco
 		return nil, failed(err)
 	}
 	if latest.seq == 0 {
-		return nil, fmt.Errorf("key %q of topic %q: %w", key, name, eventlog.ErrNotFound)
+		return nil, fmt.Errorf("key %q of topic %q: %w", key, t.name, eventlog.ErrNotFound)
 	}
 	return l.event(t, latest)
 }

@@ -98,17 +98,40 @@ func (r *register) take(ctx context.Context, wanted []claim) error {
 	}
 	defer r.turn.give()
 	var free []claim
-	numbers := map[epochID]uint64{} // of those in free
+	taken := map[epochID]*eventlog.Epoch{} // the latest in free
 	for _, c := range wanted {
-		latest := max(numbers[c.id], r.number(c.id))
+		latest := r.number(c.id)
+		if e := taken[c.id]; e != nil {
+			latest = e.Number
+		}
 		if latest >= c.epoch.Number {
 			*c.err = refusal(c.epoch, eventlog.ErrEpochTaken, latest)
 			continue
 		}
-		numbers[c.id] = c.epoch.Number
+		if c.epoch.Inherit && latest > 0 {
+			heir, err := r.heir(c, taken[c.id])
+			if err != nil {
+				return err
+			}
+			c.epoch = heir
+		}
+		taken[c.id] = c.epoch
 		free = append(free, c)
 	}
 	return r.write(free)
+}
+
+// heir is the claim's epoch with the progress of the one before it, which is
+// in the register if it was not taken by the same call.
+func (r *register) heir(c claim, before *eventlog.Epoch) (*eventlog.Epoch, error) {
+	heir := *c.epoch
+	if before != nil {
+		heir.Progress = before.Progress
+		return &heir, nil
+	}
+	stored, err := decodeEpoch(r.topics[c.id.topic][c.id.group][c.id.partition].value)
+	heir.Progress = stored.Progress
+	return &heir, failed(err)
 }
 
 // save writes epochs that must all be the latest.

@@ -35,7 +35,8 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	if err := s.events(ctx); err != nil {
 		return s.removed, s.more, err
 	}
-	return s.removed, s.more, s.remnants(ctx)
+	err = s.remnants(ctx)
+	return s.removed, s.more, err
 }
 
 // sweep is one call of Sweep.

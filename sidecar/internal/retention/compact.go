@@ -1,0 +1,100 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+const (
+	// TombstoneAge is how long a tombstone stays at least, so that whoever
+	// keeps a copy of the topic and reads slowly hears that a key is gone.
+	TombstoneAge = 24 * time.Hour
+	// compactAgain is the time after which a topic is compacted from its start
+	// again: only then go events that were their key's latest the last time,
+	// and tombstones that were too young.
+	compactAgain = time.Hour
+)
+
+// compaction is how far the compaction of a topic has come. In between two
+// passes over the whole topic it goes on with what was appended since, which
+// is where most of what is superseded comes from.
+type compaction struct {
+	began time.Time // of the pass
+	next  []uint64  // by partition: the seq to go on at
+	// open are the partitions in which there is more to look at in this round.
+	open []int
+}
+
+// start prepares a round. A pass that something has interrupted goes on before
+// the next one begins.
+func (c *compaction) start(ctx context.Context, log Log, topic string, now time.Time) error {
+	extents, err := log.Extents(ctx, topic)
+	if err != nil {
+		return err
+	}
+	if c.next == nil || len(c.open) == 0 && now.Sub(c.began) >= compactAgain {
+		c.began, c.next = now, make([]uint64, len(extents))
+	}
+	c.open = c.open[:0]
+	for p, e := range extents {
+		c.next[p] = max(c.next[p], e.First)
+		if c.next[p] <= e.Head {
+			c.open = append(c.open, p)
+		}
+	}
+	return nil
+}
+
+// step compacts a batch of the first partition that is still open.
+func (c *compaction) step(ctx context.Context, log Log, topic string, rules eventlog.Compaction) (worked, more bool, err error) {
+	if len(c.open) == 0 {
+		return false, false, nil
+	}
+	p := c.open[0]
+	next, _, err := log.Compact(ctx, topic, p, c.next[p], rules)
+	if err != nil {
+		return false, false, fmt.Errorf("compact partition %d: %w", p, err)
+	}
+	if worked = next > c.next[p]; !worked {
+		c.open = c.open[1:]
+	}
+	c.next[p] = next
+	return worked, len(c.open) > 0, nil
+}
+
+// compactJob is one round of compacting a topic. What is known of the topic is
+// forgotten while its policy does not ask for it.
+func (s *Sweeper) compactJob(ctx context.Context, topic string) (j job, wanted bool) {
+	if !s.policy(topic).Retention.Compact {
+		delete(s.compactions, topic)
+		return job{}, false
+	}
+	if s.compactions == nil {
+		s.compactions = map[string]*compaction{}
+	}
+	c := s.compactions[topic]
+	if c == nil {
+		c = &compaction{}
+		s.compactions[topic] = c
+	}
+	started := false
+	return job{"topic " + topic, func(now time.Time) (worked, more bool, err error) {
+		rules := s.policy(topic)
+		if !rules.Retention.Compact {
+			return false, false, nil
+		}
+		if !started {
+			if err := c.start(ctx, s.Log, topic, now); err != nil {
+				return false, false, err
+			}
+			started = true
+		}
+		return c.step(ctx, s.Log, topic, eventlog.Compaction{
+			Retention: Rules(rules), Now: now.UnixMilli(), Limit: s.Batch,
+			TombstonesBefore: now.Add(-TombstoneAge).UnixMilli(),
+		})
+	}}, true
+}
