@@ -364,6 +364,27 @@ func TestRebalanceIsTold(t *testing.T) {
 	if f := c.want("ASSIGNED"); fmt.Sprint(f.Partitions) != "[0 1 2]" || f.Topic != "t" || f.Group != "g" {
 		t.Errorf("assigned: %+v", f)
 	}
+	other := s.dial(t) // did not ask, and gets its share all the same
+	other.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
+	second := s.dial(t)
+	second.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"rebalance":true}}`)
+	second.want("ASSIGNED")
+	other.send(`{"op":"UNSUBSCRIBE","topic":"t","group":"g"}`)
+	other.want("OK")
+	second.send(`{"op":"UNSUBSCRIBE","topic":"t","group":"g"}`)
+	mine := map[int]bool{0: true, 1: true, 2: true}
+	for revoked := false; !revoked || len(mine) < 3; {
+		f := c.next()
+		for _, p := range f.Partitions {
+			if mine[p] == (f.Op == "ASSIGNED") {
+				t.Errorf("%s of %d, having %v", f.Op, p, mine)
+			}
+			if mine[p] = true; f.Op == "REVOKED" {
+				delete(mine, p)
+				revoked = true
+			}
+		}
+	}
 	c.alive()
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
@@ -76,7 +77,7 @@ func start(t testing.TB, s setup) *sidecar {
 	groups := group.NewManager(group.Config{
 		Context: ctx, Log: log, Tails: tails,
 		Policy:      func(topic string) *policy.Effective { return policies.Load().Topic(topic) },
-		DeadLetters: publisher, Metrics: metrics, NodeID: "node", Logger: logger, Bounds: group.DefaultBounds(),
+		DeadLetters: publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: logger, Bounds: group.DefaultBounds(),
 	})
 	g := New(Config{
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,

@@ -129,7 +129,7 @@ func TestTopicsAndGroups(t *testing.T) {
 	c.wantEvent("e1")
 	get("/v1/topics/a%2Eb/groups", `{"groups":["grün"]}`)
 	get("/v1/topics/a.b/groups/gr%C3%BCn", `{"topic":"a.b","group":"grün","lag":2,"inflight":1,`+
-		`"partitions":[{"partition":0,"cursor":1,"head":2,"lag":2,"inflight":1}],`+
+		`"partitions":[{"partition":0,"owner":"node","cursor":1,"head":2,"lag":2,"inflight":1}],`+
 		`"members":[{"id":"node/1","inflight":1,"max_inflight":100,"paused":false,"blocked_by":"key_order"}]}`)
 	c.ask(`{"op":"PAUSE","topic":"a.b","group":"grün"}`)
 	if _, body := s.do(t, "GET", "/v1/topics/a.b/groups/gr%C3%BCn", ""); !strings.Contains(body, `"paused":true,"blocked_by":"paused"`) {

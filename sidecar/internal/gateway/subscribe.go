@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"slices"
+
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
@@ -19,7 +21,23 @@ type subscription struct {
 	follower
 	deliveries
 	pacer      *pacer
-	partitions []int // to be told as assigned; nil: the client did not ask
+	partitions []int // that the client was told are its own
+}
+
+// Assigned tells the client that partitions are its own.
+func (s *subscription) Assigned(partitions []int) {
+	s.partitions = append(s.partitions, partitions...)
+	s.tell(wire.OpAssigned, partitions)
+}
+
+// Revoked tells the client that partitions are not its own any more.
+func (s *subscription) Revoked(partitions []int) {
+	s.partitions = slices.DeleteFunc(s.partitions, func(p int) bool { return slices.Contains(partitions, p) })
+	s.tell(wire.OpRevoked, partitions)
+}
+
+func (s *subscription) tell(op string, partitions []int) {
+	s.conn.reply(func(dst []byte) []byte { return wire.AppendAssignment(dst, op, s.topic, s.group, partitions) })
 }
 
 // subscribe adds a subscription. Its OK is in the outbox before the first
@@ -31,9 +49,6 @@ func (c *conn) subscribe(req *wire.Request) {
 		return
 	}
 	c.replyOK(req)
-	if s.partitions != nil {
-		c.assignment(wire.OpAssigned, s)
-	}
 	s.Start()
 }
 
@@ -89,19 +104,6 @@ func (s *subscription) join(c *conn, req *wire.Request) error {
 		return err
 	}
 	s.follower, s.member = m, m
-	if !req.Subscribe.Rebalance {
-		return nil
-	}
-	tp, err := c.cfg.Log.LookupTopic(c.ctx, s.topic)
-	if err != nil {
-		m.Close(group.Unsubscribed)
-		return err
-	}
-	// One sidecar owns all partitions of a group.
-	s.partitions = make([]int, tp.Partitions)
-	for i := range s.partitions {
-		s.partitions[i] = i
-	}
 	return nil
 }
 
@@ -156,13 +158,11 @@ func (c *conn) pause(req *wire.Request) {
 	s.Resume()
 }
 
-// revoked tells a client that asked for it that its partitions are gone.
+// revoked tells the client of a subscription that was closed that its
+// partitions are gone.
 func (c *conn) revoked(s *subscription) {
-	if s.partitions != nil {
-		c.assignment(wire.OpRevoked, s)
+	if len(s.partitions) > 0 {
+		slices.Sort(s.partitions)
+		s.Revoked(slices.Clone(s.partitions))
 	}
-}
-
-func (c *conn) assignment(op string, s *subscription) {
-	c.reply(func(dst []byte) []byte { return wire.AppendAssignment(dst, op, s.topic, s.group, s.partitions) })
 }

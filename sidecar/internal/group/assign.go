@@ -6,6 +6,10 @@ import "time"
 // runs out.
 func (g *Group) assign(now time.Time) {
 	g.retune()
+	st := g.cfg.Roster.Standing()
+	for _, p := range g.parts {
+		p.open = p.delivers(st, now)
+	}
 	g.takers, g.stuck, g.again, g.paceDue = 0, 0, false, time.Time{}
 	for _, m := range g.members {
 		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
@@ -46,6 +50,9 @@ func (g *Group) place(e *entry, now time.Time) bool {
 	switch {
 	case e.state != ready:
 		return true
+	case !e.part.open:
+		g.stuck++
+		return false
 	case g.ordered && !g.keys.first(e):
 		e.state = waiting
 		return true
@@ -87,8 +94,18 @@ const (
 	fits
 )
 
-// pick finds the next member in rotation that takes the event now.
+// pick finds the next member in rotation that takes the event now; where
+// members have partitions of their own, the one that has this one.
 func (g *Group) pick(e *entry) (*Member, fit) {
+	if m := e.part.assignee; m != nil && m.opts.Filter.Matches(&e.rec.Event) {
+		switch {
+		case m.free <= 0:
+			return nil, full
+		case m.halted:
+			return nil, halted
+		}
+		return m, fits
+	}
 	best := unwanted
 	for i := range g.members {
 		at := (g.rotation + i) % len(g.members)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -53,7 +54,7 @@ func benchConsume(b *testing.B, window, keys int) {
 	m := NewManager(Config{
 		Context: context.Background(), Log: log, Tails: log.tails,
 		Policy:      func(string) *policy.Effective { return &eff },
-		DeadLetters: &fakeGraves{}, Metrics: telemetry.Discard(), NodeID: "node",
+		DeadLetters: &fakeGraves{}, Metrics: telemetry.Discard(), Roster: roster.Alone("node"),
 		Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
 	})
 	defer func() { _ = m.Stop(context.Background()) }()

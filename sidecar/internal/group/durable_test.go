@@ -173,7 +173,7 @@ func TestStopReleases(t *testing.T) {
 			t.Errorf("followed after the stop: %v", err)
 		}
 		g := w.m.all()[0] // for calls that had it before the stop
-		if err := g.own(t.Context(), wire.SubscribeOptions{}); !errors.Is(err, errStopped) {
+		if err := g.plant(t.Context(), wire.SubscribeOptions{}); !errors.Is(err, errStopped) {
 			t.Errorf("owned after the stop: %v", err)
 		}
 		if err := g.join(t.Context(), c.Member); !errors.Is(err, errStopped) || g.watch != nil {
@@ -185,7 +185,7 @@ func TestStopReleases(t *testing.T) {
 		if len(c.got) != 2 {
 			t.Errorf("%q came after the restart", c.take())
 		}
-		if e := w.log.epochs[eventlog.GroupPartition{Topic: topic, Group: "g", Partition: 2}]; e.Number != 2 || e.Released {
+		if e := w.log.epochs[eventlog.GroupPartition{Topic: topic, Group: "g", Partition: 2}]; e.Number != 3 || e.Released {
 			t.Errorf("epoch %+v", e)
 		}
 		w.stop()

@@ -57,19 +57,24 @@ func (l *fakeLog) locked(f func()) {
 	f()
 }
 
-// append stores events and announces them. Ids that are there already become
-// twins, as after the end of their deduplication window.
+// append stores events and announces them.
 func (l *fakeLog) append(topic string, recs ...*eventlog.Record) {
 	for _, rec := range recs {
-		l.mu.Lock()
-		parts := l.topics[topic]
-		rec.Topic, rec.AcceptedAt = topic, time.Now().UnixMilli()
-		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, len(parts))
-		rec.Seq = uint64(len(parts[rec.Partition]) + 1)
-		parts[rec.Partition] = append(parts[rec.Partition], rec)
-		l.mu.Unlock()
+		l.store(topic, rec)
 		l.tails.Appended(topic, rec.Partition, []*eventlog.Record{rec})
 	}
+}
+
+// store stores an event. An id that is there already becomes a twin, as after
+// the end of its deduplication window.
+func (l *fakeLog) store(topic string, rec *eventlog.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	parts := l.topics[topic]
+	rec.Topic, rec.AcceptedAt = topic, time.Now().UnixMilli()
+	rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, len(parts))
+	rec.Seq = uint64(len(parts[rec.Partition]) + 1)
+	parts[rec.Partition] = append(parts[rec.Partition], rec)
 }
 
 func (l *fakeLog) EnsureTopic(_ context.Context, name string, partitions int) (eventlog.Topic, error) {
@@ -207,6 +212,10 @@ func (l *fakeLog) TakeEpochs(_ context.Context, epochs []eventlog.Epoch) []error
 			errs[i] = eventlog.ErrEpochTaken
 			continue
 		}
+		if before := l.epochs[e.GroupPartition]; e.Inherit && before.Number > 0 {
+			e.Progress = before.Progress
+		}
+		e.Inherit = false
 		l.epochs[e.GroupPartition] = e
 	}
 	return errs

@@ -17,7 +17,7 @@ const (
 
 // fetch reads as many events as members have room for beyond those that are
 // ready. Only the worker fetches, so a partition's next moves here alone, but
-// for forget, which the generation tells.
+// for drop, which the generation tells.
 func (g *Group) fetch(ctx context.Context) {
 	for range pagesPerTurn {
 		g.mu.Lock()
@@ -31,7 +31,7 @@ func (g *Group) fetch(ctx context.Context) {
 			Events: min(g.want(), g.cfg.Bounds.FetchEvents, g.cfg.Bounds.Lookahead-len(p.entries)),
 			Bytes:  min(g.cfg.Bounds.FetchBytes, g.cfg.Bounds.HeldBytes-g.held),
 		}
-		from, generation, watch := p.next, g.generation, g.watch
+		from, generation, watch := p.next, p.generation, g.watch
 		exactlyOnce := g.exactlyOnce()
 		g.mu.Unlock()
 
@@ -46,7 +46,7 @@ func (g *Group) fetch(ctx context.Context) {
 		case err != nil:
 			g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name, "partition", p.index, "error", err)
 			p.readDue = time.Now().Add(retryAfterFailure)
-		case generation == g.generation && len(g.members) > 0:
+		case generation == p.generation && len(g.members) > 0:
 			g.take(p, pg, marked)
 		}
 		g.mu.Unlock()
@@ -66,12 +66,12 @@ func (g *Group) want() int {
 // nextToFetch picks the partition to read next, in rotation; nil if there is
 // nothing to read, or no room.
 func (g *Group) nextToFetch(now time.Time) *partition {
-	if g.watch == nil || g.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
+	if g.watch == nil || g.lapsed || g.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
 		return nil
 	}
 	for i := range g.parts {
 		at := (g.fetchAt + 1 + i) % len(g.parts)
-		if p := g.parts[at]; p.readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead {
+		if p := g.parts[at]; p.own == owned && p.readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead {
 			return p
 		}
 	}
@@ -88,6 +88,10 @@ func (g *Group) take(p *partition, pg page, marked []bool) {
 	}
 	if len(pg.recs) == 0 && p.skipTo(pg.next) {
 		p.dirty = true
+	}
+	if p.passed > 0 {
+		g.metrics.PassedOver(int(p.passed))
+		p.passed = 0
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -70,7 +71,7 @@ func (w *world) start() {
 		Policy:      func(string) *policy.Effective { return w.policy.Load() },
 		DeadLetters: w.graves,
 		Metrics:     telemetry.Discard(),
-		NodeID:      "node",
+		Roster:      roster.Alone("node"),
 		Logger:      slog.New(slog.DiscardHandler),
 		Bounds:      w.bounds,
 	})
@@ -133,7 +134,8 @@ func record(id, key string) *eventlog.Record {
 type client struct {
 	*fakeSink
 	*Member
-	w *world
+	w   *world
+	all []string // that it has acked with ackAll
 }
 
 type option func(*Subscription)

@@ -2,9 +2,11 @@ package group
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -33,6 +35,7 @@ type Info struct {
 // PartitionInfo is a group's place in one partition.
 type PartitionInfo struct {
 	Partition int    `json:"partition"`
+	Owner     string `json:"owner"`  // the sidecar that delivers from it; "" if none does
 	Cursor    uint64 `json:"cursor"` // the lowest seq that is not settled
 	Head      uint64 `json:"head"`   // the highest seq there is
 	Lag       int64  `json:"lag"`
@@ -49,6 +52,8 @@ type MemberInfo struct {
 }
 
 // Info describes a group; eventlog.ErrNotFound if nobody ever subscribed to it.
+// What other sidecars have is told as they saved it last, and members and
+// events in flight only of this one.
 func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -58,11 +63,20 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	elsewhere, err := g.elsewhere(ctx)
+	if err != nil {
+		return Info{}, err
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	info := Info{Topic: topic, Group: name, Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
 	for i, p := range g.parts {
-		pi := PartitionInfo{Partition: i, Cursor: p.cursor(), Head: extents[i].Head, Lag: p.unsettled(extents[i])}
+		pi := PartitionInfo{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
+		if p.own == foreign && elsewhere != nil {
+			pi.Owner = m.owner(&elsewhere[i])
+			p = stored(&elsewhere[i])
+		}
+		pi.Cursor, pi.Lag = p.cursor(), p.unsettled(extents[i])
 		for _, e := range p.entries {
 			if e.state == inflight {
 				pi.Inflight++
@@ -82,12 +96,41 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	return info, nil
 }
 
+// elsewhere is what the store says of the partitions that are not owned here;
+// nil if all are.
+func (g *Group) elsewhere(ctx context.Context) ([]eventlog.Epoch, error) {
+	g.mu.Lock()
+	all := !slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == foreign })
+	g.mu.Unlock()
+	if all {
+		return nil, nil
+	}
+	return g.latest(ctx)
+}
+
+// owner is the name of the sidecar that owns an epoch which is not owned here,
+// "" if none does.
+func (m *Manager) owner(e *eventlog.Epoch) string {
+	if e.Released || m.cfg.Roster.Ours(e.Owner) {
+		return ""
+	}
+	name, _ := m.cfg.Roster.View().Alive(e.Owner)
+	return name
+}
+
+// stored is a partition as an epoch in the store tells of it.
+func stored(e *eventlog.Epoch) *partition {
+	p := &partition{index: e.Partition}
+	p.restore(e.Progress)
+	return p
+}
+
 // blockedBy says why a member is sent nothing right now, or "".
 func (g *Group) blockedBy(m *Member) string {
 	switch {
 	case m.paused:
 		return BlockedPaused
-	case len(g.parts) == 0:
+	case !g.serves(m):
 		return BlockedNoPartition
 	case m.count >= m.opts.MaxInflight:
 		return BlockedMaxInflight
@@ -107,9 +150,21 @@ func (g *Group) blockedBy(m *Member) string {
 	return BlockedCaughtUp
 }
 
+// serves reports whether there is a partition here whose events the member may
+// be sent.
+func (g *Group) serves(m *Member) bool {
+	st, now := g.cfg.Roster.Standing(), time.Now()
+	return slices.ContainsFunc(g.parts, func(p *partition) bool {
+		return p.delivers(st, now) && (!g.divided || p.assignee == m)
+	})
+}
+
 // states tells which states the fetched events are in that a filter lets pass.
 func (g *Group) states(f *wire.Filter) (has [dropped + 1]bool) {
 	for _, p := range g.parts {
+		if p.own != owned {
+			continue
+		}
 		for _, e := range p.entries {
 			if e.state != settled && f.Matches(&e.rec.Event) {
 				has[e.state] = true
@@ -124,27 +179,47 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 	return m.cfg.Log.ListGroups(ctx, topic)
 }
 
-// Stats are the gauges of all groups that are known.
+// Stats are the gauges of all groups that are known. The sum over all sidecars
+// is right: a partition's lag is told by its owner, and while it has none, by
+// one sidecar that is chosen for the group.
 func (m *Manager) Stats() []telemetry.GroupStat {
 	var out []telemetry.GroupStat
 	for _, g := range m.all() {
 		if !g.isLoaded() {
 			continue
 		}
-		extents, err := m.cfg.Log.Extents(m.cfg.Context, g.topic)
-		if err != nil {
-			continue // a gauge that cannot be read is left out
+		// A gauge that cannot be read is left out.
+		if st, err := m.stat(m.cfg.Context, g); err == nil {
+			out = append(out, st)
 		}
-		g.mu.Lock()
-		st := telemetry.GroupStat{Topic: g.topic, Group: g.name}
-		for _, mb := range g.members {
-			st.Inflight += int64(mb.count)
-		}
-		for i, p := range g.parts {
-			st.Lag += p.unsettled(extents[i])
-		}
-		g.mu.Unlock()
-		out = append(out, st)
 	}
 	return out
+}
+
+func (m *Manager) stat(ctx context.Context, g *Group) (telemetry.GroupStat, error) {
+	st := telemetry.GroupStat{Topic: g.topic, Group: g.name}
+	extents, err := m.cfg.Log.Extents(ctx, g.topic)
+	if err != nil {
+		return st, err
+	}
+	var elsewhere []eventlog.Epoch
+	if m.cfg.Roster.Mine(g.topic + "\x00" + g.name) {
+		if elsewhere, err = g.elsewhere(ctx); err != nil {
+			return st, err
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, mb := range g.members {
+		st.Inflight += int64(mb.count)
+	}
+	for i, p := range g.parts {
+		switch {
+		case p.own != foreign:
+			st.Lag += p.unsettled(extents[i])
+		case elsewhere != nil && m.owner(&elsewhere[i]) == "":
+			st.Lag += stored(&elsewhere[i]).unsettled(extents[i])
+		}
+	}
+	return st, nil
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -37,7 +39,7 @@ type Log interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Config is what a Manager needs; every field is required.
+// Config is what a Manager needs; every field but Moved is required.
 type Config struct {
 	// Context ends when stopping may not wait any longer.
 	Context     context.Context
@@ -46,9 +48,20 @@ type Config struct {
 	Policy      func(topic string) *policy.Effective
 	DeadLetters DeadLetters
 	Metrics     *telemetry.Metrics
-	NodeID      string
-	Logger      *slog.Logger
-	Bounds      Bounds
+	// Roster says which sidecars are alive; it is run beside the Manager, and
+	// ends after the Manager has stopped.
+	Roster *roster.Roster
+	// Moved, if set, tells the other sidecars to look who owns the group's
+	// partitions: their Manager.Moved. It must not block.
+	Moved  func(eventlog.GroupName)
+	Logger *slog.Logger
+	Bounds Bounds
+}
+
+func (c *Config) tellMoved(topic, group string) {
+	if c.Moved != nil {
+		c.Moved(eventlog.GroupName{Topic: topic, Group: group})
+	}
 }
 
 // Manager has the groups of all topics. Its methods are safe for concurrent
@@ -58,14 +71,20 @@ type Manager struct {
 
 	mu      sync.Mutex
 	stopped bool
-	groups  map[groupKey]*Group
-}
+	groups  map[eventlog.GroupName]*Group
+	list    []*Group // the same, in order of arrival
 
-type groupKey struct{ topic, group string }
+	// Of looked alone.
+	version uint64 // of the view that was acted on
+	run     string // that was acted on
+	checked int    // place in list of the group that was last checked
+}
 
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
-	return &Manager{cfg: cfg, groups: make(map[groupKey]*Group)}
+	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group)}
+	cfg.Roster.Watch(m.looked)
+	return m
 }
 
 // Subscription is what a client asks for.
@@ -79,7 +98,7 @@ type Subscription struct {
 }
 
 // Subscribe adds a member to its group, which it creates on first use.
-// Deliveries begin after Start. The error is a *wire.Error for a position that
+// Deliveries begin after Start, and once this sidecar has partitions of it. The error is a *wire.Error for a position that
 // does not exist, or wraps eventlog.ErrUnavailable.
 func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error) {
 	g, err := m.hold(s.Topic, s.Group)
@@ -87,10 +106,13 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 		return nil, err
 	}
 	defer m.release(g)
-	if err := g.own(ctx, s.Options); err != nil {
+	if err := g.plant(ctx, s.Options); err != nil {
 		return nil, err
 	}
 	member := &Member{group: g, id: s.MemberID, sink: s.Sink, pacer: s.Pacer, requested: s.Options}
+	if s.Options.Rebalance {
+		member.rebalancer, _ = s.Sink.(Rebalancer)
+	}
 	if err := g.join(ctx, member); err != nil {
 		return nil, err
 	}
@@ -105,11 +127,12 @@ func (m *Manager) hold(topic, name string) (*Group, error) {
 	if m.stopped {
 		return nil, errStopped
 	}
-	k := groupKey{topic, name}
+	k := eventlog.GroupName{Topic: topic, Group: name}
 	g := m.groups[k]
 	if g == nil {
 		g = newGroup(topic, name, m.cfg)
 		m.groups[k] = g
+		m.list = append(m.list, g)
 	}
 	g.users++
 	return g, nil
@@ -122,7 +145,8 @@ func (m *Manager) release(g *Group) {
 	defer m.mu.Unlock()
 	g.users--
 	if g.users == 0 && !g.isLoaded() {
-		delete(m.groups, groupKey{g.topic, g.name})
+		delete(m.groups, eventlog.GroupName{Topic: g.topic, Group: g.name})
+		m.list = slices.DeleteFunc(m.list, func(x *Group) bool { return x == g })
 	}
 }
 
@@ -130,7 +154,7 @@ func (m *Manager) release(g *Group) {
 // subscribed to it. It takes no ownership.
 func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error) {
 	m.mu.Lock()
-	g := m.groups[groupKey{topic, name}]
+	g := m.groups[eventlog.GroupName{Topic: topic, Group: name}]
 	m.mu.Unlock()
 	if g != nil && g.isLoaded() {
 		return g, nil
@@ -150,46 +174,8 @@ func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error)
 		return nil, err
 	}
 	defer m.release(g)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.parts == nil {
-		all := make([]eventlog.Epoch, tp.Partitions)
-		for _, e := range epochs {
-			all[e.Partition] = e
-		}
-		g.restore(all)
-	}
+	g.load(tp.Partitions)
 	return g, nil
-}
-
-// Seek moves a group, at once also while it has members: what they have in
-// flight becomes stale. ErrNotFound if nobody ever subscribed to it. After
-// another error the group may have moved all the same.
-func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.SubscribeOptions) error {
-	g, err := m.known(ctx, topic, name)
-	if err != nil {
-		return err
-	}
-	if err := g.own(ctx, wire.SubscribeOptions{}); err != nil {
-		return err
-	}
-	starts, err := seek(ctx, m.cfg.Log, topic, o)
-	if err != nil {
-		return err
-	}
-	saved := make(chan error, 1)
-	g.mu.Lock()
-	g.forget(func(p *partition) {
-		p.restore(eventlog.Progress{Cursor: starts[p.index]})
-		p.dirty = true
-	})
-	g.whenDurable(func(err error) { saved <- err })
-	select {
-	case err := <-saved:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Load brings the groups of the store into memory, so that their lag is known
@@ -223,11 +209,38 @@ func (m *Manager) isStopped() bool {
 func (m *Manager) all() []*Group {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	gs := make([]*Group, 0, len(m.groups))
-	for _, g := range m.groups {
-		gs = append(gs, g)
+	return slices.Clone(m.list)
+}
+
+// Moved says that another sidecar has taken partitions of these groups, or has
+// released some: they are looked at soon.
+func (m *Manager) Moved(names []eventlog.GroupName) {
+	for _, n := range names {
+		m.mu.Lock()
+		g := m.groups[n]
+		m.mu.Unlock()
+		if g != nil {
+			g.suspect()
+		}
 	}
-	return gs
+}
+
+// looked follows the roster. Signals may get lost, so each time one of the
+// groups that own something here asks whether it still does.
+func (m *Manager) looked() {
+	version, run := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID
+	changed := version != m.version || run != m.run
+	m.version, m.run = version, run
+	groups := m.all()
+	for _, g := range groups {
+		g.looked(changed)
+	}
+	for range groups {
+		m.checked = (m.checked + 1) % len(groups)
+		if g := groups[m.checked]; g.check() {
+			break
+		}
+	}
 }
 
 // PoliciesChanged lets every group look at its policy again.

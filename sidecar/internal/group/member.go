@@ -41,6 +41,8 @@ type Member struct {
 	sink      Sink
 	pacer     Pacer
 	requested wire.SubscribeOptions
+	// rebalancer is the sink, if it is to be told of its partitions.
+	rebalancer Rebalancer
 
 	// send is held while deliveries are handed to the sink, so that none
 	// follows the return of Pause or Close. It is taken before group.mu.
@@ -48,6 +50,9 @@ type Member struct {
 
 	// Guarded by group.mu.
 	opts    Options
+	name    string // unlike those of the group's other members here
+	revoked []int  // partitions that were its own until they were lost
+	told    bool   // of partitions, at least that it has none
 	started bool
 	paused  bool
 	closed  bool
@@ -87,7 +92,7 @@ func (m *Member) room() int {
 // subscription is on its way.
 func (m *Member) Start() {
 	m.group.mu.Lock()
-	m.started = true
+	m.started, m.group.recut = true, true
 	m.group.mu.Unlock()
 	m.group.worker.wake()
 }
@@ -235,7 +240,8 @@ func (m *Member) flush() {
 }
 
 // deliveries starts the deadlines of what was assigned, and gives it back if
-// the member no longer takes it.
+// the member no longer takes it, or the partition is not to be delivered from
+// any more.
 func (m *Member) deliveries(now time.Time) []Delivery {
 	g := m.group
 	g.mu.Lock()
@@ -244,9 +250,14 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 		m.takeBack()
 		return nil
 	}
+	st := g.cfg.Roster.Standing()
 	ds := make([]Delivery, 0, len(m.out))
 	for _, a := range m.out {
-		if e := a.entry; a.holds() {
+		switch e := a.entry; {
+		case !a.holds():
+		case !e.part.delivers(st, now):
+			g.giveBack(e)
+		default:
 			e.sent = true
 			g.timers.set(e, now.Add(m.opts.AckTimeout))
 			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout})

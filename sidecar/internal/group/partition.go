@@ -11,9 +11,22 @@ import (
 // partition is a group's place in one partition of its topic.
 type partition struct {
 	index int
-	epoch uint64 // the one that this sidecar owns; 0: none taken yet
-	next  uint64 // the next seq to fetch
-	head  uint64 // the highest seq that is known of from the log or its tail
+
+	own      ownership
+	epoch    uint64    // while it is not foreign: the one that this sidecar has
+	run      string    // under which it was taken
+	drainDue time.Time // while it is draining: when it is given up at the latest
+	open     bool      // the turn under way may assign its events
+	assignee *Member   // whom its events go to, where members have partitions of their own
+
+	// Of balance alone: who had it when it was last asked for, and since when
+	// that is known.
+	rival      string
+	rivalHeard time.Time
+
+	generation int    // rises when everything fetched is forgotten
+	next       uint64 // the next seq to fetch
+	head       uint64 // the highest seq that is known of from the log or its tail
 
 	// entries are the fetched events from the lowest unsettled one on,
 	// ascending; those that settled behind it stay until it settles.
@@ -24,6 +37,7 @@ type partition struct {
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
 
+	passed  int64     // events passed over that are not counted yet
 	dirty   bool      // progress differs from what was last saved
 	readDue time.Time // when to read again after the log could not be read
 }
@@ -36,9 +50,6 @@ func (p *partition) restore(pr eventlog.Progress) {
 	p.carried = slices.Clone(pr.Attempts)
 	p.advance()
 }
-
-// park forgets what was fetched but keeps the progress.
-func (p *partition) park() { p.restore(p.progress()) }
 
 // readable reports whether the log has, or was announced to have, more events.
 func (p *partition) readable(w *tail.Watch, now time.Time) bool {
@@ -54,9 +65,23 @@ func (p *partition) skipTo(next uint64) (moved bool) {
 		p.readDue = time.Now().Add(retryAfterFailure)
 		return false
 	}
-	p.next = next
-	p.advance()
+	p.passOver(next)
 	return true
+}
+
+// passOver moves on to seq next, and counts the seqs in between that are not
+// settled: retention or compaction has removed their events.
+func (p *partition) passOver(next uint64) {
+	for p.next < next {
+		end := next
+		if len(p.skip) > 0 {
+			end = min(end, p.skip[0].First)
+		}
+		p.passed += int64(end - p.next)
+		p.next = end
+		p.advance()
+	}
+	p.advance()
 }
 
 // advance moves next past seqs that are settled.
@@ -82,8 +107,7 @@ func (p *partition) attemptsOf(next uint64) int {
 // fetched takes in one event at or above next; those between next and it are
 // gone from the log. nil means that it was settled before.
 func (p *partition) fetched(rec *eventlog.Record) *entry {
-	p.next = max(p.next, rec.Seq)
-	p.advance()
+	p.passOver(rec.Seq)
 	if rec.Seq < p.next {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -35,7 +36,7 @@ func TestOnTheEmbeddedLog(t *testing.T) {
 			w.m = NewManager(Config{
 				Context: context.Background(), Log: log, Tails: tail.New(tail.DefaultBounds()),
 				Policy: func(string) *policy.Effective { return w.policy.Load() }, DeadLetters: &fakeGraves{},
-				Metrics: telemetry.Discard(), NodeID: "node", Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
+				Metrics: telemetry.Discard(), Roster: roster.Alone("node"), Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
 			})
 			f(log, func() *client { return w.join(exactlyOnce) }, w.m)
 			w.stop()

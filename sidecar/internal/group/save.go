@@ -18,14 +18,15 @@ var errStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 // happen once it is there.
 type save struct {
 	epochs  []eventlog.Epoch
-	parts   []*partition
 	marks   []eventlog.Mark
 	waiters []func(error) // to be told once it is synced
 	members []*Member     // that have been assigned events
 	graves  []*entry
 }
 
-// collect takes all progress that is not saved.
+// collect takes all progress that is not saved. The store refuses what is not
+// this sidecar's any more, so it does not matter here whether the roster is
+// valid.
 func (g *Group) collect() save {
 	s := save{marks: slices.Collect(maps.Values(g.marks)), waiters: g.waiters, graves: g.burying}
 	clear(g.marks)
@@ -33,8 +34,7 @@ func (g *Group) collect() save {
 	for _, p := range g.parts {
 		if p.dirty {
 			p.dirty = false
-			s.parts = append(s.parts, p)
-			s.epochs = append(s.epochs, g.epoch(p, false))
+			s.epochs = append(s.epochs, g.epoch(p, p.own == leaving))
 		}
 	}
 	if len(s.epochs) > 0 {
@@ -54,7 +54,7 @@ func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 	return eventlog.Epoch{
 		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: p.index},
 		Number:         p.epoch,
-		Owner:          g.cfg.NodeID,
+		Owner:          p.run,
 		Beat:           g.beat,
 		Released:       released,
 		Progress:       p.progress(),
@@ -76,37 +76,67 @@ func (s save) store(ctx context.Context, log eventlog.Groups) error {
 func (g *Group) saved(s save, err error) {
 	g.mu.Lock()
 	g.saving = false
+	again := !g.saveDue.IsZero()
+	g.saveDue = time.Time{}
+	moved := false
 	if err == nil {
 		if !s.empty() {
 			g.saves++
 		}
 		g.unsynced = append(g.unsynced, s.waiters...)
-	}
-	again := !g.saveDue.IsZero()
-	g.saveDue = time.Time{}
-	if err != nil {
-		if !again && !errors.Is(err, context.Canceled) {
-			g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
-		}
-		g.saveDue = time.Now().Add(retryAfterFailure)
-		g.again, g.paceDue = false, time.Time{} // assign looks again then
-		for _, mark := range s.marks {
-			if _, newer := g.marks[mark.ID]; !newer {
-				g.marks[mark.ID] = mark
-			}
-		}
-		for _, p := range s.parts {
-			p.dirty = true
-		}
-		for _, m := range s.members {
-			m.takeBack()
-		}
+		moved = g.released(s)
+	} else {
+		g.unsave(s, again, err)
 	}
 	g.mu.Unlock()
-	if err != nil {
+	switch {
+	case errors.Is(err, eventlog.ErrFenced):
+		g.suspect()
+		answerAll(s.waiters, errTakenOver)
+	case err != nil:
 		answerAll(s.waiters, err)
-	} else if len(s.waiters) > 0 {
+	case len(s.waiters) > 0:
 		g.syncer.wake()
+	}
+	if moved {
+		g.cfg.tellMoved(g.topic, g.name)
+		g.balancer.wake()
+	}
+}
+
+// released ends the ownership of what was saved as released.
+func (g *Group) released(s save) (any bool) {
+	for i := range s.epochs {
+		e := &s.epochs[i]
+		if p := g.parts[e.Partition]; e.Released && p.own == leaving && p.epoch == e.Number && !p.dirty {
+			g.disown(p)
+			any = true
+		}
+	}
+	return any
+}
+
+// unsave undoes a turn whose save has failed.
+func (g *Group) unsave(s save, again bool, err error) {
+	if !again && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
+		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
+	}
+	g.saveDue = time.Now().Add(retryAfterFailure)
+	g.again, g.paceDue = false, time.Time{} // assign looks again then
+	for _, mark := range s.marks {
+		if _, newer := g.marks[mark.ID]; !newer {
+			g.marks[mark.ID] = mark
+		}
+	}
+	for i := range s.epochs {
+		e := &s.epochs[i]
+		// It may have been lost meanwhile, or renewed.
+		if p := g.parts[e.Partition]; p.own != foreign && p.epoch >= e.Number {
+			p.dirty = true
+		}
+	}
+	for _, m := range s.members {
+		m.takeBack()
 	}
 }
 
@@ -149,7 +179,7 @@ func (m *Member) takeBack() {
 // durable. It is called with mu held and releases it.
 func (g *Group) whenDurable(done func(error)) {
 	switch {
-	case !g.owned:
+	case g.over:
 		g.mu.Unlock()
 		done(errStopped)
 	case g.unsaved() || g.saving || len(g.waiters) > 0:

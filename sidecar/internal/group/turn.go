@@ -6,6 +6,7 @@ import (
 
 // turn moves the group on: fetch, assign, save, answer, send.
 func (g *Group) turn() {
+	g.prepare(time.Now())
 	g.fetch(g.cfg.Context)
 	if s, ok := g.step(time.Now()); ok {
 		err := s.store(g.cfg.Context, g.cfg.Log)
@@ -22,6 +23,25 @@ func (g *Group) turn() {
 	g.rest(time.Now())
 }
 
+// prepare looks what is this sidecar's, and tells the members.
+func (g *Group) prepare(now time.Time) {
+	g.mu.Lock()
+	if !g.stopped {
+		g.lapse(now)
+		g.finishDrains(now)
+	}
+	g.mu.Unlock()
+	g.divide(now)
+}
+
+// lapse takes note of whether the roster is valid. While it is not, nothing is
+// delivered, and time moves nothing on.
+func (g *Group) lapse(now time.Time) {
+	if lapsed := !g.cfg.Roster.Valid(now); lapsed != g.lapsed {
+		g.lapsed, g.recut = lapsed, true
+	}
+}
+
 // step changes what there is to save, and collects it; nothing can be saved,
 // hence sent, for a while after a save has failed.
 func (g *Group) step(now time.Time) (save, bool) {
@@ -30,7 +50,10 @@ func (g *Group) step(now time.Time) (save, bool) {
 	if g.stopped {
 		return save{}, false
 	}
-	g.expire(now)
+	g.lapse(now)
+	if !g.lapsed {
+		g.expire(now)
+	}
 	if g.saveDue.After(now) {
 		return save{}, false
 	}
@@ -45,7 +68,9 @@ func (g *Group) rest(now time.Time) {
 		return
 	}
 	if len(g.members) == 0 && g.joining == 0 && g.graves == 0 && len(g.timers) == 0 && g.watch != nil {
-		g.forget((*partition).park)
+		for _, p := range g.parts {
+			g.park(p)
+		}
 		g.watch.Close()
 		g.watch = nil
 	}
@@ -66,7 +91,7 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 			due = t
 		}
 	}
-	if len(g.timers) > 0 {
+	if len(g.timers) > 0 && !g.lapsed {
 		sooner(g.timers[0].due)
 	}
 	sooner(g.paceDue)
@@ -75,6 +100,12 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 		if p.readDue.After(now) {
 			sooner(p.readDue)
 		}
+		if p.own == draining {
+			sooner(p.drainDue)
+		}
+	}
+	if g.divided && !g.lapsed { // members are told when it lapses
+		sooner(g.cfg.Roster.ValidUntil())
 	}
 	return due
 }

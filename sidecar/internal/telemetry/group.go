@@ -29,6 +29,7 @@ func (i *instruments) newGroup(k groupKey) *Group {
 	g.Nacked(0)
 	g.Redelivered(0)
 	g.DeadLettered(0)
+	g.PassedOver(0)
 	return g
 }
 
@@ -55,6 +56,12 @@ func (g *Group) Redelivered(n int) {
 // DeadLettered counts events moved to the dead-letter topic.
 func (g *Group) DeadLettered(n int) {
 	g.inst.deadLettered.Add(context.Background(), int64(n), g.labels.add...)
+}
+
+// PassedOver counts events that retention or compaction removed before the group
+// got to them.
+func (g *Group) PassedOver(n int) {
+	g.inst.passedOver.Add(context.Background(), int64(n), g.labels.add...)
 }
 
 // Latency counts one event that was acked d after it was accepted.

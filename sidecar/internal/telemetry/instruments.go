@@ -14,9 +14,9 @@ type instruments struct {
 	publishDuration                metric.Float64Histogram
 
 	// By topic and group.
-	delivered, acked, nacked, redelivered, deadLettered metric.Int64Counter
-	latency                                             metric.Float64Histogram
-	inflight, lag                                       metric.Int64ObservableGauge
+	delivered, acked, nacked, redelivered, deadLettered, passedOver metric.Int64Counter
+	latency                                                         metric.Float64Histogram
+	inflight, lag                                                   metric.Int64ObservableGauge
 
 	// Of the sidecar.
 	appendDuration          metric.Float64Histogram
@@ -48,6 +48,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Events sent to the group again."),
 		deadLettered: b.counter("sluice_events_dead_lettered_total", "{event}",
 			"Events moved to the dead-letter topic."),
+		passedOver: b.counter("sluice_events_passed_over_total", "{event}",
+			"Events that retention or compaction removed before the group got to them."),
 		latency: b.seconds("sluice_delivery_latency_seconds",
 			"From an event's acceptance to the group's ack."),
 		inflight: b.gauge("sluice_events_inflight", "{event}",

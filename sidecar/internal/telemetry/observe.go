@@ -18,10 +18,14 @@ type GroupStat struct {
 // PolicyVersion is one policy in force.
 type PolicyVersion struct{ Policy, Version, Source string }
 
+// SpoolStat is what waits in the spool for the store.
+type SpoolStat struct{ Events, Bytes int64 }
+
 // observed are what the gauges are read from at a scrape.
 type observed struct {
 	groups   atomic.Pointer[func() []GroupStat]
 	policies atomic.Pointer[func() []PolicyVersion]
+	spool    atomic.Pointer[func() SpoolStat]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -31,6 +35,10 @@ func (m *Metrics) ObserveGroups(f func() []GroupStat) { m.observed.groups.Store(
 
 // ObservePolicies has f read at every scrape, on the terms of ObserveGroups.
 func (m *Metrics) ObservePolicies(f func() []PolicyVersion) { m.observed.policies.Store(&f) }
+
+// ObserveSpool has f read at every scrape, on the terms of ObserveGroups. Without
+// it the spool is empty: the store is a local one.
+func (m *Metrics) ObserveSpool(f func() SpoolStat) { m.observed.spool.Store(&f) }
 
 func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
@@ -43,9 +51,12 @@ func (m *Metrics) registerCallback(meter metric.Meter) error {
 }
 
 func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
-	// Nothing is spooled yet: there is only a local store.
-	o.ObserveInt64(m.inst.spoolEvents, 0)
-	o.ObserveInt64(m.inst.spoolBytes, 0)
+	var spool SpoolStat
+	if f := m.observed.spool.Load(); f != nil {
+		spool = (*f)()
+	}
+	o.ObserveInt64(m.inst.spoolEvents, spool.Events)
+	o.ObserveInt64(m.inst.spoolBytes, spool.Bytes)
 	if f := m.observed.groups.Load(); f != nil {
 		m.observeGroups(o, (*f)())
 	}

@@ -1,0 +1,329 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+)
+
+// lookAgain is how long a partition that is due here but still somebody else's
+// is left alone, unless something is heard of it.
+const lookAgain = time.Second
+
+// balance finds out which partitions this sidecar is to have, lets go of the
+// others and takes those that are free. It asks the store only if something is
+// missing or in doubt.
+func (g *Group) balance() {
+	g.moving.Lock()
+	defer g.moving.Unlock()
+	st, view := g.cfg.Roster.Standing(), g.cfg.Roster.View()
+	todo := g.plan(st, view, time.Now())
+	if !todo.doubt && len(todo.missing) == 0 && len(todo.frozen) == 0 {
+		return
+	}
+	may := view.Known() && st.Valid(time.Now())
+	if !may && !todo.doubt {
+		g.lookLater()
+		return
+	}
+	latest, err := g.latest(g.cfg.Context)
+	if err != nil {
+		g.failed("ask who owns its partitions", err)
+		g.mu.Lock()
+		g.doubt = g.doubt || todo.doubt
+		g.mu.Unlock()
+		g.lookLater()
+		return
+	}
+	if g.face(latest) { // and there may be more to take now
+		g.balancer.wake()
+	}
+	if !may {
+		return
+	}
+	renewed := g.renewAll(g.cfg.Context, st, todo.frozen, latest)
+	if taken := g.takeAll(g.cfg.Context, st, view, todo.missing, latest); !taken || !renewed {
+		g.lookLater()
+	}
+}
+
+// todo is what a balance has to do in the store.
+type todo struct {
+	doubt   bool  // ask whether another sidecar has taken something
+	missing []int // partitions to be taken
+	frozen  []int // partitions owned by a run of this sidecar that is over
+}
+
+// plan compares what is owned with what is to be, and does what needs no store.
+func (g *Group) plan(st *roster.Standing, view *roster.View, now time.Time) (x todo) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x.doubt, g.doubt = g.doubt, false
+	if g.stopped {
+		return todo{}
+	}
+	due := g.due(view)
+	for i, p := range g.parts {
+		switch mine := due(p); {
+		case mine && p.own == foreign:
+			x.missing = append(x.missing, i)
+		case mine && p.own == draining:
+			p.own = owned
+			g.worker.wake()
+		case !mine && p.own == owned:
+			g.drain(p, now)
+			g.worker.wake()
+		}
+		if p.own == owned && p.run != st.ID {
+			x.frozen = append(x.frozen, i)
+		}
+	}
+	g.content(len(x.missing) == 0)
+	return x
+}
+
+// due tells which partitions this sidecar is to have: of the sidecars that have
+// members of the group each gets some. While there are none, everybody keeps
+// what it has.
+func (g *Group) due(view *roster.View) func(*partition) bool {
+	others := view.Others(eventlog.GroupName{Topic: g.topic, Group: g.name})
+	switch {
+	case !view.Known() || len(g.members) == 0 && len(others) == 0:
+		return func(p *partition) bool { return p.own == owned }
+	case len(g.members) == 0:
+		return func(*partition) bool { return false }
+	case len(others) == 0:
+		return func(*partition) bool { return true }
+	}
+	names := append([]string{view.Name}, others...)
+	prefix := g.topic + "\x00" + g.name + "\x00"
+	return func(p *partition) bool {
+		return roster.Owner(names, prefix+strconv.Itoa(p.index)) == view.Name
+	}
+}
+
+// content takes note of whether everything is here that is to be.
+func (g *Group) content(is bool) {
+	if is && !g.complete {
+		g.recut = true // members without a partition are told so
+		g.worker.wake()
+	}
+	g.complete = is
+}
+
+// latest asks for the highest epoch of every partition; the zero value stands
+// for those without one.
+func (g *Group) latest(ctx context.Context) ([]eventlog.Epoch, error) {
+	stored, err := g.cfg.Log.LatestEpochs(ctx, g.topic, g.name)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	n := len(g.parts)
+	g.mu.Unlock()
+	return byPartition(stored, n), nil
+}
+
+func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
+	all := make([]eventlog.Epoch, n)
+	for _, e := range stored {
+		if e.Partition < n {
+			all[e.Partition] = e
+		}
+	}
+	return all
+}
+
+// face abandons what others have taken over, and reports whether there was any.
+func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
+	var waiters []func(error)
+	g.mu.Lock()
+	for i, e := range latest {
+		p := g.parts[i]
+		if p.own == foreign || e.Number <= p.epoch {
+			continue
+		}
+		if e.Number == p.epoch+1 && e.Owner != p.run && !e.Released && g.cfg.Roster.Ours(e.Owner) {
+			p.renew(e.Number, e.Owner) // it was renewed here, and the answer got lost
+			g.saveDue = time.Time{}
+			continue
+		}
+		lost = true
+		g.saveDue = time.Time{} // what else failed to be saved for this need not wait
+		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.topic, "group", g.name, "partition", i, "owner", e.Owner)
+		waiters = append(waiters, g.abandon(p)...)
+	}
+	g.mu.Unlock()
+	answerAll(waiters, errTakenOver)
+	g.worker.wake()
+	return lost
+}
+
+// epochOf is an epoch that is to be taken.
+func (g *Group) epochOf(partition int, number uint64, run string) eventlog.Epoch {
+	return eventlog.Epoch{
+		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: partition},
+		Number:         number, Owner: run,
+	}
+}
+
+// renewAll takes the next epoch of partitions that this sidecar owned until its
+// run was over. It reports whether nothing is left of that.
+func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int, latest []eventlog.Epoch) bool {
+	var next []eventlog.Epoch
+	g.mu.Lock()
+	for _, i := range frozen {
+		if p := g.parts[i]; p.own == owned && p.run != st.ID && latest[i].Number == p.epoch {
+			e := g.epochOf(i, p.epoch+1, st.ID)
+			e.Inherit, e.Progress = true, latest[i].Progress
+			next = append(next, e)
+		}
+	}
+	g.mu.Unlock()
+	if len(next) == 0 {
+		return true
+	}
+	errs := g.cfg.Log.TakeEpochs(ctx, next)
+	done := true
+	g.mu.Lock()
+	for i, e := range next {
+		p := g.parts[e.Partition]
+		switch {
+		case errors.Is(errs[i], eventlog.ErrEpochTaken):
+			g.doubt = true
+			g.balancer.wake()
+		case errs[i] != nil:
+			done, g.doubt = false, true
+		case p.own != foreign && p.epoch+1 == e.Number:
+			p.renew(e.Number, e.Owner)
+			g.recut = true
+		}
+	}
+	g.mu.Unlock()
+	g.worker.wake()
+	return done
+}
+
+// takeAll takes the missing partitions that are free, and reports whether those
+// were all.
+func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch) bool {
+	next := g.free(st, view, missing, latest, time.Now())
+	all := len(next) == len(missing)
+	if len(next) == 0 {
+		return all
+	}
+	taken := make([]uint64, len(latest)) // epochs by partition
+	won := false
+	for i, err := range g.cfg.Log.TakeEpochs(ctx, next) {
+		if err == nil {
+			taken[next[i].Partition], won = next[i].Number, true
+			continue
+		}
+		all = false
+	}
+	if !won {
+		return false
+	}
+	inherited, err := g.latest(ctx)
+	if err == nil {
+		var extents []eventlog.Extent
+		if extents, err = g.cfg.Log.Extents(ctx, g.topic); err == nil {
+			g.adoptAll(taken, inherited, extents)
+			g.mu.Lock()
+			g.content(all)
+			g.mu.Unlock()
+			return all
+		}
+	}
+	g.failed("read the progress of what it has taken", err) // it is ours, and taken again
+	return false
+}
+
+// free is the next epochs of the missing partitions that nobody owns any more.
+func (g *Group) free(st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch, heard time.Time) []eventlog.Epoch {
+	var next []eventlog.Epoch
+	for _, i := range missing {
+		e, p := latest[i], g.parts[i]
+		if p.rival != e.Owner {
+			p.rival, p.rivalHeard = e.Owner, heard
+		}
+		// What is this process's own, but not in its hands, is from a take
+		// whose answer got lost.
+		if e.Number > 0 && (e.Released || g.cfg.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.rivalHeard)) {
+			n := g.epochOf(i, e.Number+1, st.ID)
+			n.Inherit, n.Progress = true, e.Progress
+			next = append(next, n)
+			continue
+		}
+		if _, alive := view.Alive(e.Owner); !alive {
+			g.cfg.Roster.Poke() // a view that began later knows
+		}
+	}
+	return next
+}
+
+// adoptAll begins with the partitions that were taken.
+func (g *Group) adoptAll(taken []uint64, inherited []eventlog.Epoch, extents []eventlog.Extent) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, e := range inherited {
+		if p := g.parts[i]; taken[i] != 0 && e.Number == taken[i] && p.own == foreign {
+			g.adopt(p, e, extents[i].Head)
+		}
+	}
+	g.worker.wake()
+}
+
+// lookLater balances again after a while.
+func (g *Group) lookLater() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.stopped {
+		g.lookout.Reset(lookAgain - time.Duration(rand.Int64N(int64(lookAgain)/4)))
+	}
+}
+
+// failed tells of a store that does not answer, but for a stop.
+func (g *Group) failed(what string, err error) {
+	if g.cfg.Context.Err() == nil {
+		g.cfg.Logger.Warn("consumer group cannot "+what, "topic", g.topic, "group", g.name, "error", err)
+	}
+}
+
+// suspect lets the group ask soon whether somebody has taken over what it owns.
+func (g *Group) suspect() {
+	g.mu.Lock()
+	g.doubt = true
+	g.mu.Unlock()
+	g.balancer.wake()
+}
+
+// looked follows a look around of the roster.
+func (g *Group) looked(changed bool) {
+	g.mu.Lock()
+	lapsed := g.lapsed
+	g.mu.Unlock()
+	if lapsed {
+		g.worker.wake() // it may be valid again
+	}
+	if changed {
+		g.balancer.wake()
+	}
+}
+
+// check lets the group ask whether it still owns what it has; false says that
+// it has nothing.
+func (g *Group) check() bool {
+	g.mu.Lock()
+	owns := g.ownsAny()
+	g.mu.Unlock()
+	if owns {
+		g.suspect()
+	}
+	return owns
+}

@@ -1,0 +1,158 @@
+package group
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+)
+
+// Rebalancer is a Sink that is told which partitions its member has for itself,
+// if the subscription asked for it. The calls must not block or call back; no
+// event of a partition comes before its Assigned, or after its Revoked.
+type Rebalancer interface {
+	// Assigned adds partitions. The first call may add none.
+	Assigned(partitions []int)
+	// Revoked takes partitions away; what is in flight of them goes to others.
+	Revoked(partitions []int)
+}
+
+// share is how one member's partitions change.
+type share struct {
+	member    *Member
+	lost, won []int
+}
+
+// divide gives each member partitions of its own, as soon as one of them asked
+// to be told of its partitions, and tells those that asked. Only turns assign
+// events, and this is part of one, so nothing is assigned in between.
+func (g *Group) divide(now time.Time) {
+	g.mu.Lock()
+	if !g.recut || g.stopped {
+		g.mu.Unlock()
+		return
+	}
+	g.recut = false
+	to := g.cut(now)
+	shares := g.shares(to)
+	g.mu.Unlock()
+	for _, s := range shares {
+		s.member.lose(s.lost)
+	}
+	g.mu.Lock()
+	for i, p := range g.parts {
+		p.assignee = to[i]
+		if to[i] != nil && to[i].closed {
+			p.assignee, g.recut = nil, true
+		}
+	}
+	g.mu.Unlock()
+	for _, s := range shares {
+		s.member.win(s.won)
+	}
+}
+
+// cut decides which member has which partition: by rendezvous hashing, so that
+// little moves when members come and go.
+func (g *Group) cut(now time.Time) []*Member {
+	to := make([]*Member, len(g.parts))
+	g.divided = false
+	byName := make(map[string]*Member)
+	var names []string
+	for _, m := range g.members {
+		g.divided = g.divided || m.requested.Rebalance
+		if m.started {
+			names = append(names, m.name)
+			byName[m.name] = m
+		}
+	}
+	if !g.divided {
+		return to
+	}
+	st := g.cfg.Roster.Standing()
+	for i, p := range g.parts {
+		switch {
+		case p.delivers(st, now):
+			to[i] = byName[roster.Owner(names, strconv.Itoa(i))]
+		case p.own == draining:
+			to[i] = p.assignee // until it is drained
+		}
+	}
+	return to
+}
+
+// shares compares a division with the one in force.
+func (g *Group) shares(to []*Member) []share {
+	shares := make([]share, 0, len(g.members))
+	for _, m := range g.members {
+		s := share{member: m, lost: m.revoked}
+		m.revoked = nil
+		for i, p := range g.parts {
+			switch {
+			case p.assignee == m && to[i] != m:
+				s.lost = append(s.lost, i)
+			case p.assignee != m && to[i] == m:
+				s.won = append(s.won, i)
+			}
+		}
+		slices.Sort(s.lost)
+		shares = append(shares, s)
+	}
+	return shares
+}
+
+// revoke takes a partition from the member that has it for itself; the next
+// turn tells it.
+func (g *Group) revoke(p *partition) {
+	g.recut = true
+	if p.assignee != nil {
+		p.assignee.revoked = append(p.assignee.revoked, p.index)
+		p.assignee = nil
+	}
+}
+
+// lose takes partitions from a member: it is told, and what it has in flight of
+// them goes back without counting.
+func (m *Member) lose(lost []int) {
+	if len(lost) == 0 {
+		return
+	}
+	m.send.Lock()
+	defer m.send.Unlock()
+	g := m.group
+	g.mu.Lock()
+	closed := m.closed
+	g.mu.Unlock()
+	if closed {
+		return
+	}
+	if m.rebalancer != nil {
+		m.rebalancer.Revoked(lost)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range m.lent() {
+		if slices.Contains(lost, e.part.index) {
+			g.giveBack(e)
+		}
+	}
+}
+
+// win tells a member of partitions that have become its own; that it has none,
+// only once, when that is certain.
+func (m *Member) win(won []int) {
+	if m.rebalancer == nil {
+		return
+	}
+	m.send.Lock()
+	defer m.send.Unlock()
+	g := m.group
+	g.mu.Lock()
+	tell := !m.closed && m.started && (len(won) > 0 || !m.told && g.complete)
+	m.told = m.told || tell
+	g.mu.Unlock()
+	if tell {
+		m.rebalancer.Assigned(won)
+	}
+}

@@ -1,0 +1,447 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+)
+
+const lease = 10 * time.Second
+
+// fleet is several sidecars on one store.
+type fleet struct {
+	t      fataler
+	log    *fakeLog
+	nodes  *fakeNodes
+	policy atomic.Pointer[policy.Effective]
+	graves *fakeGraves
+	ids    int
+
+	mu       sync.Mutex
+	deaf     bool // signals between sidecars get lost
+	sidecars []*sidecar
+}
+
+// sidecar is one process of a fleet: what it has of Sluice and its way to the
+// store.
+type sidecar struct {
+	*fleet
+	name   string
+	path   *path
+	tails  *tail.Tails
+	m      *Manager
+	roster *roster.Roster
+	end    context.CancelFunc
+	ended  chan struct{}
+}
+
+func runFleet(t *testing.T, partitions int, scenario func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, partitions)
+		defer func() { // for goleak
+			for _, s := range f.live() {
+				s.kill()
+			}
+		}()
+		scenario(t, f)
+		f.stopAll()
+	})
+}
+
+func newFleet(t fataler, partitions int) *fleet {
+	f := &fleet{t: t, log: newFakeLog(), nodes: newFakeNodes(), graves: &fakeGraves{}}
+	eff := policy.Defaults()
+	eff.Partitions = partitions
+	f.policy.Store(&eff)
+	if _, err := f.log.EnsureTopic(context.Background(), topic, partitions); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return f
+}
+
+func (f *fleet) stopAll() {
+	for _, s := range f.live() {
+		s.stop()
+	}
+}
+
+func (f *fleet) live() []*sidecar {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.sidecars)
+}
+
+func (f *fleet) remove(s *sidecar) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sidecars = slices.DeleteFunc(f.sidecars, func(x *sidecar) bool { return x == s })
+}
+
+func (f *fleet) setDeaf(deaf bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deaf = deaf
+}
+
+// others are the sidecars that hear a signal of s.
+func (f *fleet) others(s *sidecar) []*sidecar {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deaf {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(f.sidecars), func(x *sidecar) bool { return x == s })
+}
+
+// start begins a process.
+func (f *fleet) start(name string) *sidecar {
+	s := &sidecar{fleet: f, name: name, path: &path{}, tails: tail.New(tail.DefaultBounds()), ended: make(chan struct{})}
+	s.roster = roster.New(roster.Config{
+		Nodes: &pathNodes{f.nodes, s.path}, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
+		Announced: func() {
+			for _, o := range f.others(s) {
+				o.roster.Poke()
+			}
+		},
+	})
+	s.m = NewManager(Config{
+		Context: context.Background(), Log: &pathLog{f.log, s.path}, Tails: s.tails,
+		Policy:      func(string) *policy.Effective { return f.policy.Load() },
+		DeadLetters: f.graves, Metrics: telemetry.Discard(), Roster: s.roster,
+		Moved: func(g eventlog.GroupName) {
+			for _, o := range f.others(s) {
+				o.m.Moved([]eventlog.GroupName{g})
+			}
+		},
+		Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	s.end = cancel
+	go func() {
+		defer close(s.ended)
+		_ = s.roster.Run(ctx)
+	}()
+	f.mu.Lock()
+	f.sidecars = append(f.sidecars, s)
+	f.mu.Unlock()
+	synctest.Wait()
+	return s
+}
+
+// stop ends the process in order.
+func (s *sidecar) stop() {
+	s.t.Helper()
+	if err := s.m.Stop(context.Background()); err != nil {
+		s.t.Errorf("stop of %s: %v", s.name, err)
+	}
+	s.remove(s)
+	s.end()
+	<-s.ended
+	synctest.Wait()
+}
+
+// kill ends the process without a word: nothing it does after this reaches the
+// store.
+func (s *sidecar) kill() {
+	s.remove(s)
+	s.path.die()
+	s.end()
+	_ = s.m.Stop(context.Background())
+	<-s.ended
+	synctest.Wait()
+}
+
+func (s *sidecar) join(opts ...option) *client {
+	s.t.Helper()
+	c := &client{w: &world{t: s.t, m: s.m}, fakeSink: &fakeSink{}}
+	sub := Subscription{Topic: topic, Group: "g", Sink: c.fakeSink, Pacer: &fakePacer{}, MemberID: s.name}
+	for _, o := range append([]option{earliest}, opts...) {
+		o(&sub)
+	}
+	m, err := s.m.Subscribe(context.Background(), sub)
+	if err != nil {
+		s.t.Fatalf("subscribe: %v", err)
+	}
+	c.Member = m
+	m.Start()
+	synctest.Wait()
+	return c
+}
+
+// publish stores an event; the sidecars hear of it, or not.
+func (f *fleet) publish(id, key string, heard bool) *eventlog.Record {
+	rec := record(id, key)
+	f.log.store(topic, rec)
+	if heard {
+		f.announce(rec)
+	}
+	return rec
+}
+
+func (f *fleet) announce(rec *eventlog.Record) {
+	for _, s := range f.live() {
+		s.tails.Heard(topic, rec.Partition, rec.Seq)
+	}
+}
+
+// announceAll is what sidecars do now and then, should signals get lost.
+func (f *fleet) announceAll() {
+	extents, _ := f.log.Extents(context.Background(), topic)
+	for _, s := range f.live() {
+		for i, x := range extents {
+			s.tails.Heard(topic, i, x.Head)
+		}
+	}
+}
+
+func (f *fleet) publishN(n int) {
+	for range n {
+		f.ids++
+		f.publish(fmt.Sprintf("e%d", f.ids), fmt.Sprintf("k%d", f.ids%20), true)
+	}
+	synctest.Wait()
+}
+
+// owners tells who delivers from each partition: "a b a -".
+func (f *fleet) owners() string {
+	var names []string
+	parts, _ := f.log.LookupTopic(context.Background(), topic)
+	for i := range parts.Partitions {
+		name := "-"
+		for _, s := range f.live() {
+			if s.owns(i) {
+				if name != "-" {
+					name += "+"
+				}
+				name = strings.TrimPrefix(name+s.name, "-")
+			}
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
+}
+
+func (s *sidecar) group() *Group {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	return s.m.groups[eventlog.GroupName{Topic: topic, Group: "g"}]
+}
+
+// owns reports whether the sidecar delivers from the partition.
+func (s *sidecar) owns(i int) bool {
+	g := s.group()
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.parts != nil && g.parts[i].delivers(s.roster.Standing(), time.Now())
+}
+
+// rendezvous is who is to have each partition, with members on those sidecars.
+func (f *fleet) rendezvous(names ...string) string {
+	parts, _ := f.log.LookupTopic(context.Background(), topic)
+	var due []string
+	for i := range parts.Partitions {
+		due = append(due, roster.Owner(names, fmt.Sprintf("%s\x00g\x00%d", topic, i)))
+	}
+	return strings.Join(due, " ")
+}
+
+// path is a process's way to the store.
+type path struct {
+	mu     sync.Mutex
+	dead   bool
+	err    error
+	paused chan struct{} // while set, calls wait for it to be closed
+	late   bool          // they wait before they act, or else after
+	calls  int
+}
+
+func (p *path) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+func (p *path) fail(err error) { p.set(func() { p.err = err }) }
+
+// pause holds up what the process does, like a stopped one. Calls that are
+// under way then act when it wakes, or have acted and do not know.
+func (p *path) pause(late bool) {
+	p.set(func() { p.paused, p.late = make(chan struct{}), late })
+}
+
+func (p *path) wake() {
+	p.set(func() {
+		if p.paused != nil {
+			close(p.paused)
+			p.paused = nil
+		}
+	})
+}
+
+func (p *path) die() {
+	p.set(func() { p.dead = true })
+	p.wake()
+}
+
+func (p *path) count() (n int) {
+	p.set(func() { n = p.calls })
+	return n
+}
+
+// call acts unless the path is broken.
+func (p *path) call(act func()) error {
+	p.mu.Lock()
+	p.calls++
+	paused, late := p.paused, p.late
+	p.mu.Unlock()
+	if paused != nil && late {
+		<-paused
+	}
+	p.mu.Lock()
+	err := p.err
+	if p.dead {
+		err = errStore
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	act()
+	if paused != nil && !late {
+		<-paused
+	}
+	return nil
+}
+
+// pathLog is the log at the end of a path.
+type pathLog struct {
+	*fakeLog
+	path *path
+}
+
+func via[T any](p *path, act func() (T, error)) (got T, err error) {
+	if failed := p.call(func() { got, err = act() }); failed != nil {
+		return got, failed
+	}
+	return got, err
+}
+
+func (l *pathLog) EnsureTopic(ctx context.Context, name string, n int) (eventlog.Topic, error) {
+	return via(l.path, func() (eventlog.Topic, error) { return l.fakeLog.EnsureTopic(ctx, name, n) })
+}
+
+func (l *pathLog) LookupTopic(ctx context.Context, name string) (eventlog.Topic, error) {
+	return via(l.path, func() (eventlog.Topic, error) { return l.fakeLog.LookupTopic(ctx, name) })
+}
+
+func (l *pathLog) Extents(ctx context.Context, name string) ([]eventlog.Extent, error) {
+	return via(l.path, func() ([]eventlog.Extent, error) { return l.fakeLog.Extents(ctx, name) })
+}
+
+func (l *pathLog) Read(ctx context.Context, name string, i int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	return via(l.path, func() ([]*eventlog.Record, error) { return l.fakeLog.Read(ctx, name, i, from, b) })
+}
+
+func (l *pathLog) Seek(ctx context.Context, name string, p eventlog.Position) ([]uint64, error) {
+	return via(l.path, func() ([]uint64, error) { return l.fakeLog.Seek(ctx, name, p) })
+}
+
+func (l *pathLog) LatestEpochs(ctx context.Context, name, group string) ([]eventlog.Epoch, error) {
+	return via(l.path, func() ([]eventlog.Epoch, error) { return l.fakeLog.LatestEpochs(ctx, name, group) })
+}
+
+func (l *pathLog) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) (errs []error) {
+	if err := l.path.call(func() { errs = l.fakeLog.TakeEpochs(ctx, epochs) }); err != nil {
+		return slices.Repeat([]error{err}, len(epochs))
+	}
+	return errs
+}
+
+func (l *pathLog) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+	_, err := via(l.path, func() (struct{}, error) { return struct{}{}, l.fakeLog.SaveEpochs(ctx, epochs, marks) })
+	return err
+}
+
+func (l *pathLog) Sync(ctx context.Context) error {
+	_, err := via(l.path, func() (struct{}, error) { return struct{}{}, l.fakeLog.Sync(ctx) })
+	return err
+}
+
+// fakeNodes is the store's list of nodes in memory.
+type fakeNodes struct {
+	mu    sync.Mutex
+	nodes map[string]eventlog.Node
+}
+
+func newFakeNodes() *fakeNodes { return &fakeNodes{nodes: make(map[string]eventlog.Node)} }
+
+func (f *fakeNodes) locked(act func()) func() {
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		act()
+	}
+}
+
+// pathNodes is that list at the end of a path.
+type pathNodes struct {
+	*fakeNodes
+	path *path
+}
+
+func (n *pathNodes) SaveNode(_ context.Context, x eventlog.Node) error {
+	return n.path.call(n.locked(func() { n.nodes[x.ID] = x }))
+}
+
+func (n *pathNodes) RemoveNode(_ context.Context, id string) error {
+	return n.path.call(n.locked(func() { delete(n.nodes, id) }))
+}
+
+func (n *pathNodes) ListNodes(context.Context) (all []eventlog.Node, err error) {
+	err = n.path.call(n.locked(func() { all = slices.Collect(maps.Values(n.nodes)) }))
+	return all, err
+}
+
+var (
+	_ Log            = (*pathLog)(nil)
+	_ eventlog.Nodes = (*pathNodes)(nil)
+)
+
+var partitionZero = eventlog.GroupPartition{Topic: topic, Group: "g"}
+
+func seqs(first, last uint64) eventlog.SeqRange { return eventlog.SeqRange{First: first, Last: last} }
+
+func partitionOf(key string, n int) int { return eventlog.PartitionOf(key, "", n) }
+
+func isTakenOver(a *answer) bool {
+	err, _ := a.err.Load().(error)
+	return errors.Is(err, eventlog.ErrFenced) && errors.Is(err, eventlog.ErrUnavailable)
+}
+
+func (s *sidecar) seek(from string) {
+	s.t.Helper()
+	if err := s.m.Seek(context.Background(), topic, "g", wire.SubscribeOptions{From: from}); err != nil {
+		s.t.Fatalf("seek: %v", err)
+	}
+	synctest.Wait()
+}

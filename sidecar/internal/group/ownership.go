@@ -1,0 +1,137 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+)
+
+// ownership is what this sidecar has of a group's partition; doc.go draws it.
+type ownership uint8
+
+const (
+	foreign  ownership = iota // somebody else's, or nobody's
+	owned                     // delivered from, while the roster is valid
+	draining                  // somebody else is to have it: nothing new is delivered
+	leaving                   // drained: the next save says that it is released
+)
+
+// DrainWait is how long a partition that is to go elsewhere waits for what its
+// members have in flight; what is left then goes back without counting.
+const DrainWait = 3 * time.Second
+
+// errTakenOver answers what was settled too late: the partition was taken over
+// before it was saved.
+var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(eventlog.ErrFenced, eventlog.ErrUnavailable))
+
+// delivers reports whether events of the partition may be handed out at now.
+func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
+	return p.own == owned && p.run == st.ID && st.Valid(now)
+}
+
+// adopt begins to own a partition whose epoch was taken.
+func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
+	p.own, p.epoch, p.run, p.dirty = owned, e.Number, e.Owner, false
+	p.head = max(p.head, head)
+	p.restore(e.Progress)
+	g.recut = true
+}
+
+// renew goes on owning a partition in a later run: since this sidecar has had
+// the epoch before too, nobody else can have had the partition in between.
+func (p *partition) renew(number uint64, run string) {
+	p.epoch, p.run, p.dirty = number, run, true
+}
+
+// abandon forgets a partition that was taken over, without saving. It returns
+// who waits for progress that is lost with it.
+func (g *Group) abandon(p *partition) (waiters []func(error)) {
+	if p.dirty {
+		waiters, g.waiters = g.waiters, nil
+	}
+	g.drop(p)
+	p.restore(eventlog.Progress{})
+	g.disown(p)
+	return waiters
+}
+
+// disown ends the ownership.
+func (g *Group) disown(p *partition) {
+	g.revoke(p)
+	p.own, p.epoch, p.run, p.dirty = foreign, 0, "", false
+}
+
+// drain begins to give a partition up.
+func (g *Group) drain(p *partition, now time.Time) {
+	p.own, p.drainDue = draining, now.Add(DrainWait)
+}
+
+// finishDrains takes off the partitions that are drained, or have waited for
+// long enough.
+func (g *Group) finishDrains(now time.Time) {
+	for _, p := range g.parts {
+		if p.own != draining || now.Before(p.drainDue) && p.busy() {
+			continue
+		}
+		for _, e := range p.entries {
+			if e.state == inflight {
+				g.giveBack(e)
+			}
+		}
+		g.park(p)
+		g.revoke(p)
+		p.own, p.dirty = leaving, true
+	}
+}
+
+// busy reports whether something of the partition is in flight, or on its way
+// to the dead letter topic.
+func (p *partition) busy() bool {
+	return slices.ContainsFunc(p.entries, func(e *entry) bool { return e.state == inflight || e.state == burying })
+}
+
+// park forgets what was fetched of a partition but keeps its progress.
+func (g *Group) park(p *partition) {
+	pr := p.progress()
+	g.drop(p)
+	p.restore(pr)
+}
+
+// drop forgets everything fetched of a partition.
+func (g *Group) drop(p *partition) {
+	p.generation++
+	if len(p.entries) == 0 {
+		return
+	}
+	for _, e := range p.entries {
+		if e.state != settled {
+			g.dropEntry(e)
+		}
+	}
+	p.entries = nil
+	of := func(e *entry) bool { return e.part == p }
+	g.ready = slices.DeleteFunc(g.ready, of)
+	g.burying = slices.DeleteFunc(g.burying, of)
+	g.stuck = min(g.stuck, len(g.ready))
+}
+
+func (g *Group) dropEntry(e *entry) {
+	if e.state == burying {
+		g.graves--
+	}
+	g.held -= e.rec.Size()
+	g.detach(e)
+	delete(g.keys, e.rec.Key) // all events of a key are in one partition
+	g.ids.remove(e)
+	e.state = dropped
+	g.freeTwins(e.rec.ID)
+}
+
+// ownsAny reports whether the group has a partition here.
+func (g *Group) ownsAny() bool {
+	return slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own != foreign })
+}

@@ -1,0 +1,78 @@
+package group
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// seekTries bounds how often a seek is repeated that meets others who take the
+// same partitions.
+const seekTries = 8
+
+// Seek moves a group, at once also while it has members here or elsewhere: what
+// they have in flight becomes stale. ErrNotFound if nobody ever subscribed to
+// it. After another error the group may have moved all the same.
+func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.SubscribeOptions) error {
+	g, err := m.known(ctx, topic, name)
+	if err != nil {
+		return err
+	}
+	starts, err := seek(ctx, m.cfg.Log, topic, o)
+	if err != nil {
+		return err
+	}
+	for range seekTries {
+		err = g.move(ctx, starts)
+		if !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
+			return err
+		}
+	}
+	return errTakenOver
+}
+
+// move sets the cursors: of partitions that are owned here as an ack would, of
+// the others by an epoch of its own, which is released from the start and
+// fences whoever has them.
+func (g *Group) move(ctx context.Context, starts []uint64) error {
+	g.moving.Lock()
+	defer g.moving.Unlock()
+	latest, err := g.latest(ctx)
+	if err != nil {
+		return err
+	}
+	g.face(latest)
+	g.mu.Lock()
+	if g.stopped {
+		g.mu.Unlock()
+		return errStopped
+	}
+	var forced []eventlog.Epoch
+	run := g.cfg.Roster.Standing().ID
+	for i, p := range g.parts {
+		if p.own == foreign {
+			e := g.epochOf(i, latest[i].Number+1, run)
+			e.Released, e.Progress.Cursor = true, starts[i]
+			forced = append(forced, e)
+			continue
+		}
+		g.drop(p)
+		p.restore(eventlog.Progress{Cursor: starts[i]})
+		p.dirty = true
+	}
+	saved := make(chan error, 1)
+	g.whenDurable(func(err error) { saved <- err })
+	if len(forced) > 0 {
+		err = errors.Join(g.cfg.Log.TakeEpochs(ctx, forced)...)
+		g.cfg.tellMoved(g.topic, g.name)
+		g.balancer.wake()
+	}
+	select {
+	case failed := <-saved:
+		return errors.Join(err, failed)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

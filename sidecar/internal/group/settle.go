@@ -1,0 +1,136 @@
+package group
+
+import (
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// settle ends an event for the group.
+func (g *Group) settle(e *entry) {
+	id, key := e.rec.ID, e.rec.Key
+	g.held -= e.rec.Size()
+	g.detach(e)
+	g.ids.remove(e)
+	e.state, e.rec = settled, nil
+	e.part.dirty = true
+	e.part.trim()
+	if head := g.keys.remove(key, e); head != nil && head.state == waiting {
+		g.makeReady(head)
+	}
+	g.freeTwins(id)
+}
+
+// mark remembers that an id is acked, and settles the other events that have
+// it, but for those that are on their way to the dead letter topic.
+func (g *Group) mark(id string, expires time.Time) {
+	g.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
+	for e := g.ids[id]; e != nil; {
+		next := e.twin
+		if e.state != burying {
+			g.settle(e)
+		}
+		e = next
+	}
+}
+
+// detach takes an event away from its member and its timer.
+func (g *Group) detach(e *entry) {
+	g.timers.unset(e)
+	if e.member != nil {
+		e.member.count--
+		e.member, e.sent = nil, false
+	}
+}
+
+// freeTwins lets events go on that waited for the same id in flight.
+func (g *Group) freeTwins(id string) {
+	for e := g.ids[id]; e != nil; e = e.twin {
+		if e.state == doubled {
+			g.makeReady(e)
+		}
+	}
+}
+
+// giveBack undoes a delivery without counting it.
+func (g *Group) giveBack(e *entry) {
+	g.detach(e)
+	e.attempts--
+	e.part.dirty = true
+	g.makeReady(e)
+	g.freeTwins(e.rec.ID)
+}
+
+// fail ends a delivery that did not lead to an ack: the event comes again after
+// wait, or goes to the dead letter topic when its attempts are used up.
+func (g *Group) fail(e *entry, reason string, now time.Time, wait time.Duration) {
+	most := e.member.opts.MaxAttempts
+	g.detach(e)
+	e.reason = reason
+	switch {
+	case e.attempts >= most:
+		g.bury(e)
+	case wait > 0:
+		e.state = delayed
+		g.timers.set(e, now.Add(wait))
+	default:
+		g.makeReady(e)
+	}
+	g.freeTwins(e.rec.ID)
+}
+
+// bury sends an event to the dead letter topic; it is settled once it is
+// durable there.
+func (g *Group) bury(e *entry) {
+	e.state = burying
+	g.graves++
+	g.burying = append(g.burying, e)
+}
+
+// dig hands a dead letter over.
+func (g *Group) dig(e *entry) {
+	g.mu.Lock()
+	if e.state != burying {
+		g.mu.Unlock()
+		return
+	}
+	if st := g.cfg.Roster.Standing(); e.part.run != st.ID || !st.Valid(time.Now()) {
+		g.burying = append(g.burying, e) // until it is known whether it still is ours
+		g.mu.Unlock()
+		return
+	}
+	rec := deadLetter(e, g.name, time.Now())
+	g.mu.Unlock()
+	g.cfg.DeadLetters.Bury(g.cfg.Context, rec, func(err error) { g.buried(e, err) })
+}
+
+// buried takes the outcome of dig.
+func (g *Group) buried(e *entry, err error) {
+	g.mu.Lock()
+	if e.state == burying {
+		if err == nil {
+			g.graves--
+			g.metrics.DeadLettered(1)
+			g.settle(e)
+		} else {
+			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
+			g.timers.set(e, time.Now().Add(retryAfterFailure))
+		}
+	}
+	g.mu.Unlock()
+	g.worker.wake()
+}
+
+// expire moves on whatever is due.
+func (g *Group) expire(now time.Time) {
+	for e := g.timers.expired(now); e != nil; e = g.timers.expired(now) {
+		switch e.state {
+		case inflight:
+			g.fail(e, "ack deadline passed", now, 0)
+		case delayed:
+			g.makeReady(e)
+		case burying:
+			g.burying = append(g.burying, e)
+		}
+	}
+}

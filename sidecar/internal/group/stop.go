@@ -1,0 +1,90 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// stop ends the group in this process: what is in flight goes back, and the
+// progress is saved as released.
+func (g *Group) stop(ctx context.Context) error {
+	g.mu.Lock()
+	g.stopped = true
+	members := g.members
+	g.mu.Unlock()
+	for _, m := range members {
+		m.Close(Unsubscribed)
+	}
+	g.worker.stop()
+	g.syncer.stop()
+	g.balancer.stop()
+	g.alarm.Stop()
+	g.lookout.Stop()
+	g.moving.Lock()
+	defer g.moving.Unlock()
+	s, ok := g.release()
+	if !ok {
+		return nil
+	}
+	waiters, err := g.storeReleased(ctx, s)
+	if err == nil {
+		err = g.cfg.Log.Sync(ctx)
+	}
+	answerAll(waiters, err)
+	if err == nil {
+		g.cfg.tellMoved(g.topic, g.name)
+	}
+	return err
+}
+
+// release gives up the ownership and collects what is to be saved of it.
+func (g *Group) release() (s save, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.watch != nil {
+		g.watch.Close()
+		g.watch = nil
+	}
+	if g.over {
+		return save{}, false
+	}
+	g.over = true
+	g.beat++
+	for _, p := range g.parts {
+		p.dirty = false // saved below, as released
+	}
+	s = g.collect()
+	s.waiters = append(s.waiters, g.unsynced...)
+	g.unsynced = nil
+	for _, p := range g.parts {
+		if p.own != foreign {
+			s.epochs = append(s.epochs, g.epoch(p, true))
+		}
+	}
+	return s, !s.empty() || len(s.waiters) > 0
+}
+
+// storeReleased saves what is not taken over yet, which is all that there is to
+// do for it. It returns who is to be told how that ended.
+func (g *Group) storeReleased(ctx context.Context, s save) (waiters []func(error), err error) {
+	for {
+		err = s.store(ctx, g.cfg.Log)
+		if !errors.Is(err, eventlog.ErrFenced) {
+			return s.waiters, err
+		}
+		answerAll(s.waiters, errTakenOver)
+		s.waiters = nil
+		latest, err := g.latest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before := len(s.epochs)
+		s.epochs = slices.DeleteFunc(s.epochs, func(e eventlog.Epoch) bool { return latest[e.Partition].Number > e.Number })
+		if len(s.epochs) == before {
+			return nil, eventlog.ErrFenced // the store contradicts itself
+		}
+	}
+}

@@ -1,0 +1,468 @@
+package group
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+)
+
+func (f *fleet) wantOwners(want string) {
+	f.t.Helper()
+	if got := f.owners(); got != want {
+		f.t.Fatalf("owned by %s, want %s", got, want)
+	}
+}
+
+// Sidecars that come and go get their share at once, as long as signals arrive,
+// and nothing is delivered twice.
+func TestPartitionsFollowMembers(t *testing.T) {
+	runFleet(t, 8, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		ca := a.join()
+		f.wantOwners("a a a a a a a a")
+		f.publishN(40)
+		cb := b.join()
+		advance(100 * time.Millisecond) // a drains what is not in flight
+		if got := f.owners(); !strings.Contains(got, "-") && got != f.rendezvous("a", "b") {
+			t.Errorf("owned by %s", got)
+		}
+		for range 10 {
+			ca.ackAll()
+			cb.ackAll()
+		}
+		advance(time.Second)
+		f.wantOwners(f.rendezvous("a", "b"))
+		f.publishN(40)
+		for range 10 {
+			ca.ackAll()
+			cb.ackAll()
+		}
+		c := f.start("c")
+		cc := c.join()
+		advance(time.Second)
+		f.wantOwners(f.rendezvous("a", "b", "c"))
+		ca.leave(Unsubscribed)
+		advance(time.Second)
+		f.wantOwners(f.rendezvous("b", "c"))
+		b.stop()
+		advance(time.Second)
+		f.wantOwners(f.rendezvous("c"))
+		f.publishN(40)
+		for range 10 {
+			cc.ackAll()
+		}
+		if lag := c.info().Lag; lag != 0 {
+			t.Errorf("lag %d", lag)
+		}
+		seen := make(map[string]int)
+		for _, x := range []*client{ca, cb, cc} {
+			for _, id := range x.all {
+				seen[id]++
+			}
+		}
+		if len(seen) != 120 {
+			t.Errorf("%d events came", len(seen))
+		}
+		for id, n := range seen {
+			if n != 1 {
+				t.Errorf("%s came %d times", id, n)
+			}
+		}
+	})
+}
+
+func (s *sidecar) info() Info {
+	s.t.Helper()
+	return (&world{t: s.t, m: s.m}).info()
+}
+
+// ackAll acks what came since, and remembers it.
+func (c *client) ackAll() {
+	c.mu.Lock()
+	var ids []string
+	for _, d := range c.got {
+		ids = append(ids, d.Record.ID)
+	}
+	c.got = nil
+	c.mu.Unlock()
+	c.all = append(c.all, ids...)
+	c.ack(ids...)
+}
+
+// What a sidecar that was killed had in flight comes again elsewhere within the
+// lease and a little more, with a higher attempt; what was acked does not.
+func TestTakeoverTime(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		first, second := a, b
+		if f.rendezvous("a", "b") == "b" {
+			first, second = b, a
+		}
+		c := first.join()
+		d := second.join()
+		f.publish("e1", "k", true)
+		f.publish("e2", "k", true)
+		f.publish("e3", "", true)
+		synctest.Wait()
+		c.wants("e1/1 e3/1")
+		if !c.ack("e3").ok() {
+			t.Fatal("refused")
+		}
+		advance(lease)
+		killed := time.Now()
+		first.kill()
+		for d.fakeSink.size == 0 {
+			advance(50 * time.Millisecond)
+			if time.Since(killed) > 2*lease {
+				t.Fatal("nobody takes over")
+			}
+		}
+		if took := time.Since(killed); took < lease*7/10 || took > lease*13/10 {
+			t.Errorf("takeover took %v", took)
+		}
+		d.wants("e1/2")
+		d.ack("e1")
+		d.wants("e2/1")
+	})
+}
+
+// A partition waits for what is in flight before it goes elsewhere, for a
+// bounded time, and what is left then does not count.
+func TestDrain(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		last := f.rendezvous("a", "b")
+		first := map[string]string{"a": "b", "b": "a"}[last]
+		a, b := f.start(first), f.start(last)
+		c := a.join(attempts(1))
+		f.publish("e1", "k", true)
+		f.publish("e2", "k", true)
+		f.publish("e3", "", true)
+		synctest.Wait()
+		c.wants("e1/1 e3/1")
+		d := b.join(attempts(1))
+		advance(DrainWait / 2)
+		c.ack("e3")
+		c.wants("")
+		d.wants("")
+		advance(DrainWait / 4)
+		f.publish("e4", "", true)
+		synctest.Wait()
+		c.wants("")
+		d.wants("")
+		advance(DrainWait/4 + 100*time.Millisecond)
+		d.wants("e1/1 e4/1")
+		c.nack(0, "e1")
+		if !c.ack("e1").ok() {
+			t.Error("an ack of what is not in flight here any more is not harmless")
+		}
+		c.wants("")
+		d.ack("e1")
+		d.wants("e2/1")
+		if len(f.graves.buried) != 0 {
+			t.Error("a rebalance has buried an event")
+		}
+	})
+}
+
+// A partition that turns out to stay goes on being delivered from.
+func TestDrainIsCalledOff(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		last := f.rendezvous("a", "b")
+		first := map[string]string{"a": "b", "b": "a"}[last]
+		a, b := f.start(first), f.start(last)
+		c := a.join()
+		f.publish("e1", "k", true)
+		synctest.Wait()
+		d := b.join()
+		advance(DrainWait / 3)
+		d.leave(Unsubscribed)
+		advance(DrainWait / 3)
+		f.publish("e2", "", true)
+		synctest.Wait()
+		c.wants("e1/1 e2/1")
+		if n := f.log.epochs[partitionZero].Number; n != 2 {
+			t.Errorf("epoch %d", n)
+		}
+	})
+}
+
+// A paused owner that wakes up after a takeover changes nothing: its deliveries
+// are not made, its acks are refused, and it takes part again.
+func TestPausedOwner(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		runFleet(t, 1, func(t *testing.T, f *fleet) {
+			a, b := f.start("a"), f.start("b")
+			first, second := a, b
+			if f.rendezvous("a", "b") == "b" {
+				first, second = b, a
+			}
+			c, d := first.join(), second.join()
+			f.publish("e1", "k", true)
+			f.publish("e2", "k", true)
+			synctest.Wait()
+			c.wants("e1/1")
+			first.path.pause(late)
+			ack := c.ack("e1") // is saved at once and answered late, or saved too late
+			advance(2 * lease)
+			if late {
+				d.wants("e1/2")
+				d.ack("e1")
+				d.wants("e2/1")
+			} else { // its first delivery was saved, and never made
+				d.wants("e2/2")
+			}
+			f.publish("e3", "k", true)
+			d.ack("e2")
+			d.wants("e3/1")
+			first.path.wake()
+			advance(100 * time.Millisecond)
+			c.wants("")
+			if ack.ok() == late || late && !isTakenOver(ack) {
+				t.Errorf("late %v: the ack was answered %v", late, ack.err.Load())
+			}
+			if again := c.ack("e1"); !again.ok() {
+				t.Errorf("an ack of what is not in flight any more: %v", again.err.Load())
+			}
+			d.ack("e3")
+			advance(2 * lease)
+			f.wantOwners(first.name)
+			f.publish("e4", "k", true)
+			synctest.Wait()
+			c.wants("e4/1")
+		})
+	}
+}
+
+// While the store is away from everybody nothing is delivered for long; when it
+// is back everything goes on where it was, with what is in flight.
+func TestStoreAway(t *testing.T) {
+	runFleet(t, 4, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		ca, cb := a.join(), b.join()
+		advance(lease)
+		f.wantOwners(f.rendezvous("a", "b"))
+		f.publishN(8)
+		had := len(ca.got) + len(cb.got)
+		for _, s := range f.live() {
+			s.path.fail(errStore)
+		}
+		advance(25 * time.Second)
+		f.wantOwners("- - - -")
+		for _, s := range f.live() {
+			s.path.fail(nil)
+		}
+		advance(3 * time.Second)
+		f.wantOwners(f.rendezvous("a", "b"))
+		f.publishN(8)
+		if n := len(ca.got) + len(cb.got); n != 2*had || had != 8 {
+			t.Errorf("%d deliveries of 16 events, %d before", n, had)
+		}
+		ca.ackAll()
+		cb.ackAll()
+		if lag := a.info().Lag; lag != 0 {
+			t.Errorf("lag %d", lag)
+		}
+	})
+}
+
+// A save that meets one partition that was taken over does not lose what it has
+// of the others.
+func TestFencedSave(t *testing.T) {
+	runFleet(t, 2, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		c := a.join()
+		f.publish("x", keyOf(0, 2), true)
+		f.publish("y", keyOf(1, 2), true)
+		synctest.Wait()
+		c.take()
+		f.setDeaf(true)
+		f.log.locked(func() { // somebody takes partition 0 by force
+			e := f.log.epochs[partitionZero]
+			e.Number, e.Owner, e.Released = e.Number+1, "b/1", true
+			f.log.epochs[partitionZero] = e
+		})
+		both := c.ack("x", "y")
+		if both.ok() {
+			t.Error("an ack was answered that is not saved")
+		}
+		advance(2 * time.Second)
+		c.wants("x/2") // its ack is lost, and a has taken it back
+		info := a.info()
+		if info.Partitions[1].Cursor != 2 || info.Partitions[0].Owner != "a" {
+			t.Errorf("info %+v", info)
+		}
+		a.kill()
+		d := f.start("b")
+		advance(2 * lease)
+		d.join().wants("x/3")
+	})
+}
+
+// A seek moves partitions that others own, too, which stop at once.
+func TestSeekFromElsewhere(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		runFleet(t, 4, func(t *testing.T, f *fleet) {
+			a, b, c := f.start("a"), f.start("b"), f.start("c")
+			ca, cb := a.join(), b.join()
+			advance(lease)
+			f.publishN(20)
+			ca.ackAll()
+			cb.ackAll()
+			f.publishN(4)
+			f.setDeaf(deaf)
+			c.seek(wire.FromEarliest)
+			advance(5 * lease) // at the latest: one group is checked each time
+			f.wantOwners(f.rendezvous("a", "b"))
+			for range 25 { // one of a key at a time
+				ca.ackAll()
+				cb.ackAll()
+			}
+			if info := c.info(); info.Lag != 0 || len(info.Members) != 0 {
+				t.Errorf("deaf %v: %+v", deaf, info)
+			}
+			if n := len(ca.all) + len(cb.all); n < 44 {
+				t.Errorf("deaf %v: %d deliveries of 24 events, 20 of them twice", deaf, n)
+			}
+			for i, p := range c.info().Partitions {
+				if want := strings.Fields(f.rendezvous("a", "b"))[i]; p.Owner != want || p.Cursor != p.Head+1 {
+					t.Errorf("partition %+v, want it to be %s's", p, want)
+				}
+			}
+			a.seek(wire.FromEarliest)
+			advance(lease)
+			if n := len(ca.got) + len(cb.got); n == 0 {
+				t.Errorf("deaf %v: nothing comes after a seek by an owner", deaf)
+			}
+		})
+	}
+}
+
+// A group at rest asks the store for nothing, but to see now and then whether it
+// still owns what it has.
+func TestIdleGroupsAskNothing(t *testing.T) {
+	runFleet(t, 4, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		a.join()
+		b.join()
+		advance(2 * lease)
+		before := a.path.count()
+		advance(10 * lease)
+		// A save and a list of nodes, and a check, each time.
+		if n := a.path.count() - before; n > 3*55 {
+			t.Errorf("%d calls in 10 leases", n)
+		}
+		if epochs := f.log.epochs[partitionZero].Number; epochs > 4 {
+			t.Errorf("epoch %d", epochs)
+		}
+	})
+}
+
+// Each sidecar tells the lag of what it owns, and one of them that of partitions
+// without an owner.
+func TestLagOfTheFleet(t *testing.T) {
+	runFleet(t, 4, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		lag := func() (sum int64) {
+			for _, s := range f.live() {
+				for _, st := range s.m.Stats() {
+					sum += st.Lag
+				}
+			}
+			return sum
+		}
+		ca := a.join(func(s *Subscription) { s.Options.MaxInflight = new(int) })
+		b.join(func(s *Subscription) { s.Options.MaxInflight = new(int) })
+		advance(lease)
+		f.publishN(10)
+		if got := lag(); got != 10 {
+			t.Errorf("lag %d", got)
+		}
+		ca.leave(Unsubscribed)
+		advance(lease)
+		b.kill()
+		advance(2 * lease)
+		if err := a.m.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := lag(); got != 10 || strings.Contains(f.owners(), "a") {
+			t.Errorf("lag %d, owned by %s", got, f.owners())
+		}
+		f.start("c")
+		c := f.live()[1]
+		if err := c.m.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		advance(lease)
+		if got := lag(); got != 10 {
+			t.Errorf("lag %d with two sidecars", got)
+		}
+	})
+}
+
+func TestNoPartition(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		a.join()
+		b.join()
+		advance(lease)
+		for _, s := range f.live() {
+			want := BlockedCaughtUp
+			if f.owners() != s.name {
+				want = BlockedNoPartition
+			}
+			info := s.info()
+			if by := info.Members[0].BlockedBy; by == nil || *by != want || info.Partitions[0].Owner != f.owners() {
+				t.Errorf("%s is blocked by %v, want %s; owner %q", s.name, by, want, info.Partitions[0].Owner)
+			}
+		}
+	})
+}
+
+// Dead letters that are on their way when their partition is lost are not
+// settled by whoever had it.
+func TestLateBurial(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.policy.Store(func() *policy.Effective { e := *f.policy.Load(); e.Delivery.MaxAttempts = 1; return &e }())
+		c := a.join()
+		f.publish("e1", "k", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		f.graves.set(func() { f.graves.hold = true })
+		c.nack(0, "e1")
+		a.seek(wire.FromEarliest)
+		c.wants("e1/1")
+		f.graves.release(nil)
+		synctest.Wait()
+		if g := a.group(); g.graves != 0 {
+			t.Errorf("%d graves", g.graves)
+		}
+		if !c.ack("e1").ok() || a.info().Lag != 0 {
+			t.Error("the event that came again was settled by the burial")
+		}
+	})
+}
+
+// What retention has removed before the group got to it is counted.
+func TestPassedOver(t *testing.T) {
+	p := &partition{next: 1}
+	p.passOver(4)
+	p.skip = append(p.skip, seqs(5, 6), seqs(9, 20))
+	p.passOver(10)
+	if p.passed != 3+1+2 || p.next != 21 {
+		t.Errorf("%d passed over, next %d", p.passed, p.next)
+	}
+}
+
+func keyOf(partition, partitions int) string {
+	for i := 0; ; i++ {
+		if k := fmt.Sprint("k", i); partitionOf(k, partitions) == partition {
+			return k
+		}
+	}
+}

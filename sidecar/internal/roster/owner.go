@@ -1,0 +1,37 @@
+package roster
+
+// Owner chooses one of the names for what, by rendezvous hashing: the name with
+// the highest hash of both wins (Thaler and Ravishankar, "A name-based mapping
+// scheme for rendezvous", 1996). Everybody who knows the same names chooses
+// the same one, and when a name comes or goes, only what it wins or had
+// changes hands. It goes by names, not by runs, so that a sidecar that starts
+// again gets what it had. "" without names.
+func Owner(names []string, what string) string {
+	var best string
+	var most uint64
+	for _, name := range names {
+		if w := weight(name, what); best == "" || w > most || w == most && name < best {
+			best, most = name, w
+		}
+	}
+	return best
+}
+
+// weight is 64-bit FNV-1a over both, with the finalizer of MurmurHash3: FNV
+// alone leaves its high bits much the same for names that differ at their end.
+func weight(name, what string) uint64 {
+	h := uint64(14695981039346656037)
+	add := func(s string) {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * 1099511628211
+		}
+		h = (h ^ 0xff) * 1099511628211 // never in text: keeps the two apart
+	}
+	add(name)
+	add(what)
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}

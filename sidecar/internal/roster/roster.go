@@ -1,0 +1,284 @@
+// Package roster knows which sidecars are alive on a store and which consumer
+// groups they have members of, and for how long this sidecar itself may count
+// on being taken for alive. It must not know what groups do with that.
+//
+// Every sidecar saves a document of its own with a beat that rises, and watches
+// the beats of the others on its own monotonic clock: no clock is ever compared
+// with another machine's.
+//
+//	our beat:   start ─── acknowledged          │ start + Lease − margin │ start + Lease
+//	we are            valid (Standing.Until) ───▶ not valid ─────────────▶ dead: a new run
+//	others:              see it move ── at least Lease without another move ──▶ dead for good
+//
+// A beat takes effect after it was started, and another sidecar sees it no
+// earlier than that. So nobody takes a run for dead before Lease has passed
+// since the start of its last acknowledged beat, and by then the run itself
+// has stopped for a margin's time. A run whose next beat is acknowledged later
+// than that may have been taken for dead: it is over, and the sidecar goes on
+// under another id.
+package roster
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+const (
+	// DefaultLease is how long a silent sidecar counts as alive.
+	DefaultLease = 10 * time.Second
+	// marginShare is the part of the lease, 1/marginShare, by which a sidecar
+	// stops before others may take it for dead: for clocks that run unevenly,
+	// and for what is handed out just before it looks at the clock.
+	marginShare = 5
+	// beatsPerLease is how often a sidecar looks around while it hears nothing.
+	beatsPerLease = 4
+	// retriesPerLease is how often it tries while its beat cannot be saved.
+	retriesPerLease = 20
+	// triesPerLease bounds how long one try may take.
+	triesPerLease = 3
+	// gapsPerLease bounds how often it looks around when it hears a lot.
+	gapsPerLease = 500
+	// forgottenAfter is for how many leases a node is dead before whoever
+	// sees it removes its document.
+	forgottenAfter = 10
+	// MaxGroups is how many groups a node announces at the most, so that its
+	// document stays far below what a store takes. Members of the others are
+	// served with what nobody else wants.
+	MaxGroups = 10_000
+)
+
+// Config is what a Roster needs.
+type Config struct {
+	Nodes  eventlog.Nodes
+	Name   string        // the sidecar's node id
+	Lease  time.Duration // 0: DefaultLease
+	Logger *slog.Logger
+	// Announced, if set, is called when the other sidecars have something new
+	// to see here. It must not block.
+	Announced func()
+}
+
+// Roster watches the sidecars of a store. Its methods are safe for concurrent
+// use.
+type Roster struct {
+	cfg     Config
+	process string // begins the ids of all runs of this process
+	poked   chan struct{}
+
+	standing atomic.Pointer[Standing]
+	view     atomic.Pointer[View]
+
+	mu       sync.Mutex
+	groups   map[eventlog.GroupName]struct{}
+	unsaved  bool // groups differ from what was saved
+	watchers []func()
+
+	// Run's own.
+	run    run
+	former string               // the run before, if the store may still list it
+	seen   map[string]*sighting // the other nodes
+	last   time.Time            // when the last list was complete; zero: none was
+}
+
+// Standing is this sidecar's place among the others.
+type Standing struct {
+	ID      string    // of the run
+	Until   time.Time // when it has to stop unless it is renewed
+	forever bool
+}
+
+// Valid reports whether nobody takes the run for dead at now.
+func (s *Standing) Valid(now time.Time) bool { return s.forever || now.Before(s.Until) }
+
+// New makes a Roster that is not valid before Run has saved its first beat.
+func New(cfg Config) *Roster {
+	if cfg.Lease == 0 {
+		cfg.Lease = DefaultLease
+	}
+	if cfg.Announced == nil {
+		cfg.Announced = func() {}
+	}
+	r := &Roster{
+		cfg:     cfg,
+		process: cfg.Name + "/" + uuid.NewString() + "/",
+		poked:   make(chan struct{}, 1),
+		groups:  make(map[eventlog.GroupName]struct{}),
+		seen:    make(map[string]*sighting),
+	}
+	r.view.Store(&View{Name: cfg.Name})
+	r.begin()
+	return r
+}
+
+// Alone is the roster of a store that one sidecar has for itself: always valid,
+// and whoever had the store before is gone.
+func Alone(name string) *Roster {
+	r := &Roster{cfg: Config{Name: name}}
+	r.standing.Store(&Standing{ID: name, forever: true})
+	r.view.Store(&View{ID: name, Name: name, alone: true})
+	return r
+}
+
+// isAlone reports whether there is no store to ask about others.
+func (r *Roster) isAlone() bool { return r.cfg.Nodes == nil }
+
+// Standing is the place that this sidecar has now; it is not changed.
+func (r *Roster) Standing() *Standing { return r.standing.Load() }
+
+// Valid reports whether nobody takes this sidecar for dead at now.
+func (r *Roster) Valid(now time.Time) bool { return r.Standing().Valid(now) }
+
+// ValidUntil is when this sidecar has to stop unless its beat is renewed; far
+// away where it is alone.
+func (r *Roster) ValidUntil() time.Time {
+	if s := r.Standing(); !s.forever {
+		return s.Until
+	}
+	return time.Now().Add(time.Hour)
+}
+
+// View is what was seen last; it is not changed.
+func (r *Roster) View() *View { return r.view.Load() }
+
+// Mine reports whether this sidecar is the one to do what one sidecar has to
+// do, as for a topic. Now and then two think so, or none.
+func (r *Roster) Mine(what string) bool {
+	v := r.View()
+	return r.Valid(time.Now()) && (v.alone || Owner(v.all, what) == v.Name)
+}
+
+// Ours reports whether an id is of this process: of the run under way or of one
+// that is over.
+func (r *Roster) Ours(id string) bool {
+	if r.isAlone() {
+		return id == r.cfg.Name
+	}
+	return len(id) > len(r.process) && id[:len(r.process)] == r.process
+}
+
+// Join announces that this sidecar has members of the group.
+func (r *Roster) Join(g eventlog.GroupName) {
+	r.announce(func() bool {
+		_, had := r.groups[g]
+		r.groups[g] = struct{}{}
+		return !had
+	})
+}
+
+// Leave announces that this sidecar has no members of the group any more.
+func (r *Roster) Leave(g eventlog.GroupName) {
+	r.announce(func() bool {
+		_, had := r.groups[g]
+		delete(r.groups, g)
+		return had
+	})
+}
+
+func (r *Roster) announce(change func() (changed bool)) {
+	if r.isAlone() {
+		return
+	}
+	r.mu.Lock()
+	changed := change()
+	r.unsaved = r.unsaved || changed
+	r.mu.Unlock()
+	if changed {
+		r.Poke()
+	}
+}
+
+// Poke looks around soon: something may have changed. It never blocks.
+func (r *Roster) Poke() {
+	select {
+	case r.poked <- struct{}{}:
+	default:
+	}
+}
+
+// Watch calls f after every look around, whether anything has changed or not.
+// It must not block. Watching begins before Run.
+func (r *Roster) Watch(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watchers = append(r.watchers, f)
+}
+
+// tell calls the watchers.
+func (r *Roster) tell() {
+	r.mu.Lock()
+	watchers := r.watchers
+	r.mu.Unlock()
+	for _, f := range watchers {
+		f()
+	}
+}
+
+// Run looks around until ctx ends, and then removes this sidecar's document:
+// ctx must not end before the groups have released what they own.
+func (r *Roster) Run(ctx context.Context) error {
+	if r.isAlone() {
+		<-ctx.Done()
+		return nil
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return r.sayGoodbye(context.WithoutCancel(ctx))
+		case <-timer.C:
+		case <-r.poked:
+		}
+		timer.Reset(r.look(ctx))
+		r.tell()
+		if err := sleep(ctx, r.cfg.Lease/gapsPerLease); err != nil {
+			return r.sayGoodbye(context.WithoutCancel(ctx))
+		}
+	}
+}
+
+// sayGoodbye removes the own document; whoever does not see that waits for the
+// lease to pass.
+func (r *Roster) sayGoodbye(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Lease/marginShare)
+	defer cancel()
+	r.standing.Store(&Standing{ID: r.run.id})
+	if r.run.first.IsZero() {
+		return nil
+	}
+	if err := r.cfg.Nodes.RemoveNode(ctx, r.run.id); err != nil {
+		r.cfg.Logger.Warn("cannot remove this sidecar from the store's list; others will notice by themselves", "error", err)
+		return nil
+	}
+	r.cfg.Announced()
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// announced is what the own document says of groups.
+func (r *Roster) announced() []eventlog.GroupName {
+	names := slices.SortedFunc(maps.Keys(r.groups), func(a, b eventlog.GroupName) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group))
+	})
+	return names[:min(len(names), MaxGroups)]
+}

@@ -1,0 +1,386 @@
+package roster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+func TestComingAndGoing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		if !a.Valid(time.Now()) || a.sees() != "a" {
+			t.Fatalf("after the start: valid %v, sees %q", a.Valid(time.Now()), a.sees())
+		}
+		b := store.start("b")
+		c := store.start("c")
+		pass(lease / beatsPerLease)
+		for _, s := range []*sidecar{a, b, c} {
+			if s.sees() != "a b c" {
+				t.Errorf("%s sees %q", s.cfg.Name, s.sees())
+			}
+		}
+		b.stop()
+		if store.names() != "a c" {
+			t.Errorf("after a stop the store has %q", store.names())
+		}
+		if b.Valid(time.Now()) {
+			t.Error("valid after the stop")
+		}
+		killed := time.Now()
+		c.kill()
+		version := a.View().Version
+		pass(lease - lease/beatsPerLease - time.Millisecond - time.Since(killed))
+		if a.sees() != "a c" {
+			t.Errorf("before the lease is over it sees %q", a.sees())
+		}
+		pass(2 * lease / beatsPerLease)
+		if a.sees() != "a" || a.View().Version == version {
+			t.Errorf("after the lease it sees %q", a.sees())
+		}
+		pass((forgottenAfter + 1) * lease)
+		if store.names() != "a" {
+			t.Errorf("the store has %q", store.names())
+		}
+		a.stop()
+	})
+}
+
+// A restarted sidecar has its name, and is not taken for its former run.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a, b := store.start("a"), store.start("b")
+		pass(lease)
+		old := b.Standing().ID
+		b.kill()
+		b = store.start("b")
+		pass(lease / 2)
+		if a.View().Gone(old, time.Now().Add(-time.Second)) || b.View().Gone(old, time.Now().Add(-time.Second)) {
+			t.Error("gone before its lease is over")
+		}
+		pass(lease)
+		if !a.View().Gone(old, time.Now()) || !b.View().Gone(old, time.Now()) || a.sees() != "a b" {
+			t.Error("not gone after its lease")
+		}
+		if name, ok := a.View().Alive(b.Standing().ID); !ok || name != "b" {
+			t.Errorf("alive: %q, %v", name, ok)
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
+// Who is not listed is gone only if the list began after it was heard of.
+func TestUnknownRunsAreNotGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		pass(time.Second)
+		heard := time.Now()
+		if a.View().Gone("b/1", heard) {
+			t.Error("gone by a list that is older")
+		}
+		pass(lease / 2)
+		if !a.View().Gone("b/1", heard) {
+			t.Error("not gone by a list that is newer")
+		}
+		a.stop()
+	})
+}
+
+func TestGroupsAreAnnouncedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		pass(time.Second)
+		for i := range 100 { // coalesced
+			a.Join(groupName(i))
+		}
+		before, _ := store.calls()
+		pass(lease / 100)
+		if n, saves := store.groupsOf("a"), first(store.calls()); n != 100 || saves > before+2 {
+			t.Fatalf("%d groups after %d saves", n, saves-before)
+		}
+		b := store.start("b")
+		if got := b.View().Others(groupName(3)); len(got) != 1 || got[0] != "a" {
+			t.Errorf("others %v", got)
+		}
+		a.path.set(func() { a.path.err = errStore })
+		a.Leave(groupName(3))
+		a.Leave(groupName(3))
+		pass(time.Second)
+		a.path.set(func() { a.path.err = nil })
+		pass(lease / beatsPerLease)
+		pass(lease / beatsPerLease)
+		if got := b.View().Others(groupName(3)); len(got) != 0 {
+			t.Errorf("others %v", got)
+		}
+		for i := range MaxGroups + 10 {
+			a.Join(groupName(i))
+		}
+		pass(lease / 100)
+		if n := store.groupsOf("a"); n != MaxGroups {
+			t.Errorf("%d groups", n)
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
+// While nothing changes, views do not either, and the store is asked rarely.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a, b := store.start("a"), store.start("b")
+		a.Join(groupName(1))
+		pass(lease)
+		version := b.View().Version
+		saves, lists := store.calls()
+		pass(10 * lease)
+		if b.View().Version != version {
+			t.Error("the view has changed")
+		}
+		moreSaves, moreLists := store.calls()
+		if n := moreSaves - saves; n < 80 || n > 120 || moreLists-lists != n {
+			t.Errorf("%d saves and %d lists of 2 sidecars in 10 leases", n, moreLists-lists)
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
+// A sidecar that cannot beat stops before others take it for dead, and goes on
+// as another run.
+func TestOutageOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a, b := store.start("a"), store.start("b")
+		pass(lease)
+		old := a.Standing().ID
+		a.path.set(func() { a.path.err = errStore })
+		lapsed := time.Time{}
+		for range 20 {
+			pass(time.Second)
+			if !a.Valid(time.Now()) && lapsed.IsZero() {
+				lapsed = time.Now()
+			}
+			if b.View().Gone(old, time.Now()) {
+				break
+			}
+			if b.sees() != "a b" {
+				t.Fatalf("b sees %q", b.sees())
+			}
+		}
+		if lapsed.IsZero() || time.Since(lapsed) < lease/marginShare/2 {
+			t.Errorf("lapsed %v before others took over", time.Since(lapsed))
+		}
+		a.path.set(func() { a.path.err = nil })
+		pass(time.Second)
+		if id := a.Standing().ID; id == old || !a.Valid(time.Now()) || !a.Ours(id) || !a.Ours(old) || b.Ours(old) {
+			t.Errorf("id %s after %s", id, old)
+		}
+		pass(lease / 2)
+		if a.sees() != "a b" || b.sees() != "a b" || store.names() != "a b" {
+			t.Errorf("a sees %q, b sees %q, the store has %q", a.sees(), b.sees(), store.names())
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
+// An outage shorter than the lease changes nothing but the validity meanwhile.
+func TestShortOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		pass(lease)
+		old := a.Standing().ID
+		a.path.set(func() { a.path.err = errStore })
+		time.Sleep(time.Until(a.ValidUntil()) + time.Millisecond)
+		if a.Valid(time.Now()) {
+			t.Fatal("still valid")
+		}
+		a.path.set(func() { a.path.err = nil })
+		pass(lease / retriesPerLease)
+		if !a.Valid(time.Now()) || a.Standing().ID != old {
+			t.Errorf("valid %v, id %s after %s", a.Valid(time.Now()), a.Standing().ID, old)
+		}
+		a.stop()
+	})
+}
+
+// After an outage that everybody had, nobody is taken for dead.
+func TestOutageOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		all := []*sidecar{store.start("a"), store.start("b"), store.start("c")}
+		for _, s := range all {
+			s.Join(groupName(1))
+		}
+		pass(lease)
+		for _, s := range all {
+			s.path.set(func() { s.path.err = errStore })
+		}
+		pass(3 * lease)
+		for _, s := range all {
+			s.path.set(func() { s.path.err = nil })
+			pass(time.Second)
+			for _, s := range all {
+				if got := strings.Join(append(s.View().Others(groupName(1)), s.View().Name), " "); len(got) != len("a b c") {
+					t.Errorf("%s sees %q", s.cfg.Name, got)
+				}
+			}
+		}
+		pass(2 * lease)
+		for _, s := range all {
+			if s.sees() != "a b c" || !s.Valid(time.Now()) {
+				t.Errorf("%s sees %q", s.cfg.Name, s.sees())
+			}
+			s.stop()
+		}
+	})
+}
+
+// A beat that arrives although it was given up for lost, or is answered late,
+// does not make a run valid that others may have taken for dead.
+func TestPausedRunIsOver(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFakeNodes()
+			a, b := store.start("a"), store.start("b")
+			pass(lease)
+			old := a.Standing().ID
+			gate := make(chan struct{})
+			a.path.set(func() {
+				if when == "before" {
+					a.path.before = gate
+				} else {
+					a.path.after = gate
+				}
+			})
+			pass(3 * lease)
+			if !b.View().Gone(old, time.Now()) {
+				t.Error("not taken for dead")
+			}
+			a.path.set(func() { a.path.before, a.path.after = nil, nil })
+			close(gate)
+			synctest.Wait()
+			if a.Standing().ID == old {
+				t.Errorf("%s: the run goes on", when)
+			}
+			pass(lease)
+			if b.sees() != "a b" || store.names() != "a b" {
+				t.Errorf("%s: sees %q, store %q", when, b.sees(), store.names())
+			}
+			a.stop()
+			b.stop()
+		})
+	}
+}
+
+func TestAlone(t *testing.T) {
+	r := Alone("node")
+	r.Watch(func() { t.Error("called") })
+	r.Join(groupName(1))
+	r.Leave(groupName(1))
+	v := r.View()
+	if !r.Valid(time.Now().Add(1000*time.Hour)) || !r.Mine("topic") || r.Standing().ID != "node" || !r.Ours("node") || r.Ours("node/1") {
+		t.Error("it is not alone")
+	}
+	if !v.Known() || !v.Gone("somebody", time.Now()) || len(v.Others(groupName(1))) != 0 || v.Name != "node" {
+		t.Error("it sees somebody")
+	}
+	if !r.ValidUntil().After(time.Now()) {
+		t.Error("it ends")
+	}
+}
+
+func TestWatchAndAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		before := a.looks.Load()
+		pass(lease)
+		if n := a.looks.Load() - before; n < 3 || n > 6 || a.news.Load() != 1 {
+			t.Errorf("%d looks, %d news in a lease", n, a.news.Load())
+		}
+		a.Join(groupName(1))
+		pass(lease / 100)
+		a.Poke()
+		pass(lease / 100)
+		if a.news.Load() != 2 {
+			t.Errorf("%d news", a.news.Load())
+		}
+		a.stop()
+		if a.news.Load() != 3 {
+			t.Errorf("%d news after the stop", a.news.Load())
+		}
+	})
+}
+
+func TestMineIsOnOneSidecar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		all := []*sidecar{store.start("a"), store.start("b"), store.start("c")}
+		pass(lease)
+		had := make(map[string]int)
+		for i := range 300 {
+			n := 0
+			for _, s := range all {
+				if s.Mine(fmt.Sprint("topic", i)) {
+					had[s.cfg.Name]++
+					n++
+				}
+			}
+			if n != 1 {
+				t.Fatalf("topic%d is of %d sidecars", i, n)
+			}
+		}
+		if len(had) != 3 || had["a"] < 60 || had["b"] < 60 || had["c"] < 60 {
+			t.Errorf("%v", had)
+		}
+		for _, s := range all {
+			s.stop()
+			if s.Mine("topic1") {
+				t.Error("has something after its stop")
+			}
+		}
+	})
+}
+
+func TestOwner(t *testing.T) {
+	if Owner(nil, "x") != "" {
+		t.Error("an owner of nobody")
+	}
+	moved, spread := 0, make(map[string]int)
+	three, four := []string{"s-1", "s-2", "s-3"}, []string{"s-4", "s-3", "s-2", "s-1"}
+	for i := range 4000 {
+		what := fmt.Sprintf("orders\x00g\x00%d", i)
+		before, after := Owner(three, what), Owner(four, what)
+		spread[after]++
+		if before != after {
+			if after != "s-4" {
+				t.Fatalf("%d moved from %s to %s, who had been there", i, before, after)
+			}
+			moved++
+		}
+	}
+	for name, n := range spread {
+		if n < 850 || n > 1150 {
+			t.Errorf("%s has %d of 4000", name, n)
+		}
+	}
+	if moved != spread["s-4"] {
+		t.Errorf("%d moved", moved)
+	}
+}
+
+func first(a, _ int) int { return a }
+
+var _ eventlog.Nodes = (*fakePath)(nil)

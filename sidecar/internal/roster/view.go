@@ -1,0 +1,122 @@
+package roster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// View is who was there at one time, as one sidecar saw it.
+type View struct {
+	// Version rises whenever something differs from the view before: the own
+	// run, who is alive, or what groups they have members of.
+	Version uint64
+	ID      string // of the own run
+	Name    string // of this sidecar
+
+	alone bool
+	began time.Time         // when the list was asked for
+	nodes map[string]bool   // the others that are listed, by id: whether they are alive
+	names map[string]string // of the others that are alive, by id
+	all   []string          // names of everybody who is alive
+	by    map[eventlog.GroupName][]string
+	text  []eventlog.Node // what makes a difference: the live nodes in order, without beats
+}
+
+// next is the view that follows v.
+func (v *View) next(id string, seen map[string]*sighting, began time.Time) *View {
+	x := &View{
+		Version: v.Version, ID: id, Name: v.Name, began: began,
+		nodes: make(map[string]bool, len(seen)), names: make(map[string]string, len(seen)),
+		all: []string{v.Name},
+	}
+	for id, s := range seen {
+		x.nodes[id] = !s.dead
+		if !s.dead {
+			x.names[id] = s.node.Name
+			x.all = append(x.all, s.node.Name)
+			x.text = append(x.text, eventlog.Node{ID: id, Groups: s.node.Groups})
+		}
+	}
+	x.all = distinct(x.all)
+	slices.SortFunc(x.text, func(a, b eventlog.Node) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	same := func(a, b eventlog.Node) bool { return a.ID == b.ID && sameGroups(a.Groups, b.Groups) }
+	if v.ID == x.ID && v.nodes != nil && slices.EqualFunc(v.text, x.text, same) {
+		x.by = v.by
+		return x
+	}
+	x.Version++
+	x.by = make(map[eventlog.GroupName][]string)
+	for _, n := range x.text {
+		for _, g := range n.Groups {
+			x.by[g] = append(x.by[g], x.names[n.ID])
+		}
+	}
+	for g, names := range x.by {
+		x.by[g] = distinct(names)
+	}
+	return x
+}
+
+func distinct(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// sameGroups compares sets.
+func sameGroups(a, b []eventlog.GroupName) bool {
+	if slices.Equal(a, b) {
+		return true
+	}
+	if len(a) != len(b) {
+		return false
+	}
+	in := make(map[eventlog.GroupName]bool, len(a))
+	for _, g := range a {
+		in[g] = true
+	}
+	for _, g := range b {
+		if !in[g] {
+			return false
+		}
+	}
+	return true
+}
+
+// Known reports whether there is a view at all, and not only this sidecar's wish
+// for one.
+func (v *View) Known() bool { return v.alone || v.nodes != nil }
+
+// Others names the other sidecars that have members of the group.
+func (v *View) Others(g eventlog.GroupName) []string { return v.by[g] }
+
+// Alive is the name of the sidecar whose run has this id, while it is alive.
+func (v *View) Alive(id string) (name string, ok bool) {
+	if id == v.ID {
+		return v.Name, true
+	}
+	name, ok = v.names[id]
+	return name, ok
+}
+
+// Gone reports whether the run with this id, which was heard of before the time
+// heard, has come to its end, and will never act again: it is dead, or is not
+// listed any more. A run that began after the view is not gone; a later view
+// tells. The own run and those that this process had before are not for a view
+// to judge: see Roster.Ours.
+func (v *View) Gone(id string, heard time.Time) bool {
+	if v.alone {
+		return true
+	}
+	alive, listed := v.nodes[id]
+	if listed {
+		return !alive
+	}
+	return v.nodes != nil && v.began.After(heard)
+}
