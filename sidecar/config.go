@@ -21,8 +21,17 @@ type Config struct {
 	OpsListen    string
 
 	DataDir string
-	Store   string // "embedded:", in DataDir
+	Store   string // "embedded:", in DataDir, or a MongoDB connection string
 	NodeID  string
+
+	// Of a shared store only.
+	Lease         time.Duration // without a sign of life, a sidecar's partitions go to others
+	StoreTimeout  time.Duration // of one operation, retries included
+	SpoolMaxBytes int64         // of all topics together, while the store is away
+
+	// Outboxes are collections whose documents are published: a MongoDB
+	// connection string, '#' and the collection.
+	Outboxes []string
 
 	ControlPlane   string // host:port; "" for none
 	Policies       string // a file; "" for the defaults
@@ -48,6 +57,9 @@ func DefaultConfig() Config {
 		ReplayListen:      "127.0.0.1:8083",
 		OpsListen:         "127.0.0.1:7071",
 		Store:             StoreEmbedded,
+		Lease:             10 * time.Second,
+		StoreTimeout:      5 * time.Second,
+		SpoolMaxBytes:     4 << 30,
 		Limits:            wire.DefaultLimits(),
 		MaxTopicLabels:    1000,
 		DrainTimeout:      15 * time.Second,
@@ -60,6 +72,11 @@ func DefaultConfig() Config {
 
 // StoreEmbedded is the store in the data folder.
 const StoreEmbedded = "embedded:"
+
+// isMongoDB reports whether a URL is one of MongoDB.
+func isMongoDB(url string) bool {
+	return strings.HasPrefix(url, "mongodb://") || strings.HasPrefix(url, "mongodb+srv://")
+}
 
 // ConfigError says that a setting is wrong, so that trying again does not help.
 type ConfigError struct{ Err error }
@@ -76,8 +93,7 @@ func (c Config) Validate() error {
 
 	switch {
 	case c.Store == StoreEmbedded:
-	case strings.HasPrefix(c.Store, "mongodb://"), strings.HasPrefix(c.Store, "mongodb+srv://"):
-		bad("store: MongoDB is not supported yet in this version; use %q", StoreEmbedded)
+	case isMongoDB(c.Store):
 	default:
 		bad("store: %q is none of embedded:, mongodb://…, mongodb+srv://…", c.Store)
 	}
@@ -114,6 +130,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// minLease bounds Config.Lease from below.
+const minLease = time.Second
+
 // validateBounds checks the numbers.
 func (c Config) validateBounds() (errs []error) {
 	for _, n := range []struct {
@@ -127,9 +146,18 @@ func (c Config) validateBounds() (errs []error) {
 		{"max-topic-labels", c.MaxTopicLabels},
 		{"drain-timeout", int(c.DrainTimeout)}, {"slow-client-timeout", int(c.SlowClientTimeout)},
 		{"retention-interval", int(c.RetentionInterval)},
+		{"store-timeout", int(c.StoreTimeout)}, {"spool-max-bytes", int(c.SpoolMaxBytes)},
 	} {
 		if n.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s: must be above 0", n.name))
+		}
+	}
+	if c.Lease < minLease {
+		errs = append(errs, fmt.Errorf("lease: %s is too short for signs of life to arrive in time; at least %s", c.Lease, minLease))
+	}
+	for _, o := range c.Outboxes {
+		if url, collection, _ := strings.Cut(o, "#"); !isMongoDB(url) || collection == "" {
+			errs = append(errs, errors.New("outbox: must be a MongoDB connection string, '#' and the name of a collection, like mongodb://host/app#outbox"))
 		}
 	}
 	if c.Limits.PayloadBytes > c.Limits.FrameBytes {

@@ -27,7 +27,7 @@ type status struct {
 type storeStatus struct {
 	URL   string `json:"url"`
 	ID    string `json:"id"`
-	State string `json:"state"` // ok, failed or stopping
+	State string `json:"state"` // one of those below
 }
 
 type spoolStatus struct {
@@ -38,6 +38,9 @@ type spoolStatus struct {
 // States of the store.
 const (
 	stateOK       = "ok"
+	stateAway     = "away"     // publishes are spooled, or refused
+	stateDraining = "draining" // it is back, and gets what was spooled
+	stateFull     = "full"     // it is away, and the spool is full
 	stateFailed   = "failed"
 	stateStopping = "stopping"
 )
@@ -49,11 +52,14 @@ func (s *Sidecar) opsHandler() http.Handler {
 		writeText(w, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if state, detail := s.storeState(); state != stateOK {
+		switch state, detail := s.storeState(); state {
+		case stateFailed, stateFull, stateStopping:
 			httpapi.WriteError(w, r, &wire.Error{Code: wire.StoreUnavailable, Msg: detail}, s.cfg.Logger)
-			return
+		case stateAway:
+			writeText(w, "ready: "+detail+"\n")
+		default:
+			writeText(w, "ready\n")
 		}
-		writeText(w, "ready\n")
 	})
 	mux.Handle("GET /metrics", s.metrics.Handler())
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
@@ -78,10 +84,7 @@ func (s *Sidecar) storeState() (state, detail string) {
 	if s.stopping.Load() {
 		return stateStopping, "the sidecar is stopping"
 	}
-	if err := s.log.Err(); err != nil {
-		return stateFailed, "the embedded log has failed and takes no more events; restart the sidecar"
-	}
-	return stateOK, ""
+	return s.store.state()
 }
 
 func (s *Sidecar) status() status {
@@ -90,11 +93,12 @@ func (s *Sidecar) status() status {
 	return status{
 		Version:       s.cfg.Version,
 		NodeID:        s.cfg.NodeID,
-		Store:         storeStatus{URL: s.cfg.Store, ID: s.log.StoreID(), State: state},
+		Store:         storeStatus{URL: withoutSecrets(s.cfg.Store), ID: s.store.id(), State: state},
 		Policies:      append([]policy.InForce{}, s.policies.Load().List()...), // [] rather than null
 		Connections:   clients.Connections,
 		Queues:        s.writer.Depth(),
 		Subscriptions: clients.Subscriptions,
+		Spool:         s.store.spooled(),
 		Peers:         []map[string]any{},
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
@@ -35,13 +34,15 @@ type Sidecar struct {
 
 	app, replay, ops net.Listener
 
-	log      *pebblelog.Log
-	metrics  *telemetry.Metrics
-	policies *policy.Current
-	file     *policy.FileSource // nil without a policies file
-	writer   *writer.Writer
-	groups   *group.Manager
-	gateway  *gateway.Gateway
+	store     store
+	metrics   *telemetry.Metrics
+	policies  *policy.Current
+	file      *policy.FileSource // nil without a policies file
+	tails     *tail.Tails
+	writer    *writer.Writer
+	publisher *admit.Publisher
+	groups    *group.Manager
+	gateway   *gateway.Gateway
 
 	stopping atomic.Bool
 	// abort ends what groups do when stopping has taken too long.
@@ -55,7 +56,7 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{cfg: cfg}
+	s := &Sidecar{cfg: cfg, tails: tail.New(tail.DefaultBounds())}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -67,7 +68,7 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	if s.metrics, err = telemetry.New(telemetry.Config{MaxTopics: cfg.MaxTopicLabels, Version: cfg.Version, NodeID: cfg.NodeID}); err != nil {
 		return nil, err
 	}
-	if s.log, err = pebblelog.Open(pebblelog.Options{Dir: cfg.DataDir, NodeID: cfg.NodeID, Logger: cfg.Logger}); err != nil {
+	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
 	s.assemble()
@@ -99,31 +100,33 @@ func (s *Sidecar) openPolicies() (err error) {
 	return err
 }
 
-// assemble connects the parts: publishes go gateway → admit → writer → log,
-// deliveries log → group → gateway.
+// assemble connects the parts: publishes go gateway → admit → writer → spool,
+// if there is one → log, deliveries log → group → gateway.
 func (s *Sidecar) assemble() {
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abort = abort
-	tails := tail.New(tail.DefaultBounds())
-	s.writer = writer.New(writer.Config{Log: s.log, Tails: tails, Observer: s.metrics, Bounds: writer.DefaultBounds()})
-	publisher := admit.New(admit.Config{
-		Catalog: s.log, Writer: s.writer, Policies: s.policies, Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.cfg.Logger,
+	s.writer = writer.New(writer.Config{
+		Log: s.store.way, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Bounds: writer.DefaultBounds(),
+	})
+	s.publisher = admit.New(admit.Config{
+		Catalog: s.store.way, Writer: s.writer, Policies: s.policies, Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.cfg.Logger,
 	})
 	s.groups = group.NewManager(group.Config{
 		Context:     groupCtx,
-		Log:         s.log,
-		Tails:       tails,
+		Log:         s.store.log,
+		Tails:       s.tails,
 		Policy:      func(topic string) *policy.Effective { return s.policies.Load().Topic(topic) },
-		DeadLetters: publisher,
+		DeadLetters: s.publisher,
 		Metrics:     s.metrics,
-		NodeID:      s.cfg.NodeID,
+		Roster:      s.store.roster,
+		Moved:       s.store.moved(),
 		Logger:      s.cfg.Logger,
 		Bounds:      group.DefaultBounds(),
 	})
 	bounds := gateway.DefaultBounds()
 	bounds.SlowClientTimeout = s.cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
-		Publisher: publisher, Groups: s.groups, Log: s.log, Policies: s.policies,
+		Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds, NodeID: s.cfg.NodeID,
 	})
 	s.metrics.ObserveGroups(s.groups.Stats)
@@ -144,8 +147,16 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	lasting := context.WithoutCancel(ctx)
 	helpersCtx, endHelpers := context.WithCancel(lasting)
 	serversCtx, endServers := context.WithCancel(lasting)
+	storeCtx, endStore := context.WithCancel(lasting)
 	defer endHelpers()
 	defer endServers()
+	defer endStore()
+
+	var ownership errgroup.Group // what groups and the writer need to the last
+	ownership.Go(func() error { return s.store.roster.Run(storeCtx) })
+	if s.store.shared != nil {
+		ownership.Go(func() error { return s.store.shared.spool.Run(storeCtx) })
+	}
 
 	servers, failed := errgroup.WithContext(lasting)
 	for _, srv := range []struct {
@@ -153,7 +164,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		http *httpapi.Server
 	}{
 		{s.app, s.server(s.app, s.gateway.Handler(), s.gateway.ConnContext)},
-		{s.replay, s.server(s.replay, replay.New(replay.Config{Store: s.log, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout}), nil)},
+		{s.replay, s.server(s.replay, replay.New(replay.Config{Store: s.store.source, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout}), nil)},
 		{s.ops, s.server(s.ops, s.opsHandler(), nil)},
 	} {
 		servers.Go(func() error { return srv.http.Serve(serversCtx, srv.ln) })
@@ -161,12 +172,15 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	servers.Go(ready)
 
 	var helpers errgroup.Group
-	sweeper := retention.Sweeper{Log: s.log, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
+	sweeper := retention.Sweeper{Log: s.store.log, Mine: s.store.roster.Mine, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
 	helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	helpers.Go(func() error { return s.followPolicies(helpersCtx) })
 	helpers.Go(func() error { return s.loadGroups(helpersCtx) })
 	if s.file != nil {
 		helpers.Go(func() error { return s.file.Run(helpersCtx) })
+	}
+	if s.store.shared != nil {
+		helpers.Go(func() error { return s.store.shared.waker.Run(helpersCtx) })
 	}
 
 	select {
@@ -179,7 +193,8 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		endServers()
 		return servers.Wait()
 	})
-	return errors.Join(err, helpers.Wait())
+	endStore()
+	return errors.Join(err, helpers.Wait(), ownership.Wait())
 }
 
 // server makes the HTTP server of one listener.
@@ -212,10 +227,8 @@ func (s *Sidecar) release() {
 	if s.abort != nil {
 		s.abort()
 	}
-	if s.log != nil {
-		if err := s.log.Close(); err != nil {
-			s.cfg.Logger.Error("closing the log", "error", err)
-		}
+	if err := s.store.close(); err != nil {
+		s.cfg.Logger.Error("closing the log", "error", err)
 	}
 	if s.metrics != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -17,6 +17,10 @@ type ledger struct {
 	seen     map[string]int          // by id: the attempt of the last delivery
 	acked    map[string]bool         // acks answered OK
 	faults   []string
+
+	// moving says that partitions change hands: an ack that comes after that
+	// is answered OK, and settles nothing.
+	moving bool
 }
 
 func newLedger() *ledger {
@@ -30,25 +34,46 @@ func (l *ledger) fault(format string, args ...any) {
 }
 
 // accepted notes the receipt of a publish, which may be a later answer to the
-// same id: it must then say the same.
+// same id: it must then say the same, once the event has its place in the log.
 func (l *ledger) accepted(r wire.Receipt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before, ok := l.receipts[r.ID]; ok {
-		if before.Seq != r.Seq || before.Partition != r.Partition || before.TS != r.TS || !r.Duplicate {
-			l.fault("event %s was accepted as %+v and later as %+v", r.ID, before, r)
-		}
+	before, again := l.receipts[r.ID]
+	switch {
+	case !again, before.Spooled && !r.Spooled:
+	case r.TS != before.TS || !r.Duplicate,
+		!r.Spooled && (before.Seq != r.Seq || before.Partition != r.Partition):
+		l.fault("event %s was accepted as %+v and later as %+v", r.ID, before, r)
+		return
+	case r.Spooled:
 		return
 	}
 	l.receipts[r.ID] = r
 }
 
-// delivered notes a delivery: its attempt is above the last one's, and it is
-// not acked yet.
-func (l *ledger) delivered(d wire.Delivery) {
+// spooled counts the events that were answered from a spool.
+func (l *ledger) spooled() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.acked[d.Event.ID] {
+	n := 0
+	for _, r := range l.receipts {
+		if r.Spooled {
+			n++
+		}
+	}
+	return n
+}
+
+// delivered notes a delivery: its attempt is above the last one's, and it is
+// not acked yet, unless it was late.
+func (l *ledger) delivered(d wire.Delivery, late bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if late {
+		l.seen[d.Event.ID] = max(l.seen[d.Event.ID], d.Attempt)
+		return
+	}
+	if l.acked[d.Event.ID] && !l.moving {
 		l.fault("event %s was delivered again after its ack was answered OK", d.Event.ID)
 	}
 	if last := l.seen[d.Event.ID]; d.Attempt <= last {
@@ -72,6 +97,19 @@ func (l *ledger) unseen() int {
 	n := 0
 	for id := range l.receipts {
 		if l.seen[id] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// redelivered counts the events that were delivered more than once.
+func (l *ledger) redelivered() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, attempt := range l.seen {
+		if attempt > 1 {
 			n++
 		}
 	}
@@ -105,7 +143,7 @@ func (l *ledger) checkExport(events []wire.Event, number func(id string) (stream
 		e, ok := byID[id]
 		if !ok {
 			l.fault("event %s was answered OK with seq %d and is lost", id, r.Seq)
-		} else if e.Seq != r.Seq || e.Partition != r.Partition {
+		} else if !r.Spooled && (e.Seq != r.Seq || e.Partition != r.Partition) {
 			l.fault("event %s was answered with partition %d seq %d and is at partition %d seq %d", id, r.Partition, r.Seq, e.Partition, e.Seq)
 		}
 	}

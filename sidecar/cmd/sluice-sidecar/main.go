@@ -19,9 +19,14 @@ type settings struct {
 	ReplayListen string `default:"127.0.0.1:8083" placeholder:"ADDR" help:"Replay and export API."`
 	OpsListen    string `default:"127.0.0.1:7071" placeholder:"ADDR" help:"Health, metrics and status."`
 
-	DataDir string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log."`
-	Store   string `default:"embedded:" placeholder:"URL" help:"Event log: embedded: keeps it in --data-dir; mongodb://… is not supported yet."`
+	DataDir string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log, or of the spool where the log is in MongoDB."`
+	Store   string `default:"embedded:" placeholder:"URL" help:"Event log: embedded: keeps it in --data-dir; mongodb://… or mongodb+srv://… shares the database that it names with other sidecars."`
 	NodeID  string `placeholder:"NAME" help:"Name of this sidecar. Default: the host's name."`
+
+	Lease         time.Duration `default:"10s" placeholder:"D" help:"Shared store: without a sign of life for this long, a sidecar's partitions go to others."`
+	StoreTimeout  time.Duration `default:"5s" placeholder:"D" help:"Shared store: longest that one operation is tried before the store counts as away."`
+	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
+	Outbox        []string      `placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
 	Policies       string   `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s."`
 	ControlPlane   string   `placeholder:"HOST:PORT" help:"Control plane to take policies from (not supported yet)."`
@@ -49,6 +54,10 @@ const examples = `  sluice-sidecar
       One sidecar with its log in the default folder.
   sluice-sidecar --data-dir /var/lib/sluice --policies policies.yaml
       Limits from a file, which may change while it runs.
+  sluice-sidecar --store mongodb://db1,db2,db3/events?replicaSet=rs0
+      One of many sidecars that share a log in MongoDB.
+  sluice-sidecar migrate --store mongodb://db1/events --dry-run
+      What an upgrade would change in the database.
   sluice-sidecar --listen unix:/run/sluice.sock
       The app API on a socket that only this machine can reach.
   curl -d '{"hello":"world"}' http://127.0.0.1:7070/v1/topics/greetings/events
@@ -61,6 +70,7 @@ func main() {
 		Description: "The sidecar beside an application: takes its events over HTTP and WebSocket, limits, deduplicates and stores them, and delivers them to consumer groups.",
 		Examples:    examples,
 		Settings:    &s,
+		Commands:    []program.Spec{migrateSpec()},
 		Run:         func(ctx context.Context, app *program.App) error { return run(ctx, app, &s) },
 	})
 }
@@ -93,6 +103,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg := sidecar.DefaultConfig()
 	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = s.Listen, s.ReplayListen, s.OpsListen
 	cfg.DataDir, cfg.Store, cfg.NodeID = s.DataDir, s.Store, s.NodeID
+	cfg.Lease, cfg.StoreTimeout, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.SpoolMaxBytes, s.Outbox
 	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
 	cfg.Peers, cfg.AllowedOrigins, cfg.Insecure = s.Peers, s.AllowedOrigins, s.Insecure
 	cfg.Limits.PayloadBytes, cfg.Limits.HeaderCount, cfg.Limits.HeaderBytes = s.MaxPayloadBytes, s.MaxHeaders, s.MaxHeaderBytes

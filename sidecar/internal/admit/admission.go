@@ -58,7 +58,8 @@ func (a *admission) Settled(i int, out eventlog.Outcome) {
 		return
 	}
 	a.results[i].Receipt = wire.Receipt{
-		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq, Duplicate: out.Duplicate,
+		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq,
+		Duplicate: out.Duplicate, Spooled: out.Spooled,
 	}
 	a.finish()
 }
@@ -71,7 +72,7 @@ func (a *admission) finish() {
 	}
 }
 
-// count tells the metrics, once for each topic, what the log took.
+// count tells the metrics, once for each topic, what the log or the spool took.
 func (a *admission) count() {
 	took := time.Since(a.began)
 	for i := range a.results {

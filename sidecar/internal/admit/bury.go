@@ -10,8 +10,8 @@ import (
 // Bury appends an event of Sluice's own, such as a dead letter, to its topic:
 // past limits and pauses, since it comes of an event that passed them, and
 // uncounted, since nobody published it. done is called once, with nil when the
-// event is durable, now or from an earlier try under the same id; possibly
-// before Bury returns and from any goroutine. It must not block. The record is
+// event is durable, in the log or in the spool, now or from an earlier try under
+// the same id; possibly before Bury returns and from any goroutine. It must not block. The record is
 // the log's from here on.
 func (p *Publisher) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
 	partitions, err := p.partitionsOf(ctx, rec.Topic, p.cfg.Policies.Load().Topic(rec.Topic).Partitions)

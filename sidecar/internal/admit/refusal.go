@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
@@ -18,9 +19,23 @@ const retryStore = time.Second
 // the cause where the words hide it.
 func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var full *writer.FullError
+	var spoolFull *spool.FullError
+	var away *spool.AwayError
 	switch conflict := asConflict(err); {
+	case conflict != nil && conflict.Seq == 0:
+		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content; it has no seq yet", conflict.ID)
 	case conflict != nil:
 		return &wire.Error{Code: wire.Conflict, Msg: conflict.Error(), Seq: conflict.Seq}
+	case errors.As(err, &spoolFull):
+		return &wire.Error{
+			Code: wire.Overloaded, RetryAfter: spoolFull.RetryAfter,
+			Msg: "too many events wait for the store: " + spoolFull.Error() + "; try again later",
+		}
+	case errors.As(err, &away):
+		return &wire.Error{
+			Code: wire.StoreUnavailable, RetryAfter: away.RetryAfter,
+			Msg: away.Error() + ", so the event is not stored; try again later",
+		}
 	case errors.As(err, &full):
 		return &wire.Error{
 			Code: wire.Overloaded, RetryAfter: full.RetryAfter,

@@ -1,0 +1,403 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/sluice-bus/sluice/internal/faultproxy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
+	for _, drainers := range []int{1, 3} {
+		t.Run(fmt.Sprint(drainers), func(t *testing.T) {
+			a := newApp(t)
+			a.insert(many(0, 300)...)
+			var all []*running
+			for range drainers {
+				all = append(all, a.start())
+			}
+			a.until("the shards are to be shared", func() bool {
+				return !slices.ContainsFunc(all, func(r *running) bool { return r.Stats().Shards < Shards/drainers })
+			})
+			a.insert(many(300, 300)...)
+			a.untilStatus(statusDone, 600)
+			if events, _ := a.log.count(); events != 600 {
+				t.Errorf("%d events of 600 documents", events)
+			}
+			a.inKeyOrder()
+			total := int64(0)
+			for _, r := range all {
+				r.stop()
+				total += r.Stats().Published
+			}
+			if total != 600 {
+				t.Errorf("the drainers say that they published %d documents", total)
+			}
+			for _, d := range a.documents() {
+				if d.Seq == 0 || d.Partition == nil || d.DoneAt.IsZero() || d.Error != "" {
+					t.Fatalf("marked as %+v", d)
+				}
+			}
+			if left, _, err := (mongoLeases{a.coll.Database().Collection("outbox_leases")}).list(context.Background()); err != nil || len(left) != 0 {
+				t.Errorf("drainers that have stopped are still there: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestSuccessor: a drainer that is cut off, with work under way, loses its
+// shards to another one, which publishes again what was not marked.
+func TestSuccessor(t *testing.T) {
+	a := newApp(t)
+	proxy := faultproxy.New(t, a.server.Addr())
+	via := func(c *Config) { c.URL = a.server.URIVia(proxy.Addr(), a.name) }
+	a.insert(many(0, 200)...)
+	// Whatever the first one publishes, it cannot mark.
+	a.log.set(func(f *fakeLog) {
+		f.refuse = func(*wire.Event) *wire.Error {
+			if len(f.events) == 150 {
+				proxy.Down()
+				return refusal(wire.StoreUnavailable)
+			}
+			return nil
+		}
+	})
+	first := a.start(via)
+	a.until("150 events are to be published", func() bool { n, _ := a.log.count(); return n == 150 })
+	a.until("the server is to be gone", func() bool { return first.Stats().Shards == 0 })
+	first.stop()
+	if n := a.statuses()[statusDone]; n != 0 {
+		t.Fatalf("%d documents are done", n)
+	}
+	a.log.set(func(f *fakeLog) { f.refuse = nil })
+	a.start()
+	a.untilStatus(statusDone, 200)
+	a.inKeyOrder()
+	if events, duplicates := a.log.count(); events != 200 || duplicates < 150 {
+		t.Errorf("%d events and %d duplicates of 200 documents, 150 of which were published but not marked", events, duplicates)
+	}
+}
+
+// TestPausedOwner: a drainer that is stopped between looking at its leases and
+// publishing, past their end, and goes on: at most its call comes once more.
+func TestPausedOwner(t *testing.T) {
+	a := newApp(t)
+	a.insert(many(0, 200)...)
+	proxy := faultproxy.New(t, a.server.Addr())
+	frozen, wake := make(chan struct{}), make(chan struct{})
+	held := &pausedLog{fakeLog: a.log, frozen: frozen, wake: wake}
+	first := a.start(func(c *Config) {
+		c.URL = a.server.URIVia(proxy.Addr(), a.name)
+		c.Publisher = held
+	})
+	<-frozen
+	proxy.Pause(faultproxy.Both)
+	second := a.start()
+	a.untilStatus(statusDone, 200)
+	a.insert(many(200, 50)...)
+	a.untilStatus(statusDone, 250)
+	close(wake)
+	proxy.Resume(faultproxy.Both)
+	a.until("both are to have shards", func() bool { return first.Stats().Shards == 8 && second.Stats().Shards == 8 })
+	a.insert(many(250, 50)...)
+	a.untilStatus(statusDone, 300)
+	a.inKeyOrder()
+	if events, duplicates := a.log.count(); events != 300 || duplicates == 0 || duplicates > 200 {
+		t.Errorf("%d events and %d duplicates of 300 documents", events, duplicates)
+	}
+}
+
+// pausedLog holds the first call of each topic until it may wake.
+type pausedLog struct {
+	*fakeLog
+	frozen, wake chan struct{}
+}
+
+func (p *pausedLog) Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
+	select {
+	case p.frozen <- struct{}{}:
+	default:
+	}
+	<-p.wake
+	return p.fakeLog.Publish(ctx, items, done)
+}
+
+// TestServerAway: the drainer goes on when the server is back.
+func TestServerAway(t *testing.T) {
+	a := newApp(t)
+	proxy := faultproxy.New(t, a.server.Addr())
+	proxy.Down()
+	r := a.start(func(c *Config) { c.URL = a.server.URIVia(proxy.Addr(), a.name) })
+	a.until("it is to notice", func() bool { return r.Stats().State != "ok" })
+	a.insert(many(0, 50)...)
+	proxy.Up()
+	a.untilStatus(statusDone, 50)
+	proxy.Cut()
+	a.insert(many(50, 50)...)
+	a.untilStatus(statusDone, 100)
+	a.until("it is to be well", func() bool { return r.Stats().State == "ok" })
+	a.inKeyOrder()
+}
+
+// TestRefusedForGood: such documents become errors and let the others pass.
+func TestRefusedForGood(t *testing.T) {
+	a := newApp(t)
+	a.log.refuse = func(e *wire.Event) *wire.Error {
+		if strings.HasPrefix(e.ID, "bad") {
+			return refusal(wire.SchemaViolation)
+		}
+		return nil
+	}
+	a.insert(
+		keyed("a", "t", "k", 1), keyed("bad", "t", "k", 2), keyed("c", "t", "k", 3),
+		bson.D{{Key: "_id", Value: "no-topic"}, {Key: "payload", Value: 1}, {Key: "key", Value: "k"}},
+		bson.D{{Key: "_id", Value: "no-payload"}, {Key: "topic", Value: "t"}},
+		bson.D{{Key: "_id", Value: "reserved"}, {Key: "topic", Value: "_x"}, {Key: "payload", Value: 1}},
+	)
+	r := a.start()
+	a.untilStatus(statusError, 4)
+	a.untilStatus(statusDone, 2)
+	if got := a.log.ids("t", "k"); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("published %v", got)
+	}
+	for id, says := range map[string]string{
+		"bad": "schema_violation: as the test wants it", "no-topic": "bad_request: topic is missing",
+		"no-payload": "payload is missing", "reserved": "reserved",
+	} {
+		if d := a.document(id); !strings.Contains(d.Error, says) || d.Attempts != 1 || d.FailedAt.IsZero() {
+			t.Errorf("%s: %+v, which should say %q", id, d, says)
+		}
+	}
+	if s := r.Stats(); s.Errors != 4 || s.Published != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestRefusedForNow: nothing overtakes what has to wait, no attempt counts, and
+// other topics go on.
+func TestRefusedForNow(t *testing.T) {
+	for _, code := range []wire.Code{wire.RateLimited, wire.Overloaded, wire.StoreUnavailable, wire.TopicPaused} {
+		for _, whole := range []bool{false, true} {
+			t.Run(fmt.Sprint(code, " whole ", whole), func(t *testing.T) {
+				t.Parallel()
+				a := newApp(t)
+				turn := 0
+				refuse := func(topic string) *wire.Error {
+					if turn++; topic == "slow" && turn%3 != 0 {
+						err := refusal(code)
+						err.RetryAfter = 20 * time.Millisecond
+						return err
+					}
+					return nil
+				}
+				if whole {
+					a.log.whole = func(items []wire.PublishItem) *wire.Error { return refuse(items[0].Event.Topic) }
+				} else {
+					a.log.refuse = func(e *wire.Event) *wire.Error { return refuse(e.Topic) }
+				}
+				var docs []bson.D
+				for i := range 40 {
+					docs = append(docs, keyed(fmt.Sprintf("s%03d", i), "slow", fmt.Sprint("k", i%4), int64(i+1)),
+						keyed(fmt.Sprintf("f%03d", i), "fast", "k", int64(i+1)))
+				}
+				a.insert(docs...)
+				a.start()
+				a.untilStatus(statusDone, 80)
+				a.inKeyOrder()
+				for _, d := range a.documents() {
+					if d.Attempts != 0 || d.Error != "" {
+						t.Fatalf("%+v", d)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestPausedTopicBlocksNobodyElse, however many documents of it are in front.
+func TestPausedTopicBlocksNobodyElse(t *testing.T) {
+	a := newApp(t)
+	a.log.refuse = func(e *wire.Event) *wire.Error {
+		if e.Topic == "paused" {
+			return refusal(wire.TopicPaused)
+		}
+		return nil
+	}
+	var docs []bson.D
+	for i := range 1500 {
+		docs = append(docs, keyed(fmt.Sprintf("p%04d", i), "paused", "k", 1))
+	}
+	a.insert(append(docs, many(0, 20)...)...)
+	r := a.start()
+	a.untilStatus(statusDone, 20)
+	a.until("the pending ones are to be counted", func() bool { return r.Stats().Pending == 1500 })
+	a.log.set(func(f *fakeLog) { f.refuse = nil })
+	a.untilStatus(statusDone, 1520)
+	a.inKeyOrder()
+}
+
+// TestBurst: a call that is larger than the publisher takes is made smaller.
+func TestBurst(t *testing.T) {
+	a := newApp(t)
+	a.log.whole = func(items []wire.PublishItem) *wire.Error {
+		if len(items) > 7 {
+			return refusal(wire.BadRequest)
+		}
+		return nil
+	}
+	a.insert(many(0, 100)...)
+	a.start()
+	a.untilStatus(statusDone, 100)
+	a.inKeyOrder()
+}
+
+// TestUnclear: what fails without saying why is tried again, alone with its
+// key, and given up after the attempts.
+func TestUnclear(t *testing.T) {
+	a := newApp(t)
+	a.log.refuse = func(e *wire.Event) *wire.Error {
+		if e.ID == "b" || e.ID == "keyless" {
+			return refusal(wire.Internal)
+		}
+		return nil
+	}
+	a.insert(keyed("a", "t", "k", 1), keyed("b", "t", "k", 2), keyed("c", "t", "k", 3), keyed("other", "t", "x", 4), keyed("keyless", "t", "", 5))
+	a.start(func(c *Config) { c.MaxAttempts = 2 })
+	a.until("the first try is to be noted", func() bool { d := a.document("b"); return d.Attempts == 1 && d.Status == statusPending })
+	a.untilStatus(statusDone, 3)
+	a.untilStatus(statusError, 2)
+	if got := a.log.ids("t", "k"); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("published %v", got)
+	}
+	if d := a.document("b"); d.Attempts != 2 || d.Error != "internal: as the test wants it" {
+		t.Errorf("%+v", d)
+	}
+	// An operator has it tried once more.
+	a.log.set(func(f *fakeLog) { f.refuse = nil })
+	_, err := a.coll.UpdateOne(t.Context(), byID("b"), bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "pending"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.untilStatus(statusDone, 4)
+	if d := a.document("b"); d.Error != "" || !d.FailedAt.IsZero() || d.Seq == 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestAllKindsOfID(t *testing.T) {
+	a := newApp(t)
+	ids := map[any]string{
+		"text": "text", someID: someID.Hex(), int32(7): "7", int64(1) << 40: "1099511627776", 2.0: "2",
+	}
+	for id := range ids {
+		a.insert(keyed(id, "t", "", 0))
+	}
+	uuid := bson.Binary{Subtype: 4, Data: []byte("0123456789abcdef")}
+	a.insert(keyed(uuid, "t", "", 0), append(keyed("inner", "t", "", 0), bson.E{Key: "id", Value: "own"}))
+	a.start()
+	a.untilStatus(statusDone, len(ids)+2)
+	want := []string{"30313233-3435-3637-3839-616263646566", "own"}
+	for _, id := range ids {
+		want = append(want, id)
+	}
+	got := a.log.ids("t", "")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("published %v, not %v", got, want)
+	}
+}
+
+// TestLateInsert: an older ts that becomes visible late is drained all the same.
+func TestLateInsert(t *testing.T) {
+	a := newApp(t)
+	a.insert(keyed("new", "t", "k", 2000))
+	a.start()
+	a.untilStatus(statusDone, 1)
+	a.insert(keyed("old", "t", "k", 1000))
+	a.untilStatus(statusDone, 2)
+}
+
+// TestOrderWithoutTS is that of the _id.
+func TestOrderWithoutTS(t *testing.T) {
+	a := newApp(t)
+	a.insert(keyed("c", "t", "k", 0), keyed("a", "t", "k", 0), keyed("b", "t", "k", 5), keyed("d", "t", "k", 4))
+	a.start()
+	a.untilStatus(statusDone, 4)
+	if got := a.log.ids("t", "k"); !slices.Equal(got, []string{"a", "c", "d", "b"}) {
+		t.Errorf("published %v", got)
+	}
+}
+
+// TestClaimsOfOthers are honoured until they have run out.
+func TestClaimsOfOthers(t *testing.T) {
+	a := newApp(t)
+	claimed := func(id string, until any) bson.D {
+		return append(keyed(id, "t", "", 0), bson.E{Key: "status", Value: "claimed"}, bson.E{Key: "lease_until", Value: until}, bson.E{Key: "owner", Value: "x"})
+	}
+	_, err := a.coll.InsertMany(t.Context(), []bson.D{
+		claimed("date", time.Now().Add(-time.Second)), claimed("number", time.Now().UnixMilli()-1000), claimed("none", nil),
+		claimed("alive", time.Now().Add(time.Hour)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.untilStatus(statusDone, 3)
+	if d := a.document("alive"); d.Status != statusClaimed {
+		t.Errorf("%+v", d)
+	}
+	if d := a.document("date"); d.LeaseUntil.Type != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestSpooled: what is spooled is durable, but has no seq yet.
+func TestSpooled(t *testing.T) {
+	a := newApp(t)
+	a.insert(keyed("x", "t", "", 0))
+	a.start(func(c *Config) { c.Publisher = spooling{} })
+	a.untilStatus(statusDone, 1)
+	if d := a.document("x"); d.Seq != 0 || d.Partition != nil {
+		t.Errorf("%+v", d)
+	}
+}
+
+type spooling struct{}
+
+func (spooling) MaxEvents(string) int { return 0 }
+
+func (spooling) Publish(_ context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
+	results := make([]wire.ResultItem, len(items))
+	for i := range items {
+		results[i].Receipt = wire.Receipt{ID: items[i].Event.ID, Spooled: true}
+	}
+	done(results)
+	return nil
+}
+
+func TestSettings(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		says   string
+	}{
+		{Config{URL: "http://x", Collection: "outbox", Publisher: spooling{}}, "outbox: "},
+		{Config{URL: "mongodb://x/app", Publisher: spooling{}}, "collection"},
+		{Config{URL: "mongodb://x/app", Collection: "outbox"}, "publisher"},
+	} {
+		if _, err := New(c.config); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v, which should say %q", c.config, err, c.says)
+		}
+	}
+	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: spooling{}})
+	if err != nil || d.Stats().Outbox != "sluice.outbox" {
+		t.Errorf("%v, %v", d, err)
+	}
+}

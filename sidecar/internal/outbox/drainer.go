@@ -1,0 +1,189 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+const (
+	// pollMin and pollMax are how long to wait before looking for documents
+	// again after there was nothing to do: first and in the end.
+	pollMin = 50 * time.Millisecond
+	pollMax = time.Second
+	// operationTimeout bounds one operation on the outbox. A compatible server
+	// without indexes may need long for a large one.
+	operationTimeout = 30 * time.Second
+	// stopGrace is for what is under way when a drainer has to stop.
+	stopGrace = 5 * time.Second
+)
+
+// Drainer publishes the documents of one outbox.
+type Drainer struct {
+	cfg      Config
+	database string
+	leases   *leases
+	rests    rests
+	paces    paces
+
+	// Set by Run.
+	outbox *mongo.Collection
+	grace  context.Context // for what must not be left half done; ends stopGrace after Run's
+
+	revived time.Time // when claims were last looked at; the pump's alone
+
+	published, failed atomic.Int64
+	pending           atomic.Int64
+	state             health
+}
+
+// New makes a Drainer. The error is about the settings.
+func New(c Config) (*Drainer, error) {
+	c, database, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Drainer{
+		cfg: c, database: database,
+		leases: newLeases(nil, drainer{ID: uuid.NewString(), Name: c.NodeID}, c.Lease),
+		state:  health{logger: c.Logger},
+	}, nil
+}
+
+// Run drains until ctx ends; then it finishes what is under way, for a few
+// seconds at most, and gives its shards back. It goes on while the server is
+// away. It can be called once. The error is about the settings.
+func (d *Drainer) Run(ctx context.Context) error {
+	client, err := mongo.Connect(d.clientOptions())
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	db := client.Database(d.database)
+	d.outbox = db.Collection(d.cfg.Collection)
+	if d.leases.store == nil { // a test may have another
+		d.leases.store = mongoLeases{db.Collection(d.cfg.Collection + "_leases")}
+	}
+	var cancel context.CancelFunc
+	d.grace, cancel = linger(ctx, stopGrace)
+	defer cancel()
+
+	renewing, stopRenewing := context.WithCancel(d.grace)
+	var renewal sync.WaitGroup
+	renewal.Go(func() {
+		d.leases.run(renewing, func(err error) { d.state.is("leases", err) })
+	})
+	d.pump(ctx)
+	stopRenewing()
+	renewal.Wait()
+	if err := d.leases.end(d.grace); err != nil {
+		d.cfg.Logger.Warn("the outbox's leases could not be given back; others take them over when they run out", "error", err)
+	}
+	if err := client.Disconnect(d.grace); err != nil {
+		d.cfg.Logger.Warn("closing the connections to the outbox failed", "error", err)
+	}
+	return nil
+}
+
+// linger is a context that ends that long after ctx, or with cancel.
+func linger(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(grace, cancel)
+		context.AfterFunc(late, func() { timer.Stop() })
+	})
+	return late, func() {
+		stop()
+		cancel()
+	}
+}
+
+func (d *Drainer) clientOptions() *options.ClientOptions {
+	const maxAppName = 128 // bytes, MongoDB's
+	app := "sluice-sidecar outbox " + d.cfg.NodeID
+	o := options.Client().ApplyURI(d.cfg.URL).
+		SetAppName(app[:min(len(app), maxAppName)]).
+		SetServerSelectionTimeout(stopGrace).
+		SetConnectTimeout(stopGrace).
+		SetReadPreference(readpref.Primary()).
+		SetReadConcern(readconcern.Majority()).
+		SetWriteConcern(writeconcern.Majority())
+	if d.cfg.Monitor != nil {
+		o.SetMonitor(d.cfg.Monitor)
+	}
+	return o
+}
+
+// pump sweeps until ctx ends.
+func (d *Drainer) pump(ctx context.Context) {
+	idle := backoff{first: pollMin, most: pollMax}
+	away := backoff{first: pollMin, most: 5 * pollMax}
+	ready := false
+	for ctx.Err() == nil {
+		var pause time.Duration
+		err := error(nil)
+		if !ready {
+			err = d.createIndexes(ctx)
+			ready = err == nil
+		}
+		var result swept
+		if err == nil {
+			result, err = d.sweep(ctx)
+		}
+		if ctx.Err() == nil {
+			d.state.is("documents", err)
+		}
+		switch {
+		case err != nil:
+			pause = away.step()
+		case result.settled > 0:
+			away.reset()
+			idle.reset()
+			continue
+		default:
+			away.reset()
+			// Passing over many in vain must not be all that it does.
+			pause = max(d.untilNext(idle.step()), result.took)
+		}
+		sleep(ctx, pause, d.leases.gained)
+	}
+}
+
+// untilNext is how long to wait if there is nothing to do for that long: less
+// if something has rested enough before.
+func (d *Drainer) untilNext(pause time.Duration) time.Duration {
+	if at, any := d.rests.next(); any {
+		pause = min(pause, max(time.Until(at), 0))
+	}
+	return pause
+}
+
+// Stats are figures for people.
+type Stats struct {
+	Outbox string `json:"outbox"` // database.collection
+	State  string `json:"state"`  // "ok", or what is wrong
+	// Shards of all that there are (Shards) are this drainer's.
+	Shards int `json:"shards"`
+	// Pending documents of these shards were found by the latest look, and not
+	// settled by it.
+	Pending   int64 `json:"pending"`
+	Published int64 `json:"published"` // since the start
+	Errors    int64 `json:"errors"`    // since the start
+}
+
+// Stats tells how it goes. It may be called at any time.
+func (d *Drainer) Stats() Stats {
+	return Stats{
+		Outbox: d.database + "." + d.cfg.Collection, State: d.state.String(),
+		Shards: d.leases.usable().len(), Pending: d.pending.Load(),
+		Published: d.published.Load(), Errors: d.failed.Load(),
+	}
+}

@@ -1,0 +1,200 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 40 * time.Second
+
+// app is the application whose outbox is drained.
+type app struct {
+	t      testing.TB
+	server *mongotest.Server
+	name   string // of the database
+	coll   *mongo.Collection
+	log    *fakeLog
+}
+
+func newApp(t testing.TB) *app {
+	t.Helper()
+	s := mongotest.Shared(t)
+	a := &app{t: t, server: s, name: s.NewDatabase(t), log: newFakeLog()}
+	client, err := mongo.Connect(options.Client().ApplyURI(s.URI(a.name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	a.coll = client.Database(a.name).Collection("outbox")
+	return a
+}
+
+// insert inserts documents, with status pending.
+func (a *app) insert(docs ...bson.D) {
+	a.t.Helper()
+	for some := range slices.Chunk(docs, 100) { // what FerretDB takes at once
+		for i := range some {
+			some[i] = append(slices.Clip(some[i]), bson.E{Key: "status", Value: "pending"})
+		}
+		if _, err := a.coll.InsertMany(context.Background(), some); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// keyed is a document with a key.
+func keyed(id any, topic, key string, ts int64) bson.D {
+	doc := bson.D{{Key: "_id", Value: id}, {Key: "topic", Value: topic}, {Key: "payload", Value: bson.D{{Key: "n", Value: ts}}}}
+	if key != "" {
+		doc = append(doc, bson.E{Key: "key", Value: key})
+	}
+	if ts != 0 {
+		doc = append(doc, bson.E{Key: "ts", Value: ts})
+	}
+	return doc
+}
+
+// running is a drainer that runs.
+type running struct {
+	*Drainer
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// stop stops it and waits.
+func (r *running) stop() {
+	r.cancel()
+	r.done.Wait()
+}
+
+// start starts a drainer, which ends with the test.
+func (a *app) start(change ...func(*Config)) *running {
+	a.t.Helper()
+	c := Config{
+		URL: a.server.URI(a.name), Collection: "outbox", NodeID: "node", Publisher: a.log,
+		Lease: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	d, err := New(c)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	r := &running{Drainer: d}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	r.done.Go(func() {
+		if err := d.Run(ctx); err != nil {
+			a.t.Error(err)
+		}
+	})
+	a.t.Cleanup(r.stop)
+	return r
+}
+
+// until waits for something to become true.
+func (a *app) until(what string, true func() bool) {
+	a.t.Helper()
+	for deadline := time.Now().Add(patience); !true(); {
+		if time.Now().After(deadline) {
+			a.t.Fatalf("timed out: %s", what)
+		}
+		sleep(context.Background(), 10*time.Millisecond, nil)
+	}
+}
+
+// statuses counts the documents of each status.
+func (a *app) statuses() map[string]int {
+	a.t.Helper()
+	counts := map[string]int{}
+	for _, d := range a.documents() {
+		counts[d.Status]++
+	}
+	return counts
+}
+
+func (a *app) untilStatus(status string, n int) {
+	a.t.Helper()
+	a.until(fmt.Sprintf("%d documents are to be %s", n, status), func() bool { return a.statuses()[status] == n })
+}
+
+// document is what the tests look at.
+type document struct {
+	ID         any           `bson:"_id"`
+	Status     string        `bson:"status"`
+	Seq        int64         `bson:"seq"`
+	Partition  *int          `bson:"partition"`
+	DoneAt     time.Time     `bson:"done_at"`
+	Error      string        `bson:"error"`
+	Attempts   int           `bson:"attempts"`
+	FailedAt   time.Time     `bson:"failed_at"`
+	LeaseUntil bson.RawValue `bson:"lease_until"`
+}
+
+func (a *app) documents() (docs []document) {
+	a.t.Helper()
+	cursor, err := a.coll.Find(context.Background(), bson.D{})
+	if err == nil {
+		err = cursor.All(context.Background(), &docs)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return docs
+}
+
+func (a *app) document(id any) (d document) {
+	a.t.Helper()
+	if err := a.coll.FindOne(context.Background(), byID(id)).Decode(&d); err != nil {
+		a.t.Fatal(err)
+	}
+	return d
+}
+
+// inKeyOrder fails unless the events of every key rise by id.
+func (a *app) inKeyOrder() {
+	a.t.Helper()
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
+	last := map[string]string{}
+	for i := range a.log.events {
+		e := &a.log.events[i]
+		if e.Key == "" {
+			continue
+		}
+		k := e.Topic + "/" + e.Key
+		if last[k] >= e.ID {
+			a.t.Errorf("%s of %s comes after %s", e.ID, k, last[k])
+		}
+		last[k] = e.ID
+	}
+}
+
+// many are n events of a few topics and keys, in order by id.
+func many(from, n int) (docs []bson.D) {
+	for i := from; i < from+n; i++ {
+		key := fmt.Sprintf("k%d", i%17)
+		if i%5 == 0 {
+			key = ""
+		}
+		docs = append(docs, keyed(fmt.Sprintf("e%06d", i), fmt.Sprintf("topic-%d", i%3), key, int64(1000+i/7)))
+	}
+	return docs
+}
+
+func refusal(code wire.Code) *wire.Error { return wire.Errorf(code, "as the test wants it") }

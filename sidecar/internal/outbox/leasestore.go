@@ -1,0 +1,98 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// mongoLeases keeps leases in a collection:
+//
+//	{_id: "drainer/<run>", drainer, name, beat}             written by the drainer alone
+//	{_id: "<shard>/<epoch>", shard, epoch, owner, released} inserted once, released by its owner
+//
+// It holds a few dozen documents, and reads them all at once.
+type mongoLeases struct{ coll *mongo.Collection }
+
+func drainerID(id string) string { return "drainer/" + id }
+
+// id is the document's _id.
+func (e epoch) id() string { return strconv.Itoa(e.Shard) + "/" + strconv.FormatInt(e.Number, 10) }
+
+func byID(id any) bson.D { return bson.D{{Key: fieldID, Value: id}} }
+
+func (m mongoLeases) beat(ctx context.Context, d drainer) error {
+	_, err := m.coll.UpdateOne(ctx, byID(drainerID(d.ID)), bson.D{{Key: "$set", Value: d}}, options.UpdateOne().SetUpsert(true))
+	return err
+}
+
+func (m mongoLeases) list(ctx context.Context) (drainers []drainer, epochs []epoch, err error) {
+	cursor, err := m.coll.Find(ctx, bson.D{})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer cursor.Close(ctx) // an error says that the server has closed it
+	for cursor.Next(ctx) {
+		var d struct {
+			Drainer drainer `bson:",inline"`
+			Epoch   epoch   `bson:",inline"`
+		}
+		if err := cursor.Decode(&d); err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case d.Drainer.ID != "":
+			drainers = append(drainers, d.Drainer)
+		case d.Epoch.Number > 0:
+			epochs = append(epochs, d.Epoch)
+		}
+	}
+	return drainers, epochs, cursor.Err()
+}
+
+func (m mongoLeases) insert(ctx context.Context, epochs []epoch) error {
+	docs := make([]bson.D, len(epochs))
+	for i, e := range epochs {
+		docs[i] = bson.D{
+			{Key: fieldID, Value: e.id()}, {Key: "shard", Value: e.Shard}, {Key: "epoch", Value: e.Number},
+			{Key: "owner", Value: e.Owner}, {Key: "released", Value: e.Released},
+		}
+	}
+	_, err := m.coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+	var bulk mongo.BulkWriteException
+	if errors.As(err, &bulk) && bulk.WriteConcernError == nil {
+		for _, e := range bulk.WriteErrors {
+			if !mongo.IsDuplicateKeyError(e) {
+				return err
+			}
+		}
+		return nil
+	}
+	return err
+}
+
+func (m mongoLeases) release(ctx context.Context, epochs []epoch) error {
+	released := bson.D{{Key: "$set", Value: bson.D{{Key: "released", Value: true}}}}
+	models := make([]mongo.WriteModel, len(epochs))
+	for i, e := range epochs {
+		models[i] = mongo.NewUpdateOneModel().SetFilter(byID(e.id())).SetUpdate(released)
+	}
+	_, err := m.coll.BulkWrite(ctx, models)
+	return err
+}
+
+func (m mongoLeases) remove(ctx context.Context, drainers []string, epochs []epoch) error {
+	var models []mongo.WriteModel
+	for _, id := range drainers {
+		models = append(models, mongo.NewDeleteOneModel().SetFilter(byID(drainerID(id))))
+	}
+	for _, e := range epochs {
+		models = append(models, mongo.NewDeleteOneModel().SetFilter(byID(e.id())))
+	}
+	_, err := m.coll.BulkWrite(ctx, models)
+	return err
+}

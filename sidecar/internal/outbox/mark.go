@@ -1,0 +1,163 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// markKind is what a mark says.
+type markKind int
+
+const (
+	markDone   markKind = iota
+	markError           // for good
+	markFailed          // it is tried again
+)
+
+// mark is what to note in a document.
+type mark struct {
+	e       *entry
+	kind    markKind
+	receipt wire.Receipt // of markDone
+	err     *wire.Error  // of the others
+}
+
+// marked is a page that was published.
+type marked struct {
+	marks  []mark
+	shards shardSet
+}
+
+const (
+	// restUnmarked is how long a topic rests of which a document can be
+	// published, but not marked.
+	restUnmarked = 10 * time.Second
+	// maxLogged bounds the log's lines about the documents of one page.
+	maxLogged = 10
+)
+
+// mark notes what became of a page, in one command, and returns how many
+// documents it could note it in. It tries until the server answers, or until
+// the time for stopping is over: then the documents are published once more, as
+// duplicates.
+func (d *Drainer) mark(marks []mark) (settled int) {
+	if len(marks) == 0 {
+		return 0
+	}
+	now := time.Now()
+	models := make([]mongo.WriteModel, len(marks))
+	for i := range marks {
+		models[i] = marks[i].model(now)
+	}
+	retry := backoff{first: pollMin, most: 5 * pollMax}
+	for {
+		refused, err := d.write(models)
+		if err == nil {
+			d.state.is("marks", firstOf(refused))
+			return d.count(marks, refused)
+		}
+		d.state.is("marks", err)
+		if !sleep(d.grace, retry.step(), nil) {
+			return 0
+		}
+	}
+}
+
+// write returns which of the updates the server refused, or why their outcome
+// is not known.
+func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err error) {
+	ctx, cancel := context.WithTimeout(d.grace, operationTimeout)
+	defer cancel()
+	_, err = d.outbox.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	var bulk mongo.BulkWriteException
+	if errors.As(err, &bulk) && bulk.WriteConcernError == nil && len(bulk.WriteErrors) > 0 {
+		refused = make(map[int]error, len(bulk.WriteErrors))
+		for _, e := range bulk.WriteErrors {
+			refused[e.Index] = e
+		}
+		return refused, nil
+	}
+	return nil, err
+}
+
+func firstOf(refused map[int]error) error {
+	for _, err := range refused {
+		return err
+	}
+	return nil
+}
+
+// model is the update of one document. Its filter is the _id alone where it
+// may be, which every engine finds at once.
+func (m *mark) model(now time.Time) mongo.WriteModel {
+	filter := bson.D{{Key: fieldID, Value: m.e.id}}
+	set := bson.D{}
+	update := bson.D{}
+	switch m.kind {
+	case markDone:
+		set = append(set, bson.E{Key: fieldStatus, Value: statusDone}, bson.E{Key: fieldDoneAt, Value: now})
+		if !m.receipt.Spooled {
+			set = append(set, bson.E{Key: fieldSeq, Value: int64(m.receipt.Seq)}, bson.E{Key: fieldPartition, Value: m.receipt.Partition})
+		}
+		if m.e.attempts > 0 {
+			update = bson.D{{Key: "$unset", Value: bson.D{{Key: fieldError, Value: ""}, {Key: fieldFailedAt, Value: ""}}}}
+		}
+	case markError, markFailed:
+		filter = append(filter, bson.E{Key: fieldStatus, Value: statusPending})
+		if m.kind == markError {
+			set = append(set, bson.E{Key: fieldStatus, Value: statusError})
+		}
+		set = append(set, bson.E{Key: fieldError, Value: m.err.Error()},
+			bson.E{Key: fieldAttempts, Value: m.e.attempts + 1}, bson.E{Key: fieldFailedAt, Value: now})
+	}
+	return mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(append(update, bson.E{Key: "$set", Value: set}))
+}
+
+// count tells about what was marked.
+func (d *Drainer) count(marks []mark, refused map[int]error) (settled int) {
+	done, logged := 0, 0
+	for i := range marks {
+		m := &marks[i]
+		if err := refused[i]; err != nil {
+			// It would be published over and over, always as a duplicate.
+			d.rests.topic(m.e.topic, time.Now().Add(restUnmarked))
+			continue
+		}
+		settled++
+		switch m.kind {
+		case markDone:
+			done++
+			continue
+		case markError:
+			d.failed.Add(1)
+			d.cfg.Observer.Failed(m.err.Code)
+		}
+		if logged++; logged <= maxLogged {
+			d.log(m)
+		}
+	}
+	if logged > maxLogged {
+		d.cfg.Logger.Warn("more documents of the outbox were not published", "documents", logged-maxLogged)
+	}
+	if done > 0 {
+		d.published.Add(int64(done))
+		d.cfg.Observer.Published(done)
+	}
+	return settled
+}
+
+func (d *Drainer) log(m *mark) {
+	id := m.e.id.String()
+	if m.kind == markError {
+		d.cfg.Logger.Error("a document of the outbox cannot be published", "_id", id, "topic", m.e.topic, "error", m.err)
+	} else {
+		d.cfg.Logger.Warn("a document of the outbox was not published; it is tried again", "_id", id, "topic", m.e.topic, "error", m.err)
+	}
+}

@@ -1,0 +1,43 @@
+package outbox
+
+import "sync"
+
+// paces is how many events of a topic go into one call: as many as are allowed,
+// but fewer after a call was refused whole, and more again after one was taken.
+type paces struct {
+	mu    sync.Mutex
+	width map[string]int // of topics that do not go at full width
+}
+
+func (p *paces) of(topic string, most int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w, narrowed := p.width[topic]; narrowed {
+		return min(w, most)
+	}
+	return most
+}
+
+// narrow halves what a refused call had.
+func (p *paces) narrow(topic string, had int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.width == nil {
+		p.width = map[string]int{}
+	}
+	p.width[topic] = max(1, had/2)
+}
+
+// widen doubles the width after a call of that many was taken.
+func (p *paces) widen(topic string, had, most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, narrowed := p.width[topic]
+	switch {
+	case !narrowed || had < w:
+	case 2*w >= most:
+		delete(p.width, topic)
+	default:
+		p.width[topic] = 2 * w
+	}
+}

@@ -1,0 +1,207 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+const (
+	// pageDocuments and pageBytes bound a page, as wire.Event.Size counts.
+	pageDocuments = 1000
+	pageBytes     = 8 << 20
+	// keysBatch is how many documents' keys the server sends at once, where
+	// most of the documents are for others.
+	keysBatch = 5000
+	// sweepAtLeast is how long a sweep goes on publishing before it makes way
+	// for one that begins with what has rested enough.
+	sweepAtLeast = 250 * time.Millisecond
+)
+
+// reader reads the pending documents of some shards for one sweep.
+//
+// With all shards it reads whole documents. With a part of them it reads of
+// each document only what says where it belongs, and then its own ones whole.
+type reader struct {
+	d      *Drainer
+	shards shardSet
+	began  time.Time
+	pages  chan *page
+
+	first time.Time // when the first page was there
+	found int       // documents in the shards, resting ones too
+	chunk int       // how many documents are read whole at once
+}
+
+// inOrder is the one order in which documents are published.
+var inOrder = bson.D{{Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}
+
+// placing is what newEntry needs.
+var placing = bson.D{{Key: fieldEventID, Value: 1}, {Key: fieldTopic, Value: 1}, {Key: fieldKey, Value: 1}}
+
+// read sends pages until everything was read, or there is reason to begin
+// again. The cursor stays open, so what was passed over once, because it rests
+// or is for others, is not passed over again for the next page.
+func (r *reader) read(ctx context.Context) error {
+	whole := r.shards == allShards
+	find := options.Find().SetSort(inOrder).SetBatchSize(pageDocuments)
+	if !whole {
+		find.SetProjection(placing).SetBatchSize(keysBatch)
+		r.chunk = pageDocuments
+	}
+	cursor, err := r.d.find(ctx, bson.D{{Key: fieldStatus, Value: statusPending}}, find)
+	if err != nil {
+		return err
+	}
+	defer cursor.Close(r.d.grace) // an error says that the server has closed it
+	for {
+		entries, more, err := r.fill(ctx, cursor, whole)
+		if err != nil {
+			return err
+		}
+		for len(entries) > 0 {
+			now := entries
+			if entries = nil; !whole {
+				if now, entries, err = r.readWhole(ctx, now); err != nil {
+					return err
+				}
+			}
+			if !r.send(ctx, now) {
+				return nil
+			}
+		}
+		if !more || ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// find is the collection's, in time.
+func (d *Drainer) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) (*mongo.Cursor, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	return d.outbox.Find(ctx, filter, o)
+}
+
+// fill reads up to a page. It never waits for the server once it has something.
+func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (entries []*entry, more bool, err error) {
+	size := 0
+	for len(entries) < pageDocuments && size < pageBytes {
+		if len(entries) > 0 && cursor.RemainingBatchLength() == 0 {
+			break
+		}
+		if !next(ctx, cursor) {
+			return entries, false, cursor.Err()
+		}
+		e := newEntry(cursor.Current)
+		if !r.shards.has(e.shard) {
+			continue
+		}
+		r.found++
+		if r.d.rests.resting(e) {
+			continue
+		}
+		if whole {
+			e.readWhole(cursor.Current, r.d.cfg.Limits)
+			size += e.size
+		}
+		entries = append(entries, e)
+	}
+	return entries, true, nil
+}
+
+// next is the cursor's, in time.
+func next(ctx context.Context, cursor *mongo.Cursor) bool {
+	if cursor.RemainingBatchLength() == 0 {
+		timed, cancel := context.WithTimeout(ctx, operationTimeout)
+		defer cancel()
+		ctx = timed
+	}
+	return cursor.Next(ctx)
+}
+
+// readWhole reads some of the documents whole, from the first one on, and
+// returns the others as well. Those that are not pending any more are left out.
+// Of documents that turn out too large for one page, fewer are read at once.
+func (r *reader) readWhole(ctx context.Context, entries []*entry) (read, rest []*entry, err error) {
+	for {
+		n := min(r.chunk, len(entries))
+		fits, err := r.readSome(ctx, entries[:n])
+		if err != nil {
+			return nil, nil, err
+		}
+		if !fits {
+			r.chunk = max(1, n/2)
+			continue
+		}
+		r.chunk = min(2*r.chunk, pageDocuments)
+		for _, e := range entries[:n] {
+			if e.size > 0 {
+				read = append(read, e)
+			}
+		}
+		return read, entries[n:], nil
+	}
+}
+
+// readSome reports false if the documents do not fit into one page.
+func (r *reader) readSome(ctx context.Context, entries []*entry) (fits bool, err error) {
+	byRawID := make(map[string]*entry, len(entries))
+	ids := make(bson.A, len(entries))
+	for i, e := range entries {
+		byRawID[e.rawID()] = e
+		ids[i] = e.id
+		e.size = 0
+	}
+	filter := bson.D{{Key: fieldID, Value: bson.D{{Key: "$in", Value: ids}}}, {Key: fieldStatus, Value: statusPending}}
+	cursor, err := r.d.find(ctx, filter, options.Find().SetBatchSize(pageDocuments))
+	if err != nil {
+		return false, err
+	}
+	defer cursor.Close(r.d.grace) // an error says that the server has closed it
+	size := 0
+	for next(ctx, cursor) {
+		id := cursor.Current.Lookup(fieldID)
+		e := byRawID[rawID(id)]
+		if e == nil {
+			continue // an engine for which equal is not the same
+		}
+		e.readWhole(cursor.Current, r.d.cfg.Limits)
+		if size += e.size; size > pageBytes && len(entries) > 1 {
+			return false, nil
+		}
+	}
+	return true, cursor.Err()
+}
+
+// send hands a page over. It reports whether to read on.
+func (r *reader) send(ctx context.Context, entries []*entry) bool {
+	if len(entries) == 0 {
+		return true
+	}
+	if r.first.IsZero() {
+		r.first = time.Now()
+	}
+	select {
+	case r.pages <- &page{entries: entries}:
+	case <-ctx.Done():
+		return false
+	}
+	return !r.shouldRestart()
+}
+
+// shouldRestart tells that something at the front can be published again, and
+// that this sweep has published for as long as it took to get to the first page,
+// so that nothing ahead keeps it from getting on.
+func (r *reader) shouldRestart() bool {
+	now := time.Now()
+	if now.Sub(r.first) < max(sweepAtLeast, r.first.Sub(r.began)) {
+		return false
+	}
+	at, any := r.d.rests.next()
+	fresh := r.d.leases.usable() & (allShards&^r.shards | r.d.rests.passedOver())
+	return any && !now.Before(at) || fresh != 0
+}

@@ -1,0 +1,59 @@
+package outbox
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// page is some documents of this drainer's shards, in order.
+type page struct {
+	entries []*entry
+	shards  shardSet // in use until the page is marked
+}
+
+// swept is what a sweep came to.
+type swept struct {
+	settled int // documents that are done, or errors, or noted a failed try
+	took    time.Duration
+}
+
+// sweep goes once through all documents that are pending, in order: one
+// goroutine reads the next page while the page before it is published, and the
+// one before that is marked. So at most four pages are in memory, and nothing
+// is read again before it is marked.
+func (d *Drainer) sweep(ctx context.Context) (swept, error) {
+	began := time.Now()
+	if err := d.reviveClaims(ctx); err != nil {
+		return swept{}, err
+	}
+	d.rests.begin(began)
+	shards := d.leases.usable()
+	if shards == 0 {
+		d.pending.Store(0)
+		return swept{}, nil
+	}
+	r := reader{d: d, shards: shards, began: began, pages: make(chan *page)}
+	marks := make(chan marked)
+
+	var stages sync.WaitGroup
+	var readErr error
+	stages.Go(func() {
+		defer close(r.pages)
+		readErr = r.read(ctx)
+	})
+	stages.Go(func() {
+		defer close(marks)
+		for p := range r.pages {
+			marks <- marked{marks: d.publishPage(ctx, p), shards: p.shards}
+		}
+	})
+	settled := 0
+	for m := range marks {
+		settled += d.mark(m.marks)
+		d.leases.exit(m.shards)
+	}
+	stages.Wait()
+	d.pending.Store(int64(max(r.found-settled, 0)))
+	return swept{settled: settled, took: time.Since(began)}, readErr
+}

@@ -1,0 +1,159 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Append implements eventlog.Appender: an Outcome may say Spooled, too. The
+// caller has one Append in flight per topic and partition, and the events of a
+// key are all in one.
+func (l *Log) Append(ctx context.Context, name string, lane int, batch []*eventlog.Record) []eventlog.Outcome {
+	t := l.find(name)
+	if t == nil {
+		return repeat(fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound), len(batch))
+	}
+	if int(t.partitions.Load()) == t.lanes && !t.spooling.Load() && !l.health.away.Load() {
+		return l.rescued(ctx, t, batch, l.cfg.Log.Append(ctx, name, lane, batch))
+	}
+	return l.route(ctx, t, lane, batch)
+}
+
+// route finds the way of a batch that may not be the direct one.
+func (l *Log) route(ctx context.Context, t *topic, lane int, batch []*eventlog.Record) []eventlog.Outcome {
+	for waited := false; ; {
+		if err := t.gate.enter(ctx); err != nil {
+			return repeat(gaveUp(err), len(batch))
+		}
+		// In this order: once the store is away, nobody waits any more.
+		wait, spooling := l.account.wait(t), t.spooling.Load()
+		away := l.health.away.Load()
+		if away && !l.spools(t.name) {
+			t.gate.leave()
+			return repeat(l.refusal(), len(batch))
+		}
+		if wait != nil && !waited && spooling && !away {
+			t.gate.leave()
+			select {
+			case <-wait:
+				waited = true
+			case <-ctx.Done():
+				return repeat(gaveUp(ctx.Err()), len(batch))
+			}
+			continue
+		}
+		if away || spooling {
+			outs := make([]eventlog.Outcome, len(batch))
+			l.keep(ctx, t, batch, outs, nil)
+			t.gate.leave()
+			return outs
+		}
+		t.gate.leave()
+		partitions, err := l.ensured(ctx, t)
+		switch {
+		case err == nil:
+			return l.rescued(ctx, t, batch, l.appendAs(ctx, t, lane, partitions, batch))
+		case ctx.Err() != nil:
+			return repeat(gaveUp(err), len(batch))
+		case !unavailable(err):
+			return repeat(err, len(batch))
+		}
+		l.lost(err)
+	}
+}
+
+// appendAs appends a lane's batch to a log that may place its events otherwise.
+func (l *Log) appendAs(ctx context.Context, t *topic, lane, partitions int, batch []*eventlog.Record) []eventlog.Outcome {
+	if partitions == t.lanes {
+		return l.cfg.Log.Append(ctx, t.name, lane, batch)
+	}
+	outs := make([]eventlog.Outcome, len(batch))
+	var work errgroup.Group
+	work.SetLimit(parallelAppends)
+	for p, at := range placed(batch, partitions) {
+		work.Go(func() error {
+			recs := make([]*eventlog.Record, len(at))
+			for n, i := range at {
+				recs[n] = batch[i]
+			}
+			answers := l.cfg.Log.Append(ctx, t.name, p, recs)
+			for n, i := range at {
+				outs[i] = answers[n]
+			}
+			if p != lane { // the writer announces its own lane's
+				l.announce(t, p, recs, answers)
+			}
+			return nil
+		})
+	}
+	_ = work.Wait() // the outcomes say it
+	return outs
+}
+
+// parallelAppends bounds the appends at once that one batch is split into.
+const parallelAppends = 8
+
+// placed are the indexes of a batch's events by partition, in order.
+func placed(batch []*eventlog.Record, partitions int) map[int][]int {
+	at := make(map[int][]int)
+	for i, r := range batch {
+		p := eventlog.PartitionOf(r.Key, r.ID, partitions)
+		at[p] = append(at[p], i)
+	}
+	return at
+}
+
+// announce tells of the events that are new in the log.
+func (l *Log) announce(t *topic, partition int, recs []*eventlog.Record, outs []eventlog.Outcome) {
+	fresh := make([]*eventlog.Record, 0, len(recs))
+	for i, out := range outs {
+		if out.Err == nil && !out.Duplicate {
+			fresh = append(fresh, recs[i])
+		}
+	}
+	if len(fresh) > 0 {
+		l.cfg.Announce(t.name, partition, fresh)
+	}
+}
+
+// rescued spools what the log did not answer for, if it may be.
+func (l *Log) rescued(ctx context.Context, t *topic, batch []*eventlog.Record, outs []eventlog.Outcome) []eventlog.Outcome {
+	var at []int
+	for i := range outs {
+		if outs[i].Err != nil && unavailable(outs[i].Err) {
+			at = append(at, i)
+		}
+	}
+	if len(at) == 0 || ctx.Err() != nil { // it is the caller who gave up
+		return outs
+	}
+	l.lost(outs[at[0]].Err)
+	if !l.spools(t.name) || t.gate.enter(ctx) != nil {
+		return outs
+	}
+	defer t.gate.leave()
+	l.keep(ctx, t, batch, outs, at)
+	return outs
+}
+
+// repeat is the same refusal for every event of a batch.
+func repeat(err error, n int) []eventlog.Outcome {
+	outs := make([]eventlog.Outcome, n)
+	for i := range outs {
+		outs[i].Err = err
+	}
+	return outs
+}
+
+// gaveUp says that a batch was not stored because its context ended.
+func gaveUp(err error) error {
+	if errors.Is(err, eventlog.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: gave up waiting: %w", eventlog.ErrUnavailable, err)
+}

@@ -1,0 +1,97 @@
+package spool
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// conflicted is a spooled event whose id the log holds with other content:
+// somebody published it elsewhere while it waited here, or before.
+type conflicted struct {
+	rec *eventlog.Record
+	err *eventlog.ConflictError
+}
+
+// buryAll makes dead letters of events that the log will not take, since their
+// publishers were told that they are kept. It returns nil once all are durable.
+func (l *Log) buryAll(ctx context.Context, t *topic, list []conflicted) error {
+	settled := make(chan error, len(list))
+	waiting := 0
+	for _, c := range list {
+		if isDeadLetter(c.rec) {
+			// Its id says what it is a dead letter of: the one that is stored
+			// tells the same, in other circumstances.
+			continue
+		}
+		waiting++
+		l.cfg.Bury(ctx, deadLetter(c, time.Now()), func(err error) {
+			if err == nil {
+				l.cfg.Logger.Warn("a spooled event became a dead letter: its id is taken",
+					"topic", t.name, "id", c.rec.ID, "stored_seq", c.err.Seq)
+				if l.cfg.Buried != nil {
+					l.cfg.Buried(t.name)
+				}
+			}
+			settled <- err
+		})
+	}
+	for ; waiting > 0; waiting-- {
+		select {
+		case err := <-settled:
+			if err != nil {
+				return &buryError{err}
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// buryError says that a dead letter could not be stored; what it wraps tells
+// nothing about the store's health.
+type buryError struct{ cause error }
+
+func (e *buryError) Error() string { return "dead letter: " + e.cause.Error() }
+
+// isDeadLetter recognizes what Sluice itself publishes to dead letter topics.
+func isDeadLetter(r *eventlog.Record) bool {
+	_, named := r.Headers.Get(wire.HeaderDeadID)
+	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, deadLetterID)
+}
+
+const deadLetterID = "dlq-"
+
+// deadLetter is the event that goes to the dead letter topic. Its id is derived
+// from the topic, the id and the content, so that burying it again after a crash
+// stores it once.
+func deadLetter(c conflicted, now time.Time) *eventlog.Record {
+	src := c.rec
+	content := wire.ContentHash(&src.Event)
+	sum := sha256.Sum256([]byte(src.Topic + "\x00\x00" + src.ID + "\x00" + string(content[:])))
+	return &eventlog.Record{
+		Event: wire.Event{
+			ID:    deadLetterID + hex.EncodeToString(sum[:16]),
+			TS:    now.UnixMilli(),
+			Topic: src.Topic + wire.DeadLetterSuffix,
+			Key:   src.Key,
+			Headers: src.Headers.
+				With(wire.HeaderDeadReason, "conflict: "+c.err.Error()).
+				With(wire.HeaderDeadGroup, "").
+				With(wire.HeaderDeadAttempts, "0").
+				With(wire.HeaderDeadID, src.ID),
+			Tags:     src.Tags,
+			CausedBy: []string{src.ID},
+			SID:      src.SID,
+			Payload:  src.Payload,
+			Binary:   src.Binary,
+		},
+		AcceptedAt: now.UnixMilli(),
+	}
+}

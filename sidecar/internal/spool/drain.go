@@ -1,0 +1,254 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// defaultPage is what is drained at once, and what a handover holds up.
+var defaultPage = eventlog.Bounds{Events: 1000, Bytes: 4 << 20}
+
+// parallelTopics bounds the topics that are drained at once.
+const parallelTopics = 4
+
+// drainage is what Run knows of the drain under way.
+type drainage struct {
+	bounds eventlog.Bounds // of a page
+	began  time.Time       // zero: none is
+	events atomic.Int64
+	page   atomic.Int64 // nanoseconds that the last page took
+}
+
+// Run drains the spool into the log whenever the store is there, until ctx ends;
+// then it returns nil. Stopping the writer comes first, since conflicts are
+// buried through it.
+func (l *Log) Run(ctx context.Context) error {
+	failed := 0
+	for ctx.Err() == nil {
+		switch spooling := l.account.list(); {
+		case l.health.away.Load():
+			if !sleep(ctx, probePause(failed)) {
+				return nil
+			}
+			failed++
+			if l.probe(ctx) {
+				failed = 0
+			}
+		case len(spooling) > 0:
+			if l.round(ctx, spooling) {
+				failed = 0
+				continue
+			}
+			failed++
+			if !l.health.away.Load() && !sleep(ctx, probePause(failed)) {
+				return nil
+			}
+		default:
+			l.drained()
+			failed = 0
+			select {
+			case <-l.wake:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// pingPatience bounds one probe.
+const pingPatience = 5 * time.Second
+
+// probe finds out whether the store is back. Where something is spooled, it has
+// to have taken a page: a store may well answer and yet store nothing. The gate
+// is not shut for it, so nobody waits for a store that hangs.
+func (l *Log) probe(ctx context.Context) (back bool) {
+	pinging, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	if l.cfg.Ping(pinging) != nil {
+		return false
+	}
+	if spooling := l.account.list(); len(spooling) > 0 {
+		if _, err := l.page(ctx, spooling[0]); err != nil {
+			if unavailable(err) {
+				return false
+			}
+			l.complain(ctx, err) // not the store's fault
+		}
+	}
+	l.found()
+	return true
+}
+
+// round gives every spooling topic a turn; true if none failed.
+func (l *Log) round(ctx context.Context, spooling []*topic) bool {
+	if l.drain.began.IsZero() {
+		l.drain.began = time.Now()
+		l.drain.events.Store(0)
+	}
+	var work errgroup.Group
+	work.SetLimit(parallelTopics)
+	for _, t := range spooling {
+		work.Go(func() error {
+			if l.health.away.Load() {
+				return nil
+			}
+			err := l.turn(ctx, t)
+			if err != nil {
+				l.complain(ctx, fmt.Errorf("topic %s: %w", t.name, err))
+			}
+			return err
+		})
+	}
+	return work.Wait() == nil
+}
+
+// complain acts on what stopped a drain.
+func (l *Log) complain(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case unavailable(err):
+		l.lost(err)
+	default:
+		l.cfg.Logger.Error("the spool cannot be drained; trying again", "error", err)
+	}
+}
+
+// drained tells of a drain that is over.
+func (l *Log) drained() {
+	if l.drain.began.IsZero() {
+		return
+	}
+	l.cfg.Logger.Info("the spool is drained",
+		"events", l.drain.events.Load(), "took", time.Since(l.drain.began).Round(time.Millisecond))
+	l.drain.began = time.Time{}
+}
+
+// turn drains a page of the topic. Once a page at most is left, it shuts the gate
+// and drains what there is: then the topic is direct again.
+func (l *Log) turn(ctx context.Context, t *topic) error {
+	l.account.startPacing(t)
+	alone := l.account.fits(t, l.drain.bounds)
+	if alone {
+		if err := t.gate.shut(ctx); err != nil {
+			return err
+		}
+		defer t.gate.open()
+	}
+	for {
+		n, err := l.page(ctx, t)
+		switch {
+		case err != nil || n > 0 && !alone:
+			return err
+		case n > 0:
+		case alone:
+			l.account.end(t)
+			return nil
+		default: // it counts events that never got into the spool
+			if err := t.gate.shut(ctx); err != nil {
+				return err
+			}
+			defer t.gate.open()
+			alone = true
+		}
+	}
+}
+
+// page takes the topic's next page into the log, and out of the spool once all
+// of its events are accounted for. It returns how many there were.
+func (l *Log) page(ctx context.Context, t *topic) (int, error) {
+	began := time.Now()
+	recs, err := l.cfg.Store.Read(ctx, t.name, queue, 1, l.drain.bounds)
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return 0, &spoolError{err}
+	}
+	if len(recs) == 0 {
+		return 0, nil
+	}
+	last, size := recs[len(recs)-1].Seq, sizeOf(recs)
+	if err := l.forward(ctx, t, recs); err != nil {
+		return 0, err
+	}
+	if err := l.cfg.Store.Truncate(ctx, t.name, queue, last); err != nil {
+		return 0, &spoolError{err}
+	}
+	l.account.give(t, len(recs), size)
+	l.account.pace(t, size)
+	l.drain.events.Add(int64(len(recs)))
+	l.drain.page.Store(int64(time.Since(began)))
+	return len(recs), nil
+}
+
+// spoolError says that the spool itself failed; what it wraps tells nothing
+// about the store's health.
+type spoolError struct{ cause error }
+
+func (e *spoolError) Error() string { return "the spool has failed: " + e.cause.Error() }
+
+// forward appends a page to the log, each partition's events in order. It
+// returns nil when every one of them is stored, there or as a dead letter.
+func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) error {
+	partitions, err := l.ensured(ctx, t)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var conflicts []conflicted
+	var work errgroup.Group
+	work.SetLimit(parallelAppends)
+	for p, at := range placed(page, partitions) {
+		work.Go(func() error {
+			recs := make([]*eventlog.Record, len(at))
+			for n, i := range at {
+				recs[n] = page[i]
+			}
+			taken, err := l.forwardTo(ctx, t, p, recs)
+			mu.Lock()
+			defer mu.Unlock()
+			conflicts = append(conflicts, taken...)
+			return err
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	return l.buryAll(ctx, t, conflicts)
+}
+
+// forwardTo appends events to one partition, and returns those whose id is
+// taken.
+func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*eventlog.Record) (taken []conflicted, err error) {
+	outs := l.cfg.Log.Append(ctx, t.name, partition, recs)
+	l.announce(t, partition, recs, outs)
+	heads := map[int]uint64{}
+	for i, out := range outs {
+		var conflict *eventlog.ConflictError
+		switch {
+		case out.Err == nil && out.Duplicate:
+			heads[out.Partition] = max(heads[out.Partition], out.Seq)
+		case out.Err == nil:
+		case errors.As(out.Err, &conflict):
+			taken = append(taken, conflicted{rec: recs[i], err: conflict})
+		default:
+			if errors.Is(out.Err, eventlog.ErrNotFound) {
+				t.partitions.Store(0) // the topic was taken away, or is another
+			}
+			if err == nil || unavailable(out.Err) {
+				err = out.Err
+			}
+		}
+	}
+	if l.cfg.Heard != nil {
+		for p, head := range heads {
+			l.cfg.Heard(t.name, p, head)
+		}
+	}
+	return taken, err
+}

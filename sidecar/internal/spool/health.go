@@ -1,0 +1,86 @@
+package spool
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// health is whether the store answers. One append that it did not answer is
+// enough to call it away: the others need not find that out one by one.
+type health struct {
+	away atomic.Bool
+
+	mu    sync.Mutex
+	since time.Time // when it went away
+}
+
+// Pauses between two probes of a store that is away.
+const (
+	minProbePause = 25 * time.Millisecond
+	maxProbePause = time.Second
+)
+
+// probePause is how long to wait after that many probes that failed; it is
+// spread, so that the sidecars of a store do not all come at once.
+func probePause(failed int) time.Duration {
+	d := min(minProbePause<<min(failed, 10), maxProbePause)
+	return d/2 + rand.N(d/2)
+}
+
+// lost notes that the store did not answer.
+func (l *Log) lost(cause error) {
+	l.health.mu.Lock()
+	defer l.health.mu.Unlock()
+	if l.health.away.Load() {
+		return
+	}
+	l.health.since = time.Now()
+	l.health.away.Store(true)
+	l.account.stopPacing()
+	l.cfg.Logger.Warn("the store is away; publishes are spooled or refused, as the policies of their topics say", "error", cause)
+	l.nudge()
+}
+
+// found notes that the store answers again.
+func (l *Log) found() {
+	l.health.mu.Lock()
+	defer l.health.mu.Unlock()
+	if !l.health.away.Load() {
+		return
+	}
+	l.health.away.Store(false)
+	l.cfg.Logger.Info("the store is back", "away_for", time.Since(l.health.since).Round(time.Millisecond))
+}
+
+// nudge wakes Run.
+func (l *Log) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// retryAway is when somebody should come again who needs the store: nobody
+// knows, and the best guess is that it takes as long again as it has taken.
+func (l *Log) retryAway() time.Duration {
+	l.health.mu.Lock()
+	defer l.health.mu.Unlock()
+	return min(max(time.Since(l.health.since), maxProbePause/4), 5*maxProbePause)
+}
+
+func (l *Log) refusal() error { return &AwayError{RetryAfter: l.retryAway()} }
+
+// sleep waits; false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

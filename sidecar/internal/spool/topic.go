@@ -1,0 +1,109 @@
+package spool
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+)
+
+// topic is what is known of one topic.
+type topic struct {
+	name string
+	// lanes is the number of partitions that this process was told, and goes
+	// by until it ends.
+	lanes int
+	// partitions is the number that the log has; 0 while it is not known. It
+	// differs from lanes where somebody else created the topic while the store
+	// was away from here.
+	partitions atomic.Int32
+
+	// spooling says that later events go behind those in the spool. It is set
+	// inside the gate and cleared while the gate is shut.
+	spooling atomic.Bool
+	gate     gate
+
+	// Guarded by the account's lock.
+	events int
+	bytes  int64
+	pacing pacing
+}
+
+func (l *Log) find(name string) *topic {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.topics[name]
+}
+
+// add makes a topic known. Where another call was faster, its numbers count.
+func (l *Log) add(name string, lanes, partitions int) *topic {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.topics[name]
+	if t == nil {
+		t = &topic{name: name, lanes: lanes}
+		t.partitions.Store(int32(partitions))
+		l.topics[name] = t
+	}
+	return t
+}
+
+// EnsureTopic implements eventlog.Appender. A topic that is new while the store
+// is away gets the wanted number of partitions, at least until it is known what
+// the store has; the answer for a topic never changes while the process runs.
+func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	if t := l.find(name); t != nil {
+		return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
+	}
+	if !l.health.away.Load() {
+		tp, err := l.cfg.Log.EnsureTopic(ctx, name, partitions)
+		if err == nil {
+			// So that it is known when the store is away. Without it, publishes
+			// go on as they do with an unknown topic.
+			_, _ = l.cfg.Store.EnsureTopic(ctx, name, tp.Partitions)
+			t := l.add(name, tp.Partitions, tp.Partitions)
+			return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
+		}
+		if !unavailable(err) || ctx.Err() != nil {
+			return eventlog.Topic{}, err
+		}
+		l.lost(err)
+	}
+	tp, err := l.cfg.Store.LookupTopic(ctx, name)
+	if err != nil && ctx.Err() == nil && !unavailable(err) { // not found
+		if !l.spools(name) {
+			return eventlog.Topic{}, fmt.Errorf("topic %q: %w", name, l.refusal())
+		}
+		tp, err = l.cfg.Store.EnsureTopic(ctx, name, partitions)
+	}
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	t := l.add(name, tp.Partitions, 0)
+	return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
+}
+
+// spools says whether the topic's policy lets its events wait in the spool.
+func (l *Log) spools(name string) bool {
+	return l.cfg.Policies.Load().Topic(name).Durability.OnStoreUnavailable == policy.StoreSpool
+}
+
+// ensured is the number of partitions that the log has of a topic, which it
+// gets there if need be.
+func (l *Log) ensured(ctx context.Context, t *topic) (int, error) {
+	if n := t.partitions.Load(); n > 0 {
+		return int(n), nil
+	}
+	tp, err := l.cfg.Log.EnsureTopic(ctx, t.name, t.lanes)
+	if err != nil {
+		return 0, err
+	}
+	if tp.Partitions != t.lanes {
+		l.cfg.Logger.Info("the store has another number of partitions of a topic than was known while it was away",
+			"topic", t.name, "known", t.lanes, "partitions", tp.Partitions)
+	}
+	t.partitions.Store(int32(tp.Partitions))
+	return tp.Partitions, nil
+}

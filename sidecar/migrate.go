@@ -1,0 +1,50 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+)
+
+// MigrateConfig is what a migration of a store in MongoDB needs.
+type MigrateConfig struct {
+	Store    string // a MongoDB connection string
+	Policies string // a file; "" leaves alone what depends on policies
+	DryRun   bool
+	// Progress is told how far a step has come; it may be nil.
+	Progress func(step string, done, total int64)
+	Logger   *slog.Logger
+}
+
+// MigrateReport is what a migration did, or would do.
+type MigrateReport = mongolog.MigrateReport
+
+// Migrate brings the indexes of a store in MongoDB, and the times at which its
+// documents expire, to what this version and the policies want. It is safe to
+// run twice, and next to sidecars that use the store. Settings that are wrong
+// are a *ConfigError.
+func Migrate(ctx context.Context, cfg MigrateConfig) (MigrateReport, error) {
+	if !isMongoDB(cfg.Store) {
+		return MigrateReport{}, &ConfigError{errors.New("store: only a store in MongoDB is migrated (mongodb://… or mongodb+srv://…); an embedded log migrates itself when it is opened")}
+	}
+	o := mongolog.MigrateOptions{DryRun: cfg.DryRun, Progress: cfg.Progress}
+	if cfg.Policies != "" {
+		_, policies, err := policy.OpenFile(cfg.Policies, cfg.Logger)
+		if err != nil {
+			return MigrateReport{}, &ConfigError{fmt.Errorf("policies: %w", err)}
+		}
+		o.Retention = func(topic string) eventlog.Retention { return retention.Rules(policies.Load().Topic(topic)) }
+	}
+	log, err := mongolog.Open(mongolog.Options{URL: cfg.Store, NodeID: "migrate", Logger: cfg.Logger})
+	if err != nil {
+		return MigrateReport{}, &ConfigError{err}
+	}
+	report, err := log.Migrate(ctx, o)
+	return report, errors.Join(err, log.Close())
+}

@@ -1,0 +1,193 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
+)
+
+// store is the event log that the sidecar is on, and what goes with its kind:
+// an embedded one is the sidecar's own, a shared one may be away and has other
+// sidecars on it.
+type store struct {
+	log    eventlog.Log
+	roster *roster.Roster
+	// way is how publishes get into the log, source how replays see it.
+	way    publishWay
+	source replay.Source
+
+	// id names the store; "" while a shared one was never reached.
+	id func() string
+	// state says whether publishes can be accepted, and why not.
+	state func() (state, detail string)
+
+	shared *sharedStore // nil: embedded
+}
+
+// publishWay is what publishes need of a log.
+type publishWay interface {
+	admit.Catalog
+	eventlog.Appender
+}
+
+// sharedStore is what only a shared store has.
+type sharedStore struct {
+	log   *mongolog.Log
+	queue *pebblelog.Log // under the spool
+	spool *spool.Log
+	waker *wakeup.Waker
+}
+
+// openStore opens the log that the settings name.
+func (s *Sidecar) openStore(ctx context.Context) (err error) {
+	if isMongoDB(s.cfg.Store) {
+		return s.openShared(ctx)
+	}
+	log, err := pebblelog.Open(pebblelog.Options{Dir: s.cfg.DataDir, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	s.store = store{
+		log: log, way: log, source: log,
+		roster: roster.Alone(s.cfg.NodeID),
+		id:     log.StoreID,
+		state: func() (state, detail string) {
+			if log.Err() != nil {
+				return stateFailed, "the embedded log has failed and takes no more events; restart the sidecar"
+			}
+			return stateOK, ""
+		},
+	}
+	return nil
+}
+
+// openShared opens the log in MongoDB, which may not be there yet, and the
+// spool in front of it.
+func (s *Sidecar) openShared(ctx context.Context) error {
+	log, err := mongolog.Open(mongolog.Options{
+		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Logger: s.cfg.Logger,
+		WriteConcern: func(topic string) string { return s.policies.Load().Topic(topic).Durability.WriteConcern },
+	})
+	if err != nil {
+		return &ConfigError{err}
+	}
+	sh := &sharedStore{log: log}
+	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}
+	dir := filepath.Join(s.cfg.DataDir, "spool")
+	if sh.queue, err = pebblelog.Open(pebblelog.Options{Dir: dir, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger}); err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	sh.spool, err = spool.Open(ctx, spool.Config{
+		Log: log, Ping: log.Ping, Store: sh.queue, Policies: s.policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger,
+		Announce: func(topic string, partition int, recs []*eventlog.Record) { s.announce(topic, partition, recs) },
+		Heard:    func(topic string, partition int, head uint64) { s.tails.Heard(topic, partition, head) },
+		Bury: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
+			s.publisher.Bury(ctx, rec, done)
+		},
+		Buried: func(topic string) { s.metrics.Group(topic, "").DeadLettered(1) },
+	})
+	if err != nil {
+		return err
+	}
+	s.store.way, s.store.source = sh.spool, sh.spool.Source(log)
+	s.store.roster = roster.New(roster.Config{
+		Nodes: log, Name: s.cfg.NodeID, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
+		Announced: func() { log.Send(eventlog.Signal{Nodes: true}) },
+	})
+	sh.waker = wakeup.New(wakeup.Config{
+		Log: log, Tails: s.tails, Logger: s.cfg.Logger, Nodes: s.store.roster.Poke,
+		Moved: func(groups []eventlog.GroupName) { s.groups.Moved(groups) },
+	})
+	return nil
+}
+
+// announce tells of events that the spool has brought into the log.
+func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record) {
+	outs := make([]eventlog.Outcome, len(recs))
+	for i, rec := range recs {
+		outs[i] = eventlog.Outcome{Partition: partition, Seq: rec.Seq}
+	}
+	s.writer.Announce(topic, recs, outs)
+}
+
+// signal tells the other sidecars of what was appended here; nil where there
+// are none.
+func (st *store) signal() func(eventlog.Hint) {
+	if st.shared == nil {
+		return nil
+	}
+	return func(h eventlog.Hint) { st.shared.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}}) }
+}
+
+// moved tells the other sidecars that a group was moved; nil where there are
+// none.
+func (st *store) moved() func(eventlog.GroupName) {
+	if st.shared == nil {
+		return nil
+	}
+	return func(g eventlog.GroupName) {
+		st.shared.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}})
+	}
+}
+
+// state of a shared store: while it is away, publishes are accepted as long as
+// the spool has room.
+func (sh *sharedStore) state() (state, detail string) {
+	switch stats := sh.spool.Stats(); {
+	case sh.queue.Err() != nil:
+		return stateFailed, "the spool has failed and takes no more events; restart the sidecar"
+	case stats.Full:
+		return stateFull, "the store is away, and the spool is full"
+	case stats.Away || sh.log.Err() != nil:
+		return stateAway, "the store is away; publishes are spooled, where their topics' policies allow it"
+	case stats.Draining:
+		return stateDraining, ""
+	}
+	return stateOK, ""
+}
+
+// spooled counts what waits for the store.
+func (st *store) spooled() spoolStatus {
+	if st.shared == nil {
+		return spoolStatus{}
+	}
+	stats := st.shared.spool.Stats()
+	return spoolStatus{Events: stats.Events, Bytes: stats.Bytes}
+}
+
+// close closes what openStore opened.
+func (st *store) close() error {
+	var errs []error
+	if st.shared != nil && st.shared.queue != nil {
+		errs = append(errs, st.shared.queue.Close())
+	}
+	if st.log != nil {
+		errs = append(errs, st.log.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// withoutSecrets is a store's URL as everybody may see it: without user and
+// password, and without options, some of which are secrets.
+func withoutSecrets(url string) string {
+	if !isMongoDB(url) {
+		return url
+	}
+	scheme, rest, _ := strings.Cut(url, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = rest[at+1:]
+	}
+	return scheme + "://" + rest
+}

@@ -1,0 +1,387 @@
+package systemtest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+var chaos = flag.Duration("chaos", time.Minute, "how long sidecars of a fleet are killed, paused and restarted")
+
+// lease is short enough for a test to sit it out, and long enough for the
+// server to answer in on a loaded machine.
+const lease = 3 * time.Second
+
+// fleet is several sidecars on one store. Each keeps its name, its data folder
+// and its soak through all its lives.
+type fleet struct {
+	store  string
+	file   string // policies
+	dirs   []string
+	lives  []*sidecartest.Process
+	soaks  []*soak
+	ledger *ledger
+	done   chan struct{}
+}
+
+func newFleet(t *testing.T, store string, n int, policies string) *fleet {
+	t.Helper()
+	dir := t.TempDir()
+	f := &fleet{store: store, ledger: newLedger(), done: make(chan struct{})}
+	f.ledger.moving = true
+	f.file = write(t, filepath.Join(dir, "policies.yaml"), policies)
+	for i := range n {
+		f.dirs = append(f.dirs, filepath.Join(dir, fmt.Sprintf("s%d", i)))
+		f.lives = append(f.lives, nil)
+		f.soaks = append(f.soaks, &soak{ledger: f.ledger, done: f.done, pace: 100 * time.Millisecond})
+		f.start(t, i)
+	}
+	return f
+}
+
+func (f *fleet) start(t *testing.T, i int) {
+	t.Helper()
+	f.lives[i] = sidecartest.Start(t, f.dirs[i], "--store", f.store, "--policies", f.file,
+		"--node-id", fmt.Sprintf("s%d", i), "--lease", lease.String())
+	f.soaks[i].use(f.lives[i])
+}
+
+// load publishes through every sidecar and has a member of the group on each,
+// until end is called; publishing ends with the first of its two steps.
+func (f *fleet) load(t *testing.T) (endPublishing, endConsuming func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var publishing, consuming sync.WaitGroup
+	for i, s := range f.soaks {
+		publishing.Go(func() { s.publish(ctx, i) })
+		consuming.Go(func() { s.consume(ctx) })
+	}
+	endPublishing = func() {
+		close(f.done)
+		publishing.Wait()
+	}
+	endConsuming = func() {
+		cancel()
+		consuming.Wait()
+	}
+	t.Cleanup(cancel)
+	return endPublishing, endConsuming
+}
+
+// settled checks what holds in the end of every test of a fleet.
+func (f *fleet) settled(t *testing.T, endPublishing, endConsuming func()) {
+	t.Helper()
+	endPublishing()
+	for i, p := range f.lives {
+		awaitEmptySpool(t, i, p)
+	}
+	if lag := drained(t, f.lives[0]); lag > 0 {
+		t.Errorf("%d events are not settled by the group in the end", lag)
+	}
+	if n := f.ledger.unseen(); n > 0 {
+		t.Errorf("%d events that were answered OK never reached the group", n)
+	}
+	endConsuming()
+	events := export(t, f.lives[0])
+	f.ledger.checkExport(events, number)
+	for _, fault := range f.ledger.faults {
+		t.Error(fault)
+	}
+	t.Logf("%d events answered OK, %d of them from a spool; %d stored, %d delivered more than once",
+		len(f.ledger.receipts), f.ledger.spooled(), len(events), f.ledger.redelivered())
+}
+
+// awaitEmptySpool waits until a sidecar has brought everything into the store.
+func awaitEmptySpool(t *testing.T, i int, p *sidecartest.Process) {
+	t.Helper()
+	h := &sluice.HTTP{OpsURL: p.OpsURL()}
+	defer h.CloseIdle()
+	for deadline := time.Now().Add(time.Minute); ; waitFor(t, 50*time.Millisecond) {
+		status, err := h.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Spool.Events == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("sidecar %d: %d events are still in the spool", i, status.Spool.Events)
+		}
+	}
+}
+
+// TestFleetIsKilledPausedAndRestarted lets three sidecars share a store, with
+// publishers and a member of one group on each, while they are killed, paused
+// for longer than their lease and restarted at random.
+func TestFleetIsKilledPausedAndRestarted(t *testing.T) {
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-chaos %s -seed %d", *chaos, *seed)
+	random := rand.New(rand.NewPCG(*seed, 1))
+	db := mongotest.Shared(t)
+	f := newFleet(t, db.URI(db.NewDatabase(t)), 3, policies)
+	endPublishing, endConsuming := f.load(t)
+
+	did := map[string]int{}
+	for end := time.Now().Add(*chaos); time.Now().Before(end); {
+		waitFor(t, time.Second+time.Duration(random.IntN(2000))*time.Millisecond)
+		i := random.IntN(len(f.lives))
+		what := []string{"kill", "pause", "restart"}[random.IntN(3)]
+		did[what]++
+		switch what {
+		case "kill":
+			f.lives[i].Kill()
+			f.start(t, i)
+		case "pause":
+			f.pause(t, i, lease+time.Duration(random.IntN(1500))*time.Millisecond)
+		case "restart":
+			f.stop(t, i)
+			f.start(t, i)
+		}
+	}
+	t.Logf("%v", did)
+	f.settled(t, endPublishing, endConsuming)
+	disturbances := did["kill"] + did["pause"] + did["restart"]
+	deliberate := len(f.ledger.seen)/100 + len(f.ledger.seen)/900 // see settle
+	if n, most := f.ledger.redelivered(), deliberate+disturbances*200; n > most {
+		t.Errorf("%d events were delivered again; want at most %d", n, most)
+	}
+}
+
+// pause stops a sidecar's process for some time, and lets it go on. What it had
+// written for its clients may reach them only then: deliveries whose leases are
+// long over, and that nobody can take back.
+func (f *fleet) pause(t *testing.T, i int, d time.Duration) {
+	t.Helper()
+	pid := f.lives[i].PID()
+	f.soaks[i].late.Store(true)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, d)
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, time.Second)
+	f.soaks[i].late.Store(false)
+}
+
+func put(t *testing.T, url, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	if resp.StatusCode != http.StatusNoContent {
+		text, _ := io.ReadAll(resp.Body)
+		t.Fatalf("PUT %s: %s %s", url, resp.Status, text)
+	}
+}
+
+func (f *fleet) stop(t *testing.T, i int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := f.lives[i].Stop(ctx); err != nil {
+		t.Errorf("sidecar %d did not stop gracefully: %v\n%s", i, err, f.lives[i].Log())
+	}
+}
+
+// TestStoreIsAway stops the database for 20 s under load.
+func TestStoreIsAway(t *testing.T) {
+	db := mongotest.Start(t)
+	db.Needs(t, mongotest.Restarts)
+	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
+	endPublishing, endConsuming := f.load(t)
+	waitFor(t, 3*time.Second)
+	db.Stop()
+	waitFor(t, 20*time.Second)
+	db.Restart()
+	waitFor(t, 5*time.Second)
+	f.settled(t, endPublishing, endConsuming)
+	if f.ledger.spooled() == 0 {
+		t.Error("nothing was spooled: the test has not tested anything")
+	}
+}
+
+// TestSameIDThroughTwoSidecars publishes every id through both at once.
+func TestSameIDThroughTwoSidecars(t *testing.T) {
+	db := mongotest.Shared(t)
+	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
+	const ids = 60
+	type answer struct {
+		receipt wire.Receipt
+		err     error
+	}
+	answers := make([][2]answer, ids)
+	var both sync.WaitGroup
+	begin := make(chan struct{})
+	for side, p := range f.lives {
+		both.Go(func() {
+			h := &sluice.HTTP{AppURL: p.URL()}
+			defer h.CloseIdle()
+			<-begin
+			for n := range ids {
+				payload := `{"n":1}`
+				if n%2 == 1 { // half of them differ
+					payload = fmt.Sprintf(`{"side":%d}`, side)
+				}
+				a := &answers[n][side]
+				a.receipt, a.err = h.Publish(t.Context(), &wire.Event{ID: fmt.Sprintf("id-%d", n), Topic: topic, Payload: []byte(payload)})
+			}
+		})
+	}
+	close(begin)
+	both.Wait()
+	for n, two := range answers {
+		first, second := two[0], two[1]
+		if second.err == nil && !second.receipt.Duplicate {
+			first, second = second, first
+		}
+		if first.err != nil || first.receipt.Duplicate {
+			t.Errorf("id-%d: neither sidecar has stored it: %+v", n, two)
+			continue
+		}
+		var refused *wire.Error
+		switch {
+		case n%2 == 0 && (second.err != nil || !second.receipt.Duplicate || second.receipt.Seq != first.receipt.Seq || second.receipt.Partition != first.receipt.Partition):
+			t.Errorf("id-%d with the same content: %+v; want one event and one duplicate", n, two)
+		case n%2 == 1 && !(errors.As(second.err, &refused) && refused.Code == wire.Conflict):
+			t.Errorf("id-%d with other content: %+v; want one event and one conflict", n, two)
+		}
+	}
+	if events := export(t, f.lives[0]); len(events) != ids {
+		t.Errorf("%d events are stored; want %d", len(events), ids)
+	}
+}
+
+// listen subscribes on one sidecar and passes on what comes, acked.
+func listen(t *testing.T, p *sidecartest.Process, group, from string) (events <-chan wire.Delivery, end func()) {
+	t.Helper()
+	c, err := sluice.Dial(t.Context(), p.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	got := make(chan wire.Delivery, 10_000)
+	var acks sync.WaitGroup
+	acks.Add(1) // until there is a subscription to ack on
+	var sub *sluice.Subscription
+	sub, err = c.Subscribe(t.Context(), topic, group, &wire.SubscribeOptions{From: from}, func(ds []wire.Delivery) {
+		acks.Wait()
+		for _, d := range ds {
+			_ = sub.AckAsync(nil, d.Event.ID) // a broken connection gives it back
+			got <- d
+		}
+	})
+	acks.Done()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, func() { c.Close() }
+}
+
+func publishOne(t *testing.T, p *sidecartest.Process, id string) {
+	t.Helper()
+	h := &sluice.HTTP{AppURL: p.URL()}
+	defer h.CloseIdle()
+	if _, err := h.Publish(t.Context(), &wire.Event{ID: id, Topic: topic, Payload: []byte(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaitEvent(t *testing.T, events <-chan wire.Delivery, id string) wire.Delivery {
+	t.Helper()
+	select {
+	case d := <-events:
+		if d.Event.ID != id {
+			t.Fatalf("got event %s; want %s", d.Event.ID, id)
+		}
+		return d
+	case <-time.After(time.Minute):
+		t.Fatalf("event %s did not come", id)
+		return wire.Delivery{}
+	}
+}
+
+// TestEventReachesAnotherSidecar publishes through one sidecar to a group that
+// waits at another.
+func TestEventReachesAnotherSidecar(t *testing.T) {
+	db := mongotest.Shared(t)
+	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
+	events, _ := listen(t, f.lives[1], groupName, wire.FromLatest)
+	publishOne(t, f.lives[0], "warm") // waits for the group to own its partitions
+	awaitEvent(t, events, "warm")
+	var slowest time.Duration
+	for n := range 20 {
+		id := fmt.Sprintf("e%d", n)
+		began := time.Now()
+		publishOne(t, f.lives[0], id)
+		awaitEvent(t, events, id)
+		slowest = max(slowest, time.Since(began))
+	}
+	t.Logf("the slowest of 20 took %v from before the publish", slowest)
+}
+
+// TestTakeover kills the sidecar that has the group, with a delivery unacked.
+func TestTakeover(t *testing.T) {
+	db := mongotest.Shared(t)
+	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
+	c, err := sluice.Dial(t.Context(), f.lives[0].URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	held := make(chan wire.Delivery, 10)
+	if _, err := c.Subscribe(t.Context(), topic, groupName, &wire.SubscribeOptions{From: wire.FromEarliest}, func(ds []wire.Delivery) {
+		for _, d := range ds {
+			held <- d
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	publishOne(t, f.lives[1], "e")
+	awaitEvent(t, held, "e")
+	f.lives[0].Kill()
+	killed := time.Now()
+	events, _ := listen(t, f.lives[1], groupName, wire.FromEarliest)
+	if d := awaitEvent(t, events, "e"); d.Attempt != 2 {
+		t.Errorf("attempt %d after the takeover; want 2", d.Attempt)
+	}
+	t.Logf("taken over %v after the kill, with a lease of %v", time.Since(killed), lease)
+}
+
+// TestSeekThroughAnotherSidecar moves a group that another sidecar owns, and
+// that is caught up there.
+func TestSeekThroughAnotherSidecar(t *testing.T) {
+	db := mongotest.Shared(t)
+	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
+	events, _ := listen(t, f.lives[0], groupName, wire.FromEarliest)
+	publishOne(t, f.lives[0], "e")
+	awaitEvent(t, events, "e")
+	h := &sluice.HTTP{AppURL: f.lives[1].URL()}
+	defer h.CloseIdle()
+	put(t, f.lives[1].URL()+"/v1/topics/"+topic+"/groups/"+groupName+"/cursor", `{"from":"earliest"}`)
+	awaitEvent(t, events, "e")
+}
