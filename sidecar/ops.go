@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -21,6 +22,7 @@ type status struct {
 	Queues        writer.Depth     `json:"queues"`
 	Subscriptions int              `json:"subscriptions"`
 	Spool         spoolStatus      `json:"spool"`
+	Outboxes      []outbox.Stats   `json:"outboxes"`
 	Peers         []map[string]any `json:"peers"`
 }
 
@@ -31,7 +33,7 @@ type storeStatus struct {
 }
 
 type spoolStatus struct {
-	Events int   `json:"events"`
+	Events int64 `json:"events"`
 	Bytes  int64 `json:"bytes"`
 }
 
@@ -89,6 +91,11 @@ func (s *Sidecar) storeState() (state, detail string) {
 
 func (s *Sidecar) status() status {
 	state, _ := s.storeState()
+	waiting := s.store.waiting()
+	outboxes := []outbox.Stats{} // [] rather than null
+	for _, o := range s.outboxes {
+		outboxes = append(outboxes, o.Stats())
+	}
 	clients := s.gateway.Stats()
 	return status{
 		Version:       s.cfg.Version,
@@ -98,7 +105,8 @@ func (s *Sidecar) status() status {
 		Connections:   clients.Connections,
 		Queues:        s.writer.Depth(),
 		Subscriptions: clients.Subscriptions,
-		Spool:         s.store.spooled(),
+		Spool:         spoolStatus{Events: waiting.Events, Bytes: waiting.Bytes},
+		Outboxes:      outboxes,
 		Peers:         []map[string]any{},
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
+	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
@@ -43,6 +44,7 @@ type Sidecar struct {
 	publisher *admit.Publisher
 	groups    *group.Manager
 	gateway   *gateway.Gateway
+	outboxes  []*outbox.Drainer
 
 	stopping atomic.Bool
 	// abort ends what groups do when stopping has taken too long.
@@ -72,6 +74,9 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 		return nil, err
 	}
 	s.assemble()
+	if err := s.openOutboxes(); err != nil {
+		return nil, err
+	}
 	for _, l := range []struct {
 		ln         *net.Listener
 		name, addr string
@@ -131,6 +136,7 @@ func (s *Sidecar) assemble() {
 	})
 	s.metrics.ObserveGroups(s.groups.Stats)
 	s.metrics.ObservePolicies(s.policyVersions)
+	s.metrics.ObserveSpool(s.store.waiting)
 }
 
 // Addresses are the addresses really bound.
@@ -181,6 +187,9 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}
 	if s.store.shared != nil {
 		helpers.Go(func() error { return s.store.shared.waker.Run(helpersCtx) })
+	}
+	for _, o := range s.outboxes {
+		helpers.Go(func() error { return o.Run(helpersCtx) })
 	}
 
 	select {

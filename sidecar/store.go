@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
 )
 
@@ -157,13 +158,13 @@ func (sh *sharedStore) state() (state, detail string) {
 	return stateOK, ""
 }
 
-// spooled counts what waits for the store.
-func (st *store) spooled() spoolStatus {
+// waiting counts what the spool has for the store.
+func (st *store) waiting() telemetry.SpoolStat {
 	if st.shared == nil {
-		return spoolStatus{}
+		return telemetry.SpoolStat{}
 	}
 	stats := st.shared.spool.Stats()
-	return spoolStatus{Events: stats.Events, Bytes: stats.Bytes}
+	return telemetry.SpoolStat{Events: int64(stats.Events), Bytes: stats.Bytes}
 }
 
 // close closes what openStore opened.

@@ -32,7 +32,9 @@ func TestRefusesToStart(t *testing.T) {
 	}{
 		{"beyond loopback", []string{"--listen", "0.0.0.0:0"}, 2, []string{"listen", "--auth-config", "--insecure"}},
 		{"replay beyond loopback", []string{"--replay-listen", ":0"}, 2, []string{"replay-listen"}},
-		{"mongodb", []string{"--store", "mongodb://127.0.0.1/x"}, 2, []string{"store", "not supported yet"}},
+		{"no MongoDB host", []string{"--store", "mongodb:///x"}, 2, []string{"store"}},
+		{"lease", []string{"--lease", "10ms"}, 2, []string{"lease", "1s"}},
+		{"outbox", []string{"--outbox", "mongodb://127.0.0.1/shop"}, 2, []string{"outbox", "#"}},
 		{"unknown store", []string{"--store", "redis:"}, 2, []string{"redis:", "embedded:"}},
 		{"control plane", []string{"--control-plane", "127.0.0.1:1"}, 2, []string{"control-plane", "not supported yet"}},
 		{"peers", []string{"--peers", "127.0.0.1:1"}, 2, []string{"peers", "not supported yet"}},

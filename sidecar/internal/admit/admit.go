@@ -56,14 +56,27 @@ func New(cfg Config) *Publisher {
 // or the TCP connection of HTTP. It is safe for concurrent use.
 type Connection struct {
 	bucket *limit.Bucket
+	own    bool // no client's
 }
 
 // NewConnection makes a connection with a full bucket.
-func (p *Publisher) NewConnection() *Connection {
-	return &Connection{bucket: limit.NewBucket(connectionRate(p.cfg.Policies.Load()), time.Now())}
+func (p *Publisher) NewConnection() *Connection { return p.connection(false) }
+
+// NewOwnConnection makes one for publishes that come from no client's
+// connection, and that only the limits of topics are for.
+func (p *Publisher) NewOwnConnection() *Connection { return p.connection(true) }
+
+func (p *Publisher) connection(own bool) *Connection {
+	c := &Connection{own: own}
+	c.bucket = limit.NewBucket(c.rate(p.cfg.Policies.Load()), time.Now())
+	return c
 }
 
-func connectionRate(s *policy.Snapshot) limit.Rate {
+// rate is the connection's by the policies.
+func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
+	if c.own {
+		return limit.Rate{}
+	}
 	r := s.Connection()
 	return limit.Rate{PerSecond: r.Rate, Burst: r.Burst}
 }

@@ -36,6 +36,9 @@ func TestOutcomesAndTokens(t *testing.T) {
 		{"duplicates keep their tokens", []wire.PublishItem{item("a", "duplicate")}, []string{"duplicate"}, 1},
 		{"a conflict", []wire.PublishItem{item("a", "conflict"), item("a", "x")}, []string{"conflict", "ok"}, 1},
 		{"the store is away", []wire.PublishItem{item("a", "unavailable")}, []string{"store_unavailable"}, 0},
+		{"away, and the topic does not spool", []wire.PublishItem{item("a", "away")}, []string{"store_unavailable"}, 0},
+		{"the spool is full", []wire.PublishItem{item("a", "nospool"), item("a", "x")}, []string{"overloaded", "ok"}, 1},
+		{"spooled", []wire.PublishItem{item("a", "spooled")}, []string{"ok"}, 1},
 		{"a defect", []wire.PublishItem{item("a", "defect"), item("a", "x")}, []string{"internal", "ok"}, 1},
 		{"items with their own error", []wire.PublishItem{broken("a"), item("a", "x"), broken("")}, []string{"payload_too_large", "ok", "payload_too_large"}, 1},
 		{"nothing but errors", []wire.PublishItem{broken("a"), broken("a")}, []string{"payload_too_large", "payload_too_large"}, 0},
@@ -111,6 +114,9 @@ func TestErrorsOfTheLogInTheContractsWords(t *testing.T) {
 	for id, want := range map[string]wire.Error{
 		"conflict":    {Code: wire.Conflict, Seq: 7, Msg: `id "conflict" is already stored with other content at seq 7`},
 		"unavailable": {Code: wire.StoreUnavailable, RetryAfter: time.Second, Msg: "under the same id"},
+		"away":        {Code: wire.StoreUnavailable, RetryAfter: 3 * time.Second, Msg: "the event is not stored"},
+		"nospool":     {Code: wire.Overloaded, RetryAfter: 4 * time.Second, Msg: "the spool is full"},
+		"waiting":     {Code: wire.Conflict, Msg: `id "waiting" waits in the spool with other content`},
 		"defect":      {Code: wire.Internal, Msg: "internal error"},
 	} {
 		got := f.start(t.Context(), item("a", id)).ok(t)[0].Err
@@ -127,6 +133,17 @@ func TestErrorsOfTheLogInTheContractsWords(t *testing.T) {
 	cancel()
 	if got := f.start(ended, item("new", "x")).ok(t)[0].Err; got == nil || got.Code != wire.StoreUnavailable {
 		t.Errorf("a context that ended before the topic was created: %v", got)
+	}
+}
+
+func TestReceiptOfASpooledEvent(t *testing.T) {
+	f := open(t, small)
+	got := f.start(t.Context(), item("a", "spooled-1")).ok(t)[0]
+	if r := got.Receipt; got.Err != nil || !r.Spooled || r.ID != "spooled-1" || r.TS == 0 || r.Seq != 0 {
+		t.Errorf("%+v", got)
+	}
+	if want := `sluice_events_published_total{topic="a"} 1`; !slices.Contains(f.counted(), want) {
+		t.Errorf("counted %q, want %s", f.counted(), want)
 	}
 }
 
@@ -292,12 +309,12 @@ func TestBury(t *testing.T) {
 			}
 			return <-done
 		}
-		for _, id := range []string{"1", "2", "duplicate", "conflict"} {
+		for _, id := range []string{"1", "2", "duplicate", "conflict", "spooled"} {
 			if err := bury("a.dlq", id); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
-		for _, c := range []struct{ topic, id string }{{"a.dlq", "unavailable"}, {"a.dlq", "defect"}, {"lost", "1"}} {
+		for _, c := range []struct{ topic, id string }{{"a.dlq", "unavailable"}, {"a.dlq", "away"}, {"a.dlq", "nospool"}, {"a.dlq", "defect"}, {"lost", "1"}} {
 			if bury(c.topic, c.id) == nil {
 				t.Errorf("%v: no error", c)
 			}

@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -68,6 +70,14 @@ func outcomeOf(r *eventlog.Record, partition int) eventlog.Outcome {
 		return eventlog.Outcome{Err: &eventlog.ConflictError{ID: r.ID, Seq: 7}}
 	case "unavailable":
 		return eventlog.Outcome{Err: fmt.Errorf("append: %w", eventlog.ErrUnavailable)}
+	case "away":
+		return eventlog.Outcome{Err: &spool.AwayError{RetryAfter: 3 * time.Second}}
+	case "nospool":
+		return eventlog.Outcome{Err: &spool.FullError{Bound: "total", RetryAfter: 4 * time.Second}}
+	case "waiting":
+		return eventlog.Outcome{Err: &eventlog.ConflictError{ID: r.ID}}
+	case "spooled":
+		return eventlog.Outcome{TS: r.TS, Spooled: true}
 	case "defect":
 		return eventlog.Outcome{Err: errors.New("the secret detail")}
 	case "duplicate":

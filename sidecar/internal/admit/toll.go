@@ -60,7 +60,7 @@ func (t *toll) topic(name string) *destination { return &t.topics[t.index(name)]
 func (t *toll) take(p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
 	*t = toll{}
 	t.name(items)
-	c.bucket.Retune(connectionRate(policies), now)
+	c.bucket.Retune(c.rate(policies), now)
 	t.charges = append(t.few[:0], limit.Charge{Bucket: c.bucket})
 	for i := range t.topics {
 		d := &t.topics[i]

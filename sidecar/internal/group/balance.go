@@ -142,25 +142,28 @@ func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
 // face abandons what others have taken over, and reports whether there was any.
 func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
 	var waiters []func(error)
+	found := false
 	g.mu.Lock()
 	for i, e := range latest {
 		p := g.parts[i]
 		if p.own == foreign || e.Number <= p.epoch {
 			continue
 		}
+		found = true
+		g.saveDue = time.Time{} // what failed to be saved for this need not wait
 		if e.Number == p.epoch+1 && e.Owner != p.run && !e.Released && g.cfg.Roster.Ours(e.Owner) {
 			p.renew(e.Number, e.Owner) // it was renewed here, and the answer got lost
-			g.saveDue = time.Time{}
 			continue
 		}
 		lost = true
-		g.saveDue = time.Time{} // what else failed to be saved for this need not wait
 		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.topic, "group", g.name, "partition", i, "owner", e.Owner)
 		waiters = append(waiters, g.abandon(p)...)
 	}
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
-	g.worker.wake()
+	if found {
+		g.worker.wake()
+	}
 	return lost
 }
 

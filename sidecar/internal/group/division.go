@@ -82,7 +82,8 @@ func (g *Group) cut(now time.Time) []*Member {
 	return to
 }
 
-// shares compares a division with the one in force.
+// shares compares a division with the one in force. When nobody asks for one any
+// more, its end takes nothing from anybody.
 func (g *Group) shares(to []*Member) []share {
 	shares := make([]share, 0, len(g.members))
 	for _, m := range g.members {
@@ -90,7 +91,7 @@ func (g *Group) shares(to []*Member) []share {
 		m.revoked = nil
 		for i, p := range g.parts {
 			switch {
-			case p.assignee == m && to[i] != m:
+			case p.assignee == m && to[i] != m && g.divided:
 				s.lost = append(s.lost, i)
 			case p.assignee != m && to[i] == m:
 				s.won = append(s.won, i)

@@ -32,6 +32,7 @@ type fakeLog struct {
 	syncGate chan struct{} // if set, each Sync takes one from it first
 	saveErr  error
 	readErr  error
+	onTake   func()        // if set, is called with mu held before epochs are taken
 	saveGate chan struct{} // saves take a value before they begin
 	readGate chan struct{}
 }
@@ -206,6 +207,9 @@ func (l *fakeLog) LatestEpochs(_ context.Context, topic, group string) ([]eventl
 func (l *fakeLog) TakeEpochs(_ context.Context, epochs []eventlog.Epoch) []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.onTake != nil {
+		l.onTake()
+	}
 	errs := make([]error, len(epochs))
 	for i, e := range epochs {
 		if e.Number <= l.epochs[e.GroupPartition].Number {
@@ -341,6 +345,13 @@ func (s *fakeSink) Deliver(ds []Delivery) {
 	for _, d := range ds {
 		s.size += d.Record.Size()
 	}
+}
+
+// waiting is how many came since the last take.
+func (s *fakeSink) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.got)
 }
 
 // take returns what came since the last take, as "id/attempt id/attempt …".

@@ -73,9 +73,15 @@ func (x *trial) actions() map[string]func(*rapid.T) {
 		"seek":       x.seekSome,
 		"time":       x.passTime,
 		"time2":      x.passTime,
+		"tick":       x.tick,
+		"tick2":      x.tick,
+		"tick3":      x.tick,
 		"":           func(*rapid.T) { synctest.Wait() },
 	}
 }
+
+// tick is time for signals to arrive.
+func (x *trial) tick(*rapid.T) { time.Sleep(30 * time.Millisecond) }
 
 func (x *trial) passTime(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{20, 300, 1000, 3500, 9000, 14000}).Draw(t, "ms") * time.Millisecond)

@@ -429,6 +429,12 @@ var (
 
 var partitionZero = eventlog.GroupPartition{Topic: topic, Group: "g"}
 
+// number is the partition's highest epoch.
+func (l *fakeLog) number(at eventlog.GroupPartition) (n uint64) {
+	l.locked(func() { n = l.epochs[at].Number })
+	return n
+}
+
 func seqs(first, last uint64) eventlog.SeqRange { return eventlog.SeqRange{First: first, Last: last} }
 
 func partitionOf(key string, n int) int { return eventlog.PartitionOf(key, "", n) }

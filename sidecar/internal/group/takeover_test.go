@@ -116,7 +116,7 @@ func TestTakeoverTime(t *testing.T) {
 		advance(lease)
 		killed := time.Now()
 		first.kill()
-		for d.fakeSink.size == 0 {
+		for d.waiting() == 0 {
 			advance(50 * time.Millisecond)
 			if time.Since(killed) > 2*lease {
 				t.Fatal("nobody takes over")
@@ -185,7 +185,7 @@ func TestDrainIsCalledOff(t *testing.T) {
 		f.publish("e2", "", true)
 		synctest.Wait()
 		c.wants("e1/1 e2/1")
-		if n := f.log.epochs[partitionZero].Number; n != 2 {
+		if n := f.log.number(partitionZero); n != 2 {
 			t.Errorf("epoch %d", n)
 		}
 	})
@@ -238,6 +238,31 @@ func TestPausedOwner(t *testing.T) {
 	}
 }
 
+// What the earlier owner saves until the moment of the takeover counts.
+func TestTakeoverInherits(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		c := a.join()
+		f.publish("e1", "", true)
+		f.publish("e2", "", true)
+		synctest.Wait()
+		c.wants("e1/1 e2/1")
+		a.kill()
+		b := f.start("b")
+		d := b.join()
+		f.log.locked(func() {
+			f.log.onTake = func() { // a save that was on its way arrives
+				e := f.log.epochs[partitionZero]
+				e.Progress.Cursor, e.Progress.Attempts[0].First = 2, 2
+				f.log.epochs[partitionZero] = e
+				f.log.onTake = nil
+			}
+		})
+		advance(2 * lease)
+		d.wants("e2/2")
+	})
+}
+
 // While the store is away from everybody nothing is delivered for long; when it
 // is back everything goes on where it was, with what is in flight.
 func TestStoreAway(t *testing.T) {
@@ -247,7 +272,7 @@ func TestStoreAway(t *testing.T) {
 		advance(lease)
 		f.wantOwners(f.rendezvous("a", "b"))
 		f.publishN(8)
-		had := len(ca.got) + len(cb.got)
+		had := ca.waiting() + cb.waiting()
 		for _, s := range f.live() {
 			s.path.fail(errStore)
 		}
@@ -259,7 +284,7 @@ func TestStoreAway(t *testing.T) {
 		advance(3 * time.Second)
 		f.wantOwners(f.rendezvous("a", "b"))
 		f.publishN(8)
-		if n := len(ca.got) + len(cb.got); n != 2*had || had != 8 {
+		if n := ca.waiting() + cb.waiting(); n != 2*had || had != 8 {
 			t.Errorf("%d deliveries of 16 events, %d before", n, had)
 		}
 		ca.ackAll()
@@ -335,7 +360,7 @@ func TestSeekFromElsewhere(t *testing.T) {
 			}
 			a.seek(wire.FromEarliest)
 			advance(lease)
-			if n := len(ca.got) + len(cb.got); n == 0 {
+			if n := ca.waiting() + cb.waiting(); n == 0 {
 				t.Errorf("deaf %v: nothing comes after a seek by an owner", deaf)
 			}
 		})
@@ -356,7 +381,7 @@ func TestIdleGroupsAskNothing(t *testing.T) {
 		if n := a.path.count() - before; n > 3*55 {
 			t.Errorf("%d calls in 10 leases", n)
 		}
-		if epochs := f.log.epochs[partitionZero].Number; epochs > 4 {
+		if epochs := f.log.number(partitionZero); epochs > 4 {
 			t.Errorf("epoch %d", epochs)
 		}
 	})

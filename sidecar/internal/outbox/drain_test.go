@@ -18,7 +18,7 @@ func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
 	for _, drainers := range []int{1, 3} {
 		t.Run(fmt.Sprint(drainers), func(t *testing.T) {
 			a := newApp(t)
-			a.insert(many(0, 300)...)
+			a.insert(many(0, 150)...)
 			var all []*running
 			for range drainers {
 				all = append(all, a.start())
@@ -26,10 +26,10 @@ func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
 			a.until("the shards are to be shared", func() bool {
 				return !slices.ContainsFunc(all, func(r *running) bool { return r.Stats().Shards < Shards/drainers })
 			})
-			a.insert(many(300, 300)...)
-			a.untilStatus(statusDone, 600)
-			if events, _ := a.log.count(); events != 600 {
-				t.Errorf("%d events of 600 documents", events)
+			a.insert(many(150, 150)...)
+			a.untilStatus(statusDone, 300)
+			if events, _ := a.log.count(); events != 300 {
+				t.Errorf("%d events of 300 documents", events)
 			}
 			a.inKeyOrder()
 			total := int64(0)
@@ -37,7 +37,7 @@ func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
 				r.stop()
 				total += r.Stats().Published
 			}
-			if total != 600 {
+			if total != 300 {
 				t.Errorf("the drainers say that they published %d documents", total)
 			}
 			for _, d := range a.documents() {
@@ -231,15 +231,15 @@ func TestPausedTopicBlocksNobodyElse(t *testing.T) {
 		return nil
 	}
 	var docs []bson.D
-	for i := range 1500 {
+	for i := range 1100 {
 		docs = append(docs, keyed(fmt.Sprintf("p%04d", i), "paused", "k", 1))
 	}
 	a.insert(append(docs, many(0, 20)...)...)
 	r := a.start()
 	a.untilStatus(statusDone, 20)
-	a.until("the pending ones are to be counted", func() bool { return r.Stats().Pending == 1500 })
+	a.until("the pending ones are to be counted", func() bool { return r.Stats().Pending == 1100 })
 	a.log.set(func(f *fakeLog) { f.refuse = nil })
-	a.untilStatus(statusDone, 1520)
+	a.untilStatus(statusDone, 1120)
 	a.inKeyOrder()
 }
 
@@ -400,4 +400,19 @@ func TestSettings(t *testing.T) {
 	if err != nil || d.Stats().Outbox != "sluice.outbox" {
 		t.Errorf("%v, %v", d, err)
 	}
+}
+
+// TestLargeDocuments: with a part of the shards, documents are read whole by as
+// many as fit into a page.
+func TestLargeDocuments(t *testing.T) {
+	a := newApp(t)
+	first, second := a.start(), a.start()
+	a.until("the shards are to be shared", func() bool { return first.Stats().Shards == 8 && second.Stats().Shards == 8 })
+	text := strings.Repeat("x", 900<<10)
+	for i := range 24 {
+		doc := keyed(fmt.Sprintf("e%02d", i), "t", fmt.Sprint("k", i%3), int64(i+1))
+		a.insert(append(doc[:2:2], append(doc[3:], bson.E{Key: "payload", Value: text})...))
+	}
+	a.untilStatus(statusDone, 24)
+	a.inKeyOrder()
 }

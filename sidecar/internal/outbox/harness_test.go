@@ -114,7 +114,7 @@ func (a *app) until(what string, true func() bool) {
 		if time.Now().After(deadline) {
 			a.t.Fatalf("timed out: %s", what)
 		}
-		sleep(context.Background(), 10*time.Millisecond, nil)
+		sleep(context.Background(), 200*time.Millisecond, nil)
 	}
 }
 

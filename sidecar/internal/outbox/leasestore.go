@@ -79,7 +79,7 @@ func (m mongoLeases) release(ctx context.Context, epochs []epoch) error {
 	released := bson.D{{Key: "$set", Value: bson.D{{Key: "released", Value: true}}}}
 	models := make([]mongo.WriteModel, len(epochs))
 	for i, e := range epochs {
-		models[i] = mongo.NewUpdateOneModel().SetFilter(byID(e.id())).SetUpdate(released)
+		models[i] = mongo.NewUpdateManyModel().SetFilter(byID(e.id())).SetUpdate(released)
 	}
 	_, err := m.coll.BulkWrite(ctx, models)
 	return err

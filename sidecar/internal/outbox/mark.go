@@ -95,7 +95,9 @@ func firstOf(refused map[int]error) error {
 }
 
 // model is the update of one document. Its filter is the _id alone where it
-// may be, which every engine finds at once.
+// may be, which every engine finds at once. It is formally one of many, since
+// for each update of one, FerretDB keeps a connection to its own store until
+// the command is over, and with a hundred in a command it waits for ever.
 func (m *mark) model(now time.Time) mongo.WriteModel {
 	filter := bson.D{{Key: fieldID, Value: m.e.id}}
 	set := bson.D{}
@@ -117,7 +119,7 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 		set = append(set, bson.E{Key: fieldError, Value: m.err.Error()},
 			bson.E{Key: fieldAttempts, Value: m.e.attempts + 1}, bson.E{Key: fieldFailedAt, Value: now})
 	}
-	return mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(append(update, bson.E{Key: "$set", Value: set}))
+	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(append(update, bson.E{Key: "$set", Value: set}))
 }
 
 // count tells about what was marked.

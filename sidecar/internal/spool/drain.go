@@ -31,6 +31,7 @@ type drainage struct {
 // then it returns nil. Stopping the writer comes first, since conflicts are
 // buried through it.
 func (l *Log) Run(ctx context.Context) error {
+	defer l.account.stopPacing() // nobody waits for a drain that does not come
 	failed := 0
 	for ctx.Err() == nil {
 		switch spooling := l.account.list(); {

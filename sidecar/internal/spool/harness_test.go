@@ -3,6 +3,7 @@ package spool_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type fixture struct {
 	// counts those under way.
 	spoolLatency time.Duration
 	spooling     atomic.Int32
+	diskFails    atomic.Bool // appends to the spool are stored, and then fail
 	logged       *lockedBuffer
 
 	cancel context.CancelFunc
@@ -144,7 +146,20 @@ func (s slowStore) Append(ctx context.Context, topic string, partition int, batc
 		time.Sleep(s.f.spoolLatency)
 		defer time.Sleep(s.f.spoolLatency)
 	}
-	return s.Log.Append(ctx, topic, partition, batch)
+	outs := s.Log.Append(ctx, topic, partition, batch)
+	if s.f.diskFails.Load() {
+		for i := range outs {
+			outs[i] = eventlog.Outcome{Err: fmt.Errorf("%w: %w", eventlog.ErrUnavailable, errDisk)}
+		}
+	}
+	return outs
+}
+
+func (s slowStore) Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	if s.f.diskFails.Load() {
+		return nil, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, errDisk)
+	}
+	return s.Log.Read(ctx, topic, partition, from, b)
 }
 
 func (f *fixture) bury(_ context.Context, rec *eventlog.Record, done func(error)) {

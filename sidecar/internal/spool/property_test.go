@@ -92,7 +92,9 @@ func (r *run) do(s step) {
 			rec := record(fmt.Sprintf("%s-%d", s.key, len(r.tries)))
 			rec.Topic = s.topic
 			rec.FreshID = s.n%2 == 0 // nobody else publishes it
+			r.mu.Lock()
 			r.tries = append(r.tries, &try{rec: rec})
+			r.mu.Unlock()
 			r.enqueue(len(r.tries) - 1)
 		}
 	case "again":

@@ -454,6 +454,63 @@ func TestSpooledDeadLetter(t *testing.T) {
 	})
 }
 
+// TestDiskFails: while the spool cannot be written nothing is answered OK that
+// needs it, and the store is not blamed.
+func TestDiskFails(t *testing.T) {
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.want(f.publish("direct", "a-1"), "ok")
+		f.shared.set(down)
+		f.want(f.publish("t", "a-1"), "spooled")
+		f.diskFails.Store(true)
+		f.want(f.publish("t", "a-2"), "unknown")
+		f.want(f.publish("direct", "a-2"), "unknown")
+		f.shared.set(up)
+		time.Sleep(5 * time.Second)
+		f.want(f.publish("t", "a-3"), "unknown")
+		f.want(f.publish("new", "a-1"), "ok")
+		if s := f.Stats(); s.Away || s.Events == 0 {
+			t.Errorf("stats %+v", s)
+		}
+		if f.logged.count("the spool has failed") == 0 {
+			t.Error("nobody is told")
+		}
+		f.stop()
+		f.diskFails.Store(false)
+		f.start()
+		f.wantSpooled(4) // those that were not answered may be there
+		f.drained()
+		f.wantLogged("t", "a-1", "a-2", "a-3")
+		f.wantLogged("direct", "a-1", "a-2")
+	})
+}
+
+// TestWaitingForTheDrainEnds with the caller's patience.
+func TestWaitingForTheDrainEnds(t *testing.T) {
+	within(t, `[{name: "*", partitions: 1}]`, func(t *testing.T, f *fixture) {
+		f.shared.set(down)
+		f.want(f.publish("t", "a-1"), "spooled")
+		f.shared.latency = 4 * time.Second
+		f.shared.set(up)
+		for f.Stats().Away {
+			time.Sleep(time.Millisecond)
+		}
+		f.want(f.publish("t", "a-2"), "ok") // waits for the handover
+		f.shared.set(down)
+		f.want(f.publish("t", "a-3"), "spooled")
+		f.shared.set(up)
+		for f.Stats().Away {
+			time.Sleep(time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if out := f.Append(ctx, "t", 0, []*eventlog.Record{record("a-4")})[0]; word(out) != "unknown" || time.Since(began) != time.Second {
+			t.Errorf("%+v after %v", out, time.Since(began))
+		}
+		f.drained()
+	})
+}
+
 // TestConvergence: a topic becomes direct again while publishers never rest, and
 // could be four times as fast as the log.
 func TestConvergence(t *testing.T) {

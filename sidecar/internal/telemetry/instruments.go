@@ -24,6 +24,9 @@ type instruments struct {
 	spoolEvents, spoolBytes metric.Int64ObservableGauge
 	connections             metric.Int64UpDownCounter
 	policyVersion           metric.Int64ObservableGauge
+
+	// By outbox.
+	outboxPublished, outboxFailed, outboxDeferred metric.Int64Counter
 }
 
 func newInstruments(meter metric.Meter) (*instruments, error) {
@@ -69,6 +72,13 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Open WebSocket connections."),
 		policyVersion: b.gauge("sluice_policy_version_info", "",
 			"The version of each policy in force; always 1."),
+
+		outboxPublished: b.counter("sluice_outbox_published_total", "{document}",
+			"Documents of the outbox whose events are durable."),
+		outboxFailed: b.counter("sluice_outbox_failed_total", "{document}",
+			"Documents of the outbox that were given up, by error code."),
+		outboxDeferred: b.counter("sluice_outbox_deferred_total", "{refusal}",
+			"Refusals of documents of the outbox that are tried again, by error code."),
 	}
 	return i, errors.Join(b.errs...)
 }

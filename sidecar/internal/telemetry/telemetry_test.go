@@ -100,6 +100,8 @@ func TestExposition(t *testing.T) {
 		return []telemetry.PolicyVersion{{Policy: "orders.*", Version: "abc", Source: "file"}}
 	})
 
+	m.ObserveSpool(func() telemetry.SpoolStat { return telemetry.SpoolStat{Events: 9, Bytes: 10} })
+
 	const topic, group = `{topic="orders.created"}`, `{group="mail",topic="orders.created"}`
 	wantLines(t, scrape(t, m), []string{
 		`# TYPE sluice_events_published_total counter`,
@@ -137,8 +139,8 @@ func TestExposition(t *testing.T) {
 		`sluice_group_lag` + group + ` 8`,
 		`sluice_store_append_duration_seconds_count 1`,
 		`sluice_store_batch_size_count 1`,
-		`sluice_spool_events 0`,
-		`sluice_spool_bytes 0`,
+		`sluice_spool_events 9`,
+		`sluice_spool_bytes 10`,
 		`sluice_ws_connections 1`,
 		`sluice_policy_version_info{policy="orders.*",source="file",version="abc"} 1`,
 	})

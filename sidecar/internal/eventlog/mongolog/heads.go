@@ -14,8 +14,8 @@ import (
 // long as the unique index refuses whoever is late, and it does while the
 // events above an outdated head are still in the store. So
 //
-//   - no document of an event is deleted before it is Options.StaleHead old,
-//     and before a document in heads says how far deleting has come;
+//   - no document of an event is deleted before it has been a stub for
+//     Options.StaleHead, and before heads has a document at or above its seq;
 //   - a head counts for half of that time only;
 //   - after an insert its head is looked at again (appending.stands), for the
 //     case that this process was paused in between.

@@ -2,10 +2,12 @@
 // database, for any number of sidecars. It knows events and documents; who
 // publishes, limits or consumes them it does not know.
 //
-// The way of an event: append.go gives it a seq, with the unique insert as the
-// only compare-and-set; read.go and scan.go hand it out; retention.go removes
-// it. collections.go draws the documents. The progress of groups is in
-// epochs.go, what sidecars tell each other in nodes.go and signals.go.
+// The way of an event: append.go gives it a seq above its partition's head
+// (heads.go), with the unique insert (insert.go) as the only compare-and-set;
+// duplicate.go tells repeated publishes from lost races; read.go, scan.go and
+// seek.go hand it out; retention.go removes it. collections.go draws the
+// documents. The progress of groups is in epochs.go, what sidecars tell each
+// other in nodes.go and signals.go.
 package mongolog
 
 import (
@@ -42,8 +44,9 @@ type Options struct {
 	// Timeout bounds one operation, retries included; 0: DefaultTimeout.
 	Timeout time.Duration
 	// StaleHead bounds for how long a sidecar goes by a head that it has not
-	// heard of since; no document of an event is deleted before it is that
-	// old. 0: DefaultStaleHead.
+	// heard of since; no document of an event is deleted before the event has
+	// been removed for that long. All sidecars of a store have the same one.
+	// 0: DefaultStaleHead.
 	StaleHead time.Duration
 	// Monitor is told about every command; it may be nil.
 	Monitor *event.CommandMonitor

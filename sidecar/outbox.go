@@ -1,0 +1,48 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
+	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+)
+
+// openOutboxes makes a drainer for each outbox.
+func (s *Sidecar) openOutboxes() error {
+	for _, o := range s.cfg.Outboxes {
+		url, collection, _ := strings.Cut(o, "#")
+		d, err := outbox.New(outbox.Config{
+			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
+			Publisher: outboxPublisher{s.publisher, s.publisher.NewOwnConnection(), s.policies},
+			Observer:  s.metrics.Outbox(withoutSecrets(url) + "#" + collection),
+		})
+		if err != nil {
+			return &ConfigError{fmt.Errorf("outbox: %w", err)}
+		}
+		s.outboxes = append(s.outboxes, d)
+	}
+	return nil
+}
+
+// outboxPublisher publishes for a drainer, within the limits of the topics.
+type outboxPublisher struct {
+	publisher  *admit.Publisher
+	connection *admit.Connection
+	policies   *policy.Current
+}
+
+func (p outboxPublisher) Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
+	return p.publisher.Publish(ctx, p.connection, items, done)
+}
+
+// MaxEvents is the burst of the topic: more at once are never admitted.
+func (p outboxPublisher) MaxEvents(topic string) int {
+	if limits := p.policies.Load().Topic(topic).Publish; limits.Rate > 0 {
+		return limits.Burst
+	}
+	return 0
+}
