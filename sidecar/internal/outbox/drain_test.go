@@ -291,6 +291,26 @@ func TestUnclear(t *testing.T) {
 	}
 }
 
+// TestOneOfAKeyInACall, unless the publisher keeps their order.
+func TestOneOfAKeyInACall(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		a := newApp(t)
+		var docs []bson.D
+		for i := range 30 {
+			docs = append(docs, keyed(fmt.Sprintf("e%02d", i), "t", "k", int64(i+1)))
+		}
+		a.insert(docs...)
+		a.start(func(c *Config) { c.Ordered = ordered })
+		a.untilStatus(statusDone, 30)
+		a.inKeyOrder()
+		a.log.set(func(f *fakeLog) {
+			if f.calls != map[bool]int{false: 30, true: 1}[ordered] {
+				t.Errorf("ordered %v: %d calls for 30 documents of one key", ordered, f.calls)
+			}
+		})
+	}
+}
+
 func TestAllKindsOfID(t *testing.T) {
 	a := newApp(t)
 	ids := map[any]string{

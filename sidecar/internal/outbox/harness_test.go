@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -86,7 +85,7 @@ func (a *app) start(change ...func(*Config)) *running {
 	a.t.Helper()
 	c := Config{
 		URL: a.server.URI(a.name), Collection: "outbox", NodeID: "node", Publisher: a.log,
-		Lease: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Lease: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(a.t.Output(), nil)),
 	}
 	for _, f := range change {
 		f(&c)

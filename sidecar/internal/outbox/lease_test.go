@@ -314,6 +314,35 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
+// TestLeaseStore: what the rules need of the server.
+func TestLeaseStore(t *testing.T) {
+	a := newApp(t)
+	store := mongoLeases{a.coll.Database().Collection("outbox_leases")}
+	ctx := t.Context()
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(store.beat(ctx, drainer{ID: "a", Name: "n", Beat: 1}))
+	do(store.beat(ctx, drainer{ID: "a", Name: "n", Beat: 2}))
+	do(store.insert(ctx, []epoch{{Shard: 1, Number: 1, Owner: "a"}, {Shard: 2, Number: 1, Owner: "a"}}))
+	do(store.insert(ctx, []epoch{{Shard: 1, Number: 1, Owner: "b"}, {Shard: 3, Number: 1, Owner: "b"}, {Shard: 2, Number: 1, Owner: "b"}}))
+	do(store.release(ctx, []epoch{{Shard: 2, Number: 1}, {Shard: 9, Number: 9}}))
+	drainers, epochs, err := store.list(ctx)
+	do(err)
+	slices.SortFunc(epochs, func(a, b epoch) int { return a.Shard - b.Shard })
+	want := []epoch{{Shard: 1, Number: 1, Owner: "a"}, {Shard: 2, Number: 1, Owner: "a", Released: true}, {Shard: 3, Number: 1, Owner: "b"}}
+	if !slices.Equal(epochs, want) || !slices.Equal(drainers, []drainer{{ID: "a", Name: "n", Beat: 2}}) {
+		t.Errorf("%v, %v", drainers, epochs)
+	}
+	do(store.remove(ctx, []string{"a", "gone"}, epochs[:2]))
+	if drainers, epochs, err = store.list(ctx); err != nil || len(drainers) != 0 || len(epochs) != 1 {
+		t.Errorf("%v, %v, %v", drainers, epochs, err)
+	}
+}
+
 func TestAssign(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9]{1,12}`), 1, 20, rapid.ID).Draw(t, "ids")

@@ -37,7 +37,7 @@ func (l *Log) route(ctx context.Context, t *topic, lane int, batch []*eventlog.R
 			t.gate.leave()
 			return repeat(l.refusal(), len(batch))
 		}
-		if wait != nil && !waited && spooling && !away {
+		if wait != nil && !waited && !t.letters && spooling && !away {
 			t.gate.leave()
 			select {
 			case <-wait:

@@ -27,11 +27,22 @@ type drainage struct {
 	page   atomic.Int64 // nanoseconds that the last page took
 }
 
+// start notes the beginning of a drain, unless one is under way.
+func (d *drainage) start() {
+	if d.began.IsZero() {
+		d.began = time.Now()
+		d.events.Store(0)
+	}
+}
+
 // Run drains the spool into the log whenever the store is there, until ctx ends;
 // then it returns nil. Stopping the writer comes first, since conflicts are
-// buried through it.
+// buried through it, and what is still queued may wait for a drain.
 func (l *Log) Run(ctx context.Context) error {
 	defer l.account.stopPacing() // nobody waits for a drain that does not come
+	if err := l.ping(ctx); err != nil && ctx.Err() == nil {
+		l.lost(err) // so that the first publishes need not find it out
+	}
 	failed := 0
 	for ctx.Err() == nil {
 		switch spooling := l.account.list(); {
@@ -64,25 +75,32 @@ func (l *Log) Run(ctx context.Context) error {
 	return nil
 }
 
-// pingPatience bounds one probe.
+// pingPatience bounds one ping.
 const pingPatience = 5 * time.Second
+
+func (l *Log) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	return l.cfg.Ping(ctx)
+}
 
 // probe finds out whether the store is back. Where something is spooled, it has
 // to have taken a page: a store may well answer and yet store nothing. The gate
 // is not shut for it, so nobody waits for a store that hangs.
 func (l *Log) probe(ctx context.Context) (back bool) {
-	pinging, cancel := context.WithTimeout(ctx, pingPatience)
-	defer cancel()
-	if l.cfg.Ping(pinging) != nil {
+	if l.ping(ctx) != nil {
 		return false
 	}
 	if spooling := l.account.list(); len(spooling) > 0 {
-		if _, err := l.page(ctx, spooling[0]); err != nil {
-			if unavailable(err) {
-				return false
-			}
+		n, err := l.page(ctx, spooling[0])
+		if err != nil && unavailable(err) {
+			return false
+		}
+		if err != nil {
 			l.complain(ctx, err) // not the store's fault
 		}
+		l.drain.start()
+		l.drain.events.Add(int64(n))
 	}
 	l.found()
 	return true
@@ -90,10 +108,7 @@ func (l *Log) probe(ctx context.Context) (back bool) {
 
 // round gives every spooling topic a turn; true if none failed.
 func (l *Log) round(ctx context.Context, spooling []*topic) bool {
-	if l.drain.began.IsZero() {
-		l.drain.began = time.Now()
-		l.drain.events.Store(0)
-	}
+	l.drain.start()
 	var work errgroup.Group
 	work.SetLimit(parallelTopics)
 	for _, t := range spooling {
@@ -145,6 +160,7 @@ func (l *Log) turn(ctx context.Context, t *topic) error {
 	}
 	for {
 		n, err := l.page(ctx, t)
+		l.drain.events.Add(int64(n))
 		switch {
 		case err != nil || n > 0 && !alone:
 			return err
@@ -182,7 +198,6 @@ func (l *Log) page(ctx context.Context, t *topic) (int, error) {
 	}
 	l.account.give(t, len(recs), size)
 	l.account.pace(t, size)
-	l.drain.events.Add(int64(len(recs)))
 	l.drain.page.Store(int64(time.Since(began)))
 	return len(recs), nil
 }

@@ -31,11 +31,11 @@ var errDown = fmt.Errorf("the fake is down: %w", eventlog.ErrUnavailable)
 
 // fakeLog is a shared log in memory, which keeps the promises of eventlog's.
 type fakeLog struct {
-	latency time.Duration // of every call
-	before  func()        // every read, if set
+	before func() // every read, if set
 
 	mu      sync.Mutex
 	weather weather
+	latency time.Duration // of every call
 	topics  map[string]*fakeTopic
 	calls   int // appends
 }
@@ -51,6 +51,12 @@ func (f *fakeLog) set(w weather) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.weather = w
+}
+
+func (f *fakeLog) slow(latency time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.latency = latency
 }
 
 func (f *fakeLog) appends() int {
@@ -78,9 +84,8 @@ func (f *fakeLog) createLocked(name string, partitions int) *fakeTopic {
 // meet is what every call meets: the weather at its end, or an error.
 func (f *fakeLog) meet(ctx context.Context) (weather, error) {
 	f.mu.Lock()
-	w := f.weather
+	w, wait := f.weather, f.latency
 	f.mu.Unlock()
-	wait := f.latency
 	if w == hanging || w == pingingOnly {
 		wait = timeout
 	}

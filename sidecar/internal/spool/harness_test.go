@@ -47,6 +47,7 @@ type fixture struct {
 	heard     int
 	buried    []*eventlog.Record
 	buryErr   error
+	onBury    func(rec *eventlog.Record, done func(error)) // instead, if set
 }
 
 // lockedBuffer is a bytes.Buffer for many goroutines.
@@ -163,6 +164,10 @@ func (s slowStore) Read(ctx context.Context, topic string, partition int, from u
 }
 
 func (f *fixture) bury(_ context.Context, rec *eventlog.Record, done func(error)) {
+	if f.onBury != nil {
+		f.onBury(rec, done)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.buryErr == nil && !slices.ContainsFunc(f.buried, func(r *eventlog.Record) bool { return r.ID == rec.ID }) {

@@ -289,13 +289,13 @@ func TestNothingIsLostOrOvertaken(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &run{fixture: newFixture(failures, standard), foreign: map[string]bool{}}
 			r.page, r.spoolLatency = 3, latency
-			r.shared.weather = beginning
+			r.shared.set(beginning)
+			r.shared.slow(10 * time.Millisecond)
 			r.begin()
 			defer func() {
 				r.writer.Stop(context.Background())
 				r.stop()
 			}()
-			r.shared.latency = 10 * time.Millisecond
 			for _, s := range plan {
 				r.do(s)
 			}

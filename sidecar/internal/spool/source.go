@@ -22,6 +22,10 @@ func (l *Log) Source(log Reader) *Source { return &Source{spool: l, log: log} }
 
 // Lookup finds an event by id: the log's, where both have it.
 func (s *Source) Lookup(ctx context.Context, topic, id string) (*eventlog.Record, error) {
+	t := s.spool.find(topic)
+	if t == nil || !t.spooling.Load() {
+		return s.log.Lookup(ctx, topic, id)
+	}
 	// First the spool: an event on its way from one to the other is found.
 	waiting, err := s.spool.cfg.Store.Lookup(ctx, topic, id)
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {

@@ -3,8 +3,10 @@ package spool
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
@@ -15,6 +17,9 @@ type topic struct {
 	// lanes is the number of partitions that this process was told, and goes
 	// by until it ends.
 	lanes int
+	// letters says that these are dead letters. They never wait for a drain,
+	// which may be waiting for them.
+	letters bool
 	// partitions is the number that the log has; 0 while it is not known. It
 	// differs from lanes where somebody else created the topic while the store
 	// was away from here.
@@ -43,7 +48,7 @@ func (l *Log) add(name string, lanes, partitions int) *topic {
 	defer l.mu.Unlock()
 	t := l.topics[name]
 	if t == nil {
-		t = &topic{name: name, lanes: lanes}
+		t = &topic{name: name, lanes: lanes, letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
 		t.partitions.Store(int32(partitions))
 		l.topics[name] = t
 	}

@@ -40,12 +40,13 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 	for i := range batch {
 		a.todo = append(a.todo, i)
 	}
-	ctx, end, err := l.begin(ctx)
+	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
 		a.unknown(err)
 		return a.out
 	}
 	defer end()
+	a.renew = renew
 	if a.topic, a.partition, err = l.partition(ctx, name, p); err != nil {
 		a.unknown(err)
 		return a.out
@@ -78,8 +79,9 @@ type appending struct {
 	docs  []draft // of each event of the batch
 	todo  []int   // the events that have no outcome yet, ascending
 
-	most   int // documents in one insert
-	lookup int // ids to look up at the next duplicate
+	renew  func() // the time that is left begins anew, since the server answers
+	most   int    // documents in one insert
+	lookup int    // ids to look up at the next duplicate
 	tried  bool
 	oldest head    // that a try went by
 	wait   backoff // since the last event that got its outcome
@@ -125,8 +127,12 @@ func (a *appending) encode(enc document.Encoder) {
 
 // run goes on until every event has its outcome, or there is no use in it.
 func (a *appending) run(ctx context.Context) error {
-	for len(a.todo) > 0 {
+	for left := len(a.todo); left > 0; {
 		err := a.step(ctx)
+		if n := len(a.todo); n < left {
+			left = n
+			a.renew()
+		}
 		if err == nil {
 			continue
 		}

@@ -85,7 +85,7 @@ func TestManyRepeatsAreLookedUpTogether(t *testing.T) {
 
 func TestAnOutageIsUnavailable(t *testing.T) {
 	s := mongotest.Shared(t)
-	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: time.Second})
+	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: 3 * time.Second})
 	ensure(t, l, "t", 1)
 	stored(t, l, "t", eventlogtest.Event("a"))
 	if err := l.Err(); err != nil {
@@ -119,6 +119,27 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 		t.Errorf("Err = %v after a Ping", err)
 	}
 	wantSeqs(t, stored(t, l, "t", fresh), 2)
+}
+
+// A server that is slow, and gets on, is not taken for one that is away: the
+// whole takes longer than the timeout, and no single answer does.
+func TestASlowServerIsNotAway(t *testing.T) {
+	s := mongotest.Shared(t)
+	const timeout = 3 * time.Second
+	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: timeout})
+	ensure(t, l, "t", 1)
+	stored(t, l, "t", eventlogtest.Event("a"))
+	proxy.Delay(faultproxy.ToServer, timeout/5)
+	began := time.Now()
+	got := l.Append(t.Context(), "t", 0, eventlogtest.Events("b", 6*l.engine().maxOrdered))
+	for i, o := range got {
+		if o.Err != nil || o.Seq != uint64(i)+2 {
+			t.Fatalf("event %d: %+v", i, o)
+		}
+	}
+	if took := time.Since(began); took < timeout && !l.engine().mongo {
+		t.Errorf("it took %v: the test has not tested anything", took)
+	}
 }
 
 func TestAnEventThatMakesNoDocumentFailsAlone(t *testing.T) {

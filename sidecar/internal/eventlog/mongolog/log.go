@@ -164,6 +164,30 @@ func (l *Log) seekTimeout() time.Duration { return 12 * l.opts.Timeout }
 
 // beginWithin is begin for operations that may take longer.
 func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context.Context, end func(), _ error) {
+	return l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+		return ctx, cancel
+	})
+}
+
+// beginSteps is begin for an operation of many steps: Options.Timeout begins
+// anew with every call of renew, so that a server that is slow, and gets on, is
+// not taken for one that is away.
+func (l *Log) beginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
+	var timer *time.Timer
+	ctx, end, err = l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		timer = time.AfterFunc(l.opts.Timeout, func() { cancel(errTimeout) })
+		return ctx, func() {
+			timer.Stop()
+			cancel(nil)
+		}
+	})
+	return ctx, func() { timer.Reset(l.opts.Timeout) }, end, err
+}
+
+// beginAs begins an operation with the context that limited makes.
+func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (context.Context, func())) (_ context.Context, end func(), _ error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -176,7 +200,7 @@ func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context
 	ready := l.setup != nil
 	l.mu.Unlock()
 
-	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, healthKey{}, &l.health), timeout, errTimeout)
+	ctx, cancel := limited(context.WithValue(ctx, healthKey{}, &l.health))
 	end = func() {
 		cancel()
 		l.calls.Done()

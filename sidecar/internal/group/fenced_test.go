@@ -1,0 +1,91 @@
+package group
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+// An ack that waited for a save of a partition that is lost is refused, even if
+// no save has begun with it.
+func TestAcksOfALostPartition(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		first, second := f.pair()
+		c, d := first.join(), second.join()
+		f.publish("e1", "", true)
+		f.publish("e2", "", true)
+		synctest.Wait()
+		c.wants("e1/1 e2/1")
+		first.path.pause(true)
+		under, waits := c.ack("e1"), c.ack("e2")
+		advance(2 * lease)
+		d.wants("e1/2 e2/2")
+		first.path.wake()
+		advance(lease / 100)
+		if !isTakenOver(under) || !isTakenOver(waits) {
+			t.Errorf("answered %v and %v", under.err.Load(), waits.err.Load())
+		}
+	})
+}
+
+// pair starts two sidecars; with members on both, the first is to have the only
+// partition.
+func (f *fleet) pair() (first, second *sidecar) {
+	a, b := f.start("a"), f.start("b")
+	if f.rendezvous("a", "b") == "b" {
+		return b, a
+	}
+	return a, b
+}
+
+// A partition that somebody takes while its owner renews it is lost.
+func TestRenewalThatIsTooLate(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		c := a.join()
+		f.publish("e1", "", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		a.path.fail(errStore)
+		advance(2 * lease)
+		f.log.locked(func() {
+			f.log.onTake = func() {
+				e := f.log.epochs[partitionZero]
+				e.Number, e.Owner, e.Released = e.Number+1, "b/1", true
+				f.log.epochs[partitionZero] = e
+				f.log.onTake = nil
+			}
+		})
+		a.path.fail(nil)
+		advance(lease)
+		c.wants("e1/2")
+		if n := f.log.number(partitionZero); n != 4 {
+			t.Errorf("epoch %d", n)
+		}
+	})
+}
+
+// Whoever may have lost a partition buries nothing of it.
+func TestNoBurialAfterATakeover(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		eff := *f.policy.Load()
+		eff.Delivery.MaxAttempts = 1
+		f.policy.Store(&eff)
+		first, second := f.pair()
+		c, d := first.join(), second.join()
+		f.publish("e1", "k", true)
+		f.publish("e2", "", true)
+		synctest.Wait()
+		c.wants("e1/1 e2/1")
+		c.ack("e2")
+		first.path.pause(false)
+		f.publish("e3", "", true)
+		c.nack(0, "e1") // its burial waits for the save
+		advance(2 * lease)
+		d.wants("") // their only attempt is used up
+		first.path.wake()
+		advance(lease / 100)
+		if n := len(f.graves.buried); n == 0 || n > 2 {
+			t.Errorf("%d buried", n)
+		}
+	})
+}
