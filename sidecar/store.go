@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -55,7 +56,10 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 	if isMongoDB(s.cfg.Store) {
 		return s.openShared(ctx)
 	}
-	log, err := pebblelog.Open(pebblelog.Options{Dir: s.cfg.DataDir, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger})
+	if dir := s.spoolDir(); exists(dir) {
+		s.cfg.Logger.Warn("this folder may have events that were spooled for a shared store; start with that --store to bring them there", "folder", dir)
+	}
+	log, err := pebblelog.Open(pebblelog.Options{Dir: s.cfg.DataDir, Beside: []string{spoolName}, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger})
 	if err != nil {
 		return err
 	}
@@ -85,14 +89,16 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	}
 	sh := &sharedStore{log: log}
 	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}
-	dir := filepath.Join(s.cfg.DataDir, "spool")
-	if sh.queue, err = pebblelog.Open(pebblelog.Options{Dir: dir, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger}); err != nil {
+	if sh.queue, err = pebblelog.Open(pebblelog.Options{Dir: s.spoolDir(), NodeID: s.cfg.NodeID, Logger: s.cfg.Logger}); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
 	sh.spool, err = spool.Open(ctx, spool.Config{
 		Log: log, Ping: log.Ping, Store: sh.queue, Policies: s.policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger,
 		Announce: func(topic string, partition int, recs []*eventlog.Record) { s.announce(topic, partition, recs) },
-		Heard:    func(topic string, partition int, head uint64) { s.tails.Heard(topic, partition, head) },
+		Heard: func(topic string, partition int, head uint64) {
+			s.tails.Heard(topic, partition, head)
+			log.Send(eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: partition, Head: head}}})
+		},
 		Bury: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
 			s.publisher.Bury(ctx, rec, done)
 		},
@@ -113,13 +119,23 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	return nil
 }
 
+// spoolName is the spool's folder in the data folder.
+const spoolName = "spool"
+
+func (s *Sidecar) spoolDir() string { return filepath.Join(s.cfg.DataDir, spoolName) }
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // announce tells of events that the spool has brought into the log.
 func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record) {
 	outs := make([]eventlog.Outcome, len(recs))
 	for i, rec := range recs {
 		outs[i] = eventlog.Outcome{Partition: partition, Seq: rec.Seq}
 	}
-	s.writer.Announce(topic, recs, outs)
+	s.writer.Announce(topic, partition, recs, outs)
 }
 
 // signal tells the other sidecars of what was appended here; nil where there
@@ -149,7 +165,7 @@ func (sh *sharedStore) state() (state, detail string) {
 	case sh.queue.Err() != nil:
 		return stateFailed, "the spool has failed and takes no more events; restart the sidecar"
 	case stats.Full:
-		return stateFull, "the store is away, and the spool is full"
+		return stateFull, "the spool is full: events wait there for the store, and there is no room for more"
 	case stats.Away || sh.log.Err() != nil:
 		return stateAway, "the store is away; publishes are spooled, where their topics' policies allow it"
 	case stats.Draining:

@@ -30,17 +30,17 @@
 // hashing gives it among the sidecars that have members of the group. They ask
 // the store only if something is missing or in doubt.
 //
-//	                 the last epoch is released,
-//	                 or its owner is dead: take the next
-//	    foreign ─────────────────────────────────────▶ owned ◀──┐
-//	     ▲  ▲                                          │  │ ▲   │ back after all
-//	     │  │    a later epoch was taken by somebody   │  │ └───┤
-//	     │  └──────────── abandoned, unsaved ◀─────────┘  ▼     │
-//	     │                                             draining ┘  somebody else's
-//	     │ saved with Released                            │        turn: nothing new
-//	     └──────────────────────────── leaving ◀──────────┘        is delivered
-//	                                      nothing in flight, or DrainWait is over:
-//	                                      what is left goes back uncounted
+//	             the last epoch is released,
+//	             or its owner is dead: take the next
+//	foreign ─────────────────────────────────────▶ owned ◀──┐
+//	 ▲  ▲                                          │  │ ▲   │ back after all
+//	 │  │    a later epoch was taken by somebody   │  │ └───┤
+//	 │  └──────────── abandoned, unsaved ◀─────────┘  ▼     │
+//	 │                                             draining ┘  somebody else's
+//	 │ saved with Released                            │        turn: nothing new
+//	 └──────────────────────────── leaving ◀──────────┘        is delivered
+//	                                  nothing in flight, or DrainWait is over:
+//	                                  what is left goes back uncounted
 //
 // On an embedded log all of this holds with a roster of one: whatever was there
 // before is dead, and everything is this sidecar's.

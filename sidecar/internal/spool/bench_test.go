@@ -42,24 +42,31 @@ func (f *fastLog) Append(_ context.Context, _ string, partition int, batch []*ev
 // newBench is a spool on a real disk before a log.
 func newBench(b testing.TB, log *fastLog) *spool.Log {
 	b.Helper()
+	l, _ := newBenchOn(b, log)
+	return l
+}
+
+func newBenchOn(b testing.TB, log *fastLog) (*spool.Log, spool.Config) {
+	b.Helper()
 	store, err := pebblelog.Open(pebblelog.Options{Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { store.Close() })
-	l, err := spool.Open(context.Background(), spool.Config{
+	cfg := spool.Config{
 		Log: log, Store: store, Logger: slog.New(slog.DiscardHandler),
 		Ping:     func(context.Context) error { return nil },
 		Policies: policy.NewCurrent(snapshot(b, `[{name: "*", partitions: 8, durability: {spool_max_bytes: 0}}]`)),
 		Announce: func(string, int, []*eventlog.Record) {},
-	})
+	}
+	l, err := spool.Open(context.Background(), cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
 	if _, err := l.EnsureTopic(context.Background(), "t", 8); err != nil {
 		b.Fatal(err)
 	}
-	return l
+	return l, cfg
 }
 
 // batchOf makes n events of 1 KB.
@@ -148,4 +155,17 @@ func BenchmarkDrain(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	cancel()
 	running.Wait()
+}
+
+// BenchmarkOpen is how fast a start counts what an earlier run has left.
+func BenchmarkOpen(b *testing.B) {
+	l, cfg := newBenchOn(b, &fastLog{away: true})
+	spoolEvents(b, l, b.N, 100)
+	b.ResetTimer()
+	again, err := spool.Open(context.Background(), cfg)
+	b.StopTimer()
+	if err != nil || again.Stats().Bytes != l.Stats().Bytes {
+		b.Errorf("%+v, %v; want %+v", again.Stats(), err, l.Stats())
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }

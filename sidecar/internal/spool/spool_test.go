@@ -476,8 +476,9 @@ func TestDiskFails(t *testing.T) {
 		}
 		f.stop()
 		f.diskFails.Store(false)
-		f.start()
+		f.open()
 		f.wantSpooled(4) // those that were not answered may be there
+		f.run()
 		f.drained()
 		f.wantLogged("t", "a-1", "a-2", "a-3")
 		f.wantLogged("direct", "a-1", "a-2")

@@ -208,6 +208,9 @@ func (r *ring) announced() uint64 { return max(r.head, r.heard) }
 
 func (r *ring) add(recs []*eventlog.Record, b Bounds) {
 	for _, rec := range recs {
+		if rec.Seq <= r.head {
+			continue // announced by somebody who came later
+		}
 		// A seq that is missing was stored by somebody else.
 		if rec.Seq != r.head+1 {
 			r.clear()

@@ -175,7 +175,7 @@ func (w *Writer) drain(l *lane) {
 		if w.cfg.Observer != nil {
 			w.cfg.Observer.BatchAppended(len(batch), took)
 		}
-		w.Announce(l.key.topic, recs, outs)
+		w.Announce(l.key.topic, l.key.partition, recs, outs)
 		for i, it := range batch {
 			it.Receiver.Settled(it.Index, outs[i])
 		}
@@ -185,26 +185,27 @@ func (w *Writer) drain(l *lane) {
 }
 
 // Announce tells this sidecar's readers, and the other sidecars, what an append
-// to one partition has made readable. The writer does so itself for what it
-// appends.
-func (w *Writer) Announce(topic string, recs []*eventlog.Record, outs []eventlog.Outcome) {
+// has made readable in a partition. The writer does so itself for what it
+// appends. What turned out to belong to another partition is for whoever put it
+// there to announce.
+func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, outs []eventlog.Outcome) {
 	var stored []*eventlog.Record
-	hint := eventlog.Hint{Topic: topic}
+	hint := eventlog.Hint{Topic: topic, Partition: partition}
 	unknown := false
 	for i, out := range outs {
 		switch {
 		case errors.Is(out.Err, eventlog.ErrUnavailable):
 			unknown = true
-		case out.Err == nil && !out.Duplicate && !out.Spooled:
+		case out.Err == nil && !out.Duplicate && !out.Spooled && out.Partition == partition:
 			if stored == nil {
 				stored = make([]*eventlog.Record, 0, len(recs))
 			}
 			stored = append(stored, recs[i])
-			hint.Partition, hint.Head = out.Partition, max(hint.Head, out.Seq)
+			hint.Head = max(hint.Head, out.Seq)
 		}
 	}
 	if len(stored) > 0 && w.cfg.Tails != nil {
-		w.cfg.Tails.Appended(topic, hint.Partition, stored)
+		w.cfg.Tails.Appended(topic, partition, stored)
 	}
 	if w.cfg.Signal == nil || !unknown && len(stored) == 0 {
 		return

@@ -357,15 +357,17 @@ func TestOthersAreSignalled(t *testing.T) {
 	w := writer.New(writer.Config{Signal: func(h eventlog.Hint) { hints = append(hints, h) }, Bounds: writer.DefaultBounds()})
 	recs := []*eventlog.Record{{}, {}, {}}
 	stored := func(seq uint64) eventlog.Outcome { return eventlog.Outcome{Partition: 2, Seq: seq} }
-	duplicate := eventlog.Outcome{Partition: 1, Seq: 77, Duplicate: true}
+	duplicate := eventlog.Outcome{Partition: 2, Seq: 77, Duplicate: true}
+	elsewhere := eventlog.Outcome{Partition: 1, Seq: 99}
 	spooled := eventlog.Outcome{Spooled: true}
 	unknown := eventlog.Outcome{Err: eventlog.ErrUnavailable}
 	for _, outs := range [][]eventlog.Outcome{
 		{stored(4), duplicate, stored(5)},
 		{duplicate, spooled, {Err: &eventlog.ConflictError{}}},
+		{elsewhere, elsewhere, elsewhere},
 		{stored(6), unknown, unknown},
 	} {
-		w.Announce("t", recs, outs)
+		w.Announce("t", 2, recs, outs)
 	}
 	want := []eventlog.Hint{{Topic: "t", Partition: 2, Head: 5}, {Topic: "t", Partition: 2, Head: 0}}
 	if !slices.Equal(hints, want) {

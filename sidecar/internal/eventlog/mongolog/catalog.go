@@ -41,6 +41,9 @@ type partition struct {
 	head knownHead
 	// floor is a seq below which nothing is readable any more.
 	floor atomic.Uint64
+	// oldest is when the lowest live event was accepted, as a sweep found it;
+	// 0 when that is not known. It only rises, since seqs do.
+	oldest atomic.Int64
 }
 
 // topicDocument is a topic's entry in the store.

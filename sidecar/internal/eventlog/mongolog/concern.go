@@ -62,6 +62,9 @@ func (l *Log) newConcern(name string) concern {
 	writes := majorityWrites
 	text, named := strings.CutPrefix(name, "w:")
 	if w, err := strconv.Atoi(text); named && err == nil && w >= 1 {
+		if !e.replicated {
+			w = 1 // there is one; MongoDB refuses what waits for more
+		}
 		writes = &writeconcern.WriteConcern{W: w}
 		c.survives, c.blind = false, e.sharded
 	}

@@ -15,6 +15,9 @@ const (
 	codeAuthenticationFailed = 18
 	codeNamespaceExists      = 48
 	codeDuplicateKey         = 11000
+
+	codeIndexOptionsConflict  = 85
+	codeIndexKeySpecsConflict = 86
 )
 
 // badDocument are the codes of errors that a document brings with it, so that

@@ -86,8 +86,9 @@ type Log struct {
 
 	// setup is what the first operation that reaches the server finds out or
 	// creates there; nil until then.
-	setupTurn chan struct{} // holds one token; whoever has it does the setup
-	setup     *setup        // guarded by mu
+	setupTurn chan struct{}   // holds one token; whoever has it does the setup
+	setup     *setup          // guarded by mu
+	told      map[string]bool // what the log's reader was told of; guarded by setupTurn
 }
 
 // setup is what is known of the server once it was reached.
@@ -116,7 +117,7 @@ func Open(o Options) (*Log, error) {
 	if database == "" {
 		database = DefaultDatabase
 	}
-	l := &Log{opts: o, setupTurn: make(chan struct{}, 1)}
+	l := &Log{opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if l.client, err = mongo.Connect(l.clientOptions()); err != nil {
 		return nil, fmt.Errorf("store: %s", redact(err.Error(), o.URL))

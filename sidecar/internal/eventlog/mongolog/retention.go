@@ -84,6 +84,10 @@ func (s *sweep) expire(ctx context.Context) error {
 		if s.more {
 			break
 		}
+		// What is above the lowest live event waits for that one.
+		if oldest := s.topic.partitions[p].oldest.Load(); oldest > 0 && !s.expired(oldest) {
+			continue
+		}
 		// One document tells whether there is anything to do.
 		size, on := 1, true
 		for on {
@@ -153,6 +157,7 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 	for _, e := range page {
 		if !e.Gone {
 			if !s.expired(e.Accepted) {
+				s.topic.partitions[p].oldest.Store(e.Accepted)
 				on = false
 				break
 			}
@@ -184,15 +189,32 @@ func (p *partition) raiseFloor(seq uint64) {
 	}
 }
 
+// unsweptFor is how long a topic that was found to have no stubs is taken to
+// have none: what other sidecars leave meanwhile can wait, and most topics never
+// have any.
+const unsweptFor = time.Hour
+
 // forget deletes stubs whose time is over.
 func (s *sweep) forget(ctx context.Context) error {
-	if s.keep.DedupeWindowMS <= 0 {
+	if s.keep.DedupeWindowMS <= 0 || time.Since(time.UnixMilli(s.topic.unswept.Load())) < unsweptFor {
 		return nil
 	}
-	if s.scans {
+	var swept []entry // of the partitions that have ever been
+	err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
+		swept, err = findAll[entry](ctx, s.log.majority(headsName), bson.D{{Key: document.FieldTopic, Value: s.topic.Name}},
+			options.Find().SetProjection(entryFields))
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(swept) == 0:
+		s.topic.unswept.Store(time.Now().UnixMilli())
+		return nil
+	case s.scans:
 		return s.log.within(ctx, "sweep topic "+s.topic.Name, s.forgetAnywhere)
 	}
-	return s.forgetLowest(ctx)
+	return s.forgetLowest(ctx, partitionsOf(swept))
 }
 
 // needless says that nothing needs the stub any more.
@@ -229,32 +251,11 @@ func (s *sweep) forgetAnywhere(ctx context.Context) error {
 	return nil
 }
 
-// unsweptFor is how long a topic that was found to have no stubs is taken to
-// have none: what other sidecars leave meanwhile can wait, and most topics never
-// have any.
-const unsweptFor = time.Hour
-
 // forgetLowest deletes stubs at the low ends of partitions, which is where
 // sweeps leave them. A TTL index deletes them too, and those that compaction
 // leaves in the middle; but here the policy counts that is in force now.
-func (s *sweep) forgetLowest(ctx context.Context) error {
-	if time.Since(time.UnixMilli(s.topic.unswept.Load())) < unsweptFor {
-		return nil
-	}
-	var swept []entry // the partitions that have ever been
-	err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
-		swept, err = findAll[entry](ctx, s.log.majority(headsName), bson.D{{Key: document.FieldTopic, Value: s.topic.Name}},
-			options.Find().SetProjection(entryFields))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if len(swept) == 0 {
-		s.topic.unswept.Store(time.Now().UnixMilli())
-		return nil
-	}
-	for _, p := range partitionsOf(swept) {
+func (s *sweep) forgetLowest(ctx context.Context, partitions []int) error {
+	for _, p := range partitions {
 		// One document tells whether there is anything to do.
 		for size := 1; size > 0; {
 			err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {

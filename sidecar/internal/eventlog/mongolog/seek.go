@@ -216,10 +216,30 @@ func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQu
 	return seqs, forEach(ctx, len(seqs), func(ctx context.Context, p int) error {
 		from := bson.E{Key: "seq", Value: bson.D{{Key: "$gte", Value: int64(extents[p].First)}}}
 		filter, _ := scanFilter(inPartition(t.Name, p, from), q)
-		seq, err := findSeq(ctx, c.events, filter, 1)
-		if seq > 0 {
-			seqs[p] = min(seqs[p], seq)
+		for _, one := range alternatives(filter) {
+			seq, err := findSeq(ctx, c.events, one, 1)
+			if err != nil {
+				return err
+			}
+			if seq > 0 {
+				seqs[p] = min(seqs[p], seq)
+			}
 		}
-		return err
+		return nil
 	})
+}
+
+// alternatives are the parts of a filter any of which has to hold. To find a
+// lowest seq each is asked for by itself: together, the server could find those
+// of one in seq order and those of the other by ts, and would have to sort all
+// there are.
+func alternatives(filter bson.D) []bson.D {
+	if len(filter) != 1 || filter[0].Key != "$or" {
+		return []bson.D{filter}
+	}
+	var list []bson.D
+	for _, one := range filter[0].Value.(bson.A) {
+		list = append(list, one.(bson.D))
+	}
+	return list
 }

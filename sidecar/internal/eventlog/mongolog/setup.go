@@ -110,12 +110,7 @@ func (l *Log) createCollections(ctx context.Context, e engine) error {
 	if err != nil && !isCollectionExists(err) {
 		return err
 	}
-	for _, x := range l.indexes(e) {
-		if _, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model); err != nil {
-			return fmt.Errorf("index %s of %s: %w", x.name, x.collection, err)
-		}
-	}
-	return nil
+	return l.ensureIndexes(ctx, e, maxIndexOnConnect)
 }
 
 // signalsBytes bounds the capped collection of signals: minutes of them.

@@ -60,9 +60,10 @@ func (e *NewerFormatError) Error() string {
 }
 
 // checkOwned returns an error unless the folder is ours or still empty, so
-// that not even a lock file is left in somebody else's. A crash during
+// that not even a lock file is left in somebody else's. What is in beside is
+// the opener's, and does not count. A crash during
 // creation leaves at most our lock and temporary file.
-func checkOwned(fsys vfs.FS, dir string) error {
+func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 	names, err := fsys.List(dir)
 	if err != nil {
 		return fmt.Errorf("data folder: %w", err)
@@ -71,7 +72,7 @@ func checkOwned(fsys vfs.FS, dir string) error {
 		return nil
 	}
 	for _, name := range names {
-		if name != lockFile && name != formatTemp {
+		if name != lockFile && name != formatTemp && !slices.Contains(beside, name) {
 			return &ForeignFolderError{Dir: dir}
 		}
 	}

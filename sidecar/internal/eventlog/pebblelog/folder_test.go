@@ -117,7 +117,7 @@ func TestKilledOwnerFreesTheFolder(t *testing.T) {
 // turn, cuts the power and starts again.
 func TestCreationSurvivesACrashAnywhere(t *testing.T) {
 	create := func(fsys vfs.FS) error {
-		if err := claimFolder(fsys, "data"); err != nil {
+		if err := claimFolder(fsys, "data", nil); err != nil {
 			return err
 		}
 		_, err := openFormat(fsys, "data")

@@ -29,6 +29,8 @@ type Options struct {
 	// Dir is the data folder. It is created if it is missing, and refused if
 	// it is neither empty nor a data folder.
 	Dir string
+	// Beside names files that a new folder may have in it already.
+	Beside []string
 	// FS is the file system that Dir is on; nil: the operating system's. The
 	// folder is locked against other processes on the latter only.
 	FS vfs.FS
@@ -69,7 +71,7 @@ func Open(o Options) (*Log, error) {
 	var lock *os.File
 	if o.FS == nil {
 		o.FS = vfs.Default
-		if err := claimFolder(vfs.Default, o.Dir); err != nil {
+		if err := claimFolder(vfs.Default, o.Dir, o.Beside); err != nil {
 			return nil, err
 		}
 		var err error
@@ -77,7 +79,7 @@ func Open(o Options) (*Log, error) {
 		if err != nil {
 			return nil, err
 		}
-	} else if err := claimFolder(o.FS, o.Dir); err != nil {
+	} else if err := claimFolder(o.FS, o.Dir, o.Beside); err != nil {
 		return nil, err
 	}
 	l, err := open(o)
@@ -92,11 +94,11 @@ func Open(o Options) (*Log, error) {
 }
 
 // claimFolder makes the folder exist and be ours or empty.
-func claimFolder(fsys vfs.FS, dir string) error {
+func claimFolder(fsys vfs.FS, dir string, beside []string) error {
 	if err := fsys.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("create data folder: %w", err)
 	}
-	return checkOwned(fsys, dir)
+	return checkOwned(fsys, dir, beside)
 }
 
 func open(o Options) (*Log, error) {

@@ -1,0 +1,172 @@
+package group
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// path is a process's way to the store.
+type path struct {
+	mu     sync.Mutex
+	dead   bool
+	err    error
+	paused chan struct{} // while set, calls wait for it to be closed
+	late   bool          // they wait before they act, or else after
+	calls  int
+}
+
+func (p *path) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+func (p *path) fail(err error) { p.set(func() { p.err = err }) }
+
+// pause holds up what the process does, like a stopped one. Calls that are
+// under way then act when it wakes, or have acted and do not know.
+func (p *path) pause(late bool) {
+	p.set(func() { p.paused, p.late = make(chan struct{}), late })
+}
+
+func (p *path) wake() {
+	p.set(func() {
+		if p.paused != nil {
+			close(p.paused)
+			p.paused = nil
+		}
+	})
+}
+
+func (p *path) die() {
+	p.set(func() { p.dead = true })
+	p.wake()
+}
+
+func (p *path) count() (n int) {
+	p.set(func() { n = p.calls })
+	return n
+}
+
+// call acts unless the path is broken.
+func (p *path) call(act func()) error {
+	p.mu.Lock()
+	p.calls++
+	paused, late := p.paused, p.late
+	p.mu.Unlock()
+	if paused != nil && late {
+		<-paused
+	}
+	p.mu.Lock()
+	err := p.err
+	if p.dead {
+		err = errStore
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	act()
+	if paused != nil && !late {
+		<-paused
+	}
+	return nil
+}
+
+// pathLog is the log at the end of a path.
+type pathLog struct {
+	*fakeLog
+	path *path
+}
+
+func via[T any](p *path, act func() (T, error)) (got T, err error) {
+	if failed := p.call(func() { got, err = act() }); failed != nil {
+		return got, failed
+	}
+	return got, err
+}
+
+func (l *pathLog) EnsureTopic(ctx context.Context, name string, n int) (eventlog.Topic, error) {
+	return via(l.path, func() (eventlog.Topic, error) { return l.fakeLog.EnsureTopic(ctx, name, n) })
+}
+
+func (l *pathLog) LookupTopic(ctx context.Context, name string) (eventlog.Topic, error) {
+	return via(l.path, func() (eventlog.Topic, error) { return l.fakeLog.LookupTopic(ctx, name) })
+}
+
+func (l *pathLog) Extents(ctx context.Context, name string) ([]eventlog.Extent, error) {
+	return via(l.path, func() ([]eventlog.Extent, error) { return l.fakeLog.Extents(ctx, name) })
+}
+
+func (l *pathLog) Read(ctx context.Context, name string, i int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	return via(l.path, func() ([]*eventlog.Record, error) { return l.fakeLog.Read(ctx, name, i, from, b) })
+}
+
+func (l *pathLog) Seek(ctx context.Context, name string, p eventlog.Position) ([]uint64, error) {
+	return via(l.path, func() ([]uint64, error) { return l.fakeLog.Seek(ctx, name, p) })
+}
+
+func (l *pathLog) LatestEpochs(ctx context.Context, name, group string) ([]eventlog.Epoch, error) {
+	return via(l.path, func() ([]eventlog.Epoch, error) { return l.fakeLog.LatestEpochs(ctx, name, group) })
+}
+
+func (l *pathLog) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) (errs []error) {
+	if err := l.path.call(func() { errs = l.fakeLog.TakeEpochs(ctx, epochs) }); err != nil {
+		return slices.Repeat([]error{err}, len(epochs))
+	}
+	return errs
+}
+
+func (l *pathLog) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+	_, err := via(l.path, func() (struct{}, error) { return struct{}{}, l.fakeLog.SaveEpochs(ctx, epochs, marks) })
+	return err
+}
+
+func (l *pathLog) Sync(ctx context.Context) error {
+	_, err := via(l.path, func() (struct{}, error) { return struct{}{}, l.fakeLog.Sync(ctx) })
+	return err
+}
+
+// fakeNodes is the store's list of nodes in memory.
+type fakeNodes struct {
+	mu    sync.Mutex
+	nodes map[string]eventlog.Node
+}
+
+func newFakeNodes() *fakeNodes { return &fakeNodes{nodes: make(map[string]eventlog.Node)} }
+
+func (f *fakeNodes) locked(act func()) func() {
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		act()
+	}
+}
+
+// pathNodes is that list at the end of a path.
+type pathNodes struct {
+	*fakeNodes
+	path *path
+}
+
+func (n *pathNodes) SaveNode(_ context.Context, x eventlog.Node) error {
+	return n.path.call(n.locked(func() { n.nodes[x.ID] = x }))
+}
+
+func (n *pathNodes) RemoveNode(_ context.Context, id string) error {
+	return n.path.call(n.locked(func() { delete(n.nodes, id) }))
+}
+
+func (n *pathNodes) ListNodes(context.Context) (all []eventlog.Node, err error) {
+	err = n.path.call(n.locked(func() { all = slices.Collect(maps.Values(n.nodes)) }))
+	return all, err
+}
+
+var (
+	_ Log            = (*pathLog)(nil)
+	_ eventlog.Nodes = (*pathNodes)(nil)
+)
