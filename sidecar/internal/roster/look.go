@@ -54,9 +54,10 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	if err == nil {
 		err = r.list(bounded)
 	}
-	if err != nil && ctx.Err() == nil {
-		r.cfg.Logger.Warn("cannot keep up with the other sidecars of the store", "error", err)
+	if err != nil && !r.failing && ctx.Err() == nil {
+		r.cfg.Logger.Warn("cannot keep up with the other sidecars of the store; trying again", "error", err)
 	}
+	r.failing = err != nil
 	again = r.cfg.Lease / beatsPerLease
 	if err != nil {
 		again = r.cfg.Lease / retriesPerLease
@@ -167,6 +168,6 @@ func (r *Roster) list(ctx context.Context) error {
 		seen[n.ID] = s
 	}
 	r.seen = seen
-	r.view.Store(r.View().next(r.run.id, seen, start))
+	r.view.Store(r.View().next(r.run.id, r.cfg.Name, seen, start))
 	return nil
 }

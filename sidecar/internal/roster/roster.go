@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,10 +85,11 @@ type Roster struct {
 	watchers []func()
 
 	// Run's own.
-	run    run
-	former string               // the run before, if the store may still list it
-	seen   map[string]*sighting // the other nodes
-	last   time.Time            // when the last list was complete; zero: none was
+	failing bool // the last look around was incomplete
+	run     run
+	former  string               // the run before, if the store may still list it
+	seen    map[string]*sighting // the other nodes
+	last    time.Time            // when the last list was complete; zero: none was
 }
 
 // Standing is this sidecar's place among the others.
@@ -110,7 +112,7 @@ func New(cfg Config) *Roster {
 	}
 	r := &Roster{
 		cfg:     cfg,
-		process: cfg.Name + "/" + uuid.NewString() + "/",
+		process: cfg.Name + "/" + newProcess() + "/",
 		poked:   make(chan struct{}, 1),
 		groups:  make(map[eventlog.GroupName]struct{}),
 		seen:    make(map[string]*sighting),
@@ -119,6 +121,18 @@ func New(cfg Config) *Roster {
 	r.begin()
 	return r
 }
+
+// newProcess is an id that sorts behind those of processes that began earlier.
+func newProcess() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		panic(err) // there is no randomness
+	}
+	return id.String()
+}
+
+// processOf is what all runs of one process have in common.
+func processOf(id string) string { return id[:strings.LastIndexByte(id, '/')+1] }
 
 // Alone is the roster of a store that one sidecar has for itself: always valid,
 // and whoever had the store before is gone.

@@ -384,3 +384,40 @@ func TestOwner(t *testing.T) {
 func first(a, _ int) int { return a }
 
 var _ eventlog.Nodes = (*fakePath)(nil)
+
+// Sidecars that were given one name, as by the host that they share, are told
+// apart, in the same way by all.
+func TestOneNameForSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		var all []*sidecar
+		for _, name := range []string{"host", "other", "host", "host"} {
+			s := store.start(name)
+			s.Join(groupName(1))
+			all = append(all, s)
+		}
+		pass(lease)
+		owners := map[string]int{}
+		for _, s := range all {
+			if s.sees() != "host host#2 host#3 other" {
+				t.Errorf("%s sees %q", s.View().Name, s.sees())
+			}
+			for i := range 50 {
+				if s.Mine(fmt.Sprint("topic", i)) {
+					owners[s.View().Name]++
+				}
+			}
+		}
+		if len(owners) != 4 || owners["host"]+owners["host#2"]+owners["host#3"]+owners["other"] != 50 {
+			t.Errorf("50 topics are owned so: %v", owners)
+		}
+		all[0].stop()
+		pass(lease)
+		if all[2].View().Name != "host" || all[3].View().Name != "host#2" {
+			t.Errorf("after the oldest has gone they are %s and %s", all[2].View().Name, all[3].View().Name)
+		}
+		for _, s := range all[1:] {
+			s.stop()
+		}
+	})
+}

@@ -1,7 +1,9 @@
 package roster
 
 import (
+	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -13,7 +15,7 @@ type View struct {
 	// run, who is alive, or what groups they have members of.
 	Version uint64
 	ID      string // of the own run
-	Name    string // of this sidecar
+	Name    string // of this sidecar, as alias makes it
 
 	alone bool
 	began time.Time         // when the list was asked for
@@ -25,17 +27,18 @@ type View struct {
 }
 
 // next is the view that follows v.
-func (v *View) next(id string, seen map[string]*sighting, began time.Time) *View {
+func (v *View) next(id, name string, seen map[string]*sighting, began time.Time) *View {
+	aliases := alias(id, name, seen)
 	x := &View{
-		Version: v.Version, ID: id, Name: v.Name, began: began,
+		Version: v.Version, ID: id, Name: aliases[id], began: began,
 		nodes: make(map[string]bool, len(seen)), names: make(map[string]string, len(seen)),
-		all: []string{v.Name},
+		all: []string{aliases[id]},
 	}
 	for id, s := range seen {
 		x.nodes[id] = !s.dead
 		if !s.dead {
-			x.names[id] = s.node.Name
-			x.all = append(x.all, s.node.Name)
+			x.names[id] = aliases[id]
+			x.all = append(x.all, aliases[id])
 			x.text = append(x.text, eventlog.Node{ID: id, Groups: s.node.Groups})
 		}
 	}
@@ -62,6 +65,32 @@ func (v *View) next(id string, seen map[string]*sighting, began time.Time) *View
 		x.by[g] = distinct(names)
 	}
 	return x
+}
+
+// alias names the live runs, the own one included, so that no two sidecars have
+// one name: of several that were given the same, as by a host that has several,
+// all but the oldest get a number. Everybody who sees the same runs finds the
+// same names.
+func alias(id, name string, seen map[string]*sighting) map[string]string {
+	aliases := map[string]string{id: name}
+	for id, s := range seen {
+		if !s.dead {
+			aliases[id] = s.node.Name
+		}
+	}
+	taken := make(map[string][]string) // the processes of a name, oldest first
+	for _, id := range slices.Sorted(maps.Keys(aliases)) {
+		given := aliases[id]
+		at := slices.Index(taken[given], processOf(id))
+		if at < 0 {
+			at = len(taken[given])
+			taken[given] = append(taken[given], processOf(id))
+		}
+		if at > 0 {
+			aliases[id] = given + "#" + strconv.Itoa(at+1)
+		}
+	}
+	return aliases
 }
 
 func distinct(names []string) []string {

@@ -1,0 +1,228 @@
+package mongolog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+)
+
+// indexing is a log on a new store that nothing was done with, what it logs,
+// and the indexes that it creates.
+type indexing struct {
+	*Log
+	lines bytes.Buffer
+
+	mu      sync.Mutex
+	created []string
+}
+
+func newIndexing(t *testing.T) *indexing {
+	t.Helper()
+	server := mongotest.Shared(t)
+	x := &indexing{}
+	x.Log = mustOpen(t, Options{
+		URL: server.URI(server.NewDatabase(t)), Timeout: testTimeout, Logger: slog.New(slog.NewTextHandler(&x.lines, nil)),
+		Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName != "createIndexes" {
+				return
+			}
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			values, _ := e.Command.Lookup("indexes").Array().Values()
+			for _, v := range values {
+				x.created = append(x.created, e.Command.Lookup("createIndexes").StringValue()+"."+v.Document().Lookup("name").StringValue())
+			}
+		}},
+	})
+	return x
+}
+
+// creates are the indexes that do creates.
+func (x *indexing) creates(t *testing.T, do func(ctx context.Context) error) []string {
+	t.Helper()
+	x.mu.Lock()
+	x.created = nil
+	x.mu.Unlock()
+	if err := do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.created
+}
+
+func TestIndexesAreCreatedOnce(t *testing.T) {
+	x := newIndexing(t)
+	if got, want := x.creates(t, x.Ping), len(x.indexes(x.engine())); len(got) != want {
+		t.Errorf("on a new store it creates %q; want %d", got, want)
+	}
+	again := x.creates(t, func(ctx context.Context) error { return x.ensureIndexes(ctx, x.engine(), 0) })
+	if e := x.engine(); !e.mongo && len(again) > 0 {
+		t.Errorf("when all are there, it creates %q", again)
+	}
+	if x.lines.Len() > 0 {
+		t.Errorf("it logs %s", &x.lines)
+	}
+}
+
+// What has another name, or is there for as long as a migration rebuilds it,
+// does.
+func TestIndexesOfOtherNames(t *testing.T) {
+	x := newIndexing(t)
+	x.createIndex(t, eventsName, "somebodys", true, "topic", "partition", "seq")
+	standIn := newIndex(epochsName, "topic_group_partition_number", true, "topic", "group", "partition", "number").standIn()
+	if _, err := x.db.Collection(epochsName).Indexes().CreateOne(t.Context(), standIn.model); err != nil {
+		t.Fatal(err)
+	}
+	got := x.creates(t, x.Ping)
+	for _, unwanted := range []string{"events.topic_partition_seq", "epochs.topic_group_partition_number"} {
+		if slices.Contains(got, unwanted) {
+			t.Errorf("it creates %s", unwanted)
+		}
+	}
+	if x.lines.Len() > 0 {
+		t.Errorf("it logs %s", &x.lines)
+	}
+}
+
+func TestIndexesThatAreWrong(t *testing.T) {
+	for _, c := range []struct {
+		collection, name string
+		unique           bool
+		keys             []string
+		unusable         bool
+		want             string
+	}{
+		{eventsName, "topic_partition_seq", false, []string{"topic", "partition", "seq"}, true,
+			"collection events has an index topic_partition_seq that is not what it should be: it is not unique"},
+		{epochsName, "topic_group_partition_number", true, []string{"topic", "group"}, true,
+			"collection epochs has an index topic_group_partition_number that is not what it should be: its keys are topic, group"},
+		{eventsName, "topic_ts_id", false, []string{"topic", "ts"}, false,
+			"collection events has an index topic_ts_id that is not what it should be: its keys are topic, ts"},
+	} {
+		x := newIndexing(t)
+		x.createIndex(t, c.collection, c.name, c.unique, c.keys...)
+		for range 2 {
+			err := x.Ping(t.Context())
+			switch {
+			case !c.unusable && err != nil:
+				t.Errorf("%s: Ping = %v", c.name, err)
+			case c.unusable && (!errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "sluice-sidecar migrate --store")):
+				t.Errorf("%s: Ping = %v; want %q and what to do", c.name, err, c.want)
+			}
+		}
+		level := map[bool]string{true: "ERROR", false: "WARN"}[c.unusable]
+		if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level="+level) || !strings.Contains(lines, c.want) {
+			t.Errorf("%s: it logs %s", c.name, lines)
+		}
+		migrate(t, x.Log, MigrateOptions{})
+		if err := x.ensureIndexes(t.Context(), engine{}, 0); err != nil || x.Ping(t.Context()) != nil {
+			t.Errorf("%s: after a migration: %v, %v", c.name, err, x.Ping(t.Context()))
+		}
+	}
+}
+
+func TestIndexesOfLargeCollections(t *testing.T) {
+	for _, c := range []struct {
+		collection, want string
+		unusable         bool
+	}{
+		{eventsName, "collection events has about 3 documents and no unique index on (topic, partition, seq)", true},
+		{headsName, "collection heads has about 3 documents and no index on (topic, partition, seq)", false},
+	} {
+		x := newIndexing(t)
+		docs := []bson.D{{{Key: "_id", Value: "t/0"}}, {{Key: "_id", Value: "t/1"}, {Key: "seq", Value: 1}}, {{Key: "_id", Value: "t/2"}, {Key: "seq", Value: 2}}}
+		if _, err := x.db.Collection(c.collection).InsertMany(t.Context(), docs); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			err := x.ensureIndexes(t.Context(), engine{}, 2)
+			if c.unusable != errors.Is(err, errNotMigrated) || c.unusable && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v; want %s", c.collection, err, c.want)
+			}
+		}
+		if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, c.want) {
+			t.Errorf("%s: it logs %s", c.collection, lines)
+		}
+		if err := x.ensureIndexes(t.Context(), engine{}, 3); err != nil {
+			t.Errorf("%s: of 3 documents it makes them by itself: %v", c.collection, err)
+		}
+	}
+}
+
+// Two sidecars may create an index at the same time, and another one may have
+// come in between.
+func TestIndexConflict(t *testing.T) {
+	x := newIndexing(t)
+	x.createIndex(t, eventsName, "topic_ts_id", false, "topic", "ts")
+	wrong, err := x.ensureIndex(t.Context(), engine{}, newIndex(eventsName, "topic_ts_id", false, "topic", "ts", "id"), nil, 0)
+	if err != nil || !strings.Contains(wrong, "in place of topic_ts_id") {
+		t.Errorf("%q, %v", wrong, err)
+	}
+	for code, want := range map[int32]bool{85: true, 86: true, 11000: false, 50: false} {
+		if got := isIndexConflict(mongo.CommandError{Code: code}); got != want {
+			t.Errorf("code %d: %v", code, got)
+		}
+	}
+}
+
+// A server that is alone has nobody to wait for.
+func TestWriteConcernOfOneServer(t *testing.T) {
+	server := mongotest.Shared(t)
+	asked := map[string]bson.RawValue{}
+	var mu sync.Mutex
+	l := mustOpen(t, Options{
+		URL: server.URI(server.NewDatabase(t)), Timeout: testTimeout, WriteConcern: func(string) string { return "w:2" },
+		Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.CommandName == "insert" {
+				asked[e.Command.Lookup("insert").StringValue()] = e.Command.Lookup("writeConcern", "w")
+			}
+		}},
+	})
+	if err := l.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l.engine().replicated {
+		server.Describe()
+		return
+	}
+	if _, err := l.EnsureTopic(t.Context(), "t", 1); err != nil {
+		t.Fatal(err)
+	}
+	r := eventlogtest.Event("a")
+	if out := l.Append(t.Context(), "t", 0, []*eventlog.Record{r}); out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if w, _ := asked[eventsName].AsInt64OK(); w != 1 {
+		t.Errorf("events are written with w: %v", asked[eventsName])
+	}
+}
+
+func TestAlternatives(t *testing.T) {
+	scope := bson.D{{Key: "topic", Value: "t"}}
+	plain, _ := scanFilter(scope, eventlog.ScanQuery{MinTS: 5})
+	if got := alternatives(plain); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	paged, _ := scanFilter(scope, eventlog.ScanQuery{MinTS: 5, After: &eventlog.Point{TS: 5, ID: "a"}})
+	if got := alternatives(paged); len(got) != 2 || got[0][0].Key != "topic" || got[1][0].Key != "topic" {
+		t.Errorf("%v", got)
+	}
+}
