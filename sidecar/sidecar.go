@@ -134,7 +134,11 @@ func (s *Sidecar) assemble() {
 		Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds, NodeID: s.cfg.NodeID,
 	})
-	s.metrics.ObserveGroups(s.groups.Stats)
+	if s.store.shared != nil {
+		s.metrics.ObserveGroups(s.store.shared.stats.get)
+	} else {
+		s.metrics.ObserveGroups(s.groups.Stats)
+	}
 	s.metrics.ObservePolicies(s.policyVersions)
 	s.metrics.ObserveSpool(s.store.waiting)
 }
@@ -187,6 +191,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}
 	if s.store.shared != nil {
 		helpers.Go(func() error { return s.store.shared.waker.Run(helpersCtx) })
+		helpers.Go(func() error { return s.store.shared.stats.run(helpersCtx, s.groups.Stats) })
 	}
 	for _, o := range s.outboxes {
 		helpers.Go(func() error { return o.Run(helpersCtx) })
@@ -263,13 +268,33 @@ func (s *Sidecar) followPolicies(ctx context.Context) error {
 	}
 }
 
+// Pauses of loadGroups: others may make groups on a shared store, and one that
+// is away may be back soon.
+const (
+	reloadGroups = 5 * time.Minute
+	retryGroups  = 10 * time.Second
+)
+
 // loadGroups learns of the groups that the store has, for their lag. Groups
 // work without it, so a failure is only told.
 func (s *Sidecar) loadGroups(ctx context.Context) error {
-	if err := s.groups.Load(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, eventlog.ErrUnavailable) {
-		s.cfg.Logger.Warn("cannot list the consumer groups of the store", "error", err)
+	for {
+		pause := reloadGroups
+		err := s.groups.Load(ctx)
+		switch {
+		case err == nil && s.store.shared == nil:
+			return nil
+		case errors.Is(err, eventlog.ErrUnavailable):
+			pause = retryGroups
+		case err != nil && ctx.Err() == nil:
+			s.cfg.Logger.Warn("cannot list the consumer groups of the store", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
 	}
-	return nil
 }
 
 func (s *Sidecar) policyVersions() []telemetry.PolicyVersion {

@@ -196,14 +196,34 @@ func (m *Manager) Stats() []telemetry.GroupStat {
 	return out
 }
 
+// followed is what the partitions hold as far as it was announced, while the
+// group follows its topic, else nil; all says that every partition is owned
+// here. It spares the store a question.
+func (g *Group) followed() (extents []eventlog.Extent, all bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all = !slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == foreign })
+	if g.watch == nil {
+		return nil, all
+	}
+	for _, p := range g.parts {
+		extents = append(extents, eventlog.Extent{First: 1, Head: max(p.head, g.watch.Head(p.index))})
+	}
+	return extents, all
+}
+
 func (m *Manager) stat(ctx context.Context, g *Group) (telemetry.GroupStat, error) {
 	st := telemetry.GroupStat{Topic: g.topic, Group: g.name}
-	extents, err := m.cfg.Log.Extents(ctx, g.topic)
-	if err != nil {
-		return st, err
+	extents, all := g.followed()
+	mine := !all && m.cfg.Roster.Mine(g.topic+"\x00"+g.name)
+	var err error
+	if extents == nil || mine {
+		if extents, err = m.cfg.Log.Extents(ctx, g.topic); err != nil {
+			return st, err
+		}
 	}
 	var elsewhere []eventlog.Epoch
-	if m.cfg.Roster.Mine(g.topic + "\x00" + g.name) {
+	if mine {
 		if elsewhere, err = g.elsewhere(ctx); err != nil {
 			return st, err
 		}
