@@ -87,7 +87,10 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Logger: s.cfg.Logger,
 		WriteConcern: func(topic string) string { return s.policies.Load().Topic(topic).Durability.WriteConcern },
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, eventlog.ErrUnavailable):
+		return err // starting again may help
+	case err != nil:
 		return &ConfigError{err}
 	}
 	sh := &sharedStore{log: log}
@@ -115,6 +118,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 		Nodes: log, Name: s.cfg.NodeID, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
 		Announced: func() { log.Send(eventlog.Signal{Nodes: true}) },
 	})
+	s.store.roster.Watch(sh.greet(s.store.roster))
 	sh.waker = wakeup.New(wakeup.Config{
 		Log: log, Tails: s.tails, Logger: s.cfg.Logger, Nodes: s.store.roster.Poke,
 		Moved: func(groups []eventlog.GroupName) { s.groups.Moved(groups) },
@@ -147,7 +151,24 @@ func (st *store) signal() func(eventlog.Hint) {
 	if st.shared == nil {
 		return nil
 	}
-	return func(h eventlog.Hint) { st.shared.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}}) }
+	return func(h eventlog.Hint) {
+		if st.roster.View().Company() {
+			st.shared.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})
+		}
+	}
+}
+
+// greet tells sidecars that were not there a moment ago to look at everything:
+// what was appended before they were seen, they were not told of.
+func (sh *sharedStore) greet(r *roster.Roster) func() {
+	version := uint64(0)
+	return func() {
+		v := r.View()
+		if v.Version != version && v.Company() {
+			sh.log.Send(eventlog.Signal{Appended: []eventlog.Hint{{}}})
+		}
+		version = v.Version
+	}
 }
 
 // moved tells the other sidecars that a group was moved; nil where there are

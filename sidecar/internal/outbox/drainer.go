@@ -131,7 +131,7 @@ func (d *Drainer) pump(ctx context.Context) {
 		var pause time.Duration
 		err := error(nil)
 		if !ready {
-			err = d.createIndexes(ctx)
+			err = d.createIndexes(ctx, maxIndexOnStart)
 			ready = err == nil
 		}
 		var result swept

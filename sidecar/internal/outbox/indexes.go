@@ -12,20 +12,48 @@ import (
 // MongoDB's error codes.
 const (
 	codeUnauthorized          = 13
+	codeNamespaceNotFound     = 26
 	codeIndexOptionsConflict  = 85
 	codeIndexKeySpecsConflict = 86
 )
 
-// createIndexes creates what is missing. One that exists under another name
-// will do. Without the right to create indexes the drainer works, and says so.
-func (d *Drainer) createIndexes(ctx context.Context) error {
+// maxIndexOnStart bounds the documents of an outbox that a drainer makes an
+// index of. The server gives up the making of an index when whoever asked for
+// it runs out of time, so of more it would never get done.
+const maxIndexOnStart = 200_000
+
+// indexKeys are the indexes that a drainer uses.
+var indexKeys = []bson.D{
+	{{Key: fieldStatus, Value: 1}, {Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}, // for reading in order
+	{{Key: fieldStatus, Value: 1}, {Key: fieldLeaseUntil, Value: 1}},                   // for claims that have run out
+}
+
+// createIndexes creates what is missing, unless the outbox has more than most
+// documents. One that exists under another name will do. Where an index cannot
+// be created the drainer works, and says so.
+func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	for _, keys := range []bson.D{
-		{{Key: fieldStatus, Value: 1}, {Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}, // for reading in order
-		{{Key: fieldStatus, Value: 1}, {Key: fieldLeaseUntil, Value: 1}},                   // for claims that have run out
-	} {
-		_, err := d.outbox.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys})
+	there, err := d.indexes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, keys := range indexKeys {
+		raw, err := bson.Marshal(keys)
+		if err != nil {
+			return err
+		}
+		if there[bson.Raw(raw).String()] {
+			continue
+		}
+		if n, err := d.outbox.EstimatedDocumentCount(ctx); err != nil {
+			return err
+		} else if n > most {
+			d.cfg.Logger.Warn("the outbox has no index and too many documents to make one on the way: every look reads the whole collection until somebody creates it",
+				"keys", bson.Raw(raw).String(), "documents", n)
+			continue
+		}
+		_, err = d.outbox.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys})
 		var server mongo.ServerError
 		switch {
 		case err == nil:
@@ -40,6 +68,37 @@ func (d *Drainer) createIndexes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// indexes are the keys of the indexes that are there. Not every user may list
+// them.
+func (d *Drainer) indexes(ctx context.Context) (map[string]bool, error) {
+	there := map[string]bool{}
+	specs, err := d.outbox.Indexes().ListSpecifications(ctx)
+	var server mongo.ServerError
+	if errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeNamespaceNotFound)) {
+		return there, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range specs {
+		keys, err := s.KeysDocument.Elements()
+		if err != nil {
+			return nil, err
+		}
+		var normal bson.D
+		for _, k := range keys {
+			n, _ := k.Value().AsInt64OK() // the shell's are doubles
+			normal = append(normal, bson.E{Key: k.Key(), Value: int32(n)})
+		}
+		raw, err := bson.Marshal(normal)
+		if err != nil {
+			return nil, err
+		}
+		there[bson.Raw(raw).String()] = true
+	}
+	return there, nil
 }
 
 // reviveClaims makes documents pending whose claim has run out. The drainer

@@ -122,6 +122,9 @@ func sameGroups(a, b []eventlog.GroupName) bool {
 // for one.
 func (v *View) Known() bool { return v.alone || v.nodes != nil }
 
+// Company reports whether another sidecar is alive.
+func (v *View) Company() bool { return len(v.all) > 1 }
+
 // Others names the other sidecars that have members of the group.
 func (v *View) Others(g eventlog.GroupName) []string { return v.by[g] }
 

@@ -61,7 +61,8 @@ func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hi
 	o := options.Find().SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
 		SetProjection(bson.D{{Key: document.FieldID, Value: 0},
 			{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
-	if !l.engine().scans {
+	hinted := !l.engine().scans
+	if hinted {
 		o.SetHint(bson.D{{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
 	}
 	heads := map[eventlog.Hint]uint64{} // of those that are ahead, by hint without head
@@ -85,6 +86,11 @@ func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hi
 			Partition int    `bson:"partition"`
 			Seq       int64  `bson:"seq"`
 		}](ctx, events, anyOf(filters), o)
+		if hinted && isBadHint(err) {
+			hinted = false
+			o.SetHint(nil)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

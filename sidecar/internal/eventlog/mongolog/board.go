@@ -9,9 +9,10 @@ import (
 )
 
 // Where a tailable cursor makes the server read the whole collection over and
-// over, as engines with engine.scans do, signals go another way: each log has
-// one document, its board, with its last few signals, and followers read all
-// boards now and then. There are as many as sidecars, so that this is cheap.
+// over, as engines with engine.scans do, or where there is no capped collection,
+// signals go another way: each log has one document, its board, with its last
+// few signals, and followers read all boards now and then. There are as many as
+// sidecars, so that this is cheap.
 const boardsName = "boards"
 
 // Bounds of a board: older signals leave it, and followers that have not seen
@@ -42,7 +43,7 @@ type board struct {
 
 // boards reports whether signals go by boards; it must be called between begin
 // and its end.
-func (l *Log) boards() bool { return l.engine().scans }
+func (l *Log) boards() bool { return l.engine().scans || l.engine().uncapped }
 
 // add puts a signal on the board and takes off what is over the bounds.
 func (b *board) add(d *signalDoc) {

@@ -136,9 +136,15 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	}
 	defer end()
 	var wait backoff
+	var created head // nobody had stored an event then
 	for {
 		t, err := l.topic(ctx, name)
 		if err == nil {
+			if created.since != (moment{}) {
+				for p := range t.partitions {
+					t.partitions[p].head.confirm(created)
+				}
+			}
 			return t.Topic, nil
 		}
 		if !errors.Is(err, eventlog.ErrNotFound) {
@@ -151,7 +157,9 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		// Whoever inserts it first wins; then it is read, at majority, which
 		// may take a moment to have another sidecar's.
 		longest := shortWait
+		began := head{since: now(), generation: l.topology.generation.Load()}
 		if _, err = l.majority(topicsName).InsertOne(ctx, d); err == nil {
+			created = began
 			continue
 		} else if !mongo.IsDuplicateKeyError(err) {
 			longest = longWait

@@ -55,23 +55,27 @@ func (l *Log) concern(topic string) concern {
 	return c
 }
 
-// newConcern reads "majority" and "w:N"; anything else is majority.
 func (l *Log) newConcern(name string) concern {
 	e := l.engine()
-	c := concern{survives: true}
-	writes := majorityWrites
-	text, named := strings.CutPrefix(name, "w:")
-	if w, err := strconv.Atoi(text); named && err == nil && w >= 1 {
-		if !e.replicated {
-			w = 1 // there is one; MongoDB refuses what waits for more
-		}
-		writes = &writeconcern.WriteConcern{W: w}
-		c.survives, c.blind = false, e.sharded
-	}
+	writes, survives := readWriteConcern(name, e)
+	c := concern{survives: survives, blind: !survives && e.sharded}
 	o := options.Collection().SetWriteConcern(writes).SetReadConcern(l.readConcern(c.survives))
 	c.events = l.db.Collection(l.opts.Prefix+eventsName, o)
 	c.heads = l.majority(headsName) // they are written with majority for every topic
 	return c
+}
+
+// readWriteConcern reads "majority" and "w:N"; anything else is majority.
+func readWriteConcern(name string, e engine) (writes *writeconcern.WriteConcern, survives bool) {
+	text, named := strings.CutPrefix(name, "w:")
+	w, err := strconv.Atoi(text)
+	if !named || err != nil || w < 1 {
+		return majorityWrites, true
+	}
+	if !e.replicated {
+		w = 1 // there is one; MongoDB refuses what waits for more
+	}
+	return &writeconcern.WriteConcern{W: w}, false
 }
 
 // readConcern is majority where that means something.

@@ -18,6 +18,8 @@ type engine struct {
 	// scans says that any filter but one on _id reads the whole collection,
 	// so that one query for all partitions is better than one for each.
 	scans bool
+	// uncapped says that signals cannot go by a capped collection.
+	uncapped bool
 	// maxOrdered bounds the documents of one ordered insert: on a server
 	// that goes on after a failure, what is behind it must not be in there.
 	maxOrdered int

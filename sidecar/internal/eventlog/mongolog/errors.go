@@ -11,13 +11,16 @@ import (
 
 // MongoDB's error codes that matter here.
 const (
-	codeUnauthorized         = 13
-	codeAuthenticationFailed = 18
-	codeNamespaceExists      = 48
-	codeDuplicateKey         = 11000
-
-	codeIndexOptionsConflict  = 85
-	codeIndexKeySpecsConflict = 86
+	codeBadValue                  = 2
+	codeUnauthorized              = 13
+	codeAuthenticationFailed      = 18
+	codeNamespaceExists           = 48
+	codeIndexOptionsConflict      = 85
+	codeIndexKeySpecsConflict     = 86
+	codeUnsatisfiableWriteConcern = 100
+	codeNoMajorityReads           = 148
+	codeNoQueryExecutionPlans     = 291
+	codeDuplicateKey              = 11000
 )
 
 // badDocument are the codes of errors that a document brings with it, so that
@@ -37,6 +40,24 @@ func isBadDocument(err error) bool {
 func isHopeless(err error) bool {
 	var server mongo.ServerError
 	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAuthenticationFailed))
+}
+
+// isBadHint reports whether the server may have refused a query because the index
+// is missing that it was told to use, as while a migration rebuilds it.
+func isBadHint(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && (server.HasErrorCode(codeBadValue) || server.HasErrorCode(codeNoQueryExecutionPlans))
+}
+
+// notOffered are the codes of errors by which servers refuse what they do not
+// have: BadValue, FailedToParse, IllegalOperation, CommandNotFound,
+// InvalidOptions, CommandNotSupported, NotImplemented, APIStrictError, and
+// Atlas's own.
+var notOffered = []int{2, 9, 20, 59, 72, 115, 238, 323, 8000}
+
+func isNotOffered(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && slices.ContainsFunc(notOffered, server.HasErrorCode)
 }
 
 // redact removes what is secret in a store's URL from a message: a parser's

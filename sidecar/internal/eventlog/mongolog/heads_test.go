@@ -208,6 +208,7 @@ func TestHeardHeads(t *testing.T) {
 	}}})
 	b := mustOpen(t, Options{URL: url})
 	a.heardHead("t", 0, 9) // no such topic yet
+	ensure(t, b, "t", 1)   // who creates it knows its heads
 	ensure(t, a, "t", 1)
 	a.heardHead("t", 0, 9) // no head known yet, so there is none to raise
 	a.heardHead("t", 1, 9)

@@ -85,8 +85,8 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) error {
 		}
 		err = fmt.Errorf("collection %s %s; %w", name, wrong, errNotMigrated)
 		unusable := specOf(x.model).unique
-		if !l.told[wrong] { // guarded by setupTurn
-			l.told[wrong] = true
+		if !l.told[name+x.name] {
+			l.told[name+x.name] = true
 			if unusable {
 				l.opts.Logger.Error("the store cannot be used without an index", "error", err)
 			} else {

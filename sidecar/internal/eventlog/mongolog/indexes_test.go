@@ -16,7 +16,6 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
 // indexing is a log on a new store that nothing was done with, what it logs,
@@ -179,39 +178,21 @@ func TestIndexConflict(t *testing.T) {
 	}
 }
 
-// A server that is alone has nobody to wait for.
-func TestWriteConcernOfOneServer(t *testing.T) {
-	server := mongotest.Shared(t)
-	asked := map[string]bson.RawValue{}
-	var mu sync.Mutex
-	l := mustOpen(t, Options{
-		URL: server.URI(server.NewDatabase(t)), Timeout: testTimeout, WriteConcern: func(string) string { return "w:2" },
-		Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
-			mu.Lock()
-			defer mu.Unlock()
-			if e.CommandName == "insert" {
-				asked[e.Command.Lookup("insert").StringValue()] = e.Command.Lookup("writeConcern", "w")
-			}
-		}},
-	})
-	if err := l.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if l.engine().replicated {
-		server.Describe()
-		return
-	}
-	if _, err := l.EnsureTopic(t.Context(), "t", 1); err != nil {
-		t.Fatal(err)
-	}
-	r := eventlogtest.Event("a")
-	if out := l.Append(t.Context(), "t", 0, []*eventlog.Record{r}); out[0].Err != nil {
-		t.Fatal(out[0].Err)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if w, _ := asked[eventsName].AsInt64OK(); w != 1 {
-		t.Errorf("events are written with w: %v", asked[eventsName])
+func TestReadWriteConcern(t *testing.T) {
+	alone, replicated := engine{}, engine{replicated: true}
+	for _, c := range []struct {
+		name     string
+		engine   engine
+		w        any
+		survives bool
+	}{
+		{"majority", replicated, "majority", true}, {"", alone, "majority", true}, {"w:0", alone, "majority", true},
+		{"w:1", replicated, 1, false}, {"w:3", replicated, 3, false},
+		{"w:3", alone, 1, false}, // there is nobody else to wait for
+	} {
+		if got, survives := readWriteConcern(c.name, c.engine); got.W != c.w || survives != c.survives {
+			t.Errorf("%q: w %v, survives %v; want %v, %v", c.name, got.W, survives, c.w, c.survives)
+		}
 	}
 }
 

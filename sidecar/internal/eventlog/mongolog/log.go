@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -88,7 +89,7 @@ type Log struct {
 	// creates there; nil until then.
 	setupTurn chan struct{}   // holds one token; whoever has it does the setup
 	setup     *setup          // guarded by mu
-	told      map[string]bool // what the log's reader was told of; guarded by setupTurn
+	told      map[string]bool // what was logged about the setup already; guarded by setupTurn
 }
 
 // setup is what is known of the server once it was reached.
@@ -98,11 +99,13 @@ type setup struct {
 }
 
 // Open makes a log. It does not wait for the server: every operation wraps
-// eventlog.ErrUnavailable until it can be reached. The error is about the URL.
+// eventlog.ErrUnavailable until it can be reached. The error is about the URL, but
+// for one that wraps eventlog.ErrUnavailable: the servers of a mongodb+srv URL
+// are looked up here, and the name service does not answer.
 func Open(o Options) (*Log, error) {
 	cs, err := connstring.ParseAndValidate(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("store: %s", redact(err.Error(), o.URL))
+		return nil, openError(err, o.URL)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
@@ -120,10 +123,19 @@ func Open(o Options) (*Log, error) {
 	l := &Log{opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if l.client, err = mongo.Connect(l.clientOptions()); err != nil {
-		return nil, fmt.Errorf("store: %s", redact(err.Error(), o.URL))
+		return nil, openError(err, o.URL)
 	}
 	l.db = l.client.Database(database)
 	return l, nil
+}
+
+func openError(err error, storeURL string) error {
+	message := redact(err.Error(), storeURL)
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) && !lookup.IsNotFound {
+		return fmt.Errorf("store: %w: %s", eventlog.ErrUnavailable, message)
+	}
+	return fmt.Errorf("store: %s", message)
 }
 
 // clientOptions are the URL's, but for those that the log's promises need
@@ -221,7 +233,7 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 func unavailable(ctx context.Context, op string, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):
-		err = fmt.Errorf("%s: %w: %w: %w", op, eventlog.ErrUnavailable, cause, err)
+		err = fmt.Errorf("%s: %w: %w: %w%s", op, eventlog.ErrUnavailable, cause, err, hint(err))
 	case cause != nil:
 		return fmt.Errorf("%s: %w", op, cause)
 	default:
@@ -243,6 +255,10 @@ func hint(err error) string {
 		return " (the user in the store's URL needs the role readWrite on its database)"
 	case server.HasErrorCode(codeAuthenticationFailed):
 		return " (the user or password in the store's URL is wrong)"
+	case server.HasErrorCode(codeUnsatisfiableWriteConcern):
+		return " (the topic's policy asks for more acknowledgements than the replica set has members)"
+	case server.HasErrorCode(codeNoMajorityReads):
+		return " (the server runs with enableMajorityReadConcern off, which the log cannot use)"
 	}
 	return ""
 }

@@ -31,8 +31,11 @@ func (l *Log) prepare(ctx context.Context) error {
 	if s.engine, err = l.detect(ctx); err != nil {
 		return unavailable(ctx, "connect", err)
 	}
-	if err = l.createCollections(ctx, s.engine); err != nil {
-		return unavailable(ctx, "create collections and indexes", err)
+	if s.engine.uncapped, err = l.createSignals(ctx); err != nil {
+		return unavailable(ctx, "create the collection of signals", err)
+	}
+	if err = l.ensureIndexes(ctx, s.engine, maxIndexOnConnect); err != nil {
+		return unavailable(ctx, "look for the indexes", err)
 	}
 	if s.storeID, err = l.ensureStoreID(ctx); err != nil {
 		return unavailable(ctx, "name the store", err)
@@ -103,14 +106,36 @@ func (l *Log) ensureStoreID(ctx context.Context) (string, error) {
 	return doc.ID, err
 }
 
-// createCollections creates the collections that need options, and the indexes;
-// what is there already stays.
-func (l *Log) createCollections(ctx context.Context, e engine) error {
-	err := l.db.CreateCollection(ctx, l.opts.Prefix+signalsName, options.CreateCollection().SetCapped(true).SetSizeInBytes(signalsBytes))
-	if err != nil && !isCollectionExists(err) {
-		return err
+// createSignals creates the capped collection of signals if there is none. It
+// reports whether they have to go another way: not every server has such
+// collections, and a tool that restored the store may have made another of it.
+func (l *Log) createSignals(ctx context.Context) (uncapped bool, err error) {
+	name := l.opts.Prefix + signalsName
+	there, err := l.db.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	if err != nil {
+		return false, err
 	}
-	return l.ensureIndexes(ctx, e, maxIndexOnConnect)
+	if len(there) > 0 {
+		capped, _ := there[0].Options.Lookup("capped").BooleanOK()
+		if !capped && !l.told[name] {
+			l.told[name] = true
+			l.opts.Logger.Warn("the collection of signals is not capped, so that sidecars poll for signals; drop it, and restart them",
+				"collection", name)
+		}
+		return !capped, nil
+	}
+	err = l.db.CreateCollection(ctx, name, options.CreateCollection().SetCapped(true).SetSizeInBytes(signalsBytes))
+	switch {
+	case err == nil, isCollectionExists(err):
+		return false, nil
+	case isNotOffered(err):
+		if !l.told[name] {
+			l.told[name] = true
+			l.opts.Logger.Info("the store has no capped collections, so that sidecars poll for signals", "error", err)
+		}
+		return true, nil
+	}
+	return false, err
 }
 
 // signalsBytes bounds the capped collection of signals: minutes of them.

@@ -1,0 +1,80 @@
+package mongolog
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Where the collection of signals is not capped, nobody can follow it.
+func TestSignalsThatAreNotCapped(t *testing.T) {
+	x := newIndexing(t)
+	if err := x.db.CreateCollection(t.Context(), signalsName); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if uncapped, err := x.createSignals(t.Context()); err != nil || !uncapped {
+			t.Fatalf("not capped: %v, %v", uncapped, err)
+		}
+	}
+	if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "is not capped") {
+		t.Errorf("it logs %s", lines)
+	}
+	if err := x.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.setup.engine.scans = false
+	if !x.boards() {
+		t.Error("signals do not go by boards")
+	}
+	if err := x.db.Collection(signalsName).Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // creates it, and finds it
+		if uncapped, err := x.createSignals(t.Context()); err != nil || uncapped {
+			t.Errorf("created: not capped %v, %v", uncapped, err)
+		}
+	}
+}
+
+func TestHints(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: codeUnsatisfiableWriteConcern}}, "more acknowledgements than"},
+		{mongo.CommandError{Code: codeNoMajorityReads}, "enableMajorityReadConcern"},
+	} {
+		if got := hint(fmt.Errorf("x: %w", c.err)); !strings.Contains(got, c.want) {
+			t.Errorf("%v: the hint is %q", c.err, got)
+		}
+	}
+	if !isBadHint(mongo.CommandError{Code: codeBadValue}) || isBadHint(mongo.CommandError{Code: codeDuplicateKey}) {
+		t.Error("isBadHint")
+	}
+	if !isNotOffered(mongo.CommandError{Code: 115}) || isNotOffered(mongo.CommandError{Code: codeUnauthorized}) {
+		t.Error("isNotOffered")
+	}
+}
+
+func TestOpenError(t *testing.T) {
+	for _, c := range []struct {
+		err         error
+		unavailable bool
+	}{
+		{errors.New("no scheme in secret"), false},
+		{fmt.Errorf("see: %w", &net.DNSError{Err: "server misbehaving secret", IsTemporary: true}), true},
+		{fmt.Errorf("see: %w", &net.DNSError{Err: "no such host", IsNotFound: true}), false},
+	} {
+		err := openError(c.err, "mongodb+srv://me:secret@example.com/")
+		if errors.Is(err, eventlog.ErrUnavailable) != c.unavailable || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v: %v", c.err, err)
+		}
+	}
+}
