@@ -19,7 +19,6 @@ const (
 	codeIndexKeySpecsConflict     = 86
 	codeUnsatisfiableWriteConcern = 100
 	codeNoMajorityReads           = 148
-	codeNoQueryExecutionPlans     = 291
 	codeDuplicateKey              = 11000
 )
 
@@ -46,7 +45,7 @@ func isHopeless(err error) bool {
 // is missing that it was told to use, as while a migration rebuilds it.
 func isBadHint(err error) bool {
 	var server mongo.ServerError
-	return errors.As(err, &server) && (server.HasErrorCode(codeBadValue) || server.HasErrorCode(codeNoQueryExecutionPlans))
+	return errors.As(err, &server) && server.HasErrorCode(codeBadValue)
 }
 
 // notOffered are the codes of errors by which servers refuse what they do not
