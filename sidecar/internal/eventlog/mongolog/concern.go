@@ -91,7 +91,9 @@ func (l *Log) readConcern(majority bool) *readconcern.ReadConcern {
 
 // majority is a collection that is written and read at majority; it must be
 // called between begin and its end.
-func (l *Log) majority(name string) *mongo.Collection {
+func (l *Log) majority(name string) *mongo.Collection { return l.majorityIn(l.db, name) }
+
+func (l *Log) majorityIn(db *mongo.Database, name string) *mongo.Collection {
 	o := options.Collection().SetWriteConcern(majorityWrites).SetReadConcern(l.readConcern(true))
-	return l.db.Collection(l.opts.Prefix+name, o)
+	return db.Collection(l.opts.Prefix+name, o)
 }

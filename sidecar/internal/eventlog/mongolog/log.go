@@ -67,6 +67,9 @@ type Log struct {
 	opts   Options
 	client *mongo.Client
 	db     *mongo.Database
+	// beats has connections of its own for the signs of life of sidecars,
+	// which must not wait behind appends.
+	beats *mongo.Client
 
 	// ctx ends with Close, for what runs until then. Operations under way
 	// come to their end by themselves, within Options.Timeout.
@@ -126,8 +129,15 @@ func Open(o Options) (*Log, error) {
 		return nil, openError(err, o.URL)
 	}
 	l.db = l.client.Database(database)
+	if l.beats, err = mongo.Connect(l.clientOptions().SetMaxPoolSize(beatConnections).SetServerMonitor(nil)); err != nil {
+		_ = l.client.Disconnect(context.Background()) // it has not been used
+		return nil, openError(err, o.URL)
+	}
 	return l, nil
 }
+
+// beatConnections is for one beat under way, and one that takes over.
+const beatConnections = 2
 
 func openError(err error, storeURL string) error {
 	message := redact(err.Error(), storeURL)
@@ -277,5 +287,5 @@ func (l *Log) Close() error {
 	l.calls.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), l.opts.Timeout)
 	defer cancel()
-	return l.client.Disconnect(ctx)
+	return errors.Join(l.client.Disconnect(ctx), l.beats.Disconnect(ctx))
 }

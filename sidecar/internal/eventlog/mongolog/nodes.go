@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -23,6 +24,11 @@ type groupDoc struct {
 	Group string `bson:"group"`
 }
 
+// nodes is the collection, on connections of its own.
+func (l *Log) nodes() *mongo.Collection {
+	return l.majorityIn(l.beats.Database(l.db.Name()), nodesName)
+}
+
 // SaveNode implements eventlog.Nodes.
 func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 	ctx, end, err := l.begin(ctx)
@@ -35,7 +41,7 @@ func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 		doc.Groups[i] = groupDoc(g)
 	}
 	err = persist(ctx, func() error {
-		_, err := l.majority(nodesName).ReplaceOne(ctx, byID(n.ID), doc, options.Replace().SetUpsert(true))
+		_, err := l.nodes().ReplaceOne(ctx, byID(n.ID), doc, options.Replace().SetUpsert(true))
 		return err
 	})
 	if err != nil {
@@ -52,7 +58,7 @@ func (l *Log) RemoveNode(ctx context.Context, id string) error {
 	}
 	defer end()
 	err = persist(ctx, func() error {
-		_, err := l.majority(nodesName).DeleteOne(ctx, byID(id))
+		_, err := l.nodes().DeleteOne(ctx, byID(id))
 		return err
 	})
 	if err != nil {
@@ -68,7 +74,7 @@ func (l *Log) ListNodes(ctx context.Context) ([]eventlog.Node, error) {
 		return nil, err
 	}
 	defer end()
-	docs, err := findAll[nodeDoc](ctx, l.majority(nodesName), bson.D{}, options.Find())
+	docs, err := findAll[nodeDoc](ctx, l.nodes(), bson.D{}, options.Find())
 	if err != nil {
 		return nil, unavailable(ctx, "list nodes", err)
 	}
