@@ -116,8 +116,8 @@ func TestDeadLetters(t *testing.T) {
 // group at once"; "a graceful stop".
 func TestGivingBack(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s := &server{startOn(t, dir)}
+	h := newHome(t)
+	s := h.start(t, sharedPolicies)
 	a, b := s.dial(t), s.dial(t)
 	const subscribe = `{"op":"SUBSCRIBE","topic":"back","group":"g","opts":{"from":"earliest"}}`
 	a.ok(subscribe)
@@ -136,14 +136,14 @@ func TestGivingBack(t *testing.T) {
 	if err := s.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	s = &server{startOn(t, dir)}
+	s = h.start(t, sharedPolicies)
 	c := s.dial(t)
 	c.ok(subscribe)
 	if f := c.event(); f.text("ctx.attempt") != "2" {
 		t.Errorf("after a graceful stop: attempt %s", f.text("ctx.attempt"))
 	}
 	s.Kill() // "a killed sidecar: redelivery, with attempt one higher. Attempts survive a restart."
-	s = &server{startOn(t, dir)}
+	s = h.start(t, sharedPolicies)
 	d := s.dial(t)
 	d.ok(subscribe)
 	if f := d.event(); f.text("ctx.attempt") != "3" {
@@ -151,7 +151,7 @@ func TestGivingBack(t *testing.T) {
 	}
 	d.ack("back", "g", "x") // "OK once the progress is recorded durably, so it survives a kill"
 	s.Kill()
-	s = &server{startOn(t, dir)}
+	s = h.start(t, sharedPolicies)
 	e := s.dial(t)
 	e.ok(subscribe)
 	e.silent("it was acked before the kill")

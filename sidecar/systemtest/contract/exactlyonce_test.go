@@ -6,8 +6,8 @@ import "testing"
 // cursor is set back"; other groups, and groups that did not ask, get it again.
 func TestExactlyOnceAfterASeek(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s := &server{startOn(t, dir)}
+	h := newHome(t)
+	s := h.start(t, sharedPolicies)
 	const topic = "one.once"
 	seek := func(group string) {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 	}
 	k.ack(topic, "once", "b")
 	s.Kill() // marks are as durable as acks
-	s = &server{startOn(t, dir)}
+	s = h.start(t, sharedPolicies)
 	k = s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"once","opts":{"exactlyOnce":true}}`, topic)
 	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"plain","opts":{"from":"earliest"}}`, topic)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,8 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
-// patience bounds every wait for something that must happen.
-const patience = 15 * time.Second
+// patience bounds every wait for something that must happen, on a slow machine
+// too.
+const patience = time.Minute
 
 // instant is how long a test listens for something that must not happen, where
 // nothing observable marks the moment after which it cannot.
@@ -85,18 +85,7 @@ type server struct{ *sidecartest.Process }
 // own starts a sidecar for one test, with its policies ("" = none).
 func own(t testing.TB, policies string, args ...string) *server {
 	t.Helper()
-	dir := t.TempDir()
-	if policies != "" {
-		args = append(args, "--policies", write(t, filepath.Join(dir, "policies.yaml"), policies))
-	}
-	return &server{sidecartest.Start(t, filepath.Join(dir, "data"), args...)}
-}
-
-// startOn starts a sidecar on a folder that outlives it, without limits.
-func startOn(t testing.TB, dir string) *sidecartest.Process {
-	t.Helper()
-	file := write(t, dir+"/policies.yaml", sharedPolicies)
-	return sidecartest.Start(t, dir+"/data", "--policies", file)
+	return newHome(t).start(t, policies, args...)
 }
 
 func write(t testing.TB, path, content string) string {

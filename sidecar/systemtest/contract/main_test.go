@@ -79,9 +79,13 @@ var rounds struct {
 
 // shared is the sidecar without rate limits that most tests use, each with
 // topics of its own. A test that runs again (-count) gets a new one with all
-// others that do.
+// others that do. On a shared store, each test has a sidecar and a database to
+// itself: the tests' server would read the events of all tests for each of them.
 func shared(t *testing.T) *server {
 	t.Helper()
+	if sharesStore(t) {
+		return own(t, sharedPolicies)
+	}
 	rounds.Lock()
 	defer rounds.Unlock()
 	if rounds.of == nil {
@@ -95,7 +99,7 @@ func shared(t *testing.T) *server {
 			t.Fatal(err)
 		}
 		sharedLife.Cleanup(func() { os.RemoveAll(dir) })
-		rounds.servers = append(rounds.servers, &server{startOn(sharedLife, dir)})
+		rounds.servers = append(rounds.servers, home{dir, "embedded:"}.start(sharedLife, sharedPolicies))
 	}
 	return rounds.servers[round]
 }
