@@ -21,6 +21,7 @@ type subscribeCommand struct {
 	Window      int           `default:"1000" help:"Events that a connection may hold unacked (maxInflight)."`
 	MaxBatch    int           `default:"1" help:"Events that the sidecar may send in one frame; they are acked in one, too."`
 	PublishRate float64       `xor:"mode" placeholder:"N" help:"Publish that many events a second here, and measure from publish to EVENT."`
+	PublishURL  string        `placeholder:"URL" help:"With --publish-rate: publish through this sidecar, on the same store as the other."`
 	Drain       bool          `xor:"mode" help:"Consume what is there already, from the earliest on; without --topic it is published first."`
 	Patience    time.Duration `default:"30s" help:"Give up when no event came for so long."`
 }
@@ -39,6 +40,7 @@ func (*subscribeCommand) Help() string {
 Examples:
 
   sluice-bench subscribe --publish-rate 2000 --events 20000
+  sluice-bench subscribe --publish-rate 100 --publish-url http://other:7070 --events 1000
   sluice-bench subscribe --drain --events 100000 --max-batch 100
   sluice-bench subscribe --topic bench.mine --events 20000`
 }
@@ -59,7 +61,11 @@ func (s *subscribeCommand) Run(ctx context.Context, app *program.App) error {
 	var publisher *load.Publisher
 	if s.PublishRate > 0 {
 		ws := &pipeline{Transport: load.TransportWS, Connections: 1, Depth: defaultDepth, Batch: 1}
-		if publisher, err = load.NewPublisher(ctx, s.plan(ws, s.PublishRate)); err != nil {
+		plan := s.plan(ws, s.PublishRate)
+		if s.PublishURL != "" {
+			plan.URL = s.PublishURL
+		}
+		if publisher, err = load.NewPublisher(ctx, plan); err != nil {
 			return err
 		}
 		defer publisher.Close()
@@ -126,6 +132,8 @@ func (s *subscribeCommand) validate() error {
 		return program.Usagef("--window is %d; allowed is 1 to %d", s.Window, wire.MaxInflight)
 	case s.MaxBatch < 1 || s.MaxBatch > wire.MaxDeliverBatch:
 		return program.Usagef("--max-batch is %d; allowed is 1 to %d", s.MaxBatch, wire.MaxDeliverBatch)
+	case s.PublishURL != "" && s.PublishRate == 0:
+		return program.Usagef("--publish-url needs --publish-rate: without it nothing is published here")
 	case s.PublishRate < 0:
 		return program.Usagef("--publish-rate is %v; it has to be above 0", s.PublishRate)
 	case s.Patience <= 0:
@@ -178,6 +186,7 @@ func (s *subscribeCommand) parameters() any {
 		Size        int     `json:"size"`
 		Keys        int     `json:"keys"`
 		PublishRate float64 `json:"publish_rate"`
+		PublishURL  string  `json:"publish_url,omitempty"`
 		Drain       bool    `json:"drain"`
-	}{s.consuming(), s.Size, s.Keys, s.PublishRate, s.Drain}
+	}{s.consuming(), s.Size, s.Keys, s.PublishRate, s.PublishURL, s.Drain}
 }
