@@ -107,32 +107,34 @@ func (t *Tails) Appended(name string, partition int, recs []*eventlog.Record) {
 	if len(recs) == 0 {
 		return
 	}
-	t.mu.RLock()
-	tp := t.topics[name]
-	t.mu.RUnlock()
-	if tp == nil {
-		return
-	}
-	tp.mu.Lock()
-	defer tp.mu.Unlock()
-	if len(tp.watches) == 0 {
-		return
-	}
-	r := tp.ring(partition)
-	before := r.bytes
-	r.add(recs, t.bounds)
-	if t.bytes.Add(int64(r.bytes-before)) > t.bounds.TotalBytes {
-		t.bytes.Add(-int64(r.bytes))
-		r.clear()
-	}
-	for w := range tp.watches {
-		w.wake()
-	}
+	t.announce(name, func(tp *topic) bool {
+		r := tp.ring(partition)
+		before := r.bytes
+		r.add(recs, t.bounds)
+		if t.bytes.Add(int64(r.bytes-before)) > t.bounds.TotalBytes {
+			t.bytes.Add(-int64(r.bytes))
+			r.clear()
+		}
+		return true
+	})
 }
 
 // Heard announces that a partition has events up to seq head, which are to be
 // read from the log: somebody else appended them.
 func (t *Tails) Heard(name string, partition int, head uint64) {
+	t.announce(name, func(tp *topic) bool {
+		r := tp.ring(partition)
+		if head <= r.announced() {
+			return false
+		}
+		r.heard = head
+		return true
+	})
+}
+
+// announce changes a topic that is watched, and wakes its readers if there is
+// news for them.
+func (t *Tails) announce(name string, change func(*topic) (news bool)) {
 	t.mu.RLock()
 	tp := t.topics[name]
 	t.mu.RUnlock()
@@ -141,14 +143,9 @@ func (t *Tails) Heard(name string, partition int, head uint64) {
 	}
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	if len(tp.watches) == 0 {
+	if len(tp.watches) == 0 || !change(tp) {
 		return
 	}
-	r := tp.ring(partition)
-	if head <= r.announced() {
-		return
-	}
-	r.heard = head
 	for w := range tp.watches {
 		w.wake()
 	}

@@ -132,16 +132,6 @@ func (l *Log) lookAtHead(ctx context.Context, c concern, t *topic, p int) (head,
 	return h, nil
 }
 
-// readHead reads the head of a partition; it must be called between begin and
-// its end.
-func (l *Log) readHead(ctx context.Context, topic string, partition int) (uint64, error) {
-	seq, err := l.storedHead(ctx, l.concern(topic), topic, partition)
-	if err != nil {
-		return 0, unavailable(ctx, "read the head of topic "+topic, err)
-	}
-	return seq, nil
-}
-
 // storedHead is the highest seq in events, stubs included, or in heads. heads
 // is read last: what vanishes from events is there before it does.
 func (l *Log) storedHead(ctx context.Context, c concern, topic string, p int) (uint64, error) {

@@ -30,7 +30,6 @@
 package document
 
 import (
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
@@ -63,13 +62,6 @@ const MaxBytes = 16 << 20
 
 // ID is the _id of a topic's event: no topic holds a slash, so it is unique.
 func ID(topic, id string) string { return topic + "/" + id }
-
-// Hash is the hash of what makes two events of one id the same event. Equal
-// hashes mean wire.SameContent.
-func Hash(e *wire.Event) []byte {
-	sum := wire.ContentHash(e)
-	return sum[:]
-}
 
 // appendKey begins an element.
 func appendKey(dst []byte, t bsoncore.Type, key string) []byte {

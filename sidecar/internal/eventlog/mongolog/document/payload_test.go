@@ -127,7 +127,7 @@ func TestPayloadsReadBackEqual(t *testing.T) {
 			if err := eventlogtest.SameJSON(r.Payload, s.Record.Payload); err != nil {
 				t.Errorf("%s with %s: %v", shown(x.text), name, err)
 			}
-			if !wire.SameContent(&r.Event, &s.Record.Event) || !bytes.Equal(s.Hash, Hash(&r.Event)) || !bytes.Equal(s.Hash, Hash(&s.Record.Event)) {
+			if !wire.SameContent(&r.Event, &s.Record.Event) || !bytes.Equal(s.Hash, hashOf(&r.Event)) || !bytes.Equal(s.Hash, hashOf(&s.Record.Event)) {
 				t.Errorf("%s with %s: not the same content: %s", shown(x.text), name, shown(string(s.Record.Payload)))
 			}
 			want := FieldPayloadJSON

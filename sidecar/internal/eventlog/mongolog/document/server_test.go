@@ -63,7 +63,7 @@ func TestAServerKeepsPayloads(t *testing.T) {
 		if err := eventlogtest.SameJSON(e.Payload, got.Payload); err != nil || fmt.Sprintf("%q", e.Headers) != fmt.Sprintf("%q", got.Headers) {
 			t.Errorf("%s with %q became %s with %q: %v", shown(string(e.Payload)), e.Headers, shown(string(got.Payload)), got.Headers, err)
 		}
-		if !bytes.Equal(s.Hash, Hash(got)) {
+		if !bytes.Equal(s.Hash, hashOf(got)) {
 			t.Errorf("%s: the hash became another", shown(string(e.Payload)))
 		}
 	}
