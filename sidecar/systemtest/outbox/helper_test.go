@@ -1,0 +1,196 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+const (
+	// patience is how long anything may take on a loaded machine.
+	patience = time.Minute
+	// lease is short, since the tests wait for some to run out.
+	lease = 2 * time.Second
+	// storeTimeout keeps a slow store from counting as one that is away.
+	storeTimeout = 30 * time.Second
+)
+
+// database is one of the test's own.
+type database struct {
+	*mongo.Database
+	uri string
+}
+
+func newDatabase(t *testing.T) database {
+	t.Helper()
+	server := mongotest.Shared(t)
+	name := server.NewDatabase(t)
+	uri := server.URI(name)
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Disconnect(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return database{client.Database(name), uri}
+}
+
+// startShared starts a sidecar on a shared store.
+func startShared(t *testing.T, dir, node string, db database, args ...string) *sidecartest.Process {
+	t.Helper()
+	return sidecartest.Start(t, filepath.Join(dir, node), append([]string{
+		"--store", db.uri, "--node-id", node, "--lease", lease.String(), "--store-timeout", storeTimeout.String(),
+	}, args...)...)
+}
+
+func stop(t *testing.T, p *sidecartest.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		t.Errorf("a sidecar did not stop gracefully: %v\n%s", err, p.Log())
+	}
+}
+
+// quiet wants no lines of errors in a sidecar's log, but for some.
+func quiet(t *testing.T, p *sidecartest.Process, but ...string) {
+	t.Helper()
+lines:
+	for line := range strings.Lines(p.Log()) {
+		if !strings.Contains(line, "level=ERROR") {
+			continue
+		}
+		for _, b := range but {
+			if strings.Contains(line, b) {
+				continue lines
+			}
+		}
+		t.Errorf("a sidecar's log has %s", line)
+	}
+}
+
+// await polls until state returns "", which else says what is still missing.
+func await(t *testing.T, state func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		missing := state()
+		if missing == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it has not come to pass: %s", missing)
+		}
+		pause(t.Context(), 50*time.Millisecond)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func client(t *testing.T, p *sidecartest.Process) *sluice.HTTP {
+	t.Helper()
+	h := &sluice.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL(), OpsURL: p.OpsURL()}
+	t.Cleanup(h.CloseIdle)
+	return h
+}
+
+func export(t *testing.T, h *sluice.HTTP, topic string) []wire.Event {
+	t.Helper()
+	var events []wire.Event
+	for e, err := range h.Export(t.Context(), sluice.ExportQuery{Topic: topic}) {
+		if err != nil {
+			t.Fatalf("export of %s: %v", topic, err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// metrics is what a sidecar shows to Prometheus.
+func metrics(t *testing.T, p *sidecartest.Process) string {
+	t.Helper()
+	resp, err := http.Get(p.OpsURL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// metric is the sum of the samples of one metric whose labels have all of the
+// parts.
+func metric(t *testing.T, p *sidecartest.Process, name string, labels ...string) float64 {
+	t.Helper()
+	sum := 0.0
+samples:
+	for line := range strings.Lines(metrics(t, p)) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !strings.HasPrefix(series, name+"{") {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(series, l) {
+				continue samples
+			}
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("metric %q: %v", line, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+func write(t *testing.T, file, text string) string {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// runToEnd runs the program until it ends by itself.
+func runToEnd(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, sidecartest.Binary(t), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}

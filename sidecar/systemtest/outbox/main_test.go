@@ -1,0 +1,21 @@
+// Package outbox tests the real sidecar program on MongoDB: that it publishes
+// what applications leave in an outbox, migrates a shared store, and removes
+// and compacts what is in one. It has no code of its own but tests.
+package outbox
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	_ "github.com/sluice-bus/sluice/sidecar" // so that cached results do not outlive a change of the program
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		sidecartest.Cleanup()
+		os.Exit(code)
+	}))
+}
