@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
@@ -89,6 +90,14 @@ func (s *Sidecar) storeState() (state, detail string) {
 	return s.store.state()
 }
 
+// storeURL is the store's as everybody may see it.
+func (s *Sidecar) storeURL() string {
+	if s.store.shared == nil {
+		return s.cfg.Store
+	}
+	return secrets.Without(s.cfg.Store)
+}
+
 func (s *Sidecar) status() status {
 	state, _ := s.storeState()
 	waiting := s.store.waiting()
@@ -100,7 +109,7 @@ func (s *Sidecar) status() status {
 	return status{
 		Version:       s.cfg.Version,
 		NodeID:        s.cfg.NodeID,
-		Store:         storeStatus{URL: withoutSecrets(s.cfg.Store), ID: s.store.id(), State: state},
+		Store:         storeStatus{URL: s.storeURL(), ID: s.store.id(), State: state},
 		Policies:      append([]policy.InForce{}, s.policies.Load().List()...), // [] rather than null
 		Connections:   clients.Connections,
 		Queues:        s.writer.Depth(),

@@ -2,9 +2,9 @@ package sidecar
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
@@ -18,10 +18,10 @@ func (s *Sidecar) openOutboxes() error {
 		d, err := outbox.New(outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
 			Publisher: outboxPublisher{s.publisher, s.publisher.NewOwnConnection(), s.policies},
-			Observer:  s.metrics.Outbox(withoutSecrets(url) + "#" + collection),
+			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		})
 		if err != nil {
-			return &ConfigError{fmt.Errorf("outbox: %w", err)}
+			return &ConfigError{err}
 		}
 		s.outboxes = append(s.outboxes, d)
 	}

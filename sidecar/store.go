@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -248,18 +247,4 @@ func (st *store) close() error {
 		errs = append(errs, st.log.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// withoutSecrets is a store's URL as everybody may see it: without user and
-// password, and without options, some of which are secrets.
-func withoutSecrets(url string) string {
-	if !isMongoDB(url) {
-		return url
-	}
-	scheme, rest, _ := strings.Cut(url, "://")
-	rest, _, _ = strings.Cut(rest, "?")
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		rest = rest[at+1:]
-	}
-	return scheme + "://" + rest
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -84,7 +85,7 @@ func (c Config) withDefaults() (_ Config, database string, _ error) {
 	cs, err := connstring.ParseAndValidate(c.URL)
 	switch {
 	case err != nil:
-		return c, "", fmt.Errorf("outbox: %s", strings.ReplaceAll(err.Error(), c.URL, "the URL"))
+		return c, "", fmt.Errorf("outbox: %s", secrets.Redact(err, c.URL))
 	case c.Collection == "" || strings.ContainsAny(c.Collection, "$\x00"):
 		return c, "", fmt.Errorf("outbox: %q cannot name a collection", c.Collection)
 	case c.Publisher == nil:

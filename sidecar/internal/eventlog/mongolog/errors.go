@@ -2,9 +2,7 @@ package mongolog
 
 import (
 	"errors"
-	"net/url"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
@@ -57,37 +55,4 @@ var notOffered = []int{2, 9, 20, 59, 72, 115, 238, 323, 8000}
 func isNotOffered(err error) bool {
 	var server mongo.ServerError
 	return errors.As(err, &server) && slices.ContainsFunc(notOffered, server.HasErrorCode)
-}
-
-// redact removes what is secret in a store's URL from a message: a parser's
-// errors may quote parts of it.
-func redact(message, storeURL string) string {
-	_, rest, _ := strings.Cut(storeURL, "://")
-	rest, query, _ := strings.Cut(rest, "?")
-	var secrets []string
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		user := rest[:at]
-		_, password, _ := strings.Cut(user, ":")
-		secrets = append(secrets, user, password)
-	}
-	for option := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
-		_, value, _ := strings.Cut(option, "=")
-		secrets = append(secrets, value)
-	}
-	for _, secret := range secrets {
-		for _, form := range []string{secret, unescaped(secret)} {
-			if form != "" {
-				message = strings.ReplaceAll(message, form, "…")
-			}
-		}
-	}
-	return message
-}
-
-func unescaped(s string) string {
-	plain, err := url.QueryUnescape(s)
-	if err != nil {
-		return s
-	}
-	return plain
 }

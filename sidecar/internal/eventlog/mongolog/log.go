@@ -25,6 +25,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -140,7 +141,7 @@ func Open(o Options) (*Log, error) {
 const beatConnections = 2
 
 func openError(err error, storeURL string) error {
-	message := redact(err.Error(), storeURL)
+	message := secrets.Redact(err, storeURL)
 	var lookup *net.DNSError
 	if errors.As(err, &lookup) && !lookup.IsNotFound {
 		return fmt.Errorf("store: %w: %s", eventlog.ErrUnavailable, message)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -52,6 +53,8 @@ const (
 	IndexRebuilt IndexAction = "rebuild"
 	// IndexDropped: a migration that was interrupted has left it.
 	IndexDropped IndexAction = "drop"
+	// IndexFailed: the migration has ended there.
+	IndexFailed IndexAction = "failed"
 	// IndexForeign: somebody else's, which stays as it is.
 	IndexForeign IndexAction = "not ours"
 )
@@ -77,7 +80,8 @@ type StubReport struct {
 func (r *MigrateReport) Changes() int64 {
 	var n int64
 	for _, x := range r.Indexes {
-		if x.Action != IndexKept && x.Action != IndexForeign {
+		switch x.Action {
+		case IndexCreated, IndexRebuilt, IndexDropped:
 			n++
 		}
 	}
@@ -110,12 +114,14 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 		fmt.Fprintln(t, note)
 	}
 	switch n := r.Changes(); {
+	case slices.ContainsFunc(r.Indexes, func(x IndexReport) bool { return x.Action == IndexFailed }):
+		fmt.Fprintf(t, "It ended at a failure; changes made before that: %d.\n", n)
 	case n == 0:
 		fmt.Fprintln(t, "Everything is as it should be.")
 	case r.DryRun:
-		fmt.Fprintf(t, "A dry run: nothing was changed; %d changes are due.\n", n)
+		fmt.Fprintf(t, "A dry run: nothing was changed; changes that are due: %d.\n", n)
 	default:
-		fmt.Fprintf(t, "%d changes were made.\n", n)
+		fmt.Fprintf(t, "Changes made: %d.\n", n)
 	}
 	return t.Flush()
 }
@@ -147,7 +153,10 @@ func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, err
 		return MigrateReport{}, unavailable(ctx, "connect", err)
 	}
 	m := migration{log: l, engine: e, options: o}
-	m.report = MigrateReport{Server: e.String(), Database: l.db.Name(), DryRun: o.DryRun}
+	m.report = MigrateReport{
+		Server: e.String(), Database: l.db.Name(), DryRun: o.DryRun,
+		Indexes: []IndexReport{}, Stubs: []StubReport{}, // [] rather than null
+	}
 	return m.run(ctx)
 }
 

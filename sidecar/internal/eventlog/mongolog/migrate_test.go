@@ -274,7 +274,7 @@ func TestMigrateReport(t *testing.T) {
 		"MongoDB 7.0.0, replica set, database sluice\n",
 		"events      topic_ts_id  topic, ts, id  rebuild   its keys are topic\n",
 		"orders  3h0m0s         10              2\n", "audit   for ever       5               0\n",
-		"A note.\n", "A dry run: nothing was changed; 3 changes are due.\n",
+		"A note.\n", "A dry run: nothing was changed; changes that are due: 3.\n",
 	} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table has no %q:\n%s", want, table.String())

@@ -229,6 +229,7 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 	m.report.Indexes = append(m.report.Indexes, report)
 	if steps != nil && !m.options.DryRun {
 		if err := steps(ctx, x); err != nil {
+			m.report.Indexes[len(m.report.Indexes)-1].Action = IndexFailed
 			return err
 		}
 	}
@@ -247,7 +248,7 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 
 func (m *migration) create(ctx context.Context, x index) error {
 	_, err := m.indexView(x.collection).CreateOne(ctx, x.model)
-	if want := specOf(x.model); err != nil && want.unique {
+	if want := specOf(x.model); mongo.IsDuplicateKeyError(err) {
 		return fmt.Errorf("it has to be unique, so no two documents may have the same %s: %w", want.keys, err)
 	}
 	return err

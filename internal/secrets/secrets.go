@@ -1,0 +1,60 @@
+// Package secrets keeps what is secret in connection strings out of what people
+// get to read. It knows the form of a URL with a user and options, also one that
+// is not valid, and nothing of what it connects to.
+package secrets
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+)
+
+// Without is a URL as everybody may see it: without user and password, and
+// without options, some of which are secrets.
+func Without(text string) string {
+	scheme, _, rest, _ := split(text)
+	return scheme + "://" + rest
+}
+
+// Redact is the message of an error about a URL, without what is secret in it:
+// parsers quote parts of what they do not understand.
+func Redact(err error, text string) string {
+	if _, bad := errors.AsType[url.EscapeError](err); bad {
+		return "a % in the user, the password or an option begins no escape; a percent sign itself is written %25"
+	}
+	_, user, _, query := split(text)
+	_, password, _ := strings.Cut(user, ":")
+	secrets := []string{user, password}
+	for option := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
+		_, value, _ := strings.Cut(option, "=")
+		secrets = append(secrets, value)
+	}
+	message := err.Error()
+	for _, secret := range secrets {
+		for _, form := range []string{secret, unescaped(secret)} {
+			if form != "" {
+				message = strings.ReplaceAll(message, form, "…")
+			}
+		}
+	}
+	return message
+}
+
+// split takes a URL apart where its parts end at the latest, so that nothing of
+// a secret is left in the rest.
+func split(text string) (scheme, user, rest, query string) {
+	scheme, rest, _ = strings.Cut(text, "://")
+	rest, query, _ = strings.Cut(rest, "?")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, rest = rest[:at], rest[at+1:]
+	}
+	return scheme, user, rest, query
+}
+
+func unescaped(s string) string {
+	plain, err := url.QueryUnescape(s)
+	if err != nil {
+		return s
+	}
+	return plain
+}
