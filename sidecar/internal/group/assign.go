@@ -97,9 +97,9 @@ const (
 // pick finds the next member in rotation that takes the event now; where
 // members have partitions of their own, the one that has this one.
 func (g *Group) pick(e *entry) (*Member, fit) {
-	if m := e.part.assignee; m != nil && m.opts.Filter.Matches(&e.rec.Event) {
+	if m := e.part.assignee; m != nil && (m.closed || m.opts.Filter.Matches(&e.rec.Event)) {
 		switch {
-		case m.free <= 0:
+		case m.closed || m.free <= 0: // the next turn divides anew
 			return nil, full
 		case m.halted:
 			return nil, halted

@@ -28,27 +28,32 @@ func (g *Group) balance() {
 	}
 	may := view.Known() && st.Valid(time.Now())
 	if !may && !todo.doubt {
-		g.lookLater()
+		g.lookLater(false)
 		return
 	}
 	latest, err := g.latest(g.cfg.Context)
 	if err != nil {
 		g.failed("ask who owns its partitions", err)
-		g.mu.Lock()
-		g.doubt = g.doubt || todo.doubt
-		g.mu.Unlock()
-		g.lookLater()
+		g.lookLater(todo.doubt)
 		return
 	}
 	if g.face(latest) { // and there may be more to take now
 		g.balancer.wake()
 	}
+	strays := g.strays(todo.absent, latest)
+	missing := append(todo.missing, strays...)
 	if !may {
+		if len(missing) > 0 || len(todo.frozen) > 0 {
+			g.lookLater(len(strays) > 0)
+		}
 		return
 	}
 	renewed := g.renewAll(g.cfg.Context, st, todo.frozen, latest)
-	if taken := g.takeAll(g.cfg.Context, st, view, todo.missing, latest); !taken || !renewed {
-		g.lookLater()
+	switch taken := g.takeAll(g.cfg.Context, st, view, missing, latest); {
+	case !taken || !renewed:
+		g.lookLater(false)
+	case len(strays) > 0:
+		g.balancer.wake() // lets go of them in order
 	}
 }
 
@@ -56,6 +61,7 @@ func (g *Group) balance() {
 type todo struct {
 	doubt   bool  // ask whether another sidecar has taken something
 	missing []int // partitions to be taken
+	absent  []int // of the others those that are not here, if there is doubt
 	frozen  []int // partitions owned by a run of this sidecar that is over
 }
 
@@ -72,6 +78,8 @@ func (g *Group) plan(st *roster.Standing, view *roster.View, now time.Time) (x t
 		switch mine := due(p); {
 		case mine && p.own == foreign:
 			x.missing = append(x.missing, i)
+		case x.doubt && p.own == foreign:
+			x.absent = append(x.absent, i)
 		case mine && p.own == draining:
 			p.own = owned
 			g.worker.wake()
@@ -167,6 +175,18 @@ func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
 	return lost
 }
 
+// strays are those of the absent partitions that the store says are this
+// sidecar's: they were taken when they were due here, and the answer got lost.
+// Nobody else can have them before they are taken again and released.
+func (g *Group) strays(absent []int, latest []eventlog.Epoch) (strays []int) {
+	for _, i := range absent {
+		if e := latest[i]; !e.Released && g.cfg.Roster.Ours(e.Owner) {
+			strays = append(strays, i)
+		}
+	}
+	return strays
+}
+
 // epochOf is an epoch that is to be taken.
 func (g *Group) epochOf(partition int, number uint64, run string) eventlog.Epoch {
 	return eventlog.Epoch{
@@ -221,13 +241,16 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 		return all
 	}
 	taken := make([]uint64, len(latest)) // epochs by partition
-	won := false
+	won, sure := false, true
 	for i, err := range g.cfg.Log.TakeEpochs(ctx, next) {
 		if err == nil {
 			taken[next[i].Partition], won = next[i].Number, true
 			continue
 		}
-		all = false
+		all, sure = false, false // an earlier try may have won, and be late
+	}
+	if !sure {
+		g.wonder()
 	}
 	if !won {
 		return false
@@ -244,6 +267,7 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 		}
 	}
 	g.failed("read the progress of what it has taken", err) // it is ours, and taken again
+	g.wonder()
 	return false
 }
 
@@ -282,10 +306,18 @@ func (g *Group) adoptAll(taken []uint64, inherited []eventlog.Epoch, extents []e
 	g.worker.wake()
 }
 
-// lookLater balances again after a while.
-func (g *Group) lookLater() {
+// wonder makes the next balance ask who owns what.
+func (g *Group) wonder() {
+	g.mu.Lock()
+	g.doubt = true
+	g.mu.Unlock()
+}
+
+// lookLater balances again after a while, and asks then if there is doubt.
+func (g *Group) lookLater(doubt bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.doubt = g.doubt || doubt
 	if !g.stopped {
 		g.lookout.Reset(lookAgain - time.Duration(rand.Int64N(int64(lookAgain)/4)))
 	}
@@ -300,9 +332,7 @@ func (g *Group) failed(what string, err error) {
 
 // suspect lets the group ask soon whether somebody has taken over what it owns.
 func (g *Group) suspect() {
-	g.mu.Lock()
-	g.doubt = true
-	g.mu.Unlock()
+	g.wonder()
 	g.balancer.wake()
 }
 

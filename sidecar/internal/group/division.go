@@ -36,15 +36,19 @@ func (g *Group) divide(now time.Time) {
 	g.recut = false
 	to := g.cut(now)
 	shares := g.shares(to)
+	for i, p := range g.parts {
+		if p.assignee != to[i] {
+			p.assignee = nil
+		}
+	}
 	g.mu.Unlock()
 	for _, s := range shares {
 		s.member.lose(s.lost)
 	}
 	g.mu.Lock()
-	for i, p := range g.parts {
-		p.assignee = to[i]
-		if to[i] != nil && to[i].closed {
-			p.assignee, g.recut = nil, true
+	for _, s := range shares {
+		for _, i := range s.won { // the others may have been revoked meanwhile
+			g.parts[i].assignee = s.member
 		}
 	}
 	g.mu.Unlock()

@@ -34,7 +34,7 @@ type Group struct {
 	stopped  bool         // nobody joins and nothing is assigned any more
 	over     bool         // and everything is released
 	lapsed   bool         // the roster was not valid when the last turn began
-	doubt    bool         // somebody may have taken over what is owned here
+	doubt    bool         // the store may say otherwise of what is owned here, and what is not
 	complete bool         // everything is here that is to be, when last looked
 	divided  bool         // members have partitions of their own
 	recut    bool         // who of them has which has to be looked at

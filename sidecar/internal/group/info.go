@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -63,7 +64,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	elsewhere, err := g.elsewhere(ctx)
+	elsewhere, err := g.latest(ctx)
 	if err != nil {
 		return Info{}, err
 	}
@@ -72,7 +73,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	info := Info{Topic: topic, Group: name, Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
 	for i, p := range g.parts {
 		pi := PartitionInfo{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
-		if p.own == foreign && elsewhere != nil {
+		if p.own == foreign {
 			pi.Owner = m.owner(&elsewhere[i])
 			p = stored(&elsewhere[i])
 		}
@@ -94,18 +95,6 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 		info.Members = append(info.Members, mi)
 	}
 	return info, nil
-}
-
-// elsewhere is what the store says of the partitions that are not owned here;
-// nil if all are.
-func (g *Group) elsewhere(ctx context.Context) ([]eventlog.Epoch, error) {
-	g.mu.Lock()
-	all := !slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == foreign })
-	g.mu.Unlock()
-	if all {
-		return nil, nil
-	}
-	return g.latest(ctx)
 }
 
 // owner is the name of the sidecar that owns an epoch which is not owned here,
@@ -184,47 +173,55 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 // one sidecar that is chosen for the group.
 func (m *Manager) Stats() []telemetry.GroupStat {
 	var out []telemetry.GroupStat
+	away := false // the store is, and does not keep each group waiting
 	for _, g := range m.all() {
 		if !g.isLoaded() {
 			continue
 		}
 		// A gauge that cannot be read is left out.
-		if st, err := m.stat(m.cfg.Context, g); err == nil {
+		st, err := m.stat(m.asking, g, away)
+		if err == nil {
 			out = append(out, st)
 		}
+		away = away || errors.Is(err, eventlog.ErrUnavailable)
 	}
 	return out
 }
 
 // followed is what the partitions hold as far as it was announced, while the
-// group follows its topic, else nil; all says that every partition is owned
-// here. It spares the store a question.
-func (g *Group) followed() (extents []eventlog.Extent, all bool) {
+// group follows its topic, else nil; any and all say that some or all partitions
+// are owned here. It spares the store a question.
+func (g *Group) followed() (extents []eventlog.Extent, any, all bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	any = g.ownsAny()
 	all = !slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == foreign })
 	if g.watch == nil {
-		return nil, all
+		return nil, any, all
 	}
 	for _, p := range g.parts {
 		extents = append(extents, eventlog.Extent{First: 1, Head: max(p.head, g.watch.Head(p.index))})
 	}
-	return extents, all
+	return extents, any, all
 }
 
-func (m *Manager) stat(ctx context.Context, g *Group) (telemetry.GroupStat, error) {
+func (m *Manager) stat(ctx context.Context, g *Group, away bool) (telemetry.GroupStat, error) {
 	st := telemetry.GroupStat{Topic: g.topic, Group: g.name}
-	extents, all := g.followed()
+	extents, any, all := g.followed()
 	mine := !all && m.cfg.Roster.Mine(g.topic+"\x00"+g.name)
+	ask := mine || any && extents == nil
+	if ask && away {
+		return st, eventlog.ErrUnavailable
+	}
 	var err error
-	if extents == nil || mine {
+	if ask {
 		if extents, err = m.cfg.Log.Extents(ctx, g.topic); err != nil {
 			return st, err
 		}
 	}
 	var elsewhere []eventlog.Epoch
 	if mine {
-		if elsewhere, err = g.elsewhere(ctx); err != nil {
+		if elsewhere, err = g.latest(ctx); err != nil {
 			return st, err
 		}
 	}
@@ -235,7 +232,7 @@ func (m *Manager) stat(ctx context.Context, g *Group) (telemetry.GroupStat, erro
 	}
 	for i, p := range g.parts {
 		switch {
-		case p.own != foreign:
+		case p.own != foreign && extents != nil: // or it was taken just now
 			st.Lag += p.unsettled(extents[i])
 		case elsewhere != nil && m.owner(&elsewhere[i]) == "":
 			st.Lag += stored(&elsewhere[i]).unsettled(extents[i])

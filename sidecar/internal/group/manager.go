@@ -68,6 +68,9 @@ func (c *Config) tellMoved(topic, group string) {
 // use.
 type Manager struct {
 	cfg Config
+	// asking ends when the Manager stops, for questions that are not needed then.
+	asking     context.Context
+	stopAsking context.CancelFunc
 
 	mu      sync.Mutex
 	stopped bool
@@ -83,6 +86,7 @@ type Manager struct {
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group)}
+	m.asking, m.stopAsking = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.looked)
 	return m
 }
@@ -256,6 +260,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
 	m.mu.Unlock()
+	m.stopAsking()
 	groups := m.all()
 	errs := make([]error, len(groups))
 	var stopping sync.WaitGroup // at once, so that they share the store's syncs

@@ -25,29 +25,44 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 		return err
 	}
 	for range seekTries {
-		err = g.move(ctx, starts)
-		if !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
+		if err = g.seek(ctx, starts); !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
 			return err
 		}
 	}
 	return errTakenOver
 }
 
+// seek moves the group, and waits until that is durable. It does so without
+// g.moving, which a stop needs before it saves the last time.
+func (g *Group) seek(ctx context.Context, starts []uint64) error {
+	saved, err := g.move(ctx, starts)
+	if saved == nil {
+		return err
+	}
+	select {
+	case failed := <-saved:
+		return errors.Join(err, failed)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // move sets the cursors: of partitions that are owned here as an ack would, of
 // the others by an epoch of its own, which is released from the start and
-// fences whoever has them.
-func (g *Group) move(ctx context.Context, starts []uint64) error {
+// fences whoever has them. saved tells once the former are durable, or what kept
+// them from that; nil: nothing was moved.
+func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, err error) {
 	g.moving.Lock()
 	defer g.moving.Unlock()
 	latest, err := g.latest(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g.face(latest)
 	g.mu.Lock()
 	if g.stopped {
 		g.mu.Unlock()
-		return errStopped
+		return nil, errStopped
 	}
 	var forced []eventlog.Epoch
 	run := g.cfg.Roster.Standing().ID
@@ -62,17 +77,12 @@ func (g *Group) move(ctx context.Context, starts []uint64) error {
 		p.restore(eventlog.Progress{Cursor: starts[i]})
 		p.dirty = true
 	}
-	saved := make(chan error, 1)
-	g.whenDurable(func(err error) { saved <- err })
+	answer := make(chan error, 1)
+	g.whenDurable(func(err error) { answer <- err })
 	if len(forced) > 0 {
 		err = errors.Join(g.cfg.Log.TakeEpochs(ctx, forced)...)
 		g.cfg.tellMoved(g.topic, g.name)
 		g.balancer.wake()
 	}
-	select {
-	case failed := <-saved:
-		return errors.Join(err, failed)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return answer, err
 }

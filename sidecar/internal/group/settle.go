@@ -95,7 +95,7 @@ func (g *Group) dig(e *entry) {
 		return
 	}
 	if st := g.cfg.Roster.Standing(); e.part.run != st.ID || !st.Valid(time.Now()) {
-		g.burying = append(g.burying, e) // until it is known whether it still is ours
+		g.timers.set(e, time.Now().Add(retryAfterFailure)) // until it is known whether it still is ours
 		g.mu.Unlock()
 		return
 	}

@@ -53,8 +53,8 @@ const (
 	// sees it removes its document.
 	forgottenAfter = 10
 	// MaxGroups is how many groups a node announces at the most, so that its
-	// document stays far below what a store takes. Members of the others are
-	// served with what nobody else wants.
+	// document stays far below what a store takes. That it has members of the
+	// others, other sidecars do not know: whoever has a partition of those keeps it.
 	MaxGroups = 10_000
 )
 

@@ -7,7 +7,7 @@ import "testing"
 func TestExactlyOnceAfterASeek(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	s := h.start(t, sharedPolicies)
+	s := h.start(t, sharedPolicies, soon...)
 	const topic = "one.once"
 	seek := func(group string) {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 	}
 	k.ack(topic, "once", "b")
 	s.Kill() // marks are as durable as acks
-	s = h.start(t, sharedPolicies)
+	s = h.start(t, sharedPolicies, soon...)
 	k = s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"once","opts":{"exactlyOnce":true}}`, topic)
 	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"plain","opts":{"from":"earliest"}}`, topic)

@@ -248,10 +248,16 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 
 func (m *migration) create(ctx context.Context, x index) error {
 	_, err := m.indexView(x.collection).CreateOne(ctx, x.model)
-	if want := specOf(x.model); mongo.IsDuplicateKeyError(err) {
+	if want := specOf(x.model); want.unique && isDuplicates(err) {
 		return fmt.Errorf("it has to be unique, so no two documents may have the same %s: %w", want.keys, err)
 	}
 	return err
+}
+
+// isDuplicates reports whether an index cannot be unique. FerretDB passes on
+// what its database says, without a code.
+func isDuplicates(err error) bool {
+	return mongo.IsDuplicateKeyError(err) || err != nil && strings.Contains(err.Error(), "UNIQUE constraint failed")
 }
 
 // rebuild replaces an index. Appenders rely on the unique one at any moment,
