@@ -228,6 +228,7 @@ func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 	serversErr := endServers() // HTTP requests under way finish
 	groupsErr := s.groups.Stop(ctx)
 	s.writer.Stop(ctx)
+	s.abort() // of what may still ask for groups' figures
 	return errors.Join(serversErr, groupsErr)
 }
 

@@ -120,7 +120,8 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	s.store.roster.Watch(sh.greet(s.store.roster))
 	sh.waker = wakeup.New(wakeup.Config{
 		Log: log, Tails: s.tails, Logger: s.cfg.Logger, Nodes: s.store.roster.Poke,
-		Moved: func(groups []eventlog.GroupName) { s.groups.Moved(groups) },
+		Moved:      func(groups []eventlog.GroupName) { s.groups.Moved(groups) },
+		MaybeMoved: func() { s.groups.MaybeMoved() },
 	})
 	return nil
 }

@@ -237,7 +237,7 @@ type GroupPartition struct {
 type Epoch struct {
 	GroupPartition
 	Number   uint64
-	Owner    string // node id
+	Owner    string // a Node's ID; the sidecar's own name where the log is not shared
 	Beat     uint64 // rises while the owner lives
 	Released bool   // the owner has finished with it
 	Progress Progress

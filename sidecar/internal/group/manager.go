@@ -229,6 +229,13 @@ func (m *Manager) Moved(names []eventlog.GroupName) {
 	}
 }
 
+// MaybeMoved says that any group may have been, unheard of.
+func (m *Manager) MaybeMoved() {
+	for _, g := range m.all() {
+		g.suspect()
+	}
+}
+
 // looked follows the roster. Signals may get lost, so each time one of the
 // groups that own something here asks whether it still does.
 func (m *Manager) looked() {

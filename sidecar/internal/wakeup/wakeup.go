@@ -22,13 +22,15 @@ type Log interface {
 	Extents(ctx context.Context, topic string) ([]eventlog.Extent, error)
 }
 
-// Config is what a Waker needs. Moved and Nodes may be nil.
+// Config is what a Waker needs. Moved, MaybeMoved and Nodes may be nil.
 type Config struct {
 	Log   Log
 	Tails *tail.Tails
 	// Moved is told of groups whose epochs were taken from this sidecar,
 	// maybe.
 	Moved func([]eventlog.GroupName)
+	// MaybeMoved is told that signals may have been lost that Moved was for.
+	MaybeMoved func()
 	// Nodes is told that other sidecars came, went or changed their minds.
 	Nodes  func()
 	Logger *slog.Logger
@@ -85,6 +87,9 @@ func (w *Waker) heard(s eventlog.Signal, missed bool) {
 	}
 	if len(s.Moved) > 0 && w.cfg.Moved != nil {
 		w.cfg.Moved(s.Moved)
+	}
+	if missed && w.cfg.MaybeMoved != nil {
+		w.cfg.MaybeMoved()
 	}
 	if (s.Nodes || missed) && w.cfg.Nodes != nil {
 		w.cfg.Nodes()

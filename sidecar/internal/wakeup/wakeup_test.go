@@ -161,11 +161,12 @@ func TestOthersAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{signals: make(chan eventlog.Signal), missed: make(chan struct{}), heads: map[string][]uint64{}}
 		var moved []eventlog.GroupName
-		nodes := 0
+		nodes, doubts := 0, 0
 		w := wakeup.New(wakeup.Config{
 			Log: log, Tails: tail.New(tail.DefaultBounds()), Logger: slog.New(slog.DiscardHandler),
-			Moved: func(gs []eventlog.GroupName) { moved = append(moved, gs...) },
-			Nodes: func() { nodes++ },
+			Moved:      func(gs []eventlog.GroupName) { moved = append(moved, gs...) },
+			MaybeMoved: func() { doubts++ },
+			Nodes:      func() { nodes++ },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -179,6 +180,9 @@ func TestOthersAreTold(t *testing.T) {
 		<-ended
 		if !slices.Equal(moved, []eventlog.GroupName{group}) || nodes != 2 {
 			t.Errorf("moved %v, nodes %d times; want the group, and 2", moved, nodes)
+		}
+		if doubts != 1 {
+			t.Errorf("doubted %d times after one gap", doubts)
 		}
 		if log.asked != 0 {
 			t.Errorf("the log was asked %d times, and nobody watches", log.asked)
