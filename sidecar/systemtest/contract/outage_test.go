@@ -217,6 +217,8 @@ func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 		}
 	}
 	call(t, "GET", s.URL()+"/v1/topics/t/groups/g", "").retryLater(t, "store_unavailable")
+	l.refused("store_unavailable", `{"op":"SUBSCRIBE","topic":"t"}`)
+	call(t, "PUT", s.URL()+"/v1/topics/t/groups/g/cursor", `{"from":"earliest"}`).retryLater(t, "store_unavailable")
 	l.usable()
 
 	db.Restart()

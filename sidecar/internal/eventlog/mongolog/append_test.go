@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
@@ -101,6 +102,12 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 	}
 	if err := l.Err(); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("Err = %v during an outage", err)
+	}
+	// A Seek may take long, but not to find out that nobody is there.
+	patient, cancel := context.WithTimeout(t.Context(), l.seekTimeout()/2)
+	defer cancel()
+	if _, err := l.Seek(patient, "t", eventlog.Position{From: wire.FromEarliest}); !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("Seek: %v", err)
 	}
 	canceled, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -192,7 +192,11 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 // seek starts from the extents, so that what is appended in between is not
 // passed over.
 func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQuery) ([]uint64, error) {
-	extents, err := l.extents(ctx, t)
+	// This takes no longer than any operation, and shows that the store is
+	// there: only what may go through a large part of the topic has more time.
+	soon, cancel := context.WithTimeoutCause(ctx, l.opts.Timeout, errTimeout)
+	defer cancel()
+	extents, err := l.extents(soon, t)
 	if err != nil {
 		return nil, err
 	}
