@@ -33,6 +33,7 @@ type GroupInfo struct {
 // GroupPartition is a group's place in one partition.
 type GroupPartition struct {
 	Partition int    `json:"partition"`
+	Owner     string `json:"owner"`  // the sidecar that delivers it, or ""
 	Cursor    uint64 `json:"cursor"` // the lowest seq that is not settled
 	Head      uint64 `json:"head"`   // the highest seq there is
 	Lag       int64  `json:"lag"`

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Starts the sidecar that `make build` made, on the embedded log, with its data in the git-ignored .sluice/, and prints
-# what to try. Further flags are passed on to the sidecar.
+# Starts the sidecar that `make build` made, on the embedded log unless --store says otherwise, with its data in the
+# git-ignored .sluice/, and prints what to try. Further flags are passed on to the sidecar.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 cat >&2 <<'HINTS'
-Starting a sidecar on the embedded log, with its data in .sluice/. Ctrl-C stops it.
+Starting a sidecar with its data in .sluice/. Ctrl-C stops it.
 The line {"ready":true,…} says that it can be used. Then try, in another terminal:
 
   publish      curl -d '{"order": 17}' http://127.0.0.1:7070/v1/topics/orders.created/events

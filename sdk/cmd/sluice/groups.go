@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -89,9 +90,9 @@ func printGroup(w io.Writer, info *sluice.GroupInfo) error {
 	}
 	partitions := make([][]string, len(info.Partitions))
 	for i, p := range info.Partitions {
-		partitions[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Cursor), fmt.Sprint(p.Head), fmt.Sprint(p.Lag), fmt.Sprint(p.Inflight)}
+		partitions[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Cursor), fmt.Sprint(p.Head), fmt.Sprint(p.Lag), fmt.Sprint(p.Inflight), cmp.Or(p.Owner, "-")}
 	}
-	if err := table(w, []string{"PARTITION", "CURSOR", "HEAD", "LAG", "INFLIGHT"}, partitions); err != nil {
+	if err := table(w, []string{"PARTITION", "CURSOR", "HEAD", "LAG", "INFLIGHT", "OWNER"}, partitions); err != nil {
 		return err
 	}
 	if len(info.Members) == 0 {

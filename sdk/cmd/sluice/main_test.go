@@ -164,9 +164,9 @@ func TestTables(t *testing.T) {
 		"topics JSON": {[]string{"topics", "--json"}, `{"topic":"orders","partitions":[{"partition":0,"first":1,"head":3}]}` + "\n"},
 		"groups":      {[]string{"groups", "orders"}, "GROUP    LAG  INFLIGHT  MEMBERS  BLOCKED BY\nbilling  1    0         0        -\n"},
 		"group": {[]string{"groups", "orders", "billing"},
-			"billing of orders: lag 1, in flight 0\n\nPARTITION  CURSOR  HEAD  LAG  INFLIGHT\n0          3       3     1    0\n\nno members\n"},
+			"billing of orders: lag 1, in flight 0\n\nPARTITION  CURSOR  HEAD  LAG  INFLIGHT  OWNER\n0          3       3     1    0         -\n\nno members\n"},
 		"group JSON": {[]string{"groups", "orders", "billing", "--json"},
-			`{"topic":"orders","group":"billing","lag":1,"inflight":0,"partitions":[{"partition":0,"cursor":3,"head":3,"lag":1,"inflight":0}],"members":[]}` + "\n"},
+			`{"topic":"orders","group":"billing","lag":1,"inflight":0,"partitions":[{"partition":0,"owner":"","cursor":3,"head":3,"lag":1,"inflight":0}],"members":[]}` + "\n"},
 		"status": {[]string{"status"},
 			"node           stand-in\nversion        test\nstore          memory:  ok\npolicies       * (version 1, file)\nconnections    0\nsubscriptions  0\nqueues         0 events, 0 bytes\nspool          0 events, 0 bytes\n"},
 	} {

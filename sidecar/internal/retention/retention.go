@@ -40,8 +40,9 @@ type Sweeper struct {
 	// topic do no harm.
 	Mine func(topic string) bool
 
-	// compactions are the topics being compacted; of Run alone.
-	compactions map[string]*compaction
+	// Of Run alone.
+	compactions map[string]*compaction // the topics being compacted
+	failing     bool                   // the last round was incomplete
 }
 
 // Marks stands for the marks where they are shared out like a topic; no topic
@@ -91,9 +92,10 @@ func (s *Sweeper) round(ctx context.Context) {
 			return !more
 		})
 	}
-	if err != nil && ctx.Err() == nil {
-		s.Logger.Warn("retention sweep failed; trying again later", "failures", max(failures, 1), "first", err)
+	if err != nil && !s.failing && ctx.Err() == nil {
+		s.Logger.Warn("retention sweep failed; trying again, and silent until one succeeds", "failures", max(failures, 1), "first", err)
 	}
+	s.failing = err != nil
 }
 
 // jobs are those of one round.
