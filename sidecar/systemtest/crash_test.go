@@ -38,6 +38,10 @@ const (
 `
 )
 
+// settleTimeout is how long everything may take to come to rest after the load,
+// on a machine that has other things to do.
+const settleTimeout = 3 * time.Minute
+
 // soak is one sidecar's data folder, through all its lives, and those who use it.
 type soak struct {
 	ledger *ledger
@@ -297,7 +301,7 @@ func drained(t *testing.T, p *sidecartest.Process) (lag int64) {
 	t.Helper()
 	h := &sluice.HTTP{AppURL: p.URL()}
 	defer h.CloseIdle()
-	for deadline := time.Now().Add(time.Minute); ; waitFor(t, 20*time.Millisecond) {
+	for deadline := time.Now().Add(settleTimeout); ; waitFor(t, 20*time.Millisecond) {
 		info, err := h.GroupInfo(t.Context(), topic, groupName)
 		if err != nil {
 			t.Fatal(err)

@@ -110,7 +110,7 @@ func awaitEmptySpool(t *testing.T, i int, p *sidecartest.Process) {
 	t.Helper()
 	h := &sluice.HTTP{OpsURL: p.OpsURL()}
 	defer h.CloseIdle()
-	for deadline := time.Now().Add(time.Minute); ; waitFor(t, 50*time.Millisecond) {
+	for deadline := time.Now().Add(settleTimeout); ; waitFor(t, 50*time.Millisecond) {
 		status, err := h.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
