@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -40,6 +39,9 @@ type MigrateReport struct {
 	Indexes  []IndexReport `json:"indexes"`
 	Stubs    []StubReport  `json:"stubs"`
 	Notes    []string      `json:"notes,omitempty"`
+	// FailedIndex is the one, collection.name, whose action failed: the
+	// migration has ended there.
+	FailedIndex string `json:"failed_index,omitempty"`
 }
 
 // IndexAction is what becomes of an index.
@@ -53,8 +55,6 @@ const (
 	IndexRebuilt IndexAction = "rebuild"
 	// IndexDropped: a migration that was interrupted has left it.
 	IndexDropped IndexAction = "drop"
-	// IndexFailed: the migration has ended there.
-	IndexFailed IndexAction = "failed"
 	// IndexForeign: somebody else's, which stays as it is.
 	IndexForeign IndexAction = "not ours"
 )
@@ -68,6 +68,8 @@ type IndexReport struct {
 	Detail     string      `json:"detail,omitempty"`
 }
 
+func (x IndexReport) fullName() string { return x.Collection + "." + x.Name }
+
 // StubReport is about what a topic remembers of removed events.
 type StubReport struct {
 	Topic    string `json:"topic"`
@@ -80,8 +82,7 @@ type StubReport struct {
 func (r *MigrateReport) Changes() int64 {
 	var n int64
 	for _, x := range r.Indexes {
-		switch x.Action {
-		case IndexCreated, IndexRebuilt, IndexDropped:
+		if x.Action != IndexKept && x.Action != IndexForeign && x.fullName() != r.FailedIndex {
 			n++
 		}
 	}
@@ -114,8 +115,8 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 		fmt.Fprintln(t, note)
 	}
 	switch n := r.Changes(); {
-	case slices.ContainsFunc(r.Indexes, func(x IndexReport) bool { return x.Action == IndexFailed }):
-		fmt.Fprintf(t, "It ended at a failure; changes made before that: %d.\n", n)
+	case r.FailedIndex != "":
+		fmt.Fprintf(t, "It ended at %s, which failed; changes made before that: %d.\n", r.FailedIndex, n)
 	case n == 0:
 		fmt.Fprintln(t, "Everything is as it should be.")
 	case r.DryRun:

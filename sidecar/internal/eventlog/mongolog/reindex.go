@@ -229,7 +229,7 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 	m.report.Indexes = append(m.report.Indexes, report)
 	if steps != nil && !m.options.DryRun {
 		if err := steps(ctx, x); err != nil {
-			m.report.Indexes[len(m.report.Indexes)-1].Action = IndexFailed
+			m.report.FailedIndex = report.fullName()
 			return err
 		}
 	}
