@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
@@ -280,20 +281,18 @@ const (
 // work without it, so a failure is only told.
 func (s *Sidecar) loadGroups(ctx context.Context) error {
 	for {
-		pause := reloadGroups
+		rest := reloadGroups
 		err := s.groups.Load(ctx)
 		switch {
 		case err == nil && s.store.shared == nil:
 			return nil
 		case errors.Is(err, eventlog.ErrUnavailable):
-			pause = retryGroups
+			rest = retryGroups
 		case err != nil && ctx.Err() == nil:
 			s.cfg.Logger.Warn("cannot list the consumer groups of the store", "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, rest) {
 			return nil
-		case <-time.After(pause):
 		}
 	}
 }

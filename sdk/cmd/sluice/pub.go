@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	sluice "github.com/sluice-bus/sluice/sdk"
@@ -160,8 +161,8 @@ func publishPatiently(ctx context.Context, c *client, conn *sluice.Conn, e wire.
 		if !ok {
 			return receipt, err
 		}
-		if err := sleep(ctx, wait); err != nil {
-			return receipt, err
+		if !pause.For(ctx, wait) {
+			return receipt, ctx.Err()
 		}
 	}
 }
@@ -174,17 +175,6 @@ func patience(err error) (wait time.Duration, ok bool) {
 		return 0, false
 	}
 	return max(refusal.RetryAfter, time.Millisecond), true
-}
-
-func sleep(ctx context.Context, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func printReceipt(w io.Writer, r wire.Receipt, asJSON bool) error {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	sluice "github.com/sluice-bus/sluice/sdk"
@@ -238,8 +239,8 @@ func (l *linePublisher) send(ctx context.Context, events []wire.Event, numbers [
 		var wait time.Duration
 		events, numbers, wait = l.settle(events, numbers, results)
 		if len(events) > 0 {
-			if err := sleep(ctx, wait); err != nil {
-				return err
+			if !pause.For(ctx, wait) {
+				return ctx.Err()
 			}
 		}
 	}

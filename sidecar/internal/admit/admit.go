@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
@@ -110,7 +111,7 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 			break
 		}
 		waits := a.accepted.Add(verdict.Wait).Sub(a.began) <= a.toll.patience()
-		if verdict.OverBurst || !waits || !pause(ctx, verdict.Wait, changed) {
+		if verdict.OverBurst || !waits || !pause.Unless(ctx, verdict.Wait, changed) {
 			return p.refuseAll(items, a.toll.refusal(verdict))
 		}
 	}
@@ -143,19 +144,6 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 			it.Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy", topic)
 		}
 	}
-}
-
-// pause waits for d, or for a change of policies: false if ctx ended first.
-func pause(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-changed:
-	case <-ctx.Done():
-		return false
-	}
-	return true
 }
 
 // locate finds the partitions of the call's topics.

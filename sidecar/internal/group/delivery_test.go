@@ -167,7 +167,7 @@ func TestDeadLetter(t *testing.T) {
 			t.Errorf("dead letter %+v", got)
 		}
 		for name, want := range map[string]string{
-			"h": "v", HeaderDeadReason: "no good", HeaderDeadGroup: "g", HeaderDeadAttempts: "2", HeaderDeadID: "a",
+			"h": "v", wire.HeaderDeadReason: "no good", wire.HeaderDeadGroup: "g", wire.HeaderDeadAttempts: "2", wire.HeaderDeadID: "a",
 		} {
 			if v, _ := got.Headers.Get(name); v != want {
 				t.Errorf("header %s is %q, want %q", name, v, want)
@@ -198,7 +198,7 @@ func TestDeadLetterReasons(t *testing.T) {
 				if n := len(w.graves.buried); n != 1 {
 					t.Fatalf("%d buried", n)
 				}
-				if got, _ := w.graves.buried[0].Headers.Get(HeaderDeadReason); got != want {
+				if got, _ := w.graves.buried[0].Headers.Get(wire.HeaderDeadReason); got != want {
 					t.Errorf("reason %q, want %q", got, want)
 				}
 				c.leave(Unsubscribed)

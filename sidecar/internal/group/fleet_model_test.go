@@ -185,7 +185,7 @@ func (x *trial) ack(c *trialClient, ids []string) {
 func (x *trial) buried(rec *eventlog.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	id, _ := rec.Headers.Get(HeaderDeadID)
+	id, _ := rec.Headers.Get(wire.HeaderDeadID)
 	e := x.events[id]
 	switch {
 	case x.gentle:

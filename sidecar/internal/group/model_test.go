@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
@@ -138,9 +139,9 @@ func (x *exam) held(c *examClient) (es []*examEvent) {
 func (x *exam) buried(rec *eventlog.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	id, _ := rec.Headers.Get(HeaderDeadID)
+	id, _ := rec.Headers.Get(wire.HeaderDeadID)
 	e := x.events[id]
-	attempts, _ := rec.Headers.Get(HeaderDeadAttempts)
+	attempts, _ := rec.Headers.Get(wire.HeaderDeadAttempts)
 	if e.most < examAttempts || attempts != strconv.Itoa(examAttempts) {
 		x.t.Errorf("%s was buried after %d attempts, saying %s", id, e.most, attempts)
 	}

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -16,16 +15,3 @@ func (b *backoff) step() time.Duration {
 }
 
 func (b *backoff) reset() { b.next = 0 }
-
-// sleep waits for that long, or until early says that it is enough. It reports
-// whether the context has not ended meanwhile.
-func sleep(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-early:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
-}

@@ -9,6 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // BenchmarkDrain is how fast documents are drained by a publisher that takes no
@@ -53,7 +55,7 @@ func BenchmarkDrain(b *testing.B) {
 					for _, r := range all {
 						published += r.Stats().Published
 					}
-					sleep(context.Background(), 5*time.Millisecond, nil)
+					pause.For(context.Background(), 5*time.Millisecond)
 				}
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "documents/s")
@@ -73,11 +75,11 @@ func BenchmarkIdle(b *testing.B) {
 	a.until("it is to be at work", func() bool { return r.Stats().Shards == Shards })
 	a.insert(keyed("x", "t", "", 0))
 	a.untilStatus(statusDone, 1)
-	sleep(context.Background(), 3*pollMax, nil) // until it is at its ease
+	pause.For(context.Background(), 3*pollMax) // until it is at its ease
 	commands.Store(0)
 	b.ResetTimer()
 	for range b.N {
-		sleep(context.Background(), time.Second, nil)
+		pause.For(context.Background(), time.Second)
 	}
 	b.ReportMetric(float64(commands.Load())/b.Elapsed().Seconds(), "commands/s")
 }

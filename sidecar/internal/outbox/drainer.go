@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 const (
@@ -128,7 +130,7 @@ func (d *Drainer) pump(ctx context.Context) {
 	away := backoff{first: pollMin, most: 5 * pollMax}
 	ready := false
 	for ctx.Err() == nil {
-		var pause time.Duration
+		var rest time.Duration
 		err := error(nil)
 		if !ready {
 			err = d.createIndexes(ctx, maxIndexOnStart)
@@ -143,7 +145,7 @@ func (d *Drainer) pump(ctx context.Context) {
 		}
 		switch {
 		case err != nil:
-			pause = away.step()
+			rest = away.step()
 		case result.settled > 0:
 			away.reset()
 			idle.reset()
@@ -151,9 +153,9 @@ func (d *Drainer) pump(ctx context.Context) {
 		default:
 			away.reset()
 			// Passing over many in vain must not be all that it does.
-			pause = max(d.untilNext(idle.step()), result.took)
+			rest = max(d.untilNext(idle.step()), result.took)
 		}
-		sleep(ctx, pause, d.leases.gained)
+		pause.Unless(ctx, rest, d.leases.gained)
 	}
 }
 

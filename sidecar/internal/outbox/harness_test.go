@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -113,7 +114,7 @@ func (a *app) until(what string, true func() bool) {
 		if time.Now().After(deadline) {
 			a.t.Fatalf("timed out: %s", what)
 		}
-		sleep(context.Background(), 200*time.Millisecond, nil)
+		pause.For(context.Background(), 200*time.Millisecond)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // drainer is what one run of a drainer says of itself. Nobody else writes it,
@@ -153,13 +155,13 @@ func (l *leases) run(ctx context.Context, report func(error)) {
 			return
 		}
 		report(err)
-		pause := l.pause()
+		rest := l.pause()
 		if err != nil {
-			pause = retry.step()
+			rest = retry.step()
 		} else {
 			retry.reset()
 		}
-		if !sleep(ctx, pause, l.wake) {
+		if !pause.Unless(ctx, rest, l.wake) {
 			return
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // memoryLeases is a leaseStore in memory.
@@ -172,7 +174,7 @@ func newActor(i int, store leaseStore, seed uint64, wg *sync.WaitGroup) *actor {
 	wg.Go(func() { // works with what it has
 		for turn := rand.New(rand.NewPCG(seed, uint64(100+i))); ctx.Err() == nil; {
 			got := a.enter(allShards)
-			sleep(ctx, time.Duration(turn.Int64N(int64(testLease))), nil)
+			pause.For(ctx, time.Duration(turn.Int64N(int64(testLease))))
 			a.exit(got)
 		}
 	})

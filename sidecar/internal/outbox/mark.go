@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -64,7 +65,7 @@ func (d *Drainer) mark(marks []mark) (settled int) {
 			return d.count(marks, refused)
 		}
 		d.state.is("marks", err)
-		if !sleep(d.grace, retry.step(), nil) {
+		if !pause.Unless(d.grace, retry.step(), nil) {
 			return 0
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
@@ -54,7 +55,7 @@ const Marks = "_marks"
 func (s *Sweeper) Run(ctx context.Context) error {
 	for {
 		s.round(ctx)
-		if !pause(ctx, s.Interval) {
+		if !pause.For(ctx, s.Interval) {
 			return nil
 		}
 	}
@@ -87,7 +88,7 @@ func (s *Sweeper) round(ctx context.Context) {
 				return true
 			}
 			if worked {
-				pause(ctx, time.Since(began)) // leaves half of the log's time to others
+				pause.For(ctx, time.Since(began)) // leaves half of the log's time to others
 			}
 			return !more
 		})
@@ -132,18 +133,6 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 func (s *Sweeper) policy(topic string) *policy.Effective { return s.Policies.Load().Topic(topic) }
 
 func (s *Sweeper) mine(topic string) bool { return s.Mine == nil || s.Mine(topic) }
-
-// pause waits; false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // Rules is a topic's policy as the log takes it, in whole milliseconds. A policy
 // without a window remembers no id for longer than its event, where the log

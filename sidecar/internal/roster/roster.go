@@ -31,6 +31,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -255,7 +256,7 @@ func (r *Roster) Run(ctx context.Context) error {
 		}
 		timer.Reset(r.look(ctx))
 		r.tell()
-		if err := sleep(ctx, r.cfg.Lease/gapsPerLease); err != nil {
+		if !pause.For(ctx, r.cfg.Lease/gapsPerLease) {
 			return r.sayGoodbye(context.WithoutCancel(ctx))
 		}
 	}
@@ -276,17 +277,6 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 	}
 	r.cfg.Announced()
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // announced is what the own document says of groups.

@@ -2,8 +2,6 @@ package spool
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"strings"
 	"time"
 
@@ -63,35 +61,12 @@ func (e *buryError) Error() string { return "dead letter: " + e.cause.Error() }
 // isDeadLetter recognizes what Sluice itself publishes to dead letter topics.
 func isDeadLetter(r *eventlog.Record) bool {
 	_, named := r.Headers.Get(wire.HeaderDeadID)
-	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, deadLetterID)
+	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, eventlog.DeadLetterID)
 }
 
-const deadLetterID = "dlq-"
-
-// deadLetter is the event that goes to the dead letter topic. Its id is derived
-// from the topic, the id and the content, so that burying it again after a crash
-// stores it once.
+// deadLetter is what an event becomes whose id is taken; its content tells it
+// from others that had the id.
 func deadLetter(c conflicted, now time.Time) *eventlog.Record {
-	src := c.rec
-	content := wire.ContentHash(&src.Event)
-	sum := sha256.Sum256([]byte(src.Topic + "\x00\x00" + src.ID + "\x00" + string(content[:])))
-	return &eventlog.Record{
-		Event: wire.Event{
-			ID:    deadLetterID + hex.EncodeToString(sum[:16]),
-			TS:    now.UnixMilli(),
-			Topic: src.Topic + wire.DeadLetterSuffix,
-			Key:   src.Key,
-			Headers: src.Headers.
-				With(wire.HeaderDeadReason, "conflict: "+c.err.Error()).
-				With(wire.HeaderDeadGroup, "").
-				With(wire.HeaderDeadAttempts, "0").
-				With(wire.HeaderDeadID, src.ID),
-			Tags:     src.Tags,
-			CausedBy: []string{src.ID},
-			SID:      src.SID,
-			Payload:  src.Payload,
-			Binary:   src.Binary,
-		},
-		AcceptedAt: now.UnixMilli(),
-	}
+	content := wire.ContentHash(&c.rec.Event)
+	return eventlog.DeadLetter(c.rec, eventlog.Death{Reason: "conflict: " + c.err.Error(), Which: string(content[:])}, now)
 }

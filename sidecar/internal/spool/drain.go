@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -47,7 +48,7 @@ func (l *Log) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		switch spooling := l.account.list(); {
 		case l.health.away.Load():
-			if !sleep(ctx, probePause(failed)) {
+			if !pause.For(ctx, probePause(failed)) {
 				return nil
 			}
 			failed++
@@ -60,7 +61,7 @@ func (l *Log) Run(ctx context.Context) error {
 				continue
 			}
 			failed++
-			if !l.health.away.Load() && !sleep(ctx, probePause(failed)) {
+			if !l.health.away.Load() && !pause.For(ctx, probePause(failed)) {
 				return nil
 			}
 		default:

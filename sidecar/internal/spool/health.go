@@ -1,7 +1,6 @@
 package spool
 
 import (
-	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -72,15 +71,3 @@ func (l *Log) retryAway() time.Duration {
 }
 
 func (l *Log) refusal() error { return &AwayError{RetryAfter: l.retryAway()} }
-
-// sleep waits; false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
@@ -100,14 +101,8 @@ func (w *Waker) heard(s eventlog.Signal, missed bool) {
 func (w *Waker) ask(ctx context.Context) error {
 	failing := false
 	for {
-		wait := time.NewTimer(w.cfg.Interval/2 + rand.N(w.cfg.Interval)) // sidecars that start together part
-		select {
-		case <-ctx.Done():
-		case <-wait.C:
-		case <-w.check:
-		}
-		wait.Stop()
-		if ctx.Err() != nil {
+		wait := w.cfg.Interval/2 + rand.N(w.cfg.Interval) // sidecars that start together part
+		if !pause.Unless(ctx, wait, w.check) {
 			return nil
 		}
 		err := w.askOnce(ctx)

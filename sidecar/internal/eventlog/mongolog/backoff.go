@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // Bounds of how long one wait between two tries is.
@@ -22,12 +24,8 @@ type backoff struct{ tries int }
 func (b *backoff) sleep(ctx context.Context, longest time.Duration) error {
 	d := min(time.Millisecond<<min(b.tries, 20), longest)
 	b.tries++
-	t := time.NewTimer(d - rand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !pause.For(ctx, d-rand.N(d/2+1)) {
 		return ctx.Err()
 	}
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // Where a tailable cursor makes the server read the whole collection over and
@@ -102,7 +104,7 @@ func (f *following) watchBoards(ctx context.Context) error {
 			wait = min(wait+wait/8, boardIdle)
 		}
 		f.removeLeft(ctx, seen, time.Now())
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return ctx.Err()
 		}
 	}

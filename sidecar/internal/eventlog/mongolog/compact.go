@@ -145,22 +145,12 @@ func (x *compaction) any(ctx context.Context, key, beyond string, seq int64) (bo
 // one look for all keys.
 func (x *compaction) compareAll(ctx context.Context) error {
 	keyed := bson.E{Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}}
-	cursor, err := x.events().Find(ctx, inPartition(x.topic.Name, x.partition, keyed, live), options.Find().SetProjection(entryFields))
-	if err != nil {
-		return err
-	}
-	defer cursor.Close(ctx)
-	for cursor.Next(ctx) {
-		var e entry
-		if err := cursor.Decode(&e); err != nil {
-			return err
-		}
+	return eachEntry(ctx, x.events(), inPartition(x.topic.Name, x.partition, keyed, live), func(e entry) {
 		if k := x.keys[e.Key]; k != nil {
 			k.later = k.later || e.Seq > k.last
 			k.earlier = k.earlier || e.Seq < x.from
 		}
-	}
-	return cursor.Err()
+	})
 }
 
 // old says that the event goes if it is a tombstone.

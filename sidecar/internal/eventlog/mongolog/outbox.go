@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -50,7 +51,7 @@ func (l *Log) sendPending() {
 	var retry backoff
 	spacing := signalSpacing
 	for {
-		if !sleep(l.ctx, spacing-time.Since(o.sent)) {
+		if !pause.For(l.ctx, spacing-time.Since(o.sent)) {
 			return
 		}
 		d, any := o.take()

@@ -118,21 +118,11 @@ func (s *sweep) partitionsToExpire(ctx context.Context) (partitions []int, err e
 	err = s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) error {
 		old := bson.D{{Key: document.FieldTopic, Value: s.topic.Name},
 			{Key: document.FieldAccepted, Value: bson.D{{Key: "$lte", Value: s.now - s.keep.TTLMS}}}, live}
-		cursor, err := s.log.majority(eventsName).Find(ctx, old, options.Find().SetProjection(entryFields))
-		if err != nil {
-			return err
-		}
-		defer cursor.Close(ctx)
-		for cursor.Next(ctx) {
-			var e entry
-			if err := cursor.Decode(&e); err != nil {
-				return err
-			}
+		return eachEntry(ctx, s.log.majority(eventsName), old, func(e entry) {
 			if e.Partition < len(s.topic.partitions) && !slices.Contains(partitions, e.Partition) {
 				partitions = append(partitions, e.Partition)
 			}
-		}
-		return cursor.Err()
+		})
 	})
 	slices.Sort(partitions)
 	return partitions, err

@@ -2,7 +2,6 @@ package mongolog
 
 import (
 	"context"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -132,20 +131,4 @@ func (f *following) hear(d *signalDoc, missed bool) {
 func (f *following) open() {
 	f.retry = backoff{}
 	f.heard(eventlog.Signal{}, true)
-}
-
-// sleep waits for that long and reports whether the context has not ended
-// meanwhile.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -83,6 +83,24 @@ var entryFields = bson.D{{Key: "_id", Value: 0},
 	{Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldAccepted, Value: 1},
 	{Key: document.FieldKey, Value: 1}, {Key: document.FieldGone, Value: 1}, {Key: fieldGoneAt, Value: 1}}
 
+// eachEntry hands out what a filter selects, one document at a time: it may be
+// a whole collection.
+func eachEntry(ctx context.Context, coll *mongo.Collection, filter bson.D, each func(entry)) error {
+	cursor, err := coll.Find(ctx, filter, options.Find().SetProjection(entryFields))
+	if err != nil {
+		return err
+	}
+	defer cursor.Close(ctx)
+	for cursor.Next(ctx) {
+		var e entry
+		if err := cursor.Decode(&e); err != nil {
+			return err
+		}
+		each(e)
+	}
+	return cursor.Err()
+}
+
 // inPartition is a filter on a partition's documents.
 func inPartition(topic string, p int, more ...bson.E) bson.D {
 	return append(bson.D{{Key: document.FieldTopic, Value: topic}, {Key: document.FieldPartition, Value: p}}, more...)
