@@ -19,7 +19,8 @@ type ledger struct {
 	faults   []string
 
 	// moving says that partitions change hands: an ack that comes after that
-	// is answered OK, and settles nothing.
+	// is answered OK, and settles nothing; and what was in flight comes again
+	// under the same attempt, for a rebalance and a graceful stop count none.
 	moving bool
 }
 
@@ -65,7 +66,7 @@ func (l *ledger) spooled() int {
 }
 
 // delivered notes a delivery: its attempt is above the last one's, and it is
-// not acked yet, unless it was late.
+// not acked yet, unless it was late or partitions change hands.
 func (l *ledger) delivered(d wire.Delivery, late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +77,7 @@ func (l *ledger) delivered(d wire.Delivery, late bool) {
 	if l.acked[d.Event.ID] && !l.moving {
 		l.fault("event %s was delivered again after its ack was answered OK", d.Event.ID)
 	}
-	if last := l.seen[d.Event.ID]; d.Attempt <= last {
+	if last := l.seen[d.Event.ID]; d.Attempt < last || d.Attempt == last && !l.moving {
 		l.fault("event %s was delivered as attempt %d after attempt %d", d.Event.ID, d.Attempt, last)
 	}
 	l.seen[d.Event.ID] = d.Attempt
