@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 )
 
 // Config is what a sidecar is made from. DefaultConfig has every default but

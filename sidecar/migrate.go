@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
@@ -35,7 +35,7 @@ func Migrate(ctx context.Context, cfg MigrateConfig) (MigrateReport, error) {
 	}
 	o := mongolog.MigrateOptions{DryRun: cfg.DryRun, Progress: cfg.Progress}
 	if cfg.Policies != "" {
-		_, policies, err := policy.OpenFile(cfg.Policies, cfg.Logger)
+		_, policies, err := policyfile.Open(cfg.Policies, cfg.Logger)
 		if err != nil {
 			return MigrateReport{}, &ConfigError{fmt.Errorf("policies: %w", err)}
 		}

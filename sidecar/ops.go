@@ -5,11 +5,11 @@ import (
 	"net/http"
 	"net/http/pprof"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 

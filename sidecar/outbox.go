@@ -4,11 +4,11 @@ import (
 	"context"
 	"strings"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // openOutboxes makes a drainer for each outbox.

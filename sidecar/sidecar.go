@@ -14,15 +14,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
@@ -39,7 +40,7 @@ type Sidecar struct {
 	store     store
 	metrics   *telemetry.Metrics
 	policies  *policy.Current
-	file      *policy.FileSource // nil without a policies file
+	file      *policyfile.Source // nil without a policies file
 	tails     *tail.Tails
 	writer    *writer.Writer
 	publisher *admit.Publisher
@@ -94,7 +95,7 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 // openPolicies puts the policies file, or the defaults, in force.
 func (s *Sidecar) openPolicies() (err error) {
 	if s.cfg.Policies != "" {
-		if s.file, s.policies, err = policy.OpenFile(s.cfg.Policies, s.cfg.Logger); err != nil {
+		if s.file, s.policies, err = policyfile.Open(s.cfg.Policies, s.cfg.Logger); err != nil {
 			return &ConfigError{fmt.Errorf("policies: %w", err)}
 		}
 		return nil

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )

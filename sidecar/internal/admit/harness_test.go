@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"

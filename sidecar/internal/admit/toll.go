@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // toll is the tokens that one call of Publish took: from the connection's

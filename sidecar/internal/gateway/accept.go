@@ -8,8 +8,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 )
 
 // serveSocket turns a request into a WebSocket. The connection then has a

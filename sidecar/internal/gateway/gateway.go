@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 

@@ -14,13 +14,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"

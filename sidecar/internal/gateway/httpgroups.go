@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 )
 
 // topicInfo is a topic as GET /v1/topics lists it.

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 )
 
 // jsonSlack is how many times as long as the payload may be, once compact, its

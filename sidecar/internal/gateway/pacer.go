@@ -3,8 +3,8 @@ package gateway
 import (
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // pacer is the delivery bucket of one connection and topic, which its

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/internal/policy"
 )
 
 func TestNothingAfterPauseOrClose(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )

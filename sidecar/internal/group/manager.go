@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"

@@ -3,8 +3,8 @@ package group
 import (
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // Options are a subscription's options in force: what the client asked for,

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 )
 
 // drainAt is how much of an answer is gathered before it is written.

@@ -16,9 +16,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/httpapi"
 )
 
 // Source is where events are read from: an eventlog.Reader, or several stores

@@ -10,10 +10,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // Log is what a Sweeper needs of the event log.

@@ -32,8 +32,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // Reader is what a replay reads; eventlog.Reader says what the methods promise.

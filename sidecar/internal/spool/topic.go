@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // topic is what is known of one topic.

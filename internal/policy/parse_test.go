@@ -10,8 +10,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
 )
 
 // contract is the document of the contract's section 7, whose values are the

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/internal/policy"
 )
 
 func TestResolution(t *testing.T) {

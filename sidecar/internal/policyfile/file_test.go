@@ -1,4 +1,4 @@
-package policy_test
+package policyfile_test
 
 import (
 	"bytes"
@@ -11,7 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/policy"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
 )
 
 // follow starts following a file in a bubble and returns what is in force and
@@ -19,7 +20,7 @@ import (
 func follow(t *testing.T, path string) (*policy.Current, *bytes.Buffer) {
 	t.Helper()
 	var logged bytes.Buffer
-	source, current, err := policy.OpenFile(path, slog.New(slog.NewTextHandler(&logged, nil)))
+	source, current, err := policyfile.Open(path, slog.New(slog.NewTextHandler(&logged, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestFileHasToBeRightAtStart(t *testing.T) {
 		filepath.Join(dir, "none.yaml"): "no such file",
 		dir:                             "not a regular file",
 	} {
-		_, _, err := policy.OpenFile(path, slog.New(slog.DiscardHandler))
+		_, _, err := policyfile.Open(path, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%s: got %v, want %q", path, err, message)
 		}

@@ -1,4 +1,6 @@
-package policy
+// Package policyfile keeps the policies in force as a file has them. It must
+// not know what policies say.
+package policyfile
 
 import (
 	"bytes"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -19,13 +22,13 @@ import (
 // a file that is being written is not mistaken for a shorter one.
 const pollEvery = 500 * time.Millisecond
 
-// FileSource keeps policies as a YAML file has them. Each look reads the whole
+// Source keeps policies as a YAML file has them. Each look reads the whole
 // file: it is small, and content alone tells every way in which a file can be
 // replaced (a rewrite in place within one tick of the file system's clock, a
 // rename, Kubernetes' swapped symbolic links).
-type FileSource struct {
+type Source struct {
 	path    string
-	current *Current
+	current *policy.Current
 	log     *slog.Logger
 
 	// What Run remembers between looks.
@@ -34,10 +37,10 @@ type FileSource struct {
 	trouble string // why the last look read nothing, so that it is logged once
 }
 
-// OpenFile reads the policies of a file and puts them in force, in the
-// [Current] that it returns with the source. A file that cannot be read or is
-// invalid is an error. Call [FileSource.Run] to follow its changes.
-func OpenFile(path string, log *slog.Logger) (*FileSource, *Current, error) {
+// Open reads the policies of a file and puts them in force, in the
+// [policy.Current] that it returns with the source. A file that cannot be read or is
+// invalid is an error. Call [Source.Run] to follow its changes.
+func Open(path string, log *slog.Logger) (*Source, *policy.Current, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read policies: %w", err)
@@ -46,14 +49,14 @@ func OpenFile(path string, log *slog.Logger) (*FileSource, *Current, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("policies of %s: %w", path, err)
 	}
-	current := NewCurrent(s)
-	return &FileSource{path: path, current: current, log: log, decided: data}, current, nil
+	current := policy.NewCurrent(s)
+	return &Source{path: path, current: current, log: log, decided: data}, current, nil
 }
 
 // Run follows the file until the context ends, and returns nil then. A change
 // that is invalid is logged with every bad field, and what was in force stays;
 // so it does when the file cannot be read any more.
-func (f *FileSource) Run(ctx context.Context) error {
+func (f *Source) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -66,7 +69,7 @@ func (f *FileSource) Run(ctx context.Context) error {
 	}
 }
 
-func (f *FileSource) look() {
+func (f *Source) look() {
 	data, err := readFile(f.path)
 	if err != nil {
 		f.pending = nil
@@ -88,7 +91,7 @@ func (f *FileSource) look() {
 	}
 }
 
-func (f *FileSource) take(data []byte) {
+func (f *Source) take(data []byte) {
 	s, err := snapshotOf(data, f.log)
 	if err != nil {
 		for _, bad := range wire.AsError(err).Fields {
@@ -98,16 +101,16 @@ func (f *FileSource) take(data []byte) {
 		return
 	}
 	f.current.Swap(s)
-	f.log.Info("policies changed", "file", f.path, "policies", len(s.list))
+	f.log.Info("policies changed", "file", f.path, "policies", len(s.List()))
 }
 
 // snapshotOf reads a document, and tells of fields that it sets in vain.
-func snapshotOf(data []byte, log *slog.Logger) (*Snapshot, error) {
-	policies, err := ParseYAML(data)
+func snapshotOf(data []byte, log *slog.Logger) (*policy.Snapshot, error) {
+	policies, err := policy.ParseYAML(data)
 	if err != nil {
 		return nil, err
 	}
-	s, err := NewSnapshot(policies, "file")
+	s, err := policy.NewSnapshot(policies, "file")
 	if err != nil {
 		return nil, err
 	}
@@ -133,5 +136,5 @@ func readFile(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
-	return io.ReadAll(io.LimitReader(f, MaxDocumentBytes+1))
+	return io.ReadAll(io.LimitReader(f, policy.MaxDocumentBytes+1))
 }
