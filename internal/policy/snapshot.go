@@ -117,7 +117,7 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 		if p.bad || doubtful[parent] {
 			doubtful[e] = true
 		} else {
-			bad = append(bad, relations(p, i, e)...)
+			bad = append(bad, relations(p, fmt.Sprintf("policies[%d]", i), e)...)
 		}
 		if !glob {
 			s.exact[p.Name] = e
@@ -132,8 +132,9 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 }
 
 // relations checks fields that depend on each other, where the policy sets at
-// least one of them: the other may have fallen through.
-func relations(p *Policy, index int, e *Effective) (bad []wire.FieldError) {
+// least one of them: the other may have fallen through. at is the policy's
+// place in the document.
+func relations(p *Policy, at string, e *Effective) (bad []wire.FieldError) {
 	check := func(ok bool, path, other, format string, args ...any) {
 		if ok || !p.sets(path) && !p.sets(other) {
 			return
@@ -141,7 +142,7 @@ func relations(p *Policy, index int, e *Effective) (bad []wire.FieldError) {
 		if !p.sets(path) {
 			path = other
 		}
-		bad = append(bad, fieldError(p.line, fmt.Sprintf("policies[%d].%s", index, path), fmt.Sprintf(format, args...)))
+		bad = append(bad, fieldError(p.line, join(at, path), fmt.Sprintf(format, args...)))
 	}
 	const burst = "with a rate of %v the burst must be at least 1, not %d (fields that are not set fall through)"
 	check(e.Publish.Rate == 0 || e.Publish.Burst >= 1, "publish.burst", "publish.rate", burst, e.Publish.Rate, e.Publish.Burst)

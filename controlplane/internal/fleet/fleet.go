@@ -1,0 +1,58 @@
+// Package fleet is what the control plane knows of its sidecars: who they are,
+// when they were last heard of, which policies they run or have refused, how
+// much they let through of each topic, and their shares of fleet-wide limits.
+// It must not know xDS, quotas or REST, which write it and read it.
+package fleet
+
+import "time"
+
+// Sidecar is one sidecar as everybody may see it.
+type Sidecar struct {
+	NodeID   string    `json:"node_id"`
+	Address  string    `json:"address"` // of its replay API, host:port
+	LastSeen time.Time `json:"last_seen"`
+	// Versions are the versions that it has acked, by policy.
+	Versions map[string]int64 `json:"versions"`
+	// Rejected is what it refused last and has not taken since; nil: nothing.
+	Rejected *Rejection `json:"rejected"`
+
+	Connected bool   `json:"connected"`
+	Version   string `json:"version"`  // of the program
+	StoreID   string `json:"store_id"` // which store it is on
+	// ControlPlane is the control plane that it is connected to.
+	ControlPlane string `json:"control_plane"`
+}
+
+// Rejection is a policy that a sidecar refused.
+type Rejection struct {
+	Policy  string `json:"policy"`
+	Version int64  `json:"version"`
+	Reason  string `json:"reason"`
+}
+
+// Topic is what the sidecars let through of one topic.
+type Topic struct {
+	Topic            string   `json:"topic"`
+	AllowedPerSecond float64  `json:"allowed_per_second"`
+	DeniedPerSecond  float64  `json:"denied_per_second"`
+	Sidecars         []string `json:"sidecars"` // node ids, ascending
+	BySidecar        []Usage  `json:"by_sidecar"`
+	// History has the last 60 s, one element a second, the latest last; filled
+	// only if asked for.
+	History []Point `json:"history,omitempty"`
+}
+
+// Usage is one sidecar's part of a topic.
+type Usage struct {
+	NodeID           string  `json:"node_id"`
+	AllowedPerSecond float64 `json:"allowed_per_second"`
+	DeniedPerSecond  float64 `json:"denied_per_second"`
+	// SharePerSecond is its share of a fleet-wide rate; nil: the topic has none.
+	SharePerSecond *float64 `json:"share_per_second"`
+}
+
+// Point is what passed and what did not in one second.
+type Point struct {
+	Allowed float64 `json:"allowed"`
+	Denied  float64 `json:"denied"`
+}

@@ -1,0 +1,68 @@
+// Package store keeps what was ever changed about policies: one chain of
+// commits, from which everything else (the policies in force, their history,
+// the audit log) is derived. It must not know what a policy says.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// ErrConflict says that somebody else has made a commit of that revision.
+var ErrConflict = errors.New("another change came first")
+
+// ErrUnavailable says that the store cannot be reached, or cannot write.
+var ErrUnavailable = errors.New("policy store unavailable")
+
+// Commit is one change of the policies, made by somebody at some time. All of
+// it is in the store, or none.
+type Commit struct {
+	Revision int64     `json:"revision"` // 1, 2, and so on without gaps
+	At       time.Time `json:"at"`       // UTC, whole milliseconds
+	By       string    `json:"by"`
+	Changes  []Change  `json:"changes"` // one or more, each name once
+}
+
+// Change is what a commit does to one policy.
+type Change struct {
+	Name string `json:"name"`
+	// Version counts the changes of this name from 1 on, also over deletions.
+	Version int64  `json:"version"`
+	Action  Action `json:"action"`
+	// Policy is the policy as JSON, with its name; nil after a deletion.
+	Policy json.RawMessage `json:"policy,omitempty"`
+	// To is the version whose content a rollback brought back.
+	To int64 `json:"to,omitempty"`
+}
+
+// Action says what was done to a policy.
+type Action string
+
+// The actions.
+const (
+	Created    Action = "created"
+	Updated    Action = "updated"
+	Deleted    Action = "deleted"
+	RolledBack Action = "rolled_back"
+	Seeded     Action = "seeded" // by --policies on the first start
+)
+
+// Store is a chain of commits. A revision is given once, whoever asks for it
+// and from wherever: that is the only compare-and-set that it needs. It is safe
+// for concurrent use.
+type Store interface {
+	// After returns the commits after a revision, in order and without gaps.
+	After(ctx context.Context, revision int64) ([]Commit, error)
+	// Append adds a commit whose revision is one above the last one. Once it
+	// has returned nil the commit survives a kill and a power cut. ErrConflict:
+	// the revision is taken. ErrUnavailable: it may be stored or not, which
+	// After tells.
+	Append(ctx context.Context, c Commit) error
+	// Await returns nil once there may be commits after a revision, within a
+	// second of their being stored by any process; early returns are harmless.
+	// Otherwise it returns the context's error.
+	Await(ctx context.Context, revision int64) error
+	Close() error
+}

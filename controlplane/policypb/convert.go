@@ -1,0 +1,89 @@
+// Package policypb is what control planes and sidecars say to each other about
+// policies: the protobuf schema, and its conversion from and to what
+// internal/policy makes of a policy document. It must not know how it travels.
+package policypb
+
+import (
+	"iter"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+)
+
+// Types of the resources, as xDS names them.
+const (
+	TopicPolicyType = "type.googleapis.com/sluice.v1.TopicPolicy"
+	GlobPolicyType  = "type.googleapis.com/sluice.v1.GlobPolicy"
+)
+
+// FromEffective writes down all that holds for a topic.
+func FromEffective(e *policy.Effective) *Settings {
+	s := &Settings{}
+	for path, v := range e.Values() {
+		set(s.ProtoReflect(), path, v)
+	}
+	return s
+}
+
+// set stores a value at a path such as publish.rate. The schema has every field
+// of the document, which a test holds, so one that is missing is a defect.
+func set(m protoreflect.Message, path string, v any) {
+	name, rest, nested := strings.Cut(path, ".")
+	field := m.Descriptor().Fields().ByName(protoreflect.Name(name))
+	if field == nil {
+		panic("policypb: the schema has no field " + path)
+	}
+	if nested {
+		set(m.Mutable(field).Message(), rest, v)
+		return
+	}
+	if d, ok := v.(time.Duration); ok {
+		m.Set(field, protoreflect.ValueOfMessage(durationpb.New(d).ProtoReflect()))
+		return
+	}
+	m.Set(field, protoreflect.ValueOf(v))
+}
+
+// Effective reads what holds for a topic; a field that is absent has its
+// default, and one that this version does not know is passed over: a newer
+// control plane sends all fields, whether anybody has set them or not. The
+// error is a wire.Error with code invalid_policy and every bad field.
+func (s *Settings) Effective() (*policy.Effective, error) {
+	return policy.FromValues(values(s.ProtoReflect(), ""))
+}
+
+// values yields the fields that are there by their paths in the document.
+func values(m protoreflect.Message, prefix string) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		if !m.IsValid() {
+			return
+		}
+		m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			path := prefix + string(field.Name())
+			if field.Message() == nil {
+				return yield(path, v.Interface())
+			}
+			if d, ok := v.Message().Interface().(*durationpb.Duration); ok {
+				return yield(path, duration(d))
+			}
+			for inner, value := range values(v.Message(), path+".") {
+				if !yield(inner, value) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// duration is a time.Duration, or what is wrong with the message.
+func duration(d *durationpb.Duration) any {
+	if err := d.CheckValid(); err != nil {
+		return err.Error()
+	}
+	return d.AsDuration()
+}

@@ -1,0 +1,105 @@
+package policy
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Values yields every field's path in the document ("publish.rate") and its
+// value: a float64, an int64, a bool, a string or a [time.Duration].
+func (e *Effective) Values() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, f := range fields {
+			if !yield(f.path, plain(f.get(e))) {
+				return
+			}
+		}
+	}
+}
+
+// Values yields the fields that the policy sets, as [Effective.Values] does.
+func (p *Policy) Values() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for i, f := range fields {
+			if p.set.has(i) && !yield(f.path, plain(f.get(&p.values))) {
+				return
+			}
+		}
+	}
+}
+
+// plain makes one of few types of a field's.
+func plain(v any) any {
+	switch v := v.(type) {
+	case int:
+		return int64(v)
+	case Scope:
+		return string(v)
+	case OnLimit:
+		return string(v)
+	case OnStoreUnavailable:
+		return string(v)
+	case Compatibility:
+		return string(v)
+	}
+	return v
+}
+
+// FromValues makes what holds for a topic of values as [Effective.Values]
+// yields them, and of the defaults for the others. The error is a *[wire.Error]
+// with every bad field, those that are unknown too.
+func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
+	p := Policy{Name: "*"}
+	var bad []wire.FieldError
+	for path, v := range values {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.path == path })
+		if i < 0 {
+			bad = append(bad, fieldError(0, path, "unknown field"))
+			continue
+		}
+		if err := fields[i].read(&p.values, valueNode(v)); err != nil {
+			bad = append(bad, fieldError(0, path, err.Error()))
+			continue
+		}
+		p.set = p.set.with(i)
+	}
+	if len(bad) > 0 {
+		return nil, refusal(bad)
+	}
+	e := Defaults()
+	p.applyTo(&e)
+	if bad := relations(&p, "", &e); len(bad) > 0 {
+		return nil, refusal(bad)
+	}
+	return &e, nil
+}
+
+// valueNode writes a value as the document would have it.
+func valueNode(v any) *yaml.Node {
+	scalar := func(tag, text string) *yaml.Node {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
+	}
+	switch v := v.(type) {
+	case float64:
+		return scalar("!!float", strconv.FormatFloat(v, 'g', -1, 64))
+	case int64:
+		return scalar("!!int", strconv.FormatInt(v, 10))
+	case bool:
+		return scalar("!!bool", strconv.FormatBool(v))
+	case string:
+		if v == "" { // no schema; no other field may be empty
+			return scalar("!!null", "null")
+		}
+		return scalar("!!str", v)
+	case time.Duration:
+		return scalar("!!str", v.String())
+	}
+	return scalar("!!null", fmt.Sprintf("%T", v))
+}
