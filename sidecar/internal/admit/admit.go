@@ -25,11 +25,31 @@ type Catalog interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Config is what a Publisher needs; every field is required.
+// Interest makes the policy of a topic known before the topic is used.
+type Interest interface {
+	// Await returns once the topic's own policy is in force, if it has one; it
+	// waits for a bounded time, and costs next to nothing after the first call.
+	Await(ctx context.Context, topic string)
+}
+
+// Quota shares out the rates that are for all sidecars together.
+type Quota interface {
+	// Bucket is this sidecar's share of a topic's rate, tuned as it is now. It
+	// may wait, for a bounded time or until ctx ends, where there is none yet.
+	Bucket(ctx context.Context, topic string, p policy.Publish, now time.Time) *limit.Bucket
+	// Count is told what became of the events of every topic: how many found
+	// their tokens, and how many did not.
+	Count(topic string, allowed, denied int)
+}
+
+// Config is what a Publisher needs; every field is required but Interest and
+// Quota.
 type Config struct {
 	Catalog  Catalog
 	Writer   *writer.Writer
 	Policies *policy.Current
+	Interest Interest // nil: all policies are known
+	Quota    Quota    // nil: this sidecar is the fleet
 	Limits   wire.Limits
 	Metrics  *telemetry.Metrics
 	Logger   *slog.Logger // is told the causes of internal errors
@@ -85,7 +105,7 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // Publish takes events through every stage, in the order of this function:
 //
 //  1. shape: an item that arrives with an Err is refused with it;
-//  2. policy: a paused topic refuses its items;
+//  2. policy: it is made known, and a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
 //  4. topic: one that cannot be created refuses its items, and their tokens
 //     go back;
@@ -98,15 +118,18 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // that follow one another reach their partitions' queues in that order.
 //
 // Where the policies of all topics say wait, Publish blocks for up to the
-// shortest max_wait, or until ctx ends, for tokens; it also waits for the log
-// to create a topic that is new. It keeps what the items' events refer to, but
-// not items itself, of which it may set the Err.
+// shortest max_wait, or until ctx ends, for tokens; it also waits for the
+// policy of a topic that is new here, for a first share of a fleet-wide rate,
+// and for the log to create a topic. It keeps what the items' events refer to,
+// but not items itself, of which it may set the Err.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
+	p.await(ctx, items)
 	for a.accepted = a.began; ; a.accepted = time.Now() {
 		policies, changed := p.cfg.Policies.Watch()
 		refusePaused(policies, items)
-		verdict := a.toll.take(p, c, policies, items, a.accepted)
+		verdict := a.toll.take(ctx, p, c, policies, items, a.accepted)
+		a.toll.report(p.cfg.Quota, verdict)
 		if verdict.OK {
 			break
 		}
@@ -125,6 +148,20 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 	}
 	a.finish() // the reservation of newAdmission
 	return nil
+}
+
+// await makes the policies of the items' topics known.
+func (p *Publisher) await(ctx context.Context, items []wire.PublishItem) {
+	if p.cfg.Interest == nil {
+		return
+	}
+	var topic string
+	for i := range items {
+		if it := &items[i]; it.Err == nil && it.Event.Topic != topic { // mostly it is the one before
+			topic = it.Event.Topic
+			p.cfg.Interest.Await(ctx, topic)
+		}
+	}
 }
 
 // refusePaused refuses the items of paused topics.

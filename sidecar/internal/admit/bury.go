@@ -14,6 +14,9 @@ import (
 // the same id; possibly before Bury returns and from any goroutine. It must not block. The record is
 // the log's from here on.
 func (p *Publisher) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
+	if p.cfg.Interest != nil {
+		p.cfg.Interest.Await(ctx, rec.Topic)
+	}
 	partitions, err := p.partitionsOf(ctx, rec.Topic, p.cfg.Policies.Load().Topic(rec.Topic).Partitions)
 	if err == nil {
 		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, partitions)

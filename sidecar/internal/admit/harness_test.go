@@ -119,7 +119,7 @@ func parse(t testing.TB, yaml string) *policy.Snapshot {
 	return s
 }
 
-func newFixture(t testing.TB, policies string, log *fakeLog, bounds writer.Bounds) *fixture {
+func newFixture(t testing.TB, policies string, log *fakeLog, bounds writer.Bounds, with ...func(*fixture, *admit.Config)) *fixture {
 	t.Helper()
 	metrics, err := telemetry.New(telemetry.Config{})
 	if err != nil {
@@ -128,10 +128,14 @@ func newFixture(t testing.TB, policies string, log *fakeLog, bounds writer.Bound
 	f := &fixture{log: log, current: policy.NewCurrent(parse(t, policies)), metrics: metrics, logged: &bytes.Buffer{}}
 	f.writer = writer.New(writer.Config{Log: log, Bounds: bounds})
 	t.Cleanup(func() { f.writer.Stop(context.Background()) })
-	f.Publisher = admit.New(admit.Config{
+	cfg := admit.Config{
 		Catalog: log, Writer: f.writer, Policies: f.current, Limits: wire.DefaultLimits(),
 		Metrics: metrics, Logger: slog.New(slog.NewTextHandler(f.logged, nil)),
-	})
+	}
+	for _, change := range with {
+		change(f, &cfg)
+	}
+	f.Publisher = admit.New(cfg)
 	f.conn = f.NewConnection()
 	return f
 }

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type toll struct {
 type destination struct {
 	name   string
 	policy *policy.Effective
+	fleet  bool // its rate is for all sidecars together
 
 	// Set by Publisher.locate.
 	partitions int
@@ -57,7 +59,7 @@ func (t *toll) index(topic string) int {
 func (t *toll) topic(name string) *destination { return &t.topics[t.index(name)] }
 
 // take takes the tokens of all items that are not refused already, or none.
-func (t *toll) take(p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
+func (t *toll) take(ctx context.Context, p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
 	*t = toll{}
 	t.name(items)
 	c.bucket.Retune(c.rate(policies), now)
@@ -66,6 +68,9 @@ func (t *toll) take(p *Publisher, c *Connection, policies *policy.Snapshot, item
 		d := &t.topics[i]
 		d.policy = policies.Topic(d.name)
 		b := p.buckets.Topic(d.name, rates(d.policy), now)
+		if d.fleet = p.cfg.Quota != nil && d.policy.Publish.Scope == policy.ScopeFleet; d.fleet {
+			b.Events = p.cfg.Quota.Bucket(ctx, d.name, d.policy.Publish, now)
+		}
 		t.charges = append(t.charges, limit.Charge{Bucket: b.Events}, limit.Charge{Bucket: b.Bytes})
 	}
 	for i := range items {
@@ -93,6 +98,23 @@ func (t *toll) name(items []wire.PublishItem) {
 	if len(t.topics) > 1 {
 		slices.SortFunc(t.topics, func(a, b destination) int { return strings.Compare(a.name, b.name) })
 		t.topics = slices.CompactFunc(t.topics, func(a, b destination) bool { return a.name == b.name })
+	}
+}
+
+// report tells who shares out rates what became of the events. Those that the
+// connection's limit refuses asked nothing of a fleet-wide one.
+func (t *toll) report(q Quota, v limit.Verdict) {
+	if q == nil {
+		return
+	}
+	for i := range t.topics {
+		d, n := &t.topics[i], t.charges[2*i+eventsCharge].N
+		switch {
+		case v.OK:
+			q.Count(d.name, n, 0)
+		case v.Refused > 0 && (v.Refused-1)/2 == i, v.Refused == 0 && !d.fleet:
+			q.Count(d.name, 0, n)
+		}
 	}
 }
 
@@ -131,9 +153,13 @@ func (t *toll) patience() time.Duration {
 func (t *toll) refusal(v limit.Verdict) *wire.Error {
 	whose, scope, unit := "this connection", "connection", "events"
 	if v.Refused > 0 {
-		whose, scope = "topic "+t.topics[(v.Refused-1)/2].name, "topic"
-		if v.Refused%2 == 0 {
+		d := &t.topics[(v.Refused-1)/2]
+		whose, scope = "topic "+d.name, "topic"
+		switch {
+		case v.Refused%2 == 0:
 			unit = "bytes"
+		case d.fleet:
+			whose, scope = whose+" over all sidecars", "fleet"
 		}
 	}
 	n := t.charges[v.Refused].N

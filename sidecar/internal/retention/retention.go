@@ -25,7 +25,7 @@ type Log interface {
 }
 
 // Sweeper removes expired events, remembered ids and marks, and superseded
-// events. Every field is required but Mine.
+// events. Every field is required but Mine and Known.
 type Sweeper struct {
 	Log      Log
 	Policies *policy.Current
@@ -40,6 +40,10 @@ type Sweeper struct {
 	// name Marks. It may change its mind at any time, and two that sweep one
 	// topic do no harm.
 	Mine func(topic string) bool
+	// Known says whether the topic's own policy is in force, if it has one.
+	// Until then the topic is left alone: by the rules of a less specific one
+	// more might be removed, and what is gone does not come back. nil: all are.
+	Known func(topic string) bool
 
 	// Of Run alone.
 	compactions map[string]*compaction // the topics being compacted
@@ -113,7 +117,7 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 		}})
 	}
 	for _, tp := range topics {
-		if !s.mine(tp.Name) {
+		if !s.mine(tp.Name) || s.Known != nil && !s.Known(tp.Name) {
 			delete(s.compactions, tp.Name)
 			continue
 		}
