@@ -1,18 +1,20 @@
-# Sluice's tasks. They need Go, make and git; the race detector of `make test` needs a C compiler, too.
+# Sluice's tasks. They need Go, make and git; `make test` also needs a C compiler for the race detector, and Node.js with
+# npm and Chromium for the console's tests.
 
 .DEFAULT_GOAL := help
 
-PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./sdk/cmd/sluice ./bench/cmd/sluice-bench
+PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./controlplane/cmd/sluice-controlplane ./sdk/cmd/sluice ./bench/cmd/sluice-bench
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS     := -s -w -X github.com/sluice-bus/sluice/internal/program.version=$(VERSION)
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BUF         := go run github.com/bufbuild/buf/cmd/buf@v1.75.0
 
 # How long `make fuzz` stays at each target.
 FUZZTIME ?= 20s
 # What `make bench` runs, a regular expression, and for how long each.
 BENCH     ?= .
 BENCHTIME ?= 1s
-# Further flags for the sidecar that `make run` starts.
+# Further flags for the sidecar that `make run` starts beside its control plane.
 ARGS ?=
 
 .PHONY: help
@@ -25,11 +27,11 @@ build: ## Build the programs into bin/ (static, no C)
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/ $(PROGRAMS)
 
 .PHONY: run
-run: build ## Build and start a sidecar with its data in .sluice/, and print what to try
+run: build ## Build and start a control plane and a sidecar with their data in .sluice/, and print what to try
 	@deploy/dev/run.sh $(ARGS)
 
 .PHONY: test
-test: check-cc check-fmt vet lint test-server ## Check format, vet, lint, and run every test with the race detector
+test: check-cc check-browser check-fmt vet lint test-server ## Check format, vet, lint, and run every test with the race detector
 	CGO_ENABLED=1 go test -race -timeout 12m ./...
 
 # Tests of the MongoDB log run on the server of MONGODB_URI, else on a FerretDB that this builds: a minute the first time.
@@ -57,6 +59,10 @@ fuzz: ## Fuzz each target for FUZZTIME (20s)
 bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench loads a running sidecar
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
 
+.PHONY: generate
+generate: ## Make the Go code of the protobuf schemas anew; it is committed
+	$(BUF) generate
+
 .PHONY: fmt
 fmt: ## Format the code
 	gofmt -w .
@@ -75,3 +81,9 @@ check-fmt:
 check-cc:
 	@printf '#include <stdlib.h>\nint main(void) { return 0; }\n' | $$(go env CC) -x c -o /dev/null - 2>/dev/null || \
 	{ echo "the race detector needs a C compiler; on Debian: apt-get install gcc libc6-dev"; exit 1; }
+
+.PHONY: check-browser
+check-browser:
+	@for need in node npm; do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
+	if [ -n "$$missing" ]; then echo "the console's tests need$$missing; on Debian: apt-get install nodejs npm chromium"; exit 1; fi

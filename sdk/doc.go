@@ -1,6 +1,7 @@
 // Package sluice is the first layer of the Go client: [Conn] is one WebSocket
 // connection to a sidecar, and [HTTP] asks its HTTP listeners for what is there
-// already. The contract's types and error codes are those of package wire.
+// already. [ControlPlane] asks a control plane about policies and the fleet. The
+// contract's types and error codes are those of package wire.
 //
 // The layer is thin on purpose. A Conn that broke stays broken: nothing
 // reconnects, nothing is sent again, and nobody acknowledges an event but the

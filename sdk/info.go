@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strings"
 )
 
 // TopicInfo is a topic with its partitions.
@@ -69,9 +70,25 @@ type StoreStatus struct {
 
 // PolicyStatus is one policy in force and where it came from.
 type PolicyStatus struct {
-	Name    string `json:"name"`
+	Name string `json:"name"`
+	// Version is the number that the control plane gave it, or a hash of what a
+	// file says.
 	Version string `json:"version"`
 	Source  string `json:"source"`
+}
+
+// UnmarshalJSON reads a version that is a number or a text.
+func (p *PolicyStatus) UnmarshalJSON(data []byte) error {
+	type plain PolicyStatus
+	in := struct {
+		*plain
+		Version json.RawMessage `json:"version"`
+	}{plain: (*plain)(p)}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	p.Version = strings.Trim(string(in.Version), `"`)
+	return nil
 }
 
 // Backlog is how much waits.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
-	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -33,12 +33,14 @@ type Config struct {
 	// connection string, '#' and the collection.
 	Outboxes []string
 
-	ControlPlane   string // host:port; "" for none
-	Policies       string // a file; "" for the defaults
-	AuthConfig     string
-	Peers          []string
-	AllowedOrigins []string
-	Insecure       bool // listen beyond loopback without authentication
+	ControlPlane    string              // host:port or unix:/path; "" for none
+	ControlAccess   access.ClientConfig // how to come in there
+	ReplayAdvertise string              // the replay API's address for other sidecars; "": as it is bound
+	Policies        string              // a file; "" for the defaults, or those of the control plane
+	AuthConfig      string
+	Peers           []string
+	AllowedOrigins  []string
+	Insecure        bool // listen beyond loopback without authentication
 
 	Limits            wire.Limits
 	MaxTopicLabels    int           // topics past it share one metrics label
@@ -98,11 +100,14 @@ func (c Config) Validate() error {
 		bad("store: %q is none of embedded:, mongodb://…, mongodb+srv://…", c.Store)
 	}
 	for _, f := range []struct{ name, value string }{
-		{"control-plane", c.ControlPlane}, {"auth-config", c.AuthConfig}, {"peers", strings.Join(c.Peers, ",")},
+		{"peers", strings.Join(c.Peers, ",")},
 	} {
 		if f.value != "" {
 			bad("%s: not supported yet in this version; leave it out", f.name)
 		}
+	}
+	if c.ControlPlane == "" && c.ControlAccess != (access.ClientConfig{}) {
+		bad("control-plane: is missing, where there is a certificate or token for it")
 	}
 	if c.DataDir == "" {
 		bad("data-dir: must not be empty")
@@ -115,9 +120,8 @@ func (c Config) Validate() error {
 	} {
 		if l.addr == "" {
 			bad("%s: must be host:port or unix:/path", l.name)
-		} else if !c.Insecure && !listen.IsLoopback(l.addr) {
-			bad("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it; "+
-				"listen on a loopback address, or give --insecure to let everybody in", l.name, l.addr)
+		} else if err := access.CheckListener(l.name, l.addr, c.AuthConfig != "", c.Insecure); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {

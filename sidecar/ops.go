@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -24,7 +25,8 @@ type status struct {
 	Subscriptions int              `json:"subscriptions"`
 	Spool         spoolStatus      `json:"spool"`
 	Outboxes      []outbox.Stats   `json:"outboxes"`
-	Peers         []map[string]any `json:"peers"`
+	ControlPlane  *control.Status  `json:"control_plane"` // null without one
+	Peers         []peer           `json:"peers"`
 }
 
 type storeStatus struct {
@@ -36,6 +38,13 @@ type storeStatus struct {
 type spoolStatus struct {
 	Events int64 `json:"events"`
 	Bytes  int64 `json:"bytes"`
+}
+
+// peer is another sidecar's replay API.
+type peer struct {
+	NodeID  string `json:"node_id"`
+	StoreID string `json:"store_id"`
+	Address string `json:"address"`
 }
 
 // States of the store.
@@ -106,6 +115,10 @@ func (s *Sidecar) status() status {
 		outboxes = append(outboxes, o.Stats())
 	}
 	clients := s.gateway.Stats()
+	var controlPlane *control.Status
+	if s.control != nil {
+		controlPlane = new(s.control.Status())
+	}
 	return status{
 		Version:       s.cfg.Version,
 		NodeID:        s.cfg.NodeID,
@@ -116,6 +129,18 @@ func (s *Sidecar) status() status {
 		Subscriptions: clients.Subscriptions,
 		Spool:         spoolStatus{Events: waiting.Events, Bytes: waiting.Bytes},
 		Outboxes:      outboxes,
-		Peers:         []map[string]any{},
+		ControlPlane:  controlPlane,
+		Peers:         s.peers(),
 	}
+}
+
+// peers are the other sidecars that the control plane knows.
+func (s *Sidecar) peers() []peer {
+	peers := []peer{} // [] rather than null
+	if s.control != nil {
+		for _, p := range s.control.Peers() {
+			peers = append(peers, peer{NodeID: p.NodeID, StoreID: p.StoreID, Address: p.Address})
+		}
+	}
+	return peers
 }

@@ -17,7 +17,7 @@ func (s *Sidecar) openOutboxes() error {
 		url, collection, _ := strings.Cut(o, "#")
 		d, err := outbox.New(outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-			Publisher: outboxPublisher{s.publisher, s.publisher.NewOwnConnection(), s.policies},
+			Publisher: outboxPublisher{s.publisher, s.publisher.NewOwnConnection(), s.policyOf},
 			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		})
 		if err != nil {
@@ -32,7 +32,7 @@ func (s *Sidecar) openOutboxes() error {
 type outboxPublisher struct {
 	publisher  *admit.Publisher
 	connection *admit.Connection
-	policies   *policy.Current
+	policy     func(topic string) *policy.Effective
 }
 
 func (p outboxPublisher) Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
@@ -41,7 +41,7 @@ func (p outboxPublisher) Publish(ctx context.Context, items []wire.PublishItem, 
 
 // MaxEvents is the burst of the topic: more at once are never admitted.
 func (p outboxPublisher) MaxEvents(topic string) int {
-	if limits := p.policies.Load().Topic(topic).Publish; limits.Rate > 0 {
+	if limits := p.policy(topic).Publish; limits.Rate > 0 {
 		return limits.Burst
 	}
 	return 0

@@ -14,16 +14,19 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
+	"github.com/sluice-bus/sluice/sidecar/internal/quota"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
@@ -36,11 +39,14 @@ type Sidecar struct {
 	cfg Config
 
 	app, replay, ops net.Listener
+	access           *access.Access // nil: everybody may do everything
 
 	store     store
 	metrics   *telemetry.Metrics
 	policies  *policy.Current
-	file      *policyfile.Source // nil without a policies file
+	file      *policyfile.Source // nil where no policies file is followed
+	control   *control.Control   // nil without a control plane, as is quota
+	quota     *quota.Client
 	tails     *tail.Tails
 	writer    *writer.Writer
 	publisher *admit.Publisher
@@ -66,6 +72,11 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 			s.release()
 		}
 	}()
+	if cfg.AuthConfig != "" {
+		if s.access, err = access.Open(cfg.AuthConfig, access.Sidecar, cfg.Logger); err != nil {
+			return nil, &ConfigError{fmt.Errorf("auth-config: %w", err)}
+		}
+	}
 	if err := s.openPolicies(); err != nil {
 		return nil, err
 	}
@@ -92,21 +103,6 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	return s, nil
 }
 
-// openPolicies puts the policies file, or the defaults, in force.
-func (s *Sidecar) openPolicies() (err error) {
-	if s.cfg.Policies != "" {
-		if s.file, s.policies, err = policyfile.Open(s.cfg.Policies, s.cfg.Logger); err != nil {
-			return &ConfigError{fmt.Errorf("policies: %w", err)}
-		}
-		return nil
-	}
-	snapshot, err := policy.NewSnapshot(nil, "default")
-	if err == nil {
-		s.policies = policy.NewCurrent(snapshot)
-	}
-	return err
-}
-
 // assemble connects the parts: publishes go gateway → admit → writer → spool,
 // if there is one → log, deliveries log → group → gateway.
 func (s *Sidecar) assemble() {
@@ -116,13 +112,14 @@ func (s *Sidecar) assemble() {
 		Log: s.store.way, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Bounds: writer.DefaultBounds(),
 	})
 	s.publisher = admit.New(admit.Config{
-		Catalog: s.store.way, Writer: s.writer, Policies: s.policies, Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.cfg.Logger,
+		Catalog: s.store.way, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),
+		Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.cfg.Logger,
 	})
 	s.groups = group.NewManager(group.Config{
 		Context:     groupCtx,
 		Log:         s.store.log,
 		Tails:       s.tails,
-		Policy:      func(topic string) *policy.Effective { return s.policies.Load().Topic(topic) },
+		Policy:      s.policyOf,
 		DeadLetters: s.publisher,
 		Metrics:     s.metrics,
 		Roster:      s.store.roster,
@@ -133,7 +130,7 @@ func (s *Sidecar) assemble() {
 	bounds := gateway.DefaultBounds()
 	bounds.SlowClientTimeout = s.cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
-		Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
+		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds, NodeID: s.cfg.NodeID,
 	})
 	if s.store.shared != nil {
@@ -171,23 +168,34 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}
 
 	servers, failed := errgroup.WithContext(lasting)
+	history := replay.New(replay.Config{Access: s.access, Store: s.store.source, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout})
+	operate := s.access.Require(access.Operate, s.opsHandler(), "/healthz", "/readyz")
 	for _, srv := range []struct {
+		name string
 		ln   net.Listener
 		http *httpapi.Server
 	}{
-		{s.app, s.server(s.app, s.gateway.Handler(), s.gateway.ConnContext)},
-		{s.replay, s.server(s.replay, replay.New(replay.Config{Store: s.store.source, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout}), nil)},
-		{s.ops, s.server(s.ops, s.opsHandler(), nil)},
+		{"listen", s.app, s.server(s.app, s.gateway.Handler(), s.gateway.ConnContext)},
+		{"replay-listen", s.replay, s.server(s.replay, history, nil)},
+		{"ops-listen", s.ops, s.server(s.ops, operate, nil)},
 	} {
-		servers.Go(func() error { return srv.http.Serve(serversCtx, srv.ln) })
+		servers.Go(func() error { return srv.http.Serve(serversCtx, s.access.Listener(srv.name, srv.ln)) })
 	}
-	servers.Go(ready)
+	servers.Go(func() error {
+		s.awaitPolicies(ctx)
+		return ready()
+	})
 
 	var helpers errgroup.Group
-	sweeper := retention.Sweeper{Log: s.store.log, Mine: s.store.roster.Mine, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
+	sweeper := retention.Sweeper{Log: s.store.log, Mine: s.store.roster.Mine, Known: s.knowsPolicy, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
 	helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	helpers.Go(func() error { return s.followPolicies(helpersCtx) })
+	helpers.Go(func() error { return s.access.Run(helpersCtx) })
 	helpers.Go(func() error { return s.loadGroups(helpersCtx) })
+	if s.control != nil {
+		helpers.Go(func() error { return s.control.Run(helpersCtx) })
+		helpers.Go(func() error { return s.quota.Run(helpersCtx) })
+	}
 	if s.file != nil {
 		helpers.Go(func() error { return s.file.Run(helpersCtx) })
 	}
@@ -247,6 +255,11 @@ func (s *Sidecar) release() {
 	if err := s.store.close(); err != nil {
 		s.cfg.Logger.Error("closing the log", "error", err)
 	}
+	if s.control != nil {
+		if err := s.control.Close(); err != nil {
+			s.cfg.Logger.Warn("closing the connection to the control plane", "error", err)
+		}
+	}
 	if s.metrics != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -301,7 +314,7 @@ func (s *Sidecar) loadGroups(ctx context.Context) error {
 func (s *Sidecar) policyVersions() []telemetry.PolicyVersion {
 	var out []telemetry.PolicyVersion
 	for _, p := range s.policies.Load().List() {
-		out = append(out, telemetry.PolicyVersion{Policy: p.Name, Version: p.Version, Source: p.Source})
+		out = append(out, telemetry.PolicyVersion{Policy: p.Name, Version: p.Version.String(), Source: p.Source})
 	}
 	return out
 }

@@ -84,7 +84,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 func (s *Sidecar) openShared(ctx context.Context) error {
 	log, err := mongolog.Open(mongolog.Options{
 		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Logger: s.cfg.Logger,
-		WriteConcern: func(topic string) string { return s.policies.Load().Topic(topic).Durability.WriteConcern },
+		WriteConcern: func(topic string) string { return s.policyOf(topic).Durability.WriteConcern },
 	})
 	switch {
 	case errors.Is(err, eventlog.ErrUnavailable):

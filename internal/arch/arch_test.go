@@ -26,6 +26,9 @@ const (
 	websocket  = "github.com/coder/websocket/..."
 	kong       = "github.com/alecthomas/kong/..."
 	mongo      = "go.mongodb.org/mongo-driver/..."
+	bbolt      = "go.etcd.io/bbolt/..."
+	xds        = "github.com/envoyproxy/..."
+	grpc       = "google.golang.org/grpc/..."
 	everything = "..."
 	// foreign stands for all but the standard library, this module's own packages included.
 	foreign = "foreign"
@@ -74,6 +77,20 @@ var rules = []rule{
 		caught: [2]string{"controlplane", "sidecar"},
 	},
 	{
+		name:   "what both of them say is made of policies alone",
+		from:   []string{"controlplane/policypb"},
+		to:     []string{"controlplane/...", "internal/..."},
+		allow:  []string{"internal/policy"},
+		caught: [2]string{"controlplane/policypb", "controlplane/internal/catalog"},
+	},
+	{
+		name:   "applications' packages know no policies",
+		from:   []string{"sdk/..."},
+		except: []string{"sdk/cmd/..."},
+		to:     []string{"internal/policy", "controlplane/..."},
+		caught: [2]string{"sdk", "internal/policy"},
+	},
+	{
 		name:   "the bench sees a sidecar from outside",
 		from:   []string{"bench/..."},
 		to:     []string{"sidecar/...", "controlplane/..."},
@@ -114,9 +131,45 @@ var rules = []rule{
 		caught: [2]string{"sidecar/internal/replay", "sidecar/internal/eventlog/mongolog"},
 	},
 	{
-		name:   "MongoDB's driver is met in the log and the outbox that are there, and in the tests' server",
+		name:   "the policies' history does not know what a policy says, nor who asks",
+		from:   []string{"controlplane/internal/store/..."},
+		to:     []string{"controlplane/...", "internal/policy"},
+		allow:  []string{"controlplane/internal/store/..."},
+		caught: [2]string{"controlplane/internal/store/boltstore", "controlplane/internal/catalog"},
+	},
+	{
+		name:   "who uses the policies' history does not know where it is",
+		from:   []string{"controlplane/internal/..."},
+		except: []string{"controlplane/internal/store/..."},
+		to:     []string{"controlplane/internal/store/boltstore", "controlplane/internal/store/mongostore"},
+		caught: [2]string{"controlplane/internal/catalog", "controlplane/internal/store/boltstore"},
+	},
+	{
+		name:   "bbolt is met in the embedded policy store",
 		from:   []string{everything},
-		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "internal/mongotest", "sdk/..."},
+		except: []string{"controlplane/internal/store/boltstore"},
+		to:     []string{bbolt},
+		caught: [2]string{"controlplane", "go.etcd.io/bbolt"},
+	},
+	{
+		name:   "xDS is met where it is served and where it is asked for",
+		from:   []string{everything},
+		except: []string{"controlplane/internal/xds", "controlplane/internal/quota", "sidecar/internal/xds/...", "sidecar/internal/control", "sidecar/internal/quota"},
+		to:     []string{xds},
+		caught: [2]string{"sidecar", "github.com/envoyproxy/go-control-plane/pkg/cache/v3"},
+	},
+	{
+		name: "gRPC is met there, and where its connections and servers are made",
+		from: []string{everything},
+		except: []string{"controlplane", "controlplane/internal/xds", "controlplane/internal/quota", "internal/access",
+			"sidecar", "sidecar/internal/xds/...", "sidecar/internal/control", "sidecar/internal/quota"},
+		to:     []string{grpc},
+		caught: [2]string{"controlplane/internal/rest", "google.golang.org/grpc"},
+	},
+	{
+		name:   "MongoDB's driver is met in the log, the outbox and the policy store that are there, and in the tests' server",
+		from:   []string{everything},
+		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "controlplane/internal/store/mongostore", "internal/mongotest", "sdk/..."},
 		to:     []string{mongo},
 		caught: [2]string{"sidecar", "go.mongodb.org/mongo-driver/v2/mongo"},
 	},

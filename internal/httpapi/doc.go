@@ -1,4 +1,4 @@
-// Package httpapi is what the sidecar's HTTP listeners have in common: errors
+// Package httpapi is what the programs' HTTP listeners have in common: errors
 // as JSON, the guard against web pages, strict query parameters, routes, and a
 // server whose life somebody owns. It knows the error vocabulary and nothing of
 // topics, events or stores.

@@ -22,14 +22,17 @@ type Guard struct {
 	AllowedOrigins []string
 	// Addr is what the listener is bound to. On a loopback address Host must
 	// name this machine; a listener that others are meant to reach goes by
-	// names that the sidecar cannot know, and a unix socket by none.
+	// names that the program cannot know, and a unix socket by none.
 	Addr net.Addr
+	// SameOrigin lets the pages that the listener serves itself use it: their
+	// Origin has the host and port that the request was sent to.
+	SameOrigin bool
 }
 
 // Validate says which of AllowedOrigins is not an origin.
 func (g Guard) Validate() error {
 	for _, o := range g.AllowedOrigins {
-		if _, ok := canonicalOrigin(o); !ok {
+		if _, ok := CanonicalOrigin(o); !ok {
 			return fmt.Errorf("allowed origin %q: want scheme://host or scheme://host:port, without a path", o)
 		}
 	}
@@ -42,7 +45,7 @@ func (g Guard) Validate() error {
 func (g Guard) Handler(next http.Handler) http.Handler {
 	allowed := make(map[string]bool, len(g.AllowedOrigins))
 	for _, o := range g.AllowedOrigins {
-		if c, ok := canonicalOrigin(o); ok {
+		if c, ok := CanonicalOrigin(o); ok {
 			allowed[c] = true
 		}
 	}
@@ -56,7 +59,7 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 		if len(allowed) > 0 {
 			w.Header().Add("Vary", "Origin")
 		}
-		if len(origins) == 0 {
+		if len(origins) == 0 || g.SameOrigin && len(origins) == 1 && sameOrigin(origins[0], r.Host) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -95,14 +98,28 @@ func allowCORS(h http.Header, r *http.Request) (preflight bool) {
 	return true
 }
 
+// sameOrigin says whether a page of that origin was served under the name that
+// the request was sent to. Schemes are not compared: a proxy in front may have
+// ended TLS.
+func sameOrigin(origin, host string) bool {
+	c, ok := CanonicalOrigin(origin)
+	if !ok {
+		return false
+	}
+	scheme, _, _ := strings.Cut(c, "://")
+	h, ok := CanonicalOrigin(scheme + "://" + host)
+	return ok && h == c
+}
+
 func originIn(allowed map[string]bool, origin string) bool {
-	c, ok := canonicalOrigin(origin)
+	c, ok := CanonicalOrigin(origin)
 	return ok && allowed[c]
 }
 
-// canonicalOrigin is the origin in lower case and without its scheme's default
-// port, as browsers send it; an operator may write it otherwise.
-func canonicalOrigin(s string) (string, bool) {
+// CanonicalOrigin is the origin in lower case and without its scheme's default
+// port, as browsers send it; an operator may write it otherwise. ok is false
+// where s is no origin.
+func CanonicalOrigin(s string) (origin string, ok bool) {
 	u, err := url.Parse(strings.ToLower(s))
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || u.User != nil ||
 		u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {

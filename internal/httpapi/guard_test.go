@@ -115,6 +115,45 @@ func TestGuardOrigin(t *testing.T) {
 	}
 }
 
+func TestGuardSameOrigin(t *testing.T) {
+	for _, tc := range []struct {
+		host    string
+		origins []string
+		pass    bool
+	}{
+		{"127.0.0.1:7080", []string{"http://127.0.0.1:7080"}, true},
+		{"LocalHost:7080", []string{"http://localhost:7080"}, true},
+		{"localhost:7080", []string{"https://localhost:7080"}, true}, // a proxy ended TLS
+		{"localhost", []string{"http://localhost"}, true},
+		{"localhost:80", []string{"http://localhost"}, true},
+		{"localhost:443", []string{"https://localhost"}, true},
+		{"[::1]:7080", []string{"http://[::1]:7080"}, true},
+
+		{"localhost:7080", []string{"http://localhost:3000"}, false},
+		{"localhost:7080", []string{"http://127.0.0.1:7080"}, false},
+		{"localhost:7080", []string{"http://localhost"}, false},
+		{"localhost:7080", []string{"http://evil.example"}, false},
+		{"localhost:7080", []string{"null"}, false},
+		{"localhost:7080", []string{"http://localhost:7080/"}, false},
+		{"localhost:7080", []string{"http://localhost:7080", "http://localhost:7080"}, false},
+		{"evil.example:7080", []string{"http://evil.example:7080"}, false}, // a rebound name
+	} {
+		w, passed := ask(Guard{Addr: loopback, SameOrigin: true}, "PUT", tc.host, http.Header{"Origin": tc.origins})
+		if passed != tc.pass || !passed && w.Code != 403 {
+			t.Errorf("Host %q, Origin %q: passed %t, status %d", tc.host, tc.origins, passed, w.Code)
+		}
+		if w.Header().Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("Host %q, Origin %q: CORS headers to a page of the listener's own", tc.host, tc.origins)
+		}
+		if _, passed := ask(Guard{Addr: loopback}, "PUT", tc.host, http.Header{"Origin": tc.origins}); passed {
+			t.Errorf("Host %q, Origin %q passed a guard that does not know the same origin", tc.host, tc.origins)
+		}
+	}
+	if _, passed := ask(Guard{Addr: public, SameOrigin: true}, "PUT", "sluice.example", http.Header{"Origin": {"https://sluice.example"}}); !passed {
+		t.Error("the console's own page was refused on a public listener")
+	}
+}
+
 func TestGuardPreflight(t *testing.T) {
 	g := Guard{AllowedOrigins: []string{"https://console.example"}, Addr: loopback}
 	header := func(origin string) http.Header {

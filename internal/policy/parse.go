@@ -48,23 +48,35 @@ func ParseJSON(data []byte) ([]Policy, error) {
 	if len(data) > MaxDocumentBytes {
 		return nil, tooLarge(len(data))
 	}
+	root, err := jsonRoot(data)
+	if err != nil {
+		return nil, refusal([]wire.FieldError{{Field: "policies", Message: err.Error()}})
+	}
+	return parse(root)
+}
+
+// jsonRoot reads a text that is one JSON value.
+func jsonRoot(data []byte) (*yaml.Node, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	root, err := jsonNode(dec)
+	root, err := jsonNode(dec, 0)
 	if err == nil {
 		if _, end := dec.Token(); !errors.Is(end, io.EOF) {
 			err = errors.New("more text after the document")
 		}
 	}
 	if err != nil {
-		return nil, refusal([]wire.FieldError{{Field: "policies", Message: "not JSON: " + err.Error()}})
+		return nil, fmt.Errorf("not JSON: %w", err)
 	}
-	return parse(root)
+	return root, nil
 }
 
+// maxNesting bounds how deep a JSON document goes: reading takes stack.
+const maxNesting = 512
+
 // jsonNode reads the next JSON value as the node that YAML would make of it,
-// without a line.
-func jsonNode(dec *json.Decoder) (*yaml.Node, error) {
+// without a line; depth is in how many others it is.
+func jsonNode(dec *json.Decoder, depth int) (*yaml.Node, error) {
 	tok, err := dec.Token()
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -88,12 +100,15 @@ func jsonNode(dec *json.Decoder) (*yaml.Node, error) {
 		}
 		return scalar("!!int", v.String())
 	}
+	if depth == maxNesting {
+		return nil, fmt.Errorf("nested more than %d deep", maxNesting)
+	}
 	n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 	if tok == json.Delim('{') {
 		n.Kind, n.Tag = yaml.MappingNode, "!!map" // names and values in turn
 	}
 	for dec.More() {
-		item, err := jsonNode(dec)
+		item, err := jsonNode(dec, depth+1)
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +142,13 @@ func refusal(bad []wire.FieldError) error {
 }
 
 // parser walks a document and collects what is wrong with it.
-type parser struct{ bad []wire.FieldError }
+type parser struct {
+	bad []wire.FieldError
+	// ignored are members of a policy that mean nothing here.
+	ignored []string
+	// unnamed allows a policy without a name.
+	unnamed bool
+}
 
 func (p *parser) refuse(n *yaml.Node, path, format string, args ...any) {
 	p.bad = append(p.bad, fieldError(n.Line, path, fmt.Sprintf(format, args...)))
@@ -142,6 +163,16 @@ func fieldError(line int, path, msg string) wire.FieldError {
 
 func parse(root *yaml.Node) ([]Policy, error) {
 	var p parser
+	policies := p.document(root)
+	_, bad := resolve(policies)
+	if bad = append(p.bad, bad...); len(bad) > 0 {
+		return nil, refusal(bad)
+	}
+	return policies, nil
+}
+
+// document reads the list of policies, which may be in an object.
+func (p *parser) document(root *yaml.Node) []Policy {
 	list := root
 	if root.Kind == yaml.MappingNode {
 		list = nil
@@ -154,22 +185,18 @@ func parse(root *yaml.Node) ([]Policy, error) {
 		}
 		if list == nil {
 			p.refuse(root, "policies", "is missing; write policies: [] for none")
-			return nil, refusal(p.bad)
+			return nil
 		}
 	}
 	if list.Kind != yaml.SequenceNode {
 		p.refuse(list, "policies", "must be a list of policies ([] for none), not %s", shown(list))
-		return nil, refusal(p.bad)
+		return nil
 	}
 	policies := make([]Policy, len(list.Content))
 	for i, n := range list.Content {
 		policies[i] = p.policy(n, fmt.Sprintf("policies[%d]", i))
 	}
-	_, bad := resolve(policies)
-	if bad = append(p.bad, bad...); len(bad) > 0 {
-		return nil, refusal(bad)
-	}
-	return policies, nil
+	return policies
 }
 
 // members yields the names and values of an object, refusing names that are
@@ -207,9 +234,12 @@ func (p *parser) policy(n *yaml.Node, path string) Policy {
 			out.Name = p.name(value, join(path, "name"))
 			continue
 		}
+		if slices.Contains(p.ignored, name.Value) {
+			continue
+		}
 		p.member(&out, path, "", name, value)
 	}
-	if !named {
+	if !named && !p.unnamed {
 		p.refuse(n, join(path, "name"), "is missing; a topic, or a prefix and * such as orders.*")
 	}
 	out.bad = len(p.bad) > before
@@ -244,23 +274,22 @@ func (p *parser) member(out *Policy, policyPath, section string, name, value *ya
 }
 
 // keysOf lists the keys that are allowed in a section; "" is the policy itself.
-func keysOf(section string) []string {
-	var keys []string
-	if section == "" {
-		keys = []string{"name"}
-	} else {
-		section += "."
-	}
+func keysOf(section string) []string { return keysIn[section] }
+
+// keysIn are the keys that are allowed, by section.
+var keysIn = func() map[string][]string {
+	keys := map[string][]string{"": {"name"}}
 	for _, f := range fields {
-		if rest, ok := strings.CutPrefix(f.path, section); ok {
-			key, _, _ := strings.Cut(rest, ".")
-			if !slices.Contains(keys, key) {
-				keys = append(keys, key)
+		section := ""
+		for key := range strings.SplitSeq(f.path, ".") {
+			if !slices.Contains(keys[section], key) {
+				keys[section] = append(keys[section], key)
 			}
+			section = join(section, key)
 		}
 	}
 	return keys
-}
+}()
 
 func (p *parser) name(n *yaml.Node, path string) string {
 	if n.Kind == yaml.ScalarNode && validName(n.Value) {

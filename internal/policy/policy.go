@@ -166,7 +166,8 @@ func Defaults() Effective {
 }
 
 // Policy is one policy as somebody wrote it: a name, and values for the fields
-// that it sets. It comes from [ParseYAML] or [ParseJSON].
+// that it sets. It comes from [ParseYAML], [ParseJSON], [ParsePolicy] or
+// [ParseList]; == compares where it was written, too, and [Policy.Equal] does not.
 type Policy struct {
 	Name string
 

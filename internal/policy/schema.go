@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,25 +8,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// jsonSchema reads a schema written as an object or as a string of JSON text;
-// null, said in so many words, is no schema and stops the fall-through.
+// schemaPath is the one field whose value is JSON itself.
+const schemaPath = "schema.json_schema"
+
+// jsonSchema reads a schema written as an object or as a string of JSON text,
+// with one result for both; null, said in so many words, is no schema and stops
+// the fall-through.
 func jsonSchema(n *yaml.Node) (string, error) {
 	bad := fmt.Errorf("must be null, a JSON Schema object, or a string that holds one, not %s", shown(n))
 	switch {
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
 		return "", nil
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str":
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(n.Value), &object); err != nil || object == nil {
+		root, err := jsonRoot([]byte(n.Value))
+		if err != nil || root.Kind != yaml.MappingNode {
 			return "", bad
 		}
-		var out bytes.Buffer
-		if err := json.Compact(&out, []byte(n.Value)); err != nil {
-			return "", bad
-		}
-		return out.String(), nil
+		return jsonSchema(root)
 	case n.Kind == yaml.MappingNode:
-		text, err := appendJSON(nil, n)
+		text, err := appendJSON(nil, n, 0)
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", bad, err)
 		}
@@ -36,8 +35,16 @@ func jsonSchema(n *yaml.Node) (string, error) {
 	return "", bad
 }
 
-// appendJSON writes a YAML value as JSON, members in their order.
-func appendJSON(out []byte, n *yaml.Node) ([]byte, error) {
+// maxSchemaNesting bounds how deep a schema goes, so that the documents that it
+// is in can be read.
+const maxSchemaNesting = maxNesting / 2
+
+// appendJSON writes a YAML value as JSON, members in their order; depth is in
+// how many others it is.
+func appendJSON(out []byte, n *yaml.Node, depth int) ([]byte, error) {
+	if depth > maxSchemaNesting {
+		return nil, fmt.Errorf("nested more than %d deep", maxSchemaNesting)
+	}
 	var err error
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -50,7 +57,7 @@ func appendJSON(out []byte, n *yaml.Node) ([]byte, error) {
 				out = append(out, ',')
 			}
 			out = append(appendText(out, n.Content[i].Value), ':')
-			if out, err = appendJSON(out, n.Content[i+1]); err != nil {
+			if out, err = appendJSON(out, n.Content[i+1], depth+1); err != nil {
 				return nil, err
 			}
 		}
@@ -61,7 +68,7 @@ func appendJSON(out []byte, n *yaml.Node) ([]byte, error) {
 			if i > 0 {
 				out = append(out, ',')
 			}
-			if out, err = appendJSON(out, item); err != nil {
+			if out, err = appendJSON(out, item, depth+1); err != nil {
 				return nil, err
 			}
 		}

@@ -22,14 +22,16 @@ type Snapshot struct {
 	globs map[string]*Effective // by literal prefix; "" is '*' or the defaults
 	// lengths are those of the prefixes in globs, longest first.
 	lengths []int
-	list    []InForce
+	// policies and list are ascending by name, one element of each for a policy.
+	policies []*Policy
+	list     []InForce
 }
 
 // InForce names a policy that is in force.
 type InForce struct {
-	Name    string `json:"name"`
-	Version string `json:"version"` // a hash of its content
-	Source  string `json:"source"`  // where it came from
+	Name    string  `json:"name"`
+	Version Version `json:"version"`
+	Source  string  `json:"source"` // where it came from
 }
 
 // NewSnapshot resolves policies; source says where they came from. The error
@@ -40,12 +42,17 @@ func NewSnapshot(policies []Policy, source string) (*Snapshot, error) {
 	if len(bad) > 0 {
 		return nil, refusal(bad)
 	}
-	s.list = make([]InForce, len(policies))
+	policies = slices.Clone(policies)
+	slices.SortFunc(policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
+	s.policies, s.list = make([]*Policy, len(policies)), make([]InForce, len(policies))
 	for i := range policies {
-		s.list[i] = InForce{Name: policies[i].Name, Version: policies[i].version(), Source: source}
+		s.policies[i], s.list[i] = &policies[i], policies[i].inForce(source)
 	}
-	slices.SortFunc(s.list, func(a, b InForce) int { return cmp.Compare(a.Name, b.Name) })
 	return s, nil
+}
+
+func (p *Policy) inForce(source string) InForce {
+	return InForce{Name: p.Name, Version: Version{hash: p.version()}, Source: source}
 }
 
 // Topic returns what holds for a topic. It is shared: read only.
@@ -74,9 +81,8 @@ func (s *Snapshot) byPrefix(name string) *Effective {
 	panic("policy: a snapshot without the empty prefix")
 }
 
-// resolve makes every policy's effective values from those of the next less
-// specific one, shortest prefix first and exact names last. It returns what is
-// wrong with the policies, if anything is.
+// resolve makes every policy's effective values. It returns what is wrong with
+// the policies, if anything is.
 func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 	base := Defaults()
 	s := &Snapshot{
@@ -84,10 +90,40 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 		globs:   map[string]*Effective{"": &base},
 		lengths: []int{0},
 	}
-	var bad []wire.FieldError
+	order, bad := inOrder(policies)
+	return s, append(bad, s.add(order)...)
+}
+
+// placed is a policy, and where it stands in a document; -1: in none.
+type placed struct {
+	*Policy
+	place int
+}
+
+// at is what errors call the policy.
+func (p placed) at() string {
+	if p.place < 0 {
+		return fmt.Sprintf("policies[%q]", p.Name)
+	}
+	return fmt.Sprintf("policies[%d]", p.place)
+}
+
+// specific ranks names: the longer the prefix, the higher, and exact names
+// highest.
+func specific(p placed) int {
+	if prefix, glob := p.prefix(); glob {
+		return len(prefix)
+	}
+	return wire.MaxTopicBytes + 1
+}
+
+// inOrder returns the policies, shortest prefix first and exact names last, and
+// a field error for each name that is given twice.
+func inOrder(policies []Policy) (order []placed, bad []wire.FieldError) {
 	first := make(map[string]int, len(policies))
-	order := make([]int, 0, len(policies))
-	for i, p := range policies {
+	order = make([]placed, 0, len(policies))
+	for i := range policies {
+		p := &policies[i]
 		if p.Name == "" {
 			continue // refused already
 		}
@@ -97,19 +133,17 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 			continue
 		}
 		first[p.Name] = i
-		order = append(order, i)
+		order = append(order, placed{p, i})
 	}
-	specific := func(p *Policy) int {
-		if prefix, glob := p.prefix(); glob {
-			return len(prefix)
-		}
-		return wire.MaxTopicBytes + 1
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return specific(&policies[a]) - specific(&policies[b]) })
+	slices.SortStableFunc(order, func(a, b placed) int { return specific(a) - specific(b) })
+	return order, bad
+}
 
+// add makes the effective values of policies, each of those of the next less
+// specific one, which therefore has to come before it.
+func (s *Snapshot) add(order []placed) (bad []wire.FieldError) {
 	doubtful := map[*Effective]bool{} // built on a refused policy: relations mean nothing
-	for _, i := range order {
-		p := &policies[i]
+	for _, p := range order {
 		prefix, glob := p.prefix()
 		parent := s.byPrefix(prefix)
 		e := new(*parent)
@@ -117,24 +151,26 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 		if p.bad || doubtful[parent] {
 			doubtful[e] = true
 		} else {
-			bad = append(bad, relations(p, fmt.Sprintf("policies[%d]", i), e)...)
+			for _, f := range relations(p.Policy, e) {
+				f.Field = join(p.at(), f.Field)
+				bad = append(bad, f)
+			}
 		}
 		if !glob {
 			s.exact[p.Name] = e
 			continue
 		}
 		s.globs[prefix] = e
-		if s.lengths[0] != len(prefix) {
-			s.lengths = slices.Insert(s.lengths, 0, len(prefix))
+		if i, there := slices.BinarySearchFunc(s.lengths, len(prefix), func(n, want int) int { return want - n }); !there {
+			s.lengths = slices.Insert(s.lengths, i, len(prefix))
 		}
 	}
-	return s, bad
+	return bad
 }
 
 // relations checks fields that depend on each other, where the policy sets at
-// least one of them: the other may have fallen through. at is the policy's
-// place in the document.
-func relations(p *Policy, at string, e *Effective) (bad []wire.FieldError) {
+// least one of them: the other may have fallen through.
+func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 	check := func(ok bool, path, other, format string, args ...any) {
 		if ok || !p.sets(path) && !p.sets(other) {
 			return
@@ -142,7 +178,7 @@ func relations(p *Policy, at string, e *Effective) (bad []wire.FieldError) {
 		if !p.sets(path) {
 			path = other
 		}
-		bad = append(bad, fieldError(p.line, join(at, path), fmt.Sprintf(format, args...)))
+		bad = append(bad, fieldError(p.line, path, fmt.Sprintf(format, args...)))
 	}
 	const burst = "with a rate of %v the burst must be at least 1, not %d (fields that are not set fall through)"
 	check(e.Publish.Rate == 0 || e.Publish.Burst >= 1, "publish.burst", "publish.rate", burst, e.Publish.Rate, e.Publish.Burst)

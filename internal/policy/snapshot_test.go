@@ -57,7 +57,7 @@ func TestNoPolicies(t *testing.T) {
 }
 
 func TestVersionIsOfTheContent(t *testing.T) {
-	version := func(document string) string { return snapshotOf(t, document).List()[0].Version }
+	version := func(document string) string { return snapshotOf(t, document).List()[0].Version.String() }
 	a := version("[{name: a, publish: {rate: 5, burst: 6}}]")
 	if b := version(`[{"publish": {"burst": 6.0, "rate": 5}, name: "a"}]`); a != b {
 		t.Errorf("another spelling has version %s, want %s", b, a)

@@ -75,7 +75,7 @@ func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 	}
 	e := Defaults()
 	p.applyTo(&e)
-	if bad := relations(&p, "", &e); len(bad) > 0 {
+	if bad := relations(&p, &e); len(bad) > 0 {
 		return nil, refusal(bad)
 	}
 	return &e, nil

@@ -185,15 +185,25 @@ func Usagef(format string, args ...any) error {
 	return &exitError{status: StatusUsage, cause: fmt.Errorf(format, args...)}
 }
 
+// Silent makes an error that ends the program with the status and prints nothing: for programs whose status is an
+// answer, as diff's is.
+func Silent(status int) error { return &exitError{status: status, cause: errSilent} }
+
+var errSilent = errors.New("the status says it all")
+
 // report prints err, if there is one, on one line, and returns the exit status that belongs to it.
 func report(name string, stderr io.Writer, err error) int {
 	if err == nil {
 		return StatusOK
 	}
+	exit, ok := errors.AsType[*exitError](err)
+	if ok && exit.cause == errSilent {
+		return exit.status
+	}
 	// errors.Join puts each of its errors on a line.
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
 	fmt.Fprintf(stderr, "%s: %s\n", name, strings.Join(lines, "; "))
-	if exit, ok := errors.AsType[*exitError](err); ok {
+	if ok {
 		return exit.status
 	}
 	return StatusFailure

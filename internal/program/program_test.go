@@ -81,6 +81,7 @@ func TestExitStatuses(t *testing.T) {
 		"failure":        {errors.New("disk full"), StatusFailure, "sluice-test: disk full\n"},
 		"usage":          {Usagef("--listen %s: no", ":1"), StatusUsage, "sluice-test: --listen :1: no\n"},
 		"usage, wrapped": {fmt.Errorf("start: %w", Usagef("no")), StatusUsage, "sluice-test: start: no\n"},
+		"silent":         {Silent(1), 1, ""},
 		"several":        {errors.Join(errors.New("a"), errors.New("b")), StatusFailure, "sluice-test: a; b\n"},
 		"canceled by itself": {fmt.Errorf("read: %w", context.Canceled), StatusFailure,
 			"sluice-test: read: context canceled\n"},

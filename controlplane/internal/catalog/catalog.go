@@ -2,37 +2,98 @@
 // were, and the ways to change them, each of which validates the whole set and
 // commits all of a change or nothing. It must not know REST, xDS or what the
 // store is.
+//
+// The way of a change: put.go and apply.go say what is wanted of the policies as
+// they are, commit.go makes a commit of it and of the state that follows, and
+// begins anew where somebody else has come first; state.go is the policies as of
+// one revision; load.go follows what others commit; history.go is what was.
 package catalog
 
 import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// Entry is one policy in one version.
-type Entry struct {
-	Policy    policy.Policy
-	Version   int64
-	UpdatedAt time.Time
-	UpdatedBy string
+// Config is what a catalog is made from.
+type Config struct {
+	Store  store.Store
+	Logger *slog.Logger     // nil: slog.Default
+	Now    func() time.Time // nil: time.Now
 }
 
-// Resolved is one policy in force with all that holds for its name, fields that
-// fall through filled in.
-type Resolved struct {
-	Name      string
-	Version   int64
-	Effective *policy.Effective
+// Catalog is the policies of one store, which other catalogs may change, too.
+// Open makes one. It is safe for concurrent use.
+type Catalog struct {
+	cfg Config
+	// wait is how it waits between two tries.
+	wait func(context.Context, time.Duration) bool
+
+	// turn holds one token; whoever has it adds to what follows.
+	turn    chan struct{}
+	current atomic.Pointer[reign]
+
+	// history is every commit so far; it is never behind the state.
+	mu      sync.RWMutex
+	history history
 }
 
-// State is the policies as of one revision. It is immutable and shared.
-type State struct {
-	Revision int64
-	// Entries are ascending by name.
-	Entries []Entry
-	// Resolved has one element for each of Entries, in their order.
-	Resolved []Resolved
-	// Snapshot says what holds for any topic.
-	Snapshot *policy.Snapshot
+// reign is one state's time in force; ended is closed when it is over.
+type reign struct {
+	state *State
+	ended chan struct{}
+}
+
+// Open reads all commits of a store. The error wraps store.ErrUnavailable where
+// trying again may help.
+func Open(ctx context.Context, cfg Config) (*Catalog, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Catalog{cfg: cfg, wait: pause.For, turn: make(chan struct{}, 1), history: history{places: map[string][]place{}}}
+	c.current.Store(&reign{state: emptyState(), ended: make(chan struct{})})
+	if err := c.load(ctx); err != nil {
+		return nil, err
+	}
+	c.giveBack()
+	return c, nil
+}
+
+// take waits for the token.
+func (c *Catalog) take(ctx context.Context) error {
+	select {
+	case <-c.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Catalog) giveBack() { c.turn <- struct{}{} }
+
+// State returns the policies in force.
+func (c *Catalog) State() *State { return c.current.Load().state }
+
+// Watch returns the policies in force and a channel that is closed once others
+// are: whoever waits for it misses no change, though it may see only the last of
+// several.
+func (c *Catalog) Watch() (*State, <-chan struct{}) {
+	r := c.current.Load()
+	return r.state, r.ended
+}
+
+// put puts a state in force that commits led to. The caller has the turn.
+func (c *Catalog) put(next *State, commits ...store.Commit) {
+	c.mu.Lock()
+	c.history.add(commits)
+	c.mu.Unlock()
+	close(c.current.Swap(&reign{state: next, ended: make(chan struct{})}).ended)
 }

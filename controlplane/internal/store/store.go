@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -16,13 +17,27 @@ var ErrConflict = errors.New("another change came first")
 // ErrUnavailable says that the store cannot be reached, or cannot write.
 var ErrUnavailable = errors.New("policy store unavailable")
 
+// ErrTooLarge says that a commit is larger than every store takes.
+var ErrTooLarge = fmt.Errorf("a change is larger than %d MiB; make it in parts", MaxCommitBytes>>20)
+
+// MaxCommitBytes bounds a commit as it is stored. MongoDB holds 16 MiB in a
+// document; the rest is for what goes around one. Ten thousand policies fit
+// that set every field.
+const MaxCommitBytes = 15 << 20
+
+// PageBytes is about how much After returns at once.
+const PageBytes = 1 << 20
+
 // Commit is one change of the policies, made by somebody at some time. All of
 // it is in the store, or none.
 type Commit struct {
 	Revision int64     `json:"revision"` // 1, 2, and so on without gaps
 	At       time.Time `json:"at"`       // UTC, whole milliseconds
 	By       string    `json:"by"`
-	Changes  []Change  `json:"changes"` // one or more, each name once
+	// Token is unique to the commit: who has lost the answer to an Append knows
+	// by it whether the commit of that revision is his own.
+	Token   string   `json:"token"`
+	Changes []Change `json:"changes"` // one or more, each name once
 }
 
 // Change is what a commit does to one policy.
@@ -53,16 +68,20 @@ const (
 // and from wherever: that is the only compare-and-set that it needs. It is safe
 // for concurrent use.
 type Store interface {
-	// After returns the commits after a revision, in order and without gaps.
+	// After returns commits after a revision, in order and without gaps: all of
+	// them, or the first ones of about PageBytes. None: there is none so far.
 	After(ctx context.Context, revision int64) ([]Commit, error)
 	// Append adds a commit whose revision is one above the last one. Once it
-	// has returned nil the commit survives a kill and a power cut. ErrConflict:
-	// the revision is taken. ErrUnavailable: it may be stored or not, which
-	// After tells.
+	// has returned nil the commit survives a kill and a power cut; it may be
+	// repeated, since nil is also the answer where the commit is there already,
+	// token and all. ErrConflict: the revision is taken by another.
+	// ErrUnavailable: it may be stored, now or in a moment, or not.
 	Append(ctx context.Context, c Commit) error
 	// Await returns nil once there may be commits after a revision, within a
 	// second of their being stored by any process; early returns are harmless.
-	// Otherwise it returns the context's error.
+	// Otherwise it returns the context's error, or ErrUnavailable after Close; a
+	// store that cannot be reached is waited for.
 	Await(ctx context.Context, revision int64) error
+	// Close ends what waits, and releases the store.
 	Close() error
 }

@@ -11,9 +11,9 @@ import (
 
 // client is the flags that every command has: whom to ask, and how to print.
 type client struct {
-	URL       string        `name:"url" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
-	ReplayURL string        `name:"replay-url" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
-	OpsURL    string        `name:"ops-url" placeholder:"URL" default:"http://127.0.0.1:7071" help:"The sidecar's ops listener."`
+	URL       string        `name:"url" group:"Sidecar:" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
+	ReplayURL string        `name:"replay-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
+	OpsURL    string        `name:"ops-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:7071" help:"The sidecar's ops listener."`
 	Token     string        `help:"The token to authenticate with."`
 	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer, the whole of an export aside; 0 waits for ever."`
 	JSON      bool          `name:"json" help:"Print JSON, one document on each line."`
@@ -31,8 +31,13 @@ func (c *client) dial(ctx context.Context) (conn *sluice.Conn, err error) {
 	return conn, err
 }
 
-// ask calls do with a context that the timeout ends.
+// ask calls do, which asks the sidecar, with a context that the timeout ends.
 func (c *client) ask(ctx context.Context, do func(context.Context) error) error {
+	return c.within(ctx, "the sidecar", do)
+}
+
+// within is ask for whom do asks.
+func (c *client) within(ctx context.Context, whom string, do func(context.Context) error) error {
 	if c.Timeout <= 0 {
 		return do(ctx)
 	}
@@ -40,7 +45,7 @@ func (c *client) ask(ctx context.Context, do func(context.Context) error) error 
 	defer cancel()
 	err := do(bounded)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("the sidecar did not answer within %v (--timeout)", c.Timeout)
+		return fmt.Errorf("%s did not answer within %v (--timeout)", whom, c.Timeout)
 	}
 	return err
 }

@@ -1,6 +1,8 @@
 // Command sluice is the command-line client: it publishes, subscribes, replays
-// and exports, and shows what a sidecar holds. Each command is a file of its
-// own; what they share is in client.go and output.go.
+// and exports, shows what a sidecar holds, and asks the control plane about
+// policies and the fleet. Each command is a file of its own, those about
+// policies several; what they share is in client.go, controlplane.go, output.go
+// and screen.go.
 package main
 
 import (
@@ -20,6 +22,8 @@ type commandLine struct {
 	Status statusCommand `cmd:"" help:"Show the sidecar's state."`
 	Topics topicsCommand `cmd:"" help:"List the topics."`
 	Groups groupsCommand `cmd:"" help:"Show the consumer groups of a topic: lag, members, what holds them up."`
+	Policy policyCommand `cmd:"" help:"Show and change the policies of the control plane."`
+	Fleet  fleetCommand  `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
 }
 
 // AfterApply hands the common flags to the command's Run.
@@ -31,12 +35,14 @@ func (c *commandLine) AfterApply(parsed *kong.Context) error {
 func spec() program.Spec {
 	return program.Spec{
 		Name:        "sluice",
-		Description: "The command-line client of Sluice. It talks to a sidecar.",
+		Description: "The command-line client of Sluice. It talks to a sidecar, and about\npolicies and the fleet to the control plane.",
 		Examples: `sluice pub orders.created '{"order":17}' --key customer-3
 sluice sub orders.created --group billing
 sluice replay orders.created --max 10
 sluice export orders.created -o orders.ndjson
-sluice groups orders.created`,
+sluice groups orders.created
+sluice policy set orders.created publish.rate=500
+sluice fleet topics --watch`,
 		Settings: new(commandLine),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sidecar"
 )
@@ -28,10 +29,17 @@ type settings struct {
 	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
 	Outbox        []string      `placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
-	Policies       string   `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s."`
-	ControlPlane   string   `placeholder:"HOST:PORT" help:"Control plane to take policies from (not supported yet)."`
+	Policies              string `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s. With --control-plane: what holds until that was heard of for the first time."`
+	ControlPlane          string `placeholder:"HOST:PORT" help:"Control plane to take policies from; what it said last is kept in --data-dir."`
+	ControlPlaneTLS       bool   `name:"control-plane-tls" help:"Use TLS there, with the authorities that the system trusts."`
+	ControlPlaneCA        string `name:"control-plane-ca" placeholder:"FILE" help:"Use TLS there, with this authority's certificate."`
+	ControlPlaneCert      string `placeholder:"FILE" help:"Certificate that this sidecar shows there."`
+	ControlPlaneKey       string `placeholder:"FILE" help:"Its key."`
+	ControlPlaneTokenFile string `placeholder:"FILE" help:"File with the token that this sidecar shows there."`
+	ReplayAdvertise       string `placeholder:"ADDR" help:"Where other sidecars reach the replay API. Default: the address bound."`
+
 	Peers          []string `placeholder:"HOST:PORT" help:"Replay peers where there is no control plane (not supported yet)."`
-	AuthConfig     string   `placeholder:"FILE" help:"YAML file with who may do what (not supported yet)."`
+	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, who may publish and read what, and TLS certificates; needed to listen beyond loopback."`
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
 	Insecure       bool     `help:"Listen beyond loopback without authentication: whoever reaches the port may do everything."`
 
@@ -54,6 +62,8 @@ const examples = `  sluice-sidecar
       One sidecar with its log in the default folder.
   sluice-sidecar --data-dir /var/lib/sluice --policies policies.yaml
       Limits from a file, which may change while it runs.
+  sluice-sidecar --control-plane 127.0.0.1:18000
+      Limits from a control plane, tuned for all sidecars at once.
   sluice-sidecar --store mongodb://db1,db2,db3/events?replicaSet=rs0
       One of many sidecars that share a log in MongoDB.
   sluice-sidecar migrate --store mongodb://db1/events --dry-run
@@ -105,6 +115,10 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg.DataDir, cfg.Store, cfg.NodeID = s.DataDir, s.Store, s.NodeID
 	cfg.Lease, cfg.StoreTimeout, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.SpoolMaxBytes, s.Outbox
 	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
+	cfg.ControlAccess = access.ClientConfig{
+		TLS: s.ControlPlaneTLS, CA: s.ControlPlaneCA, Cert: s.ControlPlaneCert, Key: s.ControlPlaneKey, TokenFile: s.ControlPlaneTokenFile,
+	}
+	cfg.ReplayAdvertise = s.ReplayAdvertise
 	cfg.Peers, cfg.AllowedOrigins, cfg.Insecure = s.Peers, s.AllowedOrigins, s.Insecure
 	cfg.Limits.PayloadBytes, cfg.Limits.HeaderCount, cfg.Limits.HeaderBytes = s.MaxPayloadBytes, s.MaxHeaders, s.MaxHeaderBytes
 	cfg.Limits.KeyBytes, cfg.Limits.BatchEvents, cfg.Limits.BatchBytes = s.MaxKeyBytes, s.MaxBatchEvents, s.MaxBatchBytes

@@ -20,6 +20,11 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 		httpapi.WriteError(w, r, errStopping(), g.cfg.Logger)
 		return
 	}
+	who, err := g.arrival(r)
+	if err != nil {
+		g.cfg.Access.Challenge(w, r, err)
+		return
+	}
 	limits := g.connection(r)
 	up := &upgrade{ResponseWriter: w, bounds: g.cfg.Bounds}
 	ws, err := websocket.Accept(up, r, &websocket.AcceptOptions{
@@ -32,9 +37,8 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	ws.SetReadLimit(int64(g.cfg.Limits.FrameBytes))
 	accepted := g.admitSocket(func(name string) *conn {
-		return newConn(g.ctx, &g.cfg, name, ws, up.outbox, limits)
+		return newConn(g.ctx, &g.cfg, name, ws, up.outbox, limits, who)
 	})
 	if !accepted {
 		_ = ws.Close(websocket.StatusGoingAway, closingReason)

@@ -3,9 +3,11 @@ package gateway
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -22,25 +24,41 @@ type conn struct {
 	limits *admit.Connection
 	window window
 
-	mu       sync.Mutex
-	stopping bool // ops are refused
-	subs     map[subKey]*subscription
-	pacers   map[string]*pacer // by topic
+	who   atomic.Pointer[access.Identity] // nil until it is known
+	known chan struct{}                   // closed once it is
+	over  *closing                        // the reader's: how to end after this op
+
+	mu     sync.Mutex
+	ending *wire.Error // ops are refused with it
+	subs   map[subKey]*subscription
+	pacers map[string]*pacer // by topic
 }
 
 // subKey names a subscription of a connection; group is "" without one.
 type subKey struct{ topic, group string }
 
-func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *outbox, limits *admit.Connection) *conn {
+// newConn makes a connection of who, or of somebody who has yet to authenticate.
+func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *outbox, limits *admit.Connection, who *access.Identity) *conn {
 	c := &conn{cfg: cfg, name: name, ws: ws, out: out, limits: limits}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.window.init(cfg.Bounds)
 	out.wake = c.wakeSubscriptions
+	c.who.Store(who)
+	readLimit := cfg.Limits.FrameBytes
+	if who == nil {
+		c.known = make(chan struct{})
+		readLimit = min(readLimit, strangerFrameBytes)
+	}
+	ws.SetReadLimit(int64(readLimit))
 	return c
 }
 
 // serve reads until the connection ends, and then takes it apart.
 func (c *conn) serve() {
+	var watch sync.WaitGroup
+	if c.who.Load() == nil {
+		watch.Go(c.awaitAuth)
+	}
 	closing := c.read()
 	c.cancel()
 	c.window.close()
@@ -48,6 +66,7 @@ func (c *conn) serve() {
 		s.Close(group.Disconnected)
 	}
 	c.hangUp(closing)
+	watch.Wait()
 	c.out.wait()
 	if c.out.isStalled() {
 		c.cfg.Logger.Info("a client that did not read was disconnected", "connection", c.name, "timeout", c.cfg.Bounds.SlowClientTimeout)
@@ -74,9 +93,7 @@ func (c *conn) hangUp(how closing) {
 func (c *conn) shutdown(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.out.abort)
 	defer stop()
-	c.mu.Lock()
-	c.stopping = true
-	c.mu.Unlock()
+	c.end(errStopping())
 	for _, s := range c.takeSubscriptions() {
 		s.Close(group.Unsubscribed)
 		c.revoked(s)
@@ -85,10 +102,22 @@ func (c *conn) shutdown(ctx context.Context) {
 	c.hangUp(closing{websocket.StatusGoingAway, closingReason})
 }
 
-func (c *conn) isStopping() bool {
+// end has ops refused from now on; false where they are already.
+func (c *conn) end(why *wire.Error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.stopping
+	if c.ending != nil {
+		return false
+	}
+	c.ending = why
+	return true
+}
+
+// refusing is what ops are refused with; nil while they are not.
+func (c *conn) refusing() *wire.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ending
 }
 
 // takeSubscriptions empties the list of subscriptions.

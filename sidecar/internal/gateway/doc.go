@@ -23,4 +23,14 @@
 // begun: an op counts as answered once its reply is in the outbox. So a client
 // that does not read is not read from either, and one that publishes faster
 // than the log takes is slowed by its own socket.
+//
+// # Who may do what
+//
+// Config.Access decides; without it everybody may do everything. A request over
+// HTTP has to show a token or a certificate; a WebSocket may also send one with
+// AUTH, for which it has a short time and short frames. Each op is checked
+// against what is in force when it comes, the events of a PUBLISH one by one:
+// after their shape, before any limit. A change of rights ends the connections
+// that may not be there, or not with their subscriptions, by closing them with
+// 1008.
 package gateway

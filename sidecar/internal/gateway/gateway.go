@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -34,6 +35,9 @@ type Bounds struct {
 	SlowClientTimeout time.Duration
 	// Subscriptions is how many a connection may have.
 	Subscriptions int
+	// AuthTimeout is how long a connection may take to authenticate, where
+	// that is asked of it.
+	AuthTimeout time.Duration
 }
 
 // DefaultBounds let a connection that does its worst hold some ten megabytes.
@@ -44,11 +48,14 @@ func DefaultBounds() Bounds {
 		UnansweredBytes:   8 << 20,
 		SlowClientTimeout: 5 * time.Minute,
 		Subscriptions:     1000,
+		AuthTimeout:       10 * time.Second,
 	}
 }
 
-// Config is what a Gateway needs; every field is required.
+// Config is what a Gateway needs; every field but Access is required.
 type Config struct {
+	// Access says who may do what; nil lets everybody do everything.
+	Access    *access.Access
 	Publisher *admit.Publisher
 	Groups    *group.Manager
 	Log       eventlog.Reader
@@ -76,21 +83,26 @@ type Gateway struct {
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{})}
+	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{})}
+	cfg.Access.OnChange(g.rightsChanged)
+	return g
 }
 
-// Handler has the routes of the app listener. It trusts Origin and Host: the
-// caller puts httpapi.Guard in front of it.
+// Handler has the routes of the app listener, behind Config.Access: a WebSocket
+// may authenticate once it is open, all else has to at once. It trusts Origin
+// and Host: the caller puts httpapi.Guard in front of it.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /ws", g.serveSocket)
+	mux.HandleFunc("GET "+socketPath, g.serveSocket)
 	mux.HandleFunc("POST /v1/topics/{topic}/events", g.publishHTTP)
 	mux.HandleFunc("GET /v1/topics", g.listTopics)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups", g.listGroups)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups/{group}", g.showGroup)
 	mux.HandleFunc("PUT /v1/topics/{topic}/groups/{group}/cursor", g.moveGroup)
-	return httpapi.Routes(mux)
+	return g.cfg.Access.Authenticate(httpapi.Routes(mux), socketPath)
 }
+
+const socketPath = "/ws"
 
 type connectionKey struct{}
 

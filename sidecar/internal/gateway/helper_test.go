@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -39,6 +40,7 @@ type setup struct {
 	bounds   *Bounds
 	limits   *wire.Limits
 	origins  []string
+	access   *access.Access
 }
 
 // sidecar is everything between a real TCP listener and a real log in memory.
@@ -80,6 +82,7 @@ func start(t testing.TB, s setup) *sidecar {
 		DeadLetters: publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: logger, Bounds: group.DefaultBounds(),
 	})
 	g := New(Config{
+		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger,
 	})
@@ -92,7 +95,7 @@ func start(t testing.TB, s setup) *sidecar {
 	serving, stopServing := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := server.Serve(serving, tightListener{ln}); err != nil {
+		if err := server.Serve(serving, s.access.Listener("listen", tightListener{ln})); err != nil {
 			t.Error(err)
 		}
 	})

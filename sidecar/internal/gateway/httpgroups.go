@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -54,6 +55,9 @@ func (g *Gateway) topicInfos(r *http.Request) ([]topicInfo, error) {
 	}
 	infos := make([]topicInfo, 0, len(topics))
 	for _, tp := range topics {
+		if !g.sees(r, tp.Name) {
+			continue
+		}
 		extents, err := g.cfg.Log.Extents(r.Context(), tp.Name)
 		if err != nil {
 			return nil, err
@@ -67,6 +71,11 @@ func (g *Gateway) topicInfos(r *http.Request) ([]topicInfo, error) {
 	return infos, nil
 }
 
+// sees says whether the sender may do anything with a topic.
+func (g *Gateway) sees(r *http.Request, topic string) bool {
+	return g.may(r, access.Subscribe, topic, "") == nil || g.may(r, access.Publish, topic, "") == nil || g.may(r, access.Replay, topic, "") == nil
+}
+
 func (g *Gateway) listGroups(w http.ResponseWriter, r *http.Request) {
 	type list struct {
 		Groups []string `json:"groups"`
@@ -76,20 +85,29 @@ func (g *Gateway) listGroups(w http.ResponseWriter, r *http.Request) {
 		if err := wire.CheckReadTopic(topic); err != nil {
 			return list{}, err
 		}
+		if err := g.may(r, access.Subscribe, topic, ""); err != nil {
+			return list{}, err
+		}
 		if _, err := g.cfg.Log.LookupTopic(r.Context(), topic); err != nil {
 			return list{}, err
 		}
 		names, err := g.cfg.Groups.Groups(r.Context(), topic)
-		if names == nil {
-			names = []string{} // an empty array, not null
+		mine := []string{} // an empty array, not null
+		for _, name := range names {
+			if g.may(r, access.Subscribe, topic, name) == nil {
+				mine = append(mine, name)
+			}
 		}
-		return list{names}, err
+		return list{mine}, err
 	})
 }
 
 func (g *Gateway) showGroup(w http.ResponseWriter, r *http.Request) {
 	answer(g, w, r, func() (any, error) {
 		topic, name, err := groupOf(r)
+		if err == nil {
+			err = g.may(r, access.Subscribe, topic, name)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -136,6 +154,9 @@ func (g *Gateway) seek(w http.ResponseWriter, r *http.Request) error {
 	o, bad := cursorOf(content)
 	if bad != nil {
 		return bad
+	}
+	if err := g.may(r, access.Subscribe, topic, name); err != nil {
+		return err
 	}
 	return g.cfg.Groups.Seek(r.Context(), topic, name, o)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -143,9 +144,14 @@ func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wi
 	return items, nil
 }
 
-// publish admits events and waits for what becomes of them. When the client
-// goes away first, they may be stored all the same.
+// publish admits events, all of one topic, and waits for what becomes of them.
+// When the client goes away first, they may be stored all the same.
 func (g *Gateway) publish(r *http.Request, items []wire.PublishItem) ([]wire.ResultItem, error) {
+	topic := items[0].Event.Topic
+	if err := g.may(r, access.Publish, topic, ""); err != nil {
+		g.cfg.Publisher.Refused(topic, wire.AsError(err).Code, len(items))
+		return nil, err
+	}
 	answered := make(chan []wire.ResultItem, 1)
 	err := g.cfg.Publisher.Publish(r.Context(), g.connection(r), items, func(results []wire.ResultItem) { answered <- results })
 	if err != nil {

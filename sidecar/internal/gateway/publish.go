@@ -1,12 +1,13 @@
 package gateway
 
 import (
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // publish admits the events of a PUBLISH. The reply follows when the log has
 // answered for all of them.
-func (c *conn) publish(req *wire.Request, size int) {
+func (c *conn) publish(who *access.Identity, req *wire.Request, size int) {
 	items := req.Events
 	if !req.IsBatch {
 		items = []wire.PublishItem{req.Publish}
@@ -15,6 +16,7 @@ func (c *conn) publish(req *wire.Request, size int) {
 		c.replyError(req, errEmptyBatch())
 		return
 	}
+	c.authorize(who, items)
 	if !c.window.enter(len(items), size) {
 		return
 	}
@@ -42,9 +44,9 @@ func (c *conn) replyPublished(req *wire.Request, results []wire.ResultItem) {
 }
 
 // countRefused counts a PUBLISH that could not be decoded among the refusals of
-// its topic.
+// its topic, unless a stranger sent it.
 func (c *conn) countRefused(req *wire.Request, err *wire.Error) {
-	if req.Op == wire.OpPublish {
+	if req.Op == wire.OpPublish && c.who.Load() != nil {
 		c.cfg.Publisher.Refused(req.Topic, err.Code, 1)
 	}
 }

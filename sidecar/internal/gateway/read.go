@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -34,6 +35,9 @@ func (c *conn) read() closing {
 		s.free()
 		if err != nil {
 			return afterError(err)
+		}
+		if c.over != nil {
+			return *c.over
 		}
 	}
 }
@@ -77,24 +81,37 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 		return
 	}
 	req, bad := wire.DecodeRequest(frame, c.cfg.Limits)
-	switch {
-	case bad != nil:
+	if bad != nil {
 		c.countRefused(req, bad)
 		c.replyError(req, bad)
-	case c.isStopping():
-		c.replyError(req, errStopping())
-	default:
-		c.do(req, len(frame))
+		return
 	}
+	if ending := c.refusing(); ending != nil {
+		c.replyError(req, ending)
+		return
+	}
+	if req.Op == wire.OpAuth {
+		c.authenticate(req)
+		return
+	}
+	who, err := c.identity()
+	if err == nil {
+		err = allowed(who, req)
+	}
+	if err != nil {
+		c.replyError(req, err)
+		return
+	}
+	c.do(who, req, len(frame))
 }
 
 // do dispatches an op that came in a frame of so many bytes.
-func (c *conn) do(req *wire.Request, size int) {
+func (c *conn) do(who *access.Identity, req *wire.Request, size int) {
 	switch req.Op {
-	case wire.OpAuth, wire.OpPing: // no authentication is configured
+	case wire.OpPing:
 		c.replyOK(req)
 	case wire.OpPublish:
-		c.publish(req, size)
+		c.publish(who, req, size)
 	case wire.OpSubscribe:
 		c.subscribe(req)
 	case wire.OpUnsubscribe:

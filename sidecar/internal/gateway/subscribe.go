@@ -48,12 +48,17 @@ func (c *conn) subscribe(req *wire.Request) {
 		c.replyError(req, err)
 		return
 	}
+	if err := c.stillMay(); err != nil {
+		c.replyError(req, err)
+		return
+	}
 	c.replyOK(req)
 	s.Start()
 }
 
 // addSubscription makes a subscription that is not started. Only the reader
-// adds and removes, so what it has looked up stays, but for a shutdown.
+// adds and removes, so what it has looked up stays, but for a shutdown
+// or a loss of rights.
 func (c *conn) addSubscription(req *wire.Request) (*subscription, error) {
 	s := &subscription{deliveries: newDeliveries(c, req)}
 	c.mu.Lock()
@@ -73,9 +78,9 @@ func (c *conn) addSubscription(req *wire.Request) (*subscription, error) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil && c.stopping {
+	if err == nil && c.ending != nil {
 		s.Close(group.Unsubscribed)
-		err = errStopping()
+		err = c.ending
 	}
 	if err != nil {
 		s.pacer.used--

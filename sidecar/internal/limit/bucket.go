@@ -33,6 +33,15 @@
 // What is refused takes nothing, and what is taken can be given back exactly.
 // Reservations are not used: a cancelled rate.Reservation does not give its
 // tokens back when another one followed it.
+//
+// # Shares
+//
+// A bucket can hold this sidecar's share of a limit that is kept elsewhere:
+// [Bucket.Assign] changes its rate, its burst and its tokens together, and
+// loses none without saying so. What it admits in a window is at most the
+// tokens that it had and was given, and rate × t. Since a share may grow, a
+// bucket refuses as too large only what is above [Rate.Most], and what the
+// share does not hold yet is refused with a wait that is an estimate.
 package limit
 
 import (
@@ -46,8 +55,19 @@ import (
 // Rate is how a bucket is tuned. The zero value is no limit.
 type Rate struct {
 	PerSecond float64 // tokens per second; 0: no limit, whatever Burst
-	Burst     int     // how many tokens the bucket holds; at least 1 where PerSecond is above 0
+	Burst     int     // how many tokens the bucket holds; at least 1 where PerSecond is above 0 (see Most)
+
+	// Most is the largest number that may be asked for, where that is more
+	// than Burst: what is between the two has to wait until Burst grows, which
+	// is up to whoever assigns shares. Such a bucket may have a Burst of 0.
+	Most int
+	// Pace is how many tokens a second are expected to come, by assignments
+	// too, where that is more than PerSecond. Waits are told by it.
+	Pace float64
 }
+
+// most is the largest number that may be asked for.
+func (r Rate) most() int { return max(r.Burst, r.Most) }
 
 // OneSecond is the rate whose burst is one second's worth of it, and at least
 // one token: that of deliveries.
@@ -65,6 +85,9 @@ type Bucket struct {
 	// era counts the times at which the bucket was filled from nowhere, since
 	// a limit began or ended: what was taken in an earlier era is not owed.
 	era uint64
+	// missed is the largest number of tokens that was refused for want of
+	// them since somebody last asked.
+	missed int
 }
 
 // NewBucket makes a full bucket.
@@ -133,15 +156,18 @@ func (b *Bucket) lacks(n int, now time.Time) bool {
 // longestWait stands for every longer one; sums with it do not overflow.
 const longestWait = time.Duration(math.MaxInt64 / 4)
 
-// waitFor is how long it takes from now, a time from forward, until n ≤ burst
-// tokens are there if nobody takes any. It requires b.mu.
+// waitFor is how long it takes from now, a time from forward, until n tokens
+// are there if nobody takes any. It requires b.mu.
 func (b *Bucket) waitFor(n int, now time.Time) time.Duration {
 	missing := float64(n) - b.tokens.TokensAt(now)
-	ns := math.Ceil(missing / b.tuned.PerSecond * float64(time.Second))
+	ns := math.Ceil(missing / max(b.tuned.PerSecond, b.tuned.Pace) * float64(time.Second))
 	if ns >= float64(longestWait) {
 		return longestWait
 	}
 	wait := max(time.Duration(ns), 1)
+	if n > b.tuned.Burst || b.tuned.Pace > b.tuned.PerSecond {
+		return wait // an estimate: the tokens come with an assignment
+	}
 	// Floating point can leave the sum a hair below n: step past it.
 	for step := time.Duration(1); b.lacks(n, now.Add(wait)) && wait < longestWait; step *= 2 {
 		wait += step

@@ -19,10 +19,11 @@ type Verdict struct {
 	Refused int
 	// Wait is after how long the same charges can be met, if nobody takes
 	// tokens in the meantime; never 0 unless OK or OverBurst. Waits of more
-	// than 70 years are cut short.
+	// than 70 years are cut short. It is an estimate where it rests on
+	// Rate.Pace, or on a Burst that has to grow to Rate.Most.
 	Wait time.Duration
 	// OverBurst says that the bucket never holds that many tokens, so that
-	// waiting does not help; it holds up to Burst.
+	// waiting does not help; no more than Burst may be asked for.
 	OverBurst bool
 	Burst     int
 }
@@ -57,9 +58,10 @@ func judge(charges []Charge, now time.Time) Verdict {
 		b, n := charges[i].Bucket, charges[i].N
 		switch {
 		case b.tokens == nil || n <= 0:
-		case n > b.tuned.Burst:
-			return Verdict{Refused: i, OverBurst: true, Burst: b.tuned.Burst}
+		case n > b.tuned.most():
+			return Verdict{Refused: i, OverBurst: true, Burst: b.tuned.most()}
 		case b.lacks(n, now):
+			b.missed = max(b.missed, n)
 			if wait := b.waitFor(n, now); v.OK || wait > v.Wait {
 				v = Verdict{Refused: i, Wait: wait}
 			}

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -36,7 +37,9 @@ type Config struct {
 	Store Source
 	// Fleet answers scope=fleet. nil says that this sidecar knows no others:
 	// its store is the fleet.
-	Fleet  Source
+	Fleet Source
+	// Access says who may replay which topic; nil lets everybody replay all.
+	Access *access.Access
 	Logger *slog.Logger
 	// Now is the clock behind toTs=now; nil means time.Now.
 	Now func() time.Time
@@ -64,8 +67,8 @@ type handler struct {
 	encoders encoders
 }
 
-// New makes the handler of GET /replay and GET /export; it answers every other
-// path and method with a JSON error.
+// New makes the handler of GET /replay and GET /export, behind Config.Access; it
+// answers every other path and method with a JSON error.
 func New(c Config) http.Handler {
 	if c.Fleet == nil {
 		c.Fleet = c.Store
@@ -80,7 +83,7 @@ func New(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /replay", h.replay)
 	mux.HandleFunc("GET /export", h.export)
-	return httpapi.Routes(mux)
+	return c.Access.Authenticate(httpapi.Routes(mux))
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -99,6 +100,9 @@ func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
 	}
 	if p.Has("cursor") {
 		c, err := parseCursor(p, v)
+		if err == nil {
+			err = h.mayRead(r, c.view.topic)
+		}
 		if err != nil {
 			return replayRequest{}, err
 		}
@@ -108,6 +112,9 @@ func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
 	}
 	if v.topic == "" {
 		return replayRequest{}, httpapi.BadParam("topic", "it is missing; name the topic to read")
+	}
+	if err := h.mayRead(r, v.topic); err != nil {
+		return replayRequest{}, err
 	}
 	if v.from == wire.FromAfterID {
 		rec, err := h.source(v.scope).Lookup(r.Context(), v.topic, v.start.ID)
@@ -248,7 +255,15 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 	}
 	req.query.MinTS, req.query.MaxTS, err = h.exportRange(p)
 	req.query.HasMaxTS = true
-	return req, err
+	if err != nil {
+		return req, err
+	}
+	return req, h.mayRead(r, req.topic)
+}
+
+// mayRead says whether the sender of a request may read a topic's past.
+func (h *handler) mayRead(r *http.Request, topic string) error {
+	return h.Access.From(r.Context()).May(access.Replay, topic, "")
 }
 
 // exportRange reads fromTs and toTs, both inclusive. toTs is by default the

@@ -1,0 +1,235 @@
+// Package controlplane is one control plane: New assembles its parts from a
+// Config, Run owns everything that they start and stops it in order. It must
+// not know flags, the environment or the process that it runs in.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/controlplane/internal/console"
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/controlplane/internal/quota"
+	"github.com/sluice-bus/sluice/controlplane/internal/rest"
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
+	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
+	"github.com/sluice-bus/sluice/controlplane/internal/xds"
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/policy"
+)
+
+// ControlPlane is one control plane, between New and the return of Run.
+type ControlPlane struct {
+	cfg  Config
+	name string // unlike that of any other control plane, also one with the same Config.Name
+
+	xdsListener, httpListener net.Listener
+
+	store    policyStore
+	access   *access.Access // nil: everybody may do everything
+	catalog  *catalog.Catalog
+	registry *fleet.Registry
+	xds      *xds.Server
+	quota    *quota.Server
+	metrics  *metrics
+
+	stopping atomic.Bool
+}
+
+// policyStore is what a control plane needs of either store.
+type policyStore interface {
+	store.Store
+	store.Presence
+	Ping(ctx context.Context) error
+}
+
+// New opens the store, loads the policies, and opens the listeners. What it
+// returns is running nothing yet; Run has to follow, also to close it. Settings
+// that are wrong are a *ConfigError.
+func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{cfg: cfg, name: cfg.Name + "/" + uuid.NewString()}
+	defer func() {
+		if err != nil {
+			c.release()
+		}
+	}()
+	if cfg.AuthConfig != "" {
+		if c.access, err = access.Open(cfg.AuthConfig, access.ControlPlane, cfg.Logger); err != nil {
+			return nil, &ConfigError{fmt.Errorf("auth-config: %w", err)}
+		}
+	}
+	seed, err := readSeed(cfg.Policies)
+	if err != nil {
+		return nil, &ConfigError{fmt.Errorf("policies: %w", err)}
+	}
+	if err := c.openStore(); err != nil {
+		return nil, err
+	}
+	if err := c.openCatalog(ctx, seed); err != nil {
+		return nil, err
+	}
+	c.registry = fleet.NewRegistry(fleet.Config{ControlPlane: c.name})
+	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Logger: cfg.Logger})
+	c.quota = c.newQuota()
+	if c.metrics, err = c.newMetrics(); err != nil {
+		return nil, err
+	}
+	for _, l := range []struct {
+		ln         *net.Listener
+		name, addr string
+	}{
+		{&c.xdsListener, "xds-listen", cfg.XDSListen}, {&c.httpListener, "http-listen", cfg.HTTPListen},
+	} {
+		if *l.ln, err = listen.On(ctx, l.addr); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	return c, nil
+}
+
+// readSeed reads the policies of a store that is new; "" is none.
+func readSeed(path string) ([]policy.Policy, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := policy.ParseYAML(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return policies, nil
+}
+
+func (c *ControlPlane) openStore() (err error) {
+	if !isMongoDB(c.cfg.Store) {
+		embedded, err := boltstore.Open(c.cfg.DataDir)
+		if err != nil {
+			return err
+		}
+		c.store = embedded
+		return nil
+	}
+	shared, err := mongostore.Open(mongostore.Options{URL: c.cfg.Store, Name: "sluice-controlplane " + c.cfg.Name, Timeout: c.cfg.StoreTimeout})
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		return err // starting again may help
+	case err != nil:
+		return &ConfigError{fmt.Errorf("store: %w", err)}
+	}
+	c.store = shared
+	return nil
+}
+
+func (c *ControlPlane) openCatalog(ctx context.Context, seed []policy.Policy) (err error) {
+	if c.catalog, err = catalog.Open(ctx, catalog.Config{Store: c.store, Logger: c.cfg.Logger}); err != nil {
+		return err
+	}
+	if c.cfg.Policies == "" {
+		return nil
+	}
+	seeded, err := c.catalog.Seed(ctx, seed)
+	if err != nil {
+		return fmt.Errorf("policies: %w", err)
+	}
+	if !seeded {
+		c.cfg.Logger.Info("the store has policies already; the file of --policies is left alone", "file", c.cfg.Policies)
+	}
+	return nil
+}
+
+// Addresses are the addresses really bound.
+func (c *ControlPlane) Addresses() (xds, http string) {
+	return listen.Address(c.xdsListener), listen.Address(c.httpListener)
+}
+
+// Run serves until ctx ends, then stops in order: no new requests, those under
+// way answered, streams ended, the store closed. It calls ready once it serves.
+// The error says why it could not serve, or what a stop left undone.
+func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
+	defer c.release()
+	// What runs outlives ctx: it is ended below, in order.
+	lasting := context.WithoutCancel(ctx)
+	serversCtx, endServers := context.WithCancel(lasting)
+	partsCtx, endParts := context.WithCancel(lasting)
+	defer endServers()
+	defer endParts()
+
+	var parts errgroup.Group
+	for _, run := range []func(context.Context) error{c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge} {
+		parts.Go(func() error { return run(partsCtx) })
+	}
+
+	rpc := grpc.NewServer(append(xds.ServerOptions(), c.access.ServerOptions("xds-listen", c.xdsListener)...)...)
+	c.xds.Register(rpc)
+	c.quota.Register(rpc)
+	servers, failed := errgroup.WithContext(lasting)
+	servers.Go(func() error { return rpc.Serve(c.xdsListener) })
+	web := &httpapi.Server{Handler: c.handler(), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}
+	servers.Go(func() error { return web.Serve(serversCtx, c.access.Listener("http-listen", c.httpListener)) })
+	servers.Go(ready)
+
+	select {
+	case <-ctx.Done():
+	case <-failed.Done():
+	}
+	c.cfg.Logger.Info("stopping", "deadline", c.cfg.DrainTimeout)
+	c.stopping.Store(true)
+	endServers() // HTTP requests under way finish
+	endParts()   // the streams of sidecars end; they connect to another control plane, or go on alone
+	rpc.Stop()
+	return errors.Join(servers.Wait(), parts.Wait())
+}
+
+// handler serves the HTTP listener.
+func (c *ControlPlane) handler() http.Handler {
+	return rest.New(rest.Config{
+		Catalog: c.catalog, Registry: c.registry, Access: identities{c.access},
+		Console: console.Handler(), Metrics: c.metrics.handler(), Status: c.status, Ready: c.ready,
+		Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
+	})
+}
+
+// identities is who may do what, in the words of the REST API.
+type identities struct{ access *access.Access }
+
+func (i identities) Identify(r *http.Request) (rest.Identity, error) {
+	id, err := i.access.Identify(r)
+	return rest.Identity{Name: id.Name, Role: string(id.Role), Verified: id.Verified}, err
+}
+
+func (i identities) Challenge(w http.ResponseWriter, r *http.Request, err error) {
+	i.access.Challenge(w, r, err)
+}
+
+// release closes what New opened.
+func (c *ControlPlane) release() {
+	for _, ln := range []net.Listener{c.xdsListener, c.httpListener} {
+		if ln != nil {
+			ln.Close() // closing twice is harmless
+		}
+	}
+	if c.store != nil {
+		if err := c.store.Close(); err != nil {
+			c.cfg.Logger.Error("closing the policy store", "error", err)
+		}
+	}
+}

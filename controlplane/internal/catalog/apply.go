@@ -1,0 +1,140 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Change is what an Apply does to one policy.
+type Change struct {
+	Name     string
+	Action   string // create, update, delete or unchanged
+	From, To *Entry // nil: there was no policy before, is none after
+}
+
+// Applied is what an Apply did, or would do.
+type Applied struct {
+	Revision int64    // of the policies after it; those before it where it was a dry run
+	Changes  []Change // ascending by name, also of those that stay as they were
+}
+
+// Apply puts all of some policies in one commit, and with prune removes all
+// others. A dry run changes nothing: it says what would be done, with the
+// versions that there would be. Errors are those of [Catalog.Put], but for bad
+// fields, which are policies[i].field for the policies that are applied.
+func (c *Catalog) Apply(ctx context.Context, by string, policies []policy.Policy, prune, dryRun bool) (Applied, error) {
+	places, err := placesOf(policies)
+	if err != nil {
+		return Applied{}, err
+	}
+	before, after, err := c.commit(ctx, by, dryRun, func(s *State) (*wish, error) {
+		w := &wish{call: callPlaces(places)}
+		for i := range policies {
+			if e := s.Find(policies[i].Name); e == nil || !e.Policy.Equal(&policies[i]) {
+				w.put = append(w.put, policies[i])
+			}
+		}
+		for i := range s.Entries {
+			name := s.Entries[i].Policy.Name
+			if _, stays := places[name]; prune && !stays {
+				w.remove = append(w.remove, name)
+			}
+		}
+		if len(w.put) == 0 && len(w.remove) == 0 {
+			return nil, nil
+		}
+		return w, nil
+	})
+	if err != nil {
+		return Applied{}, err
+	}
+	done := Applied{Revision: after.Revision, Changes: changes(before, after, places)}
+	if dryRun {
+		done.Revision = before.Revision
+	}
+	return done, nil
+}
+
+// changes compares two states, leaving out what is the same in both and was not
+// asked for.
+func changes(before, after *State, asked map[string]int) []Change {
+	names := make([]string, 0, len(asked))
+	for name := range asked {
+		names = append(names, name)
+	}
+	for i := range before.Entries {
+		name := before.Entries[i].Policy.Name
+		if _, there := asked[name]; !there && after.Find(name) == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	list := make([]Change, len(names))
+	for i, name := range names {
+		ch := Change{Name: name, Action: "update", From: before.Find(name), To: after.Find(name)}
+		switch {
+		case ch.From == nil:
+			ch.Action = "create"
+		case ch.To == nil:
+			ch.Action = "delete"
+		case ch.From.Version == ch.To.Version:
+			ch.Action = "unchanged"
+		}
+		list[i] = ch
+	}
+	return list
+}
+
+// Seed puts the first policies into a store that has never had any, and reports
+// whether it did; of several control planes that start at once one does.
+func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bool, _ error) {
+	places, err := placesOf(policies)
+	if err != nil {
+		return false, err
+	}
+	before, _, err := c.commit(ctx, "--policies", false, func(s *State) (*wish, error) {
+		if s.Revision > 0 || len(policies) == 0 {
+			return nil, nil
+		}
+		return &wish{put: policies, action: store.Seeded, call: callPlaces(places)}, nil
+	})
+	return err == nil && before.Revision == 0, err
+}
+
+// placesOf returns the policies' places by name, and refuses bad names and those
+// that are there twice.
+func placesOf(policies []policy.Policy) (map[string]int, error) {
+	places := make(map[string]int, len(policies))
+	var bad []wire.FieldError
+	for i := range policies {
+		name, field := policies[i].Name, fmt.Sprintf("policies[%d].name", i)
+		first, twice := places[name]
+		switch {
+		case !policy.ValidName(name):
+			bad = append(bad, wire.AsError(badName(field, name)).Fields...)
+		case twice:
+			bad = append(bad, wire.FieldError{Field: field, Message: fmt.Sprintf("%q is the name of policies[%d] already", name, first)})
+		default:
+			places[name] = i
+		}
+	}
+	if len(bad) > 0 {
+		return nil, invalid(bad)
+	}
+	return places, nil
+}
+
+// callPlaces names policies by their places in a list, and others by their names.
+func callPlaces(places map[string]int) func(string) string {
+	return func(name string) string {
+		if i, ok := places[name]; ok {
+			return fmt.Sprintf("policies[%d]", i)
+		}
+		return fmt.Sprintf("policies[%q]", name)
+	}
+}

@@ -1,0 +1,193 @@
+package catalog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	mathrand "math/rand/v2"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+const (
+	// maxLost is how often somebody else may come first before a change is
+	// given up.
+	maxLost = 20
+	// maxUnknown is how often a commit is sent of which it is not known whether
+	// it is stored.
+	maxUnknown = 3
+	// unknownWait is the pause in between, and lostWait the longest after a
+	// lost race.
+	unknownWait = 100 * time.Millisecond
+	lostWait    = 20 * time.Millisecond
+	// retryAfter is what clients are told when the store is away.
+	retryAfter = time.Second
+)
+
+// wish is what somebody wants of the policies.
+type wish struct {
+	put    []policy.Policy
+	remove []string
+	// action says what a put is, if it is not created or updated; to is the
+	// version that a rollback brings back.
+	action store.Action
+	to     int64
+	// call says what errors call a policy; "": it needs no name.
+	call func(name string) string
+}
+
+// decide makes a wish from the policies as they are, or refuses; nil: there is
+// nothing to change. It may be asked again, of later ones.
+type decide func(*State) (*wish, error)
+
+// commit makes one commit of what is decided, and returns the states before and
+// after it; they are one where nothing changes. A rehearsal stores nothing.
+func (c *Catalog) commit(ctx context.Context, by string, rehearsal bool, what decide) (before, after *State, _ error) {
+	if err := c.take(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer c.giveBack()
+	for range maxLost {
+		if err := c.load(ctx); err != nil {
+			return nil, nil, c.explain(err, false)
+		}
+		before := c.State()
+		w, err := what(before)
+		if w == nil || err != nil {
+			return before, before, err
+		}
+		made, next, err := c.draft(before, by, w)
+		if err != nil || rehearsal {
+			return before, next, err
+		}
+		err = c.append(ctx, made)
+		if errors.Is(err, store.ErrConflict) {
+			if !c.wait(ctx, mathrand.N(lostWait)) {
+				return nil, nil, ctx.Err()
+			}
+			continue
+		}
+		if err != nil {
+			return nil, nil, c.explain(err, true)
+		}
+		c.put(next, made)
+		return before, next, nil
+	}
+	e := wire.Errorf(wire.StoreUnavailable, "%d other changes came first; nothing was changed, try again", maxLost)
+	e.RetryAfter = retryAfter
+	return nil, nil, e
+}
+
+// draft makes the commit that fulfils a wish, and the state that follows it.
+func (c *Catalog) draft(now *State, by string, w *wish) (store.Commit, *State, error) {
+	commit := store.Commit{
+		Revision: now.Revision + 1, By: strings.ToValidUTF8(by, "\uFFFD"), Token: rand.Text(),
+		At: c.cfg.Now().UTC().Truncate(time.Millisecond),
+	}
+	put := make([]Entry, len(w.put))
+	for i := range w.put {
+		p := &w.put[i]
+		ch := store.Change{Name: p.Name, Version: c.history.lastVersion(p.Name) + 1, Action: store.Created, Policy: p.AppendJSON(nil), To: w.to}
+		switch {
+		case w.action != "":
+			ch.Action = w.action
+		case now.Find(p.Name) != nil:
+			ch.Action = store.Updated
+		}
+		e, err := entryOf(&commit, &ch) // as it will be read from the store
+		if err != nil {
+			return store.Commit{}, nil, err
+		}
+		put[i] = *e
+		commit.Changes = append(commit.Changes, ch)
+	}
+	for _, name := range w.remove {
+		commit.Changes = append(commit.Changes, store.Change{Name: name, Version: c.history.lastVersion(name) + 1, Action: store.Deleted})
+	}
+	slices.SortFunc(commit.Changes, func(a, b store.Change) int { return strings.Compare(a.Name, b.Name) })
+	next, err := now.with(commit.Revision, put, w.remove)
+	if err != nil {
+		return store.Commit{}, nil, w.refused(err)
+	}
+	return commit, next, nil
+}
+
+// append stores a commit. It is sent again while it is not known whether it is
+// stored: the store knows it by its token.
+func (c *Catalog) append(ctx context.Context, commit store.Commit) error {
+	err := c.cfg.Store.Append(ctx, commit)
+	for n := 1; n < maxUnknown && errors.Is(err, store.ErrUnavailable) && c.wait(ctx, unknownWait); n++ {
+		err = c.cfg.Store.Append(ctx, commit)
+	}
+	return err
+}
+
+// explain makes an error of the store one for clients. unknown says that a
+// commit may have been stored.
+func (c *Catalog) explain(err error, unknown bool) error {
+	switch {
+	case errors.Is(err, store.ErrTooLarge):
+		return wire.Errorf(wire.PayloadTooLarge, "%v", store.ErrTooLarge)
+	case !errors.Is(err, store.ErrUnavailable):
+		return err
+	}
+	c.cfg.Logger.Error("the policy store failed", "error", err)
+	e := wire.Errorf(wire.StoreUnavailable, "the policy store cannot be reached; nothing was changed, try again")
+	if unknown {
+		e.Msg = "the policy store has not answered, and the change may have been made or not: read the policy before you try again"
+	}
+	e.RetryAfter = retryAfter
+	return e
+}
+
+// refused names the fields of a *wire.Error as the wish's maker knows them.
+func (w *wish) refused(err error) error {
+	e := wire.AsError(err)
+	if e.Code != wire.InvalidPolicy {
+		return err
+	}
+	fields := slices.Clone(e.Fields)
+	for i := range fields {
+		name, field := w.locate(fields[i].Field)
+		called := w.call(name)
+		if called != "" && field != "" {
+			called += "."
+		}
+		fields[i].Field = called + field
+	}
+	return invalid(fields)
+}
+
+// locate takes a field of policy.Snapshot.Change apart: policies[2].paused, of a
+// policy that is put, or policies["name"].paused, of another one.
+func (w *wish) locate(field string) (name, rest string) {
+	inside := strings.TrimPrefix(field, "policies[")
+	at := strings.IndexByte(inside, ']') // no name has one
+	if at < 0 {
+		return "", field
+	}
+	rest = strings.TrimPrefix(inside[at+1:], ".")
+	var place int
+	if _, err := fmt.Sscanf(inside[:at], "%d", &place); err == nil {
+		return w.put[place].Name, rest
+	}
+	return strings.Trim(inside[:at], `"`), rest
+}
+
+// invalid is the refusal of all bad fields; its sentence has them, too.
+func invalid(fields []wire.FieldError) error {
+	reasons := make([]string, len(fields))
+	for i, f := range fields {
+		reasons[i] = f.Field + ": " + f.Message
+	}
+	e := wire.Errorf(wire.InvalidPolicy, "%s", strings.Join(reasons, "; "))
+	e.Fields = fields
+	return e
+}

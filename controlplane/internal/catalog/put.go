@@ -1,0 +1,137 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Permits is a condition of a change: whether it may be made to a policy whose
+// version is current, 0 if there is none. It is asked of the latest state, and
+// again of a later one where somebody else has come first. Its error is what the
+// change ends with; nil instead of a Permits permits everything.
+type Permits = func(current int64) error
+
+// allowed asks permits about a policy that may be nil.
+func allowed(permits Permits, e *Entry) error {
+	switch {
+	case permits == nil:
+		return nil
+	case e == nil:
+		return permits(0)
+	}
+	return permits(e.Version)
+}
+
+// Get returns a policy; the error is not_found.
+func (c *Catalog) Get(name string) (Entry, error) {
+	if e := c.State().Find(name); e != nil {
+		return *e, nil
+	}
+	return Entry{}, notFound(name)
+}
+
+func notFound(name string) error {
+	return wire.Errorf(wire.NotFound, "there is no policy %q", name)
+}
+
+// Put creates or replaces a policy, and reports which. One that says the same
+// already is left as it is, version and all.
+//
+// As for all changes, errors are *[wire.Error]: what permits returns,
+// invalid_policy, payload_too_large or store_unavailable, after which the change
+// may have been made or not where the error says so. Bad fields are named
+// publish.rate where they are of the policy that is put, and
+// policies["name"].publish.rate where another one becomes invalid by the change.
+func (c *Catalog) Put(ctx context.Context, by string, p policy.Policy, permits Permits) (entry Entry, created bool, _ error) {
+	if !policy.ValidName(p.Name) {
+		return Entry{}, false, badName("name", p.Name)
+	}
+	before, after, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
+		e := s.Find(p.Name)
+		if err := allowed(permits, e); err != nil {
+			return nil, err
+		}
+		if e != nil && e.Policy.Equal(&p) {
+			return nil, nil
+		}
+		return &wish{put: []policy.Policy{p}, call: callOthers(p.Name)}, nil
+	})
+	if err != nil {
+		return Entry{}, false, err
+	}
+	return *after.Find(p.Name), before.Find(p.Name) == nil, nil
+}
+
+// Delete removes a policy; without one the error is not_found.
+func (c *Catalog) Delete(ctx context.Context, by, name string, permits Permits) error {
+	_, _, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
+		e := s.Find(name)
+		if e == nil {
+			return nil, notFound(name)
+		}
+		if err := allowed(permits, e); err != nil {
+			return nil, err
+		}
+		return &wish{remove: []string{name}, call: callOthers(name)}, nil
+	})
+	return err
+}
+
+// Rollback brings back the content that a policy had in some version, as a new
+// version; also of a policy that is deleted. The error is not_found for a
+// version that never was or is a deletion, and invalid_policy where the content
+// does not go together with the other policies any more.
+func (c *Catalog) Rollback(ctx context.Context, by, name string, version int64, permits Permits) (Entry, error) {
+	_, after, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
+		old, err := c.version(ctx, name, version)
+		if err != nil {
+			return nil, err
+		}
+		e := s.Find(name)
+		if err := allowed(permits, e); err != nil {
+			return nil, err
+		}
+		if e != nil && e.Policy.Equal(&old.Policy) {
+			return nil, nil
+		}
+		return &wish{put: []policy.Policy{old.Policy}, action: store.RolledBack, to: version, call: callOthers(name)}, nil
+	})
+	if err != nil {
+		return Entry{}, err
+	}
+	return *after.Find(name), nil
+}
+
+// version finds the content of a version.
+func (c *Catalog) version(ctx context.Context, name string, version int64) (*Entry, error) {
+	versions, err := c.History(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if i := int64(len(versions)) - version; i >= 0 && version >= 1 { // versions have no gaps
+		if e := versions[i].Entry; e != nil {
+			return e, nil
+		}
+		return nil, wire.Errorf(wire.NotFound, "version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
+	}
+	return nil, wire.Errorf(wire.NotFound, "the policy %q has the versions 1 to %d, and no %d", name, len(versions), version)
+}
+
+// callOthers names policies in errors about a change of the one named self.
+func callOthers(self string) func(string) string {
+	return func(name string) string {
+		if name == self {
+			return ""
+		}
+		return fmt.Sprintf("policies[%q]", name)
+	}
+}
+
+func badName(field, name string) error {
+	return invalid([]wire.FieldError{{Field: field, Message: fmt.Sprintf(
+		"must be a topic (1 to %d of A-Z a-z 0-9 . _ -), or a prefix of one and a * at the end, not %.300q", wire.MaxTopicBytes, name)}})
+}

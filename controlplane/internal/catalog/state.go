@@ -1,0 +1,103 @@
+package catalog
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+)
+
+// Entry is one policy in one version.
+type Entry struct {
+	Policy    policy.Policy
+	Version   int64
+	UpdatedAt time.Time
+	UpdatedBy string
+}
+
+// Resolved is one policy in force with all that holds for its name, fields that
+// fall through filled in.
+type Resolved struct {
+	Name    string
+	Version int64
+	// Effective keeps its pointer in the next state if its values stay.
+	Effective *policy.Effective
+}
+
+// State is the policies as of one revision. It is immutable and shared.
+type State struct {
+	Revision int64
+	// Entries are ascending by name.
+	Entries []Entry
+	// Resolved has one element for each of Entries, in their order.
+	Resolved []Resolved
+	// Snapshot says what holds for any topic.
+	Snapshot *policy.Snapshot
+}
+
+// source is what snapshots say where their policies came from.
+const source = "control plane"
+
+func emptyState() *State {
+	s, err := policy.NewSnapshot(nil, source)
+	if err != nil {
+		panic(err) // no policy cannot be a bad one
+	}
+	return &State{Snapshot: s}
+}
+
+// Find returns the policy of a name; nil: there is none. It is shared: read
+// only.
+func (s *State) Find(name string) *Entry {
+	i, found := slices.BinarySearchFunc(s.Entries, name, func(e Entry, name string) int { return strings.Compare(e.Policy.Name, name) })
+	if !found {
+		return nil
+	}
+	return &s.Entries[i]
+}
+
+// with returns the state after some policies were put and others removed; no
+// name is twice in both together. The error is that of policy.Snapshot.Change.
+func (s *State) with(revision int64, put []Entry, remove []string) (*State, error) {
+	policies := make([]policy.Policy, len(put))
+	for i := range put {
+		policies[i] = put[i].Policy
+	}
+	snapshot, err := s.Snapshot.Change(policies, remove, source)
+	if err != nil {
+		return nil, err
+	}
+	next := &State{Revision: revision, Snapshot: snapshot, Entries: s.merge(put, remove)}
+	next.Resolved = make([]Resolved, len(next.Entries))
+	for i := range next.Entries {
+		e := &next.Entries[i]
+		next.Resolved[i] = Resolved{Name: e.Policy.Name, Version: e.Version, Effective: snapshot.Effective(e.Policy.Name)}
+	}
+	return next, nil
+}
+
+// merge returns the entries without the removed ones and with those that are
+// put, which it sorts.
+func (s *State) merge(put []Entry, remove []string) []Entry {
+	slices.SortFunc(put, func(a, b Entry) int { return cmp.Compare(a.Policy.Name, b.Policy.Name) })
+	gone := make(map[string]bool, len(remove))
+	for _, name := range remove {
+		gone[name] = true
+	}
+	merged := make([]Entry, 0, len(s.Entries)+len(put))
+	for i := range s.Entries {
+		name := s.Entries[i].Policy.Name
+		for len(put) > 0 && put[0].Policy.Name < name {
+			merged, put = append(merged, put[0]), put[1:]
+		}
+		switch {
+		case len(put) > 0 && put[0].Policy.Name == name:
+			merged, put = append(merged, put[0]), put[1:]
+		case !gone[name]:
+			merged = append(merged, s.Entries[i])
+		}
+	}
+	return append(merged, put...)
+}

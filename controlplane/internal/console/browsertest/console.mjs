@@ -1,0 +1,500 @@
+// Uses the console as a platform team does. It knows the control plane by its
+// URL alone:
+//
+//   CONSOLE_URL           a control plane where everybody may do everything
+//   CONSOLE_TOPIC         a topic there whose load is well above 20 events/s and
+//                         some of which 100/s for each sidecar refuses
+//   CONSOLE_AUTH_URL      one that asks for tokens, and two of these:
+//   CONSOLE_VIEWER_TOKEN  CONSOLE_ADMIN_TOKEN
+//   CHROMIUM              the browser's path
+//
+// Screenshots go to out/.
+import {after, before, beforeEach, afterEach, test} from 'node:test';
+import assert from 'node:assert/strict';
+import {mkdirSync} from 'node:fs';
+import {chromium} from 'playwright-core';
+
+const env = name => process.env[name] ?? assert.fail(`${name} is not set`);
+const base = env('CONSOLE_URL');
+const authBase = env('CONSOLE_AUTH_URL');
+const topic = env('CONSOLE_TOPIC');
+const patience = 15_000; // ms that anything may take on a loaded machine
+
+let browser, context, page;
+let faults, expected; // what the browser complained about, and what it may
+
+before(async () => {
+  mkdirSync('out', {recursive: true});
+  browser = await chromium.launch({
+    executablePath: env('CHROMIUM'), headless: true, chromiumSandbox: process.getuid?.() !== 0,
+  });
+});
+after(() => browser?.close());
+
+beforeEach(async () => {
+  faults = [];
+  expected = [];
+  await reset();
+  ({context, page} = await open());
+});
+
+afterEach(async () => {
+  // Before the page is closed: requests that end with it are no fault.
+  const told = faults.filter(fault => !expected.some(e => e.test(fault)));
+  await context.close();
+  assert.deepEqual(told, [], 'the browser complained');
+});
+
+// open makes a browser window in which every error, every violation of the
+// Content-Security-Policy and every request to another origin is a fault.
+async function open(options = {}) {
+  const context = await browser.newContext({viewport: {width: 1280, height: 900}, ...options});
+  context.setDefaultTimeout(patience);
+  await context.exposeFunction('told', fault => faults.push(fault));
+  await context.addInitScript(() => addEventListener('securitypolicyviolation', e => globalThis.told(`CSP: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`)));
+  context.on('request', request => {
+    const url = new URL(request.url());
+    if (url.protocol.startsWith('http') && ![base, authBase].includes(url.origin)) faults.push(`another origin: ${request.url()}`);
+  });
+  const page = await context.newPage();
+  page.on('pageerror', err => faults.push(`exception: ${err.stack}`));
+  page.on('console', message => ['error', 'warning'].includes(message.type()) && faults.push(`console: ${message.text()}`));
+  return {context, page};
+}
+
+// api is another user of the control plane, at a command line.
+async function api(method, path, body, headers = {}) {
+  const response = await fetch(base + path, {
+    method, headers: {'Content-Type': 'application/json', ...headers}, body: body && JSON.stringify(body),
+  });
+  const text = await response.text();
+  assert.ok(response.ok || response.status === 404, `${method} ${path}: ${response.status} ${text}`);
+  return text ? JSON.parse(text) : null;
+}
+
+const put = (doc, user) => api('PUT', `/v1/policies/${topic}`, doc, user ? {'Sluice-User': user} : {});
+const get = () => api('GET', `/v1/policies/${topic}`);
+const start = {publish: {rate: 100, burst: 100}};
+
+// reset makes a known beginning for each test.
+async function reset() {
+  await put(start);
+  await api('DELETE', '/v1/policies/made.up.*');
+}
+
+const field = name => page.locator(`[name="${name}"]`);
+const button = (name, inside = page) => inside.getByRole('button', {name});
+const dialog = () => page.getByRole('dialog');
+
+// until waits for something that no element tells.
+async function until(what, ask) {
+  const end = Date.now() + patience;
+  for (;;) {
+    if (await ask()) return;
+    if (Date.now() > end) assert.fail('waited too long for ' + what);
+    await new Promise(resolve => setTimeout(resolve, 100));
+  }
+}
+
+async function visit(path, at = base) {
+  await page.goto(`${at}/${path}`);
+  await page.locator('h1').waitFor();
+}
+
+async function shoot(page, name) {
+  await page.screenshot({path: `out/${name}.png`, fullPage: true});
+}
+
+const row = name => page.getByRole('row').filter({has: page.getByRole('link', {name, exact: true})});
+
+// number reads a rate as the page writes it.
+const number = async locator => Number((await locator.innerText()).replace(/[,\s]|\/s.*/g, ''));
+const accepted = () => number(page.locator('dd.accepted'));
+const drawing = () => page.locator('.graph svg .allowed').getAttribute('d');
+
+// everyone waits until all sidecars have acked the change that was just made.
+const everyone = () => page.getByRole('status').getByText(/acked by (\d+) of \1 sidecars?, [\d.]+ s after saving/).waitFor();
+
+test('the home page shows every topic, its rates as they move, and who is refused', async () => {
+  await visit('');
+  const mine = row(topic).first();
+  const spark = () => mine.locator('svg .allowed').getAttribute('d');
+  const first = await spark();
+  await until('the sparkline to move', async () => (await spark()) !== first);
+  assert.match(await mine.locator('td[data-label="Accepted /s"]').innerText(), /^[\d.,]+$/);
+  await until('a refusal to be shown with its sidecar', async () => /\S \d/.test(await mine.locator('td[data-label="Refused at"]').innerText()));
+
+  await page.getByLabel('Most refused').check();
+  await page.mouse.move(0, 0);
+  const refused = async () => Promise.all((await page.locator('td[data-label="Refused /s"]').all()).map(number));
+  await until('the most refused to be on top', async () => {
+    const list = await refused();
+    return list.length > 0 && list[0] > 0 && list[0] >= list[list.length - 1];
+  });
+
+  await page.getByRole('searchbox').fill(topic.toUpperCase());
+  await until('the filter to hide other topics', async () => (await page.locator('.topics tbody tr').count()) === 1);
+  await page.getByRole('searchbox').fill('no such topic');
+  await page.getByText('No topic matches the filter.').waitFor();
+  await page.keyboard.press('Escape');
+  await mine.waitFor();
+});
+
+test('a hidden page asks for nothing', async () => {
+  await page.clock.install();
+  await visit('');
+  await row(topic).first().waitFor();
+  const hide = hidden => page.evaluate(value => {
+    Object.defineProperty(document, 'hidden', {configurable: true, get: () => value});
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+  await hide(true);
+  await page.clock.runFor(3000); // what was on its way ends
+  let asked = 0;
+  page.on('request', () => asked++);
+  await page.clock.runFor(30_000);
+  assert.equal(asked, 0);
+  await hide(false);
+  await until('the page to ask again', async () => {
+    await page.clock.runFor(100);
+    return asked > 0;
+  });
+});
+
+test('a limit is changed, arrives everywhere, acts, and is rolled back', async () => {
+  await visit(`#/topics/${topic}`);
+  await until('a load above the limit', async () => (await number(page.locator('dd.bad'))) > 0);
+  const high = await accepted();
+  await field('publish.rate').fill('20');
+  await field('publish.burst').fill('20');
+  await button('Review 2 changes…').click();
+  const line = dialog().getByRole('row').filter({hasText: 'publish.rate'});
+  assert.deepEqual((await line.locator('td').allInnerTexts()).map(t => t.trim()), ['100', '20']);
+  await button('Save', dialog()).click();
+  await everyone();
+  assert.equal((await get()).publish.rate, 20);
+  await until('the accepted rate to fall', async () => (await accepted()) < high / 2);
+  const low = await drawing();
+  await until('the graph to move', async () => (await drawing()) !== low);
+  await shoot(page, 'topic-after-change');
+
+  await page.getByRole('link', {name: 'History'}).click();
+  await page.getByRole('heading', {name: 'History'}).waitFor();
+  const {versions} = await api('GET', `/v1/policies/${topic}/history`);
+  const earlier = versions[1].version;
+  await button(`Roll back to version ${earlier}…`).click();
+  await dialog().getByText('publish.rate').waitFor();
+  await shoot(page, 'rollback');
+  await button('Roll back', dialog()).click();
+  await everyone();
+  assert.equal((await get()).publish.rate, 100);
+  await page.getByText(`rolled back to ${earlier}`).first().waitFor();
+  await page.getByRole('link', {name: 'Topic', exact: true}).click();
+  await until('the accepted rate to rise', async () => (await accepted()) > high / 2);
+});
+
+test('an input that is emptied falls through to the next policy', async () => {
+  await visit(`#/topics/${topic}`);
+  await field('publish.rate').fill('');
+  assert.match(await field('publish.rate').getAttribute('placeholder'), /\((default|from .+)\)$/);
+  await button('Review 1 change…').click();
+  assert.match(await dialog().locator('td.to').innerText(), /\((default|from .+)\)/);
+  await page.keyboard.press('Escape');
+  await button('Undo').click();
+  assert.equal(await field('publish.rate').inputValue(), '100');
+});
+
+test('a topic is paused and resumed', async () => {
+  await visit(`#/topics/${topic}`);
+  await button('Pause…').click();
+  await button('Pause', dialog()).click();
+  await everyone();
+  assert.equal((await get()).paused, true);
+  await until('nothing to be accepted', async () => (await accepted()) === 0);
+  await button('Resume…').click();
+  await button('Resume', dialog()).click();
+  await everyone();
+  assert.equal((await get()).paused, undefined);
+  await until('events to be accepted', async () => (await accepted()) > 0);
+});
+
+test('a change that came first is shown, and not overwritten', async () => {
+  expected.push(/status of 412/);
+  await visit(`#/topics/${topic}`);
+  await field('publish.rate').fill('90');
+  await put({publish: {rate: 100, burst: 150, bytes_per_second: 5_000_000}}, 'jonas');
+  await button('Review 1 change…').click();
+  await button('Save', dialog()).click();
+  await dialog().getByRole('heading', {name: 'Somebody else was faster'}).waitFor();
+  await dialog().getByText('jonas').waitFor();
+  await dialog().getByText('publish.bytes_per_second').waitFor();
+  await shoot(page, 'conflict');
+  assert.equal((await get()).publish.rate, 100);
+  await button('Put mine on top…').click();
+  await button('Save', dialog()).click();
+  await everyone();
+  assert.deepEqual((await get()).publish, {rate: 90, burst: 150, bytes_per_second: 5_000_000});
+});
+
+test('a policy that changes elsewhere is taken over where nobody edits', async () => {
+  await visit(`#/topics/${topic}`);
+  await until('the form', async () => (await field('publish.rate').inputValue()) === '100');
+  await put({publish: {rate: 77, burst: 100}});
+  await until('the new value', async () => (await field('publish.rate').inputValue()) === '77');
+});
+
+test('what the control plane refuses is said at its field', async () => {
+  expected.push(/status of 422/);
+  await visit(`#/topics/${topic}`);
+  await field('publish.rate').fill('-1');
+  await page.getByText('must be at least 0').waitFor();
+  await field('delivery.ack_timeout').fill('48h');
+  await button('Review 2 changes…').click();
+  await button('Save', dialog()).click();
+  await dialog().waitFor({state: 'detached'});
+  for (const name of ['publish.rate', 'delivery.ack_timeout']) {
+    assert.equal(await field(name).getAttribute('aria-invalid'), 'true');
+    const [, error] = (await field(name).getAttribute('aria-describedby')).split(' ');
+    await until('the reason', async () => /must be .* not /.test(await page.locator(`[id="${error}"]`).innerText()));
+  }
+  assert.equal(await page.evaluate(() => document.activeElement.name), 'publish.rate');
+  await shoot(page, 'refused-fields');
+  assert.deepEqual((await get()).publish, start.publish);
+
+  await button('Undo').click();
+  await page.getByText('Whole policy as JSON').click();
+  await page.getByRole('textbox', {name: /Partitions, deduplication/}).fill('{"colour": "blue"}');
+  await page.getByRole('button', {name: /^Review/}).click();
+  await button('Save', dialog()).click();
+  await page.getByText(/colour: unknown key/).waitFor();
+});
+
+test('the fields without an input are edited as JSON', async () => {
+  await visit(`#/topics/${topic}`);
+  await page.getByText('Whole policy as JSON').click();
+  const text = page.getByRole('textbox', {name: /Partitions, deduplication/});
+  await text.fill('{"publish": {"rate": 100');
+  await page.getByText(/^Not a policy/).waitFor();
+  assert.ok(await page.getByRole('button', {name: /^Review/}).isDisabled());
+  // A number that JavaScript cannot hold comes through as it was typed.
+  await text.fill('{"publish": {"rate": 60, "burst": 100}, "durability": {"spool_max_bytes": 9007199254740993}}');
+  assert.equal(await field('publish.rate').inputValue(), '60');
+  await button('Review 2 changes…').click();
+  await button('Save', dialog()).click();
+  await everyone();
+  const response = await fetch(`${base}/v1/policies/${topic}`);
+  assert.match(await response.text(), /"spool_max_bytes":\s*9007199254740993\b/);
+});
+
+test('a policy is made, and deleted after a confirmation', async () => {
+  expected.push(/status of 404/);
+  await visit('#/policies');
+  const name = page.getByLabel(/Name of a new policy/);
+  await name.fill('no good');
+  await page.getByText('A-Z a-z 0-9').waitFor();
+  await name.fill('made.up.*');
+  await page.keyboard.press('Enter');
+  await page.getByText('no such policy').waitFor();
+  await field('publish.rate').fill('5');
+  await field('publish.burst').fill('5');
+  await button('Review 2 changes…').click();
+  await button('Save', dialog()).click();
+  await everyone();
+  await button('Delete…').click();
+  await dialog().getByText('fall back').waitFor();
+  await button('Cancel', dialog()).click();
+  assert.ok(await api('GET', '/v1/policies/made.up.*'));
+  await button('Delete…').click();
+  await button('Delete', dialog()).click();
+  await page.getByText('The deletion of made.up.*').waitFor();
+  assert.equal((await api('GET', '/v1/policies/made.up.*')).code, 'not_found');
+  await page.getByText('deleted', {exact: true}).first().waitFor();
+});
+
+test('the fleet page shows versions, refusals with their reason, and shares', async () => {
+  const {sidecars} = await api('GET', '/v1/sidecars');
+  const node = sidecars.find(s => s.connected && s.versions[topic]).node_id;
+  await page.route('**/v1/sidecars', async route => {
+    const response = await route.fetch();
+    const data = await response.json();
+    const mine = data.sidecars.find(s => s.node_id === node);
+    mine.rejected = {policy: topic, version: mine.versions[topic] + 1, reason: 'publish.rate: no such rate here'};
+    await route.fulfill({response, json: data});
+  });
+  await visit('#/fleet');
+  await page.getByText('publish.rate: no such rate here').waitFor();
+  await button(node).click();
+  await page.getByRole('heading', {name: 'Policies it runs'}).waitFor();
+  await until('its topics', async () => (await page.getByRole('link', {name: topic}).count()) > 0);
+  await shoot(page, 'fleet-open');
+  await page.unrouteAll({behavior: 'wait'});
+});
+
+test('sidecars that lag or refuse are named while a change arrives', async () => {
+  const {sidecars} = await api('GET', '/v1/sidecars');
+  const [late, bad] = [sidecars.find(s => s.connected && s.versions[topic]), {node_id: 'stubborn', connected: true, versions: {[topic]: 1}}];
+  await page.route('**/v1/sidecars', async route => {
+    const response = await route.fetch();
+    const data = await response.json();
+    for (const s of data.sidecars) if (s.node_id === late.node_id) s.versions = late.versions;
+    data.sidecars.push({...bad, last_seen: new Date().toISOString(), rejected: {policy: topic, version: 99, reason: 'not with me'}});
+    await route.fulfill({response, json: data});
+  });
+  await visit(`#/topics/${topic}`);
+  await field('publish.rate').fill('95');
+  await button('Review 1 change…').click();
+  await button('Save', dialog()).click();
+  await page.getByText(`Not yet: ${late.node_id}`).waitFor();
+  await page.getByText('refuses it: not with me').waitFor();
+  await shoot(page, 'arriving');
+  await page.unrouteAll({behavior: 'wait'});
+  await everyone();
+});
+
+test('the audit log says who changed what, page by page', async () => {
+  await put({publish: {rate: 55, burst: 100}}, 'jonas');
+  await page.route('**/v1/audit?limit=100*', route => route.continue({url: route.request().url().replace('limit=100', 'limit=2')}));
+  await visit('#/audit');
+  await page.locator('.audit tbody tr').first().waitFor();
+  const rows = page.locator('.audit > tbody > tr');
+  assert.equal(await rows.count(), 2);
+  assert.match(await rows.first().innerText(), /jonas/);
+  await rows.first().locator('summary').click();
+  assert.match(await rows.first().locator('.diff').innerText(), /publish\.rate\s+100\s+55/);
+  await button('Show older').click();
+  await until('older entries', async () => (await rows.count()) === 4);
+});
+
+test('two versions of a policy are compared', async () => {
+  await put({publish: {rate: 55, burst: 100}});
+  const {versions} = await api('GET', `/v1/policies/${topic}/history`);
+  await visit(`#/policies/${topic}`);
+  await page.getByText('Compare versions').click();
+  assert.match(await page.locator('.compare .diff').innerText(), /publish\.rate\s+100\s+55/);
+  await page.getByLabel('From version').selectOption(String(versions[0].version));
+  await page.locator('.compare').getByText('No field differs.').waitFor();
+});
+
+test('while the control plane is away, old data is marked and a retry is offered', async () => {
+  expected.push(/ERR_FAILED/);
+  await visit('');
+  await row(topic).first().waitFor();
+  await page.route('**/v1/**', route => route.abort());
+  await page.getByRole('alert').getByText('No connection since').waitFor();
+  await page.getByText(/^as of /).waitFor();
+  await row(topic).first().waitFor();
+  await shoot(page, 'away');
+  await page.unrouteAll({behavior: 'wait'});
+  await button('Try again').click();
+  await page.getByRole('alert').waitFor({state: 'detached'});
+  await page.getByText(/^as of /).waitFor({state: 'detached'});
+});
+
+test('a name that is given goes into the audit log', async () => {
+  await visit(`#/topics/${topic}`);
+  await page.getByLabel('You are').fill('maria');
+  await field('publish.rate').fill('81');
+  await button('Review 1 change…').click();
+  await button('Save', dialog()).click();
+  await everyone();
+  assert.match((await get()).updated_by, /^maria /);
+});
+
+test('a token is asked for, kept for the tab alone, and its role respected', async () => {
+  expected.push(/status of 401/);
+  await visit(`#/topics/${topic}`, authBase);
+  const token = page.getByLabel('Token');
+  await token.fill('wrong');
+  await page.keyboard.press('Enter');
+  await page.getByText('This token is not valid.').waitFor();
+  await shoot(page, 'sign-in');
+  await token.fill(env('CONSOLE_VIEWER_TOKEN'));
+  await page.keyboard.press('Enter');
+  await page.locator('header').getByText('viewer', {exact: true}).waitFor();
+  await button('Pause…').waitFor();
+  assert.ok(await button('Pause…').isDisabled());
+  assert.match(await button('Pause…').getAttribute('title'), /role is viewer; this needs editor/);
+  assert.ok(await field('publish.rate').isDisabled());
+  await page.getByText('Your role is viewer; this needs editor.').first().waitFor();
+  await shoot(page, 'viewer');
+  assert.deepEqual(await page.evaluate(() => [Object.keys(localStorage).length, document.cookie]), [0, '']);
+
+  await button('Sign out').click();
+  await token.fill(env('CONSOLE_ADMIN_TOKEN'));
+  await page.keyboard.press('Enter');
+  await page.locator('header').getByText('admin', {exact: true}).waitFor();
+  await until('the controls to work', async () => button('Pause…').isEnabled());
+});
+
+// tab goes on until the focus is on what is wanted, and holds that each stop can
+// be seen.
+async function tab(what, wanted) {
+  for (let i = 0; i < 80; i++) {
+    await page.keyboard.press('Tab');
+    const at = await page.evaluate(() => {
+      const e = document.activeElement;
+      const shown = e.matches('.segments input') ? e.nextElementSibling : e;
+      const style = getComputedStyle(shown);
+      return {is: e.name || e.textContent.trim(), link: e.getAttribute('href'), body: e === document.body, outline: style.outlineStyle, width: style.outlineWidth};
+    });
+    if (at.body) continue; // the browser's own controls come between
+    assert.ok(at.outline !== 'none' && at.width !== '0px', `the focus cannot be seen on ${JSON.stringify(at)}`);
+    if (wanted(at)) return;
+  }
+  assert.fail(`the keyboard does not lead to ${what}`);
+}
+
+test('everything works by keyboard', async () => {
+  await visit('');
+  await row(topic).first().waitFor();
+  await page.keyboard.press('/');
+  await page.keyboard.type(topic);
+  await tab('the topic', at => at.link === `#/topics/${topic}`);
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', {name: topic}).waitFor();
+  await field('publish.rate').waitFor();
+  await tab('the rate', at => at.is === 'publish.rate');
+  await page.keyboard.type('66'); // Tab has selected what was there
+  await page.keyboard.press('Escape');
+  assert.equal(await field('publish.rate').inputValue(), '100');
+  await page.keyboard.press('Control+A');
+  await page.keyboard.type('65');
+  await page.keyboard.press('Enter');
+  await dialog().waitFor();
+  await page.keyboard.press('Escape');
+  await dialog().waitFor({state: 'detached'});
+  assert.equal(await page.evaluate(() => document.activeElement.name), 'publish.rate');
+  await page.keyboard.press('Enter');
+  await dialog().waitFor();
+  await page.keyboard.press('Enter');
+  await everyone();
+  assert.equal((await get()).publish.rate, 65);
+
+  await page.keyboard.press('Escape');
+  await tab('its history', at => at.is === 'History');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', {name: 'History'}).waitFor();
+  await tab('the rollback', at => at.is === 'Roll back…');
+  await page.keyboard.press('Enter');
+  await dialog().waitFor();
+  await page.keyboard.press('Enter');
+  await everyone();
+  assert.equal((await get()).publish.rate, 100);
+});
+
+test('every page fits in light and dark, on a desk and on a phone', async () => {
+  for (const path of ['topics', `topics/${topic}`, 'policies', `policies/${topic}`, 'fleet', 'audit']) {
+    await page.goto('about:blank'); // a hash alone would not load the page again
+    await visit(`#/${path}`);
+    await page.locator('.empty[role=status]').waitFor({state: 'detached'});
+    for (const width of [1280, 390]) {
+      await page.setViewportSize({width, height: 900});
+      for (const colorScheme of ['light', 'dark']) {
+        await page.emulateMedia({colorScheme});
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${path} is ${wide} px too wide at ${width}`);
+        await shoot(page, `${path.replace('/', '-')}-${colorScheme}-${width}`);
+      }
+    }
+  }
+});

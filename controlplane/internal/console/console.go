@@ -1,0 +1,87 @@
+// Package console serves the web page of the control plane: static files that
+// are part of the program, under headers that let them load nothing from
+// elsewhere and run nothing but themselves. It must not know the REST API,
+// which the page in the browser calls like any other client.
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+)
+
+//go:embed static
+var static embed.FS
+
+// Policy is the Content-Security-Policy of every reply: the page's own files
+// and the API it came from, no inline script or style, no frame around it.
+const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// types are the files that are served and what a browser is told they are; a
+// file with another ending (licences, notes on their origin) is for readers of
+// the source. They are listed here because what the mime package says differs
+// from machine to machine.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".mjs":  "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
+
+// Handler serves the page at / and its files below. What is not there is
+// answered with the JSON errors of the API.
+func Handler() http.Handler {
+	mux := http.NewServeMux()
+	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || types[path.Ext(name)] == "" {
+			return err
+		}
+		content, err := fs.ReadFile(static, name)
+		if err != nil {
+			return err
+		}
+		at := name[len("static"):]
+		mux.Handle("GET "+at, file(at, content))
+		if at == "/index.html" {
+			mux.Handle("GET /{$}", file(at, content))
+		}
+		return nil
+	})
+	if err != nil { // the files are in the program: only a defect gets here
+		panic(fmt.Sprintf("console: embedded files: %v", err))
+	}
+	routes := httpapi.Routes(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", Policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		routes.ServeHTTP(w, r)
+	})
+}
+
+// file serves one file. Browsers keep it and ask each time whether it is still
+// the same, so that nobody mixes the files of two versions of the program.
+func file(name string, content []byte) http.Handler {
+	sum := sha256.Sum256(content)
+	etag := `"` + hex.EncodeToString(sum[:12]) + `"`
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", types[path.Ext(name)])
+		h.Set("Cache-Control", "no-cache")
+		h.Set("ETag", etag)
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+	})
+}

@@ -1,0 +1,117 @@
+// The control plane's REST API: the one place that fetches.
+
+const tokenKey = 'sluice-token';
+const userKey = 'sluice-user';
+
+// sessionStorage: a token should not outlive the tab that it was given to.
+export const session = {
+  get token() { return sessionStorage.getItem(tokenKey) ?? ''; },
+  set token(value) { keep(tokenKey, value); },
+  get user() { return sessionStorage.getItem(userKey) ?? ''; },
+  set user(value) { keep(userKey, value); },
+};
+
+function keep(key, value) {
+  if (value) sessionStorage.setItem(key, value);
+  else sessionStorage.removeItem(key);
+}
+
+// ServerError is a refusal, in the control plane's words; status 0 says that no
+// answer came.
+export class ServerError extends Error {
+  constructor(status, body) {
+    super(body.error ?? `the control plane answered with status ${status}`);
+    this.status = status;
+    this.code = body.code ?? '';
+    // A policy is one of a list to some calls: its place there means nothing here.
+    this.fields = (body.fields ?? []).map(f => ({...f, field: f.field.replace(/^policies\[\d+\]\.?/, '')}));
+  }
+}
+
+const patience = 10_000; // ms without an answer
+
+// clock is the server's time minus this machine's, as far as the Date header
+// tells: "3 s ago" must not depend on how well two clocks agree.
+let clock = 0;
+export const now = () => Date.now() + clock;
+
+let onUnauthorized = () => {};
+export function whenUnauthorized(f) { onUnauthorized = f; }
+
+async function request(method, path, {body, headers = {}, signal} = {}) {
+  const all = {...headers};
+  if (session.token) all.Authorization = 'Bearer ' + session.token;
+  else if (session.user) all['Sluice-User'] = session.user;
+  // The control plane takes changes as JSON alone, which no form of another site can send.
+  if (method !== 'GET') all['Content-Type'] = 'application/json';
+  const timeout = AbortSignal.timeout(patience);
+  let response, text;
+  try {
+    response = await fetch(path, {
+      method, headers: all, cache: 'no-store', redirect: 'error', credentials: 'same-origin',
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+    });
+    text = await response.text();
+  } catch (err) {
+    if (signal?.aborted) throw err;
+    throw new ServerError(0, {error: timeout.aborted ? `no answer within ${patience / 1000} s` : 'the control plane cannot be reached'});
+  }
+  const date = Date.parse(response.headers.get('Date'));
+  // The header has whole seconds: smaller differences are its own.
+  if (!Number.isNaN(date)) clock = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
+  const value = read(text, response);
+  if (response.ok) return value;
+  if (response.status === 401) onUnauthorized();
+  throw new ServerError(response.status, value ?? {});
+}
+
+function read(text, response) {
+  if (text === '') return null;
+  try {
+    return parseJSON(text);
+  } catch {
+    // A proxy in between, most likely.
+    throw new ServerError(response.ok ? 502 : response.status, {});
+  }
+}
+
+// parseJSON keeps whole numbers that JavaScript would round (2^53 and above) as
+// their text, so that a policy comes back as it was read.
+export function parseJSON(text) {
+  return JSON.parse(text, (key, value, context) =>
+    typeof value === 'number' && JSON.rawJSON && context?.source && Number.isInteger(value) && !Number.isSafeInteger(value)
+      ? JSON.rawJSON(context.source) : value);
+}
+
+// condition lets a change happen only to the version that its author has seen.
+const condition = seen => (seen ? {'If-Match': `"${seen}"`} : {'If-None-Match': '*'});
+
+const policyPath = name => '/v1/policies/' + encodeURIComponent(name);
+
+export const api = {
+  get: (path, signal) => request('GET', path, {signal}),
+  whoami: () => request('GET', '/v1/whoami'),
+
+  // policy is null for a name that has none.
+  async policy(name) {
+    try {
+      return await request('GET', policyPath(name));
+    } catch (err) {
+      if (err.status === 404) return null;
+      throw err;
+    }
+  },
+
+  // save writes a policy on top of the version that its author has seen (null:
+  // none), and fails with status 412 if that is no longer the last one.
+  save: (name, doc, seen) => request('PUT', policyPath(name), {
+    body: {name, ...doc},
+    headers: condition(seen),
+  }),
+  remove: (name, seen) => request('DELETE', policyPath(name), {headers: condition(seen)}),
+  history: (name, signal) => request('GET', policyPath(name) + '/history', {signal}),
+  // seen is the version in force that is about to be replaced, null for none.
+  rollback: (name, version, seen) => request('POST', policyPath(name) + '/rollback', {body: {version}, headers: condition(seen)}),
+  audit: (limit, before) => request('GET', `/v1/audit?limit=${limit}` + (before ? `&before=${before}` : '')),
+};

@@ -1,0 +1,147 @@
+// The console: who is there, the frame around the pages, and the way between them.
+import {html, render, useEffect, useId, useRef, useState} from './ui.js';
+import {api, ServerError, session, whenUnauthorized} from './api.js';
+import {useTroubles} from './poll.js';
+import {clock} from './format.js';
+import {Audit} from './audit.js';
+import {Fleet} from './fleet.js';
+import {Policies, Policy} from './policies.js';
+import {Topic} from './topic.js';
+import {Topics} from './topics.js';
+
+const sections = [
+  {name: 'topics', title: 'Topics', all: Topics, one: Topic},
+  {name: 'policies', title: 'Policies', all: Policies, one: Policy},
+  {name: 'fleet', title: 'Fleet', all: Fleet},
+  {name: 'audit', title: 'Audit log', all: Audit},
+];
+
+// route reads #/section or #/section/name; what it does not know is home.
+function route() {
+  const [, section, name] = location.hash.match(/^#\/([a-z]+)(?:\/(.+))?$/) ?? [];
+  const found = sections.find(s => s.name === section) ?? sections[0];
+  try {
+    return {section: found, name: found.one && name ? decodeURIComponent(name) : ''};
+  } catch {
+    return {section: found, name: ''};
+  }
+}
+
+function useRoute() {
+  const [at, setAt] = useState(route());
+  useEffect(() => {
+    const changed = () => {
+      scrollTo(0, 0);
+      setAt(route());
+    };
+    addEventListener('hashchange', changed);
+    return () => removeEventListener('hashchange', changed);
+  }, []);
+  return at;
+}
+
+function App() {
+  const [me, setMe] = useState(null);
+  const [error, setError] = useState(null);
+  const at = useRoute();
+  async function ask() {
+    // The form for a token stays until there is a good one.
+    setError(e => (e?.status === 401 ? e : null));
+    try {
+      setMe(await api.whoami());
+      setError(null);
+    } catch (err) {
+      setMe(null);
+      setError(err);
+    }
+  }
+  useEffect(() => {
+    whenUnauthorized(() => {
+      setMe(null);
+      setError(new ServerError(401, {}));
+    });
+    ask();
+  }, []);
+  if (!me) {
+    return html`<${Header} />
+      <main id="main">${!error ? html`<p class="boot" role="status">Loading the console…</p>`
+        : error.status === 401 ? html`<${SignIn} onToken=${ask} refused=${Boolean(session.token)} />`
+        : html`<div class="banner" role="alert"><span>The console cannot start: ${error.message}.</span><button type="button" onClick=${ask}>Try again</button></div>`}
+      </main>`;
+  }
+  const View = at.name ? at.section.one : at.section.all;
+  return html`
+    <${Header} at=${at} me=${me} onMe=${ask} />
+    <${Troubles} />
+    <main id="main"><${View} key=${at.section.name + at.name} name=${at.name} me=${me} /></main>`;
+}
+
+function Header({at, me, onMe}) {
+  return html`
+    <header>
+      <a class="skip" href="#main" onClick=${e => { e.preventDefault(); document.querySelector('h1')?.focus(); }}>Skip to the content</a>
+      <a class="brand" href="#/topics"><img src="icon.svg" alt="" width="20" height="20" />Sluice</a>
+      ${at && html`<nav aria-label="Pages">${sections.map(s => html`
+        <a key=${s.name} href=${'#/' + s.name} aria-current=${at.section === s ? 'page' : undefined}>${s.title}</a>`)}</nav>`}
+      ${me && html`<${Me} me=${me} onMe=${onMe} />`}
+    </header>`;
+}
+
+// Me shows who one is. Without tokens one may at least say it, for the audit log.
+function Me({me, onMe}) {
+  const id = useId();
+  const [user, setUser] = useState(session.user);
+  if (me.auth) {
+    const leave = () => {
+      session.token = '';
+      onMe();
+    };
+    return html`<div class="me"><span><b>${me.name}</b> <span class="badge">${me.role}</span></span><button type="button" class="quiet" onClick=${leave}>Sign out</button></div>`;
+  }
+  const set = e => {
+    // A header's value: nothing but visible ASCII.
+    session.user = e.target.value.replace(/[^\x20-\x7e]/g, '').trim();
+    setUser(session.user);
+  };
+  return html`
+    <div class="me"><label for=${id} class="muted" title="There are no tokens here: this name goes into the audit log, as not verified.">You are</label>
+      <input id=${id} type="text" size="12" maxlength="64" placeholder="anonymous" value=${user} onChange=${set} autocomplete="username" spellcheck=${false} />
+      <span class="badge">${me.role}</span></div>`;
+}
+
+function SignIn({onToken, refused}) {
+  const id = useId();
+  const [token, setToken] = useState('');
+  const input = useRef();
+  useEffect(() => input.current.focus(), []);
+  const enter = e => {
+    e.preventDefault();
+    session.token = token.trim();
+    onToken();
+  };
+  return html`
+    <form class="card signin" onSubmit=${enter}>
+      <h1 tabindex="-1">Sign in</h1>
+      <p class="muted">This control plane asks for a token. It stays in this tab, and is forgotten with it.</p>
+      <label for=${id}>Token</label>
+      <input id=${id} ref=${input} type="password" value=${token} autocomplete="off" aria-describedby="${id}-error" onInput=${e => setToken(e.target.value)} />
+      <small id="${id}-error" class="error" role="alert">${refused ? 'This token is not valid.' : ''}</small>
+      <div class="buttons"><button type="submit" class="primary" disabled=${!token.trim()}>Sign in</button></div>
+    </form>`;
+}
+
+// Troubles says that what is on the page may be old, and since when.
+function Troubles() {
+  const list = useTroubles();
+  if (list.length === 0) return null;
+  const since = Math.min(...list.map(t => t.since));
+  return html`
+    <div class="banner" role="alert">
+      <span>${list[0].error.status ? '' : 'No connection since ' + clock(since) + ': '}${list[0].error.message}. What is shown is from before.</span>
+      <button type="button" onClick=${() => list.forEach(t => t.again())}>Try again</button>
+    </div>`;
+}
+
+const root = document.getElementById('app');
+root.replaceChildren();
+render(html`<${App} />`, root);

@@ -1,0 +1,110 @@
+// The way of every change of a policy: see what it changes, confirm, save on top
+// of the version that was seen; and if somebody else was faster, see theirs.
+import {Dialog, ErrorNote, html, Time, useState} from './ui.js';
+import {api} from './api.js';
+import {apply, changes, content} from './policy.js';
+import {Diff} from './diff.js';
+
+// ChangeDialog saves doc as the policy of that name. base is the policy that its
+// author began with, null for none. onInvalid gets the fields that were refused.
+export function ChangeDialog({title, verb = 'Save', name, base, doc, policies, note, onSaved, onInvalid, onClose}) {
+  const [state, setState] = useState({base, doc, busy: false, error: null, theirs: undefined});
+  const update = part => setState(s => ({...s, ...part}));
+
+  async function save(e) {
+    e.preventDefault();
+    update({busy: true, error: null});
+    try {
+      onSaved(await api.save(name, state.doc, state.base?.version));
+    } catch (error) {
+      if (error.status === 412) return conflict(error);
+      if (error.status === 422 && onInvalid) return onInvalid(error);
+      update({busy: false, error});
+    }
+  }
+
+  async function conflict(error) {
+    try {
+      update({busy: false, theirs: await api.policy(name)});
+    } catch {
+      update({busy: false, error});
+    }
+  }
+
+  // Their policy, and on it the fields that are changed here.
+  function rebase() {
+    const mine = changes(content(state.base), state.doc);
+    update({base: state.theirs, doc: apply(content(state.theirs), mine), theirs: undefined});
+  }
+
+  if (state.theirs !== undefined) {
+    return html`<${Conflict} name=${name} base=${state.base} theirs=${state.theirs} doc=${state.doc} policies=${policies}
+      onRebase=${rebase} onClose=${onClose} />`;
+  }
+  const nothing = state.base && changes(content(state.base), state.doc).length === 0;
+  return html`
+    <${Dialog} title=${title} onClose=${onClose}>
+      <form onSubmit=${save}>
+        ${note && html`<p>${note}</p>`}
+        ${!state.base && html`<p>A new policy <code>${name}</code>. What it does not set falls through.</p>`}
+        <${Diff} from=${content(state.base)} to=${state.doc} name=${name} policies=${policies} />
+        <${ErrorNote} error=${state.error} />
+        <div class="buttons">
+          <button type="submit" class="primary" autofocus disabled=${state.busy || nothing}>${state.busy ? 'Saving…' : verb}</button>
+          <button type="button" onClick=${onClose}>Cancel</button>
+        </div>
+      </form>
+    <//>`;
+}
+
+// Conflict tells of a change that came first. Nothing of it is overwritten
+// unless the user has seen it.
+function Conflict({name, base, theirs, doc, policies, onRebase, onClose}) {
+  const mine = new Set(changes(content(base), doc).map(c => c.path));
+  const both = changes(content(base), content(theirs)).filter(c => mine.has(c.path)).map(c => c.path);
+  return html`
+    <${Dialog} title="Somebody else was faster" onClose=${onClose}>
+      <div class="conflict">
+        ${theirs
+          ? html`<p><b>${theirs.updated_by}</b> saved version ${theirs.version} of <code>${name}</code> at <${Time} at=${theirs.updated_at} />. Nothing of yours is saved.</p>
+            <h3>What they changed</h3>
+            <${Diff} from=${content(base)} to=${content(theirs)} name=${name} policies=${policies} />`
+          : html`<p>The policy <code>${name}</code> has been deleted. Nothing of yours is saved.</p>`}
+        <h3>What you would change on top of it</h3>
+        <${Diff} from=${content(theirs)} to=${apply(content(theirs), changes(content(base), doc))} name=${name} policies=${policies} />
+        ${both.length > 0 && html`<p class="note warn">Both of you changed ${both.join(', ')}: yours would replace theirs.</p>`}
+        <div class="buttons">
+          <button type="button" class="primary" autofocus onClick=${onRebase}>Put mine on top…</button>
+          <button type="button" onClick=${onClose}>Cancel</button>
+        </div>
+      </div>
+    <//>`;
+}
+
+// Confirm asks before act, an async function, is done.
+export function Confirm({title, verb, danger, act, onClose, children}) {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState(null);
+  async function submit(e) {
+    e.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      await act();
+    } catch (err) {
+      setError(err);
+      setBusy(false);
+    }
+  }
+  return html`
+    <${Dialog} title=${title} onClose=${onClose}>
+      <form onSubmit=${submit}>
+        ${children}
+        <${ErrorNote} error=${error} />
+        <div class="buttons">
+          <button type="submit" class=${danger ? 'danger' : 'primary'} disabled=${busy} autofocus=${!danger}>${busy ? 'Working…' : verb}</button>
+          <button type="button" onClick=${onClose} autofocus=${danger}>Cancel</button>
+        </div>
+      </form>
+    <//>`;
+}

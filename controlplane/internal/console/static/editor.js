@@ -1,0 +1,147 @@
+// A policy as a form: the fields that are tuned most as inputs, everything as
+// JSON. An empty input leaves its field open, and shows what falls through.
+import {denied, Guarded, html, useEffect, useId, useRef, useState} from './ui.js';
+import {fields} from './fields.js';
+import {changes, content, get, hint, inherited, parse, same, set, shown} from './policy.js';
+import {parseJSON} from './api.js';
+import {ChangeDialog} from './change.js';
+
+const groups = ['Publish', 'Delivery'].map(title => ({title, fields: fields.filter(f => f.form === title)}));
+const inForm = new Set(fields.filter(f => f.form).map(f => f.path));
+
+// Editor edits the policy of a name; policy is the one in force, null for none.
+export function Editor({name, policy, policies, me, onSaved}) {
+  const [base, setBase] = useState(policy);
+  const [doc, setDoc] = useState(content(policy));
+  const [typed, setTyped] = useState({}); // path -> text, as long as it is being typed
+  const [json, setJSON] = useState(null); // text that is not (yet) a document
+  const [refused, setRefused] = useState([]); // what the control plane said, by field
+  const [reviewing, setReviewing] = useState(false);
+  const form = useRef();
+
+  const list = changes(content(base), doc);
+  const dirty = list.length > 0 || json !== null;
+
+  // A new policy may leave every field open; a change has to change something.
+  const ready = json === null && (list.length > 0 || base === null);
+
+  function reset(to) {
+    setBase(to);
+    setDoc(content(to));
+    setTyped({});
+    setJSON(null);
+    setRefused([]);
+  }
+
+  // Somebody else's change is taken over at once where nothing is being edited;
+  // else saving will tell.
+  useEffect(() => {
+    if (!dirty && policy?.version !== base?.version) reset(policy);
+  }, [policy?.version, dirty]);
+
+  function edit(field, text) {
+    setTyped(t => ({...t, [field.path]: text}));
+    setDoc(d => set(d, field.path, parse(field, text)));
+    setRefused(r => r.filter(f => f.field !== field.path));
+    setJSON(null);
+  }
+
+  function revert(field) {
+    edit(field, asText(get(content(base), field.path)));
+  }
+
+  // A refused field gets the focus, once it is marked.
+  useEffect(() => {
+    if (refused.length > 0) form.current.querySelector('[aria-invalid=true]')?.focus();
+  }, [refused]);
+
+  const message = field => refused.find(f => f.field === field.path)?.message || hint(field, get(doc, field.path));
+  const others = refused.filter(f => !inForm.has(f.field));
+  const no = denied(me, 'editor');
+  return html`
+    <form class="editor" ref=${form} onSubmit=${e => { e.preventDefault(); if (!no && ready) setReviewing(true); }}>
+      ${groups.map(group => html`
+        <fieldset key=${group.title} disabled=${Boolean(no)}>
+          <legend>${group.title}</legend>
+          <div class="fields">${group.fields.map(field => html`
+            <${Input} key=${field.path} field=${field} text=${typed[field.path] ?? asText(get(doc, field.path))}
+              changed=${!same(get(content(base), field.path), get(doc, field.path))} message=${message(field)}
+              base=${inherited(field.path, name, policies)} onText=${text => edit(field, text)} onRevert=${() => revert(field)} />`)}
+          </div>
+        </fieldset>`)}
+      <${JSONEditor} doc=${doc} text=${json} refused=${others} disabled=${Boolean(no)}
+        onDoc=${d => { setDoc(d); setTyped({}); setJSON(null); setRefused([]); }} onText=${setJSON} />
+      <div class="buttons">
+        <${Guarded} type="submit" class="primary" denied=${no} disabled=${!ready}>Review ${list.length > 0 ? `${list.length} ${list.length === 1 ? 'change' : 'changes'}` : 'changes'}…<//>
+        <button type="button" disabled=${!dirty} onClick=${() => reset(policy)}>Undo</button>
+        ${no && html`<span class="muted">${no}</span>`}
+        ${dirty && policy?.version !== base?.version && html`<span class="note warn">Changed by somebody else meanwhile.</span>`}
+      </div>
+      ${reviewing && html`
+        <${ChangeDialog} title=${base ? `Change ${name}` : `Create ${name}`} name=${name} base=${base} doc=${doc} policies=${policies}
+          onClose=${() => setReviewing(false)}
+          onInvalid=${error => { setReviewing(false); setRefused(error.fields.length ? error.fields : [{field: '', message: error.message}]); }}
+          onSaved=${saved => { setReviewing(false); reset(saved); onSaved(saved); }} />`}
+    </form>`;
+}
+
+const asText = value => (value === undefined ? '' : shown(value));
+
+// Input is one field. Escape takes back what was typed into it.
+function Input({field, text, base, message, changed, onText, onRevert}) {
+  const id = useId();
+  const from = base.from ? `from ${base.from}` : 'default';
+  const common = {
+    id, value: text, 'aria-invalid': message ? 'true' : 'false', 'aria-describedby': `${id}-help ${id}-error`,
+    name: field.path, onInput: e => onText(e.target.value),
+    onKeyDown: e => { if (e.key === 'Escape' && changed) { e.preventDefault(); onRevert(); } },
+  };
+  const options = field.kind === 'yesno' ? ['true', 'false'] : field.options;
+  const word = value => (field.kind === 'yesno' ? (String(value) === 'true' ? 'yes' : 'no') : value);
+  return html`
+    <div class="field ${changed ? 'changed' : ''}">
+      <label for=${id}>${field.label}${field.unit && html` <small>${field.unit}</small>`}</label>
+      ${options
+        ? html`<select ...${common}>
+            <option value="">${word(base.value)} (${from})</option>
+            ${options.map(o => html`<option value=${o} key=${o}>${word(o)}</option>`)}
+          </select>`
+        : html`<input type="text" ...${common} inputmode=${field.kind === 'duration' ? 'text' : 'decimal'} autocomplete="off" spellcheck=${false}
+            placeholder=${`${shown(base.value)} (${from})`} />`}
+      <small id="${id}-help">${field.help}</small>
+      <small id="${id}-error" class="error" aria-live="polite">${message}</small>
+    </div>`;
+}
+
+// JSONEditor has the whole policy as text, for the fields that the form leaves out.
+function JSONEditor({doc, text, refused, disabled, onDoc, onText}) {
+  const id = useId();
+  const [problem, setProblem] = useState('');
+  const [open, setOpen] = useState(false);
+  // The text as its author laid it out, for as long as it says what doc says.
+  const [own, setOwn] = useState({});
+  const value = text ?? (own.doc && same(own.doc, doc) ? own.text : JSON.stringify(doc, null, 2));
+  function type(next) {
+    try {
+      const parsed = parseJSON(next);
+      if (parsed === null || typeof parsed !== 'object' || Array.isArray(parsed)) throw new Error('must be an object such as {"partitions": 8}');
+      setProblem('');
+      setOwn({text: next, doc: content(parsed)});
+      onDoc(content(parsed));
+    } catch (err) {
+      setProblem('Not a policy: ' + err.message);
+      onText(next);
+    }
+  }
+  const wrong = (text !== null && problem) || refused.map(f => (f.field ? `${f.field}: ` : '') + f.message).join('\n');
+  const others = fields.filter(f => !f.form && get(doc, f.path) !== undefined).map(f => f.path);
+  return html`
+    <details class="json" open=${open || Boolean(wrong)} onToggle=${e => setOpen(e.target.open)}>
+      <summary>Whole policy as JSON ${others.length > 0 && html`<small>also sets ${others.join(', ')}</small>`}</summary>
+      <label for=${id}>Partitions, deduplication, retention, durability, schema and the rest. What is left out falls through.</label>
+      <textarea id=${id} rows=${Math.min(24, Math.max(6, value.split('\n').length + 1))} spellcheck=${false} disabled=${disabled} value=${value}
+        aria-invalid=${wrong ? 'true' : 'false'} aria-describedby="${id}-error"
+        onInput=${e => type(e.target.value)}></textarea>
+      <small id="${id}-error" class="error" aria-live="polite">${wrong}</small>
+    </details>`;
+}

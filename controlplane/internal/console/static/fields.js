@@ -1,0 +1,33 @@
+// The fields of a policy, in the order in which people read them. The list is
+// JSON between the brackets: a Go test compares its paths and defaults with
+// those of the program, so that the page cannot tell another story.
+//
+// form: the group of the form that the field is in; those without one are
+// edited as JSON.
+export const fields = [
+  {"path": "publish.rate", "kind": "number", "default": 1000, "form": "Publish", "label": "Rate", "unit": "events/s", "help": "0 is no limit"},
+  {"path": "publish.burst", "kind": "whole", "default": 1000, "min": 0, "max": 1000000000, "form": "Publish", "label": "Burst", "unit": "events", "help": "what may come at once"},
+  {"path": "publish.scope", "kind": "choice", "default": "sidecar", "options": ["sidecar", "fleet"], "form": "Publish", "label": "Rate is for", "help": "each sidecar by itself, or all together"},
+  {"path": "publish.on_limit", "kind": "choice", "default": "reject", "options": ["reject", "wait"], "form": "Publish", "label": "Over the limit", "help": "refuse at once, or wait for a token"},
+  {"path": "publish.max_wait", "kind": "duration", "default": "0s", "form": "Publish", "label": "Wait at most", "unit": "such as 1.5s", "help": "then refuse; with wait only"},
+  {"path": "publish.bytes_per_second", "kind": "whole", "default": 0, "min": 0, "form": "Publish", "label": "Bytes", "unit": "bytes/s", "help": "0 is no limit"},
+  {"path": "connection.rate", "kind": "number", "default": 200},
+  {"path": "connection.burst", "kind": "whole", "default": 200, "min": 0, "max": 1000000000},
+  {"path": "delivery.rate", "kind": "number", "default": 0, "form": "Delivery", "label": "Rate", "unit": "events/s", "help": "0 is no limit"},
+  {"path": "delivery.max_inflight", "kind": "whole", "default": 100, "min": 1, "max": 100000, "form": "Delivery", "label": "In flight", "unit": "events", "help": "unacked at the same time"},
+  {"path": "delivery.ack_timeout", "kind": "duration", "default": "30s", "form": "Delivery", "label": "Ack within", "unit": "1ms to 24h", "help": "then it is delivered again"},
+  {"path": "delivery.max_attempts", "kind": "whole", "default": 5, "min": 1, "max": 1000000, "form": "Delivery", "label": "Attempts", "unit": "times", "help": "then it is a dead letter"},
+  {"path": "delivery.backoff.min", "kind": "duration", "default": "100ms", "form": "Delivery", "label": "Backoff from", "help": "before the second attempt"},
+  {"path": "delivery.backoff.max", "kind": "duration", "default": "30s", "form": "Delivery", "label": "Backoff to", "help": "before later ones"},
+  {"path": "partitions", "kind": "whole", "default": 8, "min": 1, "max": 1024},
+  {"path": "dedupe.window", "kind": "duration", "default": "168h"},
+  {"path": "retention.ttl", "kind": "duration", "default": "0s"},
+  {"path": "retention.compact", "kind": "yesno", "default": false},
+  {"path": "durability.write_concern", "kind": "text", "default": "majority"},
+  {"path": "durability.on_store_unavailable", "kind": "choice", "default": "spool", "options": ["spool", "reject"]},
+  {"path": "durability.spool_max_bytes", "kind": "whole", "default": 1073741824, "min": 0},
+  {"path": "schema.json_schema", "kind": "json", "default": null},
+  {"path": "schema.compatibility", "kind": "choice", "default": "backward", "options": ["none", "backward", "forward", "full"]},
+  {"path": "tracing.sample_ratio", "kind": "number", "default": 1, "max": 1},
+  {"path": "paused", "kind": "yesno", "default": false, "form": "Publish", "label": "Paused", "help": "refuse every publish"}
+];

@@ -1,0 +1,63 @@
+// How far a change has come: which sidecars have acked it, which have not, and
+// which refuse it.
+import {html, useEffect, useRef, useState} from './ui.js';
+import {isGlob} from './policy.js';
+import {usePoll} from './poll.js';
+import {plural} from './format.js';
+
+const watching = 400;    // ms between looks while somebody waits for the fleet
+const settled = 5000;    // afterwards
+const patience = 60_000; // what has not come until then is not waited for as eagerly
+
+// progress sorts the sidecars by what they made of a change {name, version}, or
+// {name, deleted}. A sidecar has a glob always, but another policy only while it
+// uses the topic: users are those that are known to.
+export function progress(sidecars, change, users = []) {
+  const out = {acked: [], waiting: [], refused: [], away: []};
+  for (const s of sidecars) {
+    const version = s.versions?.[change.name];
+    if (version === undefined && !isGlob(change.name) && !users.includes(s.node_id)) continue;
+    const has = change.deleted ? version === undefined : version >= change.version;
+    if (has) out.acked.push(s);
+    else if (!s.connected) out.away.push(s);
+    else if (s.rejected?.policy === change.name) out.refused.push(s);
+    else out.waiting.push(s);
+  }
+  return out;
+}
+
+// Rollout watches a change {name, version, at} arrive.
+export function Rollout({change, users, onDone}) {
+  const done = useRef(0); // when all had it
+  const [eager, setEager] = useState(true);
+  const poll = usePoll('/v1/sidecars', eager ? watching : settled);
+  const p = poll.data && progress(poll.data.sidecars, change, users);
+  useEffect(() => {
+    if (p) setEager(p.waiting.length > 0 && Date.now() - change.at < patience);
+  }, [poll.data]);
+  if (!p) return html`<section class="card rollout" role="status">Saved. Asking who has it…</section>`;
+  const all = p.acked.length + p.waiting.length + p.refused.length;
+  const complete = p.acked.length === all;
+  if (complete && !done.current) done.current = Date.now();
+  const what = change.deleted ? `The deletion of ${change.name}` : `${change.name}, version ${change.version}`;
+  return html`
+    <section class="card rollout ${complete ? 'complete' : ''}" aria-label="Arrival of the change">
+      <div class="line">
+        <div role="status">
+          <strong class="code">${what}</strong>${': '}
+          ${all === 0
+            ? html`no connected sidecar uses it now; those that come get it.`
+            : html`acked by <b class="acked">${p.acked.length} of ${plural(all, 'sidecar')}</b>${complete && `, ${((done.current - change.at) / 1000).toFixed(1)} s after saving`}`}
+        </div>
+        <button type="button" class="quiet" onClick=${onDone}>Close</button>
+      </div>
+      ${all > 0 && html`<progress max=${all} value=${p.acked.length} aria-label="Sidecars that have acked"></progress>`}
+      ${p.waiting.length > 0 && html`<p>Not yet: <${Names} list=${p.waiting} /></p>`}
+      ${p.refused.map(s => html`<p class="bad" key=${s.node_id}><b class="code">${s.node_id}</b> refuses it: ${s.rejected.reason}</p>`)}
+      ${p.away.length > 0 && html`<p class="muted">Not connected, get it when they return: <${Names} list=${p.away} /></p>`}
+    </section>`;
+}
+
+const some = 12; // names that are spelled out
+
+const Names = ({list}) => html`<span class="code">${list.slice(0, some).map(s => s.node_id).join(', ')}</span>${list.length > some && ` and ${list.length - some} more`}`;

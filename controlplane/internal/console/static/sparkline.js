@@ -1,0 +1,60 @@
+// Rates over the last minute, drawn: what was accepted, and on top of it what
+// was refused, so that the height is the demand.
+import {html} from './ui.js';
+import {perSecond} from './format.js';
+
+const seconds = 60;
+const height = 100;
+
+// ceiling is the next round number above n: a scale that follows every wiggle
+// tells nothing.
+function ceiling(n) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
+  return [1, 2, 3, 4, 5, 6, 8, 10].map(step => step * power).find(step => step >= n);
+}
+
+// corners are the points of a line of values; the latest stands at the right edge.
+const corners = (values, top) => values.map((v, i) => `${seconds - values.length + i},${(height - (v / top) * height).toFixed(1)}`);
+
+const line = (values, top) => 'M' + corners(values, top).join('L');
+
+// area is what is between two lines: along the one, and back along the other.
+const area = (low, high, top) => 'M' + [...corners(high, top), ...corners(low, top).reverse()].join('L') + 'Z';
+
+function shapes(history, top) {
+  const points = history.slice(-seconds);
+  const allowed = points.map(p => p.allowed);
+  const total = points.map(p => p.allowed + p.denied);
+  return html`
+    <path class="allowed" d=${area(allowed.map(() => 0), allowed, top)} />
+    <path class="denied" d=${area(allowed, total, top)} />
+    <path class="line" d=${line(allowed, top)} />`;
+}
+
+const highest = history => Math.max(0, ...history.map(p => p.allowed + p.denied));
+
+export function Sparkline({history = [], label}) {
+  const top = ceiling(highest(history) * 1.05);
+  return html`
+    <svg class="sparkline" viewBox="0 0 ${seconds - 1} ${height}" preserveAspectRatio="none" role="img" aria-label=${label}>
+      ${history.length > 1 && shapes(history, top)}
+    </svg>`;
+}
+
+// Graph is the same, large: with a scale, and with the limit as a line.
+export function Graph({history = [], limit, label}) {
+  const top = ceiling(Math.max(highest(history), limit || 0) * 1.05);
+  const y = limit ? height - (limit / top) * height : 0;
+  return html`
+    <figure class="graph">
+      <div class="scale" aria-hidden="true"><span>${perSecond(top)}/s</span><span>${perSecond(top / 2)}</span><span>0</span></div>
+      <svg viewBox="0 0 ${seconds - 1} ${height}" preserveAspectRatio="none" role="img" aria-label=${label}>
+        <path class="grid" d="M0,0H59M0,50H59M0,100H59" />
+        ${history.length > 1 && shapes(history, top)}
+        ${limit > 0 && html`<path class="limit" d=${`M0,${y}H59`} />`}
+      </svg>
+      <figcaption><span>60 s ago</span>
+        <span class="legend"><i class="allowed"></i>accepted <i class="denied"></i>refused ${limit > 0 && html`<i class="limit"></i>limit`}</span>
+        <span>now</span></figcaption>
+    </figure>`;
+}

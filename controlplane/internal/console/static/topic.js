@@ -1,0 +1,112 @@
+// One topic: its rates, who is refused, and its limits, to be changed in place.
+import {denied, Guarded, html, Page, policyLink, useMemo, useState, Waiting} from './ui.js';
+import {content, effective, inherited, matching, set} from './policy.js';
+import {perSecond, plural} from './format.js';
+import {usePoll} from './poll.js';
+import {Graph} from './sparkline.js';
+import {Editor} from './editor.js';
+import {ChangeDialog} from './change.js';
+import {Rollout} from './rollout.js';
+
+export function Topic({name, me}) {
+  const rates = usePoll('/v1/topics?history=1', 1000);
+  const known = usePoll('/v1/policies', 3000);
+  const [change, setChange] = useState(null);
+  const [pausing, setPausing] = useState(false);
+  const [target, setTarget] = useState(name);
+  const topic = rates.data?.topics.find(t => t.topic === name);
+  const policies = known.data?.policies;
+  const users = useMemo(() => topic?.by_sidecar?.map(u => u.node_id) ?? [], [topic]);
+  const poll = known.stale ? known : rates;
+  if (!policies) return html`<${Page} title=${name} code poll=${poll}><${Waiting} poll=${known} /><//>`;
+
+  const saved = policy => {
+    setPausing(false);
+    setChange({name: policy.name, version: policy.version, at: Date.now()});
+    known.refresh();
+  };
+  const paused = effective('paused', name, policies);
+  const no = denied(me, 'editor');
+  return html`
+    <${Page} title=${name} code poll=${poll} actions=${html`
+      ${paused && html`<span class="badge warn">paused</span>`}
+      ${no && html`<span class="muted">${no}</span>`}
+      <${Guarded} denied=${no} onClick=${() => setPausing(true)}>${paused ? 'Resume…' : 'Pause…'}<//>`}>
+      ${change && html`<${Rollout} key=${change.name + change.version} change=${change} users=${users} onDone=${() => setChange(null)} />`}
+      <div class="columns">
+        <section class="card" aria-label="Rates">
+          <${Rates} name=${name} topic=${topic} policies=${policies} asked=${Boolean(rates.data)} />
+        </section>
+        <section class="card" aria-label="Limits">
+          <${Target} name=${name} policies=${policies} topics=${rates.data?.topics ?? []} target=${target} onTarget=${setTarget} />
+          <${Editor} key=${target} name=${target} policy=${policies.find(p => p.name === target) ?? null} policies=${policies} me=${me} onSaved=${saved} />
+        </section>
+      </div>
+      ${pausing && html`<${Pause} name=${name} paused=${paused} policies=${policies} onSaved=${saved} onClose=${() => setPausing(false)} />`}
+    <//>`;
+}
+
+function Rates({name, topic, policies, asked}) {
+  if (!topic) return html`<p class="empty">${asked ? 'No sidecar reports this topic now.' : 'Loading…'}</p>`;
+  const {rate, scope, by_sidecar: usages = []} = topic;
+  const limit = rate * (scope === 'fleet' ? 1 : usages.length);
+  return html`
+    <dl class="figures">
+      <div><dt>Accepted</dt><dd class="accepted">${perSecond(topic.allowed_per_second)}<small>/s</small></dd></div>
+      <div><dt>Refused</dt><dd class=${topic.denied_per_second > 0 ? 'bad' : ''}>${perSecond(topic.denied_per_second)}<small>/s</small></dd></div>
+      <div><dt>Limit</dt><dd>${rate ? perSecond(rate) : 'none'}<small>${rate ? (scope === 'fleet' ? '/s for the fleet' : '/s each') : ''}</small></dd></div>
+      <div><dt>Policy</dt><dd class="code">${topic.policy ? html`<a href=${policyLink(topic.policy)}>${topic.policy}</a>` : 'defaults'}</dd></div>
+    </dl>
+    <${Graph} history=${topic.history} limit=${limit} label=${`${name} over the last minute`} />
+    <${BySidecar} topic=${topic} />`;
+}
+
+// BySidecar says who is refused, and where: the worst first.
+function BySidecar({topic}) {
+  const usages = [...(topic.by_sidecar ?? [])].sort((a, b) => b.denied_per_second - a.denied_per_second || a.node_id.localeCompare(b.node_id));
+  const most = Math.max(1, ...usages.map(u => u.allowed_per_second + u.denied_per_second));
+  const shares = usages.some(u => u.share_per_second != null);
+  return html`
+    <h2>By sidecar</h2>
+    <table class="usage">
+      <thead><tr><th scope="col">Sidecar</th><td class="bars"></td><th scope="col" class="number">Accepted /s</th><th scope="col" class="number">Refused /s</th>
+        ${shares && html`<th scope="col" class="number">Share /s</th>`}</tr></thead>
+      <tbody>${usages.map((u, i) => html`
+        <tr key=${u.node_id + i}>
+          <th scope="row" class="code">${u.node_id}</th>
+          <td class="bars" aria-hidden="true"><span class="bar allowed" style=${{width: `${(u.allowed_per_second / most) * 100}%`}}></span><span class="bar denied" style=${{width: `${(u.denied_per_second / most) * 100}%`}}></span></td>
+          <td class="number">${perSecond(u.allowed_per_second)}</td>
+          <td class="number ${u.denied_per_second > 0 ? 'bad' : 'muted'}">${perSecond(u.denied_per_second)}</td>
+          ${shares && html`<td class="number">${u.share_per_second == null ? '–' : perSecond(u.share_per_second)}</td>`}
+        </tr>`)}
+      </tbody>
+    </table>`;
+}
+
+// Target chooses which policy the form is about: the topic's own one, or one
+// that holds for others, too.
+function Target({name, policies, topics, target, onTarget}) {
+  const others = matching(name, policies);
+  const own = policies.some(p => p.name === name);
+  const reach = glob => plural(topics.filter(t => t.topic.startsWith(glob.slice(0, -1))).length, 'topic') + ' in use';
+  return html`
+    <div class="target">
+      <h2>Limits</h2>
+      <label>of <select value=${target} aria-label="Which policy to change" onChange=${e => onTarget(e.target.value)}>
+        <option value=${name}>${name}, this topic alone${own ? '' : ' (new policy)'}</option>
+        ${others.map(p => html`<option key=${p.name} value=${p.name}>${p.name}, ${reach(p.name)}</option>`)}
+      </select></label>
+      ${policies.some(p => p.name === target) && html`<a href=${policyLink(target)}>History</a>`}
+    </div>`;
+}
+
+// Pause sets or lifts the pause in the topic's own policy.
+function Pause({name, paused, policies, onSaved, onClose}) {
+  const own = policies.find(p => p.name === name) ?? null;
+  // Resuming takes the field out where nothing else would pause the topic then.
+  const resumed = inherited('paused', name, policies).value ? false : undefined;
+  return html`
+    <${ChangeDialog} title=${paused ? `Resume ${name}` : `Pause ${name}`} verb=${paused ? 'Resume' : 'Pause'} name=${name} base=${own}
+      doc=${set(content(own), 'paused', paused ? resumed : true)} policies=${policies} onSaved=${onSaved} onClose=${onClose}
+      note=${paused ? 'Publishes are accepted again, within the limits.' : 'Every publish is refused with topic_paused until somebody resumes. Deliveries go on.'} />`;
+}

@@ -1,0 +1,35 @@
+package fleet_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+)
+
+// BenchmarkExport is what a control plane with 1,000 sidecars pays to tell the
+// others, and they to hear it.
+func BenchmarkExport(b *testing.B) {
+	c := newClock()
+	r := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1", Now: c.now})
+	there := fleet.NewRegistry(fleet.Config{ControlPlane: "cp2", Now: c.now})
+	for i := range 1000 {
+		s, err := r.Connect(fleet.Node{ID: fmt.Sprint("node-", i), Instance: "0198c5a0-7b6e-7f3c-9d5e-000000000000", Address: "10.0.0.1:8083"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for j := range 20 {
+			topic := fmt.Sprintf("team-%d.events", (i*10+j)%10_000)
+			s.Acked(map[string]int64{topic: 1}, nil)
+			r.Usage(fmt.Sprint("node-", i), topic, uint64(i), 1, c.at)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		document := r.Export()
+		b.ReportMetric(float64(len(document))/1024, "KiB")
+		if err := there.Merge("cp2", [][]byte{document}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

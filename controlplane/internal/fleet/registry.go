@@ -1,0 +1,276 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Bounds of what a registry keeps.
+const (
+	// MaxConnected is how many sidecars one control plane takes.
+	MaxConnected = 20_000
+	// MaxDisconnected is how many are remembered after they left; beyond it the
+	// ones that left first are forgotten.
+	MaxDisconnected = 1_000
+	// KeepDisconnected is for how long they are remembered.
+	KeepDisconnected = time.Hour
+)
+
+// Config is what a registry needs.
+type Config struct {
+	// ControlPlane is the name of this control plane, unlike that of any other.
+	ControlPlane string
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// Registry is what one control plane knows of its sidecars, and what others
+// have told it of theirs. It is safe for concurrent use.
+type Registry struct {
+	name  string
+	now   func() time.Time
+	start time.Time // the seconds of usage are counted from here
+
+	mu      sync.Mutex
+	members map[identity]*member // connected
+	left    map[string]*member   // by node id: the last ones of it, where none is connected
+	usage   usage
+	others  []other
+}
+
+// identity tells sidecars apart, also two that were given the same node id.
+type identity struct{ node, instance string }
+
+// member is one sidecar of this control plane.
+type member struct {
+	Node
+	session  *Session
+	gone     time.Time // zero: it is connected
+	versions map[string]int64
+	rejected *Rejection
+}
+
+// Node is what a sidecar says of itself.
+type Node struct {
+	ID       string
+	Instance string // unlike that of any other process, also of one with this ID
+	Address  string // of its replay API, host:port or unix:/path; "": it has none
+	StoreID  string
+	Version  string // of the program
+}
+
+// NewRegistry knows of no sidecar yet.
+func NewRegistry(c Config) *Registry {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Registry{
+		name: c.ControlPlane, now: c.Now, start: c.Now(),
+		members: map[identity]*member{}, left: map[string]*member{},
+		usage: usage{topics: map[string]*topicUse{}},
+	}
+}
+
+// Session is one connection of a sidecar. A sidecar that connects again before
+// its old connection is noticed to be dead has only the new session: what the
+// old one still says changes nothing.
+type Session struct {
+	registry *Registry
+	id       identity
+}
+
+// Connect says that a sidecar is there; the error that there are too many.
+func (r *Registry) Connect(n Node) (*Session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := identity{n.ID, n.Instance}
+	if r.members[id] == nil && len(r.members) >= MaxConnected {
+		return nil, fmt.Errorf("this control plane has %d sidecars, and takes no more", MaxConnected)
+	}
+	delete(r.left, n.ID)
+	s := &Session{registry: r, id: id}
+	r.members[id] = &member{Node: n, session: s, versions: map[string]int64{}}
+	return s, nil
+}
+
+// Acked says that the sidecar runs these versions of policies from now on, and
+// no longer has those that are gone.
+func (s *Session) Acked(versions map[string]int64, gone []string) {
+	s.update(func(m *member) {
+		for _, name := range gone {
+			delete(m.versions, name)
+		}
+		maps.Copy(m.versions, versions)
+	})
+}
+
+// Forget says that the sidecar no longer has the policies whose names match.
+func (s *Session) Forget(match func(policy string) bool) {
+	s.update(func(m *member) {
+		maps.DeleteFunc(m.versions, func(name string, _ int64) bool { return match(name) })
+	})
+}
+
+// Rejected says what the sidecar has refused; nil: nothing any more.
+func (s *Session) Rejected(what *Rejection) {
+	s.update(func(m *member) { m.rejected = what })
+}
+
+// Close says that the connection is over. Calling it again does nothing.
+func (s *Session) Close() {
+	s.update(func(m *member) {
+		delete(s.registry.members, s.id)
+		m.gone = s.registry.now()
+		s.registry.remember(m)
+	})
+}
+
+// update changes the session's sidecar, unless it has another session by now.
+func (s *Session) update(change func(*member)) {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	if m := s.registry.members[s.id]; m != nil && m.session == s {
+		change(m)
+	}
+}
+
+// remember keeps a sidecar that left, and forgets those that left long ago or,
+// where there are too many, the one that left first.
+func (r *Registry) remember(m *member) {
+	r.left[m.ID] = m
+	var first *member
+	for id, old := range r.left {
+		if m.gone.Sub(old.gone) > KeepDisconnected {
+			delete(r.left, id)
+		} else if first == nil || old.gone.Before(first.gone) {
+			first = old
+		}
+	}
+	if len(r.left) > MaxDisconnected {
+		delete(r.left, first.ID)
+	}
+}
+
+// instance is a sidecar with what tells it apart from its namesakes.
+type instance struct {
+	Sidecar
+	Instance string
+}
+
+// Sidecars are those of all control planes, ascending by node id. One that is
+// connected was last seen now: its connection is probed. Those that left are
+// shown unless one of the same node id is connected or left later.
+func (r *Registry) Sidecars() []Sidecar {
+	r.mu.Lock()
+	list := r.instances(true)
+	r.mu.Unlock()
+	out := make([]Sidecar, len(list))
+	for i := range list {
+		out[i] = list[i].Sidecar
+		if out[i].ControlPlane != r.name { // shared, or left out of its document
+			out[i].Versions = maps.Clone(out[i].Versions)
+		}
+		if out[i].Versions == nil {
+			out[i].Versions = map[string]int64{}
+		}
+	}
+	return out
+}
+
+// Known is how many sidecars are connected, to whichever control plane.
+func (r *Registry) Known() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.members)
+	elsewhere := map[identity]bool{}
+	for _, o := range r.others {
+		for _, s := range o.sidecars {
+			id := identity{s.NodeID, s.Instance}
+			if s.Connected && r.members[id] == nil && !elsewhere[id] {
+				elsewhere[id] = true
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Peers are the connected sidecars of all control planes that have a replay
+// API, ascending by id and instance.
+func (r *Registry) Peers() []Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Node
+	for _, s := range r.instances(false) {
+		if s.Connected && s.Address != "" {
+			out = append(out, Node{ID: s.NodeID, Instance: s.Instance, Address: s.Address, StoreID: s.StoreID, Version: s.Version})
+		}
+	}
+	return out
+}
+
+// instances merges the sidecars of all control planes, versions included where
+// they are asked for.
+func (r *Registry) instances(versions bool) []instance {
+	list := r.own(versions)
+	for _, o := range r.others {
+		list = append(list, o.sidecars...)
+	}
+	slices.SortFunc(list, compare)
+	out := list[:0]
+	for _, s := range list {
+		if n := len(out); n > 0 && out[n-1].NodeID == s.NodeID && (!s.Connected || out[n-1].Instance == s.Instance) {
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// compare orders instances by node id, with those that are shown before those
+// that they hide: connected ones first, and the ones that were seen last.
+func compare(a, b instance) int {
+	later := b.LastSeen.Compare(a.LastSeen)
+	switch {
+	case a.NodeID != b.NodeID:
+		return cmp.Compare(a.NodeID, b.NodeID)
+	case a.Connected && b.Connected:
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), later)
+	case a.Connected:
+		return -1
+	case b.Connected:
+		return 1
+	default:
+		return later
+	}
+}
+
+// own lists the sidecars of this control plane.
+func (r *Registry) own(versions bool) []instance {
+	now := r.now()
+	list := make([]instance, 0, len(r.members)+len(r.left))
+	for _, m := range r.members {
+		list = append(list, r.show(m, now, versions))
+	}
+	for _, m := range r.left {
+		if now.Sub(m.gone) <= KeepDisconnected {
+			list = append(list, r.show(m, m.gone, versions))
+		}
+	}
+	return list
+}
+
+func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
+	s := instance{Instance: m.Instance, Sidecar: Sidecar{
+		NodeID: m.ID, Address: m.Address, LastSeen: seen.UTC().Truncate(time.Millisecond),
+		Rejected: m.rejected, Connected: m.gone.IsZero(), Version: m.Version, StoreID: m.StoreID, ControlPlane: r.name,
+	}}
+	if versions {
+		s.Versions = maps.Clone(m.versions)
+	}
+	return s
+}

@@ -1,0 +1,170 @@
+package fleet_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+)
+
+// clock is a time that moves when it is told to.
+type clock struct{ at time.Time }
+
+func newClock() *clock                { return &clock{time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)} }
+func (c *clock) now() time.Time       { return c.at }
+func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
+
+func newRegistry(name string) (*fleet.Registry, *clock) {
+	c := newClock()
+	return fleet.NewRegistry(fleet.Config{ControlPlane: name, Now: c.now}), c
+}
+
+func connect(t *testing.T, r *fleet.Registry, node, instance string) *fleet.Session {
+	t.Helper()
+	s, err := r.Connect(fleet.Node{ID: node, Instance: instance, Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ids names the sidecars, with a + where they are connected.
+func ids(list []fleet.Sidecar) (out []string) {
+	for _, s := range list {
+		name := s.NodeID
+		if s.Connected {
+			name += "+"
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func TestASidecarIsShownWithWhatItRuns(t *testing.T) {
+	r, c := newRegistry("cp1")
+	s := connect(t, r, "a", "i1")
+	s.Acked(map[string]int64{"orders": 3, "*": 1}, nil)
+	s.Acked(map[string]int64{"orders": 4}, []string{"*"})
+	s.Rejected(&fleet.Rejection{Policy: "orders", Version: 5, Reason: "no"})
+	c.pass(time.Hour)
+
+	got := r.Sidecars()[0]
+	if got.NodeID != "a" || got.Address != "127.0.0.1:8083" || got.StoreID != "s1" || got.Version != "v1" || got.ControlPlane != "cp1" {
+		t.Errorf("got %+v", got)
+	}
+	if !got.Connected || !got.LastSeen.Equal(c.at) {
+		t.Errorf("a connected sidecar was last seen %v, want now", got.LastSeen)
+	}
+	if !maps.Equal(got.Versions, map[string]int64{"orders": 4}) {
+		t.Errorf("versions %v", got.Versions)
+	}
+	if got.Rejected == nil || *got.Rejected != (fleet.Rejection{Policy: "orders", Version: 5, Reason: "no"}) {
+		t.Errorf("rejected %+v", got.Rejected)
+	}
+	s.Rejected(nil)
+	if got := r.Sidecars()[0]; got.Rejected != nil {
+		t.Errorf("still rejected: %+v", got.Rejected)
+	}
+}
+
+func TestASidecarThatLeftIsRememberedForAnHour(t *testing.T) {
+	r, c := newRegistry("cp1")
+	s := connect(t, r, "a", "i1")
+	connect(t, r, "b", "i2")
+	left := c.at
+	s.Close()
+	c.pass(fleet.KeepDisconnected)
+	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"a", "b+"}) || r.Known() != 1 {
+		t.Errorf("got %v and %d known", got, r.Known())
+	}
+	if got := r.Sidecars()[0].LastSeen; !got.Equal(left) {
+		t.Errorf("last seen %v, want %v", got, left)
+	}
+	c.pass(time.Millisecond)
+	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"b+"}) {
+		t.Errorf("after more than an hour: %v", got)
+	}
+}
+
+func TestThoseThatLeftFirstAreForgottenFirst(t *testing.T) {
+	r, c := newRegistry("cp1")
+	for i := range fleet.MaxDisconnected + 5 {
+		connect(t, r, fmt.Sprintf("n%05d", i), "i").Close()
+		c.pass(time.Millisecond)
+	}
+	got := ids(r.Sidecars())
+	if len(got) != fleet.MaxDisconnected || got[0] != "n00005" {
+		t.Errorf("%d are remembered, the first is %s", len(got), got[0])
+	}
+}
+
+func TestTooManySidecars(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	for i := range fleet.MaxConnected {
+		connect(t, r, fmt.Sprint(i), "i")
+	}
+	if _, err := r.Connect(fleet.Node{ID: "one more"}); err == nil {
+		t.Error("one more was taken")
+	}
+	connect(t, r, "0", "i") // again: its old connection is not known to be dead
+}
+
+func TestARestartedSidecarReplacesItself(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	connect(t, r, "a", "i1").Close()
+	second := connect(t, r, "a", "i2")
+	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"a+"}) {
+		t.Errorf("got %v", got)
+	}
+	second.Close()
+	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestTwoSidecarsWithOneID(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	first, second := connect(t, r, "a", "i1"), connect(t, r, "a", "i2")
+	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"a+", "a+"}) || r.Known() != 2 || len(r.Peers()) != 2 {
+		t.Errorf("got %v, %d known, peers %v", got, r.Known(), r.Peers())
+	}
+	first.Acked(map[string]int64{"x": 1}, nil)
+	second.Acked(map[string]int64{"x": 2}, nil)
+	if got := r.Sidecars(); got[0].Versions["x"] != 1 || got[1].Versions["x"] != 2 {
+		t.Errorf("got %v", got)
+	}
+	first.Close()
+	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"a+"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAnOldSessionChangesNothing(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	old := connect(t, r, "a", "i1")
+	connect(t, r, "a", "i1").Acked(map[string]int64{"x": 2}, nil)
+	old.Acked(map[string]int64{"x": 1}, nil)
+	old.Rejected(&fleet.Rejection{})
+	old.Close()
+	old.Close()
+	got := r.Sidecars()
+	if len(got) != 1 || !got[0].Connected || got[0].Versions["x"] != 2 || got[0].Rejected != nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestPeersHaveAnAddress(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	connect(t, r, "b", "i1")
+	connect(t, r, "c", "i1").Close()
+	if _, err := r.Connect(fleet.Node{ID: "a", Instance: "i"}); err != nil {
+		t.Fatal(err)
+	}
+	want := []fleet.Node{{ID: "b", Instance: "i1", Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1"}}
+	if got := r.Peers(); !slices.Equal(got, want) {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,244 @@
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// Bounds of what is known of topics.
+const (
+	// MaxTopics and MaxUsages are how many topics, and how many pairs of a topic
+	// and a sidecar, one control plane counts; what is used beyond them is not
+	// shown, which Uncounted tells.
+	MaxTopics = 20_000
+	MaxUsages = 200_000
+	// KeepTopic is how long a topic, or a sidecar's part of it, is shown after
+	// its last use.
+	KeepTopic = 10 * time.Minute
+
+	// reportEvery is how often sidecars report, at least while there is anything
+	// to report: what a report counts happened in the time since the last one,
+	// and not before that.
+	reportEvery = time.Second
+	// sweepEvery is how often what is over is looked for.
+	sweepEvery = time.Minute
+)
+
+// usage is what the sidecars of one control plane let through.
+type usage struct {
+	topics    map[string]*topicUse
+	pairs     int // over all topics
+	swept     time.Duration
+	uncounted int64
+}
+
+// topicUse is one topic's part of it.
+type topicUse struct {
+	history ring
+	used    time.Duration   // last
+	by      map[string]*use // by node id
+}
+
+// use is one sidecar's part of a topic.
+type use struct {
+	recent ring
+	used   time.Duration // last
+	share  *float64
+}
+
+// Usage says how many events of a topic a sidecar has let through and refused
+// since it last said so. Two sidecars with one node id are added up.
+func (r *Registry) Usage(node, topic string, allowed, denied uint64, at time.Time) {
+	if allowed == 0 && denied == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.elapsed(at)
+	over := reportEvery
+	if t := r.usage.topics[topic]; t != nil && t.by[node] != nil {
+		over = min(over, now-t.by[node].used)
+	}
+	if t, u := r.use(node, topic, now); u != nil {
+		p := Point{Allowed: float64(allowed), Denied: float64(denied)}
+		t.history.add(now, over, p)
+		u.recent.add(now, over, p)
+	}
+}
+
+// Share says what part of a topic's fleet-wide rate a sidecar has; below zero:
+// none any more.
+func (r *Registry) Share(node, topic string, perSecond float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if perSecond < 0 {
+		if t := r.usage.topics[topic]; t != nil && t.by[node] != nil {
+			t.by[node].share = nil
+		}
+		return
+	}
+	if _, u := r.use(node, topic, r.elapsed(r.now())); u != nil {
+		u.share = &perSecond
+	}
+}
+
+// Uncounted is how many reports were left out because of MaxTopics and MaxUsages.
+func (r *Registry) Uncounted() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.usage.uncounted
+}
+
+// elapsed is the time since the registry began.
+func (r *Registry) elapsed(at time.Time) time.Duration { return max(at.Sub(r.start), 0) }
+
+// use is a sidecar's part of a topic, made where there is none and room for
+// one, else nil.
+func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) {
+	if now-r.usage.swept >= sweepEvery {
+		r.usage.sweep(now)
+	}
+	t := r.usage.topics[topic]
+	if t == nil || t.by[node] == nil {
+		if r.usage.pairs >= MaxUsages || t == nil && len(r.usage.topics) >= MaxTopics {
+			r.usage.uncounted++
+			return nil, nil
+		}
+		if t == nil {
+			t = &topicUse{history: newRing(historyRing, now), by: map[string]*use{}}
+			r.usage.topics[topic] = t
+		}
+		t.by[node] = &use{recent: newRing(rateRing, now)}
+		r.usage.pairs++
+	}
+	t.used, t.by[node].used = now, now
+	return t, t.by[node]
+}
+
+// sweep forgets what has not been used for long.
+func (u *usage) sweep(now time.Duration) {
+	u.swept = now
+	u.pairs = 0
+	for name, t := range u.topics {
+		maps.DeleteFunc(t.by, func(_ string, part *use) bool { return now-part.used > KeepTopic })
+		if len(t.by) == 0 {
+			delete(u.topics, name)
+		}
+		u.pairs += len(t.by)
+	}
+}
+
+// Topics are what the sidecars of all control planes used in the last ten
+// minutes, ascending by name. Rates and histories end one to two seconds ago,
+// when all sidecars have reported.
+func (r *Registry) Topics(history bool) []Topic {
+	r.mu.Lock()
+	own := r.ownTopics(history)
+	others := r.others
+	r.mu.Unlock()
+	sets := [][]Topic{own}
+	for _, o := range others {
+		sets = append(sets, o.topics)
+	}
+	return mergeTopics(sets, history)
+}
+
+// ownTopics are those of this control plane's sidecars, in no order.
+func (r *Registry) ownTopics(history bool) []Topic {
+	now := r.elapsed(r.now())
+	out := make([]Topic, 0, len(r.usage.topics))
+	for name, t := range r.usage.topics {
+		if now-t.used > KeepTopic {
+			continue
+		}
+		rate := t.history.rate(now)
+		topic := Topic{Topic: name, AllowedPerSecond: rate.Allowed, DeniedPerSecond: rate.Denied, BySidecar: make([]Usage, 0, len(t.by))}
+		for node, u := range t.by {
+			if now-u.used > KeepTopic {
+				continue
+			}
+			part := u.recent.rate(now)
+			topic.BySidecar = append(topic.BySidecar, Usage{NodeID: node,
+				AllowedPerSecond: part.Allowed, DeniedPerSecond: part.Denied, SharePerSecond: u.share})
+		}
+		if history {
+			topic.History = t.history.history(now)
+		}
+		out = append(out, topic)
+	}
+	return out
+}
+
+// mergeTopics adds up what several control planes know. It changes none of the
+// sets.
+func mergeTopics(sets [][]Topic, history bool) []Topic {
+	sums := map[string]*Topic{}
+	for _, set := range sets {
+		for _, t := range set {
+			sum := sums[t.Topic]
+			if sum == nil {
+				sum = &Topic{Topic: t.Topic}
+				if history {
+					sum.History = make([]Point, historySlots)
+				}
+				sums[t.Topic] = sum
+			}
+			sum.AllowedPerSecond += t.AllowedPerSecond
+			sum.DeniedPerSecond += t.DeniedPerSecond
+			sum.BySidecar = append(sum.BySidecar, t.BySidecar...)
+			for i := range min(len(t.History), len(sum.History)) {
+				sum.History[i].count(t.History[i], 1)
+			}
+		}
+	}
+	out := make([]Topic, 0, len(sums))
+	for _, t := range sums {
+		t.finish()
+		out = append(out, *t)
+	}
+	slices.SortFunc(out, func(a, b Topic) int { return cmp.Compare(a.Topic, b.Topic) })
+	return out
+}
+
+// finish brings a sum into the form that is shown: one element per node id, and
+// no more digits than mean something.
+func (t *Topic) finish() {
+	slices.SortStableFunc(t.BySidecar, func(a, b Usage) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	parts := make([]Usage, 0, len(t.BySidecar))
+	t.Sidecars = make([]string, 0, len(t.BySidecar))
+	for _, u := range t.BySidecar {
+		if n := len(parts); n > 0 && parts[n-1].NodeID == u.NodeID {
+			parts[n-1].add(u)
+			continue
+		}
+		parts = append(parts, u)
+		t.Sidecars = append(t.Sidecars, u.NodeID)
+	}
+	for i := range parts {
+		parts[i].AllowedPerSecond, parts[i].DeniedPerSecond = round(parts[i].AllowedPerSecond), round(parts[i].DeniedPerSecond)
+	}
+	t.BySidecar = parts
+	t.AllowedPerSecond, t.DeniedPerSecond = round(t.AllowedPerSecond), round(t.DeniedPerSecond)
+	for i, p := range t.History {
+		t.History[i] = Point{Allowed: round(p.Allowed), Denied: round(p.Denied)}
+	}
+}
+
+// add counts a sidecar of the same node id on another control plane, or the
+// same one where it has moved.
+func (u *Usage) add(v Usage) {
+	u.AllowedPerSecond += v.AllowedPerSecond
+	u.DeniedPerSecond += v.DeniedPerSecond
+	if v.SharePerSecond != nil {
+		share := *v.SharePerSecond
+		if u.SharePerSecond != nil {
+			share += *u.SharePerSecond
+		}
+		u.SharePerSecond = &share
+	}
+}
+
+func round(x float64) float64 { return math.Round(x*100) / 100 }

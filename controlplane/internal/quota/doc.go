@@ -1,0 +1,2 @@
+// Package quota shares out fleet-wide rates.
+package quota

@@ -1,0 +1,178 @@
+package quota
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// topic divides one topic's rate.
+type topic struct {
+	name   string
+	server *Server
+
+	mu   sync.Mutex
+	gone bool // no longer the server's
+	// The rate and the burst that this control plane may hand out, and how
+	// much more than the burst may be in the buckets.
+	rate, burst, slack float64
+	// reservoir are the tokens that no sidecar has, as of at.
+	reservoir float64
+	at        time.Time
+	members   map[string]*member // by instance
+	// rates and bursts are the sums of what may act at the members.
+	rates, bursts float64
+	// Of the round.
+	all    []*member // as of its beginning
+	active []*member // that take part
+
+	urgent bool
+	last   time.Time // of the rounds
+	used   time.Time // the last time that there were members
+}
+
+// report takes in a sidecar's usage.
+func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
+	t.used = now
+	m := t.members[st.instance]
+	if m == nil {
+		if len(t.members) >= maxMembers || u.ask == 0 && u.rate == 0 && u.wants == 0 && u.allowed+u.denied == 0 {
+			return
+		}
+		m = &member{instance: st.instance, node: st.node, demandAt: now, reportAt: now, shown: NoShare}
+		t.members[st.instance] = m
+		t.urgent = true
+	}
+	t.advance(now)
+	m.out, m.node, m.report, m.reportAt = st, st.node, u.report, now
+	m.observe(u, now)
+	rate, burst := m.rate, m.burst
+	switch {
+	case number > 0:
+		before := len(m.acting)
+		released := m.acknowledge(number, u.left, now)
+		t.reservoir += min(released, u.back)
+		if len(m.acting) < before || released > 0 {
+			t.urgent = true
+		}
+	case u.rate > 0:
+		m.fallBack(u, now)
+	}
+	t.rates, t.bursts = t.rates+m.rate-rate, t.bursts+m.burst-burst
+	t.trim()
+	if m.asked || u.wants > 0 && m.current().burst < float64(u.wants) {
+		t.urgent = true
+	}
+}
+
+// detach notes that a sidecar's stream has ended.
+func (t *topic) detach(st *stream, left bool, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.members[st.instance]
+	if m == nil || m.out != st {
+		return
+	}
+	t.advance(now)
+	m.out = nil
+	if left {
+		t.remove(m)
+	}
+	t.urgent = true
+}
+
+func (t *topic) remove(m *member) {
+	delete(t.members, m.instance)
+	m.removed = true
+	t.show(m, NoShare)
+	t.rates, t.bursts = t.rates-m.rate, t.bursts-m.burst
+}
+
+// advance fills the reservoir with the part of the rate that nobody may be
+// using, up to now.
+func (t *topic) advance(now time.Time) {
+	if d := now.Sub(t.at); d > 0 {
+		t.reservoir += max(0, t.rate-t.rates) * d.Seconds()
+		t.at = now
+		t.trim()
+	}
+}
+
+// settle drops what has lapsed everywhere, and adds up what may act.
+func (t *topic) settle(now time.Time) {
+	t.all, t.rates, t.bursts = t.all[:0], 0, 0
+	for _, m := range t.members {
+		m.settle(now)
+		t.all = append(t.all, m)
+		t.rates += m.rate
+		t.bursts += m.burst
+	}
+	t.trim()
+}
+
+// trim cuts the reservoir to what may be in it.
+func (t *topic) trim() {
+	t.reservoir = max(0, min(t.reservoir, t.burst, t.burst+t.slack-t.bursts))
+}
+
+// room is how much more the buckets may hold without taking it out of the
+// reservoir.
+func (t *topic) room() float64 {
+	return max(0, t.burst+t.slack-t.bursts-t.reservoir)
+}
+
+// tune sets what may be handed out. Since idle nobody had anything of the
+// topic, so that the reservoir of a new one has filled since then.
+func (t *topic) tune(rate, burst, part float64, idle, now time.Time) {
+	fresh := t.rate == 0 && part > 0 && t.reservoir == 0
+	t.rate, t.burst, t.slack = rate*part, burst*part, max(1, rate*slackFor.Seconds())*part
+	if fresh && !idle.IsZero() {
+		t.reservoir = t.rate * max(0, now.Sub(idle).Seconds())
+	}
+	t.trim()
+}
+
+// unused reports whether the topic can be forgotten: its reservoir is as full
+// as that of a new one.
+func (t *topic) unused(now time.Time) bool {
+	return len(t.members) == 0 && now.Sub(t.used) > forgetAfter && t.reservoir >= math.Floor(t.burst)
+}
+
+// assign hands a member a rate and a burst, and tokens out of the reservoir.
+func (t *topic) assign(m *member, rate, burst float64, grant int, now time.Time) {
+	a := assignment{number: t.server.last.Add(1), rate: rate, burst: burst, until: m.reportAt.Add(lapse)}
+	m.acting = append(m.acting, a)
+	t.rates += max(0, rate-m.rate)
+	t.bursts += max(0, burst-m.burst)
+	m.rate, m.burst = max(m.rate, rate), max(m.burst, burst)
+	t.reservoir -= float64(grant)
+	if grant > 0 {
+		m.denied, m.wants, m.grant = 0, 0, now
+	}
+	t.tell(m, a, grant)
+}
+
+// renew gives the newest assignment a new lifetime.
+func (t *topic) renew(m *member) {
+	a := &m.acting[len(m.acting)-1]
+	a.until = m.reportAt.Add(lapse)
+	t.tell(m, *a, 0)
+}
+
+func (t *topic) tell(m *member, a assignment, grant int) {
+	m.asked = false
+	m.out.tell(t.name, &answer{
+		report: m.report, share: shareName(t.server.epoch, a.number),
+		rate: a.rate, pace: m.fair, burst: int(a.burst), grant: grant,
+	})
+}
+
+// show tells the sink of a member's share where it has changed.
+func (t *topic) show(m *member, perSecond float64) {
+	if t.server.cfg.Usage == nil || perSecond == m.shown ||
+		perSecond != NoShare && m.shown != NoShare && math.Abs(perSecond-m.shown) < m.shown/100 {
+		return
+	}
+	m.shown = perSecond
+	t.server.cfg.Usage.Share(m.node, t.name, perSecond)
+}

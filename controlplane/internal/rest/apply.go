@@ -1,0 +1,86 @@
+package rest
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// applyRequest is the body of POST /v1/apply.
+type applyRequest struct {
+	policies []policy.Policy
+	prune    bool
+	dryRun   bool
+}
+
+// needs is the role that it takes: whoever changes nothing only reads.
+func (a applyRequest) needs() string {
+	switch {
+	case a.dryRun:
+		return viewer
+	case a.prune:
+		return admin
+	}
+	return editor
+}
+
+// changeBody is what an apply does to one policy.
+type changeBody struct {
+	Name   string      `json:"name"`
+	Action string      `json:"action"`
+	From   *policyBody `json:"from"`
+	To     *policyBody `json:"to"`
+}
+
+func (h *handler) apply(w http.ResponseWriter, r *request) error {
+	body, err := readBody(w, r.Request)
+	if err != nil {
+		return err
+	}
+	req, err := readApply(body, r.sender.may)
+	if err != nil {
+		return err
+	}
+	done, err := h.Catalog.Apply(r.Context(), r.sender.Name, req.policies, req.prune, req.dryRun)
+	if err != nil {
+		return err
+	}
+	list := make([]changeBody, len(done.Changes))
+	for i, c := range done.Changes {
+		list[i] = changeBody{Name: c.Name, Action: c.Action, From: bodyOf(c.From), To: bodyOf(c.To)}
+	}
+	return h.answer(w, r.Request, http.StatusOK, struct {
+		DryRun   bool         `json:"dry_run"`
+		Revision int64        `json:"revision"`
+		Changes  []changeBody `json:"changes"`
+	}{req.dryRun, done.Revision, list})
+}
+
+// readApply reads the body of an apply by somebody who may do what may says.
+// Whether they may is looked at before the policies are.
+func readApply(body []byte, may func(role string) error) (req applyRequest, err error) {
+	fields, err := members(body, "policies", "prune", "dry_run")
+	if err != nil {
+		return req, err
+	}
+	if req.prune, err = flag(fields, "prune"); err != nil {
+		return req, err
+	}
+	if req.dryRun, err = flag(fields, "dry_run"); err != nil {
+		return req, err
+	}
+	if err := may(req.needs()); err != nil {
+		return req, err
+	}
+	list, ok := fields["policies"]
+	if !ok { // nothing may be pruned for want of a list
+		return req, wire.Errorf(wire.BadRequest, `field "policies" is missing; it is the list of policies, [] for none`)
+	}
+	if !bytes.HasPrefix(list, []byte("[")) {
+		return req, wire.Errorf(wire.BadRequest, `field "policies" must be a list of policies, [] for none`)
+	}
+	req.policies, err = policy.ParseList(list, given...)
+	return req, err
+}

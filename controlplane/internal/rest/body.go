@@ -1,0 +1,113 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+const (
+	maxBodyBytes   = policy.MaxDocumentBytes
+	maxBodyNesting = 512
+	// bodyTimeout is how long a client may take to send a body, and to take an
+	// answer.
+	bodyTimeout = time.Minute
+)
+
+// readBody reads a request's body, which must be one JSON value in UTF-8.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if err := checkContentType(r); err != nil {
+		return nil, err
+	}
+	// A writer that has no deadlines, as in tests, is read for as long as it takes.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, wire.Errorf(wire.PayloadTooLarge, "the body is larger than %d bytes, the most that is read", maxBodyBytes)
+	case err != nil:
+		return nil, wire.Errorf(wire.BadRequest, "the body could not be read to its end")
+	}
+	_ = control.SetReadDeadline(time.Time{}) // else it ends the request later
+	var deep *wire.DepthError
+	switch compact, err := wire.AppendCompact(nil, body, maxBodyNesting); {
+	case errors.As(err, &deep):
+		return nil, wire.Errorf(wire.BadRequest, "the body is %v", err)
+	case err != nil:
+		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	default:
+		return compact, nil
+	}
+}
+
+// checkContentType refuses what a web page may send without asking the browser
+// first. Programs may also leave the type out or send curl's default; browsers
+// say who they are with Origin or Sec-Fetch-Site.
+func checkContentType(r *http.Request) error {
+	given := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(given)
+	browser := r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
+	switch {
+	case err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")):
+		return nil
+	case !browser && (given == "" || kind == "application/x-www-form-urlencoded"):
+		return nil
+	}
+	return wire.Errorf(wire.BadRequest, "header Content-Type: %q is not application/json", given)
+}
+
+// members takes a JSON object apart. The errors are bad_request and name a
+// member that is not in allowed or is given twice; null counts as absent.
+func members(body []byte, allowed ...string) (map[string]json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, wire.Errorf(wire.BadRequest, "the body must be an object with %s", strings.Join(allowed, ", "))
+	}
+	out := make(map[string]json.RawMessage)
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, err // readBody has found it to be JSON
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, err
+		}
+		key, _ := name.(string)
+		if !slices.Contains(allowed, key) {
+			return nil, wire.Errorf(wire.BadRequest, "field %q is unknown; the fields here are %s", key, strings.Join(allowed, ", "))
+		}
+		if _, twice := out[key]; twice {
+			return nil, wire.Errorf(wire.BadRequest, "field %q is given twice", key)
+		}
+		out[key] = value
+	}
+	for name, value := range out {
+		if string(value) == "null" {
+			delete(out, name)
+		}
+	}
+	return out, nil
+}
+
+// flag is a member that is true or false; absent is false.
+func flag(from map[string]json.RawMessage, name string) (bool, error) {
+	switch string(from[name]) {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, wire.Errorf(wire.BadRequest, "field %q must be true or false", name)
+}

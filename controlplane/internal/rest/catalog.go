@@ -1,0 +1,24 @@
+package rest
+
+import (
+	"context"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/policy"
+)
+
+// Catalog is the policies and the ways to change them; a *[catalog.Catalog] is
+// one. It is safe for concurrent use. A change is made whole or not at all, and
+// its errors are *wire.Error where they are for the one who asked for it.
+type Catalog interface {
+	State() *catalog.State
+	// Put, Delete and Rollback ask permits before they change a policy, as of
+	// the very state that they change: what it returns is their error.
+	Put(ctx context.Context, by string, p policy.Policy, permits catalog.Permits) (entry catalog.Entry, created bool, err error)
+	Delete(ctx context.Context, by, name string, permits catalog.Permits) error
+	Rollback(ctx context.Context, by, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
+	Apply(ctx context.Context, by string, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
+	// History and Audit are newest first.
+	History(ctx context.Context, name string) ([]catalog.Version, error)
+	Audit(ctx context.Context, before int64, limit int) (records []catalog.Record, next int64, err error)
+}

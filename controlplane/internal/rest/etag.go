@@ -1,0 +1,118 @@
+package rest
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// etag is the strong entity tag of a policy's version.
+func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
+
+// condition is what a request says about the version that it is for: its
+// If-Match and If-None-Match (RFC 9110, sections 13.1.1 and 13.1.2).
+type condition struct{ match, noneMatch tags }
+
+// tags are the value of one of the two headers.
+type tags struct {
+	given bool
+	any   bool // "*"
+	list  []tag
+}
+
+// tag is one entity tag, quotes included.
+type tag struct {
+	opaque string
+	weak   bool
+}
+
+// readCondition reads both headers. The error names the one that is malformed:
+// a condition that was passed over would let a change through that its sender
+// wanted stopped.
+func readCondition(h http.Header) (c condition, err error) {
+	if c.match, err = readTags(h, "If-Match"); err != nil {
+		return c, err
+	}
+	c.noneMatch, err = readTags(h, "If-None-Match")
+	return c, err
+}
+
+func readTags(h http.Header, name string) (tags, error) {
+	lines, given := h[name]
+	if !given {
+		return tags{}, nil
+	}
+	text := strings.Join(lines, ",")
+	t := tags{given: true, any: strings.Trim(text, " \t") == "*"}
+	if t.any {
+		return t, nil
+	}
+	for rest := text; ; {
+		rest = strings.TrimLeft(rest, " \t,") // a list may have empty elements
+		if rest == "" {
+			break
+		}
+		one, after, ok := cutTag(rest)
+		after = strings.TrimLeft(after, " \t")
+		if !ok || after != "" && after[0] != ',' {
+			return tags{}, badTags(name, text)
+		}
+		t.list = append(t.list, one)
+		rest = after
+	}
+	if len(t.list) == 0 {
+		return tags{}, badTags(name, text)
+	}
+	return t, nil
+}
+
+func badTags(name, text string) error {
+	return wire.Errorf(wire.BadRequest, `header %s: %q is neither * nor a list of entity tags such as "3"`, name, text)
+}
+
+// cutTag reads the entity tag that s begins with.
+func cutTag(s string) (t tag, after string, ok bool) {
+	s, t.weak = strings.CutPrefix(s, "W/")
+	if s == "" || s[0] != '"' {
+		return tag{}, "", false
+	}
+	end := strings.IndexByte(s[1:], '"')
+	if end < 0 {
+		return tag{}, "", false
+	}
+	t.opaque, after = s[:end+2], s[end+2:]
+	outside := func(r rune) bool { return r < '!' || r == 0x7f }
+	return t, after, !strings.ContainsFunc(t.opaque, outside)
+}
+
+// permits says whether a change may be made to a policy whose version is
+// current, 0 if there is none. A weak tag never is equal to a policy's in
+// If-Match, which compares strongly.
+func (c condition) permits(current int64) error {
+	same := func(t tag) bool { return current > 0 && t.opaque == etag(current) }
+	strong := func(t tag) bool { return !t.weak && same(t) }
+	switch {
+	case c.match.given && c.match.any && current == 0:
+		return wire.Errorf(wire.PreconditionFailed, "If-Match: * asks for a policy that is there; there is none of this name")
+	case c.match.given && !c.match.any && !slices.ContainsFunc(c.match.list, strong):
+		if current == 0 {
+			return wire.Errorf(wire.PreconditionFailed, "If-Match asks for a version of the policy; there is no policy of this name now")
+		}
+		return wire.Errorf(wire.PreconditionFailed, "If-Match does not have the policy's ETag, which is %s: read it again, somebody has changed it", etag(current))
+	case c.noneMatch.given && c.noneMatch.any && current > 0:
+		return wire.Errorf(wire.PreconditionFailed, "If-None-Match: * asks that there be no such policy; there is one, with the ETag %s", etag(current))
+	case c.noneMatch.given && slices.ContainsFunc(c.noneMatch.list, same):
+		return wire.Errorf(wire.PreconditionFailed, "If-None-Match has the policy's ETag %s", etag(current))
+	}
+	return nil
+}
+
+// fresh says whether who reads the policy has its current version already.
+// If-None-Match compares weakly.
+func (c condition) fresh(current int64) bool {
+	return c.noneMatch.given && (c.noneMatch.any ||
+		slices.ContainsFunc(c.noneMatch.list, func(t tag) bool { return t.opaque == etag(current) }))
+}

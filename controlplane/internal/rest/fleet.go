@@ -1,0 +1,122 @@
+package rest
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Registry is what is known of the sidecars. What it returns is the caller's.
+// It is safe for concurrent use.
+type Registry interface {
+	// Sidecars are ascending by node id.
+	Sidecars() []fleet.Sidecar
+	// Topics returns the topics in use, with the history of each if asked for.
+	Topics(history bool) []fleet.Topic
+}
+
+// sidecarBody is a sidecar with its times as every answer has them.
+type sidecarBody struct {
+	fleet.Sidecar
+	LastSeen string `json:"last_seen"`
+}
+
+func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
+	known := h.Registry.Sidecars()
+	list := make([]sidecarBody, len(known))
+	for i, s := range known {
+		if s.Versions == nil {
+			s.Versions = map[string]int64{} // {} rather than null
+		}
+		list[i] = sidecarBody{Sidecar: s, LastSeen: instant(s.LastSeen)}
+	}
+	return h.answer(w, r.Request, http.StatusOK, map[string]any{"sidecars": list})
+}
+
+// topicBody is a topic with what holds for its publishes.
+type topicBody struct {
+	fleet.Topic
+	Rate   float64      `json:"rate"` // 0: no limit
+	Scope  policy.Scope `json:"scope"`
+	Paused bool         `json:"paused"`
+	Policy string       `json:"policy"` // the one that matches best; "": the defaults
+}
+
+// topics answers with the topics in use and those that have a policy of their
+// own, by name.
+func (h *handler) topics(w http.ResponseWriter, r *request) error {
+	history, err := r.params.Choice("history", "0", "1")
+	if err != nil {
+		return err
+	}
+	state := h.Catalog.State()
+	known := withPolicies(h.Registry.Topics(history == "1"), state)
+	list := make([]topicBody, len(known))
+	for i, t := range known {
+		if t.Sidecars == nil {
+			t.Sidecars = []string{} // [] rather than null
+		}
+		if t.BySidecar == nil {
+			t.BySidecar = []fleet.Usage{}
+		}
+		e := state.Snapshot.Topic(t.Topic)
+		list[i] = topicBody{Topic: t, Rate: e.Publish.Rate, Scope: e.Publish.Scope, Paused: e.Paused,
+			Policy: state.Snapshot.Match(t.Topic)}
+	}
+	return h.answer(w, r.Request, http.StatusOK, map[string]any{"topics": list})
+}
+
+// withPolicies adds the topics that have a policy of exactly their name, and
+// sorts them all.
+func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
+	seen := make(map[string]bool, len(topics))
+	for _, t := range topics {
+		seen[t.Topic] = true
+	}
+	for i := range state.Entries {
+		name := state.Entries[i].Policy.Name
+		if !strings.HasSuffix(name, "*") && !seen[name] {
+			topics = append(topics, fleet.Topic{Topic: name})
+		}
+	}
+	slices.SortFunc(topics, func(a, b fleet.Topic) int { return cmp.Compare(a.Topic, b.Topic) })
+	return topics
+}
+
+func (h *handler) whoami(w http.ResponseWriter, r *request) error {
+	return h.answer(w, r.Request, http.StatusOK, struct {
+		Name string `json:"name"`
+		Role string `json:"role"`
+		Auth bool   `json:"auth"`
+	}{r.sender.Name, r.sender.Role, r.sender.Verified})
+}
+
+func (h *handler) status(w http.ResponseWriter, r *request) error {
+	return h.answer(w, r.Request, http.StatusOK, h.Status())
+}
+
+func (h *handler) metrics(w http.ResponseWriter, r *request) error {
+	h.Metrics.ServeHTTP(w, r.Request)
+	return nil
+}
+
+func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
+
+func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {
+	if err := h.Ready(); err != nil {
+		h.fail(w, r, &wire.Error{Code: wire.StoreUnavailable, RetryAfter: retryAfter, Msg: err.Error()})
+		return
+	}
+	writeText(w, "ready\n")
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text)) // the client went away
+}

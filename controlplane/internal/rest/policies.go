@@ -1,0 +1,165 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// given are the members that answers add to a policy. A client may send them
+// back with what it has read; they mean nothing then.
+var given = []string{"version", "updated_at", "updated_by"}
+
+// policyBody is a policy with what is known of its version.
+type policyBody catalog.Entry
+
+func (b policyBody) MarshalJSON() ([]byte, error) {
+	meta, err := json.Marshal(struct {
+		Version   int64  `json:"version"`
+		UpdatedAt string `json:"updated_at"`
+		UpdatedBy string `json:"updated_by"`
+	}{b.Version, instant(b.UpdatedAt), b.UpdatedBy})
+	if err != nil {
+		return nil, err
+	}
+	out := b.Policy.AppendJSON(nil)
+	out[len(out)-1] = ',' // both are objects that are not empty
+	return append(out, meta[1:]...), nil
+}
+
+// bodyOf is nil, which is null in JSON, for no policy.
+func bodyOf(e *catalog.Entry) *policyBody { return (*policyBody)(e) }
+
+func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
+	state := h.Catalog.State()
+	list := make([]policyBody, len(state.Entries))
+	for i, e := range state.Entries {
+		list[i] = policyBody(e)
+	}
+	return h.answer(w, r.Request, http.StatusOK, struct {
+		Policies []policyBody `json:"policies"`
+		Revision int64        `json:"revision"`
+	}{list, state.Revision})
+}
+
+func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
+	entry, err := h.find(r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	asked, err := readCondition(r.Header)
+	if err != nil {
+		return err
+	}
+	if err := (condition{match: asked.match}).permits(entry.Version); err != nil {
+		return err
+	}
+	w.Header().Set("ETag", etag(entry.Version))
+	if asked.fresh(entry.Version) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return h.answer(w, r.Request, http.StatusOK, bodyOf(entry))
+}
+
+// find returns the policy of that name as it is now.
+func (h *handler) find(name string) (*catalog.Entry, error) {
+	if e := h.Catalog.State().Find(name); e != nil {
+		return e, nil
+	}
+	return nil, wire.Errorf(wire.NotFound, "there is no policy %q", name)
+}
+
+func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
+	if err := r.sender.may(editor); err != nil {
+		return err
+	}
+	asked, err := readCondition(r.Header)
+	if err != nil {
+		return err
+	}
+	body, err := readBody(w, r.Request)
+	if err != nil {
+		return err
+	}
+	p, err := namedPolicy(r.PathValue("name"), body)
+	if err != nil {
+		return err
+	}
+	entry, created, err := h.Catalog.Put(r.Context(), r.sender.Name, p, asked.permits)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", etag(entry.Version))
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return h.answer(w, r.Request, status, policyBody(entry))
+}
+
+// namedPolicy reads the policy in a body, whose name is that of the path. The
+// error has every bad field, the name among them.
+func namedPolicy(name string, body []byte) (policy.Policy, error) {
+	p, err := policy.ParsePolicy(body, given...)
+	said := p.Name
+	var refused *wire.Error
+	if errors.As(err, &refused) {
+		said = textMember(body, "name")
+	}
+	wrong := nameFault(name, said)
+	blamed := refused != nil && slices.ContainsFunc(refused.Fields, func(f wire.FieldError) bool { return f.Field == "name" })
+	if wrong == "" || blamed {
+		p.Name = name
+		return p, err
+	}
+	all := wire.Errorf(wire.InvalidPolicy, "name: %s", wrong)
+	all.Fields = []wire.FieldError{{Field: "name", Message: wrong}}
+	if refused != nil {
+		all.Msg += "; " + refused.Msg
+		all.Fields = append(all.Fields, refused.Fields...)
+	}
+	return policy.Policy{}, all
+}
+
+// nameFault says what is wrong with the name in the path, or with the one that
+// a body said, "" for none, beside it; "" if nothing is.
+func nameFault(path, said string) string {
+	switch {
+	case !policy.ValidName(path):
+		return fmt.Sprintf("the path's name must be a topic (1 to %d of A-Z a-z 0-9 . _ -), or a prefix of one and a * at the end", wire.MaxTopicBytes)
+	case said != "" && said != path:
+		return fmt.Sprintf("must be %q, as in the path, or be left out", path)
+	}
+	return ""
+}
+
+// textMember is the text of one member of an object, "" where there is none.
+func textMember(body []byte, name string) (text string) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) == nil {
+		_ = json.Unmarshal(object[name], &text) // what is no text is refused elsewhere
+	}
+	return text
+}
+
+func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
+	if err := r.sender.may(admin); err != nil {
+		return err
+	}
+	asked, err := readCondition(r.Header)
+	if err != nil {
+		return err
+	}
+	if err := h.Catalog.Delete(r.Context(), r.sender.Name, r.PathValue("name"), asked.permits); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,158 @@
+// Package rest is the control plane's HTTP side: the API by which people and
+// tools read and change policies and look at the fleet, with the console's
+// files below it. It turns requests into calls of the catalog and answers into
+// JSON; it must not know how policies are kept or how they reach a sidecar.
+package rest
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Config is what a handler is made from. Every field is required, but for
+// those that say otherwise.
+type Config struct {
+	Catalog  Catalog
+	Registry Registry
+	Access   Access
+	Console  http.Handler // "/" and all below it that is not the API's
+	Metrics  http.Handler // GET /metrics
+	// Status is what GET /v1/status shows.
+	Status func() any
+	// Ready says why the control plane cannot serve, if it cannot, in words
+	// that everybody may read.
+	Ready func() error
+	// Addr is what the listener is bound to.
+	Addr net.Addr
+	// AllowedOrigins are those whose pages may use the API, beside the
+	// console's own; none is fine.
+	AllowedOrigins []string
+	Logger         *slog.Logger
+}
+
+// handler serves the API.
+type handler struct{ Config }
+
+// New makes the handler of the control plane's HTTP listener, with the guards
+// against web pages of elsewhere in front of all of it.
+func New(c Config) http.Handler {
+	h := &handler{c}
+	api := secured(httpapi.Routes(h.routes()))
+	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isAPI(r.URL.Path) {
+			api.ServeHTTP(w, r)
+			return
+		}
+		h.Console.ServeHTTP(w, r)
+	})
+	guard := httpapi.Guard{AllowedOrigins: c.AllowedOrigins, Addr: c.Addr, SameOrigin: true}
+	return guard.Handler(h.sameSite(all))
+}
+
+// isAPI tells the API's paths from the console's, so that one that is mistaken
+// for a route is answered as such.
+func isAPI(path string) bool {
+	switch path {
+	case "/v1", "/healthz", "/readyz", "/metrics":
+		return true
+	}
+	return strings.HasPrefix(path, "/v1/")
+}
+
+func (h *handler) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]func(http.ResponseWriter, *request) error{
+		"GET /v1/policies":                  h.listPolicies,
+		"GET /v1/policies/{name}":           h.getPolicy,
+		"PUT /v1/policies/{name}":           h.putPolicy,
+		"DELETE /v1/policies/{name}":        h.deletePolicy,
+		"GET /v1/policies/{name}/history":   h.history,
+		"POST /v1/policies/{name}/rollback": h.rollback,
+		"POST /v1/apply":                    h.apply,
+		"GET /v1/audit":                     h.audit,
+		"GET /v1/sidecars":                  h.sidecars,
+		"GET /v1/topics":                    h.topics,
+		"GET /v1/whoami":                    h.whoami,
+		"GET /v1/status":                    h.status,
+		"GET /metrics":                      h.metrics,
+	} {
+		mux.HandleFunc(pattern, h.known(serve))
+	}
+	// Those who only ask whether the program is up have no name.
+	mux.HandleFunc("GET /healthz", h.healthz)
+	mux.HandleFunc("GET /readyz", h.readyz)
+	return mux
+}
+
+// request is a request whose sender is known, and may at least read.
+type request struct {
+	*http.Request
+	sender Identity
+	params httpapi.Params
+}
+
+// known serves those who may read; serve asks for more where it takes more.
+func (h *handler) known(serve func(http.ResponseWriter, *request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		sender, err := h.Access.Identify(r)
+		if err != nil {
+			h.Access.Challenge(w, r, err)
+			return
+		}
+		in, err := readRequest(r, sender)
+		if err == nil {
+			err = serve(w, in)
+		}
+		if err != nil {
+			h.fail(w, r, err)
+		}
+	}
+}
+
+func readRequest(r *http.Request, sender Identity) (*request, error) {
+	sender, err := named(sender, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := sender.may(viewer); err != nil {
+		return nil, err
+	}
+	params, err := httpapi.ParseParams(r.URL.RawQuery)
+	return &request{Request: r, sender: sender, params: params}, err
+}
+
+// secured says to browsers that an answer is data for the one who asked.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Cache-Control", "no-store")
+		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// sameSite refuses changes that a browser makes for a page of elsewhere, also
+// where it does not say which one. The guard before it has looked at Origin.
+func (h *handler) sameSite(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	for _, origin := range h.AllowedOrigins {
+		canonical, ok := httpapi.CanonicalOrigin(origin)
+		if !ok {
+			continue // the guard lets nothing of it through
+		}
+		if err := protection.AddTrustedOrigin(canonical); err != nil {
+			h.Logger.Error("allowed origin is refused", "origin", origin, "err", err)
+		}
+	}
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.fail(w, r, wire.Errorf(wire.Forbidden, "the browser says that this change comes from a page of elsewhere; only the console's own may make it"))
+	}))
+	return protection.Handler(next)
+}

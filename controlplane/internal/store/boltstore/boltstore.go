@@ -1,0 +1,227 @@
+// Package boltstore is the policy store of one control plane by itself: one file
+// in its data folder. It must not know what a policy says.
+//
+// The file is a bbolt database. Bucket "meta" has the key "format" with the
+// number of the format in decimal digits. Bucket "commits" has a key for each
+// commit, its revision as 8 bytes, big-endian, so that the order of keys
+// is that of revisions; the value is the commit as JSON. A commit is one
+// transaction, which bbolt syncs before it acknowledges it: a kill leaves all of
+// it or nothing.
+package boltstore
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+)
+
+// Store is a [store.Store] and a [store.Presence]; the latter is kept in memory
+// alone, as no other control plane can be on the same file.
+type Store struct {
+	db *bbolt.DB
+
+	mu sync.Mutex
+	// last is the highest revision; grown is closed when it rises.
+	last   int64
+	grown  chan struct{}
+	closed bool
+	docs   map[string]store.PresenceDoc
+}
+
+var (
+	_ store.Store    = (*Store)(nil)
+	_ store.Presence = (*Store)(nil)
+)
+
+var errClosed = fmt.Errorf("%w: it is closed", store.ErrUnavailable)
+
+// After implements store.Store.
+func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var commits []store.Commit
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		size := 0
+		c := tx.Bucket(commitsBucket).Cursor()
+		for k, v := c.Seek(key(revision + 1)); k != nil && size < store.PageBytes; k, v = c.Next() {
+			commit, err := read(v)
+			if err != nil {
+				return fmt.Errorf("commit %d: %w", binary.BigEndian.Uint64(k), err)
+			}
+			commits = append(commits, commit)
+			size += len(v)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, wrap("read the policy store", err)
+	}
+	return commits, nil
+}
+
+// Append implements store.Store.
+func (s *Store) Append(ctx context.Context, c store.Commit) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("commit %d: %w", c.Revision, err)
+	}
+	if len(text) > store.MaxCommitBytes {
+		return store.ErrTooLarge
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		commits := tx.Bucket(commitsBucket)
+		last := lastOf(commits)
+		switch {
+		case c.Revision == last+1:
+			return commits.Put(key(c.Revision), text)
+		case c.Revision < 1 || c.Revision > last:
+			return fmt.Errorf("commit %d cannot follow %d", c.Revision, last)
+		}
+		there, err := read(commits.Get(key(c.Revision)))
+		if err != nil {
+			return fmt.Errorf("commit %d: %w", c.Revision, err)
+		}
+		if there.Token != c.Token || c.Token == "" {
+			return store.ErrConflict
+		}
+		return nil
+	})
+	if err != nil {
+		return wrap("write to the policy store", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.Revision > s.last {
+		s.last = c.Revision
+		close(s.grown)
+		s.grown = make(chan struct{})
+	}
+	return nil
+}
+
+// Await implements store.Store.
+func (s *Store) Await(ctx context.Context, revision int64) error {
+	for {
+		s.mu.Lock()
+		last, grown, closed := s.last, s.grown, s.closed
+		s.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case closed:
+			return errClosed
+		case last > revision:
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Ping reports whether the store can be used.
+func (s *Store) Ping(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	return nil
+}
+
+// Close implements store.Store. It waits for what is being read or written.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.grown)
+	s.grown = make(chan struct{})
+	s.mu.Unlock()
+	return s.db.Close()
+}
+
+// Put implements store.Presence.
+func (s *Store) Put(_ context.Context, self string, doc []byte) error {
+	if len(doc) > store.MaxCommitBytes {
+		return store.ErrTooLarge
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	s.docs[self] = store.PresenceDoc{Self: self, Doc: slices.Clone(doc), Beat: s.docs[self].Beat + 1}
+	return nil
+}
+
+// List implements store.Presence.
+func (s *Store) List(context.Context) ([]store.PresenceDoc, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	docs := make([]store.PresenceDoc, 0, len(s.docs))
+	for _, d := range s.docs {
+		docs = append(docs, d)
+	}
+	store.SortPresence(docs)
+	return docs, nil
+}
+
+// Remove implements store.Presence.
+func (s *Store) Remove(_ context.Context, self string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	delete(s.docs, self)
+	return nil
+}
+
+func key(revision int64) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(revision))
+}
+
+// lastOf is the highest revision; 0: there is none.
+func lastOf(commits *bbolt.Bucket) int64 {
+	k, _ := commits.Cursor().Last()
+	if k == nil {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(k))
+}
+
+func read(text []byte) (c store.Commit, err error) {
+	err = json.Unmarshal(text, &c)
+	return c, err
+}
+
+// wrap says what failed. What the file system refuses makes the store
+// unavailable.
+func wrap(op string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return store.ErrConflict
+	case isFault(err):
+		return fmt.Errorf("%s: %w: %w", op, store.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}

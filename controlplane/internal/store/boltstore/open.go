@@ -1,0 +1,153 @@
+package boltstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+)
+
+const (
+	// FileName is the store's file in the data folder.
+	FileName = "policies.db"
+	// format is the number of what is written, and the highest that is read.
+	format = 1
+	// lockTimeout is how long another process may need to let go of the file.
+	lockTimeout = time.Second
+	// newPattern names a file that is being made.
+	newPattern = FileName + ".new-*"
+)
+
+var (
+	metaBucket    = []byte("meta")
+	commitsBucket = []byte("commits")
+	formatKey     = []byte("format")
+)
+
+// Open opens the store in a folder, and makes both where they are missing. While
+// another process has it open, it fails soon.
+func Open(dir string) (*Store, error) {
+	path := filepath.Join(dir, FileName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := create(dir, path); err != nil {
+			return nil, fmt.Errorf("create the policy store: %w", err)
+		}
+	}
+	db, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{db: db, grown: make(chan struct{}), docs: map[string]store.PresenceDoc{}}
+	if s.last, err = inspect(db); err != nil {
+		return nil, errors.Join(fmt.Errorf("policy store %s: %w", path, err), db.Close())
+	}
+	return s, nil
+}
+
+func openFile(path string) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("policy store %s: another process has it open; two control planes share policies through MongoDB (--store)", path)
+	case err != nil:
+		return nil, fmt.Errorf("policy store %s: %w", path, err)
+	}
+	return db, nil
+}
+
+// create makes an empty store under another name and gives it its own once it
+// is whole, so that a kill in between leaves nothing that looks like a store.
+func create(dir, path string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	unfinished, err := filepath.Glob(filepath.Join(dir, newPattern))
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, newPattern)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // where that fails, the next start does it
+	if err := f.Close(); err != nil {
+		return err
+	}
+	db, err := openFile(f.Name())
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(db.Update(initialize), db.Close()); err != nil {
+		return err
+	}
+	switch err := os.Link(f.Name(), path); { // unlike a rename it replaces nothing
+	case errors.Is(err, fs.ErrExist):
+		return nil // another process has just made it
+	case err != nil: // a file system without links
+		if err := os.Rename(f.Name(), path); err != nil {
+			return err
+		}
+	}
+	for _, name := range unfinished {
+		_ = os.Remove(name) // it is only in the way
+	}
+	return syncDir(dir)
+}
+
+func initialize(tx *bbolt.Tx) error {
+	meta, err := tx.CreateBucket(metaBucket)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.CreateBucket(commitsBucket); err != nil {
+		return err
+	}
+	return meta.Put(formatKey, strconv.AppendInt(nil, format, 10))
+}
+
+// inspect refuses a file that this version cannot read, and returns the highest
+// revision.
+func inspect(db *bbolt.DB) (last int64, err error) {
+	err = db.View(func(tx *bbolt.Tx) error {
+		meta, commits := tx.Bucket(metaBucket), tx.Bucket(commitsBucket)
+		if meta == nil {
+			return errors.New("it is a bbolt file of something else")
+		}
+		text := meta.Get(formatKey)
+		switch n, err := strconv.Atoi(string(text)); {
+		case err != nil || n < 1:
+			return fmt.Errorf("its format is %q, which no version writes", text)
+		case n > format:
+			return fmt.Errorf("its format is %d and this version knows those up to %d: a newer version has written it", n, format)
+		case commits == nil:
+			return errors.New("the bucket of commits is missing")
+		}
+		last = lastOf(commits)
+		return nil
+	})
+	return last, err
+}
+
+// syncDir makes the name of a new file survive a power cut.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// isFault reports whether the file system or the end of the store is to blame.
+func isFault(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number) || errors.Is(err, bolterrors.ErrDatabaseNotOpen) || errors.Is(err, bolterrors.ErrMaxSizeReached)
+}

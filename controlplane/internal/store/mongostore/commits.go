@@ -1,0 +1,188 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+const (
+	// pollEvery is how often a commit of others is looked for.
+	pollEvery = 250 * time.Millisecond
+	// settleEvery is how often an insert is looked at that is not settled: it
+	// is on its way to the majority, or about to be rolled back.
+	settleEvery = 50 * time.Millisecond
+	// pointReads is how many commits are read one by one before a query asks
+	// for all that follow: some servers go through the whole collection for
+	// any filter that is not {_id: value}.
+	pointReads = 4
+)
+
+var errNone = errors.New("no such commit")
+
+// After implements store.Store.
+func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, error) {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var commits []store.Commit
+	for len(commits) < pointReads {
+		c, err := s.one(ctx, revision+1)
+		if errors.Is(err, errNone) {
+			return commits, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		commits = append(commits, c)
+		revision = c.Revision
+	}
+	return s.following(ctx, revision, commits)
+}
+
+// one reads a commit by its revision; errNone: there is none.
+func (s *Store) one(ctx context.Context, revision int64) (store.Commit, error) {
+	raw, err := s.commits.FindOne(ctx, byID(revision)).Raw()
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return store.Commit{}, errNone
+	case err != nil:
+		return store.Commit{}, failed(ctx, "read the policy store", err)
+	}
+	return decode(raw)
+}
+
+// following adds the commits after a revision, up to about a page.
+func (s *Store) following(ctx context.Context, revision int64, commits []store.Commit) (_ []store.Commit, err error) {
+	const op = "read the policy store"
+	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: revision}}}}
+	cursor, err := s.commits.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, failed(ctx, op, err)
+	}
+	defer func() {
+		if closing := cursor.Close(ctx); closing != nil && err == nil {
+			err = failed(ctx, op, closing)
+		}
+	}()
+	for size := 0; size < store.PageBytes && cursor.Next(ctx); size += len(cursor.Current) {
+		c, err := decode(cursor.Current)
+		if err != nil {
+			return nil, err
+		}
+		if c.Revision != revision+1 {
+			return nil, fmt.Errorf("policy store: commit %d follows %d; somebody has removed documents of %s", c.Revision, revision, commitsName)
+		}
+		revision = c.Revision
+		commits = append(commits, c)
+	}
+	if err := cursor.Err(); err != nil {
+		return nil, failed(ctx, op, err)
+	}
+	return commits, nil
+}
+
+// Append implements store.Store.
+func (s *Store) Append(ctx context.Context, c store.Commit) error {
+	doc, err := encode(c)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if c.Revision != 1 {
+		switch _, err := s.one(ctx, c.Revision-1); {
+		case errors.Is(err, errNone):
+			return fmt.Errorf("commit %d cannot follow what is stored", c.Revision)
+		case err != nil:
+			return err
+		}
+	}
+	if err := s.insert(ctx, c, doc); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.grown)
+	s.grown = make(chan struct{})
+	return nil
+}
+
+// insert inserts the document, unless its revision is taken. A document that
+// forbids the insert may be on its way to the majority still, where it cannot be
+// read, or on its way out: until that is settled, both are tried.
+func (s *Store) insert(ctx context.Context, c store.Commit, doc bson.Raw) error {
+	const op = "write to the policy store"
+	for {
+		_, err := s.commits.InsertOne(ctx, doc)
+		switch {
+		case err == nil:
+			return nil
+		case hasCode(err, codeObjectTooLarge):
+			return store.ErrTooLarge
+		case !mongo.IsDuplicateKeyError(err):
+			return failed(ctx, op, err)
+		}
+		there, err := s.one(ctx, c.Revision)
+		switch {
+		case err == nil && there.Token == c.Token && c.Token != "":
+			return nil // an earlier try, whose answer was lost
+		case err == nil:
+			return store.ErrConflict
+		case !errors.Is(err, errNone):
+			return err
+		}
+		if !pause.For(ctx, settleEvery) {
+			return failed(ctx, op, context.Cause(ctx))
+		}
+	}
+}
+
+// Await implements store.Store, by looking every pollEvery.
+func (s *Store) Await(ctx context.Context, revision int64) error {
+	for {
+		s.mu.Lock()
+		grown := s.grown
+		s.mu.Unlock()
+		there, err := s.has(ctx, revision+1)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.ctx.Err() != nil:
+			return errClosed
+		case err == nil && there:
+			return nil
+		}
+		if !pause.Unless(ctx, pollEvery, grown) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Store) has(ctx context.Context, revision int64) (bool, error) {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer end()
+	err = s.commits.FindOne(ctx, byID(revision), options.FindOne().SetProjection(byID(int64(1)))).Err()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func byID(id any) bson.D { return bson.D{{Key: "_id", Value: id}} }

@@ -1,0 +1,68 @@
+package mongostore
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+)
+
+// format is the number of what is written, and the highest that is read.
+const format = 1
+
+type commitDoc struct {
+	Revision int64       `bson:"_id"`
+	Format   int32       `bson:"format"`
+	At       time.Time   `bson:"at"`
+	By       string      `bson:"by"`
+	Token    string      `bson:"token"`
+	Changes  []changeDoc `bson:"changes"`
+}
+
+type changeDoc struct {
+	Name    string `bson:"name"`
+	Version int64  `bson:"version"`
+	Action  string `bson:"action"`
+	Policy  string `bson:"policy,omitempty"`
+	To      int64  `bson:"to,omitempty"`
+}
+
+// encode writes a commit, or refuses it for its size.
+func encode(c store.Commit) (bson.Raw, error) {
+	doc := commitDoc{Revision: c.Revision, Format: format, At: c.At, By: c.By, Token: c.Token,
+		Changes: make([]changeDoc, len(c.Changes))}
+	for i, ch := range c.Changes {
+		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.To}
+	}
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("commit %d: %w", c.Revision, err)
+	}
+	if len(raw) > store.MaxCommitBytes {
+		return nil, store.ErrTooLarge
+	}
+	return raw, nil
+}
+
+func decode(raw bson.Raw) (store.Commit, error) {
+	var doc commitDoc
+	if err := bson.Unmarshal(raw, &doc); err != nil {
+		return store.Commit{}, fmt.Errorf("a document of %s: %w", commitsName, err)
+	}
+	if doc.Format != format {
+		return store.Commit{}, fmt.Errorf("commit %d has format %d and this version knows %d: a newer version has written it",
+			doc.Revision, doc.Format, format)
+	}
+	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token,
+		Changes: make([]store.Change, len(doc.Changes))}
+	for i, ch := range doc.Changes {
+		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), To: ch.To}
+		if ch.Policy != "" {
+			c.Changes[i].Policy = json.RawMessage(ch.Policy)
+		}
+	}
+	return c, nil
+}

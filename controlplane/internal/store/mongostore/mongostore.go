@@ -1,0 +1,191 @@
+// Package mongostore is the policy store of any number of control planes: two
+// collections in a MongoDB database. It must not know what a policy says.
+//
+// Collection sluice_policy_commits has a document for each commit:
+//
+//	{_id: 7, format: 1, at: Date, by: "alice", token: "…",
+//	 changes: [{name: "orders.*", version: 2, action: "updated", policy: "{…}", to: 1}]}
+//
+// _id is the revision (int64), and its unique insert is the only compare-and-set
+// there is. A policy is JSON text, as BSON does not take every name of a member.
+// Who inserts revision n has read n-1 at majority, so that n-1 precedes n in the
+// store's own history, and whoever sees n sees n-1.
+//
+// Collection sluice_controlplanes has a document for each control plane:
+//
+//	{_id: "its name", beat: 17, doc: BinData}
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/secrets"
+)
+
+const (
+	// DefaultDatabase is the database of a URL that names none.
+	DefaultDatabase = "sluice"
+	// DefaultTimeout is enough for a replica set to elect a primary in most
+	// cases.
+	DefaultTimeout = 5 * time.Second
+
+	commitsName  = "sluice_policy_commits"
+	presenceName = "sluice_controlplanes"
+)
+
+// Options say where a store is.
+type Options struct {
+	// URL is a MongoDB connection string. Its path names the database.
+	URL string
+	// Name tells MongoDB's own logs who is connected; at most 128 bytes count.
+	Name string
+	// Timeout bounds one operation; 0: DefaultTimeout.
+	Timeout time.Duration
+}
+
+// Store is a [store.Store] and a [store.Presence].
+type Store struct {
+	timeout  time.Duration
+	client   *mongo.Client
+	commits  *mongo.Collection
+	presence *mongo.Collection
+
+	// ctx ends with Close, and with it what is under way.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	// grown is closed when a commit was appended through this store, and by
+	// Close.
+	grown chan struct{}
+	calls sync.WaitGroup
+}
+
+var (
+	_ store.Store    = (*Store)(nil)
+	_ store.Presence = (*Store)(nil)
+)
+
+// Open makes a store. It does not wait for the server: every operation wraps
+// store.ErrUnavailable until that can be reached. The error is about the URL, but
+// for one that wraps store.ErrUnavailable: the servers of a mongodb+srv URL are
+// looked up here, and the name service does not answer.
+func Open(o Options) (*Store, error) {
+	cs, err := connstring.ParseAndValidate(o.URL)
+	if err != nil {
+		return nil, openError(err, o.URL)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	database := cs.Database
+	if database == "" {
+		database = DefaultDatabase
+	}
+	client, err := mongo.Connect(clientOptions(o))
+	if err != nil {
+		return nil, openError(err, o.URL)
+	}
+	s := &Store{timeout: o.Timeout, client: client, grown: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	db := client.Database(database)
+	s.commits, s.presence = db.Collection(commitsName), db.Collection(presenceName)
+	return s, nil
+}
+
+// clientOptions are the URL's, but for those that the store's promises need
+// otherwise.
+func clientOptions(o Options) *options.ClientOptions {
+	const maxAppName = 128 // bytes, MongoDB's
+	app := o.Name
+	return options.Client().ApplyURI(o.URL).
+		SetAppName(app[:min(len(app), maxAppName)]).
+		SetServerSelectionTimeout(o.Timeout).
+		SetConnectTimeout(o.Timeout).
+		SetReadPreference(readpref.Primary()).
+		SetReadConcern(readconcern.Majority()).
+		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: new(true)})
+}
+
+func openError(err error, url string) error {
+	message := secrets.Redact(err, url)
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) && !lookup.IsNotFound {
+		return fmt.Errorf("policy store: %w: %s", store.ErrUnavailable, message)
+	}
+	return fmt.Errorf("policy store: %s", message)
+}
+
+var (
+	errClosed = fmt.Errorf("%w: it is closed", store.ErrUnavailable)
+	// errTimeout is why the context of an operation ended that took too long.
+	errTimeout = errors.New("no answer in time")
+)
+
+// begin is the start of every operation. Its context ends with the caller's,
+// with Close and after the timeout; end has to be called when it is over.
+func (s *Store) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, errClosed
+	}
+	s.calls.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	unlink := context.AfterFunc(s.ctx, func() { cancel(errClosed) })
+	ctx, stop := context.WithTimeoutCause(ctx, s.timeout, errTimeout)
+	return ctx, func() {
+		stop()
+		unlink()
+		cancel(nil)
+		s.calls.Done()
+	}, nil
+}
+
+// Ping reports whether the server can be reached.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := s.client.Ping(ctx, nil); err != nil {
+		return failed(ctx, "ping the policy store", err)
+	}
+	return nil
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.cancel()
+	close(s.grown)
+	s.grown = make(chan struct{})
+	s.mu.Unlock()
+	s.calls.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	return s.client.Disconnect(ctx)
+}

@@ -1,0 +1,392 @@
+// Package storetest is the one suite that every policy store passes.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+)
+
+// Backend is what the suite is about.
+type Backend interface {
+	store.Store
+	store.Presence
+	Ping(context.Context) error
+}
+
+// Place is where one test's commits are.
+type Place struct {
+	// Open opens a handle, which the suite closes.
+	Open func(t *testing.T) Backend
+	// Handles is how many may be open at once.
+	Handles int
+}
+
+// patience is how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+// Run runs the suite; empty makes a place without commits.
+func Run(t *testing.T, empty func(t *testing.T) Place) {
+	for name, test := range map[string]func(*testing.T, Place){
+		"Order":      testOrder,
+		"Refusals":   testRefusals,
+		"Large":      testLarge,
+		"Pages":      testPages,
+		"Appenders":  testAppenders,
+		"Await":      testAwait,
+		"Reopen":     testReopen,
+		"Closed":     testClosed,
+		"Presence":   testPresence,
+		"OutOfRange": testOutOfRange,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, empty(t)) })
+	}
+}
+
+// open opens a handle that is closed with the test.
+func (p Place) open(t *testing.T) Backend {
+	t.Helper()
+	s := p.Open(t)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+// Commit is one of a revision with everything in it.
+func Commit(revision int64) store.Commit {
+	return store.Commit{
+		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é", Token: fmt.Sprint("token ", revision),
+		Changes: []store.Change{
+			{Name: "orders.*", Version: revision, Action: store.Updated,
+				Policy: json.RawMessage(`{"name":"orders.*","schema":{"json_schema":{"$ref":"#/a.b","":[1e400,"é\u003c"]}}}`)},
+			{Name: "*", Version: 2, Action: store.RolledBack, Policy: json.RawMessage(`{"name":"*"}`), To: 1},
+			{Name: "gone", Version: 7, Action: store.Deleted},
+		},
+	}
+}
+
+func mustAppend(t *testing.T, s store.Store, c store.Commit) {
+	t.Helper()
+	if err := s.Append(t.Context(), c); err != nil {
+		t.Fatalf("Append %d: %v", c.Revision, err)
+	}
+}
+
+// All returns all commits after a revision, page by page.
+func All(ctx context.Context, s store.Store, revision int64) ([]store.Commit, error) {
+	var all []store.Commit
+	for {
+		page, err := s.After(ctx, revision)
+		if err != nil || len(page) == 0 {
+			return all, err
+		}
+		all = append(all, page...)
+		revision = page[len(page)-1].Revision
+	}
+}
+
+func mustAll(t *testing.T, s store.Store, revision int64) []store.Commit {
+	t.Helper()
+	all, err := All(t.Context(), s, revision)
+	if err != nil {
+		t.Fatalf("After: %v", err)
+	}
+	return all
+}
+
+func testOrder(t *testing.T, p Place) {
+	s := p.open(t)
+	if all := mustAll(t, s, 0); len(all) != 0 {
+		t.Fatalf("an empty store has %d commits", len(all))
+	}
+	const count = 12
+	for r := int64(1); r <= count; r++ {
+		mustAppend(t, s, Commit(r))
+	}
+	for after := int64(0); after <= count+1; after++ {
+		all := mustAll(t, s, after)
+		if want := max(count-after, 0); int64(len(all)) != want {
+			t.Fatalf("%d commits after %d, want %d", len(all), after, want)
+		}
+		for i, c := range all {
+			if want := Commit(after + int64(i) + 1); !reflect.DeepEqual(c, want) {
+				t.Fatalf("got  %+v\nwant %+v", c, want)
+			}
+		}
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("Ping: %v", err)
+	}
+}
+
+func testRefusals(t *testing.T, p Place) {
+	s := p.open(t)
+	for _, revision := range []int64{0, -1, 2} {
+		if err := s.Append(t.Context(), Commit(revision)); err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("Append %d to nothing: %v", revision, err)
+		}
+	}
+	mustAppend(t, s, Commit(1))
+	mustAppend(t, s, Commit(2))
+	mustAppend(t, s, Commit(2)) // again, as after a lost answer
+	mustAppend(t, s, Commit(1))
+	if err := s.Append(t.Context(), Commit(9)); err == nil || errors.Is(err, store.ErrConflict) {
+		t.Errorf("Append 9 after 2: %v", err)
+	}
+	for _, token := range []string{"another", ""} {
+		c := Commit(2)
+		c.Token = token
+		if err := s.Append(t.Context(), c); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("another commit 2 with token %q: %v", token, err)
+		}
+	}
+	nameless := Commit(3)
+	nameless.Token = ""
+	mustAppend(t, s, nameless)
+	if err := s.Append(t.Context(), nameless); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("again, without a token to know it by: %v", err)
+	}
+	if all := mustAll(t, s, 0); len(all) != 3 || all[1].Token != Commit(2).Token {
+		t.Errorf("got %+v", all)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, afterErr := s.After(ended, 0)
+	for _, err := range []error{afterErr, s.Append(ended, Commit(4)), s.Await(ended, 3), s.Await(ended, 0)} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("with a context that is over: %v", err)
+		}
+	}
+}
+
+// Ten thousand policies fit that set every field; more than any store takes is
+// refused, and nothing of it is there.
+func testLarge(t *testing.T, p Place) {
+	s := p.open(t)
+	text := json.RawMessage(`{"name":"` + strings.Repeat("a", 800) + `"}`)
+	c := Commit(1)
+	c.Changes = make([]store.Change, 10_000)
+	for i := range c.Changes {
+		c.Changes[i] = store.Change{Name: fmt.Sprint("topic", i), Version: 1, Action: store.Seeded, Policy: text}
+	}
+	mustAppend(t, s, c)
+	large := Commit(2)
+	large.Changes[0].Policy = json.RawMessage(`"` + strings.Repeat("a", store.MaxCommitBytes) + `"`)
+	if err := s.Append(t.Context(), large); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("a commit that is too large: %v", err)
+	}
+	if all := mustAll(t, s, 0); len(all) != 1 || !reflect.DeepEqual(all[0], c) {
+		t.Errorf("%d commits, the first with %d changes", len(all), len(all[0].Changes))
+	}
+}
+
+func testPages(t *testing.T, p Place) {
+	s := p.open(t)
+	text := json.RawMessage(`"` + strings.Repeat("a", store.PageBytes/4) + `"`)
+	const count = 11
+	for r := int64(1); r <= count; r++ {
+		c := Commit(r)
+		c.Changes[0].Policy = text
+		mustAppend(t, s, c)
+	}
+	first, err := s.After(t.Context(), 0)
+	if err != nil || len(first) == 0 || len(first) == count {
+		t.Errorf("the first page has %d commits, %v", len(first), err)
+	}
+	all := mustAll(t, s, 0)
+	for i, c := range all {
+		if c.Revision != int64(i+1) || !bytes.Equal(c.Changes[0].Policy, text) {
+			t.Fatalf("commit %d is at place %d", c.Revision, i)
+		}
+	}
+	if len(all) != count {
+		t.Errorf("%d commits, want %d", len(all), count)
+	}
+}
+
+// Of several appenders one gets a revision, and every commit that was
+// acknowledged is there once.
+func testAppenders(t *testing.T, p Place) {
+	const appenders, each = 4, 6
+	handles := make([]Backend, min(p.Handles, 2))
+	for i := range handles {
+		handles[i] = p.open(t)
+	}
+	var mu sync.Mutex
+	acked := map[string]int64{}
+	conflicts := 0
+	var work sync.WaitGroup
+	for i, s := range handles {
+		for a := range appenders {
+			work.Go(func() {
+				for n := range each {
+					token := fmt.Sprintf("%d/%d/%d", i, a, n)
+					revision, lost, err := appendSomewhere(t.Context(), s, token)
+					if err != nil {
+						t.Errorf("%s: %v", token, err)
+						return
+					}
+					mu.Lock()
+					acked[token] = revision
+					conflicts += lost
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	work.Wait()
+	all := mustAll(t, handles[0], 0)
+	if want := len(handles) * appenders * each; len(all) != want || len(acked) != want {
+		t.Fatalf("%d commits of which %d were acknowledged, want %d", len(all), len(acked), want)
+	}
+	for i, c := range all {
+		if c.Revision != int64(i+1) || acked[c.Token] != c.Revision {
+			t.Errorf("place %d has commit %d of %s, acknowledged as %d", i, c.Revision, c.Token, acked[c.Token])
+		}
+	}
+	t.Logf("%d commits, %d conflicts", len(all), conflicts)
+}
+
+// appendSomewhere appends a commit behind whatever is there.
+func appendSomewhere(ctx context.Context, s store.Store, token string) (revision int64, conflicts int, _ error) {
+	for {
+		later, err := All(ctx, s, revision)
+		if err != nil {
+			return 0, 0, err
+		}
+		c := Commit(revision + int64(len(later)) + 1)
+		c.Token = token
+		err = s.Append(ctx, c)
+		if !errors.Is(err, store.ErrConflict) {
+			return c.Revision, conflicts, err
+		}
+		conflicts++
+		revision = c.Revision - 1
+	}
+}
+
+// Who waits is woken within a second, whoever appended; on a busy machine one of
+// a few tries has to be.
+func testAwait(t *testing.T, p Place) {
+	s := p.open(t)
+	waiters := []Backend{s}
+	for len(waiters) < min(p.Handles, 2) {
+		waiters = append(waiters, p.open(t))
+	}
+	quickest := patience
+	for r := int64(1); r <= 3; r++ {
+		woken := make(chan error, len(waiters))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		for _, w := range waiters {
+			go func() { woken <- w.Await(ctx, r-1) }()
+		}
+		mustAppend(t, s, Commit(r))
+		began := time.Now()
+		for range waiters {
+			if err := <-woken; err != nil {
+				t.Errorf("Await %d: %v", r-1, err)
+			}
+		}
+		quickest = min(quickest, time.Since(began))
+		cancel()
+	}
+	if quickest > time.Second {
+		t.Errorf("Await returned after %v", quickest)
+	}
+	if err := s.Await(t.Context(), 0); err != nil { // at once
+		t.Errorf("Await of what is there: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Await(ctx, 3); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Await of what does not come: %v", err)
+	}
+}
+
+func testReopen(t *testing.T, p Place) {
+	for r := int64(1); r <= 3; r++ {
+		s := p.Open(t)
+		mustAppend(t, s, Commit(r))
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := mustAll(t, p.open(t), 0)
+	if len(all) != 3 || !reflect.DeepEqual(all[2], Commit(3)) {
+		t.Errorf("got %+v", all)
+	}
+}
+
+func testClosed(t *testing.T, p Place) {
+	s := p.Open(t)
+	woken := make(chan error, 1)
+	go func() { woken <- s.Await(t.Context(), 0) }()
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, afterErr := s.After(t.Context(), 0)
+	_, listErr := s.List(t.Context())
+	for i, err := range []error{<-woken, afterErr, listErr, s.Append(t.Context(), Commit(1)), s.Await(t.Context(), 0),
+		s.Put(t.Context(), "a", nil), s.Remove(t.Context(), "a"), s.Ping(t.Context())} {
+		if !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%d: after Close: %v", i, err)
+		}
+	}
+}
+
+func testPresence(t *testing.T, p Place) {
+	a := p.open(t)
+	b := a
+	if p.Handles > 1 {
+		b = p.open(t)
+	}
+	put := func(s Backend, self, doc string) {
+		t.Helper()
+		if err := s.Put(t.Context(), self, []byte(doc)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(a, "b.$x", "\x00first")
+	put(b, "a", "other")
+	put(a, "b.$x", "\x00second")
+	want := []store.PresenceDoc{{Self: "a", Doc: []byte("other"), Beat: 1}, {Self: "b.$x", Doc: []byte("\x00second"), Beat: 2}}
+	for _, s := range []Backend{a, b} {
+		if docs, err := s.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want) {
+			t.Errorf("got %+v, %v", docs, err)
+		}
+	}
+	for range 2 {
+		if err := b.Remove(t.Context(), "b.$x"); err != nil {
+			t.Error(err)
+		}
+	}
+	if docs, err := a.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want[:1]) {
+		t.Errorf("after Remove: %+v, %v", docs, err)
+	}
+	if err := a.Put(t.Context(), "a", make([]byte, store.MaxCommitBytes+1)); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("a document that is too large: %v", err)
+	}
+}
+
+// A store asked for what is far behind its end has nothing to say.
+func testOutOfRange(t *testing.T, p Place) {
+	s := p.open(t)
+	mustAppend(t, s, Commit(1))
+	if all, err := s.After(t.Context(), 1<<60); err != nil || len(all) != 0 {
+		t.Errorf("got %v, %v", all, err)
+	}
+}

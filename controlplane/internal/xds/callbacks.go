@@ -1,0 +1,118 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+)
+
+// Bounds of what a sidecar says of itself, in bytes.
+const (
+	maxNodeID   = 255
+	maxMetadata = 1024
+)
+
+// callbacks is what the library calls: open first, closed last, and all that
+// concerns one stream from the same goroutine.
+type callbacks struct{ *Server }
+
+// streams are the open ones by the library's number.
+type streams struct {
+	mu   sync.Mutex
+	open map[int64]*stream
+}
+
+func (s *streams) add(id int64, st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[id] = st
+}
+
+func (s *streams) get(id int64) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open[id]
+}
+
+func (s *streams) remove(id int64) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.open[id]
+	delete(s.open, id)
+	return st
+}
+
+// OnDeltaStreamOpen begins a stream.
+func (c callbacks) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) error {
+	var from net.Addr
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr
+	}
+	c.streams.add(id, newStream(from, c.policies))
+	return nil
+}
+
+// OnDeltaStreamClosed ends it.
+func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
+	s := c.streams.remove(id)
+	c.log.Debug("xds: a sidecar has left", "node_id", s.nodeID)
+	if err := s.close(); err != nil {
+		c.log.Error("xds: end of a stream", "node_id", s.nodeID, "error", err)
+	}
+}
+
+// OnStreamDeltaRequest is called before the library looks at a request.
+func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryRequest) error {
+	s := c.streams.get(id)
+	if s.session == nil {
+		node, err := nodeOf(r.GetNode(), s.from)
+		if err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		if s.session, err = c.registry.Connect(node); err != nil {
+			return status.Error(codes.ResourceExhausted, err.Error())
+		}
+		s.nodeID = node.ID
+		c.log.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
+	}
+	if e := r.GetErrorDetail(); e != nil {
+		c.log.Warn("xds: a sidecar refuses what it was sent", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
+	}
+	keepWildcard(r)
+	return s.request(r)
+}
+
+// OnStreamDeltaResponse is called before a response is sent.
+func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
+	c.streams.get(id).response(r)
+}
+
+// nodeOf reads what a sidecar says of itself in its first request.
+func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {
+	text := func(key string) string { return n.GetMetadata().GetFields()[key].GetStringValue() }
+	node := fleet.Node{
+		ID: n.GetId(), Instance: text("instance"), Address: text("replay"),
+		StoreID: text("store_id"), Version: text("version"),
+	}
+	if node.ID == "" || len(node.ID) > maxNodeID {
+		return node, fmt.Errorf("node.id has %d bytes; want 1 to %d", len(node.ID), maxNodeID)
+	}
+	for key, value := range map[string]string{
+		"instance": node.Instance, "replay": node.Address, "store_id": node.StoreID, "version": node.Version,
+	} {
+		if len(value) > maxMetadata {
+			return node, fmt.Errorf("node.metadata.%s has %d bytes; want at most %d", key, len(value), maxMetadata)
+		}
+	}
+	node.Address = reachable(node.Address, from)
+	return node, nil
+}

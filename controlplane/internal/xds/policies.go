@@ -1,0 +1,292 @@
+package xds
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policy"
+)
+
+// maxIdle is how many placeholders wait for the next sweep; beyond it they are
+// removed at once.
+const maxIdle = 10_000
+
+// policies are those in force, as resources, with placeholders for names that
+// somebody subscribes to and that have no policy.
+type policies struct {
+	topicCache *cache.LinearCache
+	globCache  *cache.LinearCache
+
+	mu     sync.Mutex // taken before the caches' own
+	topics map[string]inForce
+	globs  map[string]inForce
+	// subscribers counts the streams that subscribe to a topic, by name.
+	subscribers map[string]int
+	// idle are the names whose placeholders nobody subscribes to any more. They
+	// are not removed at once: a sidecar that connects again wants them back,
+	// and a stream that unsubscribes still watches them at that moment.
+	idle map[string]struct{}
+}
+
+// inForce is what is known of a policy that is served.
+type inForce struct {
+	version   int64
+	effective *policy.Effective
+	hash      string // the resource's version
+}
+
+func newPolicies() *policies {
+	return &policies{
+		topicCache:  cache.NewLinearCache(policypb.TopicPolicyType),
+		globCache:   cache.NewLinearCache(policypb.GlobPolicyType),
+		topics:      map[string]inForce{},
+		globs:       map[string]inForce{},
+		subscribers: map[string]int{},
+		idle:        map[string]struct{}{},
+	}
+}
+
+// replace puts a state in force and returns how many resources it changed.
+// Those that stay as they are cost a comparison, and nobody hears of them. One
+// goroutine calls it, so the policies in force do not change meanwhile, and
+// streams wait only for what has to be done at once.
+func (p *policies) replace(state *catalog.State) (int, error) {
+	topics := newChange(p.topics, topicPolicy)
+	globs := newChange(p.globs, globPolicy)
+	for _, r := range state.Resolved {
+		c := &topics
+		if typeOf(r.Name) == policypb.GlobPolicyType {
+			c = &globs
+		}
+		if err := c.add(r); err != nil {
+			return 0, err
+		}
+	}
+	gone, globsGone := topics.gone(), globs.gone()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	removed := gone[:0]
+	for _, name := range gone {
+		if p.subscribers[name] > 0 {
+			topics.update[name] = absent(name)
+		} else {
+			removed = append(removed, name)
+		}
+	}
+	for name := range topics.update {
+		delete(p.idle, name)
+	}
+	p.topics, p.globs = topics.after, globs.after
+	if err := update(p.globCache, globs.update, globsGone); err != nil {
+		return 0, err
+	}
+	if err := update(p.topicCache, topics.update, removed); err != nil {
+		return 0, err
+	}
+	return len(topics.update) + len(removed) + len(globs.update) + len(globsGone), nil
+}
+
+// change is what becomes different for one type.
+type change struct {
+	before, after map[string]inForce
+	update        map[string]types.Resource
+	resource      func(catalog.Resolved, *policypb.Settings) types.Resource
+	// settings are shared by the policies that say the same: of ten thousand
+	// there are few that differ in more than their names.
+	settings map[policy.Effective]*policypb.Settings
+}
+
+func newChange(before map[string]inForce, resource func(catalog.Resolved, *policypb.Settings) types.Resource) change {
+	return change{
+		before: before, after: make(map[string]inForce, len(before)),
+		update: map[string]types.Resource{}, resource: resource,
+		settings: map[policy.Effective]*policypb.Settings{},
+	}
+}
+
+func (c *change) add(r catalog.Resolved) error {
+	old, ok := c.before[r.Name]
+	if ok && old.version == r.Version && *old.effective == *r.Effective {
+		c.after[r.Name] = old
+		return nil
+	}
+	settings := c.settings[*r.Effective]
+	if settings == nil {
+		settings = policypb.FromEffective(r.Effective)
+		c.settings[*r.Effective] = settings
+	}
+	made := c.resource(r, settings)
+	text, err := cache.MarshalResource(made)
+	if err != nil {
+		return fmt.Errorf("policy %q: %w", r.Name, err)
+	}
+	c.update[r.Name] = made
+	c.after[r.Name] = inForce{version: r.Version, effective: r.Effective, hash: cache.HashResource(text)}
+	return nil
+}
+
+// gone are the names that are no longer there.
+func (c *change) gone() (names []string) {
+	for name := range c.before {
+		if _, ok := c.after[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func topicPolicy(r catalog.Resolved, s *policypb.Settings) types.Resource {
+	return &policypb.TopicPolicy{Name: r.Name, Version: r.Version, Settings: s}
+}
+
+func globPolicy(r catalog.Resolved, s *policypb.Settings) types.Resource {
+	return &policypb.GlobPolicy{Name: r.Name, Version: r.Version, Settings: s}
+}
+
+// absent says that there is no policy of a name.
+func absent(name string) types.Resource { return &policypb.TopicPolicy{Name: name, Absent: true} }
+
+// update changes a cache, if there is anything to change.
+func update(c *cache.LinearCache, resources map[string]types.Resource, gone []string) error {
+	if len(resources) == 0 && len(gone) == 0 {
+		return nil
+	}
+	return c.UpdateResources(resources, gone)
+}
+
+// subscribe counts a stream that wants these topics, and sees to it that there
+// is something to answer.
+func (p *policies) subscribe(names []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	missing := map[string]types.Resource{}
+	for _, name := range names {
+		p.subscribers[name]++
+		if _, ok := p.topics[name]; ok || p.subscribers[name] > 1 {
+			continue
+		}
+		if _, kept := p.idle[name]; kept {
+			delete(p.idle, name)
+			continue
+		}
+		missing[name] = absent(name)
+	}
+	return update(p.topicCache, missing, nil)
+}
+
+// unsubscribe takes back what subscribe did.
+func (p *policies) unsubscribe(names []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range names {
+		if p.subscribers[name]--; p.subscribers[name] > 0 {
+			continue
+		}
+		delete(p.subscribers, name)
+		if _, ok := p.topics[name]; !ok {
+			p.idle[name] = struct{}{}
+		}
+	}
+	if len(p.idle) > maxIdle {
+		return p.removeIdle()
+	}
+	return nil
+}
+
+// sweep removes the placeholders that nobody subscribes to.
+func (p *policies) sweep() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.removeIdle()
+}
+
+func (p *policies) removeIdle() error {
+	names := make([]string, 0, len(p.idle))
+	for name := range p.idle {
+		names = append(names, name)
+	}
+	clear(p.idle)
+	return update(p.topicCache, nil, names)
+}
+
+// versions finds the policies in force among the resources that a sidecar has
+// when it connects, by their hashes.
+func (p *policies) versions(typeURL string, hashes map[string]string) map[string]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	from := p.ofType(typeURL)
+	found := map[string]int64{}
+	for name, hash := range hashes {
+		if e, ok := from[name]; ok && e.hash == hash {
+			found[name] = e.version
+		}
+	}
+	return found
+}
+
+// ofType are the policies in force that have that type; none of a type that is
+// not one of policies.
+func (p *policies) ofType(typeURL string) map[string]inForce {
+	switch typeURL {
+	case policypb.TopicPolicyType:
+		return p.topics
+	case policypb.GlobPolicyType:
+		return p.globs
+	default:
+		return nil
+	}
+}
+
+// identify says which version of which policy each resource is.
+func (p *policies) identify(typeURL string, resources []*discovery.Resource) []sentResource {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	from := p.ofType(typeURL)
+	out := make([]sentResource, len(resources))
+	for i, r := range resources {
+		out[i].name = r.GetName()
+		if e, ok := from[r.GetName()]; ok && e.hash == r.GetVersion() {
+			out[i].version = e.version
+		} else { // a placeholder, or replaced by now
+			out[i].version = versionIn(typeURL, r)
+		}
+	}
+	return out
+}
+
+// versionIn reads the version from a resource; 0 where it has none.
+func versionIn(typeURL string, r *discovery.Resource) int64 {
+	var m interface {
+		proto.Message
+		GetVersion() int64
+	}
+	switch typeURL {
+	case policypb.TopicPolicyType:
+		m = &policypb.TopicPolicy{}
+	case policypb.GlobPolicyType:
+		m = &policypb.GlobPolicy{}
+	default:
+		return 0
+	}
+	if proto.Unmarshal(r.GetResource().GetValue(), m) != nil {
+		return 0 // cannot be: this server has written it
+	}
+	return m.GetVersion()
+}
+
+// typeOf is the type of the resource that a policy of that name becomes.
+func typeOf(name string) string {
+	if strings.HasSuffix(name, wildcard) {
+		return policypb.GlobPolicyType
+	}
+	return policypb.TopicPolicyType
+}

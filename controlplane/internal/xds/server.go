@@ -1,0 +1,199 @@
+// Package xds tells sidecars which policies hold and who their replay peers
+// are: delta xDS over one ADS stream per sidecar, on go-control-plane. It keeps
+// the fleet's registry informed of who is connected and what each one acked or
+// refused. It must not know where policies come from, nor who may connect.
+//
+// # Resources
+//
+//   - TopicPolicy: the policies of exact names, subscribed to by name. A name
+//     without a policy is answered too, with a placeholder that says so, for as
+//     long as somebody subscribes to it.
+//   - GlobPolicy: the policies whose names end in '*', subscribed to with the
+//     wildcard.
+//   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that
+//     a sidecar that joins does not make the whole fleet be sent again.
+//
+// Each resource's version is a hash of its content, so it is the same on every
+// control plane and after a restart: a sidecar that connects again with
+// initial_resource_versions gets only what has changed. Resources of other
+// types are not served; a subscription to them is met with silence, and the
+// stream goes on, so that a newer sidecar may ask for what this server does not
+// know.
+//
+// A response holds all that has changed for a stream, however much it is: a
+// client that subscribes to thousands of names at once should allow messages
+// above gRPC's 4 MiB, or subscribe in parts.
+//
+// # Journey of a change
+//
+// [Server.Run] waits for a new state of the catalog, finds the policies that
+// differ from the last one, and updates the caches (policies.go). The caches
+// answer the watches of the streams that subscribe to them (watcher.go), and
+// the callbacks note what was sent under which nonce, and what becomes of it
+// (stream.go).
+package xds
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+)
+
+const (
+	// coalesce is how long states of the catalog are collected after one that
+	// was applied: several changes in a row are sent together. The first one
+	// after a pause does not wait.
+	coalesce = 50 * time.Millisecond
+	// peersInterval is how often the replay peers are sent at most, and unused
+	// placeholders removed.
+	peersInterval = time.Second
+
+	// A sidecar that says nothing for pingAfter is pinged, and is taken for dead
+	// after another pongWithin.
+	pingAfter  = 10 * time.Second
+	pongWithin = 5 * time.Second
+	// pingsEvery is how often sidecars may ping at most.
+	pingsEvery = 5 * time.Second
+	// maxRequestBytes is how large one request may be: a first one with the
+	// names and versions of MaxSubscribed topics.
+	maxRequestBytes = 32 << 20
+	// readBuffer is what a connection keeps for reading; sidecars say little.
+	readBuffer = 4 << 10
+)
+
+// States is where policies come from.
+type States interface {
+	// Watch returns the state in force, and a channel that is closed once
+	// another one is.
+	Watch() (*catalog.State, <-chan struct{})
+}
+
+// Config is what a server needs.
+type Config struct {
+	States   States
+	Registry *fleet.Registry
+	Logger   *slog.Logger // nil: none
+	// PeersInterval is how often replay peers are sent at most; 0: every second.
+	PeersInterval time.Duration
+}
+
+// Server serves the policies in force. Its streams end when Run does.
+type Server struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+
+	states        States
+	registry      *fleet.Registry
+	log           *slog.Logger
+	peersInterval time.Duration
+
+	policies *policies
+	peers    *peers
+	streams  streams
+	delta    delta.Server
+	stop     context.CancelFunc // ends the streams
+}
+
+// New makes a server that serves the state in force, so that no sidecar is told
+// that there is no policy when it was only not loaded yet.
+func New(c Config) *Server {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.PeersInterval == 0 {
+		c.PeersInterval = peersInterval
+	}
+	s := &Server{
+		states: c.States, registry: c.Registry, log: c.Logger, peersInterval: c.PeersInterval,
+		policies: newPolicies(), peers: newPeers(),
+	}
+	s.streams.open = map[int64]*stream{}
+	state, _ := c.States.Watch()
+	s.apply(state)
+	s.updatePeers()
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.delta = delta.NewServer(ctx, newWatcher(s.policies, s.peers), callbacks{s}, delta.DeactivateLegacyWildcard())
+	return s
+}
+
+// Register adds the service to a gRPC server made with [ServerOptions].
+func (s *Server) Register(g *grpc.Server) {
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
+}
+
+// ServerOptions are those that the gRPC server should have: sidecars that are
+// gone without a word are noticed within 15 s.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pongWithin}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsEvery, PermitWithoutStream: true}),
+		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.ReadBufferSize(readBuffer),
+	}
+}
+
+// DeltaAggregatedResources serves one sidecar.
+func (s *Server) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.delta.DeltaStreamHandler(stream, resource.AnyType)
+}
+
+// Run brings changes to the sidecars until the context ends; then all streams
+// end, too.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.stop()
+	tick := time.NewTicker(s.peersInterval)
+	defer tick.Stop()
+	state, changed := s.states.Watch()
+	s.apply(state) // it may be another one than New has seen
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			s.updatePeers()
+			if err := s.policies.sweep(); err != nil {
+				s.log.Error("xds: removing unused placeholders", "error", err)
+			}
+		case <-changed:
+			state, changed = s.states.Watch()
+			s.apply(state)
+			if !pause(ctx, coalesce) {
+				return nil
+			}
+		}
+	}
+}
+
+func (s *Server) apply(state *catalog.State) {
+	n, err := s.policies.replace(state)
+	if err != nil {
+		s.log.Error("xds: policies", "revision", state.Revision, "error", err)
+		return
+	}
+	s.log.Debug("xds: policies in force", "revision", state.Revision, "changed", n)
+}
+
+func (s *Server) updatePeers() {
+	if err := s.peers.replace(s.registry.Peers()); err != nil {
+		s.log.Error("xds: replay peers", "error", err)
+	}
+}
+
+// pause waits, and reports whether the context goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

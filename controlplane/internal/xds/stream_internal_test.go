@@ -1,0 +1,65 @@
+package xds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+)
+
+func newTestStream(t *testing.T) *stream {
+	t.Helper()
+	s := newStream(nil, newPolicies())
+	var err error
+	s.session, err = fleet.NewRegistry(fleet.Config{}).Connect(fleet.Node{ID: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestResponsesThatAreNeverAcked(t *testing.T) {
+	const names = 1000
+	s := newTestStream(t)
+	respond := func(i int) {
+		s.response(&discovery.DeltaDiscoveryResponse{
+			TypeUrl: policypb.TopicPolicyType, Nonce: fmt.Sprint(i), RemovedResources: make([]string, names),
+		})
+	}
+	for i := range 3 * maxUnacked / names { // acked, it can go on for ever
+		respond(i)
+		if err := s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.TopicPolicyType, ResponseNonce: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.unacked) != 0 || s.unackedN != 0 {
+		t.Errorf("%d responses with %d resources are left", len(s.unacked), s.unackedN)
+	}
+	for i := range maxUnacked / names {
+		respond(i)
+	}
+	err := s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.GlobPolicyType})
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "neither acked nor rejected") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnswersToOtherStreamsMeanNothing(t *testing.T) {
+	s := newTestStream(t)
+	s.response(&discovery.DeltaDiscoveryResponse{TypeUrl: policypb.TopicPolicyType, Nonce: "1", RemovedResources: []string{"a"}})
+	for _, r := range []*discovery.DeltaDiscoveryRequest{
+		{TypeUrl: policypb.TopicPolicyType, ResponseNonce: "7"},
+		{TypeUrl: policypb.GlobPolicyType, ResponseNonce: "1"},
+		{TypeUrl: policypb.TopicPolicyType},
+	} {
+		if err := s.request(r); err != nil || len(s.unacked) != 1 {
+			t.Errorf("%v: %v, %d unacked", r, err, len(s.unacked))
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+)
+
+// wildcard subscribes to all resources of a type. It is also the name of a
+// policy, which only matters where subscriptions are concerned.
+const wildcard = "*"
+
+// watcher gives each stream's subscription to the cache of its type.
+type watcher struct{ cache.MuxCache }
+
+func newWatcher(p *policies, e *peers) *watcher {
+	return &watcher{cache.MuxCache{
+		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
+		Caches: map[string]cache.Cache{ // never changed: it has no lock
+			policypb.TopicPolicyType: p.topicCache,
+			policypb.GlobPolicyType:  p.globCache,
+			resource.EndpointType:    e.cache,
+		},
+	}}
+}
+
+// CreateDeltaWatch answers a subscription once there is something new for it.
+// A type that is not served is a newer sidecar's; the mux would end the stream.
+func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
+	if _, served := w.Caches[request.GetTypeUrl()]; !served {
+		return nil, nil
+	}
+	return w.MuxCache.CreateDeltaWatch(request, again(request, sub), value)
+}
+
+// subscription is one that believes the client to have less.
+type subscription struct {
+	cache.Subscription
+	returned map[string]string
+}
+
+// ReturnedResources are the resources that the client has, by version.
+func (s subscription) ReturnedResources() map[string]string { return s.returned }
+
+// again makes a name that is subscribed to be answered, as the protocol asks,
+// also where the server believes that the client has it: it may have dropped or
+// refused the resource in between. The cache alone would be silent. A wildcard
+// that is asked for again has everything sent again.
+func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscription {
+	initial := request.GetInitialResourceVersions()
+	var forget []string
+	for _, name := range request.GetResourceNamesSubscribe() {
+		_, has := sub.ReturnedResources()[name]
+		_, named := initial[name]
+		switch {
+		case name == wildcard && len(initial) == 0:
+			forget = slices.AppendSeq(forget, maps.Keys(sub.ReturnedResources()))
+		case name != wildcard && has && !named:
+			forget = append(forget, name)
+		}
+	}
+	if len(forget) == 0 {
+		return sub
+	}
+	returned := maps.Clone(sub.ReturnedResources()) // the library's own must not be changed
+	for _, name := range forget {
+		returned[name] = "" // no version: what is there is sent, what is gone is said to be
+	}
+	return subscription{Subscription: sub, returned: returned}
+}
+
+// keepWildcard makes a request mean what its sender did. A client asks for one
+// resource of a wildcard again by subscribing to its name and unsubscribing in
+// one request. With the policy named '*' that would take back the wildcard.
+func keepWildcard(request *cache.DeltaRequest) {
+	if slices.Contains(request.GetResourceNamesSubscribe(), wildcard) {
+		request.ResourceNamesUnsubscribe = slices.DeleteFunc(request.GetResourceNamesUnsubscribe(),
+			func(name string) bool { return name == wildcard })
+	}
+}

@@ -1,0 +1,96 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+const (
+	// shareEvery is how often control planes of one store tell each other what
+	// they know of their sidecars.
+	shareEvery = 500 * time.Millisecond
+	// forgetAfter is for how long the document of one that is gone is left.
+	forgetAfter = time.Hour
+	// leaveWithin bounds how long a stop waits to say so to the others.
+	leaveWithin = 2 * time.Second
+)
+
+// knowledge is what one control plane tells the others.
+type knowledge struct {
+	Fleet []byte `json:"fleet"` // of the registry
+	Quota []byte `json:"quota"` // of the shares of fleet-wide rates
+}
+
+// shareKnowledge tells the other control planes of the store what this one
+// knows, and learns what they do, until ctx ends. Where the store is embedded
+// there are none.
+func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
+	if !isMongoDB(c.cfg.Store) {
+		return nil
+	}
+	var alive store.Alive
+	failing := false
+	for pause.For(ctx, shareEvery) {
+		err := c.exchange(ctx, &alive)
+		if err != nil && !failing && ctx.Err() == nil {
+			c.cfg.Logger.Warn("cannot share what is known of the sidecars with the other control planes; trying again", "error", err)
+		}
+		failing = err != nil
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	if err := c.leave(leaving); err != nil {
+		c.cfg.Logger.Warn("cannot tell the other control planes that this one stops", "error", err)
+	}
+	return nil
+}
+
+// leave says that this control plane has no sidecars any more. Its document
+// stays: the shares that it has handed out act for another while.
+func (c *ControlPlane) leave(ctx context.Context) error {
+	last, err := json.Marshal(knowledge{Quota: c.quota.Export()})
+	if err != nil {
+		return err
+	}
+	return c.store.Put(ctx, c.name, last)
+}
+
+// exchange is one round of shareKnowledge. Without the store nobody else is
+// known after a while, just as if they were gone.
+func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) error {
+	mine, err := json.Marshal(knowledge{Fleet: c.registry.Export(), Quota: c.quota.Export()})
+	if err != nil {
+		return err
+	}
+	if err := c.store.Put(ctx, c.name, mine); err != nil {
+		return err
+	}
+	docs, err := c.store.List(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	var fleets [][]byte
+	quotas := map[string][]byte{}
+	var bad error
+	for _, d := range alive.Of(docs, now) {
+		var k knowledge
+		if err := json.Unmarshal(d.Doc, &k); err != nil {
+			bad = errors.Join(bad, err)
+			continue
+		}
+		quotas[d.Self] = k.Quota
+		if len(k.Fleet) > 0 {
+			fleets = append(fleets, k.Fleet)
+		}
+	}
+	for _, gone := range alive.Gone(now, forgetAfter) {
+		bad = errors.Join(bad, c.store.Remove(ctx, gone))
+	}
+	return errors.Join(bad, c.registry.Merge(c.name, fleets), c.quota.Merge(c.name, quotas))
+}

@@ -1,0 +1,195 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// pollEvery is how often the files are looked at. A change acts once two looks
+// in a row have found it, so within two polls, and files that are being written
+// are not mistaken for what they will be.
+const pollEvery = time.Second
+
+// Access is what is in force of a file of --auth-config. Its methods are safe
+// for concurrent use, and for a nil *Access, which lets everybody do everything.
+type Access struct {
+	path    string
+	program Program
+	log     *slog.Logger
+	every   time.Duration
+	now     atomic.Pointer[rules]
+	told    *rate.Limiter // of attempts that were refused
+
+	mu        sync.Mutex
+	changed   []func()
+	certified map[*certifiedConn]struct{} // of gRPC
+
+	// What Run remembers between looks.
+	decided digest // what was last decided on, taken or refused
+	pending digest // what the last look found, where it differs
+	trouble string // why the last look read nothing, so that it is told once
+}
+
+// Open reads a file for a program and puts it in force. A file that cannot be
+// read is an error, and so is one with mistakes: a *FileError with all of them.
+// Call [Access.Run] to follow its changes.
+func Open(path string, program Program, log *slog.Logger) (*Access, error) {
+	s, err := read(path, program)
+	if err != nil {
+		return nil, fmt.Errorf("read who may do what: %w", err)
+	}
+	r, err := build(s, program, log)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	a := &Access{
+		path: path, program: program, log: log, every: pollEvery,
+		told: rate.NewLimiter(1, 10), certified: make(map[*certifiedConn]struct{}), decided: s.sum, pending: s.sum,
+	}
+	a.now.Store(r)
+	return a, nil
+}
+
+// Run follows the files until the context ends, and returns nil then. A change
+// with mistakes is logged with each of them, and what was in force stays; so it
+// does when the file cannot be read any more.
+func (a *Access) Run(ctx context.Context) error {
+	if a == nil {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(a.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			a.look()
+		}
+	}
+}
+
+// OnChange has f called, by Run, after each change that is in force. f must not
+// block.
+func (a *Access) OnChange(f func()) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changed = append(a.changed, f)
+}
+
+func (a *Access) look() {
+	s, err := read(a.path, a.program)
+	if err != nil {
+		a.pending = a.decided
+		if err.Error() != a.trouble {
+			a.trouble = err.Error()
+			a.log.Warn("who may do what stays as it is: the file cannot be read", "file", a.path, "error", err)
+		}
+		return
+	}
+	a.trouble = ""
+	if s.sum != a.pending {
+		a.pending = s.sum
+		return
+	}
+	if s.sum != a.decided {
+		a.decided = s.sum
+		a.take(s)
+	}
+}
+
+func (a *Access) take(s *source) {
+	r, err := build(s, a.program, a.log)
+	if err == nil && (r.tls == nil) != (a.now.Load().tls == nil) {
+		err = &FileError{[]string{"tls: it cannot be added or removed while the program runs; restart it"}}
+	}
+	if bad, ok := errors.AsType[*FileError](err); ok {
+		for _, problem := range bad.Problems {
+			a.log.Error("who may do what stays as it is: the changed files have a mistake", "file", a.path, "problem", problem)
+		}
+		return
+	}
+	a.now.Store(r)
+	a.log.Info("who may do what has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
+	a.closeLapsed(r)
+	a.mu.Lock()
+	changed := a.changed
+	a.mu.Unlock()
+	for _, f := range changed {
+		f()
+	}
+}
+
+// Token finds who has a token that came from an address; without authentication
+// it is everybody. The error is a *wire.Error with unauthorized.
+func (a *Access) Token(token, from string) (Identity, error) {
+	if a == nil {
+		return everybody, nil
+	}
+	id, err := a.now.Load().byToken(digestOf(token))
+	if err != nil {
+		a.noteRefused(from, err)
+	}
+	return id, err
+}
+
+// Renew returns what somebody who came in before is now. While nothing has
+// changed that is id, and costs a comparison. The error says that the
+// token, or who vouched for the certificate, is not in the files any more.
+func (a *Access) Renew(id *Identity) (*Identity, error) {
+	if a == nil {
+		return id, nil
+	}
+	r := a.now.Load()
+	if id.rules == r {
+		return id, nil
+	}
+	now, err := Identity{}, error(errNobody())
+	switch {
+	case id.may == nil:
+	case id.cert != nil:
+		now, err = r.byCertificate(id.cert)
+	default:
+		now, err = r.byToken(id.digest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &now, nil
+}
+
+// identify finds who has come in from the values of Authorization and the
+// state of the connection. A token counts more than a certificate.
+func (a *Access) identify(authorization []string, cs *tls.ConnectionState) (Identity, error) {
+	r := a.now.Load()
+	if len(authorization) == 0 {
+		return r.byCertificate(cs)
+	}
+	token, err := bearer(authorization)
+	if err != nil {
+		return Identity{}, err
+	}
+	return r.byToken(digestOf(token))
+}
+
+// noteRefused logs that somebody was not let in: not all of them, when there
+// are many.
+func (a *Access) noteRefused(from string, err error) {
+	if a.told.Allow() {
+		a.log.Warn("somebody was not let in", "from", from, "reason", wire.AsError(err).Msg)
+	}
+}

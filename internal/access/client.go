@@ -1,0 +1,215 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// ClientConfig says how a client shows who it is, and how it knows its server.
+// Each field but TLS is a file, and may be "". Files that change are taken up:
+// certificates with the next connection, the token with the next call.
+type ClientConfig struct {
+	TLS       bool   // use TLS also where no other field asks for it
+	CA        string // who vouches for the server; "" for those whom the system trusts
+	Cert, Key string // the client's own
+	TokenFile string
+}
+
+// Client makes connections as a ClientConfig says. It is safe for concurrent
+// use. A nil Client has no TLS and no token.
+type Client struct {
+	cfg ClientConfig
+
+	mu    sync.Mutex
+	tls   *tls.Config // as the files were when they last were whole
+	token string
+}
+
+// Open checks the files, so that what is wrong with them is known at the start.
+func (c ClientConfig) Open() (*Client, error) {
+	if c == (ClientConfig{}) {
+		return nil, nil
+	}
+	if (c.Cert == "") != (c.Key == "") {
+		return nil, errors.New("a client certificate needs both, its file and that of its key")
+	}
+	config, tlsErr := c.readTLS()
+	token, tokenErr := c.readToken()
+	if err := errors.Join(tlsErr, tokenErr); err != nil {
+		return nil, err
+	}
+	return &Client{cfg: c, tls: config, token: token}, nil
+}
+
+// Secure says whether connections use TLS.
+func (c *Client) Secure() bool {
+	return c != nil && (c.cfg.TLS || c.cfg.CA != "" || c.cfg.Cert != "")
+}
+
+// DialOptions are what a gRPC connection needs.
+func (c *Client) DialOptions() []grpc.DialOption {
+	if c == nil {
+		return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	options := []grpc.DialOption{grpc.WithTransportCredentials(c.TransportCredentials())}
+	if c.cfg.TokenFile != "" {
+		options = append(options, grpc.WithPerRPCCredentials(c.PerRPCCredentials()))
+	}
+	return options
+}
+
+// TransportCredentials read the files anew for each connection.
+func (c *Client) TransportCredentials() credentials.TransportCredentials {
+	if !c.Secure() {
+		return insecure.NewCredentials()
+	}
+	return freshCredentials{TransportCredentials: credentials.NewTLS(c.config()), client: c}
+}
+
+// freshCredentials makes each handshake with what the files have then.
+type freshCredentials struct {
+	credentials.TransportCredentials // for all but the client's handshake
+	client                           *Client
+}
+
+func (f freshCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(f.client.config()).ClientHandshake(ctx, authority, conn)
+}
+
+func (f freshCredentials) Clone() credentials.TransportCredentials {
+	return freshCredentials{TransportCredentials: f.TransportCredentials.Clone(), client: f.client}
+}
+
+// PerRPCCredentials send the token with each call.
+func (c *Client) PerRPCCredentials() credentials.PerRPCCredentials { return tokenCredentials{c} }
+
+type tokenCredentials struct{ client *Client }
+
+func (t tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if token := t.client.Token(); token != "" {
+		return map[string]string{"authorization": "Bearer " + token}, nil
+	}
+	return nil, nil
+}
+
+// RequireTransportSecurity lets a token travel in clear only where there is no
+// TLS at all: within one machine, or a network that encrypts by itself.
+func (t tokenCredentials) RequireTransportSecurity() bool { return t.client.Secure() }
+
+// Token is the token as its file has it now, or had it when it last could be
+// read; "" without a file.
+func (c *Client) Token() string {
+	if c == nil || c.cfg.TokenFile == "" {
+		return ""
+	}
+	token, err := c.cfg.readToken()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.token = token
+	}
+	return c.token
+}
+
+// Authorize adds the token to a request.
+func (c *Client) Authorize(r *http.Request) {
+	if token := c.Token(); token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+}
+
+// UseIn has a transport connect as the client does. Its requests of https then
+// are HTTP/1.1.
+func (c *Client) UseIn(t *http.Transport) {
+	if !c.Secure() {
+		return
+	}
+	dial := t.DialContext
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		config := c.config()
+		config.ServerName = host
+		secured := tls.Client(conn, config)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return secured, nil
+	}
+}
+
+// config is a copy of the TLS configuration as the files are now, or were when
+// they last were whole.
+func (c *Client) config() *tls.Config {
+	config, err := c.cfg.readTLS()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.tls = config
+	}
+	return c.tls.Clone()
+}
+
+func (c ClientConfig) readTLS() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		f := readFile(c.CA, maxFileBytes)
+		if f.err != nil {
+			return nil, f.err
+		}
+		certs, err := certificates(f.data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.CA, err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		for _, cert := range certs {
+			config.RootCAs.AddCert(cert)
+		}
+	}
+	if c.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate %s and key %s: %w", c.Cert, c.Key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func (c ClientConfig) readToken() (string, error) {
+	if c.TokenFile == "" {
+		return "", nil
+	}
+	f := readFile(c.TokenFile, wire.MaxTokenBytes+2)
+	token := strings.TrimSpace(string(f.data))
+	switch {
+	case f.err != nil:
+		return "", f.err
+	case token == "" || len(token) > wire.MaxTokenBytes || !isToken(token):
+		return "", fmt.Errorf("%s holds no token: one has 1 to %d visible ASCII characters", c.TokenFile, wire.MaxTokenBytes)
+	}
+	return token, nil
+}

@@ -1,0 +1,214 @@
+package access
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Program is who reads the file: what one needs means nothing to the other.
+type Program int
+
+// The programs.
+const (
+	ControlPlane Program = iota
+	Sidecar
+)
+
+func (p Program) String() string {
+	if p == ControlPlane {
+		return "the control plane"
+	}
+	return "a sidecar"
+}
+
+// Bounds of what is read.
+const (
+	maxDocumentBytes = 4 << 20
+	maxNameBytes     = 255
+)
+
+// FileError is everything that is wrong with a file of --auth-config, each with
+// its line where it has one.
+type FileError struct{ Problems []string }
+
+func (e *FileError) Error() string { return strings.Join(e.Problems, "; ") }
+
+// document is the file as it is written.
+type document struct {
+	tokens, certs []entry
+	tls           *tlsFiles
+	xds           struct{ requireClientCert bool }
+}
+
+// entry is one item of tokens or of certs.
+type entry struct {
+	at        string // where it stands: tokens[3]
+	line      int
+	name      string
+	digest    *digest // of a token; nil where it is in tokenFile
+	tokenFile string
+	may       grant
+}
+
+// tlsFiles are the files of the section tls; clientCA may be "".
+type tlsFiles struct {
+	line                int
+	cert, key, clientCA string
+}
+
+// parse reads a file for a program. The error is a *FileError; what could be
+// read all the same comes with it, for the sake of the files that it names.
+func parse(data []byte, program Program) (*document, error) {
+	r := reader{program: program}
+	doc := new(document)
+	if root := r.root(data); root != nil {
+		r.object(root, "", documentKeys(&r, doc))
+	}
+	if doc.xds.requireClientCert && (doc.tls == nil || doc.tls.clientCA == "") {
+		r.refuse(nil, "xds.require_client_cert", "needs tls.client_ca, by which client certificates are verified")
+	}
+	if len(r.problems) > 0 {
+		return doc, &FileError{r.problems}
+	}
+	return doc, nil
+}
+
+func documentKeys(r *reader, doc *document) []key {
+	return []key{
+		{name: "tokens", read: func(n *yaml.Node, at string) { doc.tokens = r.entries(n, at, false) }},
+		{name: "certs", read: func(n *yaml.Node, at string) { doc.certs = r.entries(n, at, true) }},
+		{name: "tls", read: func(n *yaml.Node, at string) {
+			doc.tls = &tlsFiles{line: n.Line}
+			r.object(n, at, []key{
+				{name: "cert", must: true, read: r.text(&doc.tls.cert)},
+				{name: "key", must: true, read: r.text(&doc.tls.key)},
+				{name: "client_ca", read: r.text(&doc.tls.clientCA)},
+			})
+		}},
+		{name: "xds", only: onlyControlPlane, read: func(n *yaml.Node, at string) {
+			r.object(n, at, []key{{name: "require_client_cert", read: r.flag(&doc.xds.requireClientCert)}})
+		}},
+	}
+}
+
+// entries reads the list of tokens, or that of certificates.
+func (r *reader) entries(n *yaml.Node, at string, certs bool) []entry {
+	if n.Kind != yaml.SequenceNode {
+		r.refuse(n, at, "must be a list such as [{name: …}], not %s", kindOf(n))
+		return nil
+	}
+	out := make([]entry, len(n.Content))
+	for i, item := range n.Content {
+		e := &out[i]
+		e.at, e.line = fmt.Sprintf("%s[%d]", at, i), item.Line
+		keys := []key{
+			{name: "name", must: true, read: r.name(&e.name)},
+			{name: "role", only: onlyControlPlane, must: true, read: r.role(&e.may.role)},
+			{name: "publish", only: onlySidecar, read: r.patterns(&e.may.publish)},
+			{name: "subscribe", only: onlySidecar, read: r.patterns(&e.may.subscribe)},
+			{name: "groups", only: onlySidecar, read: r.patterns(&e.may.groups)},
+			{name: "replay", only: onlySidecar, read: r.patterns(&e.may.replay)},
+			{name: "ops", only: onlySidecar, read: r.flag(&e.may.operate)},
+		}
+		if !certs {
+			keys = append(keys,
+				key{name: "sha256", read: r.sha256(&e.digest)},
+				key{name: "token_file", read: r.text(&e.tokenFile)})
+		}
+		if r.object(item, e.at, keys); certs || item.Kind != yaml.MappingNode {
+			continue
+		}
+		if (e.digest == nil) == (e.tokenFile == "") && !r.refused(e.at+".sha256", e.at+".token_file") {
+			r.refuse(item, e.at, "needs one of sha256 (the digest of the token) and token_file (a file with the token)")
+		}
+	}
+	return out
+}
+
+// root is the document's object; nil where there is none.
+func (r *reader) root(data []byte) *yaml.Node {
+	if len(data) > maxDocumentBytes {
+		r.refuse(nil, "", "the file has more than the %d bytes that are read", maxDocumentBytes)
+		return nil
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty; write tokens: [] to let nobody in")
+		}
+		r.refuse(nil, "", "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		r.refuse(nil, "", "more text after the first YAML document; write one")
+		return nil
+	}
+	return doc.Content[0]
+}
+
+// name reads who it is: what an audit log can show on one line.
+func (r *reader) name(to *string) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		r.text(to)(n, at)
+		if len(*to) > maxNameBytes || strings.ContainsFunc(*to, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\ufffd' }) {
+			r.refuse(n, at, "must have at most %d bytes, and no control characters", maxNameBytes)
+		}
+	}
+}
+
+func (r *reader) role(to *Role) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		allowed := []Role{RoleViewer, RoleEditor, RoleAdmin, RoleSidecar}
+		if *to = Role(n.Value); n.Kind != yaml.ScalarNode || !slices.Contains(allowed, *to) {
+			r.refuse(n, at, "must be one of %v, not %s", allowed, kindOf(n))
+		}
+	}
+}
+
+// sha256 reads a digest. What is none is not quoted: it may be the token.
+func (r *reader) sha256(to **digest) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		var d digest
+		sum, err := hex.DecodeString(n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil || len(sum) != len(d) {
+			r.refuse(n, at, "must be the SHA-256 digest of the token: %d hexadecimal digits", 2*len(d))
+			return
+		}
+		copy(d[:], sum)
+		*to = &d
+	}
+}
+
+// patterns reads a list of names and prefixes. A list that is given is not nil.
+func (r *reader) patterns(to *patterns) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		*to = patterns{}
+		if n.Kind != yaml.SequenceNode {
+			r.refuse(n, at, `must be a list such as [orders.created, "orders.*"], not %s`, kindOf(n))
+			return
+		}
+		check := wire.CheckReadTopic
+		if strings.HasSuffix(at, ".groups") {
+			check = wire.CheckGroup
+		}
+		for i, item := range n.Content {
+			literal := strings.TrimSuffix(item.Value, "*")
+			bad := literal != "" && check(literal) != nil || item.Value == "" || strings.Contains(literal, "*")
+			if item.Kind != yaml.ScalarNode || bad {
+				r.refuse(item, fmt.Sprintf("%s[%d]", at, i), "must be a name, or a prefix followed by *, not %s", kindOf(item))
+				continue
+			}
+			*to = append(*to, item.Value)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package access
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// reader walks a document and collects what is wrong with it.
+type reader struct {
+	program  Program
+	problems []string
+	places   []string // of the problems
+}
+
+// key is one key of an object and how its value is read.
+type key struct {
+	name string
+	must bool
+	only only
+	read func(n *yaml.Node, at string)
+}
+
+// only says to whom a key means something.
+type only int
+
+const (
+	both only = iota
+	onlyControlPlane
+	onlySidecar
+)
+
+func (o only) concerns(p Program) bool {
+	return o == both || (o == onlyControlPlane) == (p == ControlPlane)
+}
+
+// refuse notes a problem at a node, or without a line.
+func (r *reader) refuse(n *yaml.Node, at, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if at != "" {
+		text = at + ": " + text
+	}
+	if n != nil && n.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", n.Line, text)
+	}
+	r.problems = append(r.problems, text)
+	r.places = append(r.places, at)
+}
+
+// refused reports whether one of the places has a problem.
+func (r *reader) refused(places ...string) bool {
+	return slices.ContainsFunc(places, func(at string) bool { return slices.Contains(r.places, at) })
+}
+
+// object reads an object by its keys.
+func (r *reader) object(n *yaml.Node, at string, keys []key) {
+	if n.Kind != yaml.MappingNode {
+		r.refuse(n, at, "must be an object with %s, not %s", r.names(keys), kindOf(n))
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		place := join(at, name.Value)
+		k := slices.IndexFunc(keys, func(k key) bool { return name.Kind == yaml.ScalarNode && k.name == name.Value })
+		switch {
+		case k < 0:
+			r.refuse(name, place, "unknown key; allowed here: %s", r.names(keys))
+		case seen[name.Value]:
+			r.refuse(name, place, "the key occurs twice")
+		case !keys[k].only.concerns(r.program):
+			r.refuse(name, place, "means nothing to %s; allowed here: %s", r.program, r.names(keys))
+		case value.Kind == yaml.AliasNode:
+			r.refuse(value, place, "is an alias; write the value out")
+		default:
+			keys[k].read(value, place)
+		}
+		seen[name.Value] = true
+	}
+	for _, k := range keys {
+		if k.must && k.only.concerns(r.program) && !seen[k.name] {
+			r.refuse(n, join(at, k.name), "is missing")
+		}
+	}
+}
+
+// names lists the keys that mean something to the program.
+func (r *reader) names(keys []key) string {
+	var names []string
+	for _, k := range keys {
+		if k.only.concerns(r.program) {
+			names = append(names, k.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (r *reader) text(to *string) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" || n.Value == "" {
+			r.refuse(n, at, "must be a text that is not empty, not %s", kindOf(n))
+			return
+		}
+		*to = n.Value
+	}
+}
+
+func (r *reader) flag(to *bool) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(to) != nil {
+			r.refuse(n, at, "must be true or false, not %s", kindOf(n))
+		}
+	}
+}
+
+// kindOf is how an error quotes a node.
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias (write the value out)"
+	}
+	if n.ShortTag() == "!!null" {
+		return "nothing"
+	}
+	return shown(n.Value)
+}
+
+func join(at, name string) string {
+	if len(name) > maxNameBytes {
+		name = shown(name)
+	} else if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' }) {
+		name = strconv.Quote(name)
+	}
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}

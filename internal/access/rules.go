@@ -1,0 +1,228 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// rules are what the file says, once all of it was checked. They do not change.
+type rules struct {
+	program           Program
+	tokens            map[digest]*holder
+	certs             []*holder // in the file's order: the first that fits a certificate counts
+	roots             map[digest]bool
+	tls               *tls.Config // nil without the section
+	requireClientCert bool        // of those who join
+}
+
+// holder is whom an entry is for.
+type holder struct {
+	at   string
+	name string
+	may  grant
+}
+
+// anyCertificate is what a control plane lets the certificates of its client_ca
+// do that the file does not list.
+var anyCertificate = grant{role: RoleSidecar}
+
+// A token shorter than this can be guessed.
+const shortToken = 16
+
+// Certificates that end sooner than this are told of.
+const endsSoon = 7 * 24 * time.Hour
+
+// build checks what was found and makes rules of it. The error is a
+// *FileError. What is doubtful, and no error, is told to log.
+func build(s *source, program Program, log *slog.Logger) (*rules, error) {
+	doc, err := parse(s.document, program)
+	if err != nil {
+		return nil, err
+	}
+	b := builder{source: s, log: log, rules: &rules{
+		program: program, tokens: make(map[digest]*holder), requireClientCert: doc.xds.requireClientCert,
+	}}
+	for i := range doc.tokens {
+		b.token(&doc.tokens[i])
+	}
+	for i := range doc.certs {
+		b.cert(&doc.certs[i])
+	}
+	if doc.tls != nil {
+		b.tls(doc.tls)
+	}
+	if len(b.problems) > 0 {
+		return nil, &FileError{b.problems}
+	}
+	return b.rules, nil
+}
+
+type builder struct {
+	*source
+	rules    *rules
+	log      *slog.Logger
+	problems []string
+}
+
+func (b *builder) refuse(line int, at, format string, args ...any) {
+	b.problems = append(b.problems, fmt.Sprintf("line %d: %s: %s", line, at, fmt.Sprintf(format, args...)))
+}
+
+func (b *builder) token(e *entry) {
+	sum := e.digest
+	if sum == nil {
+		f := b.files[e.tokenFile]
+		token := strings.TrimSpace(string(f.data))
+		switch {
+		case f.err != nil:
+			b.refuse(e.line, e.at+".token_file", "%v", f.err)
+			return
+		case token == "":
+			b.refuse(e.line, e.at+".token_file", "%s is empty", e.tokenFile)
+			return
+		case len(token) > wire.MaxTokenBytes || !isToken(token):
+			b.refuse(e.line, e.at+".token_file", "%s holds no token: one has at most %d visible ASCII characters", e.tokenFile, wire.MaxTokenBytes)
+			return
+		case len(token) < shortToken:
+			b.log.Warn("a token is so short that it can be guessed", "entry", e.at, "name", e.name, "length", len(token))
+		}
+		d := digestOf(token)
+		sum = &d
+		b.checkMode(e.tokenFile, f)
+	}
+	if before, twice := b.rules.tokens[*sum]; twice {
+		b.refuse(e.line, e.at, "it is the token of %s already; for a rotation, give the name a second entry with a new token", before.at)
+		return
+	}
+	b.rules.tokens[*sum] = &holder{at: e.at, name: e.name, may: e.may}
+}
+
+func (b *builder) cert(e *entry) {
+	if i := slices.IndexFunc(b.rules.certs, func(h *holder) bool { return h.name == e.name }); i >= 0 {
+		b.refuse(e.line, e.at+".name", "%s is the name of %s already", shown(e.name), b.rules.certs[i].at)
+	}
+	b.rules.certs = append(b.rules.certs, &holder{at: e.at, name: e.name, may: e.may})
+}
+
+func (b *builder) tls(t *tlsFiles) {
+	cert, key := b.files[t.cert], b.files[t.key]
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols}
+	b.rules.tls = c
+	switch pair, err := tls.X509KeyPair(cert.data, key.data); {
+	case cert.err != nil || key.err != nil:
+		if cert.err != nil {
+			b.refuse(t.line, "tls.cert", "%v", cert.err)
+		}
+		if key.err != nil {
+			b.refuse(t.line, "tls.key", "%v", key.err)
+		}
+	case err != nil:
+		b.refuse(t.line, "tls", "%s and %s are no certificate and its key: %v", t.cert, t.key, err)
+	default:
+		c.Certificates = []tls.Certificate{pair}
+		b.checkMode(t.key, key)
+		if left := time.Until(pair.Leaf.NotAfter); left < endsSoon {
+			b.log.Warn("the certificate of this server ends soon, or has ended", "file", t.cert, "not_after", pair.Leaf.NotAfter)
+		}
+	}
+	if t.clientCA == "" {
+		return
+	}
+	ca := b.files[t.clientCA]
+	if ca.err != nil {
+		b.refuse(t.line, "tls.client_ca", "%v", ca.err)
+		return
+	}
+	certs, err := certificates(ca.data)
+	if err != nil {
+		b.refuse(t.line, "tls.client_ca", "%s: %v", t.clientCA, err)
+		return
+	}
+	c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+	b.rules.roots = make(map[digest]bool)
+	for _, root := range certs {
+		c.ClientCAs.AddCert(root)
+		b.rules.roots[sha256.Sum256(root.Raw)] = true
+	}
+}
+
+// othersRead is the permission that a secret should not give.
+const othersRead fs.FileMode = 0o004
+
+// checkMode warns of secrets that every user of the machine may read.
+func (b *builder) checkMode(path string, f file) {
+	if runtime.GOOS != "windows" && f.mode&othersRead != 0 {
+		b.log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", f.mode.String())
+	}
+}
+
+// client is the certificate that a connection proved to have, as far as the
+// rules in force recognize who vouches for it; nil for none.
+func (r *rules) client(cs *tls.ConnectionState) *x509.Certificate {
+	if cs == nil {
+		return nil
+	}
+	for _, chain := range cs.VerifiedChains {
+		if root := chain[len(chain)-1]; r.roots[sha256.Sum256(root.Raw)] && time.Now().Before(chain[0].NotAfter) {
+			return chain[0]
+		}
+	}
+	return nil
+}
+
+// byToken finds who has a token.
+func (r *rules) byToken(d digest) (Identity, error) {
+	h := r.tokens[d]
+	if h == nil {
+		return Identity{}, wire.Errorf(wire.Unauthorized, "the token is not known here, or not any more")
+	}
+	return Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, digest: d}, nil
+}
+
+// byCertificate finds who a connection is by its certificate.
+func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
+	cert := r.client(cs)
+	if cert == nil {
+		return Identity{}, wire.Errorf(wire.Unauthorized, "no token: send one as Authorization: Bearer …")
+	}
+	names := namesOf(cert)
+	for _, h := range r.certs {
+		if slices.Contains(names, h.name) {
+			return Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, cert: cs}, nil
+		}
+	}
+	if r.program == Sidecar || len(names) == 0 {
+		return Identity{}, wire.Errorf(wire.Unauthorized, "no token, and none of the client certificate's names (%s) is listed under certs", patterns(names))
+	}
+	return Identity{Name: names[0], Role: anyCertificate.role, Verified: true, may: &anyCertificate, rules: r, cert: cs}, nil
+}
+
+// namesOf are the names that a certificate is for: its common name first.
+func namesOf(cert *x509.Certificate) []string {
+	var names []string
+	if cn := cert.Subject.CommonName; cn != "" {
+		names = append(names, cn)
+	}
+	names = append(names, cert.DNSNames...)
+	for _, u := range cert.URIs {
+		names = append(names, u.String())
+	}
+	return append(names, cert.EmailAddresses...)
+}
+
+func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
+
+// isToken says whether a text can stand in a header: visible ASCII.
+func isToken(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
+}

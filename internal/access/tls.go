@@ -1,0 +1,60 @@
+package access
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+
+	"github.com/sluice-bus/sluice/internal/listen"
+)
+
+// protocols are those of a server: gRPC is HTTP/2.
+var protocols = []string{"h2", "http/1.1"}
+
+// TLS is the configuration of a server that goes by what is in force at each
+// handshake; nil where the file has no section tls. The certificates of clients
+// are asked for where there is a client_ca, and verified where they are given:
+// who gives none needs a token.
+func (a *Access) TLS() *tls.Config {
+	if a == nil || a.now.Load().tls == nil {
+		return nil
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return a.now.Load().tls, nil
+		},
+	}
+}
+
+// Listener puts TLS on a listener where the file asks for it; a unix socket
+// stays as it is. name is that of the setting, for a warning where tokens are
+// going to travel in clear to other machines.
+func (a *Access) Listener(name string, ln net.Listener) net.Listener {
+	if a == nil || ln.Addr().Network() == "unix" {
+		return ln
+	}
+	if config := a.TLS(); config != nil {
+		return tls.NewListener(ln, config)
+	}
+	a.warnOfClear(name, ln)
+	return ln
+}
+
+func (a *Access) warnOfClear(name string, ln net.Listener) {
+	if addr := listen.Address(ln); !listen.IsLoopback(addr) {
+		a.log.Warn("tokens travel in clear: --auth-config has no section tls; this is for networks that encrypt by themselves",
+			"listener", name, "address", addr)
+	}
+}
+
+// CheckListener refuses a listener that other machines reach when nothing says
+// who may use it: neither --auth-config (authenticated) nor --insecure.
+func CheckListener(name, addr string, authenticated, insecure bool) error {
+	if authenticated || insecure || listen.IsLoopback(addr) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it; "+
+		"listen on a loopback address, or give --insecure to let everybody in", name, addr)
+}

@@ -1,0 +1,155 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Effective returns what holds for the name of a policy; nil: there is none.
+func (s *Snapshot) Effective(name string) *Effective {
+	prefix, glob := strings.CutSuffix(name, "*")
+	if !glob {
+		return s.exact[name]
+	}
+	if _, there := s.find(name); prefix == "" && !there {
+		return nil // what holds for the empty prefix are the defaults
+	}
+	return s.globs[prefix]
+}
+
+// Change returns the snapshot with some policies put in, instead of those that
+// have their names, and others removed. It is what [NewSnapshot] would make of
+// all of them, for the price of what the change concerns, and what it leaves as
+// it was keeps its pointer. The snapshot must be one of NewSnapshot or Change.
+//
+// The error is as that of NewSnapshot. A field of a policy that was put is
+// policies[i].field, i being its place in put; a field of another policy, with
+// which the change does not go together, is policies["name"].field.
+func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapshot, error) {
+	put = slices.Clone(put)
+	order, bad := inOrder(put)
+	next := &Snapshot{exact: maps.Clone(s.exact), globs: maps.Clone(s.globs)}
+	place := make(map[string]int, len(order)+len(remove))
+	for _, name := range remove {
+		place[name] = -1
+		next.forget(name)
+	}
+	for _, p := range order {
+		place[p.Name] = p.place
+	}
+	next.policies, next.list = s.merge(order, place, source)
+	order = next.concerned(slices.Sorted(maps.Keys(place)))
+	for i, p := range order {
+		if at, ok := place[p.Name]; ok {
+			order[i].place = at
+		}
+		next.forget(p.Name)
+	}
+	next.lengths = lengthsOf(next.globs)
+	if bad = append(bad, next.add(order)...); len(bad) > 0 {
+		return nil, refusal(bad)
+	}
+	next.keepPointers(s, order)
+	return next, nil
+}
+
+// merge returns the policies and their list without those of the changed names,
+// and with those that are put.
+func (s *Snapshot) merge(put []placed, changed map[string]int, source string) (policies []*Policy, list []InForce) {
+	put = slices.SortedFunc(slices.Values(put), func(a, b placed) int { return strings.Compare(a.Name, b.Name) })
+	policies, list = make([]*Policy, 0, len(s.policies)+len(put)), make([]InForce, 0, len(s.policies)+len(put))
+	next := 0
+	before := func(name string) {
+		for ; next < len(put) && put[next].Name < name; next++ {
+			policies, list = append(policies, put[next].Policy), append(list, put[next].inForce(source))
+		}
+	}
+	for i, p := range s.policies {
+		before(p.Name)
+		if _, ok := changed[p.Name]; !ok {
+			policies, list = append(policies, p), append(list, s.list[i])
+		}
+	}
+	before(afterNames)
+	return policies, list
+}
+
+// afterNames sorts behind every name of a policy.
+const afterNames = "\x7f"
+
+// find returns the place of a name in the list, or the one that it would have.
+func (s *Snapshot) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(s.policies, name, func(p *Policy, name string) int { return strings.Compare(p.Name, name) })
+}
+
+// forget removes what was resolved for a name. Below the empty prefix there is
+// always something: the defaults.
+func (s *Snapshot) forget(name string) {
+	prefix, glob := strings.CutSuffix(name, "*")
+	switch {
+	case !glob:
+		delete(s.exact, name)
+	case prefix == "":
+		base := Defaults()
+		s.globs[""] = &base
+	default:
+		delete(s.globs, prefix)
+	}
+}
+
+// concerned returns the policies that are of a changed name or take values from
+// one, in the order in which they are resolved.
+func (s *Snapshot) concerned(changed []string) (order []placed) {
+	seen := map[*Policy]bool{}
+	for _, name := range changed {
+		prefix, glob := strings.CutSuffix(name, "*")
+		i, _ := s.find(prefix)
+		for ; i < len(s.policies); i++ {
+			p := s.policies[i]
+			if glob && !strings.HasPrefix(p.Name, prefix) || !glob && p.Name != name {
+				break
+			}
+			if !seen[p] {
+				seen[p] = true
+				order = append(order, placed{p, -1})
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b placed) int { return specific(a) - specific(b) })
+	return order
+}
+
+// lengthsOf returns the lengths of the prefixes, longest first.
+func lengthsOf(globs map[string]*Effective) []int {
+	var has [wire.MaxTopicBytes + 1]bool
+	for prefix := range globs {
+		has[len(prefix)] = true
+	}
+	var lengths []int
+	for n := len(has) - 1; n >= 0; n-- {
+		if has[n] {
+			lengths = append(lengths, n)
+		}
+	}
+	return lengths
+}
+
+// keepPointers puts the older snapshot's values in the place of equal ones.
+func (s *Snapshot) keepPointers(older *Snapshot, order []placed) {
+	keep := func(now, before map[string]*Effective, key string) {
+		if e := before[key]; e != nil && *e == *now[key] {
+			now[key] = e
+		}
+	}
+	keep(s.globs, older.globs, "")
+	for _, p := range order {
+		if prefix, glob := p.prefix(); glob {
+			keep(s.globs, older.globs, prefix)
+		} else {
+			keep(s.exact, older.exact, p.Name)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// controlPlane is the flags of the commands that ask the control plane.
+type controlPlane struct {
+	URL       string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" default:"http://127.0.0.1:7080" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path. --control-plane is the same."`
+	TokenFile string `group:"plane" placeholder:"FILE" help:"Read the token from this file, in place of --token."`
+	CA        string `name:"ca" group:"Control plane:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
+	User      string `group:"plane" placeholder:"NAME" help:"Who makes a change, for the audit log, where no token says so (default: who runs this)."`
+}
+
+// open makes a client of the flags.
+func (p *controlPlane) open(c *client) (*sluice.ControlPlane, error) {
+	plane := &sluice.ControlPlane{URL: p.URL, Token: c.Token, User: p.User}
+	if plane.User == "" {
+		if who, err := user.Current(); err == nil { // a name is a courtesy
+			plane.User = who.Username
+		}
+	}
+	if p.TokenFile != "" {
+		text, err := os.ReadFile(p.TokenFile)
+		if err != nil {
+			return nil, program.Usagef("--token-file: %w", err)
+		}
+		if plane.Token = strings.TrimSpace(string(text)); plane.Token == "" {
+			return nil, program.Usagef("--token-file: %s is empty", p.TokenFile)
+		}
+	}
+	if p.CA != "" {
+		trusted, err := trusting(p.CA)
+		if err != nil {
+			return nil, program.Usagef("--ca: %w", err)
+		}
+		plane.Client = trusted
+	}
+	return plane, nil
+}
+
+// trusting makes a client that trusts the certificate authorities of a file.
+func trusting(file string) (*http.Client, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form", file)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return &http.Client{Transport: transport}, nil
+}
+
+// asked returns what do returns within the timeout. Its errors say what can be
+// done about them.
+func asked[T any](ctx context.Context, c *client, do func(context.Context) (T, error)) (answer T, err error) {
+	err = c.within(ctx, "the control plane", func(ctx context.Context) error {
+		answer, err = do(ctx)
+		return err
+	})
+	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+		err = fmt.Errorf("%w (give a token with --token or --token-file)", err)
+	}
+	return answer, err
+}
+
+func isNotFound(err error) bool { return errors.Is(err, &wire.Error{Code: wire.NotFound}) }
+
+// listed prints each bad field of a policy that was refused on a line of its
+// own, and returns an error that sums them up. Other errors it returns as they
+// are. names are the policies that were sent, in their order.
+func listed(stderr io.Writer, err error, names ...string) error {
+	refusal, ok := errors.AsType[*wire.Error](err)
+	if !ok || len(refusal.Fields) == 0 {
+		return err
+	}
+	for _, f := range refusal.Fields {
+		fmt.Fprintf(stderr, "  %s: %s\n", plain(named(f.Field, names)), plain(f.Message))
+	}
+	bad := "1 field is not valid"
+	if n := len(refusal.Fields); n > 1 {
+		bad = fmt.Sprintf("%d fields are not valid", n)
+	}
+	return fmt.Errorf("%s: %s, so nothing was changed", refusal.Code, bad)
+}
+
+// named turns policies[2].publish.rate into orders.*: publish.rate, and so
+// policies["orders.*"].publish.rate, as a policy is called that was not sent.
+func named(field string, names []string) string {
+	rest, ok := strings.CutPrefix(field, "policies[")
+	which, path, closed := strings.Cut(rest, "].")
+	if !ok || !closed {
+		return field
+	}
+	if i, err := strconv.Atoi(which); err == nil && i >= 0 && i < len(names) {
+		return names[i] + ": " + path
+	}
+	if name, err := strconv.Unquote(which); err == nil {
+		return name + ": " + path
+	}
+	return field
+}

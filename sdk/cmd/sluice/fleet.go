@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+)
+
+// fleetCommand is the commands about all sidecars of a control plane.
+type fleetCommand struct {
+	controlPlane
+
+	Sidecars fleetSidecarsCommand `cmd:"" default:"1" help:"List the sidecars: which policies they run, and what they refused. This is what fleet alone does."`
+	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use: how much passes, and how much is refused."`
+}
+
+func (*fleetCommand) Help() string {
+	return `Shows what the control plane knows of its sidecars.
+
+Examples:
+
+  sluice fleet
+  sluice fleet topics --watch`
+}
+
+// AfterApply hands the flags to the command's Run.
+func (f *fleetCommand) AfterApply(parsed *kong.Context) error {
+	parsed.Bind(&f.controlPlane)
+	return nil
+}
+
+type fleetSidecarsCommand struct{}
+
+func (*fleetSidecarsCommand) Help() string {
+	return `ACKED counts the policies that a sidecar runs in their newest version, BEHIND
+those of which it has an older one. A sidecar has all policies of a prefix, and
+of the others those of the topics that it uses. REJECTED is a policy that it
+refused, with the reason: it keeps what it had before.
+
+Examples:
+
+  sluice fleet
+  sluice fleet --json | jq -r 'select(.rejected).node_id'`
+}
+
+// Run prints the sidecars.
+func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	sidecars, err := asked(ctx, c, plane.Sidecars)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		for _, s := range sidecars {
+			if err := printJSON(app.Stdout, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(sidecars) == 0 {
+		_, err := fmt.Fprintln(app.Stdout, "no sidecars yet: they are told of the control plane with --control-plane HOST:PORT")
+		return err
+	}
+	list, err := asked(ctx, c, plane.Policies)
+	if err != nil {
+		return err
+	}
+	newest := map[string]int64{}
+	for _, each := range list.Policies {
+		newest[each.Name] = each.Version
+	}
+	rows := make([][]string, len(sidecars))
+	for i := range sidecars {
+		rows[i] = sidecarRow(&sidecars[i], newest, time.Now())
+	}
+	return table(app.Stdout, []string{"NODE", "ADDRESS", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"}, rows)
+}
+
+func sidecarRow(s *sluice.Sidecar, newest map[string]int64, now time.Time) []string {
+	current, behind := 0, 0
+	for name, version := range s.Versions {
+		switch there := newest[name]; {
+		case there == 0: // deleted, and it may not know yet
+		case version >= there:
+			current++
+		default:
+			behind++
+		}
+	}
+	connected, rejected := "no", "-"
+	if s.Connected {
+		connected = "yes"
+	}
+	if r := s.Rejected; r != nil {
+		rejected = fmt.Sprintf("%s version %d: %s", r.Policy, r.Version, plain(r.Reason))
+	}
+	return []string{plain(s.NodeID), cmp.Or(plain(s.Address), "-"), connected, ago(now.Sub(s.LastSeen)), fmt.Sprint(current), fmt.Sprint(behind), rejected}
+}
+
+// ago writes how long something is past, roughly: 3s, 5m, 2h, 4d.
+func ago(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", d/time.Minute)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh ago", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd ago", d/(24*time.Hour))
+}

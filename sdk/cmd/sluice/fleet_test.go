@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/sluicetest"
+)
+
+func TestFleetTables(t *testing.T) {
+	rejected := &sluice.Rejection{Policy: "*", Version: 2, Reason: "this\x1b[2J does not go together"}
+	plane := startPlane(t, sluicetest.ControlPlaneOptions{
+		Sidecars: func() []sluice.Sidecar {
+			return []sluice.Sidecar{
+				{NodeID: "s1", Address: "10.0.0.1:8083", Connected: true, LastSeen: time.Now(), Versions: map[string]int64{"*": 2, "orders": 1, "gone": 3}},
+				{NodeID: "s2", LastSeen: time.Now().Add(-125 * time.Second), Versions: map[string]int64{"*": 1}, Rejected: rejected},
+			}
+		},
+		Topics: func() []sluice.FleetTopic {
+			return []sluice.FleetTopic{
+				{Topic: "idle", Rate: 1000, Scope: "sidecar"},
+				{Topic: "orders", AllowedPerSecond: 499.6, DeniedPerSecond: 0.25, Rate: 500.5, Scope: "fleet", Policy: "orders.*", Sidecars: []string{"s1", "s2"}},
+				{Topic: "paused", DeniedPerSecond: 3, Rate: 1, Paused: true, Scope: "sidecar", Policy: "paused", Sidecars: []string{"s1"}},
+				{Topic: "free", Scope: "sidecar", Policy: "*"},
+			}
+		},
+	})
+	for _, name := range []string{"*", "orders"} {
+		plane.ok("policy", "set", name, "publish.rate=1")
+	}
+	plane.ok("policy", "set", "*", "publish.rate=2")
+	const sidecars = `NODE  ADDRESS        CONNECTED  LAST SEEN  ACKED  BEHIND  REJECTED
+s1    10.0.0.1:8083  yes        0s ago     2      0       -
+s2    -              no         2m ago     0      1       * version 2: "this\x1b[2J does not go together"
+`
+	want(t, plane.ok("fleet"), sidecars)
+	want(t, plane.ok("fleet", "sidecars"), sidecars)
+	want(t, plane.ok("fleet", "topics"), `TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS
+orders  500        0.2       500.5    fleet    orders.*  2
+paused  0          3         paused   sidecar  paused    1
+idle    0          0         1000     sidecar  defaults  0
+free    0          0         none     sidecar  *         0
+`)
+	for args, lines := range map[string]int{"fleet --json": 2, "fleet topics --json": 4} {
+		got := plane.ok(strings.Fields(args)...)
+		if strings.Count(got, "\n") != lines || strings.Count(got, `{"node_id":`)+strings.Count(got, `{"topic":`) != lines {
+			t.Errorf("%s: %s", args, got)
+		}
+	}
+	empty := startPlane(t, sluicetest.ControlPlaneOptions{})
+	want(t, empty.ok("fleet"), "no sidecars yet: they are told of the control plane with --control-plane HOST:PORT\n")
+	want(t, empty.ok("fleet", "topics"), "no topics: no sidecar has published, and no policy names one\n")
+}
+
+// lines ends a command with a signal once it has printed so many.
+type lines struct {
+	bytes.Buffer
+	left    int
+	signals chan os.Signal
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	if l.left -= bytes.Count(p, []byte("\n")); l.left <= 0 && l.signals != nil {
+		l.signals <- syscall.SIGINT
+		l.signals = nil
+	}
+	return l.Buffer.Write(p)
+}
+
+func TestFleetTopicsWatch(t *testing.T) {
+	var asked atomic.Int64
+	plane := startPlane(t, sluicetest.ControlPlaneOptions{Topics: func() []sluice.FleetTopic {
+		return []sluice.FleetTopic{{Topic: "orders", AllowedPerSecond: float64(asked.Add(1))}}
+	}})
+	signals := make(chan os.Signal, 1)
+	out := &lines{left: 2, signals: signals}
+	var stderr bytes.Buffer
+	status := program.Run(spec(), program.Process{
+		Args:      []string{"fleet", "topics", "--watch", "--json", "--control-plane", plane.URL},
+		LookupEnv: func(string) (string, bool) { return "", false },
+		Stdout:    out, Stderr: &stderr, Signals: signals,
+	})
+	if status != 0 || stderr.Len() != 0 {
+		t.Errorf("status %d, %s", status, &stderr)
+	}
+	n := 0
+	for line := range strings.Lines(out.String()) {
+		var second struct{ Topics []sluice.FleetTopic }
+		if err := json.Unmarshal([]byte(line), &second); err != nil || len(second.Topics) != 1 || second.Topics[0].AllowedPerSecond != float64(n+1) {
+			t.Errorf("line %d: %s, %v", n, line, err)
+		}
+		n++
+	}
+	if n != 2 {
+		t.Errorf("%d lines", n)
+	}
+	plane.run("", "fleet", "topics", "--watch", "--control-plane", "http://127.0.0.1:1").wantFailure(t, 1, "refused")
+}
+
+// One that was there is waited for, with what it said last.
+func TestPrintWatched(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	app := &program.App{Name: "sluice", Stdout: &stdout, Stderr: &stderr}
+	topics := []sluice.FleetTopic{{Topic: "orders"}}
+	away := errors.New("connection refused")
+	for _, step := range []struct {
+		onScreen, first bool
+		failed          error
+	}{{first: true}, {}, {failed: away}, {onScreen: true, failed: away}} {
+		if err := printWatched(app, &client{}, step.onScreen, step.first, topics, step.failed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const table = "TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE  POLICY    SIDECARS\norders  0          0         none            defaults  0\n"
+	want(t, stderr.String(), "sluice: connection refused\n")
+	want(t, stdout.String(), table+"\n"+table+"\x1b[H"+strings.ReplaceAll("not up to date: connection refused\n\n"+table, "\n", "\x1b[K\n")+"\x1b[J")
+}
+
+func TestCrop(t *testing.T) {
+	const text = "one\ntwo\nthree\nfour\n"
+	for _, c := range []struct {
+		columns, rows int
+		want          string
+	}{
+		{80, 10, text}, {80, 4, text}, {80, 3, "one\ntwo\n… and 2 more\n"}, {3, 10, "one\ntwo\nthr\nfou\n"}, {0, 0, text},
+	} {
+		want(t, crop(text, c.columns, c.rows), c.want)
+	}
+}
+
+func TestInk(t *testing.T) {
+	want(t, ink(true).red("x")+ink(true).green("y")+ink(true).yellow("z"), "\x1b[31mx\x1b[0m\x1b[32my\x1b[0m\x1b[33mz\x1b[0m")
+	want(t, ink(false).red("x"), "x")
+	if inkFor(new(bytes.Buffer)) {
+		t.Error("a buffer is coloured")
+	}
+}

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+)
+
+// policyCommand is the commands about policies. Those that take more than a few
+// lines have files of their own.
+type policyCommand struct {
+	controlPlane
+
+	List     policyListCommand     `cmd:"" help:"List the policies."`
+	Get      policyGetCommand      `cmd:"" help:"Print one policy, as YAML that apply takes."`
+	Set      policySetCommand      `cmd:"" help:"Change some fields of a policy."`
+	Apply    policyApplyCommand    `cmd:"" help:"Make the policies what a file says."`
+	Diff     policyDiffCommand     `cmd:"" help:"Show how a file differs from the policies."`
+	History  policyHistoryCommand  `cmd:"" help:"Show who changed a policy, when, and what."`
+	Rollback policyRollbackCommand `cmd:"" help:"Bring back an earlier version of a policy."`
+	Delete   policyDeleteCommand   `cmd:"" help:"Delete a policy."`
+	Pause    policyPauseCommand    `cmd:"" help:"Refuse publishes to a topic until it is resumed."`
+	Resume   policyResumeCommand   `cmd:"" help:"Take publishes to a topic again."`
+}
+
+func (*policyCommand) Help() string {
+	return `A policy says how a topic is treated: its rates, windows, retention and the rest.
+Its name is a topic (orders.created), or a prefix and a * (orders.*, or * for
+all). A field that a topic's own policy does not set comes from the longest
+prefix that matches and sets it, and else from the defaults.
+
+Policies are kept by the control plane, which hands them to all sidecars.
+
+Examples:
+
+  sluice policy list
+  sluice policy set orders.created publish.rate=500 publish.burst=500
+  sluice policy apply -f policies.yaml
+  sluice policy history orders.created`
+}
+
+// AfterApply hands the flags to the command's Run.
+func (p *policyCommand) AfterApply(parsed *kong.Context) error {
+	parsed.Bind(&p.controlPlane)
+	return nil
+}
+
+type policyListCommand struct{}
+
+func (*policyListCommand) Help() string {
+	return `Lists the policies by name, with the fields that each sets. With --json, each is
+one line, whole.
+
+Examples:
+
+  sluice policy list
+  sluice policy list --json | jq -r 'select(.paused).name'`
+}
+
+// Run prints the policies.
+func (*policyListCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	list, err := asked(ctx, c, plane.Policies)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		for _, each := range list.Policies {
+			if err := printJSON(app.Stdout, each); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(list.Policies) == 0 {
+		_, err := fmt.Fprintln(app.Stdout, "no policies: the defaults hold for every topic")
+		return err
+	}
+	rows := make([][]string, len(list.Policies))
+	for i := range list.Policies {
+		one := &list.Policies[i]
+		fields, err := diff(nil, one)
+		if err != nil {
+			return err
+		}
+		rows[i] = []string{one.Name, fmt.Sprint(one.Version), instant(one.UpdatedAt), plain(one.UpdatedBy), short(fields)}
+	}
+	return table(app.Stdout, []string{"NAME", "VERSION", "CHANGED", "BY", "SETS"}, rows)
+}
+
+// shortFields is how many fields a line of a table names.
+const shortFields = 4
+
+// short names changes of fields on one line.
+func short(fields []fieldChange) string {
+	var parts []string
+	for i, f := range fields {
+		if i == shortFields && len(fields) > shortFields+1 {
+			parts = append(parts, fmt.Sprintf("and %d more", len(fields)-i))
+			break
+		}
+		value := shown(f.to)
+		switch {
+		case f.to == nil:
+			value = "not set"
+		case len(f.to) > 0 && f.to[0] == '{':
+			value = "{…}"
+		}
+		if f.from != nil && f.to != nil && f.to[0] != '{' {
+			value = shown(f.from) + "->" + value
+		}
+		parts = append(parts, f.path+"="+value)
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
+}
+
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+type policyGetCommand struct {
+	Name string `arg:"" help:"The policy: a topic, or a prefix and a *."`
+}
+
+func (*policyGetCommand) Help() string {
+	return `Prints the policy of exactly that name as YAML, in the form that apply, diff and
+the sidecar's --policies take.
+
+Examples:
+
+  sluice policy get 'orders.*'
+  sluice policy get orders.created > orders.yaml`
+}
+
+// Run prints the policy.
+func (g *policyGetCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	found, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) { return plane.Policy(ctx, g.Name) })
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(app.Stdout, found)
+	}
+	return printYAML(app.Stdout, &found)
+}
+
+type policyHistoryCommand struct {
+	Name string `arg:"" help:"The policy."`
+}
+
+func (*policyHistoryCommand) Help() string {
+	return `Lists the versions of a policy, newest first, with what each changed. The history
+of a policy that was deleted is still there.
+
+Examples:
+
+  sluice policy history orders.created
+  sluice policy history orders.created --json | jq 'select(.version==3).policy'`
+}
+
+// Run prints the versions.
+func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	versions, err := asked(ctx, c, func(ctx context.Context) ([]sluice.PolicyVersion, error) {
+		return plane.PolicyHistory(ctx, h.Name)
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		for _, v := range versions {
+			if err := printJSON(app.Stdout, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := make([][]string, len(versions))
+	for i, v := range versions {
+		var before *sluice.Policy
+		if i+1 < len(versions) {
+			before = versions[i+1].Policy
+		}
+		fields, err := diff(before, v.Policy)
+		if err != nil {
+			return err
+		}
+		action := strings.ReplaceAll(v.Action, "_", " ")
+		if v.To != 0 {
+			action += fmt.Sprintf(" to %d", v.To)
+		}
+		what := short(fields)
+		if v.Policy == nil {
+			what = "-"
+		}
+		rows[i] = []string{fmt.Sprint(v.Version), action, instant(v.At), plain(v.By), what}
+	}
+	return table(app.Stdout, []string{"VERSION", "ACTION", "AT", "BY", "CHANGES"}, rows)
+}
+
+type policyRollbackCommand struct {
+	Name    string `arg:"" help:"The policy."`
+	Version int64  `arg:"" help:"The version whose content comes back."`
+	waitFlags
+}
+
+func (*policyRollbackCommand) Help() string {
+	return `Makes a new version with the content of an old one. It brings back a policy that
+was deleted, too.
+
+Examples:
+
+  sluice policy rollback orders.created 3
+  sluice policy rollback orders.created 3 --wait`
+}
+
+// Run rolls back and prints what that changed.
+func (r *policyRollbackCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	before, err := current(ctx, c, plane, r.Name)
+	if err != nil {
+		return err
+	}
+	now, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
+		return plane.RollbackPolicy(ctx, r.Name, r.Version)
+	})
+	if err != nil {
+		return listed(app.Stderr, err, r.Name)
+	}
+	if err := printSaved(app.Stdout, c.JSON, before, &now); err != nil {
+		return err
+	}
+	return r.await(ctx, app, c, plane, map[string]int64{r.Name: now.Version})
+}
+
+// current returns the policy of that name, or nil.
+func current(ctx context.Context, c *client, plane *sluice.ControlPlane, name string) (*sluice.Policy, error) {
+	found, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) { return plane.Policy(ctx, name) })
+	switch {
+	case isNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &found, nil
+}
+
+// printSaved prints a policy that was changed, and how.
+func printSaved(w io.Writer, asJSON bool, before, now *sluice.Policy) error {
+	if asJSON {
+		return printJSON(w, now)
+	}
+	var out bytes.Buffer
+	if err := printFields(&out, inkFor(w), before, now); err != nil {
+		return err
+	}
+	if before != nil && before.Version == now.Version {
+		fmt.Fprintf(&out, "%s is at version %d, as before: nothing to change\n", now.Name, now.Version)
+	} else {
+		fmt.Fprintf(&out, "%s is now at version %d\n", now.Name, now.Version)
+	}
+	_, err := out.WriteTo(w)
+	return err
+}
+
+type policyDeleteCommand struct {
+	Name string `arg:"" help:"The policy."`
+	waitFlags
+}
+
+func (*policyDeleteCommand) Help() string {
+	return `Deletes the policy of that name: what it set comes from the next policy that
+matches. Rolling back brings it back.
+
+Examples:
+
+  sluice policy delete orders.created`
+}
+
+// Run deletes the version that is there now.
+func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	deleted, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
+		found, err := plane.Policy(ctx, d.Name)
+		if err != nil {
+			return found, err
+		}
+		return found, plane.DeletePolicy(ctx, d.Name, sluice.Condition{Version: found.Version})
+	})
+	if err != nil {
+		return listed(app.Stderr, err, d.Name)
+	}
+	if c.JSON {
+		err = printJSON(app.Stdout, map[string]any{"deleted": d.Name, "version": deleted.Version})
+	} else {
+		_, err = fmt.Fprintf(app.Stdout, "deleted %s; to bring it back: sluice policy rollback '%s' %d\n", d.Name, d.Name, deleted.Version)
+	}
+	if err != nil {
+		return err
+	}
+	return d.await(ctx, app, c, plane, map[string]int64{d.Name: gone})
+}
+
+type policyPauseCommand struct {
+	Topic string `arg:"" help:"The topic, or a prefix and a *."`
+	waitFlags
+}
+
+func (*policyPauseCommand) Help() string {
+	return `Sets paused in the topic's policy, which is made if there is none: publishes are
+refused with topic_paused. What is in the topic is delivered all the same.
+
+Examples:
+
+  sluice policy pause orders.created --wait`
+}
+
+// Run pauses.
+func (u *policyPauseCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("true")}}, &u.waitFlags)
+}
+
+type policyResumeCommand struct {
+	Topic string `arg:"" help:"The topic, or a prefix and a *."`
+	waitFlags
+}
+
+func (*policyResumeCommand) Help() string {
+	return `Sets paused to false in the topic's policy, so that the topic takes publishes even
+where a policy of a prefix pauses others.
+
+Examples:
+
+  sluice policy resume orders.created`
+}
+
+// Run resumes.
+func (u *policyResumeCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("false")}}, &u.waitFlags)
+}

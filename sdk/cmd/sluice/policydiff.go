@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+)
+
+type policyDiffCommand struct {
+	File  string `short:"f" required:"" placeholder:"FILE" help:"The policies as YAML; - is standard input."`
+	Prune bool   `help:"Policies that are not in the file are differences, too, as apply --prune would delete them."`
+}
+
+func (*policyDiffCommand) Help() string {
+	return `Shows how the policies in the file differ from those of the control plane, field
+by field, which is what apply would change. It changes nothing, and a token that
+may only read is enough.
+
+The exit status is 0 where there is no difference, 1 where there are some, and 2
+for an error, such as a policy that is not valid.
+
+Examples:
+
+  sluice policy diff -f policies.yaml
+  sluice policy diff -f policies.yaml --prune
+  sluice policy diff -f policies.yaml --json | jq -r 'select(.action=="update").name'`
+}
+
+// Run prints the differences.
+func (d *policyDiffCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	different, err := d.run(ctx, app, c, p)
+	if err != nil {
+		return program.Usagef("%w", err) // 1 means something else here
+	}
+	if different {
+		return program.Silent(program.StatusFailure)
+	}
+	return nil
+}
+
+func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client, p *controlPlane) (different bool, err error) {
+	wanted, err := readPolicies(app, d.File)
+	if err != nil {
+		return false, err
+	}
+	plane, err := p.open(c)
+	if err != nil {
+		return false, err
+	}
+	defer plane.CloseIdle()
+	plan, err := apply(ctx, app, c, plane, wanted, sluice.ApplyRequest{Prune: d.Prune, DryRun: true})
+	if err != nil {
+		return false, err
+	}
+	different = slices.ContainsFunc(plan.Changes, isChange)
+	if !c.JSON {
+		return different, printChanges(app.Stdout, plan.Changes)
+	}
+	for _, change := range plan.Changes {
+		if err := printJSON(app.Stdout, change); err != nil {
+			return false, err
+		}
+	}
+	return different, nil
+}
+
+func isChange(c sluice.PolicyChange) bool { return c.Action != sluice.ActionUnchanged }
+
+// fieldChange is one field that differs; nil where it is not set.
+type fieldChange struct {
+	path     string
+	from, to json.RawMessage
+}
+
+// diff lists the fields that differ between two policies, of which either may
+// be nil.
+func diff(from, to *sluice.Policy) ([]fieldChange, error) {
+	before, err := settings(from)
+	if err != nil {
+		return nil, err
+	}
+	after, err := settings(to)
+	if err != nil {
+		return nil, err
+	}
+	var changes []fieldChange
+	for _, path := range paths(before, after) {
+		if !bytes.Equal(before[path], after[path]) {
+			changes = append(changes, fieldChange{path, before[path], after[path]})
+		}
+	}
+	return changes, nil
+}
+
+// documentOrder is the fields' places in the document.
+var documentOrder = func() map[string]int {
+	order := map[string]int{}
+	defaults := policy.Defaults()
+	for path := range defaults.Values() {
+		order[path] = len(order) + 1
+	}
+	return order
+}()
+
+// paths lists the fields that any of the policies sets in the order of the
+// document; those that this program does not know come last.
+func paths(policies ...map[string]json.RawMessage) []string {
+	var all []string
+	for _, set := range policies {
+		all = slices.AppendSeq(all, maps.Keys(set))
+	}
+	place := func(path string) int {
+		if n, ok := documentOrder[path]; ok {
+			return n
+		}
+		return len(documentOrder) + 1
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		if n := place(a) - place(b); n != 0 {
+			return n
+		}
+		return strings.Compare(a, b)
+	})
+	return slices.Compact(all)
+}
+
+// settings are the fields that a policy sets, by their paths.
+func settings(p *sluice.Policy) (map[string]json.RawMessage, error) {
+	set := map[string]json.RawMessage{}
+	if p == nil {
+		return set, nil
+	}
+	if err := flatten(set, "", p.Document); err != nil {
+		return nil, fmt.Errorf("the policy %s: %w", p.Name, err)
+	}
+	for _, path := range []string{"name", "version", "updated_at", "updated_by"} {
+		delete(set, path)
+	}
+	return set, nil
+}
+
+// flatten puts the members of sections into set. A JSON Schema is one value.
+func flatten(set map[string]json.RawMessage, path string, value json.RawMessage) error {
+	_, known := documentOrder[path]
+	if text := bytes.TrimSpace(value); known || len(text) == 0 || text[0] != '{' {
+		var compact bytes.Buffer
+		err := json.Compact(&compact, value)
+		set[path] = compact.Bytes()
+		return err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(value, &members); err != nil {
+		return err
+	}
+	for name, member := range members {
+		if path != "" {
+			name = path + "." + name
+		}
+		if err := flatten(set, name, member); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shown writes a field's value for people: a text without its quotes, where
+// they make no difference.
+func shown(value json.RawMessage) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil && value[0] == '"' {
+		return visible(text)
+	}
+	return string(value)
+}
+
+// printChanges prints what becomes of each policy, and how many there are of
+// each kind.
+func printChanges(w io.Writer, changes []sluice.PolicyChange) error {
+	ink := inkFor(w)
+	count := map[string]int{}
+	var out bytes.Buffer
+	for _, change := range changes {
+		count[change.Action]++
+		if !isChange(change) {
+			continue
+		}
+		switch change.Action {
+		case sluice.ActionCreate:
+			fmt.Fprintln(&out, ink.green("+ "+change.Name))
+		case sluice.ActionDelete:
+			fmt.Fprintln(&out, ink.red("- "+change.Name)+version(change.From))
+		default:
+			fmt.Fprintln(&out, ink.yellow("~ "+change.Name)+version(change.From))
+		}
+		if err := printFields(&out, ink, change.From, change.To); err != nil {
+			return err
+		}
+	}
+	if out.Len() > 0 {
+		out.WriteByte('\n')
+	}
+	fmt.Fprintf(&out, "%d to create, %d to update, %d to delete, %d unchanged\n", count[sluice.ActionCreate],
+		count[sluice.ActionUpdate], count[sluice.ActionDelete], count[sluice.ActionUnchanged])
+	_, err := out.WriteTo(w)
+	return err
+}
+
+func version(p *sluice.Policy) string {
+	if p == nil || p.Version == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (version %d)", p.Version)
+}
+
+// printFields prints the fields that differ.
+func printFields(out *bytes.Buffer, ink ink, from, to *sluice.Policy) error {
+	fields, err := diff(from, to)
+	for _, f := range fields {
+		switch {
+		case f.from == nil:
+			fmt.Fprintln(out, ink.green(fmt.Sprintf("    %s: %s", f.path, shown(f.to))))
+		case f.to == nil:
+			fmt.Fprintln(out, ink.red(fmt.Sprintf("    %s: %s -> not set", f.path, shown(f.from))))
+		default:
+			fmt.Fprintf(out, "    %s: %s -> %s\n", f.path, ink.red(shown(f.from)), ink.green(shown(f.to)))
+		}
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+type policySetCommand struct {
+	Name   string   `arg:"" help:"The policy: a topic, or a prefix and a *. It is made if there is none."`
+	Fields []string `arg:"" name:"FIELD=VALUE" help:"A field's path and its value; without a value the field is not set any more."`
+	waitFlags
+}
+
+func (*policySetCommand) Help() string {
+	return `Changes the fields that are given and leaves the others as they are. A value is
+written as in YAML: 500, 30s, true, fleet. FIELD= unsets the field, so that it
+comes from the next policy that matches.
+
+The fields: publish.rate, publish.burst, publish.bytes_per_second, publish.scope,
+publish.on_limit, publish.max_wait, connection.rate, connection.burst,
+delivery.rate, delivery.max_inflight, delivery.ack_timeout,
+delivery.max_attempts, delivery.backoff.min, delivery.backoff.max, partitions,
+dedupe.window, retention.ttl, retention.compact, durability.write_concern,
+durability.on_store_unavailable, durability.spool_max_bytes,
+schema.json_schema, schema.compatibility, tracing.sample_ratio, paused.
+
+Examples:
+
+  sluice policy set orders.created publish.rate=500 publish.burst=500
+  sluice policy set 'orders.*' publish.scope=fleet --wait
+  sluice policy set orders.created retention.ttl=`
+}
+
+// Run changes the policy.
+func (s *policySetCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	assignments := make([]assignment, len(s.Fields))
+	for i, text := range s.Fields {
+		var err error
+		if assignments[i], err = parseAssignment(text); err != nil {
+			return err
+		}
+	}
+	return assign(ctx, app, c, p, s.Name, assignments, &s.waitFlags)
+}
+
+// assignment gives a field a value; nil takes it away.
+type assignment struct {
+	path  string
+	value json.RawMessage
+}
+
+// head is the members of a policy that are none of its settings.
+var head = []string{"name", "version", "updated_at", "updated_by"}
+
+// parseAssignment reads FIELD=VALUE. What the fields are, and which values they
+// take, is for the control plane to say.
+func parseAssignment(text string) (assignment, error) {
+	path, value, ok := strings.Cut(text, "=")
+	switch {
+	case !ok || slices.Contains(strings.Split(path, "."), ""):
+		return assignment{}, program.Usagef("%q: expected FIELD=VALUE, such as publish.rate=500", text)
+	case slices.Contains(head, path):
+		return assignment{}, program.Usagef("%q: %s cannot be set", text, path)
+	case value == "":
+		return assignment{path, nil}, nil
+	case json.Valid([]byte(value)):
+		return assignment{path, json.RawMessage(value)}, nil
+	}
+	quoted, err := json.Marshal(value)
+	return assignment{path, quoted}, err
+}
+
+// assignTries is how often a change of fields is made anew because somebody
+// else changed the policy in between.
+const assignTries = 5
+
+// assign changes fields of a policy, whoever else changes others of them, and
+// prints what it changed.
+func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, name string, assignments []assignment, wait *waitFlags) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	for try := 1; ; try++ {
+		before, err := current(ctx, c, plane, name)
+		if err != nil {
+			return err
+		}
+		now, err := put(ctx, c, plane, name, before, assignments)
+		if errors.Is(err, &wire.Error{Code: wire.PreconditionFailed}) && try < assignTries {
+			continue
+		}
+		if err != nil {
+			return listed(app.Stderr, err, name)
+		}
+		if err := printSaved(app.Stdout, c.JSON, before, &now); err != nil {
+			return err
+		}
+		return wait.await(ctx, app, c, plane, map[string]int64{name: now.Version})
+	}
+}
+
+// put makes before, with the assignments, the policy, if it still is what is
+// there.
+func put(ctx context.Context, c *client, plane *sluice.ControlPlane, name string, before *sluice.Policy, assignments []assignment) (sluice.Policy, error) {
+	document, when := json.RawMessage(`{}`), sluice.Condition{Absent: true}
+	if before != nil {
+		document, when = before.Document, sluice.Condition{Version: before.Version}
+	} else if !slices.ContainsFunc(assignments, func(a assignment) bool { return a.value != nil }) {
+		return sluice.Policy{}, wire.Errorf(wire.NotFound, "there is no policy %q in which to unset anything", name)
+	}
+	for _, a := range assignments {
+		var err error
+		if document, err = withMember(document, strings.Split(a.path, "."), a.value); err != nil {
+			return sluice.Policy{}, err
+		}
+	}
+	return asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
+		return plane.PutPolicy(ctx, name, document, when)
+	})
+}
+
+// withMember returns the object with the member at path set, or taken away
+// where the value is nil. A section that this leaves empty goes, too.
+func withMember(object json.RawMessage, path []string, value json.RawMessage) (json.RawMessage, error) {
+	members := map[string]json.RawMessage{}
+	if object != nil {
+		if err := json.Unmarshal(object, &members); err != nil || members == nil {
+			return nil, program.Usagef("%s is a value, and has no field %s", object, strings.Join(path, "."))
+		}
+	}
+	key := path[0]
+	if len(path) > 1 {
+		inner, err := withMember(members[key], path[1:], value)
+		if err != nil {
+			return nil, err
+		}
+		value = inner
+		if string(inner) == "{}" {
+			value = nil
+		}
+	}
+	members[key] = value
+	if value == nil {
+		delete(members, key)
+	}
+	return json.Marshal(members)
+}

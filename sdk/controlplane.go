@@ -1,0 +1,238 @@
+package sluice
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+)
+
+// ControlPlane asks the REST API of a control plane: which policies there are
+// and were, and what the fleet makes of them. The fields must not be changed
+// after the first call. Methods may be called by several goroutines at once;
+// refusals are [*wire.Error], those of a policy with every bad field.
+type ControlPlane struct {
+	// URL is http://host:port, https://host:port or unix:/path.
+	URL string
+	// Token is sent as a bearer token; "" sends none.
+	Token string
+	// User is who makes the changes, where there is no token that says so: the
+	// control plane records the name as one that was not verified.
+	User string
+	// Client makes the requests, for instance with a certificate authority of
+	// its own; nil is a client that reaches unix:/path, too.
+	Client *http.Client
+
+	once sync.Once
+	base string
+	http *http.Client // Client, or one of its own
+	bad  error        // what is wrong with URL
+}
+
+// maxAnswerBytes is the most that an answer of a control plane may have: tens of
+// thousands of policies.
+const maxAnswerBytes = 256 << 20
+
+// A Condition says what has to hold of a policy for a change of it to be made;
+// if it does not, the change is refused as precondition_failed. The zero value
+// makes the change in any case.
+type Condition struct {
+	// Version is the one that the policy still has to have; 0 allows any.
+	Version int64
+	// Absent wants no policy of that name to be there.
+	Absent bool
+}
+
+// Policies returns all policies, by name.
+func (c *ControlPlane) Policies(ctx context.Context) (PolicyList, error) {
+	var list PolicyList
+	err := c.get(ctx, "/v1/policies", &list)
+	return list, err
+}
+
+// Policy returns the policy of that name, which is a topic, or a prefix and '*'.
+// It is not_found where no policy has exactly this name.
+func (c *ControlPlane) Policy(ctx context.Context, name string) (Policy, error) {
+	var p Policy
+	err := c.get(ctx, policyPath(name), &p)
+	return p, err
+}
+
+// PutPolicy makes document, a JSON object of the fields to set, the policy of
+// that name, and returns it with its version. What it does not set falls
+// through, whatever the policy had set before.
+func (c *ControlPlane) PutPolicy(ctx context.Context, name string, document json.RawMessage, when Condition) (Policy, error) {
+	var p Policy
+	err := c.call(ctx, http.MethodPut, policyPath(name), document, when, &p)
+	return p, err
+}
+
+// DeletePolicy takes the policy away. Its history stays.
+func (c *ControlPlane) DeletePolicy(ctx context.Context, name string, when Condition) error {
+	return c.call(ctx, http.MethodDelete, policyPath(name), nil, when, nil)
+}
+
+// PolicyHistory returns every version of a policy, also of one that was
+// deleted, newest first.
+func (c *ControlPlane) PolicyHistory(ctx context.Context, name string) ([]PolicyVersion, error) {
+	var body struct {
+		Versions []PolicyVersion `json:"versions"`
+	}
+	err := c.get(ctx, policyPath(name)+"/history", &body)
+	return body.Versions, err
+}
+
+// RollbackPolicy makes a new version with the content of an old one.
+func (c *ControlPlane) RollbackPolicy(ctx context.Context, name string, version int64) (Policy, error) {
+	var p Policy
+	body := fmt.Appendf(nil, `{"version":%d}`, version)
+	err := c.call(ctx, http.MethodPost, policyPath(name)+"/rollback", body, Condition{}, &p)
+	return p, err
+}
+
+// ApplyPolicies changes policies to what the request says, all or none.
+func (c *ControlPlane) ApplyPolicies(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
+	if r.Policies == nil {
+		r.Policies = []json.RawMessage{}
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return ApplyResult{}, fmt.Errorf("policies to apply: %w", err)
+	}
+	var result ApplyResult
+	err = c.call(ctx, http.MethodPost, "/v1/apply", body, Condition{}, &result)
+	return result, err
+}
+
+// Audit returns changes of policies, newest first: at most limit of them (0: as
+// many as the control plane likes) of revisions below before (0: the newest).
+func (c *ControlPlane) Audit(ctx context.Context, limit int, before int64) (AuditPage, error) {
+	query := url.Values{}
+	if limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	if before > 0 {
+		query.Set("before", strconv.FormatInt(before, 10))
+	}
+	path := "/v1/audit"
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	var page AuditPage
+	err := c.get(ctx, path, &page)
+	return page, err
+}
+
+// Sidecars returns what the control plane knows of each sidecar.
+func (c *ControlPlane) Sidecars(ctx context.Context) ([]Sidecar, error) {
+	var body struct {
+		Sidecars []Sidecar `json:"sidecars"`
+	}
+	err := c.get(ctx, "/v1/sidecars", &body)
+	return body.Sidecars, err
+}
+
+// FleetTopics returns what passes through the fleet by topic, with the last 60
+// seconds of each if history is set.
+func (c *ControlPlane) FleetTopics(ctx context.Context, history bool) ([]FleetTopic, error) {
+	path := "/v1/topics"
+	if history {
+		path += "?history=1"
+	}
+	var body struct {
+		Topics []FleetTopic `json:"topics"`
+	}
+	err := c.get(ctx, path, &body)
+	return body.Topics, err
+}
+
+// WhoAmI returns whom the control plane takes the caller for.
+func (c *ControlPlane) WhoAmI(ctx context.Context) (Identity, error) {
+	var who Identity
+	err := c.get(ctx, "/v1/whoami", &who)
+	return who, err
+}
+
+// CloseIdle closes the connections that no call uses.
+func (c *ControlPlane) CloseIdle() {
+	if client, err := c.client(); err == nil {
+		client.CloseIdleConnections()
+	}
+}
+
+func policyPath(name string) string { return "/v1/policies/" + url.PathEscape(name) }
+
+func (c *ControlPlane) get(ctx context.Context, path string, into any) error {
+	return c.call(ctx, http.MethodGet, path, nil, Condition{}, into)
+}
+
+// call makes a request and decodes its answer into what into points to; nil
+// expects none.
+func (c *ControlPlane) call(ctx context.Context, method, path string, body []byte, when Condition, into any) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	c.describe(req, when)
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", c.URL, unwrapURLError(err))
+	}
+	if resp.StatusCode >= 300 {
+		return readError(resp)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", c.URL, err)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("the answer of %s to %s: %w", c.URL, path, err)
+	}
+	return nil
+}
+
+// describe sets the header of a request.
+func (c *ControlPlane) describe(req *http.Request, when Condition) {
+	if req.Method != http.MethodGet {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	} else if c.User != "" {
+		req.Header.Set("Sluice-User", c.User)
+	}
+	if when.Absent {
+		req.Header.Set("If-None-Match", "*")
+	}
+	if when.Version != 0 {
+		req.Header.Set("If-Match", fmt.Sprintf(`"%d"`, when.Version))
+	}
+}
+
+func (c *ControlPlane) client() (*http.Client, error) {
+	c.once.Do(func() {
+		at, err := parseEndpoint(c.URL)
+		if err != nil {
+			c.bad = fmt.Errorf("the control plane's address: %w", err)
+			return
+		}
+		c.base, c.http = at.base, c.Client
+		if c.http == nil {
+			c.http = &http.Client{Transport: at.transport()}
+		}
+	})
+	return c.http, c.bad
+}

@@ -1,0 +1,54 @@
+package sluice
+
+import "time"
+
+// Sidecar is what the control plane knows of one sidecar.
+type Sidecar struct {
+	NodeID       string    `json:"node_id"`
+	Address      string    `json:"address"` // of its replay API
+	LastSeen     time.Time `json:"last_seen"`
+	Connected    bool      `json:"connected"`
+	Version      string    `json:"version"`  // of the program
+	StoreID      string    `json:"store_id"` // tells which sidecars share a store
+	ControlPlane string    `json:"control_plane"`
+	// Versions are the versions that it has acked, by policy: of all globs, and
+	// of the topics that it uses.
+	Versions map[string]int64 `json:"versions"`
+	// Rejected is what it refused and has not taken since; nil: nothing.
+	Rejected *Rejection `json:"rejected"`
+}
+
+// Rejection is a version of a policy that a sidecar refused.
+type Rejection struct {
+	Policy  string `json:"policy"`
+	Version int64  `json:"version"`
+	Reason  string `json:"reason"`
+}
+
+// FleetTopic is what passes through the fleet of one topic, and what limits it.
+type FleetTopic struct {
+	Topic            string         `json:"topic"`
+	AllowedPerSecond float64        `json:"allowed_per_second"`
+	DeniedPerSecond  float64        `json:"denied_per_second"`
+	Sidecars         []string       `json:"sidecars"` // node ids of those that use it
+	BySidecar        []SidecarUsage `json:"by_sidecar"`
+	History          []UsagePoint   `json:"history,omitempty"` // one element a second, the latest last
+	Rate             float64        `json:"rate"`              // of its policy; 0: no limit
+	Scope            string         `json:"scope"`             // whom the rate is for: sidecar or fleet
+	Paused           bool           `json:"paused"`
+	Policy           string         `json:"policy"` // that matches it best; "": the defaults hold
+}
+
+// SidecarUsage is one sidecar's part of a topic.
+type SidecarUsage struct {
+	NodeID           string   `json:"node_id"`
+	AllowedPerSecond float64  `json:"allowed_per_second"`
+	DeniedPerSecond  float64  `json:"denied_per_second"`
+	SharePerSecond   *float64 `json:"share_per_second"` // of a rate for the fleet; nil: there is none
+}
+
+// UsagePoint is how many events passed in a second, and how many did not.
+type UsagePoint struct {
+	Allowed float64 `json:"allowed"`
+	Denied  float64 `json:"denied"`
+}

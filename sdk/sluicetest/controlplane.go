@@ -1,0 +1,392 @@
+package sluicetest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// ControlPlaneOptions says how a stand-in for a control plane differs from one
+// that takes everything.
+type ControlPlaneOptions struct {
+	// Token is asked of every request; "" asks none.
+	Token string
+	// Refuse returns what is wrong with a policy, by field; nil refuses nothing.
+	Refuse func(name string, document json.RawMessage) []wire.FieldError
+	// Sidecars and Topics are what is answered when the fleet is asked for; nil
+	// is an empty fleet. They must not call the stand-in.
+	Sidecars func() []sluice.Sidecar
+	Topics   func() []sluice.FleetTopic
+}
+
+// ControlPlane is a stand-in for a control plane: its REST API out of memory,
+// without sidecars, validation or roles. Its clock begins at Epoch and goes on
+// a second with each change.
+type ControlPlane struct {
+	URL string
+
+	opts   ControlPlaneOptions
+	server *httptest.Server
+
+	mu       sync.Mutex
+	revision int64
+	history  map[string][]sluice.PolicyVersion // oldest first
+	audit    []sluice.AuditEntry               // oldest first
+}
+
+// Epoch is when the first change is made.
+var Epoch = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+
+// StartControlPlane starts one. It runs until Close.
+func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
+	c := &ControlPlane{opts: opts, history: map[string][]sluice.PolicyVersion{}}
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]func(*http.Request) (any, error){
+		"GET /v1/policies":                  c.list,
+		"GET /v1/policies/{name}":           c.get,
+		"PUT /v1/policies/{name}":           c.put,
+		"DELETE /v1/policies/{name}":        c.remove,
+		"GET /v1/policies/{name}/history":   c.versions,
+		"POST /v1/policies/{name}/rollback": c.rollback,
+		"POST /v1/apply":                    c.apply,
+		"GET /v1/audit":                     c.log,
+		"GET /v1/sidecars":                  c.sidecars,
+		"GET /v1/topics":                    c.topics,
+		"GET /v1/whoami":                    c.whoami,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, serve) })
+	}
+	c.server = httptest.NewServer(mux)
+	c.URL = c.server.URL
+	return c
+}
+
+// Close ends it.
+func (c *ControlPlane) Close() { c.server.Close() }
+
+func (c *ControlPlane) answer(w http.ResponseWriter, r *http.Request, serve func(*http.Request) (any, error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var answer any
+	var err error = wire.Errorf(wire.Unauthorized, "the token is missing or wrong")
+	if c.opts.Token == "" || r.Header.Get("Authorization") == "Bearer "+c.opts.Token {
+		answer, err = serve(r)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		e := wire.AsError(err)
+		w.WriteHeader(e.Code.HTTPStatus())
+		_, _ = w.Write(wire.AppendErrorBody(nil, e)) // the client's loss
+		return
+	}
+	if answer == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// now returns the policy of that name, or nil.
+func (c *ControlPlane) now(name string) *sluice.Policy {
+	if all := c.history[name]; len(all) > 0 {
+		return all[len(all)-1].Policy
+	}
+	return nil
+}
+
+// names are those of the policies that there are.
+func (c *ControlPlane) names() []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(c.history)) {
+		if c.now(name) != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (c *ControlPlane) list(*http.Request) (any, error) {
+	list := sluice.PolicyList{Policies: []sluice.Policy{}, Revision: c.revision}
+	for _, name := range c.names() {
+		list.Policies = append(list.Policies, *c.now(name))
+	}
+	return list, nil
+}
+
+func (c *ControlPlane) get(r *http.Request) (any, error) {
+	if p := c.now(r.PathValue("name")); p != nil {
+		return p, nil
+	}
+	return nil, noPolicy(r)
+}
+
+func noPolicy(r *http.Request) error {
+	return wire.Errorf(wire.NotFound, "there is no policy %q", r.PathValue("name"))
+}
+
+func (c *ControlPlane) permit(r *http.Request) error {
+	now, match := c.now(r.PathValue("name")), r.Header.Get("If-Match")
+	switch {
+	case now != nil && r.Header.Get("If-None-Match") == "*",
+		now == nil && match != "",
+		now != nil && match != "" && match != "*" && match != fmt.Sprintf(`"%d"`, now.Version):
+		return wire.Errorf(wire.PreconditionFailed, "somebody has changed the policy")
+	}
+	return nil
+}
+
+func (c *ControlPlane) put(r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.permit(r); err != nil {
+		return nil, err
+	}
+	fields, err := c.fields(name, body)
+	if err != nil {
+		return nil, err
+	}
+	if now := c.now(name); now != nil && same(*now, fields) {
+		return now, nil
+	}
+	c.revision++
+	return c.commit(r, name, fields, 0), nil
+}
+
+func (c *ControlPlane) remove(r *http.Request) (any, error) {
+	if err := c.permit(r); err != nil {
+		return nil, err
+	}
+	if c.now(r.PathValue("name")) == nil {
+		return nil, noPolicy(r)
+	}
+	c.revision++
+	c.commit(r, r.PathValue("name"), nil, 0)
+	return nil, nil
+}
+
+func (c *ControlPlane) versions(r *http.Request) (any, error) {
+	all := slices.Clone(c.history[r.PathValue("name")])
+	if len(all) == 0 {
+		return nil, noPolicy(r)
+	}
+	slices.Reverse(all)
+	return map[string]any{"versions": all}, nil
+}
+
+func (c *ControlPlane) rollback(r *http.Request) (any, error) {
+	var body struct{ Version int64 }
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	}
+	for _, v := range c.history[r.PathValue("name")] {
+		if v.Version == body.Version && v.Policy != nil {
+			fields, err := c.fields(r.PathValue("name"), v.Policy.Document)
+			if err != nil {
+				return nil, err
+			}
+			c.revision++
+			return c.commit(r, r.PathValue("name"), fields, body.Version), nil
+		}
+	}
+	return nil, wire.Errorf(wire.NotFound, "there is no version %d", body.Version)
+}
+
+func (c *ControlPlane) apply(r *http.Request) (any, error) {
+	var request sluice.ApplyRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	}
+	result, wanted, bad := sluice.ApplyResult{DryRun: request.DryRun}, map[string]map[string]any{}, []wire.FieldError{}
+	for i, document := range request.Policies {
+		var p sluice.Policy
+		if err := json.Unmarshal(document, &p); err != nil {
+			return nil, wire.Errorf(wire.BadRequest, "policies[%d]: %v", i, err)
+		}
+		fields, err := c.fields(p.Name, document)
+		var refusal *wire.Error
+		if errors.As(err, &refusal) {
+			for _, f := range refusal.Fields {
+				bad = append(bad, wire.FieldError{Field: fmt.Sprintf("policies[%d].%s", i, f.Field), Message: f.Message})
+			}
+		}
+		wanted[p.Name] = fields
+		result.Changes = append(result.Changes, c.change(p.Name, fields))
+	}
+	if len(bad) > 0 {
+		return nil, &wire.Error{Code: wire.InvalidPolicy, Msg: "not valid", Fields: bad}
+	}
+	for _, name := range c.names() {
+		if _, kept := wanted[name]; request.Prune && !kept {
+			result.Changes = append(result.Changes, c.change(name, nil))
+		}
+	}
+	slices.SortFunc(result.Changes, func(a, b sluice.PolicyChange) int { return cmp.Compare(a.Name, b.Name) })
+	changes := slices.ContainsFunc(result.Changes, func(ch sluice.PolicyChange) bool { return ch.Action != sluice.ActionUnchanged })
+	if changes && !request.DryRun {
+		c.revision++
+		for i, ch := range result.Changes {
+			if ch.Action != sluice.ActionUnchanged {
+				result.Changes[i].To = c.commit(r, ch.Name, wanted[ch.Name], 0)
+			}
+		}
+	}
+	result.Revision = c.revision
+	return result, nil
+}
+
+// change says what putting the fields makes of a policy; nil deletes it.
+func (c *ControlPlane) change(name string, fields map[string]any) sluice.PolicyChange {
+	ch := sluice.PolicyChange{Name: name, From: c.now(name), Action: sluice.ActionUpdate}
+	if fields == nil {
+		ch.Action = sluice.ActionDelete
+		return ch
+	}
+	to := policyOf(name, fields, 0, time.Time{}, "")
+	ch.To = &to
+	switch {
+	case ch.From == nil:
+		ch.Action = sluice.ActionCreate
+	case same(*ch.From, fields):
+		ch.Action, ch.To = sluice.ActionUnchanged, ch.From
+	}
+	return ch
+}
+
+// fields takes a policy's settings out of a document.
+func (c *ControlPlane) fields(name string, document json.RawMessage) (map[string]any, error) {
+	fields := map[string]any{}
+	if err := json.Unmarshal(document, &fields); err != nil {
+		return nil, wire.Errorf(wire.BadJSON, "not a JSON object: %v", err)
+	}
+	if c.opts.Refuse != nil {
+		if bad := c.opts.Refuse(name, document); len(bad) > 0 {
+			return nil, &wire.Error{Code: wire.InvalidPolicy, Msg: "not valid", Fields: bad}
+		}
+	}
+	for _, head := range []string{"name", "version", "updated_at", "updated_by"} {
+		delete(fields, head)
+	}
+	return fields, nil
+}
+
+// same tells whether a policy has these settings already.
+func same(p sluice.Policy, fields map[string]any) bool {
+	again := policyOf(p.Name, fields, p.Version, p.UpdatedAt, p.UpdatedBy)
+	return string(again.Document) == string(p.Document)
+}
+
+// policyOf makes a policy; one with version 0 is not kept yet.
+func policyOf(name string, fields map[string]any, version int64, at time.Time, by string) sluice.Policy {
+	all := maps.Clone(fields)
+	all["name"] = name
+	if version > 0 {
+		all["version"], all["updated_at"], all["updated_by"] = version, at, by
+	}
+	document, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // it was JSON before
+	}
+	return sluice.Policy{Name: name, Version: version, UpdatedAt: at, UpdatedBy: by, Document: document}
+}
+
+// commit adds a version, with nil fields a deletion, to the present revision.
+func (c *ControlPlane) commit(r *http.Request, name string, fields map[string]any, to int64) *sluice.Policy {
+	before := c.now(name)
+	v := sluice.PolicyVersion{
+		Version: int64(len(c.history[name])) + 1, At: Epoch.Add(time.Duration(c.revision-1) * time.Second),
+		By: c.sender(r), Action: "updated", To: to,
+	}
+	switch {
+	case fields == nil:
+		v.Action = "deleted"
+	case to > 0:
+		v.Action = "rolled_back"
+	case before == nil:
+		v.Action = "created"
+	}
+	if fields != nil {
+		p := policyOf(name, fields, v.Version, v.At, v.By)
+		v.Policy = &p
+	}
+	c.history[name] = append(c.history[name], v)
+	c.audit = append(c.audit, sluice.AuditEntry{Revision: c.revision, At: v.At, By: v.By, Action: v.Action,
+		Name: name, Version: v.Version, From: before, To: v.Policy})
+	return v.Policy
+}
+
+func (c *ControlPlane) sender(r *http.Request) string {
+	switch claim := r.Header.Get("Sluice-User"); {
+	case c.opts.Token != "":
+		return "token"
+	case claim != "":
+		return claim + " (not verified)"
+	}
+	return "anonymous"
+}
+
+func (c *ControlPlane) log(r *http.Request) (any, error) {
+	page := sluice.AuditPage{Entries: []sluice.AuditEntry{}}
+	limit, before := int64(100), c.revision+1
+	for name, into := range map[string]*int64{"limit": &limit, "before": &before} {
+		if text := r.FormValue(name); text != "" {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, wire.Errorf(wire.BadRequest, "%s must be a whole number, not %s", name, strconv.Quote(text))
+			}
+			*into = n
+		}
+	}
+	for _, e := range slices.Backward(c.audit) {
+		if e.Revision >= before {
+			continue
+		}
+		if int64(len(page.Entries)) == limit {
+			page.Next = page.Entries[limit-1].Revision
+			break
+		}
+		page.Entries = append(page.Entries, e)
+	}
+	return page, nil
+}
+
+func (c *ControlPlane) sidecars(*http.Request) (any, error) {
+	list := []sluice.Sidecar{}
+	if c.opts.Sidecars != nil {
+		list = c.opts.Sidecars()
+	}
+	return map[string]any{"sidecars": list}, nil
+}
+
+func (c *ControlPlane) topics(r *http.Request) (any, error) {
+	list := []sluice.FleetTopic{}
+	if c.opts.Topics != nil {
+		list = c.opts.Topics()
+	}
+	if !strings.Contains(r.URL.RawQuery, "history=1") {
+		list = slices.Clone(list)
+		for i := range list {
+			list[i].History = nil
+		}
+	}
+	return map[string]any{"topics": list}, nil
+}
+
+func (c *ControlPlane) whoami(r *http.Request) (any, error) {
+	return sluice.Identity{Name: c.sender(r), Role: "admin", Auth: c.opts.Token != ""}, nil
+}

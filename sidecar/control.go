@@ -1,0 +1,126 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/control"
+	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
+	"github.com/sluice-bus/sluice/sidecar/internal/quota"
+)
+
+// awaitControlPlane is how long a start without anything kept from the control
+// plane waits for it, so that the first publishes are limited, too.
+const awaitControlPlane = 2 * time.Second
+
+// openPolicies puts policies in force: those that the control plane said last,
+// a file's, or the defaults.
+func (s *Sidecar) openPolicies() (err error) {
+	var fallback *policy.Snapshot
+	if s.cfg.Policies != "" {
+		if s.file, s.policies, err = policyfile.Open(s.cfg.Policies, s.cfg.Logger); err != nil {
+			return &ConfigError{fmt.Errorf("policies: %w", err)}
+		}
+		fallback = s.policies.Load()
+	} else if fallback, err = policy.NewSnapshot(nil, "default"); err != nil {
+		return err
+	}
+	if s.cfg.ControlPlane != "" {
+		s.file = nil // it is not followed: the control plane says what changes
+		return s.openControl(fallback)
+	}
+	if s.file == nil {
+		s.policies = policy.NewCurrent(fallback)
+	}
+	return nil
+}
+
+// openControl prepares the connection to the control plane.
+func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
+	client, err := s.cfg.ControlAccess.Open()
+	if err != nil {
+		return &ConfigError{fmt.Errorf("control-plane: %w", err)}
+	}
+	var perRPC credentials.PerRPCCredentials
+	if s.cfg.ControlAccess.TokenFile != "" {
+		perRPC = client.PerRPCCredentials()
+	}
+	instance := uuid.NewString()
+	s.control, err = control.Open(control.Config{
+		Address: s.cfg.ControlPlane, Credentials: client.TransportCredentials(), PerRPC: perRPC,
+		NodeID: s.cfg.NodeID, Instance: instance, Version: s.cfg.Version,
+		StoreID: func() string { return s.store.id() }, Replay: s.replayAddress,
+		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return &ConfigError{fmt.Errorf("control-plane: %w", err)}
+	}
+	s.policies = s.control.Policies()
+	s.quota = quota.New(quota.Config{
+		Conn: s.control.Conn(), NodeID: s.cfg.NodeID, Instance: instance, Known: s.control.KnownSidecars, Logger: s.cfg.Logger,
+	})
+	return nil
+}
+
+// replayAddress is where other sidecars reach the replay API.
+func (s *Sidecar) replayAddress() string {
+	if s.cfg.ReplayAdvertise != "" {
+		return s.cfg.ReplayAdvertise
+	}
+	return listen.Address(s.replay)
+}
+
+// policyOf is what holds for a topic now. The topic's own policy is asked for
+// if it is not known yet, and then holds once it comes.
+func (s *Sidecar) policyOf(topic string) *policy.Effective {
+	if s.control != nil {
+		s.control.Use(topic)
+	}
+	return s.policies.Load().Topic(topic)
+}
+
+// knowsPolicy says whether the topic's own policy is in force, if it has one.
+func (s *Sidecar) knowsPolicy(topic string) bool {
+	if s.control == nil {
+		return true
+	}
+	s.control.Use(topic)
+	return s.control.Known(topic)
+}
+
+// interest and shares are the control plane's parts in a publish, nil without
+// one.
+func (s *Sidecar) interest() admit.Interest {
+	if s.control == nil {
+		return nil
+	}
+	return s.control
+}
+
+func (s *Sidecar) shares() admit.Quota {
+	if s.quota == nil {
+		return nil
+	}
+	return s.quota
+}
+
+// awaitPolicies lets a first start wait for the control plane, for a moment:
+// without it the sidecar serves by what it has.
+func (s *Sidecar) awaitPolicies(ctx context.Context) {
+	if s.control == nil || s.control.Cached() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, awaitControlPlane)
+	defer cancel()
+	if s.control.Synced(ctx) != nil {
+		s.cfg.Logger.Warn("the control plane has not answered; serving with other policies until it does",
+			"control_plane", s.cfg.ControlPlane, "policies", s.cfg.Policies)
+	}
+}

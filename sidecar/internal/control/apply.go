@@ -1,0 +1,187 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds"
+)
+
+// pace holds updates back while many come and each one costs a lot. While one
+// waits, those behind it become one on the control plane.
+type pace struct {
+	free time.Time // when the next one may act
+}
+
+const (
+	// maxPace bounds how long an update waits for the one before.
+	maxPace = 20 * time.Millisecond
+	// paceFactor is how many times as long as the making of a snapshot took it
+	// is rested before the next one.
+	paceFactor = 4
+)
+
+func (p *pace) wait(ctx context.Context) bool {
+	rest := time.Until(p.free)
+	return rest <= 0 || pause.For(ctx, rest)
+}
+
+func (p *pace) spent(began time.Time) {
+	now := time.Now()
+	p.free = now.Add(min(paceFactor*now.Sub(began), maxPace))
+}
+
+// apply puts an update in force as a whole, or says why it cannot be, naming
+// the resources and their fields. When it returns nil the update is in force.
+func (c *Control) apply(ctx context.Context, u xds.Update) error {
+	entries, err := decodeAll(u.Type, u.Resources)
+	if err != nil {
+		c.doubt(u)
+		return err
+	}
+	if costs(entries) && !c.pace.wait(ctx) {
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	acts := c.merge(u, entries)
+	if u.Type == peersType {
+		c.listPeers()
+	}
+	first := u.Type == policypb.GlobPolicyType && u.Whole && !c.live
+	if first {
+		c.confirm()
+	}
+	if c.have && (acts || first) {
+		began := time.Now()
+		c.current.Swap(c.acting.snapshot(c.held))
+		c.pace.spent(began)
+	}
+	c.settle(u, first)
+	return nil
+}
+
+// costs tells whether a new snapshot will be made of what has come. That topics
+// have no policy of their own is what most answers say, and costs nothing.
+func costs(entries map[string]*entry) bool {
+	for _, e := range entries {
+		if e.effective != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// merge takes over what the update has, and reports whether policies change.
+func (c *Control) merge(u xds.Update, entries map[string]*entry) (acts bool) {
+	held := c.held[u.Type]
+	c.acting.stale = c.acting.stale || len(entries)+len(u.Removed) >= manyChanges
+	for name, e := range entries {
+		if u.Type == policypb.TopicPolicyType && c.topics.find(name) == nil {
+			continue // forgotten meanwhile
+		}
+		was := held[name]
+		acts = acts || e.effective != nil || was != nil && was.effective != nil
+		held[name] = e
+		c.acting.change(name, e)
+	}
+	for _, name := range u.Removed {
+		was := held[name]
+		acts = acts || was != nil && was.effective != nil
+		delete(held, name)
+		c.acting.change(name, nil)
+	}
+	if len(entries)+len(u.Removed) > 0 {
+		c.touch()
+	}
+	return acts
+}
+
+// confirm notes that everything is as the control plane has it, once in a life.
+func (c *Control) confirm() {
+	for _, entries := range c.held {
+		for _, e := range entries {
+			e.live = e.live || !e.doubted
+		}
+	}
+	c.acting.stale = true
+	c.have, c.live = true, true
+	c.touch()
+}
+
+// settle tells those who wait for what is now in force; first says that this is
+// the first time that all of it is.
+func (c *Control) settle(u xds.Update, first bool) {
+	if !c.have {
+		return
+	}
+	if first {
+		for name := range c.held[policypb.TopicPolicyType] {
+			c.answer(name)
+		}
+		close(c.synced)
+	}
+	if u.Type == policypb.TopicPolicyType {
+		for _, r := range u.Resources {
+			c.answer(r.Name)
+		}
+		for _, name := range u.Removed {
+			c.answer(name)
+		}
+	}
+}
+
+// answer makes a topic known.
+func (c *Control) answer(name string) {
+	t := c.topics.find(name)
+	if t == nil || t.standing.Swap(known) == known {
+		return
+	}
+	close(t.answered)
+}
+
+// doubt notes that something newer than what is in force was refused.
+func (c *Control) doubt(u xds.Update) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range u.Resources {
+		if e := c.held[u.Type][r.Name]; e != nil {
+			e.doubted = true
+		}
+	}
+	for _, name := range u.Removed {
+		if e := c.held[u.Type][name]; e != nil {
+			e.doubted = true
+		}
+	}
+}
+
+// versions are those of what is held of a type, as xDS counts them.
+func (c *Control) versions(typeURL string) map[string]string {
+	out := make(map[string]string, len(c.held[typeURL]))
+	for name, e := range c.held[typeURL] {
+		out[name] = e.version
+	}
+	return out
+}
+
+// decodeAll decodes resources of a type; the error has every bad one.
+func decodeAll(typeURL string, resources []xds.Resource) (map[string]*entry, error) {
+	entries := make(map[string]*entry, len(resources))
+	var bad []error
+	for _, r := range resources {
+		e, err := decode(typeURL, r)
+		if err != nil {
+			bad = append(bad, err)
+			continue
+		}
+		entries[r.Name] = e
+	}
+	if len(bad) > 0 {
+		return nil, errors.Join(bad...)
+	}
+	return entries, nil
+}

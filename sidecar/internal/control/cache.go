@@ -1,0 +1,134 @@
+package control
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds"
+)
+
+// The cache is one file:
+//
+//	cacheHeader | SHA-256 of the rest | a DeltaDiscoveryResponse
+//
+// The message has the resources that were taken, each with its type and
+// version, and where it names its sender, the instance that wrote the file. The
+// file is replaced as a whole, so that it is there in full or as it was before.
+const (
+	cacheHeader   = "sluice control plane cache 1\n"
+	maxCacheBytes = 512 << 20
+)
+
+// kept is what a cache has.
+type kept struct {
+	held     map[string]map[string]*entry
+	instance string // that wrote it
+}
+
+// contentOf makes the message; it shares the bodies, which do not change.
+func contentOf(instance string, held map[string]map[string]*entry) *discoveryv3.DeltaDiscoveryResponse {
+	out := &discoveryv3.DeltaDiscoveryResponse{ControlPlane: &corev3.ControlPlane{Identifier: instance}}
+	for typeURL, entries := range held {
+		for name, e := range entries {
+			out.Resources = append(out.Resources, &discoveryv3.Resource{
+				Name: name, Version: e.version, Resource: &anypb.Any{TypeUrl: typeURL, Value: e.body}})
+		}
+	}
+	return out
+}
+
+// encodeCache writes the file.
+func encodeCache(content *discoveryv3.DeltaDiscoveryResponse) ([]byte, error) {
+	body, err := proto.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	return bytes.Join([][]byte{[]byte(cacheHeader), sum[:], body}, nil), nil
+}
+
+// decodeCache reads a file, and all of it is right or it is an error.
+func decodeCache(data []byte) (*kept, error) {
+	rest, ok := bytes.CutPrefix(data, []byte(cacheHeader))
+	if !ok || len(rest) < sha256.Size {
+		return nil, errors.New("it is not a cache of this version, or not whole")
+	}
+	sum, body := rest[:sha256.Size], rest[sha256.Size:]
+	if got := sha256.Sum256(body); !bytes.Equal(sum, got[:]) {
+		return nil, errors.New("it is damaged: its checksum is wrong")
+	}
+	return decodeContent(body)
+}
+
+// decodeContent reads what the checksum vouches for; another version of the
+// program may have written it.
+func decodeContent(body []byte) (*kept, error) {
+	var content discoveryv3.DeltaDiscoveryResponse
+	if err := proto.Unmarshal(body, &content); err != nil {
+		return nil, err
+	}
+	out := &kept{instance: content.GetControlPlane().GetIdentifier(), held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}}}
+	for _, r := range content.GetResources() {
+		typeURL := r.GetResource().GetTypeUrl()
+		e, err := decode(typeURL, xds.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})
+		if err != nil {
+			return nil, err
+		}
+		e.live = false
+		out.held[typeURL][r.GetName()] = e
+	}
+	return out, nil
+}
+
+func readCache(path string) (*kept, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	data, err := io.ReadAll(io.LimitReader(f, maxCacheBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxCacheBytes {
+		return nil, fmt.Errorf("it has more than %d bytes", maxCacheBytes)
+	}
+	return decodeCache(data)
+}
+
+// writeCache replaces the file so that a kill at any moment leaves the old one
+// or the new one.
+func writeCache(path string, content *discoveryv3.DeltaDiscoveryResponse) error {
+	data, err := encodeCache(content)
+	if err != nil {
+		return err
+	}
+	next := path + ".new"
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}

@@ -1,0 +1,311 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/xds"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+)
+
+// in puts the cache of a sidecar into a folder.
+func in(dir string) func(*Config) { return func(cfg *Config) { cfg.Dir = dir } }
+
+func TestGoesOnWithoutItsControlPlane(t *testing.T) {
+	p := newPlane(t)
+	p.put(map[string]int64{"*": 1, "t": 2, "none": 0})
+	p.peers("replay-peers/0", "i1", "i2", "i3")
+	p.Start()
+	dir := t.TempDir()
+	s := start(t, p, in(dir))
+	s.sync(t)
+	s.Await(context.Background(), "t")
+	s.Await(context.Background(), "none")
+	xdstest.Soon(t, "the peers", func() bool { return s.KnownSidecars() == 3 })
+	s.stop()
+	p.Stop()
+
+	next := start(t, p, func(cfg *Config) { cfg.Dir, cfg.Instance = dir, "i1-later" })
+	if next.version("t") != 2 || next.version("x") != 1 || !next.Known("t") || !next.Known("none") || !next.Cached() {
+		t.Errorf("in force: %+v", next.Policies().Load().List())
+	}
+	if got := next.source("t"); got != "control-plane (cached)" {
+		t.Errorf("source %q", got)
+	}
+	if next.KnownSidecars() != 3 {
+		t.Errorf("%d sidecars, want 3: the last life is over", next.KnownSidecars())
+	}
+
+	p.Forget()
+	p.put(map[string]int64{"t": 3})
+	p.Start()
+	next.sync(t)
+	xdstest.Soon(t, "the change", func() bool { return next.version("t") == 3 })
+	if next.source("*") != "control-plane" || next.source("t") != "control-plane" {
+		t.Errorf("sources %+v", next.Policies().Load().List())
+	}
+	if got := p.Sent(); len(got) != 1 || got[0] != "t" {
+		t.Errorf("the control plane sent %v, want what changed", got)
+	}
+}
+
+func TestWhatWasConfirmedIsNotCachedAnyMore(t *testing.T) {
+	p := newPlane(t)
+	p.put(map[string]int64{"*": 1, "t": 2, "u": 2})
+	p.Start()
+	dir := t.TempDir()
+	s := start(t, p, in(dir))
+	s.sync(t)
+	s.Await(context.Background(), "t")
+	s.Await(context.Background(), "u")
+	s.stop()
+	bad := topicPolicy("u", 3)
+	bad.Settings.Partitions = proto.Int64(0)
+	p.Put(topicType, map[string]proto.Message{"u": bad})
+	next := start(t, p, in(dir))
+	next.sync(t)
+	if next.source("t") != "control-plane" || next.source("u") != "control-plane (cached)" || next.version("u") != 2 {
+		t.Errorf("in force: %+v", next.Policies().Load().List())
+	}
+}
+
+func TestSavedSoonAfterAChange(t *testing.T) {
+	p := newPlane(t)
+	p.put(map[string]int64{"*": 1})
+	p.Start()
+	dir := t.TempDir()
+	s := start(t, p, in(dir))
+	s.sync(t)
+	for version := range int64(3) {
+		p.put(map[string]int64{"*": version + 2})
+		xdstest.Soon(t, "the change on disk", func() bool {
+			kept, err := readCache(filepath.Join(dir, fileName))
+			return err == nil && kept.held[globType]["*"].number == version+2
+		})
+	}
+}
+
+func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, newPlane(t), in(dir))
+	s.Use("t")
+	if err := s.apply(context.Background(), update(t, topicPolicy("t", 2))); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a cache: %v", err)
+	}
+	if s.version("t") != 8 || s.Known("t") {
+		t.Error("a topic's policy is in force before the globs are")
+	}
+	whole := xds.Update{Type: globType, Whole: true}
+	if err := s.apply(context.Background(), whole); err != nil {
+		t.Fatal(err)
+	}
+	if s.version("t") != 2 || !s.Known("t") {
+		t.Error("the topic's policy is not in force once the globs are")
+	}
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
+		t.Error(err)
+	}
+}
+
+// update is one resource as an update.
+func update(t testing.TB, m interface {
+	proto.Message
+	GetName() string
+}) xds.Update {
+	t.Helper()
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typeURL := "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
+	return xds.Update{Type: typeURL, Resources: []xds.Resource{{Name: m.GetName(), Version: "v", Body: body}}}
+}
+
+// smallCache is a file with one policy of each type, and peers.
+func smallCache(t testing.TB, dir string) []byte {
+	t.Helper()
+	s := open(t, newPlane(t), in(dir))
+	s.Use("t")
+	for _, u := range []xds.Update{update(t, topicPolicy("t", 2)), update(t, globPolicy("*", 3))} {
+		u.Whole = true
+		if err := s.apply(context.Background(), u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, err := proto.Marshal(assignment("replay-peers/0", "i2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := xds.Update{Type: peersType, Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
+	if err := s.apply(context.Background(), u); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	data, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestDamagedCachesAreIgnored(t *testing.T) {
+	data := smallCache(t, t.TempDir())
+	if _, err := decodeCache(data); err != nil {
+		t.Fatal(err)
+	}
+	for i := range data {
+		if _, err := decodeCache(data[:i]); err == nil {
+			t.Errorf("the first %d of %d bytes were taken", i, len(data))
+		}
+		for bit := range 8 {
+			damaged := append([]byte(nil), data...)
+			damaged[i] ^= 1 << bit
+			if _, err := decodeCache(damaged); err == nil {
+				t.Errorf("bit %d of byte %d was flipped, and it was taken", bit, i)
+			}
+		}
+	}
+	if _, err := decodeCache(append(data, 0)); err == nil {
+		t.Error("a byte more was taken")
+	}
+
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, fileName), data[:len(data)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, newPlane(t), in(dir))
+	if s.Cached() || s.version("t") != 8 || s.Known("t") || s.KnownSidecars() != 1 {
+		t.Error("half of a cache acts")
+	}
+	s.stop()
+	if !strings.Contains(s.logged.String(), "is ignored") {
+		t.Errorf("logged %q", s.logged)
+	}
+}
+
+// A kill in the middle of a save leaves a new file that is not whole beside the
+// old one.
+func TestAnInterruptedSaveLeavesTheOldFile(t *testing.T) {
+	dir := t.TempDir()
+	data := smallCache(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, fileName+".new"), data[:40], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, newPlane(t), in(dir))
+	if s.version("t") != 2 || s.version("x") != 3 || s.KnownSidecars() != 2 {
+		t.Error("the old file does not act")
+	}
+	s.mu.Lock()
+	s.touch()
+	s.mu.Unlock()
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName+".new")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the new file is still there: %v", err)
+	}
+}
+
+func TestSavesAreHeldTogetherAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "not yet")
+		s := open(t, plane{newAway()}, in(dir))
+		defer s.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.keep(ctx) }()
+		defer func() { <-done }()
+		defer cancel()
+		u := update(t, globPolicy("*", 3))
+		u.Whole = true
+		if err := s.apply(ctx, u); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(saveAfter + retrySaveAfter + time.Second) // two failures
+		synctest.Wait()
+		if n := strings.Count(s.logged.String(), "cannot be kept"); n != 1 {
+			t.Errorf("%d failures logged, want 1\n%s", n, s.logged)
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		saved := func() bool {
+			synctest.Wait()
+			_, err := os.Stat(filepath.Join(dir, fileName))
+			return err == nil
+		}
+		time.Sleep(retrySaveAfter)
+		if !saved() {
+			t.Error("not saved once it is possible")
+		}
+		if err := os.Remove(filepath.Join(dir, fileName)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if saved() {
+			t.Error("saved, and nothing had changed")
+		}
+		if err := s.apply(ctx, u); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(saveAfter - time.Millisecond)
+		if saved() {
+			t.Error("saved at once")
+		}
+		time.Sleep(2 * time.Millisecond)
+		if !saved() {
+			t.Error("not saved in time")
+		}
+	})
+}
+
+func TestTopicsAreForgottenInTimeAndWhileConnectedOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, plane{newAway()}, nil)
+		defer s.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		var connected atomic.Bool
+		go func() { done <- s.sweep(ctx, connected.Load) }()
+		defer func() { <-done }()
+		defer cancel()
+		s.Use("t")
+		there := func(rest time.Duration) bool {
+			time.Sleep(rest)
+			synctest.Wait()
+			return s.topics.find("t") != nil
+		}
+		if !there(24 * time.Hour) {
+			t.Error("forgotten without a connection")
+		}
+		connected.Store(true)
+		if !there(forgetAfter) {
+			t.Error("forgotten too early")
+		}
+		if there(2*sweepEvery + time.Second) {
+			t.Error("not forgotten")
+		}
+	})
+}

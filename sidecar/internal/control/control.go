@@ -1,0 +1,249 @@
+// Package control is what a sidecar has from its control plane: the policies in
+// force, who else there is, and a connection that others share. It asks for the
+// policies of topics as they are used, and keeps what it has on disk, so that a
+// start without a control plane goes by what was last in force. It must not
+// know how a policy is enforced.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds"
+)
+
+const (
+	// MaxTopics is how many topics' own policies a sidecar knows at a time; of
+	// further ones the most specific glob holds.
+	MaxTopics = 50_000
+	// AwaitPolicy is how long the first use of a topic waits for its policy.
+	AwaitPolicy = time.Second
+)
+
+// Where policies come from, as /v1/status shows it.
+const (
+	sourceLive   = "control-plane"
+	sourceCached = "control-plane (cached)" // of an earlier life, and not confirmed in this one
+)
+
+const (
+	// maxBackoff bounds the wait between two tries to reach the control plane.
+	maxBackoff = 5 * time.Second
+	// connectTimeout is how long one try may take.
+	connectTimeout = 5 * time.Second
+	// pingAfter is how long a silent connection is trusted, and pingTimeout how
+	// long it may take to prove itself then.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
+	// maxRequestBytes has room for the names and versions of MaxTopics topics.
+	maxRequestBytes = 24 << 20
+)
+
+// Config is what a Control needs. Address, NodeID, Instance and Logger are
+// required.
+type Config struct {
+	// Address is the control plane's: host:port, or unix:/path.
+	Address     string
+	Credentials credentials.TransportCredentials // nil: no TLS
+	PerRPC      credentials.PerRPCCredentials    // nil: none
+
+	NodeID   string
+	Instance string // of this life of the process alone
+	Version  string // of the program
+	// StoreID says which store the sidecar is on, and Replay the address of its
+	// replay API, host:port or unix:/path. They are called for each stream; nil:
+	// there is none.
+	StoreID, Replay func() string
+
+	// Dir is the folder of the cache; "": nothing is kept.
+	Dir string
+	// Fallback is in force until anything is known from the control plane, be it
+	// from the cache; nil: the defaults are.
+	Fallback *policy.Snapshot
+	Logger   *slog.Logger
+}
+
+// Control is the sidecar's side of its control plane. Its methods are safe for
+// concurrent use.
+type Control struct {
+	cfg     Config
+	conn    *grpc.ClientConn
+	client  *xds.Client
+	current *policy.Current
+	topics  *table
+	peers   atomic.Pointer[[]Peer]
+	synced  chan struct{} // closed when the globs have come in this life
+	changed chan struct{} // there is something to save
+	// full says that it was logged that there is no room for more topics.
+	full atomic.Bool
+
+	mu sync.Mutex
+	// held is what was taken and is still wanted, by type and name. What is in
+	// it of topics is in the table too.
+	held   map[string]map[string]*entry
+	acting acting
+	// have says that all globs are held, from the control plane or the cache;
+	// before that nothing that is held is in force.
+	have bool
+	// live says that they came from the control plane in this life.
+	live bool
+	// unsaved says that held is not what the cache has.
+	unsaved bool
+	// previous is the instance that wrote the cache: this sidecar's last life.
+	previous string
+
+	// Of apply, which is called by one goroutine.
+	pace pace
+}
+
+// Open reads what was kept, and puts it in force. Nothing is asked for before
+// [Control.Run].
+func Open(cfg Config) (*Control, error) {
+	c := &Control{
+		cfg: cfg, topics: newTable(), synced: make(chan struct{}), changed: make(chan struct{}, 1),
+		held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}},
+	}
+	c.acting.stale = true
+	c.restore()
+	first := cfg.Fallback
+	if c.have {
+		first = c.acting.snapshot(c.held)
+	} else if first == nil {
+		first = policy.NewResolvedSnapshot(nil)
+	}
+	c.current = policy.NewCurrent(first)
+	c.listPeers()
+	var err error
+	if c.conn, err = dial(cfg); err != nil {
+		return nil, fmt.Errorf("control plane %s: %w", cfg.Address, err)
+	}
+	c.client, err = xds.New(xds.Config{
+		Conn: c.conn,
+		Node: c.node,
+		// The topics come first: the server answers in this order, so once the
+		// globs have come, topics of which nothing was heard are as they were.
+		Types: []xds.Type{
+			{URL: policypb.TopicPolicyType, Versions: c.versions(policypb.TopicPolicyType)},
+			{URL: peersType, Wildcard: true, Versions: c.versions(peersType)},
+			{URL: policypb.GlobPolicyType, Wildcard: true, Versions: c.versions(policypb.GlobPolicyType)},
+		},
+		Apply:      c.apply,
+		Logger:     cfg.Logger.With("address", cfg.Address),
+		MaxBackoff: maxBackoff, MaxRequestBytes: maxRequestBytes,
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.conn.Close())
+	}
+	return c, nil
+}
+
+// dial makes the connection, which is opened when it is first used.
+func dial(cfg Config) (*grpc.ClientConn, error) {
+	transport := cfg.Credentials
+	if transport == nil {
+		transport = insecure.NewCredentials()
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: xds.DefaultMinBackoff, Multiplier: 1.6, Jitter: 0.5, MaxDelay: maxBackoff},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
+	}
+	if cfg.PerRPC != nil {
+		options = append(options, grpc.WithPerRPCCredentials(cfg.PerRPC))
+	}
+	return grpc.NewClient(cfg.Address, options...)
+}
+
+// node says who is asking.
+func (c *Control) node() *corev3.Node {
+	about := map[string]*structpb.Value{
+		"instance": structpb.NewStringValue(c.cfg.Instance),
+		"version":  structpb.NewStringValue(c.cfg.Version),
+	}
+	for key, value := range map[string]func() string{"store_id": c.cfg.StoreID, "replay": c.cfg.Replay} {
+		if value != nil {
+			about[key] = structpb.NewStringValue(value())
+		}
+	}
+	return &corev3.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: about}}
+}
+
+// Run talks to the control plane until ctx ends, saves what is not saved, and
+// returns nil. It is called once.
+func (c *Control) Run(ctx context.Context) error {
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.client.Run(running) })
+	g.Go(func() error { return c.sweep(running, c.client.Connected) })
+	g.Go(func() error { return c.keep(running) })
+	err := g.Wait()
+	c.saveNow() // what came while keep was ending
+	return err
+}
+
+// Close closes the connection. It is called once, when Run has returned and
+// nobody else needs [Control.Conn] any more, or instead of Run.
+func (c *Control) Close() error { return c.conn.Close() }
+
+// Policies is what is in force.
+func (c *Control) Policies() *policy.Current { return c.current }
+
+// Conn is the connection to the control plane.
+func (c *Control) Conn() grpc.ClientConnInterface { return c.conn }
+
+// Cached tells whether policies of the control plane are in force, be it those
+// of an earlier life.
+func (c *Control) Cached() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.have
+}
+
+// Synced waits until the control plane has said all that there is about globs,
+// for the first time in this life. The error is the context's.
+func (c *Control) Synced(ctx context.Context) error {
+	select {
+	case <-c.synced:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Status is how the sidecar stands with its control plane.
+type Status struct {
+	Address   string    `json:"address"`
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since"` // of Connected being as it is
+	// Error is why there is no connection.
+	Error string `json:"error,omitempty"`
+}
+
+// Status tells how the sidecar stands with its control plane.
+func (c *Control) Status() Status {
+	s := c.client.State()
+	out := Status{Address: c.cfg.Address, Connected: s.Connected, Since: s.Since.UTC()}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	return out
+}

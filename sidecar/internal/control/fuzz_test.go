@@ -1,0 +1,122 @@
+package control
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds"
+)
+
+// sound fails if something that was taken is not whole and valid.
+func sound(t *testing.T, s *policy.Snapshot, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		e := s.Topic(name)
+		again, err := policypb.FromEffective(e).Effective()
+		if err != nil || *again != *e {
+			t.Fatalf("%s has %+v, which is not valid: %v", name, e, err)
+		}
+	}
+}
+
+// FuzzApply gives two resources with any bytes to a sidecar that has good ones:
+// both act, or there is a reason and what was there stays.
+func FuzzApply(f *testing.F) {
+	good, err := proto.Marshal(topicPolicy("t", 5))
+	if err != nil {
+		f.Fatal(err)
+	}
+	glob, err := proto.Marshal(globPolicy("t*", 5))
+	if err != nil {
+		f.Fatal(err)
+	}
+	peers, err := proto.Marshal(assignment("t", "i2", "i3"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(uint8(0), "t", good, "u", good)
+	f.Add(uint8(1), "t*", glob, "u*", []byte{})
+	f.Add(uint8(2), "t", peers, "t2", peers)
+	f.Add(uint8(0), "t", []byte{0xff}, "u", good)
+	f.Fuzz(func(t *testing.T, which uint8, name1 string, body1 []byte, name2 string, body2 []byte) {
+		s := open(t, plane{newAway()}, nil)
+		defer s.stop()
+		ctx := context.Background()
+		for _, name := range []string{"t", "u", name1, name2} {
+			s.Use(name)
+		}
+		for _, u := range []xds.Update{update(t, topicPolicy("t", 2)), update(t, globPolicy("*", 3))} {
+			u.Whole = true
+			if err := s.apply(ctx, u); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := s.Policies().Load()
+		u := xds.Update{Type: []string{topicType, globType, peersType}[which%3], Resources: []xds.Resource{
+			{Name: name1, Version: "1", Body: body1}, {Name: name2, Version: "1", Body: body2}}}
+		err := s.apply(ctx, u)
+		switch {
+		case err != nil && err.Error() == "":
+			t.Fatal("refused without a reason")
+		case err != nil && (s.Policies().Load() != before || s.KnownSidecars() != 1):
+			t.Fatal("refused, and something changed")
+		}
+		sound(t, s.Policies().Load(), name1, name2, "t", "u", "t1")
+	})
+}
+
+// FuzzCache reads a file with any bytes behind a right checksum, and any bytes
+// at all.
+func FuzzCache(f *testing.F) {
+	data := smallCache(f, f.TempDir())
+	f.Add(data)
+	f.Add(data[len(cacheHeader)+32:])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, err := decodeCache(data); err == nil && string(data[:len(cacheHeader)]) != cacheHeader {
+			t.Fatal("taken without the header")
+		}
+		kept, err := decodeContent(data)
+		if err != nil {
+			return
+		}
+		for _, typeURL := range []string{topicType, globType} {
+			for name, e := range kept.held[typeURL] {
+				if e.effective != nil {
+					sound(t, policy.NewResolvedSnapshot([]policy.Resolved{{Name: name, Effective: e.effective}}), name)
+				}
+			}
+		}
+	})
+}
+
+// A cache of another version of the program, with something in it that this one
+// refuses, is ignored as a whole.
+func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
+	bad := globPolicy("a*", 2)
+	bad.Settings.Partitions = proto.Int64(-5)
+	held := map[string]map[string]*entry{globType: {}}
+	for name, m := range map[string]proto.Message{"a*": bad, "*": globPolicy("*", 1)} {
+		body, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[globType][name] = &entry{version: "1", body: body}
+	}
+	dir := t.TempDir()
+	if err := writeCache(filepath.Join(dir, fileName), contentOf("i0", held)); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, plane{newAway()}, in(dir))
+	if next.Cached() || next.version("x") != 8 {
+		t.Error("half of a cache acts")
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
+		t.Errorf("it should stay until there is another: %v", err)
+	}
+}

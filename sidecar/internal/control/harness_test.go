@@ -1,0 +1,160 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+)
+
+const (
+	topicType = policypb.TopicPolicyType
+	globType  = policypb.GlobPolicyType
+)
+
+// plane is a control plane that serves what a test puts into it.
+type plane struct{ *xdstest.Server }
+
+func newPlane(t testing.TB) plane { return plane{xdstest.New(t, topicType, globType, peersType)} }
+
+// put puts policies that have their version as their number of partitions; 0:
+// there is none of that topic, which the control plane says.
+func (p plane) put(versions map[string]int64) {
+	byType := map[string]map[string]proto.Message{topicType: {}, globType: {}}
+	for name, version := range versions {
+		if topicName(name) {
+			byType[topicType][name] = topicPolicy(name, version)
+		} else {
+			byType[globType][name] = globPolicy(name, version)
+		}
+	}
+	for typeURL, resources := range byType {
+		p.Put(typeURL, resources)
+	}
+}
+
+func settingsOf(version int64) *policypb.Settings {
+	e := policy.Defaults()
+	e.Partitions = int(version)
+	return policypb.FromEffective(&e)
+}
+
+func topicPolicy(name string, version int64) *policypb.TopicPolicy {
+	if version == 0 {
+		return &policypb.TopicPolicy{Name: name, Absent: true}
+	}
+	return &policypb.TopicPolicy{Name: name, Version: version, Settings: settingsOf(version)}
+}
+
+func globPolicy(name string, version int64) *policypb.GlobPolicy {
+	return &policypb.GlobPolicy{Name: name, Version: version, Settings: settingsOf(version)}
+}
+
+// peers puts sidecars that are called like their instances into one resource.
+func (p plane) peers(name string, instances ...string) {
+	p.Put(peersType, map[string]proto.Message{name: assignment(name, instances...)})
+}
+
+func assignment(name string, instances ...string) *endpointv3.ClusterLoadAssignment {
+	group := &endpointv3.LocalityLbEndpoints{}
+	for i, instance := range instances {
+		fields := map[string]*structpb.Value{}
+		for key, value := range map[string]string{"node_id": "node-" + instance, "instance": instance, "store_id": "store"} {
+			fields[key] = structpb.NewStringValue(value)
+		}
+		group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
+				Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(1000 + i)}}}}}},
+			Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataKey: {Fields: fields}}},
+		})
+	}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{group}}
+}
+
+// sidecar is a Control under test.
+type sidecar struct {
+	*Control
+	logged *bytes.Buffer // read it when it has stopped
+	stop   func()
+}
+
+// open makes one that does not run.
+func open(t testing.TB, p plane, change func(*Config)) *sidecar {
+	t.Helper()
+	s := &sidecar{logged: &bytes.Buffer{}}
+	cfg := Config{Address: p.Address, NodeID: "n1", Instance: "i1", StoreID: func() string { return "s1" }, Version: "test",
+		Logger: slog.New(slog.NewTextHandler(s.logged, nil))}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if s.Control, err = Open(cfg); err != nil {
+		t.Fatal(err)
+	}
+	s.stop = sync.OnceFunc(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+// start makes one that runs until it is stopped, or the test ends.
+func start(t testing.TB, p plane, change func(*Config)) *sidecar {
+	t.Helper()
+	s := open(t, p, change)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	closeConn := s.stop
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		closeConn()
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+// sync waits for the globs.
+func (s *sidecar) sync(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Synced(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// version is that of the policy in force for a topic; 8 is the defaults'.
+func (s *sidecar) version(topic string) int {
+	return s.Policies().Load().Topic(topic).Partitions
+}
+
+// source says where the policy of a name comes from.
+func (s *sidecar) source(name string) string {
+	for _, p := range s.Policies().Load().List() {
+		if p.Name == name {
+			return p.Source
+		}
+	}
+	return ""
+}
+
+// newAway is a control plane that is never there.
+func newAway() *xdstest.Server { return &xdstest.Server{Address: "unix:/nowhere"} }

@@ -1,0 +1,40 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Peer is another sidecar of the fleet.
+type Peer struct {
+	NodeID   string
+	Instance string // of one life of its process
+	StoreID  string // which store it is on
+	Address  string // of its replay API, host:port or unix:/path
+}
+
+// Peers are the other sidecars that the control plane knows, or knew when it
+// was last heard of, by instance. The slice is shared: read only.
+func (c *Control) Peers() []Peer { return *c.peers.Load() }
+
+// KnownSidecars counts the sidecars that the control plane knows, or knew, and
+// this one.
+func (c *Control) KnownSidecars() int { return len(c.Peers()) + 1 }
+
+// listPeers makes the list of what is held. This sidecar is not its own peer,
+// nor is its last life: that is over. c.mu is held, or c not in use yet.
+func (c *Control) listPeers() {
+	peers := []Peer{}
+	for _, e := range c.held[peersType] {
+		for _, p := range e.peers {
+			if p.Instance != c.cfg.Instance && p.Instance != c.previous {
+				peers = append(peers, p)
+			}
+		}
+	}
+	slices.SortFunc(peers, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Address, b.Address))
+	})
+	peers = slices.CompactFunc(peers, func(a, b Peer) bool { return a.Instance == b.Instance })
+	c.peers.Store(&peers)
+}

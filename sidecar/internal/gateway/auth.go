@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// strangerFrameBytes is the longest message of a connection that has not
+// authenticated: room for an AUTH with the longest token.
+const strangerFrameBytes = 2 * wire.MaxTokenBytes
+
+// Reasons that go with the close code 1008.
+const (
+	reasonRefused = "the authentication failed"
+	reasonLate    = "no AUTH came in time"
+	reasonRevoked = "the token may not do this any more"
+)
+
+// arrival finds who asks for a WebSocket: nil where an AUTH has yet to tell, and
+// an error where the request itself tells something wrong.
+func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
+	id, err := g.cfg.Access.Identify(r)
+	if err == nil {
+		return &id, nil
+	}
+	if len(r.Header["Authorization"]) > 0 {
+		return nil, err
+	}
+	return nil, nil
+}
+
+// authenticate handles AUTH. It may come again, to go on with another token.
+// One that fails ends the connection.
+func (c *conn) authenticate(req *wire.Request) {
+	id, err := c.cfg.Access.Token(req.Token, c.out.RemoteAddr().String())
+	if err == nil {
+		err = c.keeps(&id)
+	}
+	if err != nil {
+		c.replyError(req, err)
+		c.over = &closing{websocket.StatusPolicyViolation, reasonRefused}
+		return
+	}
+	if c.who.Swap(&id) == nil {
+		close(c.known)
+		c.ws.SetReadLimit(int64(c.cfg.Limits.FrameBytes))
+	}
+	c.replyOK(req)
+}
+
+// identity is who the connection belongs to, by what is in force now.
+func (c *conn) identity() (*access.Identity, error) {
+	who := c.who.Load()
+	if who == nil {
+		return nil, wire.Errorf(wire.Unauthorized, "this connection is not authenticated: send AUTH with a token first")
+	}
+	return c.cfg.Access.Renew(who)
+}
+
+// allowed says whether id may do what req asks. The events of a PUBLISH are
+// looked at one by one, by authorize.
+func allowed(id *access.Identity, req *wire.Request) error {
+	switch req.Op {
+	case wire.OpPing, wire.OpPublish:
+		return nil
+	}
+	return id.May(access.Subscribe, req.Topic, req.Group)
+}
+
+// authorize refuses the events of topics that id may not publish to.
+func (c *conn) authorize(id *access.Identity, items []wire.PublishItem) {
+	if c.cfg.Access == nil {
+		return
+	}
+	for i := range items {
+		it := &items[i]
+		if it.Err != nil {
+			continue
+		}
+		if err := id.May(access.Publish, it.Event.Topic, ""); err != nil {
+			it.Err = wire.AsError(err)
+		}
+	}
+}
+
+// awaitAuth ends the connection unless it authenticates in time.
+func (c *conn) awaitAuth() {
+	timer := time.NewTimer(c.cfg.Bounds.AuthTimeout)
+	defer timer.Stop()
+	select {
+	case <-c.known:
+	case <-c.ctx.Done():
+	case <-timer.C:
+		c.expel(wire.Errorf(wire.Unauthorized, "%s", reasonLate), reasonLate)
+	}
+}
+
+// keeps says whether id may have the subscriptions of this connection.
+func (c *conn) keeps(id *access.Identity) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg.Access == nil {
+		return nil
+	}
+	for k := range c.subs {
+		if err := id.May(access.Subscribe, k.topic, k.group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stillMay looks again at the rights to the subscriptions, once one has been
+// added: from then on rightsChanged knows of it, but not of a change before. An
+// error ends the connection.
+func (c *conn) stillMay() error {
+	id, err := c.identity()
+	if err == nil {
+		err = c.keeps(id)
+	}
+	if err != nil {
+		c.over = &closing{websocket.StatusPolicyViolation, reasonRevoked}
+	}
+	return err
+}
+
+// expel ends a connection that has no right to be there: ops are refused with
+// why, and subscriptions end before the client is told.
+func (c *conn) expel(why *wire.Error, reason string) {
+	if !c.end(why) {
+		return // it is ending already
+	}
+	for _, s := range c.takeSubscriptions() {
+		s.Close(group.Disconnected)
+	}
+	c.hangUp(closing{websocket.StatusPolicyViolation, reason})
+}
+
+// rightsChanged ends the connections whose token is gone, or may not have their
+// subscriptions any more. What others may do is looked at with each of their
+// ops.
+func (g *Gateway) rightsChanged() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopping {
+		return
+	}
+	for c := range g.conns {
+		if c.who.Load() == nil {
+			continue // awaitAuth sees to it
+		}
+		id, err := c.identity()
+		if err == nil {
+			err = c.keeps(id)
+		}
+		if err != nil {
+			g.busy.Go(func() { c.expel(wire.AsError(err), reasonRevoked) })
+		}
+	}
+}
+
+// may says whether the sender of a request may do that; Handler has let it
+// through as somebody.
+func (g *Gateway) may(r *http.Request, do access.Action, topic, group string) error {
+	return g.cfg.Access.From(r.Context()).May(do, topic, group)
+}

@@ -1,0 +1,155 @@
+// Package quota is the sidecar's side of fleet-wide rates: it counts what
+// became of publishes, reports that to the control plane, and keeps the buckets
+// of fleet-wide topics tuned to the shares that it gets.
+package quota
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/limit"
+)
+
+const (
+	// AwaitShare is how long a publish waits for the control plane's answer
+	// where this sidecar holds nothing of the topic.
+	AwaitShare = 500 * time.Millisecond
+	// reportEvery is the time between two reports of fleet-wide topics,
+	// countEvery of the others.
+	reportEvery = 200 * time.Millisecond
+	countEvery  = time.Second
+	// askEvery is the least time between two reports of a topic for want of
+	// tokens, of which the first brought something.
+	askEvery = 50 * time.Millisecond
+	// rememberMissed is how long a publish that lacked tokens is taken to come
+	// again.
+	rememberMissed = 2 * time.Second
+	// idleAfter is when a topic counts as unused, forgetShare when what is
+	// known of it is dropped.
+	idleAfter   = time.Second
+	forgetShare = time.Minute
+)
+
+// Config is what a Client needs.
+type Config struct {
+	Conn     grpc.ClientConnInterface // to the control plane
+	NodeID   string
+	Instance string       // unlike that of any other process
+	Known    func() int   // how many sidecars there are as far as is known; nil: 1
+	Logger   *slog.Logger // nil: none
+}
+
+// Client is the sidecar's part of the quota service. Its methods are safe for
+// concurrent use.
+type Client struct {
+	cfg       Config
+	connected atomic.Bool
+	hurried   atomic.Bool   // somebody has something to report soon
+	kick      chan struct{} // and could do so now
+	counters  counters
+
+	shares sync.Map // string to *share
+	starts sync.Mutex
+	n      int // of shares; guarded by starts
+
+	// Of the goroutine of Run.
+	reports uint64    // the number of the last one
+	sent    []sending // the latest reports, ascending
+}
+
+// sending is when a report was made.
+type sending struct {
+	number uint64
+	at     time.Time
+}
+
+// New makes a Client. It counts at once, and gets shares while Run runs.
+func New(cfg Config) *Client {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Known == nil {
+		cfg.Known = func() int { return 1 }
+	}
+	c := &Client{cfg: cfg, kick: make(chan struct{}, 1)}
+	c.counters.since = time.Now()
+	return c
+}
+
+func (c *Client) sidecars() float64 { return float64(max(1, c.cfg.Known())) }
+
+// Bucket returns this sidecar's bucket of a fleet-wide topic, tuned to its
+// share. Where it holds nothing of the topic yet it asks for some and waits for
+// the answer, at most [AwaitShare] or until ctx ends; then the topic goes by
+// its fallback. The bucket is for the publish at hand.
+func (c *Client) Bucket(ctx context.Context, topic string, p policy.Publish, now time.Time) *limit.Bucket {
+	return c.BucketFor(ctx, topic, 0, p, now)
+}
+
+// BucketFor is Bucket for a publish of n events: where tokens have to be asked
+// for, so many are.
+func (c *Client) BucketFor(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket {
+	if p.Rate <= 0 {
+		return limit.NewBucket(limit.Rate{}, now)
+	}
+	s := c.share(topic, p, now)
+	if s == nil { // over maxFleetTopics
+		return limit.NewEmptyBucket(limit.Rate{PerSecond: limit.Still, Most: p.Burst, Pace: p.Rate}, now)
+	}
+	answers := s.use(n, p, now)
+	if answers == nil {
+		return s.bucket
+	}
+	c.urge()
+	timer := time.NewTimer(AwaitShare)
+	defer timer.Stop()
+	select {
+	case <-answers:
+	case <-ctx.Done():
+	case <-timer.C:
+		s.unanswered(answers, time.Now())
+	}
+	return s.bucket
+}
+
+func (c *Client) share(topic string, p policy.Publish, now time.Time) *share {
+	if v, ok := c.shares.Load(topic); ok {
+		return v.(*share)
+	}
+	c.starts.Lock()
+	defer c.starts.Unlock()
+	if v, ok := c.shares.Load(topic); ok {
+		return v.(*share)
+	}
+	if c.n >= maxFleetTopics {
+		return nil
+	}
+	c.n++
+	s := c.start(topic, p, now)
+	c.shares.Store(topic, s)
+	return s
+}
+
+func (c *Client) forget(s *share) {
+	c.starts.Lock()
+	defer c.starts.Unlock()
+	if c.shares.CompareAndDelete(s.topic, s) {
+		c.n--
+	}
+}
+
+// urge has something reported: now, or where a topic's last report is too
+// young, with the next tick.
+func (c *Client) urge() {
+	c.hurried.Store(true)
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,84 @@
+package quota
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxTopics is how many topics are counted, and maxFleetTopics how many
+	// fleet-wide ones have shares, at a time; what is above goes uncounted, or
+	// by the fallback.
+	maxTopics      = 20_000
+	maxFleetTopics = 10_000
+	// forgetCounter is after how many reports without a publish a topic's
+	// counter is dropped.
+	forgetCounter = 30
+)
+
+// counter is what became of a topic's publishes since the last report.
+type counter struct {
+	allowed, denied atomic.Uint64
+	// Of the goroutine that reports.
+	quiet int // reports in a row with nothing to say
+}
+
+// counters are those of all topics.
+type counters struct {
+	topics sync.Map // string to *counter
+	n      atomic.Int64
+	since  time.Time // of the goroutine that reports
+}
+
+func (c *counters) of(topic string) *counter {
+	if v, ok := c.topics.Load(topic); ok {
+		return v.(*counter)
+	}
+	if c.n.Load() >= maxTopics {
+		return nil
+	}
+	v, loaded := c.topics.LoadOrStore(topic, new(counter))
+	if !loaded {
+		c.n.Add(1)
+	}
+	return v.(*counter)
+}
+
+// collect takes the counts of the topics for which fleet is false, and calls
+// report with those that are not zero.
+func (c *counters) collect(now time.Time, fleet func(topic string) bool, report func(*usage)) {
+	elapsed := now.Sub(c.since)
+	c.since = now
+	for key, v := range c.topics.Range {
+		topic, n := key.(string), v.(*counter)
+		if fleet(topic) {
+			n.quiet = 0
+			continue
+		}
+		allowed, denied := n.allowed.Swap(0), n.denied.Swap(0)
+		if allowed+denied > 0 {
+			n.quiet = 0
+			report(newUsage(topic, allowed, denied, elapsed))
+		} else if n.quiet++; n.quiet > forgetCounter && c.topics.CompareAndDelete(topic, v) {
+			c.n.Add(-1)
+		}
+	}
+}
+
+// Count notes what became of publishes to a topic, fleet-wide or not.
+func (c *Client) Count(topic string, allowed, denied int) {
+	n := c.counters.of(topic)
+	if n == nil {
+		return
+	}
+	if allowed > 0 {
+		n.allowed.Add(uint64(allowed))
+	}
+	if denied > 0 {
+		n.denied.Add(uint64(denied))
+	}
+	if v, ok := c.shares.Load(topic); ok {
+		v.(*share).counted(denied > 0)
+	}
+}

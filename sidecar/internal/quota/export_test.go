@@ -1,0 +1,13 @@
+package quota
+
+// Fallen reports whether a topic goes by the fallback.
+func (c *Client) Fallen(topic string) bool {
+	v, ok := c.shares.Load(topic)
+	if !ok {
+		return false
+	}
+	s := v.(*share)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == fallback
+}

@@ -1,0 +1,83 @@
+package quota
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// The names of the messages' parts; the control plane's package quota says
+// what they mean.
+const (
+	domain      = "sluice"
+	nodeKey     = "sluice-node-id"
+	instanceKey = "sluice-instance"
+
+	topicKey    = "topic"
+	shareKey    = "share"
+	reportKey   = "report"
+	wantsKey    = "wants"
+	askKey      = "ask"
+	backKey     = "back"
+	leftKey     = "left"
+	rateKey     = "rate"
+	capacityKey = "capacity"
+	grantKey    = "grant"
+)
+
+type usage = rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage
+
+func newUsage(topic string, allowed, denied uint64, elapsed time.Duration) *usage {
+	return &usage{
+		BucketId:    &rlqs.BucketId{Bucket: map[string]string{topicKey: topic}},
+		TimeElapsed: durationpb.New(max(elapsed, 0)), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
+	}
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// assignment is what the control plane says of one topic.
+type assignment struct {
+	topic, share string
+	report       uint64 // the report that it answers
+	abandon      bool
+	lifetime     time.Duration // from that report on
+	rate         float64       // 0: tokens come by grants only
+	pace         float64       // at which they are expected then
+	burst, grant int
+}
+
+func readAction(m *rlqs.RateLimitQuotaResponse_BucketAction) (assignment, error) {
+	id := m.GetBucketId().GetBucket()
+	a := assignment{topic: id[topicKey], share: id[shareKey]}
+	var err error
+	if a.report, err = strconv.ParseUint(id[reportKey], 10, 64); err != nil {
+		return a, fmt.Errorf("bucket_id %s is %q, not a number", reportKey, id[reportKey])
+	}
+	if m.GetAbandonAction() != nil {
+		a.abandon = true
+		return a, nil
+	}
+	if text, ok := id[grantKey]; ok {
+		if a.grant, err = strconv.Atoi(text); err != nil || a.grant < 0 {
+			return a, fmt.Errorf("bucket_id %s is %q, not a number of tokens", grantKey, text)
+		}
+	}
+	action := m.GetQuotaAssignmentAction()
+	bucket := action.GetRateLimitStrategy().GetTokenBucket()
+	interval := bucket.GetFillInterval().AsDuration()
+	if bucket == nil || interval <= 0 || a.topic == "" || a.share == "" {
+		return a, fmt.Errorf("an assignment of topic %q without a token bucket, a fill interval or a share", a.topic)
+	}
+	a.lifetime = action.GetAssignmentTimeToLive().AsDuration()
+	a.burst = int(bucket.GetMaxTokens())
+	if tokens := bucket.GetTokensPerFill().GetValue(); tokens > 0 {
+		a.rate = float64(tokens) / interval.Seconds()
+	} else {
+		a.pace = 1 / interval.Seconds()
+	}
+	return a, nil
+}

@@ -1,0 +1,308 @@
+package quota
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/limit"
+)
+
+// state says by what a topic's bucket goes.
+type state int
+
+const (
+	none     state = iota // nothing: the next publish asks
+	shared                // a share of the rate
+	asking                // tokens that are asked for
+	fallback              // rate ÷ known sidecars
+)
+
+// share is this sidecar's part of one fleet-wide topic. All of its changes go
+// through bucket, which is made once.
+type share struct {
+	topic  string
+	client *Client
+	bucket *limit.Bucket
+	// central and hurry are for Count: whether consumption is to be reported
+	// soon, and whether a report is wanted.
+	central atomic.Bool
+	hurry   atomic.Bool
+
+	mu     sync.Mutex
+	policy policy.Publish
+	state  state
+	number string // of the share; "": none
+	rate   float64
+	burst  int
+	ends   time.Time
+	// answers is closed once a report that asks is answered; nil: nobody asks.
+	answers chan struct{}
+	asks    uint64 // the report that asked; 0: it is not sent yet
+	largest int    // of the publishes that ask
+	waiting int    // tokens that they want together
+	askedAt time.Time
+	// gap is the least time between two reports for want of tokens: it doubles,
+	// up to reportEvery, with each that brings nothing.
+	gap      time.Duration
+	back     float64 // tokens taken away by the change to number
+	ack      bool    // number is to be acknowledged at once
+	missed   int     // the largest publish that lacked tokens, missedAt
+	missedAt time.Time
+	told     bool // missed is in a report
+	usedAt   time.Time
+	reported time.Time
+}
+
+// start makes a topic's share. It holds nothing.
+func (c *Client) start(topic string, p policy.Publish, now time.Time) *share {
+	return &share{
+		topic: topic, client: c, policy: p, usedAt: now, reported: now, gap: askEvery,
+		bucket: limit.NewEmptyBucket(limit.Rate{PerSecond: limit.Still, Most: p.Burst, Pace: p.Rate}, now),
+	}
+}
+
+// use notes that a publish of n events is there (0: nobody knows how many) and
+// returns what it has to wait for, nil: nothing.
+func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usedAt = now
+	s.expire(now)
+	if p.Rate != s.policy.Rate || p.Burst != s.policy.Burst {
+		s.policy = p
+		s.retune(0, now)
+	}
+	if n == 0 && s.state != shared {
+		s.note(now)
+		n = s.need(now)
+	}
+	switch s.state {
+	case none:
+	case asking:
+		if n = min(n, p.Burst); s.bucket.Tokens(now) >= float64(n) {
+			return nil
+		}
+	default:
+		return nil
+	}
+	if s.answers == nil {
+		if now.Sub(s.askedAt) < s.between() && s.state != none {
+			return nil // it is refused, as it would be by an answer so soon after the last
+		}
+		if !s.client.connected.Load() {
+			s.fallBack(now)
+			return nil
+		}
+		s.answers, s.asks, s.askedAt = make(chan struct{}), 0, now
+		s.largest, s.waiting = 0, 0
+	}
+	if s.asks == 0 { // else it may be lucky
+		s.largest, s.waiting = max(s.largest, n), s.waiting+n
+	}
+	return s.answers
+}
+
+// between is the least time between two questions: a tenth of that in which a
+// token is expected, so that few tokens wait for somebody who asks.
+func (s *share) between() time.Duration {
+	return min(max(time.Duration(float64(time.Second)/(10*max(s.rate, 0.1))), askEvery), reportEvery)
+}
+
+// need is how many tokens a publish is taken to want.
+func (s *share) need(now time.Time) int {
+	if s.missed > 0 && now.Sub(s.missedAt) < rememberMissed {
+		return s.missed
+	}
+	return 1
+}
+
+// note remembers what the bucket has refused.
+func (s *share) note(now time.Time) {
+	if n := s.bucket.Missed(); n > 0 {
+		if n >= s.missed || now.Sub(s.missedAt) >= rememberMissed {
+			s.missed = n
+		}
+		s.missedAt, s.told = now, false
+	}
+}
+
+// unanswered sends who waited in vain to the fallback.
+func (s *share) unanswered(answers <-chan struct{}, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answers == nil || s.answers != answers && answers != nil {
+		return
+	}
+	s.release()
+	s.fallBack(now)
+}
+
+func (s *share) release() {
+	if s.answers != nil {
+		close(s.answers)
+		s.answers = nil
+	}
+}
+
+// expire ends a share whose time is over, as of that time.
+func (s *share) expire(now time.Time) {
+	if s.number == "" || now.Before(s.ends) {
+		return
+	}
+	ended := s.ends
+	was := s.state
+	s.number, s.back, s.ack = "", 0, false
+	if was == shared {
+		s.fallBack(ended)
+		return
+	}
+	s.state, s.rate, s.burst = none, 0, 0
+	s.retune(0, ended)
+}
+
+// fallBack has the topic go by its part of the rate as if all known sidecars
+// took the same, from the tokens that there are.
+func (s *share) fallBack(now time.Time) {
+	first := s.state == none
+	s.state, s.number, s.ack = fallback, "", false
+	granted := 0
+	if first {
+		granted = 1 // or each sidecar that starts alone would refuse its first publish
+	}
+	s.retune(granted, now)
+}
+
+// retune tunes the bucket to the state and returns what that took away.
+func (s *share) retune(granted int, now time.Time) float64 {
+	p := s.policy
+	r := limit.Rate{PerSecond: limit.Still, Burst: s.burst, Most: p.Burst, Pace: s.rate}
+	switch s.state {
+	case none:
+		r.Burst, r.Pace = 0, p.Rate/s.client.sidecars()
+	case shared:
+		r.PerSecond, r.Pace = min(s.rate, p.Rate), 0
+	case fallback:
+		r.PerSecond, r.Pace = p.Rate/s.client.sidecars(), 0
+		r.Burst = max(1, int(float64(p.Burst)/s.client.sidecars()))
+		s.rate, s.burst = r.PerSecond, r.Burst
+	}
+	s.central.Store(s.state == asking)
+	return s.bucket.Assign(r, granted, now)
+}
+
+// apply takes in what the control plane assigned; made is when the report that
+// it answers was. It returns whether that is to be acknowledged at once.
+func (s *share) apply(a *assignment, made, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(now)
+	answered := s.answers != nil && s.asks != 0 && a.report >= s.asks
+	if a.abandon {
+		if answered || s.state == fallback {
+			s.release()
+		}
+		if s.state == none || s.state == asking {
+			s.number = ""
+			s.fallBack(now)
+		}
+		return false
+	}
+	ends := made.Add(a.lifetime)
+	if !now.Before(ends) {
+		return false // what it answers is too old
+	}
+	if answered {
+		defer s.release()
+	}
+	s.ends = ends
+	if a.share == s.number {
+		return false
+	}
+	if s.state == fallback {
+		// What the fallback has saved up is not of what is shared out.
+		s.bucket.Assign(limit.Rate{PerSecond: limit.Still, Most: s.policy.Burst}, 0, now)
+	}
+	less := s.number == "" || s.state == fallback || a.rate < s.rate || a.burst < s.burst || s.state == shared && a.rate == 0
+	if a.grant > 0 || a.rate > s.rate || a.burst > s.burst {
+		s.gap = askEvery
+	}
+	s.number, s.state, s.rate, s.burst = a.share, shared, a.rate, a.burst
+	if a.rate <= 0 {
+		s.state, s.rate = asking, a.pace
+	}
+	cut := s.retune(a.grant, now)
+	s.back += cut
+	s.ack = s.ack || less
+	return s.ack
+}
+
+// report adds the topic's usage to a report, if it has something to say. It
+// returns false where the share is over and can be forgotten.
+func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(now)
+	s.note(now)
+	ask := s.answers != nil && s.asks == 0
+	hurry := s.hurry.Load() && now.Sub(s.reported) >= s.gap
+	if !ask && !s.ack && !hurry && !regular {
+		return nil, true
+	}
+	n := s.client.counters.of(s.topic)
+	var allowed, denied uint64
+	if n != nil {
+		allowed, denied = n.allowed.Swap(0), n.denied.Swap(0)
+	}
+	idle := now.Sub(s.usedAt) > idleAfter && allowed+denied == 0 && s.answers == nil
+	if idle && (s.state == none || s.state == fallback && s.client.connected.Load()) {
+		s.state, s.number, s.rate, s.burst = none, "", 0, 0
+		s.retune(0, now)
+		return nil, now.Sub(s.usedAt) < forgetShare
+	}
+	u = newUsage(s.topic, allowed, denied, now.Sub(s.reported))
+	id := u.BucketId.Bucket
+	id[reportKey] = strconv.FormatUint(k, 10)
+	s.reported = now
+	s.hurry.Store(false)
+	switch {
+	case hurry && !s.central.Load():
+		s.gap = min(2*s.gap, reportEvery)
+	case denied == 0 || s.central.Load():
+		s.gap = askEvery
+	}
+	if s.number != "" {
+		id[shareKey] = s.number
+	}
+	if s.back > 0 {
+		id[backKey] = number(s.back)
+	}
+	switch s.state {
+	case asking:
+		id[leftKey] = number(max(0, s.bucket.Tokens(now)))
+	case fallback:
+		id[rateKey], id[capacityKey] = number(s.rate), number(float64(s.burst))
+	}
+	wants := 0
+	if s.missed > 0 && !s.told {
+		wants, s.told = s.missed, true
+	}
+	if ask {
+		wants, s.asks = max(s.largest, 1), k
+		id[askKey] = strconv.Itoa(max(s.waiting, 1))
+	}
+	if wants > 0 {
+		id[wantsKey] = strconv.Itoa(wants)
+	}
+	s.back, s.ack = 0, false
+	return u, true
+}
+
+// counted notes that publishes were counted, refused ones perhaps.
+func (s *share) counted(denied bool) {
+	if (denied || s.central.Load()) && s.hurry.CompareAndSwap(false, true) {
+		s.client.urge()
+	}
+}

@@ -1,0 +1,64 @@
+package replay
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-bus/sluice/internal/access"
+)
+
+func TestReplayByTopic(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "auth.yaml")
+	text := fmt.Sprintf("tokens:\n - {name: audit, sha256: %x, replay: [orders]}\n - {name: peer, sha256: %x, replay: ['*']}", sha256.Sum256([]byte("audit")), sha256.Sum256([]byte("peer")))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := access.Open(file, access.Sidecar, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := newMemory(record(1, "a", ""), record(2, "b", ""), record(3, "c", ""))
+	h := New(Config{Store: store, Access: a, Logger: slog.New(slog.DiscardHandler), Now: now})
+	ask := func(target, token string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", target, nil)
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	elsewhere := url.QueryEscape(cursor{view: view{topic: "payments", scope: scopeStore, from: "earliest"}}.encode())
+	for _, tc := range []struct {
+		target string
+		audit  int
+		peer   int
+	}{
+		{"/replay?topic=orders", 200, 200},
+		{"/export?topic=orders", 200, 200},
+		{"/replay?topic=orders&from=afterId&afterId=b", 200, 200},
+		{"/replay?topic=payments", 403, 200},
+		{"/export?topic=payments", 403, 200},
+		{"/replay?topic=payments&scope=fleet", 403, 200},
+		{"/replay?topic=payments&from=afterId&afterId=nothing", 403, 404}, // not even whether an event is there
+		{"/replay?cursor=" + elsewhere, 403, 200},                         // the cursor's topic counts
+		{"/replay?topic=", 400, 400},
+		{"/nowhere", 404, 404},
+	} {
+		for token, want := range map[string]int{"audit": tc.audit, "peer": tc.peer, "": 401, "wrong": 401} {
+			w := ask(tc.target, token)
+			if w.Code != want || want == http.StatusForbidden && !strings.Contains(w.Body.String(), `\"payments\"`) ||
+				want == 401 && w.Header().Get("WWW-Authenticate") == "" {
+				t.Errorf("%s as %q: %d %s, want %d", tc.target, token, w.Code, w.Body, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,231 @@
+// Package xds is the client's side of the incremental xDS protocol: one
+// aggregated stream to a management server, over which it asks for resources
+// by name, or for all of a type, and hears of each change. It sees to it that a
+// response acts as a whole or not at all, that the server learns which, and
+// that a new stream goes on where the last one ended. It must not know what the
+// resources say, or how the connection is made.
+//
+// # What a stream carries
+//
+// The first request of each type has the names that are wanted and the versions
+// of what is there, so that only differences come back. Each later change of
+// what is wanted is a request, and so is the answer to each response: a nonce
+// to acknowledge it, and an error with the nonce to refuse it.
+//
+// The server takes what it has sent for known, refused or not. What came in a
+// response that was refused is therefore asked for again, name by name, once a
+// later response of its type was taken: by then the server has moved on, and
+// what was good about the refused one is not lost. The one resource that cannot
+// be asked for by name, that of a wildcard type with the name "*", takes another
+// stream, which begins with all that is missing.
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+// Values of a [Config] that are zero.
+const (
+	DefaultMinBackoff      = 100 * time.Millisecond
+	DefaultMaxBackoff      = 5 * time.Second
+	DefaultMaxNames        = 100_000
+	DefaultMaxMessageBytes = 64 << 20
+	DefaultMaxRequestBytes = 3 << 20
+)
+
+const (
+	// coalesce is how long after a change of what is wanted was sent the next
+	// one is held back, so that many in quick succession make few requests.
+	coalesce = 5 * time.Millisecond
+	// firstAnswer is how long a new stream may take to answer at all.
+	firstAnswer = 15 * time.Second
+	// maxName bounds a resource's name.
+	maxName = 1 << 10
+)
+
+// Type is a type of resources.
+type Type struct {
+	URL string
+	// Wildcard asks for all resources of the type; else only those that
+	// [Client.Subscribe] names are wanted.
+	Wildcard bool
+	// Versions is what is there already, by name. Without Wildcard the names are
+	// subscribed to.
+	Versions map[string]string
+}
+
+// Resource is one resource as it came.
+type Resource struct {
+	Name    string
+	Version string
+	Body    []byte // of the message of the type
+}
+
+// Update is one response. Every name is in it once.
+type Update struct {
+	Type      string
+	Resources []Resource
+	Removed   []string
+	// Whole says that all resources of the type are wanted, and that with this
+	// update all that the server has are here.
+	Whole bool
+}
+
+// Config is what a Client needs. Conn, Node, Types, Apply and Logger are
+// required.
+type Config struct {
+	Conn grpc.ClientConnInterface
+	// Node says who is asking, anew for each stream.
+	Node func() *corev3.Node
+	// Types are asked for in their order; the server looks at the requests in
+	// that order too.
+	Types []Type
+	// Apply puts an update into effect as a whole, or returns why it has not;
+	// the server is told either way. It is called by one goroutine, and the
+	// stream is not read meanwhile.
+	Apply  func(context.Context, Update) error
+	Logger *slog.Logger
+
+	// MinBackoff and MaxBackoff bound the wait before another stream is tried.
+	MinBackoff, MaxBackoff time.Duration
+	// MaxNames bounds the resources of each type.
+	MaxNames int
+	// MaxMessageBytes bounds a response. One that is larger ends the stream.
+	MaxMessageBytes int
+	// MaxRequestBytes is about the size above which a request for names is
+	// split. The versions of a type that is wanted whole are never split.
+	MaxRequestBytes int
+}
+
+// Client holds one stream open. Its methods are safe for concurrent use.
+type Client struct {
+	cfg   Config
+	wake  chan struct{} // something is to be sent
+	state watched
+
+	mu    sync.Mutex
+	kinds []*kind // in the order of Config.Types
+}
+
+// New makes a client that does nothing before [Client.Run].
+func New(cfg Config) (*Client, error) {
+	setDefault(&cfg.MinBackoff, DefaultMinBackoff)
+	setDefault(&cfg.MaxBackoff, DefaultMaxBackoff)
+	setDefault(&cfg.MaxNames, DefaultMaxNames)
+	setDefault(&cfg.MaxMessageBytes, DefaultMaxMessageBytes)
+	setDefault(&cfg.MaxRequestBytes, DefaultMaxRequestBytes)
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
+	c.state.set(State{Since: time.Now()})
+	for _, t := range cfg.Types {
+		if len(t.Versions) > cfg.MaxNames {
+			return nil, fmt.Errorf("%s: %d resources to begin with, at most %d are allowed", t.URL, len(t.Versions), cfg.MaxNames)
+		}
+		c.kinds = append(c.kinds, newKind(t))
+	}
+	return c, nil
+}
+
+func setDefault[T int | time.Duration](v *T, value T) {
+	if *v == 0 {
+		*v = value
+	}
+}
+
+// Run keeps a stream open until ctx ends, and returns nil then. It is called
+// once.
+func (c *Client) Run(ctx context.Context) error {
+	wait := backoff{first: c.cfg.MinBackoff, most: c.cfg.MaxBackoff}
+	for told := false; ; {
+		err := c.stream(ctx)
+		if ctx.Err() != nil {
+			c.state.set(State{Since: time.Now()})
+			return nil
+		}
+		before := c.state.get()
+		if before.Connected && time.Since(before.Since) >= c.cfg.MaxBackoff { // else it may be of no use at all
+			wait.reset()
+		}
+		if errors.Is(err, errAnew) {
+			c.cfg.Logger.Info("asking the control plane anew", "reason", err)
+		} else if before.Connected || !told {
+			c.cfg.Logger.Warn("no connection to the control plane; trying again, and silent until there is one", "error", err)
+			told = true
+		}
+		c.state.lost(err)
+		if !pause.For(ctx, wait.step()) {
+			return nil
+		}
+	}
+}
+
+// Connected tells whether there is a stream that the server has answered on.
+// It costs next to nothing.
+func (c *Client) Connected() bool { return c.state.connected.Load() }
+
+// State tells how the client stands with its server.
+func (c *Client) State() State { return c.state.get() }
+
+// Watch returns the state and a channel that is closed once it is another.
+func (c *Client) Watch() (State, <-chan struct{}) { return c.state.watch() }
+
+// Subscribe asks for resources by name; those that are asked for already are
+// passed over. If the type has no room for all of them, or a name cannot be
+// one, it asks for none.
+func (c *Client) Subscribe(typeURL string, names ...string) error {
+	for _, name := range names {
+		if name == "" || name == wildcard || len(name) > maxName || !utf8.ValidString(name) {
+			return fmt.Errorf("%q is not the name of a resource", name)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.kind(typeURL)
+	if k == nil || k.wildcard {
+		return fmt.Errorf("resources of type %q are not asked for by name", typeURL)
+	}
+	if n := len(k.wanted) + k.unwanted(names); n > c.cfg.MaxNames {
+		return fmt.Errorf("%s: %d names, at most %d are allowed", typeURL, n, c.cfg.MaxNames)
+	}
+	if k.subscribe(names) {
+		c.stir()
+	}
+	return nil
+}
+
+// Unsubscribe takes back that resources were asked for.
+func (c *Client) Unsubscribe(typeURL string, names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.kind(typeURL); k != nil && k.unsubscribe(names) {
+		c.stir()
+	}
+}
+
+// stir has the stream look at what is to be sent.
+func (c *Client) stir() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// kind returns what is known of a type, or nil. c.mu is held.
+func (c *Client) kind(typeURL string) *kind {
+	for _, k := range c.kinds {
+		if k.url == typeURL {
+			return k
+		}
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+package xds
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// wildcard is the name that stands for all resources of a type. It is always
+// sent: an empty first request may mean the same, or nothing.
+const wildcard = "*"
+
+// askSingly is up to how many resources of refused responses are asked for one
+// by one, so that a good one comes without the bad one that spoilt it.
+const askSingly = 64
+
+type names map[string]struct{}
+
+func (n names) has(name string) bool { _, ok := n[name]; return ok }
+
+// kind is what is wanted and what is there of one type. What is to be sent is
+// kept as sets, so that it is bounded by the number of names.
+type kind struct {
+	url      string
+	wildcard bool
+	wanted   names             // by name; not with wildcard
+	versions map[string]string // of what is there
+
+	// Of the stream that is open.
+	opened     bool  // it had a request of this type
+	answered   bool  // a response of this type was taken
+	sub, unsub names // what it has yet to be told, unsub first
+	missed     names // in responses that were refused, and not taken since
+	again      names // those of missed that are to be asked for again
+	asked      names // those that were, and have not come yet
+}
+
+func newKind(t Type) *kind {
+	k := &kind{url: t.URL, wildcard: t.Wildcard, wanted: names{}, versions: map[string]string{}}
+	maps.Copy(k.versions, t.Versions)
+	if !t.Wildcard {
+		for name := range t.Versions {
+			k.wanted[name] = struct{}{}
+		}
+	}
+	k.restart()
+	return k
+}
+
+// restart forgets what the last stream was told.
+func (k *kind) restart() {
+	k.opened, k.answered = false, false
+	k.sub, k.unsub, k.missed, k.again, k.asked = names{}, names{}, names{}, names{}, names{}
+}
+
+// unwanted counts the names that are not asked for yet.
+func (k *kind) unwanted(list []string) (n int) {
+	for _, name := range list {
+		if !k.wanted.has(name) {
+			n++
+		}
+	}
+	return n
+}
+
+// subscribe reports whether there is something to send now.
+func (k *kind) subscribe(list []string) (news bool) {
+	for _, name := range list {
+		if !k.wanted.has(name) {
+			k.wanted[name] = struct{}{}
+			k.sub[name] = struct{}{}
+			news = true
+		}
+	}
+	return news
+}
+
+// unsubscribe reports whether there is something to send now. A name that is
+// asked for again before that was sent stays in both sets: the server must
+// forget that it sent the resource.
+func (k *kind) unsubscribe(list []string) (news bool) {
+	for _, name := range list {
+		if !k.wanted.has(name) {
+			continue
+		}
+		delete(k.wanted, name)
+		delete(k.versions, name)
+		for _, set := range []names{k.missed, k.again, k.asked} {
+			delete(set, name)
+		}
+		if k.sub.has(name) {
+			delete(k.sub, name) // the stream was not told of it
+			continue
+		}
+		k.unsub[name] = struct{}{}
+		news = true
+	}
+	return news
+}
+
+// requests are those that tell the stream what it has yet to be told.
+func (k *kind) requests(limit int) (out []*discoveryv3.DeltaDiscoveryRequest) {
+	if !k.opened {
+		return k.first(limit)
+	}
+	tell := func(subscribe, unsubscribe []string) {
+		out = append(out, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: k.url,
+			ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe})
+	}
+	if k.wildcard {
+		// To name one and take it back at once is how a single resource of a
+		// wildcard is asked for: the server answers with it, or its removal.
+		for group := range k.apart(limit) {
+			tell(group, group)
+		}
+	} else {
+		maps.Copy(k.unsub, k.again) // for the server to forget that it sent them
+		for chunk := range chunks(k.unsub, limit) {
+			tell(nil, chunk)
+		}
+		for chunk := range chunks(k.sub, limit) {
+			tell(chunk, nil)
+		}
+		for group := range k.apart(limit) {
+			tell(group, nil)
+		}
+	}
+	maps.Copy(k.asked, k.again)
+	k.sub, k.unsub, k.again = names{}, names{}, names{}
+	return out
+}
+
+// apart yields what is to be asked for again one by one, or together where it
+// is too much.
+func (k *kind) apart(limit int) iter.Seq[[]string] {
+	if len(k.again) > askSingly {
+		return chunks(k.again, limit)
+	}
+	return chunks(k.again, 0)
+}
+
+// first are the requests that begin a stream. Only the very first of a type may
+// say what is there; what a further one names comes whole. A type of which no
+// resource is wanted has none.
+func (k *kind) first(limit int) (out []*discoveryv3.DeltaDiscoveryRequest) {
+	k.restart()
+	if k.wildcard {
+		k.opened = true
+		return []*discoveryv3.DeltaDiscoveryRequest{{TypeUrl: k.url,
+			ResourceNamesSubscribe: []string{wildcard}, InitialResourceVersions: maps.Clone(k.versions)}}
+	}
+	for chunk := range chunks(k.wanted, limit/2) { // a name comes twice, once with its version
+		r := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: k.url, ResourceNamesSubscribe: chunk}
+		if !k.opened {
+			r.InitialResourceVersions = make(map[string]string, len(chunk))
+			for _, name := range chunk {
+				if v, ok := k.versions[name]; ok {
+					r.InitialResourceVersions[name] = v
+				}
+			}
+		}
+		k.opened = true
+		out = append(out, r)
+	}
+	return out
+}
+
+// chunks yields names in lists of about limit bytes each, or of one name.
+func chunks(set names, limit int) iter.Seq[[]string] {
+	const overhead = 40 // of a name, and half of its version's
+	return func(yield func([]string) bool) {
+		var list []string
+		size := 0
+		for name := range set {
+			if size += len(name) + overhead; size > limit && len(list) > 0 {
+				if !yield(list) {
+					return
+				}
+				list, size = nil, len(name)+overhead
+			}
+			list = append(list, name)
+		}
+		if len(list) > 0 {
+			yield(list)
+		}
+	}
+}
+
+// relevant leaves out of an update what is not wanted any more.
+func (k *kind) relevant(u *Update) {
+	if k.wildcard {
+		return
+	}
+	u.Resources = slices.DeleteFunc(u.Resources, func(r Resource) bool { return !k.wanted.has(r.Name) })
+	u.Removed = slices.DeleteFunc(u.Removed, func(name string) bool { return !k.wanted.has(name) })
+}
+
+// room refuses an update that would make more resources than most.
+func (k *kind) room(u *Update, most int) error {
+	n := len(k.versions)
+	for _, r := range u.Resources {
+		if _, ok := k.versions[r.Name]; !ok {
+			n++
+		}
+	}
+	if n > most {
+		return fmt.Errorf("%d resources of type %s, at most %d are allowed", n, k.url, most)
+	}
+	return nil
+}
+
+// completedBy tells whether nothing is missed any more once the update is taken.
+func (k *kind) completedBy(u *Update) bool {
+	if len(k.missed)+len(k.again)+len(k.asked) == 0 {
+		return true
+	}
+	here := names{}
+	for name := range u.names() {
+		here[name] = struct{}{}
+	}
+	for _, set := range []names{k.missed, k.again, k.asked} {
+		for name := range set {
+			if !here.has(name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// taken notes that an update has taken effect. It reports whether there is
+// something to send now: what was missed before it.
+func (k *kind) taken(u *Update) (news bool) {
+	k.answered = true
+	unasked := false // something in it was not asked for again
+	for name := range u.names() {
+		if !k.asked.has(name) {
+			unasked = true
+		}
+		delete(k.asked, name)
+		delete(k.missed, name)
+	}
+	for _, r := range u.Resources {
+		if k.wildcard || k.wanted.has(r.Name) {
+			k.versions[r.Name] = r.Version
+		}
+	}
+	for _, name := range u.Removed {
+		delete(k.versions, name)
+	}
+	if !unasked || len(k.missed) == 0 {
+		return false
+	}
+	maps.Copy(k.again, k.missed)
+	k.missed = names{}
+	return true
+}
+
+// refused notes that an update has not taken effect.
+func (k *kind) refused(u *Update) {
+	for name := range u.names() {
+		delete(k.asked, name)
+		if len(name) <= maxName && (k.wildcard || k.wanted.has(name)) {
+			k.missed[name] = struct{}{}
+		}
+	}
+}
+
+// names yields those of everything in the update.
+func (u *Update) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, r := range u.Resources {
+			if !yield(r.Name) {
+				return
+			}
+		}
+		for _, name := range u.Removed {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/sync/errgroup"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+const (
+	// maxVerdicts bounds the answers that wait to be sent. A server that sends
+	// that many responses without reading one loses its stream.
+	maxVerdicts = 1024
+	// maxReasons bounds what the server is told of why a response was refused.
+	maxReasons = 8 << 10
+)
+
+// errAnew ends a stream for the sake of the resource of a wildcard type whose
+// name is the wildcard, which therefore cannot be asked for by its name.
+var errAnew = errors.New("another stream is to bring what came in a refused update")
+
+// stream is one stream. One goroutine reads it and another writes, and neither
+// waits for the other: a server that reads nothing while it sends must not
+// stop.
+type stream struct {
+	c   *Client
+	rpc discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+
+	mu       sync.Mutex
+	verdicts []*discoveryv3.DeltaDiscoveryRequest // to be sent
+}
+
+// stream opens one and lives with it until it ends, and returns why it did.
+func (c *Client) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g, ctx := errgroup.WithContext(ctx)
+	slow := time.AfterFunc(firstAnswer, func() {
+		cancel(fmt.Errorf("the control plane did not answer within %v", firstAnswer))
+	})
+	defer slow.Stop()
+
+	rpc, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c.cfg.Conn).
+		DeltaAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(c.cfg.MaxMessageBytes))
+	if err != nil {
+		return reason(ctx, err)
+	}
+	s := &stream{c: c, rpc: rpc}
+	g.Go(func() error { return s.write(ctx) })
+	g.Go(func() error {
+		err := s.read(ctx, func() {
+			slow.Stop()
+			c.state.set(State{Connected: true, Since: time.Now()})
+			c.cfg.Logger.Info("connected to the control plane")
+		})
+		return reason(ctx, err)
+	})
+	return g.Wait()
+}
+
+// reason prefers why a stream was given up to the error that this made.
+func reason(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if errors.Is(err, io.EOF) {
+		return errors.New("the control plane closed the stream")
+	}
+	return err
+}
+
+// read takes responses; first is called on the first one.
+func (s *stream) read(ctx context.Context, first func()) error {
+	for n := 0; ; n++ {
+		response, err := s.rpc.Recv()
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			first()
+		}
+		err = s.c.take(ctx, response)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		verdict := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: response.GetTypeUrl(), ResponseNonce: response.GetNonce()}
+		if err != nil {
+			s.c.cfg.Logger.Error("an update of the control plane is refused; what was in force stays",
+				"type", response.GetTypeUrl(), "error", shortened(err.Error()))
+			verdict.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: shortened(err.Error())}
+		}
+		if err := s.answer(verdict); err != nil {
+			return err
+		}
+	}
+}
+
+func shortened(reasons string) string {
+	if len(reasons) > maxReasons {
+		reasons = reasons[:maxReasons] + "…"
+	}
+	return strings.ToValidUTF8(reasons, "")
+}
+
+func (s *stream) answer(verdict *discoveryv3.DeltaDiscoveryRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.verdicts) == maxVerdicts {
+		return fmt.Errorf("the control plane has not read the answers to %d responses", maxVerdicts)
+	}
+	s.verdicts = append(s.verdicts, verdict)
+	s.c.stir()
+	return nil
+}
+
+func (s *stream) takeVerdicts() []*discoveryv3.DeltaDiscoveryRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.verdicts
+	s.verdicts = nil
+	return out
+}
+
+// write sends what there is to send until the stream ends. If it is the server
+// that ended it, the reader learns why.
+func (s *stream) write(ctx context.Context) error {
+	err := s.writeOn(ctx)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return reason(ctx, err)
+}
+
+func (s *stream) writeOn(ctx context.Context) error {
+	requests := s.c.begin()
+	if len(requests) > 0 {
+		requests[0].Node = s.c.cfg.Node()
+	}
+	identified := len(requests) > 0
+	for last := time.Now(); ; {
+		if err := s.send(requests); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.c.wake:
+		}
+		if err := s.send(s.takeVerdicts()); err != nil {
+			return err
+		}
+		if rest := coalesce - time.Since(last); rest > 0 && s.c.pending() && !pause.For(ctx, rest) {
+			return ctx.Err()
+		}
+		var err error
+		if requests, err = s.c.changes(); err != nil {
+			return err
+		}
+		if len(requests) > 0 {
+			last = time.Now()
+			if !identified {
+				requests[0].Node, identified = s.c.cfg.Node(), true
+			}
+		}
+	}
+}
+
+func (s *stream) send(requests []*discoveryv3.DeltaDiscoveryRequest) error {
+	for _, r := range requests {
+		if err := s.rpc.Send(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin returns the requests that open a stream.
+func (c *Client) begin() (out []*discoveryv3.DeltaDiscoveryRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.kinds {
+		out = append(out, k.first(c.cfg.MaxRequestBytes)...)
+	}
+	return out
+}
+
+// changes returns the requests that tell of changes of what is wanted, or that
+// another stream is needed for it.
+func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.kinds {
+		if k.wildcard && k.again.has(wildcard) {
+			return nil, errAnew
+		}
+		out = append(out, k.requests(c.cfg.MaxRequestBytes)...)
+	}
+	return out, nil
+}
+
+// pending tells whether there are changes to tell of.
+func (c *Client) pending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.kinds {
+		if len(k.sub)+len(k.unsub)+len(k.again) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// take has a response take effect as a whole, or says why it has not.
+func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryResponse) error {
+	update, err := updateOf(response)
+	c.mu.Lock()
+	k := c.kind(update.Type)
+	if k == nil {
+		c.mu.Unlock()
+		return fmt.Errorf("resources of type %q are not known here", update.Type)
+	}
+	k.relevant(&update)
+	update.Whole = k.wildcard && k.completedBy(&update)
+	news := len(update.Resources)+len(update.Removed) > 0 || update.Whole && !k.answered
+	if err == nil {
+		err = k.room(&update, c.cfg.MaxNames)
+	}
+	c.mu.Unlock()
+
+	if err == nil && news {
+		err = c.cfg.Apply(ctx, update)
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		k.refused(&update)
+		return err
+	}
+	if k.taken(&update) {
+		c.stir()
+	}
+	return nil
+}
+
+// updateOf reads a response. The update has all the names that it could read,
+// also where it returns an error.
+func updateOf(response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
+	u := Update{Type: response.GetTypeUrl()}
+	seen := make(names, len(response.GetResources()))
+	var bad []error
+	note := func(name string) bool {
+		if name == "" || seen.has(name) {
+			bad = append(bad, fmt.Errorf("%q is the name of no resource, or of two", name))
+			return false
+		}
+		seen[name] = struct{}{}
+		return true
+	}
+	for _, r := range response.GetResources() {
+		if !note(r.GetName()) {
+			continue
+		}
+		if got := r.GetResource().GetTypeUrl(); got != u.Type {
+			bad = append(bad, fmt.Errorf("%q is of type %q, not %q", r.GetName(), got, u.Type))
+		}
+		u.Resources = append(u.Resources, Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})
+	}
+	for _, name := range response.GetRemovedResources() {
+		if note(name) {
+			u.Removed = append(u.Removed, name)
+		}
+	}
+	return u, errors.Join(bad...)
+}
