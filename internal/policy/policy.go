@@ -16,7 +16,7 @@
 // These fields are read, validated and resolved, but nothing acts on them yet;
 // [Policy.NotActing] names those that a policy sets:
 //
-//   - publish.scope: fleet is enforced like sidecar, that is per sidecar
+//   - publish.scope: fleet, without a control plane: it acts like sidecar
 //   - schema.json_schema and schema.compatibility
 //   - tracing.sample_ratio
 package policy

@@ -5,11 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"time"
-
-	mathrand "math/rand/v2"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/policy"

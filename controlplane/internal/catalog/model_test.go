@@ -78,10 +78,11 @@ type machine struct {
 var modelNames = []string{"*", "a*", "ab*", "a", "ab", "abc", "b"}
 
 var modelSettings = []string{`"partitions":3`, `"partitions":4`, `"paused":true`, `"publish":{"rate":0,"burst":0}`, `"publish":{"rate":5}`,
-	`"delivery":{"backoff":{"min":"1m0s"}}`, `"delivery":{"backoff":{"max":"2m0s"}}`}
+	`"delivery":{"backoff":{"min":"1m"}}`, `"delivery":{"backoff":{"max":"2m"}}`}
 
 func drawText(t *rapid.T, name string) string {
-	return fmt.Sprintf(`{"name":%q,%s}`, name, rapid.SampledFrom(modelSettings).Draw(t, "settings"))
+	p := pol(t, fmt.Sprintf(`{"name":%q,%s}`, name, rapid.SampledFrom(modelSettings).Draw(t, "settings")))
+	return string(p.AppendJSON(nil))
 }
 
 // TestCatalogFollowsTheModel makes changes through two catalogs on a store that
@@ -272,7 +273,7 @@ func (m *machine) judge(t *rapid.T, err error, w want) {
 	if w.permits != nil {
 		allowed = w.permits(now.version(w.on))
 	}
-	same := len(remove) == 0
+	same := len(remove) == 0 && w.action != store.RolledBack
 	for name, text := range w.put {
 		same = same && string(now.now[name].Policy) == text
 	}
@@ -314,7 +315,7 @@ func (m *machine) judgeCommit(t *rapid.T, c store.Commit, w want) {
 	}
 	count := len(remove)
 	for name, text := range w.put {
-		if string(before.now[name].Policy) != text {
+		if string(before.now[name].Policy) != text || w.action == store.RolledBack { // which is always a version
 			count++
 		}
 	}

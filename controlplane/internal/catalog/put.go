@@ -82,7 +82,7 @@ func (c *Catalog) Delete(ctx context.Context, by, name string, permits Permits) 
 }
 
 // Rollback brings back the content that a policy had in some version, as a new
-// version; also of a policy that is deleted. The error is not_found for a
+// version, also where it is the same or the policy is deleted. The error is not_found for a
 // version that never was or is a deletion, and invalid_policy where the content
 // does not go together with the other policies any more.
 func (c *Catalog) Rollback(ctx context.Context, by, name string, version int64, permits Permits) (Entry, error) {
@@ -91,12 +91,8 @@ func (c *Catalog) Rollback(ctx context.Context, by, name string, version int64, 
 		if err != nil {
 			return nil, err
 		}
-		e := s.Find(name)
-		if err := allowed(permits, e); err != nil {
+		if err := allowed(permits, s.Find(name)); err != nil {
 			return nil, err
-		}
-		if e != nil && e.Policy.Equal(&old.Policy) {
-			return nil, nil
 		}
 		return &wish{put: []policy.Policy{old.Policy}, action: store.RolledBack, to: version, call: callOthers(name)}, nil
 	})

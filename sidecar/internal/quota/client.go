@@ -1,6 +1,30 @@
 // Package quota is the sidecar's side of fleet-wide rates: it counts what
 // became of publishes, reports that to the control plane, and keeps the buckets
-// of fleet-wide topics tuned to the shares that it gets.
+// of fleet-wide topics tuned to the shares that it gets. It must not know how
+// rates are divided, nor what a publish is.
+//
+// # What a topic goes by
+//
+// The bound for all sidecars together, and the messages, are in the control
+// plane's package quota. Here a fleet-wide topic goes by one of these:
+//
+//   - a share: the bucket fills at the share's rate. It holds until its
+//     lifetime is over, counted by this process's own clock from when the report
+//     was made that the share answers.
+//   - tokens that are asked for: the bucket does not fill. A publish that finds
+//     too few asks for them and waits for the answer, at most [AwaitShare];
+//     questions of one topic are 50 ms to 200 ms apart, and a publish in between
+//     is refused.
+//   - nothing: nobody has published lately. The next publish asks.
+//   - the fallback: rate ÷ known sidecars, with burst ÷ known as burst (at least
+//     1), from at most the tokens that there were. It begins when a share ends
+//     without a new one, when a question is not answered in time, at once where
+//     there is no connection to ask over, or when the control plane says so; it
+//     ends with the next share, which starts without what the fallback saved up.
+//     A topic that begins by its fallback has one token.
+//
+// All of that happens to the one bucket that a topic has, so that it keeps its
+// place in the order of locks of limit.TakeAll.
 package quota
 
 import (
@@ -97,6 +121,9 @@ func (c *Client) Bucket(ctx context.Context, topic string, p policy.Publish, now
 func (c *Client) BucketFor(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket {
 	if p.Rate <= 0 {
 		return limit.NewBucket(limit.Rate{}, now)
+	}
+	if later := time.Now(); later.After(now) {
+		now = later // the caller may have waited for another topic since
 	}
 	s := c.share(topic, p, now)
 	if s == nil { // over maxFleetTopics

@@ -220,7 +220,7 @@ func TestRateChanges(t *testing.T) {
 	})
 }
 
-func TestNoLimitAndMalformedAnswers(t *testing.T) {
+func TestNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(100, 10, time.Millisecond)
 		f.add()

@@ -86,6 +86,7 @@ type load struct {
 	perSecond float64
 	batch     int
 	poisson   bool
+	blind     bool // its size is not known when the bucket is asked for
 	waits     bool // a publish waits for its tokens (up to 5 s) instead of being refused
 }
 
@@ -147,7 +148,11 @@ func (s *sidecar) publish(ctx context.Context, l load) {
 	out := acceptance{at: time.Since(f.began), n: l.batch}
 	for began := time.Now(); ctx.Err() == nil; {
 		p := *f.publish.Load()
-		b := s.client.BucketFor(ctx, topic, l.batch, p, time.Now())
+		known := l.batch
+		if l.blind {
+			known = 0
+		}
+		b := s.client.BucketFor(ctx, topic, known, p, time.Now())
 		v := b.Take(l.batch, time.Now())
 		if v.OK {
 			out.at, out.accepted = time.Since(f.began), true

@@ -97,3 +97,40 @@ func TestAnyHistoryKeepsTheBound(t *testing.T) {
 		}
 	})
 }
+
+// However the load is spread, once it is settled at least 90 % are used of the
+// rate, or of what one bucket for all would have let through.
+func TestAnySpreadUsesTheRate(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rate := rapid.SampledFrom([]float64{3, 10, 40, 200}).Draw(rt, "rate")
+		burst := rapid.IntRange(1, 1+2*int(rate)).Draw(rt, "burst")
+		weights := rapid.SliceOfN(rapid.Float64Range(0.05, 1), 1, 12).Draw(rt, "weights")
+		total := rate * rapid.Float64Range(1.05, 4).Draw(rt, "demand")
+		batch := rapid.SampledFrom([]int{1, 1, max(1, burst/10)}).Draw(rt, "batch")
+		poisson := rapid.Bool().Draw(rt, "poisson")
+		sum := 0.0
+		for _, w := range weights {
+			sum += w
+		}
+		const from, window = 8 * time.Second, 10 * time.Second
+		var f *fleet
+		synctest.Test(t, func(*testing.T) {
+			f = newFleet(rate, burst, 10*time.Millisecond)
+			for range weights {
+				f.add()
+			}
+			time.Sleep(4 * time.Second)
+			for i, w := range weights {
+				f.sidecars[i].load.Store(&load{perSecond: total * w / sum, batch: batch, poisson: poisson})
+			}
+			time.Sleep(from + window - 4*time.Second)
+			f.close()
+		})
+		f.sort()
+		got := within(f.accepted(0), from, from+window)
+		could := min(10*rate, float64(within(f.ideal(rate, burst), from, from+window)))
+		if float64(got) < 0.9*could-float64(batch) {
+			rt.Fatalf("only %d passed in 10 s, of %v that could have", got, could)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -10,7 +11,9 @@ import (
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 )
@@ -43,7 +46,11 @@ func (c *Client) Run(ctx context.Context) error {
 			backoff = leastBackoff
 		}
 		wait := backoff/2 + rand.N(backoff/2)
-		c.cfg.Logger.Debug("no usage reports to the control plane", "error", err, "again_in", wait)
+		level := slog.LevelDebug // whoever owns the connection says that it is lost
+		if status.Code(err) != codes.Unavailable {
+			level = slog.LevelWarn
+		}
+		c.cfg.Logger.Log(ctx, level, "the control plane takes no usage reports; fleet-wide rates go by their fallback", "error", err, "again_in", wait)
 		pause.For(ctx, wait)
 		backoff = min(2*backoff, mostBackoff)
 	}
@@ -129,7 +136,9 @@ func (c *Client) leave(stream link, answers <-chan *rlqs.RateLimitQuotaResponse,
 		s := v.(*share)
 		s.mu.Lock()
 		s.release()
-		s.fallBack(now)
+		if s.state != none {
+			s.fallBack(now)
+		}
 		s.mu.Unlock()
 	}
 	if err := stream.CloseSend(); err != nil {

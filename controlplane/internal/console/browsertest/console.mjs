@@ -7,8 +7,7 @@
 //   CONSOLE_AUTH_URL      one that asks for tokens, and two of these:
 //   CONSOLE_VIEWER_TOKEN  CONSOLE_ADMIN_TOKEN
 //   CHROMIUM              the browser's path
-//
-// Screenshots go to out/.
+//   CONSOLE_SHOTS         the folder that screenshots go to
 import {after, before, beforeEach, afterEach, test} from 'node:test';
 import assert from 'node:assert/strict';
 import {mkdirSync} from 'node:fs';
@@ -18,13 +17,14 @@ const env = name => process.env[name] ?? assert.fail(`${name} is not set`);
 const base = env('CONSOLE_URL');
 const authBase = env('CONSOLE_AUTH_URL');
 const topic = env('CONSOLE_TOPIC');
+const shots = env('CONSOLE_SHOTS');
 const patience = 15_000; // ms that anything may take on a loaded machine
 
 let browser, context, page;
 let faults, expected; // what the browser complained about, and what it may
 
 before(async () => {
-  mkdirSync('out', {recursive: true});
+  mkdirSync(shots, {recursive: true});
   browser = await chromium.launch({
     executablePath: env('CHROMIUM'), headless: true, chromiumSandbox: process.getuid?.() !== 0,
   });
@@ -102,7 +102,7 @@ async function visit(path, at = base) {
 }
 
 async function shoot(page, name) {
-  await page.screenshot({path: `out/${name}.png`, fullPage: true});
+  await page.screenshot({path: `${shots}/${name}.png`, fullPage: true});
 }
 
 const row = name => page.getByRole('row').filter({has: page.getByRole('link', {name, exact: true})});

@@ -1,0 +1,109 @@
+package quota
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+)
+
+func action(id map[string]string, tokens uint32, interval time.Duration) *rlqs.RateLimitQuotaResponse_BucketAction {
+	return &rlqs.RateLimitQuotaResponse_BucketAction{
+		BucketId: &rlqs.BucketId{Bucket: id},
+		BucketAction: &rlqs.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+			QuotaAssignmentAction: &rlqs.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+				AssignmentTimeToLive: durationpb.New(time.Second),
+				RateLimitStrategy: &envoytype.RateLimitStrategy{Strategy: &envoytype.RateLimitStrategy_TokenBucket{
+					TokenBucket: &envoytype.TokenBucket{
+						MaxTokens: 9, TokensPerFill: wrapperspb.UInt32(tokens), FillInterval: durationpb.New(interval),
+					},
+				}},
+			},
+		},
+	}
+}
+
+func TestReadAction(t *testing.T) {
+	id := map[string]string{topicKey: "orders", shareKey: "x-1", reportKey: "7", grantKey: "3"}
+	got, err := readAction(action(id, 5, 2*time.Second))
+	want := assignment{topic: "orders", share: "x-1", report: 7, grant: 3, burst: 9, rate: 2.5, lifetime: time.Second}
+	if err != nil || got != want {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if got, err = readAction(action(id, 0, 2*time.Second)); err != nil || got.rate != 0 || got.pace != 0.5 {
+		t.Errorf("read %+v, %v, want a bucket that does not fill", got, err)
+	}
+	for _, bad := range []*rlqs.RateLimitQuotaResponse_BucketAction{
+		{},
+		{BucketId: &rlqs.BucketId{Bucket: id}},
+		action(id, 5, 0),
+		action(map[string]string{reportKey: "7"}, 5, time.Second),
+		action(map[string]string{topicKey: "x", shareKey: "y", reportKey: "7", grantKey: "-1"}, 5, time.Second),
+	} {
+		if got, err := readAction(bad); err == nil {
+			t.Errorf("%v was read as %+v", bad, got)
+		}
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	seed, err := proto.Marshal(&rlqs.RateLimitQuotaResponse{BucketAction: []*rlqs.RateLimitQuotaResponse_BucketAction{
+		action(map[string]string{topicKey: "orders", shareKey: "x-1", reportKey: "1", grantKey: "3"}, 5, time.Second),
+	}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := &rlqs.RateLimitQuotaResponse{}
+		if proto.Unmarshal(data, m) != nil {
+			return
+		}
+		now := time.Now()
+		c := New(Config{})
+		p := policy.Publish{Rate: 10, Burst: 5}
+		b := c.Bucket(t.Context(), "orders", p, now)
+		c.sent = []sending{{1, now}}
+		c.take(m, now)
+		if got := b.Tokens(now); !(got >= 0 && got <= 1<<32) {
+			t.Fatalf("%v tokens", got)
+		}
+	})
+}
+
+// Topics are counted up to a bound, and forgotten when nobody publishes.
+func TestCountersAreBounded(t *testing.T) {
+	c := New(Config{})
+	for i := range maxTopics + 5 {
+		c.Count(fmt.Sprint("topic-", i), 1, 0)
+	}
+	if got := c.counters.n.Load(); got != maxTopics {
+		t.Errorf("%d topics are counted, at most %d should be", got, maxTopics)
+	}
+	reported := 0
+	for range forgetCounter + 2 {
+		c.counters.collect(time.Now(), func(string) bool { return false }, func(*usage) { reported++ })
+	}
+	if left := c.counters.n.Load(); reported != maxTopics || left != 0 {
+		t.Errorf("%d were reported, and %d are left", reported, left)
+	}
+}
+
+// A fleet-wide topic above the bound is refused, not let through.
+func TestSharesAreBounded(t *testing.T) {
+	c := New(Config{})
+	p, now := policy.Publish{Rate: 10, Burst: 5}, time.Now()
+	for i := range maxFleetTopics {
+		c.Bucket(t.Context(), fmt.Sprint("topic-", i), p, now)
+	}
+	if v := c.Bucket(t.Context(), "one more", p, now).Take(1, now); v.OK || v.OverBurst || v.Wait != 100*time.Millisecond {
+		t.Errorf("one topic too many: %+v", v)
+	}
+}
