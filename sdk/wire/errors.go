@@ -122,7 +122,7 @@ func AsError(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return &Error{Code: Internal, Msg: "internal error; the sidecar's log has the detail"}
+	return &Error{Code: Internal, Msg: "internal error; the server's log has the detail"}
 }
 
 // RetryAfterMS is RetryAfter in whole milliseconds, rounded up so that the

@@ -32,6 +32,8 @@ type Target struct {
 	AuthURL, ViewerToken, AdminToken string
 	// Shots is the folder below out that the screenshots go to.
 	Shots string
+	// Only is a regular expression of the tests that run; "" runs all.
+	Only string
 }
 
 // Run fails the test if something about the console does, or if there is no
@@ -45,7 +47,7 @@ func Run(t testing.TB, target Target) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), browserTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "console.mjs")
+	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+target.Only, "console.mjs")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
 		"CONSOLE_AUTH_URL="+target.AuthURL, "CONSOLE_VIEWER_TOKEN="+target.ViewerToken, "CONSOLE_ADMIN_TOKEN="+target.AdminToken,

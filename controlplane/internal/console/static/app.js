@@ -96,7 +96,9 @@ function Me({me, onMe}) {
       session.token = '';
       onMe();
     };
-    return html`<div class="me"><span><b>${me.name}</b> <span class="badge">${me.role}</span></span><button type="button" class="quiet" onClick=${leave}>Sign out</button></div>`;
+    return html`
+      <div class="me"><span><b>${me.name}</b> <span class="badge">${me.role}</span></span>
+        <button type="button" class="quiet" onClick=${leave}>Sign out</button></div>`;
   }
   const set = e => {
     // A header's value: nothing but visible ASCII.

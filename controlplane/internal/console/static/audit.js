@@ -24,7 +24,10 @@ export function Audit() {
     <${Page} title="Audit log" actions=${html`<button type="button" disabled=${busy} onClick=${() => load()}>Refresh</button>`}>
       ${entries.length > 0 && html`
         <table class="audit cards">
-          <thead><tr><th scope="col" class="number">Revision</th><th scope="col">When</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">Policy</th><th scope="col">Change</th></tr></thead>
+          <thead><tr>
+            <th scope="col" class="number">Revision</th><th scope="col">When</th><th scope="col">Who</th>
+            <th scope="col">What</th><th scope="col">Policy</th><th scope="col">Change</th>
+          </tr></thead>
           <tbody>${entries.map(e => html`<${Entry} key=${e.revision + e.name} e=${e} />`)}</tbody>
         </table>`}
       ${entries.length === 0 && !error && html`<p class="empty" role="status">${busy ? 'Loading…' : 'Nothing has been changed yet.'}</p>`}

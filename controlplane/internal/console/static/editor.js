@@ -4,6 +4,7 @@ import {denied, Guarded, html, useEffect, useId, useRef, useState} from './ui.js
 import {fields} from './fields.js';
 import {changes, content, get, hint, inherited, parse, same, set, shown} from './policy.js';
 import {parseJSON} from './api.js';
+import {plural} from './format.js';
 import {ChangeDialog} from './change.js';
 
 const groups = ['Publish', 'Delivery'].map(title => ({title, fields: fields.filter(f => f.form === title)}));
@@ -34,10 +35,11 @@ export function Editor({name, policy, policies, me, onSaved}) {
   }
 
   // Somebody else's change is taken over at once where nothing is being edited;
-  // else saving will tell.
+  // else saving will tell. Only a version that is news counts: after saving, base
+  // is ahead of what was last asked for.
   useEffect(() => {
     if (!dirty && policy?.version !== base?.version) reset(policy);
-  }, [policy?.version, dirty]);
+  }, [policy?.version]);
 
   function edit(field, text) {
     setTyped(t => ({...t, [field.path]: text}));
@@ -72,10 +74,12 @@ export function Editor({name, policy, policies, me, onSaved}) {
       <${JSONEditor} doc=${doc} text=${json} refused=${others} disabled=${Boolean(no)}
         onDoc=${d => { setDoc(d); setTyped({}); setJSON(null); setRefused([]); }} onText=${setJSON} />
       <div class="buttons">
-        <${Guarded} type="submit" class="primary" denied=${no} disabled=${!ready}>Review ${list.length > 0 ? `${list.length} ${list.length === 1 ? 'change' : 'changes'}` : 'changes'}…<//>
+        <${Guarded} type="submit" class="primary" denied=${no} disabled=${!ready}>
+          Review ${list.length > 0 ? plural(list.length, 'change') : 'changes'}…
+        <//>
         <button type="button" disabled=${!dirty} onClick=${() => reset(policy)}>Undo</button>
         ${no && html`<span class="muted">${no}</span>`}
-        ${dirty && policy?.version !== base?.version && html`<span class="note warn">Changed by somebody else meanwhile.</span>`}
+        ${dirty && base && policy?.version > base.version && html`<span class="note warn">Changed by somebody else meanwhile.</span>`}
       </div>
       ${reviewing && html`
         <${ChangeDialog} title=${base ? `Change ${name}` : `Create ${name}`} name=${name} base=${base} doc=${doc} policies=${policies}

@@ -54,13 +54,16 @@ function Sidecar({s, id, behind: late, latest, topics, open, onToggle}) {
       <td data-label="State">${s.connected ? html`<span class="dot ok"></span>connected` : html`<span class="dot off"></span>away`}
         ${s.rejected && html` <span class="badge bad">refuses</span>`}</td>
       <td data-label="Last seen"><${Ago} at=${s.last_seen} /></td>
-      <td data-label="Policies">${names.length}${late.length > 0 ? html` <span class="badge warn">${late.length} behind</span>` : !s.rejected && html` <span class="muted">all current</span>`}</td>
+      <td data-label="Policies">${names.length}${' '}
+        ${late.length > 0 ? html`<span class="badge warn">${late.length} behind</span>` : !s.rejected && html`<span class="muted">all current</span>`}</td>
       <td class="code" data-label="Version">${s.version || '–'}</td>
       <td class="code clip" data-label="Store" title=${s.store_id}>${s.store_id || '–'}</td>
       <td class="code" data-label="Replay address">${s.address || '–'}</td>
     </tr>
     ${s.rejected && html`
-      <tr class="reason"><td colspan="7"><b class="bad">Refuses ${s.rejected.policy}${s.rejected.version ? `, version ${s.rejected.version}` : ''}:</b> ${s.rejected.reason}</td></tr>`}
+      <tr class="reason"><td colspan="7">
+        <b class="bad">Refuses ${s.rejected.policy}${s.rejected.version ? `, version ${s.rejected.version}` : ''}:</b> ${s.rejected.reason}
+      </td></tr>`}
     ${open && html`
       <tr class="more" id="more-${id}"><td colspan="7"><div class="columns">
         <${Versions} s=${s} names=${names} latest=${latest} /><${Shares} s=${s} topics=${topics} />
@@ -82,7 +85,9 @@ function Shares({s, topics}) {
   return html`
     <div><h3>Topics it serves</h3>
       ${mine.length === 0 ? html`<p class="muted">None now.</p>` : html`
-        <table><thead><tr><th scope="col">Topic</th><th scope="col" class="number">Accepted /s</th><th scope="col" class="number">Refused /s</th><th scope="col" class="number">Share /s</th></tr></thead>
+        <table>
+          <thead><tr><th scope="col">Topic</th><th scope="col" class="number">Accepted /s</th><th scope="col" class="number">Refused /s</th>
+            <th scope="col" class="number">Share /s</th></tr></thead>
           <tbody>${mine.map(({t, u}) => html`
             <tr key=${t.topic}><th scope="row" class="code"><a href=${topicLink(t.topic)}>${t.topic}</a></th><td class="number">${perSecond(u.allowed_per_second)}</td>
               <td class="number ${u.denied_per_second > 0 ? 'bad' : ''}">${perSecond(u.denied_per_second)}</td>

@@ -38,7 +38,8 @@ export function History({name, policy, policies, me, onSaved}) {
           </ol>`}
       ${back && html`
         <${Confirm} title="Roll ${name} back to version ${back.version}" verb="Roll back" act=${rollback} onClose=${() => setBack(null)}>
-          <p>This makes a new version with the content that <b>${back.by}</b> gave it at <${Time} at=${back.at} />. The audit log says that it was a rollback, and to which version.</p>
+          <p>This makes a new version with the content that <b>${back.by}</b> gave it at <${Time} at=${back.at} />. The history
+            says that it was a rollback, and to which version; the audit log, by whom.</p>
           <${Diff} from=${content(policy)} to=${content(back.policy)} name=${name} policies=${policies} />
         <//>`}
     </section>`;

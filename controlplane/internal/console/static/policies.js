@@ -29,7 +29,8 @@ export function Policies({me}) {
         : rows.length === 0 ? html`<p class="empty">${all.length ? 'No policy matches the filter.' : 'No policies yet: the defaults hold for every topic.'}</p>`
         : html`
           <table class="policies cards">
-            <thead><tr><th scope="col">Name</th><th scope="col">Sets</th><th scope="col" class="number">Version</th><th scope="col">Updated</th><th scope="col">By</th></tr></thead>
+            <thead><tr><th scope="col">Name</th><th scope="col">Sets</th><th scope="col" class="number">Version</th>
+              <th scope="col">Updated</th><th scope="col">By</th></tr></thead>
             <tbody>${rows.slice(0, most).map(p => html`
               <tr key=${p.name}>
                 <th scope="row" class="code"><a href=${policyLink(p.name)}>${p.name}</a>${p.paused && html` <span class="badge warn">paused</span>`}</th>

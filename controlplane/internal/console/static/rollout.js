@@ -20,11 +20,14 @@ export function progress(sidecars, change, users = []) {
     const has = change.deleted ? version === undefined : version >= change.version;
     if (has) out.acked.push(s);
     else if (!s.connected) out.away.push(s);
-    else if (s.rejected?.policy === change.name) out.refused.push(s);
+    else if (refuses(s.rejected, change)) out.refused.push(s);
     else out.waiting.push(s);
   }
   return out;
 }
+
+// An older version that was refused says nothing about this one.
+const refuses = (rejected, change) => rejected?.policy === change.name && !(rejected.version < change.version);
 
 // Rollout watches a change {name, version, at} arrive.
 export function Rollout({change, users, onDone}) {
@@ -47,7 +50,7 @@ export function Rollout({change, users, onDone}) {
           <strong class="code">${what}</strong>${': '}
           ${all === 0
             ? html`no connected sidecar uses it now; those that come get it.`
-            : html`acked by <b class="acked">${p.acked.length} of ${plural(all, 'sidecar')}</b>${complete && `, ${((done.current - change.at) / 1000).toFixed(1)} s after saving`}`}
+            : html`acked by <b class="acked">${p.acked.length} of ${plural(all, 'sidecar')}</b>${complete && `, ${seconds(done.current - change.at)} after saving`}`}
         </div>
         <button type="button" class="quiet" onClick=${onDone}>Close</button>
       </div>
@@ -57,6 +60,8 @@ export function Rollout({change, users, onDone}) {
       ${p.away.length > 0 && html`<p class="muted">Not connected, get it when they return: <${Names} list=${p.away} /></p>`}
     </section>`;
 }
+
+const seconds = ms => `${(ms / 1000).toFixed(1)} s`;
 
 const some = 12; // names that are spelled out
 

@@ -61,6 +61,8 @@ function Rates({name, topic, policies, asked}) {
     <${BySidecar} topic=${topic} />`;
 }
 
+const part = (n, most) => ({width: `${(n / most) * 100}%`});
+
 // BySidecar says who is refused, and where: the worst first.
 function BySidecar({topic}) {
   const usages = [...(topic.by_sidecar ?? [])].sort((a, b) => b.denied_per_second - a.denied_per_second || a.node_id.localeCompare(b.node_id));
@@ -74,7 +76,9 @@ function BySidecar({topic}) {
       <tbody>${usages.map((u, i) => html`
         <tr key=${u.node_id + i}>
           <th scope="row" class="code">${u.node_id}</th>
-          <td class="bars" aria-hidden="true"><span class="bar allowed" style=${{width: `${(u.allowed_per_second / most) * 100}%`}}></span><span class="bar denied" style=${{width: `${(u.denied_per_second / most) * 100}%`}}></span></td>
+          <td class="bars" aria-hidden="true">
+            <span class="bar allowed" style=${part(u.allowed_per_second, most)}></span><span class="bar denied" style=${part(u.denied_per_second, most)}></span>
+          </td>
           <td class="number">${perSecond(u.allowed_per_second)}</td>
           <td class="number ${u.denied_per_second > 0 ? 'bad' : 'muted'}">${perSecond(u.denied_per_second)}</td>
           ${shares && html`<td class="number">${u.share_per_second == null ? '–' : perSecond(u.share_per_second)}</td>`}
