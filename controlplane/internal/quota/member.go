@@ -90,7 +90,7 @@ func (m *member) observe(u *usage, now time.Time) {
 		if now.Sub(m.lumpAt) > lumpsFor || u.wants >= m.lump {
 			m.lump = 0
 		}
-		if float64(u.wants) > max(1, m.current().burst) {
+		if u.wants > 1 {
 			m.lump, m.lumpAt = max(m.lump, u.wants), now
 		}
 	}
@@ -113,8 +113,7 @@ func (m *member) demand() float64 {
 // hungry reports whether publishes lacked tokens lately.
 func (m *member) hungry(now time.Time) bool { return m.wants > 0 && now.Sub(m.wantsAt) < wantsFor }
 
-// lumpy is how large a publish lately was for which its bucket is too small; 0:
-// none.
+// lumpy is how large a batch lately was that lacked tokens; 0: none did.
 func (m *member) lumpy(now time.Time) float64 {
 	if now.Sub(m.lumpAt) > lumpsFor {
 		return 0
@@ -134,6 +133,9 @@ func (m *member) current() assignment {
 	}
 	return m.acting[len(m.acting)-1]
 }
+
+// fallen reports whether it may be going by its fallback.
+func (m *member) fallen() bool { return len(m.acting) > 0 && m.acting[0].number == 0 }
 
 // settle drops what has lapsed and says what may act.
 func (m *member) settle(now time.Time) {

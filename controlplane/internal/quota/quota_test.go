@@ -267,6 +267,33 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
+// Who comes back from its fallback gets a share of what the others leave, also
+// of what one that is cut off may still be using.
+func TestBackFromTheFallback(t *testing.T) {
+	var now time.Time
+	s := newServer(100, 10, &now)
+	a, b := newMember("a"), newMember("b")
+	s.share(a, &usage{topic: "fleet", report: 1, ask: 1, wants: 1, left: -1}, now)
+	s.rounds(now)
+	s.detach(a, false)
+	fallen := usage{topic: "fleet", report: 1, rate: 50, capacity: 5, allowed: 10, elapsed: 200 * time.Millisecond, left: -1}
+	now = now.Add(200 * time.Millisecond)
+	s.share(b, &fallen, now)
+	s.rounds(now)
+	if got := b.waiting["fleet"]; got == nil || got.rate != 0 {
+		t.Fatalf("it is given %+v while all of the rate may be in use", got)
+	}
+	share := b.waiting["fleet"].share
+	for range 10 {
+		now = now.Add(200 * time.Millisecond)
+		s.share(b, &usage{topic: "fleet", report: 2, share: share, denied: 10, elapsed: 200 * time.Millisecond, left: -1}, now)
+		s.rounds(now)
+	}
+	if got := b.waiting["fleet"]; got.rate != 100 {
+		t.Errorf("it is given %+v once it is alone, want all", got)
+	}
+}
+
 func BenchmarkUsageReport(b *testing.B) {
 	var now time.Time
 	s, st := newServer(100, 10, &now), newMember("a")

@@ -18,11 +18,15 @@ const (
 	waitsFor = 300 * time.Millisecond
 	// smoothFrom is the rate from which on a sidecar gets a share of the rate;
 	// one that has a share keeps it down to smoothTo. Below, it asks for each
-	// publish: a share would mostly be wasted, and its bucket could not hold a
-	// token.
-	smoothFrom, smoothTo = 5, 4
+	// publish: its bucket would hold so few tokens that it were often full while
+	// no publish came.
+	smoothFrom, smoothTo = 16, 12
 	// slackFor is for how long the rate may run into buckets above the burst.
 	slackFor = time.Second / 4
+	// flight is for how long the reservoir goes on filling when it holds the
+	// burst, up to one token: a burst of one would else lose that time with
+	// every token.
+	flight = 20 * time.Millisecond
 	// answerWithin is how long somebody who asks waits for others to
 	// acknowledge that they have less.
 	answerWithin = 200 * time.Millisecond
@@ -61,6 +65,7 @@ func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool
 	t.measure(now)
 	t.divide()
 	t.aim(now)
+	t.recover(now)
 	t.lower(now)
 	t.raise(now)
 	t.serve(now)
@@ -146,7 +151,8 @@ func (t *topic) divide() {
 
 // aim says what each is to have: a share of the rate with a bucket for a part
 // of the slack, in which half of the burst is lent out, too; or nothing but
-// what it asks for.
+// what it asks for. A bucket has to hold two of its batches, or it would be full
+// from the time that it holds one until that comes.
 func (t *topic) aim(now time.Time) {
 	sum, lumps := 0.0, 0.0
 	for _, m := range t.active {
@@ -156,15 +162,15 @@ func (t *topic) aim(now time.Time) {
 		if len(t.active) == 1 {
 			return t.burst
 		}
-		return math.Floor(max(0, min(t.burst/2, of)) * m.fair / sum)
+		return max(0, min(t.burst/2, of)) * m.fair / sum
 	}
 	for _, m := range t.active {
-		own := max(1, math.Floor(t.slack*m.fair/t.rate))
+		own := t.slack * m.fair / t.rate
 		least := smoothFrom
 		if m.current().rate > 0 {
 			least = smoothTo
 		}
-		if len(t.active) > 1 && (m.fair < float64(least) || m.lumpy(now) > own+lend(m, t.burst)) {
+		if len(t.active) > 1 && (m.fair < float64(least) || 2*m.lumpy(now) > math.Floor(own+lend(m, t.burst))) {
 			lumps = max(lumps, m.lumpy(now))
 			continue
 		}
@@ -172,7 +178,7 @@ func (t *topic) aim(now time.Time) {
 	}
 	for _, m := range t.active {
 		if m.toRate > 0 {
-			m.toBurst = math.Floor(m.toBurst + lend(m, t.burst-lumps))
+			m.toBurst = max(1, math.Floor(m.toBurst+lend(m, t.burst-lumps)))
 		} else if m.current().rate == 0 && now.Sub(m.grant) < keepGrant {
 			m.toBurst = m.current().burst
 		}
@@ -190,6 +196,23 @@ func (t *topic) contended() bool {
 		}
 	}
 	return rates > t.rate-t.rates || bursts > t.room()+t.reservoir
+}
+
+// recover gives those a share who go by their fallback: of what the others
+// leave, be it nothing, since what passes by a share keeps to the bound.
+func (t *topic) recover(now time.Time) {
+	for _, m := range t.all {
+		cur := m.current()
+		if m.removed || cur.number > 0 || cur.rate == 0 || !m.reachable(now) {
+			continue
+		}
+		rate := min(m.toRate, m.rate+t.rate-t.rates)
+		burst := math.Floor(min(m.toBurst, m.burst+t.burst+t.slack-t.bursts-t.reservoir))
+		if rate <= 0 || burst < 1 {
+			rate, burst = 0, 0
+		}
+		t.assign(m, rate, burst, 0, now)
+	}
 }
 
 // lower takes back what others are to have. It counts as taken only once it is
@@ -225,7 +248,7 @@ func (t *topic) raise(now time.Time) {
 		scale = free / lacking
 	}
 	for _, m := range t.active {
-		if m.toRate <= 0 || len(m.acting) >= maxActing {
+		if m.toRate <= 0 || len(m.acting) >= maxActing || m.fallen() {
 			continue
 		}
 		cur := m.current()
@@ -241,8 +264,7 @@ func (t *topic) raise(now time.Time) {
 			}
 			burst = m.burst + float64(grant) + math.Floor(min(more-float64(grant), t.room()))
 		}
-		fallen := cur.number == 0 && cur.rate > 0 // it goes by its fallback, and is to have a share
-		if (rate > cur.rate || burst > cur.burst || fallen) && rate > 0 && burst >= 1 {
+		if (rate > cur.rate || burst > cur.burst) && rate > 0 && burst >= 1 {
 			t.assign(m, rate, burst, grant, now)
 		}
 	}

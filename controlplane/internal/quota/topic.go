@@ -112,7 +112,7 @@ func (t *topic) settle(now time.Time) {
 
 // trim cuts the reservoir to what may be in it.
 func (t *topic) trim() {
-	t.reservoir = max(0, min(t.reservoir, t.burst, t.burst+t.slack-t.bursts))
+	t.reservoir = max(0, min(t.reservoir, t.burst+min(1, t.rate*flight.Seconds()), t.burst+t.slack-t.bursts))
 }
 
 // room is how much more the buckets may hold without taking it out of the

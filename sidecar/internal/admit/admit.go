@@ -34,9 +34,10 @@ type Interest interface {
 
 // Quota shares out the rates that are for all sidecars together.
 type Quota interface {
-	// Bucket is this sidecar's share of a topic's rate, tuned as it is now. It
-	// may wait, for a bounded time or until ctx ends, where there is none yet.
-	Bucket(ctx context.Context, topic string, p policy.Publish, now time.Time) *limit.Bucket
+	// Bucket is this sidecar's share of a topic's rate, tuned as it is now, for
+	// a publish of n events. It may wait, for a bounded time or until ctx ends,
+	// where tokens have to be asked for.
+	Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket
 	// Count is told what became of the events of every topic: how many found
 	// their tokens, and how many did not.
 	Count(topic string, allowed, denied int)

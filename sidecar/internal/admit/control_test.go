@@ -57,7 +57,7 @@ type shares struct {
 	counted []string
 }
 
-func (q *shares) Bucket(_ context.Context, topic string, _ policy.Publish, now time.Time) *limit.Bucket {
+func (q *shares) Bucket(_ context.Context, topic string, _ int, _ policy.Publish, now time.Time) *limit.Bucket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.buckets[topic] == nil {

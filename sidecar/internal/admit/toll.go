@@ -62,17 +62,7 @@ func (t *toll) topic(name string) *destination { return &t.topics[t.index(name)]
 func (t *toll) take(ctx context.Context, p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
 	*t = toll{}
 	t.name(items)
-	c.bucket.Retune(c.rate(policies), now)
-	t.charges = append(t.few[:0], limit.Charge{Bucket: c.bucket})
-	for i := range t.topics {
-		d := &t.topics[i]
-		d.policy = policies.Topic(d.name)
-		b := p.buckets.Topic(d.name, rates(d.policy), now)
-		if d.fleet = p.cfg.Quota != nil && d.policy.Publish.Scope == policy.ScopeFleet; d.fleet {
-			b.Events = p.cfg.Quota.Bucket(ctx, d.name, d.policy.Publish, now)
-		}
-		t.charges = append(t.charges, limit.Charge{Bucket: b.Events}, limit.Charge{Bucket: b.Bytes})
-	}
+	t.charges = append(t.few[:0], make([]limit.Charge, 1+2*len(t.topics))...)
 	for i := range items {
 		if items[i].Err != nil {
 			continue
@@ -81,6 +71,17 @@ func (t *toll) take(ctx context.Context, p *Publisher, c *Connection, policies *
 		t.charges[0].N++
 		t.charges[at+eventsCharge].N++
 		t.charges[at+bytesCharge].N += len(items[i].Event.Payload)
+	}
+	c.bucket.Retune(c.rate(policies), now)
+	t.charges[0].Bucket = c.bucket
+	for i := range t.topics {
+		d, events := &t.topics[i], &t.charges[2*i+eventsCharge]
+		d.policy = policies.Topic(d.name)
+		b := p.buckets.Topic(d.name, rates(d.policy), now)
+		if d.fleet = p.cfg.Quota != nil && d.policy.Publish.Scope == policy.ScopeFleet; d.fleet {
+			b.Events = p.cfg.Quota.Bucket(ctx, d.name, events.N, d.policy.Publish, now)
+		}
+		events.Bucket, t.charges[2*i+bytesCharge].Bucket = b.Events, b.Bytes
 	}
 	return limit.TakeAll(t.charges, now)
 }

@@ -12,16 +12,17 @@
 //     lifetime is over, counted by this process's own clock from when the report
 //     was made that the share answers.
 //   - tokens that are asked for: the bucket does not fill. A publish that finds
-//     too few asks for them and waits for the answer, at most [AwaitShare];
-//     questions of one topic are 50 ms to 200 ms apart, and a publish in between
-//     is refused.
+//     too few asks for them and waits for the answer, at most [AwaitShare].
+//     After an answer that brought nothing the topic's next question comes 50 ms
+//     to 200 ms later, and a publish in between is refused.
 //   - nothing: nobody has published lately. The next publish asks.
 //   - the fallback: rate ÷ known sidecars, with burst ÷ known as burst (at least
 //     1), from at most the tokens that there were. It begins when a share ends
 //     without a new one, when a question is not answered in time, at once where
 //     there is no connection to ask over, or when the control plane says so; it
 //     ends with the next share, which starts without what the fallback saved up.
-//     A topic that begins by its fallback has one token.
+//     A topic that held nothing begins by it with one token. However often a
+//     topic falls back, all that passes by its fallback keeps to that bucket.
 //
 // All of that happens to the one bucket that a topic has, so that it keeps its
 // place in the order of locks of limit.TakeAll.
@@ -109,16 +110,10 @@ func New(cfg Config) *Client {
 func (c *Client) sidecars() float64 { return float64(max(1, c.cfg.Known())) }
 
 // Bucket returns this sidecar's bucket of a fleet-wide topic, tuned to its
-// share. Where it holds nothing of the topic yet it asks for some and waits for
-// the answer, at most [AwaitShare] or until ctx ends; then the topic goes by
-// its fallback. The bucket is for the publish at hand.
-func (c *Client) Bucket(ctx context.Context, topic string, p policy.Publish, now time.Time) *limit.Bucket {
-	return c.BucketFor(ctx, topic, 0, p, now)
-}
-
-// BucketFor is Bucket for a publish of n events: where tokens have to be asked
-// for, so many are.
-func (c *Client) BucketFor(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket {
+// share, for a publish of n events. Where tokens have to be asked for, so many
+// are, and it waits for the answer, at most [AwaitShare] or until ctx ends; then
+// the topic goes by its fallback.
+func (c *Client) Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket {
 	if p.Rate <= 0 {
 		return limit.NewBucket(limit.Rate{}, now)
 	}

@@ -100,7 +100,7 @@ func TestOverGRPC(t *testing.T) {
 		defer leave[i]()
 	}
 	press := func(c *quota.Client) {
-		b := c.BucketFor(ctx, "orders", 1, p, time.Now())
+		b := c.Bucket(ctx, "orders", 1, p, time.Now())
 		if b.Take(1, time.Now()).OK {
 			c.Count("orders", 1, 0)
 		} else {
@@ -167,7 +167,7 @@ func TestWaitingForAShareIsBounded(t *testing.T) {
 		s.port.cut(true)
 		time.Sleep(time.Second)
 		began := time.Now()
-		if b := s.client.Bucket(t.Context(), "cut off", p, began); time.Since(began) != 0 || !b.Take(1, began).OK {
+		if b := s.client.Bucket(t.Context(), "cut off", 0, p, began); time.Since(began) != 0 || !b.Take(1, began).OK {
 			t.Errorf("without a connection the first publish was refused, or waited %v", time.Since(began))
 		}
 		s.port.cut(false)
@@ -175,7 +175,7 @@ func TestWaitingForAShareIsBounded(t *testing.T) {
 		s.port.stall(time.Minute)
 		for _, want := range []time.Duration{quota.AwaitShare, 0} {
 			began = time.Now()
-			s.client.Bucket(t.Context(), "stalled", p, began)
+			s.client.Bucket(t.Context(), "stalled", 0, p, began)
 			if got := time.Since(began); got != want {
 				t.Errorf("waited %v, want %v", got, want)
 			}
@@ -183,7 +183,7 @@ func TestWaitingForAShareIsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		began = time.Now()
-		s.client.Bucket(ctx, "ended", p, began)
+		s.client.Bucket(ctx, "ended", 0, p, began)
 		if got := time.Since(began); got != 100*time.Millisecond {
 			t.Errorf("waited %v after the request had ended", got-100*time.Millisecond)
 		}
@@ -225,11 +225,35 @@ func TestNoLimit(t *testing.T) {
 		f := newFleet(100, 10, time.Millisecond)
 		f.add()
 		defer f.close()
-		b := f.sidecars[0].client.Bucket(t.Context(), "free", policy.Publish{Scope: policy.ScopeFleet}, time.Now())
+		b := f.sidecars[0].client.Bucket(t.Context(), "free", 0, policy.Publish{Scope: policy.ScopeFleet}, time.Now())
 		if !b.Take(1<<30, time.Now()).OK {
 			t.Error("a rate of 0 limits")
 		}
 	})
+}
+
+// Without a control plane a sidecar takes its part by how many it knows of, as
+// that changes.
+func TestFallbackFollowsTheKnownSidecars(t *testing.T) {
+	known := 0
+	c := quota.New(quota.Config{Known: func() int { return known }})
+	p, now := policy.Publish{Rate: 100, Burst: 20, Scope: policy.ScopeFleet}, time.Now()
+	for _, want := range []struct {
+		known, burst int
+		wait         time.Duration
+	}{{0, 20, 10 * time.Millisecond}, {1, 20, 10 * time.Millisecond}, {4, 5, 40 * time.Millisecond}, {50, 1, 500 * time.Millisecond}} {
+		known, now = want.known, now.Add(time.Hour)
+		taken, v := 0, c.Bucket(t.Context(), "orders", 0, p, now).Take(1, now)
+		for ; v.OK; v = c.Bucket(t.Context(), "orders", 0, p, now).Take(1, now) {
+			taken++
+		}
+		if (taken != want.burst && taken != 1) || v.Wait.Round(time.Millisecond) != want.wait {
+			t.Errorf("%d known: %d at once and then one in %v, want %d and %v", want.known, taken, v.Wait, want.burst, want.wait)
+		}
+	}
+	if v := c.Bucket(t.Context(), "orders", 0, p, now).Take(21, now); !v.OverBurst || v.Burst != 20 {
+		t.Errorf("more than the burst: %+v", v)
+	}
 }
 
 // Waits that are told are long enough, where nobody else takes the tokens.
@@ -243,7 +267,7 @@ func TestWaitsAreHonest(t *testing.T) {
 		for range 40 {
 			began, wait := time.Now(), time.Duration(0)
 			for {
-				b := f.sidecars[0].client.BucketFor(t.Context(), topic, 3, *f.publish.Load(), time.Now())
+				b := f.sidecars[0].client.Bucket(t.Context(), topic, 3, *f.publish.Load(), time.Now())
 				v := b.Take(3, time.Now())
 				if v.OK {
 					break
@@ -275,6 +299,6 @@ func BenchmarkBucket(b *testing.B) {
 	p := policy.Publish{Rate: 1e6, Burst: 1e6}
 	b.ReportAllocs()
 	for b.Loop() {
-		c.Bucket(b.Context(), "orders", p, time.Now())
+		c.Bucket(b.Context(), "orders", 0, p, time.Now())
 	}
 }

@@ -152,7 +152,7 @@ func (s *sidecar) publish(ctx context.Context, l load) {
 		if l.blind {
 			known = 0
 		}
-		b := s.client.BucketFor(ctx, topic, known, p, time.Now())
+		b := s.client.Bucket(ctx, topic, known, p, time.Now())
 		v := b.Take(l.batch, time.Now())
 		if v.OK {
 			out.at, out.accepted = time.Since(f.began), true

@@ -69,7 +69,7 @@ func FuzzAnswer(f *testing.F) {
 		now := time.Now()
 		c := New(Config{})
 		p := policy.Publish{Rate: 10, Burst: 5}
-		b := c.Bucket(t.Context(), "orders", p, now)
+		b := c.Bucket(t.Context(), "orders", 0, p, now)
 		c.sent = []sending{{1, now}}
 		c.take(m, now)
 		if got := b.Tokens(now); !(got >= 0 && got <= 1<<32) {
@@ -101,9 +101,9 @@ func TestSharesAreBounded(t *testing.T) {
 	c := New(Config{})
 	p, now := policy.Publish{Rate: 10, Burst: 5}, time.Now()
 	for i := range maxFleetTopics {
-		c.Bucket(t.Context(), fmt.Sprint("topic-", i), p, now)
+		c.Bucket(t.Context(), fmt.Sprint("topic-", i), 0, p, now)
 	}
-	if v := c.Bucket(t.Context(), "one more", p, now).Take(1, now); v.OK || v.OverBurst || v.Wait != 100*time.Millisecond {
+	if v := c.Bucket(t.Context(), "one more", 0, p, now).Take(1, now); v.OK || v.OverBurst || v.Wait != 100*time.Millisecond {
 		t.Errorf("one topic too many: %+v", v)
 	}
 }

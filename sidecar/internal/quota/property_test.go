@@ -91,7 +91,7 @@ func TestAnyHistoryKeepsTheBound(t *testing.T) {
 		}
 		alone, known := rate/float64(sidecars), float64(sidecars)
 		for i := range f.joined {
-			if got, most := excess(f.accepted(1+i), alone), max(1, float64(burst)/known)+1; got > most+1e-6 {
+			if got, most := excess(f.accepted(1+i), alone), max(1, float64(burst)/known); got > most+1e-6 {
 				rt.Fatalf("sidecar %d: %.2f more than its fallback rate × time passed, at most %.2f are allowed", i, got, most)
 			}
 		}
@@ -102,10 +102,10 @@ func TestAnyHistoryKeepsTheBound(t *testing.T) {
 // rate, or of what one bucket for all would have let through.
 func TestAnySpreadUsesTheRate(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		rate := rapid.SampledFrom([]float64{3, 10, 40, 200}).Draw(rt, "rate")
-		burst := rapid.IntRange(1, 1+2*int(rate)).Draw(rt, "burst")
+		rate := rapid.SampledFrom([]float64{3, 10, 40}).Draw(rt, "rate")
+		burst := rapid.IntRange(1+int(rate)/10, 1+2*int(rate)).Draw(rt, "burst")
 		weights := rapid.SliceOfN(rapid.Float64Range(0.05, 1), 1, 12).Draw(rt, "weights")
-		total := rate * rapid.Float64Range(1.05, 4).Draw(rt, "demand")
+		total := rate * rapid.Float64Range(1.05, 3).Draw(rt, "demand")
 		batch := rapid.SampledFrom([]int{1, 1, max(1, burst/10)}).Draw(rt, "batch")
 		poisson := rapid.Bool().Draw(rt, "poisson")
 		sum := 0.0

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,7 @@ type share struct {
 	largest int    // of the publishes that ask
 	waiting int    // tokens that they want together
 	askedAt time.Time
+	dry     bool // the last answer brought nothing
 	// gap is the least time between two reports for want of tokens: it doubles,
 	// up to reportEvery, with each that brings nothing.
 	gap      time.Duration
@@ -53,12 +55,18 @@ type share struct {
 	missedAt time.Time
 	told     bool // missed is in a report
 	usedAt   time.Time
+	// spare is what a bucket of the fallback's rate and burst held at spareAt
+	// that all that passed by the fallback was taken from. A fallback begins
+	// with no more than that, however often it does.
+	spare    float64
+	spareAt  time.Time
 	reported time.Time
 }
 
 // start makes a topic's share. It holds nothing.
 func (c *Client) start(topic string, p policy.Publish, now time.Time) *share {
 	return &share{
+		spare: math.Inf(1), spareAt: now, // it has never been used
 		topic: topic, client: c, policy: p, usedAt: now, reported: now, gap: askEvery,
 		bucket: limit.NewEmptyBucket(limit.Rate{PerSecond: limit.Still, Most: p.Burst, Pace: p.Rate}, now),
 	}
@@ -71,8 +79,13 @@ func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
 	defer s.mu.Unlock()
 	s.usedAt = now
 	s.expire(now)
-	if p.Rate != s.policy.Rate || p.Burst != s.policy.Burst {
-		s.policy = p
+	changed := p.Rate != s.policy.Rate || p.Burst != s.policy.Burst
+	s.policy = p
+	if s.state == fallback { // the number of known sidecars may have changed
+		perSecond, burst := s.alone()
+		changed = changed || perSecond != s.rate || int(burst) != s.burst
+	}
+	if changed {
 		s.retune(0, now)
 	}
 	if n == 0 && s.state != shared {
@@ -89,7 +102,7 @@ func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
 		return nil
 	}
 	if s.answers == nil {
-		if now.Sub(s.askedAt) < s.between() && s.state != none {
+		if s.dry && now.Sub(s.askedAt) < s.between() && s.state != none {
 			return nil // it is refused, as it would be by an answer so soon after the last
 		}
 		if !s.client.connected.Load() {
@@ -163,16 +176,40 @@ func (s *share) expire(now time.Time) {
 	s.retune(0, ended)
 }
 
+// alone is the bucket of the fallback.
+func (s *share) alone() (perSecond, burst float64) {
+	known := s.client.sidecars()
+	return s.policy.Rate / known, max(1, math.Floor(float64(s.policy.Burst)/known))
+}
+
+// spared is what the fallback may begin with at now.
+func (s *share) spared(now time.Time) float64 {
+	perSecond, burst := s.alone()
+	return min(burst, s.spare+perSecond*max(0, now.Sub(s.spareAt).Seconds()))
+}
+
 // fallBack has the topic go by its part of the rate as if all known sidecars
-// took the same, from the tokens that there are.
+// took the same, from the tokens that there are; where it held nothing, from
+// one, or each sidecar that starts alone would refuse its first publish.
 func (s *share) fallBack(now time.Time) {
-	first := s.state == none
-	s.state, s.number, s.ack = fallback, "", false
-	granted := 0
-	if first {
-		granted = 1 // or each sidecar that starts alone would refuse its first publish
+	if s.state == fallback {
+		return
 	}
+	granted := 0
+	spare := int(s.spared(now))
+	if s.state == none {
+		granted = min(1, spare)
+	} else {
+		s.bucket.Assign(limit.Rate{PerSecond: limit.Still, Burst: spare, Most: s.policy.Burst}, 0, now)
+	}
+	s.state, s.number, s.ack = fallback, "", false
 	s.retune(granted, now)
+}
+
+// rise ends the fallback: what it has saved up is not of what is shared out.
+func (s *share) rise(now time.Time) {
+	s.spare, s.spareAt = s.bucket.Tokens(now), now
+	s.bucket.Assign(limit.Rate{PerSecond: limit.Still, Most: s.policy.Burst}, 0, now)
 }
 
 // retune tunes the bucket to the state and returns what that took away.
@@ -185,8 +222,8 @@ func (s *share) retune(granted int, now time.Time) float64 {
 	case shared:
 		r.PerSecond, r.Pace = min(s.rate, p.Rate), 0
 	case fallback:
-		r.PerSecond, r.Pace = p.Rate/s.client.sidecars(), 0
-		r.Burst = max(1, int(float64(p.Burst)/s.client.sidecars()))
+		perSecond, burst := s.alone()
+		r.PerSecond, r.Burst, r.Pace = perSecond, int(burst), 0
 		s.rate, s.burst = r.PerSecond, r.Burst
 	}
 	s.central.Store(s.state == asking)
@@ -215,6 +252,7 @@ func (s *share) apply(a *assignment, made, now time.Time) bool {
 		return false // what it answers is too old
 	}
 	if answered {
+		s.dry = a.share == s.number || a.grant == 0 && a.rate <= 0
 		defer s.release()
 	}
 	s.ends = ends
@@ -222,8 +260,7 @@ func (s *share) apply(a *assignment, made, now time.Time) bool {
 		return false
 	}
 	if s.state == fallback {
-		// What the fallback has saved up is not of what is shared out.
-		s.bucket.Assign(limit.Rate{PerSecond: limit.Still, Most: s.policy.Burst}, 0, now)
+		s.rise(now)
 	}
 	less := s.number == "" || s.state == fallback || a.rate < s.rate || a.burst < s.burst || s.state == shared && a.rate == 0
 	if a.grant > 0 || a.rate > s.rate || a.burst > s.burst {
@@ -258,9 +295,13 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 	}
 	idle := now.Sub(s.usedAt) > idleAfter && allowed+denied == 0 && s.answers == nil
 	if idle && (s.state == none || s.state == fallback && s.client.connected.Load()) {
+		if s.state == fallback {
+			s.rise(now)
+		}
 		s.state, s.number, s.rate, s.burst = none, "", 0, 0
 		s.retune(0, now)
-		return nil, now.Sub(s.usedAt) < forgetShare
+		_, full := s.alone()
+		return nil, now.Sub(s.usedAt) < forgetShare || s.spared(now) < full
 	}
 	u = newUsage(s.topic, allowed, denied, now.Sub(s.reported))
 	id := u.BucketId.Bucket
