@@ -15,25 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/sdk/wire"
-)
-
-// The names of the messages' parts; the package comment says what they mean.
-const (
-	domain      = "sluice"
-	nodeKey     = "sluice-node-id"
-	instanceKey = "sluice-instance"
-
-	topicKey    = "topic"
-	shareKey    = "share"
-	reportKey   = "report"
-	wantsKey    = "wants"
-	askKey      = "ask"
-	backKey     = "back"
-	leftKey     = "left"
-	rateKey     = "rate"
-	capacityKey = "capacity"
-	grantKey    = "grant"
 )
 
 const (
@@ -59,8 +42,8 @@ type usage struct {
 
 // readReport checks a whole message and reads it.
 func readReport(m *rlqs.RateLimitQuotaUsageReports) ([]usage, error) {
-	if d := m.GetDomain(); d != "" && d != domain {
-		return nil, fmt.Errorf("domain is %q, not %q", d, domain)
+	if d := m.GetDomain(); d != "" && d != policypb.QuotaDomain {
+		return nil, fmt.Errorf("domain is %q, not %q", d, policypb.QuotaDomain)
 	}
 	if n := len(m.GetBucketQuotaUsages()); n > maxUsages {
 		return nil, fmt.Errorf("%d usages in one report, at most %d are allowed", n, maxUsages)
@@ -76,12 +59,12 @@ func readReport(m *rlqs.RateLimitQuotaUsageReports) ([]usage, error) {
 
 func (u *usage) read(m *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) error {
 	id := m.GetBucketId().GetBucket()
-	u.topic, u.share = id[topicKey], id[shareKey]
+	u.topic, u.share = id[policypb.QuotaTopic], id[policypb.QuotaShare]
 	if err := wire.CheckTopic(u.topic); err != nil {
 		return errors.New(err.Msg)
 	}
 	if len(u.share) > maxIdentity {
-		return fmt.Errorf("bucket_id %s is too long", shareKey)
+		return fmt.Errorf("bucket_id %s is too long", policypb.QuotaShare)
 	}
 	if d := m.GetTimeElapsed(); d != nil {
 		if err := d.CheckValid(); err != nil {
@@ -98,17 +81,17 @@ func (u *usage) read(m *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) error 
 		for _, n := range [...]struct {
 			key string
 			to  *float64
-		}{{wantsKey, &wants}, {askKey, &ask}, {backKey, &u.back}, {leftKey, &left}, {rateKey, &u.rate}, {capacityKey, &u.capacity}} {
+		}{{policypb.QuotaWants, &wants}, {policypb.QuotaAsk, &ask}, {policypb.QuotaBack, &u.back}, {policypb.QuotaLeft, &left}, {policypb.QuotaRate, &u.rate}, {policypb.QuotaCapacity, &u.capacity}} {
 			if err := readNumber(id, n.key, n.to); err != nil {
 				return err
 			}
 		}
 	}
 	u.wants, u.ask, u.left = int(wants), int(ask), left
-	if text, ok := id[reportKey]; ok {
+	if text, ok := id[policypb.QuotaReport]; ok {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return fmt.Errorf("bucket_id %s is %q, not a number", reportKey, text)
+			return fmt.Errorf("bucket_id %s is %q, not a number", policypb.QuotaReport, text)
 		}
 		u.report = n
 	}
@@ -154,9 +137,9 @@ type answer struct {
 }
 
 func (a *answer) action(topic string) *rlqs.RateLimitQuotaResponse_BucketAction {
-	id := map[string]string{topicKey: topic, shareKey: a.share, reportKey: strconv.FormatUint(a.report, 10)}
+	id := map[string]string{policypb.QuotaTopic: topic, policypb.QuotaShare: a.share, policypb.QuotaReport: strconv.FormatUint(a.report, 10)}
 	if a.grant > 0 {
-		id[grantKey] = strconv.Itoa(a.grant)
+		id[policypb.QuotaGrant] = strconv.Itoa(a.grant)
 	}
 	out := &rlqs.RateLimitQuotaResponse_BucketAction{BucketId: &rlqs.BucketId{Bucket: id}}
 	if a.abandon {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
@@ -175,11 +176,11 @@ func report(id map[string]string, change func(*rlqs.RateLimitQuotaUsageReports_B
 	if change != nil {
 		change(u)
 	}
-	return &rlqs.RateLimitQuotaUsageReports{Domain: domain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{u}}
+	return &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{u}}
 }
 
 func TestReadReport(t *testing.T) {
-	good := map[string]string{topicKey: "orders", shareKey: "x-1", reportKey: "7", wantsKey: "2", askKey: "3", backKey: "1.5", "later": "x"}
+	good := map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "7", policypb.QuotaWants: "2", policypb.QuotaAsk: "3", policypb.QuotaBack: "1.5", "later": "x"}
 	usages, err := readReport(report(good, nil))
 	want := usage{topic: "orders", share: "x-1", report: 7, wants: 2, ask: 3, back: 1.5, left: -1, allowed: 3, elapsed: time.Second}
 	if err != nil || len(usages) != 1 || usages[0] != want {
@@ -188,11 +189,11 @@ func TestReadReport(t *testing.T) {
 	for want, bad := range map[string]*rlqs.RateLimitQuotaUsageReports{
 		"domain":       {Domain: "another"},
 		"topic is":     report(map[string]string{}, nil),
-		"reserved":     report(map[string]string{topicKey: "_x"}, nil),
-		"wants":        report(map[string]string{topicKey: "x", wantsKey: "-1"}, nil),
-		"back":         report(map[string]string{topicKey: "x", backKey: "NaN"}, nil),
-		"report":       report(map[string]string{topicKey: "x", reportKey: "first"}, nil),
-		"share":        report(map[string]string{topicKey: "x", shareKey: strings.Repeat("x", 300)}, nil),
+		"reserved":     report(map[string]string{policypb.QuotaTopic: "_x"}, nil),
+		"wants":        report(map[string]string{policypb.QuotaTopic: "x", policypb.QuotaWants: "-1"}, nil),
+		"back":         report(map[string]string{policypb.QuotaTopic: "x", policypb.QuotaBack: "NaN"}, nil),
+		"report":       report(map[string]string{policypb.QuotaTopic: "x", policypb.QuotaReport: "first"}, nil),
+		"share":        report(map[string]string{policypb.QuotaTopic: "x", policypb.QuotaShare: strings.Repeat("x", 300)}, nil),
 		"out of range": report(good, func(u *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) { u.NumRequestsDenied = math.MaxUint64 }),
 		"time_elapsed": report(good, func(u *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) { u.TimeElapsed = durationpb.New(-1) }),
 	} {
@@ -203,7 +204,7 @@ func TestReadReport(t *testing.T) {
 }
 
 func FuzzReport(f *testing.F) {
-	seed, err := proto.Marshal(report(map[string]string{topicKey: "fleet", reportKey: "7", askKey: "3", rateKey: "1e3", capacityKey: "2"}, nil))
+	seed, err := proto.Marshal(report(map[string]string{policypb.QuotaTopic: "fleet", policypb.QuotaReport: "7", policypb.QuotaAsk: "3", policypb.QuotaRate: "1e3", policypb.QuotaCapacity: "2"}, nil))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -299,7 +300,7 @@ func BenchmarkUsageReport(b *testing.B) {
 	s, st := newServer(100, 10, &now), newMember("a")
 	m := &rlqs.RateLimitQuotaUsageReports{}
 	for i := range 20 {
-		m.BucketQuotaUsages = append(m.BucketQuotaUsages, report(map[string]string{topicKey: fmt.Sprint("orders-", i)}, nil).BucketQuotaUsages...)
+		m.BucketQuotaUsages = append(m.BucketQuotaUsages, report(map[string]string{policypb.QuotaTopic: fmt.Sprint("orders-", i)}, nil).BucketQuotaUsages...)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

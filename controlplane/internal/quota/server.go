@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 )
@@ -186,10 +187,10 @@ func (s *Server) StreamRateLimitQuotas(link grpc.BidiStreamingServer[rlqs.RateLi
 func newStream(ctx context.Context) (*stream, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	st := &stream{
-		node: first(md, nodeKey), instance: first(md, instanceKey),
+		node: first(md, policypb.QuotaNodeID), instance: first(md, policypb.QuotaInstance),
 		ready: make(chan struct{}, 1), waiting: map[string]*answer{}, topics: map[string]bool{},
 	}
-	for key, v := range map[string]string{nodeKey: st.node, instanceKey: st.instance} {
+	for key, v := range map[string]string{policypb.QuotaNodeID: st.node, policypb.QuotaInstance: st.instance} {
 		if v == "" || len(v) > maxIdentity {
 			return nil, status.Errorf(codes.InvalidArgument, "metadata %s has to be of 1 to %d bytes", key, maxIdentity)
 		}

@@ -7,32 +7,15 @@ import (
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
-)
 
-// The names of the messages' parts; the control plane's package quota says
-// what they mean.
-const (
-	domain      = "sluice"
-	nodeKey     = "sluice-node-id"
-	instanceKey = "sluice-instance"
-
-	topicKey    = "topic"
-	shareKey    = "share"
-	reportKey   = "report"
-	wantsKey    = "wants"
-	askKey      = "ask"
-	backKey     = "back"
-	leftKey     = "left"
-	rateKey     = "rate"
-	capacityKey = "capacity"
-	grantKey    = "grant"
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
 type usage = rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage
 
 func newUsage(topic string, allowed, denied uint64, elapsed time.Duration) *usage {
 	return &usage{
-		BucketId:    &rlqs.BucketId{Bucket: map[string]string{topicKey: topic}},
+		BucketId:    &rlqs.BucketId{Bucket: map[string]string{policypb.QuotaTopic: topic}},
 		TimeElapsed: durationpb.New(max(elapsed, 0)), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
 	}
 }
@@ -52,18 +35,18 @@ type assignment struct {
 
 func readAction(m *rlqs.RateLimitQuotaResponse_BucketAction) (assignment, error) {
 	id := m.GetBucketId().GetBucket()
-	a := assignment{topic: id[topicKey], share: id[shareKey]}
+	a := assignment{topic: id[policypb.QuotaTopic], share: id[policypb.QuotaShare]}
 	var err error
-	if a.report, err = strconv.ParseUint(id[reportKey], 10, 64); err != nil {
-		return a, fmt.Errorf("bucket_id %s is %q, not a number", reportKey, id[reportKey])
+	if a.report, err = strconv.ParseUint(id[policypb.QuotaReport], 10, 64); err != nil {
+		return a, fmt.Errorf("bucket_id %s is %q, not a number", policypb.QuotaReport, id[policypb.QuotaReport])
 	}
 	if m.GetAbandonAction() != nil {
 		a.abandon = true
 		return a, nil
 	}
-	if text, ok := id[grantKey]; ok {
+	if text, ok := id[policypb.QuotaGrant]; ok {
 		if a.grant, err = strconv.Atoi(text); err != nil || a.grant < 0 {
-			return a, fmt.Errorf("bucket_id %s is %q, not a number of tokens", grantKey, text)
+			return a, fmt.Errorf("bucket_id %s is %q, not a number of tokens", policypb.QuotaGrant, text)
 		}
 	}
 	action := m.GetQuotaAssignmentAction()

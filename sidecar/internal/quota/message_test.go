@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
@@ -31,7 +32,7 @@ func action(id map[string]string, tokens uint32, interval time.Duration) *rlqs.R
 }
 
 func TestReadAction(t *testing.T) {
-	id := map[string]string{topicKey: "orders", shareKey: "x-1", reportKey: "7", grantKey: "3"}
+	id := map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "7", policypb.QuotaGrant: "3"}
 	got, err := readAction(action(id, 5, 2*time.Second))
 	want := assignment{topic: "orders", share: "x-1", report: 7, grant: 3, burst: 9, rate: 2.5, lifetime: time.Second}
 	if err != nil || got != want {
@@ -44,8 +45,8 @@ func TestReadAction(t *testing.T) {
 		{},
 		{BucketId: &rlqs.BucketId{Bucket: id}},
 		action(id, 5, 0),
-		action(map[string]string{reportKey: "7"}, 5, time.Second),
-		action(map[string]string{topicKey: "x", shareKey: "y", reportKey: "7", grantKey: "-1"}, 5, time.Second),
+		action(map[string]string{policypb.QuotaReport: "7"}, 5, time.Second),
+		action(map[string]string{policypb.QuotaTopic: "x", policypb.QuotaShare: "y", policypb.QuotaReport: "7", policypb.QuotaGrant: "-1"}, 5, time.Second),
 	} {
 		if got, err := readAction(bad); err == nil {
 			t.Errorf("%v was read as %+v", bad, got)
@@ -55,7 +56,7 @@ func TestReadAction(t *testing.T) {
 
 func FuzzAnswer(f *testing.F) {
 	seed, err := proto.Marshal(&rlqs.RateLimitQuotaResponse{BucketAction: []*rlqs.RateLimitQuotaResponse_BucketAction{
-		action(map[string]string{topicKey: "orders", shareKey: "x-1", reportKey: "1", grantKey: "3"}, 5, time.Second),
+		action(map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "1", policypb.QuotaGrant: "3"}, 5, time.Second),
 	}})
 	if err != nil {
 		f.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
@@ -70,7 +71,7 @@ func (c *Client) serve(ctx context.Context) error {
 	// The stream outlives ctx by the time that leaving in order takes.
 	streaming, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	streaming = metadata.AppendToOutgoingContext(streaming, nodeKey, c.cfg.NodeID, instanceKey, c.cfg.Instance)
+	streaming = metadata.AppendToOutgoingContext(streaming, policypb.QuotaNodeID, c.cfg.NodeID, policypb.QuotaInstance, c.cfg.Instance)
 	abandon := context.AfterFunc(ctx, func() { // while it is being opened
 		if !c.connected.Load() {
 			stop()
@@ -180,7 +181,7 @@ func (c *Client) take(m *rlqs.RateLimitQuotaResponse, now time.Time) (acknowledg
 func (c *Client) report(stream link, regular bool) error {
 	now := time.Now()
 	c.reports++
-	message := &rlqs.RateLimitQuotaUsageReports{Domain: domain}
+	message := &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain}
 	for _, v := range c.shares.Range {
 		s := v.(*share)
 		u, keep := s.report(c.reports, regular, now)

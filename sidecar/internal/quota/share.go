@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
@@ -305,7 +306,7 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 	}
 	u = newUsage(s.topic, allowed, denied, now.Sub(s.reported))
 	id := u.BucketId.Bucket
-	id[reportKey] = strconv.FormatUint(k, 10)
+	id[policypb.QuotaReport] = strconv.FormatUint(k, 10)
 	s.reported = now
 	s.hurry.Store(false)
 	switch {
@@ -315,16 +316,16 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 		s.gap = askEvery
 	}
 	if s.number != "" {
-		id[shareKey] = s.number
+		id[policypb.QuotaShare] = s.number
 	}
 	if s.back > 0 {
-		id[backKey] = number(s.back)
+		id[policypb.QuotaBack] = number(s.back)
 	}
 	switch s.state {
 	case asking:
-		id[leftKey] = number(max(0, s.bucket.Tokens(now)))
+		id[policypb.QuotaLeft] = number(max(0, s.bucket.Tokens(now)))
 	case fallback:
-		id[rateKey], id[capacityKey] = number(s.rate), number(float64(s.burst))
+		id[policypb.QuotaRate], id[policypb.QuotaCapacity] = number(s.rate), number(float64(s.burst))
 	}
 	wants := 0
 	if s.missed > 0 && !s.told {
@@ -332,10 +333,10 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 	}
 	if ask {
 		wants, s.asks = max(s.largest, 1), k
-		id[askKey] = strconv.Itoa(max(s.waiting, 1))
+		id[policypb.QuotaAsk] = strconv.Itoa(max(s.waiting, 1))
 	}
 	if wants > 0 {
-		id[wantsKey] = strconv.Itoa(wants)
+		id[policypb.QuotaWants] = strconv.Itoa(wants)
 	}
 	s.back, s.ack = 0, false
 	return u, true
