@@ -67,7 +67,7 @@ func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.Store != StoreEmbedded && !isMongoDB(c.Store) {
-		bad("store: %q is none of embedded:, mongodb://…, mongodb+srv://…", c.Store)
+		bad("store: must be embedded:, mongodb://… or mongodb+srv://…") // not quoted: it may hold a password
 	}
 	if c.Store == StoreEmbedded && c.DataDir == "" {
 		bad("data-dir: must not be empty")

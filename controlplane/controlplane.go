@@ -203,7 +203,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 func (c *ControlPlane) handler() http.Handler {
 	return rest.New(rest.Config{
 		Catalog: c.catalog, Registry: c.registry, Access: identities{c.access},
-		Console: console.Handler(), Metrics: c.metrics.handler(), Status: c.status, Ready: c.ready,
+		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready,
 		Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
 	})
 }

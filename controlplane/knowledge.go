@@ -60,8 +60,9 @@ func (c *ControlPlane) leave(ctx context.Context) error {
 	return c.store.Put(ctx, c.name, last)
 }
 
-// exchange is one round of shareKnowledge. Without the store nobody else is
-// known after a while, just as if they were gone.
+// exchange is one round of shareKnowledge. Without the store the others stay
+// known as they were last: a fleet that seemed smaller than it is would be
+// replayed in part, and be given more than its rates.
 func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) error {
 	mine, err := json.Marshal(knowledge{Fleet: c.registry.Export(), Quota: c.quota.Export()})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,20 +15,43 @@ import (
 	"github.com/sluice-bus/sluice/internal/secrets"
 )
 
-// status is the body of GET /v1/status.
+// status is the body of GET /v1/status. It has the members that every server's
+// has, so that one monitor reads them all; what only a sidecar has is empty.
 type status struct {
 	Version  string      `json:"version"`
-	Name     string      `json:"name"`
+	NodeID   string      `json:"node_id"` // the control plane's name
 	Store    storeStatus `json:"store"`
 	Revision int64       `json:"revision"` // of the policies in force
-	Policies int         `json:"policies"`
-	// Sidecars are those connected to any control plane of the store.
-	Sidecars int `json:"sidecars"`
+	Policies []inForce   `json:"policies"` // by name
+	// Connections are the sidecars connected to any control plane of the store.
+	Connections   int    `json:"connections"`
+	Queues        amount `json:"queues"`
+	Subscriptions int    `json:"subscriptions"`
+	Spool         amount `json:"spool"`
+	Peers         []peer `json:"peers"` // the replay APIs that sidecars are told of
 }
 
 type storeStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"` // ok or away
+}
+
+// inForce is a policy that sidecars are told of.
+type inForce struct {
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+	Source  string `json:"source"` // who changed it last
+}
+
+type amount struct {
+	Events int64 `json:"events"`
+	Bytes  int64 `json:"bytes"`
+}
+
+type peer struct {
+	NodeID  string `json:"node_id"`
+	StoreID string `json:"store_id"`
+	Address string `json:"address"`
 }
 
 // pingTimeout is how long the store may take to count as there.
@@ -36,8 +60,15 @@ const pingTimeout = time.Second
 func (c *ControlPlane) status() any {
 	state := c.catalog.State()
 	s := status{
-		Version: c.cfg.Version, Name: c.cfg.Name, Revision: state.Revision, Policies: len(state.Entries),
-		Sidecars: c.registry.Known(), Store: storeStatus{URL: c.cfg.Store, State: "ok"},
+		Version: c.cfg.Version, NodeID: c.cfg.Name, Store: storeStatus{URL: c.cfg.Store, State: "ok"},
+		Revision: state.Revision, Policies: make([]inForce, len(state.Entries)),
+		Connections: c.registry.Known(), Peers: []peer{}, // [] rather than null
+	}
+	for i, e := range state.Entries {
+		s.Policies[i] = inForce{Name: e.Policy.Name, Version: e.Version, Source: e.UpdatedBy}
+	}
+	for _, n := range c.registry.Peers() {
+		s.Peers = append(s.Peers, peer{NodeID: n.ID, StoreID: n.StoreID, Address: n.Address})
 	}
 	if isMongoDB(c.cfg.Store) {
 		s.Store.URL = secrets.Without(c.cfg.Store)
@@ -106,4 +137,13 @@ func (c *ControlPlane) rejecting() float64 {
 
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// profiles are those of this process, at /debug/pprof/.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
 }

@@ -8,10 +8,16 @@ import (
 // newQuota makes the service that shares out fleet-wide rates, by the policies
 // in force, and tells the registry what sidecars report.
 func (c *ControlPlane) newQuota() *quota.Server {
+	fleetWide := func(s *policy.Snapshot, topic string) (policy.Publish, bool) {
+		p := s.Topic(topic).Publish
+		return p, p.Scope == policy.ScopeFleet
+	}
+	first := c.catalog.State().Snapshot
 	return quota.New(quota.Config{
-		Policies: func(topic string) (policy.Publish, bool) {
-			p := c.catalog.State().Snapshot.Topic(topic).Publish
-			return p, p.Scope == policy.ScopeFleet
+		Policies: func(topic string) (policy.Publish, bool) { return fleetWide(c.catalog.State().Snapshot, topic) },
+		Fresh: func(topic string) bool {
+			_, before := fleetWide(first, topic)
+			return !before
 		},
 		Usage: c.registry, Shared: isMongoDB(c.cfg.Store), Logger: c.cfg.Logger,
 	})

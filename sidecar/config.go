@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
@@ -97,7 +98,7 @@ func (c Config) Validate() error {
 	case c.Store == StoreEmbedded:
 	case isMongoDB(c.Store):
 	default:
-		bad("store: %q is none of embedded:, mongodb://…, mongodb+srv://…", c.Store)
+		bad("store: must be embedded:, mongodb://… or mongodb+srv://…") // not quoted: it may hold a password
 	}
 	for _, f := range []struct{ name, value string }{
 		{"peers", strings.Join(c.Peers, ",")},
@@ -108,6 +109,11 @@ func (c Config) Validate() error {
 	}
 	if c.ControlPlane == "" && c.ControlAccess != (access.ClientConfig{}) {
 		bad("control-plane: is missing, where there is a certificate or token for it")
+	}
+	if c.ControlPlane != "" && !strings.HasPrefix(c.ControlPlane, "unix:/") {
+		if host, port, err := net.SplitHostPort(c.ControlPlane); err != nil || host == "" || port == "" {
+			bad("control-plane: %q must be host:port or unix:/path", c.ControlPlane)
+		}
 	}
 	if c.DataDir == "" {
 		bad("data-dir: must not be empty")

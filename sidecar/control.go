@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/quota"
 )
 
-// awaitControlPlane is how long a start without anything kept from the control
-// plane waits for it, so that the first publishes are limited, too.
+// awaitControlPlane is how long a start waits for the control plane, so that the
+// first publishes are limited, too, and by what holds now. One that has kept
+// something from it does so only while it may be there.
 const awaitControlPlane = 2 * time.Second
 
 // openPolicies puts policies in force: those that the control plane said last,
@@ -86,13 +87,14 @@ func (s *Sidecar) policyOf(topic string) *policy.Effective {
 	return s.policies.Load().Topic(topic)
 }
 
-// knowsPolicy says whether the topic's own policy is in force, if it has one.
+// knowsPolicy says whether the topic's own policy is in force, if it has one, and
+// is not about to be found out of date.
 func (s *Sidecar) knowsPolicy(topic string) bool {
 	if s.control == nil {
 		return true
 	}
 	s.control.Use(topic)
-	return s.control.Known(topic)
+	return s.control.Known(topic) && s.control.Firm()
 }
 
 // interest and shares are the control plane's parts in a publish, nil without
@@ -111,14 +113,18 @@ func (s *Sidecar) shares() admit.Quota {
 	return s.quota
 }
 
-// awaitPolicies lets a first start wait for the control plane, for a moment:
-// without it the sidecar serves by what it has.
+// awaitPolicies lets a start wait for the control plane, for a moment: without it
+// the sidecar serves by what it has.
 func (s *Sidecar) awaitPolicies(ctx context.Context) {
-	if s.control == nil || s.control.Cached() {
+	if s.control == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, awaitControlPlane)
 	defer cancel()
+	if s.control.Cached() {
+		s.control.Settled(ctx)
+		return
+	}
 	if s.control.Synced(ctx) != nil {
 		s.cfg.Logger.Warn("the control plane has not answered; serving with other policies until it does",
 			"control_plane", s.cfg.ControlPlane, "policies", s.cfg.Policies)

@@ -54,6 +54,7 @@ const (
 	stateDraining = "draining" // it is back, and gets what was spooled
 	stateFull     = "full"     // it is away, and the spool is full
 	stateFailed   = "failed"
+	stateStarting = "starting"
 	stateStopping = "stopping"
 )
 
@@ -65,7 +66,7 @@ func (s *Sidecar) opsHandler() http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		switch state, detail := s.storeState(); state {
-		case stateFailed, stateFull, stateStopping:
+		case stateFailed, stateFull, stateStarting, stateStopping:
 			httpapi.WriteError(w, r, &wire.Error{Code: wire.StoreUnavailable, Msg: detail}, s.cfg.Logger)
 		case stateAway:
 			writeText(w, "ready: "+detail+"\n")
@@ -95,6 +96,9 @@ func writeText(w http.ResponseWriter, text string) {
 func (s *Sidecar) storeState() (state, detail string) {
 	if s.stopping.Load() {
 		return stateStopping, "the sidecar is stopping"
+	}
+	if !s.serving.Load() {
+		return stateStarting, "the sidecar is starting"
 	}
 	return s.store.state()
 }

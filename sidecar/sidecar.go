@@ -54,7 +54,7 @@ type Sidecar struct {
 	gateway   *gateway.Gateway
 	outboxes  []*outbox.Drainer
 
-	stopping atomic.Bool
+	serving, stopping atomic.Bool
 	// abort ends what groups do when stopping has taken too long.
 	abort context.CancelFunc
 }
@@ -182,7 +182,10 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		servers.Go(func() error { return srv.http.Serve(serversCtx, s.access.Listener(srv.name, srv.ln)) })
 	}
 	servers.Go(func() error {
-		s.awaitPolicies(ctx)
+		if s.awaitPolicies(ctx); ctx.Err() != nil {
+			return nil
+		}
+		s.serving.Store(true)
 		return ready()
 	})
 
@@ -273,6 +276,7 @@ func (s *Sidecar) release() {
 // one before it tells of the last, so that none comes unseen in between.
 func (s *Sidecar) followPolicies(ctx context.Context) error {
 	_, changed := s.policies.Watch()
+	s.groups.PoliciesChanged() // of what came before
 	for {
 		select {
 		case <-ctx.Done():

@@ -103,3 +103,24 @@ func TestTailKeepsTheEnd(t *testing.T) {
 		t.Errorf("%d bytes are kept", len(kept.buf))
 	}
 }
+
+func TestLaunch(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Program{built: true, bin: self}
+	l := p.Launch(t, []string{"ANY=thing"}, "program", "first\nsecond")
+	if line, err := l.Stdout.ReadString('\n'); err != nil || line != "first\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if err := l.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if out, log, status := l.Ended(t); out != "second\n" || log != "the log\n" || status != 0 {
+		t.Errorf("%q, %q, %d", out, log, status)
+	}
+	if out, log, status := p.Launch(t, nil, "program", "").Ended(t); out != "" || log != "the log\n" || status != 3 {
+		t.Errorf("%q, %q, %d", out, log, status)
+	}
+}

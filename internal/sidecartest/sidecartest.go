@@ -21,6 +21,13 @@ func Binary(t testing.TB) string {
 	return program.Binary(t)
 }
 
+// Launch starts the program with further variables in its environment and
+// waits for nothing, for tests of how it starts and ends.
+func Launch(t testing.TB, env []string, args ...string) *processtest.Launched {
+	t.Helper()
+	return program.Launch(t, env, args...)
+}
+
 // Process is one running sidecar.
 type Process struct {
 	*processtest.Process

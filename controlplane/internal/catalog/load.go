@@ -9,15 +9,20 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// retryEvery is how long Run waits after a failure.
-const retryEvery = time.Second
+const (
+	// retryEvery is how long Run waits after a failure.
+	retryEvery = time.Second
+	// verifyEvery is how often it looks whether the store still has what is in
+	// force, while nothing new comes.
+	verifyEvery = 10 * time.Second
+)
 
 // Run follows what others commit, until ctx ends. What it cannot read leaves
 // what is in force in force, and is tried again.
 func (c *Catalog) Run(ctx context.Context) error {
 	failing := false
 	for {
-		err := c.cfg.Store.Await(ctx, c.State().Revision)
+		err := c.await(ctx)
 		if err == nil {
 			err = c.follow(ctx)
 		}
@@ -37,6 +42,17 @@ func (c *Catalog) Run(ctx context.Context) error {
 	}
 }
 
+// await waits for commits of others, or until it is time to verify.
+func (c *Catalog) await(ctx context.Context) error {
+	enough, cancel := context.WithTimeout(ctx, verifyEvery)
+	defer cancel()
+	err := c.cfg.Store.Await(enough, c.State().Revision)
+	if enough.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
 func (c *Catalog) follow(ctx context.Context) error {
 	if err := c.take(ctx); err != nil {
 		return err
@@ -47,6 +63,9 @@ func (c *Catalog) follow(ctx context.Context) error {
 
 // load puts in force what was committed meanwhile. The caller has the turn.
 func (c *Catalog) load(ctx context.Context) error {
+	if err := c.verify(ctx); err != nil {
+		return err
+	}
 	for {
 		now := c.State()
 		commits, err := c.cfg.Store.After(ctx, now.Revision)

@@ -49,7 +49,10 @@
 // they have, then by their fallback; what their fallback saved up does not
 // survive the first share. Rates of fallbacks that are reported count in the
 // sum of rates like any other, so nothing is raised into them, and who comes
-// back from its fallback gets a share of what the others leave.
+// back from its fallback gets a share of what the others leave. How much of a
+// burst was used before is not known either: the reservoir fills at the rate
+// since the start. Of a topic that was not fleet-wide at the start all is known:
+// nobody has anything, and the reservoir is full.
 //
 // # Who gets how much
 //

@@ -57,8 +57,12 @@ func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool
 		return roundEvery, t.unused(now)
 	}
 	part, idle := s.part(t, p.Rate, now)
+	grace := s.began.Add(lapse)
+	if !idle.IsZero() && s.cfg.Fresh != nil && s.cfg.Fresh(t.name) {
+		idle, grace = now.Add(-forever), s.began
+	}
 	t.tune(p.Rate, float64(p.Burst), part, idle, now)
-	if now.Before(s.began.Add(lapse)) || part <= 0 {
+	if now.Before(grace) || part <= 0 {
 		t.refer()
 		return roundEvery, false
 	}
@@ -72,6 +76,9 @@ func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool
 	t.reply(now)
 	return roundEvery, t.unused(now)
 }
+
+// forever fills any reservoir.
+const forever = math.MaxInt64
 
 // part is which part of the topic this control plane may hand out, and since
 // when nobody can have had anything of it that this one does not know of; zero:

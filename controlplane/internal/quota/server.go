@@ -64,6 +64,9 @@ type Config struct {
 	// for the whole fleet.
 	Policies func(topic string) (p policy.Publish, fleet bool)
 	Usage    Sink // nil: nobody is told
+	// Fresh says that a topic was not fleet-wide when this control plane began:
+	// none of its burst can have been used before. nil: of any it may have been.
+	Fresh func(topic string) bool
 	// Shared says that there can be other control planes: nothing is handed
 	// out before the first [Server.Merge].
 	Shared bool

@@ -28,6 +28,7 @@ func TestRoles(t *testing.T) {
 		"GET /v1/whoami":               1,
 		"GET /v1/status":               1,
 		"GET /metrics":                 1,
+		"GET /debug/pprof/heap":        3,
 		"POST /v1/apply dry":           1,
 		"POST /v1/apply prune dry":     1,
 		"PUT /v1/policies/b":           2,

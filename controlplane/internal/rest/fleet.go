@@ -106,6 +106,16 @@ func (h *handler) metrics(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+// debug shows what the process does, to those who may see everything: profiles
+// have the names of policies in them, and take processor time.
+func (h *handler) debug(w http.ResponseWriter, r *request) error {
+	if err := r.sender.may(admin); err != nil {
+		return err
+	}
+	h.Debug.ServeHTTP(w, r.Request)
+	return nil
+}
+
 func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
 
 func (h *handler) readyz(w http.ResponseWriter, r *http.Request) {

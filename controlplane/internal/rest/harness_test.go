@@ -36,6 +36,7 @@ func newAPI(t testing.TB, change ...func(*Config)) *api {
 			fmt.Fprintf(w, "console %s", r.URL.Path)
 		}),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "sluice_up 1\n") }),
+		Debug:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "profiles\n") }),
 		Status:  func() any { return map[string]string{"version": "devel"} },
 		Ready:   func() error { return nil },
 		Addr:    loopback,

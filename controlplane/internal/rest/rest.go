@@ -22,6 +22,7 @@ type Config struct {
 	Access   Access
 	Console  http.Handler // "/" and all below it that is not the API's
 	Metrics  http.Handler // GET /metrics
+	Debug    http.Handler // "/debug/pprof/" and all below it
 	// Status is what GET /v1/status shows.
 	Status func() any
 	// Ready says why the control plane cannot serve, if it cannot, in words
@@ -61,7 +62,7 @@ func isAPI(path string) bool {
 	case "/v1", "/healthz", "/readyz", "/metrics":
 		return true
 	}
-	return strings.HasPrefix(path, "/v1/")
+	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/debug/")
 }
 
 func (h *handler) routes() *http.ServeMux {
@@ -80,6 +81,7 @@ func (h *handler) routes() *http.ServeMux {
 		"GET /v1/whoami":                    h.whoami,
 		"GET /v1/status":                    h.status,
 		"GET /metrics":                      h.metrics,
+		"GET /debug/pprof/":                 h.debug,
 	} {
 		mux.HandleFunc(pattern, h.known(serve))
 	}

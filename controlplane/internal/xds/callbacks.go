@@ -43,6 +43,12 @@ func (s *streams) get(id int64) *stream {
 	return s.open[id]
 }
 
+func (s *streams) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
 func (s *streams) remove(id int64) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,11 +79,14 @@ type fixture struct {
 	stop     func()
 }
 
-func serve(t testing.TB, p policies) *fixture {
+func serve(t testing.TB, p policies) *fixture { return serveSettling(t, p, time.Nanosecond) }
+
+// serveSettling is serve with a time in which sidecars keep their peers.
+func serveSettling(t testing.TB, p policies, settle time.Duration) *fixture {
 	t.Helper()
 	f := &fixture{states: &states{}, registry: fleet.NewRegistry(fleet.Config{ControlPlane: "cp1"})}
 	f.set(p)
-	server := xds.New(xds.Config{States: f.states, Registry: f.registry, PeersInterval: 20 * time.Millisecond})
+	server := xds.New(xds.Config{States: f.states, Registry: f.registry, PeersInterval: 20 * time.Millisecond, PeersSettle: settle})
 	g := grpc.NewServer(xds.ServerOptions()...)
 	server.Register(g)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,22 +7,31 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 )
 
 const (
-	// peerGroups is how many resources the replay peers are spread over.
-	peerGroups = 16
+	// peerGroups is how many resources the replay peers are spread over. Those
+	// that have none are not there.
+	peerGroups = 64
 	// metadataKey is under which an endpoint says who it is.
 	metadataKey = "sluice"
+	// peersPerSecond bounds the bytes of replay peers that are sent to the whole
+	// fleet, and peersAtOnce those after which it is rested for that. When a
+	// thousand sidecars join at once each of them has to hear of all others,
+	// 180 MiB together; that must not keep policies from them.
+	peersPerSecond = 4 << 20
+	peersAtOnce    = 16 << 20
 )
 
 // peers are the connected sidecars with a replay API, as resources. Only the
@@ -30,17 +39,11 @@ const (
 type peers struct {
 	cache  *cache.LinearCache
 	groups [peerGroups][]fleet.Node // as they were sent last
+	next   int                      // the group that is looked at first
+	free   time.Time                // when more may be sent
 }
 
-func newPeers() *peers {
-	p := &peers{}
-	initial := map[string]types.Resource{}
-	for i := range peerGroups {
-		initial[groupName(i)] = &endpoint.ClusterLoadAssignment{ClusterName: groupName(i)}
-	}
-	p.cache = cache.NewLinearCache(resource.EndpointType, cache.WithInitialResources(initial))
-	return p
-}
+func newPeers() *peers { return &peers{cache: cache.NewLinearCache(resource.EndpointType)} }
 
 func groupName(i int) string { return "replay-peers/" + strconv.Itoa(i) }
 
@@ -51,27 +54,45 @@ func groupOf(id string) int {
 	return int(h.Sum32() % peerGroups)
 }
 
-// replace sends the groups that have changed. The nodes are in the same order
-// each time.
-func (p *peers) replace(nodes []fleet.Node) error {
+// replace sends the groups that have changed to so many receivers, and reports
+// whether that is all of them: what is too much now waits for later calls. The
+// nodes are in the same order each time.
+func (p *peers) replace(nodes []fleet.Node, receivers int, now time.Time) (all bool, err error) {
+	if now.Before(p.free) {
+		return false, nil
+	}
 	var groups [peerGroups][]fleet.Node
 	for _, n := range nodes {
 		i := groupOf(n.ID)
 		groups[i] = append(groups[i], n)
 	}
-	changed := map[string]types.Resource{}
-	for i := range groups {
-		if !slices.Equal(groups[i], p.groups[i]) {
-			changed[groupName(i)] = assignment(groupName(i), groups[i])
+	changed, gone := map[string]types.Resource{}, []string(nil)
+	spent := 0
+	for range peerGroups {
+		if spent >= peersAtOnce {
+			break
 		}
+		i := p.next
+		p.next = (i + 1) % peerGroups
+		if slices.Equal(groups[i], p.groups[i]) {
+			continue
+		}
+		p.groups[i] = groups[i]
+		if len(groups[i]) == 0 {
+			gone = append(gone, groupName(i))
+			continue
+		}
+		made := assignment(groupName(i), groups[i])
+		changed[groupName(i)] = made
+		spent += receivers * proto.Size(made)
 	}
-	p.groups = groups
-	return update(p.cache, changed, nil)
+	p.free = now.Add(time.Duration(spent) * time.Second / peersPerSecond)
+	return spent < peersAtOnce, update(p.cache, changed, gone)
 }
 
 // assignment is one group as a resource. A node whose address cannot be read is
 // left out: nobody could reach it.
-func assignment(name string, nodes []fleet.Node) types.Resource {
+func assignment(name string, nodes []fleet.Node) *endpoint.ClusterLoadAssignment {
 	group := &endpoint.LocalityLbEndpoints{}
 	for _, n := range nodes {
 		address, err := addressOf(n.Address)

@@ -115,7 +115,8 @@ func newChange(before map[string]inForce, resource func(catalog.Resolved, *polic
 
 func (c *change) add(r catalog.Resolved) error {
 	old, ok := c.before[r.Name]
-	if ok && old.version == r.Version && *old.effective == *r.Effective {
+	// What a change of the catalog leaves as it was mostly keeps its pointer.
+	if ok && old.version == r.Version && (old.effective == r.Effective || *old.effective == *r.Effective) {
 		c.after[r.Name] = old
 		return nil
 	}

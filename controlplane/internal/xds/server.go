@@ -11,7 +11,10 @@
 //   - GlobPolicy: the policies whose names end in '*', subscribed to with the
 //     wildcard.
 //   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that
-//     a sidecar that joins does not make the whole fleet be sent again.
+//     a sidecar that joins does not make the whole fleet be sent again, and no
+//     more of them at a time than peersPerSecond. Those that a sidecar knows from
+//     an earlier connection are left to it while the control plane is young
+//     (held.go).
 //
 // Each resource's version is a hash of its content, so it is the same on every
 // control plane and after a restart: a sidecar that connects again with
@@ -42,7 +45,9 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
@@ -56,6 +61,10 @@ const (
 	// peersInterval is how often the replay peers are sent at most, and unused
 	// placeholders removed.
 	peersInterval = time.Second
+	// peersSettle is how long after its start a control plane takes for known
+	// who is there. Sidecars wait for 5 s at most between two tries to return,
+	// and their connections for 7.5 s.
+	peersSettle = 15 * time.Second
 
 	// A sidecar that says nothing for pingAfter is pinged, and is taken for dead
 	// after another pongWithin.
@@ -84,6 +93,9 @@ type Config struct {
 	Logger   *slog.Logger // nil: none
 	// PeersInterval is how often replay peers are sent at most; 0: every second.
 	PeersInterval time.Duration
+	// PeersSettle is for how long after the start sidecars keep the replay peers
+	// that they come with; 0: for 15 s.
+	PeersSettle time.Duration
 }
 
 // Server serves the policies in force. Its streams end when Run does.
@@ -94,9 +106,11 @@ type Server struct {
 	registry      *fleet.Registry
 	log           *slog.Logger
 	peersInterval time.Duration
+	peersSettle   time.Duration
 
 	policies *policies
 	peers    *peers
+	held     *held
 	streams  streams
 	delta    delta.Server
 	stop     context.CancelFunc // ends the streams
@@ -111,17 +125,22 @@ func New(c Config) *Server {
 	if c.PeersInterval == 0 {
 		c.PeersInterval = peersInterval
 	}
+	if c.PeersSettle == 0 {
+		c.PeersSettle = peersSettle
+	}
 	s := &Server{
-		states: c.States, registry: c.Registry, log: c.Logger, peersInterval: c.PeersInterval,
+		states: c.States, registry: c.Registry, log: c.Logger,
+		peersInterval: c.PeersInterval, peersSettle: c.PeersSettle,
 		policies: newPolicies(), peers: newPeers(),
 	}
+	s.held = newHeld(s.peers.cache)
 	s.streams.open = map[int64]*stream{}
 	state, _ := c.States.Watch()
 	s.apply(state)
 	s.updatePeers()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.delta = delta.NewServer(ctx, newWatcher(s.policies, s.peers), callbacks{s}, delta.DeactivateLegacyWildcard())
+	s.delta = delta.NewServer(ctx, newWatcher(s.policies, s.peers, s.held), callbacks{s}, delta.DeactivateLegacyWildcard())
 	return s
 }
 
@@ -138,8 +157,14 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsEvery, PermitWithoutStream: true}),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.ReadBufferSize(readBuffer),
+		experimental.BufferPool(messages),
 	}
 }
+
+// messages are where messages are kept while they are sent. gRPC's own pool
+// has nothing between 32 KiB and 1 MiB: replay peers, or many policies, for a
+// thousand sidecars would take a gigabyte.
+var messages = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20)
 
 // DeltaAggregatedResources serves one sidecar.
 func (s *Server) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
@@ -152,6 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
 	tick := time.NewTicker(s.peersInterval)
 	defer tick.Stop()
+	began, held := time.Now(), true
 	state, changed := s.states.Watch()
 	s.apply(state) // it may be another one than New has seen
 	for {
@@ -159,7 +185,11 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			s.updatePeers()
+			all := s.updatePeers()
+			if held && all && time.Since(began) >= s.peersSettle {
+				held = false
+				s.release()
+			}
 			if err := s.policies.sweep(); err != nil {
 				s.log.Error("xds: removing unused placeholders", "error", err)
 			}
@@ -182,9 +212,19 @@ func (s *Server) apply(state *catalog.State) {
 	s.log.Debug("xds: policies in force", "revision", state.Revision, "changed", n)
 }
 
-func (s *Server) updatePeers() {
-	if err := s.peers.replace(s.registry.Peers()); err != nil {
+// updatePeers reports whether all that has changed was sent.
+func (s *Server) updatePeers() bool {
+	receivers := s.streams.count() - s.held.count()
+	all, err := s.peers.replace(s.registry.Peers(), receivers, time.Now())
+	if err != nil {
 		s.log.Error("xds: replay peers", "error", err)
+	}
+	return all
+}
+
+func (s *Server) release() {
+	if err := s.held.release(); err != nil {
+		s.log.Error("xds: replay peers of those who came with some", "error", err)
 	}
 }
 

@@ -15,10 +15,13 @@ import (
 const wildcard = "*"
 
 // watcher gives each stream's subscription to the cache of its type.
-type watcher struct{ cache.MuxCache }
+type watcher struct {
+	cache.MuxCache
+	held *held
+}
 
-func newWatcher(p *policies, e *peers) *watcher {
-	return &watcher{cache.MuxCache{
+func newWatcher(p *policies, e *peers, h *held) *watcher {
+	return &watcher{held: h, MuxCache: cache.MuxCache{
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches: map[string]cache.Cache{ // never changed: it has no lock
 			policypb.TopicPolicyType: p.topicCache,
@@ -34,7 +37,11 @@ func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscr
 	if _, served := w.Caches[request.GetTypeUrl()]; !served {
 		return nil, nil
 	}
-	return w.MuxCache.CreateDeltaWatch(request, again(request, sub), value)
+	sub = again(request, sub)
+	if request.GetTypeUrl() == resource.EndpointType {
+		return w.held.watch(request, sub, value)
+	}
+	return w.MuxCache.CreateDeltaWatch(request, sub, value)
 }
 
 // subscription is one that believes the client to have less.

@@ -27,8 +27,11 @@ type Catalog interface {
 
 // Interest makes the policy of a topic known before the topic is used.
 type Interest interface {
-	// Await returns once the topic's own policy is in force, if it has one; it
-	// waits for a bounded time, and costs next to nothing after the first call.
+	// Use asks for the topic's own policy, unless that was done already.
+	Use(topic string)
+	// Await is Use, and returns once that policy is in force, if there is one;
+	// it waits for a bounded time, and costs next to nothing after the first
+	// call.
 	Await(ctx context.Context, topic string)
 }
 
@@ -151,16 +154,26 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 	return nil
 }
 
-// await makes the policies of the items' topics known.
+// await makes the policies of the items' topics known: it asks for all of them
+// before it waits for the first.
 func (p *Publisher) await(ctx context.Context, items []wire.PublishItem) {
 	if p.cfg.Interest == nil {
 		return
 	}
+	if len(items) > 1 {
+		eachTopic(items, p.cfg.Interest.Use)
+	}
+	eachTopic(items, func(topic string) { p.cfg.Interest.Await(ctx, topic) })
+}
+
+// eachTopic calls f with the topics of the items that are not refused, each
+// once where its items follow one another.
+func eachTopic(items []wire.PublishItem, f func(topic string)) {
 	var topic string
 	for i := range items {
-		if it := &items[i]; it.Err == nil && it.Event.Topic != topic { // mostly it is the one before
+		if it := &items[i]; it.Err == nil && it.Event.Topic != topic {
 			topic = it.Event.Topic
-			p.cfg.Interest.Await(ctx, topic)
+			f(topic)
 		}
 	}
 }

@@ -19,8 +19,11 @@ import (
 type arriving struct {
 	f        *fixture
 	policies *policy.Snapshot
+	used     []string
 	asked    []string
 }
+
+func (a *arriving) Use(topic string) { a.used = append(a.used, topic) }
 
 func (a *arriving) Await(_ context.Context, topic string) {
 	a.asked = append(a.asked, topic)
@@ -40,8 +43,8 @@ func TestPolicyIsKnownBeforeTheFirstPublish(t *testing.T) {
 	if want := []string{"topic_paused", "topic_paused", "bad_request", "ok"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if want := []string{"shut", "a"}; !slices.Equal(own.asked, want) {
-		t.Errorf("asked for %v, want %v", own.asked, want)
+	if want := []string{"shut", "a"}; !slices.Equal(own.asked, want) || !slices.Equal(own.used, want) {
+		t.Errorf("asked for %v, after %v; want %v", own.asked, own.used, want)
 	}
 	if got := f.publish(t, item("a", "")); got[0] != "all rate_limited" {
 		t.Errorf("beyond its own policy: %v", got)

@@ -125,6 +125,7 @@ func (c *Control) settle(u xds.Update, first bool) {
 		close(c.synced)
 	}
 	if u.Type == policypb.TopicPolicyType {
+		c.silent.Store(false)
 		for _, r := range u.Resources {
 			c.answer(r.Name)
 		}

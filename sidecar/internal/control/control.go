@@ -34,6 +34,12 @@ const (
 	MaxTopics = 50_000
 	// AwaitPolicy is how long the first use of a topic waits for its policy.
 	AwaitPolicy = time.Second
+	// firmAfter is how long policies of an earlier life stay in doubt where they
+	// decide what is gone for good.
+	firmAfter = time.Minute
+	// introduceEvery is how often it is looked at whether the control plane has
+	// to be told anew who this is.
+	introduceEvery = time.Second
 )
 
 // Where policies come from, as /v1/status shows it.
@@ -43,8 +49,10 @@ const (
 )
 
 const (
-	// maxBackoff bounds the wait between two tries to reach the control plane.
-	maxBackoff = 5 * time.Second
+	// maxBackoff bounds the wait between two streams, and connectBackoff that
+	// between two tries to connect, which comes on top.
+	maxBackoff     = 5 * time.Second
+	connectBackoff = time.Second
 	// connectTimeout is how long one try may take.
 	connectTimeout = 5 * time.Second
 	// pingAfter is how long a silent connection is trusted, and pingTimeout how
@@ -92,6 +100,9 @@ type Control struct {
 	changed chan struct{} // there is something to save
 	// full says that it was logged that there is no room for more topics.
 	full atomic.Bool
+	// silent says that nothing was heard of topics' policies since somebody
+	// waited for one in vain: nobody waits for others then.
+	silent atomic.Bool
 
 	mu sync.Mutex
 	// held is what was taken and is still wanted, by type and name. What is in
@@ -108,6 +119,10 @@ type Control struct {
 	// previous is the instance that wrote the cache: this sidecar's last life.
 	previous string
 
+	opened time.Time // never changes
+	// told is the store's id as the stream that is open has it.
+	told atomic.Pointer[string]
+
 	// Of apply, which is called by one goroutine.
 	pace pace
 }
@@ -116,7 +131,7 @@ type Control struct {
 // [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
-		cfg: cfg, topics: newTable(), synced: make(chan struct{}), changed: make(chan struct{}, 1),
+		cfg: cfg, opened: time.Now(), topics: newTable(), synced: make(chan struct{}), changed: make(chan struct{}, 1),
 		held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}},
 	}
 	c.acting.stale = true
@@ -163,7 +178,7 @@ func dial(cfg Config) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(transport),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: xds.DefaultMinBackoff, Multiplier: 1.6, Jitter: 0.5, MaxDelay: maxBackoff},
+			Backoff:           backoff.Config{BaseDelay: xds.DefaultMinBackoff, Multiplier: 1.6, Jitter: 0.5, MaxDelay: connectBackoff},
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
@@ -185,7 +200,29 @@ func (c *Control) node() *corev3.Node {
 			about[key] = structpb.NewStringValue(value())
 		}
 	}
+	store := about["store_id"].GetStringValue()
+	c.told.Store(&store)
 	return &corev3.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: about}}
+}
+
+// introduce has the control plane told of the store once that is known: a shared
+// one may be reached only after the stream was opened.
+func (c *Control) introduce(ctx context.Context) error {
+	if c.cfg.StoreID == nil {
+		return nil
+	}
+	tick := time.NewTicker(introduceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if told := c.told.Load(); told != nil && *told != c.cfg.StoreID() && c.client.Connected() {
+			c.client.Anew("the store is known by now")
+		}
+	}
 }
 
 // Run talks to the control plane until ctx ends, saves what is not saved, and
@@ -195,6 +232,7 @@ func (c *Control) Run(ctx context.Context) error {
 	g.Go(func() error { return c.client.Run(running) })
 	g.Go(func() error { return c.sweep(running, c.client.Connected) })
 	g.Go(func() error { return c.keep(running) })
+	g.Go(func() error { return c.introduce(running) })
 	err := g.Wait()
 	c.saveNow() // what came while keep was ending
 	return err
@@ -218,6 +256,15 @@ func (c *Control) Cached() bool {
 	return c.have
 }
 
+// Firm tells whether the policies in force are good enough to remove events by:
+// the control plane has said in this life what they are, or was not there for so
+// long that those of an earlier life have to do.
+func (c *Control) Firm() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live || time.Since(c.opened) >= firmAfter
+}
+
 // Synced waits until the control plane has said all that there is about globs,
 // for the first time in this life. The error is the context's.
 func (c *Control) Synced(ctx context.Context) error {
@@ -226,6 +273,24 @@ func (c *Control) Synced(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// Settled waits until the control plane has said all that there is about globs,
+// or cannot be reached: nothing better than what is in force is on its way then.
+func (c *Control) Settled(ctx context.Context) {
+	for {
+		state, changed := c.client.Watch()
+		if state.Away() {
+			return
+		}
+		select {
+		case <-c.synced:
+			return
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -16,13 +16,14 @@ const (
 )
 
 // Await has the policy of a topic known before it is used: the first time it
-// waits for it, for AwaitPolicy at most, and only while there is a connection.
+// waits for it, for AwaitPolicy at most, while there is a connection or the first
+// one is being made, and the control plane speaks.
 // Where the policy stays unknown, the most specific glob holds until it comes.
 // It marks the topic as used.
 func (c *Control) Await(ctx context.Context, name string) {
 	t := c.topics.find(name)
 	if t != nil {
-		if s := t.use(); s == known || s == hopeless || s == asked && !c.client.Connected() {
+		if s := t.use(); s == known || s == hopeless || s == asked && (c.client.Away() || c.silent.Load()) {
 			return
 		}
 	} else if c.topics.count.Load() >= MaxTopics {
@@ -82,7 +83,7 @@ func (c *Control) wait(ctx context.Context, t *topic) {
 	defer enough.Stop()
 	for {
 		state, changed := c.client.Watch()
-		if !state.Connected {
+		if state.Away() || c.silent.Load() {
 			return
 		}
 		select {
@@ -93,6 +94,7 @@ func (c *Control) wait(ctx context.Context, t *topic) {
 			return
 		case <-enough.C:
 			t.standing.CompareAndSwap(asked, hopeless)
+			c.silent.Store(true)
 			return
 		}
 	}

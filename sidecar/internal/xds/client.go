@@ -18,6 +18,10 @@
 // what was good about the refused one is not lost. The one resource that cannot
 // be asked for by name, that of a wildcard type with the name "*", takes another
 // stream, which begins with all that is missing.
+//
+// A server answers a request with all that it has for it, however much that is.
+// Where that is more than a message may have, the next stream asks for fewer
+// names at a time, so that what is wanted comes in parts.
 package xds
 
 import (
@@ -31,6 +35,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 )
@@ -50,6 +56,10 @@ const (
 	coalesce = 5 * time.Millisecond
 	// firstAnswer is how long a new stream may take to answer at all.
 	firstAnswer = 15 * time.Second
+	// firstPart is how many names are asked for at a time once a response was too
+	// large, and partShrinks how many times fewer they are if one is again.
+	firstPart   = 256
+	partShrinks = 8
 	// maxName bounds a resource's name.
 	maxName = 1 << 10
 )
@@ -116,6 +126,10 @@ type Client struct {
 
 	mu    sync.Mutex
 	kinds []*kind // in the order of Config.Types
+	// anew is why another stream is needed; "": none is.
+	anew string
+	// part is how many names a request may have; 0: MaxRequestBytes alone counts.
+	part int
 }
 
 // New makes a client that does nothing before [Client.Run].
@@ -146,18 +160,20 @@ func setDefault[T int | time.Duration](v *T, value T) {
 // once.
 func (c *Client) Run(ctx context.Context) error {
 	wait := backoff{first: c.cfg.MinBackoff, most: c.cfg.MaxBackoff}
+	defer func() { c.state.set(State{Since: time.Now(), Err: errEnded}) }()
 	for told := false; ; {
 		err := c.stream(ctx)
 		if ctx.Err() != nil {
-			c.state.set(State{Since: time.Now()})
 			return nil
 		}
+		c.divide(status.Code(err) == codes.ResourceExhausted)
 		before := c.state.get()
 		if before.Connected && time.Since(before.Since) >= c.cfg.MaxBackoff { // else it may be of no use at all
 			wait.reset()
 		}
 		if errors.Is(err, errAnew) {
 			c.cfg.Logger.Info("asking the control plane anew", "reason", err)
+			err = nil // it is there
 		} else if before.Connected || !told {
 			c.cfg.Logger.Warn("no connection to the control plane; trying again, and silent until there is one", "error", err)
 			told = true
@@ -168,6 +184,10 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// Away tells whether the server cannot be reached, as far as is known: while the
+// first stream is being opened it is not away. It costs next to nothing.
+func (c *Client) Away() bool { return c.state.away.Load() }
 
 // Connected tells whether there is a stream that the server has answered on.
 // It costs next to nothing.
@@ -211,6 +231,33 @@ func (c *Client) Unsubscribe(typeURL string, names ...string) {
 		c.stir()
 	}
 }
+
+// Anew has another stream opened, which begins with who is asking as that is by
+// then, and has nothing sent again. The reason is for the log.
+func (c *Client) Anew(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.anew = reason
+	c.stir()
+}
+
+// divide has fewer names asked for at a time after a response that was too
+// large, and as many as ever after a stream that ended for another reason.
+func (c *Client) divide(tooLarge bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !tooLarge:
+		c.part = 0
+	case c.part == 0:
+		c.part = firstPart
+	default:
+		c.part = max(1, c.part/partShrinks)
+	}
+}
+
+// bounds are those of one request. c.mu is held.
+func (c *Client) bounds() bounds { return bounds{bytes: c.cfg.MaxRequestBytes, names: c.part} }
 
 // stir has the stream look at what is to be sent.
 func (c *Client) stir() {

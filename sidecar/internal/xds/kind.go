@@ -36,6 +36,9 @@ type kind struct {
 	missed     names // in responses that were refused, and not taken since
 	again      names // those of missed that are to be asked for again
 	asked      names // those that were, and have not come yet
+	// dropped are those that are no longer wanted, or wanted anew, since the update
+	// that is taking effect began to; nil: none is.
+	dropped names
 }
 
 func newKind(t Type) *kind {
@@ -88,6 +91,9 @@ func (k *kind) unsubscribe(list []string) (news bool) {
 		}
 		delete(k.wanted, name)
 		delete(k.versions, name)
+		if k.dropped != nil {
+			k.dropped[name] = struct{}{}
+		}
 		for _, set := range []names{k.missed, k.again, k.asked} {
 			delete(set, name)
 		}
@@ -102,7 +108,7 @@ func (k *kind) unsubscribe(list []string) (news bool) {
 }
 
 // requests are those that tell the stream what it has yet to be told.
-func (k *kind) requests(limit int) (out []*discoveryv3.DeltaDiscoveryRequest) {
+func (k *kind) requests(limit bounds) (out []*discoveryv3.DeltaDiscoveryRequest) {
 	if !k.opened {
 		return k.first(limit)
 	}
@@ -135,24 +141,25 @@ func (k *kind) requests(limit int) (out []*discoveryv3.DeltaDiscoveryRequest) {
 
 // apart yields what is to be asked for again one by one, or together where it
 // is too much.
-func (k *kind) apart(limit int) iter.Seq[[]string] {
+func (k *kind) apart(limit bounds) iter.Seq[[]string] {
 	if len(k.again) > askSingly {
 		return chunks(k.again, limit)
 	}
-	return chunks(k.again, 0)
+	return chunks(k.again, bounds{names: 1})
 }
 
 // first are the requests that begin a stream. Only the very first of a type may
 // say what is there; what a further one names comes whole. A type of which no
 // resource is wanted has none.
-func (k *kind) first(limit int) (out []*discoveryv3.DeltaDiscoveryRequest) {
+func (k *kind) first(limit bounds) (out []*discoveryv3.DeltaDiscoveryRequest) {
 	k.restart()
 	if k.wildcard {
 		k.opened = true
 		return []*discoveryv3.DeltaDiscoveryRequest{{TypeUrl: k.url,
 			ResourceNamesSubscribe: []string{wildcard}, InitialResourceVersions: maps.Clone(k.versions)}}
 	}
-	for chunk := range chunks(k.wanted, limit/2) { // a name comes twice, once with its version
+	limit.bytes /= 2 // a name comes twice, once with its version
+	for chunk := range chunks(k.wanted, limit) {
 		r := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: k.url, ResourceNamesSubscribe: chunk}
 		if !k.opened {
 			r.InitialResourceVersions = make(map[string]string, len(chunk))
@@ -168,14 +175,18 @@ func (k *kind) first(limit int) (out []*discoveryv3.DeltaDiscoveryRequest) {
 	return out
 }
 
-// chunks yields names in lists of about limit bytes each, or of one name.
-func chunks(set names, limit int) iter.Seq[[]string] {
+// bounds are what one request may have; 0: as much as there is.
+type bounds struct{ bytes, names int }
+
+// chunks yields names in lists within about those bounds, or of one name.
+func chunks(set names, limit bounds) iter.Seq[[]string] {
 	const overhead = 40 // of a name, and half of its version's
 	return func(yield func([]string) bool) {
 		var list []string
 		size := 0
 		for name := range set {
-			if size += len(name) + overhead; size > limit && len(list) > 0 {
+			size += len(name) + overhead
+			if limit.bytes > 0 && size > limit.bytes && len(list) > 0 || limit.names > 0 && len(list) == limit.names {
 				if !yield(list) {
 					return
 				}
@@ -231,8 +242,9 @@ func (k *kind) completedBy(u *Update) bool {
 	return true
 }
 
-// taken notes that an update has taken effect. It reports whether there is
-// something to send now: what was missed before it.
+// taken notes that an update has taken effect; what was dropped meanwhile may not
+// be there any more, and is being asked for again if it is wanted. It reports
+// whether there is something to send now: what was missed before it.
 func (k *kind) taken(u *Update) (news bool) {
 	k.answered = true
 	unasked := false // something in it was not asked for again
@@ -244,7 +256,7 @@ func (k *kind) taken(u *Update) (news bool) {
 		delete(k.missed, name)
 	}
 	for _, r := range u.Resources {
-		if k.wildcard || k.wanted.has(r.Name) {
+		if k.wildcard || k.wanted.has(r.Name) && !k.dropped.has(r.Name) {
 			k.versions[r.Name] = r.Version
 		}
 	}

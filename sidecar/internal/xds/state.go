@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,12 +11,19 @@ import (
 type State struct {
 	Connected bool
 	Since     time.Time // when it became so
-	Err       error     // why there is no connection; nil: there is, or none was tried yet
+	Err       error     // why there is no connection; nil: there is, or one is on its way
 }
+
+// Away tells whether there is no connection, and none is on its way that can be
+// expected to come about.
+func (s State) Away() bool { return !s.Connected && s.Err != nil }
+
+// errEnded is why a client has no connection that is no longer run.
+var errEnded = errors.New("the client has ended")
 
 // watched is a state that can be waited for.
 type watched struct {
-	connected atomic.Bool // as in now, for those who ask often
+	connected, away atomic.Bool // as in now, for those who ask often
 
 	mu      sync.Mutex
 	now     State
@@ -54,6 +62,7 @@ func (w *watched) lost(err error) {
 func (w *watched) replace(s State) {
 	w.now = s
 	w.connected.Store(s.Connected)
+	w.away.Store(s.Away())
 	if w.changed != nil {
 		close(w.changed)
 	}

@@ -26,9 +26,8 @@ const (
 	maxReasons = 8 << 10
 )
 
-// errAnew ends a stream for the sake of the resource of a wildcard type whose
-// name is the wildcard, which therefore cannot be asked for by its name.
-var errAnew = errors.New("another stream is to bring what came in a refused update")
+// errAnew ends a stream for the sake of the next one.
+var errAnew = errors.New("another stream is needed")
 
 // stream is one stream. One goroutine reads it and another writes, and neither
 // waits for the other: a server that reads nothing while it sends must not
@@ -189,8 +188,9 @@ func (s *stream) send(requests []*discoveryv3.DeltaDiscoveryRequest) error {
 func (c *Client) begin() (out []*discoveryv3.DeltaDiscoveryRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.anew = ""
 	for _, k := range c.kinds {
-		out = append(out, k.first(c.cfg.MaxRequestBytes)...)
+		out = append(out, k.first(c.bounds())...)
 	}
 	return out
 }
@@ -200,11 +200,14 @@ func (c *Client) begin() (out []*discoveryv3.DeltaDiscoveryRequest) {
 func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.anew != "" {
+		return nil, fmt.Errorf("%w: %s", errAnew, c.anew)
+	}
 	for _, k := range c.kinds {
-		if k.wildcard && k.again.has(wildcard) {
-			return nil, errAnew
+		if k.wildcard && k.again.has(wildcard) { // which cannot be asked for by its name
+			return nil, fmt.Errorf("%w: it is to bring what came in a refused update", errAnew)
 		}
-		out = append(out, k.requests(c.cfg.MaxRequestBytes)...)
+		out = append(out, k.requests(c.bounds())...)
 	}
 	return out, nil
 }
@@ -231,6 +234,7 @@ func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryR
 		return fmt.Errorf("resources of type %q are not known here", update.Type)
 	}
 	k.relevant(&update)
+	k.dropped = names{}
 	update.Whole = k.wildcard && k.completedBy(&update)
 	news := len(update.Resources)+len(update.Removed) > 0 || update.Whole && !k.answered
 	if err == nil {
@@ -244,6 +248,7 @@ func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryR
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() { k.dropped = nil }()
 	if err != nil {
 		k.refused(&update)
 		return err

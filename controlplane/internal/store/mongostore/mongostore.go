@@ -41,6 +41,9 @@ const (
 	// DefaultTimeout is enough for a replica set to elect a primary in most
 	// cases.
 	DefaultTimeout = 5 * time.Second
+	// closeTimeout is how long Close waits to tell the server, which would find
+	// out by itself.
+	closeTimeout = time.Second
 
 	commitsName  = "sluice_policy_commits"
 	presenceName = "sluice_controlplanes"
@@ -185,7 +188,7 @@ func (s *Store) Close() error {
 	s.grown = make(chan struct{})
 	s.mu.Unlock()
 	s.calls.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), min(s.timeout, closeTimeout))
 	defer cancel()
 	return s.client.Disconnect(ctx)
 }

@@ -1,0 +1,68 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+)
+
+// errBehind says that the store lacks what is in force: its server lags, or it
+// was restored from an older backup.
+var errBehind = fmt.Errorf("%w: it ends before the policies in force; if it was restored from a backup, restart the control planes", store.ErrUnavailable)
+
+// verify makes sure that what follows in the store follows what is in force. A
+// store that was restored from a backup meanwhile and has gone on from there is
+// read anew: its revisions are others by the same numbers. One that ends too
+// early is an error, as it may only lag. The caller has the turn.
+func (c *Catalog) verify(ctx context.Context) error {
+	revision := c.State().Revision
+	if revision == 0 {
+		return nil
+	}
+	there, err := c.cfg.Store.After(ctx, revision-1)
+	switch {
+	case err != nil:
+		return err
+	case len(there) == 0:
+		return errBehind
+	case there[0].Token == c.lastToken():
+		return nil
+	}
+	c.cfg.Logger.Warn("the policy store has another history than before, as if it was restored from a backup: all of it is read anew", "revision", revision)
+	return c.reload(ctx)
+}
+
+// lastToken is that of the commit that led to what is in force.
+func (c *Catalog) lastToken() string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.history.commits[len(c.history.commits)-1].Token
+}
+
+// reload puts in force what the store has, whatever was before. The caller has
+// the turn.
+func (c *Catalog) reload(ctx context.Context) error {
+	state, read := emptyState(), history{places: map[string][]place{}}
+	for {
+		commits, err := c.cfg.Store.After(ctx, state.Revision)
+		if err != nil {
+			return err
+		}
+		if len(commits) == 0 {
+			break
+		}
+		if state, err = state.after(commits); err != nil {
+			return err
+		}
+		read.add(commits)
+	}
+	if state.Revision == 0 {
+		return errBehind
+	}
+	c.mu.Lock()
+	c.history = read
+	c.mu.Unlock()
+	c.put(state)
+	return nil
+}

@@ -1,0 +1,65 @@
+package catalog
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// restore takes the store back to a revision, as if from a backup.
+func (f *fakeStore) restore(revision int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.commits = f.commits[:revision:revision]
+}
+
+// A store that was restored from a backup while a control plane runs goes on
+// with another history: nothing is made of both.
+func TestRestoredWhileRunning(t *testing.T) {
+	f := newFake()
+	old := catalogOn(t, f)
+	for _, document := range []string{`{"name":"a"}`, `{"name":"b"}`, `{"name":"c"}`} {
+		mustPut(t, old, document)
+	}
+	f.restore(1)
+	_, _, err := old.Put(t.Context(), "", pol(t, `{"name":"d"}`), nil)
+	if e := wire.AsError(err); e.Code != wire.StoreUnavailable || len(f.all()) != 1 {
+		t.Errorf("a change while the store is behind: %v", err)
+	}
+	if old.State().Revision != 3 || !errors.Is(old.follow(t.Context()), store.ErrUnavailable) {
+		t.Errorf("in force is revision %d; want 3 to stay", old.State().Revision)
+	}
+	other := catalogOn(t, f)
+	mustPut(t, other, `{"name":"x"}`)
+	mustPut(t, other, `{"name":"y"}`)
+	for _, document := range []string{`{"name":"b","paused":true}`, `{"name":"z"}`} {
+		mustPut(t, old, document)
+		if err := other.follow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		assertSame(t, old, other)
+		mustPut(t, other, `{"name":"x","partitions":`+string(rune('1'+other.State().Revision))+`}`)
+	}
+	if err := old.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	assertSame(t, old, other)
+	if _, err := old.History(t.Context(), "c"); wire.AsError(err).Code != wire.NotFound {
+		t.Errorf("the history of what was never there: %v", err)
+	}
+}
+
+func assertSame(t *testing.T, a, b *Catalog) {
+	t.Helper()
+	one, two := a.State(), b.State()
+	if one.Revision != two.Revision || len(one.Entries) != len(two.Entries) {
+		t.Fatalf("revisions %d and %d, with %d and %d policies", one.Revision, two.Revision, len(one.Entries), len(two.Entries))
+	}
+	for i := range one.Entries {
+		if x, y := &one.Entries[i], &two.Entries[i]; x.Version != y.Version || !x.Policy.Equal(&y.Policy) {
+			t.Errorf("%+v and %+v", x, y)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package mongostore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/faultproxy"
+	"github.com/sluice-bus/sluice/internal/mongotest"
+)
+
+// A server that has fallen silent does not hold up a stop.
+func TestCloseWhileTheServerIsSilent(t *testing.T) {
+	server := mongotest.Shared(t)
+	proxy := faultproxy.New(t, server.Addr())
+	s, err := Open(Options{URL: server.URIVia(proxy.Addr(), server.NewDatabase(t)), Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(t.Context(), "me", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Pause(faultproxy.ToClient)
+	proxy.Pause(faultproxy.ToServer)
+	began := time.Now()
+	_ = s.Close() // it may say that the server was not told
+	if took := time.Since(began); took > closeTimeout+5*time.Second {
+		t.Errorf("it took %v to close", took)
+	}
+}

@@ -1,0 +1,106 @@
+package xds_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/xds"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+)
+
+// A name that is given up and asked for again while an update with it takes
+// effect is not there: the next stream must not say that it is, or the server
+// would never send it.
+func TestGivenUpWhileItTakesEffect(t *testing.T) {
+	s := newServer(t)
+	s.put(topics, map[string]string{"a": "1", "b": "1"})
+	s.Start()
+	var h *holder
+	dropped := false
+	h = newHolder(t, s, func(cfg *xds.Config) {
+		cfg.Apply = func(ctx context.Context, u xds.Update) error {
+			if err := h.apply(ctx, u); err != nil || dropped || u.Type != topics {
+				return err
+			}
+			dropped = true
+			s.Stop() // before the server could answer
+			h.mu.Lock()
+			delete(h.texts, "a")
+			h.mu.Unlock()
+			h.Unsubscribe(topics, "a")
+			return h.Subscribe(topics, "a")
+		}
+	})
+	if err := h.Subscribe(topics, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	h.run(t)
+	xdstest.Soon(t, "the loss", func() bool { return h.State().Err != nil })
+	s.Start()
+	xdstest.Soon(t, "what was asked for again", func() bool { return h.text("a") == "1" && h.text("b") == "1" })
+}
+
+// What is too much for one response comes in parts.
+func TestATooLargeResponseIsAskedForInParts(t *testing.T) {
+	s := newServer(t)
+	const n = 40
+	want := make(map[string]string, n)
+	for i := range n {
+		want[fmt.Sprintf("topic.%d", i)] = strings.Repeat("x", 1000)
+	}
+	s.put(topics, want)
+	s.Start()
+	h := newHolder(t, s, func(cfg *xds.Config) { cfg.MaxMessageBytes = 5000 })
+	for name := range want {
+		if err := h.Subscribe(topics, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.run(t)
+	all := func(text string) func() bool {
+		return func() bool {
+			for name := range want {
+				if h.text(name) != text {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	xdstest.Soon(t, "all of it", all(strings.Repeat("x", 1000)))
+	for name := range want {
+		want[name] = strings.Repeat("y", 1000)
+	}
+	s.put(topics, want)
+	xdstest.Soon(t, "a change of all of it", all(strings.Repeat("y", 1000)))
+	if got := s.Requests(xdstest.Refused); len(got) > 0 {
+		t.Errorf("refused: %v", got)
+	}
+}
+
+// Another stream says anew who is asking, and has nothing sent again.
+func TestAnew(t *testing.T) {
+	s := newServer(t)
+	s.put(globs, map[string]string{"*": "1"})
+	s.Start()
+	h := newHolder(t, s, nil)
+	stop := h.run(t)
+	xdstest.Soon(t, "everything", func() bool { return h.text("*") == "1" })
+	identified := func() int {
+		return len(s.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetNode() != nil }))
+	}
+	first := identified()
+	h.Anew("the node has changed")
+	xdstest.Soon(t, "another stream", func() bool { return identified() > first && h.Connected() })
+	stop()
+	if got := s.Sent(); len(got) != 1 {
+		t.Errorf("the server sent %v", got)
+	}
+	if !strings.Contains(h.logged.String(), "the node has changed") || strings.Contains(h.logged.String(), "no connection") {
+		t.Errorf("logged %s", h.logged)
+	}
+}
