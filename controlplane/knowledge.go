@@ -1,9 +1,11 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
@@ -12,8 +14,11 @@ import (
 
 const (
 	// shareEvery is how often control planes of one store tell each other what
-	// they know of their sidecars.
+	// they know of their sidecars, and shareBusy how often while parts of
+	// fleet-wide rates are in use: the rate follows the load from one of them to
+	// another by several of these steps.
 	shareEvery = 500 * time.Millisecond
+	shareBusy  = 100 * time.Millisecond
 	// forgetAfter is for how long the document of one that is gone is left.
 	forgetAfter = time.Hour
 	// leaveWithin bounds how long a stop waits to say so to the others.
@@ -34,9 +39,14 @@ func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
 		return nil
 	}
 	var alive store.Alive
+	var last map[string][]byte
 	failing := false
-	for pause.For(ctx, shareEvery) {
-		err := c.exchange(ctx, &alive)
+	for rest := shareEvery; pause.For(ctx, rest); {
+		quotas, err := c.exchange(ctx, &alive)
+		rest = shareEvery
+		if err == nil && !maps.EqualFunc(quotas, last, bytes.Equal) {
+			rest, last = shareBusy, quotas
+		}
 		if err != nil && !failing && ctx.Err() == nil {
 			c.cfg.Logger.Warn("cannot share what is known of the sidecars with the other control planes; trying again", "error", err)
 		}
@@ -63,21 +73,21 @@ func (c *ControlPlane) leave(ctx context.Context) error {
 // exchange is one round of shareKnowledge. Without the store the others stay
 // known as they were last: a fleet that seemed smaller than it is would be
 // replayed in part, and be given more than its rates.
-func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) error {
+func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) (quotas map[string][]byte, err error) {
 	mine, err := json.Marshal(knowledge{Fleet: c.registry.Export(), Quota: c.quota.Export()})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.store.Put(ctx, c.name, mine); err != nil {
-		return err
+		return nil, err
 	}
 	docs, err := c.store.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := time.Now()
 	var fleets [][]byte
-	quotas := map[string][]byte{}
+	quotas = map[string][]byte{}
 	var bad error
 	for _, d := range alive.Of(docs, now) {
 		var k knowledge
@@ -93,5 +103,5 @@ func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) error {
 	for _, gone := range alive.Gone(now, forgetAfter) {
 		bad = errors.Join(bad, c.store.Remove(ctx, gone))
 	}
-	return errors.Join(bad, c.registry.Merge(c.name, fleets), c.quota.Merge(c.name, quotas))
+	return quotas, errors.Join(bad, c.registry.Merge(c.name, fleets), c.quota.Merge(c.name, quotas))
 }

@@ -19,8 +19,8 @@ import (
 // for whatever reason; [Conn.Err] has the reason.
 var ErrClosed = errors.New("sluice: the connection is closed")
 
-// Options of a connection. The zero value has the defaults.
-type Options struct {
+// ConnOptions are those of one connection. The zero value has the defaults.
+type ConnOptions struct {
 	// Token is sent with AUTH before anything else; "" sends none.
 	Token string
 	// Window is how many publishes may wait for their answers; the next one
@@ -48,6 +48,7 @@ type Conn struct {
 	done chan struct{}  // closed when reading ended and all requests are answered
 
 	outstanding atomic.Int64 // requests whose callback has not returned
+	delivering  atomic.Bool  // a subscription's callback runs
 
 	mu        sync.Mutex
 	room      sync.Cond // of those who wait to publish
@@ -59,21 +60,21 @@ type Conn struct {
 	idle      chan struct{}      // closed when outstanding is 0; nil: nobody waits for it
 	cause     error              // why requests are refused; nil while open
 	items     []wire.PublishItem // reused to encode batches
-	subs      map[subKey]*Subscription
+	subs      map[subKey]*ConnSubscription
 }
 
-// Dial connects to the application listener of a sidecar: http://host:port,
+// DialConn connects to the application listener of a sidecar: http://host:port,
 // https://host:port or unix:/path. The context bounds the dialling alone.
 // A nil opts means the defaults.
-func Dial(ctx context.Context, url string, opts *Options) (*Conn, error) {
+func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error) {
 	if opts == nil {
-		opts = new(Options)
+		opts = new(ConnOptions)
 	}
 	at, err := parseEndpoint(url)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{window: opts.Window, done: make(chan struct{}), subs: map[subKey]*Subscription{}}
+	c := &Conn{window: opts.Window, done: make(chan struct{}), subs: map[subKey]*ConnSubscription{}}
 	if c.window <= 0 {
 		c.window = defaultWindow
 	}

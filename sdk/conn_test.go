@@ -21,9 +21,9 @@ func start(t testing.TB, opts sluicetest.Options) *sluicetest.Sidecar {
 	return sidecar
 }
 
-func dial(t testing.TB, sidecar *sluicetest.Sidecar, opts *sluice.Options) *sluice.Conn {
+func dial(t testing.TB, sidecar *sluicetest.Sidecar, opts *sluice.ConnOptions) *sluice.Conn {
 	t.Helper()
-	conn, err := sluice.Dial(t.Context(), sidecar.URL, opts)
+	conn, err := sluice.DialConn(t.Context(), sidecar.URL, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestRefusalIsAWireError(t *testing.T) {
 
 func TestPipelinedPublishesKeepTheirOrderAndAreAnsweredOnce(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
-	conn := dial(t, sidecar, &sluice.Options{Window: 7})
+	conn := dial(t, sidecar, &sluice.ConnOptions{Window: 7})
 	const count = 5000
 	answered := make([]int, count) // written by the reading goroutine alone
 	for i := range count {
@@ -118,7 +118,7 @@ func TestBatch(t *testing.T) {
 
 func TestManyPublishers(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
-	conn := dial(t, sidecar, &sluice.Options{Window: 3})
+	conn := dial(t, sidecar, &sluice.ConnOptions{Window: 3})
 	var publishers sync.WaitGroup
 	for range 8 {
 		publishers.Go(func() {
@@ -137,7 +137,7 @@ func TestManyPublishers(t *testing.T) {
 
 func TestWaitingForRoomEndsWithTheContext(t *testing.T) {
 	release := make(chan struct{})
-	conn := dial(t, start(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { <-release; return nil }}), &sluice.Options{Window: 1})
+	conn := dial(t, start(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { <-release; return nil }}), &sluice.ConnOptions{Window: 1})
 	first := make(chan error, 1)
 	if err := conn.PublishAsync(t.Context(), event("t", ""), func(_ wire.Receipt, err error) { first <- err }); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestLostConnectionAnswersEverything(t *testing.T) {
 	var sidecar *sluicetest.Sidecar
 	block := make(chan struct{})
 	sidecar = start(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { <-block; return nil }})
-	conn := dial(t, sidecar, &sluice.Options{Window: 2})
+	conn := dial(t, sidecar, &sluice.ConnOptions{Window: 2})
 	results := make(chan error, 2)
 	for range 2 {
 		if err := conn.PublishAsync(t.Context(), event("t", ""), func(_ wire.Receipt, err error) { results <- err }); err != nil {
@@ -221,7 +221,7 @@ func TestDialErrors(t *testing.T) {
 		sidecar.URL + "/no":    "not_found",
 		"unix:/does/not/exist": "connecting to unix:/does/not/exist",
 	} {
-		conn, err := sluice.Dial(t.Context(), url, nil)
+		conn, err := sluice.DialConn(t.Context(), url, nil)
 		if err == nil {
 			_ = conn.Close()
 			t.Errorf("%s: connected", url)
@@ -229,10 +229,10 @@ func TestDialErrors(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", url, err, want)
 		}
 	}
-	if _, err := sluice.Dial(t.Context(), sidecar.URL, &sluice.Options{Token: "wrong"}); !errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+	if _, err := sluice.DialConn(t.Context(), sidecar.URL, &sluice.ConnOptions{Token: "wrong"}); !errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
 		t.Errorf("with a wrong token: %v", err)
 	}
-	if dial(t, sidecar, &sluice.Options{Token: "right"}).Err() != nil {
+	if dial(t, sidecar, &sluice.ConnOptions{Token: "right"}).Err() != nil {
 		t.Error("the right token ended the connection")
 	}
 }

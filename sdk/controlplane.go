@@ -130,10 +130,20 @@ func (c *ControlPlane) Audit(ctx context.Context, limit int, before int64) (Audi
 
 // Sidecars returns what the control plane knows of each sidecar.
 func (c *ControlPlane) Sidecars(ctx context.Context) ([]Sidecar, error) {
+	return c.sidecars(ctx, "")
+}
+
+// SidecarsUsing returns those that have a policy, or use the topic of its name
+// where there is none; each with no version but of this one.
+func (c *ControlPlane) SidecarsUsing(ctx context.Context, policy string) ([]Sidecar, error) {
+	return c.sidecars(ctx, "?policy="+url.QueryEscape(policy))
+}
+
+func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, error) {
 	var body struct {
 		Sidecars []Sidecar `json:"sidecars"`
 	}
-	err := c.get(ctx, "/v1/sidecars", &body)
+	err := c.get(ctx, "/v1/sidecars"+query, &body)
 	return body.Sidecars, err
 }
 

@@ -17,7 +17,7 @@ func ExampleConn_PublishAsync() {
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070
 	defer sidecar.Close()
 
-	conn, err := sluice.Dial(ctx, sidecar.URL, nil)
+	conn, err := sluice.DialConn(ctx, sidecar.URL, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func ExampleConn_Subscribe() {
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070
 	defer sidecar.Close()
 
-	conn, err := sluice.Dial(ctx, sidecar.URL, nil)
+	conn, err := sluice.DialConn(ctx, sidecar.URL, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

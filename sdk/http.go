@@ -22,6 +22,9 @@ type HTTP struct {
 	ReplayURL string // replay and export
 	OpsURL    string // status
 	Token     string // sent as a bearer token; "" sends none
+	// TokenFunc, where it is set, is asked for the token of each request, instead
+	// of Token.
+	TokenFunc func(context.Context) (string, error)
 
 	mu      sync.Mutex
 	clients map[string]*client
@@ -74,8 +77,14 @@ func (h *HTTP) call(ctx context.Context, method, address, path string, body []by
 	if header != nil {
 		req.Header = header
 	}
-	if h.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+h.Token)
+	token := h.Token
+	if h.TokenFunc != nil {
+		if token, err = h.TokenFunc(ctx); err != nil {
+			return nil, fmt.Errorf("getting a token: %w", err)
+		}
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

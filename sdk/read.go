@@ -46,12 +46,19 @@ func (c *Conn) read() {
 // did so in order.
 func ending(err error) error {
 	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
-		if closed.Reason != "" {
-			return fmt.Errorf("the sidecar closed it: %s (%d)", closed.Reason, closed.Code)
-		}
-		return fmt.Errorf("the sidecar closed it (%d)", closed.Code)
+		return closedError{closed}
 	}
 	return err
+}
+
+// closedError is the sidecar's good-bye.
+type closedError struct{ is websocket.CloseError }
+
+func (e closedError) Error() string {
+	if e.is.Reason != "" {
+		return fmt.Sprintf("the sidecar closed it: %s (%d)", e.is.Reason, e.is.Code)
+	}
+	return fmt.Sprintf("the sidecar closed it (%d)", e.is.Code)
 }
 
 func (c *Conn) readMessage(text *bytes.Buffer) error {
@@ -80,7 +87,16 @@ func (c *Conn) handle(text []byte) error {
 		if sub == nil {
 			return fmt.Errorf("the sidecar sent an event of topic %q to group %q, which is not subscribed", reply.Topic, reply.Group)
 		}
+		c.delivering.Store(true)
 		sub.deliver(reply.Deliveries)
+		c.delivering.Store(false)
+	case wire.OpAssigned, wire.OpRevoked:
+		c.mu.Lock()
+		sub := c.subs[subKey{reply.Topic, reply.Group}]
+		c.mu.Unlock()
+		if sub != nil && sub.divide != nil {
+			sub.divide(reply.Op, reply.Partitions)
+		}
 	}
 	return nil
 }

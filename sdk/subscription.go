@@ -2,166 +2,239 @@ package sluice
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-type subKey struct{ topic, group string }
-
-// A Subscription is one (topic, group) of a connection. Its methods may be
-// called by several goroutines at once; those whose names end in Async do not
-// wait, and may be called by callbacks, too.
+// A Subscription handles the events of one (topic, group). When its connection
+// breaks it makes a new one. Events that no handler has by then are forgotten,
+// since they are delivered again; handlers that run go on, and when one of their
+// events comes again meanwhile it is not handled twice, but settled with the
+// result of the handler that has it. An event whose ack was lost on the way is
+// acked when it comes again.
 //
-// The Async methods call done, which may be nil, with what the others return;
-// where they return an error themselves, nothing was sent and done is never
-// called. What they queue has no bound of its own: there are never more events
-// to settle than the subscription's window.
+// That makes it rare that an event is handled twice, but another consumer of
+// the group may have got it. For effects that must happen once, see package
+// exactlyonce.
+//
+// A subscription without a group goes on after the last event it saw. It hands
+// out each event once, but may miss those whose ts is more than a minute before
+// that of events that were published earlier.
 type Subscription struct {
-	conn         *Conn
+	client       *Client
 	topic, group string
-	deliver      func([]wire.Delivery)
+	handler      Handler
+	config       subscribeConfig
+
+	base   context.Context // of the hooks
+	ctx    context.Context // of handlers; ends with Stop
+	cancel context.CancelFunc
+	life   context.Context // ends when there is nothing more to do than to leave
+	finish context.CancelFunc
+	closed chan struct{}
+	work   sync.WaitGroup // handlers and hooks
+	keeper chan struct{}  // wakes tend; it holds one
+
+	mu       sync.Mutex
+	changed  sync.Cond         // handlers that returned, hooks that were called, Stop
+	conn     *ConnSubscription // nil while there is none
+	draining bool
+	stopping bool
+	paused   bool
+
+	dispatcher
+	running  int
+	bytes    int
+	held     map[string]*item     // by id, with a group: in hand and not settled
+	doubtful map[string]time.Time // acks that may not have arrived, until when
+	lease    time.Duration        // the longest time that was left to settle
+	tendAt   time.Time            // when the keeper looks again
+	lone     lonePlace
+	division division
 }
 
-// Subscribe subscribes to a topic and waits for the answer. With a group, events
-// are to be settled; without one ("") this connection alone gets every event. A
-// nil opts leaves everything to the topic's policy.
-//
-// deliver gets the events, in the order in which they come, one call at a time,
-// on the connection's reading goroutine (see [Conn]); it may be called before
-// Subscribe returns. While it runs nothing is read: the socket slows the
-// sidecar down. The deliveries are deliver's to keep.
-//
-// When ctx ends first, the connection may or may not be subscribed: close it.
-func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions, deliver func([]wire.Delivery)) (*Subscription, error) {
-	s := &Subscription{conn: c, topic: topic, group: group, deliver: deliver}
-	key := subKey{topic, group}
-	w := newWaiter()
-	c.mu.Lock()
-	if c.subs[key] != nil {
-		c.mu.Unlock()
-		return nil, wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed to topic %q with group %q", topic, group)
+func newSubscription(ctx context.Context, c *Client, topic, group string, handler Handler, cfg subscribeConfig) *Subscription {
+	s := &Subscription{
+		client: c, topic: topic, group: group, handler: handler, config: cfg,
+		base: context.WithoutCancel(ctx), closed: make(chan struct{}), keeper: make(chan struct{}, 1),
+		held: map[string]*item{}, doubtful: map[string]time.Time{},
 	}
-	err := c.startLocked(
-		func(dst []byte, corr string) []byte { return wire.AppendSubscribe(dst, corr, topic, group, opts) },
-		func(r *wire.Reply, err error) {
-			if err != nil {
-				s.forget()
-			}
-			w.done(r, err)
-		})
-	if err == nil {
-		c.subs[key] = s // events follow the answer at once
+	s.changed.L = &s.mu
+	s.ctx, s.cancel = context.WithCancel(s.base)
+	s.life, s.finish = context.WithCancel(s.base)
+	return s
+}
+
+// start registers the subscription, and keeps it going from its first
+// connection on.
+func (s *Subscription) start(conn *Conn) error {
+	c := s.client
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.subs[s] = struct{}{}
 	}
 	c.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if closed {
+		s.Stop()
 	}
-	if _, err := w.wait(ctx); err != nil {
-		return nil, err
+	go s.run(conn) // Closed tells of its end, which the client's Close waits for
+	if closed {
+		<-s.closed
+		return ErrClosed
 	}
-	return s, nil
+	return nil
 }
 
-func (s *Subscription) forget() {
-	s.conn.mu.Lock()
-	defer s.conn.mu.Unlock()
-	delete(s.conn.subs, subKey{s.topic, s.group})
-}
+func (s *Subscription) run(conn *Conn) {
+	var keeping sync.WaitGroup
+	keeping.Go(s.keep)
+	l := link{client: s.client, name: fmt.Sprintf("topic %s, group %q", s.topic, s.group), serve: s.serve}
+	l.run(s.life, conn)
 
-// Unsubscribe ends the subscription: unsettled events go back to the group at
-// once. Deliveries may come until it returns.
-func (s *Subscription) Unsubscribe(ctx context.Context) error {
-	w := newWaiter()
-	err := s.conn.start(s.encode(wire.AppendUnsubscribe), func(r *wire.Reply, err error) {
-		if err == nil {
-			s.forget()
+	s.mu.Lock()
+	s.stopping = true
+	s.giveUp(s.drop(everything))
+	for _, it := range s.held {
+		if !it.running {
+			s.forget(it, ErrLost)
 		}
-		w.done(r, err)
-	})
-	if err != nil {
+	}
+	s.revokeAll()
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	s.cancel()
+	s.work.Wait()
+	keeping.Wait()
+	s.client.mu.Lock()
+	delete(s.client.subs, s)
+	s.client.mu.Unlock()
+	close(s.closed)
+}
+
+// join subscribes on a connection.
+func (s *Subscription) join(ctx context.Context, conn *Conn) error {
+	cs := &ConnSubscription{conn: conn, topic: s.topic, group: s.group}
+	cs.deliver = func(deliveries []wire.Delivery) { s.deliver(cs, deliveries) }
+	if s.config.wire.Rebalance {
+		cs.divide = func(op string, partitions []int) { s.divide(cs, op, partitions) }
+	}
+	s.mu.Lock()
+	s.conn = cs
+	opts, paused := s.lone.from(s.config.wire, s.group), s.paused
+	s.mu.Unlock()
+	if err := cs.subscribe(ctx, &opts); err != nil {
+		s.lost(cs)
 		return err
 	}
-	_, err = w.wait(ctx)
-	return err
-}
-
-// Pause stops deliveries; what is in flight can still be settled, and its
-// deadlines still run.
-func (s *Subscription) Pause(ctx context.Context) error {
-	_, err := s.conn.wait(ctx, s.encode(wire.AppendPause))
-	return err
-}
-
-// Resume lets deliveries come again.
-func (s *Subscription) Resume(ctx context.Context) error {
-	_, err := s.conn.wait(ctx, s.encode(wire.AppendResume))
-	return err
-}
-
-func (s *Subscription) encode(appendOp func(dst []byte, corr, topic, group string) []byte) encoder {
-	return func(dst []byte, corr string) []byte { return appendOp(dst, corr, s.topic, s.group) }
-}
-
-// Ack settles events and returns once that is durable.
-func (s *Subscription) Ack(ctx context.Context, ids ...string) error {
-	_, err := s.conn.wait(ctx, s.ack(ids))
-	return err
-}
-
-// AckAsync is Ack without waiting.
-func (s *Subscription) AckAsync(done func(error), ids ...string) error {
-	return s.conn.start(s.ack(ids), ignoreReply(done))
-}
-
-func (s *Subscription) ack(ids []string) encoder {
-	return func(dst []byte, corr string) []byte { return wire.AppendAck(dst, corr, s.topic, s.group, ids...) }
-}
-
-// Nack is what NACK says beside the ids.
-type Nack struct {
-	Reason string // kept with a dead letter; may be empty
-	// DelayMS is how long until redelivery; nil leaves it to the policy's backoff.
-	DelayMS *int64
-}
-
-// Nack gives events back, to be delivered again.
-func (s *Subscription) Nack(ctx context.Context, n Nack, ids ...string) error {
-	_, err := s.conn.wait(ctx, s.nack(n, ids))
-	return err
-}
-
-// NackAsync is Nack without waiting.
-func (s *Subscription) NackAsync(done func(error), n Nack, ids ...string) error {
-	return s.conn.start(s.nack(n, ids), ignoreReply(done))
-}
-
-func (s *Subscription) nack(n Nack, ids []string) encoder {
-	return func(dst []byte, corr string) []byte {
-		return wire.AppendNack(dst, corr, s.topic, s.group, ids, n.Reason, n.DelayMS)
+	if paused {
+		return conn.start(cs.encode(wire.AppendPause), ignoreReply(nil))
 	}
+	return nil
 }
 
-// ModAck moves the deadline of events to extendMS milliseconds from now.
-func (s *Subscription) ModAck(ctx context.Context, extendMS int64, ids ...string) error {
-	_, err := s.conn.wait(ctx, s.modAck(extendMS, ids))
-	return err
-}
-
-// ModAckAsync is ModAck without waiting.
-func (s *Subscription) ModAckAsync(done func(error), extendMS int64, ids ...string) error {
-	return s.conn.start(s.modAck(extendMS, ids), ignoreReply(done))
-}
-
-func (s *Subscription) modAck(extendMS int64, ids []string) encoder {
-	return func(dst []byte, corr string) []byte {
-		return wire.AppendModAck(dst, corr, s.topic, s.group, ids, extendMS)
-	}
-}
-
-func ignoreReply(done func(error)) func(*wire.Reply, error) {
-	return func(_ *wire.Reply, err error) {
-		if done != nil {
-			done(err)
+// serve uses a connection until it ends, or the subscription does.
+func (s *Subscription) serve(ctx context.Context, conn *Conn) error {
+	s.mu.Lock()
+	joined := s.conn
+	s.mu.Unlock()
+	if joined == nil || joined.conn != conn {
+		joining, cancel := context.WithTimeout(ctx, dialTimeout)
+		err := s.join(joining, conn)
+		cancel()
+		if err != nil {
+			return err
 		}
+		s.mu.Lock()
+		joined = s.conn
+		s.mu.Unlock()
 	}
+	select {
+	case <-conn.Done():
+	case <-ctx.Done():
+		s.leave(joined)
+	}
+	s.lost(joined)
+	return nil
+}
+
+// leaveTimeout is how long a subscription tries to give back its events; the end
+// of its connection gives them back, too, but counts as an attempt.
+const leaveTimeout = 2 * time.Second
+
+func (s *Subscription) leave(joined *ConnSubscription) {
+	s.mu.Lock()
+	s.stopping = true // nobody waits for room any more
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := joined.Unsubscribe(ctx); err != nil && !errors.Is(err, ErrClosed) {
+		s.client.config.log.Warn("unsubscribing", "topic", s.topic, "group", s.group, "error", err)
+	}
+}
+
+// Stop ends the subscription at once: no further handler starts, the context of
+// those that run ends, and all events that are not settled go back to the
+// group, without counting as an attempt. It does not wait; Closed tells when
+// the last handler has returned.
+func (s *Subscription) Stop() {
+	s.mu.Lock()
+	s.stopping = true
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	s.cancel()
+	s.finish()
+}
+
+// Drain ends the subscription in order: what was delivered is handled and
+// settled, and nothing more is taken. It does not wait; Closed tells when that
+// is done. Stop cuts it short.
+func (s *Subscription) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining || s.stopping {
+		return
+	}
+	s.draining, s.paused = true, false
+	if conn := s.conn; conn != nil {
+		_ = conn.conn.start(conn.encode(wire.AppendPause), ignoreReply(nil)) // what comes all the same goes back
+	}
+	s.spawn(0)
+	s.checkDrained()
+}
+
+// checkDrained ends a subscription that drains and has nothing more in hand.
+func (s *Subscription) checkDrained() {
+	if s.draining && s.running == 0 && s.waiting == 0 && len(s.held) == 0 {
+		s.finish()
+	}
+}
+
+// Closed is closed when the subscription has ended, no handler runs and the last
+// hook has returned.
+func (s *Subscription) Closed() <-chan struct{} { return s.closed }
+
+// Pause lets no further handler start until Resume. Those that run go on, and
+// what was delivered already waits, its deadlines extended.
+func (s *Subscription) Pause() { s.setPaused(true, wire.AppendPause) }
+
+// Resume ends a Pause.
+func (s *Subscription) Resume() { s.setPaused(false, wire.AppendResume) }
+
+func (s *Subscription) setPaused(paused bool, appendOp func(dst []byte, corr, topic, group string) []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused == paused || s.draining || s.stopping {
+		return
+	}
+	s.paused = paused
+	if conn := s.conn; conn != nil {
+		_ = conn.conn.start(conn.encode(appendOp), ignoreReply(nil)) // a new connection is told when it joins
+	}
+	s.spawn(0)
 }

@@ -365,12 +365,26 @@ func (c *ControlPlane) log(r *http.Request) (any, error) {
 	return page, nil
 }
 
-func (c *ControlPlane) sidecars(*http.Request) (any, error) {
+func (c *ControlPlane) sidecars(r *http.Request) (any, error) {
 	list := []sluice.Sidecar{}
 	if c.opts.Sidecars != nil {
 		list = c.opts.Sidecars()
 	}
+	if policy := r.URL.Query().Get("policy"); policy != "" {
+		list = slices.DeleteFunc(slices.Clone(list), func(s sluice.Sidecar) bool { return !c.uses(s, policy) })
+	}
 	return map[string]any{"sidecars": list}, nil
+}
+
+// uses reports whether a sidecar has a policy or, by the topics, uses its name.
+func (c *ControlPlane) uses(s sluice.Sidecar, policy string) bool {
+	_, has := s.Versions[policy]
+	if !has && c.opts.Topics != nil {
+		has = slices.ContainsFunc(c.opts.Topics(), func(t sluice.FleetTopic) bool {
+			return t.Topic == policy && slices.Contains(t.Sidecars, s.NodeID)
+		})
+	}
+	return has
 }
 
 func (c *ControlPlane) topics(r *http.Request) (any, error) {

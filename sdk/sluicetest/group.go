@@ -18,6 +18,7 @@ type group struct {
 	again    []int          // indexes of those that are to be delivered again
 	attempts map[string]int // by id, of what was delivered
 	acked    int
+	extended int
 }
 
 // take returns the index of the next event to deliver.
@@ -45,6 +46,7 @@ type member struct {
 	paused      bool
 	maxInflight int
 	maxBatch    int
+	deadlineMS  int64
 	inflight    map[string]int // id to index
 	frame       []byte         // reused
 }
@@ -59,7 +61,7 @@ func (t *topic) join(socket *socket, r *wire.Request) *member {
 	}
 	m := &member{
 		topicName: r.Topic, groupName: r.Group, topic: t, group: g, socket: socket,
-		autoAck: r.Group == "" || r.Subscribe.AutoAck, maxInflight: defaultInflight, maxBatch: 1,
+		autoAck: r.Group == "" || r.Subscribe.AutoAck, maxInflight: defaultInflight, maxBatch: 1, deadlineMS: defaultDeadlineMS,
 		inflight: map[string]int{},
 	}
 	if n := r.Subscribe.MaxInflight; n != nil {
@@ -147,12 +149,12 @@ func (m *member) deliver() bool {
 		return false
 	case m.maxBatch == 1:
 		e := m.topic.events[batch[0]]
-		m.frame = wire.AppendEvent(m.frame[:0], m.topicName, m.groupName, e, m.group.attempts[e.ID], defaultDeadlineMS)
+		m.frame = wire.AppendEvent(m.frame[:0], m.topicName, m.groupName, e, m.group.attempts[e.ID], m.deadlineMS)
 	default:
 		m.frame = wire.AppendEventsStart(m.frame[:0], m.topicName, m.groupName)
 		for _, i := range batch {
 			e := m.topic.events[i]
-			m.frame = wire.AppendEventsItem(m.frame, e, m.group.attempts[e.ID], defaultDeadlineMS)
+			m.frame = wire.AppendEventsItem(m.frame, e, m.group.attempts[e.ID], m.deadlineMS)
 		}
 		m.frame = wire.AppendEventsEnd(m.frame)
 	}

@@ -12,6 +12,7 @@ type session struct {
 	socket  *socket
 	members []*member // guarded by the sidecar's lock
 	frame   []byte    // reused
+	mute    bool      // nothing is answered any more
 }
 
 // serve answers requests until the connection ends.
@@ -28,9 +29,27 @@ func (s *session) serve() {
 		if err != nil {
 			return
 		}
+		if most := s.sidecar.opts.FrameBytes; most > 0 && len(text) > most {
+			s.socket.sendClose(tooBig)
+			return
+		}
 		request, bad := wire.DecodeRequest(text, wire.DefaultLimits())
 		if bad == nil {
+			fate := Served
+			if s.sidecar.opts.Fate != nil {
+				fate = s.sidecar.opts.Fate(request.Op)
+			}
+			switch fate {
+			case BrokenBefore:
+				return
+			case Overheard:
+				continue
+			}
+			s.mute = fate == BrokenAfter
 			bad = s.handle(request)
+		}
+		if s.mute {
+			return
 		}
 		if bad != nil {
 			s.send(wire.AppendErr(s.frame[:0], bad, request.Corr, request.HasCorr))
@@ -40,6 +59,9 @@ func (s *session) serve() {
 
 func (s *session) send(frame []byte) {
 	s.frame = frame
+	if s.mute {
+		return
+	}
 	s.socket.send(opText, frame)
 }
 
@@ -53,6 +75,9 @@ func (s *session) handle(r *wire.Request) *wire.Error {
 		return bad
 	}
 	s.send(wire.AppendOK(s.frame[:0], r.Corr, r.HasCorr))
+	if r.Op == wire.OpSubscribe && r.Subscribe.Rebalance {
+		s.send(wire.AppendAssignment(s.frame[:0], wire.OpAssigned, r.Topic, r.Group, []int{0})) // it shares with nobody
+	}
 	s.sidecar.topic(r.Topic).deliver()
 	return nil
 }
@@ -96,13 +121,22 @@ func (s *session) control(r *wire.Request) *wire.Error {
 		if at >= 0 {
 			return wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed already")
 		}
-		s.members = append(s.members, s.sidecar.topic(r.Topic).join(s.socket, r))
+		m := s.sidecar.topic(r.Topic).join(s.socket, r)
+		if d := s.sidecar.opts.AckDeadline; d > 0 {
+			m.deadlineMS = d.Milliseconds()
+		}
+		s.members = append(s.members, m)
 		return nil
 	}
 	if at < 0 {
 		return wire.Errorf(wire.NotSubscribed, "this connection is not subscribed")
 	}
 	m := s.members[at]
+	if refuse := s.sidecar.opts.RefuseSettling; refuse != nil && (r.Op == wire.OpAck || r.Op == wire.OpNack) {
+		if bad := refuse(r.Op, r.IDs); bad != nil {
+			return bad
+		}
+	}
 	switch r.Op {
 	case wire.OpUnsubscribe:
 		m.leave()
@@ -117,6 +151,7 @@ func (s *session) control(r *wire.Request) *wire.Error {
 				return wire.Errorf(wire.UnknownID, "%q is not in flight", id)
 			}
 		}
+		m.group.extended++
 	case wire.OpPause, wire.OpResume:
 		m.paused = r.Op == wire.OpPause
 	}

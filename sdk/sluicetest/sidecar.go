@@ -21,13 +21,38 @@ type Sidecar struct {
 	mu      sync.Mutex
 	topics  map[string]*topic
 	sockets map[*socket]struct{}
+	down    bool
 }
+
+// Fate is what becomes of a request.
+type Fate int
+
+// A request is served; or its connection breaks before it has an effect, or
+// after that and before the answer; or it is overheard.
+const (
+	Served Fate = iota
+	BrokenBefore
+	BrokenAfter
+	Overheard
+)
 
 // Options of a stand-in.
 type Options struct {
 	// Refuse is asked before an event is accepted; an error refuses it. Calls come
 	// one at a time.
 	Refuse func(*wire.Event) *wire.Error
+	// RefuseSettling is asked before an ACK or NACK has an effect; an error refuses
+	// it. Calls come one at a time.
+	RefuseSettling func(op string, ids []string) *wire.Error
+	// Fate decides what becomes of a request, by its op. It may be called by
+	// several goroutines at once.
+	Fate func(op string) Fate
+	// AckDeadline is what is told of events' deadlines (30 s). Nothing happens at
+	// its end.
+	AckDeadline time.Duration
+	// FrameBytes ends connections that send a longer frame, with the status 1009;
+	// 0 takes any.
+	FrameBytes int
 	// Burst refuses larger batches, as a sidecar does whose token bucket they can
 	// never fit; 0 takes any.
 	Burst int
@@ -60,6 +85,33 @@ func (s *Sidecar) Disconnect() {
 	for socket := range s.sockets {
 		_ = socket.conn.Close()
 	}
+}
+
+// SetDown breaks all connections and makes new ones fail, or takes them again.
+func (s *Sidecar) SetDown(down bool) {
+	s.mu.Lock()
+	s.down = down
+	s.mu.Unlock()
+	if down {
+		s.Disconnect()
+	}
+}
+
+// Connections returns how many WebSocket connections there are.
+func (s *Sidecar) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sockets)
+}
+
+// Extended returns how often a group's deadlines were extended.
+func (s *Sidecar) Extended(topic, group string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.topics[topic]; t != nil && t.groups[group] != nil {
+		return t.groups[group].extended
+	}
+	return 0
 }
 
 // Events returns what a topic holds, in order.
@@ -154,6 +206,13 @@ func (s *Sidecar) publishAll(name string, items []wire.PublishItem) []wire.Resul
 }
 
 func (s *Sidecar) serveSocket(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	down := s.down
+	s.mu.Unlock()
+	if down {
+		refuse(w, wire.Errorf(wire.StoreUnavailable, "down"))
+		return
+	}
 	socket, err := upgrade(w, r)
 	if err != nil {
 		return

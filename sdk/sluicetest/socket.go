@@ -22,6 +22,8 @@ const (
 	opPing  = 9
 	opPong  = 10
 
+	tooBig = 1009 // a status of opClose
+
 	socketBuffer = 64 << 10
 )
 
@@ -140,6 +142,11 @@ func (s *socket) send(op byte, text []byte) {
 	}
 	s.out = append(s.out, text...)
 	s.filled.Signal()
+}
+
+// sendClose queues a good-bye.
+func (s *socket) sendClose(status uint16) {
+	s.send(opClose, binary.BigEndian.AppendUint16(nil, status))
 }
 
 // close ends the writer, once it has written what was sent.

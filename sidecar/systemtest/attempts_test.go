@@ -64,7 +64,7 @@ type consumer struct {
 
 func subscribeOne(t *testing.T, p *sidecartest.Process, topic, group string) *consumer {
 	t.Helper()
-	conn, err := sluice.Dial(t.Context(), p.URL(), nil)
+	conn, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func (s *soak) use(p *sidecartest.Process) {
 // dial connects to the present life, trying until ctx ends.
 func (s *soak) dial(ctx context.Context) *sluice.Conn {
 	for ctx.Err() == nil {
-		c, err := sluice.Dial(ctx, *s.url.Load(), nil)
+		c, err := sluice.DialConn(ctx, *s.url.Load(), nil)
 		if err == nil {
 			return c
 		}
@@ -237,9 +237,9 @@ func (s *soak) consume(ctx context.Context) {
 		if c == nil {
 			return
 		}
-		var sub atomic.Pointer[sluice.Subscription]
+		var sub atomic.Pointer[sluice.ConnSubscription]
 		early := make(chan []wire.Delivery, 100) // those that come before Subscribe has returned
-		settle := func(ds []wire.Delivery, sub *sluice.Subscription) {
+		settle := func(ds []wire.Delivery, sub *sluice.ConnSubscription) {
 			for _, d := range ds {
 				s.settle(sub, d)
 			}
@@ -279,7 +279,7 @@ func drain(early chan []wire.Delivery, settle func([]wire.Delivery)) {
 }
 
 // settle decides by the attempt, so that every event is acked in the end.
-func (s *soak) settle(sub *sluice.Subscription, d wire.Delivery) {
+func (s *soak) settle(sub *sluice.ConnSubscription, d wire.Delivery) {
 	id := d.Event.ID
 	_, n := number(id)
 	switch {

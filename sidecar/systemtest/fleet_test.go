@@ -279,7 +279,7 @@ func TestSameIDThroughTwoSidecars(t *testing.T) {
 // listen subscribes on one sidecar and passes on what comes, acked.
 func listen(t *testing.T, p *sidecartest.Process, group, from string) (events <-chan wire.Delivery, end func()) {
 	t.Helper()
-	c, err := sluice.Dial(t.Context(), p.URL(), nil)
+	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func listen(t *testing.T, p *sidecartest.Process, group, from string) (events <-
 	got := make(chan wire.Delivery, 10_000)
 	var acks sync.WaitGroup
 	acks.Add(1) // until there is a subscription to ack on
-	var sub *sluice.Subscription
+	var sub *sluice.ConnSubscription
 	sub, err = c.Subscribe(t.Context(), topic, group, &wire.SubscribeOptions{From: from}, func(ds []wire.Delivery) {
 		acks.Wait()
 		for _, d := range ds {
@@ -348,7 +348,7 @@ func TestEventReachesAnotherSidecar(t *testing.T) {
 func TestTakeover(t *testing.T) {
 	db := mongotest.Shared(t)
 	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
-	c, err := sluice.Dial(t.Context(), f.lives[0].URL(), nil)
+	c, err := sluice.DialConn(t.Context(), f.lives[0].URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func unlimited(t *testing.T) string {
 func flood(t *testing.T, p *sidecartest.Process, n, size int) {
 	t.Helper()
 	const batch = 500
-	c, err := sluice.Dial(t.Context(), p.URL(), nil)
+	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (p *Publishing) open(ctx context.Context) (carrier, error) {
 		}
 		return &httpCarrier{http: h, topic: p.Topic, batched: p.Batch > 1}, nil
 	}
-	conn, err := sluice.Dial(ctx, p.URL, &sluice.Options{Token: p.Token, Window: p.Depth})
+	conn, err := sluice.DialConn(ctx, p.URL, &sluice.ConnOptions{Token: p.Token, Window: p.Depth})
 	if err != nil {
 		return nil, err
 	}

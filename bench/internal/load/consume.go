@@ -44,7 +44,7 @@ func NewConsumer(ctx context.Context, plan Consuming) (*Consumer, error) {
 		shared = newSeen(plan.Events)
 	}
 	for range plan.Connections {
-		conn, err := sluice.Dial(ctx, plan.URL, &sluice.Options{Token: plan.Token})
+		conn, err := sluice.DialConn(ctx, plan.URL, &sluice.ConnOptions{Token: plan.Token})
 		if err != nil {
 			c.Close()
 			return nil, err
@@ -164,7 +164,7 @@ type reader struct {
 	acked    func(error) // settled
 
 	ready chan struct{} // closed when sub is set
-	sub   *sluice.Subscription
+	sub   *sluice.ConnSubscription
 	ids   []string // reused
 
 	mu    sync.Mutex

@@ -97,8 +97,12 @@ func (r *Registry) Connect(n Node) (*Session, error) {
 	return s, nil
 }
 
-// Acked says that the sidecar runs these versions of policies from now on, and
-// no longer has those that are gone.
+// NoPolicy is the version of a policy that is not there, at a sidecar that uses
+// the topic of its name.
+const NoPolicy = 0
+
+// Acked says that the sidecar runs these versions of policies from now on, or
+// knows that there is [NoPolicy], and no longer has those that are gone.
 func (s *Session) Acked(versions map[string]int64, gone []string) {
 	s.update(func(m *member) {
 		for _, name := range gone {
@@ -271,6 +275,41 @@ func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 	}}
 	if versions {
 		s.Versions = maps.Clone(m.versions)
+		maps.DeleteFunc(s.Versions, func(_ string, version int64) bool { return version == NoPolicy })
 	}
 	return s
+}
+
+// Using are the sidecars of all control planes that have a policy, each with no
+// version but of this one, and those of this control plane that use the topic
+// of its name, ascending by node id.
+func (r *Registry) Using(policy string) []Sidecar {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Sidecar
+	for _, s := range r.instances(false) {
+		if m := r.members[identity{s.NodeID, s.Instance}]; s.ControlPlane == r.name && s.Connected && m != nil {
+			s.Versions = m.versions
+		} else if s.ControlPlane == r.name {
+			s.Versions = r.leftWith(s.NodeID)
+		}
+		version, uses := s.Versions[policy]
+		if !uses {
+			continue
+		}
+		s.Versions = map[string]int64{}
+		if version != NoPolicy {
+			s.Versions[policy] = version
+		}
+		out = append(out, s.Sidecar)
+	}
+	return out
+}
+
+// leftWith is what a sidecar that left had.
+func (r *Registry) leftWith(nodeID string) map[string]int64 {
+	if m := r.left[nodeID]; m != nil {
+		return m.versions
+	}
+	return nil
 }

@@ -70,6 +70,31 @@ func TestASidecarIsShownWithWhatItRuns(t *testing.T) {
 	}
 }
 
+func TestSidecarsThatUseAPolicy(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	connect(t, r, "a", "i1").Acked(map[string]int64{"orders": 4, "*": 1}, nil)
+	connect(t, r, "b", "i2").Acked(map[string]int64{"orders": fleet.NoPolicy, "*": 1}, nil)
+	connect(t, r, "c", "i3").Acked(map[string]int64{"*": 1}, nil)
+	left := connect(t, r, "d", "i4")
+	left.Acked(map[string]int64{"orders": 3}, nil)
+	left.Close()
+
+	got := r.Using("orders")
+	if !slices.Equal(ids(got), []string{"a+", "b+", "d"}) {
+		t.Fatalf("got %v", ids(got))
+	}
+	for i, want := range []map[string]int64{{"orders": 4}, {}, {"orders": 3}} {
+		if !maps.Equal(got[i].Versions, want) {
+			t.Errorf("%s has %v, want %v", got[i].NodeID, got[i].Versions, want)
+		}
+	}
+	for _, s := range r.Sidecars() {
+		if v, has := s.Versions["orders"]; has && v == fleet.NoPolicy {
+			t.Errorf("%s is shown with version 0 of a policy that is not there", s.NodeID)
+		}
+	}
+}
+
 func TestASidecarThatLeftIsRememberedForAnHour(t *testing.T) {
 	r, c := newRegistry("cp1")
 	s := connect(t, r, "a", "i1")

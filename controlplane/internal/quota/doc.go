@@ -81,7 +81,7 @@
 // (see peers). They follow demand by the documents of [Server.Export] and
 // [Server.Merge]: less is taken at once, more is claimed first, and is in force
 // when every other control plane has shown that it knows. With documents every
-// 500 ms a move of load from one control plane to another takes about 2 s. Who
+// 100 ms a move of load from one control plane to another takes about 3 s. Who
 // cannot exchange documents for 2 s hands out nothing any more, so its sidecars
 // go by their fallback.
 //

@@ -17,6 +17,8 @@ import (
 type Registry interface {
 	// Sidecars are ascending by node id.
 	Sidecars() []fleet.Sidecar
+	// Using are those that have a policy or use the topic of its name.
+	Using(policy string) []fleet.Sidecar
 	// Topics returns the topics in use, with the history of each if asked for.
 	Topics(history bool) []fleet.Topic
 }
@@ -28,7 +30,16 @@ type sidecarBody struct {
 }
 
 func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
-	known := h.Registry.Sidecars()
+	name, err := r.params.Text("policy")
+	if err != nil {
+		return err
+	}
+	var known []fleet.Sidecar
+	if name == "" {
+		known = h.Registry.Sidecars()
+	} else {
+		known = h.Registry.Using(name)
+	}
 	list := make([]sidecarBody, len(known))
 	for i, s := range known {
 		if s.Versions == nil {

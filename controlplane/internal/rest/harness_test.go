@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,13 @@ type registry struct {
 }
 
 func (r *registry) Sidecars() []fleet.Sidecar { return r.sidecars }
+
+func (r *registry) Using(policy string) []fleet.Sidecar {
+	return slices.DeleteFunc(slices.Clone(r.sidecars), func(s fleet.Sidecar) bool {
+		_, uses := s.Versions[policy]
+		return !uses
+	})
+}
 func (r *registry) Topics(history bool) []fleet.Topic {
 	r.history = history
 	return r.topics

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -74,10 +75,10 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	removed := gone[:0]
+	removed, absents := gone[:0], map[string]types.Resource{}
 	for _, name := range gone {
 		if p.subscribers[name] > 0 {
-			topics.update[name] = absent(name)
+			absents[name] = absent(name)
 		} else {
 			removed = append(removed, name)
 		}
@@ -86,13 +87,12 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 		delete(p.idle, name)
 	}
 	p.topics, p.globs = topics.after, globs.after
-	if err := update(p.globCache, globs.update, globsGone); err != nil {
-		return 0, err
-	}
-	if err := update(p.topicCache, topics.update, removed); err != nil {
-		return 0, err
-	}
-	return len(topics.update) + len(removed) + len(globs.update) + len(globsGone), nil
+	// Exact policies come before the globs change, and go after that, so that no
+	// topic falls through to what neither state says of it.
+	return len(topics.update) + len(absents) + len(removed) + len(globs.update) + len(globsGone), errors.Join(
+		update(p.topicCache, topics.update, nil),
+		update(p.globCache, globs.update, globsGone),
+		update(p.topicCache, absents, removed))
 }
 
 // change is what becomes different for one type.

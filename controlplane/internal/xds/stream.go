@@ -166,9 +166,11 @@ func (i *interest) remove(names []string) (removed []string, lostAll bool) {
 // has takes in what a sidecar has from an earlier connection.
 func (s *stream) has(r *discovery.DeltaDiscoveryRequest, i *interest) {
 	versions := s.policies.versions(r.GetTypeUrl(), r.GetInitialResourceVersions())
-	for name := range versions {
-		if !i.in(name) {
+	for name := range r.GetInitialResourceVersions() {
+		if _, inForce := versions[name]; !i.in(name) {
 			delete(versions, name)
+		} else if !inForce && r.GetTypeUrl() == policypb.TopicPolicyType {
+			versions[name] = fleet.NoPolicy // or one that it is about to be sent
 		}
 	}
 	s.session.Acked(versions, nil)
@@ -200,7 +202,8 @@ func (s *stream) settle(r *discovery.DeltaDiscoveryRequest, i *interest) {
 	}
 	versions, gone := map[string]int64{}, out.removed
 	for _, resource := range out.resources {
-		if resource.version > 0 && i.in(resource.name) {
+		isPolicy := resource.version > 0 || out.typeURL == policypb.TopicPolicyType
+		if isPolicy && i.in(resource.name) {
 			versions[resource.name] = resource.version
 		} else {
 			gone = append(gone, resource.name)

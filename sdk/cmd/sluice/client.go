@@ -25,7 +25,7 @@ func (c *client) http() *sluice.HTTP {
 
 func (c *client) dial(ctx context.Context) (conn *sluice.Conn, err error) {
 	err = c.ask(ctx, func(ctx context.Context) error {
-		conn, err = sluice.Dial(ctx, c.URL, &sluice.Options{Token: c.Token})
+		conn, err = sluice.DialConn(ctx, c.URL, &sluice.ConnOptions{Token: c.Token})
 		return err
 	})
 	return conn, err

@@ -63,13 +63,10 @@ func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plan
 
 // poll asks until everybody has acked or refused, or the time is up.
 func (f *waitFlags) poll(ctx context.Context, app *program.App, c *client, plane *sluice.ControlPlane, targets map[string]int64) (acks, error) {
-	topics, err := asked(ctx, c, func(ctx context.Context) ([]sluice.FleetTopic, error) {
-		return plane.FleetTopics(ctx, false)
-	})
+	users, err := usersOf(ctx, c, plane, targets)
 	if err != nil {
 		return acks{}, err
 	}
-	users := usersOf(targets, topics)
 	line := newStatusLine(app.Stderr)
 	defer line.show("")
 	for until := time.Now().Add(f.WaitTimeout); ; {
@@ -122,14 +119,21 @@ func (a acks) String() string {
 
 // usersOf returns which sidecars use topics that a policy has the name of, by
 // policy. All of them use the globs, which are not in it.
-func usersOf(targets map[string]int64, topics []sluice.FleetTopic) map[string][]string {
+func usersOf(ctx context.Context, c *client, plane *sluice.ControlPlane, targets map[string]int64) (map[string][]string, error) {
 	users := map[string][]string{}
-	for _, t := range topics {
-		if _, ok := targets[t.Topic]; ok {
-			users[t.Topic] = t.Sidecars
+	for name, version := range targets {
+		if version == gone || strings.HasSuffix(name, "*") {
+			continue
+		}
+		using, err := asked(ctx, c, func(ctx context.Context) ([]sluice.Sidecar, error) { return plane.SidecarsUsing(ctx, name) })
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range using {
+			users[name] = append(users[name], s.NodeID)
 		}
 	}
-	return users
+	return users, nil
 }
 
 // acked sorts the sidecars that use any of the policies by what they make of

@@ -116,7 +116,7 @@ type view struct {
 	printed int
 
 	conn   *sluice.Conn
-	sub    *sluice.Subscription
+	sub    *sluice.ConnSubscription
 	events chan []wire.Delivery
 	stop   chan struct{} // closed when nothing is printed any more
 

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // die lets a group of one member give up on the one event of a topic.
 func (k *socket) die(topic, group, id string) {
 	k.t.Helper()
 	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":%q,"opts":{"from":"earliest","maxAttempts":1}}`, topic, group)
-	k.await("the event", func(f object) bool { return isEvent(f) && f["group"] == group && f.text("event.id") == id })
+	k.await("the event", func(f object) bool { return isEvent(f) && f["group"] == group && f.Text("event.id") == id })
 	k.ok(`{"op":"NACK","topic":%q,"group":%q,"id":%q,"delay_ms":0}`, topic, group, id)
 }
 
@@ -18,8 +20,8 @@ func (k *socket) die(topic, group, id string) {
 func (s *server) letters(t *testing.T, topic string, n int) []object {
 	t.Helper()
 	var events []object
-	eventually(t, fmt.Sprintf("%d dead letters in %.40s", n, topic), func() bool {
-		events = s.replay(t, "topic="+topic).list("events")
+	apitest.Eventually(t, fmt.Sprintf("%d dead letters in %.40s", n, topic), func() bool {
+		events = s.replay(t, "topic="+topic).List("events")
 		return len(events) >= n
 	})
 	return events
@@ -38,7 +40,7 @@ func TestDeadLettersAtTheEdges(t *testing.T) {
 	k.die("one.two", "h", "x")
 	seen := map[string]bool{}
 	for _, e := range s.letters(t, "one.two.dlq", 2) {
-		seen[e.text("headers.sluice-dlq-group")] = true
+		seen[e.Text("headers.sluice-dlq-group")] = true
 	}
 	if !seen["g"] || !seen["h"] {
 		t.Errorf("dead letters of %v", seen)
@@ -52,12 +54,12 @@ func TestDeadLettersAtTheEdges(t *testing.T) {
 	k.ok(`{"op":"PUBLISH","topic":"one.full","payload":%s,"opts":{"id":%q,"key":%q,"headers":{%s}}}`, text(1<<20), id, key, strings.Join(headers, ","))
 	k.die("one.full", strings.Repeat("g", 200), id)
 	e := s.letters(t, "one.full.dlq", 1)[0]
-	if e.text("headers.sluice-dlq-id") != id || e.text("key") != key || len(e["payload"].(string)) != 1<<20-2 {
-		t.Errorf("a full event: id %s, key %s", e.text("headers.sluice-dlq-id"), e.text("key"))
+	if e.Text("headers.sluice-dlq-id") != id || e.Text("key") != key || len(e["payload"].(string)) != 1<<20-2 {
+		t.Errorf("a full event: id %s, key %s", e.Text("headers.sluice-dlq-id"), e.Text("key"))
 	}
 
 	s.put(t, "one.two.dlq", "own", "1") // a dead letter topic is a topic like others
-	k.die("one.two.dlq", "o", s.letters(t, "one.two.dlq", 3)[0].text("id"))
+	k.die("one.two.dlq", "o", s.letters(t, "one.two.dlq", 3)[0].Text("id"))
 	s.letters(t, "one.two.dlq.dlq", 1)
 }
 
@@ -70,12 +72,12 @@ func TestDeadLetterOfTheLongestName(t *testing.T) {
 	topic := "one." + strings.Repeat("t", 251)
 	s.put(t, topic, "x", "1", "Sluice-Key: k")
 	k.die(topic, "g", "x")
-	eventually(t, "the event is kept by the group, or by a dead letter topic", func() bool {
-		if lag := s.group(t, topic, "g").text("lag"); lag != "0" {
+	apitest.Eventually(t, "the event is kept by the group, or by a dead letter topic", func() bool {
+		if lag := s.group(t, topic, "g").Text("lag"); lag != "0" {
 			return true
 		}
-		for _, o := range parse(t, call(t, "GET", s.URL()+"/v1/topics", "").body).list("topics") {
-			if name := o.text("topic"); strings.HasSuffix(name, "dlq") && strings.Contains(name, strings.Repeat("t", 100)) {
+		for _, o := range apitest.Parse(t, apitest.Call(t, "GET", s.URL()+"/v1/topics", "").Body).List("topics") {
+			if name := o.Text("topic"); strings.HasSuffix(name, "dlq") && strings.Contains(name, strings.Repeat("t", 100)) {
 				return true
 			}
 		}
@@ -97,7 +99,7 @@ func TestDeadLettersPassLimits(t *testing.T) {
 	s.letters(t, "t.dlq", 3)
 	s.put(t, "u", "x", "1")
 	k.die("u", "g", "x")
-	eventually(t, "the event is kept by the group, or by u.dlq", func() bool {
-		return s.group(t, "u", "g").text("lag") == "1" || s.replay(t, "topic=u.dlq").number(t, "count") == 1
+	apitest.Eventually(t, "the event is kept by the group, or by u.dlq", func() bool {
+		return s.group(t, "u", "g").Text("lag") == "1" || s.replay(t, "topic=u.dlq").Number(t, "count") == 1
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // "An ack that does not come within the deadline … redelivery, with attempt one
@@ -19,7 +21,7 @@ func TestAckDeadline(t *testing.T) {
 	began := time.Now()
 	for attempt := range 3 {
 		f := k.event()
-		if left := f.number(t, "ctx.ack_deadline_ms"); f.text("ctx.attempt") != fmt.Sprint(attempt+1) || left < 1 || left > 300 {
+		if left := f.Number(t, "ctx.ack_deadline_ms"); f.Text("ctx.attempt") != fmt.Sprint(attempt+1) || left < 1 || left > 300 {
 			t.Fatalf("delivery %d: %v", attempt+1, f["ctx"])
 		}
 		if early := time.Duration(attempt) * 280 * time.Millisecond; time.Since(began) < early {
@@ -40,12 +42,12 @@ func TestModack(t *testing.T) {
 	k.event()
 	began := time.Now()
 	k.ok(`{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":900}`)
-	if f := k.event(); time.Since(began) < 880*time.Millisecond || f.text("ctx.attempt") != "2" {
+	if f := k.event(); time.Since(began) < 880*time.Millisecond || f.Text("ctx.attempt") != "2" {
 		t.Errorf("after %v: %v", time.Since(began), f["ctx"])
 	}
 	k.ok(`{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":60000}`)
 	k.ok(`{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":50}`) // shorter is fine too
-	if f := k.event(); f.text("ctx.attempt") != "3" {
+	if f := k.event(); f.Text("ctx.attempt") != "3" {
 		t.Errorf("%v", f["ctx"])
 	}
 	k.ack("one.modack", "g", "x")
@@ -67,13 +69,13 @@ func TestNack(t *testing.T) {
 	}{
 		{`,"delay_ms":0`, 0, 900 * time.Millisecond},
 		{`,"delay_ms":500,"reason":"not yet"`, 500 * time.Millisecond, 5 * time.Second},
-		{``, 950 * time.Millisecond, patience}, // half of min leaves room for jitter
+		{``, 950 * time.Millisecond, apitest.Patience}, // half of min leaves room for jitter
 	} {
 		began := time.Now()
 		k.ok(`{"op":"NACK","topic":"one.nack","group":"g","ids":["x"]%s}`, c.extra)
 		f := k.event()
-		if took := time.Since(began); took < c.from || took > c.upto || f.text("ctx.attempt") != fmt.Sprint(i+2) {
-			t.Errorf("NACK %s: attempt %s after %v", c.extra, f.text("ctx.attempt"), took)
+		if took := time.Since(began); took < c.from || took > c.upto || f.Text("ctx.attempt") != fmt.Sprint(i+2) {
+			t.Errorf("NACK %s: attempt %s after %v", c.extra, f.Text("ctx.attempt"), took)
 		}
 	}
 	k.ack("one.nack", "g", "x")
@@ -97,18 +99,18 @@ func TestDeadLetters(t *testing.T) {
 	}
 	d := k.await("the dead letter", isDead)
 	h := "event.headers.sluice-dlq-"
-	if !strings.Contains(d.text(h+"reason"), "no such customer") || d.text(h+"group") != "g" || d.text(h+"attempts") != "2" || d.text(h+"id") != "nacked" ||
-		d.text("event.headers.mine") != "m" || d.text("event.key") != "k" || string(payloadOf(t, d)) != `{"n":1e400}` {
+	if !strings.Contains(d.Text(h+"reason"), "no such customer") || d.Text(h+"group") != "g" || d.Text(h+"attempts") != "2" || d.Text(h+"id") != "nacked" ||
+		d.Text("event.headers.mine") != "m" || d.Text("event.key") != "k" || string(payloadOf(t, d)) != `{"n":1e400}` {
 		t.Errorf("%v", d["event"])
 	}
 	s.put(t, "one.dead", "late", "1", "Sluice-Key: k")
 	d = k.await("the dead letter of an event never acked", isDead)
-	if d.text(h+"id") != "late" || d.text(h+"attempts") != "2" || d.text(h+"reason") == "" {
+	if d.Text(h+"id") != "late" || d.Text(h+"attempts") != "2" || d.Text(h+"reason") == "" {
 		t.Errorf("%v", d["event"])
 	}
-	eventually(t, "the group has settled both", func() bool { return s.group(t, "one.dead", "g").text("lag") == "0" })
+	apitest.Eventually(t, "the group has settled both", func() bool { return s.group(t, "one.dead", "g").Text("lag") == "0" })
 	s.put(t, "one.dead", "good", "1", "Sluice-Key: k") // what follows still comes
-	k.await("the next event", func(f object) bool { return f.text("event.id") == "good" })
+	k.await("the next event", func(f object) bool { return f.Text("event.id") == "good" })
 }
 
 // "a closed connection: redelivery, with attempt one higher"; "UNSUBSCRIBE …
@@ -125,13 +127,13 @@ func TestGivingBack(t *testing.T) {
 	a.event()
 	b.ok(subscribe)
 	a.ok(`{"op":"UNSUBSCRIBE","topic":"back","group":"g"}`)
-	if f := b.event(); f.text("ctx.attempt") != "1" {
-		t.Errorf("after UNSUBSCRIBE: attempt %s", f.text("ctx.attempt"))
+	if f := b.event(); f.Text("ctx.attempt") != "1" {
+		t.Errorf("after UNSUBSCRIBE: attempt %s", f.Text("ctx.attempt"))
 	}
 	a.ok(subscribe)
 	b.drop()
-	if f := a.event(); f.text("ctx.attempt") != "2" {
-		t.Errorf("after a closed connection: attempt %s", f.text("ctx.attempt"))
+	if f := a.event(); f.Text("ctx.attempt") != "2" {
+		t.Errorf("after a closed connection: attempt %s", f.Text("ctx.attempt"))
 	}
 	if err := s.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v", err)
@@ -139,15 +141,15 @@ func TestGivingBack(t *testing.T) {
 	s = h.start(t, sharedPolicies, soon...)
 	c := s.dial(t)
 	c.ok(subscribe)
-	if f := c.event(); f.text("ctx.attempt") != "2" {
-		t.Errorf("after a graceful stop: attempt %s", f.text("ctx.attempt"))
+	if f := c.event(); f.Text("ctx.attempt") != "2" {
+		t.Errorf("after a graceful stop: attempt %s", f.Text("ctx.attempt"))
 	}
 	s.Kill() // "a killed sidecar: redelivery, with attempt one higher. Attempts survive a restart."
 	s = h.start(t, sharedPolicies, soon...)
 	d := s.dial(t)
 	d.ok(subscribe)
-	if f := d.event(); f.text("ctx.attempt") != "3" {
-		t.Errorf("after a kill: attempt %s", f.text("ctx.attempt"))
+	if f := d.event(); f.Text("ctx.attempt") != "3" {
+		t.Errorf("after a kill: attempt %s", f.Text("ctx.attempt"))
 	}
 	d.ack("back", "g", "x") // "OK once the progress is recorded durably, so it survives a kill"
 	s.Kill()
@@ -155,7 +157,7 @@ func TestGivingBack(t *testing.T) {
 	e := s.dial(t)
 	e.ok(subscribe)
 	s.put(t, "back", "y", "1", "Sluice-Key: k")
-	if f := e.event(); f.text("event.id") != "y" {
+	if f := e.event(); f.Text("event.id") != "y" {
 		t.Errorf("acked before the kill: %v", f)
 	}
 }
@@ -171,16 +173,16 @@ func TestLateAck(t *testing.T) {
 	a.event()
 	a.ok(`{"op":"PAUSE","topic":"one.late","group":"g"}`)
 	b.ok(`{"op":"SUBSCRIBE","topic":"one.late","group":"g","opts":{"ackTimeoutMs":1500}}`)
-	if f := b.event(); f.text("ctx.attempt") != "2" {
+	if f := b.event(); f.Text("ctx.attempt") != "2" {
 		t.Fatalf("%v", f)
 	}
 	a.ack("one.late", "g", "x") // a harmless OK
 	a.ok(`{"op":"NACK","topic":"one.late","group":"g","id":"x","delay_ms":0}`)
 	a.refused("unknown_id", `{"op":"MODACK","topic":"one.late","group":"g","id":"x","extend_ms":60000}`)
-	if g := s.group(t, "one.late", "g"); g.text("lag") != "1" || g.text("inflight") != "1" {
+	if g := s.group(t, "one.late", "g"); g.Text("lag") != "1" || g.Text("inflight") != "1" {
 		t.Errorf("a late ack settled it: %v", g)
 	}
-	if f := b.event(); f.text("ctx.attempt") != "3" { // b's deadline still runs
+	if f := b.event(); f.Text("ctx.attempt") != "3" { // b's deadline still runs
 		t.Errorf("%v", f)
 	}
 	b.ack("one.late", "g", "x")
@@ -199,7 +201,7 @@ func TestMaxInflight(t *testing.T) {
 		k.ok(`{"op":"SUBSCRIBE","topic":"delivery.inflight","group":%q,"opts":{"from":"earliest","maxInflight":3,"maxBatch":%d}}`, group, batch)
 		var held []string
 		for done := 0; done < 40; {
-			wait := patience
+			wait := apitest.Patience
 			if len(held) > 0 {
 				wait = instant / 3
 			}
@@ -211,9 +213,9 @@ func TestMaxInflight(t *testing.T) {
 				k.ack("delivery.inflight", group, held[0])
 				held, done = held[1:], done+1
 			case isEvent(f):
-				held = append(held, f.text("event.id"))
+				held = append(held, f.Text("event.id"))
 			default:
-				held = append(held, ids(f.list("events"))...)
+				held = append(held, ids(f.List("events"))...)
 			}
 			if len(held) > 3 {
 				t.Fatalf("%d in flight", len(held))
@@ -249,18 +251,18 @@ func TestKeyOrder(t *testing.T) {
 	k.ack("one.order", "g", "b0")
 	for range 7 {
 		var f object
-		eventually(t, "an EVENT at either member", func() bool {
+		apitest.Eventually(t, "an EVENT at either member", func() bool {
 			for _, m := range []*socket{k, l} {
 				if f = m.within(instant/10, isEvent); f != nil {
-					m.ack("one.order", "g", f.text("event.id"))
+					m.ack("one.order", "g", f.Text("event.id"))
 					return true
 				}
 			}
 			return false
 		})
-		key := f.text("event.key")
-		if want := fmt.Sprint(key, next[key]); f.text("event.id") != want {
-			t.Fatalf("%s, want %s", f.text("event.id"), want)
+		key := f.Text("event.key")
+		if want := fmt.Sprint(key, next[key]); f.Text("event.id") != want {
+			t.Fatalf("%s, want %s", f.Text("event.id"), want)
 		}
 		next[key]++
 	}

@@ -3,6 +3,8 @@ package contract
 import (
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // TestWebSocketErrors is bad input of every kind, its code, and what the
@@ -63,7 +65,7 @@ func TestWebSocketErrors(t *testing.T) {
 		{`{"op":"PUBLISH","topic":"errors.t","payload":1,"events":[{"payload":1}]}`, "bad_request", ""},
 	} {
 		r := k.ask("%s", c.frame)
-		if r["op"] != "ERR" || r["code"] != c.code || !strings.Contains(r.text("msg"), c.names) || r.text("msg") == "" {
+		if r["op"] != "ERR" || r["code"] != c.code || !strings.Contains(r.Text("msg"), c.names) || r.Text("msg") == "" {
 			t.Errorf("%s\nwant %s naming %q, got %v", c.frame, c.code, c.names, r)
 		}
 		if _, has := r["retry_after_ms"]; has {
@@ -113,23 +115,23 @@ func TestHTTPErrors(t *testing.T) {
 		{"POST", "/v1/topics/errors.http/events", "{", 400, "bad_json"},
 		{"POST", "/v1/topics//events", "1", 400, "bad_request"},
 	} {
-		a := call(t, c.method, s.URL()+c.path, c.body)
-		if c.path == "/v1/topics//events" && a.status == 404 {
+		a := apitest.Call(t, c.method, s.URL()+c.path, c.body)
+		if c.path == "/v1/topics//events" && a.Status == 404 {
 			continue // an empty name may also be no route at all
 		}
-		if a.status != c.status || !strings.HasPrefix(a.header.Get("Content-Type"), "application/json") {
-			t.Errorf("%s %s: %d %s %s", c.method, c.path, a.status, a.header, a.body)
+		if a.Status != c.status || !strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") {
+			t.Errorf("%s %s: %d %s %s", c.method, c.path, a.Status, a.Header, a.Body)
 			continue
 		}
-		if o := a.json(t); o["code"] != c.code || o.text("error") == "" {
-			t.Errorf("%s %s: want %s, got %s", c.method, c.path, c.code, a.body)
+		if o := a.JSON(t); o["code"] != c.code || o.Text("error") == "" {
+			t.Errorf("%s %s: want %s, got %s", c.method, c.path, c.code, a.Body)
 		}
 	}
-	if a := call(t, "DELETE", s.URL()+"/v1/topics/errors.http/events", ""); a.status != 405 && a.status != 404 {
-		t.Errorf("DELETE: %d %s", a.status, a.body)
+	if a := apitest.Call(t, "DELETE", s.URL()+"/v1/topics/errors.http/events", ""); a.Status != 405 && a.Status != 404 {
+		t.Errorf("DELETE: %d %s", a.Status, a.Body)
 	}
-	if a := call(t, "GET", s.ReplayURL()+"/nothing", ""); a.status != 404 || a.json(t)["code"] != "not_found" {
-		t.Errorf("replay: %d %s", a.status, a.body)
+	if a := apitest.Call(t, "GET", s.ReplayURL()+"/nothing", ""); a.Status != 404 || a.JSON(t)["code"] != "not_found" {
+		t.Errorf("replay: %d %s", a.Status, a.Body)
 	}
 }
 
@@ -150,21 +152,21 @@ func TestOriginAndHost(t *testing.T) {
 			"Host: evil.example":           true, "Host: evil.example" + port: true, "Host: localhost.evil.example": true, "Host: 10.0.0.1": true,
 			"Host: localhost": false, "Host: localhost:9": false, "Host: 127.0.0.1" + port: false, "Host: 127.0.0.2": false, "Host: [::1]:80": false, "Host: LOCALHOST": false,
 		} {
-			a := call(t, "GET", url, "", header)
-			if (a.status == 403) != refused {
-				t.Errorf("%s with %s: %d %.200s", url, header, a.status, a.body)
+			a := apitest.Call(t, "GET", url, "", header)
+			if (a.Status == 403) != refused {
+				t.Errorf("%s with %s: %d %.200s", url, header, a.Status, a.Body)
 			}
-			if refused && a.status == 403 && a.json(t)["code"] != "forbidden" {
-				t.Errorf("%s with %s: %s", url, header, a.body)
+			if refused && a.Status == 403 && a.JSON(t)["code"] != "forbidden" {
+				t.Errorf("%s with %s: %s", url, header, a.Body)
 			}
 		}
 	}
 	a := s.post(t, "t", "1", "Origin: https://evil.example")
 	b := s.post(t, "t", "1", "Host: evil.example")
-	if a.status != 403 || b.status != 403 || s.replay(t, "topic=t").number(t, "count") != 0 {
-		t.Errorf("published from elsewhere: %d %d", a.status, b.status)
+	if a.Status != 403 || b.Status != 403 || s.replay(t, "topic=t").Number(t, "count") != 0 {
+		t.Errorf("published from elsewhere: %d %d", a.Status, b.Status)
 	}
-	if c := s.post(t, "t", "1", "Origin: https://good.example"); c.status != 201 {
-		t.Errorf("an allowed origin: %d", c.status)
+	if c := s.post(t, "t", "1", "Origin: https://good.example"); c.Status != 201 {
+		t.Errorf("an allowed origin: %d", c.Status)
 	}
 }

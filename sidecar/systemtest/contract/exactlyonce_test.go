@@ -1,6 +1,10 @@
 package contract
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
+)
 
 // "an id that was acked is not delivered again to that group, even where its
 // cursor is set back"; other groups, and groups that did not ask, get it again.
@@ -11,8 +15,8 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 	const topic = "one.once"
 	seek := func(group string) {
 		t.Helper()
-		if a := call(t, "PUT", s.URL()+"/v1/topics/"+topic+"/groups/"+group+"/cursor", `{"from":"earliest"}`); a.status != 204 {
-			t.Fatalf("%d %s", a.status, a.body)
+		if a := apitest.Call(t, "PUT", s.URL()+"/v1/topics/"+topic+"/groups/"+group+"/cursor", `{"from":"earliest"}`); a.Status != 204 {
+			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
 	s.put(t, topic, "a", "1")
@@ -22,7 +26,7 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 	k.events(2)
 	k.ack(topic, "once", "a")
 	seek("once")
-	if f := k.event(); f.text("event.id") != "b" {
+	if f := k.event(); f.Text("event.id") != "b" {
 		t.Errorf("%v", f)
 	}
 	k.ack(topic, "once", "b")
@@ -36,7 +40,7 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 		if f["group"] != "plain" {
 			t.Errorf("%v", f)
 		}
-		k.ack(topic, "plain", f.text("event.id"))
+		k.ack(topic, "plain", f.Text("event.id"))
 	}
 	seek("once")
 	seek("plain") // "events acked before may come again"
@@ -45,9 +49,9 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 	for range 4 {
 		f := k.event()
 		if f["group"] == "once" {
-			once = append(once, f.text("event.id"))
+			once = append(once, f.Text("event.id"))
 		} else {
-			plain = append(plain, f.text("event.id"))
+			plain = append(plain, f.Text("event.id"))
 		}
 	}
 	if len(once) != 1 || once[0] != "c" || len(plain) != 3 {
@@ -68,20 +72,20 @@ func TestExactlyOnceAfterARepublish(t *testing.T) {
 	k.events(2)
 	k.ack("again", "once", "x")
 	var second object
-	eventually(t, "x is accepted anew", func() bool {
+	apitest.Eventually(t, "x is accepted anew", func() bool {
 		a := s.post(t, "again", "1", "Sluice-Id: x")
-		second = a.json(t)
-		return a.status == 201
+		second = a.JSON(t)
+		return a.Status == 201
 	})
-	if second.number(t, "seq") <= first.number(t, "seq") {
+	if second.Number(t, "seq") <= first.Number(t, "seq") {
 		t.Errorf("seq %v after %v", second["seq"], first["seq"])
 	}
-	if f := k.event(); f["group"] == "once" || f.text("event.id") != "x" {
+	if f := k.event(); f["group"] == "once" || f.Text("event.id") != "x" {
 		t.Errorf("%v", f)
 	}
 	s.put(t, "again", "end", "1")
 	for range 2 {
-		if f := k.event(); f["group"] == "once" && f.text("event.id") != "end" {
+		if f := k.event(); f["group"] == "once" && f.Text("event.id") != "end" {
 			t.Errorf("delivered again: %v", f)
 		}
 	}
@@ -95,12 +99,12 @@ func TestExactlyOnceWithAutoAck(t *testing.T) {
 	k.ok(`{"op":"SUBSCRIBE","topic":"one.auto","group":"g","opts":{"autoAck":true,"exactlyOnce":true}}`)
 	s.put(t, "one.auto", "a", "1")
 	k.event()
-	eventually(t, "a is acked", func() bool { return s.group(t, "one.auto", "g").text("lag") == "0" })
-	if a := call(t, "PUT", s.URL()+"/v1/topics/one.auto/groups/g/cursor", `{"from":"earliest"}`); a.status != 204 {
-		t.Fatalf("%d %s", a.status, a.body)
+	apitest.Eventually(t, "a is acked", func() bool { return s.group(t, "one.auto", "g").Text("lag") == "0" })
+	if a := apitest.Call(t, "PUT", s.URL()+"/v1/topics/one.auto/groups/g/cursor", `{"from":"earliest"}`); a.Status != 204 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	s.put(t, "one.auto", "b", "1")
-	if f := k.event(); f.text("event.id") != "b" {
+	if f := k.event(); f.Text("event.id") != "b" {
 		t.Errorf("%v", f)
 	}
 }

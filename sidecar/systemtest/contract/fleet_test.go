@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // This file is about several sidecars on one store: "shared by all connections of
@@ -27,8 +29,8 @@ func two(t *testing.T, policies string, args ...string) (a, b *server) {
 func (s *server) owners(t *testing.T, topic, group string) []string {
 	t.Helper()
 	var nodes []string
-	for _, p := range s.group(t, topic, group).list("partitions") {
-		nodes = append(nodes, p.text("owner"))
+	for _, p := range s.group(t, topic, group).List("partitions") {
+		nodes = append(nodes, p.Text("owner"))
 	}
 	slices.Sort(nodes)
 	return nodes
@@ -38,7 +40,7 @@ func (s *server) owners(t *testing.T, topic, group string) []string {
 // nodes has one at least; both sidecars must agree.
 func share(t *testing.T, a, b *server, topic, group string, nodes ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s of %s is shared by %v", group, topic, nodes), func() bool {
+	apitest.Eventually(t, fmt.Sprintf("%s of %s is shared by %v", group, topic, nodes), func() bool {
 		owners := a.owners(t, topic, group)
 		return slices.Equal(slices.Compact(slices.Clone(owners)), nodes) && slices.Equal(owners, b.owners(t, topic, group))
 	})
@@ -50,12 +52,12 @@ func TestOneIDThroughTwoSidecars(t *testing.T) {
 	a, b := two(t, sharedPolicies)
 	first := a.put(t, "t", "x", `{"n":1.0,"m":[]}`, "Sluice-Key: k")
 	again := b.post(t, "t", `{"m":[],"n":1}`, "Sluice-Id: x", "Sluice-Key: k")
-	if r := again.json(t); again.status != 200 || r["duplicate"] != true || r["seq"] != first["seq"] || r["partition"] != first["partition"] || r["ts"] != first["ts"] {
-		t.Errorf("%d %s, first %v", again.status, again.body, first)
+	if r := again.JSON(t); again.Status != 200 || r["duplicate"] != true || r["seq"] != first["seq"] || r["partition"] != first["partition"] || r["ts"] != first["ts"] {
+		t.Errorf("%d %s, first %v", again.Status, again.Body, first)
 	}
 	other := b.post(t, "t", `{"n":2}`, "Sluice-Id: x", "Sluice-Key: k")
-	if other.status != 409 || other.json(t)["code"] != "conflict" || !strings.Contains(string(other.body), first.text("seq")) {
-		t.Errorf("%d %s", other.status, other.body)
+	if other.Status != 409 || other.JSON(t)["code"] != "conflict" || !strings.Contains(string(other.Body), first.Text("seq")) {
+		t.Errorf("%d %s", other.Status, other.Body)
 	}
 
 	const n = 30
@@ -66,7 +68,7 @@ func TestOneIDThroughTwoSidecars(t *testing.T) {
 		both.Go(func() {
 			for i := range n {
 				corr := k.send(`{"op":"PUBLISH","topic":"race","payload":1,"opts":{"id":"%d","key":"k"}}`, i)
-				replies[side][i] = k.within(patience, func(f object) bool { return f.text("corr") == corr })
+				replies[side][i] = k.within(apitest.Patience, func(f object) bool { return f.Text("corr") == corr })
 			}
 		})
 	}
@@ -77,7 +79,7 @@ func TestOneIDThroughTwoSidecars(t *testing.T) {
 			t.Errorf("%d: %v and %v; want one event and one duplicate", i, one, two)
 		}
 	}
-	if c := b.replay(t, "topic=race").number(t, "count"); c != n {
+	if c := b.replay(t, "topic=race").Number(t, "count"); c != n {
 		t.Errorf("%d events stored, want %d", c, n)
 	}
 }
@@ -96,7 +98,7 @@ func TestGroupOverTwoSidecars(t *testing.T) {
 	if p, _ := k.await("ASSIGNED", isAssigned)["partitions"].([]any); len(p) != 4 {
 		t.Errorf("alone it is assigned %v", p)
 	}
-	k.ack("t", "g", k.event().text("event.id"))
+	k.ack("t", "g", k.event().Text("event.id"))
 	l.ok(subscribe)
 	share(t, a, b, "t", "g", "a", "b")
 	gained := l.await("ASSIGNED", func(f object) bool {
@@ -115,19 +117,19 @@ func TestGroupOverTwoSidecars(t *testing.T) {
 	}
 	next := map[string]int{}
 	got := map[*socket]int{}
-	eventually(t, "the group has every event", func() bool {
+	apitest.Eventually(t, "the group has every event", func() bool {
 		for _, m := range []*socket{k, l} {
 			f := m.within(instant/10, isEvent)
 			if f == nil {
 				continue
 			}
-			key := f.text("event.key")
-			if want := fmt.Sprint(key, ".", next[key]); f.text("event.id") != want || f.text("ctx.attempt") != "1" {
-				t.Errorf("%s, attempt %s; want %s", f.text("event.id"), f.text("ctx.attempt"), want)
+			key := f.Text("event.key")
+			if want := fmt.Sprint(key, ".", next[key]); f.Text("event.id") != want || f.Text("ctx.attempt") != "1" {
+				t.Errorf("%s, attempt %s; want %s", f.Text("event.id"), f.Text("ctx.attempt"), want)
 			}
 			next[key]++
 			got[m]++
-			m.ack("t", "g", f.text("event.id"))
+			m.ack("t", "g", f.Text("event.id"))
 		}
 		return got[k]+got[l] >= n
 	})
@@ -135,8 +137,8 @@ func TestGroupOverTwoSidecars(t *testing.T) {
 		t.Errorf("the members got %d and %d", got[k], got[l])
 	}
 	for _, s := range []*server{a, b} {
-		eventually(t, "the lag is 0 through either", func() bool { return s.group(t, "t", "g").text("lag") == "0" })
-		if m := s.group(t, "t", "g").list("members"); len(m) != 1 {
+		apitest.Eventually(t, "the lag is 0 through either", func() bool { return s.group(t, "t", "g").Text("lag") == "0" })
+		if m := s.group(t, "t", "g").List("members"); len(m) != 1 {
 			t.Errorf("its members: %v", m)
 		}
 	}
@@ -158,7 +160,7 @@ func TestTakeover(t *testing.T) {
 	a.Kill()
 	l := b.dial(t)
 	l.ok(subscribe)
-	if f := l.event(); f.text("event.id") != "x" || f.text("ctx.attempt") != "2" {
+	if f := l.event(); f.Text("event.id") != "x" || f.Text("ctx.attempt") != "2" {
 		t.Errorf("after the kill: %v", f)
 	}
 	l.ack("one.t", "g", "x")
@@ -167,7 +169,7 @@ func TestTakeover(t *testing.T) {
 	k = a.dial(t)
 	k.ok(subscribe)
 	a.put(t, "one.t", "y", "1", "Sluice-Key: k")
-	if f := k.event(); f.text("event.id") != "y" || f.text("ctx.attempt") != "1" {
+	if f := k.event(); f.Text("event.id") != "y" || f.Text("ctx.attempt") != "1" {
 		t.Errorf("x was acked at the other sidecar: %v", f)
 	}
 }
@@ -188,23 +190,23 @@ func TestHandOver(t *testing.T) {
 	l.ok(subscribe)
 	share(t, a, b, "t", "g", "a", "b")
 	moved := l.event() // of a partition that b has now
-	if moved.text("ctx.attempt") != "1" {
+	if moved.Text("ctx.attempt") != "1" {
 		t.Errorf("after rebalancing: %v", moved)
 	}
 	// "An ack that arrives after its event was redelivered elsewhere settles nothing there."
-	k.ack("t", "g", moved.text("event.id"))
-	l.ok(`{"op":"MODACK","topic":"t","group":"g","id":%q,"extend_ms":60000}`, moved.text("event.id"))
+	k.ack("t", "g", moved.Text("event.id"))
+	l.ok(`{"op":"MODACK","topic":"t","group":"g","id":%q,"extend_ms":60000}`, moved.Text("event.id"))
 
 	if err := a.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v\n%s", err, a.Log())
 	}
-	got := []string{moved.text("event.id")}
+	got := []string{moved.Text("event.id")}
 	for range n - 1 {
 		f := l.event()
-		if f.text("ctx.attempt") != "1" {
+		if f.Text("ctx.attempt") != "1" {
 			t.Errorf("after the stop: %v", f)
 		}
-		got = append(got, f.text("event.id"))
+		got = append(got, f.Text("event.id"))
 	}
 	slices.Sort(got)
 	if len(slices.Compact(got)) != n {
@@ -213,7 +215,7 @@ func TestHandOver(t *testing.T) {
 	for _, id := range got {
 		l.ack("t", "g", id)
 	}
-	eventually(t, "the lag is 0", func() bool { return b.group(t, "t", "g").text("lag") == "0" })
+	apitest.Eventually(t, "the lag is 0", func() bool { return b.group(t, "t", "g").Text("lag") == "0" })
 }
 
 // "the sidecar keeps marks of acked ids for (topic, group)": in the store, so that
@@ -232,8 +234,8 @@ func TestExactlyOnceOnTheOther(t *testing.T) {
 	if err := a.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v\n%s", err, a.Log())
 	}
-	if c := call(t, "PUT", b.URL()+"/v1/topics/one.t/groups/g/cursor", `{"from":"earliest"}`); c.status != 204 {
-		t.Fatalf("%d %s", c.status, c.body)
+	if c := apitest.Call(t, "PUT", b.URL()+"/v1/topics/one.t/groups/g/cursor", `{"from":"earliest"}`); c.Status != 204 {
+		t.Fatalf("%d %s", c.Status, c.Body)
 	}
 	l := b.dial(t)
 	l.ok(subscribe)
@@ -260,14 +262,14 @@ func TestTwoSidecarsOfOneName(t *testing.T) {
 	for i := range n {
 		sides[i%2].put(t, "t", fmt.Sprint(i), "1")
 	}
-	eventually(t, "the group has every event", func() bool {
+	apitest.Eventually(t, "the group has every event", func() bool {
 		for _, k := range members {
 			if f := k.within(instant/10, isEvent); f != nil {
-				if f.text("ctx.attempt") != "1" {
+				if f.Text("ctx.attempt") != "1" {
 					t.Errorf("%v", f)
 				}
-				seen[f.text("event.id")] = true
-				k.ack("t", "g", f.text("event.id"))
+				seen[f.Text("event.id")] = true
+				k.ack("t", "g", f.Text("event.id"))
 			}
 		}
 		return len(seen) == n
@@ -282,14 +284,14 @@ func TestNoPartition(t *testing.T) {
 		s.dial(t).ok(`{"op":"SUBSCRIBE","topic":"one.t","group":"g"}`)
 	}
 	blocked := func(s *server) string {
-		m := s.group(t, "one.t", "g").list("members")
+		m := s.group(t, "one.t", "g").List("members")
 		if len(m) != 1 {
 			return fmt.Sprint(len(m), " members")
 		}
-		return m[0].text("blocked_by")
+		return m[0].Text("blocked_by")
 	}
 	// Who has it is settled once both have joined.
-	eventually(t, "the owner's member is caught up, and the other's has no partition", func() bool {
+	apitest.Eventually(t, "the owner's member is caught up, and the other's has no partition", func() bool {
 		owner := strings.Join(a.owners(t, "one.t", "g"), "")
 		if owner != strings.Join(b.owners(t, "one.t", "g"), "") {
 			return false
@@ -320,23 +322,23 @@ func TestSeekThroughTheOther(t *testing.T) {
 		body  string
 		first int
 	}{{`{"from":"earliest"}`, 0}, {`{"from":"ts","ts":102}`, 2}, {`{"from":"afterId","afterId":"0"}`, 1}} {
-		if a := call(t, "PUT", cursor, c.body); a.status != 204 {
-			t.Fatalf("%s: %d %s", c.body, a.status, a.body)
+		if a := apitest.Call(t, "PUT", cursor, c.body); a.Status != 204 {
+			t.Fatalf("%s: %d %s", c.body, a.Status, a.Body)
 		}
 		for i := c.first; i < 3; i++ {
-			if f := k.event(); f.text("event.id") != fmt.Sprint(i) || f.text("ctx.attempt") != "1" {
+			if f := k.event(); f.Text("event.id") != fmt.Sprint(i) || f.Text("ctx.attempt") != "1" {
 				t.Fatalf("%s: %v, want %d", c.body, f, i)
 			}
 		}
 	}
-	if a := call(t, "PUT", cursor, `{"from":"latest"}`); a.status != 204 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a := apitest.Call(t, "PUT", cursor, `{"from":"latest"}`); a.Status != 204 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	eventually(t, "the leases are stale", func() bool {
+	apitest.Eventually(t, "the leases are stale", func() bool {
 		return k.ask(`{"op":"MODACK","topic":%q,"group":"g","id":"2","extend_ms":60000}`, topic)["code"] == "unknown_id"
 	})
 	b.put(t, topic, "new", "1")
-	if f := k.event(); f.text("event.id") != "new" {
+	if f := k.event(); f.Text("event.id") != "new" {
 		t.Errorf("%v", f)
 	}
 }
@@ -350,24 +352,24 @@ func TestReadingThroughEither(t *testing.T) {
 	b.put(t, "t", "last", `{"n":12345678901234567890.5,"$a.b":[1e400]}`, "Sluice-Ts: 5000")
 	want = append(want, "last")
 	for _, path := range []string{"/replay?topic=t", "/replay?topic=t&order=desc&key=k1", "/export?topic=t", "/export?topic=t&ndjson=0&fromTs=1002"} {
-		one, other := call(t, "GET", a.ReplayURL()+path, ""), call(t, "GET", b.ReplayURL()+path, "")
-		if one.status != 200 || other.status != 200 || !bytes.Equal(one.body, other.body) {
-			t.Errorf("%s: %d %s\nand %d %s", path, one.status, one.body, other.status, other.body)
+		one, other := apitest.Call(t, "GET", a.ReplayURL()+path, ""), apitest.Call(t, "GET", b.ReplayURL()+path, "")
+		if one.Status != 200 || other.Status != 200 || !bytes.Equal(one.Body, other.Body) {
+			t.Errorf("%s: %d %s\nand %d %s", path, one.Status, one.Body, other.Status, other.Body)
 		}
 	}
 	var got []string
 	page := a.replay(t, "topic=t&limit=7")
 	for s := b; ; s = map[*server]*server{a: b, b: a}[s] {
-		got = append(got, ids(page.list("events"))...)
+		got = append(got, ids(page.List("events"))...)
 		if page["next"] == nil {
 			break
 		}
-		page = s.replay(t, "limit=7&cursor="+url.QueryEscape(page.text("next")))
+		page = s.replay(t, "limit=7&cursor="+url.QueryEscape(page.Text("next")))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("pages from either in turn: %v", got)
 	}
-	if p := a.replay(t, "topic=t&from=afterId&afterId=last"); p.number(t, "count") != 0 {
+	if p := a.replay(t, "topic=t&from=afterId&afterId=last"); p.Number(t, "count") != 0 {
 		t.Errorf("after the last: %v", p)
 	}
 	var streams [2][]string
@@ -375,7 +377,7 @@ func TestReadingThroughEither(t *testing.T) {
 		k := s.dial(t)
 		k.ok(`{"op":"SUBSCRIBE","topic":"t","opts":{"from":"earliest"}}`)
 		for _, f := range k.events(len(want)) {
-			streams[i] = append(streams[i], f.text("event.partition")+" "+f.text("event.seq"))
+			streams[i] = append(streams[i], f.Text("event.partition")+" "+f.Text("event.seq"))
 		}
 		slices.Sort(streams[i])
 	}
@@ -391,13 +393,13 @@ func TestStoreURLWithoutSecrets(t *testing.T) {
 	h := home{t.TempDir(), "mongodb://somebody:s3cret%40@127.0.0.1:1/events?authSource=vault&appName=t0ken"}
 	s := h.start(t, "", "--log-level", "debug", "--store-timeout", "1s")
 	a := s.post(t, "t", "1")
-	status := call(t, "GET", s.OpsURL()+"/v1/status", "")
-	if u := status.json(t).text("store.url"); u != "mongodb://127.0.0.1:1/events" {
+	status := apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "")
+	if u := status.JSON(t).Text("store.url"); u != "mongodb://127.0.0.1:1/events" {
 		t.Errorf("store.url %q", u)
 	}
-	ready := call(t, "GET", s.OpsURL()+"/readyz", "")
-	refused := call(t, "GET", s.ReplayURL()+"/replay?topic=t", "")
-	said := fmt.Sprint(string(a.body), string(status.body), string(ready.body), string(refused.body), s.Log())
+	ready := apitest.Call(t, "GET", s.OpsURL()+"/readyz", "")
+	refused := apitest.Call(t, "GET", s.ReplayURL()+"/replay?topic=t", "")
+	said := fmt.Sprint(string(a.Body), string(status.Body), string(ready.Body), string(refused.Body), s.Log())
 	for _, secret := range []string{"somebody", "s3cret", "vault", "t0ken"} {
 		if strings.Contains(said, secret) {
 			t.Errorf("%s in %s", secret, said)

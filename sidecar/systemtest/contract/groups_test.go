@@ -3,16 +3,18 @@ package contract
 import (
 	"fmt"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // blockedBy waits until a group's only member is blocked by a reason.
 func blockedBy(t *testing.T, s *server, topic, group, reason string) {
 	t.Helper()
 	var last object
-	eventually(t, group+" of "+topic+" is blocked by "+reason, func() bool {
+	apitest.Eventually(t, group+" of "+topic+" is blocked by "+reason, func() bool {
 		last = s.group(t, topic, group)
-		m := last.list("members")
-		return len(m) == 1 && m[0].text("blocked_by") == reason
+		m := last.List("members")
+		return len(m) == 1 && m[0].Text("blocked_by") == reason
 	})
 }
 
@@ -36,7 +38,7 @@ func TestBlockedBy(t *testing.T) {
 	k.ok(`{"op":"PAUSE","topic":%q,"group":"g"}`, topic)
 	blockedBy(t, s, topic, "g", "paused")
 	g := s.group(t, topic, "g")
-	if g.text("lag") != "3" || g.text("inflight") != "2" || len(g.list("partitions")) != 1 || g.list("partitions")[0].text("cursor") == "" {
+	if g.Text("lag") != "3" || g.Text("inflight") != "2" || len(g.List("partitions")) != 1 || g.List("partitions")[0].Text("cursor") == "" {
 		t.Errorf("%v", g)
 	}
 	k.ok(`{"op":"RESUME","topic":%q,"group":"g"}`, topic)
@@ -44,11 +46,11 @@ func TestBlockedBy(t *testing.T) {
 	k.event()
 	k.ack(topic, "g", "b")
 	blockedBy(t, s, topic, "g", "caught_up")
-	if g := s.group(t, topic, "g"); g.text("lag") != "0" || g.text("inflight") != "0" {
+	if g := s.group(t, topic, "g"); g.Text("lag") != "0" || g.Text("inflight") != "0" {
 		t.Errorf("%v", g)
 	}
 	k.ok(`{"op":"UNSUBSCRIBE","topic":%q,"group":"g"}`, topic)
-	if g := s.group(t, topic, "g"); len(g.list("members")) != 0 { // the group outlives its members
+	if g := s.group(t, topic, "g"); len(g.List("members")) != 0 { // the group outlives its members
 		t.Errorf("%v", g)
 	}
 }
@@ -75,7 +77,7 @@ func TestSlowReader(t *testing.T) {
 	s := shared(t)
 	slow, fast := s.rawDial(t), s.dial(t)
 	slow.write(`{"op":"SUBSCRIBE","topic":"one.slow","group":"slow"}`)
-	eventually(t, "the slow group exists", func() bool { return len(s.group(t, "one.slow", "slow").list("members")) == 1 })
+	apitest.Eventually(t, "the slow group exists", func() bool { return len(s.group(t, "one.slow", "slow").List("members")) == 1 })
 	fast.ok(`{"op":"SUBSCRIBE","topic":"one.slow","group":"fast"}`)
 	const n = 20
 	for i := range n {
@@ -83,8 +85,8 @@ func TestSlowReader(t *testing.T) {
 	}
 	for i := range n {
 		f := fast.event()
-		if f.text("event.id") != fmt.Sprint(i) {
-			t.Fatalf("%v", f.text("event.id"))
+		if f.Text("event.id") != fmt.Sprint(i) {
+			t.Fatalf("%v", f.Text("event.id"))
 		}
 		fast.ack("one.slow", "fast", fmt.Sprint(i))
 	}
@@ -100,9 +102,9 @@ func TestMoreMembersThanPartitions(t *testing.T) {
 	a, b := s.dial(t), s.dial(t)
 	a.ok(`{"op":"SUBSCRIBE","topic":"one.crowd","group":"g"}`)
 	b.ok(`{"op":"SUBSCRIBE","topic":"one.crowd","group":"g"}`)
-	eventually(t, "both are idle for a reason", func() bool {
-		m := s.group(t, "one.crowd", "g").list("members")
-		idle := func(o object) bool { r := o.text("blocked_by"); return r == "caught_up" || r == "no_partition" }
+	apitest.Eventually(t, "both are idle for a reason", func() bool {
+		m := s.group(t, "one.crowd", "g").List("members")
+		idle := func(o object) bool { r := o.Text("blocked_by"); return r == "caught_up" || r == "no_partition" }
 		return len(m) == 2 && idle(m[0]) && idle(m[1])
 	})
 }
@@ -125,31 +127,31 @@ func TestSeek(t *testing.T) {
 		body  string
 		first int
 	}{{`{"from":"earliest"}`, 0}, {`{"from":"ts","ts":102}`, 2}, {`{"from":"afterId","afterId":"0"}`, 1}, {`{"from":"earliest"}`, 0}} {
-		if a := call(t, "PUT", cursor, c.body); a.status != 204 || len(a.body) != 0 {
-			t.Fatalf("%s: %d %s", c.body, a.status, a.body)
+		if a := apitest.Call(t, "PUT", cursor, c.body); a.Status != 204 || len(a.Body) != 0 {
+			t.Fatalf("%s: %d %s", c.body, a.Status, a.Body)
 		}
 		for i := c.first; i < 4; i++ {
-			if f := k.event(); f.text("event.id") != fmt.Sprint(i) {
+			if f := k.event(); f.Text("event.id") != fmt.Sprint(i) {
 				t.Fatalf("%s: %v, want %d", c.body, f, i)
 			}
 		}
 	}
-	if a := call(t, "PUT", cursor, `{"from":"latest"}`); a.status != 204 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a := apitest.Call(t, "PUT", cursor, `{"from":"latest"}`); a.Status != 204 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	k.refused("unknown_id", `{"op":"MODACK","topic":%q,"group":"g","id":"3","extend_ms":1000}`, topic) // stale
-	if g := s.group(t, topic, "g"); g.text("lag") != "0" || g.text("inflight") != "0" {
+	if g := s.group(t, topic, "g"); g.Text("lag") != "0" || g.Text("inflight") != "0" {
 		t.Errorf("%v", g)
 	}
 	s.put(t, topic, "new", "1")
-	if f := k.event(); f.text("event.id") != "new" {
+	if f := k.event(); f.Text("event.id") != "new" {
 		t.Errorf("%v", f)
 	}
 	for body, status := range map[string]int{
 		`{"from":"middle"}`: 400, `{}`: 400, `{"from":"ts"}`: 400, `{"from":"afterId"}`: 400, `{"from":"afterId","afterId":"none"}`: 404, `{`: 400, `[]`: 400, `{"from":"ts","ts":-1}`: 400,
 	} {
-		if a := call(t, "PUT", cursor, body); a.status != status {
-			t.Errorf("%s: want %d, got %d %s", body, status, a.status, a.body)
+		if a := apitest.Call(t, "PUT", cursor, body); a.Status != status {
+			t.Errorf("%s: want %d, got %d %s", body, status, a.Status, a.Body)
 		}
 	}
 }

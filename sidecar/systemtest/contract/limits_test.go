@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // text is a JSON string whose text has n bytes, quotes included.
@@ -61,7 +63,7 @@ func TestFieldLimits(t *testing.T) {
 		switch {
 		case c.code == "" && r["op"] != "OK":
 			t.Errorf("%s: %v", c.name, r)
-		case c.code != "" && (r["code"] != c.code || !strings.Contains(r.text("msg"), c.names)):
+		case c.code != "" && (r["code"] != c.code || !strings.Contains(r.Text("msg"), c.names)):
 			t.Errorf("%s: want %s naming %s, got %v", c.name, c.code, c.names, r)
 		}
 	}
@@ -81,15 +83,15 @@ func TestTopicNames(t *testing.T) {
 		strings.Repeat("t", 256): false, "": false, "_mine": false, "a b": false, "a/b": false, "é": false, "a*": false,
 	} {
 		r := k.ask(`{"op":"PUBLISH","topic":%q,"payload":1}`, topic)
-		if good && r["op"] != "OK" || !good && (r["code"] != "bad_request" || !strings.Contains(r.text("msg"), "topic")) {
+		if good && r["op"] != "OK" || !good && (r["code"] != "bad_request" || !strings.Contains(r.Text("msg"), "topic")) {
 			t.Errorf("topic %.20q: %v", topic, r)
 		}
 	}
 	k.refused("bad_request", `{"op":"PUBLISH","payload":1}`)
 	k.refused("bad_request", `{"op":"PUBLISH","topic":7,"payload":1}`)
 	for _, path := range []string{strings.Repeat("t", 256), "_mine", "a%20b", "%C3%A9"} {
-		if a := s.post(t, path, `1`); a.status != 400 || a.json(t)["code"] != "bad_request" {
-			t.Errorf("topic %.20s: %d %s", path, a.status, a.body)
+		if a := s.post(t, path, `1`); a.Status != 400 || a.JSON(t)["code"] != "bad_request" {
+			t.Errorf("topic %.20s: %d %s", path, a.Status, a.Body)
 		}
 	}
 }
@@ -130,8 +132,8 @@ func TestBodyLimits(t *testing.T) {
 		{"17 KiB of headers", "1", []string{"Sluice-Header-A: " + strings.Repeat("k", 17<<10)}, 413, "payload_too_large"},
 	} {
 		a := s.post(t, "one.bodies", c.body, c.headers...)
-		if a.status != c.status || c.code != "" && (a.json(t)["code"] != c.code || a.json(t).text("error") == "") {
-			t.Errorf("%s: want %d %s, got %d %.300s", c.name, c.status, c.code, a.status, a.body)
+		if a.Status != c.status || c.code != "" && (a.JSON(t)["code"] != c.code || a.JSON(t).Text("error") == "") {
+			t.Errorf("%s: want %d %s, got %d %.300s", c.name, c.status, c.code, a.Status, a.Body)
 		}
 	}
 }
@@ -141,8 +143,8 @@ func TestBatchLimitOverWebSocket(t *testing.T) {
 	t.Parallel()
 	k := shared(t).dial(t)
 	events := strings.Repeat(`,{"payload":1}`, 1001)[1:]
-	if r := k.ok(`{"op":"PUBLISH","topic":"one.batches","events":[%s]}`, events[len(`{"payload":1},`):]); len(r.list("results")) != 1000 {
-		t.Errorf("%d results", len(r.list("results")))
+	if r := k.ok(`{"op":"PUBLISH","topic":"one.batches","events":[%s]}`, events[len(`{"payload":1},`):]); len(r.List("results")) != 1000 {
+		t.Errorf("%d results", len(r.List("results")))
 	}
 	k.refused("payload_too_large", `{"op":"PUBLISH","topic":"one.batches","events":[%s]}`, events)
 	one := `,{"payload":` + text(1<<20-50) + `}`
@@ -175,7 +177,7 @@ func TestWhatClosesAWebSocket(t *testing.T) {
 	} {
 		k := s.dial(t)
 		k.conn.Write(ctx, websocket.MessageText, []byte(send)) // fails where the server closes before it has read all
-		k.within(patience, func(object) bool { return false })
+		k.within(apitest.Patience, func(object) bool { return false })
 		if got := websocket.CloseStatus(k.closing); got != status {
 			t.Errorf("closed with %v (%v), want %v", got, k.closing, status)
 		}

@@ -5,13 +5,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // metric is the value of one sample; labels are given as they are printed, in
 // any order. NaN-free: -1 where there is none.
 func (s *server) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	for line := range strings.Lines(string(call(t, "GET", s.OpsURL()+"/metrics", "").body)) {
+	for line := range strings.Lines(string(apitest.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
 		if len(labels) == 0 {
 			series, value, _ = strings.Cut(strings.TrimSpace(line), " ")
@@ -83,11 +85,11 @@ func TestMetrics(t *testing.T) {
 			return c.want >= 0 && got == c.want || c.want == -2 && got >= 1
 		}
 		if !holds() { // a gauge may lag a little
-			eventually(t, fmt.Sprintf("%s%v is %v (now %v)", c.name, c.labels, c.want, got), holds)
+			apitest.Eventually(t, fmt.Sprintf("%s%v is %v (now %v)", c.name, c.labels, c.want, got), holds)
 		}
 	}
 	k.drop()
-	eventually(t, "no connection is counted", func() bool { return s.metric(t, "sluice_ws_connections") == 0 })
+	apitest.Eventually(t, "no connection is counted", func() bool { return s.metric(t, "sluice_ws_connections") == 0 })
 }
 
 // "Topics past a configurable count share the label _other"
@@ -110,31 +112,31 @@ func TestOps(t *testing.T) {
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
 	for _, path := range []string{"/healthz", "/readyz"} {
-		if a := call(t, "GET", s.OpsURL()+path, ""); a.status != 200 {
-			t.Errorf("%s: %d %s", path, a.status, a.body)
+		if a := apitest.Call(t, "GET", s.OpsURL()+path, ""); a.Status != 200 {
+			t.Errorf("%s: %d %s", path, a.Status, a.Body)
 		}
 	}
-	if a := call(t, "GET", s.OpsURL()+"/metrics", ""); a.status != 200 || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") {
-		t.Errorf("%d %v", a.status, a.header)
+	if a := apitest.Call(t, "GET", s.OpsURL()+"/metrics", ""); a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") {
+		t.Errorf("%d %v", a.Status, a.Header)
 	}
-	a := call(t, "GET", s.OpsURL()+"/v1/status", "")
-	o := a.json(t)
+	a := apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "")
+	o := a.JSON(t)
 	scheme := "embedded:"
 	if sharesStore(t) {
 		scheme = "mongodb"
 	}
 	for _, name := range []string{"version", "node_id", "store.url", "store.state", "policies", "connections", "queues", "subscriptions", "spool.events", "spool.bytes", "peers"} {
-		if o.at(name) == nil {
-			t.Errorf("status has no %s: %s", name, a.body)
+		if o.At(name) == nil {
+			t.Errorf("status has no %s: %s", name, a.Body)
 		}
 	}
-	if o["node_id"] != "node-7" || !strings.HasPrefix(o.text("store.url"), scheme) || o.text("spool.events") != "0" {
-		t.Errorf("%s", a.body)
+	if o["node_id"] != "node-7" || !strings.HasPrefix(o.Text("store.url"), scheme) || o.Text("spool.events") != "0" {
+		t.Errorf("%s", a.Body)
 	}
-	if p := o.list("policies"); len(p) != 1 || p[0]["name"] != "*" || p[0].text("version") == "" || p[0].text("source") == "" {
-		t.Errorf("policies: %s", a.body)
+	if p := o.List("policies"); len(p) != 1 || p[0]["name"] != "*" || p[0].Text("version") == "" || p[0].Text("source") == "" {
+		t.Errorf("policies: %s", a.Body)
 	}
-	if a := call(t, "GET", s.OpsURL()+"/v1/none", ""); a.status != 404 {
-		t.Errorf("%d", a.status)
+	if a := apitest.Call(t, "GET", s.OpsURL()+"/v1/none", ""); a.Status != 404 {
+		t.Errorf("%d", a.Status)
 	}
 }

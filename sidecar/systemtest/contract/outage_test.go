@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/internal/apitest"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 )
 
@@ -43,11 +44,11 @@ func newOutage(t *testing.T) outage {
 func (s *server) spool(t *testing.T, topic, id, payload string, headers ...string) object {
 	t.Helper()
 	a := s.post(t, topic, payload, append([]string{"Sluice-Id: " + id}, headers...)...)
-	r := a.json(t)
+	r := a.JSON(t)
 	_, partition := r["partition"]
 	_, seq := r["seq"]
-	if a.status != 202 || r["durability"] != "spool" || r["id"] != id || r.text("ts") == "" || partition || seq || r["duplicate"] != nil {
-		t.Fatalf("spooling %s in %s: %d %s", id, topic, a.status, a.body)
+	if a.Status != 202 || r["durability"] != "spool" || r["id"] != id || r.Text("ts") == "" || partition || seq || r["duplicate"] != nil {
+		t.Fatalf("spooling %s in %s: %d %s", id, topic, a.Status, a.Body)
 	}
 	return r
 }
@@ -57,11 +58,11 @@ func (s *server) spool(t *testing.T, topic, id, payload string, headers ...strin
 func (s *server) spooled(t *testing.T, want int) {
 	t.Helper()
 	var o object
-	eventually(t, fmt.Sprintf("%d events are in the spool", want), func() bool {
-		o = parse(t, call(t, "GET", s.OpsURL()+"/v1/status", "").body)
-		return o.text("spool.events") == fmt.Sprint(want) && s.metric(t, "sluice_spool_events") == float64(want)
+	apitest.Eventually(t, fmt.Sprintf("%d events are in the spool", want), func() bool {
+		o = apitest.Parse(t, apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "").Body)
+		return o.Text("spool.events") == fmt.Sprint(want) && s.metric(t, "sluice_spool_events") == float64(want)
 	})
-	if bytes := o.number(t, "spool.bytes"); (bytes > 0) != (want > 0) || (s.metric(t, "sluice_spool_bytes") > 0) != (want > 0) {
+	if bytes := o.Number(t, "spool.bytes"); (bytes > 0) != (want > 0) || (s.metric(t, "sluice_spool_bytes") > 0) != (want > 0) {
 		t.Errorf("%d events of %d bytes in the spool", want, bytes)
 	}
 }
@@ -71,15 +72,15 @@ func (s *server) spooled(t *testing.T, want int) {
 func (s *server) fillSpool(t *testing.T) int {
 	t.Helper()
 	kept := 0
-	var full answer
-	eventually(t, "the spool of small.t is full", func() bool {
+	var full apitest.Answer
+	apitest.Eventually(t, "the spool of small.t is full", func() bool {
 		full = s.post(t, "small.t", text(4000), fmt.Sprint("Sluice-Id: ", kept))
-		if full.status == 202 {
+		if full.Status == 202 {
 			kept++
 		}
-		return full.status != 202
+		return full.Status != 202
 	})
-	full.retryLater(t, "overloaded")
+	retryLater(t, full, "overloaded")
 	return kept
 }
 
@@ -87,26 +88,26 @@ func (s *server) fillSpool(t *testing.T) int {
 // ready all the time, and then says how.
 func (s *server) readyToSpool(t *testing.T) {
 	t.Helper()
-	eventually(t, "readyz says that events are spooled, and status that the store is away", func() bool {
-		a := call(t, "GET", s.OpsURL()+"/readyz", "")
-		if a.status != 200 {
-			t.Fatalf("readyz: %d %s", a.status, a.body)
+	apitest.Eventually(t, "readyz says that events are spooled, and status that the store is away", func() bool {
+		a := apitest.Call(t, "GET", s.OpsURL()+"/readyz", "")
+		if a.Status != 200 {
+			t.Fatalf("readyz: %d %s", a.Status, a.Body)
 		}
-		state := parse(t, call(t, "GET", s.OpsURL()+"/v1/status", "").body).text("store.state")
-		return strings.Contains(string(a.body), "spool") && state == "away"
+		state := apitest.Parse(t, apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "").Body).Text("store.state")
+		return strings.Contains(string(a.Body), "spool") && state == "away"
 	})
 }
 
 // retryLater holds a refusal to "store_unavailable" or "overloaded": 503 with
 // retry_after_ms, and Retry-After in whole seconds, rounded up.
-func (a answer) retryLater(t *testing.T, code string) {
+func retryLater(t *testing.T, a apitest.Answer, code string) {
 	t.Helper()
-	if a.status != 503 || a.json(t)["code"] != code || a.json(t).text("error") == "" {
-		t.Errorf("want 503 %s, got %d %.300s", code, a.status, a.body)
+	if a.Status != 503 || a.JSON(t)["code"] != code || a.JSON(t).Text("error") == "" {
+		t.Errorf("want 503 %s, got %d %.300s", code, a.Status, a.Body)
 		return
 	}
-	if ms := a.json(t).number(t, "retry_after_ms"); ms < 1 || a.header.Get("Retry-After") != fmt.Sprint((ms+999)/1000) {
-		t.Errorf("retry_after_ms %d, Retry-After %q", ms, a.header.Get("Retry-After"))
+	if ms := a.JSON(t).Number(t, "retry_after_ms"); ms < 1 || a.Header.Get("Retry-After") != fmt.Sprint((ms+999)/1000) {
+		t.Errorf("retry_after_ms %d, Retry-After %q", ms, a.Header.Get("Retry-After"))
 	}
 }
 
@@ -120,7 +121,7 @@ func TestPublishingWhileTheStoreIsAway(t *testing.T) {
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
 	s.put(t, "t", "before", `{"n":1}`, "Sluice-Key: k")
-	k.ack("t", "g", k.event().text("event.id"))
+	k.ack("t", "g", k.event().Text("event.id"))
 
 	db.Stop()
 	first := s.spool(t, "t", "a", `{"n":1e400}`, "Sluice-Key: k")
@@ -128,18 +129,18 @@ func TestPublishingWhileTheStoreIsAway(t *testing.T) {
 	if _, seq := r["seq"]; r["durability"] != "spool" || seq || r["id"] != "b" {
 		t.Errorf("%v", r)
 	}
-	if r := k.ok(`{"op":"PUBLISH","topic":"t","events":[{"payload":1,"opts":{"id":"c","key":"k"}},{"payload":1,"opts":{"id":""}}]}`).list("results"); r[0]["durability"] != "spool" || r[0]["seq"] != nil || r[1]["code"] != "bad_request" {
+	if r := k.ok(`{"op":"PUBLISH","topic":"t","events":[{"payload":1,"opts":{"id":"c","key":"k"}},{"payload":1,"opts":{"id":""}}]}`).List("results"); r[0]["durability"] != "spool" || r[0]["seq"] != nil || r[1]["code"] != "bad_request" {
 		t.Errorf("%v", r)
 	}
-	if r := s.post(t, "t", `{"payload_base64":"/wA=","opts":{"id":"d","key":"k"}}`, "Content-Type: application/x-ndjson").json(t).list("results"); r[0]["durability"] != "spool" {
+	if r := s.post(t, "t", `{"payload_base64":"/wA=","opts":{"id":"d","key":"k"}}`, "Content-Type: application/x-ndjson").JSON(t).List("results"); r[0]["durability"] != "spool" {
 		t.Errorf("%v", r)
 	}
 	again := s.post(t, "t", `{"n":10e399}`, "Sluice-Id: a", "Sluice-Key: k")
-	if d := again.json(t); d["duplicate"] != true || d["durability"] != "spool" || d["ts"] != first["ts"] || d["seq"] != nil || again.status != 200 && again.status != 202 {
-		t.Errorf("a duplicate of a spooled event: %d %s", again.status, again.body)
+	if d := again.JSON(t); d["duplicate"] != true || d["durability"] != "spool" || d["ts"] != first["ts"] || d["seq"] != nil || again.Status != 200 && again.Status != 202 {
+		t.Errorf("a duplicate of a spooled event: %d %s", again.Status, again.Body)
 	}
-	if other := s.post(t, "t", `{"n":2}`, "Sluice-Id: a", "Sluice-Key: k"); other.status != 409 || other.json(t)["code"] != "conflict" {
-		t.Errorf("a conflict with a spooled event: %d %s", other.status, other.body)
+	if other := s.post(t, "t", `{"n":2}`, "Sluice-Id: a", "Sluice-Key: k"); other.Status != 409 || other.JSON(t)["code"] != "conflict" {
+		t.Errorf("a conflict with a spooled event: %d %s", other.Status, other.Body)
 	}
 	s.spooled(t, 4)
 	s.readyToSpool(t)
@@ -147,28 +148,28 @@ func TestPublishingWhileTheStoreIsAway(t *testing.T) {
 	db.Restart()
 	for _, id := range []string{"a", "b", "c", "d"} {
 		f := k.event()
-		if f.text("event.id") != id || f.text("ctx.attempt") != "1" {
+		if f.Text("event.id") != id || f.Text("ctx.attempt") != "1" {
 			t.Errorf("want %s, got %v", id, f)
 		}
 		if id == "a" {
 			wantSame(t, "a spooled payload", `{"n":1e400}`, payloadOf(t, f))
-			if f.text("event.ts") != first.text("ts") {
-				t.Errorf("ts %s, answered %v", f.text("event.ts"), first["ts"])
+			if f.Text("event.ts") != first.Text("ts") {
+				t.Errorf("ts %s, answered %v", f.Text("event.ts"), first["ts"])
 			}
 		}
-		k.ack("t", "g", f.text("event.id"))
+		k.ack("t", "g", f.Text("event.id"))
 	}
 	s.spooled(t, 0)
-	eventually(t, "the store is ok", func() bool {
-		return parse(t, call(t, "GET", s.OpsURL()+"/v1/status", "").body).text("store.state") == "ok"
+	apitest.Eventually(t, "the store is ok", func() bool {
+		return apitest.Parse(t, apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "").Body).Text("store.state") == "ok"
 	})
-	if a := s.post(t, "t", `{"n":1e400}`, "Sluice-Id: a", "Sluice-Key: k"); a.status != 200 || a.json(t).text("seq") == "" {
-		t.Errorf("a duplicate of an event that was spooled: %d %s", a.status, a.body)
+	if a := s.post(t, "t", `{"n":1e400}`, "Sluice-Id: a", "Sluice-Key: k"); a.Status != 200 || a.JSON(t).Text("seq") == "" {
+		t.Errorf("a duplicate of an event that was spooled: %d %s", a.Status, a.Body)
 	}
 	s.put(t, "t", "after", "1", "Sluice-Key: k")
 	var seqs []int64
-	for _, e := range s.replay(t, "topic=t&key=k").list("events") {
-		seqs = append(seqs, e.number(t, "seq"))
+	for _, e := range s.replay(t, "topic=t&key=k").List("events") {
+		seqs = append(seqs, e.Number(t, "seq"))
 		if _, marked := e["spooled"]; marked {
 			t.Errorf("in the store: %v", e)
 		}
@@ -191,11 +192,11 @@ func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 	k.event()
 	db.Stop()
 
-	s.post(t, "refuse.t", "1", "Sluice-Id: x").retryLater(t, "store_unavailable")
-	if e := k.refused("store_unavailable", `{"op":"PUBLISH","topic":"refuse.t","payload":1,"opts":{"id":"x"}}`); e.number(t, "retry_after_ms") < 1 {
+	retryLater(t, s.post(t, "refuse.t", "1", "Sluice-Id: x"), "store_unavailable")
+	if e := k.refused("store_unavailable", `{"op":"PUBLISH","topic":"refuse.t","payload":1,"opts":{"id":"x"}}`); e.Number(t, "retry_after_ms") < 1 {
 		t.Errorf("%v", e)
 	}
-	results := k.ok(`{"op":"PUBLISH","events":[{"topic":"t","payload":1,"opts":{"id":"y"}},{"topic":"refuse.t","payload":1}]}`).list("results")
+	results := k.ok(`{"op":"PUBLISH","events":[{"topic":"t","payload":1,"opts":{"id":"y"}},{"topic":"refuse.t","payload":1}]}`).List("results")
 	if results[0]["durability"] != "spool" || results[1]["code"] != "store_unavailable" {
 		t.Errorf("%v", results)
 	}
@@ -203,30 +204,30 @@ func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 	if kept < 2 || kept > 5 {
 		t.Errorf("%d events of 4,000 bytes fit into 20,000", kept)
 	}
-	if e := k.refused("overloaded", `{"op":"PUBLISH","topic":"small.t","payload":%s}`, text(4000)); e.number(t, "retry_after_ms") < 1 {
+	if e := k.refused("overloaded", `{"op":"PUBLISH","topic":"small.t","payload":%s}`, text(4000)); e.Number(t, "retry_after_ms") < 1 {
 		t.Errorf("%v", e)
 	}
 	s.spool(t, "t", "z", "1") // its own bound is far
 
-	call(t, "GET", s.ReplayURL()+"/replay?topic=t&scope=store", "").retryLater(t, "store_unavailable")
-	call(t, "GET", s.ReplayURL()+"/export?topic=t", "").retryLater(t, "store_unavailable")
+	retryLater(t, apitest.Call(t, "GET", s.ReplayURL()+"/replay?topic=t&scope=store", ""), "store_unavailable")
+	retryLater(t, apitest.Call(t, "GET", s.ReplayURL()+"/export?topic=t", ""), "store_unavailable")
 	l := s.dial(t)
 	for _, topic := range []string{"t", "unheard-of"} {
-		if e := l.refused("store_unavailable", `{"op":"SUBSCRIBE","topic":%q,"group":"h"}`, topic); e.number(t, "retry_after_ms") < 1 {
+		if e := l.refused("store_unavailable", `{"op":"SUBSCRIBE","topic":%q,"group":"h"}`, topic); e.Number(t, "retry_after_ms") < 1 {
 			t.Errorf("%v", e)
 		}
 	}
-	call(t, "GET", s.URL()+"/v1/topics/t/groups/g", "").retryLater(t, "store_unavailable")
+	retryLater(t, apitest.Call(t, "GET", s.URL()+"/v1/topics/t/groups/g", ""), "store_unavailable")
 	l.refused("store_unavailable", `{"op":"SUBSCRIBE","topic":"t"}`)
-	call(t, "PUT", s.URL()+"/v1/topics/t/groups/g/cursor", `{"from":"earliest"}`).retryLater(t, "store_unavailable")
+	retryLater(t, apitest.Call(t, "PUT", s.URL()+"/v1/topics/t/groups/g/cursor", `{"from":"earliest"}`), "store_unavailable")
 	l.usable()
 
 	db.Restart()
 	s.spooled(t, 0)
-	if n := s.replay(t, "topic=small.t").number(t, "count"); n != int64(kept) {
+	if n := s.replay(t, "topic=small.t").Number(t, "count"); n != int64(kept) {
 		t.Errorf("%d of %d spooled events of small.t", n, kept)
 	}
-	if n := s.replay(t, "topic=refuse.t").number(t, "count"); n != 0 {
+	if n := s.replay(t, "topic=refuse.t").Number(t, "count"); n != 0 {
 		t.Errorf("%d refused events are stored", n)
 	}
 	s.put(t, "refuse.t", "x", "1")
@@ -253,13 +254,13 @@ func TestStartingWhileTheStoreIsAway(t *testing.T) {
 	s.Kill()
 	s = db.start(t, awayPolicies, quick...)
 	s.spooled(t, n/2+kept)
-	s.post(t, "small.t", text(4000)).retryLater(t, "overloaded")
+	retryLater(t, s.post(t, "small.t", text(4000)), "overloaded")
 	s.readyToSpool(t)
-	if a := s.post(t, "t", "1", "Sluice-Id: 03", "Sluice-Key: k"); a.json(t)["duplicate"] != true {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := s.post(t, "t", "1", "Sluice-Id: 03", "Sluice-Key: k"); a.JSON(t)["duplicate"] != true {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := s.post(t, "t", "2", "Sluice-Id: 03", "Sluice-Key: k"); a.status != 409 {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := s.post(t, "t", "2", "Sluice-Id: 03", "Sluice-Key: k"); a.Status != 409 {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	for i := range n / 2 {
 		s.spool(t, "t", fmt.Sprintf("%02d", n/2+i), "1", "Sluice-Key: k")
@@ -274,21 +275,21 @@ func TestStartingWhileTheStoreIsAway(t *testing.T) {
 	db.Restart()
 	s = db.start(t, awayPolicies, quick...)
 	k := s.dial(t)
-	eventually(t, "a group can be joined", func() bool {
+	apitest.Eventually(t, "a group can be joined", func() bool {
 		return k.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"earliest"}}`)["op"] == "OK"
 	})
 	for i := range n {
 		f := k.event()
-		if f.text("event.id") != fmt.Sprintf("%02d", i) || f.text("ctx.attempt") != "1" {
+		if f.Text("event.id") != fmt.Sprintf("%02d", i) || f.Text("ctx.attempt") != "1" {
 			t.Fatalf("want %02d, got %v", i, f)
 		}
-		k.ack("t", "g", f.text("event.id"))
+		k.ack("t", "g", f.Text("event.id"))
 	}
 	s.spooled(t, 0)
-	if c := s.replay(t, "topic=t").number(t, "count"); c != n {
+	if c := s.replay(t, "topic=t").Number(t, "count"); c != n {
 		t.Errorf("%d events stored, want %d", c, n)
 	}
-	if c := s.replay(t, "topic=small.t").number(t, "count"); c != int64(kept) {
+	if c := s.replay(t, "topic=small.t").Number(t, "count"); c != int64(kept) {
 		t.Errorf("%d events of the full part are stored, want %d", c, kept)
 	}
 }
@@ -310,13 +311,13 @@ func TestSpooledIDIsTakenMeanwhile(t *testing.T) {
 	s = db.start(t, awayPolicies, quick...)
 	s.spooled(t, 0)
 	e := other.letters(t, "t.dlq", 1)[0]
-	if e["payload"] != "spooled" || e.text("key") != "k" || e.text("headers.sluice-dlq-id") != "x" || e.text("headers.sluice-dlq-reason") == "" {
+	if e["payload"] != "spooled" || e.Text("key") != "k" || e.Text("headers.sluice-dlq-id") != "x" || e.Text("headers.sluice-dlq-reason") == "" {
 		t.Errorf("%v", e)
 	}
-	if got := ids(other.replay(t, "topic=t").list("events")); len(got) != 2 {
+	if got := ids(other.replay(t, "topic=t").List("events")); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
-	if n := other.replay(t, "topic=t.dlq").number(t, "count"); n != 1 {
+	if n := other.replay(t, "topic=t.dlq").Number(t, "count"); n != 1 {
 		t.Errorf("%d dead letters", n)
 	}
 }

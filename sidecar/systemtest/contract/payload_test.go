@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // faithful are payloads that must be "handed out equal to what came in: object
@@ -88,20 +90,20 @@ func TestPayloadsAreHandedOutEqual(t *testing.T) {
 		fmt.Fprintf(&lines, `{"payload":%s,"opts":{"ts":%d}}`+"\n", p, 1000+i)
 		fmt.Fprintf(&batch, `,{"payload":%s,"opts":{"ts":%d}}`, p, 2000+i)
 	}
-	if a := s.post(t, topic, lines.String(), "Content-Type: application/x-ndjson"); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a := s.post(t, topic, lines.String(), "Content-Type: application/x-ndjson"); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	k.ok(`{"op":"PUBLISH","topic":%q,"events":[%s]}`, topic, batch.String()[1:])
 	sent = append(append(sent, faithful...), faithful...)
 
 	for i, f := range k.events(len(sent)) {
-		wantSame(t, fmt.Sprint("EVENT ", f.text("event.id")), sent[i], payloadOf(t, f))
+		wantSame(t, fmt.Sprint("EVENT ", f.Text("event.id")), sent[i], payloadOf(t, f))
 	}
 	var page struct{ Events []rawEvent }
-	if err := json.Unmarshal(call(t, "GET", s.ReplayURL()+"/replay?topic="+topic, "").body, &page); err != nil || len(page.Events) != len(sent) {
+	if err := json.Unmarshal(apitest.Call(t, "GET", s.ReplayURL()+"/replay?topic="+topic, "").Body, &page); err != nil || len(page.Events) != len(sent) {
 		t.Fatalf("%v, %d events", err, len(page.Events))
 	}
-	export := strings.Split(strings.TrimSpace(string(call(t, "GET", s.ReplayURL()+"/export?topic="+topic, "").body)), "\n")
+	export := strings.Split(strings.TrimSpace(string(apitest.Call(t, "GET", s.ReplayURL()+"/export?topic="+topic, "").Body)), "\n")
 	if len(export) != len(sent) {
 		t.Fatalf("%d lines exported, want %d", len(export), len(sent))
 	}
@@ -164,9 +166,9 @@ func TestPayloadsThatAreNotJSON(t *testing.T) {
 		{"ws", coded, "x/y"},
 	} {
 		e := k.event()
-		got, has := e.at("event").(map[string]any)["payload_base64"]
-		_, json := e.at("event").(map[string]any)["payload"]
-		if e.text("event.id") != want.id || !has || got != want.base64 || e.text("event.headers.content-type") != want.kind || json {
+		got, has := e.At("event").(map[string]any)["payload_base64"]
+		_, json := e.At("event").(map[string]any)["payload"]
+		if e.Text("event.id") != want.id || !has || got != want.base64 || e.Text("event.headers.content-type") != want.kind || json {
 			t.Errorf("%d: want %v, got %v", i, want, e["event"])
 		}
 	}
@@ -195,17 +197,17 @@ func TestContentTypes(t *testing.T) {
 			headers = []string{"Content-Type: " + c.kind}
 		}
 		s.put(t, "one.types", id, `{"a":1}`, headers...)
-		e := s.replay(t, "topic=one.types&limit=100").list("events")[i]
+		e := s.replay(t, "topic=one.types&limit=100").List("events")[i]
 		if _, json := e["payload"]; json != c.json {
 			t.Errorf("%q: %v", c.kind, e)
 		}
-		if a := s.post(t, "one.types", `{"a":`, headers...); c.json && (a.status != 400 || a.json(t)["code"] != "bad_json") {
-			t.Errorf("%q with half a JSON body: %d %s", c.kind, a.status, a.body)
+		if a := s.post(t, "one.types", `{"a":`, headers...); c.json && (a.Status != 400 || a.JSON(t)["code"] != "bad_json") {
+			t.Errorf("%q with half a JSON body: %d %s", c.kind, a.Status, a.Body)
 		}
 	}
 	for _, body := range []string{"", " ", "{} {}", "nul", "\"\xff\"", "{'a':1}", "[1,]", "01", "\"\n\"", "NaN"} {
-		if a := s.post(t, "one.types", body, "Content-Type: application/json"); a.status != 400 || a.json(t)["code"] != "bad_json" {
-			t.Errorf("body %q: %d %s", body, a.status, a.body)
+		if a := s.post(t, "one.types", body, "Content-Type: application/json"); a.Status != 400 || a.JSON(t)["code"] != "bad_json" {
+			t.Errorf("body %q: %d %s", body, a.Status, a.Body)
 		}
 	}
 }
@@ -219,11 +221,11 @@ func TestEventFields(t *testing.T) {
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"one.fields","opts":{"from":"earliest"}}`)
 	bare := k.ok(`{"op":"PUBLISH","topic":"one.fields","payload":null}`)
-	e := k.event().at("event").(map[string]any)
+	e := k.event().At("event").(map[string]any)
 	if len(e) != 6 || e["id"] != bare["id"] || e["topic"] != "one.fields" || fmt.Sprint(e["seq"], e["partition"], e["ts"]) != fmt.Sprint(bare["seq"], bare["partition"], bare["ts"]) {
 		t.Errorf("want id, ts, topic, partition, seq and payload of %v, got %v", bare, e)
 	}
-	if id := bare.text("id"); len(id) != 36 || id[14] != '7' {
+	if id := bare.Text("id"); len(id) != 36 || id[14] != '7' {
 		t.Errorf("%q is not a UUIDv7", id)
 	}
 	r := k.ok(`{"op":"PUBLISH","topic":"one.fields","payload":1,"opts":{"id":"i/d?&é","ts":9007199254740991,"key":"k ☃",
@@ -239,11 +241,11 @@ func TestEventFields(t *testing.T) {
 	if err := json.Unmarshal(f[asSent].(frameText), &frame); err != nil {
 		t.Fatal(err)
 	}
-	line := call(t, "GET", s.ReplayURL()+"/export?topic=one.fields&fromTs=9007199254740991&toTs=9007199254740991", "").body
+	line := apitest.Call(t, "GET", s.ReplayURL()+"/export?topic=one.fields&fromTs=9007199254740991&toTs=9007199254740991", "").Body
 	if !bytes.Equal(bytes.TrimSpace(line), frame.Event) {
 		t.Errorf("exported %s\nEVENT    %s", line, frame.Event)
 	}
-	page := call(t, "GET", s.ReplayURL()+"/replay?topic=one.fields&from=afterId&afterId="+url.QueryEscape(bare.text("id")), "").body
+	page := apitest.Call(t, "GET", s.ReplayURL()+"/replay?topic=one.fields&from=afterId&afterId="+url.QueryEscape(bare.Text("id")), "").Body
 	if !bytes.Contains(page, frame.Event) {
 		t.Errorf("replayed %s\nEVENT    %s", page, frame.Event)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // burstOf reads a topic's burst from the refusal of a batch that is too large.
@@ -17,7 +19,7 @@ func (k *socket) burstOf(topic string) string {
 		return "none"
 	}
 	for _, n := range []string{"11", "12", "13", "14", "15"} {
-		if strings.Contains(r.text("msg"), n) {
+		if strings.Contains(r.Text("msg"), n) {
 			return n
 		}
 	}
@@ -46,16 +48,16 @@ func TestPolicyMatching(t *testing.T) {
 	for topic, want := range map[string]int{"a.b.c": 2, "a.b.x": 3, "y": 5} {
 		k.ok(`{"op":"PUBLISH","topic":%q,"payload":1}`, topic)
 		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g"}`, topic)
-		if got := len(s.group(t, topic, "g").list("partitions")); got != want {
+		if got := len(s.group(t, topic, "g").List("partitions")); got != want {
 			t.Errorf("%s has %d partitions, want %d", topic, got, want)
 		}
 	}
 	var names []string
-	for _, p := range parse(t, call(t, "GET", s.OpsURL()+"/v1/status", "").body).list("policies") {
-		if p.text("version") == "" || p.text("source") == "" {
+	for _, p := range apitest.Parse(t, apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "").Body).List("policies") {
+		if p.Text("version") == "" || p.Text("source") == "" {
 			t.Errorf("%v", p)
 		}
-		names = append(names, p.text("name"))
+		names = append(names, p.Text("name"))
 	}
 	if len(names) != 6 {
 		t.Errorf("status lists %v", names)
@@ -76,17 +78,17 @@ func TestDeliveryMaxima(t *testing.T) {
 			s.put(t, topic, fmt.Sprint(j), "1")
 		}
 		for j := range 3 {
-			if f := k.event(); f.number(t, "ctx.ack_deadline_ms") > 400 || f.text("event.id") != fmt.Sprint(j) {
+			if f := k.event(); f.Number(t, "ctx.ack_deadline_ms") > 400 || f.Text("event.id") != fmt.Sprint(j) {
 				t.Errorf("%s: %v", opts, f)
 			}
 		}
-		if g := s.group(t, topic, "g"); g.number(t, "inflight") > 3 {
+		if g := s.group(t, topic, "g"); g.Number(t, "inflight") > 3 {
 			t.Errorf("%s: %v", opts, g)
 		}
 		k.ok(`{"op":"UNSUBSCRIBE","topic":%q,"group":"g"}`, topic)
 		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":%s}`, topic, opts)
-		d := k.await("a dead letter", func(f object) bool { return isEvent(f) && f.text("topic") == topic+".dlq" })
-		if d.text("event.headers.sluice-dlq-attempts") != "2" {
+		d := k.await("a dead letter", func(f object) bool { return isEvent(f) && f.Text("topic") == topic+".dlq" })
+		if d.Text("event.headers.sluice-dlq-attempts") != "2" {
 			t.Errorf("%s: %v", opts, d)
 		}
 	}
@@ -94,7 +96,7 @@ func TestDeliveryMaxima(t *testing.T) {
 	k.ok(`{"op":"SUBSCRIBE","topic":"less","group":"g","opts":{"maxInflight":1,"ackTimeoutMs":100}}`)
 	s.put(t, "less", "a", "1")
 	s.put(t, "less", "b", "1")
-	if f := k.event(); f.number(t, "ctx.ack_deadline_ms") > 100 || f.text("event.id") != "a" {
+	if f := k.event(); f.Number(t, "ctx.ack_deadline_ms") > 100 || f.Text("event.id") != "a" {
 		t.Errorf("less than the most: %v", f)
 	}
 }
@@ -121,7 +123,7 @@ func TestReload(t *testing.T) {
 		t.Helper()
 		change()
 		began := time.Now()
-		eventually(t, what, holds)
+		apitest.Eventually(t, what, holds)
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("%s: took %v", what, took)
 		}
@@ -134,7 +136,7 @@ func TestReload(t *testing.T) {
 	k.refused("topic_paused", `{"op":"PUBLISH","topic":"shut","payload":1}`)
 
 	write(t, file, `[{name: "*", publish: {rate: -1, burst: 13}, connection: {rate: 0}, colour: red}, {name: in, delivery: {ack_timeout: soon}}, {name: open}]`)
-	eventually(t, "the log names every bad field", func() bool {
+	apitest.Eventually(t, "the log names every bad field", func() bool {
 		log := s.Log()
 		return strings.Contains(log, "rate") && strings.Contains(log, "ack_timeout") && strings.Contains(log, "colour")
 	})
@@ -163,10 +165,10 @@ func TestBucketsAreRetuned(t *testing.T) {
 	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(2))
 	k.limited("connection", `{"op":"PUBLISH","topic":"t","payload":1}`)
 	write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0}}]`)
-	eventually(t, "the limit is lifted", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["op"] == "OK" })
+	apitest.Eventually(t, "the limit is lifted", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["op"] == "OK" })
 	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(500))
 	write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0.01, burst: 1}}]`)
-	eventually(t, "the topic is limited", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["code"] == "rate_limited" })
+	apitest.Eventually(t, "the topic is limited", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["code"] == "rate_limited" })
 	k.limited("topic", `{"op":"PUBLISH","topic":"t","payload":1}`)
 }
 
@@ -176,15 +178,15 @@ func TestRetention(t *testing.T) {
 	s := own(t, `[{name: "*", partitions: 1}, {name: gone, retention: {ttl: 300ms}}]`, "--retention-interval", "100ms")
 	first := s.put(t, "gone", "x", "1")
 	s.put(t, "kept", "x", "1")
-	eventually(t, "the event is removed", func() bool { return s.replay(t, "topic=gone").number(t, "count") == 0 })
+	apitest.Eventually(t, "the event is removed", func() bool { return s.replay(t, "topic=gone").Number(t, "count") == 0 })
 	again := s.post(t, "gone", "1", "Sluice-Id: x") // for dedupe.window after it was accepted
-	if again.status != 200 || again.json(t)["seq"] != first["seq"] {
-		t.Errorf("%d %s", again.status, again.body)
+	if again.Status != 200 || again.JSON(t)["seq"] != first["seq"] {
+		t.Errorf("%d %s", again.Status, again.Body)
 	}
-	if next := s.put(t, "gone", "y", "1"); next.number(t, "seq") <= first.number(t, "seq") {
+	if next := s.put(t, "gone", "y", "1"); next.Number(t, "seq") <= first.Number(t, "seq") {
 		t.Errorf("seq %v after %v", next["seq"], first["seq"])
 	}
-	if s.replay(t, "topic=kept").number(t, "count") != 1 {
+	if s.replay(t, "topic=kept").Number(t, "count") != 1 {
 		t.Error("ttl 0 means for ever")
 	}
 }

@@ -18,27 +18,27 @@ func TestPublishAnswers(t *testing.T) {
 	k := s.dial(t)
 	before := time.Now().UnixMilli()
 	r := k.ok(`{"op":"PUBLISH","topic":"publish.answers","payload":1}`)
-	if ts := r.number(t, "ts"); ts < before || ts > time.Now().UnixMilli() {
+	if ts := r.Number(t, "ts"); ts < before || ts > time.Now().UnixMilli() {
 		t.Errorf("ts %d is not the time of acceptance", ts)
 	}
-	if _, has := r["duplicate"]; has || r["durability"] != "store" || r.text("id") == "" {
+	if _, has := r["duplicate"]; has || r["durability"] != "store" || r.Text("id") == "" {
 		t.Errorf("%v", r)
 	}
-	r.number(t, "partition")
-	r.number(t, "seq")
+	r.Number(t, "partition")
+	r.Number(t, "seq")
 
 	first := s.put(t, "publish.answers", "twice", `{"a":1,"b":[1.0]}`, "Sluice-Ts: 5", "Sluice-Key: k", "Sluice-Header-X: y")
-	if first.text("ts") != "5" || first["durability"] != "store" {
+	if first.Text("ts") != "5" || first["durability"] != "store" {
 		t.Errorf("%v", first)
 	}
 	again := s.post(t, "publish.answers", `{"b":[1],"a":1.0}`, "Sluice-Id: twice", "Sluice-Key: k", "Sluice-Header-X: y",
 		"traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	for _, d := range []object{again.json(t), k.ok(`{"op":"PUBLISH","topic":"publish.answers","payload":{"a":1,"b":[1e0]},"opts":{"id":"twice","key":"k","headers":{"x":"y"}}}`)} {
-		if again.status != 200 || d["duplicate"] != true || d["seq"] != first["seq"] || d["partition"] != first["partition"] || d["id"] != "twice" {
-			t.Errorf("%d %v, first %v", again.status, d, first)
+	for _, d := range []object{again.JSON(t), k.ok(`{"op":"PUBLISH","topic":"publish.answers","payload":{"a":1,"b":[1e0]},"opts":{"id":"twice","key":"k","headers":{"x":"y"}}}`)} {
+		if again.Status != 200 || d["duplicate"] != true || d["seq"] != first["seq"] || d["partition"] != first["partition"] || d["id"] != "twice" {
+			t.Errorf("%d %v, first %v", again.Status, d, first)
 		}
 	}
-	if n := s.replay(t, "topic=publish.answers").number(t, "count"); n != 2 {
+	if n := s.replay(t, "topic=publish.answers").Number(t, "count"); n != 2 {
 		t.Errorf("%d events stored, want 2", n)
 	}
 }
@@ -60,13 +60,13 @@ func TestConflict(t *testing.T) {
 		`"payload_base64":"eyJhIjoxfQ==","opts":{"id":"x","key":"k","headers":{"h":"v"}}`,
 	} {
 		e := k.refused("conflict", `{"op":"PUBLISH","topic":"publish.conflict",%s}`, again)
-		if !strings.Contains(e.text("msg"), r.text("seq")) && e.text("seq") != r.text("seq") {
-			t.Errorf("seq %s is not named: %v", r.text("seq"), e)
+		if !strings.Contains(e.Text("msg"), r.Text("seq")) && e.Text("seq") != r.Text("seq") {
+			t.Errorf("seq %s is not named: %v", r.Text("seq"), e)
 		}
 	}
 	a := s.post(t, "publish.conflict", `2`, "Idempotency-Key: x")
-	if a.status != 409 || a.json(t)["code"] != "conflict" || !strings.Contains(string(a.body), r.text("seq")) {
-		t.Errorf("%d %s", a.status, a.body)
+	if a.Status != 409 || a.JSON(t)["code"] != "conflict" || !strings.Contains(string(a.Body), r.Text("seq")) {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	s.put(t, "publish.conflict.other", "x", "2") // "Unique per topic"
 }
@@ -79,20 +79,20 @@ func TestPublishHeaders(t *testing.T) {
 	const tp = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	a := s.post(t, "one.headers", `1`, "Idempotency-Key: a", "Sluice-Id: a", "Sluice-Key: K", "Sluice-Ts: 77",
 		"Sluice-Header-Content-Language: de", "SLUICE-HEADER-x: Y z", "traceparent: "+tp, "tracestate: a=b", "baggage: c=d", "X-Other: no")
-	if a.status != 201 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a.Status != 201 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	e := s.replay(t, "topic=one.headers").list("events")[0]
+	e := s.replay(t, "topic=one.headers").List("events")[0]
 	h, _ := e["headers"].(map[string]any)
-	if e.text("id") != "a" || e.text("key") != "K" || e.text("ts") != "77" || h["content-language"] != "de" || h["x"] != "Y z" ||
+	if e.Text("id") != "a" || e.Text("key") != "K" || e.Text("ts") != "77" || h["content-language"] != "de" || h["x"] != "Y z" ||
 		!strings.HasPrefix(fmt.Sprint(h["traceparent"]), tp[:35]) || h["tracestate"] != "a=b" || h["baggage"] != "c=d" || len(h) != 5 {
 		t.Errorf("%v", e)
 	}
-	if a := s.post(t, "one.headers", `1`, "Idempotency-Key: a", "Sluice-Id: b"); a.status != 400 || a.json(t)["code"] != "bad_request" {
-		t.Errorf("two ids: %d %s", a.status, a.body)
+	if a := s.post(t, "one.headers", `1`, "Idempotency-Key: a", "Sluice-Id: b"); a.Status != 400 || a.JSON(t)["code"] != "bad_request" {
+		t.Errorf("two ids: %d %s", a.Status, a.Body)
 	}
-	if a := s.post(t, "one.headers", `2`, "Idempotency-Key: c"); a.json(t)["id"] != "c" {
-		t.Errorf("Idempotency-Key: %d %s", a.status, a.body)
+	if a := s.post(t, "one.headers", `2`, "Idempotency-Key: c"); a.JSON(t)["id"] != "c" {
+		t.Errorf("Idempotency-Key: %d %s", a.Status, a.Body)
 	}
 }
 
@@ -109,22 +109,22 @@ not JSON
 {"payload":3,"opts":{"id":"a","key":"k"}}
 {"opts":{}}
 {"payload_base64":"AA==","opts":{"id":"z"}}`, "Content-Type: application/x-ndjson")
-	if a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	results := a.json(t).list("results")
+	results := a.JSON(t).List("results")
 	want := []string{"", "bad_request", "bad_json", "duplicate", "conflict", "bad_request", ""}
 	if len(results) != len(want) {
-		t.Fatalf("%d results: %s", len(results), a.body)
+		t.Fatalf("%d results: %s", len(results), a.Body)
 	}
 	for i, r := range results {
 		switch want[i] {
 		case "", "duplicate":
-			if r.text("seq") == "" || r["durability"] != "store" || (r["duplicate"] == true) != (want[i] != "") {
+			if r.Text("seq") == "" || r["durability"] != "store" || (r["duplicate"] == true) != (want[i] != "") {
 				t.Errorf("line %d: %v", i, r)
 			}
 		default:
-			if r["code"] != want[i] || r.text("error") == "" {
+			if r["code"] != want[i] || r.Text("error") == "" {
 				t.Errorf("line %d: want %s, got %v", i, want[i], r)
 			}
 		}
@@ -141,19 +141,19 @@ func TestBatch(t *testing.T) {
 		{"payload":1,"opts":{"id":"a"}},{"topic":"publish.batch.b","payload":1,"opts":{"id":"a"}},{"payload":9,"opts":{"id":"a"}},
 		{"topic":"_x","payload":1},{"topic":"paused.t","payload":1}, 7]}`)
 	want := []string{"", "bad_request", "", "", "conflict", "bad_request", "topic_paused", "bad_request"}
-	results := r.list("results")
+	results := r.List("results")
 	if len(results) != len(want) {
 		t.Fatalf("%v", r)
 	}
 	for i, x := range results {
-		if x.text("code") != want[i] || (want[i] == "") != (x.text("durability") == "store") || want[i] != "" && x.text("msg") == "" {
+		if x.Text("code") != want[i] || (want[i] == "") != (x.Text("durability") == "store") || want[i] != "" && x.Text("msg") == "" {
 			t.Errorf("%d: want %q, got %v", i, want[i], x)
 		}
 	}
 	if results[2]["duplicate"] != true || results[3]["duplicate"] != nil {
 		t.Errorf("duplicates: %v", results)
 	}
-	if x := k.ok(`{"op":"PUBLISH","events":[{"topic":"publish.batch","payload":1}]}`).list("results"); x[0].text("seq") == "" {
+	if x := k.ok(`{"op":"PUBLISH","events":[{"topic":"publish.batch","payload":1}]}`).List("results"); x[0].Text("seq") == "" {
 		t.Errorf("a topic in the event alone: %v", x)
 	}
 }
@@ -172,12 +172,12 @@ func TestPipelining(t *testing.T) {
 	seqs := make([]int64, n)
 	for range n {
 		f := k.await("a reply", func(f object) bool { return f["op"] == "OK" })
-		i, waiting := corrs[f.text("corr")]
+		i, waiting := corrs[f.Text("corr")]
 		if !waiting {
 			t.Fatalf("a second reply: %v", f)
 		}
-		delete(corrs, f.text("corr"))
-		seqs[i] = f.number(t, "seq")
+		delete(corrs, f.Text("corr"))
+		seqs[i] = f.Number(t, "seq")
 	}
 	for i := 5; i < n; i++ {
 		if seqs[i] <= seqs[i-5] {
@@ -221,7 +221,7 @@ func TestOneIDFromManyPublishers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if created != 1 || s.replay(t, "topic=publish.race").number(t, "count") != 1 {
+	if created != 1 || s.replay(t, "topic=publish.race").Number(t, "count") != 1 {
 		t.Errorf("%d stored", created)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // still are buckets that hold a burst and hardly refill while a test runs.
@@ -26,7 +28,7 @@ func (k *socket) limited(scope, format string, args ...any) time.Duration {
 	if r["scope"] != scope {
 		k.t.Errorf("want scope %s: %v", scope, r)
 	}
-	ms := r.number(k.t, "retry_after_ms")
+	ms := r.Number(k.t, "retry_after_ms")
 	if ms < 1 {
 		k.t.Errorf("%v", r)
 	}
@@ -45,7 +47,7 @@ func TestTokens(t *testing.T) {
 	const many = `{"op":"PUBLISH","topic":%q,"events":%s}`
 	for burst, topic := range map[string]string{"3": "small", "10": "big"} {
 		n, _ := strconv.Atoi(burst)
-		if r := k.refused("bad_request", many, topic, batch(n+1)); !strings.Contains(r.text("msg"), burst) {
+		if r := k.refused("bad_request", many, topic, batch(n+1)); !strings.Contains(r.Text("msg"), burst) {
 			t.Errorf("the burst %s is not named: %v", burst, r)
 		}
 	}
@@ -96,29 +98,29 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	client := &http.Client{Transport: transport}
 	link := s.URL() + "/v1/topics/http/events"
 	lines := "Content-Type: application/x-ndjson"
-	if a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a := apitest.CallWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines)
-	if a.status != 429 {
-		t.Fatalf("%d %s", a.status, a.body)
+	a := apitest.CallWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines)
+	if a.Status != 429 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	o := a.json(t)
-	ms := o.number(t, "retry_after_ms")
-	if o["code"] != "rate_limited" || o["scope"] != "connection" || a.header.Get("Retry-After") != fmt.Sprint((ms+999)/1000) {
-		t.Errorf("%s, Retry-After %q", a.body, a.header.Get("Retry-After"))
+	o := a.JSON(t)
+	ms := o.Number(t, "retry_after_ms")
+	if o["code"] != "rate_limited" || o["scope"] != "connection" || a.Header.Get("Retry-After") != fmt.Sprint((ms+999)/1000) {
+		t.Errorf("%s, Retry-After %q", a.Body, a.Header.Get("Retry-After"))
 	}
 	other := &http.Transport{}
 	defer other.CloseIdleConnections()
-	if a := callWith(t, &http.Client{Transport: other}, "POST", link, `1`); a.status != 201 {
-		t.Errorf("another TCP connection: %d %s", a.status, a.body)
+	if a := apitest.CallWith(t, &http.Client{Transport: other}, "POST", link, `1`); a.Status != 201 {
+		t.Errorf("another TCP connection: %d %s", a.Status, a.Body)
 	}
 	time.Sleep(time.Duration(ms) * time.Millisecond)
-	if a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines); a.status != 200 {
-		t.Errorf("after retry_after_ms: %d %s", a.status, a.body)
+	if a := apitest.CallWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines); a.Status != 200 {
+		t.Errorf("after retry_after_ms: %d %s", a.Status, a.Body)
 	}
-	if a := callWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 6), lines); a.status != 400 || a.json(t)["code"] != "bad_request" || !strings.Contains(string(a.body), "5") {
-		t.Errorf("beyond the burst: %d %s", a.status, a.body)
+	if a := apitest.CallWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 6), lines); a.Status != 400 || a.JSON(t)["code"] != "bad_request" || !strings.Contains(string(a.Body), "5") {
+		t.Errorf("beyond the burst: %d %s", a.Status, a.Body)
 	}
 }
 
@@ -128,7 +130,7 @@ func TestDefaultRates(t *testing.T) {
 	t.Parallel()
 	s := own(t, "")
 	k := s.dial(t)
-	if r := k.refused("bad_request", `{"op":"PUBLISH","topic":"t","events":%s}`, batch(201)); !strings.Contains(r.text("msg"), "200") {
+	if r := k.refused("bad_request", `{"op":"PUBLISH","topic":"t","events":%s}`, batch(201)); !strings.Contains(r.Text("msg"), "200") {
 		t.Errorf("%v", r)
 	}
 	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(200))
@@ -162,14 +164,14 @@ func TestBytesPerSecond(t *testing.T) {
 	k := s.dial(t)
 	k.ok(`{"op":"PUBLISH","topic":"t","events":[%s]}`, strings.Repeat(`,{"payload":`+text(1<<20-200)+`}`, 8)[1:])
 	var r object
-	eventually(t, "the bytes are used up", func() bool {
+	apitest.Eventually(t, "the bytes are used up", func() bool {
 		r = k.ask(`{"op":"PUBLISH","topic":"t","payload":%s}`, text(900))
 		return r["op"] == "ERR"
 	})
-	if wait := r.number(t, "retry_after_ms"); r["code"] != "rate_limited" || r["scope"] != "topic" || wait < 1 || wait > 1000 {
+	if wait := r.Number(t, "retry_after_ms"); r["code"] != "rate_limited" || r["scope"] != "topic" || wait < 1 || wait > 1000 {
 		t.Errorf("%v", r)
 	}
 	k.ok(`{"op":"PUBLISH","topic":"other","payload":%s}`, text(900))
-	time.Sleep(time.Duration(r.number(t, "retry_after_ms")) * time.Millisecond)
+	time.Sleep(time.Duration(r.Number(t, "retry_after_ms")) * time.Millisecond)
 	k.ok(`{"op":"PUBLISH","topic":"t","payload":%s}`, text(900))
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // fill publishes n events on four partitions with ties: three share each
@@ -27,8 +29,8 @@ func fill(t *testing.T, s *server, topic string, n int) []string {
 		want = append(want, id)
 	}
 	slices.Sort(want)
-	if a := s.post(t, topic, lines.String(), "Content-Type: application/x-ndjson"); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a := s.post(t, topic, lines.String(), "Content-Type: application/x-ndjson"); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	return want
 }
@@ -38,8 +40,8 @@ func (s *server) pages(t *testing.T, query string, more ...string) []string {
 	t.Helper()
 	var got []string
 	for page := s.replay(t, query); ; {
-		events := page.list("events")
-		if page.number(t, "count") != int64(len(events)) {
+		events := page.List("events")
+		if page.Number(t, "count") != int64(len(events)) {
 			t.Errorf("count %v with %d events", page["count"], len(events))
 		}
 		got = append(got, ids(events)...)
@@ -49,7 +51,7 @@ func (s *server) pages(t *testing.T, query string, more ...string) []string {
 		if len(got) > 10000 {
 			t.Fatal("the pages do not end")
 		}
-		page = s.replay(t, strings.Join(append(more, "cursor="+url.QueryEscape(page.text("next"))), "&"))
+		page = s.replay(t, strings.Join(append(more, "cursor="+url.QueryEscape(page.Text("next"))), "&"))
 	}
 }
 
@@ -78,13 +80,13 @@ func TestReplayPages(t *testing.T) {
 	if len(byKey) != n {
 		t.Errorf("by key: %d of %d", len(byKey), n)
 	}
-	if p := s.replay(t, "topic=replay.pages&key=none"); p.number(t, "count") != 0 || p["next"] != nil || fmt.Sprint(p["events"]) != "[]" || p["topic"] != "replay.pages" {
+	if p := s.replay(t, "topic=replay.pages&key=none"); p.Number(t, "count") != 0 || p["next"] != nil || fmt.Sprint(p["events"]) != "[]" || p["topic"] != "replay.pages" {
 		t.Errorf("no such key: %v", p)
 	}
-	if p := s.replay(t, "topic=replay.none"); p.number(t, "count") != 0 || fmt.Sprint(p["events"]) != "[]" {
+	if p := s.replay(t, "topic=replay.none"); p.Number(t, "count") != 0 || fmt.Sprint(p["events"]) != "[]" {
 		t.Errorf("no such topic: %v", p)
 	}
-	if p := s.replay(t, "topic=replay.pages"); p.number(t, "count") != int64(n) || p["next"] != nil {
+	if p := s.replay(t, "topic=replay.pages"); p.Number(t, "count") != int64(n) || p["next"] != nil {
 		t.Errorf("default: %v, next %v", p["count"], p["next"])
 	}
 }
@@ -105,12 +107,12 @@ func TestReplayFrom(t *testing.T) {
 		"from=afterId&afterId=" + all[0]: all[1:], "from=afterId&afterId=" + all[4]: all[5:], "from=afterId&afterId=" + all[11]: nil,
 		"from=ts&ts=1001&limit=2": all[3:5],
 	} {
-		if got := ids(s.replay(t, "topic=replay.from&"+query).list("events")); !slices.Equal(got, want) {
+		if got := ids(s.replay(t, "topic=replay.from&"+query).List("events")); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
 	}
-	if a := call(t, "GET", s.ReplayURL()+"/replay?topic=replay.from&from=afterId&afterId=none", ""); a.status != 404 || a.json(t)["code"] != "not_found" {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := apitest.Call(t, "GET", s.ReplayURL()+"/replay?topic=replay.from&from=afterId&afterId=none", ""); a.Status != 404 || a.JSON(t)["code"] != "not_found" {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
@@ -119,14 +121,14 @@ func TestReplayDefaultLimit(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	for range 2 {
-		if a := s.post(t, "replay.many", strings.Repeat(`{"payload":1}`+"\n", 600), "Content-Type: application/x-ndjson"); a.status != 200 {
-			t.Fatal(a.status)
+		if a := s.post(t, "replay.many", strings.Repeat(`{"payload":1}`+"\n", 600), "Content-Type: application/x-ndjson"); a.Status != 200 {
+			t.Fatal(a.Status)
 		}
 	}
-	if p := s.replay(t, "topic=replay.many"); p.number(t, "count") != 1000 || p["next"] == nil {
+	if p := s.replay(t, "topic=replay.many"); p.Number(t, "count") != 1000 || p["next"] == nil {
 		t.Errorf("%v %v", p["count"], p["next"])
 	}
-	if p := s.replay(t, "topic=replay.many&limit=10000"); p.number(t, "count") != 1200 || p["next"] != nil {
+	if p := s.replay(t, "topic=replay.many&limit=10000"); p.Number(t, "count") != 1200 || p["next"] != nil {
 		t.Errorf("%v %v", p["count"], p["next"])
 	}
 }
@@ -136,7 +138,7 @@ func TestReplayBadInput(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	fill(t, s, "replay.bad", 9)
-	next := "cursor=" + url.QueryEscape(s.replay(t, "topic=replay.bad&limit=2&key=k0").text("next"))
+	next := "cursor=" + url.QueryEscape(s.replay(t, "topic=replay.bad&limit=2&key=k0").Text("next"))
 	for query, name := range map[string]string{
 		"replay?": "topic", "replay?topic=": "topic", "replay?topic=a/b": "topic", "replay?topic=t&topic=t": "topic",
 		"replay?topic=t&from=latest": "from", "replay?topic=t&from=ts": "ts", "replay?topic=t&from=afterId": "afterId", "replay?topic=t&from=": "from",
@@ -148,12 +150,12 @@ func TestReplayBadInput(t *testing.T) {
 		"export?": "topic", "export?topic=t&fromTs=x": "fromTs", "export?topic=t&toTs=x": "toTs", "export?topic=t&fromTs=2&toTs=1": "fromTs", "export?topic=t&fromTs=-1": "fromTs",
 		"export?topic=t&ndjson=2": "ndjson", "export?topic=t&scope=x": "scope", "export?topic=t&toTs=1&toTs=1": "toTs", "export?topic=t&fromTs=1.0": "fromTs",
 	} {
-		a := call(t, "GET", s.ReplayURL()+"/"+query, "")
-		if a.status != 400 || a.json(t)["code"] != "bad_request" || !strings.Contains(a.json(t).text("error"), name) {
-			t.Errorf("%s: want 400 naming %s, got %d %s", query, name, a.status, a.body)
+		a := apitest.Call(t, "GET", s.ReplayURL()+"/"+query, "")
+		if a.Status != 400 || a.JSON(t)["code"] != "bad_request" || !strings.Contains(a.JSON(t).Text("error"), name) {
+			t.Errorf("%s: want 400 naming %s, got %d %s", query, name, a.Status, a.Body)
 		}
 	}
-	if p := s.replay(t, next+"&topic=replay.bad&key=k0&order=asc&scope=store&limit=1"); p.number(t, "count") != 1 {
+	if p := s.replay(t, next+"&topic=replay.bad&key=k0&order=asc&scope=store&limit=1"); p.Number(t, "count") != 1 {
 		t.Errorf("repeating what the cursor carries: %v", p)
 	}
 }
@@ -167,26 +169,26 @@ func TestExport(t *testing.T) {
 	for query, want := range map[string][]string{
 		"": all, "&ndjson=1": all, "&fromTs=0&toTs=now": all, "&fromTs=1001": all[3:], "&toTs=1001": all[:6], "&fromTs=1001&toTs=1001": all[3:6], "&fromTs=2000&toTs=3000": nil, "&scope=store": all,
 	} {
-		a := call(t, "GET", s.ReplayURL()+"/export?topic=export.all"+query, "")
-		if kind := a.header.Get("Content-Type"); a.status != 200 || !strings.HasPrefix(kind, "application/x-ndjson") {
-			t.Errorf("%s: %d %s %s", query, a.status, kind, a.body)
+		a := apitest.Call(t, "GET", s.ReplayURL()+"/export?topic=export.all"+query, "")
+		if kind := a.Header.Get("Content-Type"); a.Status != 200 || !strings.HasPrefix(kind, "application/x-ndjson") {
+			t.Errorf("%s: %d %s %s", query, a.Status, kind, a.Body)
 			continue
 		}
 		var got []string
-		for line := range strings.Lines(string(a.body)) {
-			got = append(got, parse(t, []byte(line)).text("id"))
+		for line := range strings.Lines(string(a.Body)) {
+			got = append(got, apitest.Parse(t, []byte(line)).Text("id"))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
-		array := call(t, "GET", s.ReplayURL()+"/export?topic=export.all&ndjson=0"+strings.Replace(query, "&ndjson=1", "", 1), "")
+		array := apitest.Call(t, "GET", s.ReplayURL()+"/export?topic=export.all&ndjson=0"+strings.Replace(query, "&ndjson=1", "", 1), "")
 		var items []object
-		if err := json.Unmarshal(array.body, &items); err != nil || items == nil || !slices.Equal(ids(items), want) || !strings.HasPrefix(array.header.Get("Content-Type"), "application/json") {
-			t.Errorf("%s as an array: %v %s", query, err, array.body)
+		if err := json.Unmarshal(array.Body, &items); err != nil || items == nil || !slices.Equal(ids(items), want) || !strings.HasPrefix(array.Header.Get("Content-Type"), "application/json") {
+			t.Errorf("%s as an array: %v %s", query, err, array.Body)
 		}
 	}
-	if a := call(t, "GET", s.ReplayURL()+"/export?topic=export.none", ""); a.status != 200 || len(a.body) != 0 {
-		t.Errorf("a topic without events: %d %s", a.status, a.body)
+	if a := apitest.Call(t, "GET", s.ReplayURL()+"/export?topic=export.none", ""); a.Status != 200 || len(a.Body) != 0 {
+		t.Errorf("a topic without events: %d %s", a.Status, a.Body)
 	}
 }
 
@@ -199,17 +201,17 @@ func TestExportEncodings(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	link := s.ReplayURL() + "/export?topic=export.encoded"
-	plain := callWith(t, client, "GET", link, "")
-	if plain.header.Get("Content-Encoding") != "" {
-		t.Errorf("not asked for: %v", plain.header)
+	plain := apitest.CallWith(t, client, "GET", link, "")
+	if plain.Header.Get("Content-Encoding") != "" {
+		t.Errorf("not asked for: %v", plain.Header)
 	}
 	for accept, want := range map[string]string{"gzip": "gzip", "zstd": "zstd", "gzip, zstd": "any", "br": "", "gzip;q=0": "", "identity": "", "gzip;q=0, zstd": "zstd", "GZIP": "gzip"} {
-		a := callWith(t, client, "GET", link, "", "Accept-Encoding: "+accept)
-		encoding := a.header.Get("Content-Encoding")
+		a := apitest.CallWith(t, client, "GET", link, "", "Accept-Encoding: "+accept)
+		encoding := a.Header.Get("Content-Encoding")
 		if want != "any" && encoding != want || want == "any" && encoding == "" {
 			t.Errorf("Accept-Encoding: %s: %q", accept, encoding)
 		}
-		var body io.Reader = bytes.NewReader(a.body)
+		var body io.Reader = bytes.NewReader(a.Body)
 		switch encoding {
 		case "gzip":
 			z, err := gzip.NewReader(body)
@@ -225,8 +227,8 @@ func TestExportEncodings(t *testing.T) {
 			defer z.Close()
 			body = z
 		}
-		if got, err := io.ReadAll(body); err != nil || !bytes.Equal(got, plain.body) {
-			t.Errorf("Accept-Encoding: %s: %v, %d bytes of %d", accept, err, len(got), len(plain.body))
+		if got, err := io.ReadAll(body); err != nil || !bytes.Equal(got, plain.Body) {
+			t.Errorf("Accept-Encoding: %s: %v, %d bytes of %d", accept, err, len(got), len(plain.Body))
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // asSent is the member under which a frame's own text is kept.
@@ -32,7 +34,7 @@ type socket struct {
 
 func (s *server) dial(t testing.TB) *socket {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), apitest.Patience)
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, "ws://"+s.Listen+"/ws", nil)
 	if err != nil {
@@ -73,7 +75,7 @@ func (k *socket) drop() {
 // raw sends a frame as it is.
 func (k *socket) raw(frame string) {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), apitest.Patience)
 	defer cancel()
 	if err := k.conn.Write(ctx, websocket.MessageText, []byte(frame)); err != nil {
 		k.t.Fatalf("writing a frame: %v", err)
@@ -101,7 +103,7 @@ func (k *socket) send(format string, args ...any) string {
 
 func (k *socket) reply(corr string) object {
 	k.t.Helper()
-	return k.await("the reply "+corr, func(f object) bool { return f.text("corr") == corr })
+	return k.await("the reply "+corr, func(f object) bool { return f.Text("corr") == corr })
 }
 
 // ok asks and fails the test unless the reply is OK.
@@ -118,7 +120,7 @@ func (k *socket) ok(format string, args ...any) object {
 func (k *socket) refused(code, format string, args ...any) object {
 	k.t.Helper()
 	r := k.ask(format, args...)
-	if r["op"] != "ERR" || r["code"] != code || r.text("msg") == "" {
+	if r["op"] != "ERR" || r["code"] != code || r.Text("msg") == "" {
 		k.t.Errorf("want %s for %.200s: %.300v", code, format, r)
 	}
 	return r
@@ -127,7 +129,7 @@ func (k *socket) refused(code, format string, args ...any) object {
 // await is the first frame that fits, kept or to come; others are kept.
 func (k *socket) await(what string, fits func(object) bool) object {
 	k.t.Helper()
-	f := k.within(patience, fits)
+	f := k.within(apitest.Patience, fits)
 	if f == nil {
 		k.t.Fatalf("no frame that is %s (closed: %v); kept: %.800v", what, k.closing, k.kept)
 	}

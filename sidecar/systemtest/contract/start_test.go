@@ -1,69 +1,24 @@
 package contract
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/sluice-bus/sluice/internal/apitest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
-
-// program is a sidecar run by hand, for what sidecartest hides.
-type program struct {
-	cmd    *exec.Cmd
-	stdout *bufio.Reader
-	stderr bytes.Buffer // read once the program has ended
-}
-
-func launch(t *testing.T, env []string, args ...string) *program {
-	t.Helper()
-	p := &program{cmd: exec.Command(sidecartest.Binary(t), args...)}
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stderr = &p.stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.stdout = bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.cmd.Process.Kill() })
-	return p
-}
-
-// ended waits for the end: the rest of stdout, and the exit status.
-func (p *program) ended(t *testing.T) (string, int) {
-	t.Helper()
-	kill := time.AfterFunc(patience, func() { p.cmd.Process.Kill() })
-	defer kill.Stop()
-	rest, err := io.ReadAll(p.stdout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var exit *exec.ExitError
-	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return string(rest), p.cmd.ProcessState.ExitCode()
-}
 
 // "Every program: --help; --version". Both succeed and say it on stdout.
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
-	out, status := launch(t, nil, "--help").ended(t)
+	out, _, status := sidecartest.Launch(t, nil, "--help").Ended(t)
 	for _, flag := range []string{
 		"--listen", "--replay-listen", "--ops-listen", "--data-dir", "--store", "--node-id", "--control-plane", "--policies", "--allowed-origins",
 		"--insecure", "--auth-config", "--peers", "--config", "--log-format", "--log-level", "--version",
@@ -73,7 +28,7 @@ func TestHelpAndVersion(t *testing.T) {
 			t.Errorf("--help does not say %s", flag)
 		}
 	}
-	version, status2 := launch(t, nil, "--version").ended(t)
+	version, _, status2 := sidecartest.Launch(t, nil, "--version").Ended(t)
 	if status != 0 || status2 != 0 || strings.TrimSpace(version) == "" {
 		t.Errorf("exit status %d and %d, version %q", status, status2, version)
 	}
@@ -91,18 +46,18 @@ func TestReadyLine(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 		path := filepath.Join(dir, "app.sock")
-		p := launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--listen", "unix:"+path, "--replay-listen", "127.0.0.1:0",
+		p := sidecartest.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--listen", "unix:"+path, "--replay-listen", "127.0.0.1:0",
 			"--ops-listen", "localhost:0", "--log-format", "json", "--log-level", "debug")
-		line, err := p.stdout.ReadString('\n')
+		line, err := p.Stdout.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
 		}
-		ready := parse(t, []byte(line))
+		ready := apitest.Parse(t, []byte(line))
 		if ready["ready"] != true || len(ready) != 4 || ready["listen"] != "unix:"+path {
 			t.Errorf("%s", line)
 		}
 		for _, name := range []string{"replay", "ops"} {
-			if host, port, err := net.SplitHostPort(ready.text(name)); err != nil || host == "" || port == "0" {
+			if host, port, err := net.SplitHostPort(ready.Text(name)); err != nil || host == "" || port == "0" {
 				t.Errorf("%s: %s", name, line)
 			}
 		}
@@ -111,21 +66,22 @@ func TestReadyLine(t *testing.T) {
 		}}
 		client := &http.Client{Transport: transport}
 		for _, host := range []string{"localhost", "anything"} {
-			if a := callWith(t, client, "POST", "http://"+host+"/v1/topics/t/events", "1"); a.status != 201 {
-				t.Errorf("over the socket as %s: %d %s", host, a.status, a.body)
+			if a := apitest.CallWith(t, client, "POST", "http://"+host+"/v1/topics/t/events", "1"); a.Status != 201 {
+				t.Errorf("over the socket as %s: %d %s", host, a.Status, a.Body)
 			}
 		}
-		if a := callWith(t, client, "POST", "http://localhost/v1/topics/t/events", "1", "Origin: http://evil.example"); a.status != 403 {
-			t.Errorf("over the socket with an Origin: %d %s", a.status, a.body)
+		if a := apitest.CallWith(t, client, "POST", "http://localhost/v1/topics/t/events", "1", "Origin: http://evil.example"); a.Status != 403 {
+			t.Errorf("over the socket with an Origin: %d %s", a.Status, a.Body)
 		}
 		transport.CloseIdleConnections()
-		if err := p.cmd.Process.Signal(signal); err != nil {
+		if err := p.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}
-		if rest, status := p.ended(t); rest != "" || status != 0 {
-			t.Errorf("%v: exit status %d, more on stdout %q\n%s", signal, status, rest, p.stderr.String())
+		rest, log, status := p.Ended(t)
+		if rest != "" || status != 0 {
+			t.Errorf("%v: exit status %d, more on stdout %q\n%s", signal, status, rest, log)
 		}
-		for entry := range strings.Lines(p.stderr.String()) {
+		for entry := range strings.Lines(log) {
 			if !json.Valid([]byte(entry)) {
 				t.Errorf("stderr: %s", entry)
 			}
@@ -146,11 +102,11 @@ func TestPrecedence(t *testing.T) {
 		}
 		s := own(t, "", args...)
 		if len(args) > 0 {
-			if a := call(t, "GET", s.OpsURL()+"/healthz", "", "Origin: https://of.the.file"); a.status != 200 {
-				t.Errorf("allowed-origins of the file: %d", a.status)
+			if a := apitest.Call(t, "GET", s.OpsURL()+"/healthz", "", "Origin: https://of.the.file"); a.Status != 200 {
+				t.Errorf("allowed-origins of the file: %d", a.Status)
 			}
 		}
-		return parse(t, call(t, "GET", s.OpsURL()+"/v1/status", "").body).text("node_id")
+		return apitest.Parse(t, apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "").Body).Text("node_id")
 	}
 	if id := nodeID(""); id == "" || strings.HasPrefix(id, "of-") {
 		t.Errorf("default: %q", id)
@@ -200,18 +156,17 @@ func TestRefusals(t *testing.T) {
 		if c.env != nil && !strings.Contains(c.env[0], "REPLAY") {
 			args = append(args, "--replay-listen", "127.0.0.1:0")
 		}
-		p := launch(t, c.env, args...)
-		out, status := p.ended(t)
+		out, log, status := sidecartest.Launch(t, c.env, args...).Ended(t)
 		if status != 2 || out != "" {
 			t.Errorf("%v %v: exit status %d, stdout %q", c.args, c.env, status, out)
 		}
 		for _, s := range c.says {
-			if !strings.Contains(p.stderr.String(), s) {
-				t.Errorf("%v %v does not say %q: %s", c.args, c.env, s, p.stderr.String())
+			if !strings.Contains(log, s) {
+				t.Errorf("%v %v does not say %q: %s", c.args, c.env, s, log)
 			}
 		}
-		if strings.Contains(p.stderr.String(), "secret") {
-			t.Errorf("a secret in %s", p.stderr.String())
+		if strings.Contains(log, "secret") {
+			t.Errorf("a secret in %s", log)
 		}
 	}
 }
@@ -224,7 +179,7 @@ func TestInsecure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := call(t, "POST", "http://127.0.0.1:"+port+"/v1/topics/t/events", "1"); a.status != 201 {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := apitest.Call(t, "POST", "http://127.0.0.1:"+port+"/v1/topics/t/events", "1"); a.Status != 201 {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }

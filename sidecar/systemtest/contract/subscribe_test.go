@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
 // TestFrom holds where a subscription starts: "from latest | earliest | ts |
@@ -34,7 +36,7 @@ func TestFrom(t *testing.T) {
 			s.put(t, topic, end, "1", "Sluice-Ts: 9")
 			var got string
 			for {
-				id := k.event().text("event.id")
+				id := k.event().Text("event.id")
 				if id == end {
 					break
 				}
@@ -78,19 +80,19 @@ func TestGroupsShareAndOthersDoNot(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	var members [2]int
-	eventually(t, "the group has every event", func() bool {
+	apitest.Eventually(t, "the group has every event", func() bool {
 		for i, k := range []*socket{a, b} {
 			if f := k.within(instant/10, isEvent); f != nil {
-				if id := f.text("event.id"); seen[id] {
+				if id := f.Text("event.id"); seen[id] {
 					t.Errorf("%s was delivered twice", id)
 				} else {
 					seen[id] = true
 				}
-				if f["group"] != "g" || f["topic"] != topic || f.text("ctx.attempt") != "1" {
+				if f["group"] != "g" || f["topic"] != topic || f.Text("ctx.attempt") != "1" {
 					t.Errorf("%v", f)
 				}
 				members[i]++
-				k.ack(topic, "g", f.text("event.id"))
+				k.ack(topic, "g", f.Text("event.id"))
 			}
 		}
 		return len(seen) == n
@@ -98,15 +100,15 @@ func TestGroupsShareAndOthersDoNot(t *testing.T) {
 	if members[0] == 0 || members[1] == 0 {
 		t.Errorf("the members got %v", members)
 	}
-	eventually(t, "the lag is 0", func() bool { return s.group(t, topic, "g").text("lag") == "0" })
+	apitest.Eventually(t, "the lag is 0", func() bool { return s.group(t, topic, "g").Text("lag") == "0" })
 
 	a.drop()
 	b.drop()
-	eventually(t, "nobody is left", func() bool { return len(s.group(t, topic, "g").list("members")) == 0 })
+	apitest.Eventually(t, "nobody is left", func() bool { return len(s.group(t, topic, "g").List("members")) == 0 })
 	s.put(t, topic, "meanwhile", "1")
 	e := s.dial(t) // the cursor is there: earliest does not count
 	e.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":{"from":"earliest"}}`, topic)
-	if f := e.event(); f.text("event.id") != "meanwhile" {
+	if f := e.event(); f.Text("event.id") != "meanwhile" {
 		t.Errorf("the group goes on with %v", f)
 	}
 	e.silent("the group has acked everything else")
@@ -121,7 +123,7 @@ func TestOKComesBeforeTheFirstEvent(t *testing.T) {
 	for i := range fewer(t, 20, 5) {
 		corr := k.send(`{"op":"SUBSCRIBE","topic":"subscribe.first","group":"g%d","opts":{"from":"earliest"}}`, i)
 		group := fmt.Sprint("g", i)
-		f := k.await("OK or EVENT", func(f object) bool { return f.text("corr") == corr || f["group"] == group })
+		f := k.await("OK or EVENT", func(f object) bool { return f.Text("corr") == corr || f["group"] == group })
 		if f["op"] != "OK" {
 			t.Fatalf("first %v", f)
 		}
@@ -151,7 +153,7 @@ func TestFilter(t *testing.T) {
 			} else {
 				var got []string
 				for n := len(strings.Fields(c.want)); n > 0; n-- {
-					got = append(got, k.event().text("event.id"))
+					got = append(got, k.event().Text("event.id"))
 				}
 				if strings.Join(got, " ") != c.want {
 					t.Errorf("%s %s: %v, want %s", group, c.filter, got, c.want)
@@ -181,16 +183,16 @@ func TestMaxBatch(t *testing.T) {
 	for len(got) < n {
 		f := k.await("EVENT or EVENTS", func(f object) bool { return f["op"] == "EVENT" || f["op"] == "EVENTS" })
 		if f["op"] == "EVENT" {
-			got = append(got, f.text("event.id"))
+			got = append(got, f.Text("event.id"))
 			continue
 		}
 		batches++
-		items := f.list("events")
+		items := f.List("events")
 		if len(items) > 8 || f["group"] != "g" || f["topic"] != "one.batch" {
 			t.Errorf("%v", f)
 		}
 		for _, e := range items {
-			if left := e.number(t, "ctx.ack_deadline_ms"); e.text("ctx.attempt") != "1" || left < 1 || left > 60000 {
+			if left := e.Number(t, "ctx.ack_deadline_ms"); e.Text("ctx.attempt") != "1" || left < 1 || left > 60000 {
 				t.Errorf("%v", e["ctx"])
 			}
 		}
@@ -216,9 +218,9 @@ func TestAutoAck(t *testing.T) {
 		s.put(t, "subscribe.auto", fmt.Sprint(i), "1")
 	}
 	k.events(30)
-	eventually(t, "all is acked", func() bool {
+	apitest.Eventually(t, "all is acked", func() bool {
 		g := s.group(t, "subscribe.auto", "g")
-		return g.text("lag") == "0" && g.text("inflight") == "0"
+		return g.Text("lag") == "0" && g.Text("inflight") == "0"
 	})
 }
 
@@ -240,8 +242,8 @@ func TestPause(t *testing.T) {
 	k.ok(`{"op":"PAUSE","topic":%q,"group":"g"}`, topic) // again is harmless
 	k.ack(topic, "g", "a")
 	s.put(t, topic, "c", "1")
-	k.await("c without a group", func(f object) bool { return isEvent(f) && f["group"] != "g" && f.text("event.id") == "c" })
-	eventually(t, "b's deadline has run out", func() bool { return s.group(t, topic, "g").text("inflight") == "0" })
+	k.await("c without a group", func(f object) bool { return isEvent(f) && f["group"] != "g" && f.Text("event.id") == "c" })
+	apitest.Eventually(t, "b's deadline has run out", func() bool { return s.group(t, topic, "g").Text("inflight") == "0" })
 	if f := k.within(instant, isG); f != nil {
 		t.Errorf("paused: %v", f)
 	}
@@ -249,8 +251,8 @@ func TestPause(t *testing.T) {
 	var got []string
 	for len(got) < 2 {
 		f := k.await("EVENT b or c", isG)
-		got = append(got, f.text("event.id")+f.text("ctx.attempt"))
-		k.ack(topic, "g", f.text("event.id"))
+		got = append(got, f.Text("event.id")+f.Text("ctx.attempt"))
+		k.ack(topic, "g", f.Text("event.id"))
 	}
 	if slices.Sort(got); got[0] != "b2" || got[1] != "c1" {
 		t.Errorf("after RESUME: %v", got)

@@ -146,7 +146,7 @@ func (m *members) use(p *sidecartest.Process) {
 
 // listen is one connection.
 func (m *members) listen(ctx context.Context) {
-	c, err := sluice.Dial(ctx, *m.url.Load(), nil)
+	c, err := sluice.DialConn(ctx, *m.url.Load(), nil)
 	if err != nil {
 		return
 	}

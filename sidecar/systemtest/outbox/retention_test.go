@@ -139,7 +139,7 @@ func continues(t *testing.T, two []*sidecartest.Process, topic, group string, mi
 // subscribe passes on what a group gets. The connection ends with the test.
 func subscribe(t *testing.T, p *sidecartest.Process, topic, group string, o *wire.SubscribeOptions) <-chan wire.Delivery {
 	t.Helper()
-	c, err := sluice.Dial(t.Context(), p.URL(), nil)
+	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func subscribe(t *testing.T, p *sidecartest.Process, topic, group string, o *wir
 // readOne makes a group that has settled one event, and is gone.
 func readOne(t *testing.T, p *sidecartest.Process, topic, group string) {
 	t.Helper()
-	c, err := sluice.Dial(t.Context(), p.URL(), nil)
+	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -176,3 +176,6 @@ func (f *madeUpFleet) versionAt(name string, at time.Time) int64 {
 	}
 	return 0
 }
+
+// Using is for the command line; the console asks for all sidecars.
+func (f *madeUpFleet) Using(string) []fleet.Sidecar { return nil }

@@ -1,0 +1,174 @@
+package sluice
+
+import (
+	"context"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+type subKey struct{ topic, group string }
+
+// A ConnSubscription is one (topic, group) of a connection. Its methods may be
+// called by several goroutines at once; those whose names end in Async do not
+// wait, and may be called by callbacks, too.
+//
+// The Async methods call done, which may be nil, with what the others return;
+// where they return an error themselves, nothing was sent and done is never
+// called. What they queue has no bound of its own: there are never more events
+// to settle than the subscription's window.
+type ConnSubscription struct {
+	conn         *Conn
+	topic, group string
+	deliver      func([]wire.Delivery)
+	divide       func(op string, partitions []int) // gets ASSIGNED and REVOKED; nil: nobody asked for them
+}
+
+// Subscribe subscribes to a topic and waits for the answer. With a group, events
+// are to be settled; without one ("") this connection alone gets every event. A
+// nil opts leaves everything to the topic's policy.
+//
+// deliver gets the events, in the order in which they come, one call at a time,
+// on the connection's reading goroutine (see [Conn]); it may be called before
+// Subscribe returns. While it runs nothing is read: the socket slows the
+// sidecar down. The deliveries are deliver's to keep.
+//
+// When ctx ends first, the connection may or may not be subscribed: close it.
+func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions, deliver func([]wire.Delivery)) (*ConnSubscription, error) {
+	s := &ConnSubscription{conn: c, topic: topic, group: group, deliver: deliver}
+	if err := s.subscribe(ctx, opts); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *ConnSubscription) subscribe(ctx context.Context, opts *wire.SubscribeOptions) error {
+	c, topic, group := s.conn, s.topic, s.group
+	key := subKey{topic, group}
+	w := newWaiter()
+	c.mu.Lock()
+	if c.subs[key] != nil {
+		c.mu.Unlock()
+		return wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed to topic %q with group %q", topic, group)
+	}
+	err := c.startLocked(
+		func(dst []byte, corr string) []byte { return wire.AppendSubscribe(dst, corr, topic, group, opts) },
+		func(r *wire.Reply, err error) {
+			if err != nil {
+				s.forget()
+			}
+			w.done(r, err)
+		})
+	if err == nil {
+		c.subs[key] = s // events follow the answer at once
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	_, err = w.wait(ctx)
+	return err
+}
+
+func (s *ConnSubscription) forget() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	delete(s.conn.subs, subKey{s.topic, s.group})
+}
+
+// Unsubscribe ends the subscription: unsettled events go back to the group at
+// once. Deliveries may come until it returns.
+func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
+	w := newWaiter()
+	err := s.conn.start(s.encode(wire.AppendUnsubscribe), func(r *wire.Reply, err error) {
+		if err == nil {
+			s.forget()
+		}
+		w.done(r, err)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.wait(ctx)
+	return err
+}
+
+// Pause stops deliveries; what is in flight can still be settled, and its
+// deadlines still run.
+func (s *ConnSubscription) Pause(ctx context.Context) error {
+	_, err := s.conn.wait(ctx, s.encode(wire.AppendPause))
+	return err
+}
+
+// Resume lets deliveries come again.
+func (s *ConnSubscription) Resume(ctx context.Context) error {
+	_, err := s.conn.wait(ctx, s.encode(wire.AppendResume))
+	return err
+}
+
+func (s *ConnSubscription) encode(appendOp func(dst []byte, corr, topic, group string) []byte) encoder {
+	return func(dst []byte, corr string) []byte { return appendOp(dst, corr, s.topic, s.group) }
+}
+
+// Ack settles events and returns once that is durable.
+func (s *ConnSubscription) Ack(ctx context.Context, ids ...string) error {
+	_, err := s.conn.wait(ctx, s.ack(ids))
+	return err
+}
+
+// AckAsync is Ack without waiting.
+func (s *ConnSubscription) AckAsync(done func(error), ids ...string) error {
+	return s.conn.start(s.ack(ids), ignoreReply(done))
+}
+
+func (s *ConnSubscription) ack(ids []string) encoder {
+	return func(dst []byte, corr string) []byte { return wire.AppendAck(dst, corr, s.topic, s.group, ids...) }
+}
+
+// Nack is what NACK says beside the ids.
+type Nack struct {
+	Reason string // kept with a dead letter; may be empty
+	// DelayMS is how long until redelivery; nil leaves it to the policy's backoff.
+	DelayMS *int64
+}
+
+// Nack gives events back, to be delivered again.
+func (s *ConnSubscription) Nack(ctx context.Context, n Nack, ids ...string) error {
+	_, err := s.conn.wait(ctx, s.nack(n, ids))
+	return err
+}
+
+// NackAsync is Nack without waiting.
+func (s *ConnSubscription) NackAsync(done func(error), n Nack, ids ...string) error {
+	return s.conn.start(s.nack(n, ids), ignoreReply(done))
+}
+
+func (s *ConnSubscription) nack(n Nack, ids []string) encoder {
+	return func(dst []byte, corr string) []byte {
+		return wire.AppendNack(dst, corr, s.topic, s.group, ids, n.Reason, n.DelayMS)
+	}
+}
+
+// ModAck moves the deadline of events to extendMS milliseconds from now.
+func (s *ConnSubscription) ModAck(ctx context.Context, extendMS int64, ids ...string) error {
+	_, err := s.conn.wait(ctx, s.modAck(extendMS, ids))
+	return err
+}
+
+// ModAckAsync is ModAck without waiting.
+func (s *ConnSubscription) ModAckAsync(done func(error), extendMS int64, ids ...string) error {
+	return s.conn.start(s.modAck(extendMS, ids), ignoreReply(done))
+}
+
+func (s *ConnSubscription) modAck(extendMS int64, ids []string) encoder {
+	return func(dst []byte, corr string) []byte {
+		return wire.AppendModAck(dst, corr, s.topic, s.group, ids, extendMS)
+	}
+}
+
+func ignoreReply(done func(error)) func(*wire.Reply, error) {
+	return func(_ *wire.Reply, err error) {
+		if done != nil {
+			done(err)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package mongostore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/sdk/exactlyonce"
+)
+
+// increment is an application's own write.
+func increment(ctx context.Context, db *mongo.Database, counter string) error {
+	_, err := db.Collection("counters").UpdateOne(ctx, bson.D{{Key: "_id", Value: counter}},
+		bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true))
+	return err
+}
+
+func counter(ctx context.Context, t testing.TB, db *mongo.Database, name string) int {
+	t.Helper()
+	var doc struct{ N int }
+	err := db.Collection("counters").FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Decode(&doc)
+	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		t.Fatal(err)
+	}
+	return doc.N
+}
+
+// A server without transactions is refused before anything is done.
+func TestTransactionsAreRefusedWhereThereAreNone(t *testing.T) {
+	if mongotest.Shared(t).Info().Has(mongotest.Transactions) {
+		t.Skip("the server has transactions")
+	}
+	db := newDatabase(t)
+	h := newHandler(t, newStore(t, db), exactlyonce.Options{})
+	committed, err := h.DoTx(t.Context(), "order-1", func(context.Context) error {
+		t.Error("it runs")
+		return nil
+	})
+	if committed || !errors.Is(err, exactlyonce.ErrNoTransactions) {
+		t.Errorf("%v, %v", committed, err)
+	}
+	t.Log(err)
+	if ran, err := h.Do(t.Context(), "order-1", func(context.Context) error { return nil }); !ran || err != nil {
+		t.Errorf("it was claimed: %v, %v", ran, err)
+	}
+}
+
+func TestTransaction(t *testing.T) {
+	mongotest.Shared(t).Needs(t, mongotest.Transactions)
+	ctx := t.Context()
+	db := newDatabase(t)
+	h := newHandler(t, newStore(t, db), exactlyonce.Options{})
+	mishap := errors.New("mishap")
+	committed, err := h.DoTx(ctx, "order-1", func(ctx context.Context) error {
+		if err := increment(ctx, db, "orders"); err != nil {
+			return err
+		}
+		return mishap
+	})
+	if committed || !errors.Is(err, mishap) || counter(ctx, t, db, "orders") != 0 {
+		t.Fatalf("an effect that fails: %v, %v, %d", committed, err, counter(ctx, t, db, "orders"))
+	}
+	for i := range 2 {
+		committed, err = h.DoTx(ctx, "order-1", func(ctx context.Context) error { return increment(ctx, db, "orders") })
+		if committed != (i == 0) || err != nil || counter(ctx, t, db, "orders") != 1 {
+			t.Errorf("try %d: %v, %v, %d", i, committed, err, counter(ctx, t, db, "orders"))
+		}
+	}
+}
+
+// Whoever has been fenced while its transaction was open does not commit.
+func TestFencedTransactionDoesNotCommit(t *testing.T) {
+	mongotest.Shared(t).Needs(t, mongotest.Transactions)
+	ctx := t.Context()
+	db := newDatabase(t)
+	s := newStore(t, db)
+	h := newHandler(t, s, exactlyonce.Options{})
+	committed, err := h.DoTx(ctx, "order-1", func(txCtx context.Context) error {
+		if err := increment(txCtx, db, "orders"); err != nil {
+			return err
+		}
+		return h.Mark(ctx, "order-1") // as another would, outside
+	})
+	if committed || err != nil || counter(ctx, t, db, "orders") != 0 {
+		t.Errorf("%v, %v, %d", committed, err, counter(ctx, t, db, "orders"))
+	}
+}
+
+func TestTransactionsOnOneDocumentAtOnce(t *testing.T) {
+	mongotest.Shared(t).Needs(t, mongotest.Transactions)
+	ctx := t.Context()
+	db := newDatabase(t)
+	s := newStore(t, db)
+	const consumers, events = 4, 10
+	var all sync.WaitGroup
+	for range consumers {
+		h := newHandler(t, s, exactlyonce.Options{Wait: time.Minute})
+		all.Go(func() {
+			for i := range events {
+				_, err := h.DoTx(ctx, fmt.Sprint("order-", i), func(ctx context.Context) error { return increment(ctx, db, "orders") })
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := counter(ctx, t, db, "orders"); n != events {
+		t.Errorf("%d events were counted %d times", events, n)
+	}
+}

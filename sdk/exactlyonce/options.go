@@ -1,0 +1,100 @@
+package exactlyonce
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Defaults of Options.
+const (
+	DefaultTTL     = 7 * 24 * time.Hour
+	DefaultLease   = 30 * time.Second
+	DefaultTimeout = 10 * time.Second
+)
+
+const (
+	maxScopeBytes = 512
+	// minLease leaves time for an extension to get through.
+	minLease = 50 * time.Millisecond
+	// The lease is extended every lease/extendPart, and given up lease/guardPart
+	// before others may take it.
+	extendPart = 3
+	guardPart  = 10
+	// keepLonger is for how much longer than a mark the claims before it are
+	// kept, at least: a chain loses its end first.
+	keepLonger = time.Hour
+)
+
+// Options say how a Handler works.
+type Options struct {
+	// Scope is what an id is unique in, for effects: usually a topic and a
+	// group, see [Scope]. It has 1 to 512 bytes of visible characters.
+	Scope string
+	// TTL is for how long it is remembered that an effect has run, from its end.
+	// It must be longer than the time after which an event can still come again:
+	// redelivery, replay, a group's cursor set back. 0: DefaultTTL.
+	TTL time.Duration
+	// Lease is for how long a claim holds without being extended; it is extended
+	// while its effect runs. After a crash it is how long nobody else runs
+	// the effect. 0: DefaultLease.
+	Lease time.Duration
+	// Wait is how long Do waits for an effect that is in progress elsewhere,
+	// before it returns ErrInProgress. 0: not at all.
+	Wait time.Duration
+	// Timeout is how long Do tries to reach a store that fails: once for the
+	// claim, and once for the mark. 0: DefaultTimeout.
+	Timeout time.Duration
+}
+
+// Scope is the scope of a consumer group's work on a topic.
+func Scope(topic, group string) string { return group + "/" + topic }
+
+func (o Options) withDefaults() Options {
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var errs []error
+	if err := checkScope(o.Scope); err != nil {
+		errs = append(errs, err)
+	}
+	if o.Lease < minLease {
+		errs = append(errs, fmt.Errorf("the option Lease is %v; at least %v is allowed", o.Lease, minLease))
+	}
+	if o.TTL < o.Lease {
+		errs = append(errs, fmt.Errorf("the option TTL is %v; at least the lease (%v) is allowed", o.TTL, o.Lease))
+	}
+	if o.Wait < 0 {
+		errs = append(errs, fmt.Errorf("the option Wait is %v; 0 or more is allowed", o.Wait))
+	}
+	if o.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("the option Timeout is %v; 0 (the default) or more is allowed", o.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
+func checkScope(scope string) error {
+	invisible := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) }
+	switch {
+	case scope == "":
+		return errors.New("the option Scope is missing")
+	case len(scope) > maxScopeBytes:
+		return fmt.Errorf("the option Scope is %d bytes long; at most %d are allowed", len(scope), maxScopeBytes)
+	case !utf8.ValidString(scope) || strings.ContainsFunc(scope, invisible):
+		return fmt.Errorf("the option Scope %q holds a character that is not allowed; allowed are visible characters without spaces", scope)
+	}
+	return nil
+}

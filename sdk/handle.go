@@ -1,0 +1,274 @@
+package sluice
+
+import (
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// deliver takes deliveries from a connection's reader, and keeps it waiting
+// while there is no room for more.
+func (s *Subscription) deliver(conn *ConnSubscription, deliveries []wire.Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for i := range deliveries {
+		if s.conn == conn {
+			s.take(conn, &deliveries[i], now)
+		}
+	}
+	s.spawn(0)
+	for s.full() && s.conn == conn && !s.stopping {
+		s.changed.Wait()
+	}
+}
+
+func (s *Subscription) full() bool {
+	return s.bytes > s.config.maxBytes || s.group == "" && s.waiting >= loneWindow
+}
+
+// take takes one delivery.
+func (s *Subscription) take(conn *ConnSubscription, d *wire.Delivery, now time.Time) {
+	id := d.Event.ID
+	if s.group == "" {
+		if s.lone.pass(&d.Event, now) && !s.draining && !s.stopping {
+			s.accept(newItem(s, conn, d, now))
+		}
+		return
+	}
+	lease := time.Duration(d.AckDeadlineMS) * time.Millisecond
+	s.lease = max(s.lease, lease)
+	if it := s.held[id]; it != nil { // it comes again while a handler has it
+		it.conn, it.extendAt = conn, now.Add(lease/2)
+		s.tendBy(it.extendAt)
+		if it.decided {
+			s.send(it)
+		}
+		return
+	}
+	it := newItem(s, conn, d, now)
+	it.extendAt = now.Add(lease / 2)
+	if until, ok := s.doubtful[id]; ok && now.Before(until) {
+		delete(s.doubtful, id)
+		s.held[id] = it
+		s.decide(it, true, Nack{})
+		return
+	}
+	if s.draining || s.stopping {
+		return // it goes back when the subscription leaves
+	}
+	s.held[id] = it
+	s.tendBy(it.extendAt)
+	s.accept(it)
+}
+
+func newItem(s *Subscription, conn *ConnSubscription, d *wire.Delivery, now time.Time) *item {
+	it := &item{size: d.Event.Size(), conn: conn, since: now, settled: make(chan struct{})}
+	it.message = Message{Event: d.Event, Attempt: d.Attempt, of: s, item: it}
+	return it
+}
+
+func (s *Subscription) accept(it *item) {
+	s.bytes += it.size
+	if s.division.shuts(s.config.wire.Rebalance, it) {
+		s.waiting++
+		return
+	}
+	s.place(it)
+}
+
+// spawn starts handlers for what is ready, but for those that are taken anyhow,
+// as many as may run.
+func (s *Subscription) spawn(taken int) {
+	for ready := len(s.ready) - taken; ready > 0 && s.running < s.config.concurrency && !s.paused && !s.stopping; ready-- {
+		s.running++
+		s.work.Go(s.handle)
+	}
+}
+
+// handle handles events until there is none to handle. A handler that panics
+// finds no lock held.
+func (s *Subscription) handle() {
+	s.mu.Lock()
+	for !s.paused && !s.stopping {
+		it := s.next()
+		if it == nil {
+			break
+		}
+		it.running = true
+		partition := it.message.Event.Partition
+		s.division.enter(partition)
+		s.mu.Unlock()
+		err := s.handler(s.client.tracing(s.ctx, it.message.Event.Headers), &it.message)
+		s.mu.Lock()
+		s.division.leave(partition)
+		s.handled(it, err)
+	}
+	s.running--
+	s.changed.Broadcast()
+	s.checkDrained()
+	s.mu.Unlock()
+}
+
+// handled settles an event as its handler said.
+func (s *Subscription) handled(it *item, err error) {
+	it.running = false
+	s.bytes -= it.size
+	s.release(it)
+	s.spawn(1) // the caller takes one
+	s.changed.Broadcast()
+	switch {
+	case s.group == "":
+	case err == nil && s.config.manual:
+		if it.conn == nil && !it.decided {
+			s.forget(it, ErrLost)
+		}
+	case err == nil:
+		s.decide(it, true, Nack{})
+	default:
+		s.decide(it, false, nackFor(err))
+	}
+}
+
+// nackFor is what a handler's error says to the sidecar.
+func nackFor(err error) Nack {
+	n := Nack{Reason: clip(err.Error())}
+	if later, ok := errors.AsType[*retryIn](err); ok {
+		ms := min(later.after.Milliseconds(), wire.MaxDelayMS)
+		n.DelayMS = &ms
+	}
+	return n
+}
+
+// clip makes a text fit a NACK's reason.
+func clip(text string) string {
+	if len(text) <= wire.MaxReasonBytes {
+		return text
+	}
+	cut := wire.MaxReasonBytes
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut]
+}
+
+// lost notes that a connection is gone, and with it the leases of its events.
+func (s *Subscription) lost(conn *ConnSubscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != conn {
+		return
+	}
+	s.conn = nil
+	s.changed.Broadcast()
+	if s.group == "" {
+		return // what came is to be handled all the same
+	}
+	s.giveUp(s.drop(everything))
+	s.revokeAll()
+	for _, it := range s.held {
+		switch {
+		case it.decided:
+			s.doubt(it)
+		case it.running:
+			it.conn = nil
+		default: // it waits for a settlement by hand
+			s.forget(it, ErrLost)
+		}
+	}
+}
+
+func everything(*item) bool { return true }
+
+// giveUp forgets items that no handler had.
+func (s *Subscription) giveUp(items []*item) {
+	for _, it := range items {
+		s.bytes -= it.size
+		s.forget(it, ErrLost)
+	}
+	s.changed.Broadcast()
+}
+
+// keep extends deadlines, and sends settlements again, until the subscription
+// leaves.
+func (s *Subscription) keep() {
+	timer := time.NewTimer(farAway)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-timer.C:
+		case <-s.keeper:
+		}
+		s.mu.Lock()
+		now := time.Now()
+		if !now.Before(s.tendAt) {
+			s.tend(now)
+		}
+		wait := farAway
+		if !s.tendAt.IsZero() {
+			wait = s.tendAt.Sub(now)
+		}
+		s.mu.Unlock()
+		timer.Reset(max(wait, 0))
+	}
+}
+
+// tendBy makes the keeper look at that time, if not before.
+func (s *Subscription) tendBy(at time.Time) {
+	if !s.tendAt.IsZero() && !at.Before(s.tendAt) {
+		return
+	}
+	s.tendAt = at
+	select {
+	case s.keeper <- struct{}{}:
+	default:
+	}
+}
+
+// tend does what is due, and sets tendAt. What is due soon is done now, so that
+// it looks a few times in a deadline and not once for each event.
+func (s *Subscription) tend(now time.Time) {
+	s.tendAt = time.Time{}
+	soon := now.Add(s.lease / 10)
+	var extend []string
+	later := func(at time.Time) {
+		if s.tendAt.IsZero() || at.Before(s.tendAt) {
+			s.tendAt = at
+		}
+	}
+	for id, it := range s.held {
+		if it.conn == nil || it.conn != s.conn {
+			continue
+		}
+		if !it.retryAt.IsZero() {
+			if it.retryAt.After(now) {
+				later(it.retryAt)
+			} else {
+				it.retryAt = time.Time{}
+				s.send(it)
+			}
+		}
+		if it.gone || s.lease == 0 || now.Sub(it.since) >= s.config.maxExtension {
+			continue
+		}
+		if !it.extendAt.After(soon) {
+			extend = append(extend, id)
+			it.extendAt = now.Add(s.lease / 2)
+		}
+		later(it.extendAt)
+	}
+	for len(extend) > 0 && s.conn != nil {
+		n := min(len(extend), wire.MaxSettleIDs)
+		_ = s.conn.ModAckAsync(nil, max(s.lease.Milliseconds(), 1), extend[:n]...) // a broken connection gives them back
+		extend = extend[n:]
+	}
+	for id, until := range s.doubtful {
+		if now.After(until) {
+			delete(s.doubtful, id)
+		}
+	}
+}

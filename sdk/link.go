@@ -1,0 +1,155 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// backoff is the pause before the next attempt: it doubles, and half of it is
+// left to chance, so that clients of a sidecar that restarted do not all come
+// at once.
+type backoff struct{ least, most, next time.Duration }
+
+func (b *backoff) reset() { b.next = 0 }
+
+func (b *backoff) step() time.Duration {
+	b.next = min(max(2*b.next, b.least), b.most)
+	return b.next/2 + rand.N(b.next/2+1)
+}
+
+// link keeps a connection to the sidecar. Publishers and subscriptions have one
+// each, so that none of them waits for what another does not read.
+type link struct {
+	client *Client
+	name   string // for the log
+	// serve uses a connection until it ends or ctx does. An error that is not the
+	// connection's own is one of setting it up.
+	serve func(ctx context.Context, conn *Conn) error
+}
+
+// run connects and serves, again and again, until ctx ends. A conn that is not
+// nil is the first connection.
+func (l *link) run(ctx context.Context, conn *Conn) {
+	cfg := &l.client.config
+	pauses := backoff{least: cfg.minPause, most: cfg.maxPause}
+	for ctx.Err() == nil {
+		var err error
+		if conn == nil {
+			conn, err = l.client.connect(ctx)
+		}
+		if err == nil {
+			began := time.Now()
+			err = l.hold(ctx, conn)
+			conn = nil
+			if time.Since(began) > pauses.next {
+				pauses.reset()
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wait := pauses.step()
+		cfg.log.Warn("no connection to the sidecar", "for", l.name, "error", err, "next_attempt_in", wait)
+		pause.For(ctx, wait)
+	}
+	if conn != nil {
+		_ = conn.Close() // it was never used
+	}
+}
+
+// hold serves one connection to its end.
+func (l *link) hold(ctx context.Context, conn *Conn) error {
+	held, release := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { l.watch(held, conn) })
+	err := l.serve(ctx, conn)
+	release()
+	if ended := conn.Close(); err == nil {
+		err = ended
+	}
+	watch.Wait()
+	return err
+}
+
+// watch ends a connection that gives no sign of life. One whose reader waits
+// for a subscription to take its events is alive.
+func (l *link) watch(ctx context.Context, conn *Conn) {
+	every := l.client.config.heartbeat
+	for pause.Unless(ctx, every, conn.Done()) && conn.Err() == nil {
+		asked, cancel := context.WithTimeout(ctx, every)
+		err := conn.Ping(asked)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && !conn.delivering.Load() {
+			conn.abort(fmt.Errorf("no sign of life for %v", every))
+			return
+		}
+	}
+}
+
+// connect makes one attempt to connect.
+func (c *Client) connect(ctx context.Context) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	opts := ConnOptions{Window: connWindow}
+	if c.config.token != nil {
+		token, err := c.config.token(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("getting a token: %w", err)
+		}
+		opts.Token = token
+	}
+	return DialConn(ctx, c.url, &opts)
+}
+
+// reach connects for the first time. Where it may wait, it tries until ctx ends
+// or the sidecar refuses for good.
+func (c *Client) reach(ctx context.Context, wait bool, then func(*Conn) error) (*Conn, error) {
+	pauses := backoff{least: c.config.minPause, most: c.config.maxPause}
+	for {
+		conn, err := c.connect(ctx)
+		if err == nil {
+			if err = then(conn); err == nil {
+				return conn, nil
+			}
+			_ = conn.Close() // err says what was wrong
+		}
+		after, again := worthRetrying(err)
+		if !again || !wait || ctx.Err() != nil {
+			return nil, err
+		}
+		if !pause.Unless(ctx, max(after, pauses.step()), c.ctx.Done()) {
+			return nil, fmt.Errorf("%w (the last attempt: %w)", ctx.Err(), err)
+		}
+		if c.ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+	}
+}
+
+// defaultRetryAfter is for a refusal that names no time.
+const defaultRetryAfter = 50 * time.Millisecond
+
+// worthRetrying tells whether the same request can succeed later, and after
+// which time at the earliest: a refusal that only asks for time, or no answer at
+// all.
+func worthRetrying(err error) (after time.Duration, ok bool) {
+	refusal, refused := errors.AsType[*wire.Error](err)
+	if !refused {
+		return 0, err != nil
+	}
+	switch refusal.Code {
+	case wire.RateLimited, wire.Overloaded, wire.StoreUnavailable:
+		if refusal.RetryAfter <= 0 {
+			return defaultRetryAfter, true
+		}
+		return refusal.RetryAfter, true
+	}
+	return 0, false
+}

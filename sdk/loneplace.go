@@ -1,0 +1,63 @@
+package sluice
+
+import (
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// lonePlace is where a subscription without a group is, which only it knows.
+type lonePlace struct {
+	joined int64          // when it subscribed first, in ms
+	first  int64          // ts of the first event; 0: none came
+	last   int64          // the highest ts, but not beyond the time of its delivery
+	seen   map[int]uint64 // the highest seq by partition
+}
+
+// loneSlack is how much older than events before it an event may say it is, and
+// not be missed by a subscription that comes again.
+const loneSlack = time.Minute
+
+// pass notes an event, and reports whether it is new.
+func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
+	if l.seen == nil {
+		l.seen = map[int]uint64{}
+	}
+	if e.Seq > 0 && e.Seq <= l.seen[e.Partition] {
+		return false
+	}
+	l.seen[e.Partition] = e.Seq
+	if l.first == 0 {
+		l.first = e.TS
+	}
+	l.last = max(l.last, min(e.TS, now.UnixMilli()))
+	return true
+}
+
+// from says where to subscribe: as it was asked for at first, and then a while
+// before the last event. What comes twice by that does not pass.
+func (l *lonePlace) from(asked wire.SubscribeOptions, group string) wire.SubscribeOptions {
+	if group != "" {
+		return asked
+	}
+	if l.joined == 0 {
+		l.joined = time.Now().UnixMilli()
+		return asked
+	}
+	latest := asked.From == "" || asked.From == wire.FromLatest
+	if l.first == 0 && !latest {
+		return asked
+	}
+	ts := l.last - loneSlack.Milliseconds()
+	switch {
+	case latest:
+		ts = max(ts, l.joined)
+	case asked.From == wire.FromTS:
+		ts = max(ts, *asked.TS)
+	case asked.From == wire.FromAfterID:
+		ts = max(ts, l.first)
+	}
+	ts = max(ts, 0)
+	asked.From, asked.TS, asked.AfterID = wire.FromTS, &ts, ""
+	return asked
+}

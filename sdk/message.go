@@ -1,0 +1,168 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// A Message is one event with a handler. The event is shared with nobody; the
+// handler may keep it.
+type Message struct {
+	Event Event
+	// Attempt is which delivery of the event this is, from 1.
+	Attempt int
+
+	of   *Subscription
+	item *item
+}
+
+var errNoGroup = errors.New("sluice: without a group nothing is delivered again")
+
+// Ack settles the event and returns once that is durable. Of several
+// settlements of a message the first counts, and all have its result. An error
+// that matches [ErrLost] means that the event is delivered again, or was acked
+// after all.
+func (m *Message) Ack(ctx context.Context) error { return m.settle(ctx, true, Nack{}) }
+
+// Nack gives the event back, to be delivered again.
+func (m *Message) Nack(ctx context.Context, n Nack) error { return m.settle(ctx, false, n) }
+
+func (m *Message) settle(ctx context.Context, ack bool, n Nack) error {
+	s, it := m.of, m.item
+	if s.group == "" {
+		if ack {
+			return nil // it is, by being delivered
+		}
+		return errNoGroup
+	}
+	s.mu.Lock()
+	s.decide(it, ack, n)
+	s.mu.Unlock()
+	select {
+	case <-it.settled:
+		return it.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Extend moves the event's deadline to d from now. While a handler runs the
+// deadline is extended without that; it is for more time than [MaxExtension]
+// gives. The code unknown_id means that the event is another consumer's by now.
+func (m *Message) Extend(ctx context.Context, d time.Duration) error {
+	s, it := m.of, m.item
+	if s.group == "" {
+		return errNoGroup
+	}
+	s.mu.Lock()
+	conn := it.conn
+	if conn != nil {
+		it.extendAt = time.Now().Add(max(d/2, d-s.lease/2))
+	}
+	s.mu.Unlock()
+	if conn == nil {
+		return ErrLost
+	}
+	return conn.ModAck(ctx, max(d.Milliseconds(), 1), m.Event.ID)
+}
+
+// item is a message on its way through the subscription, guarded by its lock.
+type item struct {
+	message Message
+	size    int
+	conn    *ConnSubscription // that delivered it last; nil: that is gone
+	running bool              // a handler has it
+
+	decided bool // how it is settled: ack, or nack
+	ack     bool
+	nack    Nack
+	gone    bool          // nothing is left to settle
+	settled chan struct{} // closed when it is gone
+	err     error         // of the settlement; written before settled is closed
+
+	since    time.Time // it is with this subscription
+	extendAt time.Time
+	retryAt  time.Time // its settlement is sent again
+}
+
+// decide settles an item, unless that is decided.
+func (s *Subscription) decide(it *item, ack bool, n Nack) {
+	if it.decided || it.gone {
+		return
+	}
+	it.decided, it.ack, it.nack = true, ack, n
+	s.send(it)
+}
+
+// send sends the settlement of an item.
+func (s *Subscription) send(it *item) {
+	conn := it.conn
+	if conn == nil || conn != s.conn || s.stopping {
+		s.doubt(it)
+		return
+	}
+	var err error
+	done := func(err error) { s.answered(it, conn, err) }
+	if it.ack {
+		err = conn.AckAsync(done, it.message.Event.ID)
+	} else {
+		err = conn.NackAsync(done, it.nack, it.message.Event.ID)
+	}
+	if err != nil {
+		s.doubt(it)
+	}
+}
+
+// answered takes the answer to a settlement.
+func (s *Subscription) answered(it *item, conn *ConnSubscription, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if it.gone || it.conn != conn {
+		return
+	}
+	refusal, refused := errors.AsType[*wire.Error](err)
+	switch after, again := worthRetrying(err); {
+	case err == nil:
+		s.forget(it, nil)
+	case !refused:
+		s.doubt(it)
+	case again:
+		it.retryAt = time.Now().Add(after)
+		s.tendBy(it.retryAt)
+	default:
+		s.client.config.log.Warn("an event could not be settled", "topic", s.topic, "group", s.group,
+			"id", it.message.Event.ID, "error", refusal)
+		s.forget(it, refusal)
+	}
+}
+
+// doubtfulFor is how long an ack is remembered that may not have arrived.
+const doubtfulFor = 2 * time.Minute
+
+// maxDoubtful bounds them.
+const maxDoubtful = 10_000
+
+// doubt gives an item up whose settlement may not arrive. Where it is an ack,
+// the event is acked when it comes again, instead of handled twice.
+func (s *Subscription) doubt(it *item) {
+	if it.ack && !s.stopping && len(s.doubtful) < maxDoubtful {
+		s.doubtful[it.message.Event.ID] = time.Now().Add(doubtfulFor)
+	}
+	s.forget(it, ErrLost)
+}
+
+// forget ends an item.
+func (s *Subscription) forget(it *item, err error) {
+	if it.gone {
+		return
+	}
+	it.gone, it.err = true, err
+	close(it.settled)
+	if id := it.message.Event.ID; s.held[id] == it {
+		delete(s.held, id)
+	}
+	s.checkDrained()
+}

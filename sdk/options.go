@@ -1,0 +1,108 @@
+package sluice
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// An Option sets something of a [Client].
+type Option func(*config)
+
+type config struct {
+	token              func(context.Context) (string, error) // nil: none is sent
+	replayURL          string
+	log                *slog.Logger
+	minPause, maxPause time.Duration // between two attempts to connect
+	heartbeat          time.Duration
+	untilReached       bool
+	publisher          []PublisherOption
+	propagator         propagator
+}
+
+// propagator carries a trace's context in an event's headers.
+type propagator struct {
+	inject  func(ctx context.Context, headers map[string]string)
+	extract func(ctx context.Context, headers map[string]string) context.Context
+}
+
+const (
+	defaultMinPause  = 50 * time.Millisecond
+	defaultMaxPause  = 5 * time.Second
+	defaultHeartbeat = 15 * time.Second
+	dialTimeout      = 10 * time.Second // of one attempt
+)
+
+func newConfig(opts []Option) config {
+	c := config{
+		log: slog.New(slog.DiscardHandler), minPause: defaultMinPause, maxPause: defaultMaxPause, heartbeat: defaultHeartbeat,
+	}
+	for _, set := range opts {
+		if set != nil {
+			set(&c)
+		}
+	}
+	return c
+}
+
+// WithToken authenticates every connection with a token.
+func WithToken(token string) Option {
+	return WithTokenFunc(func(context.Context) (string, error) { return token, nil })
+}
+
+// WithTokenFunc asks for the token whenever a connection is made or an HTTP
+// request is sent, for tokens that expire. It may be called by several
+// goroutines at once.
+func WithTokenFunc(token func(context.Context) (string, error)) Option {
+	return func(c *config) { c.token = token }
+}
+
+// WithReplayURL says where the sidecar's replay API is. Without it, it is
+// expected at port 8083 of the host that is dialled.
+func WithReplayURL(url string) Option { return func(c *config) { c.replayURL = url } }
+
+// WithLogger tells a logger of connections that were lost and made, and of
+// what is tried again. Without it nothing is logged.
+func WithLogger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
+
+// WithBackoff bounds the pause between two attempts to connect, which doubles
+// from shortest (50 ms) to longest (5 s), with jitter.
+func WithBackoff(shortest, longest time.Duration) Option {
+	return func(c *config) {
+		c.minPause = max(shortest, time.Millisecond)
+		c.maxPause = max(longest, c.minPause)
+	}
+}
+
+// WithWait lets [Dial] wait for a sidecar that is not there yet, until its
+// context ends. Without it Dial fails at once.
+func WithWait() Option { return func(c *config) { c.untilReached = true } }
+
+// WithHeartbeat says how often a connection is asked for a sign of life (15 s),
+// and how long that may take: one that gives none is replaced.
+func WithHeartbeat(every time.Duration) Option {
+	return func(c *config) { c.heartbeat = max(every, time.Millisecond) }
+}
+
+// WithPublisher sets options of the publisher behind [Client.Publish] and
+// [Client.PublishBatch].
+func WithPublisher(opts ...PublisherOption) Option { return func(c *config) { c.publisher = opts } }
+
+// WithPropagator carries the context of a trace through Sluice. inject is
+// called for each publish with the context of the call, to add headers
+// (traceparent, tracestate, baggage; headers that the event has stay as they
+// are); extract is called for each delivery with the event's headers, and
+// returns the context for the handler. Either may be nil. With OpenTelemetry:
+//
+//	p := otel.GetTextMapPropagator()
+//	sluice.WithPropagator(
+//		func(ctx context.Context, h map[string]string) { p.Inject(ctx, propagation.MapCarrier(h)) },
+//		func(ctx context.Context, h map[string]string) context.Context {
+//			return p.Extract(ctx, propagation.MapCarrier(h))
+//		})
+func WithPropagator(
+	inject func(ctx context.Context, headers map[string]string),
+	extract func(ctx context.Context, headers map[string]string) context.Context,
+) Option {
+	return func(c *config) { c.propagator = propagator{inject, extract} }
+}

@@ -1,0 +1,313 @@
+package sluice
+
+import (
+	"container/list"
+	"errors"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+const (
+	maxInt = math.MaxInt32
+	// batchEvents is the most events of one request. It fits the burst that a
+	// connection has by default; where the burst is less, the queue learns it.
+	batchEvents = 100
+	batchBytes  = 1 << 20 // the event that crosses it is the last of its batch
+	maxRequests = 64      // on their way at a time
+)
+
+// entryState is where an event of the queue is.
+type entryState int
+
+const (
+	queued  entryState = iota // in its topic's ready
+	behind                    // in its lane, behind another event of its key
+	sent                      // on its way
+	removed                   // it has its result
+)
+
+// entry is one event on its way to its result.
+type entry struct {
+	event Event
+	size  int
+	done  func(Receipt, error)
+	fresh bool // the id was made here
+
+	// The rest is guarded by the publisher's lock.
+	state     entryState
+	number    uint64
+	topic     *sendTopic
+	lane      *lane         // of its key; nil without one
+	at        *list.Element // in the topic's ready, or in the lane
+	over      bool          // it has its result
+	abandoned bool          // nobody waits for it any more
+	alone     bool          // it was sent while nothing else was on its way, in solo
+	doubtful  bool          // it was sent, and nobody knows what became of it
+	refusal   *wire.Error   // the last one
+}
+
+// lane is the events of one key behind the first one, which is ready or on its
+// way.
+type lane struct {
+	key    string
+	behind list.List
+}
+
+// sendTopic is the events of one topic.
+type sendTopic struct {
+	name  string
+	ready list.List // of *entry
+	lanes map[string]*lane
+	// After a refusal that asks for time the topic is on hold until then, and goes
+	// on with few requests at a time.
+	until    time.Time
+	width    int
+	requests int
+	left     int // entries in any state
+}
+
+// sendQueue holds the events without a result, and decides what is sent next.
+// At most one event of a key is on its way. Its methods are called under the
+// publisher's lock.
+type sendQueue struct {
+	entries  map[*entry]struct{}
+	topics   map[string]*sendTopic
+	turns    []*sendTopic // whose turn it is
+	until    time.Time    // the connection is on hold
+	most     int          // events of a batch
+	requests int
+	solo     bool // one event at a time, to find the one that ends connections
+	number   uint64 // of the last event
+	untold   int    // events whose callback has not returned
+	flushes  []flush
+}
+
+// flush is closed when the callbacks of all events up to a number have returned.
+type flush struct {
+	number uint64
+	left   int // of those
+	done   chan struct{}
+}
+
+func newSendQueue() sendQueue {
+	return sendQueue{entries: map[*entry]struct{}{}, topics: map[string]*sendTopic{}, most: batchEvents}
+}
+
+func (q *sendQueue) add(e *entry) {
+	q.number++
+	q.untold++
+	e.number = q.number
+	q.entries[e] = struct{}{}
+	t := q.topics[e.event.Topic]
+	if t == nil {
+		t = &sendTopic{name: e.event.Topic, lanes: map[string]*lane{}, width: maxRequests}
+		q.topics[t.name] = t
+		q.turns = append(q.turns, t)
+	}
+	t.left++
+	e.topic = t
+	if key := e.event.Key; key != "" {
+		if e.lane = t.lanes[key]; e.lane != nil {
+			e.state, e.at = behind, e.lane.behind.PushBack(e)
+			return
+		}
+		e.lane = &lane{key: key}
+		t.lanes[key] = e.lane
+	}
+	e.state, e.at = queued, t.ready.PushBack(e)
+}
+
+// take takes the next batch, whose events then count as sent; without one, it
+// says how long to wait unless something happens.
+func (q *sendQueue) take(now time.Time) (batch []*entry, wait time.Duration) {
+	if q.requests >= maxRequests || q.solo && q.requests > 0 {
+		return nil, farAway
+	}
+	if wait := q.until.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	wait = farAway
+	for range q.turns {
+		t := q.turns[0]
+		q.turns = append(q.turns[1:], t)
+		if t.ready.Len() == 0 || t.requests >= t.width {
+			continue
+		}
+		if left := t.until.Sub(now); left > 0 {
+			wait = min(wait, left)
+			continue
+		}
+		return q.takeFrom(t), 0
+	}
+	return nil, wait
+}
+
+func (q *sendQueue) takeFrom(t *sendTopic) (batch []*entry) {
+	most := q.most
+	if q.solo {
+		most = 1
+	}
+	for size := 0; len(batch) < most && size < batchBytes && t.ready.Len() > 0; {
+		e := t.ready.Remove(t.ready.Front()).(*entry)
+		e.state, e.at, e.alone = sent, nil, q.solo
+		size += e.size
+		batch = append(batch, e)
+	}
+	t.requests++
+	q.requests++
+	return batch
+}
+
+// putBack makes events that were taken ready again, before all others.
+func (q *sendQueue) putBack(batch []*entry) {
+	for i := len(batch) - 1; i >= 0; i-- {
+		e := batch[i]
+		if e.over {
+			continue
+		}
+		e.state, e.at = queued, e.topic.ready.PushFront(e)
+	}
+}
+
+// hold keeps a topic, or everything, from sending until a time.
+func (q *sendQueue) hold(e *entry, until time.Time, all bool) {
+	if all && until.After(q.until) {
+		q.until = until
+	}
+	if until.After(e.topic.until) {
+		e.topic.until = until
+	}
+	e.topic.width = 1
+}
+
+// flows lets a topic that was refused nothing send more at a time.
+func (q *sendQueue) flows(t *sendTopic) { t.width = min(2*t.width, maxRequests) }
+
+// tooLarge notes that a batch of that many events was refused for its size.
+func (q *sendQueue) tooLarge(size int) { q.most = max(1, min(q.most, size/2)) }
+
+// remove forgets an event that has its result, and lets the next one of its key
+// go.
+func (q *sendQueue) remove(e *entry) {
+	t := e.topic
+	switch e.state {
+	case queued:
+		t.ready.Remove(e.at)
+	case behind:
+		e.lane.behind.Remove(e.at)
+	}
+	if e.lane != nil && e.state != behind {
+		if first := e.lane.behind.Front(); first != nil {
+			next := e.lane.behind.Remove(first).(*entry)
+			next.state, next.at = queued, t.ready.PushBack(next)
+		} else {
+			delete(t.lanes, e.lane.key)
+		}
+	}
+	e.state, e.at = removed, nil
+	delete(q.entries, e)
+	t.left--
+	q.forget(t)
+	if len(q.entries) == 0 {
+		q.solo = false
+	}
+}
+
+// ended counts a request that was answered or not sent.
+func (q *sendQueue) ended(t *sendTopic) {
+	t.requests--
+	q.requests--
+	q.forget(t)
+}
+
+// forget drops a topic of which nothing is left.
+func (q *sendQueue) forget(t *sendTopic) {
+	if t.left > 0 || t.requests > 0 || q.topics[t.name] != t {
+		return
+	}
+	delete(q.topics, t.name)
+	for i := range q.turns {
+		if q.turns[i] == t {
+			q.turns = append(q.turns[:i], q.turns[i+1:]...)
+			return
+		}
+	}
+}
+
+// all lists the events without a result.
+func (q *sendQueue) all() []*entry {
+	list := make([]*entry, 0, len(q.entries))
+	for e := range q.entries {
+		list = append(list, e)
+	}
+	return list
+}
+
+// flushed returns a channel that is closed once the callbacks of all that is
+// there now have returned.
+func (q *sendQueue) flushed() <-chan struct{} {
+	f := flush{number: q.number, left: q.untold, done: make(chan struct{})}
+	if f.left == 0 {
+		close(f.done)
+	} else {
+		q.flushes = append(q.flushes, f)
+	}
+	return f.done
+}
+
+// told notes that the callback of an event has returned.
+func (q *sendQueue) told(number uint64) {
+	if number == 0 {
+		return
+	}
+	q.untold--
+	kept := q.flushes[:0]
+	for _, f := range q.flushes {
+		if number <= f.number {
+			f.left--
+		}
+		if f.left == 0 {
+			close(f.done)
+			continue
+		}
+		kept = append(kept, f)
+	}
+	clear(q.flushes[len(kept):])
+	q.flushes = kept
+}
+
+// checkTexts refuses what JSON could not carry unchanged.
+func checkTexts(e *Event) *wire.Error {
+	if !utf8.ValidString(e.SID) {
+		return wire.Errorf(wire.BadRequest, "sid is not valid UTF-8")
+	}
+	for _, list := range []struct {
+		name  string
+		texts []string
+	}{{"tags", e.Tags}, {"caused_by", e.CausedBy}} {
+		for _, text := range list.texts {
+			if !utf8.ValidString(text) {
+				return wire.Errorf(wire.BadRequest, "%s holds %q, which is not valid UTF-8", list.name, text)
+			}
+		}
+	}
+	return nil
+}
+
+// unbearable tells whether the sidecar ended the connection because of what a
+// message was, and which refusal that is; "" otherwise.
+func unbearable(err error) wire.Code {
+	closed, ok := errors.AsType[closedError](err)
+	switch {
+	case ok && closed.is.Code == websocket.StatusMessageTooBig:
+		return wire.PayloadTooLarge
+	case ok && closed.is.Code == websocket.StatusInvalidFramePayloadData:
+		return wire.BadRequest
+	}
+	return ""
+}

@@ -1,0 +1,199 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// A Handler handles one event. When it returns nil the event is acked, and when
+// it returns an error the event is delivered again after the policy's backoff,
+// or the time of [RetryIn], and in the end, after maxAttempts, moved to the
+// dead-letter topic with the error's text as the reason. A handler that settled
+// its message itself, with [Message.Ack] or [Message.Nack], has said it all.
+//
+// The context ends with [Subscription.Stop]; it carries the values of the
+// context given to Subscribe, and what [WithPropagator] extracts.
+type Handler func(ctx context.Context, m *Message) error
+
+// A SubscribeOption sets something of a [Subscription]. What is not set is the
+// topic's policy's.
+type SubscribeOption func(*subscribeConfig)
+
+type subscribeConfig struct {
+	wire         wire.SubscribeOptions
+	concurrency  int
+	manual       bool
+	maxExtension time.Duration
+	maxBytes     int
+	assigned     func(ctx context.Context, partitions []int)
+	revoked      func(ctx context.Context, partitions []int)
+}
+
+const (
+	defaultMaxExtension = time.Hour
+	defaultHeldBytes    = 64 << 20
+	// deliverBatch is the most events of one frame.
+	deliverBatch = 100
+	// loneWindow is the most events that a subscription without a group holds;
+	// with a group the sidecar counts.
+	loneWindow = 1000
+)
+
+// FromEarliest starts at the topic's first event, while the group has no place
+// in the topic. Without an option it starts with what is published from now on.
+func FromEarliest() SubscribeOption {
+	return func(c *subscribeConfig) { c.wire.From = wire.FromEarliest }
+}
+
+// FromTime starts at the first event of that time or later, while the group has
+// no place in the topic.
+func FromTime(t time.Time) SubscribeOption {
+	ms := t.UnixMilli()
+	return func(c *subscribeConfig) { c.wire.From, c.wire.TS = wire.FromTS, &ms }
+}
+
+// AfterID starts behind the event with that id, while the group has no place in
+// the topic.
+func AfterID(id string) SubscribeOption {
+	return func(c *subscribeConfig) { c.wire.From, c.wire.AfterID = wire.FromAfterID, id }
+}
+
+// Concurrency lets n handlers run at a time (1). Events of one key are still
+// handled one after the other.
+func Concurrency(n int) SubscribeOption {
+	return func(c *subscribeConfig) { c.concurrency = max(n, 1) }
+}
+
+// MaxInflight bounds the events that are with this subscription and not settled.
+func MaxInflight(n int) SubscribeOption {
+	return func(c *subscribeConfig) { c.wire.MaxInflight = &n }
+}
+
+// AckTimeout says after which time without a sign of life an event is delivered
+// to another consumer. It is extended for as long as a handler runs, so it need
+// not be as long as the handler takes.
+func AckTimeout(d time.Duration) SubscribeOption {
+	ms := d.Milliseconds()
+	return func(c *subscribeConfig) { c.wire.AckTimeoutMS = &ms }
+}
+
+// MaxExtension bounds how long the deadline of an event is extended (1 h): after
+// that it goes to another consumer, though a handler of it still runs. 0 extends
+// nothing.
+func MaxExtension(d time.Duration) SubscribeOption {
+	return func(c *subscribeConfig) { c.maxExtension = d }
+}
+
+// MaxAttempts says after how many deliveries an event becomes a dead letter.
+func MaxAttempts(n int) SubscribeOption {
+	return func(c *subscribeConfig) { c.wire.MaxAttempts = &n }
+}
+
+// Unordered lets events of one key be with several consumers of the group at a
+// time. Within this subscription they are still handled one after the other.
+func Unordered() SubscribeOption {
+	ordered := false
+	return func(c *subscribeConfig) { c.wire.Ordered = &ordered }
+}
+
+// ExactlyOnce has the sidecar remember acked ids for that long (0: the default
+// of 7 days), so that an id that was acked is not delivered to the group again.
+func ExactlyOnce(ttl time.Duration) SubscribeOption {
+	return func(c *subscribeConfig) {
+		c.wire.ExactlyOnce = true
+		if ms := ttl.Milliseconds(); ms > 0 {
+			c.wire.DedupeTTLMS = &ms
+		}
+	}
+}
+
+// WithFilter delivers only events that the filter lets pass.
+func WithFilter(f Filter) SubscribeOption {
+	return func(c *subscribeConfig) { c.wire.Filter = &f }
+}
+
+// ManualAck settles nothing when a handler returns nil: the message is to be
+// settled with [Message.Ack] or [Message.Nack], then or later, by any goroutine.
+// Until then its deadline is extended.
+func ManualAck() SubscribeOption { return func(c *subscribeConfig) { c.manual = true } }
+
+// MaxBytes bounds the size of the events that wait for handlers (64 MiB). At the
+// bound the connection is not read, which slows the sidecar down.
+func MaxBytes(n int) SubscribeOption {
+	return func(c *subscribeConfig) { c.maxBytes = max(n, 1) }
+}
+
+// OnAssigned is called when partitions of the topic become this subscription's
+// own, before any event of them is handled: the place to load state that is kept
+// by partition. Only subscriptions with a group have partitions of their own.
+//
+// OnAssigned and [OnRevoked] are called one at a time, in order. Their context
+// does not end with [Subscription.Stop].
+func OnAssigned(f func(ctx context.Context, partitions []int)) SubscribeOption {
+	return func(c *subscribeConfig) { c.wire.Rebalance, c.assigned = true, f }
+}
+
+// OnRevoked is called when partitions are not this subscription's own any more,
+// also because the connection broke or the subscription ends, after the last
+// handler of an event of them has returned. They may be another consumer's
+// already: what is written then must bear that.
+func OnRevoked(f func(ctx context.Context, partitions []int)) SubscribeOption {
+	return func(c *subscribeConfig) { c.wire.Rebalance, c.revoked = true, f }
+}
+
+// Subscribe subscribes to a topic and calls handler for its events. Consumers
+// with the same group share the events, each of which is delivered until it is
+// acked. Without a group ("") this subscription alone gets every event, nothing
+// is acked, and what the handler returns is ignored.
+//
+// The context bounds the subscribing alone, which is tried again while it can
+// succeed; the subscription ends with Stop, Drain or the client's Close. It has a
+// connection of its own, and makes it anew when it breaks.
+func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Handler, opts ...SubscribeOption) (*Subscription, error) {
+	batch := deliverBatch
+	cfg := subscribeConfig{concurrency: 1, maxExtension: defaultMaxExtension, maxBytes: defaultHeldBytes}
+	cfg.wire.MaxBatch = &batch
+	for _, set := range opts {
+		if set != nil {
+			set(&cfg)
+		}
+	}
+	if err := cfg.check(group); err != nil {
+		return nil, err
+	}
+	s := newSubscription(ctx, c, topic, group, handler, cfg)
+	conn, err := c.reach(ctx, true, func(conn *Conn) error { return s.join(ctx, conn) })
+	if err != nil {
+		return nil, err
+	}
+	return s, s.start(conn)
+}
+
+func (c *subscribeConfig) check(group string) error {
+	switch {
+	case group == "" && c.manual:
+		return errors.New("sluice: ManualAck needs a group: without one there is nothing to ack")
+	case group == "" && c.wire.Rebalance:
+		return errors.New("sluice: OnAssigned and OnRevoked need a group: without one there are no partitions to assign")
+	}
+	return nil
+}
+
+// RetryIn wraps the error of a handler so that its event is delivered again
+// after d, instead of after the policy's backoff.
+func RetryIn(d time.Duration, err error) error { return &retryIn{max(d, 0), err} }
+
+type retryIn struct {
+	after time.Duration
+	error
+}
+
+func (e *retryIn) Unwrap() error { return e.error }
+
+// ErrLost is matched by the error of settling a message whose connection broke
+// meanwhile: it is delivered again, unless the settlement had arrived.
+var ErrLost = fmt.Errorf("%w: the event is delivered again", ErrClosed)

@@ -1,0 +1,19 @@
+package sluice
+
+import "github.com/sluice-bus/sluice/sdk/wire"
+
+// The contract's types under this package's name, so that most programs import
+// nothing else.
+type (
+	// Event is one event: to publish, Topic and Payload are enough.
+	Event = wire.Event
+	// Header is one of an event's headers, Headers are all of them.
+	Header  = wire.Header
+	Headers = wire.Headers
+	// Receipt is what a publisher is told about an accepted event.
+	Receipt = wire.Receipt
+	// Error is a refusal by the sidecar.
+	Error = wire.Error
+	// Filter passes events that match every part that is given.
+	Filter = wire.Filter
+)

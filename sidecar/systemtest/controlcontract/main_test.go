@@ -1,0 +1,35 @@
+// Package controlcontract_test holds the control plane, and what a sidecar does
+// with what it says, to the external contract as somebody would who has read
+// that page and nothing else: the real programs, plain HTTP and WebSocket
+// frames, JSON written out by hand. It knows no package of the implementation,
+// so that a mistake in one cannot hide here.
+package controlcontract_test
+
+import (
+	"net/http"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of a program
+	"github.com/sluice-bus/sluice/internal/controlplanetest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	_ "github.com/sluice-bus/sluice/sidecar"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(tests{m}, goleak.Cleanup(func(code int) {
+		controlplanetest.Cleanup()
+		sidecartest.Cleanup()
+		os.Exit(code)
+	}))
+}
+
+// tests leave no connection open behind them.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	return t.M.Run()
+}

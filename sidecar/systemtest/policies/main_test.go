@@ -1,0 +1,25 @@
+// Package policies_test tests a fleet as it is run: real sidecars and real
+// control planes, as processes that are started, used, cut off and killed. It
+// asks what an operator would: is what was changed in one place in force
+// everywhere, and does a bad day of the control plane stop anything.
+package policies_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of the programs
+	"github.com/sluice-bus/sluice/internal/controlplanetest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	_ "github.com/sluice-bus/sluice/sidecar"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		sidecartest.Cleanup()
+		controlplanetest.Cleanup()
+		os.Exit(code)
+	}))
+}

@@ -1,0 +1,141 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/control"
+	"github.com/sluice-bus/sluice/sidecar/internal/quota"
+)
+
+// sidecar is what a sidecar has of its control plane, without the rest of it.
+type sidecar struct {
+	id      string
+	topics  []string // that are in use here
+	control *control.Control
+	quota   *quota.Client
+	wire    wire
+
+	mu      sync.Mutex
+	inForce map[string]mark // by name: the topics, and the glob that is changed
+	swaps   int             // how often policies changed
+}
+
+// mark is a rate and when it came into force. Each change makes another rate,
+// so that it is known by it, also where a topic falls through to what changed.
+type mark struct {
+	rate float64
+	at   time.Time
+}
+
+func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
+	t.Helper()
+	s := &sidecar{id: fmt.Sprintf("node-%04d", i), topics: topics, inForce: map[string]mark{changedGlob: {}}}
+	for _, name := range topics {
+		s.inForce[name] = mark{}
+	}
+	instance, store := uuid.NewString(), uuid.NewString()
+	replay := fmt.Sprintf("10.%d.%d.%d:8083", i>>16, i>>8&255, i&255)
+	var err error
+	s.control, err = control.Open(control.Config{
+		Address: address, Credentials: s.wire.credentials(), NodeID: s.id, Instance: instance, Version: "test",
+		StoreID: func() string { return store }, Replay: func() string { return replay },
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.quota = quota.New(quota.Config{Conn: s.control.Conn(), NodeID: s.id, Instance: instance, Known: s.control.KnownSidecars})
+	return s
+}
+
+// run lives until ctx ends.
+func (s *sidecar) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.control.Run(ctx) })
+	g.Go(func() error { return s.quota.Run(ctx) })
+	g.Go(func() error { return s.follow(ctx) })
+	return errors.Join(g.Wait(), s.control.Close())
+}
+
+// use has the policies of the topics asked for as publishes do, once the sidecar
+// knows the globs.
+func (s *sidecar) use(ctx context.Context) error {
+	if err := s.control.Synced(ctx); err != nil {
+		return err
+	}
+	for _, name := range s.topics {
+		s.control.Use(name)
+	}
+	for _, name := range s.topics {
+		s.control.Await(ctx, name)
+	}
+	return nil
+}
+
+// publish counts one event of each topic.
+func (s *sidecar) publish() {
+	for _, name := range s.topics {
+		s.quota.Count(name, 1, 0)
+	}
+}
+
+// follow notes which rates are in force since when.
+func (s *sidecar) follow(ctx context.Context) error {
+	for {
+		snapshot, ended := s.control.Policies().Watch()
+		now := time.Now()
+		s.mu.Lock()
+		s.swaps++
+		for name, last := range s.inForce {
+			if rate := rateOf(snapshot, name); rate != last.rate {
+				s.inForce[name] = mark{rate, now}
+			}
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+		}
+	}
+}
+
+// rateOf is what a policy says, be it a topic's or a glob's.
+func rateOf(s *policy.Snapshot, name string) float64 {
+	return s.Topic(strings.TrimSuffix(name, "*")).Publish.Rate
+}
+
+// has tells since when a rate is in force here, if it is.
+func (s *sidecar) has(name string, rate float64) (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.inForce[name]
+	return m.at, m.rate == rate
+}
+
+// knows tells whether the policies of all topics are known.
+func (s *sidecar) knows() bool {
+	for _, name := range s.topics {
+		if !s.control.Known(name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *sidecar) changes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.swaps
+}
