@@ -25,7 +25,6 @@ type fleet struct {
 	publish atomic.Pointer[policy.Publish]
 
 	stopServer func()
-	wg         sync.WaitGroup
 
 	mu       sync.Mutex
 	outcomes []acceptance
