@@ -3,27 +3,26 @@ package controlplane
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// Config is what a control plane is made from. DefaultConfig has every default
-// but for DataDir and Name.
+// Config is what a control plane is made from; every field is required, but for
+// those that may be empty or false.
 type Config struct {
 	XDSListen  string // gRPC, for sidecars: host:port or unix:/path
 	HTTPListen string // REST and the console
 
 	DataDir string
-	Store   string // "embedded:", in DataDir, or a MongoDB connection string
+	Store   string // setting.Embedded, in DataDir, or a MongoDB connection string
 	Name    string // of this control plane, among those on one store
 
-	Policies       string // a file: the policies of a store that is new
-	AuthConfig     string
+	Policies       string // a file: the policies of a store that is new; "" for none
+	AuthConfig     string // a file; "" for none
 	AllowedOrigins []string
 	Insecure       bool // listen beyond loopback without authentication
 
@@ -34,42 +33,18 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// DefaultConfig has the contract's defaults.
-func DefaultConfig() Config {
-	return Config{
-		XDSListen:    "127.0.0.1:18000",
-		HTTPListen:   "127.0.0.1:7080",
-		Store:        StoreEmbedded,
-		DrainTimeout: 5 * time.Second,
-		StoreTimeout: 5 * time.Second,
-		Version:      "devel",
-		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}
-}
-
-// StoreEmbedded is the store in the data folder.
-const StoreEmbedded = "embedded:"
-
-func isMongoDB(url string) bool {
-	return strings.HasPrefix(url, "mongodb://") || strings.HasPrefix(url, "mongodb+srv://")
-}
-
-// ConfigError says that a setting is wrong, so that trying again does not help.
-type ConfigError struct{ Err error }
-
-func (e *ConfigError) Error() string { return e.Err.Error() }
-
-func (e *ConfigError) Unwrap() error { return e.Err }
+// ConfigError says that a setting is wrong.
+type ConfigError = setting.Error
 
 // Validate reports every setting that is wrong, or that does not go with
 // another.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.Store != StoreEmbedded && !isMongoDB(c.Store) {
-		bad("store: must be embedded:, mongodb://… or mongodb+srv://…") // not quoted: it may hold a password
+	if err := setting.CheckStore(c.Store); err != nil {
+		errs = append(errs, err)
 	}
-	if c.Store == StoreEmbedded && c.DataDir == "" {
+	if c.Store == setting.Embedded && c.DataDir == "" {
 		bad("data-dir: must not be empty")
 	}
 	if c.Name == "" {
@@ -92,7 +67,7 @@ func (c Config) Validate() error {
 		bad("allowed-origins: %w", err)
 	}
 	if len(errs) > 0 {
-		return &ConfigError{errors.Join(errs...)}
+		return &ConfigError{Err: errors.Join(errs...)}
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // ControlPlane is one control plane, between New and the return of Run.
@@ -71,12 +72,12 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	}()
 	if cfg.AuthConfig != "" {
 		if c.access, err = access.Open(cfg.AuthConfig, access.ControlPlane, cfg.Logger); err != nil {
-			return nil, &ConfigError{fmt.Errorf("auth-config: %w", err)}
+			return nil, &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
 		}
 	}
 	seed, err := readSeed(cfg.Policies)
 	if err != nil {
-		return nil, &ConfigError{fmt.Errorf("policies: %w", err)}
+		return nil, &ConfigError{Err: fmt.Errorf("policies: %w", err)}
 	}
 	if err := c.openStore(); err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func readSeed(path string) ([]policy.Policy, error) {
 }
 
 func (c *ControlPlane) openStore() (err error) {
-	if !isMongoDB(c.cfg.Store) {
+	if !setting.IsMongoDB(c.cfg.Store) {
 		embedded, err := boltstore.Open(c.cfg.DataDir)
 		if err != nil {
 			return err
@@ -133,7 +134,7 @@ func (c *ControlPlane) openStore() (err error) {
 	case errors.Is(err, store.ErrUnavailable):
 		return err // starting again may help
 	case err != nil:
-		return &ConfigError{fmt.Errorf("store: %w", err)}
+		return &ConfigError{Err: fmt.Errorf("store: %w", err)}
 	}
 	c.store = shared
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 const (
@@ -35,7 +36,7 @@ type knowledge struct {
 // knows, and learns what they do, until ctx ends. Where the store is embedded
 // there are none.
 func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
-	if !isMongoDB(c.cfg.Store) {
+	if !setting.IsMongoDB(c.cfg.Store) {
 		return nil
 	}
 	var alive store.Alive

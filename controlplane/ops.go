@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluice-bus/sluice/internal/secrets"
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // status is the body of GET /v1/status. It has the members that every server's
@@ -70,7 +71,7 @@ func (c *ControlPlane) status() any {
 	for _, n := range c.registry.Peers() {
 		s.Peers = append(s.Peers, peer{NodeID: n.ID, StoreID: n.StoreID, Address: n.Address})
 	}
-	if isMongoDB(c.cfg.Store) {
+	if setting.IsMongoDB(c.cfg.Store) {
 		s.Store.URL = secrets.Without(c.cfg.Store)
 	}
 	if c.ping() != nil {

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // newQuota makes the service that shares out fleet-wide rates, by the policies
@@ -19,6 +20,6 @@ func (c *ControlPlane) newQuota() *quota.Server {
 			_, before := fleetWide(first, topic)
 			return !before
 		},
-		Usage: c.registry, Shared: isMongoDB(c.cfg.Store), Logger: c.cfg.Logger,
+		Usage: c.registry, Shared: setting.IsMongoDB(c.cfg.Store), Logger: c.cfg.Logger,
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -59,7 +60,7 @@ func DefaultConfig() Config {
 		Listen:            "127.0.0.1:7070",
 		ReplayListen:      "127.0.0.1:8083",
 		OpsListen:         "127.0.0.1:7071",
-		Store:             StoreEmbedded,
+		Store:             setting.Embedded,
 		Lease:             10 * time.Second,
 		StoreTimeout:      5 * time.Second,
 		SpoolMaxBytes:     4 << 30,
@@ -73,20 +74,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// StoreEmbedded is the store in the data folder.
-const StoreEmbedded = "embedded:"
-
-// isMongoDB reports whether a URL is one of MongoDB.
-func isMongoDB(url string) bool {
-	return strings.HasPrefix(url, "mongodb://") || strings.HasPrefix(url, "mongodb+srv://")
-}
-
-// ConfigError says that a setting is wrong, so that trying again does not help.
-type ConfigError struct{ Err error }
-
-func (e *ConfigError) Error() string { return e.Err.Error() }
-
-func (e *ConfigError) Unwrap() error { return e.Err }
+// ConfigError says that a setting is wrong.
+type ConfigError = setting.Error
 
 // Validate reports every setting that is wrong, or that does not go with
 // another.
@@ -94,11 +83,8 @@ func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	switch {
-	case c.Store == StoreEmbedded:
-	case isMongoDB(c.Store):
-	default:
-		bad("store: must be embedded:, mongodb://… or mongodb+srv://…") // not quoted: it may hold a password
+	if err := setting.CheckStore(c.Store); err != nil {
+		errs = append(errs, err)
 	}
 	for _, f := range []struct{ name, value string }{
 		{"peers", strings.Join(c.Peers, ",")},
@@ -135,7 +121,7 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.validateBounds()...)
 	if len(errs) > 0 {
-		return &ConfigError{errors.Join(errs...)}
+		return &ConfigError{Err: errors.Join(errs...)}
 	}
 	return nil
 }
@@ -166,7 +152,7 @@ func (c Config) validateBounds() (errs []error) {
 		errs = append(errs, fmt.Errorf("lease: %s is too short for signs of life to arrive in time; at least %s", c.Lease, minLease))
 	}
 	for _, o := range c.Outboxes {
-		if url, collection, _ := strings.Cut(o, "#"); !isMongoDB(url) || collection == "" {
+		if url, collection, _ := strings.Cut(o, "#"); !setting.IsMongoDB(url) || collection == "" {
 			errs = append(errs, errors.New("outbox: must be a MongoDB connection string, '#' and the name of a collection, like mongodb://host/app#outbox"))
 		}
 	}

@@ -27,7 +27,7 @@ func (s *Sidecar) openPolicies() (err error) {
 	var fallback *policy.Snapshot
 	if s.cfg.Policies != "" {
 		if s.file, s.policies, err = policyfile.Open(s.cfg.Policies, s.cfg.Logger); err != nil {
-			return &ConfigError{fmt.Errorf("policies: %w", err)}
+			return &ConfigError{Err: fmt.Errorf("policies: %w", err)}
 		}
 		fallback = s.policies.Load()
 	} else if fallback, err = policy.NewSnapshot(nil, "default"); err != nil {
@@ -47,7 +47,7 @@ func (s *Sidecar) openPolicies() (err error) {
 func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 	client, err := s.cfg.ControlAccess.Open()
 	if err != nil {
-		return &ConfigError{fmt.Errorf("control-plane: %w", err)}
+		return &ConfigError{Err: fmt.Errorf("control-plane: %w", err)}
 	}
 	var perRPC credentials.PerRPCCredentials
 	if s.cfg.ControlAccess.TokenFile != "" {
@@ -61,7 +61,7 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
 	})
 	if err != nil {
-		return &ConfigError{fmt.Errorf("control-plane: %w", err)}
+		return &ConfigError{Err: fmt.Errorf("control-plane: %w", err)}
 	}
 	s.policies = s.control.Policies()
 	s.quota = quota.New(quota.Config{

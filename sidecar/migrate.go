@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
@@ -30,20 +31,20 @@ type MigrateReport = mongolog.MigrateReport
 // run twice, and next to sidecars that use the store. Settings that are wrong
 // are a *ConfigError.
 func Migrate(ctx context.Context, cfg MigrateConfig) (MigrateReport, error) {
-	if !isMongoDB(cfg.Store) {
-		return MigrateReport{}, &ConfigError{errors.New("store: only a store in MongoDB is migrated (mongodb://… or mongodb+srv://…); an embedded log migrates itself when it is opened")}
+	if !setting.IsMongoDB(cfg.Store) {
+		return MigrateReport{}, &ConfigError{Err: errors.New("store: only a store in MongoDB is migrated (mongodb://… or mongodb+srv://…); an embedded log migrates itself when it is opened")}
 	}
 	o := mongolog.MigrateOptions{DryRun: cfg.DryRun, Progress: cfg.Progress}
 	if cfg.Policies != "" {
 		_, policies, err := policyfile.Open(cfg.Policies, cfg.Logger)
 		if err != nil {
-			return MigrateReport{}, &ConfigError{fmt.Errorf("policies: %w", err)}
+			return MigrateReport{}, &ConfigError{Err: fmt.Errorf("policies: %w", err)}
 		}
 		o.Retention = func(topic string) eventlog.Retention { return retention.Rules(policies.Load().Topic(topic)) }
 	}
 	log, err := mongolog.Open(mongolog.Options{URL: cfg.Store, NodeID: "migrate", Logger: cfg.Logger})
 	if err != nil {
-		return MigrateReport{}, &ConfigError{err}
+		return MigrateReport{}, &ConfigError{Err: err}
 	}
 	report, err := log.Migrate(ctx, o)
 	return report, errors.Join(err, log.Close())

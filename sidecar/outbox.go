@@ -21,7 +21,7 @@ func (s *Sidecar) openOutboxes() error {
 			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		})
 		if err != nil {
-			return &ConfigError{err}
+			return &ConfigError{Err: err}
 		}
 		s.outboxes = append(s.outboxes, d)
 	}

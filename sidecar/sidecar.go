@@ -74,7 +74,7 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	}()
 	if cfg.AuthConfig != "" {
 		if s.access, err = access.Open(cfg.AuthConfig, access.Sidecar, cfg.Logger); err != nil {
-			return nil, &ConfigError{fmt.Errorf("auth-config: %w", err)}
+			return nil, &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
 		}
 	}
 	if err := s.openPolicies(); err != nil {

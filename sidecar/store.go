@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
@@ -55,7 +56,7 @@ type sharedStore struct {
 
 // openStore opens the log that the settings name.
 func (s *Sidecar) openStore(ctx context.Context) (err error) {
-	if isMongoDB(s.cfg.Store) {
+	if setting.IsMongoDB(s.cfg.Store) {
 		return s.openShared(ctx)
 	}
 	if dir := s.spoolDir(); exists(dir) {
@@ -90,7 +91,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	case errors.Is(err, eventlog.ErrUnavailable):
 		return err // starting again may help
 	case err != nil:
-		return &ConfigError{err}
+		return &ConfigError{Err: err}
 	}
 	sh := &sharedStore{log: log}
 	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}

@@ -1,0 +1,37 @@
+// Package setting is what the servers' settings have in common. It must not
+// know how they are given.
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Embedded is the store in a server's data folder.
+const Embedded = "embedded:"
+
+// IsMongoDB reports whether a store is one in MongoDB.
+func IsMongoDB(store string) bool {
+	return strings.HasPrefix(store, "mongodb://") || strings.HasPrefix(store, "mongodb+srv://")
+}
+
+// CheckStore says what is wrong with a store, if it is of no kind that there
+// is. It quotes no more than the scheme, as the rest may hold a password.
+func CheckStore(store string) error {
+	if store == Embedded || IsMongoDB(store) {
+		return nil
+	}
+	const allowed = "must be embedded:, mongodb://… or mongodb+srv://…"
+	if scheme, _, ok := strings.Cut(store, ":"); ok && len(scheme) <= 20 && !strings.ContainsAny(scheme, "/@") {
+		return fmt.Errorf("store: %s, not %s:…", allowed, scheme)
+	}
+	return errors.New("store: " + allowed)
+}
+
+// Error says that a setting is wrong, so that trying again does not help.
+type Error struct{ Err error }
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
