@@ -1,7 +1,7 @@
 // Package exactlyonce keeps an event's effect from happening twice, although
 // the event is delivered more than once: claim the event's id, run the effect,
-// mark it. Two consumers never run the same id at once, and what a crash at any
-// point leads to is written down for each form.
+// mark it. Two consumers do not run the same id at once, and what a crash or a
+// pause at any point leads to is written down for each form.
 //
 //	h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders.created", "billing")})
 //	…
@@ -18,8 +18,8 @@
 // exactly once by itself: between the effect and its mark there is a moment at which
 // a crash leaves one without the other. The forms differ in what that moment costs.
 //
-//   - [Handler.Do]: at most one effect of an id runs at a time, and none after it is
-//     marked. A crash after the effect and before its mark lets it run again.
+//   - [Handler.Do]: at most one effect of an id runs at a time (unless a process is
+//     paused for longer than its lease), and none is begun after it is marked. A crash after the effect and before its mark lets it run again.
 //   - [Handler.DoClaimed]: the same; the effect also gets its claim's fence, with
 //     which it can make its own write conditional. If that write is idempotent by the
 //     event's id, then it is there once, also after a crash or a pause.

@@ -41,11 +41,14 @@ func (h *Handler) doneRecord(c *Claim) Record {
 func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect func(context.Context) error) (committed bool, err error) {
 	var failed, taken bool
 	err = tx.Transact(ctx, func(ctx context.Context) error {
-		failed, taken = false, false
-		if err := effect(ctx); err != nil {
-			failed = true
+		failed, taken = true, false
+		if err := c.Err(); err != nil { // again, and too late
 			return err
 		}
+		if err := effect(ctx); err != nil {
+			return err
+		}
+		failed = false
 		// Last, so that who holds the lease by then need not wait for a
 		// transaction that was paused in the middle.
 		err := tx.Insert(ctx, h.doneRecord(c))

@@ -25,14 +25,17 @@ const (
 	afterClaim  = "after claim"
 	inEffect    = "during effect"
 	afterEffect = "after effect, before mark"
-	afterMark   = "after mark, before ack"
+	// In DoTx the mark that was inserted is not committed then.
+	markInserted = "after inserting the mark"
+	afterMark    = "after mark, before ack"
 )
 
 const (
 	killURI, killDatabase = "SLUICE_TEST_KILL_URI", "SLUICE_TEST_KILL_DATABASE"
 	killForm, killPoint   = "SLUICE_TEST_KILL_FORM", "SLUICE_TEST_KILL_POINT"
 
-	killLease = 300 * time.Millisecond
+	// Long enough that a busy machine does not lose it.
+	killLease = 2 * time.Second
 	// A transaction that was cut off is ended by the server after a minute, and
 	// until then what it has written cannot be written by others.
 	killPatience = 3 * time.Minute
@@ -49,27 +52,29 @@ func TestKilled(t *testing.T) {
 		consume(t)
 		return
 	}
-	plain := map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 2}, afterMark: {1, 1}}
+	plain := map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 2}, markInserted: {1, 1}, afterMark: {1, 1}}
 	for _, form := range []struct {
 		name string
 		want map[string]outcome
 	}{
 		{"Seen and Mark", plain},
 		{"Do", plain},
-		{"DoClaimed", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 1}, afterMark: {1, 1}}},
-		{"DoTx", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {1, 1}, afterEffect: {1, 1}, afterMark: {1, 1}}},
+		{"DoClaimed", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 1}, markInserted: {1, 1}, afterMark: {1, 1}}},
+		{"DoTx", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {1, 1}, afterEffect: {1, 1}, markInserted: {1, 1}, afterMark: {1, 1}}},
 	} {
-		for _, point := range []string{beforeClaim, afterClaim, inEffect, afterEffect, afterMark} {
+		for _, point := range []string{beforeClaim, afterClaim, inEffect, afterEffect, markInserted, afterMark} {
 			t.Run(form.name+"/"+point, func(t *testing.T) {
+				t.Parallel() // most of it is waiting
 				server := mongotest.Shared(t)
-				if form.name == "DoTx" {
-					server.Needs(t, mongotest.Transactions)
-				}
 				name := server.NewDatabase(t)
-				db := connect(t, server.URI(name), name)
+				uri := server.URI(name)
+				db := connect(t, uri, name)
+				if form.name == "DoTx" {
+					uri, db = newTxDatabase(t)
+				}
 				newStore(t, db)
 				for i, at := range []string{point, ""} {
-					said := runConsumer(t, server.URI(name), name, form.name, at)
+					said := runConsumer(t, uri, db.Name(), form.name, at)
 					if want := []string{"reached " + point, "acked"}[i]; said != want {
 						t.Fatalf("consumer %d said %q, want %q", i+1, said, want)
 					}
@@ -112,10 +117,10 @@ func runConsumer(t *testing.T, uri, database, form, point string) string {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	_ = child.Process.Kill() // it may have ended
-	_, _ = io.Copy(io.Discard, out)
+	rest, _ := io.ReadAll(out)
 	_ = child.Wait()
-	if err != nil {
-		t.Fatalf("the consumer ended: %v\n%s", err, stderr.String())
+	if err != nil || len(rest) > 0 {
+		t.Fatalf("the consumer said %q and %q, %v\n%s", line, rest, err, stderr.String())
 	}
 	return strings.TrimSuffix(line, "\n")
 }
@@ -123,6 +128,7 @@ func runConsumer(t *testing.T, uri, database, form, point string) string {
 // consume is the consumer: it does the event's work, and stops for good where it is
 // to be killed.
 func consume(t *testing.T) {
+	time.AfterFunc(killPatience, func() { os.Exit(1) }) // nobody has killed it
 	db := connect(t, os.Getenv(killURI), os.Getenv(killDatabase))
 	s := &killable{Store: mongostore.New(db, mongostore.Options{})}
 	h := newHandler(t, s, exactlyonce.Options{Lease: killLease, Wait: killPatience})
@@ -185,24 +191,25 @@ func begin(ctx context.Context, db *mongo.Database) error {
 	return nil
 }
 
-// killable stops around the claim.
+// killable stops around the claim, and behind the mark.
 type killable struct{ *mongostore.Store }
 
 func (s *killable) Insert(ctx context.Context, r exactlyonce.Record) error {
-	if r.Kind != exactlyonce.KindClaim {
-		return s.Store.Insert(ctx, r)
+	before, after := "", markInserted
+	if r.Kind == exactlyonce.KindClaim {
+		before, after = beforeClaim, afterClaim
 	}
-	reach(beforeClaim)
+	reach(before)
 	err := s.Store.Insert(ctx, r)
 	if err == nil {
-		reach(afterClaim)
+		reach(after)
 	}
 	return err
 }
 
 // reach stops this process for good where it is to be killed.
 func reach(point string) {
-	if os.Getenv(killPoint) == point {
+	if point != "" && os.Getenv(killPoint) == point {
 		say("reached " + point)
 		select {}
 	}

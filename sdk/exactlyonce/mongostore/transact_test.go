@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,20 @@ func counter(ctx context.Context, t testing.TB, db *mongo.Database, name string)
 	return doc.N
 }
 
+// newTxDatabase returns an empty database of a server with transactions, and its
+// URI: the tests' server, or a stand-in where that has none.
+func newTxDatabase(t testing.TB) (uri string, db *mongo.Database) {
+	t.Helper()
+	server := mongotest.Shared(t)
+	if server.Info().Has(mongotest.Transactions) {
+		name := server.NewDatabase(t)
+		return server.URI(name), connect(t, server.URI(name), name)
+	}
+	fmt.Fprintf(os.Stderr, "mongostore: %s runs on a stand-in: no transactions on the tests' server\n", t.Name())
+	uri = newStandIn(t).uri()
+	return uri, connect(t, uri, "standin")
+}
+
 // A server without transactions is refused before anything is done.
 func TestTransactionsAreRefusedWhereThereAreNone(t *testing.T) {
 	if mongotest.Shared(t).Info().Has(mongotest.Transactions) {
@@ -54,9 +69,8 @@ func TestTransactionsAreRefusedWhereThereAreNone(t *testing.T) {
 }
 
 func TestTransaction(t *testing.T) {
-	mongotest.Shared(t).Needs(t, mongotest.Transactions)
 	ctx := t.Context()
-	db := newDatabase(t)
+	_, db := newTxDatabase(t)
 	h := newHandler(t, newStore(t, db), exactlyonce.Options{})
 	mishap := errors.New("mishap")
 	committed, err := h.DoTx(ctx, "order-1", func(ctx context.Context) error {
@@ -78,9 +92,8 @@ func TestTransaction(t *testing.T) {
 
 // Whoever has been fenced while its transaction was open does not commit.
 func TestFencedTransactionDoesNotCommit(t *testing.T) {
-	mongotest.Shared(t).Needs(t, mongotest.Transactions)
 	ctx := t.Context()
-	db := newDatabase(t)
+	_, db := newTxDatabase(t)
 	s := newStore(t, db)
 	h := newHandler(t, s, exactlyonce.Options{})
 	committed, err := h.DoTx(ctx, "order-1", func(txCtx context.Context) error {
@@ -95,9 +108,8 @@ func TestFencedTransactionDoesNotCommit(t *testing.T) {
 }
 
 func TestTransactionsOnOneDocumentAtOnce(t *testing.T) {
-	mongotest.Shared(t).Needs(t, mongotest.Transactions)
 	ctx := t.Context()
-	db := newDatabase(t)
+	_, db := newTxDatabase(t)
 	s := newStore(t, db)
 	const consumers, events = 4, 10
 	var all sync.WaitGroup
