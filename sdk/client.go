@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -168,7 +169,8 @@ func (c *Client) traced(ctx context.Context, headers Headers) Headers {
 	add := map[string]string{}
 	c.config.propagator.inject(ctx, add)
 	for name, value := range add {
-		if _, ok := headers.Get(name); !ok {
+		name = strings.ToLower(name)
+		if _, ok := headers.Get(name); !ok && value != "" {
 			headers = headers.With(name, value)
 		}
 	}

@@ -2,6 +2,7 @@ package sluice_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -69,7 +70,8 @@ func connect(t rapid.TB, sidecar *sluicetest.Sidecar, opts ...sluice.Option) *sl
 
 // Whatever is refused for a while and whichever connections break: each publish
 // has exactly one result, is stored exactly once, and the order of each key is
-// that of the calls.
+// that of the calls. Where the publisher is closed in the middle, what it said is
+// stored is.
 func TestPublisherProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := drawMishaps(rt)
@@ -80,7 +82,9 @@ func TestPublisherProperty(t *testing.T) {
 		publisher := client.NewPublisher(sluice.Window(rapid.IntRange(1, 20).Draw(rt, "window"), 1<<20))
 
 		keys := rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b", "c"}), 1, 60).Draw(rt, "keys")
+		closes := rapid.Bool().Draw(rt, "closes in the middle")
 		results := make([]int, len(keys))
+		accepted := map[string]bool{}
 		var mu sync.Mutex
 		for i, key := range keys {
 			e := sluice.Event{Topic: "orders", Key: key, Payload: fmt.Append(nil, i)}
@@ -88,7 +92,10 @@ func TestPublisherProperty(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				results[i]++
-				if err != nil || r.ID == "" || r.Duplicate {
+				accepted[r.ID] = err == nil
+				switch {
+				case closes && errors.Is(err, sluice.ErrClosed):
+				case err != nil || r.ID == "" || r.Duplicate:
 					rt.Errorf("event %d: %+v, %v", i, r, err)
 				}
 			})
@@ -98,7 +105,9 @@ func TestPublisherProperty(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := publisher.Flush(ctx); err != nil {
+		if closes {
+			publisher.Close()
+		} else if err := publisher.Flush(ctx); err != nil {
 			rt.Fatal(err)
 		}
 		mu.Lock()
@@ -106,22 +115,36 @@ func TestPublisherProperty(t *testing.T) {
 		if i := slices.IndexFunc(results, func(n int) bool { return n != 1 }); i >= 0 {
 			rt.Fatalf("event %d has %d results", i, results[i])
 		}
-		wantInOrder(rt, sidecar.Events("orders"), keys)
+		stored := sidecar.Events("orders")
+		wantInOrder(rt, stored)
+		if !closes && len(stored) != len(keys) {
+			rt.Fatalf("%d events are stored; %d were published", len(stored), len(keys))
+		}
+		for _, e := range stored {
+			delete(accepted, e.ID)
+		}
+		for id, ok := range accepted {
+			if ok {
+				rt.Fatalf("event %s was accepted, and is not stored", id)
+			}
+		}
 	})
 }
 
-// wantInOrder checks that the events, whose payloads are numbers, are all there,
+// wantInOrder checks that the events, whose payloads are numbers, are there
 // once, and those of each key in order.
-func wantInOrder(t rapid.TB, events []wire.Event, keys []string) {
-	if len(events) != len(keys) {
-		t.Fatalf("%d events are stored; %d were published", len(events), len(keys))
-	}
+func wantInOrder(t rapid.TB, events []wire.Event) {
+	seen := map[string]bool{}
 	last := map[string]int{}
 	for _, e := range events {
 		var n int
-		fmt.Sscan(string(e.Payload), &n)
+		_, _ = fmt.Sscan(string(e.Payload), &n) // the test made it
+		if seen[string(e.Payload)] {
+			t.Fatalf("event %d is there twice", n)
+		}
+		seen[string(e.Payload)] = true
 		if before, ok := last[e.Key]; ok && e.Key != "" && before >= n {
-			t.Fatalf("of key %q event %d is stored behind %d", e.Key, n, before)
+			t.Fatalf("of key %q event %d comes behind %d", e.Key, n, before)
 		}
 		last[e.Key] = n
 	}
@@ -175,7 +198,7 @@ func TestSubscriptionProperty(t *testing.T) {
 		}
 		sub.Drain()
 		<-sub.Closed()
-		h.check(rt, keys)
+		h.check(rt)
 	})
 }
 
@@ -206,17 +229,20 @@ func (h *handled) handle(_ context.Context, m *sluice.Message) error {
 	defer h.mu.Unlock()
 	h.busy[key] = false
 	h.order = append(h.order, m.Event)
-	if len(h.order) == h.want {
+	if len(h.order) == h.want { // a further one fails the check
 		close(h.all)
 	}
 	return nil
 }
 
-func (h *handled) check(t rapid.TB, keys []string) {
+func (h *handled) check(t rapid.TB) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.wrong != "" {
 		t.Fatal(h.wrong)
 	}
-	wantInOrder(t, h.order, keys)
+	if len(h.order) != h.want {
+		t.Fatalf("%d events were handled %d times", h.want, len(h.order))
+	}
+	wantInOrder(t, h.order)
 }

@@ -228,13 +228,8 @@ func TestTopicsAreHeldAlone(t *testing.T) {
 }
 
 func TestAConnectionWithoutASignOfLifeIsReplaced(t *testing.T) {
-	var quiet atomic.Bool
-	deaf := start(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate {
-		if op == wire.OpPublish && quiet.CompareAndSwap(false, true) || op == wire.OpPing && quiet.CompareAndSwap(true, false) {
-			return sluicetest.Overheard
-		}
-		return sluicetest.Served
-	}})
+	publishes, pings := once(wire.OpPublish, sluicetest.Overheard), once(wire.OpPing, sluicetest.Overheard)
+	deaf := start(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate { return max(publishes(op), pings(op)) }})
 	client := connect(t, deaf, sluice.WithHeartbeat(20*time.Millisecond))
 	defer client.Close()
 	if _, err := client.Publish(t.Context(), event("orders", "1")); err != nil {
@@ -335,5 +330,37 @@ func TestDrainAndCloseOfTheClient(t *testing.T) {
 	}
 	if _, err := client.Subscribe(t.Context(), "orders", "g", nil); !errors.Is(err, sluice.ErrClosed) {
 		t.Errorf("subscribing afterwards: %v", err)
+	}
+}
+
+// Client and stand-in together: events a second with many on their way, and one
+// after the other of one key.
+func BenchmarkPublisher(b *testing.B) {
+	for _, keys := range []int{0, 1, 64} {
+		b.Run(fmt.Sprint(keys, " keys"), func(b *testing.B) {
+			sidecar := start(b, sluicetest.Options{Forget: true})
+			client := connect(b, sidecar)
+			defer client.Close()
+			p := client.NewPublisher()
+			e := event("bench", "")
+			e.Payload = []byte(`"` + strings.Repeat("x", 200) + `"`)
+			done := func(_ wire.Receipt, err error) {
+				if err != nil {
+					b.Error(err)
+				}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if keys > 0 {
+					e.Key = fmt.Sprint("key-", i%keys)
+				}
+				if err := p.Publish(b.Context(), e, done); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := p.Flush(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		})
 	}
 }

@@ -82,6 +82,11 @@ func (s *Subscription) divide(conn *ConnSubscription, op string, partitions []in
 
 func (s *Subscription) revokeAll() {
 	s.revoke(slices.Sorted(maps.Keys(s.division.owned)))
+	for p, items := range s.division.shut { // of partitions that nobody announced
+		s.waiting -= len(items)
+		s.giveUp(items)
+		delete(s.division.shut, p)
+	}
 }
 
 // revoke takes partitions away. Their events that no handler has come again

@@ -1,16 +1,74 @@
-// Package sluice is the first layer of the Go client: [Conn] is one WebSocket
-// connection to a sidecar, and [HTTP] asks its HTTP listeners for what is there
-// already. [ControlPlane] asks a control plane about policies and the fleet. The
-// contract's types and error codes are those of package wire.
+// Package sluice is Sluice's client for Go. It talks to the sidecar beside the
+// application, by WebSocket and HTTP.
 //
-// The layer is thin on purpose. A Conn that broke stays broken: nothing
-// reconnects, nothing is sent again, and nobody acknowledges an event but the
-// caller. The full client, which does all that, is built on top of it.
+//	client, err := sluice.Dial(ctx, "http://127.0.0.1:7070")
+//
+//	// Publish: when this returns, the event is durable.
+//	receipt, err := client.Publish(ctx, &sluice.Event{
+//		Topic: "orders", Key: "customer-17", Payload: []byte(`{"order":1}`),
+//	})
+//
+//	// Consume: nil acks, an error has the event delivered again.
+//	sub, err := client.Subscribe(ctx, "orders", "billing", func(ctx context.Context, m *sluice.Message) error {
+//		return bill(ctx, m.Event.Payload)
+//	})
+//
+//	// Look back.
+//	for event, err := range client.Replay(ctx, sluice.ReplayQuery{Topic: "orders"}) { … }
+//
+//	// Leave: finish what is in hand, then close.
+//	err = client.Drain(ctx)
+//
+// # What it does for you
+//
+// A [Client] outlives its connections. When one breaks, or the sidecar restarts,
+// it connects again with backoff, authenticates, subscribes, and publishes again
+// what was not answered.
+//
+// Publishing ([Client.Publish], [Client.PublishBatch], and without waiting for
+// each: [Publisher]): every event has an id before it is sent, so repeating a
+// publish stores nothing twice. A sidecar that asks for time (rate_limited,
+// overloaded, store_unavailable) gets it, for as long as the context allows.
+// Events of one key are logged in the order in which they were published.
+//
+// Consuming ([Client.Subscribe]): with a group, every event is delivered until a
+// handler of the group succeeded, or it became a dead letter. Deadlines are
+// extended while a handler runs. With [Concurrency] several handlers run, but
+// those of one key one after the other. Without a group ("") a subscription gets
+// every event, once, and nothing is remembered.
+//
+// A subscription is held up by [Subscription.Pause] (no handler starts until
+// [Subscription.Resume]) and ended in one of two ways:
+//
+//   - [Subscription.Stop], at once: the contexts of handlers end, and what is
+//     not settled goes to others.
+//   - [Subscription.Drain], in order: what was delivered is handled and acked.
+//
+// [Subscription.Closed] tells when it has ended and no handler runs any more.
+//
+// Looking back ([Client.Replay], [Client.Export]): the history of a topic as an
+// iterator.
 //
 // # Errors
 //
-// What the sidecar refuses is a [*wire.Error], with its code and, where
-// waiting helps, RetryAfter. A connection that ended gives errors that match
-// [ErrClosed]; whether the sidecar acted on a request that got such an error is
-// not known. Publishing again under the same ID is harmless.
+// What the sidecar refuses is an [*Error], with its code; a test for one is
+// errors.Is(err, &sluice.Error{Code: wire.TopicPaused}). Errors of what was
+// closed match [ErrClosed]. When a context ends before a publish is answered, the
+// event may have been accepted: publish it again under the same id.
+//
+// # Bounds
+//
+// A publisher holds 10,000 events or 32 MiB ([Window]), a subscription what the
+// sidecar lets be in flight ([MaxInflight]) or 64 MiB ([MaxBytes]). At the bound
+// publishing waits, and a subscription's connection is not read. No goroutine is
+// left when [Client.Close] or [Client.Drain] has returned.
+//
+// # Below and beside
+//
+// [Conn] is one connection and no more: nothing reconnects, nothing is sent
+// again, the caller acks. It is for tools and load generators. [HTTP] asks the
+// sidecar's HTTP listeners about topics, groups and history, [ControlPlane] asks
+// a control plane about policies and the fleet. The contract's types and codes
+// are those of package wire. Package sluicetest has a stand-in for a sidecar, for
+// tests of what uses this one.
 package sluice

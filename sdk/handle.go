@@ -40,6 +40,9 @@ func (s *Subscription) take(conn *ConnSubscription, d *wire.Delivery, now time.T
 	}
 	lease := time.Duration(d.AckDeadlineMS) * time.Millisecond
 	s.lease = max(s.lease, lease)
+	if it := s.held[id]; it != nil && it.decided && !it.ack {
+		s.forget(it, nil) // it was given back, and is here before the answer that says so
+	}
 	if it := s.held[id]; it != nil { // it comes again while a handler has it
 		it.conn, it.extendAt = conn, now.Add(lease/2)
 		s.tendBy(it.extendAt)

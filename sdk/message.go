@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -18,6 +19,10 @@ type Message struct {
 	of   *Subscription
 	item *item
 }
+
+// ErrLost is matched by the error of settling a message whose connection broke
+// meanwhile: it is delivered again, unless the settlement had arrived.
+var ErrLost = fmt.Errorf("%w: the event is delivered again", ErrClosed)
 
 var errNoGroup = errors.New("sluice: without a group nothing is delivered again")
 
@@ -139,7 +144,9 @@ func (s *Subscription) answered(it *item, conn *ConnSubscription, err error) {
 	}
 }
 
-// doubtfulFor is how long an ack is remembered that may not have arrived.
+// doubtfulFor is how long an ack is remembered that may not have arrived. It is
+// short, because meanwhile an event that comes again on purpose, after the
+// group's cursor was set back, is taken for one that comes by mistake.
 const doubtfulFor = 2 * time.Minute
 
 // maxDoubtful bounds them.

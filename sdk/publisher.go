@@ -1,17 +1,10 @@
 package sluice
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"time"
-
-	"github.com/google/uuid"
-
-	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // A Publisher publishes events without waiting for each: many are on their way
@@ -28,8 +21,9 @@ import (
 // Any other refusal is the event's result, an [*Error].
 //
 // Events of one (topic, key) are logged in the order in which they were handed
-// over, whatever is refused or lost on the way: the next one is sent when the
-// one before is answered. An event that fails for good does not stop those
+// over to this publisher, whatever is refused or lost on the way: the next one is
+// sent when the one before is answered, so that one key has one round trip at a
+// time, and many keys have many. An event that fails for good does not stop those
 // behind it. Events without a key have no order among each other.
 type Publisher struct {
 	client *Client
@@ -141,38 +135,6 @@ func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, err
 	p.queue.add(next)
 	p.nudge()
 	return next, nil
-}
-
-// prepare makes the event independent of the caller's, gives it an id, and
-// refuses what would break the frame that it shares with others, or would be
-// changed by it. Limits are the sidecar's to hold.
-func (e *entry) prepare() error {
-	ev := &e.event
-	lim := wire.Limits{PayloadBytes: maxInt, HeaderCount: maxInt, HeaderBytes: maxInt, KeyBytes: maxInt, JSONDepth: maxInt}
-	if ev.ID == "" {
-		ev.ID, e.fresh = uuid.Must(uuid.NewV7()).String(), true
-	}
-	var bad *wire.Error
-	if ev.Binary {
-		ev.Payload = bytes.Clone(ev.Payload)
-	} else {
-		ev.Payload, bad = wire.CompactPayload(ev.Payload, lim)
-	}
-	for _, check := range []func() *wire.Error{
-		func() *wire.Error { return bad },
-		func() *wire.Error { return wire.CheckTopic(ev.Topic) },
-		func() *wire.Error { return wire.CheckID(ev.ID) },
-		func() *wire.Error { return wire.CheckKey(ev.Key, lim) },
-		func() *wire.Error { return wire.CheckHeaders(ev.Headers, lim) },
-		func() *wire.Error { return checkTexts(ev) },
-	} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	ev.Tags, ev.CausedBy = slices.Clone(ev.Tags), slices.Clone(ev.CausedBy)
-	e.size = ev.Size()
-	return nil
 }
 
 // publish is Client.Publish.
@@ -335,140 +297,4 @@ func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 		r.Duplicate = false // of nothing but its own first try
 	}
 	*over = append(*over, result{e.number, e.done, r, err})
-}
-
-// nudge wakes the sender.
-func (p *Publisher) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// serve sends what is queued over one connection, until it ends or ctx does.
-// When it returns, nothing is on its way.
-func (p *Publisher) serve(ctx context.Context, conn *Conn) error {
-	timer := time.NewTimer(farAway)
-	defer timer.Stop()
-	defer func() { <-conn.Done() }() // until then answers come
-	for {
-		p.mu.Lock()
-		batch, wait := p.queue.take(time.Now())
-		p.mu.Unlock()
-		if len(batch) > 0 {
-			if err := p.send(ctx, conn, batch); err != nil {
-				conn.abort(err)
-				return nil // the connection says what it is
-			}
-			continue
-		}
-		timer.Reset(wait)
-		select {
-		case <-p.wake:
-		case <-timer.C:
-		case <-conn.Done():
-			return nil
-		case <-ctx.Done():
-			p.mu.Lock()
-			waiting := p.queue.requests > 0
-			p.mu.Unlock()
-			if waiting {
-				conn.abort(errors.New("the publisher was closed"))
-			} else {
-				_ = conn.Close() // nobody is left to tell
-			}
-			return nil
-		}
-	}
-}
-
-// send sends a batch of one topic. After an error it was not sent, and is ready
-// again.
-func (p *Publisher) send(ctx context.Context, conn *Conn, batch []*entry) error {
-	var err error
-	if len(batch) == 1 {
-		err = conn.PublishAsync(ctx, &batch[0].event, func(r Receipt, err error) {
-			p.answered(batch, []wire.ResultItem{{Receipt: r}}, err)
-		})
-	} else {
-		events := make([]Event, len(batch))
-		for i, e := range batch {
-			events[i] = e.event
-		}
-		err = conn.PublishBatchAsync(ctx, batch[0].event.Topic, events, func(items []wire.ResultItem, err error) {
-			p.answered(batch, items, err)
-		})
-	}
-	if err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.queue.putBack(batch)
-		p.queue.ended(batch[0].topic)
-	}
-	return err
-}
-
-// answered takes the answer to a batch: its results, or what became of it as a
-// whole.
-func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error) {
-	var over results
-	p.mu.Lock()
-	refusal, refused := errors.AsType[*wire.Error](err)
-	switch {
-	case err != nil && !refused:
-		p.lost(batch, err, &over)
-	case refused && len(batch) > 1 && (refusal.Code == wire.BadRequest || refusal.Code == wire.PayloadTooLarge):
-		p.queue.tooLarge(len(batch)) // for a bucket's burst, say: which event it is about is not known
-		p.queue.putBack(batch)
-	default:
-		var again []*entry
-		for i, e := range batch {
-			of := refusal
-			if !refused && items[i].Err != nil {
-				of = items[i].Err
-			}
-			if of == nil {
-				p.finish(e, items[i].Receipt, nil, &over)
-				continue
-			}
-			e.refusal = of
-			after, ok := worthRetrying(of)
-			if !ok || e.abandoned || p.closed {
-				p.finish(e, Receipt{}, of, &over)
-				continue
-			}
-			p.queue.hold(e, time.Now().Add(after), of.Scope == "connection")
-			again = append(again, e)
-		}
-		if len(again) == 0 {
-			p.queue.flows(batch[0].topic)
-		}
-		p.queue.putBack(again)
-	}
-	p.queue.ended(batch[0].topic)
-	p.nudge()
-	p.mu.Unlock()
-	p.tell(over)
-}
-
-// lost takes back a batch whose connection ended before the answer.
-func (p *Publisher) lost(batch []*entry, err error, over *results) {
-	if code := unbearable(err); code != "" {
-		if batch[0].alone {
-			p.queue.solo = false
-			p.finish(batch[0], Receipt{}, wire.Errorf(code, "%v", err), over)
-			return
-		}
-		p.queue.solo = true // to find out which event it was
-	}
-	var back []*entry
-	for _, e := range batch {
-		e.doubtful = true
-		if e.abandoned {
-			p.finish(e, Receipt{}, err, over)
-			continue
-		}
-		back = append(back, e)
-	}
-	p.queue.putBack(back)
 }

@@ -2,12 +2,8 @@ package sluice
 
 import (
 	"container/list"
-	"errors"
 	"math"
 	"time"
-	"unicode/utf8"
-
-	"github.com/coder/websocket"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -15,7 +11,7 @@ import (
 const (
 	maxInt = math.MaxInt32
 	// batchEvents is the most events of one request. It fits the burst that a
-	// connection has by default; where the burst is less, the queue learns it.
+	// connection has by default; where a burst is less, its topic learns it.
 	batchEvents = 100
 	batchBytes  = 1 << 20 // the event that crosses it is the last of its batch
 	maxRequests = 64      // on their way at a time
@@ -67,6 +63,7 @@ type sendTopic struct {
 	// on with few requests at a time.
 	until    time.Time
 	width    int
+	most     int // events of a batch
 	requests int
 	left     int // entries in any state
 }
@@ -79,9 +76,8 @@ type sendQueue struct {
 	topics   map[string]*sendTopic
 	turns    []*sendTopic // whose turn it is
 	until    time.Time    // the connection is on hold
-	most     int          // events of a batch
 	requests int
-	solo     bool // one event at a time, to find the one that ends connections
+	solo     bool   // one event at a time, to find the one that ends connections
 	number   uint64 // of the last event
 	untold   int    // events whose callback has not returned
 	flushes  []flush
@@ -95,7 +91,7 @@ type flush struct {
 }
 
 func newSendQueue() sendQueue {
-	return sendQueue{entries: map[*entry]struct{}{}, topics: map[string]*sendTopic{}, most: batchEvents}
+	return sendQueue{entries: map[*entry]struct{}{}, topics: map[string]*sendTopic{}}
 }
 
 func (q *sendQueue) add(e *entry) {
@@ -105,7 +101,7 @@ func (q *sendQueue) add(e *entry) {
 	q.entries[e] = struct{}{}
 	t := q.topics[e.event.Topic]
 	if t == nil {
-		t = &sendTopic{name: e.event.Topic, lanes: map[string]*lane{}, width: maxRequests}
+		t = &sendTopic{name: e.event.Topic, lanes: map[string]*lane{}, width: maxRequests, most: batchEvents}
 		q.topics[t.name] = t
 		q.turns = append(q.turns, t)
 	}
@@ -148,7 +144,7 @@ func (q *sendQueue) take(now time.Time) (batch []*entry, wait time.Duration) {
 }
 
 func (q *sendQueue) takeFrom(t *sendTopic) (batch []*entry) {
-	most := q.most
+	most := t.most
 	if q.solo {
 		most = 1
 	}
@@ -189,7 +185,7 @@ func (q *sendQueue) hold(e *entry, until time.Time, all bool) {
 func (q *sendQueue) flows(t *sendTopic) { t.width = min(2*t.width, maxRequests) }
 
 // tooLarge notes that a batch of that many events was refused for its size.
-func (q *sendQueue) tooLarge(size int) { q.most = max(1, min(q.most, size/2)) }
+func (q *sendQueue) tooLarge(t *sendTopic, size int) { t.most = max(1, min(t.most, size/2)) }
 
 // remove forgets an event that has its result, and lets the next one of its key
 // go.
@@ -279,35 +275,4 @@ func (q *sendQueue) told(number uint64) {
 	}
 	clear(q.flushes[len(kept):])
 	q.flushes = kept
-}
-
-// checkTexts refuses what JSON could not carry unchanged.
-func checkTexts(e *Event) *wire.Error {
-	if !utf8.ValidString(e.SID) {
-		return wire.Errorf(wire.BadRequest, "sid is not valid UTF-8")
-	}
-	for _, list := range []struct {
-		name  string
-		texts []string
-	}{{"tags", e.Tags}, {"caused_by", e.CausedBy}} {
-		for _, text := range list.texts {
-			if !utf8.ValidString(text) {
-				return wire.Errorf(wire.BadRequest, "%s holds %q, which is not valid UTF-8", list.name, text)
-			}
-		}
-	}
-	return nil
-}
-
-// unbearable tells whether the sidecar ended the connection because of what a
-// message was, and which refusal that is; "" otherwise.
-func unbearable(err error) wire.Code {
-	closed, ok := errors.AsType[closedError](err)
-	switch {
-	case ok && closed.is.Code == websocket.StatusMessageTooBig:
-		return wire.PayloadTooLarge
-	case ok && closed.is.Code == websocket.StatusInvalidFramePayloadData:
-		return wire.BadRequest
-	}
-	return ""
 }

@@ -3,7 +3,6 @@ package sluice
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -193,7 +192,3 @@ type retryIn struct {
 }
 
 func (e *retryIn) Unwrap() error { return e.error }
-
-// ErrLost is matched by the error of settling a message whose connection broke
-// meanwhile: it is delivered again, unless the settlement had arrived.
-var ErrLost = fmt.Errorf("%w: the event is delivered again", ErrClosed)

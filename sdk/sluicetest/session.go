@@ -74,6 +74,9 @@ func (s *session) handle(r *wire.Request) *wire.Error {
 	if bad := s.control(r); bad != nil {
 		return bad
 	}
+	if r.Op == wire.OpNack {
+		s.sidecar.topic(r.Topic).deliver() // may well come before the answer, which waits for the store
+	}
 	s.send(wire.AppendOK(s.frame[:0], r.Corr, r.HasCorr))
 	if r.Op == wire.OpSubscribe && r.Subscribe.Rebalance {
 		s.send(wire.AppendAssignment(s.frame[:0], wire.OpAssigned, r.Topic, r.Group, []int{0})) // it shares with nobody

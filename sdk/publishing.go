@@ -1,0 +1,219 @@
+package sluice
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+	"github.com/google/uuid"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// prepare makes the event independent of the caller's, gives it an id, and
+// refuses what would break the frame that it shares with others, or would be
+// changed by it. Limits are the sidecar's to hold.
+func (e *entry) prepare() error {
+	ev := &e.event
+	lim := wire.Limits{PayloadBytes: maxInt, HeaderCount: maxInt, HeaderBytes: maxInt, KeyBytes: maxInt, JSONDepth: maxInt}
+	if ev.ID == "" {
+		ev.ID, e.fresh = uuid.Must(uuid.NewV7()).String(), true
+	}
+	var bad *wire.Error
+	if ev.Binary {
+		ev.Payload = bytes.Clone(ev.Payload)
+	} else {
+		ev.Payload, bad = wire.CompactPayload(ev.Payload, lim)
+	}
+	for _, check := range []func() *wire.Error{
+		func() *wire.Error { return bad },
+		func() *wire.Error { return wire.CheckTopic(ev.Topic) },
+		func() *wire.Error { return wire.CheckID(ev.ID) },
+		func() *wire.Error { return wire.CheckKey(ev.Key, lim) },
+		func() *wire.Error { return wire.CheckHeaders(ev.Headers, lim) },
+		func() *wire.Error { return checkTexts(ev) },
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	ev.Tags, ev.CausedBy = slices.Clone(ev.Tags), slices.Clone(ev.CausedBy)
+	e.size = ev.Size()
+	return nil
+}
+
+// nudge wakes the sender.
+func (p *Publisher) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// serve sends what is queued over one connection, until it ends or ctx does.
+// When it returns, nothing is on its way.
+func (p *Publisher) serve(ctx context.Context, conn *Conn) error {
+	timer := time.NewTimer(farAway)
+	defer timer.Stop()
+	defer func() { <-conn.Done() }() // until then answers come
+	for {
+		p.mu.Lock()
+		batch, wait := p.queue.take(time.Now())
+		p.mu.Unlock()
+		if len(batch) > 0 {
+			if err := p.send(ctx, conn, batch); err != nil {
+				conn.abort(err)
+				return nil // the connection says what it is
+			}
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-p.wake:
+		case <-timer.C:
+		case <-conn.Done():
+			return nil
+		case <-ctx.Done():
+			p.mu.Lock()
+			waiting := p.queue.requests > 0
+			p.mu.Unlock()
+			if waiting {
+				conn.abort(errors.New("the publisher was closed"))
+			} else {
+				_ = conn.Close() // nobody is left to tell
+			}
+			return nil
+		}
+	}
+}
+
+// send sends a batch of one topic. After an error it was not sent, and is ready
+// again.
+func (p *Publisher) send(ctx context.Context, conn *Conn, batch []*entry) error {
+	var err error
+	if len(batch) == 1 {
+		err = conn.PublishAsync(ctx, &batch[0].event, func(r Receipt, err error) {
+			p.answered(batch, []wire.ResultItem{{Receipt: r}}, err)
+		})
+	} else {
+		events := make([]Event, len(batch))
+		for i, e := range batch {
+			events[i] = e.event
+		}
+		err = conn.PublishBatchAsync(ctx, batch[0].event.Topic, events, func(items []wire.ResultItem, err error) {
+			p.answered(batch, items, err)
+		})
+	}
+	if err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.queue.putBack(batch)
+		p.queue.ended(batch[0].topic)
+	}
+	return err
+}
+
+// answered takes the answer to a batch: its results, or what became of it as a
+// whole.
+func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error) {
+	var over results
+	p.mu.Lock()
+	refusal, refused := errors.AsType[*wire.Error](err)
+	switch {
+	case err != nil && !refused:
+		p.lost(batch, err, &over)
+	case refused && len(batch) > 1 && (refusal.Code == wire.BadRequest || refusal.Code == wire.PayloadTooLarge):
+		p.queue.tooLarge(batch[0].topic, len(batch)) // for a bucket's burst, say: which event it is about is not known
+		p.queue.putBack(batch)
+	default:
+		var again []*entry
+		for i, e := range batch {
+			of := refusal
+			if !refused && items[i].Err != nil {
+				of = items[i].Err
+			}
+			if of == nil {
+				p.finish(e, items[i].Receipt, nil, &over)
+				continue
+			}
+			e.refusal = of
+			after, ok := worthRetrying(of)
+			switch {
+			case ok && p.closed:
+				p.finish(e, Receipt{}, fmt.Errorf("%w while the sidecar asked for time: %w", ErrClosed, of), &over)
+				continue
+			case !ok || e.abandoned:
+				p.finish(e, Receipt{}, of, &over)
+				continue
+			}
+			p.queue.hold(e, time.Now().Add(after), of.Scope == "connection")
+			again = append(again, e)
+		}
+		if len(again) == 0 {
+			p.queue.flows(batch[0].topic)
+		}
+		p.queue.putBack(again)
+	}
+	p.queue.ended(batch[0].topic)
+	p.nudge()
+	p.mu.Unlock()
+	p.tell(over)
+}
+
+// lost takes back a batch whose connection ended before the answer.
+func (p *Publisher) lost(batch []*entry, err error, over *results) {
+	if code := unbearable(err); code != "" {
+		if batch[0].alone {
+			p.queue.solo = false
+			p.finish(batch[0], Receipt{}, wire.Errorf(code, "%v", err), over)
+			return
+		}
+		p.queue.solo = true // to find out which event it was
+	}
+	var back []*entry
+	for _, e := range batch {
+		e.doubtful = true
+		if e.abandoned {
+			p.finish(e, Receipt{}, err, over)
+			continue
+		}
+		back = append(back, e)
+	}
+	p.queue.putBack(back)
+}
+
+// checkTexts refuses what JSON could not carry unchanged.
+func checkTexts(e *Event) *wire.Error {
+	if !utf8.ValidString(e.SID) {
+		return wire.Errorf(wire.BadRequest, "sid is not valid UTF-8")
+	}
+	for _, list := range []struct {
+		name  string
+		texts []string
+	}{{"tags", e.Tags}, {"caused_by", e.CausedBy}} {
+		for _, text := range list.texts {
+			if !utf8.ValidString(text) {
+				return wire.Errorf(wire.BadRequest, "%s holds %q, which is not valid UTF-8", list.name, text)
+			}
+		}
+	}
+	return nil
+}
+
+// unbearable tells whether the sidecar ended the connection because of what a
+// message was, and which refusal that is; "" otherwise.
+func unbearable(err error) wire.Code {
+	closed, ok := errors.AsType[closedError](err)
+	switch {
+	case ok && closed.is.Code == websocket.StatusMessageTooBig:
+		return wire.PayloadTooLarge
+	case ok && closed.is.Code == websocket.StatusInvalidFramePayloadData:
+		return wire.BadRequest
+	}
+	return ""
+}
