@@ -32,7 +32,7 @@ run: build ## Build and start a control plane and a sidecar with their data in .
 
 .PHONY: test
 test: check-cc check-browser check-fmt vet lint test-server ## Check format, vet, lint, and run every test with the race detector
-	CGO_ENABLED=1 go test -race -timeout 12m ./...
+	CGO_ENABLED=1 go test -race -timeout 20m ./...
 
 # Tests of the MongoDB log run on the server of MONGODB_URI, else on a FerretDB that this builds: a minute the first time.
 .PHONY: test-server

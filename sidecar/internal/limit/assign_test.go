@@ -74,3 +74,15 @@ func TestAssignMakesNoTokens(t *testing.T) {
 		}
 	})
 }
+
+// What is larger than may ever be asked for is refused as such, however much
+// the bucket holds.
+func TestMostCountsAlsoWhereTheBucketHoldsMore(t *testing.T) {
+	b := limit.NewBucket(limit.Rate{PerSecond: 10, Burst: 30, Most: 17}, epoch)
+	if v, want := b.Take(18, epoch), (limit.Verdict{OverBurst: true, Burst: 17}); v != want {
+		t.Errorf("got %+v, want %+v", v, want)
+	}
+	if v := b.Take(17, epoch); !v.OK {
+		t.Errorf("got %+v for as much as is allowed", v)
+	}
+}

@@ -57,9 +57,9 @@ type Rate struct {
 	PerSecond float64 // tokens per second; 0: no limit, whatever Burst
 	Burst     int     // how many tokens the bucket holds; at least 1 where PerSecond is above 0 (see Most)
 
-	// Most is the largest number that may be asked for, where that is more
-	// than Burst: what is between the two has to wait until Burst grows, which
-	// is up to whoever assigns shares. Such a bucket may have a Burst of 0.
+	// Most is the largest number that may be asked for; 0: Burst is. What is
+	// above Burst has to wait until Burst grows, which is up to whoever assigns
+	// shares: such a bucket may have a Burst of 0.
 	Most int
 	// Pace is how many tokens a second are expected to come, by assignments
 	// too, where that is more than PerSecond. Waits are told by it.
@@ -67,7 +67,12 @@ type Rate struct {
 }
 
 // most is the largest number that may be asked for.
-func (r Rate) most() int { return max(r.Burst, r.Most) }
+func (r Rate) most() int {
+	if r.Most > 0 {
+		return r.Most
+	}
+	return r.Burst
+}
 
 // OneSecond is the rate whose burst is one second's worth of it, and at least
 // one token: that of deliveries.

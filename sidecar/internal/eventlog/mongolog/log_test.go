@@ -61,7 +61,7 @@ func flagGiven(name string) (given bool) {
 }
 
 // testTimeout leaves a slow test server its time.
-const testTimeout = 20 * time.Second
+const testTimeout = 45 * time.Second
 
 // mustOpen opens a log that is closed at the end of the test.
 func mustOpen(t testing.TB, o Options) *Log {
