@@ -1,6 +1,9 @@
 package xds_test
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // A change of globs and topics at once, such as one apply makes, comes in two
 // responses. At no time in between does a topic fall through to what neither
@@ -42,5 +45,21 @@ func TestNothingElseHoldsInBetween(t *testing.T) {
 			}
 			c.ack(r)
 		}
+	}
+}
+
+// A sidecar that asks for a topic is answered by the policies as they are, also
+// while changes that come in quick succession are collected.
+func TestWhoAsksIsAnsweredByTheLatest(t *testing.T) {
+	f := serve(t, policies{"*": 1})
+	all := policies{"*": 1}
+	for version := int64(1); version <= 5; version++ {
+		name := fmt.Sprint("topic-", version)
+		f.set(all) // begins to collect
+		all[name] = version
+		f.set(all)
+		c := f.connect(t, "n", fmt.Sprint("i", version))
+		c.subscribe(topics, name)
+		c.expect(topics, policies{name: version})
 	}
 }

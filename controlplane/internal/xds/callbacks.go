@@ -94,6 +94,9 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		c.log.Warn("xds: a sidecar refuses what it was sent", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
 	}
 	keepWildcard(r)
+	if len(r.GetResourceNamesSubscribe()) > 0 {
+		c.apply()
+	}
 	return s.request(r)
 }
 

@@ -56,9 +56,9 @@ func newPolicies() *policies {
 }
 
 // replace puts a state in force and returns how many resources it changed.
-// Those that stay as they are cost a comparison, and nobody hears of them. One
-// goroutine calls it, so the policies in force do not change meanwhile, and
-// streams wait only for what has to be done at once.
+// Those that stay as they are cost a comparison, and nobody hears of them. Its
+// calls come one after another, so the policies in force do not change
+// meanwhile, and streams wait only for what has to be done at once.
 func (p *policies) replace(state *catalog.State) (int, error) {
 	topics := newChange(p.topics, topicPolicy)
 	globs := newChange(p.globs, globPolicy)

@@ -39,6 +39,7 @@ package xds
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -108,6 +109,9 @@ type Server struct {
 	peersInterval time.Duration
 	peersSettle   time.Duration
 
+	applying sync.Mutex
+	applied  *catalog.State // guarded by applying
+
 	policies *policies
 	peers    *peers
 	held     *held
@@ -135,8 +139,7 @@ func New(c Config) *Server {
 	}
 	s.held = newHeld(s.peers.cache)
 	s.streams.open = map[int64]*stream{}
-	state, _ := c.States.Watch()
-	s.apply(state)
+	s.apply()
 	s.updatePeers()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -178,8 +181,8 @@ func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.peersInterval)
 	defer tick.Stop()
 	began, held := time.Now(), true
-	state, changed := s.states.Watch()
-	s.apply(state) // it may be another one than New has seen
+	_, changed := s.states.Watch()
+	s.apply() // it may be another one than New has seen
 	for {
 		select {
 		case <-ctx.Done():
@@ -194,8 +197,8 @@ func (s *Server) Run(ctx context.Context) error {
 				s.log.Error("xds: removing unused placeholders", "error", err)
 			}
 		case <-changed:
-			state, changed = s.states.Watch()
-			s.apply(state)
+			_, changed = s.states.Watch()
+			s.apply()
 			if !pause(ctx, coalesce) {
 				return nil
 			}
@@ -203,12 +206,23 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Server) apply(state *catalog.State) {
+// apply puts the latest state in force, unless that was done already. It is
+// also called before a sidecar that asks for topics is answered: states that
+// come in quick succession are collected, but the first publish to a topic is
+// judged by the answer.
+func (s *Server) apply() {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	state, _ := s.states.Watch()
+	if state == s.applied {
+		return
+	}
 	n, err := s.policies.replace(state)
 	if err != nil {
 		s.log.Error("xds: policies", "revision", state.Revision, "error", err)
 		return
 	}
+	s.applied = state
 	s.log.Debug("xds: policies in force", "revision", state.Revision, "changed", n)
 }
 

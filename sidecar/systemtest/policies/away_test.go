@@ -279,7 +279,7 @@ func (l *load) report(t *testing.T, phase string) {
 	}
 	l.wrong = nil
 	if most := limitedBurst + limitedRate*time.Since(l.began).Seconds(); float64(l.accepted) > most {
-		t.Errorf("%s: control plane %s: %d publishes passed the limit, which allows %.0f", l.m.name, phase, l.accepted, most)
+		t.Errorf("%s: control plane %s: %d publishes passed the limit, which allows %.2f", l.m.name, phase, l.accepted, most)
 	}
 	if l.refused == 0 {
 		t.Errorf("%s: control plane %s: nothing was refused", l.m.name, phase)
