@@ -41,7 +41,7 @@ type Target struct {
 // browser to look at it with: what was not looked at is not done.
 func Run(t testing.TB, target Target) {
 	t.Helper()
-	node := find(t, "Node.js 20 or later", "nodejs", "node")
+	node := find(t, "Node.js 18 or later", "nodejs", "node")
 	chromium := find(t, "a Chromium browser", "chromium", "chromium", "chromium-browser", "google-chrome")
 	dir := folder(t)
 	install(t, dir)
