@@ -39,11 +39,11 @@ func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
 	if !setting.IsMongoDB(c.cfg.Store) {
 		return nil
 	}
-	var alive store.Alive
+	var x lastExchange
 	var last map[string][]byte
 	failing := false
 	for rest := shareEvery; pause.For(ctx, rest); {
-		quotas, err := c.exchange(ctx, &alive)
+		quotas, err := c.exchange(ctx, &x)
 		rest = shareEvery
 		if err == nil && !maps.EqualFunc(quotas, last, bytes.Equal) {
 			rest, last = shareBusy, quotas
@@ -71,11 +71,24 @@ func (c *ControlPlane) leave(ctx context.Context) error {
 	return c.store.Put(ctx, c.name, last)
 }
 
+// lastExchange is what one round of shareKnowledge leaves to the next.
+type lastExchange struct {
+	alive store.Alive
+	// fleet is the registry's document as of fleetAt. It is large, and people
+	// look at it, so it does not follow the pace of the shares.
+	fleet   []byte
+	fleetAt time.Time
+}
+
 // exchange is one round of shareKnowledge. Without the store the others stay
 // known as they were last: a fleet that seemed smaller than it is would be
 // replayed in part, and be given more than its rates.
-func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) (quotas map[string][]byte, err error) {
-	mine, err := json.Marshal(knowledge{Fleet: c.registry.Export(), Quota: c.quota.Export()})
+func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas map[string][]byte, err error) {
+	due := time.Since(x.fleetAt) >= shareEvery
+	if due {
+		x.fleet, x.fleetAt = c.registry.Export(), time.Now()
+	}
+	mine, err := json.Marshal(knowledge{Fleet: x.fleet, Quota: c.quota.Export()})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +103,7 @@ func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) (quotas
 	var fleets [][]byte
 	quotas = map[string][]byte{}
 	var bad error
-	for _, d := range alive.Of(docs, now) {
+	for _, d := range x.alive.Of(docs, now) {
 		var k knowledge
 		if err := json.Unmarshal(d.Doc, &k); err != nil {
 			bad = errors.Join(bad, err)
@@ -101,8 +114,11 @@ func (c *ControlPlane) exchange(ctx context.Context, alive *store.Alive) (quotas
 			fleets = append(fleets, k.Fleet)
 		}
 	}
-	for _, gone := range alive.Gone(now, forgetAfter) {
+	for _, gone := range x.alive.Gone(now, forgetAfter) {
 		bad = errors.Join(bad, c.store.Remove(ctx, gone))
 	}
-	return quotas, errors.Join(bad, c.registry.Merge(c.name, fleets), c.quota.Merge(c.name, quotas))
+	if due {
+		bad = errors.Join(bad, c.registry.Merge(c.name, fleets))
+	}
+	return quotas, errors.Join(bad, c.quota.Merge(c.name, quotas))
 }
