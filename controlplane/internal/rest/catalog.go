@@ -12,6 +12,8 @@ import (
 // its errors are *wire.Error where they are for the one who asked for it.
 type Catalog interface {
 	State() *catalog.State
+	// Get returns a policy as it is now; the error is not_found.
+	Get(name string) (catalog.Entry, error)
 	// Put, Delete and Rollback ask permits before they change a policy, as of
 	// the very state that they change: what it returns is their error.
 	Put(ctx context.Context, by string, p policy.Policy, permits catalog.Permits) (entry catalog.Entry, created bool, err error)

@@ -31,14 +31,7 @@ func (h *handler) history(w http.ResponseWriter, r *request) error {
 }
 
 func (h *handler) rollback(w http.ResponseWriter, r *request) error {
-	if err := r.sender.may(editor); err != nil {
-		return err
-	}
-	asked, err := readCondition(r.Header)
-	if err != nil {
-		return err
-	}
-	body, err := readBody(w, r.Request)
+	asked, body, err := readChange(w, r)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
 }
 
 func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
-	entry, err := h.find(r.PathValue("name"))
+	entry, err := h.Catalog.Get(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -65,26 +65,24 @@ func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return h.answer(w, r.Request, http.StatusOK, bodyOf(entry))
+	return h.answer(w, r.Request, http.StatusOK, policyBody(entry))
 }
 
-// find returns the policy of that name as it is now.
-func (h *handler) find(name string) (*catalog.Entry, error) {
-	if e := h.Catalog.State().Find(name); e != nil {
-		return e, nil
+// readChange reads the condition and the body of a change that an editor may
+// make.
+func readChange(w http.ResponseWriter, r *request) (asked condition, body []byte, err error) {
+	if err = r.sender.may(editor); err != nil {
+		return asked, nil, err
 	}
-	return nil, wire.Errorf(wire.NotFound, "there is no policy %q", name)
+	if asked, err = readCondition(r.Header); err != nil {
+		return asked, nil, err
+	}
+	body, err = readBody(w, r.Request)
+	return asked, body, err
 }
 
 func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
-	if err := r.sender.may(editor); err != nil {
-		return err
-	}
-	asked, err := readCondition(r.Header)
-	if err != nil {
-		return err
-	}
-	body, err := readBody(w, r.Request)
+	asked, body, err := readChange(w, r)
 	if err != nil {
 		return err
 	}
