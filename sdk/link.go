@@ -4,25 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
-
-// backoff is the pause before the next attempt: it doubles, and half of it is
-// left to chance, so that clients of a sidecar that restarted do not all come
-// at once.
-type backoff struct{ least, most, next time.Duration }
-
-func (b *backoff) reset() { b.next = 0 }
-
-func (b *backoff) step() time.Duration {
-	b.next = min(max(2*b.next, b.least), b.most)
-	return b.next/2 + rand.N(b.next/2+1)
-}
 
 // link keeps a connection to the sidecar. Publishers and subscriptions have one
 // each, so that none of them waits for what another does not read.
@@ -38,7 +25,7 @@ type link struct {
 // nil is the first connection.
 func (l *link) run(ctx context.Context, conn *Conn) {
 	cfg := &l.client.config
-	pauses := backoff{least: cfg.minPause, most: cfg.maxPause}
+	pauses := pause.Backoff{First: cfg.minPause, Most: cfg.maxPause}
 	for ctx.Err() == nil {
 		var err error
 		if conn == nil {
@@ -48,14 +35,14 @@ func (l *link) run(ctx context.Context, conn *Conn) {
 			began := time.Now()
 			err = l.hold(ctx, conn)
 			conn = nil
-			if time.Since(began) > pauses.next {
-				pauses.reset()
+			if time.Since(began) > pauses.Reached() {
+				pauses.Reset()
 			}
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		wait := pauses.step()
+		wait := pauses.Step()
 		cfg.log.Warn("no connection to the sidecar", "for", l.name, "error", err, "next_attempt_in", wait)
 		pause.For(ctx, wait)
 	}
@@ -111,7 +98,7 @@ func (c *Client) connect(ctx context.Context) (*Conn, error) {
 // reach connects for the first time. Where it may wait, it tries until ctx ends
 // or the sidecar refuses for good.
 func (c *Client) reach(ctx context.Context, wait bool, then func(*Conn) error) (*Conn, error) {
-	pauses := backoff{least: c.config.minPause, most: c.config.maxPause}
+	pauses := pause.Backoff{First: c.config.minPause, Most: c.config.maxPause}
 	for {
 		conn, err := c.connect(ctx)
 		if err == nil {
@@ -124,7 +111,7 @@ func (c *Client) reach(ctx context.Context, wait bool, then func(*Conn) error) (
 		if !again || !wait || ctx.Err() != nil {
 			return nil, err
 		}
-		if !pause.Unless(ctx, max(after, pauses.step()), c.ctx.Done()) {
+		if !pause.Unless(ctx, max(after, pauses.Step()), c.ctx.Done()) {
 			return nil, fmt.Errorf("%w (the last attempt: %w)", ctx.Err(), err)
 		}
 		if c.ctx.Err() != nil {

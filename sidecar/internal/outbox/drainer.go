@@ -126,8 +126,8 @@ func (d *Drainer) clientOptions() *options.ClientOptions {
 
 // pump sweeps until ctx ends.
 func (d *Drainer) pump(ctx context.Context) {
-	idle := backoff{first: pollMin, most: pollMax}
-	away := backoff{first: pollMin, most: 5 * pollMax}
+	idle := pause.Backoff{First: pollMin, Most: pollMax}
+	away := pause.Backoff{First: pollMin, Most: 5 * pollMax}
 	ready := false
 	for ctx.Err() == nil {
 		var rest time.Duration
@@ -145,15 +145,15 @@ func (d *Drainer) pump(ctx context.Context) {
 		}
 		switch {
 		case err != nil:
-			rest = away.step()
+			rest = away.Step()
 		case result.settled > 0:
-			away.reset()
-			idle.reset()
+			away.Reset()
+			idle.Reset()
 			continue
 		default:
-			away.reset()
+			away.Reset()
 			// Passing over many in vain must not be all that it does.
-			rest = max(d.untilNext(idle.step()), result.took)
+			rest = max(d.untilNext(idle.Step()), result.took)
 		}
 		pause.Unless(ctx, rest, d.leases.gained)
 	}

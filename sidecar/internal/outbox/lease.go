@@ -146,7 +146,7 @@ func signal(c chan struct{}) {
 
 // run keeps the leases until ctx ends, and reports how each tick went.
 func (l *leases) run(ctx context.Context, report func(error)) {
-	retry := backoff{first: l.lease / 100, most: l.lease / 10}
+	retry := pause.Backoff{First: l.lease / 100, Most: l.lease / 10}
 	for {
 		one, cancel := context.WithTimeout(ctx, l.lease/2)
 		err := l.tick(one)
@@ -157,9 +157,9 @@ func (l *leases) run(ctx context.Context, report func(error)) {
 		report(err)
 		rest := l.pause()
 		if err != nil {
-			rest = retry.step()
+			rest = retry.Step()
 		} else {
-			retry.reset()
+			retry.Reset()
 		}
 		if !pause.Unless(ctx, rest, l.wake) {
 			return

@@ -57,7 +57,7 @@ func (d *Drainer) mark(marks []mark) (settled int) {
 	for i := range marks {
 		models[i] = marks[i].model(now)
 	}
-	retry := backoff{first: pollMin, most: 5 * pollMax}
+	retry := pause.Backoff{First: pollMin, Most: 5 * pollMax}
 	for {
 		refused, err := d.write(models)
 		if err == nil {
@@ -65,7 +65,7 @@ func (d *Drainer) mark(marks []mark) (settled int) {
 			return d.count(marks, refused)
 		}
 		d.state.is("marks", err)
-		if !pause.Unless(d.grace, retry.step(), nil) {
+		if !pause.Unless(d.grace, retry.Step(), nil) {
 			return 0
 		}
 	}

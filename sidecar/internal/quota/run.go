@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +33,7 @@ type link = grpc.BidiStreamingClient[rlqs.RateLimitQuotaUsageReports, rlqs.RateL
 // Run reports until ctx ends, whatever becomes of the connection; then it
 // leaves in order. Call it once.
 func (c *Client) Run(ctx context.Context) error {
-	backoff := leastBackoff
+	backoff := pause.Backoff{First: leastBackoff, Most: mostBackoff}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := c.serve(ctx)
@@ -44,16 +43,15 @@ func (c *Client) Run(ctx context.Context) error {
 			break
 		}
 		if time.Since(began) > mostBackoff {
-			backoff = leastBackoff
+			backoff.Reset()
 		}
-		wait := backoff/2 + rand.N(backoff/2)
+		wait := backoff.Step()
 		level := slog.LevelDebug // whoever owns the connection says that it is lost
 		if status.Code(err) != codes.Unavailable {
 			level = slog.LevelWarn
 		}
 		c.cfg.Logger.Log(ctx, level, "the control plane takes no usage reports; fleet-wide rates go by their fallback", "error", err, "again_in", wait)
 		pause.For(ctx, wait)
-		backoff = min(2*backoff, mostBackoff)
 	}
 	return nil
 }

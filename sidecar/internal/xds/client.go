@@ -159,7 +159,7 @@ func setDefault[T int | time.Duration](v *T, value T) {
 // Run keeps a stream open until ctx ends, and returns nil then. It is called
 // once.
 func (c *Client) Run(ctx context.Context) error {
-	wait := backoff{first: c.cfg.MinBackoff, most: c.cfg.MaxBackoff}
+	wait := pause.Backoff{First: c.cfg.MinBackoff, Most: c.cfg.MaxBackoff}
 	defer func() { c.state.set(State{Since: time.Now(), Err: errEnded}) }()
 	for told := false; ; {
 		err := c.stream(ctx)
@@ -169,7 +169,7 @@ func (c *Client) Run(ctx context.Context) error {
 		c.divide(status.Code(err) == codes.ResourceExhausted)
 		before := c.state.get()
 		if before.Connected && time.Since(before.Since) >= c.cfg.MaxBackoff { // else it may be of no use at all
-			wait.reset()
+			wait.Reset()
 		}
 		if errors.Is(err, errAnew) {
 			c.cfg.Logger.Info("asking the control plane anew", "reason", err)
@@ -179,7 +179,7 @@ func (c *Client) Run(ctx context.Context) error {
 			told = true
 		}
 		c.state.lost(err)
-		if !pause.For(ctx, wait.step()) {
+		if !pause.For(ctx, wait.Step()) {
 			return nil
 		}
 	}
