@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ const (
 type Process struct {
 	cmd    *exec.Cmd
 	stderr *tail
+	asked  atomic.Bool   // to end, by Kill or Stop
 	exited chan struct{} // closed once err is set
 	err    error
 }
@@ -43,8 +45,11 @@ func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 		t.Fatalf("%s: %v", name, err)
 	}
 	t.Cleanup(func() {
+		asked := process.asked.Load()
 		process.Kill()
-		if t.Failed() {
+		// Of those that the test itself has ended there may be dozens: what
+		// they said would bury what has failed.
+		if t.Failed() && !asked {
 			t.Logf("the log of %s:\n%s", name, process.stderr.last(logTailBytes))
 		}
 	})
@@ -106,12 +111,14 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Kill ends the process with SIGKILL and waits for its end.
 func (p *Process) Kill() {
+	p.asked.Store(true)
 	p.cmd.Process.Kill() // an error says that it has ended already
 	<-p.exited
 }
 
 // Stop asks the process to stop with SIGTERM and returns its exit error.
 func (p *Process) Stop(ctx context.Context) error {
+	p.asked.Store(true)
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}

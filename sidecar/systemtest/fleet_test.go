@@ -177,7 +177,7 @@ func (f *fleet) pause(t *testing.T, i int, d time.Duration) {
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, time.Second)
+	waitFor(t, lease)
 	f.soaks[i].late.Store(false)
 }
 
