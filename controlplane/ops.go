@@ -53,6 +53,7 @@ type peer struct {
 	NodeID  string `json:"node_id"`
 	StoreID string `json:"store_id"`
 	Address string `json:"address"`
+	Gone    bool   `json:"gone,omitempty"` // it has left, or cannot be reached
 }
 
 // pingTimeout is how long the store may take to count as there.
@@ -69,7 +70,7 @@ func (c *ControlPlane) status() any {
 		s.Policies[i] = inForce{Name: e.Policy.Name, Version: e.Version, Source: e.UpdatedBy}
 	}
 	for _, n := range c.registry.Peers() {
-		s.Peers = append(s.Peers, peer{NodeID: n.ID, StoreID: n.StoreID, Address: n.Address})
+		s.Peers = append(s.Peers, peer{NodeID: n.ID, StoreID: n.StoreID, Address: n.Address, Gone: n.Gone})
 	}
 	if setting.IsMongoDB(c.cfg.Store) {
 		s.Store.URL = secrets.Without(c.cfg.Store)

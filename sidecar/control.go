@@ -78,6 +78,23 @@ func (s *Sidecar) replayAddress() string {
 	return listen.Address(s.replay)
 }
 
+// farewellTimeout is how long a stop waits for the control plane to take note.
+const farewellTimeout = time.Second
+
+// farewell tells the control plane, at the end of an orderly stop, that nobody
+// needs to ask this sidecar for history: the store has others, and the spool is
+// empty. Otherwise a replay of the fleet has to name what it cannot reach.
+func (s *Sidecar) farewell() {
+	if s.control == nil || s.store.shared == nil || s.store.waiting().Events > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
+	defer cancel()
+	if err := s.control.Farewell(ctx); err != nil {
+		s.cfg.Logger.Debug("the control plane was not told of an orderly end", "error", err)
+	}
+}
+
 // policyOf is what holds for a topic now. The topic's own policy is asked for
 // if it is not known yet, and then holds once it comes.
 func (s *Sidecar) policyOf(topic string) *policy.Effective {

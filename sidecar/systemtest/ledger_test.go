@@ -35,21 +35,20 @@ func (l *ledger) fault(format string, args ...any) {
 }
 
 // accepted notes the receipt of a publish, which may be a later answer to the
-// same id: it must then say the same, once the event has its place in the log.
+// same id: it must then say the same, once the event has its place in the log. A
+// spool cannot ask the store what it has, so an answer from there says nothing
+// of an earlier one.
 func (l *ledger) accepted(r wire.Receipt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, again := l.receipts[r.ID]
 	switch {
 	case !again, before.Spooled && !r.Spooled:
-	case r.TS != before.TS || !r.Duplicate,
-		!r.Spooled && (before.Seq != r.Seq || before.Partition != r.Partition):
-		l.fault("event %s was accepted as %+v and later as %+v", r.ID, before, r)
-		return
+		l.receipts[r.ID] = r
 	case r.Spooled:
-		return
+	case r.TS != before.TS || !r.Duplicate || before.Seq != r.Seq || before.Partition != r.Partition:
+		l.fault("event %s was accepted as %+v and later as %+v", r.ID, before, r)
 	}
-	l.receipts[r.ID] = r
 }
 
 // spooled counts the events that were answered from a spool.

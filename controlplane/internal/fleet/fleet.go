@@ -16,9 +16,12 @@ type Sidecar struct {
 	// Rejected is what it refused last and has not taken since; nil: nothing.
 	Rejected *Rejection `json:"rejected"`
 
-	Connected bool   `json:"connected"`
-	Version   string `json:"version"`  // of the program
-	StoreID   string `json:"store_id"` // which store it is on
+	Connected bool `json:"connected"`
+	// Drained says that it left in good order, and left nothing behind that a
+	// replay of the fleet would miss: its store has others, its spool is empty.
+	Drained bool   `json:"drained,omitempty"`
+	Version string `json:"version"`  // of the program
+	StoreID string `json:"store_id"` // which store it is on
 	// ControlPlane is the control plane that it is connected to.
 	ControlPlane string `json:"control_plane"`
 }

@@ -50,6 +50,7 @@ type member struct {
 	Node
 	session  *Session
 	gone     time.Time // zero: it is connected
+	drained  bool
 	versions map[string]int64
 	rejected *Rejection
 }
@@ -61,6 +62,7 @@ type Node struct {
 	Address  string // of its replay API, host:port or unix:/path; "": it has none
 	StoreID  string
 	Version  string // of the program
+	Gone     bool   // it has left, or cannot be reached
 }
 
 // NewRegistry knows of no sidecar yet.
@@ -133,6 +135,21 @@ func (s *Session) Close() {
 	})
 }
 
+// Drained says that a sidecar has left, or is about to, with nothing of its own
+// behind it: it is nobody's peer from now on.
+func (r *Registry) Drained(n Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := identity{n.ID, n.Instance}
+	if m := r.members[id]; m != nil {
+		delete(r.members, id)
+		m.gone, m.drained = r.now(), true
+		r.remember(m)
+	} else if m := r.left[n.ID]; m != nil && m.Instance == n.Instance {
+		m.drained = true
+	}
+}
+
 // update changes the session's sidecar, unless it has another session by now.
 func (s *Session) update(change func(*member)) {
 	s.registry.mu.Lock()
@@ -203,15 +220,18 @@ func (r *Registry) Known() int {
 	return n
 }
 
-// Peers are the connected sidecars of all control planes that have a replay
-// API, ascending by id and instance.
+// Peers are the sidecars of all control planes that have a replay API, ascending
+// by id and instance. One that has left is still among them unless it was
+// drained: the events that it has are missing, and somebody should say so.
 func (r *Registry) Peers() []Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []Node
 	for _, s := range r.instances(false) {
-		if s.Connected && s.Address != "" {
-			out = append(out, Node{ID: s.NodeID, Instance: s.Instance, Address: s.Address, StoreID: s.StoreID, Version: s.Version})
+		if s.Address != "" && !s.Drained {
+			out = append(out, Node{
+				ID: s.NodeID, Instance: s.Instance, Address: s.Address, StoreID: s.StoreID, Version: s.Version, Gone: !s.Connected,
+			})
 		}
 	}
 	return out
@@ -271,7 +291,7 @@ func (r *Registry) own(versions bool) []instance {
 func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 	s := instance{Instance: m.Instance, Sidecar: Sidecar{
 		NodeID: m.ID, Address: m.Address, LastSeen: seen.UTC().Truncate(time.Millisecond),
-		Rejected: m.rejected, Connected: m.gone.IsZero(), Version: m.Version, StoreID: m.StoreID, ControlPlane: r.name,
+		Rejected: m.rejected, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version, StoreID: m.StoreID, ControlPlane: r.name,
 	}}
 	if versions {
 		s.Versions = maps.Clone(m.versions)

@@ -185,10 +185,19 @@ func TestPeersHaveAnAddress(t *testing.T) {
 	r, _ := newRegistry("cp1")
 	connect(t, r, "b", "i1")
 	connect(t, r, "c", "i1").Close()
+	connect(t, r, "d", "i1").Close()
+	connect(t, r, "e", "i1") // its session is still there when it says goodbye
+	for _, id := range []string{"d", "e"} {
+		r.Drained(fleet.Node{ID: id, Instance: "i1"})
+	}
+	r.Drained(fleet.Node{ID: "c", Instance: "another"})
 	if _, err := r.Connect(fleet.Node{ID: "a", Instance: "i"}); err != nil {
 		t.Fatal(err)
 	}
-	want := []fleet.Node{{ID: "b", Instance: "i1", Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1"}}
+	want := []fleet.Node{
+		{ID: "b", Instance: "i1", Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1"},
+		{ID: "c", Instance: "i1", Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1", Gone: true},
+	}
 	if got := r.Peers(); !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
 	}

@@ -84,6 +84,10 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
+		if r.GetNode().GetMetadata().GetFields()["drained"].GetBoolValue() {
+			c.registry.Drained(node)
+			return errFarewell
+		}
 		if s.session, err = c.registry.Connect(node); err != nil {
 			return status.Error(codes.ResourceExhausted, err.Error())
 		}
@@ -104,6 +108,10 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
 	c.streams.get(id).response(r)
 }
+
+// errFarewell ends a stream whose first request says that the sidecar is drained:
+// that is all that it is for.
+var errFarewell = status.Error(codes.Aborted, "goodbye")
 
 // nodeOf reads what a sidecar says of itself in its first request.
 func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {

@@ -75,9 +75,12 @@ func TestAYoungControlPlaneLeavesSidecarsTheirPeers(t *testing.T) {
 			told[name] = false
 		}
 	}
+	outcomes := map[[2]bool]int{} // was it known, and is it still
 	for name, there := range told {
-		if _, had := has[name]; there == had {
-			t.Errorf("told of %v; want n4, and that n2 and n3 are gone", told)
-		}
+		_, had := has[name]
+		outcomes[[2]bool{had, there}]++
+	}
+	if outcomes[[2]bool{false, true}] != 1 || outcomes[[2]bool{true, true}] != 1 || outcomes[[2]bool{true, false}] != 1 {
+		t.Errorf("told of %v; want n4, that n2 has left, and that n3 is not known", told)
 	}
 }

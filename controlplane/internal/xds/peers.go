@@ -34,7 +34,8 @@ const (
 	peersAtOnce    = 16 << 20
 )
 
-// peers are the connected sidecars with a replay API, as resources. Only the
+// peers are the sidecars with a replay API, as resources; those that have left
+// are unhealthy. Only the
 // goroutine of Run changes them.
 type peers struct {
 	cache  *cache.LinearCache
@@ -99,7 +100,12 @@ func assignment(name string, nodes []fleet.Node) *endpoint.ClusterLoadAssignment
 		if err != nil {
 			continue
 		}
+		health := core.HealthStatus_UNKNOWN
+		if n.Gone {
+			health = core.HealthStatus_UNHEALTHY
+		}
 		group.LbEndpoints = append(group.LbEndpoints, &endpoint.LbEndpoint{
+			HealthStatus:   health,
 			HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{Address: address}},
 			Metadata: &core.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataKey: {
 				Fields: map[string]*structpb.Value{

@@ -3,10 +3,15 @@ package xds_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 )
@@ -36,6 +41,9 @@ func (v fleetView) take(t *testing.T, c *client) int {
 				where := fmt.Sprint(at.GetSocketAddress().GetAddress(), ":", at.GetSocketAddress().GetPortValue())
 				if at.GetPipe() != nil {
 					where = "unix:" + at.GetPipe().GetPath()
+				}
+				if e.GetHealthStatus() == core.HealthStatus_UNHEALTHY {
+					where += ", gone"
 				}
 				v[each.GetName()] = append(v[each.GetName()], fmt.Sprintf("%s/%s on %s at %s",
 					who["node_id"].GetStringValue(), who["instance"].GetStringValue(), who["store_id"].GetStringValue(), where))
@@ -84,7 +92,8 @@ func TestReplayPeersArrive(t *testing.T) {
 	}
 }
 
-// Each of the two is in a group of its own, which is gone with it.
+// Each of the two is in a group of its own. One that leaves stays a peer, for it
+// may have events that nobody else has, until it says that it has none.
 func TestAJoinChangesOneResource(t *testing.T) {
 	f := serve(t, policies{})
 	c := f.connect(t, "n1", "i")
@@ -100,6 +109,15 @@ func TestAJoinChangesOneResource(t *testing.T) {
 		t.Errorf("%d resources with %v", n, view.all())
 	}
 	joined.close()
+	if n := view.take(t, c); n != 1 || !strings.HasSuffix(view.all()[1], ", gone") {
+		t.Errorf("%d resources with %v", n, view.all())
+	}
+	leaving := f.connect(t, "n2", "i")
+	leaving.node.Metadata.Fields["drained"] = structpb.NewBoolValue(true)
+	leaving.subscribe(peers)
+	if err := leaving.end(); status.Code(err) != codes.Aborted {
+		t.Errorf("the farewell ended with %v", err)
+	}
 	if n := view.take(t, c); n != 0 || len(view.all()) != 1 {
 		t.Errorf("%d resources with %v", n, view.all())
 	}

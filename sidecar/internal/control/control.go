@@ -205,6 +205,16 @@ func (c *Control) node() *corev3.Node {
 	return &corev3.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: about}}
 }
 
+// Farewell tells the control plane that this sidecar leaves nothing behind: its
+// store has others, and its spool is empty. Whoever replays the fleet then does
+// not miss it. It is called after [Control.Run] has returned. The error says
+// that the control plane was not told, which costs it no more than a wrong guess.
+func (c *Control) Farewell(ctx context.Context) error {
+	node := c.node()
+	node.Metadata.Fields["drained"] = structpb.NewBoolValue(true)
+	return c.client.Say(ctx, peersType, node)
+}
+
 // introduce has the control plane told of the store once that is known: a shared
 // one may be reached only after the stream was opened.
 func (c *Control) introduce(ctx context.Context) error {

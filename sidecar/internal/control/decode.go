@@ -89,7 +89,7 @@ func settings(s *policypb.Settings) (*policy.Effective, error) {
 func peersOf(a *endpointv3.ClusterLoadAssignment) (peers []Peer, err error) {
 	for _, locality := range a.GetEndpoints() {
 		for i, endpoint := range locality.GetLbEndpoints() {
-			p := Peer{}
+			p := Peer{Gone: endpoint.GetHealthStatus() == corev3.HealthStatus_UNHEALTHY}
 			if p.Address, err = addressOf(endpoint.GetEndpoint().GetAddress()); err != nil {
 				return nil, fmt.Errorf("endpoint %d: %w", i, err)
 			}

@@ -11,15 +11,26 @@ type Peer struct {
 	Instance string // of one life of its process
 	StoreID  string // which store it is on
 	Address  string // of its replay API, host:port or unix:/path
+	// Gone says that the control plane no longer has it: it may be dead, with
+	// events that nobody else has.
+	Gone bool
 }
 
 // Peers are the other sidecars that the control plane knows, or knew when it
 // was last heard of, by instance. The slice is shared: read only.
 func (c *Control) Peers() []Peer { return *c.peers.Load() }
 
-// KnownSidecars counts the sidecars that the control plane knows, or knew, and
-// this one.
-func (c *Control) KnownSidecars() int { return len(c.Peers()) + 1 }
+// KnownSidecars counts the sidecars that the control plane has, or had when it
+// was last heard of, and this one.
+func (c *Control) KnownSidecars() int {
+	n := 1
+	for _, p := range c.Peers() {
+		if !p.Gone {
+			n++
+		}
+	}
+	return n
+}
 
 // listPeers makes the list of what is held. This sidecar is not its own peer,
 // nor is its last life: that is over. c.mu is held, or c not in use yet.

@@ -28,12 +28,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -239,6 +241,28 @@ func (c *Client) Anew(reason string) {
 	defer c.mu.Unlock()
 	c.anew = reason
 	c.stir()
+}
+
+// Say opens a stream of its own for one request, in the name of node, and
+// returns once the server has ended it.
+func (c *Client) Say(ctx context.Context, typeURL string, node *corev3.Node) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	rpc, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c.cfg.Conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	if err := rpc.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: typeURL}); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := rpc.CloseSend(); err != nil {
+		return err
+	}
+	_, err = rpc.Recv()
+	if errors.Is(err, io.EOF) || status.Code(err) == codes.Aborted {
+		return nil
+	}
+	return err
 }
 
 // divide has fewer names asked for at a time after a response that was too
