@@ -22,6 +22,9 @@ func (h *HTTP) ReplayEvents(ctx context.Context, q ReplayQuery) iter.Seq2[Event,
 					return
 				}
 			}
+			if q.Missing != nil && len(page.Missing) > 0 {
+				q.Missing(page.Missing)
+			}
 			if page.Next == "" {
 				return
 			}

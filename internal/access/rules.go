@@ -160,9 +160,12 @@ func (b *builder) tls(t *tlsFiles) {
 const othersRead fs.FileMode = 0o004
 
 // checkMode warns of secrets that every user of the machine may read.
-func (b *builder) checkMode(path string, f file) {
+func (b *builder) checkMode(path string, f file) { warnOfReadable(b.log, path, f) }
+
+// warnOfReadable warns of a file with a secret that is not kept as one.
+func warnOfReadable(log *slog.Logger, path string, f file) {
 	if runtime.GOOS != "windows" && f.mode&othersRead != 0 {
-		b.log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", f.mode.String())
+		log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", f.mode.String())
 	}
 }
 

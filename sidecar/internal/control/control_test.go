@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -283,10 +284,14 @@ func TestPeers(t *testing.T) {
 	p.peers("replay-peers/0", "i1", "i2")
 	p.peers("replay-peers/1", "i3")
 	s := start(t, p, nil)
-	if s.KnownSidecars() != 1 {
+	if s.KnownSidecars() != 1 || s.PeersKnown() {
 		t.Errorf("%d sidecars before anything is known", s.KnownSidecars())
 	}
 	p.Start()
+	s.sync(t)
+	if !s.PeersKnown() {
+		t.Error("the peers are not known once the control plane has answered")
+	}
 	xdstest.Soon(t, "the peers", func() bool { return s.KnownSidecars() == 3 })
 	if got, want := s.Peers(), (Peer{NodeID: "node-i2", Instance: "i2", StoreID: "store", Address: "10.0.0.1:1001"}); got[0] != want || got[1].Instance != "i3" {
 		t.Errorf("peers %+v", got)
@@ -294,11 +299,15 @@ func TestPeers(t *testing.T) {
 	p.Put(peersType, map[string]proto.Message{"replay-peers/1": nil})
 	p.peers("replay-peers/0", "i2", "i2", "i4")
 	xdstest.Soon(t, "a change", func() bool { return s.KnownSidecars() == 3 && s.Peers()[1].Instance == "i4" })
+	left := assignment("replay-peers/0", "i2", "i4")
+	left.Endpoints[0].LbEndpoints[1].HealthStatus = corev3.HealthStatus_UNHEALTHY
+	p.Put(peersType, map[string]proto.Message{"replay-peers/0": left})
+	xdstest.Soon(t, "one that has left", func() bool { return s.KnownSidecars() == 2 && s.Peers()[1].Gone })
 	broken := assignment("replay-peers/0", "i5")
 	broken.Endpoints[0].LbEndpoints[0].HostIdentifier = nil
 	p.Put(peersType, map[string]proto.Message{"replay-peers/0": broken})
 	xdstest.Soon(t, "a refusal", func() bool { return len(p.Requests(xdstest.Refused)) == 1 })
-	if s.KnownSidecars() != 3 {
+	if s.KnownSidecars() != 2 {
 		t.Error("part of what was refused is in force")
 	}
 }

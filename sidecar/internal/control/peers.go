@@ -20,6 +20,15 @@ type Peer struct {
 // was last heard of, by instance. The slice is shared: read only.
 func (c *Control) Peers() []Peer { return *c.peers.Load() }
 
+// PeersKnown tells whether the control plane has ever said who the peers are, in
+// this life or in the last one. It says so before it says which policies there
+// are.
+func (c *Control) PeersKnown() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.have
+}
+
 // KnownSidecars counts the sidecars that the control plane has, or had when it
 // was last heard of, and this one.
 func (c *Control) KnownSidecars() int {

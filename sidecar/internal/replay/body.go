@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
-	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // drainAt is how much of an answer is gathered before it is written.
@@ -35,6 +35,10 @@ type body struct {
 	encoders *encoders
 	buf      []byte
 	started  bool // the header is on its way
+	// trailing says that trailers follow; told is how much is missing by the
+	// header.
+	trailing bool
+	told     int
 }
 
 func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *body {
@@ -63,9 +67,23 @@ func (b *body) text(parts ...string) {
 
 func (b *body) number(n int) { b.buf = strconv.AppendInt(b.buf, int64(n), 10) }
 
+// json appends a value that can always be written so.
+func (b *body) json(v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	b.buf = append(b.buf, text...)
+}
+
 // event appends the event and what trails it.
-func (b *body) event(e *wire.Event, trail string) {
-	b.buf = append(e.AppendJSON(b.buf), trail...)
+func (b *body) event(it item, trail string) {
+	if it.event != nil {
+		b.buf = it.event.AppendJSON(b.buf)
+	} else {
+		b.buf = append(b.buf, it.text...)
+	}
+	b.buf = append(b.buf, trail...)
 	if len(b.buf) >= drainAt {
 		b.drain()
 	}
@@ -80,14 +98,37 @@ func (b *body) flush() {
 	b.must(b.conn.Flush())
 }
 
-// finish ends a whole answer.
-func (b *body) finish() {
+// announce says in the header what is missing of the fleet so far, and that
+// trailers will say what was in the end.
+func (b *body) announce(missing []string) {
+	h := b.w.Header()
+	h.Set("Trailer", HeaderMissing+", "+HeaderParts)
+	b.trailing = true
+	if b.told = len(missing); b.told > 0 {
+		h.Set(HeaderMissing, missingText(missing))
+	}
+}
+
+// finish ends a whole answer, with what was announced of it.
+func (b *body) finish(in reading) {
+	if b.trailing && !b.headOnly() {
+		missing := in.missing()
+		if len(missing) > b.told && !b.r.ProtoAtLeast(1, 1) {
+			b.abort() // it cannot be told any more
+		}
+		defer func() {
+			if len(missing) > 0 {
+				b.w.Header().Set(HeaderMissing, missingText(missing))
+			}
+			b.w.Header().Set(HeaderParts, partsText(in.parts()))
+		}()
+	}
 	if b.headOnly() {
 		b.start()
 		b.w.WriteHeader(http.StatusOK)
 		return
 	}
-	if !b.started && b.coding == codingIdentity {
+	if !b.started && b.coding == codingIdentity && !b.trailing {
 		b.w.Header().Set("Content-Length", strconv.Itoa(len(b.buf)))
 	}
 	b.drain()

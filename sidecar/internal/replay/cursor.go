@@ -15,23 +15,42 @@ import (
 //
 // It is base64url of
 //
-//	version  1 byte, 1
+//	version  1 byte, 1 or 2
 //	flags    1 byte: 1 descending, 2 scope=fleet, 4 from=ts, 8 from=afterId
 //	start    its ts (varint), its id
 //	last     its ts (varint), its id
 //	topic
 //	key
+//	behind   in version 2 alone: how many (uvarint), and of each its name, then 0
+//	         or 1 and a ts (varint) and an id
 //	sum      4 bytes, CRC-32C of what precedes
 //
-// with each text as its length (uvarint) and its bytes. The sum finds what was
+// with each text as its length (uvarint) and its bytes. Version 2 is of a replay
+// of the fleet of which parts could not be asked. The sum finds what was
 // cut off or mistyped on the way. It does not stop forgery, and need not: a
 // cursor opens nothing that the same parameters would not.
 type cursor struct {
 	view
-	last eventlog.Point
+	last   eventlog.Point
+	behind []Behind // parts that are not as far as last
 }
 
-const cursorVersion = 1
+// pass goes on to an event that was handed out. One from a part that is behind
+// may be short of where the others are.
+func (c *cursor) pass(p eventlog.Point) {
+	if order := p.Compare(c.last); c.last == (eventlog.Point{}) || order > 0 != c.desc && order != 0 {
+		c.last = p
+	}
+}
+
+// maxCursorBytes is the longest cursor that is given out: one that fits into a
+// request, together with the rest of it.
+const maxCursorBytes = 32 << 10
+
+const (
+	cursorVersion       = 1
+	cursorVersionBehind = 2
+)
 
 const (
 	flagDesc = 1 << iota
@@ -57,10 +76,16 @@ func (c cursor) encode() string {
 		flags |= flagFromAfterID
 	}
 	b := []byte{cursorVersion, flags}
+	if len(c.behind) > 0 {
+		b[0] = cursorVersionBehind
+	}
 	b = appendPoint(b, c.start)
 	b = appendPoint(b, c.last)
 	b = appendText(b, c.topic)
 	b = appendText(b, c.key)
+	if len(c.behind) > 0 {
+		b = appendBehind(b, c.behind)
+	}
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 	return base64.RawURLEncoding.EncodeToString(b)
 }
@@ -76,7 +101,8 @@ func decodeCursor(s string) (cursor, error) {
 		return cursor{}, errors.New("it was cut off or changed")
 	}
 	d := decoder{rest: b}
-	if v := d.byte(); v != cursorVersion {
+	version := d.byte()
+	if version != cursorVersion && version != cursorVersionBehind {
 		return cursor{}, errors.New("it is of another version; start the replay again")
 	}
 	c := cursor{view: view{scope: scopeStore, from: wire.FromEarliest}}
@@ -95,8 +121,11 @@ func decodeCursor(s string) (cursor, error) {
 	c.last = d.point()
 	c.topic = d.text()
 	c.key = d.text()
+	if version == cursorVersionBehind {
+		c.behind = d.behind()
+	}
 	// The same cursor has one spelling: anything else was not made by encode.
-	if d.short || wire.CheckReadTopic(c.topic) != nil || c.encode() != s {
+	if d.short || len(c.behind) > 0 && c.scope != scopeFleet || wire.CheckReadTopic(c.topic) != nil || c.encode() != s {
 		return cursor{}, errors.New("it was cut off or changed")
 	}
 	return c, nil
@@ -104,6 +133,19 @@ func decodeCursor(s string) (cursor, error) {
 
 func appendPoint(b []byte, p eventlog.Point) []byte {
 	return appendText(binary.AppendVarint(b, p.TS), p.ID)
+}
+
+func appendBehind(b []byte, behind []Behind) []byte {
+	b = binary.AppendUvarint(b, uint64(len(behind)))
+	for _, part := range behind {
+		b = appendText(b, part.Part)
+		if part.At == nil {
+			b = append(b, 0)
+		} else {
+			b = appendPoint(append(b, 1), *part.At)
+		}
+	}
+	return b
 }
 
 func appendText(b []byte, s string) []byte {
@@ -135,6 +177,25 @@ func (d *decoder) point() eventlog.Point {
 	}
 	d.rest = d.rest[n:]
 	return eventlog.Point{TS: ts, ID: d.text()}
+}
+
+func (d *decoder) behind() (all []Behind) {
+	count, n := binary.Uvarint(d.rest)
+	if n <= 0 || count > uint64(len(d.rest)) { // each takes some bytes
+		d.short = true
+		return nil
+	}
+	d.rest = d.rest[n:]
+	for range count {
+		part := Behind{Part: d.text()}
+		if d.byte() != 0 {
+			part.At = new(d.point())
+		}
+		if all = append(all, part); d.short {
+			return nil
+		}
+	}
+	return all
 }
 
 func (d *decoder) text() string {

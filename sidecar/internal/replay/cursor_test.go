@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash/crc32"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -16,15 +17,38 @@ func sampleCursors() []cursor {
 	return []cursor{
 		{view: view{topic: "orders", scope: scopeStore, from: wire.FromEarliest}, last: eventlog.Point{TS: 1723140000000, ID: "0197"}},
 		{view: view{topic: "o", scope: scopeFleet, key: "kunde-ü", desc: true, from: wire.FromTS, start: eventlog.Point{TS: 5}}, last: eventlog.Point{TS: 7, ID: "x"}},
+		{view: view{topic: "orders", scope: scopeFleet, from: wire.FromEarliest}, last: eventlog.Point{TS: 9, ID: "x"},
+			behind: []Behind{{Part: "3a0c", At: &eventlog.Point{TS: 7, ID: "y"}}, {Part: "node-3"}}},
 		{view: view{topic: "_x.dlq", scope: scopeStore, from: wire.FromAfterID, start: eventlog.Point{TS: 0, ID: "a"}}, last: eventlog.Point{TS: wire.MaxTS, ID: "b"}},
 	}
 }
 
 func TestCursorComesBack(t *testing.T) {
 	for _, c := range sampleCursors() {
-		if got, err := decodeCursor(c.encode()); err != nil || got != c {
+		if got, err := decodeCursor(c.encode()); err != nil || !reflect.DeepEqual(got, c) {
 			t.Errorf("%+v came back as %+v, %v", c, got, err)
 		}
+	}
+}
+
+// TestCursorsOfEarlierVersionsAreTaken has what version 1 gave out.
+func TestCursorsOfEarlierVersionsAreTaken(t *testing.T) {
+	for text, want := range map[string]cursor{
+		"AQAAAICkrrKmZAQwMTk3Bm9yZGVycwBX8yvc": sampleCursors()[0],
+		"AQcKAA4BeAFvCGt1bmRlLcO8g0faAg":       sampleCursors()[1],
+	} {
+		if got, err := decodeCursor(text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+}
+
+// TestCursorOfAStoreHasNoParts: nobody but a fleet has any behind.
+func TestCursorOfAStoreHasNoParts(t *testing.T) {
+	c := sampleCursors()[0]
+	c.behind = []Behind{{Part: "node-3"}}
+	if _, err := decodeCursor(c.encode()); err == nil {
+		t.Error("taken")
 	}
 }
 
@@ -54,7 +78,8 @@ func TestEveryMangledCursorIsRefused(t *testing.T) {
 func FuzzDecodeCursor(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{cursorVersion})
-	f.Add([]byte{cursorVersion + 1, 0})
+	f.Add([]byte{cursorVersionBehind, 0})
+	f.Add([]byte{cursorVersionBehind + 1, 0})
 	for _, c := range sampleCursors() {
 		b, err := base64.RawURLEncoding.DecodeString(c.encode())
 		if err != nil {

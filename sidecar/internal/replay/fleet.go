@@ -18,6 +18,9 @@ type Fleet interface {
 	// stores have it; eventlog.ErrNotFound if none has. A part that could not be
 	// asked is a *wire.Error with partial_fleet unless partial is set.
 	Lookup(ctx context.Context, topic, id string, partial bool) (eventlog.Point, error)
+	// Members asks every sidecar who it is, this one included, which comes
+	// first; those that do not answer in time are listed with the reason.
+	Members(ctx context.Context) []Member
 }
 
 // FleetQuery selects events of a topic in the whole fleet.
@@ -33,6 +36,9 @@ type FleetQuery struct {
 	Partial bool
 	// Continued says that earlier pages exist whose events are not known here.
 	Continued bool
+	// Start is what Scan.After was on the first page: with from=afterId the
+	// place of that event, else nil.
+	Start *eventlog.Point
 }
 
 // Behind is a part of the fleet that has not come as far as the others.
@@ -47,11 +53,76 @@ type FleetStream interface {
 	// until the next call. io.EOF is the whole end; any other error says that
 	// the answer cannot be completed.
 	Next() (eventlog.Point, []byte, error)
+	// Ready says that Next returns without waiting for a part.
+	Ready() bool
 	// Missing names what was left out, as people know it: "node-3
 	// (10.0.0.3:8083)". It is final once Next has returned an error.
 	Missing() []string
-	// Behind is what a cursor has to remember beside the last event's place.
+	// Behind is what a cursor has to remember beside the place of the last event
+	// that Next has returned, or beside Scan.After where that is further in the
+	// direction of the scan: the parts that have not come that far.
 	Behind() []Behind
+	// Parts counts the events that each part has given to the answer so far,
+	// always in the same order. The slice is the caller's.
+	Parts() []PartCount
 	// Close ends the stream and waits for what it started.
 	Close()
 }
+
+// PartCount is how much of an answer came from one part of the fleet.
+type PartCount struct {
+	Part   string `json:"part"` // as people know it: "store of node-3", "spool of node-3"
+	Events int64  `json:"events"`
+}
+
+// Member is one sidecar of the fleet, as GET /peers lists it.
+type Member struct {
+	NodeID    string `json:"node_id"` // "" while it was never heard of
+	Address   string `json:"address"`
+	StoreID   string `json:"store_id"` // "" while it is not known
+	Self      bool   `json:"self"`     // the one that was asked
+	Reachable bool   `json:"reachable"`
+	Reason    string `json:"reason,omitempty"` // why it is not
+}
+
+// Peer is what a sidecar says of itself to the others: GET /peer.
+type Peer struct {
+	NodeID   string `json:"node_id"`
+	Instance string `json:"instance"` // of one life of its process
+	StoreID  string `json:"store_id"` // "" while its store was never reached
+	// Shared says that the store is not the sidecar's own, so that there is a
+	// spool in front of it.
+	Shared  bool   `json:"shared"`
+	Version string `json:"version"`
+}
+
+// Parts are what this sidecar holds, one by one.
+type Parts struct {
+	// Log is the store without the spool.
+	Log Source
+	// Spool freezes a topic of the spool; nil: there is none.
+	Spool func(ctx context.Context, topic string) (eventlog.Snapshot, error)
+}
+
+// The headers by which parts of the fleet and what is missing of it are told.
+const (
+	HeaderStoreID = "Sluice-Store-Id"
+	HeaderNodeID  = "Sluice-Node-Id"
+	HeaderEmpty   = "Sluice-Empty"   // a spool has nothing of the topic, whatever is asked for
+	HeaderMissing = "Sluice-Missing" // also a trailer
+	HeaderParts   = "Sluice-Parts"   // a trailer
+)
+
+// MaxPeerIDs is the most ids of one POST /peer/ids.
+const MaxPeerIDs = 1000
+
+// PeerIDs is the body of POST /peer/ids, PeerTimes its answer: for each id the
+// ts at which it is held, or null.
+type (
+	PeerIDs struct {
+		IDs []string `json:"ids"`
+	}
+	PeerTimes struct {
+		TS []*int64 `json:"ts"`
+	}
+)

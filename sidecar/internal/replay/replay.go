@@ -1,7 +1,9 @@
 // Package replay answers questions about the past over HTTP: GET /replay hands
 // out pages of a topic, GET /export all of a stretch of it, both by (ts, id).
 // It reads events and turns them into JSON; it knows nothing of publishing, of
-// consumer groups, or of how a store keeps its order.
+// consumer groups, or of how a store keeps its order. Of other sidecars it knows
+// that a Fleet has them, and what they ask this one: who it is, and single parts
+// of what it holds (peers.go).
 //
 // An answer is whole or visibly broken: an error before the first byte is an
 // ordinary JSON error, one after it ends the body without its proper end.
@@ -11,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net/http"
 	"time"
@@ -35,20 +36,32 @@ type Config struct {
 	// Store answers scope=store: this sidecar's store, with its spool where
 	// there is one.
 	Store Source
+	// Parts are the store and the spool by themselves, for other sidecars.
+	Parts Parts
+	// Self says who this sidecar is, to the others; nil: nobody.
+	Self func() Peer
 	// Fleet answers scope=fleet. nil says that this sidecar knows no others:
 	// its store is the fleet.
-	Fleet Source
+	Fleet Fleet
 	// Access says who may replay which topic; nil lets everybody replay all.
 	Access *access.Access
-	Logger *slog.Logger
+	// PeerTokens are those of the other sidecars, who may replay all; nil: none.
+	PeerTokens *access.PeerTokens
+	Logger     *slog.Logger
 	// Now is the clock behind toTs=now; nil means time.Now.
 	Now func() time.Time
 	// StallTimeout is how long a client may take to accept one write before
 	// its connection is cut; 0 means the default of 5 minutes.
 	StallTimeout time.Duration
+	// Beat is after how long of looking without finding a part's answer says
+	// that it is alive; 0 means the default of 5 seconds.
+	Beat time.Duration
 }
 
-const defaultStallTimeout = 5 * time.Minute
+const (
+	defaultStallTimeout = 5 * time.Minute
+	defaultBeat         = 5 * time.Second
+)
 
 // One page that is read from a source: what an answer needs of memory beside
 // its buffers, however long it is. 1,024 leaves room for a page of the default
@@ -61,17 +74,18 @@ const (
 // retryAfter is when to try again while a store cannot be reached.
 const retryAfter = time.Second
 
-// handler serves both routes.
+// handler serves the routes.
 type handler struct {
 	Config
 	encoders encoders
 }
 
-// New makes the handler of GET /replay and GET /export, behind Config.Access; it
-// answers every other path and method with a JSON error.
+// New makes the handler of GET /replay and GET /export, and of what sidecars ask
+// each other, behind Config.Access; it answers every other path and method with a
+// JSON error.
 func New(c Config) http.Handler {
-	if c.Fleet == nil {
-		c.Fleet = c.Store
+	if c.Self == nil {
+		c.Self = func() Peer { return Peer{} }
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -79,11 +93,17 @@ func New(c Config) http.Handler {
 	if c.StallTimeout == 0 {
 		c.StallTimeout = defaultStallTimeout
 	}
+	if c.Beat == 0 {
+		c.Beat = defaultBeat
+	}
 	h := &handler{Config: c}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /replay", h.replay)
 	mux.HandleFunc("GET /export", h.export)
-	return c.Access.Authenticate(httpapi.Routes(mux))
+	mux.HandleFunc("GET /peers", h.peers)
+	mux.HandleFunc("GET /peer", h.amongPeers(h.peer))
+	mux.HandleFunc("POST /peer/ids", h.amongPeers(h.peerIDs))
+	return c.PeerTokens.Authenticate(c.Access, httpapi.Routes(mux))
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come
@@ -96,37 +116,50 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	}
 	out := h.newBody(w, r, "application/json")
 	defer out.release()
+	// One event more than asked for tells whether a next page has any.
+	in, err := h.open(r.Context(), req.selection, req.limit+1)
+	if err != nil {
+		out.fail(err)
+		return
+	}
+	defer in.close()
 
 	out.text(`{"topic":"`, req.topic, `","events":[`) // a topic needs no escaping
-	count, last, more := 0, eventlog.Point{}, false
-	// One event more than asked for tells whether a next page has any.
-	for page, err := range h.pages(r.Context(), req.selection, req.limit+1) {
+	count, next, more := 0, req.next(), false
+	for it, err := range in.events() {
 		if err != nil {
 			out.fail(err)
 			return
 		}
-		if out.headOnly() {
+		if more = count == req.limit; more || out.headOnly() {
 			break
 		}
-		for _, rec := range page {
-			if more = count == req.limit; more {
-				break
-			}
-			if count > 0 {
-				out.text(",")
-			}
-			out.event(&rec.Event, "")
-			last = pointOf(rec)
-			count++
+		if count > 0 {
+			out.text(",")
+		}
+		out.event(it, "")
+		next.pass(it.at)
+		if count++; count == req.limit {
+			next.behind = in.behind()
 		}
 	}
 	out.text(`],"count":`)
 	out.number(count)
 	if more {
-		out.text(`,"next":"`, req.cursorAt(last).encode(), `"`)
+		cursor := next.encode()
+		if len(cursor) > maxCursorBytes {
+			out.fail(&wire.Error{Code: wire.PartialFleet, Missing: in.missing(),
+				Msg: "so many parts of the fleet are missing that no cursor can tell where each is; export the topic, or ask again when they are back"})
+			return
+		}
+		out.text(`,"next":"`, cursor, `"`)
+	}
+	if missing := in.missing(); len(missing) > 0 {
+		out.text(`,"partial":true,"missing":`)
+		out.json(missing)
 	}
 	out.text("}\n")
-	out.finish()
+	out.finish(nil)
 }
 
 // export answers everything between two times, one event per line or as one
@@ -134,7 +167,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	req, err := h.parseExport(r)
 	if err != nil {
-		httpapi.WriteError(w, r, err, h.Logger)
+		h.refuse(w, r, err)
 		return
 	}
 	mime, open, lead, trail, end := "application/x-ndjson", "", "", "\n", ""
@@ -143,65 +176,51 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	}
 	out := h.newBody(w, r, mime)
 	defer out.release()
+	in, err := h.open(r.Context(), req.selection, req.limit)
+	if err != nil {
+		out.fail(err)
+		return
+	}
+	defer in.close()
+	self := h.Self()
+	w.Header().Set(HeaderStoreID, self.StoreID)
+	w.Header().Set(HeaderNodeID, self.NodeID)
+	if req.scope == scopeFleet {
+		out.announce(in.missing())
+	}
+	if req.part == partSpool && !out.headOnly() {
+		out.flush() // it says that the spool is frozen
+	}
 
+	progress := h.newProgress(req)
 	out.text(open)
 	first := true
-	for page, err := range h.pages(r.Context(), req.selection, 0) {
-		if err != nil {
+	for it, err := range in.events() {
+		switch {
+		case err != nil:
 			out.fail(err)
 			return
-		}
-		if out.headOnly() {
-			break
-		}
-		for _, rec := range page {
+		case out.headOnly():
+		case it.beat:
+			out.text("\n")
+		default:
 			if !first {
 				out.text(lead)
 			}
 			first = false
-			out.event(&rec.Event, trail)
+			out.event(it, trail)
+			progress.tell(out, in, it.wait)
 		}
-		out.flush() // what is read is handed out before more is waited for
+		if out.headOnly() {
+			break
+		}
+		if it.wait {
+			out.flush() // what is read is handed out before more is waited for
+		}
 	}
 	out.text(end)
-	out.finish()
-}
-
-// pages reads what s selects, page by page; at most that many events, or all
-// with 0. A topic that does not exist has none. Errors are *wire.Error where
-// the client may know them, and the last thing that is yielded.
-func (h *handler) pages(ctx context.Context, s selection, most int) iter.Seq2[[]*eventlog.Record, error] {
-	source, q := h.source(s.scope), s.query
-	return func(yield func([]*eventlog.Record, error) bool) {
-		for read := 0; most == 0 || read < most; {
-			b := eventlog.Bounds{Events: pageEvents, Bytes: pageBytes}
-			if most > 0 {
-				b.Events = min(b.Events, most-read)
-			}
-			page, err := source.Scan(ctx, s.topic, q, b)
-			if errors.Is(err, eventlog.ErrNotFound) {
-				return
-			}
-			if err != nil {
-				yield(nil, sourceError(err))
-				return
-			}
-			kept := s.aboveFloor(page)
-			if len(kept) == 0 || !yield(kept, nil) || len(kept) < len(page) {
-				return
-			}
-			read += len(page)
-			last := pointOf(page[len(page)-1])
-			q.After = &last
-		}
-	}
-}
-
-func (h *handler) source(scope string) Source {
-	if scope == scopeFleet {
-		return h.Fleet
-	}
-	return h.Store
+	progress.end(out, in)
+	out.finish(in)
 }
 
 // sourceError adds what a client is told to what a source says.

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -33,6 +34,14 @@ type selection struct {
 	// floor ends a descending scan before this point: what After is to an
 	// ascending one.
 	floor *eventlog.Point
+
+	part string // "": all of it
+
+	// Of scope=fleet alone; see FleetQuery.
+	start     *eventlog.Point
+	behind    []Behind
+	partial   bool
+	continued bool
 }
 
 // aboveFloor is the part of a page that comes before the floor is reached.
@@ -71,7 +80,7 @@ func (v view) selection() selection {
 		if v.desc {
 			s.floor = &v.start
 		} else {
-			s.query.After = &v.start
+			s.query.After, s.start = &v.start, &v.start
 		}
 	}
 	return s
@@ -84,9 +93,13 @@ type replayRequest struct {
 	limit int
 }
 
-// cursorAt is the cursor of the page that follows the event at last.
-func (r replayRequest) cursorAt(last eventlog.Point) cursor {
-	return cursor{view: r.view, last: last}
+// next is the cursor of the page that follows, before any event of this one.
+func (r replayRequest) next() cursor {
+	c := cursor{view: r.view}
+	if r.continued {
+		c.last = *r.query.After
+	}
+	return c
 }
 
 func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
@@ -95,6 +108,10 @@ func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
 		return replayRequest{}, err
 	}
 	v, limit, err := parseView(p)
+	if err != nil {
+		return replayRequest{}, err
+	}
+	partial, err := partialParam(p)
 	if err != nil {
 		return replayRequest{}, err
 	}
@@ -108,6 +125,7 @@ func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
 		}
 		req := replayRequest{view: c.view, selection: c.view.selection(), limit: limit}
 		req.query.After = &c.last
+		req.behind, req.partial, req.continued = c.behind, partial, true
 		return req, nil
 	}
 	if v.topic == "" {
@@ -117,16 +135,30 @@ func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
 		return replayRequest{}, err
 	}
 	if v.from == wire.FromAfterID {
-		rec, err := h.source(v.scope).Lookup(r.Context(), v.topic, v.start.ID)
+		at, err := h.lookup(r.Context(), v, partial)
 		if errors.Is(err, eventlog.ErrNotFound) {
 			return replayRequest{}, wire.Errorf(wire.NotFound, "afterId: topic %s has no event %q", v.topic, v.start.ID)
 		}
 		if err != nil {
 			return replayRequest{}, sourceError(err)
 		}
-		v.start = pointOf(rec)
+		v.start = at
 	}
-	return replayRequest{view: v, selection: v.selection(), limit: limit}, nil
+	req := replayRequest{view: v, selection: v.selection(), limit: limit}
+	req.partial = partial
+	return req, nil
+}
+
+// lookup finds the event that a replay starts after.
+func (h *handler) lookup(ctx context.Context, v view, partial bool) (eventlog.Point, error) {
+	if v.scope == scopeFleet && h.Fleet != nil {
+		return h.Fleet.Lookup(ctx, v.topic, v.start.ID, partial)
+	}
+	rec, err := h.Store.Lookup(ctx, v.topic, v.start.ID)
+	if err != nil {
+		return eventlog.Point{}, err
+	}
+	return pointOf(rec), nil
 }
 
 // parseView reads every parameter but cursor and checks each by itself. The
@@ -221,72 +253,9 @@ func parseCursor(p httpapi.Params, asked view) (cursor, error) {
 	return c, nil
 }
 
-// exportRequest is one export.
-type exportRequest struct {
-	selection
-	array bool // one JSON array rather than a line for each event
-}
-
-func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return req, err
-	}
-	if req.topic, err = topicParam(p); err != nil {
-		return req, err
-	}
-	if req.topic == "" {
-		return req, httpapi.BadParam("topic", "it is missing; name the topic to export")
-	}
-	if req.scope, err = p.Choice("scope", scopeStore, scopeFleet); err != nil {
-		return req, err
-	}
-	lines, err := p.Choice("ndjson", "1", "0")
-	if err != nil {
-		return req, err
-	}
-	req.array = lines == "0"
-	if p.Has("key") {
-		key, err := p.Text("key")
-		if err != nil {
-			return req, err
-		}
-		req.query.Key = &key
-	}
-	req.query.MinTS, req.query.MaxTS, err = h.exportRange(p)
-	req.query.HasMaxTS = true
-	if err != nil {
-		return req, err
-	}
-	return req, h.mayRead(r, req.topic)
-}
-
 // mayRead says whether the sender of a request may read a topic's past.
 func (h *handler) mayRead(r *http.Request, topic string) error {
 	return h.Access.From(r.Context()).May(access.Replay, topic, "")
-}
-
-// exportRange reads fromTs and toTs, both inclusive. toTs is by default the
-// present, as it is when the export begins; a fromTs beyond that selects
-// nothing, so that a client may go on from where its last export ended.
-func (h *handler) exportRange(p httpapi.Params) (from, to int64, err error) {
-	if from, err = p.Whole("fromTs", 0, 0, wire.MaxTS); err != nil {
-		return 0, 0, err
-	}
-	given, err := p.Text("toTs")
-	if err != nil {
-		return 0, 0, err
-	}
-	if given == "" || given == "now" {
-		return from, h.Now().UnixMilli(), nil
-	}
-	if to, err = p.Whole("toTs", 0, 0, wire.MaxTS); err != nil {
-		return 0, 0, err
-	}
-	if from > to {
-		return 0, 0, httpapi.BadParam("fromTs", "%d is after toTs %d; it must be the same or earlier", from, to)
-	}
-	return from, to, nil
 }
 
 // topicParam is the topic, or "" when it is not given.
@@ -299,4 +268,22 @@ func topicParam(p httpapi.Params) (string, error) {
 		return "", err
 	}
 	return topic, nil
+}
+
+// keyParam is the key, or nil when it is not given.
+func keyParam(p httpapi.Params) (*string, error) {
+	key, err := p.Text("key")
+	if err != nil || !p.Has("key") {
+		return nil, err
+	}
+	return &key, nil
+}
+
+// partialParam says whether an answer may leave out what cannot be asked.
+func partialParam(p httpapi.Params) (bool, error) {
+	if !p.Has("partial") {
+		return false, nil
+	}
+	_, err := p.Choice("partial", "ok")
+	return err == nil, err
 }

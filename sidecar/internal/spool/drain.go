@@ -242,7 +242,9 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 // forwardTo appends events to one partition, and returns those whose id is
 // taken.
 func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*eventlog.Record) (taken []conflicted, err error) {
+	ctx, span := l.cfg.Tracing.Drain(ctx, t.name, partition, recs)
 	outs := l.cfg.Log.Append(ctx, t.name, partition, recs)
+	span.End(outs)
 	l.announce(t, partition, recs, outs)
 	heads := map[int]uint64{}
 	for i, out := range outs {

@@ -33,7 +33,10 @@ func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs
 		}
 		return
 	}
-	k.settle(l.cfg.Store.Append(ctx, t.name, queue, k.recs))
+	span := l.cfg.Tracing.Spool(ctx, t.name, k.recs)
+	answers := l.cfg.Store.Append(ctx, t.name, queue, k.recs)
+	span.End(answers)
+	k.settle(answers)
 }
 
 // keeping is one call of keep.

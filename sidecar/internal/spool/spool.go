@@ -34,6 +34,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Reader is what a replay reads; eventlog.Reader says what the methods promise.
@@ -55,6 +56,9 @@ type Store interface {
 	// Truncate removes the events up to a seq, for good when it returns nil,
 	// and remembers no ids of them. Seqs go on from where they were.
 	Truncate(ctx context.Context, topic string, partition int, upTo uint64) error
+	// Snapshot freezes a topic: all events whose append was answered before are
+	// in it, whatever is truncated later.
+	Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, error)
 }
 
 // queue is the partition of Store that is used.
@@ -82,8 +86,9 @@ type Config struct {
 	// Bury stores a dead letter: see admit's Publisher.Bury.
 	Bury func(ctx context.Context, rec *eventlog.Record, done func(error))
 	// Buried is told of every spooled event that became a dead letter.
-	Buried func(topic string)
-	Logger *slog.Logger
+	Buried  func(topic string)
+	Tracing *tracing.Tracing // nil: off
+	Logger  *slog.Logger
 }
 
 // Log is the event log as the writer sees it. Everything is in memory but for

@@ -58,6 +58,8 @@ type Log struct {
 	// closed keeps new ones out.
 	calls  sync.RWMutex
 	closed atomic.Bool
+
+	snapshots snapshots
 }
 
 var _ eventlog.Log = (*Log)(nil)
@@ -186,6 +188,7 @@ func (l *Log) Close() error {
 	l.calls.Lock()
 	defer l.calls.Unlock()
 	l.commits.stop()
+	l.snapshots.release()
 	err := errors.Join(l.epochs.close(), l.closePebble())
 	if l.lock != nil {
 		err = errors.Join(err, l.lock.Close())

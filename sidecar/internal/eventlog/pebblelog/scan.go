@@ -26,7 +26,17 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 	if err != nil {
 		return nil, err
 	}
-	index, err := l.db.NewIter(scanBounds(t.id, q))
+	return scan(ctx, l.db, t, heads, q, b)
+}
+
+// iterable is a database, or a snapshot of one.
+type iterable interface {
+	NewIter(o *pebble.IterOptions) (*pebble.Iterator, error)
+}
+
+// scan is Scan among the events up to the heads.
+func scan(ctx context.Context, db iterable, t *topic, heads []uint64, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	index, err := db.NewIter(scanBounds(t.id, q))
 	if err != nil {
 		return nil, failed(err)
 	}

@@ -1,0 +1,211 @@
+package access
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// maxPeerTokens is how many tokens a file of peers' tokens has at most: the one
+// in use, and another while they are rotated.
+const maxPeerTokens = 2
+
+// PeerTokens are what the sidecars of a fleet know each other by: the tokens of
+// one file, a line each. The first is shown to others; each lets others in. Its
+// methods are safe for concurrent use, and for nil *PeerTokens, which shows no
+// token and knows nobody.
+type PeerTokens struct {
+	path  string
+	log   *slog.Logger
+	every time.Duration
+	now   atomic.Pointer[peerTokens]
+	told  *rate.Limiter // of attempts that were refused
+
+	// What Run remembers between looks.
+	pending string // what the last look found, where it differs
+	trouble string // why the last look was not taken, so that it is told once
+}
+
+// peerTokens is what is in force of the file.
+type peerTokens struct {
+	text    string // the file's
+	shown   string
+	digests []digest
+	short   bool // one of them can be guessed
+}
+
+// peerGrant is what a peer may do, and anyPeer who it is.
+var (
+	peerGrant = grant{replay: patterns{"*"}}
+	anyPeer   = Identity{Name: "peer", Verified: true, may: &peerGrant}
+)
+
+// OpenPeerTokens reads a file with one or two tokens. Call [PeerTokens.Run] to
+// follow its changes.
+func OpenPeerTokens(path string, log *slog.Logger) (*PeerTokens, error) {
+	p := &PeerTokens{path: path, log: log, every: pollEvery, told: rate.NewLimiter(1, 10)}
+	f := p.read()
+	now, err := parsePeerTokens(f)
+	if err != nil {
+		return nil, err
+	}
+	p.take(now, f)
+	return p, nil
+}
+
+func (p *PeerTokens) read() file {
+	return readFile(p.path, maxPeerTokens*(wire.MaxTokenBytes+2)+1)
+}
+
+func parsePeerTokens(f file) (*peerTokens, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	var tokens []string
+	for line := range strings.Lines(string(f.data)) {
+		if token := strings.TrimSpace(line); token != "" {
+			tokens = append(tokens, token)
+		}
+	}
+	if len(tokens) == 0 || len(tokens) > maxPeerTokens {
+		return nil, fmt.Errorf("it has %d tokens; one or %d are allowed, a line each", len(tokens), maxPeerTokens)
+	}
+	now := &peerTokens{text: string(f.data), shown: tokens[0]}
+	for i, token := range tokens {
+		if len(token) > wire.MaxTokenBytes || !isToken(token) {
+			return nil, fmt.Errorf("the text in line %d is no token: one has 1 to %d visible ASCII characters", i+1, wire.MaxTokenBytes)
+		}
+		now.digests = append(now.digests, digestOf(token))
+		now.short = now.short || len(token) < shortToken
+	}
+	return now, nil
+}
+
+// take puts tokens in force, and warns of what is doubtful.
+func (p *PeerTokens) take(now *peerTokens, f file) {
+	if now.short {
+		p.log.Warn("a token of the peers is so short that it can be guessed", "file", p.path)
+	}
+	warnOfReadable(p.log, p.path, f)
+	p.pending = now.text
+	p.now.Store(now)
+}
+
+// Run follows the file until the context ends, and returns nil then. A change
+// acts once two looks in a row have found it; one with a mistake is logged, and
+// what was in force stays.
+func (p *PeerTokens) Run(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			p.look()
+		}
+	}
+}
+
+func (p *PeerTokens) look() {
+	f := p.read()
+	if text := string(f.data); f.err == nil && text != p.pending {
+		p.pending = text
+		return
+	}
+	now, err := parsePeerTokens(f)
+	switch {
+	case err != nil:
+		if err.Error() != p.trouble {
+			p.log.Error("the peers' tokens stay as they are", "file", p.path, "error", err)
+		}
+		p.trouble = err.Error()
+		return
+	case now.text != p.now.Load().text:
+		p.take(now, f)
+		p.log.Info("the peers' tokens have changed", "file", p.path, "tokens", len(now.digests))
+	}
+	p.trouble = ""
+}
+
+// Authorize shows the first token with a request to a peer.
+func (p *PeerTokens) Authorize(r *http.Request) {
+	if p != nil {
+		r.Header.Set("Authorization", "Bearer "+p.now.Load().shown)
+	}
+}
+
+// knows says whether a request shows one of the tokens.
+func (p *PeerTokens) knows(r *http.Request) bool {
+	values := r.Header["Authorization"]
+	if p == nil || len(values) == 0 {
+		return false
+	}
+	token, err := bearer(values)
+	if err != nil {
+		return false
+	}
+	shown, found := digestOf(token), 0
+	for _, d := range p.now.Load().digests {
+		found |= subtle.ConstantTimeCompare(shown[:], d[:])
+	}
+	return found == 1
+}
+
+// Authenticate is [Access.Authenticate] where peers come in as well: they may
+// replay every topic, and nothing else.
+func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
+	others := a.Authenticate(next)
+	if p == nil {
+		return others
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !p.knows(r) {
+			others.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, anyPeer)))
+	})
+}
+
+// MayAsk says whether who sent a request that came through Authenticate may ask
+// what only sidecars ask each other: peers, and those who may replay some topic.
+// Where there is no authentication but for peers, only they may; where there is
+// none at all, everybody. The error is a *wire.Error.
+func (p *PeerTokens) MayAsk(a *Access, r *http.Request) error {
+	id, _ := r.Context().Value(identityKey{}).(Identity)
+	switch {
+	case id.may == &peerGrant || a == nil && p == nil:
+		return nil
+	case a == nil:
+		return wire.Errorf(wire.Unauthorized, "only the other sidecars may ask this: it needs the token of --peer-token-file as Authorization: Bearer …")
+	case id.may == nil || len(id.may.replay) == 0:
+		return wire.Errorf(wire.Forbidden, "%s may not replay or export any topic", shown(id.Name))
+	}
+	return nil
+}
+
+// Refuse answers a request that MayAsk has refused.
+func (p *PeerTokens) Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
+	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice"`)
+		if p != nil && len(r.Header["Authorization"]) > 0 && p.told.Allow() {
+			log.Warn("a peer was not let in: its token is not one of those in the file", "from", r.RemoteAddr, "file", p.path)
+		}
+	}
+	httpapi.WriteError(w, r, err, log)
+}

@@ -1,0 +1,110 @@
+package pebblelog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Snapshot freezes a topic: every event that is durable when it is called is in
+// it, whatever is truncated, swept or compacted afterwards. Closing the log ends
+// it.
+func (l *Log) Snapshot(ctx context.Context, name string) (eventlog.Snapshot, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return nil, err
+	}
+	// First the heads: what is durable is applied, so that the snapshot has all
+	// that they count.
+	heads, err := l.heads(t)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshot{log: l, topic: t, heads: heads, at: l.db.NewSnapshot()}
+	l.snapshots.add(s)
+	return s, nil
+}
+
+// snapshot is an eventlog.Snapshot.
+type snapshot struct {
+	log   *Log
+	topic *topic
+	heads []uint64
+
+	mu sync.RWMutex // held for reading by scans
+	at *pebble.Snapshot
+}
+
+// Scan implements eventlog.Snapshot.
+func (s *snapshot) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	if err := s.log.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.log.leave()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch {
+	case s.at == nil:
+		return nil, errClosed
+	case name != s.topic.name:
+		return nil, fmt.Errorf("topic %q is not in the snapshot of %q: %w", name, s.topic.name, eventlog.ErrNotFound)
+	}
+	return scan(ctx, s.at, s.topic, s.heads, q, b)
+}
+
+// Close implements eventlog.Snapshot.
+func (s *snapshot) Close() {
+	s.log.snapshots.remove(s)
+	s.release()
+}
+
+// release lets Pebble go on without the snapshot.
+func (s *snapshot) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		return
+	}
+	// It fails where it was closed before, and only there.
+	_ = s.at.Close()
+	s.at = nil
+}
+
+// snapshots are those that are open, so that closing the log can end them.
+type snapshots struct {
+	mu   sync.Mutex
+	open map[*snapshot]struct{}
+}
+
+func (o *snapshots) add(s *snapshot) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == nil {
+		o.open = make(map[*snapshot]struct{})
+	}
+	o.open[s] = struct{}{}
+}
+
+func (o *snapshots) remove(s *snapshot) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.open, s)
+}
+
+// release ends all of them, while no call is under way.
+func (o *snapshots) release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for s := range o.open {
+		s.release()
+	}
+	clear(o.open)
+}

@@ -1,0 +1,36 @@
+// Package federation answers replays of a whole fleet: it asks one sidecar for
+// each distinct store and every sidecar for its spool, and merges what they
+// send by (ts, id). It knows how sidecars ask each other; it must not know how a
+// store keeps its events, nor how an answer is written to a client.
+//
+// # Nothing is missed
+//
+// An event is in a spool until it is in the store, and at some moment in both.
+// All spools are opened first, and each freezes a snapshot before it answers;
+// only when all of them have answered are the stores opened. So an event that
+// was accepted before the replay began is in a snapshot, or it was drained
+// before that was taken, and then the store has it when it is read later.
+//
+// A store's part that fails midway is opened again, at the same sidecar or at
+// another one on that store, behind the last event that came whole. That is
+// later still, so the argument holds. A spool's part cannot be had elsewhere,
+// nor again, since what left it meanwhile may be where the store has been read
+// already: if its sidecar dies midway, the answer fails visibly.
+//
+// What cannot be asked is named: the answer is refused, or with Partial goes
+// without it, and a later page asks the part that was missing from where it was
+// asked last. What was drained from a missing spool between two such pages is
+// the one thing that pages of a partial answer do not bring back.
+//
+// # Each event comes once
+//
+// The merged order is (ts, id), so copies at one place meet there, and the
+// store's counts before a spool's. Copies at different places (an id that was
+// published twice, through sidecars of different stores) do not: the first in
+// the order counts. A stream remembers the ids that it has handed out, exactly
+// while they are few, then as a filter that may suspect but never overlooks one.
+// A suspect, and on a later page every event, is looked up in the other parts:
+// it is left out if one of them holds its id at a place that was handed out
+// before. What a part handed out that is missing now is the exception: over the
+// pages of a partial answer, a copy of it may come as well.
+package federation

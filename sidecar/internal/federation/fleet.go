@@ -1,0 +1,256 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+)
+
+// Config is what a Fleet is built from. Bounds and times that are 0 have the
+// defaults below.
+type Config struct {
+	// Self is what this sidecar says of itself.
+	Self func() replay.Peer
+	// Parts are what it holds, Store both in one, for look-ups.
+	Parts replay.Parts
+	Store replay.Source
+	// Peers lists the others, as they are known now. It may name one twice, and
+	// this sidecar, too. nil: there are none.
+	Peers func() []Peer
+	// Unknown names what may know of further sidecars and cannot be asked for
+	// them, as people know it; "" when all are known. nil: they are.
+	Unknown func() string
+	// Client is how peers are connected to; nil is without TLS.
+	Client *access.Client
+	// Authorize shows a peer who asks; nil shows nothing.
+	Authorize func(*http.Request)
+	// Transport wraps the way to peers; nil leaves it as it is.
+	Transport func(http.RoundTripper) http.RoundTripper
+	Logger    *slog.Logger
+
+	HelloTimeout time.Duration // for a peer to say who it is, connecting included
+	StallTimeout time.Duration // for a peer to send nothing while it is waited for
+	SlowAfter    time.Duration // an answer has waited for a part when the log first names it
+	SlowEvery    time.Duration // and from then on
+	MaxStreams   int           // at a time
+	BufferBytes  int64         // read ahead in one stream
+	MaxLine      int           // bytes of one event
+	Remembered   int           // ids that one stream remembers exactly
+}
+
+const (
+	defaultHelloTimeout = 2 * time.Second
+	defaultStallTimeout = 15 * time.Second
+	defaultSlowAfter    = time.Second
+	defaultSlowEvery    = 10 * time.Second
+	defaultMaxStreams   = 16
+	defaultBufferBytes  = 16 << 20
+	defaultMaxLine      = 64 << 20
+)
+
+// minShare is the least that one part may read ahead.
+const minShare = 2 * chunkBytes
+
+// atOnce bounds how many sidecars one answer asks something at the same time.
+// Parts that have begun to answer do not count: a merge needs all of them.
+const atOnce = 32
+
+// Fleet asks all sidecars, this one included. It has no goroutines but those of
+// its streams.
+type Fleet struct {
+	cfg     Config
+	local   *local
+	client  *http.Client
+	base    *http.Transport
+	streams chan struct{} // a place for each stream
+	reach   func(Peer) member
+
+	mu     sync.Mutex
+	shared map[string]bool // by the id of a store that a sidecar ever told of
+}
+
+// maxKnownStores bounds what a Fleet remembers of stores.
+const maxKnownStores = 4096
+
+var _ replay.Fleet = (*Fleet)(nil)
+
+// New makes a Fleet. It asks nobody yet.
+func New(c Config) *Fleet {
+	c.setDefaults()
+	f := &Fleet{
+		cfg:     c,
+		local:   &local{self: c.Self, parts: c.Parts, store: c.Store},
+		base:    newTransport(c.Client),
+		streams: make(chan struct{}, c.MaxStreams),
+		shared:  map[string]bool{},
+	}
+	var way http.RoundTripper = f.base
+	if c.Transport != nil {
+		way = c.Transport(way)
+	}
+	f.client = &http.Client{
+		Transport:     way,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	f.reach = func(p Peer) member { return newPeer(&f.cfg, f.client, p.Address) }
+	return f
+}
+
+func (c *Config) setDefaults() {
+	for _, d := range []struct {
+		value *time.Duration
+		or    time.Duration
+	}{
+		{&c.HelloTimeout, defaultHelloTimeout}, {&c.StallTimeout, defaultStallTimeout},
+		{&c.SlowAfter, defaultSlowAfter}, {&c.SlowEvery, defaultSlowEvery},
+	} {
+		if *d.value == 0 {
+			*d.value = d.or
+		}
+	}
+	for _, d := range []struct {
+		value *int
+		or    int
+	}{
+		{&c.MaxStreams, defaultMaxStreams}, {&c.MaxLine, defaultMaxLine}, {&c.Remembered, rememberedIDs},
+	} {
+		if *d.value == 0 {
+			*d.value = d.or
+		}
+	}
+	if c.BufferBytes == 0 {
+		c.BufferBytes = defaultBufferBytes
+	}
+}
+
+// Close lets go of connections that wait to be used again. Streams come first.
+func (f *Fleet) Close() { f.base.CloseIdleConnections() }
+
+// overloadedRetry is when a place for another stream may be free.
+const overloadedRetry = time.Second
+
+// Open asks every part for its share of what q selects.
+func (f *Fleet) Open(ctx context.Context, q replay.FleetQuery) (replay.FleetStream, error) {
+	select {
+	case f.streams <- struct{}{}:
+	default:
+		return nil, &wire.Error{
+			Code: wire.Overloaded, RetryAfter: overloadedRetry,
+			Msg: fmt.Sprintf("%d replays of the whole fleet are under way, as many as this sidecar does at a time; try again later, or with scope=store", f.cfg.MaxStreams),
+		}
+	}
+	s, err := f.open(ctx, q)
+	if err != nil {
+		<-f.streams
+		return nil, err
+	}
+	return s, nil
+}
+
+func (f *Fleet) open(ctx context.Context, q replay.FleetQuery) (*stream, error) {
+	if q.Scan.MinTS > q.Scan.Upper() {
+		return newStream(f, &plan{query: q}), nil // nothing is selected, whoever is asked
+	}
+	plan := f.plan(f.roll(ctx), q)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := newStream(f, plan)
+	if err := s.mayBePartial(); err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Members asks every sidecar who it is.
+func (f *Fleet) Members(ctx context.Context) []replay.Member {
+	var out []replay.Member
+	for _, s := range f.roll(ctx) {
+		m := replay.Member{NodeID: s.nodeID(), Address: s.listed.Address, StoreID: s.storeID(), Self: s.self, Reachable: s.err == nil}
+		if s.err != nil {
+			m.Reason = reasonOf(s.err)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// Lookup asks a sidecar of each store, and each that has a spool.
+func (f *Fleet) Lookup(ctx context.Context, topic, id string, partial bool) (eventlog.Point, error) {
+	plan := f.plan(f.roll(ctx), replay.FleetQuery{Topic: topic, Partial: partial})
+	var mu sync.Mutex
+	var found *int64
+	ask := func(ctx context.Context, s *sidecar) error {
+		ts, err := s.times(ctx, anyPart, topic, nil, []string{id})
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && ts[0] != nil && (found == nil || *ts[0] < *found) {
+			found = ts[0]
+		}
+		return err
+	}
+	var work errgroup.Group
+	work.SetLimit(atOnce)
+	asked := map[*sidecar]bool{}
+	for _, s := range plan.spools {
+		asked[s] = true
+	}
+	var gaps gapList
+	for s := range asked {
+		work.Go(func() error {
+			if err := ask(ctx, s); err != nil {
+				gaps.add(spoolGap(s, err))
+			}
+			return nil
+		})
+	}
+	for _, st := range plan.stores {
+		if asked[st.sources[0]] {
+			continue // it answers for both
+		}
+		work.Go(func() error {
+			err := anyOf(st.sources, func(s *sidecar) error { return ask(ctx, s) })
+			if err != nil {
+				gaps.add(storeGap(st, err))
+			}
+			return nil
+		})
+	}
+	_ = work.Wait() // what failed is in gaps
+	plan.gaps = append(plan.gaps, gaps.list...)
+	if err := ctx.Err(); err != nil {
+		return eventlog.Point{}, err
+	}
+	if err := plan.refusal(f.cfg.Logger); err != nil {
+		return eventlog.Point{}, err
+	}
+	if found == nil {
+		return eventlog.Point{}, fmt.Errorf("topic %s, id %s, in the whole fleet: %w", topic, id, eventlog.ErrNotFound)
+	}
+	return eventlog.Point{TS: *found, ID: id}, nil
+}
+
+// anyOf asks one sidecar after the other until one answers.
+func anyOf(sources []*sidecar, ask func(*sidecar) error) (err error) {
+	for _, s := range sources {
+		if err = ask(s); err == nil || errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return err
+}

@@ -1,0 +1,224 @@
+package federation
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+const (
+	// chunkBytes is how much text is handed over at once, a longer line aside.
+	chunkBytes = 32 << 10
+	// minRead is the least room worth reading into.
+	minRead = 2 << 10
+)
+
+// chunk is a stretch of a part's text, cut into lines. What it lends out is
+// valid until it is released, but for the ids, which are strings of their own.
+type chunk struct {
+	text  []byte
+	lines []line
+	ids   string // of all lines, one after the other
+}
+
+// line is where a line and its id are in their chunk. The id begins where that
+// of the line before ended.
+type line struct {
+	ts         int64
+	start, end int // without the line feed
+	idEnd      int
+}
+
+var chunks = sync.Pool{New: func() any { return &chunk{text: make([]byte, 0, chunkBytes)} }}
+
+func newChunk() *chunk { return chunks.Get().(*chunk) }
+
+// release gives the chunk back for reuse; a grown one is left to the collector.
+func (c *chunk) release() {
+	if cap(c.text) > chunkBytes {
+		return
+	}
+	c.text, c.lines, c.ids = c.text[:0], c.lines[:0], ""
+	chunks.Put(c)
+}
+
+// size is what the chunk holds of a part's share of the buffers.
+func (c *chunk) size() int64 { return int64(cap(c.text)) }
+
+// cutter cuts a part's text into chunks of lines, and sees to it that their
+// events come in order. It outlives the sources that it reads from: after a
+// failure the next one goes on behind last.
+type cutter struct {
+	desc    bool
+	maxLine int
+	last    *eventlog.Point // behind which the next line has to be; nil: anywhere
+
+	rest  []byte // the beginning of a line that the last chunk had no room for
+	ids   []byte // of the chunk that is being filled
+	place eventlog.Point
+}
+
+// errTruncated is the end of a text within a line.
+var errTruncated = errors.New("the answer ends in the middle of a line")
+
+// fill reads from src into c, until c is full or, with at least one line, hungry
+// says that somebody waits for it. The lines before an error are whole; io.EOF is
+// the proper end.
+func (t *cutter) fill(c *chunk, src io.Reader, hungry func() bool) error {
+	c.text = append(c.text[:0], t.rest...)
+	t.rest = t.rest[:0]
+	t.ids = t.ids[:0]
+	begun, searched := 0, 0 // where the line under way begins, and has no end before
+	var err error
+	for err == nil {
+		if room := cap(c.text) - len(c.text); room < minRead {
+			if len(c.lines) > 0 {
+				break
+			}
+			if len(c.text)-begun > t.maxLine {
+				err = fmt.Errorf("a line is longer than %d bytes", t.maxLine)
+				break
+			}
+			c.text = append(make([]byte, 0, 2*cap(c.text)), c.text...)
+		}
+		var n int
+		n, err = src.Read(c.text[len(c.text):cap(c.text)])
+		c.text = c.text[:len(c.text)+n]
+		for {
+			at := bytes.IndexByte(c.text[searched:], '\n')
+			if at < 0 {
+				searched = len(c.text)
+				break
+			}
+			end := searched + at
+			if bad := t.cut(c, begun, end); bad != nil {
+				err = bad
+				break
+			}
+			begun, searched = end+1, end+1
+		}
+		if err == nil && len(c.lines) > 0 && hungry() {
+			break
+		}
+	}
+	if err == io.EOF && begun < len(c.text) {
+		err = errTruncated
+	}
+	t.rest = append(t.rest[:0], c.text[begun:]...)
+	c.ids = string(t.ids)
+	t.keepLast(c)
+	return err
+}
+
+// restart forgets what a source that failed had begun.
+func (t *cutter) restart() { t.rest = t.rest[:0] }
+
+// cut adds the line of c.text between start and end. An empty one is a sign of
+// life and no event.
+func (t *cutter) cut(c *chunk, start, end int) error {
+	if start == end || end == start+1 && c.text[start] == '\r' {
+		return nil
+	}
+	begun := len(t.ids)
+	ts, ids, err := appendPlace(t.ids, c.text[start:end])
+	if err != nil {
+		return err
+	}
+	if !t.inOrder(c, begun, ts, ids[begun:]) {
+		return fmt.Errorf("the event %q at ts %d comes out of order", ids[begun:], ts)
+	}
+	t.ids = ids
+	c.lines = append(c.lines, line{ts: ts, start: start, end: end, idEnd: len(ids)})
+	return nil
+}
+
+// inOrder says whether (ts, id) comes behind the line before, whose id ends at
+// begun in t.ids.
+func (t *cutter) inOrder(c *chunk, begun int, ts int64, id []byte) bool {
+	var lastTS int64
+	order := 0
+	if n := len(c.lines); n > 0 {
+		if lastTS = c.lines[n-1].ts; ts == lastTS {
+			from := 0
+			if n > 1 {
+				from = c.lines[n-2].idEnd
+			}
+			order = bytes.Compare(id, t.ids[from:begun])
+		}
+	} else if t.last == nil {
+		return true
+	} else if lastTS = t.last.TS; ts == lastTS {
+		order = strings.Compare(string(id), t.last.ID)
+	}
+	if ts != lastTS {
+		return ts > lastTS != t.desc
+	}
+	return order != 0 && order > 0 != t.desc
+}
+
+// keepLast notes the place of the chunk's last line.
+func (t *cutter) keepLast(c *chunk) {
+	n := len(c.lines)
+	if n == 0 {
+		return
+	}
+	from := 0
+	if n > 1 {
+		from = c.lines[n-2].idEnd
+	}
+	t.place = eventlog.Point{TS: c.lines[n-1].ts, ID: c.ids[from:]}
+	t.last = &t.place
+}
+
+// lineStart is how every event begins that a sidecar writes.
+const lineStart = `{"id":"`
+
+// appendPlace reads an event's ts, and appends its id to dst. Lines that a
+// sidecar has written are read no further than that.
+func appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
+	if n := len(text); n > len(lineStart) && string(text[:len(lineStart)]) == lineStart && text[n-1] == '}' {
+		rest := text[len(lineStart):]
+		if end := bytes.IndexByte(rest, '"'); end > 0 && bytes.IndexByte(rest[:end], '\\') < 0 {
+			if ts, ok := leadingTS(rest[end:]); ok {
+				return ts, append(dst, rest[:end]...), nil
+			}
+		}
+	}
+	e, err := wire.ParseEvent(text)
+	if err != nil {
+		return 0, dst, fmt.Errorf("a line is no event: %w", err)
+	}
+	if e.ID == "" {
+		return 0, dst, errors.New("a line is no event: it has no id")
+	}
+	return e.TS, append(dst, e.ID...), nil
+}
+
+// leadingTS reads `","ts":N` up to the comma that follows.
+func leadingTS(text []byte) (int64, bool) {
+	const lead = `","ts":`
+	if len(text) < len(lead) || string(text[:len(lead)]) != lead {
+		return 0, false
+	}
+	ts := int64(0)
+	for i, c := range text[len(lead):] {
+		switch {
+		case c >= '0' && c <= '9' && i < maxTSDigits:
+			ts = ts*10 + int64(c-'0')
+		case c == ',' && i > 0:
+			return ts, i == 1 || text[len(lead)] != '0'
+		default:
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// maxTSDigits is how long wire.MaxTS is.
+const maxTSDigits = 16

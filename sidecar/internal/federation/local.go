@@ -1,0 +1,152 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+)
+
+// local is this sidecar as a member: what a peer tells over HTTP, without HTTP.
+type local struct {
+	self  func() replay.Peer
+	parts replay.Parts
+	store replay.Source
+}
+
+func (l *local) hello(context.Context) (replay.Peer, error) { return l.self(), nil }
+
+// open reads the first page, so that a store that is away is known now.
+func (l *local) open(ctx context.Context, a ask) (text io.ReadCloser, empty bool, err error) {
+	r := &pageReader{ctx: ctx, source: l.parts.Log, topic: a.topic, query: a.scan}
+	if a.part == partSpool {
+		if empty, err = l.freeze(ctx, r); empty || err != nil {
+			r.ended = true
+			return r, empty, err
+		}
+	}
+	if err := r.turn(); err != nil {
+		r.Close()
+		return nil, false, err
+	}
+	return r, false, nil
+}
+
+// freeze has r read a snapshot of the spool, if that has anything of the topic.
+func (l *local) freeze(ctx context.Context, r *pageReader) (empty bool, err error) {
+	if l.parts.Spool == nil {
+		return true, nil
+	}
+	frozen, err := l.parts.Spool(ctx, r.topic)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	any, err := frozen.Scan(ctx, r.topic, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1})
+	if len(any) == 0 {
+		frozen.Close()
+		return err == nil, err
+	}
+	r.source, r.release = frozen, frozen.Close
+	return false, nil
+}
+
+// parallelLookups bounds the look-ups at once of one call of times.
+const parallelLookups = 8
+
+func (l *local) times(ctx context.Context, part, topic string, key *string, ids []string) ([]*int64, error) {
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(parallelLookups)
+	out := make([]*int64, len(ids))
+	for i, id := range ids {
+		work.Go(func() error {
+			rec, err := l.store.Lookup(ctx, topic, id)
+			switch {
+			case errors.Is(err, eventlog.ErrNotFound):
+			case err != nil:
+				return err
+			case part != anyPart && (part == partSpool) != rec.Spooled:
+			case key == nil || rec.Key == *key:
+				out[i] = &rec.TS
+			}
+			return nil
+		})
+	}
+	return out, work.Wait()
+}
+
+// scanner is what a pageReader needs of a store or a snapshot.
+type scanner interface {
+	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
+}
+
+// pageBounds is one page that is read from this sidecar's own parts.
+var pageBounds = eventlog.Bounds{Events: 1024, Bytes: 1 << 20}
+
+// pageReader is events as the text that a peer would send.
+type pageReader struct {
+	ctx     context.Context
+	source  scanner
+	release func() // may be nil
+	topic   string
+	query   eventlog.ScanQuery
+
+	page  []*eventlog.Record
+	spill []byte // the end of an event that the last Read had no room for
+	ended bool
+}
+
+// turn reads the next page.
+func (r *pageReader) turn() error {
+	page, err := r.source.Scan(r.ctx, r.topic, r.query, pageBounds)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		page, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if r.ended = len(page) == 0; !r.ended {
+		last := page[len(page)-1]
+		r.query.After = &eventlog.Point{TS: last.TS, ID: last.ID}
+	}
+	r.page = page
+	return nil
+}
+
+// Read fills b as far as the page goes.
+func (r *pageReader) Read(b []byte) (int, error) {
+	if len(r.page) == 0 && len(r.spill) == 0 && !r.ended {
+		if err := r.turn(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(b, r.spill)
+	r.spill = r.spill[n:]
+	for ; len(r.page) > 0 && n < len(b); r.page = r.page[1:] {
+		text := append(r.page[0].AppendJSON(b[n:n:len(b)]), '\n')
+		if &text[0] == &b[n] {
+			n += len(text)
+			continue
+		}
+		// There was no room, so the text is somewhere else.
+		copied := copy(b[n:], text)
+		n, r.spill = n+copied, text[copied:]
+	}
+	if n == 0 && r.ended {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (r *pageReader) Close() error {
+	if r.release != nil {
+		r.release()
+	}
+	return nil
+}

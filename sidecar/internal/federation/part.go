@@ -1,0 +1,276 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// partConfig is what a part is and what it may use.
+type partConfig struct {
+	name    string // for people
+	cursor  string // for cursors
+	store   string // the id of the store that it is of, or for; "" is not known
+	sources []*sidecar
+	ask     ask
+	rank    int // of equal events the lowest rank's is taken
+	share   int64
+	maxLine int
+	opening chan struct{} // a place for each part that may be opened at once
+	log     *slog.Logger
+	slow    [2]time.Duration // when to complain of it: first, and each time after
+}
+
+// part is one part of the fleet in one stream: a goroutine reads ahead, from one
+// sidecar after another where they are on the same store, and the merge takes.
+type part struct {
+	partConfig
+
+	// Of the goroutine that reads.
+	cut      cutter
+	begun    chan struct{} // closed with the first answer, or when there is none
+	hasBegun bool
+	empty    bool // there is nothing, whatever is asked for; known once begun
+	came     int  // events since a sidecar was asked last
+
+	// Between both.
+	ready chan *chunk   // closed at the end
+	err   error         // why, if not nil; read after ready is closed
+	held  atomic.Int64  // bytes of chunks that are filled or being taken from
+	room  chan struct{} // says that held has become less
+
+	// Of the goroutine that merges.
+	chunk *chunk
+	at    int // the head's index in chunk
+	ts    int64
+	id    string
+	taken int64
+}
+
+// newPart gets a part ready for run.
+func newPart(c partConfig) *part {
+	return &part{
+		partConfig: c,
+		cut:        cutter{desc: c.ask.scan.Descending, maxLine: c.maxLine, last: c.ask.scan.After},
+		begun:      make(chan struct{}),
+		ready:      make(chan *chunk, c.share/chunkBytes+1),
+		room:       make(chan struct{}, 1),
+	}
+}
+
+// after is where the part began.
+func (p *part) after() *eventlog.Point { return p.ask.scan.After }
+
+// run reads until the part's end, or until it cannot be gone on with.
+func (p *part) run(ctx context.Context) {
+	p.err = p.read(ctx)
+	p.begin()
+	close(p.ready)
+}
+
+func (p *part) begin() {
+	if !p.hasBegun {
+		p.hasBegun = true
+		close(p.begun)
+	}
+}
+
+// read asks one sidecar after the other, until each has failed since the last
+// event. A spool is asked once: what has left it is not in it any more.
+func (p *part) read(ctx context.Context) error {
+	for i, failed := 0, 0; ; i++ {
+		source := p.sources[i%len(p.sources)]
+		err := p.attempt(ctx, source)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if failed++; p.came > 0 {
+			failed = 0
+		}
+		if p.ask.part == partSpool || failed >= len(p.sources) {
+			return &sourceError{source: source, err: err}
+		}
+		p.log.Warn("a part of the fleet is asked again, at the next sidecar that has it", "part", p.name, "sidecar", source.name(),
+			"next", p.sources[(i+1)%len(p.sources)].name(), "err", err)
+	}
+}
+
+// sourceError says which sidecar failed last.
+type sourceError struct {
+	source *sidecar
+	err    error
+}
+
+func (e *sourceError) Error() string { return e.source.name() + ": " + e.err.Error() }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// attempt reads what one sidecar sends, behind what others have sent.
+func (p *part) attempt(ctx context.Context, s *sidecar) error {
+	for {
+		a := p.ask
+		a.store, a.node = p.store, s.said.NodeID
+		if p.cut.last != nil {
+			last := *p.cut.last
+			a.scan.After = &last
+		}
+		if err := p.attemptOnce(ctx, s, a); err != nil {
+			return err
+		}
+		if a.limit == 0 || s.self || p.came < a.limit {
+			return nil
+		}
+		// What was asked for has come, but some of it was not needed; the rest is
+		// asked for once it is known to be.
+		if err := p.awaitHeld(ctx, 1); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *part) attemptOnce(ctx context.Context, s *sidecar, a ask) error {
+	p.came = 0
+	p.cut.restart()
+	text, empty, err := p.open(ctx, s, a)
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	if !p.hasBegun {
+		p.empty = empty
+	}
+	p.begin()
+	for {
+		if err := p.awaitHeld(ctx, p.share); err != nil {
+			return err
+		}
+		c := newChunk()
+		err := p.cut.fill(c, text, p.hungry)
+		if len(c.lines) > 0 {
+			p.came += len(c.lines)
+			p.held.Add(c.size())
+			p.ready <- c // there is a place for each chunk that share allows
+		} else {
+			c.release()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// open asks for the part, not too many at once.
+func (p *part) open(ctx context.Context, s *sidecar, a ask) (text io.ReadCloser, empty bool, err error) {
+	select {
+	case p.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	defer func() { <-p.opening }()
+	return s.open(ctx, a)
+}
+
+// hungry says that the merge has nothing more to take.
+func (p *part) hungry() bool { return len(p.ready) == 0 }
+
+// awaitHeld waits until less than that is held. It is where a reader waits for a
+// client that takes its time: what is not read here piles up in the peer's
+// connection, and stops the peer.
+func (p *part) awaitHeld(ctx context.Context, less int64) error {
+	for p.held.Load() >= less {
+		select {
+		case <-p.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return ctx.Err()
+}
+
+// next moves the head on; false is the part's end. What the head was is lost
+// with it, but for its id.
+func (p *part) next() (bool, error) {
+	if p.chunk != nil {
+		if p.at++; p.at < len(p.chunk.lines) {
+			p.head(p.chunk.lines[p.at-1].idEnd)
+			return true, nil
+		}
+		p.letGo()
+	}
+	c, open := p.take()
+	if !open {
+		return false, p.err
+	}
+	p.chunk, p.at = c, 0
+	p.head(0)
+	return true, nil
+}
+
+// head reads the place of the line at p.at, whose id begins at from.
+func (p *part) head(from int) {
+	l := &p.chunk.lines[p.at]
+	p.ts, p.id = l.ts, p.chunk.ids[from:l.idEnd]
+}
+
+// text is the head's, valid until next.
+func (p *part) text() []byte {
+	l := &p.chunk.lines[p.at]
+	return p.chunk.text[l.start:l.end]
+}
+
+// letGo gives the chunk back and tells the reader.
+func (p *part) letGo() {
+	p.held.Add(-p.chunk.size())
+	p.chunk.release()
+	p.chunk = nil
+	select {
+	case p.room <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for the next chunk, and complains where that takes long. The
+// reader ends with its context, so it does not wait for ever.
+func (p *part) take() (c *chunk, open bool) {
+	select {
+	case c, open = <-p.ready:
+		return c, open
+	default:
+	}
+	began := time.Now()
+	timer := time.NewTimer(p.slow[0])
+	defer timer.Stop()
+	for {
+		select {
+		case c, open = <-p.ready:
+			return c, open
+		case <-timer.C:
+			p.log.Warn("an answer of the fleet waits for one part", "part", p.name, "waited", time.Since(began).Round(time.Millisecond))
+			timer.Reset(p.slow[1])
+		}
+	}
+}
+
+// waits says that next would have to wait.
+func (p *part) waits() bool {
+	return (p.chunk == nil || p.at+1 >= len(p.chunk.lines)) && len(p.ready) == 0
+}
+
+// discard gives back what nobody takes any more; the reader has ended.
+func (p *part) discard() {
+	if p.chunk != nil {
+		p.letGo()
+	}
+	for c := range p.ready {
+		c.release()
+	}
+}
+
+var errStalled = errors.New("it sent nothing for too long")

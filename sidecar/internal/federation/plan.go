@@ -1,0 +1,182 @@
+package federation
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+)
+
+// plan is who is asked for what.
+type plan struct {
+	query  replay.FleetQuery
+	alone  bool // there are no peers
+	stores []*storePlan
+	spools []*sidecar
+	gaps   []gap
+}
+
+// storePlan is one distinct store.
+type storePlan struct {
+	id      string
+	sources []*sidecar // that can be asked, in the order in which they are
+	on      []*sidecar // all that are on it
+}
+
+// gap is a part that cannot be asked.
+type gap struct {
+	part   string     // for cursors
+	of     []*sidecar // whose it is; empty: nobody's that is known
+	name   string     // for people, where nobody is known
+	reason string
+	err    error
+}
+
+// plan finds the parts of the fleet.
+func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
+	p := &plan{query: q, alone: len(all) == 1}
+	if unknown := f.unknown(); unknown != "" {
+		p.alone = false
+		p.gaps = append(p.gaps, gap{part: restPart, name: unknown, reason: "was never reached, and alone knows who is in the fleet"})
+	}
+	stores := map[string]*storePlan{}
+	for _, s := range all {
+		id := s.storeID()
+		if id == "" && !p.alone { // alone, its store says itself what is wrong
+			p.gaps = append(p.gaps, unknownStoreGap(s))
+			continue
+		}
+		st := stores[id]
+		if st == nil {
+			st = &storePlan{id: id}
+			stores[id] = st
+			p.stores = append(p.stores, st)
+		}
+		st.on = append(st.on, s)
+		if s.err == nil && s.said.StoreID == id {
+			st.sources = append(st.sources, s)
+		}
+	}
+	p.stores = slices.DeleteFunc(p.stores, func(st *storePlan) bool {
+		if len(st.sources) == 0 {
+			p.gaps = append(p.gaps, storeGap(st, st.on[0].err))
+			return true
+		}
+		st.shuffle()
+		return false
+	})
+	for _, s := range all {
+		switch {
+		case s.err == nil && s.said.Shared:
+			p.spools = append(p.spools, s)
+		case s.err != nil && !f.hasNoSpool(s):
+			p.gaps = append(p.gaps, spoolGap(s, s.err))
+		}
+	}
+	p.gaps = append(p.gaps, p.forgotten(all)...)
+	return p
+}
+
+// unknown names what is not known of the fleet.
+func (f *Fleet) unknown() string {
+	if f.cfg.Unknown == nil {
+		return ""
+	}
+	return f.cfg.Unknown()
+}
+
+// shuffle spreads the load over the sidecars of a store; this one comes first.
+func (st *storePlan) shuffle() {
+	others := st.sources
+	if others[0].self {
+		others = others[1:]
+	}
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+}
+
+func storeGap(st *storePlan, err error) gap {
+	return gap{part: storePart(st.id), of: st.on, reason: reasonOf(err), err: err}
+}
+
+func spoolGap(s *sidecar, err error) gap {
+	return gap{part: spoolPart(s.short()), of: []*sidecar{s}, reason: reasonOf(err), err: err}
+}
+
+func unknownStoreGap(s *sidecar) gap {
+	return gap{part: unknownPart(s.short()), of: []*sidecar{s}, reason: reasonOf(s.err), err: s.err}
+}
+
+// names are those of the sidecars that the gaps are at, each once, sorted.
+func names(gaps []gap) []string {
+	var out []string
+	for _, g := range gaps {
+		for _, s := range g.of {
+			out = append(out, s.name())
+		}
+		if len(g.of) == 0 {
+			out = append(out, g.name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// maxReasons is how many reasons an error spells out.
+const maxReasons = 5
+
+// partialFleet is the error that names the gaps.
+func partialFleet(gaps []gap) *wire.Error {
+	missing := names(gaps)
+	var reasons []string
+	for _, g := range gaps {
+		for _, name := range names([]gap{g}) {
+			reasons = append(reasons, name+" "+g.reason)
+		}
+	}
+	slices.Sort(reasons)
+	reasons = slices.Compact(reasons)
+	more := ""
+	if len(reasons) > maxReasons {
+		reasons, more = reasons[:maxReasons], ", and more"
+	}
+	return &wire.Error{
+		Code: wire.PartialFleet, Missing: missing,
+		Msg: "part of the fleet could not be asked: " + strings.Join(reasons, ", ") + more + "; with partial=ok the answer comes without it",
+	}
+}
+
+// refusal is why the plan's gaps are one, and tells the log of them.
+func (p *plan) refusal(log *slog.Logger) error {
+	if len(p.gaps) == 0 {
+		return nil
+	}
+	if p.alone {
+		for _, g := range p.gaps {
+			if g.err != nil {
+				return g.err
+			}
+		}
+	}
+	e := partialFleet(p.gaps)
+	log.Warn("part of the fleet cannot be asked", "topic", p.query.Topic, "missing", strings.Join(e.Missing, ", "), "partial", p.query.Partial, "reasons", e.Msg)
+	if p.query.Partial && !p.alone {
+		return nil
+	}
+	return e
+}
+
+// gapList is gaps that several goroutines find.
+type gapList struct {
+	mu   sync.Mutex
+	list []gap
+}
+
+func (l *gapList) add(g gap) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, g)
+}

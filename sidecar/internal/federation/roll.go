@@ -1,0 +1,128 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// errSilent is what a peer does that does not say who it is in time.
+var errSilent = errors.New("it did not answer in time")
+
+// roll calls every sidecar, this one first. Each is there once, however many
+// addresses it has, and so is each that did not answer.
+func (f *Fleet) roll(ctx context.Context) []*sidecar {
+	self := &sidecar{member: f.local, self: true}
+	self.said, _ = f.local.hello(ctx)
+	all := []*sidecar{self}
+	if f.cfg.Peers != nil {
+		for _, p := range f.cfg.Peers() {
+			all = append(all, &sidecar{member: f.reach(p), listed: p})
+		}
+	}
+	var calls errgroup.Group
+	calls.SetLimit(atOnce)
+	for _, s := range all[1:] {
+		calls.Go(func() error {
+			ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.HelloTimeout, errSilent)
+			defer cancel()
+			s.said, s.err = s.hello(ctx)
+			return nil
+		})
+	}
+	_ = calls.Wait() // each keeps its own error
+	all = once(all)
+	for _, s := range all {
+		f.learn(s)
+	}
+	return all
+}
+
+// once leaves out who is there under another address, or has come back.
+func once(all []*sidecar) []*sidecar {
+	instances, nodes, silent := map[string]bool{}, map[string]*sidecar{}, map[string]bool{}
+	var out []*sidecar
+	for _, s := range all {
+		if s.err != nil {
+			continue
+		}
+		if want := s.listed.NodeID; want != "" && want != s.said.NodeID {
+			// Another one has the address now: the listed one is not there.
+			gone := *s
+			gone.said.NodeID, gone.said.StoreID = "", ""
+			gone.err = errors.New("another sidecar answers at its address: " + s.said.NodeID)
+			all = append(all, &gone)
+			s.listed = Peer{Address: s.listed.Address}
+		}
+		if instances[s.said.Instance] {
+			continue
+		}
+		instances[s.said.Instance] = true
+		nodes[s.said.NodeID] = s
+		out = append(out, s)
+	}
+	for _, s := range all {
+		if s.err == nil || silent[s.name()] {
+			continue
+		}
+		if now := nodes[s.listed.NodeID]; now != nil && s.listed.Gone && now.said.StoreID == s.listed.StoreID {
+			continue // the same sidecar in a later life
+		}
+		silent[s.name()] = true
+		out = append(out, s)
+	}
+	return out
+}
+
+// learn remembers of a store whether it is shared.
+func (f *Fleet) learn(s *sidecar) {
+	if s.err != nil || s.said.StoreID == "" {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.shared[s.said.StoreID]; !known && len(f.shared) >= maxKnownStores {
+		clear(f.shared)
+	}
+	f.shared[s.said.StoreID] = s.said.Shared
+}
+
+// hasNoSpool says that a sidecar that did not answer is known to be on a store
+// of its own.
+func (f *Fleet) hasNoSpool(s *sidecar) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	shared, known := f.shared[s.storeID()]
+	return known && !shared
+}
+
+// reasonOf says in a few words why a sidecar cannot be asked. One that answers, and
+// yet knows no store, has no error.
+func reasonOf(err error) string {
+	var refused *wire.Error
+	var unknown *net.DNSError
+	switch {
+	case err == nil:
+		return "has not reached its store yet"
+	case errors.Is(err, errSilent), errors.Is(err, errStalled):
+		return "does not answer"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+		return "is not listening"
+	case errors.As(err, &unknown):
+		return "has a name that cannot be resolved"
+	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, &wire.Error{Code: wire.StoreUnavailable}):
+		return "cannot read its store"
+	case errors.Is(err, &wire.Error{Code: wire.Unauthorized}), errors.Is(err, &wire.Error{Code: wire.Forbidden}):
+		return "refuses the peer token"
+	case errors.As(err, &refused):
+		return "answers " + string(refused.Code)
+	}
+	return "cannot be read"
+}

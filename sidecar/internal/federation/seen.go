@@ -1,0 +1,143 @@
+package federation
+
+import "hash/maphash"
+
+// seen remembers the ids of one stream. The last rememberedIDs are remembered
+// exactly, but for fingerprints of 128 bits with a seed of the stream's own:
+// that two ids share one is less likely than a broken memory. What is older is
+// kept in a filter alone, and comes back as a suspicion. So its room is bounded,
+// however long the stream is.
+type seen struct {
+	seeds     [2]maphash.Seed
+	young     idSet
+	old       idSet // full, or empty
+	forgotten *filter
+	room      int // ids of one idSet
+}
+
+// rememberedIDs is how many of the last ids are remembered at least as long as
+// nothing was forgotten: both halves together.
+const rememberedIDs = 1 << 20
+
+func newSeen(room int) *seen {
+	return &seen{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, room: room / 2}
+}
+
+// any says whether anything is remembered.
+func (s *seen) any() bool { return s.young.n > 0 || s.old.n > 0 }
+
+// look says whether the id has been added before: known, or maybe, when only
+// the filter suspects it. With add it is remembered from now on.
+func (s *seen) look(id string, add bool) (known, maybe bool) {
+	f := s.fingerprint(id)
+	if s.old.n > 0 && s.old.has(f) {
+		return true, false
+	}
+	if !add {
+		known = s.young.n > 0 && s.young.has(f)
+	} else if known = !s.young.add(f); !known && s.young.n >= s.room {
+		s.turn()
+	}
+	return known, !known && s.forgotten != nil && s.forgotten.has(f)
+}
+
+// turn makes room: the older half goes into the filter.
+func (s *seen) turn() {
+	if s.old.n > 0 {
+		if s.forgotten == nil {
+			s.forgotten = new(filter)
+		}
+		for _, f := range s.old.slots {
+			if f != (fingerprint{}) {
+				s.forgotten.add(f)
+			}
+		}
+	}
+	s.old, s.young = s.young, s.old
+	s.young.clear()
+}
+
+type fingerprint [2]uint64
+
+func (s *seen) fingerprint(id string) fingerprint {
+	// The lowest bit keeps it from being zero, which is an empty slot.
+	return fingerprint{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id) | 1}
+}
+
+// idSet is a hash table with open addressing, at most half full.
+type idSet struct {
+	slots []fingerprint
+	n     int
+}
+
+const firstSlots = 1 << 10
+
+// find is the slot that has f, or is free for it.
+func (s *idSet) find(f fingerprint) *fingerprint {
+	for i := f[0]; ; i++ {
+		slot := &s.slots[i&uint64(len(s.slots)-1)]
+		if *slot == f || *slot == (fingerprint{}) {
+			return slot
+		}
+	}
+}
+
+func (s *idSet) has(f fingerprint) bool { return *s.find(f) == f }
+
+// add returns false if f was there already.
+func (s *idSet) add(f fingerprint) bool {
+	if 2*s.n >= len(s.slots) {
+		s.grow()
+	}
+	slot := s.find(f)
+	if *slot == f {
+		return false
+	}
+	*slot = f
+	s.n++
+	return true
+}
+
+func (s *idSet) grow() {
+	old := s.slots
+	s.slots = make([]fingerprint, max(firstSlots, 2*len(old)))
+	for _, f := range old {
+		if f != (fingerprint{}) {
+			*s.find(f) = f
+		}
+	}
+}
+
+func (s *idSet) clear() {
+	clear(s.slots)
+	s.n = 0
+}
+
+// filter is a Bloom filter in blocks of one cache line each (Putze, Sanders and
+// Singler, "Cache-, hash- and space-efficient Bloom filters"): it has whatever
+// was added, and with 10 million ids less than 1 in 100 that was not.
+type filter [filterBlocks][8]uint64
+
+const (
+	filterBlocks = 1 << 18 // 16 MiB
+	filterBits   = 5       // set for each id
+)
+
+func (b *filter) add(f fingerprint) {
+	block := &b[f[0]>>32%filterBlocks]
+	for i := range filterBits {
+		h := f[1] >> (1 + 9*i)
+		block[h>>6&7] |= 1 << (h & 63)
+	}
+}
+
+func (b *filter) has(f fingerprint) bool {
+	block := &b[f[0]>>32%filterBlocks]
+	for i := range filterBits {
+		h := f[1] >> (1 + 9*i)
+		if block[h>>6&7]&(1<<(h&63)) == 0 {
+			return false
+		}
+	}
+	return true
+}

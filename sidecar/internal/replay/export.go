@@ -1,0 +1,149 @@
+package replay
+
+import (
+	"net/http"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// The values of part: what of this sidecar is meant, where not all of it.
+const (
+	partLog   = "log"
+	partSpool = "spool"
+)
+
+// exportRequest is one export.
+type exportRequest struct {
+	selection
+	array    bool // one JSON array rather than a line for each event
+	progress bool // lines between the events tell how far it has come
+	limit    int  // of a part alone; 0: all
+}
+
+func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return req, err
+	}
+	if req.topic, err = topicParam(p); err != nil {
+		return req, err
+	}
+	if req.topic == "" {
+		return req, httpapi.BadParam("topic", "it is missing; name the topic to export")
+	}
+	if err := req.parseForm(p); err != nil {
+		return req, err
+	}
+	if req.query.Key, err = keyParam(p); err != nil {
+		return req, err
+	}
+	if req.query.MinTS, req.query.MaxTS, err = h.exportRange(p); err != nil {
+		return req, err
+	}
+	req.query.HasMaxTS = true
+	if err := req.parseOrder(p); err != nil {
+		return req, err
+	}
+	if err := req.parsePart(p); err != nil {
+		return req, err
+	}
+	if req.part != "" {
+		if err := h.PeerTokens.MayAsk(h.Access, r); err != nil {
+			return req, err
+		}
+	}
+	return req, h.mayRead(r, req.topic)
+}
+
+// parseForm reads whose events are wanted, and how the answer looks.
+func (r *exportRequest) parseForm(p httpapi.Params) (err error) {
+	if r.scope, err = p.Choice("scope", scopeStore, scopeFleet); err != nil {
+		return err
+	}
+	if r.partial, err = partialParam(p); err != nil {
+		return err
+	}
+	lines, err := p.Choice("ndjson", "1", "0")
+	if err != nil {
+		return err
+	}
+	r.array = lines == "0"
+	progress, err := p.Choice("progress", "0", "1")
+	if err != nil {
+		return err
+	}
+	if r.progress = progress == "1"; r.progress && r.array {
+		return httpapi.BadParam("progress", "it is told in lines between the events; an array has no place for it")
+	}
+	return nil
+}
+
+// parseOrder reads which way round, and behind which event: a point that need
+// not be one of an event's.
+func (r *exportRequest) parseOrder(p httpapi.Params) error {
+	order, err := p.Choice("order", orderAsc, orderDesc)
+	if err != nil {
+		return err
+	}
+	r.query.Descending = order == orderDesc
+	ts, err := p.Whole("afterTs", 0, 0, wire.MaxTS)
+	if err != nil {
+		return err
+	}
+	id, err := p.Text("afterId")
+	if err != nil {
+		return err
+	}
+	switch has := p.Has("afterId"); {
+	case has != p.Has("afterTs"):
+		return httpapi.BadParam("afterTs", "it goes with afterId; give both or neither")
+	case has:
+		r.query.After = &eventlog.Point{TS: ts, ID: id}
+		r.continued = true // what was handed out up to there is not known here
+	}
+	return nil
+}
+
+// parsePart reads which part of this sidecar is meant, and how much of it.
+func (r *exportRequest) parsePart(p httpapi.Params) (err error) {
+	if !p.Has("part") {
+		return nil
+	}
+	if r.part, err = p.Choice("part", partLog, partSpool); err != nil {
+		return err
+	}
+	if r.scope != scopeStore {
+		return httpapi.BadParam("part", "it is of one sidecar; leave it out with scope=fleet")
+	}
+	if r.array {
+		return httpapi.BadParam("part", "it is handed out as lines; leave it out with ndjson=0")
+	}
+	limit, err := p.Whole("limit", 0, 1, wire.MaxTS)
+	r.limit = int(limit)
+	return err
+}
+
+// exportRange reads fromTs and toTs, both inclusive. toTs is by default the
+// present, as it is when the export begins; a fromTs beyond that selects
+// nothing, so that a client may go on from where its last export ended.
+func (h *handler) exportRange(p httpapi.Params) (from, to int64, err error) {
+	if from, err = p.Whole("fromTs", 0, 0, wire.MaxTS); err != nil {
+		return 0, 0, err
+	}
+	given, err := p.Text("toTs")
+	if err != nil {
+		return 0, 0, err
+	}
+	if given == "" || given == "now" {
+		return from, h.Now().UnixMilli(), nil
+	}
+	if to, err = p.Whole("toTs", 0, 0, wire.MaxTS); err != nil {
+		return 0, 0, err
+	}
+	if from > to {
+		return 0, 0, httpapi.BadParam("fromTs", "%d is after toTs %d; it must be the same or earlier", from, to)
+	}
+	return from, to, nil
+}

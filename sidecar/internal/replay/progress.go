@@ -1,0 +1,92 @@
+package replay
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// progressEvery is how often an export that was asked for progress tells it.
+const progressEvery = 500 * time.Millisecond
+
+// progressLook is how many events pass between two looks at the clock.
+const progressLook = 256
+
+// progress tells between the events of an export how many came from where, as
+// lines of the form {"progress":[{"part":"store of node-1","events":17},…]}. A
+// nil *progress tells nothing.
+type progress struct {
+	now  func() time.Time
+	told time.Time
+	seen int
+}
+
+func (h *handler) newProgress(req exportRequest) *progress {
+	if !req.progress {
+		return nil
+	}
+	return &progress{now: time.Now, told: time.Now()}
+}
+
+// tell writes a line, if it is time for one.
+func (p *progress) tell(out *body, in reading, wait bool) {
+	if p == nil {
+		return
+	}
+	if p.seen++; !wait && p.seen%progressLook != 0 {
+		return
+	}
+	if now := p.now(); now.Sub(p.told) >= progressEvery {
+		p.told = now
+		p.line(out, in)
+	}
+}
+
+// end writes the last line, which counts all.
+func (p *progress) end(out *body, in reading) {
+	if p != nil && !out.headOnly() {
+		p.line(out, in)
+	}
+}
+
+func (p *progress) line(out *body, in reading) {
+	if parts := in.parts(); parts != nil {
+		out.text(`{"progress":`)
+		out.json(parts)
+		out.text("}\n")
+	}
+}
+
+// partsText is counts as a header has them: "store of node-1=17, spool of
+// node-2=4".
+func partsText(parts []PartCount) string {
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = headerText(p.Part) + "=" + strconv.FormatInt(p.Events, 10)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// missingText is names as a header has them.
+func missingText(names []string) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = headerText(name)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// headerText is a name as it can stand in a list in a header: with % and two
+// hexadecimal digits for each byte that is not visible ASCII, or would end it.
+func headerText(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c > '~' || c == ',' || c == '=' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,222 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// reading is what a request selects, on its way into one answer. It is for one
+// goroutine.
+type reading interface {
+	// events yields it in order. Errors are *wire.Error where the client may
+	// know them, and the last thing that is yielded.
+	events() iter.Seq2[item, error]
+	// missing names what is left out; it is final once events has ended.
+	missing() []string
+	// behind are the parts that have not come as far as the last event.
+	behind() []Behind
+	// parts counts what came from where; nil where that is one place.
+	parts() []PartCount
+	close()
+}
+
+// item is one event: of this sidecar, or the text of it that another one sent,
+// which is valid until the next item.
+type item struct {
+	at    eventlog.Point
+	event *wire.Event // nil: text has it
+	text  []byte
+	wait  bool // the next one may have to be waited for
+	beat  bool // there is no event yet, and there may be one
+}
+
+// open begins to read what s selects; at most that many events, or all with 0.
+func (h *handler) open(ctx context.Context, s selection, most int) (reading, error) {
+	switch {
+	case s.part == partSpool:
+		return h.openSpool(ctx, s, most)
+	case s.part == partLog:
+		return &local{handler: h, ctx: ctx, source: h.Parts.Log, what: s, most: most, beat: h.Beat}, nil
+	case s.scope == scopeFleet && h.Fleet != nil:
+		stream, err := h.Fleet.Open(ctx, FleetQuery{
+			Topic: s.topic, Scan: s.query, Start: s.start, Limit: most,
+			Behind: s.behind, Partial: s.partial, Continued: s.continued,
+		})
+		if err != nil {
+			return nil, sourceError(err)
+		}
+		return &united{stream: stream, what: s}, nil
+	}
+	return &local{handler: h, ctx: ctx, source: h.Store, what: s, most: most}, nil
+}
+
+// openSpool freezes the spool and reads that. A topic of which nothing ever
+// waited is empty.
+func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading, error) {
+	in := &local{handler: h, ctx: ctx, source: nothing{}, what: s, most: most, beat: h.Beat}
+	if h.Parts.Spool == nil {
+		return in, nil
+	}
+	frozen, err := h.Parts.Spool(ctx, s.topic)
+	switch {
+	case errors.Is(err, eventlog.ErrNotFound):
+		return in, nil
+	case err != nil:
+		return nil, sourceError(err)
+	}
+	in.source, in.release = frozen, frozen.Close
+	return in, nil
+}
+
+// scanner is what a local reading reads.
+type scanner interface {
+	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
+}
+
+// nothing is the spool of a sidecar that has none.
+type nothing struct{}
+
+func (nothing) Scan(context.Context, string, eventlog.ScanQuery, eventlog.Bounds) ([]*eventlog.Record, error) {
+	return nil, nil
+}
+
+// local is a reading of what this sidecar holds.
+type local struct {
+	handler *handler
+	ctx     context.Context
+	source  scanner
+	what    selection
+	most    int
+	beat    time.Duration // after which it is told that nothing is found yet; 0: never
+	release func()        // nil: nothing
+}
+
+func (l *local) missing() []string  { return nil }
+func (l *local) behind() []Behind   { return nil }
+func (l *local) parts() []PartCount { return nil }
+
+func (l *local) close() {
+	if l.release != nil {
+		l.release()
+	}
+}
+
+func (l *local) events() iter.Seq2[item, error] {
+	return func(yield func(item, error) bool) {
+		for page, err := range l.pages() {
+			if err != nil {
+				yield(item{}, err)
+				return
+			}
+			if page == nil && !yield(item{beat: true, wait: true}, nil) {
+				return
+			}
+			for i, r := range page {
+				if !yield(item{at: pointOf(r), event: &r.Event, wait: i == len(page)-1}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// pages reads page by page. A topic that does not exist has none; nil is a beat.
+func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
+	return func(yield func([]*eventlog.Record, error) bool) {
+		q := l.what.query
+		for read := 0; l.most == 0 || read < l.most; {
+			b := eventlog.Bounds{Events: pageEvents, Bytes: pageBytes}
+			if l.most > 0 {
+				b.Events = min(b.Events, l.most-read)
+			}
+			page, err := l.scan(q, b, func() bool { return yield(nil, nil) })
+			switch {
+			case errors.Is(err, eventlog.ErrNotFound), errors.Is(err, errLeft):
+				return
+			case err != nil:
+				yield(nil, sourceError(err))
+				return
+			}
+			kept := l.what.aboveFloor(page)
+			if len(kept) == 0 || !yield(kept, nil) || len(kept) < len(page) {
+				return
+			}
+			read += len(page)
+			last := pointOf(page[len(page)-1])
+			q.After = &last
+		}
+	}
+}
+
+// errLeft says that the reader of a reading wants no more.
+var errLeft = errors.New("nobody reads on")
+
+// scan reads one page, and calls alive each time that takes another beat.
+func (l *local) scan(q eventlog.ScanQuery, b eventlog.Bounds, alive func() bool) ([]*eventlog.Record, error) {
+	if l.beat == 0 {
+		return l.source.Scan(l.ctx, l.what.topic, q, b)
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	var (
+		page []*eventlog.Record
+		err  error
+		done = make(chan struct{})
+	)
+	go func() {
+		defer close(done)
+		page, err = l.source.Scan(ctx, l.what.topic, q, b)
+	}()
+	defer func() { // also where alive panics, as a write to a client that left does
+		cancel()
+		<-done
+	}()
+	tick := time.NewTicker(l.beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return page, err
+		case <-tick.C:
+			if !alive() {
+				return nil, errLeft
+			}
+		}
+	}
+}
+
+// united is a reading of the whole fleet.
+type united struct {
+	stream FleetStream
+	what   selection
+}
+
+func (u *united) missing() []string  { return u.stream.Missing() }
+func (u *united) behind() []Behind   { return u.stream.Behind() }
+func (u *united) parts() []PartCount { return u.stream.Parts() }
+func (u *united) close()             { u.stream.Close() }
+
+func (u *united) events() iter.Seq2[item, error] {
+	return func(yield func(item, error) bool) {
+		for {
+			at, text, err := u.stream.Next()
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				yield(item{}, sourceError(err))
+				return
+			case u.what.floor != nil && at.Compare(*u.what.floor) <= 0:
+				return
+			}
+			if !yield(item{at: at, text: text, wait: !u.stream.Ready()}, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package spool
+
+import (
+	"context"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Snapshot freezes what waits of a topic; eventlog.ErrNotFound where nothing of
+// it ever did. Every event that was answered as spooled before the call is in it
+// or was in the log by then: so who takes a snapshot first and reads the log
+// afterwards misses none, however the spool is drained meanwhile.
+func (l *Log) Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, error) {
+	s, err := l.cfg.Store.Snapshot(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return frozen{s}, nil
+}
+
+// frozen shows the spool's records as readers see them.
+type frozen struct{ eventlog.Snapshot }
+
+func (f frozen) Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	page, err := f.Snapshot.Scan(ctx, topic, q, b)
+	for i, r := range page {
+		page[i] = marked(r)
+	}
+	return page, err
+}

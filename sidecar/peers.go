@@ -1,0 +1,130 @@
+package sidecar
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/sidecar/internal/federation"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+)
+
+// company says that there may be other sidecars.
+func (c Config) company() bool { return len(c.Peers) > 0 || c.ControlPlane != "" }
+
+// validatePeers checks what is about the other sidecars.
+func (c Config) validatePeers() (errs []error) {
+	for _, p := range c.Peers {
+		if !isPeerAddress(p) {
+			errs = append(errs, fmt.Errorf("peers: %q must be host:port or unix:/path", p))
+		}
+	}
+	if !c.company() && c.PeerAccess != (access.ClientConfig{}) {
+		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where there is a certificate for them"))
+	}
+	if c.company() && c.PeerTokenFile == "" && !c.Insecure && c.ReplayListen != "" && !listen.IsLoopback(c.ReplayListen) {
+		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and there is no --peer-token-file by which "+
+			"the other sidecars are known; give one, listen on a loopback address, or give --insecure", c.ReplayListen))
+	}
+	return errs
+}
+
+func isPeerAddress(text string) bool {
+	if path, ok := strings.CutPrefix(text, "unix:"); ok {
+		return strings.HasPrefix(path, "/")
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
+// openPeers prepares to ask the other sidecars, and to be asked by them.
+func (s *Sidecar) openPeers() (err error) {
+	if s.cfg.PeerTokenFile != "" {
+		if s.peerTokens, err = access.OpenPeerTokens(s.cfg.PeerTokenFile, s.cfg.Logger); err != nil {
+			return &ConfigError{Err: fmt.Errorf("peer-token-file: %w", err)}
+		}
+	}
+	client, err := s.cfg.PeerAccess.Open()
+	if err != nil {
+		return &ConfigError{Err: fmt.Errorf("peer-ca, peer-cert, peer-key: %w", err)}
+	}
+	if s.cfg.company() {
+		s.fleet = federation.New(federation.Config{
+			Self: s.self, Parts: s.parts(), Store: s.store.source, Peers: s.knownPeers,
+			Client: client, Authorize: s.peerTokens.Authorize, Transport: s.tracing.Transport, Logger: s.cfg.Logger,
+		})
+	}
+	return nil
+}
+
+// history is the replay API.
+func (s *Sidecar) history() http.Handler {
+	cfg := replay.Config{
+		Store: s.store.source, Parts: s.parts(), Self: s.self,
+		Access: s.access, PeerTokens: s.peerTokens, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout,
+	}
+	if s.fleet != nil {
+		cfg.Fleet = s.fleet
+	}
+	return replay.New(cfg)
+}
+
+// self is what this sidecar tells the others of itself.
+func (s *Sidecar) self() replay.Peer {
+	return replay.Peer{
+		NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.id(), Shared: s.store.shared != nil, Version: s.cfg.Version,
+	}
+}
+
+// parts are what this sidecar holds, one by one.
+func (s *Sidecar) parts() replay.Parts {
+	p := replay.Parts{Log: s.store.log}
+	if s.store.shared != nil {
+		p.Spool = s.store.shared.spool.Snapshot
+	}
+	return p
+}
+
+// knownPeers are the other sidecars that the control plane and the settings
+// name; one that both name is listed twice.
+func (s *Sidecar) knownPeers() []federation.Peer {
+	var peers []federation.Peer
+	if s.control != nil {
+		for _, p := range s.control.Peers() {
+			peers = append(peers, federation.Peer(p))
+		}
+	}
+	for _, address := range s.cfg.Peers {
+		peers = append(peers, federation.Peer{Address: address})
+	}
+	return peers
+}
+
+// peer is another sidecar's replay API, as the status shows it.
+type peer struct {
+	NodeID  string `json:"node_id"` // "" where the settings name an address alone
+	StoreID string `json:"store_id"`
+	Address string `json:"address"`
+}
+
+// peers are the other sidecars, as far as they are known without asking them.
+func (s *Sidecar) peers() []peer {
+	peers := []peer{} // [] rather than null
+	listed := map[string]bool{s.replayAddress(): true}
+	for _, p := range s.knownPeers() {
+		if !p.Gone && !listed[p.Address] {
+			listed[p.Address] = true
+			peers = append(peers, peer{NodeID: p.NodeID, StoreID: p.StoreID, Address: p.Address})
+		}
+	}
+	return peers
+}

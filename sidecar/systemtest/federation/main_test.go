@@ -1,0 +1,24 @@
+// Package federation_test tests replays of a fleet as it is run: real sidecars
+// on stores of their own and on shared ones, as processes that are used, cut off
+// from their store and killed while somebody asks for all that there is.
+package federation_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of the programs
+	"github.com/sluice-bus/sluice/internal/controlplanetest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	_ "github.com/sluice-bus/sluice/sidecar"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		sidecartest.Cleanup()
+		controlplanetest.Cleanup()
+		os.Exit(code)
+	}))
+}

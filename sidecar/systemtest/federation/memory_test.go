@@ -1,0 +1,169 @@
+package federation_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// 1,000,000 takes a minute; memory is the same.
+var manyEvents = flag.Int("events", 150_000, "how many events a large export of a fleet has")
+
+// TestMemoryOfALargeExport exports many events of three sidecars through each of
+// them at once, and looks at what every process needed at its peak.
+func TestMemoryOfALargeExport(t *testing.T) {
+	const most = 150 << 20
+	e := newSockets(t, 3)
+	for i, s := range e.sites {
+		flood(t, s.process(), i, *manyEvents/3)
+	}
+	for _, s := range e.sites {
+		resetPeak(t, s.process().PID())
+	}
+	var exports sync.WaitGroup
+	for i := range e.sites {
+		exports.Go(func() {
+			began := time.Now()
+			if n := e.count(t, i); n != *manyEvents/3*3 {
+				t.Errorf("%s: %d events, want %d", e.sites[i].name, n, *manyEvents/3*3)
+			}
+			t.Logf("%s: %.0f events/s", e.sites[i].name, float64(*manyEvents)/time.Since(began).Seconds())
+		})
+	}
+	exports.Wait()
+	for _, s := range e.sites {
+		peak := peakOf(t, s.process().PID())
+		if t.Logf("%s: %d MiB at its peak", s.name, peak>>20); peak > most {
+			t.Errorf("%s: %d MiB at its peak, want at most %d", s.name, peak>>20, most>>20)
+		}
+	}
+}
+
+// count exports the fleet through a site, and checks the order.
+func (e *edge) count(t *testing.T, site int) (n int) {
+	client := &sluice.HTTP{ReplayURL: e.sockets[site]}
+	defer client.CloseIdle()
+	var last string
+	for line, err := range client.ExportLines(t.Context(), sluice.ExportQuery{Topic: topic, Scope: "fleet"}) {
+		if err != nil {
+			t.Errorf("%s: %v", e.sites[site].name, err)
+			return n
+		}
+		event, err := wire.ParseEvent(line)
+		if err != nil {
+			t.Error(err)
+			return n
+		}
+		if at := fmt.Sprintf("%d %s", event.TS, event.ID); at <= last {
+			t.Errorf("%s after %s", at, last)
+		} else {
+			last = at
+		}
+		n++
+	}
+	return n
+}
+
+// newSockets starts sidecars that know each other by --peers over unix sockets.
+func newSockets(t *testing.T, n int) *edge {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "edge") // short: a socket's path has 108 bytes at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file := filepath.Join(dir, "policies.yaml")
+	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := &edge{}
+	for i := range n {
+		e.sockets = append(e.sockets, "unix:"+filepath.Join(dir, fmt.Sprintf("%d.sock", i)))
+	}
+	for i := range n {
+		s := &site{name: fmt.Sprintf("edge-%d", i), dir: filepath.Join(dir, fmt.Sprint(i))}
+		// Each is told of all, itself included.
+		s.args = []string{"--node-id", s.name, "--policies", file, "--replay-listen", e.sockets[i], "--peers", strings.Join(e.sockets, ",")}
+		s.start(t)
+		e.sites = append(e.sites, s)
+	}
+	return e
+}
+
+// flood publishes events with ids of a site's own.
+func flood(t *testing.T, p *sidecartest.Process, site, n int) {
+	t.Helper()
+	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, fail := context.WithCancelCause(t.Context())
+	defer fail(nil)
+	payload := []byte(`"` + strings.Repeat("x", 200) + `"`)
+	for from := 0; from < n; from += 500 {
+		events := make([]wire.Event, min(500, n-from))
+		for i := range events {
+			events[i] = wire.Event{ID: fmt.Sprintf("%d-%09d", site, from+i), Payload: payload}
+		}
+		err := c.PublishBatchAsync(ctx, topic, events, func(results []wire.ResultItem, err error) {
+			for _, r := range results {
+				if err == nil && r.Err != nil {
+					err = r.Err
+				}
+			}
+			if err != nil {
+				fail(err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Flush(ctx); err != nil {
+		t.Fatal(context.Cause(ctx), err)
+	}
+	if err := context.Cause(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resetPeak has the system forget the most memory that a process has had.
+func resetPeak(t *testing.T, pid int) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+		t.Logf("what is measured includes the publishing: %v", err)
+	}
+}
+
+var vmHWM = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// peakOf is the most memory that a process has had, in bytes.
+func peakOf(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := vmHWM.FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("no VmHWM in %s", text)
+	}
+	kib, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
+}
