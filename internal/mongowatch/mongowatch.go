@@ -1,0 +1,116 @@
+// Package mongowatch tells of the commands that go to a MongoDB server, without
+// what is in them: for spans. It knows the driver's events, and not what is
+// made of them.
+package mongowatch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// Command is one command on its way. It has nothing of what applications or
+// users wrote but names.
+type Command struct {
+	Name       string
+	Database   string
+	Collection string // "" where the command is for none
+	Host       string
+	Port       int // 0 where the server is a unix socket
+}
+
+// Monitor tells sent of every command, with the context of the operation that
+// it is for. What sent returns is called once when the command is over, with ""
+// or what kind of failure ended it; nil: nobody wants to know. Both have to be
+// quick, and may be called from several goroutines at once. A nil sent makes no
+// monitor.
+func Monitor(sent func(context.Context, Command) (over func(failure string))) *event.CommandMonitor {
+	if sent == nil {
+		return nil
+	}
+	w := watch{sent: sent}
+	return &event.CommandMonitor{
+		Started: w.started,
+		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+			w.over(e.ConnectionID, e.RequestID, "")
+		},
+		Failed: func(_ context.Context, e *event.CommandFailedEvent) {
+			w.over(e.ConnectionID, e.RequestID, kindOf(e.Failure))
+		},
+	}
+}
+
+// watch has the commands under way that somebody waits for: no more than the
+// driver has connections.
+type watch struct {
+	sent  func(context.Context, Command) func(string)
+	under sync.Map // request → func(string)
+}
+
+// request names a command under way.
+type request struct {
+	connection string
+	number     int64
+}
+
+func (w *watch) started(ctx context.Context, e *event.CommandStartedEvent) {
+	c := Command{Name: e.CommandName, Database: e.DatabaseName, Collection: collectionOf(e)}
+	c.Host, c.Port = serverOf(e.ConnectionID)
+	if over := w.sent(ctx, c); over != nil {
+		w.under.Store(request{e.ConnectionID, e.RequestID}, over)
+	}
+}
+
+func (w *watch) over(connection string, number int64, failure string) {
+	if over, found := w.under.LoadAndDelete(request{connection, number}); found {
+		over.(func(string))(failure)
+	}
+}
+
+// collectionOf is the value of the command's own element, where that is the
+// name of a collection; of getMore it is another one.
+func collectionOf(e *event.CommandStartedEvent) string {
+	field := e.CommandName
+	if field == "getMore" {
+		field = "collection"
+	}
+	name, _ := e.Command.Lookup(field).StringValueOK()
+	return name
+}
+
+// serverOf reads the address out of a connection's id, which is the address and
+// a number in square brackets.
+func serverOf(connection string) (host string, port int) {
+	address, _, _ := strings.Cut(connection, "[-")
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return address, 0
+	}
+	port, _ = strconv.Atoi(text)
+	return host, port
+}
+
+// kindOf says what kind of failure an error is. Its text may have values of
+// documents, so that is kept back.
+func kindOf(err error) string {
+	var server mongo.CommandError
+	switch {
+	case errors.As(err, &server) && server.Name != "":
+		return server.Name
+	case errors.As(err, &server):
+		return strconv.Itoa(int(server.Code))
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case mongo.IsTimeout(err):
+		return "timeout"
+	case mongo.IsNetworkError(err):
+		return "network"
+	}
+	return "other"
+}

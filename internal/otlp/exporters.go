@@ -1,0 +1,134 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/stdout/stdoutlog"
+	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+)
+
+// The exporters read where to send, and how, from the environment by
+// themselves. They connect when they first send.
+
+func (e *Exports) openTraces(ctx context.Context, wanted requests, console io.Writer) error {
+	exporters, err := open(traces, wanted.traces, makers[sdktrace.SpanExporter]{
+		grpc:    func() (sdktrace.SpanExporter, error) { return otlptracegrpc.New(ctx) },
+		http:    func() (sdktrace.SpanExporter, error) { return otlptracehttp.New(ctx) },
+		console: func() (sdktrace.SpanExporter, error) { return stdouttrace.New(stdouttrace.WithWriter(console)) },
+	})
+	if len(exporters) == 0 {
+		return err
+	}
+	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(e.about)}
+	for _, x := range exporters {
+		room := newRoom(wanted.spanQueue)
+		opts = append(opts, sdktrace.WithSpanProcessor(&spanQueue{
+			SpanProcessor: sdktrace.NewBatchSpanProcessor(
+				&spanExporter{SpanExporter: x, room: room, link: e.link(ctx, "traces")},
+				sdktrace.WithMaxQueueSize(wanted.spanQueue),
+			),
+			room: room, report: e.report,
+		}))
+	}
+	e.tracing = sdktrace.NewTracerProvider(opts...)
+	return err
+}
+
+func (e *Exports) openMetrics(ctx context.Context, wanted requests, console io.Writer) error {
+	exporters, err := open(metrics, wanted.metrics, makers[sdkmetric.Exporter]{
+		grpc:    func() (sdkmetric.Exporter, error) { return otlpmetricgrpc.New(ctx) },
+		http:    func() (sdkmetric.Exporter, error) { return otlpmetrichttp.New(ctx) },
+		console: func() (sdkmetric.Exporter, error) { return stdoutmetric.New(stdoutmetric.WithWriter(console)) },
+	})
+	for _, x := range exporters {
+		e.readers = append(e.readers, sdkmetric.NewPeriodicReader(&metricExporter{Exporter: x, link: e.link(ctx, "metrics")}))
+	}
+	return err
+}
+
+func (e *Exports) openLogs(ctx context.Context, wanted requests, console io.Writer) error {
+	exporters, err := open(logs, wanted.logs, makers[sdklog.Exporter]{
+		grpc:    func() (sdklog.Exporter, error) { return otlploggrpc.New(ctx) },
+		http:    func() (sdklog.Exporter, error) { return otlploghttp.New(ctx) },
+		console: func() (sdklog.Exporter, error) { return stdoutlog.New(stdoutlog.WithWriter(console)) },
+	})
+	if len(exporters) == 0 {
+		return err
+	}
+	opts := []sdklog.LoggerProviderOption{sdklog.WithResource(e.about)}
+	for _, x := range exporters {
+		room := newRoom(wanted.logQueue)
+		opts = append(opts, sdklog.WithProcessor(&logQueue{
+			Processor: sdklog.NewBatchProcessor(
+				&logExporter{Exporter: x, room: room, link: e.link(ctx, "logs")},
+				sdklog.WithMaxQueueSize(wanted.logQueue),
+			),
+			room: room, report: e.report,
+		}))
+	}
+	e.logging = sdklog.NewLoggerProvider(opts...)
+	return err
+}
+
+// makers make the exporters of one signal.
+type makers[T any] struct{ grpc, http, console func() (T, error) }
+
+// open makes those exporters that are asked for. It returns what it made
+// together with the error, so that it can be closed.
+func open[T any](signal string, asked request, m makers[T]) (made []T, err error) {
+	var makes []func() (T, error)
+	switch {
+	case asked.otlp && asked.protocol == protocolGRPC:
+		makes = append(makes, m.grpc)
+	case asked.otlp:
+		makes = append(makes, m.http)
+	}
+	if asked.console {
+		makes = append(makes, m.console)
+	}
+	for _, f := range makes {
+		x, failed := f()
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("otlp: exporter of %s: %w", signal, failed))
+			continue
+		}
+		made = append(made, x)
+	}
+	return made, err
+}
+
+// describe is the program as those that get its data see it. What the operator
+// says in OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME wins.
+func describe(ctx context.Context, cfg Config) *resource.Resource {
+	// A detector that fails leaves its part out, and is told of below.
+	about, err := resource.New(ctx,
+		resource.WithAttributes(
+			semconv.ServiceName(cfg.Service),
+			semconv.ServiceVersion(cfg.Version),
+			semconv.ServiceInstanceID(cfg.Instance),
+		),
+		resource.WithHost(),
+		resource.WithProcessPID(),
+		resource.WithTelemetrySDK(),
+		resource.WithFromEnv(),
+	)
+	if err != nil {
+		cfg.Log.Warn("OpenTelemetry: the resource attributes are incomplete", "error", err)
+	}
+	return about
+}

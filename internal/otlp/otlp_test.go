@@ -1,0 +1,231 @@
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/sluice-bus/sluice/internal/otlptest"
+	"github.com/sluice-bus/sluice/internal/setting"
+)
+
+// bare takes away every variable that the one who runs the tests has.
+func bare(t *testing.T) {
+	t.Helper()
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "OTEL_") {
+			t.Setenv(name, "")
+		}
+	}
+}
+
+func setenv(t *testing.T, env []string) {
+	t.Helper()
+	bare(t)
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		t.Setenv(name, value)
+	}
+}
+
+// text makes a log that is read afterwards.
+func text(level slog.Level) (*slog.Logger, *bytes.Buffer) {
+	var b bytes.Buffer
+	return slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: level})), &b
+}
+
+func open1(t *testing.T, log *slog.Logger) *Exports {
+	t.Helper()
+	e, err := Open(t.Context(), Config{Service: "program", Version: "v1", Instance: "n1", Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+func TestOffUnlessAskedFor(t *testing.T) {
+	for name, env := range map[string][]string{
+		"nothing":  nil,
+		"disabled": {"OTEL_SDK_DISABLED=TRUE", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318"},
+		"none": {
+			"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318",
+			"OTEL_TRACES_EXPORTER=none", "OTEL_METRICS_EXPORTER=prometheus", "OTEL_LOGS_EXPORTER=none",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setenv(t, env)
+			log, _ := text(slog.LevelInfo)
+			e := open1(t, log)
+			for _, e := range []*Exports{nil, e} {
+				if e.Tracer() != nil || e.MetricReaders() != nil || e.LogHandler() != nil || e.Resource() != nil || e.Logger(log) != log {
+					t.Error("not everything is off")
+				}
+				if err := e.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func TestWrongVariables(t *testing.T) {
+	for _, c := range []struct{ env, want string }{
+		{"OTEL_TRACES_EXPORTER=jaeger", `OTEL_TRACES_EXPORTER: must be otlp, console or none, not "jaeger"`},
+		{"OTEL_LOGS_EXPORTER=prometheus", `OTEL_LOGS_EXPORTER: must be otlp, console or none, not "prometheus"`},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", `OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc or http/protobuf, not "http/json"`},
+		{"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=udp", `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: must be grpc or http/protobuf, not "udp"`},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=user:secret@collector:4318", `OTEL_EXPORTER_OTLP_ENDPOINT: must be http://host:port or https://host:port`},
+		{"OTEL_EXPORTER_OTLP_TIMEOUT=10s", `OTEL_EXPORTER_OTLP_TIMEOUT: must be a whole number above 0, not "10s"`},
+		{"OTEL_EXPORTER_OTLP_HEADERS=token", `OTEL_EXPORTER_OTLP_HEADERS: must be name=value,name=value`},
+		{"OTEL_EXPORTER_OTLP_COMPRESSION=zstd", `OTEL_EXPORTER_OTLP_COMPRESSION: must be gzip or none, not "zstd"`},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE=/no/such/file", `OTEL_EXPORTER_OTLP_CERTIFICATE: open /no/such/file`},
+		{"OTEL_EXPORTER_OTLP_CLIENT_KEY=/no/such/file", `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY: one needs the other`},
+		{"OTEL_TRACES_SAMPLER=sometimes", `OTEL_TRACES_SAMPLER: must be one of always_on`},
+		{"OTEL_TRACES_SAMPLER_ARG=2", `OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1, not "2"`},
+		{"OTEL_BSP_MAX_QUEUE_SIZE=0", `OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number above 0, not "0"`},
+		{"OTEL_METRIC_EXPORT_INTERVAL=1m", `OTEL_METRIC_EXPORT_INTERVAL: must be a whole number above 0, not "1m"`},
+	} {
+		t.Run(c.env, func(t *testing.T) {
+			setenv(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318", "OTEL_TRACES_SAMPLER=traceidratio"})
+			name, value, _ := strings.Cut(c.env, "=")
+			t.Setenv(name, value)
+			_, err := Open(t.Context(), Config{Log: slog.New(slog.DiscardHandler)})
+			if _, wrong := errors.AsType[*setting.Error](err); !wrong || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Open: %v, want %s", err, c.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("the error tells a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestEverySignalArrives(t *testing.T) {
+	for _, protocol := range []string{otlptest.GRPC, otlptest.HTTP} {
+		for _, compression := range []string{"none", "gzip"} {
+			t.Run(strings.ReplaceAll(protocol, "/", "-")+" "+compression, func(t *testing.T) {
+				to := otlptest.Start(t)
+				setenv(t, append(to.Env(protocol), "OTEL_EXPORTER_OTLP_COMPRESSION="+compression, "OTEL_SERVICE_NAME=shop"))
+				log, said := text(slog.LevelInfo)
+				e := open1(t, log)
+
+				ctx, span := e.Tracer().Start(t.Context(), "work")
+				e.Logger(log).InfoContext(ctx, "under way", "n", 1)
+				e.Logger(log).DebugContext(ctx, "in detail")
+				span.End()
+				provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(e.MetricReaders()[0]), sdkmetric.WithResource(e.Resource()))
+				counter, err := provider.Meter("test").Int64Counter("done")
+				if err != nil {
+					t.Fatal(err)
+				}
+				counter.Add(ctx, 3)
+				if err := errors.Join(provider.Shutdown(t.Context()), e.Shutdown(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+
+				spans := to.WaitSpans(t, func(s []otlptest.Span) bool { return len(s) == 1 })
+				if s := spans[0]; s.Name != "work" || s.Service != "shop" || s.Instance != "n1" {
+					t.Errorf("span %+v", s)
+				}
+				to.WaitPoints(t, func(p []otlptest.Point) bool {
+					return slices.ContainsFunc(p, func(p otlptest.Point) bool { return p.Metric == "done" && p.Value == 3 && p.Service == "shop" })
+				})
+				r := to.WaitRecord(t, func(r otlptest.Record) bool { return r.Body == "under way" })
+				if r.Ref != spans[0].Ref || r.Severity != "INFO" || r.Attributes["n"] != "1" {
+					t.Errorf("record %+v, want one of span %v", r, spans[0].Ref)
+				}
+				if n := len(to.Records()); n != 1 {
+					t.Errorf("%d records, want the one that the level lets through", n)
+				}
+				if strings.Contains(said.String(), "OpenTelemetry") || !strings.Contains(said.String(), "under way") {
+					t.Errorf("the log says %s", said)
+				}
+			})
+		}
+	}
+}
+
+func TestSamplerOfTheEnvironment(t *testing.T) {
+	to := otlptest.Start(t)
+	setenv(t, append(to.Env(otlptest.HTTP), "OTEL_TRACES_SAMPLER=always_off"))
+	_, span := open1(t, slog.New(slog.DiscardHandler)).Tracer().Start(t.Context(), "work")
+	if span.IsRecording() {
+		t.Error("a span is recorded")
+	}
+}
+
+// nobody is an address that refuses connections, or takes them and never says a
+// word.
+func nobody(t *testing.T, silent bool) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if silent {
+		t.Cleanup(func() { ln.Close() })
+	} else {
+		ln.Close()
+	}
+	return "http://" + ln.Addr().String()
+}
+
+func TestReceiverThatIsDown(t *testing.T) {
+	for _, protocol := range []string{otlptest.GRPC, otlptest.HTTP} {
+		for _, silent := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s silent=%v", strings.ReplaceAll(protocol, "/", "-"), silent), func(t *testing.T) {
+				setenv(t, append(otlptest.EnvFor(protocol, nobody(t, silent)), "OTEL_BSP_MAX_QUEUE_SIZE=10", "OTEL_EXPORTER_OTLP_TIMEOUT=60000"))
+				log, said := text(slog.LevelInfo)
+				e := open1(t, log)
+				for range 50 {
+					_, span := e.Tracer().Start(t.Context(), "work")
+					span.End()
+				}
+				e.Logger(log).Info("hello")
+
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				if err := e.Shutdown(ctx); silent && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Shutdown: %v, want that it took too long", err)
+				}
+				for _, want := range []string{"traces cannot be sent", "logs cannot be sent", "dropped="} {
+					if !strings.Contains(said.String(), want) {
+						t.Errorf("the log does not say %q: %s", want, said)
+					}
+				}
+				if n := strings.Count(said.String(), "OpenTelemetry"); n > 5 {
+					t.Errorf("%d lines: %s", n, said)
+				}
+			})
+		}
+	}
+}
+
+func TestConsole(t *testing.T) {
+	bare(t)
+	t.Setenv("OTEL_TRACES_EXPORTER", "console")
+	var console bytes.Buffer
+	e, err := Open(t.Context(), Config{Service: "program", Log: slog.New(slog.DiscardHandler), Console: &console})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := e.Tracer().Start(t.Context(), "work")
+	span.End()
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(console.String(), `"Name":"work"`) || e.MetricReaders() != nil || e.LogHandler() != nil {
+		t.Errorf("the console has %s", &console)
+	}
+}

@@ -1,0 +1,215 @@
+// Package otlptest is a receiver of OpenTelemetry data for tests and examples,
+// made of the protocol's own server stubs: it takes traces, metrics and logs
+// over gRPC and over HTTP, keeps them, and draws the tree that spans form. It
+// must not know what sends them.
+package otlptest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	logspb "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxKept is how many spans, points and records are kept of each; a receiver
+// that is full refuses more.
+const maxKept = 200_000
+
+// Receiver takes what is sent until it is closed.
+type Receiver struct {
+	grpc net.Listener
+	http net.Listener
+
+	rpc     *grpc.Server
+	web     *http.Server
+	serving sync.WaitGroup
+
+	mu      sync.Mutex
+	spans   []Span
+	points  []Point
+	records []Record
+	changed chan struct{} // closed with the next thing that comes
+}
+
+// Open starts a receiver on two free ports of this machine. Close has to follow.
+func Open() (*Receiver, error) {
+	r := &Receiver{rpc: grpc.NewServer(), changed: make(chan struct{})}
+	var err error
+	if r.grpc, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("otlptest: %w", err)
+	}
+	if r.http, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("otlptest: %w", errors.Join(err, r.grpc.Close()))
+	}
+	tracepb.RegisterTraceServiceServer(r.rpc, traceService{receiver: r})
+	metricspb.RegisterMetricsServiceServer(r.rpc, metricsService{receiver: r})
+	logspb.RegisterLogsServiceServer(r.rpc, logsService{receiver: r})
+	r.web = &http.Server{Handler: r.handler(), ReadHeaderTimeout: 10 * time.Second}
+	// Both return when they are closed, and have nothing else to say.
+	r.serving.Go(func() { _ = r.rpc.Serve(r.grpc) })
+	r.serving.Go(func() { _ = r.web.Serve(r.http) })
+	return r, nil
+}
+
+// Start is Open for a test, at whose end the receiver is closed.
+func Start(t testing.TB) *Receiver {
+	t.Helper()
+	r, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// Close ends all connections.
+func (r *Receiver) Close() {
+	r.rpc.Stop()
+	_ = r.web.Close()
+	r.serving.Wait()
+}
+
+// The protocols, as OTEL_EXPORTER_OTLP_PROTOCOL has them.
+const (
+	GRPC = "grpc"
+	HTTP = "http/protobuf"
+)
+
+// Endpoint is the URL to send to with a protocol.
+func (r *Receiver) Endpoint(protocol string) string {
+	if protocol == GRPC {
+		return "http://" + r.grpc.Addr().String()
+	}
+	return "http://" + r.http.Addr().String()
+}
+
+// Env are the variables, as name=value, that have a program send here what it
+// has as soon as it has it.
+func (r *Receiver) Env(protocol string) []string {
+	return append(EnvFor(protocol, r.Endpoint(protocol)),
+		"OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=200")
+}
+
+// EnvFor are the variables that have a program send to an endpoint.
+func EnvFor(protocol, endpoint string) []string {
+	return []string{"OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol, "OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint}
+}
+
+// Spans are those received so far, in the order in which they came.
+func (r *Receiver) Spans() []Span {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.spans)
+}
+
+// Points are the last value of each metric and set of labels, in no order.
+func (r *Receiver) Points() []Point {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.points)
+}
+
+// Records are the log records received so far, in the order in which they came.
+func (r *Receiver) Records() []Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.records)
+}
+
+// Await asks enough after everything that comes, until it says true or ctx ends.
+func (r *Receiver) Await(ctx context.Context, enough func(*Receiver) bool) error {
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		if enough(r) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("otlptest: %w", context.Cause(ctx))
+		case <-changed:
+		}
+	}
+}
+
+// patience is how long tests wait for what has been sent.
+const patience = 30 * time.Second
+
+// WaitSpans waits until enough says so of all spans, and returns them. Without
+// that the test fails, showing the tree of what has come.
+func (r *Receiver) WaitSpans(t testing.TB, enough func([]Span) bool) []Span {
+	t.Helper()
+	var spans []Span
+	err := r.wait(t, func(r *Receiver) bool {
+		spans = r.Spans()
+		return enough(spans)
+	})
+	if err != nil {
+		t.Fatalf("the spans waited for did not come within %s; these did:\n%s", patience, Drawing{Services: true}.Tree(spans))
+	}
+	return spans
+}
+
+// WaitPoints is WaitSpans for metrics.
+func (r *Receiver) WaitPoints(t testing.TB, enough func([]Point) bool) []Point {
+	t.Helper()
+	var points []Point
+	err := r.wait(t, func(r *Receiver) bool {
+		points = r.Points()
+		return enough(points)
+	})
+	if err != nil {
+		t.Fatalf("the metrics waited for did not come within %s; these did: %v", patience, points)
+	}
+	return points
+}
+
+// WaitRecord waits for a log record that matches.
+func (r *Receiver) WaitRecord(t testing.TB, matches func(Record) bool) Record {
+	t.Helper()
+	var found Record
+	err := r.wait(t, func(r *Receiver) bool {
+		records := r.Records()
+		i := slices.IndexFunc(records, matches)
+		if i >= 0 {
+			found = records[i]
+		}
+		return i >= 0
+	})
+	if err != nil {
+		t.Fatalf("the log record waited for did not come within %s; these did: %v", patience, r.Records())
+	}
+	return found
+}
+
+func (r *Receiver) wait(t testing.TB, enough func(*Receiver) bool) error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return r.Await(ctx, enough)
+}
+
+// keep runs f, which adds n things to have, and wakes who waits for them.
+func (r *Receiver) keep(have func() int, n int, f func()) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have()+n > maxKept {
+		return status.Error(codes.ResourceExhausted, "otlptest: the receiver is full")
+	}
+	f()
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return nil
+}
