@@ -163,6 +163,11 @@ func (g *Gateway) rightsChanged() {
 			g.busy.Go(func() { c.expel(wire.AsError(err), reasonRevoked) })
 		}
 	}
+	for s := range g.streams {
+		if g.keepsStream(s) != nil {
+			s.end(group.Disconnected, time.Now().Add(closeLinger))
+		}
+	}
 }
 
 // may says whether the sender of a request may do that; Handler has let it

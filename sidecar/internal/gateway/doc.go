@@ -24,6 +24,22 @@
 // that does not read is not read from either, and one that publishes faster
 // than the log takes is slowed by its own socket.
 //
+// # Consuming over HTTP
+//
+// A puller is the member of a group that stands for the requests that pull from
+// it with equal opts. It takes from the group what the requests that wait want,
+// in the order of their arrival, and has it in flight when they are answered and
+// gone: a lease names one delivery, so that any request can settle it. A pull is
+// over when its answer is full, or when the group says that there is nothing
+// more for it now.
+//
+//	pull ──▶ tokens of its connection ──▶ puller ──▶ group
+//	ack, nack, modack: lease ────────────────────────▶ group
+//
+// A stream (server-sent events) is a subscription whose events count as acked
+// once they are written. The request's goroutine writes what the group has put
+// into the stream's buffer, which is bounded as an outbox is.
+//
 // # Who may do what
 //
 // Config.Access decides; without it everybody may do everything. A request over

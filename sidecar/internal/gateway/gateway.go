@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// Bounds of what one WebSocket connection may keep busy.
+// Bounds of what one WebSocket connection may keep busy, and HTTP altogether.
 type Bounds struct {
 	// OutboxBytes is how much may wait for the client to read it. What is
 	// answered or delivered at once may exceed it by a turn's deliveries and
@@ -38,6 +38,13 @@ type Bounds struct {
 	// AuthTimeout is how long a connection may take to authenticate, where
 	// that is asked of it.
 	AuthTimeout time.Duration
+
+	// Pulls is how many requests may pull at a time, Pullers how many members
+	// may stand for pulls (one for each group and set of opts), and PullerIdle
+	// how long one stays that nobody pulls from and that has nothing in flight.
+	Pulls      int
+	Pullers    int
+	PullerIdle time.Duration
 }
 
 // DefaultBounds let a connection that does its worst hold some ten megabytes.
@@ -49,6 +56,9 @@ func DefaultBounds() Bounds {
 		SlowClientTimeout: 5 * time.Minute,
 		Subscriptions:     1000,
 		AuthTimeout:       10 * time.Second,
+		Pulls:             4096,
+		Pullers:           1000,
+		PullerIdle:        time.Minute,
 	}
 }
 
@@ -65,6 +75,10 @@ type Config struct {
 	Bounds    Bounds
 	NodeID    string
 	Logger    *slog.Logger
+	// Lookup finds events, also those that are on their way into the Log, and
+	// StoreID names it.
+	Lookup  group.Lookup
+	StoreID func() string
 }
 
 // Gateway serves applications. Its methods are safe for concurrent use.
@@ -73,17 +87,23 @@ type Gateway struct {
 	ctx    context.Context // of all that connections do; ends with Shutdown
 	cancel context.CancelFunc
 	busy   sync.WaitGroup // connections
+	leases leaser
+	pulls  pullers
+
+	streaming sync.WaitGroup // streams
 
 	mu       sync.Mutex
 	stopping bool
 	number   uint64 // of the last connection
 	conns    map[*conn]struct{}
+	streams  map[*stream]struct{}
 }
 
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{})}
+	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{})}
+	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg
 	cfg.Access.OnChange(g.rightsChanged)
 	return g
 }
@@ -95,10 +115,19 @@ func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+socketPath, g.serveSocket)
 	mux.HandleFunc("POST /v1/topics/{topic}/events", g.publishHTTP)
+	mux.HandleFunc("POST "+daprPublishPath, g.publishDapr)
+	mux.HandleFunc("POST "+daprBulkPath, g.publishDaprBulk)
+	mux.HandleFunc("POST "+daprBulkPathAlpha, g.publishDaprBulk)
+	mux.HandleFunc("GET /v1/topics/{topic}/events/{id}", g.showEvent)
 	mux.HandleFunc("GET /v1/topics", g.listTopics)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups", g.listGroups)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups/{group}", g.showGroup)
 	mux.HandleFunc("PUT /v1/topics/{topic}/groups/{group}/cursor", g.moveGroup)
+	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/pull", g.pullEvents)
+	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/ack", g.ackLeases)
+	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/nack", g.nackLeases)
+	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/modack", g.extendLeases)
+	mux.HandleFunc("GET /v1/topics/{topic}/stream", g.streamEvents)
 	return g.cfg.Access.Authenticate(httpapi.Routes(mux), socketPath)
 }
 
@@ -106,32 +135,37 @@ const socketPath = "/ws"
 
 type connectionKey struct{}
 
-// ConnContext makes the publishes of one TCP connection share its rate limit;
+// ConnContext makes the requests of one TCP connection share its rate limits;
 // it is for httpapi.Server.ConnContext. Without it each request is a
 // connection of its own.
 func (g *Gateway) ConnContext(ctx context.Context, _ net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, g.cfg.Publisher.NewConnection())
+	return context.WithValue(ctx, connectionKey{}, g.newHTTPConn())
 }
 
-// connection is what the request's connection owns of the limits.
-func (g *Gateway) connection(r *http.Request) *admit.Connection {
-	if c, ok := r.Context().Value(connectionKey{}).(*admit.Connection); ok {
+func (g *Gateway) newHTTPConn() *httpConn { return &httpConn{publish: g.cfg.Publisher.NewConnection()} }
+
+// httpConn is what the request's connection owns of the limits.
+func (g *Gateway) httpConn(r *http.Request) *httpConn {
+	if c, ok := r.Context().Value(connectionKey{}).(*httpConn); ok {
 		return c
 	}
-	return g.cfg.Publisher.NewConnection()
+	return g.newHTTPConn()
 }
+
+// connection is what the request's connection owns of the limits on publishes.
+func (g *Gateway) connection(r *http.Request) *admit.Connection { return g.httpConn(r).publish }
 
 // Stats counts what is connected now.
 type Stats struct {
 	Connections   int // WebSockets
-	Subscriptions int
+	Subscriptions int // of WebSockets, streams and pullers
 }
 
 // Stats counts what is connected now.
 func (g *Gateway) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st := Stats{Connections: len(g.conns)}
+	st := Stats{Connections: len(g.conns), Subscriptions: len(g.streams) + g.pulls.count()}
 	for c := range g.conns {
 		st.Subscriptions += c.subscriptions()
 	}
@@ -168,8 +202,9 @@ func (g *Gateway) refusing() bool {
 }
 
 // Shutdown refuses new connections, publishes and ops; gives what subscriptions
-// have in flight back to their groups without counting an attempt; lets the
-// replies to what is under way go out, and closes every WebSocket with 1001.
+// and pulls have in flight back to their groups without counting an attempt;
+// lets the replies to what is under way go out, ends every stream, and closes
+// every WebSocket with 1001.
 // Connections that have not finished when ctx ends are cut off. It returns once
 // none is left. Call it while the groups and the writer still run: what is
 // under way needs them.
@@ -181,10 +216,12 @@ func (g *Gateway) Shutdown(ctx context.Context) {
 		conns = append(conns, c)
 	}
 	g.mu.Unlock()
+	g.pulls.end(errStopping())
 	var leaving sync.WaitGroup
 	for _, c := range conns {
 		leaving.Go(func() { c.shutdown(ctx) })
 	}
+	g.endStreams(ctx)
 	leaving.Wait()
 	g.cancel()
 	g.busy.Wait()

@@ -85,6 +85,7 @@ func start(t testing.TB, s setup) *sidecar {
 		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger,
+		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

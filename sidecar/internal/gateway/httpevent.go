@@ -36,6 +36,11 @@ const (
 	jsonBody  body = iota // a payload of JSON
 	bytesBody             // a payload of any other kind
 	linesBody             // NDJSON: an event per line
+
+	// CloudEvents.
+	binaryBody     // the data of one, whose attributes are headers
+	structuredBody // one, as a JSON object
+	batchedBody    // an array of such objects
 )
 
 // bodyOf tells the kind of body from the content type. JSON is what comes
@@ -50,7 +55,13 @@ func bodyOf(h http.Header) (body, *wire.Error) {
 		return 0, wire.Errorf(wire.BadRequest, "Content-Encoding %q: a body that is compressed is not understood", shorten(encoding))
 	}
 	media, _, _ := strings.Cut(contentType, ";")
-	switch media = strings.ToLower(strings.TrimSpace(media)); {
+	media = strings.ToLower(strings.TrimSpace(media))
+	if kind, is, err := cloudEventBody(media); is || err != nil {
+		return kind, err
+	}
+	switch {
+	case isBinaryCloudEvent(h):
+		return binaryBody, nil
 	case media == "application/x-ndjson":
 		return linesBody, nil
 	case media == "", media == "application/json", media == "application/x-www-form-urlencoded",
@@ -61,31 +72,43 @@ func bodyOf(h http.Header) (body, *wire.Error) {
 }
 
 // itemOf makes an event of a request's headers and body, within the limits;
-// kind is jsonBody or bytesBody.
+// kind is not linesBody or batchedBody.
 func itemOf(topic string, h http.Header, kind body, payload []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
-	e := &it.Event
-	e.Topic = topic
-	if e.ID, err = idOf(h); err != nil {
-		return it, err
+	switch kind {
+	case binaryBody:
+		return binaryItemOf(topic, h, payload, lim)
+	case structuredBody:
+		return structuredItemOf(topic, h, payload, lim)
 	}
-	if e.Key, err = singleHeader(h, headerKey); err != nil {
-		return it, err
-	}
-	if err = wire.CheckKey(e.Key, lim); err != nil {
-		return it, err
-	}
-	if e.TS, it.HasTS, err = tsOf(h); err != nil {
-		return it, err
-	}
-	if e.Headers, err = headersOf(h, kind, lim); err != nil {
+	if err = fillFromHeaders(&it, topic, h, kind, lim); err != nil {
 		return it, err
 	}
 	if kind == bytesBody {
-		e.Payload, e.Binary = payload, true
+		it.Event.Payload, it.Event.Binary = payload, true
 		return it, wire.CheckPayloadBytes(payload, lim)
 	}
-	e.Payload, err = wire.CompactPayload(payload, lim)
+	it.Event.Payload, err = wire.CompactPayload(payload, lim)
 	return it, err
+}
+
+// fillFromHeaders puts what a request's headers say of its event into it.
+func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind body, lim wire.Limits) (err *wire.Error) {
+	e := &it.Event
+	e.Topic = topic
+	if e.ID, err = idOf(h); err != nil {
+		return err
+	}
+	if e.Key, err = singleHeader(h, headerKey); err != nil {
+		return err
+	}
+	if err = wire.CheckKey(e.Key, lim); err != nil {
+		return err
+	}
+	if e.TS, it.HasTS, err = tsOf(h); err != nil {
+		return err
+	}
+	e.Headers, err = headersOf(h, kind, lim)
+	return err
 }
 
 // singleHeader is the value of a header that may be given once, in UTF-8; ""

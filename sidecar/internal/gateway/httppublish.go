@@ -44,8 +44,11 @@ func (g *Gateway) publishRequest(w http.ResponseWriter, r *http.Request, topic s
 	if bad != nil {
 		return g.refused(topic, bad)
 	}
-	if kind == linesBody {
+	switch kind {
+	case linesBody:
 		return g.publishLines(w, r, topic, content)
+	case batchedBody:
+		return g.publishBatched(w, r, topic, content)
 	}
 	it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
 	if bad != nil {
@@ -79,6 +82,8 @@ func statusOf(r *wire.Receipt) int {
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, kind body) ([]byte, *wire.Error) {
 	most := map[body]int{
 		jsonBody: jsonSlack * g.cfg.Limits.PayloadBytes, bytesBody: g.cfg.Limits.PayloadBytes, linesBody: g.cfg.Limits.BatchBytes,
+		binaryBody: jsonSlack * g.cfg.Limits.PayloadBytes, batchedBody: g.cfg.Limits.BatchBytes,
+		structuredBody: jsonSlack * (g.cfg.Limits.PayloadBytes + g.cfg.Limits.HeaderBytes),
 	}[kind]
 	return readAtMost(w, r, most)
 }
@@ -111,6 +116,11 @@ func (g *Gateway) publishLines(w http.ResponseWriter, r *http.Request, topic str
 	if bad != nil {
 		return g.refused(topic, bad)
 	}
+	return g.publishItems(w, r, items)
+}
+
+// publishItems publishes the events of a batch and answers for each.
+func (g *Gateway) publishItems(w http.ResponseWriter, r *http.Request, items []wire.PublishItem) error {
 	results, err := g.publish(r, items)
 	if err != nil {
 		return err
@@ -121,10 +131,8 @@ func (g *Gateway) publishLines(w http.ResponseWriter, r *http.Request, topic str
 
 // itemsOf makes an event of every line that is not blank.
 func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
-	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS} {
-		if _, given := h[name]; given {
-			return nil, wire.Errorf(wire.BadRequest, "header %s speaks of one event: in a batch give each line its own opts", name)
-		}
+	if name := headerOfOne(h); name != "" {
+		return nil, wire.Errorf(wire.BadRequest, "header %s speaks of one event: in a batch give each line its own opts", name)
 	}
 	var items []wire.PublishItem
 	for line := range bytes.Lines(content) {
@@ -142,6 +150,17 @@ func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wi
 		return nil, errEmptyBatch()
 	}
 	return items, nil
+}
+
+// headerOfOne is a header of the request that is about a single event; "":
+// there is none.
+func headerOfOne(h http.Header) string {
+	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS} {
+		if _, given := h[name]; given {
+			return name
+		}
+	}
+	return ""
 }
 
 // publish admits events, all of one topic, and waits for what becomes of them.

@@ -12,6 +12,9 @@ func (g *Group) assign(now time.Time) {
 	}
 	g.takers, g.stuck, g.again, g.paceDue = 0, 0, false, time.Time{}
 	for _, m := range g.members {
+		if m.taker != nil {
+			_, m.asked = m.taker.Wants()
+		}
 		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
 		if m.free > 0 {
 			g.takers++

@@ -7,10 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
 )
 
 // ackSink acks in batches whatever it is given, as a fast consumer would.
@@ -43,11 +47,29 @@ func BenchmarkConsumeAndAck(b *testing.B) {
 		"window1000":      {1000, 0},
 		"window1000keyed": {1000, 5000},
 	} {
-		b.Run(name, func(b *testing.B) { benchConsume(b, c.window, c.keys) })
+		b.Run(name, func(b *testing.B) { benchConsume(b, c.window, c.keys, nil, "") })
 	}
 }
 
-func benchConsume(b *testing.B, window, keys int) {
+// BenchmarkConsumeAndAckTraced is the same with spans that are gathered for an
+// exporter which throws them away.
+func BenchmarkConsumeAndAckTraced(b *testing.B) {
+	always := sdktrace.ParentBased(sdktrace.AlwaysSample())
+	for _, c := range []struct {
+		name    string
+		sampler sdktrace.Sampler // nil: off
+		parent  string
+	}{
+		{"off", nil, recorded},
+		{"not-recorded", always, notRecorded},
+		{"1%", sdktrace.TraceIDRatioBased(0.01), "of many traces"},
+		{"100%", always, recorded},
+	} {
+		b.Run(c.name, func(b *testing.B) { benchConsume(b, 1000, 0, tracingtest.Discard(b, c.sampler), c.parent) })
+	}
+}
+
+func benchConsume(b *testing.B, window, keys int, tr *tracing.Tracing, parent string) {
 	log := newFakeLog()
 	eff := policy.Defaults()
 	eff.Delivery.MaxInflight = window
@@ -55,7 +77,7 @@ func benchConsume(b *testing.B, window, keys int) {
 		Context: context.Background(), Log: log, Tails: log.tails,
 		Policy:      func(string) *policy.Effective { return &eff },
 		DeadLetters: &fakeGraves{}, Metrics: telemetry.Discard(), Roster: roster.Alone("node"),
-		Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
+		Tracing: tr, Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
 	})
 	defer func() { _ = m.Stop(context.Background()) }()
 	_, _ = log.EnsureTopic(b.Context(), topic, 8)
@@ -64,7 +86,15 @@ func benchConsume(b *testing.B, window, keys int) {
 		if keys > 0 {
 			key = fmt.Sprint("k", i%keys)
 		}
-		log.append(topic, record(fmt.Sprint("e", i), key))
+		rec := record(fmt.Sprint("e", i), key)
+		switch parent {
+		case "":
+		case "of many traces":
+			rec.Headers = wire.Headers{{Name: "traceparent", Value: fmt.Sprintf("00-%032x-b7ad6b7169203331-01", uint64(i)*0x9e3779b97f4a7c15)}}
+		default:
+			rec.Headers = wire.Headers{{Name: "traceparent", Value: parent}}
+		}
+		log.append(topic, rec)
 	}
 	sink := &ackSink{acks: make(chan []string, window+1), done: make(chan struct{})}
 	sink.left.Store(int64(b.N))

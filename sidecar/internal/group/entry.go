@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // state is where an event is between being fetched and being settled.
@@ -39,7 +40,8 @@ type entry struct {
 	due   time.Time
 	index int // in the timers, or -1
 
-	reason string // why the last delivery failed
+	reason  string           // why the last delivery failed
+	process *tracing.Process // the last delivery's span; nil: none is recorded
 }
 
 // timers is a heap of entries by due time.

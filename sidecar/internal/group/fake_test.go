@@ -173,6 +173,10 @@ func (l *fakeLog) Seek(_ context.Context, topic string, p eventlog.Position) ([]
 			for at < len(recs) && recs[at].TS < p.TS {
 				at++
 			}
+		case wire.FromAfterID:
+			for at < len(recs) && (eventlog.Point{TS: recs[at].TS, ID: recs[at].ID}).Compare(p.After) <= 0 {
+				at++
+			}
 		}
 		starts = append(starts, uint64(at+1))
 	}

@@ -33,12 +33,18 @@ type Follower struct {
 	// The worker's own.
 	parts   []*partition
 	rotate  int
+	merger  *merger            // nil: partitions come page by page
 	pending []*eventlog.Record // read, not delivered
 }
 
 // Follow subscribes without a group. Deliveries begin after Start. Errors are
 // those of Manager.Subscribe. Options that speak of acks do not apply. Whoever
 // follows closes: Manager.Stop does not.
+//
+// With s.Merged, events that are stored come in (ts, id) order across
+// partitions, and what starts after an event starts right behind it in its
+// partition: a later Follow that starts after the last event that came goes on
+// where this one ended.
 func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error) {
 	if m.isStopped() {
 		return nil, errStopped
@@ -57,6 +63,10 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error)
 		return nil, err
 	}
 	extents, err := m.cfg.Log.Extents(ctx, s.Topic)
+	if err == nil && s.Merged {
+		f.merger = newMerger(tp.Partitions)
+		err = behind(ctx, m.cfg.Log, s.Topic, s.Options, starts)
+	}
 	if err != nil {
 		f.watch.Close()
 		return nil, err
@@ -118,6 +128,9 @@ func (f *Follower) open() bool {
 // add nothing. It reports false at the end of the log. A partition that cannot
 // be read is read again later.
 func (f *Follower) read() bool {
+	if f.merger != nil {
+		return f.readMerged()
+	}
 	now := time.Now()
 	for i := range f.parts {
 		at := (f.rotate + 1 + i) % len(f.parts)
@@ -126,26 +139,35 @@ func (f *Follower) read() bool {
 			continue
 		}
 		f.rotate = at
-		b := eventlog.Bounds{Events: f.cfg.Bounds.FetchEvents, Bytes: turnBytes}
-		pg, err := readPage(f.cfg.Context, f.cfg.Log, f.topic, f.watch.Read(p.index, p.next, b), p.index, p.next, b)
-		if err != nil {
-			f.cfg.Logger.Warn("subscription cannot read its topic", "topic", f.topic, "partition", p.index, "error", err)
-			p.readDue = now.Add(retryAfterFailure)
-			continue
+		recs, ok := f.readPart(p, eventlog.Bounds{Events: f.cfg.Bounds.FetchEvents, Bytes: turnBytes}, now)
+		if ok {
+			f.pending = append(f.pending, recs...)
+			return true
 		}
-		if len(pg.recs) == 0 {
-			p.skipTo(pg.next)
-		}
-		for _, rec := range pg.recs {
-			p.next = rec.Seq + 1
-			if f.filter.Matches(&rec.Event) {
-				f.pending = append(f.pending, rec)
-			}
-		}
-		return true
 	}
 	f.retry(now)
 	return false
+}
+
+// readPart reads a page of a partition, which may add nothing. One that cannot
+// be read is not readable for a while: ok is false.
+func (f *Follower) readPart(p *partition, b eventlog.Bounds, now time.Time) (passing []*eventlog.Record, ok bool) {
+	pg, err := readPage(f.cfg.Context, f.cfg.Log, f.topic, f.watch.Read(p.index, p.next, b), p.index, p.next, b)
+	if err != nil {
+		f.cfg.Logger.Warn("subscription cannot read its topic", "topic", f.topic, "partition", p.index, "error", err)
+		p.readDue = now.Add(retryAfterFailure)
+		return nil, false
+	}
+	if len(pg.recs) == 0 {
+		p.skipTo(pg.next)
+	}
+	for _, rec := range pg.recs {
+		p.next = rec.Seq + 1
+		if f.filter.Matches(&rec.Event) {
+			passing = append(passing, rec)
+		}
+	}
+	return passing, true
 }
 
 // retry sets the alarm for the next partition that could not be read.

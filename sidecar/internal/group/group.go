@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Group is one consumer group on one topic, with the partitions of it that this
@@ -66,6 +67,7 @@ type Group struct {
 	beat    uint64
 	marks   map[string]eventlog.Mark // by id, to be saved with the progress
 	waiters []func(error)            // to be told once the progress is saved and synced
+	settles []*tracing.Settle        // the spans of what those settle who will wait next
 	saving  bool                     // a save is under way
 	saveDue time.Time                // when to try again after a failed save; zero: at once
 
@@ -107,7 +109,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 	now := time.Now()
 	for _, e := range m.lent() {
 		if how == Disconnected && e.sent {
-			g.fail(e, "connection closed", now, 0)
+			g.fail(e, tracing.Disconnected, "connection closed", now, 0)
 		} else {
 			g.giveBack(e)
 		}

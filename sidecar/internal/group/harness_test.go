@@ -62,9 +62,9 @@ func newWorld(t fataler, partitions int) *world {
 }
 
 // start begins a process on the log.
-func (w *world) start() {
+func (w *world) start(change ...func(*Config)) {
 	w.mortal = &mortalLog{fakeLog: w.log}
-	w.m = NewManager(Config{
+	cfg := Config{
 		Context:     context.Background(),
 		Log:         w.mortal,
 		Tails:       w.log.tails,
@@ -74,7 +74,11 @@ func (w *world) start() {
 		Roster:      roster.Alone("node"),
 		Logger:      slog.New(slog.DiscardHandler),
 		Bounds:      w.bounds,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	w.m = NewManager(cfg)
 }
 
 func (w *world) stop() {

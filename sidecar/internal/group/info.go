@@ -123,6 +123,8 @@ func (g *Group) blockedBy(m *Member) string {
 		return BlockedNoPartition
 	case m.count >= m.opts.MaxInflight:
 		return BlockedMaxInflight
+	case !m.sink.Room() && m.taker != nil:
+		return m.taker.Blocked()
 	case !m.sink.Room():
 		return BlockedSlowReader
 	}

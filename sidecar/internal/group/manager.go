@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Bounds of what a group keeps in memory.
@@ -39,7 +40,8 @@ type Log interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Config is what a Manager needs; every field but Moved is required.
+// Config is what a Manager needs; every field but Moved and Tracing is
+// required.
 type Config struct {
 	// Context ends when stopping may not wait any longer.
 	Context     context.Context
@@ -48,6 +50,7 @@ type Config struct {
 	Policy      func(topic string) *policy.Effective
 	DeadLetters DeadLetters
 	Metrics     *telemetry.Metrics
+	Tracing     *tracing.Tracing
 	// Roster says which sidecars are alive; it is run beside the Manager, and
 	// ends after the Manager has stopped.
 	Roster *roster.Roster
@@ -99,6 +102,8 @@ type Subscription struct {
 	Pacer        Pacer
 	// MemberID names the member to people.
 	MemberID string
+	// Merged is for Follow: see there.
+	Merged bool
 }
 
 // Subscribe adds a member to its group, which it creates on first use.
@@ -117,6 +122,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	if s.Options.Rebalance {
 		member.rebalancer, _ = s.Sink.(Rebalancer)
 	}
+	member.taker, _ = s.Sink.(Taker)
 	if err := g.join(ctx, member); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ type Delivery struct {
 	Record     *eventlog.Record
 	Attempt    int
 	AckTimeout time.Duration
+	Lease      Lease
 }
 
 // Member is one subscription to a group. Its methods may be called from any
@@ -43,6 +44,7 @@ type Member struct {
 	requested wire.SubscribeOptions
 	// rebalancer is the sink, if it is to be told of its partitions.
 	rebalancer Rebalancer
+	taker      Taker // the sink, if it is one
 
 	// send is held while deliveries are handed to the sink, so that none
 	// follows the return of Pause or Close. It is taken before group.mu.
@@ -61,9 +63,10 @@ type Member struct {
 
 	// What the turn under way may still assign.
 	free    int
-	budget  int  // bytes
-	halted  bool // no more in this turn, be there room or not
-	starved bool // for lack of a token
+	budget  int    // bytes
+	halted  bool   // no more in this turn, be there room or not
+	starved bool   // for lack of a token
+	asked   uint64 // what the taker wanted when the turn began to assign
 }
 
 // assignment is a delivery that has not been sent yet. It counts as long as the
@@ -85,7 +88,12 @@ func (m *Member) room() int {
 	if !m.started || m.paused || !m.sink.Room() {
 		return 0
 	}
-	return max(0, m.opts.MaxInflight-m.count)
+	free := m.opts.MaxInflight - m.count
+	if m.taker != nil {
+		wants, _ := m.taker.Wants()
+		free = min(free, wants)
+	}
+	return max(0, free)
 }
 
 // Start lets deliveries begin: the connection calls it once the reply to the
@@ -137,11 +145,7 @@ func (m *Member) Ack(ids []string, done func(error)) {
 		if e == nil || e.member != m {
 			continue
 		}
-		g.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
-		g.settle(e)
-		if m.opts.ExactlyOnce {
-			g.mark(id, now.Add(m.opts.DedupeTTL))
-		}
+		g.ack(e, now)
 		acked++
 	}
 	if acked > 0 {
@@ -157,19 +161,12 @@ func (m *Member) Nack(ids []string, reason string, delay *time.Duration, done fu
 	g.mu.Lock()
 	now := time.Now()
 	nacked := 0
-	if reason == "" {
-		reason = "nacked"
-	}
 	for _, id := range ids {
 		e := g.ids.inflight(id)
 		if e == nil || e.member != m || !e.sent {
 			continue
 		}
-		wait := m.opts.backoff(e.attempts)
-		if delay != nil {
-			wait = *delay
-		}
-		g.fail(e, reason, now, wait)
+		g.nack(e, reason, delay, now)
 		nacked++
 	}
 	if nacked > 0 {
@@ -260,7 +257,8 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 		default:
 			e.sent = true
 			g.timers.set(e, now.Add(m.opts.AckTimeout))
-			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout})
+			e.process = g.cfg.Tracing.Process(e.rec, g.name, e.attempts, e.process)
+			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout, Lease: Lease{e.part.index, e.seq, e.lease}})
 		}
 	}
 	m.out = nil

@@ -178,6 +178,7 @@ func (m *Member) takeBack() {
 // whenDurable arranges for done to be called once all progress so far is
 // durable. It is called with mu held and releases it.
 func (g *Group) whenDurable(done func(error)) {
+	done = g.traced(done)
 	switch {
 	case g.over:
 		g.mu.Unlock()

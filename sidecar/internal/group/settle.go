@@ -4,7 +4,34 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
+
+// ack settles an event in flight that its member is done with.
+func (g *Group) ack(e *entry, now time.Time) {
+	id, opts := e.rec.ID, e.member.opts
+	g.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
+	g.traceSettle(e, tracing.Acked, now)
+	e.process.End(tracing.Acked, "")
+	g.settle(e)
+	if opts.ExactlyOnce {
+		g.mark(id, now.Add(opts.DedupeTTL))
+	}
+}
+
+// nack gives an event back that its member could not process. delay nil means
+// the policy's backoff.
+func (g *Group) nack(e *entry, reason string, delay *time.Duration, now time.Time) {
+	wait := e.member.opts.backoff(e.attempts)
+	if delay != nil {
+		wait = *delay
+	}
+	if reason == "" {
+		reason = "nacked"
+	}
+	g.traceSettle(e, tracing.Nacked, now)
+	g.fail(e, tracing.Nacked, reason, now, wait)
+}
 
 // settle ends an event for the group.
 func (g *Group) settle(e *entry) {
@@ -12,7 +39,7 @@ func (g *Group) settle(e *entry) {
 	g.held -= e.rec.Size()
 	g.detach(e)
 	g.ids.remove(e)
-	e.state, e.rec = settled, nil
+	e.state, e.rec, e.process = settled, nil, nil
 	e.part.dirty = true
 	e.part.trim()
 	if head := g.keys.remove(key, e); head != nil && head.state == waiting {
@@ -37,6 +64,7 @@ func (g *Group) mark(id string, expires time.Time) {
 // detach takes an event away from its member and its timer.
 func (g *Group) detach(e *entry) {
 	g.timers.unset(e)
+	e.process.End(tracing.Revoked, "") // unless it has ended otherwise
 	if e.member != nil {
 		e.member.count--
 		e.member, e.sent = nil, false
@@ -63,8 +91,12 @@ func (g *Group) giveBack(e *entry) {
 
 // fail ends a delivery that did not lead to an ack: the event comes again after
 // wait, or goes to the dead letter topic when its attempts are used up.
-func (g *Group) fail(e *entry, reason string, now time.Time, wait time.Duration) {
+func (g *Group) fail(e *entry, how tracing.Outcome, reason string, now time.Time, wait time.Duration) {
 	most := e.member.opts.MaxAttempts
+	if e.attempts >= most {
+		how = tracing.DeadLettered
+	}
+	e.process.End(how, reason)
 	g.detach(e)
 	e.reason = reason
 	switch {
@@ -100,8 +132,9 @@ func (g *Group) dig(e *entry) {
 		return
 	}
 	rec := deadLetter(e, g.name, time.Now())
+	ctx := e.process.Within(g.cfg.Context)
 	g.mu.Unlock()
-	g.cfg.DeadLetters.Bury(g.cfg.Context, rec, func(err error) { g.buried(e, err) })
+	g.cfg.DeadLetters.Bury(ctx, rec, func(err error) { g.buried(e, err) })
 }
 
 // buried takes the outcome of dig.
@@ -126,7 +159,7 @@ func (g *Group) expire(now time.Time) {
 	for e := g.timers.expired(now); e != nil; e = g.timers.expired(now) {
 		switch e.state {
 		case inflight:
-			g.fail(e, "ack deadline passed", now, 0)
+			g.fail(e, tracing.Expired, "ack deadline passed", now, 0)
 		case delayed:
 			g.makeReady(e)
 		case burying:

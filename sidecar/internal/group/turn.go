@@ -76,6 +76,8 @@ func (g *Group) rest(now time.Time) {
 	}
 	if g.again || g.saveDue.IsZero() && g.unsaved() || g.nextToFetch(now) != nil {
 		g.worker.wake()
+	} else {
+		g.tellTakers()
 	}
 	if due := g.nextDue(now); due.IsZero() {
 		g.alarm.Stop()

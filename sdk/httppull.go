@@ -1,0 +1,89 @@
+package sluice
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// PullQuery says what to pull. A field that is zero leaves it to the sidecar,
+// but for Wait.
+type PullQuery struct {
+	Topic, Group string
+	Max          int // events of one answer, 1 to 1,000 (100)
+	// Wait is how long the sidecar waits for the first event, up to a minute; 0
+	// asks for what there is now.
+	Wait time.Duration
+	// Options are those of a subscription. Pulls with equal options, From, TS
+	// and AfterID aside, share one: their events in flight count together.
+	Options wire.SubscribeOptions
+}
+
+// Pull returns events of a group, or none once q.Wait is over. Each has a Lease,
+// by which it is settled with [HTTP.Ack] or [HTTP.Nack] until AckDeadlineMS is
+// over; then it is delivered again.
+func (h *HTTP) Pull(ctx context.Context, q PullQuery) ([]wire.Delivery, error) {
+	p := wire.Pull{Max: q.Max, WaitMS: q.Wait.Milliseconds(), Subscribe: q.Options}
+	if p.Max == 0 {
+		p.Max = wire.DefaultPull
+	}
+	answer, err := h.post(ctx, groupPath(q.Topic, q.Group, "pull"), wire.AppendPull(nil, &p))
+	if err != nil {
+		return nil, err
+	}
+	return wire.ParsePulled(answer)
+}
+
+// Ack settles pulled events, and returns once that is durable. It gives one
+// result for each lease, in order: nil, or an error with the code stale_lease
+// where the event has been settled before, or given to be delivered again.
+func (h *HTTP) Ack(ctx context.Context, topic, group string, leases ...string) ([]*wire.Error, error) {
+	return h.settle(ctx, topic, group, "ack", wire.Settlement{Leases: leases})
+}
+
+// Nack gives pulled events back, to be delivered again. The results are those of
+// [HTTP.Ack].
+func (h *HTTP) Nack(ctx context.Context, topic, group string, n Nack, leases ...string) ([]*wire.Error, error) {
+	return h.settle(ctx, topic, group, "nack", wire.Settlement{Leases: leases, Reason: n.Reason, DelayMS: n.DelayMS})
+}
+
+// Modack moves the deadlines of pulled events to extend from now. The results
+// are those of [HTTP.Ack].
+func (h *HTTP) Modack(ctx context.Context, topic, group string, extend time.Duration, leases ...string) ([]*wire.Error, error) {
+	ms := extend.Milliseconds()
+	return h.settle(ctx, topic, group, "modack", wire.Settlement{Leases: leases, ExtendMS: &ms})
+}
+
+func (h *HTTP) settle(ctx context.Context, topic, group, verb string, t wire.Settlement) ([]*wire.Error, error) {
+	if len(t.Leases) == 0 {
+		return nil, nil
+	}
+	answer, err := h.post(ctx, groupPath(topic, group, verb), wire.AppendSettlement(nil, &t))
+	if err != nil {
+		return nil, err
+	}
+	results, err := wire.ParseSettled(answer)
+	if err == nil && len(results) != len(t.Leases) {
+		err = fmt.Errorf("the sidecar gave %d results for %d leases", len(results), len(t.Leases))
+	}
+	return results, err
+}
+
+func groupPath(topic, group, verb string) string {
+	return "/v1/topics/" + url.PathEscape(topic) + "/groups/" + url.PathEscape(group) + "/" + verb
+}
+
+// post sends a body of JSON and returns the whole answer.
+func (h *HTTP) post(ctx context.Context, path string, body []byte) ([]byte, error) {
+	resp, err := h.call(ctx, http.MethodPost, h.AppURL, path, body, http.Header{"Content-Type": {"application/json"}})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}

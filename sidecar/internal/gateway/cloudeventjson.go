@@ -1,0 +1,227 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// structuredItemOf makes an event of a CloudEvent in structured mode: one JSON
+// object, which h, the request's headers, may say more of.
+func structuredItemOf(topic string, h http.Header, text []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
+	if err = fillFromHeaders(&it, topic, h, structuredBody, lim); err != nil {
+		return it, err
+	}
+	return it, fillFromJSON(&it, text, lim)
+}
+
+// batchedItemsOf makes an event of each CloudEvent in a JSON array. One that is
+// wrong is refused by itself.
+func batchedItemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
+	if name := headerOfOne(h); name != "" {
+		return nil, wire.Errorf(wire.BadRequest, "header %s speaks of one event: in a batch each has its own attributes", name)
+	}
+	var items []wire.PublishItem
+	err := eachElement(content, "CloudEvents", lim, func(text json.RawMessage) *wire.Error {
+		it := wire.PublishItem{Event: wire.Event{Topic: topic}}
+		if bad := fillFromJSON(&it, text, lim); bad != nil {
+			it = wire.PublishItem{Event: wire.Event{Topic: topic}, Err: bad}
+		}
+		items = append(items, it)
+		return nil
+	})
+	return items, err
+}
+
+// eachElement calls f with each element of a JSON array, of which there may be
+// as many as a batch may have. An error of f ends it. The text is f's to keep.
+func eachElement(content []byte, what string, lim wire.Limits, f func(json.RawMessage) *wire.Error) *wire.Error {
+	notJSON := func(err error) *wire.Error {
+		return wire.Errorf(wire.BadJSON, "the batch is not JSON: %s", reason(err))
+	}
+	if !utf8.Valid(content) {
+		return notJSON(errNotUTF8)
+	}
+	dec := json.NewDecoder(bytes.NewReader(content))
+	switch open, err := dec.Token(); {
+	case err != nil:
+		return notJSON(err)
+	case open != json.Delim('['):
+		return wire.Errorf(wire.BadRequest, "a batch must be a JSON array of %s", what)
+	}
+	for n := 0; dec.More(); n++ {
+		if n == lim.BatchEvents {
+			return wire.Errorf(wire.PayloadTooLarge, "the batch holds more than the %d events that are allowed", lim.BatchEvents)
+		}
+		var text json.RawMessage
+		if err := dec.Decode(&text); err != nil {
+			return notJSON(err)
+		}
+		if bad := f(text); bad != nil {
+			return bad
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return notJSON(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return notJSON(errors.New("more text after the array"))
+	}
+	return nil
+}
+
+var errNotUTF8 = errors.New("it is not valid UTF-8")
+
+// reason is what a decoder says of a text, at its end too.
+func reason(err error) string {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the text ends too early"
+	}
+	return err.Error()
+}
+
+// fillFromJSON puts a CloudEvent in JSON into an event. Members that are null
+// count as absent, and of those with the same name the last counts.
+func fillFromJSON(it *wire.PublishItem, text []byte, lim wire.Limits) *wire.Error {
+	if !utf8.Valid(text) {
+		return wire.Errorf(wire.BadJSON, "the CloudEvent is not JSON: %v", errNotUTF8)
+	}
+	var members map[string]json.RawMessage
+	var wrong *json.UnmarshalTypeError
+	switch err := json.Unmarshal(text, &members); {
+	case errors.As(err, &wrong), err == nil && members == nil:
+		return wire.Errorf(wire.BadRequest, "a CloudEvent must be a JSON object")
+	case err != nil:
+		return wire.Errorf(wire.BadJSON, "the CloudEvent is not JSON: %s", reason(err))
+	}
+	data, data64 := members["data"], members["data_base64"]
+	delete(members, "data")
+	delete(members, "data_base64")
+	a := make(attributes, len(members))
+	for name, raw := range members {
+		value, given, err := attributeOf(name, raw)
+		if err != nil {
+			return err
+		}
+		if given {
+			a[name] = value
+		}
+	}
+	contentType := a["datacontenttype"]
+	if err := checkAttribute("datacontenttype", contentType); err != nil {
+		return err
+	}
+	delete(a, "datacontenttype")
+	if err := a.fill(it); err != nil {
+		return err
+	}
+	if err := fillData(it, contentType, data, data64, lim); err != nil {
+		return err
+	}
+	return checkItem(it, lim)
+}
+
+// attributeOf is the string that an attribute's JSON value stands for: a string
+// itself, a boolean and a whole number as they are written.
+func attributeOf(name string, raw json.RawMessage) (value string, given bool, err *wire.Error) {
+	switch c := raw[0]; {
+	case c == 'n':
+		return "", false, nil
+	case c == 't' || c == 'f':
+		return string(raw), true, nil
+	case c == '"':
+		if holdsLoneSurrogate(raw) {
+			return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s holds a lone surrogate escape", shorten(name))
+		}
+		_ = json.Unmarshal(raw, &value) // it is a string
+		return value, true, nil
+	case c != '{' && c != '[' && !bytes.ContainsAny(raw, ".eE"):
+		return string(raw), true, nil
+	}
+	return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s must be a string, a boolean or a whole number", shorten(name))
+}
+
+// fillData puts the data into an event: that of data, a JSON value, or, where
+// its type is none of JSON, the text that a string holds; or that of
+// data_base64.
+func fillData(it *wire.PublishItem, contentType string, data, data64 json.RawMessage, lim wire.Limits) *wire.Error {
+	json64 := given(data64)
+	switch {
+	case json64 && given(data):
+		return wire.Errorf(wire.BadRequest, "a CloudEvent has either data or data_base64, not both")
+	case json64:
+		content, err := base64Of(data64)
+		if err != nil {
+			return err
+		}
+		return setData(it, contentType, contentType != "" && isJSON(contentType), content, lim)
+	case isJSON(contentType):
+		return setData(it, contentType, true, data, lim)
+	case !given(data):
+		return setData(it, contentType, false, nil, lim)
+	case data[0] != '"':
+		return wire.Errorf(wire.BadRequest, "data must be a string where datacontenttype is %q, or be in data_base64", shorten(contentType))
+	case holdsLoneSurrogate(data):
+		return wire.Errorf(wire.BadRequest, "data holds a lone surrogate escape, which is no text of %q", shorten(contentType))
+	}
+	var text string
+	_ = json.Unmarshal(data, &text) // it is a string
+	return setData(it, contentType, false, []byte(text), lim)
+}
+
+// given reports whether there is a value other than null.
+func given(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] != 'n' }
+
+func base64Of(raw json.RawMessage) ([]byte, *wire.Error) {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		return nil, wire.Errorf(wire.BadRequest, "data_base64 must be a string")
+	}
+	content, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, wire.Errorf(wire.BadRequest, "data_base64 is not standard base64 with padding: %v", err)
+	}
+	return content, nil
+}
+
+// holdsLoneSurrogate reports whether a JSON string has half of an escaped
+// surrogate pair: it stands for no text.
+func holdsLoneSurrogate(raw []byte) bool {
+	for i := 0; i+1 < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		i++
+		if raw[i] != 'u' {
+			continue
+		}
+		switch unit := codeUnit(raw[i+1:]); {
+		case unit >= 0xDC00 && unit <= 0xDFFF:
+			return true
+		case unit >= 0xD800 && unit <= 0xDBFF:
+			rest := raw[i+5:]
+			if !bytes.HasPrefix(rest, []byte(`\u`)) {
+				return true
+			}
+			if low := codeUnit(rest[2:]); low < 0xDC00 || low > 0xDFFF {
+				return true
+			}
+			i += 6
+		}
+		i += 4
+	}
+	return false
+}
+
+// codeUnit reads the four hex digits of an escape, which a decoder has seen.
+func codeUnit(digits []byte) uint64 {
+	n, _ := strconv.ParseUint(string(digits[:4]), 16, 32)
+	return n
+}

@@ -1,0 +1,224 @@
+package gateway
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// CloudEvents 1.0 as they are published: https://github.com/cloudevents/spec,
+// its HTTP binding and its JSON format. An attribute has a string here, which is
+// its canonical form, whichever way it came.
+
+// The media types of CloudEvents in JSON.
+const (
+	mediaCloudEvents = "application/cloudevents"
+	mediaStructured  = "application/cloudevents+json"
+	mediaBatched     = "application/cloudevents-batch+json"
+)
+
+// cePrefix begins the request headers that carry attributes in binary mode, as
+// net/http writes it, and, in lower case, the event's headers that keep them.
+const cePrefix = "Ce-"
+
+// cloudEventBody tells from the media type in which of the JSON forms
+// CloudEvents come; false: in neither.
+func cloudEventBody(media string) (kind body, is bool, err *wire.Error) {
+	switch {
+	case media == mediaStructured:
+		return structuredBody, true, nil
+	case media == mediaBatched:
+		return batchedBody, true, nil
+	case strings.HasPrefix(media, mediaCloudEvents):
+		return 0, false, wire.Errorf(wire.BadRequest, "Content-Type %q is not understood: CloudEvents come as %s, as %s, or in ce- headers",
+			shorten(media), mediaStructured, mediaBatched)
+	}
+	return 0, false, nil
+}
+
+// isBinaryCloudEvent reports whether the request's headers carry attributes.
+func isBinaryCloudEvent(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, cePrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// attributes are those of one CloudEvent, by name, without datacontenttype.
+type attributes map[string]string
+
+// check says which attribute is missing, or is not what the specification asks
+// for.
+func (a attributes) check() *wire.Error {
+	for _, name := range []string{"specversion", "id", "source", "type"} {
+		switch value, given := a[name]; {
+		case !given:
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is missing", name)
+		case value == "":
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is empty", name)
+		}
+	}
+	if v := a["specversion"]; v != "1.0" {
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute specversion is %q; only 1.0 is understood", shorten(v))
+	}
+	if err := wire.CheckID(a["id"]); err != nil {
+		return wire.Errorf(err.Code, "the CloudEvent's attribute %s", err.Msg)
+	}
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if err := checkAttribute(name, a[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkAttribute checks what holds for every attribute.
+func checkAttribute(name, value string) *wire.Error {
+	switch {
+	case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+		return wire.Errorf(wire.BadRequest, "%q cannot be a CloudEvent's attribute: names are of a-z and 0-9", shorten(name))
+	case name == "data":
+		return wire.Errorf(wire.BadRequest, "a CloudEvent has no attribute data: that is its body")
+	case value == "" && (name == "subject" || name == "dataschema" || name == "time"):
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is empty; leave it out", name)
+	case !utf8.ValidString(value):
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is not valid UTF-8", name)
+	case strings.ContainsFunc(value, isControl):
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s holds a control character", name)
+	}
+	return nil
+}
+
+func isControl(r rune) bool { return r < ' ' || r >= 0x7F && r < 0xA0 }
+
+// eventTime is the ts that an event's time gives; false where it lies before
+// the epoch, or past what a ts may be.
+func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
+	t, bad := time.Parse(time.RFC3339Nano, strings.ToUpper(value))
+	if bad != nil {
+		return 0, false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute time is %q, which is no time as RFC 3339 writes it", shorten(value))
+	}
+	ts = t.UnixMilli()
+	return ts, wire.CheckTS(ts) == nil, nil
+}
+
+// ceTrace are the extensions that go into the event's trace headers.
+var ceTrace = []string{"traceparent", "tracestate"}
+
+// fill puts the attributes into an event, which holds what the request's own
+// headers say of it already: that has to agree with them, save for ts, which
+// counts rather than time, and the trace, which is nearer than that of the
+// attributes.
+func (a attributes) fill(it *wire.PublishItem) *wire.Error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	e := &it.Event
+	if e.ID != "" && e.ID != a["id"] {
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute id and the header %s or %s differ: an event has one id", headerIdempotencyKey, headerID)
+	}
+	e.ID = a["id"]
+	if key := a["partitionkey"]; key != "" {
+		if e.Key != "" && e.Key != key {
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute partitionkey and the header %s differ: an event has one key", headerKey)
+		}
+		e.Key = key
+	}
+	if value, given := a["time"]; given {
+		ts, fits, err := eventTime(value)
+		if err != nil {
+			return err
+		}
+		if fits && !it.HasTS {
+			e.TS, it.HasTS = ts, true
+		}
+	}
+	a.addHeaders(e)
+	return nil
+}
+
+// addHeaders keeps the attributes that are nothing else of the event as headers,
+// in place of those of their names that a request gave it.
+func (a attributes) addHeaders(e *wire.Event) {
+	_, traced := e.Headers.Get(ceTrace[0])
+	given := e.Headers
+	added := make(wire.Headers, 0, len(a)+len(given))
+	for name, value := range a {
+		switch {
+		case name == "id" || name == "partitionkey":
+			continue
+		case slices.Contains(ceTrace, name) && !traced && value != "":
+		default:
+			name = strings.ToLower(cePrefix) + name
+		}
+		given = slices.DeleteFunc(given, func(h wire.Header) bool { return h.Name == name })
+		added = append(added, wire.Header{Name: name, Value: value})
+	}
+	e.Headers = append(added, given...)
+	slices.SortFunc(e.Headers, func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// mediaOf is a content type without its parameters.
+func mediaOf(contentType string) string {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(media))
+}
+
+// isJSON reports whether data of a content type is JSON; without one it is.
+func isJSON(contentType string) bool {
+	media := mediaOf(contentType)
+	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
+}
+
+// setData puts data into an event. What is not JSON stays bytes, and keeps its
+// content type; so does JSON of a type other than application/json, which says
+// more than that it is JSON. No data is null, or no bytes.
+func setData(it *wire.PublishItem, contentType string, json bool, data []byte, lim wire.Limits) (err *wire.Error) {
+	e := &it.Event
+	if contentType != "" && (!json || mediaOf(contentType) != "application/json") {
+		e.Headers = e.Headers.With(eventContentType, contentType)
+	}
+	switch {
+	case !json:
+		e.Payload, e.Binary = data, true
+		err = wire.CheckPayloadBytes(data, lim)
+	case len(data) == 0:
+		e.Payload = []byte("null")
+	default:
+		e.Payload, err = wire.CompactPayload(data, lim)
+	}
+	return err
+}
+
+// checkItem checks what was put together of headers and attributes.
+func checkItem(it *wire.PublishItem, lim wire.Limits) *wire.Error {
+	if err := wire.CheckKey(it.Event.Key, lim); err != nil {
+		return err
+	}
+	return wire.CheckHeaders(it.Event.Headers, lim)
+}
+
+// publishBatched publishes a body that is a JSON array of CloudEvents, which may
+// be empty.
+func (g *Gateway) publishBatched(w http.ResponseWriter, r *http.Request, topic string, content []byte) error {
+	items, bad := batchedItemsOf(topic, r.Header, content, g.cfg.Limits)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	if len(items) > 0 {
+		return g.publishItems(w, r, items)
+	}
+	if err := g.may(r, access.Publish, topic, ""); err != nil {
+		return g.refused(topic, wire.AsError(err))
+	}
+	writeJSON(w, http.StatusOK, wire.AppendResultsBody(nil, nil))
+	return nil
+}

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// The paths under which clients of Dapr publish. The name of the component is
+// whatever they are configured with: there is one log behind all of them.
+const (
+	daprPublishPath   = "/v1.0/publish/{pubsub}/{topic}"
+	daprBulkPath      = "/v1.0/publish/bulk/{pubsub}/{topic}"
+	daprBulkPathAlpha = "/v1.0-alpha1/publish/bulk/{pubsub}/{topic}"
+)
+
+// publishDapr publishes the body as one event, and says no more than that it
+// did.
+func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) {
+	if err := g.publishDaprRequest(w, r, r.PathValue("topic")); err != nil {
+		httpapi.WriteError(w, r, err, g.cfg.Logger)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (g *Gateway) publishDaprRequest(w http.ResponseWriter, r *http.Request, topic string) error {
+	if g.refusing() {
+		return g.refused(topic, errStopping())
+	}
+	if err := wire.CheckTopic(topic); err != nil {
+		return g.refused(topic, err)
+	}
+	meta, bad := daprMetadataOf(r.URL.RawQuery)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	kind, bad := bodyOf(r.Header)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	kind = meta.kind(kind, r.Header)
+	content, bad := g.readBody(w, r, kind)
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
+	if bad == nil {
+		bad = meta.fill(&it, g.cfg.Limits)
+	}
+	if bad != nil {
+		return g.refused(topic, bad)
+	}
+	results, err := g.publish(r, []wire.PublishItem{it})
+	if err == nil && results[0].Err != nil {
+		return results[0].Err
+	}
+	return err
+}
+
+// daprMetadata is what a client of Dapr says of an event besides its payload.
+type daprMetadata struct {
+	raw   bool   // a CloudEvent is a payload like any other
+	key   string // orders the event
+	id    string
+	attrs []wire.Header // of a CloudEvent, by name
+}
+
+// metadataPrefix begins the names of those query parameters that are metadata.
+const metadataPrefix = "metadata."
+
+// daprMetadataOf reads the metadata among a request's query parameters.
+func daprMetadataOf(query string) (m daprMetadata, bad *wire.Error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return m, wire.Errorf(wire.BadRequest, "the query is not understood: %v", err)
+	}
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		key, is := strings.CutPrefix(name, metadataPrefix)
+		if !is {
+			continue
+		}
+		if len(values[name]) > 1 {
+			return m, wire.Errorf(wire.BadRequest, "parameter %s is given %d times; give it once", shorten(name), len(values[name]))
+		}
+		if bad := m.set(key, values[name][0]); bad != nil {
+			return m, bad
+		}
+	}
+	return m, nil
+}
+
+// set takes one entry of metadata. Those that nothing is known of are for other
+// brokers, and passed over.
+func (m *daprMetadata) set(name, value string) *wire.Error {
+	attr, isAttribute := strings.CutPrefix(name, "cloudevent.")
+	switch {
+	case strings.EqualFold(name, "rawPayload"):
+		if value != "true" && value != "false" {
+			return wire.Errorf(wire.BadRequest, "metadata.rawPayload is %q; true and false are allowed", shorten(value))
+		}
+		m.raw = value == "true"
+	case strings.EqualFold(name, "partitionKey"):
+		m.key = value
+	case strings.EqualFold(name, "ttlInSeconds"):
+		return wire.Errorf(wire.BadRequest, "metadata.ttlInSeconds is not supported: events are kept for the retention.ttl of the topic's policy")
+	case isAttribute && attr == "id":
+		m.id = value
+		return wire.CheckID(value)
+	case isAttribute:
+		m.attrs = append(m.attrs, wire.Header{Name: attr, Value: value})
+		return checkAttribute(attr, value)
+	}
+	return nil
+}
+
+// kind is how the body is read: it is one event, whatever it holds.
+func (m *daprMetadata) kind(kind body, h http.Header) body {
+	switch {
+	case kind == linesBody, kind == binaryBody && m.raw && !isJSON(h.Get("Content-Type")):
+		return bytesBody
+	case kind == batchedBody, (kind == structuredBody || kind == binaryBody) && m.raw:
+		return jsonBody
+	}
+	return kind
+}
+
+// fill puts the metadata into an event.
+func (m *daprMetadata) fill(it *wire.PublishItem, lim wire.Limits) *wire.Error {
+	e := &it.Event
+	if m.id != "" {
+		e.ID = m.id
+	}
+	if m.key != "" {
+		if e.Key != "" && e.Key != m.key {
+			return wire.Errorf(wire.BadRequest, "metadata.partitionKey and the event's own key differ: an event has one key")
+		}
+		e.Key = m.key
+	}
+	for _, attr := range m.attrs {
+		name := attr.Name
+		if !slices.Contains(ceTrace, name) {
+			name = strings.ToLower(cePrefix) + name
+		}
+		e.Headers = e.Headers.With(name, attr.Value)
+	}
+	return checkItem(it, lim)
+}

@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// daprEntry is one event of a bulk publish.
+type daprEntry struct {
+	EntryID     string            `json:"entryId"`
+	Event       json.RawMessage   `json:"event"`
+	ContentType string            `json:"contentType"`
+	Metadata    map[string]string `json:"metadata"`
+}
+
+// daprFailure is one that was refused.
+type daprFailure struct {
+	EntryID string    `json:"entryId"`
+	Error   string    `json:"error"`
+	Code    wire.Code `json:"code"`
+}
+
+// publishDaprBulk publishes the entries of the body, and names those that were
+// refused.
+func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) {
+	failed, err := g.publishDaprEntries(w, r, r.PathValue("topic"))
+	if err != nil {
+		httpapi.WriteError(w, r, err, g.cfg.Logger)
+		return
+	}
+	if len(failed) == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	text, err := json.Marshal(struct {
+		FailedEntries []daprFailure `json:"failedEntries"`
+	}{failed})
+	if err != nil {
+		httpapi.WriteError(w, r, err, g.cfg.Logger)
+		return
+	}
+	writeJSON(w, http.StatusInternalServerError, text) // which is what Dapr's clients look for these in
+}
+
+func (g *Gateway) publishDaprEntries(w http.ResponseWriter, r *http.Request, topic string) ([]daprFailure, error) {
+	if g.refusing() {
+		return nil, g.refused(topic, errStopping())
+	}
+	if err := wire.CheckTopic(topic); err != nil {
+		return nil, g.refused(topic, err)
+	}
+	content, bad := readAtMost(w, r, g.cfg.Limits.BatchBytes)
+	if bad != nil {
+		return nil, g.refused(topic, bad)
+	}
+	entries, items, bad := daprItemsOf(topic, r.URL.RawQuery, content, g.cfg.Limits)
+	if bad != nil {
+		return nil, g.refused(topic, bad)
+	}
+	results, err := g.publish(r, items)
+	if err != nil {
+		return nil, err
+	}
+	var failed []daprFailure
+	for i := range results {
+		if e := results[i].Err; e != nil {
+			failed = append(failed, daprFailure{EntryID: entries[i].EntryID, Error: e.Msg, Code: e.Code})
+		}
+	}
+	return failed, nil
+}
+
+// daprItemsOf makes an event of each entry. One that is wrong is refused by
+// itself, once it has a name to be refused under.
+func daprItemsOf(topic, query string, content []byte, lim wire.Limits) ([]daprEntry, []wire.PublishItem, *wire.Error) {
+	meta, bad := daprMetadataOf(query)
+	if bad != nil {
+		return nil, nil, bad
+	}
+	var entries []daprEntry
+	var items []wire.PublishItem
+	seen := map[string]bool{}
+	bad = eachElement(content, "entries", lim, func(text json.RawMessage) *wire.Error {
+		var en daprEntry
+		if err := json.Unmarshal(text, &en); err != nil {
+			return wire.Errorf(wire.BadRequest, "entry %d must be an object with entryId, event, contentType and metadata, which is an object of strings", len(entries))
+		}
+		if en.EntryID == "" || seen[en.EntryID] {
+			return wire.Errorf(wire.BadRequest, "entryId of entry %d is missing, or is that of another entry: %q", len(entries), shorten(en.EntryID))
+		}
+		seen[en.EntryID] = true
+		it, bad := en.item(topic, meta, lim)
+		if bad != nil {
+			it = wire.PublishItem{Event: wire.Event{Topic: topic}, Err: bad}
+		}
+		entries, items = append(entries, en), append(items, it)
+		return nil
+	})
+	if bad == nil && len(items) == 0 {
+		bad = errEmptyBatch()
+	}
+	return entries, items, bad
+}
+
+// item makes an event of an entry; meta is what the request says of all of
+// them.
+func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it wire.PublishItem, bad *wire.Error) {
+	it.Event.Topic = topic
+	meta.attrs = slices.Clip(meta.attrs) // which others append to, too
+	for _, name := range slices.Sorted(maps.Keys(en.Metadata)) {
+		if bad = meta.set(name, en.Metadata[name]); bad != nil {
+			return it, bad
+		}
+	}
+	if en.Event == nil {
+		return it, wire.Errorf(wire.BadRequest, "event is missing")
+	}
+	switch media := mediaOf(en.ContentType); {
+	case media == mediaStructured && !meta.raw:
+		bad = fillFromJSON(&it, en.Event, lim)
+	case isJSON(media):
+		it.Event.Payload, bad = wire.CompactPayload(en.Event, lim)
+	default:
+		bad = en.setBytes(&it, strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "xml"), lim)
+	}
+	if bad == nil {
+		bad = meta.fill(&it, lim)
+	}
+	return it, bad
+}
+
+// setBytes takes an event that is not JSON: a string that is its text, or its
+// base64.
+func (en *daprEntry) setBytes(it *wire.PublishItem, isText bool, lim wire.Limits) *wire.Error {
+	var text string
+	if en.Event[0] != '"' || holdsLoneSurrogate(en.Event) || json.Unmarshal(en.Event, &text) != nil {
+		return wire.Errorf(wire.BadRequest, "event must be a string where contentType is %q", shorten(en.ContentType))
+	}
+	if isText {
+		return setData(it, en.ContentType, false, []byte(text), lim)
+	}
+	content, bad := base64Of(en.Event)
+	if bad != nil {
+		return wire.Errorf(bad.Code, "event must be base64 where contentType is %q", shorten(en.ContentType))
+	}
+	return setData(it, en.ContentType, false, content, lim)
+}

@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is
+// kept, and what has become of it in each group.
+type life struct {
+	Event      json.RawMessage `json:"event"`
+	AcceptedAt string          `json:"accepted_at"`
+	Stored     *storedAt       `json:"stored,omitempty"`  // either, or
+	Spooled    *spooledAt      `json:"spooled,omitempty"` // on its way there
+	Groups     []group.Fate    `json:"groups"`
+	TraceID    string          `json:"trace_id,omitempty"`
+}
+
+// storedAt is the store that has an event, and the sidecar that was asked.
+type storedAt struct {
+	StoreID   string `json:"store_id"`
+	NodeID    string `json:"node_id"`
+	Partition int    `json:"partition"`
+	Seq       uint64 `json:"seq"`
+}
+
+// spooledAt is the sidecar that has an event in its spool.
+type spooledAt struct {
+	NodeID string `json:"node_id"`
+}
+
+// showEvent tells the life of an event so far.
+func (g *Gateway) showEvent(w http.ResponseWriter, r *http.Request) {
+	answer(g, w, r, func() (life, error) {
+		topic, id := r.PathValue("topic"), r.PathValue("id")
+		if bad := wire.CheckReadTopic(topic); bad != nil {
+			return life{}, bad
+		}
+		if bad := wire.CheckID(id); bad != nil {
+			return life{}, bad
+		}
+		if err := g.mayRead(r, topic); err != nil {
+			return life{}, err
+		}
+		sees := func(name string) bool { return g.may(r, access.Subscribe, topic, name) == nil }
+		return g.lifeOf(r.Context(), topic, id, sees)
+	})
+}
+
+// mayRead says whether the sender may see events of a topic: those who may
+// replay it, or subscribe to it.
+func (g *Gateway) mayRead(r *http.Request, topic string) error {
+	err := g.may(r, access.Subscribe, topic, "")
+	if err != nil && g.may(r, access.Replay, topic, "") == nil {
+		return nil
+	}
+	return err
+}
+
+func (g *Gateway) lifeOf(ctx context.Context, topic, id string, sees func(group string) bool) (life, error) {
+	rec, err := g.cfg.Lookup(ctx, topic, id)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return life{}, wire.Errorf(wire.NotFound, "the topic has no event with this id: it never had, or retention or compaction removed it")
+	}
+	if err != nil {
+		return life{}, err
+	}
+	l := life{
+		Event:      rec.AppendJSON(nil),
+		AcceptedAt: time.UnixMilli(rec.AcceptedAt).UTC().Format("2006-01-02T15:04:05.000Z07:00"),
+		Groups:     []group.Fate{}, // [] rather than null
+		TraceID:    traceID(rec.Headers),
+	}
+	if rec.Spooled {
+		l.Spooled = &spooledAt{NodeID: g.cfg.NodeID} // no group gets it from there
+		return l, nil
+	}
+	l.Stored = &storedAt{StoreID: g.cfg.StoreID(), NodeID: g.cfg.NodeID, Partition: rec.Partition, Seq: rec.Seq}
+	l.Groups, err = g.cfg.Groups.Fates(ctx, rec, sees, g.cfg.Lookup)
+	return l, err
+}
+
+// traceID is the trace that an event belongs to, "" if to none: the second part
+// of its traceparent.
+func traceID(h wire.Headers) string {
+	parent, _ := h.Get("traceparent")
+	parts := strings.Split(parent, "-")
+	if len(parts) < 4 || len(parts[1]) != 32 {
+		return ""
+	}
+	return parts[1]
+}

@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLifeOfAnEvent(t *testing.T) {
+	s := start(t, setup{})
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	s.do(t, "POST", "/v1/topics/t/events", `{"n":1e2}`, "Sluice-Id: e/1", "Sluice-Ts: 7", "Traceparent: 00-"+trace+"-b7ad6b7169203331-01")
+	c := s.dial(t)
+	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"billing","opts":{"from":"earliest"}}`)
+	c.wantEvent("e/1")
+	before := time.Now().Add(-time.Minute)
+
+	res, text := s.do(t, "GET", "/v1/topics/t/events/e%2F1", "")
+	var got life
+	if err := json.Unmarshal([]byte(text), &got); err != nil || res.StatusCode != 200 {
+		t.Fatalf("%s %s: %v", res.Status, text, err)
+	}
+	if !strings.Contains(text, `{"event":{"id":"e/1","ts":7,"topic":"t","partition":`) || !strings.Contains(string(got.Event), `"payload":{"n":1e2}`) {
+		t.Errorf("the event is not as it is stored: %s", text)
+	}
+	at, err := time.Parse("2006-01-02T15:04:05.000Z", got.AcceptedAt)
+	if err != nil || at.Before(before) {
+		t.Errorf("accepted_at is %q: %v", got.AcceptedAt, err)
+	}
+	if got.Stored == nil || got.Stored.StoreID != "store" || got.Stored.NodeID != "node" || got.Stored.Seq != 1 || got.TraceID != trace {
+		t.Errorf("%s", text)
+	}
+	if len(got.Groups) != 1 || got.Groups[0].State != "in_flight" || got.Groups[0].Attempts != 1 || got.Groups[0].Owner != "node" || got.Groups[0].Member == "" {
+		t.Errorf("groups: %+v", got.Groups)
+	}
+
+	c.ask(`{"op":"ACK","topic":"t","group":"billing","id":"e/1"}`)
+	if _, text = s.do(t, "GET", "/v1/topics/t/events/e%2F1", ""); !strings.Contains(text, `"groups":[{"group":"billing","state":"settled","attempts":0,"owner":"node","cursor":2}]`) {
+		t.Errorf("after the ack: %s", text)
+	}
+}
+
+func TestLifeOfNoEvent(t *testing.T) {
+	s := start(t, setup{})
+	s.do(t, "POST", "/v1/topics/t/events", `1`, "Sluice-Id: e1")
+	for path, status := range map[string]int{
+		"/v1/topics/t/events/nothing":                           404,
+		"/v1/topics/nothing/events/e1":                          404,
+		"/v1/topics/a%20b/events/e1":                            400,
+		"/v1/topics/t/events/" + strings.Repeat("x", 129):       400,
+		"/v1/topics/t/events/e1":                                200,
+		"/v1/topics/_internal/events/" + strings.Repeat("x", 1): 404,
+	} {
+		if res, text := s.do(t, "GET", path, ""); res.StatusCode != status {
+			t.Errorf("%s: %s, want %d: %s", path, res.Status, status, text)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/limit"
+)
+
+const (
+	// maxPullBody is more than the opts of a pull take.
+	maxPullBody = 64 << 10
+	// firstLook is how long a pull waits at least for the group to have looked
+	// what there is: the first one of a sidecar has to take partitions.
+	firstLook = time.Second
+	// pullLinger is the most that an answer with events waits for more: until
+	// the group has handed out what there is, which seldom takes as long.
+	pullLinger = 20 * time.Millisecond
+)
+
+// pullEvents answers a long poll.
+func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) {
+	if err := g.pull(w, r); err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+	}
+}
+
+func (g *Gateway) pull(w http.ResponseWriter, r *http.Request) error {
+	topic, name, err := groupOf(r)
+	if err != nil {
+		return err
+	}
+	if g.refusing() {
+		return errStopping()
+	}
+	content, bad := readAtMost(w, r, maxPullBody)
+	if bad != nil {
+		return bad
+	}
+	req, bad := wire.DecodePull(content, g.cfg.Limits)
+	if bad != nil {
+		return bad
+	}
+	if err := g.may(r, access.Subscribe, topic, name); err != nil {
+		return err
+	}
+	p, err := g.pulls.enter(r.Context(), topic, name, req.Subscribe)
+	if err != nil {
+		return err
+	}
+	defer g.pulls.exit(p)
+	ds, at, err := g.collect(r, p, req)
+	if err == nil {
+		err = g.mayStill(r, topic, name)
+	}
+	if err == nil {
+		err = g.writePulled(w, r, p, ds, at)
+	}
+	if err != nil {
+		p.giveBack(ds)
+		return unlessWriting(err)
+	}
+	if req.Subscribe.AutoAck && len(ds) > 0 {
+		g.cfg.Groups.AckLeases(topic, name, leasesOf(ds), func(error) {}) // where it fails, they come again
+	}
+	return nil
+}
+
+// mayStill looks again at the sender's rights, after a wait.
+func (g *Gateway) mayStill(r *http.Request, topic, name string) error {
+	id := g.cfg.Access.From(r.Context())
+	now, err := g.cfg.Access.Renew(&id)
+	if err != nil {
+		return err
+	}
+	return now.May(access.Subscribe, topic, name)
+}
+
+// collect waits for events, of which the connection's delivery rate says how
+// many there may be. at is when the last of them was delivered.
+func (g *Gateway) collect(r *http.Request, p *puller, req wire.Pull) (ds []group.Delivery, at time.Time, err error) {
+	began := time.Now()
+	wait := time.Duration(req.WaitMS) * time.Millisecond
+	pacer, release := g.httpConn(r).pacer(g.cfg.Policies, p.key.topic)
+	defer release()
+	tokens, ok := p.awaitTokens(r.Context(), pacer, req.Max, wait)
+	if !ok {
+		return nil, at, r.Context().Err()
+	}
+	q := p.join(tokens.N)
+	q.await(r.Context(), p, wait-time.Since(began), max(wait, firstLook)-time.Since(began))
+	ds, at, ended := p.leave(q)
+	giveBack(tokens, tokens.N-len(ds), time.Now())
+	if ended != nil {
+		return nil, at, ended
+	}
+	return ds, at, r.Context().Err()
+}
+
+// awaitTokens takes what there is of a connection's tokens, up to n; ok is false
+// where the time is over before there is one.
+func (p *puller) awaitTokens(ctx context.Context, pacer *pacer, n int, wait time.Duration) (taken limit.Charge, ok bool) {
+	taken, after := pacer.takeSome(n, time.Now())
+	if taken.N > 0 {
+		return taken, true
+	}
+	p.starve(1)
+	defer p.starve(-1)
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		again := time.NewTimer(after)
+		select {
+		case <-again.C:
+			if taken, after = pacer.takeSome(n, time.Now()); taken.N > 0 {
+				return taken, true
+			}
+		case <-over.C:
+			again.Stop()
+			return taken, false
+		case <-ctx.Done():
+			again.Stop()
+			return taken, false
+		}
+	}
+}
+
+// await returns once the answer is full; once it holds what there is, if that is
+// something or wait is over; or when the client has gone.
+func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration) {
+	over, last := time.NewTimer(wait), time.NewTimer(atMost)
+	defer over.Stop()
+	defer last.Stop()
+	var lingered <-chan time.Time
+	late := false
+	for {
+		p.mu.Lock()
+		some, full, looked, ended := len(q.got) > 0, q.wants == 0, q.looked, q.ended != nil
+		p.mu.Unlock()
+		if full || ended || looked && (some || late) {
+			return
+		}
+		if some && lingered == nil {
+			linger := time.NewTimer(pullLinger)
+			defer linger.Stop()
+			lingered = linger.C
+		}
+		select {
+		case <-q.changed:
+		case <-over.C:
+			late = true
+		case <-last.C:
+			return
+		case <-lingered:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// writeError says that an answer could not be written: nobody is there to be
+// told.
+type writeError struct{ error }
+
+func unlessWriting(err error) error {
+	if _, writing := err.(writeError); writing {
+		return nil
+	}
+	return err
+}
+
+// writePulled writes the answer. It returns an error unless all of it is on the
+// socket.
+func (g *Gateway) writePulled(w http.ResponseWriter, r *http.Request, p *puller, ds []group.Delivery, at time.Time) error {
+	s := newScratch()
+	defer s.free()
+	s.b = wire.AppendPulledStart(s.b)
+	var lease []byte
+	passed := time.Since(at)
+	for i := range ds {
+		d := &ds[i]
+		lease = g.leases.appendLease(lease[:0], p.key.topic, p.key.group, d.Lease)
+		left := max(d.AckTimeout-passed, 0).Milliseconds()
+		s.b = wire.AppendPulledItem(s.b, &d.Record.Event, d.Attempt, left, string(lease))
+	}
+	s.b = append(wire.AppendEventsEnd(s.b), '\n')
+	if err := r.Context().Err(); err != nil {
+		return writeError{err}
+	}
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Now().Add(g.cfg.Bounds.SlowClientTimeout))
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(s.b)))
+	w.WriteHeader(http.StatusOK)
+	_, err := w.Write(s.b)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return writeError{err}
+	}
+	_ = out.SetWriteDeadline(time.Time{}) // for the next answer on this connection
+	return nil
+}

@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// streamEvents sends events as they come, for as long as the client reads.
+func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) {
+	s, err := g.openStream(w, r)
+	if err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+		return
+	}
+	if s == nil {
+		return // HEAD
+	}
+	defer g.closeStream(s)
+	patience := g.cfg.Bounds.SlowClientTimeout
+	// Clients that lose the connection come back after a second.
+	if err = s.write(w, []byte("retry: 1000\n\n"), patience); err == nil {
+		s.Start()
+		err = s.serve(w, r, patience)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && !s.isOver() {
+		g.cfg.Logger.Info("a client that did not read was disconnected", "topic", s.topic, "group", s.group, "stream", r.RemoteAddr, "timeout", patience)
+	}
+}
+
+// openStream checks the request and subscribes; nil, where the request asks for
+// no more than the head of the answer.
+func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
+	if g.refusing() {
+		return nil, errStopping()
+	}
+	k := subKey{topic: r.PathValue("topic")}
+	o, err := streamOptions(r, &k)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.may(r, access.Subscribe, k.topic, k.group); err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodHead {
+		streamHead(w)
+		return nil, nil
+	}
+	s := &stream{
+		subKey: k, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.OutboxBytes,
+		ready: make(chan struct{}, 1), over: make(chan struct{}),
+		out: http.NewResponseController(w), how: group.Disconnected,
+	}
+	var pacer *pacer
+	pacer, s.release = g.httpConn(r).pacer(g.cfg.Policies, k.topic)
+	if err := s.join(r.Context(), g, o, pacer); err != nil {
+		s.release()
+		return nil, err
+	}
+	if err := g.admitStream(s); err != nil {
+		s.end(group.Unsubscribed, time.Time{})
+		s.finish()
+		return nil, err
+	}
+	streamHead(w)
+	return s, nil
+}
+
+// streamOptions reads where a stream starts, and the group into k.
+func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, err error) {
+	if bad := wire.CheckReadTopic(k.topic); bad != nil {
+		return o, bad
+	}
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return o, err
+	}
+	if k.group, err = p.Text("group"); err != nil {
+		return o, err
+	}
+	if k.group != "" {
+		if bad := wire.CheckGroup(k.group); bad != nil {
+			return o, httpapi.BadParam("group", "%s", bad.Msg)
+		}
+	}
+	if o.From, err = p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID); err != nil {
+		return o, err
+	}
+	ts, err := p.Whole("ts", 0, 0, wire.MaxTS)
+	if err != nil {
+		return o, err
+	}
+	if p.Has("ts") {
+		o.TS = &ts
+	}
+	if o.AfterID, err = p.Text("afterId"); err != nil {
+		return o, err
+	}
+	if p.Has("afterId") {
+		if bad := wire.CheckID(o.AfterID); bad != nil {
+			return o, httpapi.BadParam("afterId", "%s", bad.Msg)
+		}
+	}
+	if bad := wire.CheckFrom(o.From, o.TS, o.AfterID); bad != nil {
+		return o, bad
+	}
+	last, bad := singleHeader(r.Header, "Last-Event-ID")
+	if bad == nil && last != "" {
+		bad = wire.CheckID(last)
+		o.From, o.AfterID = wire.FromAfterID, last
+	}
+	if bad != nil {
+		return o, wire.Errorf(bad.Code, "header Last-Event-ID: %s", bad.Msg)
+	}
+	return o, nil
+}
+
+func streamHead(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no") // a proxy is to pass events on as they come
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+}
+
+// join subscribes with the group, or alone.
+func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, p *pacer) error {
+	asked := group.Subscription{
+		Topic: s.topic, Group: s.group, Options: o,
+		Sink: s, Pacer: p, MemberID: g.cfg.NodeID + "/stream", Merged: true,
+	}
+	if s.group == "" {
+		f, err := g.cfg.Groups.Follow(ctx, asked)
+		s.follower = f
+		return err
+	}
+	m, err := g.cfg.Groups.Subscribe(ctx, asked)
+	s.follower, s.member = m, m
+	return err
+}
+
+// admitStream counts a stream in, unless its rights have gone or the sidecar
+// shuts down.
+func (g *Gateway) admitStream(s *stream) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopping {
+		return errStopping()
+	}
+	if err := g.keepsStream(s); err != nil {
+		return err // from now on rightsChanged looks after it
+	}
+	g.streams[s] = struct{}{}
+	g.streaming.Add(1)
+	return nil
+}
+
+func (g *Gateway) closeStream(s *stream) {
+	s.finish()
+	g.mu.Lock()
+	delete(g.streams, s)
+	g.mu.Unlock()
+	g.streaming.Done()
+}
+
+// keepsStream says whether the one who opened a stream may have it now.
+func (g *Gateway) keepsStream(s *stream) error {
+	now, err := g.cfg.Access.Renew(&s.who)
+	if err != nil {
+		return err
+	}
+	return now.May(access.Subscribe, s.topic, s.group)
+}
+
+// endStreams ends all streams; those that are writing have a moment for it, and
+// none once ctx ends.
+func (g *Gateway) endStreams(ctx context.Context) {
+	end := func(by time.Time) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for s := range g.streams {
+			s.end(group.Unsubscribed, by)
+		}
+	}
+	end(time.Now().Add(closeLinger))
+	cut := context.AfterFunc(ctx, func() { end(time.Now()) })
+	defer cut()
+	g.streaming.Wait()
+}

@@ -1,0 +1,190 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// puller is the member of a group that stands for the pulls with equal opts:
+// what it has in flight outlives the requests that it was delivered to.
+type puller struct {
+	key    pullerKey
+	groups *group.Manager
+	giving sync.WaitGroup // deliveries that nobody waited for any more, on their way back
+
+	// Guarded by pullers.mu.
+	made   chan struct{} // closed once member is there, or the puller is gone again
+	member *group.Member // does not change once made
+	gone   bool
+	users  int // requests
+	idle   *time.Timer
+
+	mu       sync.Mutex
+	waiting  []*pull // in the order of their arrival
+	starving int     // requests that wait for a token of their connection
+	asked    uint64  // number of the last pull
+	ended    *wire.Error
+}
+
+// pull is one request that waits for events.
+type pull struct {
+	number  uint64
+	changed chan struct{} // has a value when something below has changed
+
+	// Guarded by puller.mu.
+	wants  int // deliveries more
+	size   int // of what came
+	got    []group.Delivery
+	gotAt  time.Time // when the last of them came
+	looked bool      // the group has nothing more for it, as of the last delivery
+	ended  *wire.Error
+}
+
+// pullBytes is how much an answer holds, but for the last turn's deliveries:
+// what comes next waits for the next pull.
+const pullBytes = 4 << 20
+
+// Room reports whether some pull waits.
+func (p *puller) Room() bool {
+	n, _ := p.Wants()
+	return n > 0
+}
+
+// Wants is how many events the pulls wait for.
+func (p *puller) Wants() (n int, asked uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range p.waiting {
+		n += q.wants
+	}
+	return n, p.asked
+}
+
+// Blocked says why nothing is delivered.
+func (p *puller) Blocked() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.starving > 0 {
+		return group.BlockedRate
+	}
+	return group.BlockedSlowReader
+}
+
+// Looked tells the pulls that they have what there is.
+func (p *puller) Looked(asked uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range p.waiting {
+		if q.number <= asked && !q.looked {
+			q.looked = true
+			q.tell()
+		}
+	}
+}
+
+// Deliver hands events to the pulls, to the first one what it wants, and so on.
+// Those whose pull has gone meanwhile go back to the group.
+func (p *puller) Deliver(ds []group.Delivery) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range p.waiting {
+		n := min(len(ds), q.wants)
+		if n == 0 {
+			continue
+		}
+		q.take(ds[:n], now)
+		ds = ds[n:]
+	}
+	if len(ds) > 0 {
+		p.giving.Go(func() { p.giveBack(ds) })
+	}
+}
+
+// take adds deliveries. It requires puller.mu.
+func (q *pull) take(ds []group.Delivery, now time.Time) {
+	q.got = append(q.got, ds...)
+	for i := range ds {
+		q.size += ds[i].Record.Size()
+	}
+	if q.wants -= len(ds); q.size >= pullBytes {
+		q.wants = 0
+	}
+	q.gotAt, q.looked = now, false
+	q.tell()
+}
+
+func (q *pull) tell() {
+	select {
+	case q.changed <- struct{}{}:
+	default:
+	}
+}
+
+// join lets a request wait for n events.
+func (p *puller) join(n int) *pull {
+	q := &pull{wants: n, changed: make(chan struct{}, 1)}
+	p.mu.Lock()
+	p.asked++
+	q.number, q.ended = p.asked, p.ended
+	if q.ended != nil {
+		q.wants = 0
+		q.tell()
+	}
+	p.waiting = append(p.waiting, q)
+	p.mu.Unlock()
+	p.member.Wake()
+	return q
+}
+
+// leave ends the wait of a request, and returns what came for it, and when.
+func (p *puller) leave(q *pull) ([]group.Delivery, time.Time, *wire.Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, x := range p.waiting {
+		if x == q {
+			p.waiting = append(p.waiting[:i:i], p.waiting[i+1:]...)
+			break
+		}
+	}
+	return q.got, q.gotAt, q.ended
+}
+
+// starve counts requests that wait for a token.
+func (p *puller) starve(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starving += n
+}
+
+// end gives what is in flight back to the group, and sends the requests that
+// wait away.
+func (p *puller) end(why *wire.Error) {
+	p.member.Close(group.Unsubscribed)
+	p.mu.Lock()
+	p.ended = why
+	for _, q := range p.waiting {
+		q.ended, q.wants, q.got = why, 0, nil
+		q.tell()
+	}
+	p.mu.Unlock()
+	p.giving.Wait()
+}
+
+// giveBack returns deliveries that have not reached a client.
+func (p *puller) giveBack(ds []group.Delivery) {
+	if len(ds) > 0 {
+		p.groups.ReturnLeases(p.key.topic, p.key.group, leasesOf(ds))
+	}
+}
+
+func leasesOf(ds []group.Delivery) []group.Lease {
+	leases := make([]group.Lease, len(ds))
+	for i := range ds {
+		leases[i] = ds[i].Lease
+	}
+	return leases
+}

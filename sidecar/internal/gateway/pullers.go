@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// pullers are the members that stand for pulls. One is made by the first pull
+// with its opts, and is gone once nobody has pulled for a while and nothing is
+// in flight.
+type pullers struct {
+	cfg *Config
+
+	mu    sync.Mutex
+	ended *wire.Error // no pull is let in
+	users int         // requests
+	all   map[pullerKey]*puller
+}
+
+// pullerKey tells pullers apart; opts is the text of what counts of them.
+type pullerKey struct{ topic, group, opts string }
+
+// keyOf is the puller for a pull. Where a group begins does not count, since it
+// does so once, and what speaks of a connection that is sent events counts for
+// nothing.
+func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.SubscribeOptions) {
+	o.MaxBatch, o.AutoAck, o.Rebalance = nil, false, false
+	same := o
+	same.From, same.TS, same.AfterID = "", nil, ""
+	if f := o.Filter; f != nil {
+		sorted := *f
+		sorted.Headers = slices.SortedFunc(slices.Values(f.Headers), func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })
+		same.Filter = &sorted
+	}
+	return pullerKey{topic, name, string(wire.AppendSubscribe(nil, "", "", "", &same))}, o
+}
+
+// enter finds or makes the puller of a request, for which it stays until exit.
+func (x *pullers) enter(ctx context.Context, topic, name string, o wire.SubscribeOptions) (*puller, error) {
+	key, o := keyOf(topic, name, o)
+	for {
+		p, mine, err := x.find(key)
+		if err != nil {
+			return nil, err
+		}
+		if mine {
+			return x.make(ctx, p, o)
+		}
+		select {
+		case <-p.made:
+		case <-ctx.Done():
+			x.exit(p)
+			return nil, ctx.Err()
+		}
+		x.mu.Lock()
+		gone := p.gone
+		x.mu.Unlock()
+		if !gone {
+			return p, nil
+		}
+		x.exit(p) // and try again: what failed may have been the other's own
+	}
+}
+
+// find counts a request in; mine says that it has to make the puller.
+func (x *pullers) find(key pullerKey) (p *puller, mine bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended != nil {
+		return nil, false, x.ended
+	}
+	if x.users >= x.cfg.Bounds.Pulls {
+		return nil, false, overloaded("%d pulls are under way at this sidecar, and no more are allowed", x.cfg.Bounds.Pulls)
+	}
+	p = x.all[key]
+	if p == nil {
+		if len(x.all) >= x.cfg.Bounds.Pullers && !x.makeRoom() {
+			return nil, false, overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed", x.cfg.Bounds.Pullers)
+		}
+		p, mine = &puller{key: key, groups: x.cfg.Groups, made: make(chan struct{})}, true
+		p.idle = time.AfterFunc(time.Hour, func() { x.retire(p) })
+		p.idle.Stop()
+		if x.all == nil {
+			x.all = make(map[pullerKey]*puller)
+		}
+		x.all[key] = p
+	}
+	p.users++
+	x.users++
+	return p, mine, nil
+}
+
+// make subscribes.
+func (x *pullers) make(ctx context.Context, p *puller, o wire.SubscribeOptions) (*puller, error) {
+	m, err := x.cfg.Groups.Subscribe(ctx, group.Subscription{
+		Topic: p.key.topic, Group: p.key.group, Options: o,
+		Sink: p, Pacer: unpaced{}, MemberID: x.cfg.NodeID + "/pull",
+	})
+	x.mu.Lock()
+	if err == nil && x.ended != nil {
+		err = x.ended
+		m.Close(group.Unsubscribed)
+	}
+	p.member, p.gone = m, err != nil
+	if err != nil {
+		delete(x.all, p.key)
+	}
+	close(p.made)
+	x.mu.Unlock()
+	if err != nil {
+		x.exit(p)
+		return nil, err
+	}
+	m.Start()
+	return p, nil
+}
+
+// unpaced is the delivery bucket of a puller: the requests have taken the tokens
+// of their connections before.
+type unpaced struct{}
+
+func (unpaced) Take(time.Time) (time.Duration, bool) { return 0, true }
+
+// exit counts a request out.
+func (x *pullers) exit(p *puller) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.users--
+	p.users--
+	if p.users == 0 && !p.gone {
+		p.idle.Reset(x.cfg.Bounds.PullerIdle)
+	}
+}
+
+// retire ends a puller that nobody has used for a while. What is in flight keeps
+// it: an ack may still come.
+func (x *pullers) retire(p *puller) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case p.gone || p.users > 0:
+	case p.member.Inflight() > 0:
+		p.idle.Reset(x.cfg.Bounds.PullerIdle)
+	default:
+		x.drop(p)
+	}
+}
+
+// makeRoom ends a puller that nobody uses now, before its time.
+func (x *pullers) makeRoom() bool {
+	for _, p := range x.all {
+		if p.users == 0 && p.member.Inflight() == 0 {
+			x.drop(p)
+			return true
+		}
+	}
+	return false
+}
+
+// drop forgets a puller that has nothing in flight.
+func (x *pullers) drop(p *puller) {
+	p.gone = true
+	p.idle.Stop()
+	delete(x.all, p.key)
+	p.member.Close(group.Unsubscribed)
+}
+
+// count is how many pullers there are.
+func (x *pullers) count() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.all)
+}
+
+// end refuses pulls from now on, answers those that wait, and gives what is in
+// flight back.
+func (x *pullers) end(why *wire.Error) {
+	x.mu.Lock()
+	x.ended = why
+	var ending []*puller
+	for _, p := range x.all {
+		if p.member != nil { // or whoever makes it sees that all is over
+			p.gone = true
+			p.idle.Stop()
+			ending = append(ending, p)
+		}
+	}
+	x.all = nil
+	x.mu.Unlock()
+	for _, p := range ending {
+		p.end(why)
+	}
+}
+
+// overloaded refuses a request at a bound.
+func overloaded(format string, args ...any) *wire.Error {
+	e := wire.Errorf(wire.Overloaded, format, args...)
+	e.RetryAfter = retryStore
+	return e
+}

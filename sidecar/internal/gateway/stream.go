@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+const (
+	// heartbeat is how often a stream says that it is alive.
+	heartbeat = 15 * time.Second
+	// streamPiece is how much is written between two looks at the clock.
+	streamPiece = 64 << 10
+)
+
+// stream is one connection that is sent events (server-sent events). The
+// request's goroutine alone writes to it.
+type stream struct {
+	subKey
+	follower
+	member  *group.Member // nil without a group
+	who     access.Identity
+	bound   int
+	release func()        // lets go of the connection's delivery bucket
+	ready   chan struct{} // has a value when there is something to write
+	over    chan struct{} // closed when the stream is to end
+
+	mu       sync.Mutex
+	out      *http.ResponseController // nil once nothing is written any more
+	buf      []byte                   // to be written
+	ids      []string                 // whose events are in it, with a group
+	queued   int                      // bytes in buf and with the writer
+	refused  bool                     // there is no room until half of the bound is free
+	lastWord time.Time                // not zero: what is written has to be by then
+	how      group.Leaving
+}
+
+// Room reports whether the client reads fast enough to be sent more.
+func (s *stream) Room() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queued >= s.bound {
+		s.refused = true
+	}
+	return !s.refused
+}
+
+// Deliver puts events into the buffer.
+func (s *stream) Deliver(ds []group.Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.buf)
+	for i := range ds {
+		e := &ds[i].Record.Event
+		s.buf = append(append(append(s.buf, "id: "...), e.ID...), "\ndata: "...)
+		s.buf = append(e.AppendJSON(s.buf), "\n\n"...)
+		if s.member != nil {
+			s.ids = append(s.ids, e.ID)
+		}
+	}
+	s.queued += len(s.buf) - before
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take takes what there is to write, and gives the buffer that was written
+// before back to be filled.
+func (s *stream) take(spare []byte) (text []byte, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cap(spare) > keepScratch {
+		spare = nil
+	}
+	text, ids = s.buf, s.ids
+	s.buf, s.ids = spare[:0], nil
+	return text, ids
+}
+
+// wrote accounts for bytes of events that are on the socket.
+func (s *stream) wrote(n int) {
+	s.mu.Lock()
+	s.queued -= n
+	wake := s.refused && s.queued <= s.bound/2
+	if wake {
+		s.refused = false
+	}
+	s.mu.Unlock()
+	if wake {
+		s.Wake()
+	}
+}
+
+// serve writes until the client has gone or reads nothing for too long, or the
+// stream is ended.
+func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Duration) error {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	var text []byte
+	var ids []string
+	for {
+		select {
+		case <-s.over:
+			return nil
+		case <-r.Context().Done():
+			return r.Context().Err()
+		case <-beat.C:
+			if err := s.write(w, []byte(":\n\n"), patience); err != nil {
+				return err
+			}
+		case <-s.ready:
+			text, ids = s.take(text)
+			if err := s.write(w, text, patience); err != nil {
+				return err
+			}
+			s.wrote(len(text))
+			if len(ids) > 0 {
+				s.member.Ack(ids, func(error) {}) // where it fails, they come again
+			}
+		}
+	}
+}
+
+// write puts text on the socket, for as long as the client takes something.
+func (s *stream) write(w http.ResponseWriter, text []byte, patience time.Duration) error {
+	for len(text) > 0 {
+		piece := text[:min(len(text), streamPiece)]
+		text = text[len(piece):]
+		s.mu.Lock()
+		due := time.Now().Add(patience)
+		if !s.lastWord.IsZero() {
+			due = s.lastWord
+		}
+		_ = s.out.SetWriteDeadline(due)
+		s.mu.Unlock()
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+		if err := s.out.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end has the stream end, and what it is writing be written by then.
+func (s *stream) end(how group.Leaving, by time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isOver() {
+		s.how = how
+		close(s.over)
+	}
+	s.lastWord = by
+	if s.out != nil {
+		_ = s.out.SetWriteDeadline(by)
+	}
+}
+
+// isOver reports whether the stream was told to end.
+func (s *stream) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// finish ends the subscription; nothing is written from then on.
+func (s *stream) finish() {
+	s.mu.Lock()
+	how := s.how
+	_ = s.out.SetWriteDeadline(time.Time{}) // for the next answer on this connection
+	s.out = nil
+	s.mu.Unlock()
+	s.Close(how)
+	s.release()
+}

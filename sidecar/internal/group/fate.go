@@ -1,0 +1,202 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Where an event is in the life of a group.
+const (
+	// FateAcked: a member acked it, and the group keeps a mark of that.
+	FateAcked = "acked"
+	// FateSettled: the group is through with it. The log does not tell an ack
+	// from what the group passed over, since it began behind the event or no
+	// member's filter let it pass.
+	FateSettled  = "settled"
+	FateInflight = "in_flight"
+	FateWaiting  = "waiting"
+	FateDead     = "dead"
+)
+
+// What an event waits for.
+const (
+	WaitsForTurn       = "turn"        // events before it
+	WaitsForMember     = "member"      // one that may be sent it
+	WaitsForKey        = "key_order"   // earlier events of its key
+	WaitsForTwin       = "same_id"     // an event with its id that is in flight
+	WaitsForRetry      = "backoff"     // its next delivery is due later
+	WaitsForDeadLetter = "dead_letter" // to be in the dead letter topic
+	WaitsForOwner      = "owner"       // it is with another sidecar, which alone knows more
+)
+
+// Fate is what has become of one event in one group.
+type Fate struct {
+	Group    string `json:"group"`
+	State    string `json:"state"`
+	Attempts int    `json:"attempts"` // deliveries so far, as far as they are remembered
+	Owner    string `json:"owner"`    // the sidecar that delivers its partition; "" if none does
+	Cursor   uint64 `json:"cursor"`   // the lowest seq of its partition that is not settled
+	WaitsFor string `json:"waits_for,omitempty"`
+	// Member has it in flight, and DueMS is how long until that is over, or
+	// until it is delivered again, in milliseconds.
+	Member     string      `json:"member,omitempty"`
+	DueMS      *int64      `json:"due_ms,omitempty"`
+	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
+}
+
+// DeadLetter is what an event has become for a group that could not process it.
+type DeadLetter struct {
+	Topic     string `json:"topic"`
+	ID        string `json:"id"`
+	TS        int64  `json:"ts"`
+	Partition int    `json:"partition"`
+	Seq       uint64 `json:"seq"` // 0: it is in the spool
+	Reason    string `json:"reason"`
+	Attempts  int    `json:"attempts"`
+}
+
+// Lookup finds an event, as eventlog.Reader does.
+type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
+
+// Fates tells what has become of a stored event in each group of its topic that
+// sees lets through. What other sidecars have is told as they saved it last.
+func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup Lookup) ([]Fate, error) {
+	names, err := m.Groups(ctx, rec.Topic)
+	if err != nil {
+		return nil, err
+	}
+	fates := []Fate{} // [] rather than null
+	for _, name := range names {
+		if !sees(name) {
+			continue
+		}
+		f, err := m.fate(ctx, rec, name, lookup)
+		if err != nil {
+			return nil, err
+		}
+		fates = append(fates, f)
+	}
+	return fates, nil
+}
+
+func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, lookup Lookup) (Fate, error) {
+	g, err := m.known(ctx, rec.Topic, name)
+	if err != nil {
+		return Fate{}, err
+	}
+	elsewhere, err := g.latest(ctx)
+	if err != nil {
+		return Fate{}, err
+	}
+	var last eventlog.Epoch // none: nobody ever had the partition
+	if rec.Partition < len(elsewhere) {
+		last = elsewhere[rec.Partition]
+	}
+	f := g.fate(rec, &last, m.owner(&last), time.Now())
+	if f.State != FateSettled {
+		return f, nil
+	}
+	if f.DeadLetter, err = deadLetterOf(ctx, rec, name, lookup); err != nil {
+		return f, err
+	}
+	if f.DeadLetter != nil {
+		f.State, f.Attempts = FateDead, f.DeadLetter.Attempts
+		return f, nil
+	}
+	marked, err := m.cfg.Log.Marked(ctx, rec.Topic, name, []string{rec.ID}, time.Now().UnixMilli())
+	if err != nil {
+		return f, err
+	}
+	if marked[0] {
+		f.State = FateAcked
+	}
+	return f, nil
+}
+
+// fate is what the group itself knows of an event: of a partition that is not
+// owned here, what its last epoch says, and who has that.
+func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) Fate {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f, p := Fate{Group: g.name, Owner: owner}, stored(last)
+	here := rec.Partition < len(g.parts) && g.parts[rec.Partition].own != foreign
+	if here {
+		f.Owner, p = g.cfg.Roster.View().Name, g.parts[rec.Partition]
+	}
+	f.Cursor = p.cursor()
+	i := slices.IndexFunc(p.entries, func(e *entry) bool { return e.seq == rec.Seq })
+	switch {
+	case i >= 0:
+		p.entries[i].tell(&f, now)
+	case rec.Seq < p.next || slices.ContainsFunc(p.skip, holds(rec.Seq)):
+		f.State = FateSettled
+	default:
+		f.State, f.WaitsFor = FateWaiting, WaitsForTurn
+		for _, r := range p.carried {
+			if holds(rec.Seq)(r.SeqRange) {
+				f.Attempts = r.Attempts
+			}
+		}
+		if f.Owner != "" && !here {
+			f.WaitsFor = WaitsForOwner
+		}
+	}
+	return f
+}
+
+func holds(seq uint64) func(eventlog.SeqRange) bool {
+	return func(r eventlog.SeqRange) bool { return r.First <= seq && seq <= r.Last }
+}
+
+// tell adds what an entry knows.
+func (e *entry) tell(f *Fate, now time.Time) {
+	f.State, f.Attempts = FateWaiting, e.attempts
+	switch e.state {
+	case waiting:
+		f.WaitsFor = WaitsForKey
+	case doubled:
+		f.WaitsFor = WaitsForTwin
+	case delayed:
+		f.WaitsFor, f.DueMS = WaitsForRetry, until(e.due, now)
+	case burying:
+		f.WaitsFor = WaitsForDeadLetter
+	case inflight:
+		f.State, f.Member = FateInflight, e.member.id
+		if e.sent {
+			f.DueMS = until(e.due, now)
+		}
+	case settled:
+		f.State, f.Attempts = FateSettled, 0
+	default:
+		f.WaitsFor = WaitsForMember
+	}
+}
+
+func until(due, now time.Time) *int64 {
+	return new(max(0, due.Sub(now).Milliseconds()))
+}
+
+// deadLetterOf finds the dead letter that an event became for the group; nil if
+// there is none. Its id follows from the event's.
+func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, lookup Lookup) (*DeadLetter, error) {
+	d := deadLetter(&entry{rec: rec}, group, time.Now())
+	got, err := lookup(ctx, d.Topic, d.ID)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	reason, _ := got.Headers.Get(wire.HeaderDeadReason)
+	text, _ := got.Headers.Get(wire.HeaderDeadAttempts)
+	attempts, _ := strconv.Atoi(text) // somebody else's dead letter would have none
+	return &DeadLetter{
+		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: attempts,
+	}, nil
+}

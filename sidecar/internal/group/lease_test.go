@@ -1,0 +1,406 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// fakeTaker is a sink that takes what it is told to.
+type fakeTaker struct {
+	mu    sync.Mutex
+	wants int
+	asks  uint64
+	seen  uint64 // of the last Looked
+	got   []Delivery
+}
+
+func (s *fakeTaker) Room() bool { n, _ := s.Wants(); return n > 0 }
+
+func (s *fakeTaker) Wants() (int, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wants, s.asks
+}
+
+func (s *fakeTaker) Looked(asked uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = asked
+}
+
+func (s *fakeTaker) Blocked() string { return BlockedSlowReader }
+
+func (s *fakeTaker) Deliver(ds []Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wants -= len(ds)
+	s.got = append(s.got, ds...)
+}
+
+// taker is a member that pulls.
+type taker struct {
+	*fakeTaker
+	*Member
+	w *world
+}
+
+func (w *world) joinTaker(opts ...option) *taker {
+	w.t.Helper()
+	s := Subscription{Topic: topic, Group: "g", Sink: &fakeTaker{}, Pacer: &fakePacer{}}
+	for _, o := range append([]option{earliest}, opts...) {
+		o(&s)
+	}
+	m, err := w.m.Subscribe(context.Background(), s)
+	if err != nil {
+		w.t.Fatalf("subscribe: %v", err)
+	}
+	m.Start()
+	synctest.Wait()
+	return &taker{s.Sink.(*fakeTaker), m, w}
+}
+
+// pull asks for n events and returns what comes at once.
+func (k *taker) pull(n int) []Delivery {
+	k.w.t.Helper()
+	k.mu.Lock()
+	k.wants = n
+	k.asks++
+	k.mu.Unlock()
+	k.Wake()
+	synctest.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	got := k.got
+	k.got, k.wants = nil, 0
+	if k.seen != k.asks {
+		k.w.t.Errorf("asked %d times, and looked for %d", k.asks, k.seen)
+	}
+	return got
+}
+
+func names(ds []Delivery) (out string) {
+	for i, d := range ds {
+		if i > 0 {
+			out += " "
+		}
+		out += fmt.Sprint(d.Record.ID, "/", d.Attempt)
+	}
+	return out
+}
+
+func leases(ds ...Delivery) (ls []Lease) {
+	for _, d := range ds {
+		ls = append(ls, d.Lease)
+	}
+	return ls
+}
+
+func mustSettle(t fataler, done *answer) func(error) {
+	return func(err error) {
+		if err != nil {
+			t.Errorf("%v", err)
+		}
+		done.set(err)
+	}
+}
+
+func TestTakerGetsWhatItWants(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b", "c", "d")
+		k := w.joinTaker(window(3))
+		if got := names(k.pull(0)); got != "" {
+			t.Errorf("unasked: %s", got)
+		}
+		first := k.pull(2)
+		if got := names(first); got != "a/1 b/1" {
+			t.Errorf("got %s", got)
+		}
+		if got := names(k.pull(5)); got != "c/1" { // the window is 3
+			t.Errorf("got %s", got)
+		}
+		if got := names(k.pull(5)); got != "" || k.Inflight() != 3 {
+			t.Errorf("over the window: %s", got)
+		}
+		// Where nobody asks, the deadline still runs.
+		w.m.ReturnLeases(topic, "g", leases(first[1]))
+		synctest.Wait()
+		if got := names(k.pull(1)); got != "b/1" {
+			t.Errorf("what was returned counts no attempt: %s", got)
+		}
+	})
+}
+
+func TestLeaseNamesOneDelivery(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b")
+		k := w.joinTaker()
+		first := k.pull(2)
+		old := leases(first...)
+		var done answer
+		now := time.Duration(0)
+		if stale := w.m.NackLeases(topic, "g", old[:1], "", &now, mustSettle(t, &done)); stale[0] {
+			t.Error("the nack found nothing")
+		}
+		synctest.Wait()
+		if !done.ok() {
+			t.Error("the nack is not answered")
+		}
+		second := k.pull(1)
+		if got := names(second); got != "a/2" {
+			t.Fatalf("got %s", got)
+		}
+		for _, l := range []Lease{old[0], {Partition: 7}, {Partition: -1}, {Seq: 1 << 40}} {
+			stale := w.m.AckLeases(topic, "g", []Lease{l}, func(error) {})
+			if !stale[0] || !w.m.ExtendLeases(topic, "g", []Lease{l}, time.Hour)[0] ||
+				!w.m.NackLeases(topic, "g", []Lease{l}, "", nil, func(error) {})[0] {
+				t.Errorf("%+v is not stale", l)
+			}
+		}
+		if stale := w.m.ExtendLeases(topic, "g", leases(second...), time.Hour); stale[0] {
+			t.Error("the extension found nothing")
+		}
+		advance(time.Minute)
+		if got := names(k.pull(2)); got != "b/2" { // a is extended
+			t.Errorf("after a minute: %s", got)
+		}
+		stale := w.m.AckLeases(topic, "g", append(leases(second...), old[1]), func(error) {})
+		if fmt.Sprint(stale) != "[false true]" {
+			t.Errorf("stale: %v", stale)
+		}
+		w.seekEarliest()
+		if got := names(k.pull(5)); got != "a/1 b/1" {
+			t.Errorf("after a seek: %s", got)
+		}
+		if stale := w.m.AckLeases(topic, "nobody", old, func(error) {}); fmt.Sprint(stale) != "[true true]" {
+			t.Errorf("a group that is not known: %v", stale)
+		}
+	})
+}
+
+// TestMergedFollower: partitions come in (ts, id) order, and starting behind any
+// event goes on right there.
+func TestMergedFollower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		defer w.stop()
+		const n = 40
+		for i := range n {
+			w.publishN(1, fmt.Sprint("k", i%7))
+			if i%3 == 0 { // some share a millisecond
+				time.Sleep(time.Millisecond)
+			}
+		}
+		follow := func(o wire.SubscribeOptions) []string {
+			sink := &fakeSink{}
+			f, err := w.m.Follow(context.Background(), Subscription{Topic: topic, Options: o, Sink: sink, Pacer: &fakePacer{}, Merged: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Start()
+			synctest.Wait()
+			f.Close(Unsubscribed)
+			var got []string
+			for _, d := range sink.got {
+				got = append(got, d.Record.ID)
+			}
+			return got
+		}
+		all := follow(wire.SubscribeOptions{From: wire.FromEarliest})
+		if len(all) != n {
+			t.Fatalf("%d events: %v", len(all), all)
+		}
+		for i, id := range all {
+			if rest := follow(wire.SubscribeOptions{From: wire.FromAfterID, AfterID: id}); !slices.Equal(rest, all[i+1:]) {
+				t.Errorf("after %s: %v, want %v", id, rest, all[i+1:])
+			}
+		}
+	})
+}
+
+// drive is what a property knows of deliveries to pulls.
+type drive struct {
+	*world
+	k      *taker
+	events map[string]bool // true: acked or nacked for good
+	held   []loan
+	past   []Lease // that are over
+}
+
+type loan struct {
+	id    string
+	lease Lease
+	due   time.Time
+}
+
+// TestLeasesKeepTheirPromises pulls, acks, nacks, extends, returns, lets time
+// pass and seeks in any order. A lease is good until the model says that it is
+// over, and never after; in the end every event is delivered and acked.
+func TestLeasesKeepTheirPromises(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+			w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "partitions"))
+			defer w.stop()
+			x := &drive{world: w, k: w.joinTaker(window(6), attempts(1000)), events: map[string]bool{}}
+			t.Repeat(map[string]func(*rapid.T){
+				"publish": x.publishSome,
+				"pull":    x.pullSome,
+				"ack":     func(t *rapid.T) { x.settle(t, "ack") },
+				"nack":    func(t *rapid.T) { x.settle(t, "nack") },
+				"return":  func(t *rapid.T) { x.settle(t, "return") },
+				"extend":  x.extend,
+				"time":    x.pass,
+				"seek":    x.seek,
+			})
+			x.finish(t)
+		})
+	})
+}
+
+func (x *drive) publishSome(t *rapid.T) {
+	for range rapid.IntRange(1, 4).Draw(t, "n") {
+		x.ids++
+		id := "e" + strconv.Itoa(x.ids)
+		x.events[id] = false
+		x.log.append(topic, record(id, rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")))
+	}
+	synctest.Wait()
+}
+
+func (x *drive) pullSome(t *rapid.T) { x.take(t, x.k.pull(rapid.IntRange(1, 5).Draw(t, "max"))) }
+
+func (x *drive) take(t *rapid.T, ds []Delivery) {
+	keys := map[string]bool{}
+	for _, d := range ds {
+		for _, l := range x.held {
+			if l.id == d.Record.ID {
+				t.Fatalf("%s is delivered while it is in flight", d.Record.ID)
+			}
+		}
+		if key := d.Record.Key; key != "" && keys[key] {
+			t.Fatalf("two events of key %s are in flight", key)
+		}
+		keys[d.Record.Key] = true
+		x.held = append(x.held, loan{d.Record.ID, d.Lease, time.Now().Add(d.AckTimeout)})
+	}
+	if len(x.held) > 6 {
+		t.Fatalf("%d in flight", len(x.held))
+	}
+}
+
+// pick draws leases, some of them stale, and says which.
+func (x *drive) pick(t *rapid.T) (ls []Lease, stale []bool) {
+	for _, l := range x.held {
+		if rapid.Bool().Draw(t, l.id) {
+			ls, stale = append(ls, l.lease), append(stale, false)
+		}
+	}
+	if len(x.past) > 0 && rapid.Bool().Draw(t, "stale") {
+		ls, stale = append(ls, rapid.SampledFrom(x.past).Draw(t, "lease")), append(stale, true)
+	}
+	return ls, stale
+}
+
+func (x *drive) settle(t *rapid.T, how string) {
+	ls, want := x.pick(t)
+	done := &answer{}
+	got := want
+	switch how {
+	case "ack":
+		got = x.m.AckLeases(topic, "g", ls, mustSettle(t, done))
+	case "nack":
+		var delay time.Duration
+		got = x.m.NackLeases(topic, "g", ls, "", &delay, mustSettle(t, done))
+	case "return":
+		x.m.ReturnLeases(topic, "g", ls)
+		done.set(nil)
+	}
+	synctest.Wait()
+	if !slices.Equal(got, want) || !done.ok() {
+		t.Fatalf("%s of %v: stale %v, want %v; answered %t", how, ls, got, want, done.ok())
+	}
+	x.over(func(l loan) bool {
+		is := slices.Contains(ls, l.lease)
+		if is && how == "ack" {
+			x.events[l.id] = true
+		}
+		return is
+	})
+}
+
+// over takes note of leases that are.
+func (x *drive) over(is func(loan) bool) {
+	x.held = slices.DeleteFunc(x.held, func(l loan) bool {
+		if !is(l) {
+			return false
+		}
+		x.past = append(x.past, l.lease)
+		return true
+	})
+}
+
+func (x *drive) extend(t *rapid.T) {
+	ls, want := x.pick(t)
+	by := time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second
+	if got := x.m.ExtendLeases(topic, "g", ls, by); !slices.Equal(got, want) {
+		t.Fatalf("extending %v: stale %v, want %v", ls, got, want)
+	}
+	for i := range x.held {
+		if slices.Contains(ls, x.held[i].lease) {
+			x.held[i].due = time.Now().Add(by)
+		}
+	}
+	synctest.Wait()
+}
+
+func (x *drive) pass(t *rapid.T) {
+	advance(time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * time.Second)
+	now := time.Now()
+	x.over(func(l loan) bool { return !l.due.After(now) })
+}
+
+func (x *drive) seek(*rapid.T) {
+	x.seekEarliest()
+	x.over(func(loan) bool { return true })
+	for id := range x.events {
+		x.events[id] = false
+	}
+}
+
+// finish acks everything that comes.
+func (x *drive) finish(t *rapid.T) {
+	for {
+		x.take(t, x.k.pull(100))
+		if len(x.held) == 0 {
+			break
+		}
+		stale := x.m.AckLeases(topic, "g", leasesOfLoans(x.held), func(error) {})
+		if slices.Contains(stale, true) {
+			t.Fatalf("stale %v", stale)
+		}
+		synctest.Wait()
+		x.over(func(l loan) bool { x.events[l.id] = true; return true })
+	}
+	for id, acked := range maps.All(x.events) {
+		if !acked {
+			t.Fatalf("%s is lost", id)
+		}
+	}
+}
+
+func leasesOfLoans(held []loan) (ls []Lease) {
+	for _, l := range held {
+		ls = append(ls, l.lease)
+	}
+	return ls
+}
