@@ -1,0 +1,158 @@
+//go:build unix
+
+package examples
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/controlplanetest"
+	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+)
+
+// patience is how long one example may take on a loaded machine, the building of its program included.
+const patience = 3 * time.Minute
+
+// Every example ends by itself and checks itself what it is about; what is looked for here is what its reader is told to
+// look at, in any order: much of it goes on at the same time.
+func TestExamples(t *testing.T) {
+	dependOnFiles(t)
+	bin := programs(t)
+	for name, want := range map[string][]string{
+		"curl": {
+			`201 \n{"id":"[^"]+",.*"durability":"store"}`, `"duplicate":true`, `\n409 \n`, `"results":\[`, `429 Retry-After: \d+\n`,
+			`"lease":"`, `"code":"stale_lease"`, `"lag":0`, `\ndata: {"id":"order-20"`, `All as expected\.\n$`,
+		},
+		"node-websocket": {
+			`120 events published and durable\n`, `order-3: step 5 fails, attempt \d`, `120 steps handled, each order's in order`,
+		},
+		"fleet-limits": {
+			`now 100/s for all sidecars together`, `\n +5 .*\| +\d+ of 100\n`, `\n\d+ passed in .* the limit is 100/s`,
+			`now 30/s for all sidecars together`, `\n +5 .*\| +\d+ of 30\n`, `\n\d+ passed in .* the limit is 30/s`,
+		},
+		"heartbeat-projection": {
+			`knows 0 states`, `batch-1 +overloaded +since round +8`, `knows 4 states`, `mailer-1 +stopped +since round 20`,
+			`\nbatch-1 +overloaded +24\n`, `has the same 4 states`,
+		},
+		"tracing": {
+			`billing +handles it in attempt 1|shipping +handles it in attempt 2`, `\nsend orders\.created \(producer\)`,
+			`append orders\.created`, `process orders\.created .*group=`, `settle orders\.created`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			contains(t, run(t, bin, name), want)
+		})
+	}
+	t.Run("go-exactly-once", func(t *testing.T) {
+		t.Parallel()
+		contains(t, run(t, bin, "go-exactly-once", mongotest.URIVariable+"="), []string{
+			`MONGODB_URI is not set`, `40 payments published, 40 of them again`, `the consumer dies`, `disconnected`, `The sum is 820:`,
+		})
+	})
+	t.Run("go-exactly-once on MongoDB", func(t *testing.T) {
+		t.Parallel()
+		uri := mongotest.Shared(t).URI("")
+		contains(t, run(t, bin, "go-exactly-once", mongotest.URIVariable+"="+uri), []string{
+			`kept in MongoDB`, `the consumer dies`, `signal: killed`, `The sum is 820:`,
+		})
+	})
+}
+
+// programs is a folder with the programs that examples start.
+func programs(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir()
+	for _, program := range []string{sidecartest.Binary(t), controlplanetest.Binary(t)} {
+		if err := os.Symlink(program, filepath.Join(bin, filepath.Base(program))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
+}
+
+// run runs an example with further variables in its environment, and returns what it has printed.
+func run(t *testing.T, bin, name string, env ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "./run", name)
+	cmd.Env = append(append(os.Environ(), "SLUICE_BIN="+bin), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	// What takes too long goes with all that it has started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("examples/run %s: %v\n%s\n%s", name, err, stdout.String(), stderr.String())
+	}
+	return stdout.String()
+}
+
+func contains(t *testing.T, out string, patterns []string) {
+	t.Helper()
+	for _, p := range patterns {
+		if !regexp.MustCompile(p).MatchString(out) {
+			t.Errorf("expected %q in the output:\n%s", p, out)
+		}
+	}
+}
+
+// dependOnFiles opens all that the examples are made of, so that go test runs them again when any of it has changed: it
+// cannot know what a program that it starts reads.
+func dependOnFiles(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == "node_modules" {
+			return fs.SkipDir
+		}
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		_, err = os.ReadFile(name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each example has a page that says how to run it, and the folder's own page names it.
+func TestPages(t *testing.T) {
+	index, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	starts, err := filepath.Glob("*/start.sh")
+	if err != nil || len(starts) == 0 {
+		t.Fatalf("no examples were found: %v", err)
+	}
+	for _, start := range starts {
+		name := filepath.Dir(start)
+		page, err := os.ReadFile(filepath.Join(name, "README.md"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if !strings.Contains(string(page), "examples/run "+name+"\n") {
+			t.Errorf("%s/README.md does not say how to run it", name)
+		}
+		if lines := bytes.Count(page, []byte("\n")); lines > 30 {
+			t.Errorf("%s/README.md has %d lines; 30 are allowed", name, lines)
+		}
+		if !strings.Contains(string(index), "("+name+"/README.md)") {
+			t.Errorf("README.md does not name %s", name)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/exactlyonce"
+)
+
+// consume adds up payments until the group has caught up. Where die is not nil the consumer dies on the way, at the worst
+// moment that its ledger has: by itself, or by what die is given.
+func consume(ctx context.Context, l ledger, die func(disconnect func())) error {
+	client, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	disconnected := make(chan struct{})
+	disconnect := sync.OnceFunc(func() { close(disconnected) })
+
+	handled := 0
+	handle := func(ctx context.Context, m *sluice.Message) error {
+		var payment struct {
+			Amount int `json:"amount"`
+		}
+		if err := json.Unmarshal(m.Event.Payload, &payment); err != nil {
+			return err
+		}
+		handled++
+		says, err := l.add(ctx, m.Event.ID, payment.Amount, func() error {
+			if die == nil || handled != crashAt {
+				return nil
+			}
+			fmt.Printf("%s is in the sum, not yet acked, and the consumer dies.\n", m.Event.ID)
+			die(disconnect)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if after, ok := exactlyonce.RetryAfter(err); ok { // another consumer has it, or had it when it died
+			return sluice.RetryIn(after, err)
+		}
+		if err == nil && says != "" {
+			fmt.Println(m.Event.ID, says+".")
+		}
+		return err // nil acks
+	}
+	if _, err := client.Subscribe(ctx, topic, group, handle, sluice.FromEarliest()); err != nil {
+		return err
+	}
+	for {
+		info, err := client.HTTP().GroupInfo(ctx, topic, group)
+		if err != nil {
+			return err
+		}
+		if info.Lag == 0 {
+			return client.Drain(ctx)
+		}
+		select {
+		case <-disconnected:
+			return client.Close()
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,2 @@
+sidecar go-exactly-once
+go run ./go-exactly-once

@@ -1,0 +1,2 @@
+sidecar heartbeat-projection --policies heartbeat-projection/policies.yaml
+go run ./heartbeat-projection
