@@ -1,0 +1,126 @@
+package deploytest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// composeServices are the services, with merged keys.
+func composeServices(t *testing.T) map[string]object {
+	t.Helper()
+	var doc struct{ Services map[string]object }
+	if err := yaml.Unmarshal([]byte(read(t, "compose/compose.yaml")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Services) < 8 {
+		t.Fatalf("only %d services", len(doc.Services))
+	}
+	return doc.Services
+}
+
+var pinned = regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
+
+func TestCompose(t *testing.T) {
+	doc := documents(t, read(t, "compose/compose.yaml"))[0]
+	services := composeServices(t)
+	for name, s := range services {
+		if image := text(s["image"]); s["build"] == nil && !pinned.MatchString(image) {
+			t.Errorf("%s: the image %q has no exact version", name, image)
+		}
+		if target := text(at(s, "build", "target")); s["build"] != nil && dockerfile(t)[target] == nil {
+			t.Errorf("%s: the Dockerfile has no stage %q", name, target)
+		}
+		for _, p := range list(s["ports"]) {
+			if !strings.HasPrefix(text(p), "127.0.0.1:") {
+				t.Errorf("%s: port %v is published beyond loopback", name, p)
+			}
+		}
+		for _, v := range list(s["volumes"]) {
+			checkVolume(t, doc, name, text(v))
+		}
+		for _, n := range list(s["networks"]) {
+			if _, known := doc["networks"].(object)[text(n)]; !known {
+				t.Errorf("%s: no network %v", name, n)
+			}
+		}
+		needs, _ := s["depends_on"].(object)
+		for other, how := range needs {
+			if services[other] == nil {
+				t.Errorf("%s: depends on %s, which is not there", name, other)
+			}
+			if at(how, "condition") == "service_healthy" && at(services[other], "healthcheck") == nil && at(services[other], "build") == nil {
+				t.Errorf("%s: waits for the health of %s, which has no check", name, other)
+			}
+		}
+	}
+}
+
+// checkVolume finds a file that is mounted and not there, and a volume that
+// nobody declared.
+func checkVolume(t *testing.T, doc object, service, volume string) {
+	t.Helper()
+	source, _, _ := strings.Cut(volume, ":")
+	if !strings.HasPrefix(source, ".") {
+		if _, known := doc["volumes"].(object)[source]; !known {
+			t.Errorf("%s: no volume %s", service, source)
+		}
+		return
+	}
+	if _, err := os.Stat(filepath.Join("..", "compose", source)); err != nil {
+		t.Errorf("%s: %v", service, err)
+	}
+	if !strings.HasSuffix(volume, ":ro") {
+		t.Errorf("%s: %s may be written to", service, volume)
+	}
+}
+
+// TestComposePorts holds the addresses that services call each other by against
+// the ones that they listen on.
+func TestComposePorts(t *testing.T) {
+	services := composeServices(t)
+	port := func(service, variable string) string {
+		value := text(at(services[service], "environment", variable))
+		return value[strings.LastIndex(value, ":")+1:]
+	}
+	if got := text(at(services["sidecar-a"], "environment", "SLUICE_CONTROL_PLANE")); got != "controlplane:"+port("controlplane", "SLUICE_XDS_LISTEN") {
+		t.Errorf("the sidecars look for the control plane at %s", got)
+	}
+	for _, s := range []string{"sidecar-a", "sidecar-b"} {
+		if got := text(at(services[s], "environment", "SLUICE_REPLAY_ADVERTISE")); got != s+":"+port(s, "SLUICE_REPLAY_LISTEN") {
+			t.Errorf("%s tells others that it is at %s", s, got)
+		}
+	}
+	targets := read(t, "compose/targets/sidecars.yaml") + read(t, "compose/targets/controlplanes.yaml")
+	for _, want := range []string{
+		"sidecar-a:" + port("sidecar-a", "SLUICE_OPS_LISTEN"), "sidecar-b:" + port("sidecar-b", "SLUICE_OPS_LISTEN"),
+		"controlplane:" + port("controlplane", "SLUICE_HTTP_LISTEN"),
+	} {
+		if !strings.Contains(targets, want) {
+			t.Errorf("Prometheus is not told of %s", want)
+		}
+	}
+}
+
+// TestCollector holds the pipelines against what is declared.
+func TestCollector(t *testing.T) {
+	doc := documents(t, read(t, "compose/otel-collector.yaml"))[0]
+	pipelines := at(doc, "service", "pipelines").(object)
+	if !slices.Equal(keys(pipelines), []string{"logs", "metrics", "traces"}) {
+		t.Errorf("pipelines %v", keys(pipelines))
+	}
+	for name, p := range pipelines {
+		for _, kind := range []string{"receivers", "processors", "exporters"} {
+			for _, part := range list(at(p, kind)) {
+				if _, declared := at(doc, kind).(object)[text(part)]; !declared {
+					t.Errorf("%s: no %s in %s", name, part, kind)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package deploytest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/controlplanetest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+)
+
+// web asks without connections that outlive the request.
+var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+
+// ask sends a request with a token and returns status and body.
+func ask(t *testing.T, method, url, token, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := web.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// deployment is a control plane and a sidecar that are set up as compose has
+// them, on the log embedded and on loopback.
+type deployment struct {
+	folder       string // Prometheus's
+	sidecar      *sidecartest.Process
+	controlPlane *controlplanetest.Process
+}
+
+func (d *deployment) secret(name string) string { return filepath.Join(d.folder, "secrets", name) }
+
+func (d *deployment) token(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(d.secret(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func deploy(t *testing.T) *deployment {
+	t.Helper()
+	d := &deployment{folder: prometheusFolder(t)}
+	d.controlPlane = controlplanetest.Start(t, "--auth-config", d.secret("controlplane-auth.yaml"), "--policies", "../compose/policies.yaml")
+	d.sidecar = sidecartest.Start(t, t.TempDir(), "--auth-config", d.secret("sidecar-auth.yaml"), "--peer-token-file", d.secret("peers"),
+		"--control-plane", d.controlPlane.XDS(), "--control-plane-token-file", d.secret("sidecar"))
+	return d
+}
+
+// TestTokens shows that what secrets.sh makes lets everybody do what they have
+// to, and not what others do.
+func TestTokens(t *testing.T) {
+	d := deploy(t)
+	for _, test := range []struct {
+		method, url, token string
+		want               int
+	}{
+		{"POST", d.sidecar.URL() + "/v1/topics/orders.created/events", "app", 201},
+		{"POST", d.sidecar.URL() + "/v1/topics/orders.created/events", "peers", 401},
+		{"POST", d.sidecar.URL() + "/v1/topics/orders.created/events", "", 401},
+		{"GET", d.sidecar.ReplayURL() + "/replay?topic=orders.created", "peers", 200},
+		{"GET", d.sidecar.ReplayURL() + "/replay?topic=orders.created", "monitoring", 403},
+		{"GET", d.sidecar.OpsURL() + "/metrics", "monitoring", 200},
+		{"GET", d.sidecar.OpsURL() + "/metrics", "app", 403},
+		{"GET", d.sidecar.OpsURL() + "/readyz", "", 200},
+		{"GET", d.controlPlane.URL() + "/metrics", "monitoring", 200},
+		{"GET", d.controlPlane.URL() + "/metrics", "sidecar", 403},
+		{"GET", d.controlPlane.URL() + "/readyz", "", 200},
+		{"DELETE", d.controlPlane.URL() + "/v1/policies/heartbeat.%2A", "monitoring", 403},
+		{"DELETE", d.controlPlane.URL() + "/v1/policies/heartbeat.%2A", "admin", 204},
+	} {
+		token := test.token
+		if token != "" {
+			token = d.token(t, token)
+		}
+		if got, body := ask(t, test.method, test.url, token, "1"); got != test.want {
+			t.Errorf("%s %s with the token %s: %d, want %d: %s", test.method, test.url, test.token, got, test.want, body)
+		}
+	}
+	// Run again, it keeps the tokens.
+	before := d.token(t, "app")
+	run(t, "..", "bash", "secrets.sh", filepath.Join(d.folder, "secrets"))
+	if d.token(t, "app") != before {
+		t.Error("secrets.sh has replaced a token")
+	}
+}
+
+// TestPrometheusSeesEverything runs a Prometheus with the configuration of
+// compose on a sidecar and a control plane that have something to show, and
+// wants an answer to every query of the dashboard.
+func TestPrometheusSeesEverything(t *testing.T) {
+	d := deploy(t)
+	base := startPrometheus(t, d)
+	// Of an outbox there is nothing to show without a database.
+	waiting := map[string]string{}
+	for _, q := range dashboard(t) {
+		if !strings.Contains(q.expr, "sluice_outbox_") {
+			waiting[filled(q.expr)] = q.where
+		}
+	}
+	token := d.token(t, "app")
+	events := d.sidecar.URL() + "/v1/topics/orders.created/events"
+	group := d.sidecar.URL() + "/v1/topics/orders.created/groups/billing"
+	ask(t, "POST", events, token, "not JSON")
+	for deadline := time.Now().Add(2 * time.Minute); len(waiting) > 0; {
+		if time.Now().After(deadline) {
+			for expr, where := range waiting {
+				t.Errorf("%s: no data for %s", where, expr)
+			}
+			return
+		}
+		// Rates need a counter that moves from one scrape to the next.
+		ask(t, "POST", events, token, `{"n": 1}`)
+		consume(t, group, token)
+		for expr := range waiting {
+			if answered(t, base, expr) {
+				delete(waiting, expr)
+			}
+		}
+	}
+	if !answered(t, base, `up{job="sluice-controlplane"} == 1`) || answered(t, base, `ALERTS{alertname="SluiceControlPlaneDown"}`) {
+		t.Error("the control plane is not seen")
+	}
+}
+
+// consume pulls what there is and acks it.
+func consume(t *testing.T, group, token string) {
+	t.Helper()
+	_, body := ask(t, "POST", group+"/pull", token, `{"max": 100, "wait_ms": 100, "opts": {"from": "earliest"}}`)
+	var pulled struct {
+		Events []struct{ Ctx struct{ Lease string } }
+	}
+	if err := json.Unmarshal([]byte(body), &pulled); err != nil {
+		t.Fatalf("pull: %v: %s", err, body)
+	}
+	for _, e := range pulled.Events {
+		if status, body := ask(t, "POST", group+"/ack", token, fmt.Sprintf(`{"leases": [%q]}`, e.Ctx.Lease)); status != 200 {
+			t.Fatalf("ack: %d: %s", status, body)
+		}
+	}
+}
+
+// startPrometheus runs one with the configuration as it is, but for the
+// addresses and the pace, and returns its URL.
+func startPrometheus(t *testing.T, d *deployment) string {
+	t.Helper()
+	config := filepath.Join(d.folder, "prometheus.yml")
+	write := func(name, text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(config, strings.NewReplacer(": 15s", ": 1s").Replace(read(t, "prometheus/prometheus.yml")))
+	write(filepath.Join(d.folder, "targets/sidecars.yaml"), "- targets: ["+d.sidecar.Ops+"]\n")
+	write(filepath.Join(d.folder, "targets/controlplanes.yaml"), "- targets: ["+strings.TrimPrefix(d.controlPlane.URL(), "http://")+"]\n")
+	write(filepath.Join(d.folder, "targets/collectors.yaml"), "[]\n")
+
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	free.Close()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+addr)
+	cmd.Stderr = log // a file, so that nobody has to copy
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("this test runs Prometheus, of Debian's package prometheus: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL) // an error says that it has ended already
+		_ = cmd.Wait()
+		log.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("Prometheus's log:\n%s", text[max(0, len(text)-4096):])
+		}
+	})
+	return "http://" + addr
+}
+
+// answered says whether the query has a result.
+func answered(t *testing.T, base, expr string) bool {
+	t.Helper()
+	status, body := ask(t, "GET", base+"/api/v1/query?query="+url.QueryEscape(expr), "", "")
+	if status != 200 {
+		return false // it is starting
+	}
+	var answer struct {
+		Data struct{ Result []json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return len(answer.Data.Result) > 0
+}

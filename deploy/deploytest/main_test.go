@@ -1,0 +1,131 @@
+package deploytest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/internal/controlplanetest"
+	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+)
+
+// client is the command-line client, which the images' health checks are made of.
+var client = processtest.New("github.com/sluice-bus/sluice/sdk/cmd/sluice")
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(cleanup{m})
+}
+
+// cleanup removes the programs that were built, after the tests.
+type cleanup struct{ *testing.M }
+
+func (c cleanup) Run() int {
+	defer client.Cleanup()
+	defer controlplanetest.Cleanup()
+	defer sidecartest.Cleanup()
+	return c.M.Run()
+}
+
+// commandTimeout is how long a tool may take on a loaded machine.
+const commandTimeout = 2 * time.Minute
+
+// read is a file of deploy/.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// run runs a tool in a folder and returns what it prints.
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// object is a mapping of YAML or JSON.
+type object = map[string]any
+
+// documents are the YAML documents of a file; one key twice is an error.
+func documents(t *testing.T, text string) []object {
+	t.Helper()
+	var docs []object
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var doc object
+		err := dec.Decode(&doc)
+		if err == io.EOF {
+			return docs
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, doc)
+	}
+}
+
+// at is what is under the keys, one in the other; nil if there is nothing.
+func at(v any, keys ...string) any {
+	for _, k := range keys {
+		m, _ := v.(object)
+		v = m[k]
+	}
+	return v
+}
+
+// list is a sequence; nil if it is none.
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+// TestEveryYAMLFileParses finds what an editor broke in any of them.
+func TestEveryYAMLFileParses(t *testing.T) {
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".yaml", ".yml":
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			dec, n := yaml.NewDecoder(bytes.NewReader(data)), 0
+			for ; ; n++ {
+				var doc any
+				if err = dec.Decode(&doc); err != nil {
+					break
+				}
+			}
+			if err != io.EOF || n == 0 {
+				t.Errorf("%s: %d documents, then %v", path, n, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
