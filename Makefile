@@ -1,5 +1,5 @@
 # Sluice's tasks. They need Go, make and git; `make test` also needs a C compiler for the race detector, and Node.js with
-# npm and Chromium for the console's tests.
+# npm and Chromium for the console's tests, and Prometheus with promtool for those of deploy/.
 
 .DEFAULT_GOAL := help
 
@@ -19,7 +19,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 # The version is the linker's alone: the Go tool would refuse to look it up in a checkout that another user owns.
 .PHONY: build
@@ -31,7 +31,7 @@ run: build ## Build and start a control plane and a sidecar with their data in .
 	@deploy/dev/run.sh $(ARGS)
 
 .PHONY: test
-test: check-cc check-browser check-fmt vet lint test-server ## Check format, vet, lint, and run every test with the race detector
+test: check-cc check-browser check-promtool check-fmt vet lint test-server ## Check format, vet, lint, and run every test with the race detector
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
 
 # Tests of the MongoDB log run on the server of MONGODB_URI, else on a FerretDB that this builds: a minute the first time.
@@ -58,6 +58,17 @@ fuzz: ## Fuzz each target for FUZZTIME (20s)
 .PHONY: bench
 bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench loads a running sidecar
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
+
+.PHONY: docker
+docker: ## Build the images sluice-sidecar and sluice-controlplane, with docker
+	for target in sidecar controlplane; do \
+		docker build -f deploy/docker/Dockerfile --target $$target -t sluice-$$target:$(VERSION) --build-arg VERSION=$(VERSION) . || exit 1; \
+	done
+
+# A module of its own, since what it needs is large: the first time takes minutes.
+.PHONY: check-deploy
+check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by Compose's loader
+	cd deploy/deploytest/schema && go test -count=1 ./...
 
 .PHONY: generate
 generate: ## Make the Go code of the protobuf schemas anew; it is committed
@@ -87,3 +98,8 @@ check-browser:
 	@for need in node npm; do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
 	if [ -n "$$missing" ]; then echo "the console's tests need$$missing; on Debian: apt-get install nodejs npm chromium"; exit 1; fi
+
+.PHONY: check-promtool
+check-promtool:
+	@for need in prometheus promtool openssl; do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
+	if [ -n "$$missing" ]; then echo "the tests of deploy/ need$$missing; on Debian: apt-get install prometheus openssl"; exit 1; fi

@@ -136,6 +136,13 @@ func (h *HTTP) StatusJSON(ctx context.Context) ([]byte, error) {
 	return h.get(ctx, h.OpsURL, "/v1/status")
 }
 
+// Ready says in words how far the server at OpsURL is ready, as a sidecar is that
+// accepts publishes; the error says why it is not. It needs no token.
+func (h *HTTP) Ready(ctx context.Context) (string, error) {
+	body, err := h.get(ctx, h.OpsURL, "/readyz")
+	return strings.TrimSpace(string(body)), err
+}
+
 func (h *HTTP) decode(ctx context.Context, address, path string, into any) error {
 	body, err := h.get(ctx, address, path)
 	if err != nil {

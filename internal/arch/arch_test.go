@@ -29,6 +29,8 @@ const (
 	bbolt      = "go.etcd.io/bbolt/..."
 	xds        = "github.com/envoyproxy/..."
 	grpc       = "google.golang.org/grpc/..."
+	otlpProto  = "go.opentelemetry.io/proto/otlp/..."
+	jsonschema = "github.com/santhosh-tekuri/jsonschema/..."
 	everything = "..."
 	// foreign stands for all but the standard library, this module's own packages included.
 	foreign = "foreign"
@@ -131,6 +133,19 @@ var rules = []rule{
 		caught: [2]string{"sidecar/internal/replay", "sidecar/internal/eventlog/mongolog"},
 	},
 	{
+		name:   "the federation knows what a replay asks for and what an event is, and nothing else of the sidecar",
+		from:   []string{"sidecar/internal/federation"},
+		to:     []string{"sidecar/..."},
+		allow:  []string{"sidecar/internal/replay", "sidecar/internal/eventlog"},
+		caught: [2]string{"sidecar/internal/federation", "sidecar/internal/spool"},
+	},
+	{
+		name:   "what is asked for does not know who answers for the fleet",
+		from:   []string{"sidecar/internal/..."},
+		to:     []string{"sidecar/internal/federation"},
+		caught: [2]string{"sidecar/internal/replay", "sidecar/internal/federation"},
+	},
+	{
 		name:   "the policies' history does not know what a policy says, nor who asks",
 		from:   []string{"controlplane/internal/store/..."},
 		to:     []string{"controlplane/...", "internal/policy"},
@@ -162,16 +177,45 @@ var rules = []rule{
 		name: "gRPC is met there, and where its connections and servers are made",
 		from: []string{everything},
 		except: []string{"controlplane", "controlplane/internal/xds", "controlplane/internal/quota", "internal/access",
-			"sidecar", "sidecar/internal/xds/...", "sidecar/internal/control", "sidecar/internal/quota"},
+			"sidecar", "sidecar/internal/xds/...", "sidecar/internal/control", "sidecar/internal/quota", "internal/otlptest"},
 		to:     []string{grpc},
 		caught: [2]string{"controlplane/internal/rest", "google.golang.org/grpc"},
 	},
 	{
+		name:   "OpenTelemetry's exporters are met where the environment chooses among them",
+		from:   []string{everything},
+		except: []string{"internal/otlp"},
+		to: []string{"go.opentelemetry.io/otel/exporters/otlp/...", "go.opentelemetry.io/otel/exporters/stdout/...",
+			"go.opentelemetry.io/otel/sdk/log/...", "go.opentelemetry.io/contrib/..."},
+		caught: [2]string{"sidecar", "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"},
+	},
+	{
+		name:   "OTLP's own messages are met in the tests' receiver",
+		from:   []string{everything},
+		except: []string{"internal/otlptest"},
+		to:     []string{otlpProto},
+		caught: [2]string{"internal/otlp", "go.opentelemetry.io/proto/otlp/trace/v1"},
+	},
+	{
 		name:   "MongoDB's driver is met in the log, the outbox and the policy store that are there, and in the tests' server",
 		from:   []string{everything},
-		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "controlplane/internal/store/mongostore", "internal/mongotest", "sdk/..."},
+		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "controlplane/internal/store/mongostore", "internal/mongotest", "internal/mongowatch", "examples/go-exactly-once", "sdk/..."},
 		to:     []string{mongo},
 		caught: [2]string{"sidecar", "go.mongodb.org/mongo-driver/v2/mongo"},
+	},
+	{
+		name:   "JSON Schema's library is met in the package that bounds it",
+		from:   []string{everything},
+		except: []string{"internal/schema"},
+		to:     []string{jsonschema},
+		caught: [2]string{"internal/policy", "github.com/santhosh-tekuri/jsonschema/v6"},
+	},
+	{
+		name:   "spans are made in one place",
+		from:   []string{"sidecar/..."},
+		except: []string{"sidecar/internal/tracing/..."},
+		to:     []string{"go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/sdk/trace"},
+		caught: [2]string{"sidecar/internal/group", "go.opentelemetry.io/otel/trace"},
 	},
 	{
 		name:   "Pebble is met in the embedded log",

@@ -11,22 +11,29 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 )
 
-type statusCommand struct{}
+type statusCommand struct {
+	Ready bool `help:"Only ask whether it is ready: exit status 0 if it is, 1 if it is not. Needs no token."`
+}
 
 func (*statusCommand) Help() string {
 	return `Asks the sidecar's ops listener (--ops-url) how it is. With --json, the answer is
-printed as it came.
+printed as it came. With --ready it is what a container's health check needs, for
+a control plane's HTTP listener too.
 
 Examples:
 
   sluice status
+  sluice status --ready --timeout 2s
   sluice status --json | jq .store.state`
 }
 
 // Run prints the status.
-func (*statusCommand) Run(ctx context.Context, app *program.App, c *client) error {
+func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client) error {
 	h := c.http()
 	defer h.CloseIdle()
+	if s.Ready {
+		return printReady(ctx, app, c, h)
+	}
 	var body []byte
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
 		body, err = h.StatusJSON(ctx)
@@ -59,4 +66,18 @@ func (*statusCommand) Run(ctx context.Context, app *program.App, c *client) erro
 		{"queues", fmt.Sprintf("%d events, %d bytes", status.Queues.Events, status.Queues.Bytes)},
 		{"spool", fmt.Sprintf("%d events, %d bytes", status.Spool.Events, status.Spool.Bytes)},
 	})
+}
+
+// printReady prints what the server says of its readiness.
+func printReady(ctx context.Context, app *program.App, c *client, h *sluice.HTTP) error {
+	var says string
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		says, err = h.Ready(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(app.Stdout, says)
+	return err
 }
