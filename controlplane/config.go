@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
@@ -31,6 +32,7 @@ type Config struct {
 
 	Version string
 	Logger  *slog.Logger
+	Exports *otlp.Exports // nil: nothing is sent
 }
 
 // ConfigError says that a setting is wrong.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -202,11 +203,11 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 
 // handler serves the HTTP listener.
 func (c *ControlPlane) handler() http.Handler {
-	return rest.New(rest.Config{
+	return c.traced(rest.New(rest.Config{
 		Catalog: c.catalog, Registry: c.registry, Access: identities{c.access},
 		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready,
 		Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
-	})
+	}))
 }
 
 // identities is who may do what, in the words of the REST API.
@@ -231,6 +232,13 @@ func (c *ControlPlane) release() {
 	if c.store != nil {
 		if err := c.store.Close(); err != nil {
 			c.cfg.Logger.Error("closing the policy store", "error", err)
+		}
+	}
+	if c.metrics != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := c.metrics.close(ctx); err != nil {
+			c.cfg.Logger.Warn("closing the metrics", "error", err)
 		}
 	}
 }

@@ -3,14 +3,9 @@ package controlplane
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/pprof"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/internal/setting"
@@ -97,48 +92,6 @@ func (c *ControlPlane) ready() error {
 		return errors.New("the policy store is away; policies cannot be changed")
 	}
 	return nil
-}
-
-// metrics are the control plane's, as Prometheus text.
-type metrics struct{ registry *prometheus.Registry }
-
-// newMetrics makes them. They are few and change with every look, so each is
-// asked for when it is read.
-func (c *ControlPlane) newMetrics() (*metrics, error) {
-	m := &metrics{registry: prometheus.NewRegistry()}
-	all := []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
-	for _, g := range []struct {
-		name, help string
-		value      func() float64
-	}{
-		{"sluice_controlplane_policies", "Policies in force.", func() float64 { return float64(len(c.catalog.State().Entries)) }},
-		{"sluice_controlplane_revision", "Revision of the policies in force.", func() float64 { return float64(c.catalog.State().Revision) }},
-		{"sluice_controlplane_sidecars", "Sidecars connected to any control plane of the store.", func() float64 { return float64(c.registry.Known()) }},
-		{"sluice_controlplane_sidecars_rejecting", "Sidecars that have refused a policy and not taken one since.", c.rejecting},
-	} {
-		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, g.value))
-	}
-	for _, collector := range all {
-		if err := m.registry.Register(collector); err != nil {
-			return nil, fmt.Errorf("metrics: %w", err)
-		}
-	}
-	return m, nil
-}
-
-// rejecting counts the connected sidecars that have refused something.
-func (c *ControlPlane) rejecting() float64 {
-	n := 0
-	for _, s := range c.registry.Sidecars() {
-		if s.Connected && s.Rejected != nil {
-			n++
-		}
-	}
-	return float64(n)
-}
-
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
 // profiles are those of this process, at /debug/pprof/.

@@ -67,8 +67,9 @@
 //
 // [Conn] is one connection and no more: nothing reconnects, nothing is sent
 // again, the caller acks. It is for tools and load generators. [HTTP] asks the
-// sidecar's HTTP listeners about topics, groups and history, [ControlPlane] asks
-// a control plane about policies and the fleet. The contract's types and codes
-// are those of package wire. Package sluicetest has a stand-in for a sidecar, for
+// sidecar's HTTP listeners about topics, groups and history, and consumes without
+// a WebSocket ([HTTP.Pull], [HTTP.Stream]); [ControlPlane] asks a control plane
+// about policies and the fleet. The contract's types and codes are those of
+// package wire. Package sluicetest has a stand-in for a sidecar, for
 // tests of what uses this one.
 package sluice

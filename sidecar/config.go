@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -35,14 +36,22 @@ type Config struct {
 	// connection string, '#' and the collection.
 	Outboxes []string
 
+	// DaprApp is an application that was written for Dapr, and is given the
+	// events of its subscriptions: http://127.0.0.1:PORT; "" for none. DaprAppID
+	// names its consumer groups; "": NodeID.
+	DaprApp, DaprAppID string
+
 	ControlPlane    string              // host:port or unix:/path; "" for none
 	ControlAccess   access.ClientConfig // how to come in there
 	ReplayAdvertise string              // the replay API's address for other sidecars; "": as it is bound
 	Policies        string              // a file; "" for the defaults, or those of the control plane
 	AuthConfig      string
-	Peers           []string
 	AllowedOrigins  []string
 	Insecure        bool // listen beyond loopback without authentication
+
+	Peers         []string            // replay APIs of other sidecars, beside those of the control plane
+	PeerTokenFile string              // what sidecars know each other by; "": nothing
+	PeerAccess    access.ClientConfig // TLS to the others; its TokenFile is not for here
 
 	Limits            wire.Limits
 	MaxTopicLabels    int           // topics past it share one metrics label
@@ -52,6 +61,7 @@ type Config struct {
 
 	Version string
 	Logger  *slog.Logger
+	Exports *otlp.Exports // nil: nothing is sent
 }
 
 // DefaultConfig has the contract's defaults.
@@ -86,13 +96,6 @@ func (c Config) Validate() error {
 	if err := setting.CheckStore(c.Store); err != nil {
 		errs = append(errs, err)
 	}
-	for _, f := range []struct{ name, value string }{
-		{"peers", strings.Join(c.Peers, ",")},
-	} {
-		if f.value != "" {
-			bad("%s: not supported yet in this version; leave it out", f.name)
-		}
-	}
 	if c.ControlPlane == "" && c.ControlAccess != (access.ClientConfig{}) {
 		bad("control-plane: is missing, where there is a certificate or token for it")
 	}
@@ -119,6 +122,8 @@ func (c Config) Validate() error {
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {
 		bad("allowed-origins: %w", err)
 	}
+	errs = append(errs, c.validatePeers()...)
+	errs = append(errs, c.validateDaprApp()...)
 	errs = append(errs, c.validateBounds()...)
 	if len(errs) > 0 {
 		return &ConfigError{Err: errors.Join(errs...)}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/sluice-bus/sluice/internal/listen"
@@ -53,10 +52,9 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 	if s.cfg.ControlAccess.TokenFile != "" {
 		perRPC = client.PerRPCCredentials()
 	}
-	instance := uuid.NewString()
 	s.control, err = control.Open(control.Config{
 		Address: s.cfg.ControlPlane, Credentials: client.TransportCredentials(), PerRPC: perRPC,
-		NodeID: s.cfg.NodeID, Instance: instance, Version: s.cfg.Version,
+		NodeID: s.cfg.NodeID, Instance: s.instance, Version: s.cfg.Version,
 		StoreID: func() string { return s.store.id() }, Replay: s.replayAddress,
 		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
 	})
@@ -65,7 +63,7 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 	}
 	s.policies = s.control.Policies()
 	s.quota = quota.New(quota.Config{
-		Conn: s.control.Conn(), NodeID: s.cfg.NodeID, Instance: instance, Known: s.control.KnownSidecars, Logger: s.cfg.Logger,
+		Conn: s.control.Conn(), NodeID: s.cfg.NodeID, Instance: s.instance, Known: s.control.KnownSidecars, Logger: s.cfg.Logger,
 	})
 	return nil
 }

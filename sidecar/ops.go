@@ -40,13 +40,6 @@ type spoolStatus struct {
 	Bytes  int64 `json:"bytes"`
 }
 
-// peer is another sidecar's replay API.
-type peer struct {
-	NodeID  string `json:"node_id"`
-	StoreID string `json:"store_id"`
-	Address string `json:"address"`
-}
-
 // States of the store.
 const (
 	stateOK       = "ok"
@@ -136,15 +129,4 @@ func (s *Sidecar) status() status {
 		ControlPlane:  controlPlane,
 		Peers:         s.peers(),
 	}
-}
-
-// peers are the other sidecars that the control plane knows.
-func (s *Sidecar) peers() []peer {
-	peers := []peer{} // [] rather than null
-	if s.control != nil {
-		for _, p := range s.control.Peers() {
-			peers = append(peers, peer{NodeID: p.NodeID, StoreID: p.StoreID, Address: p.Address})
-		}
-	}
-	return peers
 }

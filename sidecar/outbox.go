@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // openOutboxes makes a drainer for each outbox.
@@ -17,7 +18,7 @@ func (s *Sidecar) openOutboxes() error {
 		url, collection, _ := strings.Cut(o, "#")
 		d, err := outbox.New(outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-			Publisher: outboxPublisher{s.publisher, s.publisher.NewOwnConnection(), s.policyOf},
+			Publisher: outboxPublisher{s.publisher, s.publisher.NewOwnConnection(), s.policyOf, s.tracing},
 			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		})
 		if err != nil {
@@ -33,10 +34,19 @@ type outboxPublisher struct {
 	publisher  *admit.Publisher
 	connection *admit.Connection
 	policy     func(topic string) *policy.Effective
+	tracing    *tracing.Tracing
 }
 
 func (p outboxPublisher) Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
-	return p.publisher.Publish(ctx, p.connection, items, done)
+	ctx, span := p.tracing.Outbox(ctx, items)
+	err := p.publisher.Publish(ctx, p.connection, items, func(results []wire.ResultItem) {
+		span.End()
+		done(results)
+	})
+	if err != nil {
+		span.End()
+	}
+	return err
 }
 
 // MaxEvents is the burst of the topic: more at once are never admitted.

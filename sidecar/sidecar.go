@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/internal/access"
@@ -21,28 +22,33 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
+	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/federation"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
 	"github.com/sluice-bus/sluice/sidecar/internal/quota"
-	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
 // Sidecar is one sidecar, between New and the return of Run.
 type Sidecar struct {
-	cfg Config
+	cfg      Config
+	instance string // names this life of the process
 
 	app, replay, ops net.Listener
-	access           *access.Access // nil: everybody may do everything
+	access           *access.Access     // nil: everybody may do everything
+	peerTokens       *access.PeerTokens // nil: sidecars show each other nothing
 
 	store     store
 	metrics   *telemetry.Metrics
+	tracing   *tracing.Tracing // nil: off
 	policies  *policy.Current
 	file      *policyfile.Source // nil where no policies file is followed
 	control   *control.Control   // nil without a control plane, as is quota
@@ -53,6 +59,8 @@ type Sidecar struct {
 	groups    *group.Manager
 	gateway   *gateway.Gateway
 	outboxes  []*outbox.Drainer
+	daprApp   *daprapp.App      // nil where no application is given events
+	fleet     *federation.Fleet // nil where there are no other sidecars
 
 	serving, stopping atomic.Bool
 	// abort ends what groups do when stopping has taken too long.
@@ -66,7 +74,7 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{cfg: cfg, tails: tail.New(tail.DefaultBounds())}
+	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds())}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -80,14 +88,27 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	if err := s.openPolicies(); err != nil {
 		return nil, err
 	}
-	if s.metrics, err = telemetry.New(telemetry.Config{MaxTopics: cfg.MaxTopicLabels, Version: cfg.Version, NodeID: cfg.NodeID}); err != nil {
+	if s.metrics, err = telemetry.New(telemetry.Config{
+		MaxTopics: cfg.MaxTopicLabels, Version: cfg.Version, NodeID: cfg.NodeID,
+		Readers: cfg.Exports.MetricReaders(), About: cfg.Exports.Resource(),
+	}); err != nil {
 		return nil, err
 	}
+	s.tracing = tracing.New(tracing.Config{
+		Tracer: cfg.Exports.Tracer(),
+		Ratio:  func(topic string) float64 { return s.policies.Load().Topic(topic).Tracing.SampleRatio },
+	})
 	if err := s.openStore(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.openPeers(); err != nil {
 		return nil, err
 	}
 	s.assemble()
 	if err := s.openOutboxes(); err != nil {
+		return nil, err
+	}
+	if err := s.openDaprApp(); err != nil {
 		return nil, err
 	}
 	for _, l := range []struct {
@@ -109,11 +130,11 @@ func (s *Sidecar) assemble() {
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abort = abort
 	s.writer = writer.New(writer.Config{
-		Log: s.store.way, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Bounds: writer.DefaultBounds(),
+		Log: s.store.way, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 	})
 	s.publisher = admit.New(admit.Config{
 		Catalog: s.store.way, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),
-		Limits: s.cfg.Limits, Metrics: s.metrics, Logger: s.cfg.Logger,
+		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
 	})
 	s.groups = group.NewManager(group.Config{
 		Context:     groupCtx,
@@ -122,6 +143,7 @@ func (s *Sidecar) assemble() {
 		Policy:      s.policyOf,
 		DeadLetters: s.publisher,
 		Metrics:     s.metrics,
+		Tracing:     s.tracing,
 		Roster:      s.store.roster,
 		Moved:       s.store.moved(),
 		Logger:      s.cfg.Logger,
@@ -132,6 +154,7 @@ func (s *Sidecar) assemble() {
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds, NodeID: s.cfg.NodeID,
+		Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	})
 	if s.store.shared != nil {
 		s.metrics.ObserveGroups(s.store.shared.stats.get)
@@ -168,7 +191,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}
 
 	servers, failed := errgroup.WithContext(lasting)
-	history := replay.New(replay.Config{Access: s.access, Store: s.store.source, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout})
+	history := s.history()
 	operate := s.access.Require(access.Operate, s.opsHandler(), "/healthz", "/readyz")
 	for _, srv := range []struct {
 		name string
@@ -176,7 +199,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		http *httpapi.Server
 	}{
 		{"listen", s.app, s.server(s.app, s.gateway.Handler(), s.gateway.ConnContext)},
-		{"replay-listen", s.replay, s.server(s.replay, history, nil)},
+		{"replay-listen", s.replay, s.server(s.replay, s.tracing.Handler(history, "/replay", "/export"), nil)},
 		{"ops-listen", s.ops, s.server(s.ops, operate, nil)},
 	} {
 		servers.Go(func() error { return srv.http.Serve(serversCtx, s.access.Listener(srv.name, srv.ln)) })
@@ -194,6 +217,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	helpers.Go(func() error { return s.followPolicies(helpersCtx) })
 	helpers.Go(func() error { return s.access.Run(helpersCtx) })
+	helpers.Go(func() error { return s.peerTokens.Run(helpersCtx) })
 	helpers.Go(func() error { return s.loadGroups(helpersCtx) })
 	if s.control != nil {
 		helpers.Go(func() error { return s.control.Run(helpersCtx) })
@@ -209,6 +233,9 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	for _, o := range s.outboxes {
 		helpers.Go(func() error { return o.Run(helpersCtx) })
 	}
+	if s.daprApp != nil {
+		helpers.Go(func() error { return s.daprApp.Run(helpersCtx) })
+	}
 
 	select {
 	case <-ctx.Done():
@@ -221,7 +248,9 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		return servers.Wait()
 	})
 	endStore()
-	return errors.Join(err, helpers.Wait(), ownership.Wait())
+	err = errors.Join(err, helpers.Wait(), ownership.Wait())
+	s.farewell()
+	return err
 }
 
 // server makes the HTTP server of one listener.
@@ -238,6 +267,7 @@ func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 	defer context.AfterFunc(ctx, s.abort)()
 
 	s.gateway.Shutdown(ctx)    // ops under way are answered, WebSockets closed, events given back uncounted
+	s.stopDaprApp(ctx)         // the application answers for what it was given
 	serversErr := endServers() // HTTP requests under way finish
 	groupsErr := s.groups.Stop(ctx)
 	s.writer.Stop(ctx)
@@ -254,6 +284,9 @@ func (s *Sidecar) release() {
 	}
 	if s.abort != nil {
 		s.abort()
+	}
+	if s.fleet != nil {
+		s.fleet.Close()
 	}
 	if err := s.store.close(); err != nil {
 		s.cfg.Logger.Error("closing the log", "error", err)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -85,6 +86,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 func (s *Sidecar) openShared(ctx context.Context) error {
 	log, err := mongolog.Open(mongolog.Options{
 		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Logger: s.cfg.Logger,
+		Monitor:      mongowatch.Monitor(s.tracing.Commands()),
 		WriteConcern: func(topic string) string { return s.policyOf(topic).Durability.WriteConcern },
 	})
 	switch {
@@ -108,7 +110,8 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 		Bury: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
 			s.publisher.Bury(ctx, rec, done)
 		},
-		Buried: func(topic string) { s.metrics.Group(topic, "").DeadLettered(1) },
+		Buried:  func(topic string) { s.metrics.Group(topic, "").DeadLettered(1) },
+		Tracing: s.tracing,
 	})
 	if err != nil {
 		return err

@@ -90,8 +90,7 @@ var fields = []field{
 	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)),
 	at("durability.spool_max_bytes", func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)),
 
-	at(schemaPath, func(e *Effective) *string { return &e.Schema.JSONSchema }, jsonSchema).
-		unless(func(e *Effective) bool { return e.Schema.JSONSchema == "" }),
+	at(schemaPath, func(e *Effective) *string { return &e.Schema.JSONSchema }, jsonSchema),
 	at("schema.compatibility", func(e *Effective) *Compatibility { return &e.Schema.Compatibility },
 		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull)).unless(never),
 

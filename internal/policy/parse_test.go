@@ -41,7 +41,7 @@ policies:
   dedupe: {window: 16h}
   retention: {ttl: 17h, compact: true}
   durability: {write_concern: w:2, on_store_unavailable: reject, spool_max_bytes: 18}
-  schema: {json_schema: {type: object, required: [a, "b"], maxProperties: 1.50}, compatibility: full}
+  schema: {json_schema: {type: object, required: [a, "b"], maximum: 1.50}, compatibility: full}
   tracing: {sample_ratio: 0.5}
   paused: true
 `
@@ -55,7 +55,7 @@ var everythingEffective = policy.Effective{
 	Dedupe:     policy.Dedupe{Window: 16 * time.Hour},
 	Retention:  policy.Retention{TTL: 17 * time.Hour, Compact: true},
 	Durability: policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 18},
-	Schema:     policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maxProperties":1.50}`, Compatibility: policy.CompatibilityFull},
+	Schema:     policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`, Compatibility: policy.CompatibilityFull},
 	Tracing:    policy.Tracing{SampleRatio: 0.5},
 	Paused:     true,
 }
@@ -242,6 +242,8 @@ func TestRefusedDocuments(t *testing.T) {
 		{"[{name: a, publish: &p {rate: 1}}, {name: b, publish: *p}]", "policies[1].publish", "line 1: must be an object with rate, burst, bytes_per_second, scope, on_limit, max_wait, not an alias"},
 		{"[{name: a, schema: {json_schema: &s {a: *s}}}]", "policies[0].schema.json_schema", "line 1: must be null"},
 		{"[{name: a, schema: {json_schema: {a: .nan}}}]", "policies[0].schema.json_schema", "line 1: must be null"},
+		{"[{name: a, schema: {json_schema: {type: strnig}}}]", "policies[0].schema.json_schema", `line 1: is no JSON Schema: at "/type"`},
+		{"[{name: a, schema: {json_schema: {$ref: 'https://example.com/s'}}}]", "policies[0].schema.json_schema", `line 1: refers to "https://example.com/s"`},
 		{"[{name: **}]", "policies", "not YAML"},
 		{"[{name: '**'}]", "policies[0].name", "line 1: must be a topic"},
 		{"[{name: a b}]", "policies[0].name", "line 1: must be a topic"},
@@ -279,7 +281,7 @@ func TestNotActing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"publish.scope", "schema.json_schema", "schema.compatibility", "tracing.sample_ratio"}
+	want := []string{"publish.scope", "schema.compatibility", "tracing.sample_ratio"}
 	if got := policies[0].NotActing(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -17,7 +17,7 @@
 // [Policy.NotActing] names those that a policy sets:
 //
 //   - publish.scope: fleet, without a control plane: it acts like sidecar
-//   - schema.json_schema and schema.compatibility
+//   - schema.compatibility: any change of a schema is let through
 //   - tracing.sample_ratio
 package policy
 

@@ -6,14 +6,20 @@ import (
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/internal/schema"
 )
 
 // schemaPath is the one field whose value is JSON itself.
 const schemaPath = "schema.json_schema"
 
+// goodSchemas are those that compiled lately: a schema is read again with every
+// change of the policies that it is in.
+var goodSchemas = schema.NewCache(256)
+
 // jsonSchema reads a schema written as an object or as a string of JSON text,
 // with one result for both; null, said in so many words, is no schema and stops
-// the fall-through.
+// the fall-through. One that does not compile is refused.
 func jsonSchema(n *yaml.Node) (string, error) {
 	bad := fmt.Errorf("must be null, a JSON Schema object, or a string that holds one, not %s", shown(n))
 	switch {
@@ -29,6 +35,9 @@ func jsonSchema(n *yaml.Node) (string, error) {
 		text, err := appendJSON(nil, n, 0)
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", bad, err)
+		}
+		if _, err := goodSchemas.Get(string(text)); err != nil {
+			return "", err
 		}
 		return string(text), nil
 	}

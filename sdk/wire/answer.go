@@ -133,7 +133,7 @@ func (e *Error) appendFields(dst []byte, sentence string) []byte {
 	if len(e.Missing) > 0 {
 		dst = appendStrings(append(dst, `,"missing":`...), e.Missing)
 	}
-	if e.Pointer != "" {
+	if e.Pointer != "" || e.Code == SchemaViolation { // "" is the whole payload
 		dst = AppendString(append(dst, `,"pointer":`...), e.Pointer)
 	}
 	return dst

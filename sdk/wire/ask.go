@@ -68,7 +68,12 @@ func AppendSubscribe(dst []byte, corr, topic, group string, o *SubscribeOptions)
 	if o == nil {
 		return append(dst, '}')
 	}
-	w := optsWriter{dst: append(dst, `,"opts":{`...)}
+	return append(appendOpts(append(dst, `,"opts":`...), o), '}')
+}
+
+// appendOpts appends the opts of a SUBSCRIBE.
+func appendOpts(dst []byte, o *SubscribeOptions) []byte {
+	w := optsWriter{dst: append(dst, '{')}
 	w.text("from", o.From)
 	w.whole("ts", o.TS)
 	w.text("afterId", o.AfterID)
@@ -96,7 +101,7 @@ func AppendSubscribe(dst []byte, corr, topic, group string, o *SubscribeOptions)
 		}
 		w.dst = append(inner.dst, '}')
 	}
-	return append(w.dst, "}}"...)
+	return append(w.dst, '}')
 }
 
 // optsWriter appends the members of an object, those that are given.

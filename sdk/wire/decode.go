@@ -135,20 +135,32 @@ func (r *Request) fillSettle(f *frame) (err *Error) {
 	}
 	switch r.Op {
 	case OpNack:
-		if r.Reason, err = stringField("reason", &f.reason); err != nil {
+		if r.Reason, err = reasonField(&f.reason); err != nil {
 			return err
-		}
-		if len(r.Reason) > MaxReasonBytes {
-			return Errorf(BadRequest, "reason is %d bytes long; at most %d are allowed", len(r.Reason), MaxReasonBytes)
 		}
 		r.DelayMS, err = wholeField("delay_ms", &f.delayMS, 0, MaxDelayMS)
 	case OpModAck:
-		r.ExtendMS, err = wholeField("extend_ms", &f.extendMS, 0, MaxDelayMS)
-		if err == nil && r.ExtendMS == nil {
-			return Errorf(BadRequest, "extend_ms is missing")
-		}
+		r.ExtendMS, err = extendField(&f.extendMS)
 	}
 	return err
+}
+
+// reasonField is why an event is nacked.
+func reasonField(v *value) (string, *Error) {
+	reason, err := stringField("reason", v)
+	if err == nil && len(reason) > MaxReasonBytes {
+		err = Errorf(BadRequest, "reason is %d bytes long; at most %d are allowed", len(reason), MaxReasonBytes)
+	}
+	return reason, err
+}
+
+// extendField is by how much a deadline is extended.
+func extendField(v *value) (*int64, *Error) {
+	ms, err := wholeField("extend_ms", v, 0, MaxDelayMS)
+	if err == nil && ms == nil {
+		err = Errorf(BadRequest, "extend_ms is missing")
+	}
+	return ms, err
 }
 
 func (r *Request) fillPublish(f *frame, lim Limits) (err *Error) {

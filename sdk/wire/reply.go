@@ -28,6 +28,8 @@ type Delivery struct {
 	Attempt int // from 1
 	// AckDeadlineMS is the time that was left when the event was sent.
 	AckDeadlineMS int64
+	// Lease names this delivery to the acks of HTTP; "" where it was not pulled.
+	Lease string
 }
 
 // DecodeReply decodes one text frame of a sidecar. Ops and members that it
@@ -107,14 +109,22 @@ func ParseReceipt(body []byte) (Receipt, error) {
 // ParseResults reads HTTP's body of a batch.
 func ParseResults(body []byte) ([]ResultItem, error) {
 	var m answer
+	if err := m.readWhole("a batch's answer", body); err != nil {
+		return nil, err
+	}
+	return m.results, nil
+}
+
+// readWhole reads a body in which nothing may be wrong; what names it.
+func (m *answer) readWhole(what string, body []byte) error {
 	err := m.read(body)
 	if err == nil && m.bad != nil {
 		err = m.bad
 	}
 	if err != nil {
-		return nil, fmt.Errorf("a batch's answer: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return m.results, nil
+	return nil
 }
 
 // ParseErrorBody makes an Error of an HTTP answer's status and body. A body
@@ -333,8 +343,8 @@ func (m *answer) wholes(in *memberReader) (list []int) {
 
 // deliveryMembers holds where event and ctx are.
 type deliveryMembers struct {
-	event                  eventMembers
-	attempt, ackDeadlineMS value
+	event                         eventMembers
+	attempt, ackDeadlineMS, lease value
 }
 
 func (d *deliveryMembers) member(s *scanner, name []byte) *SyntaxError {
@@ -352,6 +362,8 @@ func (d *deliveryMembers) member(s *scanner, name []byte) *SyntaxError {
 				return s.into(&d.attempt)
 			case "ack_deadline_ms":
 				return s.into(&d.ackDeadlineMS)
+			case "lease":
+				return s.into(&d.lease)
 			}
 			return s.skip()
 		})
@@ -365,9 +377,11 @@ func (d *deliveryMembers) decode() (Delivery, *Error) {
 		return Delivery{}, err
 	}
 	var in memberReader
-	return Delivery{
+	one := Delivery{
 		Event:         e,
 		Attempt:       int(in.whole("attempt", &d.attempt)),
 		AckDeadlineMS: in.whole("ack_deadline_ms", &d.ackDeadlineMS),
-	}, in.err
+	}
+	in.text("lease", &d.lease, &one.Lease)
+	return one, in.err
 }

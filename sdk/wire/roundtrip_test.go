@@ -61,8 +61,8 @@ func TestRepliesRoundTrip(t *testing.T) {
 		{AppendReceipt(nil, &spooled, "", true), Reply{Op: OpOK, HasCorr: true, Receipt: spooled}},
 		{AppendResults(nil, results, "c", true), Reply{Op: OpOK, Corr: "c", HasCorr: true, Results: answered}},
 		{AppendErr(nil, refused, "c", true), Reply{Op: OpErr, Corr: "c", HasCorr: true, Err: &received}},
-		{AppendEvent(nil, "t", "", e, 3, 100), Reply{Op: OpEvent, Topic: "t", Deliveries: []Delivery{{*e, 3, 100}}}},
-		{events, Reply{Op: OpEvents, Topic: "t", Group: "g", Deliveries: []Delivery{{*e, 1, 30000}, {*spare, 2, 5}}}},
+		{AppendEvent(nil, "t", "", e, 3, 100), Reply{Op: OpEvent, Topic: "t", Deliveries: []Delivery{{Event: *e, Attempt: 3, AckDeadlineMS: 100}}}},
+		{events, Reply{Op: OpEvents, Topic: "t", Group: "g", Deliveries: []Delivery{{Event: *e, Attempt: 1, AckDeadlineMS: 30000}, {Event: *spare, Attempt: 2, AckDeadlineMS: 5}}}},
 		{AppendAssignment(nil, OpAssigned, "t", "g", []int{0, 5}), Reply{Op: OpAssigned, Topic: "t", Group: "g", Partitions: []int{0, 5}}},
 	} {
 		if !json.Valid(c.frame) {

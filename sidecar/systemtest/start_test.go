@@ -24,6 +24,9 @@ func TestRefusesToStart(t *testing.T) {
 	write(t, filepath.Join(foreign, "holiday.jpg"), "not a log")
 	badPolicies := write(t, filepath.Join(dir, "policies.yaml"), `[{name: "a b", publish: {rate: -1}}]`)
 	unknownKey := write(t, filepath.Join(dir, "config.yaml"), "node-id: n\nlistn: 127.0.0.1:0\n")
+	nobody := write(t, filepath.Join(dir, "auth.yaml"), "tokens: []\n")
+	peerToken := write(t, filepath.Join(dir, "peers.token"), "a-token-of-some-length\n")
+	threeTokens := write(t, filepath.Join(dir, "three.token"), "one\ntwo\nthree\n")
 	for _, c := range []struct {
 		name   string
 		args   []string
@@ -38,7 +41,18 @@ func TestRefusesToStart(t *testing.T) {
 		{"unknown store", []string{"--store", "redis:"}, 2, []string{"redis:", "embedded:"}},
 		{"control plane", []string{"--control-plane", "127.0.0.1:1", "--control-plane-ca", "none.pem"}, 2, []string{"control-plane", "none.pem"}},
 		{"no control plane", []string{"--control-plane-token-file", "x"}, 2, []string{"control-plane", "missing"}},
-		{"peers", []string{"--peers", "127.0.0.1:1"}, 2, []string{"peers", "not supported yet"}},
+		{"peers", []string{"--peers", "127.0.0.1:1,nowhere,127.0.0.1:0", "--peers", "unix:x"}, 2, []string{"peers", `"nowhere"`, `"127.0.0.1:0"`, `"unix:x"`}},
+		{"peers' token", []string{"--peers", "127.0.0.1:1", "--peer-token-file", "none.token"}, 2, []string{"peer-token-file", "none.token"}},
+		{"too many tokens of peers", []string{"--peer-token-file", threeTokens}, 2, []string{"peer-token-file", "3 tokens"}},
+		{"peers' certificate", []string{"--peers", "127.0.0.1:1", "--peer-cert", "x.pem"}, 2, []string{"peer-cert", "key"}},
+		{"peers' authority", []string{"--peers", "127.0.0.1:1", "--peer-ca", "x.pem"}, 2, []string{"peer-ca", "x.pem"}},
+		{"no peers", []string{"--peer-ca", "x.pem"}, 2, []string{"peers", "missing"}},
+		{"peers beyond loopback without a token", []string{"--peers", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--auth-config", nobody}, 2,
+			[]string{"replay-listen", "--peer-token-file", "--insecure"}},
+		{"a control plane beyond loopback without a token", []string{"--control-plane", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--auth-config", nobody}, 2,
+			[]string{"replay-listen", "--peer-token-file", "--insecure"}},
+		{"a token of peers is not enough", []string{"--peers", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--peer-token-file", peerToken}, 2,
+			[]string{"replay-listen", "--auth-config"}},
 		{"auth config", []string{"--auth-config", "x.yaml"}, 2, []string{"auth-config", "x.yaml"}},
 		{"policies", []string{"--policies", badPolicies}, 2, []string{"policies[0].name", "policies[0].publish.rate"}},
 		{"no policies file", []string{"--policies", filepath.Join(dir, "none.yaml")}, 2, []string{"none.yaml"}},

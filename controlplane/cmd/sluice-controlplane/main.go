@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane"
+	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/program"
 )
 
@@ -68,8 +69,20 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 		}
 		cfg.Name = host
 	}
-	cp, err := controlplane.New(ctx, cfg)
 	var wrong *controlplane.ConfigError
+	var err error
+	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
+		Service: app.Name, Version: app.Version, Instance: cfg.Name, Log: app.Logger, Console: app.Stderr,
+	})
+	switch {
+	case errors.As(err, &wrong):
+		return program.Usagef("%w", err)
+	case err != nil:
+		return err
+	}
+	defer cfg.Exports.Close()
+	cfg.Logger = cfg.Exports.Logger(app.Logger)
+	cp, err := controlplane.New(ctx, cfg)
 	switch {
 	case errors.As(err, &wrong):
 		return program.Usagef("%w", err)

@@ -19,7 +19,7 @@ type exportCommand struct {
 	FromTS *int64 `name:"from-ts" placeholder:"MS" help:"Only events of this time or later, in milliseconds since the epoch."`
 	ToTS   *int64 `name:"to-ts" placeholder:"MS" help:"Only events of this time or earlier."`
 	Key    string `help:"Only events with this key."`
-	Scope  string `enum:"store,fleet" default:"store" help:"Whose events: store (this sidecar's store) or fleet (all sidecars')."`
+	fleetFlags
 }
 
 func (*exportCommand) Help() string {
@@ -30,52 +30,88 @@ was there before untouched. On standard output only the exit status tells.
 Examples:
 
   sluice export orders -o orders.ndjson
+  sluice export orders -o all.ndjson --fleet
   sluice export orders -o - --from-ts 1723140000000 | gzip > orders.ndjson.gz`
 }
 
 // Run exports.
 func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	progress := terminal.NewProgress(app.Stderr, "exporting", 0)
-	count := 0
-	copyTo := func(w io.Writer) (err error) {
-		count, err = x.copy(ctx, c, w, progress)
-		return err
-	}
-	if x.Output == "-" {
-		err := copyTo(app.Stdout)
-		progress.Finish()
-		return err
-	}
-	err := writeWhole(x.Output, copyTo)
-	progress.Finish()
+	scope, err := x.scope()
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSON(app.Stdout, map[string]any{"exported": count, "file": x.Output})
+	h := c.http()
+	defer h.CloseIdle()
+	job := exporting{http: h, query: sluice.ExportQuery{
+		Topic: x.Topic, FromTS: x.FromTS, ToTS: x.ToTS, Key: x.Key, Scope: scope, Partial: x.Partial,
+	}}
+	job.query.Missing = func(names []string) { job.missing = names }
+	finish := job.watch(ctx, app.Stderr)
+	if x.Output == "-" {
+		err = job.copy(ctx, app.Stdout)
+	} else {
+		err = writeWhole(x.Output, func(w io.Writer) error { return job.copy(ctx, w) })
 	}
-	_, err = fmt.Fprintf(app.Stdout, "exported %d events to %s\n", count, x.Output)
+	finish()
+	if err != nil {
+		return x.explain(app.Stderr, err)
+	}
+	sayMissing(app.Stderr, job.missing)
+	switch {
+	case x.Output == "-":
+		return nil
+	case c.JSON:
+		done := map[string]any{"exported": job.count, "file": x.Output}
+		if len(job.missing) > 0 {
+			done["missing"] = job.missing
+		}
+		return printJSON(app.Stdout, done)
+	}
+	_, err = fmt.Fprintf(app.Stdout, "exported %d events to %s\n", job.count, x.Output)
 	return err
 }
 
+// exporting is one export under way.
+type exporting struct {
+	http    *sluice.HTTP
+	query   sluice.ExportQuery
+	count   int
+	missing []string
+	seen    func(line []byte) // each event
+}
+
+// watch shows whoever looks at a terminal how far it is, until finish is called:
+// of a fleet also which sidecars do not answer, and what came from where.
+func (e *exporting) watch(ctx context.Context, stderr io.Writer) (finish func()) {
+	if e.query.Scope != "fleet" || !terminal.Is(stderr) {
+		progress := terminal.NewProgress(stderr, "exporting", 0)
+		e.seen = func([]byte) { progress.Add(1) }
+		return progress.Finish
+	}
+	progress := newFleetProgress(stderr)
+	// Who may not list the fleet, or asks a sidecar that cannot, exports all the same.
+	if peers, err := e.http.Peers(ctx); err == nil {
+		progress.fleet(peers)
+	}
+	e.query.Progress, e.seen = progress.told, progress.event
+	return progress.finish
+}
+
 // copy writes the lines of the export.
-func (x *exportCommand) copy(ctx context.Context, c *client, w io.Writer, progress *terminal.Progress) (count int, err error) {
-	h := c.http()
-	defer h.CloseIdle()
-	query := sluice.ExportQuery{Topic: x.Topic, FromTS: x.FromTS, ToTS: x.ToTS, Key: x.Key, Scope: x.Scope}
+func (e *exporting) copy(ctx context.Context, w io.Writer) error {
 	out := bufio.NewWriterSize(w, 64<<10)
-	for text, err := range h.ExportLines(ctx, query) {
+	for text, err := range e.http.ExportLines(ctx, e.query) {
 		if err != nil {
-			return count, err
+			return err
 		}
 		_, _ = out.Write(text)
 		if err := out.WriteByte('\n'); err != nil {
-			return count, err
+			return err
 		}
-		count++
-		progress.Add(1)
+		e.count++
+		e.seen(text)
 	}
-	return count, out.Flush()
+	return out.Flush()
 }
 
 // writeWhole writes a file under another name beside it, and renames it when

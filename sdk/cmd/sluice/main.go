@@ -21,6 +21,7 @@ type commandLine struct {
 	Export exportCommand `cmd:"" help:"Write a topic to a file."`
 	Status statusCommand `cmd:"" help:"Show the sidecar's state."`
 	Topics topicsCommand `cmd:"" help:"List the topics."`
+	Trace  traceCommand  `cmd:"" help:"Tell the life of one event: where it is, and what each group did with it."`
 	Groups groupsCommand `cmd:"" help:"Show the consumer groups of a topic: lag, members, what holds them up."`
 	Policy policyCommand `cmd:"" help:"Show and change the policies of the control plane."`
 	Fleet  fleetCommand  `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
@@ -41,6 +42,7 @@ sluice sub orders.created --group billing
 sluice replay orders.created --max 10
 sluice export orders.created -o orders.ndjson
 sluice groups orders.created
+sluice trace orders.created order-17
 sluice policy set orders.created publish.rate=500
 sluice fleet topics --watch`,
 		Settings: new(commandLine),

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"slices"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	sluice "github.com/sluice-bus/sluice/sdk"
@@ -17,7 +18,7 @@ type replayCommand struct {
 	Max     int    `default:"1000" help:"Print that many events at most; 0 prints all."`
 	Order   string `enum:"asc,desc" default:"asc" help:"By time: asc or desc."`
 	Key     string `help:"Only events with this key."`
-	Scope   string `enum:"store,fleet" default:"store" help:"Whose events: store (this sidecar's store) or fleet (all sidecars')."`
+	fleetFlags
 }
 
 func (*replayCommand) Help() string {
@@ -27,7 +28,8 @@ Examples:
 
   sluice replay orders --max 10
   sluice replay orders --from ts --ts 1723140000000 --key customer-3
-  sluice replay orders --max 0 --json | wc -l`
+  sluice replay orders --max 0 --json | wc -l
+  sluice replay orders --fleet --partial`
 }
 
 // replayPage is the most events that are asked for at a time.
@@ -38,14 +40,20 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) er
 	if err := wire.CheckFrom(r.From, r.TS, r.AfterID); err != nil {
 		return program.Usagef("%s (--ts, --after-id)", err.Msg)
 	}
+	scope, err := r.scope()
+	if err != nil {
+		return err
+	}
 	query := sluice.ReplayQuery{
-		Topic: r.Topic, From: r.From, TS: r.TS, AfterID: r.AfterID, Order: r.Order, Key: r.Key, Scope: r.Scope,
+		Topic: r.Topic, From: r.From, TS: r.TS, AfterID: r.AfterID, Order: r.Order, Key: r.Key, Scope: scope, Partial: r.Partial,
 	}
 	h := c.http()
 	defer h.CloseIdle()
 	out := bufio.NewWriter(app.Stdout)
 	printer := eventPrinter{asJSON: c.JSON}
 	var line []byte
+	var missing []string
+	defer func() { sayMissing(app.Stderr, missing) }()
 	for printed := 0; ; {
 		query.Limit = replayPage
 		if r.Max > 0 {
@@ -57,7 +65,12 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) er
 			return err
 		})
 		if err != nil {
-			return err
+			return r.explain(app.Stderr, err)
+		}
+		for _, name := range page.Missing {
+			if !slices.Contains(missing, name) {
+				missing = append(missing, name)
+			}
 		}
 		for i := range page.Events {
 			line = printer.append(line[:0], &page.Events[i], 1)

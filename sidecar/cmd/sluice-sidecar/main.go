@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sidecar"
 )
@@ -29,6 +30,9 @@ type settings struct {
 	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
 	Outbox        []string      `placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
+	DaprApp   string `placeholder:"URL" help:"Give an application that was written for Dapr the events of its subscriptions: http://127.0.0.1:PORT."`
+	DaprAppID string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: the node's name."`
+
 	Policies              string `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s. With --control-plane: what holds until that was heard of for the first time."`
 	ControlPlane          string `placeholder:"HOST:PORT" help:"Control plane to take policies from; what it said last is kept in --data-dir."`
 	ControlPlaneTLS       bool   `name:"control-plane-tls" help:"Use TLS there, with the authorities that the system trusts."`
@@ -38,7 +42,13 @@ type settings struct {
 	ControlPlaneTokenFile string `placeholder:"FILE" help:"File with the token that this sidecar shows there."`
 	ReplayAdvertise       string `placeholder:"ADDR" help:"Where other sidecars reach the replay API. Default: the address bound."`
 
-	Peers          []string `placeholder:"HOST:PORT" help:"Replay peers where there is no control plane (not supported yet)."`
+	Peers         []string `placeholder:"HOST:PORT" help:"Replay APIs of other sidecars (host:port or unix:/path), for scope=fleet; those of the control plane are known without it."`
+	PeerTokenFile string   `placeholder:"FILE" help:"File with one or two tokens, a line each, by which sidecars know each other: the first is shown, both are accepted. Needed to replay beyond loopback."`
+	PeerTLS       bool     `name:"peer-tls" help:"Use TLS to other sidecars, with the authorities that the system trusts."`
+	PeerCA        string   `name:"peer-ca" placeholder:"FILE" help:"Use TLS to other sidecars, with this authority's certificate."`
+	PeerCert      string   `placeholder:"FILE" help:"Certificate that this sidecar shows to others; uses TLS."`
+	PeerKey       string   `placeholder:"FILE" help:"Its key."`
+
 	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, who may publish and read what, and TLS certificates; needed to listen beyond loopback."`
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
 	Insecure       bool     `help:"Listen beyond loopback without authentication: whoever reaches the port may do everything."`
@@ -64,6 +74,8 @@ const examples = `  sluice-sidecar
       Limits from a file, which may change while it runs.
   sluice-sidecar --control-plane 127.0.0.1:18000
       Limits from a control plane, tuned for all sidecars at once.
+  sluice-sidecar --peers 10.0.0.2:8083,10.0.0.3:8083
+      History of all of them from any of them, with scope=fleet.
   sluice-sidecar --store mongodb://db1,db2,db3/events?replicaSet=rs0
       One of many sidecars that share a log in MongoDB.
   sluice-sidecar migrate --store mongodb://db1/events --dry-run
@@ -90,8 +102,19 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 	if err != nil {
 		return err
 	}
-	sc, err := sidecar.New(ctx, cfg)
 	var wrong *sidecar.ConfigError
+	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
+		Service: app.Name, Version: app.Version, Instance: cfg.NodeID, Log: app.Logger, Console: app.Stderr,
+	})
+	switch {
+	case errors.As(err, &wrong):
+		return program.Usagef("%w", err)
+	case err != nil:
+		return err
+	}
+	defer cfg.Exports.Close()
+	cfg.Logger = cfg.Exports.Logger(app.Logger)
+	sc, err := sidecar.New(ctx, cfg)
 	switch {
 	case errors.As(err, &wrong):
 		return program.Usagef("%w", err)
@@ -114,12 +137,15 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = s.Listen, s.ReplayListen, s.OpsListen
 	cfg.DataDir, cfg.Store, cfg.NodeID = s.DataDir, s.Store, s.NodeID
 	cfg.Lease, cfg.StoreTimeout, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.SpoolMaxBytes, s.Outbox
+	cfg.DaprApp, cfg.DaprAppID = s.DaprApp, s.DaprAppID
 	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
 	cfg.ControlAccess = access.ClientConfig{
 		TLS: s.ControlPlaneTLS, CA: s.ControlPlaneCA, Cert: s.ControlPlaneCert, Key: s.ControlPlaneKey, TokenFile: s.ControlPlaneTokenFile,
 	}
 	cfg.ReplayAdvertise = s.ReplayAdvertise
-	cfg.Peers, cfg.AllowedOrigins, cfg.Insecure = s.Peers, s.AllowedOrigins, s.Insecure
+	cfg.Peers, cfg.PeerTokenFile = s.Peers, s.PeerTokenFile
+	cfg.PeerAccess = access.ClientConfig{TLS: s.PeerTLS, CA: s.PeerCA, Cert: s.PeerCert, Key: s.PeerKey}
+	cfg.AllowedOrigins, cfg.Insecure = s.AllowedOrigins, s.Insecure
 	cfg.Limits.PayloadBytes, cfg.Limits.HeaderCount, cfg.Limits.HeaderBytes = s.MaxPayloadBytes, s.MaxHeaders, s.MaxHeaderBytes
 	cfg.Limits.KeyBytes, cfg.Limits.BatchEvents, cfg.Limits.BatchBytes = s.MaxKeyBytes, s.MaxBatchEvents, s.MaxBatchBytes
 	cfg.Limits.FrameBytes, cfg.Limits.JSONDepth = s.MaxFrameBytes, s.MaxJSONDepth

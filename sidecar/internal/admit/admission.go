@@ -1,11 +1,13 @@
 package admit
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // admission is one call of Publish on its way: it gathers the outcomes of its
@@ -18,12 +20,14 @@ type admission struct {
 	toll     toll
 	records  []*eventlog.Record // nil where an event was refused before it became one
 	results  []wire.ResultItem
-	left     atomic.Int64 // outcomes to come, and 1 while Publish runs
+	spans    []*tracing.Send // nil where none is recorded
+	left     atomic.Int64    // outcomes to come, and 1 while Publish runs
 	done     func([]wire.ResultItem)
 
 	// Most calls are of one event: these save its slices' allocations.
 	oneRecord [1]*eventlog.Record
 	oneResult [1]wire.ResultItem
+	oneSpan   [1]*tracing.Send
 }
 
 func newAdmission(p *Publisher, n int, done func([]wire.ResultItem)) *admission {
@@ -37,8 +41,48 @@ func newAdmission(p *Publisher, n int, done func([]wire.ResultItem)) *admission 
 	return a
 }
 
+// trace begins the spans of the events that are recorded. What is no event of
+// any topic has none.
+func (a *admission) trace(ctx context.Context, items []wire.PublishItem) {
+	t := a.p.cfg.Tracing
+	if t == nil {
+		return
+	}
+	for i := range items {
+		e := &items[i].Event
+		if items[i].Err != nil && wire.CheckTopic(e.Topic) != nil {
+			continue
+		}
+		s := t.Send(ctx, e, a.began)
+		if s == nil {
+			continue
+		}
+		if a.spans == nil {
+			if a.spans = a.oneSpan[:]; len(items) != 1 {
+				a.spans = make([]*tracing.Send, len(items))
+			}
+		}
+		a.spans[i] = s
+	}
+}
+
+// span is an event's; nil: none is recorded.
+func (a *admission) span(i int) *tracing.Send {
+	if a.spans == nil {
+		return nil
+	}
+	return a.spans[i]
+}
+
 // refuse is the outcome of an event that did not reach the log.
 func (a *admission) refuse(i int, topic string, err *wire.Error) {
+	if s := a.span(i); s != nil {
+		id := ""
+		if a.records[i] != nil {
+			id = a.records[i].ID
+		}
+		s.Refused(id, err)
+	}
 	a.p.Refused(topic, err.Code, 1)
 	a.results[i].Err = err
 	a.finish()
@@ -57,6 +101,7 @@ func (a *admission) Settled(i int, out eventlog.Outcome) {
 		a.undo(i, out.Err)
 		return
 	}
+	a.span(i).Accepted(a.records[i].ID, out)
 	a.results[i].Receipt = wire.Receipt{
 		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq,
 		Duplicate: out.Duplicate, Spooled: out.Spooled,

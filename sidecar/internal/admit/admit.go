@@ -13,10 +13,12 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/schema"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
@@ -46,14 +48,15 @@ type Quota interface {
 	Count(topic string, allowed, denied int)
 }
 
-// Config is what a Publisher needs; every field is required but Interest and
-// Quota.
+// Config is what a Publisher needs; every field is required but Interest, Quota
+// and Tracing.
 type Config struct {
 	Catalog  Catalog
 	Writer   *writer.Writer
 	Policies *policy.Current
-	Interest Interest // nil: all policies are known
-	Quota    Quota    // nil: this sidecar is the fleet
+	Interest Interest         // nil: all policies are known
+	Quota    Quota            // nil: this sidecar is the fleet
+	Tracing  *tracing.Tracing // nil: off
 	Limits   wire.Limits
 	Metrics  *telemetry.Metrics
 	Logger   *slog.Logger // is told the causes of internal errors
@@ -63,6 +66,7 @@ type Config struct {
 type Publisher struct {
 	cfg     Config
 	buckets *limit.Set
+	schemas *schema.Cache
 
 	mu         sync.RWMutex
 	partitions map[string]int // of the topics that are known to exist
@@ -72,6 +76,7 @@ type Publisher struct {
 func New(cfg Config) *Publisher {
 	return &Publisher{
 		cfg:        cfg,
+		schemas:    schema.NewCache(schemasKept),
 		buckets:    limit.NewSet(max(cfg.Limits.BatchBytes, cfg.Limits.PayloadBytes)),
 		partitions: make(map[string]int),
 	}
@@ -109,7 +114,8 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // Publish takes events through every stage, in the order of this function:
 //
 //  1. shape: an item that arrives with an Err is refused with it;
-//  2. policy: it is made known, and a paused topic refuses its items;
+//  2. policy: it is made known; a paused topic refuses its items, and a schema
+//     those whose payloads it does not allow;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
 //  4. topic: one that cannot be created refuses its items, and their tokens
 //     go back;
@@ -129,9 +135,13 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
 	p.await(ctx, items)
+	var judged *policy.Snapshot // what the items have been held to already
 	for a.accepted = a.began; ; a.accepted = time.Now() {
 		policies, changed := p.cfg.Policies.Watch()
-		refusePaused(policies, items)
+		if policies != judged {
+			p.holdToPolicy(policies, items)
+			judged = policies
+		}
 		verdict := a.toll.take(ctx, p, c, policies, items, a.accepted)
 		a.toll.report(p.cfg.Quota, verdict)
 		if verdict.OK {
@@ -139,10 +149,11 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 		}
 		waits := a.accepted.Add(verdict.Wait).Sub(a.began) <= a.toll.patience()
 		if verdict.OverBurst || !waits || !pause.Unless(ctx, verdict.Wait, changed) {
-			return p.refuseAll(items, a.toll.refusal(verdict))
+			return p.refuseAll(ctx, a, items, a.toll.refusal(verdict))
 		}
 	}
 	p.locate(ctx, &a.toll)
+	a.trace(ctx, items)
 	for i := range items {
 		if err := items[i].Err; err != nil {
 			a.refuse(i, items[i].Event.Topic, err)
@@ -174,25 +185,6 @@ func eachTopic(items []wire.PublishItem, f func(topic string)) {
 		if it := &items[i]; it.Err == nil && it.Event.Topic != topic {
 			topic = it.Event.Topic
 			f(topic)
-		}
-	}
-}
-
-// refusePaused refuses the items of paused topics.
-func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
-	var topic string
-	var paused bool
-	for i := range items {
-		it := &items[i]
-		if it.Err != nil {
-			continue
-		}
-		if it.Event.Topic != topic { // mostly it is the one before
-			topic = it.Event.Topic
-			paused = policies.Topic(topic).Paused
-		}
-		if paused {
-			it.Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy", topic)
 		}
 	}
 }
@@ -233,12 +225,14 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem) {
 	if !it.HasTS {
 		rec.TS = rec.AcceptedAt
 	}
+	span := a.span(i)
+	rec.Headers = span.Headers(rec.Headers)
 	a.records[i] = rec // before the writer has it, which may settle it at once
 	topic := a.toll.topic(rec.Topic)
 	err := topic.err
 	if err == nil {
 		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, topic.partitions)
-		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: a, Index: i})
+		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: a, Index: i, Span: span})
 	}
 	if err != nil {
 		a.undo(i, err)

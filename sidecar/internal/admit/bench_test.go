@@ -1,9 +1,14 @@
 package admit_test
 
 import (
+	"context"
 	"testing"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
@@ -45,4 +50,44 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What tracing costs a publish: by how many of the traces are recorded, with
+// spans that are gathered for an exporter which throws them away.
+func BenchmarkPublishTraced(b *testing.B) {
+	for _, bench := range []struct {
+		name    string
+		sampler sdktrace.Sampler // nil: off
+		parent  string
+	}{
+		{"off", nil, sampled},
+		{"parent-not-recorded", sdktrace.ParentBased(sdktrace.AlwaysSample()), unsampled},
+		{"roots-1%", sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.01)), ""},
+		{"roots-100%", sdktrace.ParentBased(sdktrace.AlwaysSample()), ""},
+		{"parent-recorded", sdktrace.ParentBased(sdktrace.AlwaysSample()), sampled},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			log := &fakeLog{forget: true}
+			tr := tracingtest.Discard(b, bench.sampler)
+			f := newFixture(b, generous, log, writer.DefaultBounds(), func(f *fixture, cfg *admit.Config) {
+				f.writer.Stop(context.Background())
+				f.writer = writer.New(writer.Config{Log: log, Bounds: writer.DefaultBounds(), Tracing: tr})
+				cfg.Writer, cfg.Tracing = f.writer, tr
+			})
+			one := item("a", "")
+			if bench.parent != "" {
+				one = from(bench.parent, one)
+			}
+			window := make(chan struct{}, 1000)
+			done := func([]wire.ResultItem) { <-window }
+			batch := []wire.PublishItem{one}
+			b.ReportAllocs()
+			for b.Loop() {
+				window <- struct{}{}
+				if err := f.Publish(b.Context(), f.conn, batch, done); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

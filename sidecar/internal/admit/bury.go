@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
@@ -17,23 +18,35 @@ func (p *Publisher) Bury(ctx context.Context, rec *eventlog.Record, done func(er
 	if p.cfg.Interest != nil {
 		p.cfg.Interest.Await(ctx, rec.Topic)
 	}
+	span := p.cfg.Tracing.SendDeadLetter(ctx, &rec.Event)
+	rec.Headers = span.Headers(rec.Headers)
+	grave := buryReceiver{rec: rec, span: span, done: done}
 	partitions, err := p.partitionsOf(ctx, rec.Topic, p.cfg.Policies.Load().Topic(rec.Topic).Partitions)
 	if err == nil {
 		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, partitions)
-		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: buryReceiver(done)})
+		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: grave, Span: span})
 	}
 	if err != nil {
-		done(err)
+		grave.Settled(0, eventlog.Outcome{Err: err})
 	}
 }
 
-type buryReceiver func(error)
+type buryReceiver struct {
+	rec  *eventlog.Record
+	span *tracing.Send
+	done func(error)
+}
 
 // Settled takes a conflict for success: the id says what it is a dead letter
 // of, and only the circumstances of an earlier burial can differ.
-func (done buryReceiver) Settled(_ int, out eventlog.Outcome) {
-	if asConflict(out.Err) != nil {
-		out.Err = nil
+func (g buryReceiver) Settled(_ int, out eventlog.Outcome) {
+	if conflict := asConflict(out.Err); conflict != nil {
+		out = eventlog.Outcome{Partition: g.rec.Partition, Seq: conflict.Seq, Duplicate: true}
 	}
-	done(out.Err)
+	if out.Err != nil {
+		g.span.Failed(g.rec.ID)
+	} else {
+		g.span.Accepted(g.rec.ID, out)
+	}
+	g.done(out.Err)
 }

@@ -27,6 +27,7 @@ import (
 type fakeLog struct {
 	gate   chan struct{} // nil: open; else an append waits for it to close
 	forget bool          // what it is given, for benchmarks
+	begun  chan struct{} // unless nil, gets one for each append that begins
 
 	mu      sync.Mutex
 	records []*eventlog.Record // as they came, whatever became of them
@@ -44,6 +45,9 @@ func (l *fakeLog) EnsureTopic(ctx context.Context, name string, partitions int) 
 }
 
 func (l *fakeLog) Append(ctx context.Context, _ string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
+	if l.begun != nil {
+		l.begun <- struct{}{}
+	}
 	if l.gate != nil {
 		select {
 		case <-l.gate:

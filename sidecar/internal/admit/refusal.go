@@ -69,8 +69,10 @@ func asConflict(err error) *eventlog.ConflictError {
 }
 
 // refuseAll counts the items of a call that is refused whole.
-func (p *Publisher) refuseAll(items []wire.PublishItem, err *wire.Error) *wire.Error {
+func (p *Publisher) refuseAll(ctx context.Context, a *admission, items []wire.PublishItem, err *wire.Error) *wire.Error {
+	a.trace(ctx, items)
 	for i := range items {
+		a.span(i).Refused(items[i].Event.ID, err)
 		p.Refused(items[i].Event.Topic, err.Code, 1)
 	}
 	return err

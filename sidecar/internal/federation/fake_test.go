@@ -197,7 +197,8 @@ type server struct {
 	http    *httptest.Server
 	address string
 
-	dieAfter   atomic.Int64 // lines of a store's part, then the connection breaks; 0: never
+	trouble    string       // the part that has it
+	dieAfter   atomic.Int64 // lines of the part, then the connection breaks; 0: never
 	stallAfter atomic.Int64 // lines, then nothing comes; 0: never
 	answer     atomic.Int64 // a status instead of a part; 0: none
 	actualID   atomic.Pointer[string]
@@ -210,7 +211,7 @@ type server struct {
 
 func serve(t testing.TB, n *node) *server {
 	t.Helper()
-	s := &server{node: n, release: make(chan struct{})}
+	s := &server{node: n, trouble: partLog, release: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /peer", func(w http.ResponseWriter, r *http.Request) { _ = json.NewEncoder(w).Encode(n.who) })
 	mux.HandleFunc("POST /peer/ids", s.ids)
@@ -316,7 +317,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, part string, text 
 				panic(http.ErrAbortHandler)
 			}},
 		} {
-			if trouble.after > 0 && part == partLog && lines+int64(strings.Count(string(piece), "\n")) > trouble.after {
+			if trouble.after > 0 && part == s.trouble && lines+int64(strings.Count(string(piece), "\n")) > trouble.after {
 				for ; lines < trouble.after; lines++ {
 					end := slices.Index(piece, '\n') + 1
 					_, _ = w.Write(piece[:end])

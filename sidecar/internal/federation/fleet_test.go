@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,81 +105,37 @@ func TestOneSidecarUnderManyAddresses(t *testing.T) {
 	}
 }
 
-// TestFailover: the sidecar in front dies midway, and another one on its store
-// goes on, with nothing twice and nothing missed.
-func TestFailover(t *testing.T) {
-	for name, trouble := range map[string]func(*server){
-		"dies":                  func(s *server) { s.dieAfter.Store(617) },
-		"dies at once":          func(s *server) { s.dieAfter.Store(1) },
-		"stalls":                func(s *server) { s.stallAfter.Store(900) },
-		"has no store":          func(s *server) { s.answer.Store(503) },
-		"is on another store":   func(s *server) { other := "other"; s.actualID.Store(&other) },
-		"does not know exports": func(s *server) { s.answer.Store(404) },
-	} {
-		for _, descending := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				self := edge("self", 700, 1, 3)
-				region := newMemory(series(1500, 2, 2, "region")...)
-				bad, good := serve(t, newNode("bad", "region", region, newMemory())), serve(t, newNode("good", "region", region, newMemory()))
-				trouble(bad)
-				want := merged(self, bad.node)
-				if descending {
-					slices.Reverse(want)
-				}
-				// Which one is asked first is chance: go on until it was the bad one.
-				for range 100 {
-					f := newFleet(t, soon(config(self, bad.peer(), good.peer())))
-					wantExport(t, f, replay.FleetQuery{Scan: eventlog.ScanQuery{Descending: descending}}, want)
-					if bad.lastQuery.Load() != nil || bad.answer.Load() != 0 {
-						return
-					}
-				}
-				t.Fatal("the bad one was never asked")
-			})
-		}
-	}
+// inOrder is a member whose store is asked for only when all spools are frozen.
+type inOrder struct {
+	member
+	frozen *atomic.Int64
+	all    int64
 }
 
-// TestAStoreIsAskedAgain where its one sidecar breaks off and is still there, as
-// one does whose client took too long.
-func TestAStoreIsAskedAgain(t *testing.T) {
-	self, a := edge("self", 1000, 1, 3), edge("a", 5000, 2, 2)
-	s := serve(t, a)
-	s.dieAfter.Store(1500)
-	wantExport(t, newFleet(t, soon(config(self, s.peer()))), replay.FleetQuery{}, merged(self, a))
-	if n := s.exports.Load(); n != 4 {
-		t.Errorf("asked %d times, want 4", n)
+func (m inOrder) open(ctx context.Context, a ask) (io.ReadCloser, bool, error) {
+	if a.part == partLog && m.frozen.Load() < m.all {
+		return nil, false, errors.New("a spool is not frozen yet")
 	}
+	text, empty, err := m.member.open(ctx, a)
+	if a.part == partSpool {
+		m.frozen.Add(1)
+	}
+	return text, empty, err
 }
 
-// TestADeadStoreBreaksTheAnswerOff, and is never taken for its end, also where a
-// partial answer would do.
-func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
-	self, a := edge("self", 1000, 1, 3), edge("a", 5000, 2, 2)
-	s := serve(t, a)
-	s.dieAfter.Store(1500)
-	var log logBuffer
-	c := soon(config(self, s.peer()))
-	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	st := mustOpen(t, newFleet(t, c), replay.FleetQuery{Partial: true})
-	g, err := drain(st, 1)
-	if err != nil || len(st.Missing()) > 0 {
-		t.Fatal(err, st.Missing())
+// TestSpoolsAreFrozenFirst is what the package's comment builds on.
+func TestSpoolsAreFrozenFirst(t *testing.T) {
+	nodes := map[string]*node{}
+	var peers []Peer
+	for i := range 50 {
+		name := fmt.Sprint("n", i)
+		nodes[name] = newNode(name, fmt.Sprint("store-", i%3), newMemory(), newMemory())
+		peers = append(peers, Peer{Address: name})
 	}
-	s.answer.Store(500) // for whoever asks again
-	rest, err := drain(st, 0)
-	name := "a (" + s.address + ")"
-	wantPartial(t, err, name)
-	if _, again := drain(st, 1); again != err {
-		t.Errorf("and then %v", again)
-	}
-	got := append(g.ids(), rest.ids()...)
-	if !slices.Equal(got, merged(self, a)[:len(got)]) || !slices.Equal(st.Missing(), []string{name}) {
-		t.Errorf("%d events, missing %q", len(got), st.Missing())
-	}
-	if !strings.Contains(log.String(), "breaks off") {
-		t.Errorf("the log says\n%s", log.String())
-	}
+	f := newFleet(t, config(edge("self", 5, 1, 1), peers...))
+	var frozen atomic.Int64
+	f.reach = func(p Peer) member { return inOrder{nodes[p.Address].local(), &frozen, int64(len(nodes))} }
+	wantExport(t, f, replay.FleetQuery{}, merged(edge("self", 5, 1, 1)))
 }
 
 func TestMissing(t *testing.T) {
@@ -242,7 +200,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestWhatTheFleetIsNotKnown is named like a sidecar that does not answer.
+// TestWhatOfTheFleetIsNotKnown is named like a sidecar that does not answer.
 func TestWhatOfTheFleetIsNotKnown(t *testing.T) {
 	c := config(edge("self", 3, 1, 1))
 	c.Unknown = func() string { return "the control plane (10.0.0.1:18000)" }

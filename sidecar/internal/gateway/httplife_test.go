@@ -57,3 +57,38 @@ func TestLifeOfNoEvent(t *testing.T) {
 		}
 	}
 }
+
+// Who may read a topic sees its events, and the groups that are theirs.
+func TestLifeAndRights(t *testing.T) {
+	s := start(t, setup{access: authOf(t, "tokens:\n"+
+		entry("app", `publish: ["*"], subscribe: ["*"], groups: ["*"]`)+
+		entry("billing", "subscribe: [t], groups: [billing]")+
+		entry("auditor", "replay: [t]")+
+		entry("other", "subscribe: [x], replay: [x]"),
+	).Access})
+	const app = "Authorization: Bearer app"
+	s.do(t, "POST", "/v1/topics/t/events", `1`, "Sluice-Id: e1", app)
+	for _, group := range []string{"billing", "mail"} {
+		s.do(t, "POST", "/v1/topics/t/groups/"+group+"/pull", `{"wait_ms":0,"opts":{"from":"earliest"}}`, app)
+	}
+	for _, c := range []struct {
+		token  string
+		status int
+		groups string
+	}{
+		{"app", 200, "billing mail"}, {"billing", 200, "billing"}, {"auditor", 200, ""}, {"other", 403, ""},
+	} {
+		res, text := s.do(t, "GET", "/v1/topics/t/events/e1", "", "Authorization: Bearer "+c.token)
+		var got life
+		if err := json.Unmarshal([]byte(text), &got); err != nil || res.StatusCode != c.status {
+			t.Errorf("%s: %s %s: %v", c.token, res.Status, text, err)
+		}
+		var names []string
+		for _, f := range got.Groups {
+			names = append(names, f.Group)
+		}
+		if strings.Join(names, " ") != c.groups {
+			t.Errorf("%s sees the groups %v, want %s", c.token, names, c.groups)
+		}
+	}
+}

@@ -54,7 +54,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 		return nil, nil
 	}
 	s := &stream{
-		subKey: k, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.OutboxBytes,
+		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.OutboxBytes,
 		ready: make(chan struct{}, 1), over: make(chan struct{}),
 		out: http.NewResponseController(w), how: group.Disconnected,
 	}
@@ -143,7 +143,7 @@ func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, 
 		return err
 	}
 	m, err := g.cfg.Groups.Subscribe(ctx, asked)
-	s.follower, s.member = m, m
+	s.follower = m
 	return err
 }
 

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
 // source is an open stream, as EventSource reads it.
@@ -241,6 +244,38 @@ func TestStreamSlowReader(t *testing.T) {
 	}
 	s.publish(t, "t", "last", "")
 	fast.wants("last")
+}
+
+// What a stream was given and never wrote counts no attempt; what it may have
+// written in part does.
+func TestStreamThatBreaksCountsLittle(t *testing.T) {
+	s := start(t, setup{policies: onePartition})
+	for i := range 3 {
+		s.publish(t, "t", fmt.Sprint(i), "")
+	}
+	k := &stream{
+		subKey: subKey{"t", "g"}, groups: s.gateway.cfg.Groups, bound: 1 << 20, release: func() {},
+		ready: make(chan struct{}, 1), over: make(chan struct{}), out: http.NewResponseController(httptest.NewRecorder()), how: group.Disconnected,
+	}
+	first := wire.SubscribeOptions{From: wire.FromEarliest, MaxInflight: new(int)}
+	*first.MaxInflight = 2
+	if err := k.join(t.Context(), s.gateway, first, newPacer(s.policies, "t")); err != nil {
+		t.Fatal(err)
+	}
+	k.Start()
+	waiting := func() int { k.mu.Lock(); defer k.mu.Unlock(); return len(k.leases) }
+	eventually(t, "two events wait to be written", func() bool { return waiting() == 2 })
+	text, leases := k.take(nil)
+	k.groups.AckLeases("t", "g", leases[:1], func(error) {})
+	eventually(t, "one more waits", func() bool { return waiting() == 1 })
+	k.finish() // while the second one is written
+	if len(text) == 0 {
+		t.Error("nothing was to be written")
+	}
+	p := s.pull(t, `{}`)
+	if got := p.names(); got != "1/2 2/1" && got != "2/1 1/2" {
+		t.Errorf("pulled %s", got)
+	}
 }
 
 // A stream on which nothing happens says every 15 s that it is alive.

@@ -21,7 +21,7 @@ const (
 type stream struct {
 	subKey
 	follower
-	member  *group.Member // nil without a group
+	groups  *group.Manager
 	who     access.Identity
 	bound   int
 	release func()        // lets go of the connection's delivery bucket
@@ -31,7 +31,7 @@ type stream struct {
 	mu       sync.Mutex
 	out      *http.ResponseController // nil once nothing is written any more
 	buf      []byte                   // to be written
-	ids      []string                 // whose events are in it, with a group
+	leases   []group.Lease            // of what is in it, with a group
 	queued   int                      // bytes in buf and with the writer
 	refused  bool                     // there is no room until half of the bound is free
 	lastWord time.Time                // not zero: what is written has to be by then
@@ -57,8 +57,8 @@ func (s *stream) Deliver(ds []group.Delivery) {
 		e := &ds[i].Record.Event
 		s.buf = append(append(append(s.buf, "id: "...), e.ID...), "\ndata: "...)
 		s.buf = append(e.AppendJSON(s.buf), "\n\n"...)
-		if s.member != nil {
-			s.ids = append(s.ids, e.ID)
+		if s.group != "" {
+			s.leases = append(s.leases, ds[i].Lease)
 		}
 	}
 	s.queued += len(s.buf) - before
@@ -70,15 +70,15 @@ func (s *stream) Deliver(ds []group.Delivery) {
 
 // take takes what there is to write, and gives the buffer that was written
 // before back to be filled.
-func (s *stream) take(spare []byte) (text []byte, ids []string) {
+func (s *stream) take(spare []byte) (text []byte, leases []group.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cap(spare) > keepScratch {
 		spare = nil
 	}
-	text, ids = s.buf, s.ids
-	s.buf, s.ids = spare[:0], nil
-	return text, ids
+	text, leases = s.buf, s.leases
+	s.buf, s.leases = spare[:0], nil
+	return text, leases
 }
 
 // wrote accounts for bytes of events that are on the socket.
@@ -101,7 +101,7 @@ func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Dur
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	var text []byte
-	var ids []string
+	var leases []group.Lease
 	for {
 		select {
 		case <-s.over:
@@ -113,13 +113,13 @@ func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Dur
 				return err
 			}
 		case <-s.ready:
-			text, ids = s.take(text)
+			text, leases = s.take(text)
 			if err := s.write(w, text, patience); err != nil {
 				return err
 			}
 			s.wrote(len(text))
-			if len(ids) > 0 {
-				s.member.Ack(ids, func(error) {}) // where it fails, they come again
+			if len(leases) > 0 {
+				s.groups.AckLeases(s.topic, s.group, leases, func(error) {}) // where it fails, they come again
 			}
 		}
 	}
@@ -171,13 +171,19 @@ func (s *stream) isOver() bool {
 	}
 }
 
-// finish ends the subscription; nothing is written from then on.
+// finish ends the subscription; nothing is written from then on. What was never
+// begun to be written counts no attempt: a client that breaks off again and again
+// makes no dead letters of events that it has not seen.
 func (s *stream) finish() {
+	s.Pause()
 	s.mu.Lock()
-	how := s.how
+	how, leases := s.how, s.leases
 	_ = s.out.SetWriteDeadline(time.Time{}) // for the next answer on this connection
 	s.out = nil
 	s.mu.Unlock()
+	if len(leases) > 0 {
+		s.groups.ReturnLeases(s.topic, s.group, leases)
+	}
 	s.Close(how)
 	s.release()
 }

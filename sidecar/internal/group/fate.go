@@ -143,8 +143,11 @@ func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, n
 				f.Attempts = r.Attempts
 			}
 		}
-		if f.Owner != "" && !here {
+		switch {
+		case f.Owner != "" && !here:
 			f.WaitsFor = WaitsForOwner
+		case here && len(g.members) == 0:
+			f.WaitsFor = WaitsForMember
 		}
 	}
 	return f

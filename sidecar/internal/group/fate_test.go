@@ -71,6 +71,10 @@ func TestFates(t *testing.T) {
 		c.nack(0, "d")
 		advance(time.Minute)
 		w.wantFates(map[string]string{"d": "dead/2 " + topic + ".dlq no good"})
+
+		c.leave(Unsubscribed)
+		w.publish("g")
+		w.wantFates(map[string]string{"g": "waiting/0 for member"})
 	})
 }
 

@@ -32,11 +32,13 @@ type Config struct {
 	// MaxTopics is how many topics get a label of their own; the others share
 	// "_other". 0 means 1,000. Four times as many (topic, group) pairs do.
 	MaxTopics int
-	// Version and NodeID describe this sidecar to the Readers.
+	// Version and NodeID describe this sidecar to the Readers, unless About
+	// does.
 	Version, NodeID string
 	// Readers get every metric too, beside the Prometheus text. Shutdown
 	// closes them.
 	Readers []sdkmetric.Reader
+	About   *resource.Resource
 }
 
 const (
@@ -72,11 +74,14 @@ func New(cfg Config) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: prometheus exporter: %w", err)
 	}
-	about := resource.NewSchemaless(
-		semconv.ServiceName("sluice-sidecar"),
-		semconv.ServiceVersion(cfg.Version),
-		semconv.ServiceInstanceID(cfg.NodeID),
-	)
+	about := cfg.About
+	if about == nil {
+		about = resource.NewSchemaless(
+			semconv.ServiceName("sluice-sidecar"),
+			semconv.ServiceVersion(cfg.Version),
+			semconv.ServiceInstanceID(cfg.NodeID),
+		)
+	}
 	opts := []sdkmetric.Option{
 		sdkmetric.WithReader(exporter),
 		sdkmetric.WithResource(about),

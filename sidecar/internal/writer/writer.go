@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Bounds of the queues and of one batch.
@@ -45,6 +46,7 @@ type Item struct {
 	Record   *eventlog.Record
 	Receiver Receiver
 	Index    int
+	Span     *tracing.Send // nil: the event is not recorded
 }
 
 // Observer is told about every batch; it must not block.
@@ -52,13 +54,14 @@ type Observer interface {
 	BatchAppended(events int, took time.Duration)
 }
 
-// Config is what a Writer needs. Tails, Signal and Observer may be nil.
+// Config is what a Writer needs. Tails, Signal, Observer and Tracing may be nil.
 type Config struct {
 	Log   eventlog.Appender
 	Tails *tail.Tails
 	// Signal tells the other sidecars on the log. It must not block.
 	Signal   func(eventlog.Hint)
 	Observer Observer
+	Tracing  *tracing.Tracing
 	Bounds   Bounds
 }
 
@@ -167,9 +170,11 @@ func (w *Writer) drain(l *lane) {
 		for i := range batch {
 			recs = append(recs, batch[i].Record)
 		}
+		ctx, span := w.cfg.Tracing.Append(w.ctx, l.key.topic, l.key.partition, len(recs), size, spansOf(batch))
 		began := time.Now()
-		outs := w.cfg.Log.Append(w.ctx, l.key.topic, l.key.partition, recs)
+		outs := w.cfg.Log.Append(ctx, l.key.topic, l.key.partition, recs)
 		took := time.Since(began)
+		span.End(outs)
 		l.measured(len(batch), took)
 		w.bytes.Add(-int64(size))
 		if w.cfg.Observer != nil {
@@ -182,6 +187,16 @@ func (w *Writer) drain(l *lane) {
 		clear(batch)
 		clear(recs)
 	}
+}
+
+// spansOf are those of a batch's events that are recorded; mostly nil.
+func spansOf(batch []Item) (spans []*tracing.Send) {
+	for i := range batch {
+		if s := batch[i].Span; s != nil {
+			spans = append(spans, s)
+		}
+	}
+	return spans
 }
 
 // Announce tells this sidecar's readers, and the other sidecars, what an append

@@ -276,6 +276,50 @@ func TestTwoSidecarsOfOneName(t *testing.T) {
 	})
 }
 
+// Pulls at two sidecars share a group. A lease is settled at the sidecar that gave
+// it, which the other one names; what a killed one has given comes from the other.
+func TestPullOverTwoSidecars(t *testing.T) {
+	t.Parallel()
+	a, b := two(t, sharedPolicies, soon...)
+	const n = 16
+	for i := range n {
+		a.put(t, "t", fmt.Sprint(i), "1")
+	}
+	seen := map[string]bool{}
+	drain := func(s *server, most int) { // pulls, and acks
+		got := s.pull(t, "t", "g", fmt.Sprintf(`{"wait_ms":0,"max":%d,"opts":{"from":"earliest"}}`, most))
+		for _, id := range ids(got) {
+			if seen[id] {
+				t.Errorf("%s came again", id)
+			}
+			seen[id] = true
+		}
+		if len(got) > 0 {
+			s.settle(t, "t", "g", "ack", got, "")
+		}
+	}
+	drain(a, 1)
+	drain(b, 1)
+	share(t, a, b, "t", "g", "a", "b")
+	atA, atB := a.pulled(t, "t", "g", `{"wait_ms":100,"max":1}`, 1), b.pulled(t, "t", "g", `{"wait_ms":100,"max":1}`, 1)
+	if got := fmt.Sprint(a.settle(t, "t", "g", "ack", atA, ""), a.settle(t, "t", "g", "ack", atB, "")); got != "[ok] [stale_lease]" {
+		t.Errorf("acks at a: %s", got)
+	}
+	lease := apitest.Call(t, "POST", a.URL()+"/v1/topics/t/groups/g/ack", fmt.Sprintf(`{"leases":[%q]}`, atB[0].Text("ctx.lease")))
+	if !strings.Contains(string(lease.Body), `\"b\"`) {
+		t.Errorf("it does not name the other sidecar: %s", lease.Body)
+	}
+	if got := fmt.Sprint(b.settle(t, "t", "g", "ack", atB, "")); got != "[ok]" {
+		t.Errorf("ack at b: %s", got)
+	}
+	seen[atA[0].Text("event.id")], seen[atB[0].Text("event.id")] = true, true
+	a.Kill()
+	apitest.Eventually(t, "b has given out the rest", func() bool {
+		drain(b, 100)
+		return len(seen) == n
+	})
+}
+
 // "no_partition": the other sidecar has the only one.
 func TestNoPartition(t *testing.T) {
 	t.Parallel()

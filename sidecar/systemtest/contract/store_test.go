@@ -39,6 +39,8 @@ var onBoth = []func(*testing.T){
 	TestPolicyMatching, TestDeliveryMaxima, TestRetention,
 	// publish_test.go
 	TestPublishAnswers, TestConflict, TestPublishHeaders, TestLines, TestBatch, TestPipelining, TestOneIDFromManyPublishers,
+	// pull_test.go
+	TestPull, TestPullsShareAGroupWithSockets, TestPullOverRestarts, TestStream, TestStreamWithAGroup,
 	// rates_test.go
 	TestTokens,
 	// replay_test.go
@@ -53,7 +55,8 @@ var onEmbedded = []func(*testing.T){
 	TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
 	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels,
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
-	TestSlowReader,                 // the outbox of a connection
+	TestSlowReader, // the outbox of a connection
+	TestStopEndsStreamsAndPulls,
 	TestExactlyOnceAfterARepublish, // a shared store knows every id for ten minutes at least
 }
 

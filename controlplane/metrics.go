@@ -1,0 +1,90 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
+	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+)
+
+// metrics are the control plane's, as Prometheus text and for whatever other
+// reader there is.
+type metrics struct {
+	registry *prometheus.Registry
+	provider *sdkmetric.MeterProvider
+}
+
+// newMetrics makes them. They are few and change with every look, so each is
+// asked for when it is read.
+func (c *ControlPlane) newMetrics() (*metrics, error) {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprom.New(
+		otelprom.WithRegisterer(m.registry),
+		otelprom.WithTranslationStrategy(otlptranslator.NoTranslation),
+		otelprom.WithoutScopeInfo(),
+		otelprom.WithoutTargetInfo(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	opts := []sdkmetric.Option{sdkmetric.WithReader(exporter)}
+	for _, r := range c.cfg.Exports.MetricReaders() {
+		opts = append(opts, sdkmetric.WithReader(r))
+	}
+	if about := c.cfg.Exports.Resource(); about != nil {
+		opts = append(opts, sdkmetric.WithResource(about))
+	}
+	m.provider = sdkmetric.NewMeterProvider(opts...)
+	meter := m.provider.Meter("github.com/sluice-bus/sluice")
+	for _, g := range []struct {
+		name, unit, help string
+		value            func() int
+	}{
+		{"sluice_controlplane_policies", "{policy}", "Policies in force.", func() int { return len(c.catalog.State().Entries) }},
+		{"sluice_controlplane_revision", "", "Revision of the policies in force.", func() int { return int(c.catalog.State().Revision) }},
+		{"sluice_controlplane_sidecars", "{sidecar}", "Sidecars connected to any control plane of the store.", c.registry.Known},
+		{"sluice_controlplane_sidecars_rejecting", "{sidecar}", "Sidecars that have refused a policy and not taken one since.", c.rejecting},
+	} {
+		_, err := meter.Int64ObservableGauge(g.name, metric.WithUnit(g.unit), metric.WithDescription(g.help),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				o.Observe(int64(g.value()))
+				return nil
+			}))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("metrics: %s: %w", g.name, err), m.close(context.Background()))
+		}
+	}
+	return m, nil
+}
+
+// rejecting counts the connected sidecars that have refused something.
+func (c *ControlPlane) rejecting() int {
+	n := 0
+	for _, s := range c.registry.Sidecars() {
+		if s.Connected && s.Rejected != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// close sends the readers what they have not yet got.
+func (m *metrics) close(ctx context.Context) error {
+	if err := m.provider.Shutdown(ctx); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+// Package schema tells whether a payload looks as a JSON Schema says. It is
+// where the library for that is met: it bounds what a schema may cost, keeps it
+// from reaching for anything outside of itself, and says what is wrong in
+// sentences. It knows neither policies nor events.
+//
+// # What is understood
+//
+// Draft 2020-12, and the drafts 4, 6, 7 and 2019-09 where "$schema" names one.
+// A schema is whole in itself: a "$ref" may lead into it, and to the drafts'
+// own meta-schemas, and nowhere else. "format", "contentEncoding" and
+// "contentMediaType" are annotations, and assert nothing, in every draft.
+// Patterns are Go's regular expressions: they take time in proportion to the
+// text, and know no look-around and no back-references.
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Bounds of a schema.
+const (
+	MaxBytes        = 256 << 10 // of its text
+	MaxSubschemas   = 5000      // objects and booleans in it
+	MaxPatternBytes = 1024      // of one regular expression
+	// maxPatternSize is how many instructions a regular expression may have:
+	// what "x{1000}" says in few bytes is matched in as many steps a character.
+	maxPatternSize = 10_000
+)
+
+// Schema is a compiled schema. It is immutable, and safe for concurrent use.
+type Schema struct{ compiled *jsonschema.Schema }
+
+// base is where a schema is, for its references.
+const base = "sluice:///schema"
+
+// Compile makes a schema of its JSON text. The error is a sentence about the
+// text.
+func Compile(text string) (*Schema, error) {
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("has %d bytes; at most %d are allowed", len(text), MaxBytes)
+	}
+	doc, err := decode([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("is not JSON: %w", err)
+	}
+	if n := subschemas(doc); n > MaxSubschemas {
+		return nil, fmt.Errorf("holds %d objects and booleans; at most %d are allowed", n, MaxSubschemas)
+	}
+	if pointer, number := hugeNumber(doc, nil); number != "" {
+		return nil, fmt.Errorf("at %q is the number %s, which is too large or too small", pointer, shown(number))
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(nothingElse{})
+	c.UseRegexpEngine(compilePattern)
+	for _, name := range assertedFormats {
+		c.RegisterFormat(&jsonschema.Format{Name: name, Validate: func(any) error { return nil }})
+	}
+	if err := c.AddResource(base, doc); err != nil {
+		return nil, sentence(err)
+	}
+	compiled, err := c.Compile(base)
+	if err != nil {
+		return nil, sentence(err)
+	}
+	return &Schema{compiled}, nil
+}
+
+// assertedFormats are those that the library would check in drafts up to 7,
+// where whether to do so is left open.
+var assertedFormats = []string{
+	"json-pointer", "relative-json-pointer", "uuid", "duration", "period", "ipv4", "ipv6", "hostname", "email",
+	"date", "time", "date-time", "uri", "iri", "uri-reference", "iri-reference", "uri-template", "semver",
+}
+
+// nothingElse is what a schema can refer to, besides itself.
+type nothingElse struct{}
+
+var errElsewhere = errors.New("a schema is whole in itself: $ref and $schema may not lead elsewhere")
+
+func (nothingElse) Load(string) (any, error) { return nil, errElsewhere }
+
+// compilePattern makes a regular expression that is not too costly to match.
+func compilePattern(pattern string) (jsonschema.Regexp, error) {
+	if len(pattern) > MaxPatternBytes {
+		return nil, fmt.Errorf("it has %d bytes; at most %d are allowed", len(pattern), MaxPatternBytes)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if n := len(prog.Inst); n > maxPatternSize {
+		return nil, fmt.Errorf("it repeats too much: %d steps a character; at most %d are allowed", n, maxPatternSize)
+	}
+	return regexp.Compile(pattern)
+}
+
+// sentence says what is wrong with a schema, without the library's words for
+// where it believes the schema to be.
+func sentence(err error) error {
+	var invalid *jsonschema.SchemaValidationError
+	var away *jsonschema.LoadURLError
+	var meta *jsonschema.InvalidMetaSchemaURLError
+	var pattern *jsonschema.InvalidRegexError
+	switch {
+	case errors.As(err, &invalid):
+		var why *jsonschema.ValidationError
+		if errors.As(invalid.Err, &why) {
+			v := violationOf(why)
+			return fmt.Errorf("is no JSON Schema: at %q, %s", v.Pointer, v.Msg)
+		}
+	case errors.As(err, &away):
+		return fmt.Errorf("refers to %s: %w", shown(strings.TrimPrefix(away.URL, "sluice:///")), errElsewhere)
+	case errors.As(err, &meta) && errors.Is(meta.Err, errElsewhere):
+		return fmt.Errorf("refers to %s: %w", shown(strings.TrimPrefix(meta.URL, "sluice:///")), errElsewhere)
+	case errors.As(err, &pattern):
+		return fmt.Errorf("at %q has the pattern %s: %w", strings.TrimPrefix(pattern.URL, base+"#"), shown(pattern.Regex), pattern.Err)
+	}
+	return fmt.Errorf("is no JSON Schema: %s", strings.ReplaceAll(err.Error(), base, ""))
+}
+
+// decode reads one JSON value, its numbers as they are written.
+func decode(text []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more text after the value")
+	}
+	return v, nil
+}
+
+// subschemas counts what may be a schema of its own.
+func subschemas(v any) (n int) {
+	switch v := v.(type) {
+	case bool:
+		return 1
+	case map[string]any:
+		n = 1
+		for _, member := range v {
+			n += subschemas(member)
+		}
+	case []any:
+		for _, item := range v {
+			n += subschemas(item)
+		}
+	}
+	return n
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
+)
+
+type traceCommand struct {
+	Topic string `arg:"" help:"The topic."`
+	ID    string `arg:"" help:"The event's id."`
+}
+
+func (*traceCommand) Help() string {
+	return `Tells the life of an event from the log and the groups: when it was published and
+stored where, and for each group whether it is
+
+  settled     acked; or passed over, as the group began behind the event, or
+              filters kept it away: the log does not tell one from the other
+  acked       acked for certain: the group remembers it (exactlyOnce)
+  in flight   with a member, for the time shown
+  waiting     for its turn, a member, earlier events of its key, its next attempt
+  dead        in the dead letter topic, with the reason
+
+What is with another sidecar is told as that saved it last; ask it for more. With
+--json, the answer is printed as it came.
+
+Examples:
+
+  sluice trace orders.created 01970c1e-7b3c-7e0a-9d55-0a4f6c1d2b3e
+  sluice trace orders.created order-17 --json | jq '.groups[] | select(.state=="dead")'`
+}
+
+// Run prints the life of the event.
+func (t *traceCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	var body []byte
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		body, err = h.EventLifeJSON(ctx, t.Topic, t.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		_, err := fmt.Fprintf(app.Stdout, "%s\n", bytes.TrimSpace(body))
+		return err
+	}
+	var life sluice.EventLife
+	if err := json.Unmarshal(body, &life); err != nil {
+		return fmt.Errorf("the sidecar's answer: %w", err)
+	}
+	return printLife(app.Stdout, &life)
+}
+
+// stageTime is how times are shown.
+const stageTime = "2006-01-02T15:04:05.000Z"
+
+// stage is one line of a life, and those below it.
+type stage struct {
+	name, state, detail string
+	below               []string
+}
+
+// printLife draws the stages of a life under the event.
+func printLife(w io.Writer, l *sluice.EventLife) error {
+	stages := []stage{published(l), kept(l)}
+	for i := range l.Groups {
+		stages = append(stages, fateOf(&l.Groups[i], l))
+	}
+	names, states := 0, 0
+	for _, s := range stages {
+		names, states = max(names, len([]rune(s.name))), max(states, len([]rune(s.state)))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s\n", l.Event.Topic, l.Event.ID)
+	for i, s := range stages {
+		lead, bar := "├─", "│"
+		if i == len(stages)-1 {
+			lead, bar = "└─", " "
+		}
+		line := fmt.Sprintf("%s %-*s  %-*s  %s", lead, names, s.name, states, s.state, s.detail)
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		for _, below := range s.below {
+			fmt.Fprintf(&b, "%s  └─ %s\n", bar, below)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func published(l *sluice.EventLife) stage {
+	var more []string
+	if l.Event.Key != "" {
+		more = append(more, "key "+visible(l.Event.Key))
+	}
+	if l.TraceID != "" {
+		more = append(more, "trace "+visible(l.TraceID))
+	}
+	if len(l.Event.CausedBy) > 0 {
+		more = append(more, "caused by "+visible(strings.Join(l.Event.CausedBy, ",")))
+	}
+	return stage{name: "published", state: time.UnixMilli(l.Event.TS).UTC().Format(stageTime), detail: strings.Join(more, ", ")}
+}
+
+func kept(l *sluice.EventLife) stage {
+	at := l.AcceptedAt.UTC().Format(stageTime)
+	if l.Stored == nil {
+		who := "a sidecar"
+		if l.Spooled != nil {
+			who = l.Spooled.NodeID
+		}
+		return stage{name: "spooled", state: at, detail: "by " + who + " until its store is back; no group gets it before"}
+	}
+	return stage{name: "stored", state: at, detail: fmt.Sprintf("partition %d, seq %d, store %s", l.Stored.Partition, l.Stored.Seq, l.Stored.StoreID)}
+}
+
+// waitsFor says what an event waits for.
+var waitsFor = map[string]string{
+	"turn":        "for its turn",
+	"member":      "for a member that may be sent it",
+	"key_order":   "for earlier events of its key",
+	"same_id":     "for an event with its id that is in flight",
+	"backoff":     "to be delivered again",
+	"dead_letter": "to be in the dead letter topic",
+	"owner":       "with another sidecar, which alone knows more",
+}
+
+func fateOf(f *sluice.EventFate, l *sluice.EventLife) stage {
+	s := stage{name: visible(f.Group), state: strings.ReplaceAll(f.State, "_", " ")}
+	switch f.State {
+	case sluice.FateSettled:
+		s.detail = "acked, or passed over"
+	case sluice.FateInflight:
+		s.detail = fmt.Sprintf("attempt %d, with %s", f.Attempts, visible(f.Member))
+		if f.DueMS != nil {
+			s.detail += fmt.Sprintf(", %s left", millis(*f.DueMS))
+		}
+	case sluice.FateWaiting:
+		s.detail = waiting(f, l)
+	case sluice.FateDead:
+		if d := f.DeadLetter; d != nil {
+			s.detail = fmt.Sprintf("%s: %s", times(d.Attempts), visible(d.Reason))
+			at := "spooled"
+			if d.Seq > 0 {
+				at = fmt.Sprintf("partition %d, seq %d", d.Partition, d.Seq)
+			}
+			s.below = []string{fmt.Sprintf("%s  %s  %s  %s", d.Topic, visible(d.ID), time.UnixMilli(d.TS).UTC().Format(stageTime), at)}
+		}
+	}
+	return s
+}
+
+func waiting(f *sluice.EventFate, l *sluice.EventLife) string {
+	parts := []string{waitsFor[f.WaitsFor]}
+	if parts[0] == "" {
+		parts[0] = visible(f.WaitsFor)
+	}
+	if f.WaitsFor == "turn" && l.Stored != nil && f.Cursor < l.Stored.Seq {
+		parts[0] += fmt.Sprintf(", %d places behind the cursor", l.Stored.Seq-f.Cursor)
+	}
+	if f.DueMS != nil {
+		parts = append(parts, "in "+millis(*f.DueMS))
+	}
+	if f.Attempts > 0 {
+		parts = append(parts, "after "+times(f.Attempts))
+	}
+	if f.Owner == "" {
+		parts = append(parts, "no sidecar delivers its partition")
+	} else if f.WaitsFor == "owner" {
+		parts = append(parts, visible(f.Owner))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+func times(attempts int) string {
+	if attempts == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", attempts)
+}

@@ -1,0 +1,196 @@
+package sluice
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// ExportQuery says which events to export: all that fit every part that is
+// given.
+type ExportQuery struct {
+	Topic  string
+	FromTS *int64 // milliseconds since the epoch, inclusive, as ToTS is
+	ToTS   *int64
+	Key    string
+	Scope  string // "store" or "fleet"; "" is store
+	// Partial, with the scope fleet, lets an export leave out what cannot be
+	// asked; without it that is an error with [wire.PartialFleet].
+	Partial bool
+	// Missing, if set, is called once at the end of an export that is complete
+	// but for what it names: the parts of the fleet that were left out. It is
+	// not called where nothing is missing, and not without Partial.
+	Missing func(names []string)
+	// Progress, if set, is called now and then during an export of the fleet,
+	// and at its end, with how many events each part has given so far.
+	Progress func(parts []PartCount)
+}
+
+// PartCount is how many events came from one part of the fleet.
+type PartCount struct {
+	Part   string `json:"part"`
+	Events int64  `json:"events"`
+}
+
+func (q *ExportQuery) path() string {
+	v := url.Values{"topic": {q.Topic}, "ndjson": {"1"}}
+	if q.FromTS != nil {
+		v.Set("fromTs", strconv.FormatInt(*q.FromTS, 10))
+	}
+	if q.ToTS != nil {
+		v.Set("toTs", strconv.FormatInt(*q.ToTS, 10))
+	}
+	if q.Key != "" {
+		v.Set("key", q.Key)
+	}
+	if q.Scope != "" {
+		v.Set("scope", q.Scope)
+	}
+	if q.Partial {
+		v.Set("partial", "ok")
+	}
+	if q.Progress != nil {
+		v.Set("progress", "1")
+	}
+	return "/export?" + v.Encode()
+}
+
+// ErrTruncated is matched by the error that ends an export whose stream broke
+// off: what came is not all.
+var ErrTruncated = errors.New("sluice: the export broke off before its end")
+
+// ExportLines yields the events of an export as the sidecar sent them: JSON
+// texts without a newline. A text is valid until the next one. An error is the
+// last that is yielded; without one the export is complete, but for what
+// [ExportQuery] has Missing told of.
+func (h *HTTP) ExportLines(ctx context.Context, q ExportQuery) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		resp, err := h.call(ctx, http.MethodGet, h.ReplayURL, q.path(), nil, nil)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer resp.Body.Close()
+		lines := lineReader{in: bufio.NewReaderSize(resp.Body, 64<<10)}
+		for {
+			line, err := lines.next()
+			switch {
+			case errors.Is(err, io.EOF):
+				q.tellMissing(resp)
+				return
+			case err == nil && q.Progress != nil && bytes.HasPrefix(line, []byte(progressPrefix)):
+				err = q.tellProgress(line)
+				if err == nil {
+					continue
+				}
+			}
+			if err != nil {
+				yield(nil, broken(ctx, err))
+				return
+			}
+			if !yield(line, nil) {
+				return
+			}
+		}
+	}
+}
+
+// progressPrefix begins the lines that are no events; those begin with their id.
+const progressPrefix = `{"progress":`
+
+func (q *ExportQuery) tellProgress(line []byte) error {
+	var told struct {
+		Progress []PartCount `json:"progress"`
+	}
+	if err := json.Unmarshal(line, &told); err != nil {
+		return fmt.Errorf("a line that tells progress: %w", err)
+	}
+	q.Progress(told.Progress)
+	return nil
+}
+
+// missingHeader names what is left out: after the body, and before it what was
+// known by then, for those who get no trailers.
+const missingHeader = "Sluice-Missing"
+
+func (q *ExportQuery) tellMissing(resp *http.Response) {
+	text := resp.Trailer.Get(missingHeader)
+	if text == "" {
+		text = resp.Header.Get(missingHeader)
+	}
+	if text == "" || q.Missing == nil {
+		return
+	}
+	names := strings.Split(text, ", ")
+	for i, name := range names {
+		if plain, err := url.PathUnescape(name); err == nil {
+			names[i] = plain
+		}
+	}
+	q.Missing(names)
+}
+
+// lineReader reads lines of any length.
+type lineReader struct {
+	in   *bufio.Reader
+	long []byte // a line that is longer than the buffer
+}
+
+// next returns the next line without its newline, valid until it is called
+// again; io.EOF is the whole end.
+func (l *lineReader) next() ([]byte, error) {
+	l.long = l.long[:0]
+	for {
+		piece, err := l.in.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			l.long = append(l.long, piece...)
+			continue
+		case errors.Is(err, io.EOF) && len(piece)+len(l.long) > 0:
+			return nil, errors.New("its last line has no end")
+		case err != nil:
+			return nil, err
+		}
+		if len(l.long) > 0 {
+			l.long = append(l.long, piece...)
+			piece = l.long
+		}
+		return piece[:len(piece)-1], nil
+	}
+}
+
+// broken says why a stream ended early; the caller's own context is not the
+// stream's fault.
+func broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ErrTruncated, err)
+}
+
+// Export yields the events of an export. An error is the last that is yielded;
+// without one the export is complete.
+func (h *HTTP) Export(ctx context.Context, q ExportQuery) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		for line, err := range h.ExportLines(ctx, q) {
+			var e wire.Event
+			if err == nil {
+				e, err = wire.ParseEvent(line)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package sluice
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// StreamQuery says what to stream.
+type StreamQuery struct {
+	Topic string
+	// Group makes the stream a member of a consumer group: an event counts as
+	// acked once it is written to the socket. Without it the stream alone gets
+	// every event.
+	Group   string
+	From    string // where to start: wire.FromLatest (where it is not said), FromEarliest, FromTS or FromAfterID
+	TS      *int64 // milliseconds since the epoch, inclusive
+	AfterID string
+}
+
+func (q *StreamQuery) path() string {
+	v := url.Values{}
+	for name, value := range map[string]string{"group": q.Group, "from": q.From, "afterId": q.AfterID} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	if q.TS != nil {
+		v.Set("ts", strconv.FormatInt(*q.TS, 10))
+	}
+	return "/v1/topics/" + url.PathEscape(q.Topic) + "/stream?" + v.Encode()
+}
+
+// ErrStreamEnded is matched by the error that ends a stream: the sidecar stops,
+// or the connection broke. Another stream with From wire.FromAfterID and the id
+// of the last event goes on behind it.
+var ErrStreamEnded = errors.New("sluice: the stream ended")
+
+// maxStreamLine bounds one event of a stream.
+const maxStreamLine = 64 << 20
+
+// Stream yields the events of a topic as they come, for as long as the caller
+// takes them: it asks once, and does not connect again. The last thing that is
+// yielded is an error.
+func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		resp, err := h.call(ctx, http.MethodGet, h.AppURL, q.path(), nil, http.Header{"Accept": {"text/event-stream"}})
+		if err != nil {
+			yield(wire.Event{}, err)
+			return
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(make([]byte, 0, 64<<10), maxStreamLine)
+		var e wire.Event
+		has := false
+		for lines.Scan() {
+			// An event is its data, which the sidecar writes as one line, and
+			// whole once an empty line follows; id and comments are for others.
+			switch data, isData := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); {
+			case isData:
+				e, err = wire.ParseEvent(data)
+				has = true
+			case len(lines.Bytes()) == 0 && has:
+				if !yield(e, err) || err != nil {
+					return
+				}
+				has = false
+			}
+		}
+		yield(wire.Event{}, streamEnd(ctx, lines.Err()))
+	}
+}
+
+// streamEnd says why a stream ended; the caller's own context is not the
+// stream's fault.
+func streamEnd(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		err = io.EOF
+	}
+	return fmt.Errorf("%w: %w", ErrStreamEnded, err)
+}

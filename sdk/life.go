@@ -1,0 +1,111 @@
+package sluice
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// EventLife is an event, where it is kept, and what has become of it in each
+// group of its topic.
+type EventLife struct {
+	Event      wire.Event  `json:"-"` // as it is stored
+	AcceptedAt time.Time   `json:"accepted_at"`
+	Stored     *StoredAt   `json:"stored"`  // nil: it is spooled
+	Spooled    *SpooledAt  `json:"spooled"` // nil: it is stored
+	Groups     []EventFate `json:"groups"`
+	TraceID    string      `json:"trace_id"` // "" if it belongs to no trace
+}
+
+// StoredAt is the store that has an event.
+type StoredAt struct {
+	StoreID   string `json:"store_id"`
+	NodeID    string `json:"node_id"` // the sidecar that was asked
+	Partition int    `json:"partition"`
+	Seq       uint64 `json:"seq"`
+}
+
+// SpooledAt is the sidecar that has an event until its store is back. No group
+// gets it from there.
+type SpooledAt struct {
+	NodeID string `json:"node_id"`
+}
+
+// The states of an EventFate.
+const (
+	FateAcked = "acked"
+	// FateSettled: the group is through with it: a member acked it, or the group
+	// passed it over, since it began behind it or filters kept it away.
+	FateSettled  = "settled"
+	FateInflight = "in_flight"
+	FateWaiting  = "waiting" // see WaitsFor
+	FateDead     = "dead"    // see DeadLetter
+)
+
+// EventFate is what has become of an event in one group.
+type EventFate struct {
+	Group    string `json:"group"`
+	State    string `json:"state"`
+	Attempts int    `json:"attempts"` // deliveries so far, as far as they are remembered
+	Owner    string `json:"owner"`    // the sidecar that delivers its partition; "" if none does
+	Cursor   uint64 `json:"cursor"`   // the lowest seq of its partition that is not settled
+	// WaitsFor is turn, member, key_order, same_id, backoff, dead_letter or
+	// owner: it is with another sidecar, which alone knows more.
+	WaitsFor string `json:"waits_for"`
+	Member   string `json:"member"` // that has it in flight
+	// DueMS is how long until the member's time is over, or until it is
+	// delivered again, in milliseconds.
+	DueMS      *int64      `json:"due_ms"`
+	DeadLetter *DeadLetter `json:"dead_letter"`
+}
+
+// DeadLetter is what an event has become that a group could not process.
+type DeadLetter struct {
+	Topic     string `json:"topic"`
+	ID        string `json:"id"`
+	TS        int64  `json:"ts"`
+	Partition int    `json:"partition"`
+	Seq       uint64 `json:"seq"` // 0: it is spooled
+	Reason    string `json:"reason"`
+	Attempts  int    `json:"attempts"`
+}
+
+// UnmarshalJSON reads the life of an event as the sidecar tells it.
+func (l *EventLife) UnmarshalJSON(data []byte) error {
+	type plain EventLife
+	in := struct {
+		*plain
+		Event json.RawMessage `json:"event"`
+	}{plain: (*plain)(l)}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	event, err := wire.ParseEvent(in.Event)
+	if err != nil {
+		return fmt.Errorf("event: %w", err)
+	}
+	l.Event = event
+	return nil
+}
+
+// EventLife tells what has become of an event; the code not_found means that
+// the topic does not have it, or not any more.
+func (h *HTTP) EventLife(ctx context.Context, topic, id string) (EventLife, error) {
+	var life EventLife
+	err := h.decode(ctx, h.AppURL, eventPath(topic, id), &life)
+	return life, err
+}
+
+// EventLifeJSON is EventLife as the sidecar sent it, with members that EventLife
+// does not know.
+func (h *HTTP) EventLifeJSON(ctx context.Context, topic, id string) ([]byte, error) {
+	return h.get(ctx, h.AppURL, eventPath(topic, id))
+}
+
+func eventPath(topic, id string) string {
+	return "/v1/topics/" + url.PathEscape(topic) + "/events/" + url.PathEscape(id)
+}

@@ -1,0 +1,23 @@
+package sluice
+
+import "context"
+
+// Peer is one sidecar of the fleet, as another one sees it.
+type Peer struct {
+	NodeID    string `json:"node_id"` // "" while it was never heard of
+	Address   string `json:"address"` // of its replay API
+	StoreID   string `json:"store_id"`
+	Self      bool   `json:"self"` // the one that was asked
+	Reachable bool   `json:"reachable"`
+	Reason    string `json:"reason"` // why it is not
+}
+
+// Peers lists the sidecars whose history the one that is asked hands out with
+// the scope fleet, after asking each.
+func (h *HTTP) Peers(ctx context.Context) ([]Peer, error) {
+	var body struct {
+		Peers []Peer `json:"peers"`
+	}
+	err := h.decode(ctx, h.ReplayURL, "/peers", &body)
+	return body.Peers, err
+}

@@ -1,0 +1,193 @@
+package wire
+
+import "strconv"
+
+// Bounds of a pull over HTTP, and what holds where it does not say.
+const (
+	MaxPull           = 1000 // events of one answer
+	MaxPullWaitMS     = 60_000
+	DefaultPull       = 100
+	DefaultPullWaitMS = 10_000
+)
+
+// Pull is the body of a pull over HTTP.
+type Pull struct {
+	Max    int // how many events the answer may hold
+	WaitMS int64
+	// Subscribe are the opts. MaxBatch, AutoAck and Rebalance are read, but what
+	// they say is up to the server.
+	Subscribe SubscribeOptions
+}
+
+// DecodePull decodes the body of a pull, as DecodeRequest does a frame. An
+// empty body is a pull that says nothing.
+func DecodePull(body []byte, lim Limits) (p Pull, bad *Error) {
+	p = Pull{Max: DefaultPull, WaitMS: DefaultPullWaitMS}
+	var most, wait value
+	var it item
+	bad = decodeBody(body, func(s *scanner, name []byte) *SyntaxError {
+		switch string(name) {
+		case "max":
+			return s.into(&most)
+		case "wait_ms":
+			return s.into(&wait)
+		}
+		return it.member(s, name)
+	})
+	if bad != nil {
+		return p, bad
+	}
+	if n, bad := intField("max", &most, 1, MaxPull); bad != nil {
+		return p, bad
+	} else if n != nil {
+		p.Max = *n
+	}
+	if n, bad := wholeField("wait_ms", &wait, 0, MaxPullWaitMS); bad != nil {
+		return p, bad
+	} else if n != nil {
+		p.WaitMS = *n
+	}
+	return p, p.Subscribe.fill(&it, lim)
+}
+
+// Settlement is the body of an ack, a nack or a modack over HTTP.
+type Settlement struct {
+	Leases   []string
+	Reason   string // of a nack
+	DelayMS  *int64 // of a nack; nil: not given
+	ExtendMS *int64 // of a modack
+}
+
+// DecodeSettlement decodes the body of an ack, a nack or a modack; op is the one
+// of a frame that does the same.
+func DecodeSettlement(op string, body []byte) (t Settlement, bad *Error) {
+	var leases, reason, delay, extend value
+	bad = decodeBody(body, func(s *scanner, name []byte) *SyntaxError {
+		switch string(name) {
+		case "leases":
+			return s.into(&leases)
+		case "reason":
+			return s.into(&reason)
+		case "delay_ms":
+			return s.into(&delay)
+		case "extend_ms":
+			return s.into(&extend)
+		}
+		return s.skip()
+	})
+	if bad != nil {
+		return t, bad
+	}
+	if t.Leases, bad = stringsField("leases", &leases, MaxSettleIDs, anyString); bad != nil {
+		return t, bad
+	}
+	if len(t.Leases) == 0 {
+		return t, Errorf(BadRequest, "leases is missing: give 1 to %d of them", MaxSettleIDs)
+	}
+	switch op {
+	case OpNack:
+		if t.Reason, bad = reasonField(&reason); bad == nil {
+			t.DelayMS, bad = wholeField("delay_ms", &delay, 0, MaxDelayMS)
+		}
+	case OpModAck:
+		t.ExtendMS, bad = extendField(&extend)
+	}
+	return t, bad
+}
+
+// decodeBody scans an HTTP body, which is an object or empty, and hands each of
+// its members to member.
+func decodeBody(body []byte, member func(s *scanner, name []byte) *SyntaxError) *Error {
+	if err := checkUTF8(body); err != nil {
+		return Errorf(BadJSON, "the body is not JSON: %v", err)
+	}
+	s := scanner{b: body}
+	s.space()
+	if s.i == len(body) {
+		return nil
+	}
+	isObject := s.peek() == '{'
+	var err *SyntaxError
+	if isObject {
+		err = s.members(func(name value) *SyntaxError { return member(&s, name.name()) })
+	} else {
+		err = s.skip()
+	}
+	if err == nil {
+		err = s.end()
+	}
+	switch {
+	case err != nil:
+		return Errorf(BadJSON, "the body is not JSON: %v", err)
+	case !isObject:
+		return Errorf(BadRequest, "the body must be a JSON object")
+	}
+	return nil
+}
+
+// AppendPulledStart begins the answer to a pull: AppendPulledItem for each
+// delivery and AppendEventsEnd follow.
+func AppendPulledStart(dst []byte) []byte { return append(dst, `{"events":[`...) }
+
+// AppendPulledItem appends one delivery to the answer to a pull.
+func AppendPulledItem(dst []byte, ev *Event, attempt int, ackDeadlineMS int64, lease string) []byte {
+	dst = AppendEventsItem(dst, ev, attempt, ackDeadlineMS)
+	dst = AppendString(append(dst[:len(dst)-len("}}")], `,"lease":`...), lease)
+	return append(dst, "}}"...)
+}
+
+// AppendSettled appends the answer to an ack, a nack or a modack: nil is ok.
+func AppendSettled(dst []byte, results []*Error) []byte {
+	dst = append(dst, `{"results":[`...)
+	for i, e := range results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if e == nil {
+			dst = append(dst, `{"ok":true}`...)
+		} else {
+			dst = AppendErrorBody(dst, e)
+		}
+	}
+	return append(dst, "]}"...)
+}
+
+// AppendPull appends the body of a pull.
+func AppendPull(dst []byte, p *Pull) []byte {
+	dst = strconv.AppendInt(append(dst, `{"max":`...), int64(p.Max), 10)
+	dst = strconv.AppendInt(append(dst, `,"wait_ms":`...), p.WaitMS, 10)
+	return append(appendOpts(append(dst, `,"opts":`...), &p.Subscribe), '}')
+}
+
+// AppendSettlement appends the body of an ack, a nack or a modack.
+func AppendSettlement(dst []byte, t *Settlement) []byte {
+	w := optsWriter{dst: append(dst, '{')}
+	w.dst = appendStrings(w.name("leases"), t.Leases)
+	w.text("reason", t.Reason)
+	w.whole("delay_ms", t.DelayMS)
+	w.whole("extend_ms", t.ExtendMS)
+	return append(w.dst, '}')
+}
+
+// ParsePulled reads the answer to a pull.
+func ParsePulled(body []byte) ([]Delivery, error) {
+	var m answer
+	if err := m.readWhole("a pull's answer", body); err != nil {
+		return nil, err
+	}
+	return m.deliveries, nil
+}
+
+// ParseSettled reads the answer to an ack, a nack or a modack: one error for
+// each lease, nil where it is settled.
+func ParseSettled(body []byte) ([]*Error, error) {
+	var m answer
+	if err := m.readWhole("a settlement's answer", body); err != nil {
+		return nil, err
+	}
+	errs := make([]*Error, len(m.results))
+	for i := range m.results {
+		errs[i] = m.results[i].Err
+	}
+	return errs, nil
+}

@@ -1,0 +1,56 @@
+package admit
+
+import (
+	"fmt"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// schemasKept is how many schemas stay compiled.
+const schemasKept = 1000
+
+// holdToPolicy refuses the items of paused topics, and those that their topics'
+// schemas do not allow.
+func (p *Publisher) holdToPolicy(policies *policy.Snapshot, items []wire.PublishItem) {
+	var topic string
+	var e *policy.Effective
+	for i := range items {
+		it := &items[i]
+		if it.Err != nil {
+			continue
+		}
+		if it.Event.Topic != topic { // mostly it is the one before
+			topic = it.Event.Topic
+			e = policies.Topic(topic)
+		}
+		switch {
+		case e.Paused:
+			it.Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy", topic)
+		case e.Schema.JSONSchema != "":
+			it.Err = p.holdToSchema(e.Schema.JSONSchema, &it.Event)
+		}
+	}
+}
+
+// holdToSchema refuses an event that a schema does not allow.
+func (p *Publisher) holdToSchema(text string, ev *wire.Event) *wire.Error {
+	s, err := p.schemas.Get(text)
+	if err != nil { // a policy with such a schema is refused: this one came around that
+		return p.refusal(ev.Topic, fmt.Errorf("the schema of the topic's policy: it %w", err))
+	}
+	if ev.Binary {
+		return wire.Errorf(wire.SchemaViolation, "the payload is not JSON, and topic %q has a schema, which only JSON can follow", ev.Topic)
+	}
+	v := s.Check(ev.Payload)
+	if v == nil {
+		return nil
+	}
+	where := "the payload"
+	if v.Pointer != "" {
+		where = fmt.Sprintf("the payload at %q", v.Pointer)
+	}
+	e := wire.Errorf(wire.SchemaViolation, "%s %s, says the schema of topic %q", where, v.Msg, ev.Topic)
+	e.Pointer = v.Pointer
+	return e
+}

@@ -1,0 +1,106 @@
+package admit_test
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// withSchema has a schema on the topics shop.…, but for the one without, and
+// few tokens.
+const withSchema = `[
+  {name: "*", connection: {rate: 0.001, burst: 5}},
+  {name: "shop.*", publish: {rate: 0.001, burst: 4}, schema: {json_schema: {type: object, required: [id], properties: {id: {type: integer}, "a/b": {maxLength: 1}}}}},
+  {name: shop.any, schema: {json_schema: null}},
+]`
+
+func with(topic, payload string) wire.PublishItem {
+	return wire.PublishItem{Event: wire.Event{Topic: topic, Payload: []byte(payload)}}
+}
+
+// Each event of a batch is held to the schema of its topic by itself, and what
+// is refused takes no token.
+func TestSchema(t *testing.T) {
+	f := open(t, withSchema)
+	binary := with("shop.orders", `{"id":1}`)
+	binary.Event.Binary = true
+	a := f.start(t.Context(),
+		with("shop.orders", `{"id":12345678901234567890}`), with("shop.orders", `{"id":"1"}`), with("other", `"x"`),
+		with("shop.any", `"x"`), with("shop.orders", `{}`), with("shop.orders", `{"id":1,"a/b":"xy"}`), binary, with("shop.orders", `7`))
+	var got [][2]string
+	for _, r := range a.ok(t) {
+		if r.Err == nil {
+			got = append(got, [2]string{"ok", ""})
+			continue
+		}
+		got = append(got, [2]string{string(r.Err.Code), r.Err.Pointer})
+		if !strings.Contains(r.Err.Msg, `topic "shop.orders"`) {
+			t.Errorf("the sentence does not name the topic: %s", r.Err.Msg)
+		}
+	}
+	want := [][2]string{{"ok", ""}, {"schema_violation", "/id"}, {"ok", ""}, {"ok", ""}, {"schema_violation", ""},
+		{"schema_violation", "/a~1b"}, {"schema_violation", ""}, {"schema_violation", ""}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	if c, e, _ := f.Tokens(f.conn, "shop.orders"); c != 2 || e != 3 {
+		t.Errorf("%d tokens of the connection and %d of the topic are left", c, e)
+	}
+	want2 := `sluice_events_rejected_total{code="schema_violation",topic="shop.orders"} 5`
+	if lines := strings.Join(f.counted(), "\n"); !strings.Contains(lines, want2) {
+		t.Errorf("counted:\n%s", lines)
+	}
+}
+
+// A schema acts from the moment on in which its policy is in force, also on who
+// waits for tokens.
+func TestSchemaIsSwappedWithItsPolicy(t *testing.T) {
+	const waits = `{name: "a", publish: {rate: 0.001, burst: 1, on_limit: wait, max_wait: 1h}`
+	f := open(t, `[`+waits+`}]`)
+	if got := f.publish(t, with("a", "1")); got[0] != "ok" {
+		t.Fatal(got)
+	}
+	waiting := make(chan answer)
+	go func() { waiting <- f.start(context.Background(), with("a", `"x"`)) }()
+	f.current.Swap(parse(t, `[`+waits+`, schema: {json_schema: {type: number}}}]`))
+	a := <-waiting
+	if got := words(a.ok(t)); got[0] != "schema_violation" {
+		t.Errorf("held to the schema: %q", got)
+	}
+	f.current.Swap(parse(t, `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: string}}}]`))
+	if got := f.publish(t, with("a", `"x"`), with("a", "1")); !reflect.DeepEqual(got, []string{"ok", "schema_violation"}) {
+		t.Errorf("by the next schema: %q", got)
+	}
+	f.current.Swap(parse(t, `[{name: a, publish: {rate: 0}}]`))
+	if got := f.publish(t, with("a", "1")); got[0] != "ok" {
+		t.Errorf("without a schema: %q", got)
+	}
+}
+
+// What a schema costs: nothing where there is none.
+func BenchmarkSchema(b *testing.B) {
+	for _, bench := range []struct{ name, topic string }{{"none", "a"}, {"small", "schema"}} {
+		b.Run(bench.name, func(b *testing.B) {
+			f := newFixture(b, generous[:len(generous)-1]+`, {name: schema, schema: {json_schema: {type: object, required: [id, total], properties: {id: {type: string}, total: {type: number, minimum: 0}}}}}]`,
+				&fakeLog{forget: true}, writer.DefaultBounds())
+			batch := make([]wire.PublishItem, 100)
+			for i := range batch {
+				batch[i] = with(bench.topic, `{"id":"o-17","total":17.50,"lines":[{"sku":"x","n":1}]}`)
+			}
+			answered := make(chan struct{}, 1)
+			done := func([]wire.ResultItem) { answered <- struct{}{} }
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := f.Publish(b.Context(), f.conn, batch, done); err != nil {
+					b.Fatal(err)
+				}
+				<-answered
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(batch)), "ns/event")
+		})
+	}
+}

@@ -1,0 +1,156 @@
+// Package daprapp delivers events to an application that was written for Dapr:
+// it asks the application for its subscriptions, and posts each event to the
+// route that is for it, as a CloudEvent. It is one more member of consumer
+// groups, beside those that the gateway has, and must not know how an event is
+// stored.
+//
+// # Its life
+//
+//	ask ──▶ GET /dapr/subscribe, until the application answers
+//	 ▲       │
+//	 │       ▼
+//	 │      serve: one member for each subscription ──▶ POST the event ──▶ ack, nack
+//	 │       │
+//	 └───────┘ nothing listens there any more: members leave, what is in flight
+//	           goes back without counting an attempt
+//
+// An application that restarts is so asked again, and loses no attempts.
+package daprapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// Bounds of what an application is asked to do.
+const (
+	// Concurrency is how many events of one subscription it is given at a time.
+	Concurrency = 16
+	// maxSubscriptions is how many subscriptions it may have.
+	maxSubscriptions = 1000
+	// maxAnswer is how much of its answer to an event is read; maxList is that
+	// for its subscriptions.
+	maxAnswer = 64 << 10
+	maxList   = 1 << 20
+	// askTimeout is how long it may take to tell its subscriptions.
+	askTimeout = 5 * time.Second
+)
+
+// Config is what an App needs; every field is required.
+type Config struct {
+	Address  *url.URL // of the application, from ParseAddress
+	AppID    string   // the name of its consumer groups
+	Groups   *group.Manager
+	Policies *policy.Current
+	Logger   *slog.Logger
+}
+
+// App is the application's side. Its methods are safe for concurrent use; Run
+// may be called once.
+type App struct {
+	cfg    Config
+	client *http.Client
+
+	// pushing is the context of what the application is given; it outlives that
+	// of Run, so that the application can finish.
+	pushing context.Context
+	abort   context.CancelFunc
+	done    chan struct{} // closed when Run returns
+}
+
+// New makes an App.
+func New(cfg Config) *App {
+	a := &App{cfg: cfg, done: make(chan struct{})}
+	a.pushing, a.abort = context.WithCancel(context.Background())
+	a.client = &http.Client{
+		// No proxy, and no way to elsewhere: this is about the same machine.
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 4 * Concurrency, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return a
+}
+
+// ParseAddress reads the address of an application: http://HOST:PORT, HOST being
+// this machine.
+func ParseAddress(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("%q must be http://HOST:PORT", text)
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	if u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("%q is not on this machine: the host must be localhost or a loopback address", text)
+	}
+	return u, nil
+}
+
+// Run serves the application until ctx ends. Then nothing new is delivered; it
+// returns once the application has answered for what it was given, or after
+// Shutdown's deadline.
+func (a *App) Run(ctx context.Context) error {
+	defer close(a.done)
+	defer a.client.CloseIdleConnections()
+	defer a.abort()
+	for {
+		subs, told := a.ask(ctx)
+		if !told {
+			return nil
+		}
+		if len(subs) == 0 {
+			a.cfg.Logger.Info("the application has no subscriptions", "app", a.cfg.Address.String())
+			<-ctx.Done()
+			return nil
+		}
+		a.serve(ctx, subs)
+		if ctx.Err() != nil {
+			return nil
+		}
+		a.cfg.Logger.Warn("the application has gone: its events wait until it is back", "app", a.cfg.Address.String())
+	}
+}
+
+// Shutdown waits until Run has returned, whose context has ended. When ctx ends,
+// the application is given no more time.
+func (a *App) Shutdown(ctx context.Context) {
+	defer context.AfterFunc(ctx, a.abort)()
+	<-a.done
+}
+
+// Pauses between two questions, or two tries to subscribe.
+const (
+	firstPause = 100 * time.Millisecond
+	mostPause  = 5 * time.Second
+)
+
+// ask asks the application for its subscriptions until it answers; false: ctx
+// has ended.
+func (a *App) ask(ctx context.Context) ([]subscription, bool) {
+	backoff := pause.Backoff{First: firstPause, Most: mostPause}
+	told := false
+	for {
+		list, err := a.list(ctx)
+		if err == nil {
+			return a.usable(list), true
+		}
+		if !told && ctx.Err() == nil {
+			a.cfg.Logger.Info("waiting for the application to tell its subscriptions", "app", a.cfg.Address.String(), "error", err)
+			told = true
+		}
+		if !pause.For(ctx, backoff.Step()) {
+			return nil, false
+		}
+	}
+}
+
+// errAway says that nothing listens at the application's address.
+var errAway = errors.New("nothing listens at the application's address")

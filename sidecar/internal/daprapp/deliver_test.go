@@ -1,0 +1,152 @@
+package daprapp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// quick redelivers at once, and gives events up late.
+const quick = `[{name: "*", publish: {rate: 0}, partitions: 2, delivery: {max_attempts: 3, ack_timeout: 1m, backoff: {min: 1ms, max: 1ms}}}]`
+
+const oneTopic = `[{"pubsubname":"p","topic":"t","route":"/orders"}]`
+
+// The application's answers settle its events.
+func TestAnswersSettle(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", oneTopic)
+	s.run(t, app.addr)
+	eventually(t, "it has subscribed", func() bool { return s.lag(t, "t") == 0 })
+	s.publish(t, "t", "a", "k")
+	c := app.next(t)
+	if c.path != "/orders" || c.id() != "a" || c.event["topic"] != "t" || c.event["pubsubname"] != "p" || c.event["data"] != 1.0 {
+		t.Errorf("%s %v", c.path, c.event)
+	}
+	c.say(500, "")
+	c = app.next(t)
+	c.say(200, `{"status":"RETRY"}`)
+	c = app.next(t)
+	if c.id() != "a" {
+		t.Errorf("%v", c.event)
+	}
+	c.say(200, `{"status":"SUCCESS"}`)
+	eventually(t, "it is acked", func() bool { return s.lag(t, "t") == 0 })
+	s.publish(t, "t", "b", "k")
+	app.next(t).say(200, `{"status":"DROP"}`)
+	s.publish(t, "t", "c", "k")
+	app.next(t).say(404, ``)
+	eventually(t, "what is dropped is settled", func() bool { return s.lag(t, "t") == 0 })
+	if log := s.logged.String(); !strings.Contains(log, "id=b") || !strings.Contains(log, "id=c") || !strings.Contains(log, "drops") {
+		t.Errorf("the log does not name what was dropped: %s", log)
+	}
+}
+
+// Events of one key come one after the other; those of several keys at once, but
+// never more than Concurrency.
+func TestConcurrencyAndOrder(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", oneTopic)
+	s.run(t, app.addr)
+	eventually(t, "it has subscribed", func() bool { return s.lag(t, "t") == 0 })
+	const keys = Concurrency + 10
+	for i := range 2 * keys {
+		s.publish(t, "t", fmt.Sprintf("%d-%d", i%keys, i/keys), fmt.Sprint(i%keys))
+	}
+	var held []*call
+	for range Concurrency {
+		held = append(held, app.next(t))
+	}
+	if n := len(app.calls); n > 0 {
+		t.Errorf("%d more than %d are given", n, Concurrency)
+	}
+	last := map[any]string{}
+	for done := 0; done < 2*keys; done++ {
+		c := held[0]
+		held = held[1:]
+		key := c.event["partitionkey"]
+		if _, n, _ := strings.Cut(c.id(), "-"); last[key] == "" && n != "0" || last[key] == "0" && n != "1" {
+			t.Errorf("key %v: %s after %q", key, c.id(), last[key])
+		} else {
+			last[key] = n
+		}
+		c.ok()
+		if done+Concurrency < 2*keys {
+			held = append(held, app.next(t))
+		}
+		if len(app.calls) > Concurrency {
+			t.Fatalf("%d wait", len(app.calls))
+		}
+	}
+	eventually(t, "all are acked", func() bool { return s.lag(t, "t") == 0 })
+}
+
+// An application that goes away is asked again when it is back, and its events
+// lose no attempt meanwhile.
+func TestApplicationRestarts(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", oneTopic)
+	s.run(t, app.addr)
+	eventually(t, "it has subscribed", func() bool { return s.lag(t, "t") == 0 })
+	app.stop()
+	for i := range 5 {
+		s.publish(t, "t", fmt.Sprint("e", i), fmt.Sprint(i))
+	}
+	eventually(t, "it is found to have gone", func() bool { return strings.Contains(s.logged.String(), "has gone") })
+	app = startApplication(t, app.addr, `[{"pubsubname":"p","topic":"t","routes":{"rules":[{"match":"x","path":"/x"}],"default":"new"}},{"topic":"a b","route":"/"},{"topic":"u"},{"topic":"t","route":"/"}]`)
+	got := map[string]bool{}
+	for range 5 {
+		c := app.next(t)
+		if got[c.id()] = true; c.path != "/new" {
+			t.Errorf("%s goes to %s", c.id(), c.path)
+		}
+		c.ok()
+	}
+	if len(got) != 5 {
+		t.Errorf("got %v", got)
+	}
+	eventually(t, "all are acked", func() bool { return s.lag(t, "t") == 0 })
+	for _, said := range []string{"rules", `"a b\" holds`, "no route", "has one already"} {
+		if !strings.Contains(s.logged.String(), said) {
+			t.Errorf("the log does not say %q: %s", said, s.logged)
+		}
+	}
+}
+
+// A stop waits for the application's answer, and gives it nothing new.
+func TestStopLetsTheApplicationFinish(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", oneTopic)
+	stop := s.run(t, app.addr)
+	eventually(t, "it has subscribed", func() bool { return s.lag(t, "t") == 0 })
+	s.publish(t, "t", "a", "k")
+	s.publish(t, "t", "b", "k")
+	c := app.next(t)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	eventually(t, "nothing new is delivered", func() bool {
+		info, err := s.groups.Info(t.Context(), "t", "app")
+		return err == nil && len(info.Members) == 1 && info.Members[0].Paused
+	})
+	select {
+	case <-stopped:
+		t.Error("it did not wait for the answer")
+	default:
+	}
+	c.ok()
+	<-stopped
+	if n := len(app.calls); n > 0 || s.lag(t, "t") != 1 {
+		t.Errorf("%d are given after the stop, and %d are not settled", n, s.lag(t, "t"))
+	}
+}
+
+// One without subscriptions is left alone.
+func TestApplicationWithoutSubscriptions(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", "")
+	stop := s.run(t, app.addr)
+	eventually(t, "it is known", func() bool { return strings.Contains(s.logged.String(), "no subscriptions") })
+	stop()
+}

@@ -1,0 +1,227 @@
+package daprapp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// patience is how long a test waits for something that is sure to come.
+const patience = 20 * time.Second
+
+// sidecar is what an App needs around it, on a log in memory.
+type sidecar struct {
+	groups    *group.Manager
+	publisher *admit.Publisher
+	policies  *policy.Current
+	logged    *lockedBuffer
+}
+
+// lockedBuffer is a log that several write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newSidecar(t testing.TB, policies string) *sidecar {
+	t.Helper()
+	list, err := policy.ParseYAML([]byte(policies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := policy.NewSnapshot(list, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := pebblelog.Open(pebblelog.Options{FS: vfs.NewMem(), Dir: "data", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedBuffer{}}
+	metrics, tails := telemetry.Discard(), tail.New(tail.DefaultBounds())
+	w := writer.New(writer.Config{Log: store, Tails: tails, Bounds: writer.DefaultBounds()})
+	s.publisher = admit.New(admit.Config{Catalog: store, Writer: w, Policies: s.policies, Limits: wire.DefaultLimits(), Metrics: metrics, Logger: slog.Default()})
+	ctx, cancel := context.WithCancel(context.Background())
+	s.groups = group.NewManager(group.Config{
+		Context: ctx, Log: store, Tails: tails,
+		Policy:      func(topic string) *policy.Effective { return s.policies.Load().Topic(topic) },
+		DeadLetters: s.publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: slog.Default(), Bounds: group.DefaultBounds(),
+	})
+	t.Cleanup(func() {
+		soon, done := context.WithTimeout(context.Background(), patience)
+		defer done()
+		if err := s.groups.Stop(soon); err != nil {
+			t.Error(err)
+		}
+		w.Stop(soon)
+		cancel()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// publish publishes one event, which must be accepted.
+func (s *sidecar) publish(t testing.TB, topic, id, key string) {
+	t.Helper()
+	answered := make(chan []wire.ResultItem, 1)
+	it := wire.PublishItem{Event: wire.Event{Topic: topic, ID: id, Key: key, Payload: []byte("1")}}
+	if err := s.publisher.Publish(t.Context(), s.publisher.NewOwnConnection(), []wire.PublishItem{it}, func(r []wire.ResultItem) { answered <- r }); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-answered; r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+}
+
+// run runs an App at an address until the test ends, or stop is called.
+func (s *sidecar) run(t testing.TB, addr string) (stop func()) {
+	t.Helper()
+	address, err := ParseAddress("http://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := a.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		soon, done := context.WithTimeout(context.Background(), patience)
+		defer done()
+		a.Shutdown(soon)
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// call is an event that the application is given, and waits to be answered.
+type call struct {
+	path   string
+	event  map[string]any
+	answer chan func(http.ResponseWriter) // closed: 200
+}
+
+func (c *call) id() string { return c.event["id"].(string) }
+
+func (c *call) ok() { close(c.answer) }
+
+func (c *call) say(status int, body string) {
+	c.answer <- func(w http.ResponseWriter) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// application is one that was written for Dapr.
+type application struct {
+	addr  string
+	calls chan *call
+	stop  func()
+}
+
+// startApplication starts one at an address; ":0" picks a port.
+func startApplication(t testing.TB, addr, subscriptions string) *application {
+	t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := &application{addr: ln.Addr().String(), calls: make(chan *call, 100)}
+	mux := http.NewServeMux()
+	if subscriptions != "" {
+		mux.HandleFunc("GET /dapr/subscribe", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, subscriptions) })
+	}
+	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
+		c := &call{path: r.URL.Path, answer: make(chan func(http.ResponseWriter), 1)}
+		if err := json.NewDecoder(r.Body).Decode(&c.event); err != nil || r.Header.Get("Content-Type") != "application/cloudevents+json" {
+			t.Errorf("%s is given %v: %v", r.URL, r.Header, err)
+		}
+		app.calls <- c
+		select {
+		case answer, said := <-c.answer:
+			if said {
+				answer(w)
+			}
+		case <-r.Context().Done():
+		}
+	})
+	server := &http.Server{Handler: mux}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ln) })
+	app.stop = sync.OnceFunc(func() {
+		_ = server.Close()
+		serving.Wait()
+	})
+	t.Cleanup(app.stop)
+	return app
+}
+
+// next is the next event that the application is given.
+func (app *application) next(t testing.TB) *call {
+	t.Helper()
+	select {
+	case c := <-app.calls:
+		return c
+	case <-time.After(patience):
+		t.Fatal("the application is given nothing")
+		return nil
+	}
+}
+
+// eventually waits until a condition holds that nothing announces.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// lag is how many events of a topic the application's group has not settled.
+func (s *sidecar) lag(t testing.TB, topic string) int {
+	t.Helper()
+	info, err := s.groups.Info(t.Context(), topic, "app")
+	if err != nil {
+		return -1
+	}
+	return int(info.Lag)
+}

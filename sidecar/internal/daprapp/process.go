@@ -1,0 +1,114 @@
+package daprapp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// outcome is what becomes of an event by the application's answer.
+type outcome int
+
+const (
+	success outcome = iota
+	retry
+	drop
+)
+
+// process has the application process one event, in the time that it has, and
+// settles it. While the application is away, or given no more time, the event
+// stays in flight: it goes back when its member leaves.
+func (m *member) process(d group.Delivery) {
+	a, ids := m.session.app, []string{d.Record.ID}
+	ctx, cancel := context.WithTimeout(a.pushing, d.AckTimeout)
+	defer cancel()
+	what, why, err := a.push(ctx, &m.sub, d)
+	log := a.cfg.Logger.With("topic", m.sub.Topic, "id", d.Record.ID, "route", m.sub.Route)
+	switch {
+	case errors.Is(err, errAway):
+		m.session.leave()
+		return
+	case err != nil && a.pushing.Err() != nil:
+		return
+	case err != nil:
+		what, why = retry, err.Error()
+	}
+	settled := func(err error) {
+		if err != nil {
+			log.Warn("what the application did with an event is not recorded: it may come again", "error", err)
+		}
+	}
+	switch what {
+	case retry:
+		log.Debug("the application wants an event again", "reason", why)
+		m.Nack(ids, why, nil, settled)
+		return
+	case drop:
+		log.Warn("the application drops an event", "reason", why)
+	}
+	m.Ack(ids, settled)
+}
+
+// push posts an event to the application and reads what it says of it. The
+// error is errAway where nothing listens.
+func (a *App) push(ctx context.Context, s *subscription, d group.Delivery) (what outcome, why string, err error) {
+	ev := &d.Record.Event
+	body := appendCloudEvent(nil, ev, s.PubsubName)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.cfg.Address.String()+s.Route, bytes.NewReader(body))
+	if err != nil {
+		return retry, "", err
+	}
+	req.Header.Set("Content-Type", "application/cloudevents+json")
+	for _, name := range traceHeaders {
+		if value, ok := ev.Headers.Get(name); ok {
+			req.Header.Set(name, value)
+		}
+	}
+	res, err := a.client.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" && ctx.Err() == nil {
+			return retry, "", errAway
+		}
+		return retry, "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return retry, "", fmt.Errorf("the application's answer breaks off: %w", err)
+	}
+	what, why = judge(res, text)
+	return what, why, nil
+}
+
+// judge says what the application's answer means.
+func judge(res *http.Response, text []byte) (what outcome, why string) {
+	switch {
+	case res.StatusCode == http.StatusNotFound:
+		return drop, "the application answers 404"
+	case res.StatusCode < 200 || res.StatusCode > 299:
+		return retry, "the application answers " + res.Status
+	}
+	var answer struct {
+		Status string `json:"status"`
+	}
+	if json.Unmarshal(text, &answer) != nil {
+		return success, "" // it says something, but nothing of the kind
+	}
+	switch answer.Status {
+	case "", "SUCCESS":
+		return success, ""
+	case "RETRY":
+		return retry, "the application says RETRY"
+	case "DROP":
+		return drop, "the application says DROP"
+	}
+	return retry, fmt.Sprintf("the application says %.40q, which is none of SUCCESS, RETRY and DROP", answer.Status)
+}

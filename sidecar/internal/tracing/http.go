@@ -1,0 +1,243 @@
+package tracing
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Handler makes a server span of each request to one of the paths, which are
+// those that ask for history. What the request asks of other sidecars goes on
+// with its trace, through Transport.
+func (t *Tracing) Handler(next http.Handler, paths ...string) http.Handler {
+	if t == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(paths, r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		t.serve(next, w, r)
+	})
+}
+
+func (t *Tracing) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	topic := query.Get("topic")
+	if wire.CheckReadTopic(topic) != nil {
+		topic = "" // the answer says so; a span must not hold what anybody makes up
+	}
+	headers := traceHeaders(r.Header)
+	origin, yes := t.records(topic, contextOf(headers))
+	origin = withState(origin, headers)
+	if !yes {
+		next.ServeHTTP(w, r.WithContext(trace.ContextWithSpanContext(r.Context(), unrecorded(origin))))
+		return
+	}
+	attrs := []attribute.KeyValue{
+		semconv.HTTPRequestMethodKey.String(methodOf(r.Method)), semconv.HTTPRoute(r.URL.Path), semconv.URLPath(r.URL.Path), system,
+	}
+	if topic != "" {
+		attrs = append(attrs, semconv.MessagingDestinationName(topic))
+	}
+	if scope := query.Get("scope"); scope == "store" || scope == "fleet" {
+		attrs = append(attrs, keyScope.String(scope))
+	}
+	ctx, span := t.tracer.Start(trace.ContextWithSpanContext(r.Context(), origin), methodOf(r.Method)+" "+r.URL.Path,
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
+	answer := &answered{ResponseWriter: w}
+	defer func() {
+		aborted := recover()
+		answer.tell(span, aborted != nil)
+		span.End()
+		if aborted != nil {
+			panic(aborted) // the server ends the connection
+		}
+	}()
+	next.ServeHTTP(answer, r.WithContext(ctx))
+}
+
+// unrecorded is the context of a trace that is not recorded, for those who are
+// asked in its course: they are not to begin one of their own.
+func unrecorded(origin trace.SpanContext) trace.SpanContext {
+	if origin.SpanID().IsValid() {
+		return origin
+	}
+	if !origin.TraceID().IsValid() {
+		origin = origin.WithTraceID(newTraceID())
+	}
+	var id trace.SpanID
+	for !id.IsValid() {
+		binary.NativeEndian.PutUint64(id[:], rand.Uint64())
+	}
+	return origin.WithSpanID(id)
+}
+
+// methodOf is a request's method, where it is a known one.
+func methodOf(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodPatch:
+		return m
+	}
+	return "_OTHER"
+}
+
+func traceHeaders(h http.Header) (out wire.Headers) {
+	if values := h["Traceparent"]; len(values) == 1 {
+		out = append(out, wire.Header{Name: headerParent, Value: values[0]})
+		if states := h["Tracestate"]; len(states) > 0 {
+			out = append(out, wire.Header{Name: headerState, Value: strings.Join(states, ",")})
+		}
+	}
+	return out
+}
+
+// answered takes note of a response's status.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answered) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answered) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answered) tell(span trace.Span, aborted bool) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	span.SetAttributes(semconv.HTTPResponseStatusCode(a.status))
+	switch {
+	case aborted:
+		failed(span, "aborted", "the answer broke off")
+	case a.status >= http.StatusInternalServerError:
+		failed(span, strconv.Itoa(a.status), "")
+	}
+}
+
+// Transport makes a client span of each request whose context has a trace that
+// is recorded, until its answer is read, and hands every trace on. With nil for
+// base it is http.DefaultTransport.
+func (t *Tracing) Transport(base http.RoundTripper) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	if t == nil {
+		return base
+	}
+	return &transport{t, base}
+}
+
+type transport struct {
+	tracing *Tracing
+	base    http.RoundTripper
+}
+
+func (x *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx := r.Context()
+	sc := trace.SpanContextFromContext(ctx)
+	if !sc.IsValid() {
+		return x.base.RoundTrip(r)
+	}
+	var span trace.Span
+	if trace.SpanFromContext(ctx).IsRecording() {
+		span = x.tracing.ask(ctx, r)
+	}
+	if span != nil {
+		sc = span.SpanContext()
+	}
+	r = r.Clone(ctx)
+	r.Header.Set(headerParent, parentText(sc))
+	if state := sc.TraceState().String(); state != "" {
+		r.Header.Set(headerState, state)
+	}
+	resp, err := x.base.RoundTrip(r)
+	if span == nil {
+		return resp, err
+	}
+	if err != nil {
+		failed(span, "network", "")
+		span.End()
+		return resp, err
+	}
+	span.SetAttributes(semconv.HTTPResponseStatusCode(resp.StatusCode))
+	if resp.StatusCode >= http.StatusBadRequest {
+		failed(span, strconv.Itoa(resp.StatusCode), "")
+	}
+	resp.Body = &reading{ReadCloser: resp.Body, span: span}
+	return resp, nil
+}
+
+func (t *Tracing) ask(ctx context.Context, r *http.Request) trace.Span {
+	attrs := []attribute.KeyValue{
+		semconv.HTTPRequestMethodKey.String(methodOf(r.Method)), semconv.URLPath(r.URL.Path),
+	}
+	host := cmp.Or(r.Host, r.URL.Host)
+	if name, text, err := net.SplitHostPort(host); err == nil {
+		port, _ := strconv.Atoi(text)
+		attrs = append(attrs, semconv.ServerAddress(name), semconv.ServerPort(port))
+	} else {
+		attrs = append(attrs, semconv.ServerAddress(host))
+	}
+	return t.under(ctx, methodOf(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
+}
+
+// reading is an answer's body; the span ends with it.
+type reading struct {
+	io.ReadCloser
+	span trace.Span
+	once sync.Once
+}
+
+func (b *reading) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case err == io.EOF:
+		b.end("")
+	case err != nil:
+		b.end("aborted")
+	}
+	return n, err
+}
+
+func (b *reading) Close() error {
+	b.end("")
+	return b.ReadCloser.Close()
+}
+
+func (b *reading) end(failure string) {
+	b.once.Do(func() {
+		if failure != "" {
+			failed(b.span, failure, "the answer broke off")
+		}
+		b.span.End()
+	})
+}

@@ -1,0 +1,127 @@
+package tracing
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Outcome is how a delivery ended.
+type Outcome string
+
+// The outcomes of deliveries.
+const (
+	Acked        Outcome = "acked"
+	Nacked       Outcome = "nacked"
+	Expired      Outcome = "expired"       // the ack's deadline passed
+	Disconnected Outcome = "disconnected"  // the connection was closed
+	Revoked      Outcome = "revoked"       // given back, uncounted
+	DeadLettered Outcome = "dead_lettered" // any but the first and Revoked, and it was the last attempt
+)
+
+// Process is the span of one delivery of an event to a group; nil where none is
+// recorded. It is the caller's to have one goroutine use it at a time.
+type Process struct {
+	t       *Tracing
+	span    trace.Span // nil once it has ended
+	context trace.SpanContext
+	topic   string
+	about   []attribute.KeyValue // what a settle span says, too; spans are told all at once
+}
+
+// Process begins the span of a delivery, under the context that the event's
+// headers carry; an event without one is not recorded. before is the delivery
+// before this one, if it is known.
+func (t *Tracing) Process(e *eventlog.Record, group string, attempt int, before *Process) *Process {
+	if t == nil {
+		return nil
+	}
+	parent := contextOf(e.Headers)
+	if !parent.IsValid() {
+		return nil
+	}
+	if _, yes := t.records(e.Topic, parent); !yes {
+		return nil
+	}
+	p := &Process{t: t, topic: e.Topic, about: []attribute.KeyValue{
+		system, semconv.MessagingDestinationName(e.Topic), semconv.MessagingConsumerGroupName(group),
+		partitionID(e.Partition), semconv.MessagingMessageID(e.ID), keySeq.Int64(int64(e.Seq)), keyAttempt.Int(attempt),
+	}}
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
+	if before != nil {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: before.context}))
+	}
+	if p.span = t.begin(withState(parent, e.Headers), "process "+e.Topic, opts...); p.span == nil {
+		return nil
+	}
+	p.context = p.span.SpanContext()
+	return p
+}
+
+// End ends the span; the first call counts. reason is for people.
+func (p *Process) End(how Outcome, reason string) {
+	if p == nil || p.span == nil {
+		return
+	}
+	attrs := append(make([]attribute.KeyValue, 0, len(p.about)+4), p.about...)
+	attrs = append(attrs, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"), keyOutcome.String(string(how)))
+	if reason != "" {
+		attrs = append(attrs, keyReason.String(reason))
+	}
+	p.span.SetAttributes(attrs...)
+	if how != Acked && how != Revoked {
+		failed(p.span, string(how), reason)
+	}
+	p.span.End()
+	p.span, p.about = nil, nil // what is kept of it waits for the next delivery
+}
+
+type processKey struct{}
+
+// Within is a context for the dead letter of what was delivered.
+func (p *Process) Within(ctx context.Context) context.Context {
+	if p == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, processKey{}, p.context)
+}
+
+// Settle is the span of an ack or a nack, from its arrival until it is durable.
+type Settle struct{ span trace.Span }
+
+// Settle begins the span of how the delivery is settled, Acked or Nacked. It
+// comes before End.
+func (p *Process) Settle(how Outcome, arrived time.Time) *Settle {
+	if p == nil || p.span == nil {
+		return nil
+	}
+	name := "ack"
+	if how == Nacked {
+		name = "nack"
+	}
+	span := p.t.begin(p.context, "settle "+p.topic,
+		trace.WithTimestamp(arrived), trace.WithSpanKind(trace.SpanKindClient))
+	if span == nil {
+		return nil
+	}
+	attrs := append(make([]attribute.KeyValue, 0, len(p.about)+2), p.about...)
+	span.SetAttributes(append(attrs, semconv.MessagingOperationTypeSettle, semconv.MessagingOperationName(name))...)
+	return &Settle{span}
+}
+
+// End ends the span; an error says that it is not known to be durable.
+func (s *Settle) End(err error) {
+	if s == nil {
+		return
+	}
+	if err != nil {
+		failed(s.span, string(wire.StoreUnavailable), "it is not known to be durable")
+	}
+	s.span.End()
+}

@@ -1,0 +1,97 @@
+package tracing
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// place orders traces by their ids: a ratio lets those below a bound be
+// recorded. It is the order of OpenTelemetry's own ratio, so of one there and
+// one here the lower counts, and every sidecar decides alike.
+type place uint64
+
+// places is how many there are.
+const places = 1 << 63
+
+func placeOf(id trace.TraceID) place { return place(binary.BigEndian.Uint64(id[8:]) >> 1) }
+
+// placesOf is the bound of a ratio from 0 to 1.
+func placesOf(ratio float64) place { return place(ratio * places) }
+
+// sampler is what the provider's sampler does, so that what it drops need not be
+// begun to find out. All samplers that the environment can name are of this
+// kind: they follow the parent, or go by the trace's id.
+type sampler struct {
+	sampled   follow // where the parent is recorded
+	unsampled follow // and where it is not
+	below     place  // the roots that are recorded, and whatever goes by the id
+}
+
+// follow is what becomes of a span with a parent.
+type follow uint8
+
+const (
+	always follow = iota
+	never
+	byTrace
+)
+
+// learn finds out by beginning spans, which are not ended and so never sent.
+func learn(t trace.Tracer) (s sampler) {
+	recorded := func(parent trace.SpanContextConfig, at place) bool {
+		parent.TraceID = idAt(at)
+		_, span := t.Start(trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(parent)), "sampler")
+		return span.IsRecording()
+	}
+	child := func(flags trace.TraceFlags) follow {
+		parent := trace.SpanContextConfig{SpanID: trace.SpanID{1}, TraceFlags: flags, Remote: true}
+		switch {
+		case recorded(parent, places-1):
+			return always
+		case !recorded(parent, 0):
+			return never
+		}
+		return byTrace
+	}
+	s.sampled, s.unsampled = child(trace.FlagsSampled), child(0)
+	for low, high := place(0), place(places); low < high; {
+		at := low + (high-low)/2
+		if recorded(trace.SpanContextConfig{}, at) {
+			low, s.below = at+1, at+1
+		} else {
+			high = at
+		}
+	}
+	return s
+}
+
+// samples says what the provider's sampler would, of a span below parent.
+func (s sampler) samples(parent trace.SpanContext, at place) bool {
+	how := byTrace
+	switch {
+	case !parent.SpanID().IsValid():
+	case parent.IsSampled():
+		how = s.sampled
+	default:
+		how = s.unsampled
+	}
+	return how == always || how == byTrace && at < s.below
+}
+
+// idAt is a trace at that place.
+func idAt(at place) (id trace.TraceID) {
+	id[0] = 1 // an id of zeros would be none
+	binary.BigEndian.PutUint64(id[8:], uint64(at)<<1)
+	return id
+}
+
+func newTraceID() (id trace.TraceID) {
+	for !id.IsValid() {
+		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+	}
+	return id
+}

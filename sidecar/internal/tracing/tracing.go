@@ -1,0 +1,120 @@
+// Package tracing makes the sidecar's spans: what OpenTelemetry calls them and
+// what they say, and which traces are recorded at all. Those who do the work
+// get small types of their own, and know nothing of OpenTelemetry.
+//
+// # Spans
+//
+//	the publisher's span
+//	└─ send orders.created              admission, queue, store
+//	   ├─ append orders.created         one batch: child of its first send, linked to all
+//	   │  ├─ insert events              a command of MongoDB's
+//	   │  └─ spool orders.created       where the store is away
+//	   ├─ drain orders.created          from the spool into the store, later
+//	   └─ process orders.created        one delivery, until its ack
+//	      ├─ settle orders.created      from the ack's arrival until it is durable
+//	      └─ send orders.created.dlq    where the attempts are used up
+//
+// The context of send is the stored event's headers.traceparent, so whoever
+// reads the event later continues the trace there: consumers, replays, and the
+// groups of every sidecar on the store.
+//
+// # What is recorded
+//
+// The sampler of the environment decides, which by default follows the
+// publisher's own decision, and then the topic's policy limits it:
+// tracing.sample_ratio is compared with the trace id, so that all sidecars agree
+// without asking each other. A trace that begins here gets its id before that,
+// and all of it is decided before a span is made: an event that is not recorded
+// costs the look at its headers.
+//
+// Every method works on nil, and does nothing then: that is how tracing is off,
+// and how an event is not recorded.
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Config is what Tracing is made from.
+type Config struct {
+	// Tracer makes the spans that are recorded; nil turns tracing off.
+	Tracer trace.Tracer
+	// Ratio is tracing.sample_ratio of a topic's policy; nil: 1 for all. It
+	// must be quick.
+	Ratio func(topic string) float64
+}
+
+// Tracing makes spans. Its methods, and those of what it makes, may be called
+// from many goroutines at once unless they say otherwise.
+type Tracing struct {
+	tracer  trace.Tracer
+	sampler sampler
+	ratio   func(topic string) float64
+}
+
+// New makes a Tracing; nil without a Tracer.
+func New(c Config) *Tracing {
+	if c.Tracer == nil {
+		return nil
+	}
+	if c.Ratio == nil {
+		c.Ratio = func(string) float64 { return 1 }
+	}
+	return &Tracing{tracer: c.Tracer, sampler: learn(c.Tracer), ratio: c.Ratio}
+}
+
+// records decides whether something of a topic is recorded that continues
+// parent, or begins a trace where there is none. If so, it is to be begun under
+// origin: that is parent, or a trace's id without a span.
+func (t *Tracing) records(topic string, parent trace.SpanContext) (origin trace.SpanContext, yes bool) {
+	ratio := t.ratio(topic)
+	if ratio <= 0 {
+		return parent, false
+	}
+	if !parent.IsValid() {
+		parent = trace.NewSpanContext(trace.SpanContextConfig{TraceID: newTraceID()})
+	}
+	place := placeOf(parent.TraceID())
+	return parent, place < placesOf(ratio) && t.sampler.samples(parent, place)
+}
+
+// begin starts a span under origin; nil where it is not recorded after all.
+func (t *Tracing) begin(origin trace.SpanContext, name string, opts ...trace.SpanStartOption) trace.Span {
+	return t.under(trace.ContextWithSpanContext(context.Background(), origin), name, opts...)
+}
+
+// under is begin for a context that has a span.
+func (t *Tracing) under(ctx context.Context, name string, opts ...trace.SpanStartOption) trace.Span {
+	_, span := t.tracer.Start(ctx, name, opts...)
+	if !span.IsRecording() {
+		return nil
+	}
+	return span
+}
+
+// Attributes of Sluice's own.
+const (
+	keySeq        = attribute.Key("sluice.seq")
+	keyDuplicate  = attribute.Key("sluice.duplicate")
+	keyDurability = attribute.Key("sluice.durability")
+	keyAttempt    = attribute.Key("sluice.attempt")
+	keyOutcome    = attribute.Key("sluice.outcome")
+	keyReason     = attribute.Key("sluice.reason")
+	keyBytes      = attribute.Key("sluice.batch.bytes")
+	keyRefused    = attribute.Key("sluice.batch.refused")
+	keyUnlinked   = attribute.Key("sluice.batch.unlinked")
+	keyScope      = attribute.Key("sluice.scope")
+)
+
+var system = semconv.MessagingSystemKey.String("sluice")
+
+// failed says that what a span is about did not work out.
+func failed(span trace.Span, kind, text string) {
+	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+	span.SetStatus(codes.Error, text)
+}

@@ -1,0 +1,80 @@
+package contract
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
+)
+
+const shopSchema = `{type: object, required: [id], properties: {id: {type: integer, maximum: 12345678901234567890}, lines: {items: {required: [sku]}}}}`
+
+// "schema_violation 422: the topic's schema refuses the payload; gives the JSON
+// Pointer", on every way in.
+func TestSchemaViolation(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "shop.*", publish: {rate: 0.001, burst: 3}, schema: {json_schema: `+shopSchema+`}}]`)
+	for payload, pointer := range map[string]string{
+		`{"id":"x"}`:                      "/id",
+		`{"id":12345678901234567891}`:     "/id",
+		`{"id":1,"lines":[{"sku":1},{}]}`: "/lines/1",
+		`{}`:                              "",
+		`[]`:                              "",
+	} {
+		a := s.post(t, "shop.a", payload)
+		e := a.JSON(t)
+		if p, given := e["pointer"]; a.Status != 422 || e.Text("code") != "schema_violation" || !given || p != pointer || e.Text("error") == "" {
+			t.Errorf("%s: %d %s, want the pointer %q", payload, a.Status, a.Body, pointer)
+		}
+	}
+	a := s.post(t, "shop.a", `{"id":1}`, "Content-Type: application/octet-stream")
+	if a.Status != 422 || a.JSON(t)["pointer"] != "" {
+		t.Errorf("bytes: %d %s", a.Status, a.Body)
+	}
+	k := s.dial(t)
+	if e := k.refused("schema_violation", `{"op":"PUBLISH","topic":"shop.a","payload":{"id":null}}`); e["pointer"] != "/id" {
+		t.Errorf("%v", e)
+	}
+	// What was refused took no token: three are there.
+	a = s.post(t, "shop.a", `{"payload":{"id":1}}`+"\n"+`{"payload":{"id":"x"}}`+"\n"+`{"payload":{"id":12345678901234567890}}`, "Content-Type: application/x-ndjson")
+	results := a.JSON(t).List("results")
+	if a.Status != 200 || len(results) != 3 || results[0].Text("durability") != "store" || results[1].Text("code") != "schema_violation" || results[1]["pointer"] != "/id" || results[2].Text("durability") != "store" {
+		t.Errorf("batch: %d %s", a.Status, a.Body)
+	}
+	if a := apitest.Call(t, "POST", s.URL()+"/v1.0/publish/p/shop.a", `{"id":"x"}`); a.Status != 422 {
+		t.Errorf("dapr: %d %s", a.Status, a.Body)
+	}
+	if a := s.post(t, "shop.a", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":{"id":1}}`, "Content-Type: application/cloudevents+json"); a.Status != 201 {
+		t.Errorf("the schema is of the data: %d %s", a.Status, a.Body)
+	}
+	if a := s.post(t, "elsewhere", `[]`); a.Status != 201 {
+		t.Errorf("another topic: %d %s", a.Status, a.Body)
+	}
+	metrics := string(apitest.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)
+	if !strings.Contains(metrics, `sluice_events_rejected_total{code="schema_violation",topic="shop.a"} 9`) {
+		t.Errorf("the refusals are not counted as nine")
+	}
+}
+
+// A changed schema acts within 3 s, and one that does not compile is an invalid
+// policy, named by its field: what was in force stays.
+func TestSchemaChanges(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir()+"/p.yaml", `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: number}}}]`)
+	s := own(t, "", "--policies", file)
+	becomes := func(payload string, status int) {
+		t.Helper()
+		apitest.Eventually(t, payload, func() bool { return s.post(t, "a", payload).Status == status })
+	}
+	becomes(`"x"`, 422)
+	write(t, file, `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: string}}}]`)
+	becomes(`"x"`, 201)
+	becomes(`1`, 422)
+	write(t, file, `[{name: a, schema: {json_schema: {$ref: "https://example.com/s.json"}}}, {name: b, paused: true}]`)
+	apitest.Eventually(t, "the log names the field and the reference", func() bool {
+		log := s.Log()
+		return strings.Contains(log, "schema.json_schema") && strings.Contains(log, "https://example.com/s.json")
+	})
+	becomes(`1`, 422)
+	becomes(`"x"`, 201)
+}
