@@ -43,6 +43,9 @@ func (s *Subscription) take(conn *ConnSubscription, d *wire.Delivery, now time.T
 	if it := s.held[id]; it != nil && it.decided && !it.ack {
 		s.forget(it, nil) // it was given back, and is here before the answer that says so
 	}
+	if it := s.held[id]; it != nil && it.returned && !it.decided && now.Sub(it.since) >= s.config.maxExtension {
+		s.forget(it, ErrLost) // its time was over: it is handed out again, as it would be elsewhere
+	}
 	if it := s.held[id]; it != nil { // it comes again while a handler has it
 		it.conn, it.extendAt = conn, now.Add(lease/2)
 		s.tendBy(it.extendAt)
@@ -117,7 +120,7 @@ func (s *Subscription) handle() {
 
 // handled settles an event as its handler said.
 func (s *Subscription) handled(it *item, err error) {
-	it.running = false
+	it.running, it.returned = false, true
 	s.bytes -= it.size
 	s.release(it)
 	s.spawn(1) // the caller takes one

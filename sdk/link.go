@@ -15,10 +15,12 @@ import (
 // each, so that none of them waits for what another does not read.
 type link struct {
 	client *Client
-	name   string // for the log
-	// serve uses a connection until it ends or ctx does. An error that is not the
-	// connection's own is one of setting it up.
-	serve func(ctx context.Context, conn *Conn) error
+	name   string           // for the log
+	change ConnectionChange // for the hook
+	lost   bool             // the hook was told so
+	// serve uses a connection until it ends or ctx does, and calls up once it is set
+	// up. An error that is not the connection's own is one of setting it up.
+	serve func(ctx context.Context, conn *Conn, up func()) error
 }
 
 // run connects and serves, again and again, until ctx ends. A conn that is not
@@ -43,6 +45,7 @@ func (l *link) run(ctx context.Context, conn *Conn) {
 			break
 		}
 		wait := pauses.Step()
+		l.down(err)
 		cfg.log.Warn("no connection to the sidecar", "for", l.name, "error", err, "next_attempt_in", wait)
 		pause.For(ctx, wait)
 	}
@@ -51,12 +54,28 @@ func (l *link) run(ctx context.Context, conn *Conn) {
 	}
 }
 
+// down tells the hook that there is no connection.
+func (l *link) down(err error) {
+	l.lost = true
+	told := l.change
+	told.Err = err
+	l.client.config.changed(told)
+}
+
+// up tells the hook that there is one again.
+func (l *link) up() {
+	if l.lost {
+		l.lost = false
+		l.client.config.changed(l.change)
+	}
+}
+
 // hold serves one connection to its end.
 func (l *link) hold(ctx context.Context, conn *Conn) error {
 	held, release := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { l.watch(held, conn) })
-	err := l.serve(ctx, conn)
+	err := l.serve(ctx, conn, l.up)
 	release()
 	if ended := conn.Close(); err == nil {
 		err = ended

@@ -76,10 +76,11 @@ func (m *Message) Extend(ctx context.Context, d time.Duration) error {
 
 // item is a message on its way through the subscription, guarded by its lock.
 type item struct {
-	message Message
-	size    int
-	conn    *ConnSubscription // that delivered it last; nil: that is gone
-	running bool              // a handler has it
+	message  Message
+	size     int
+	conn     *ConnSubscription // that delivered it last; nil: that is gone
+	running  bool              // a handler has it
+	returned bool              // a handler had it
 
 	decided bool // how it is settled: ack, or nack
 	ack     bool

@@ -18,6 +18,17 @@ type config struct {
 	untilReached       bool
 	publisher          []PublisherOption
 	propagator         propagator
+	changed            func(ConnectionChange)
+}
+
+// A ConnectionChange says what became of one of a client's connections: each
+// subscription has one, and each publisher.
+type ConnectionChange struct {
+	Topic, Group string // of the subscription; "" of publishers
+	// Err is why there is no connection, after its end and after each attempt to
+	// replace it that failed; an [*Error] where the sidecar refused. It is nil once
+	// there is one again, and subscribed.
+	Err error
 }
 
 // propagator carries a trace's context in an event's headers.
@@ -35,7 +46,8 @@ const (
 
 func newConfig(opts []Option) config {
 	c := config{
-		log: slog.New(slog.DiscardHandler), minPause: defaultMinPause, maxPause: defaultMaxPause, heartbeat: defaultHeartbeat,
+		log: slog.New(slog.DiscardHandler), changed: func(ConnectionChange) {},
+		minPause: defaultMinPause, maxPause: defaultMaxPause, heartbeat: defaultHeartbeat,
 	}
 	for _, set := range opts {
 		if set != nil {
@@ -87,6 +99,14 @@ func WithHeartbeat(every time.Duration) Option {
 // WithPublisher sets options of the publisher behind [Client.Publish] and
 // [Client.PublishBatch].
 func WithPublisher(opts ...PublisherOption) Option { return func(c *config) { c.publisher = opts } }
+
+// WithConnectionHook calls f when a connection is lost, when an attempt to
+// replace it failed, and when it is there again. The first connection, of which
+// [Dial] and [Client.Subscribe] tell, is no change. Calls about one connection
+// come one after the other, and hold its next attempt up.
+func WithConnectionHook(f func(ConnectionChange)) Option {
+	return func(c *config) { c.changed = f }
+}
 
 // WithPropagator carries the context of a trace through Sluice. inject is
 // called for each publish with the context of the call, to add headers

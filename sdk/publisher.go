@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A Publisher publishes events without waiting for each: many are on their way
@@ -44,7 +45,11 @@ type Publisher struct {
 // A PublisherOption sets something of a [Publisher].
 type PublisherOption func(*publisherConfig)
 
-type publisherConfig struct{ count, bytes int }
+type publisherConfig struct {
+	count, bytes int
+	keyedBatches bool
+	asked        func(refusal *Error, wait time.Duration)
+}
 
 const (
 	defaultWindowEvents = 10_000
@@ -58,18 +63,36 @@ func Window(count, bytes int) PublisherOption {
 	return func(c *publisherConfig) { c.count, c.bytes = max(count, 1), max(bytes, 1) }
 }
 
+// KeyedBatches lets events of one key share a request, up to 100 of them, so that
+// few keys are as fast as many. The next request of the key is sent when that one
+// is answered whole. Where the sidecar accepts some events of a request and asks
+// for time for others, because a queue was full or the store failed in between,
+// those are logged behind: with this option their order is lost.
+func KeyedBatches() PublisherOption {
+	return func(c *publisherConfig) { c.keyedBatches = true }
+}
+
+// OnWait is called when the sidecar asks for time, once for each request, with
+// its refusal and how long the events are held back. It must not wait.
+func OnWait(f func(refusal *Error, wait time.Duration)) PublisherOption {
+	return func(c *publisherConfig) { c.asked = f }
+}
+
 // NewPublisher makes a publisher; [Publisher.Close] or the client's Close ends
 // it.
 func (c *Client) NewPublisher(opts ...PublisherOption) *Publisher { return c.newPublisher(opts, nil) }
 
 func (c *Client) newPublisher(opts []PublisherOption, first *Conn) *Publisher {
 	p := &Publisher{
-		client: c, config: publisherConfig{defaultWindowEvents, defaultWindowBytes},
+		client: c, config: publisherConfig{
+			count: defaultWindowEvents, bytes: defaultWindowBytes, asked: func(*Error, time.Duration) {},
+		},
 		wake: make(chan struct{}, 1), queue: newSendQueue(),
 	}
 	for _, set := range opts {
 		set(&p.config)
 	}
+	p.queue.keyedBatches = p.config.keyedBatches
 	p.ctx, p.cancel = context.WithCancel(c.ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()

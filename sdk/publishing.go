@@ -57,7 +57,8 @@ func (p *Publisher) nudge() {
 
 // serve sends what is queued over one connection, until it ends or ctx does.
 // When it returns, nothing is on its way.
-func (p *Publisher) serve(ctx context.Context, conn *Conn) error {
+func (p *Publisher) serve(ctx context.Context, conn *Conn, up func()) error {
+	up()
 	timer := time.NewTimer(farAway)
 	defer timer.Stop()
 	defer func() { <-conn.Done() }() // until then answers come
@@ -122,6 +123,8 @@ func (p *Publisher) send(ctx context.Context, conn *Conn, batch []*entry) error 
 // whole.
 func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error) {
 	var over results
+	var asked *wire.Error // for the longest time
+	var longest time.Duration
 	p.mu.Lock()
 	refusal, refused := errors.AsType[*wire.Error](err)
 	switch {
@@ -153,6 +156,9 @@ func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error)
 			}
 			p.queue.hold(e, time.Now().Add(after), of.Scope == "connection")
 			again = append(again, e)
+			if asked == nil || after > longest {
+				asked, longest = of, after
+			}
 		}
 		if len(again) == 0 {
 			p.queue.flows(batch[0].topic)
@@ -162,6 +168,9 @@ func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error)
 	p.queue.ended(batch[0].topic)
 	p.nudge()
 	p.mu.Unlock()
+	if asked != nil {
+		p.config.asked(asked, longest)
+	}
 	p.tell(over)
 }
 

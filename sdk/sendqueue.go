@@ -48,9 +48,10 @@ type entry struct {
 }
 
 // lane is the events of one key behind the first one, which is ready or on its
-// way.
+// way, with keyedBatches together with some of those that were behind it.
 type lane struct {
 	key    string
+	out    int // events that are not behind: one, or what is on its way in one batch
 	behind list.List
 }
 
@@ -69,7 +70,7 @@ type sendTopic struct {
 }
 
 // sendQueue holds the events without a result, and decides what is sent next.
-// At most one event of a key is on its way. Its methods are called under the
+// At most one event of a key is on its way, with keyedBatches one batch. Its methods are called under the
 // publisher's lock.
 type sendQueue struct {
 	entries  map[*entry]struct{}
@@ -81,6 +82,8 @@ type sendQueue struct {
 	number   uint64 // of the last event
 	untold   int    // events whose callback has not returned
 	flushes  []flush
+
+	keyedBatches bool
 }
 
 // flush is closed when the callbacks of all events up to a number have returned.
@@ -112,7 +115,7 @@ func (q *sendQueue) add(e *entry) {
 			e.state, e.at = behind, e.lane.behind.PushBack(e)
 			return
 		}
-		e.lane = &lane{key: key}
+		e.lane = &lane{key: key, out: 1}
 		t.lanes[key] = e.lane
 	}
 	e.state, e.at = queued, t.ready.PushBack(e)
@@ -148,25 +151,39 @@ func (q *sendQueue) takeFrom(t *sendTopic) (batch []*entry) {
 	if q.solo {
 		most = 1
 	}
-	for size := 0; len(batch) < most && size < batchBytes && t.ready.Len() > 0; {
-		e := t.ready.Remove(t.ready.Front()).(*entry)
+	size := 0
+	take := func(e *entry) {
 		e.state, e.at, e.alone = sent, nil, q.solo
 		size += e.size
 		batch = append(batch, e)
+	}
+	room := func() bool { return len(batch) < most && size < batchBytes }
+	for room() && t.ready.Len() > 0 {
+		take(t.ready.Remove(t.ready.Front()).(*entry))
+	}
+	for i := 0; q.keyedBatches && i < len(batch); i++ {
+		for l := batch[i].lane; l != nil && l.behind.Len() > 0 && room(); l.out++ {
+			take(l.behind.Remove(l.behind.Front()).(*entry))
+		}
 	}
 	t.requests++
 	q.requests++
 	return batch
 }
 
-// putBack makes events that were taken ready again, before all others.
+// putBack makes events that were taken ready again, before all others; of a key,
+// the first of them, before the others.
 func (q *sendQueue) putBack(batch []*entry) {
 	for i := len(batch) - 1; i >= 0; i-- {
 		e := batch[i]
-		if e.over {
-			continue
+		switch {
+		case e.over:
+		case e.lane != nil && e.lane.out > 1:
+			e.lane.out--
+			e.state, e.at = behind, e.lane.behind.PushFront(e)
+		default:
+			e.state, e.at = queued, e.topic.ready.PushFront(e)
 		}
-		e.state, e.at = queued, e.topic.ready.PushFront(e)
 	}
 }
 
@@ -198,12 +215,7 @@ func (q *sendQueue) remove(e *entry) {
 		e.lane.behind.Remove(e.at)
 	}
 	if e.lane != nil && e.state != behind {
-		if first := e.lane.behind.Front(); first != nil {
-			next := e.lane.behind.Remove(first).(*entry)
-			next.state, next.at = queued, t.ready.PushBack(next)
-		} else {
-			delete(t.lanes, e.lane.key)
-		}
+		t.goOn(e.lane)
 	}
 	e.state, e.at = removed, nil
 	delete(q.entries, e)
@@ -212,6 +224,22 @@ func (q *sendQueue) remove(e *entry) {
 	if len(q.entries) == 0 {
 		q.solo = false
 	}
+}
+
+// goOn lets the next event of a key go, once all that were on their way with the
+// one that was removed are settled.
+func (t *sendTopic) goOn(l *lane) {
+	if l.out--; l.out > 0 {
+		return
+	}
+	first := l.behind.Front()
+	if first == nil {
+		delete(t.lanes, l.key)
+		return
+	}
+	next := l.behind.Remove(first).(*entry)
+	l.out = 1
+	next.state, next.at = queued, t.ready.PushBack(next)
 }
 
 // ended counts a request that was answered or not sent.

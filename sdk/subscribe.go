@@ -82,7 +82,8 @@ func AckTimeout(d time.Duration) SubscribeOption {
 
 // MaxExtension bounds how long the deadline of an event is extended (1 h): after
 // that it goes to another consumer, though a handler of it still runs. 0 extends
-// nothing.
+// nothing. Where such an event, left unsettled by [ManualAck], comes to this
+// subscription again, it is handled again.
 func MaxExtension(d time.Duration) SubscribeOption {
 	return func(c *subscribeConfig) { c.maxExtension = d }
 }

@@ -93,7 +93,10 @@ func (s *Subscription) start(conn *Conn) error {
 func (s *Subscription) run(conn *Conn) {
 	var keeping sync.WaitGroup
 	keeping.Go(s.keep)
-	l := link{client: s.client, name: fmt.Sprintf("topic %s, group %q", s.topic, s.group), serve: s.serve}
+	l := link{
+		client: s.client, name: fmt.Sprintf("topic %s, group %q", s.topic, s.group),
+		change: ConnectionChange{Topic: s.topic, Group: s.group}, serve: s.serve,
+	}
 	l.run(s.life, conn)
 
 	s.mu.Lock()
@@ -138,7 +141,7 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 }
 
 // serve uses a connection until it ends, or the subscription does.
-func (s *Subscription) serve(ctx context.Context, conn *Conn) error {
+func (s *Subscription) serve(ctx context.Context, conn *Conn, up func()) error {
 	s.mu.Lock()
 	joined := s.conn
 	s.mu.Unlock()
@@ -153,6 +156,7 @@ func (s *Subscription) serve(ctx context.Context, conn *Conn) error {
 		joined = s.conn
 		s.mu.Unlock()
 	}
+	up()
 	select {
 	case <-conn.Done():
 	case <-ctx.Done():

@@ -60,7 +60,7 @@ func (s *Sidecar) openPeers() (err error) {
 	if s.cfg.company() {
 		s.fleet = federation.New(federation.Config{
 			Self: s.self, Parts: s.parts(), Store: s.store.source, Peers: s.knownPeers,
-			Client: client, Authorize: s.peerTokens.Authorize, Transport: s.tracing.Transport, Logger: s.cfg.Logger,
+			Unknown: s.unknownPeers, Client: client, Authorize: s.peerTokens.Authorize, Transport: s.tracing.Transport, Logger: s.cfg.Logger,
 		})
 	}
 	return nil
@@ -89,7 +89,7 @@ func (s *Sidecar) self() replay.Peer {
 func (s *Sidecar) parts() replay.Parts {
 	p := replay.Parts{Log: s.store.log}
 	if s.store.shared != nil {
-		p.Spool = s.store.shared.spool.Snapshot
+		p.Spool, p.Waiting = s.store.shared.spool.Snapshot, s.store.shared.spool.Waiting
 	}
 	return p
 }
@@ -109,11 +109,20 @@ func (s *Sidecar) knownPeers() []federation.Peer {
 	return peers
 }
 
+// unknownPeers names what could tell of further sidecars and never did.
+func (s *Sidecar) unknownPeers() string {
+	if s.control == nil || s.control.PeersKnown() {
+		return ""
+	}
+	return fmt.Sprintf("the control plane (%s)", s.cfg.ControlPlane)
+}
+
 // peer is another sidecar's replay API, as the status shows it.
 type peer struct {
 	NodeID  string `json:"node_id"` // "" where the settings name an address alone
 	StoreID string `json:"store_id"`
 	Address string `json:"address"`
+	Gone    bool   `json:"gone,omitempty"` // it has left, or the control plane cannot reach it
 }
 
 // peers are the other sidecars, as far as they are known without asking them.
@@ -121,9 +130,9 @@ func (s *Sidecar) peers() []peer {
 	peers := []peer{} // [] rather than null
 	listed := map[string]bool{s.replayAddress(): true}
 	for _, p := range s.knownPeers() {
-		if !p.Gone && !listed[p.Address] {
+		if !listed[p.Address] {
 			listed[p.Address] = true
-			peers = append(peers, peer{NodeID: p.NodeID, StoreID: p.StoreID, Address: p.Address})
+			peers = append(peers, peer{NodeID: p.NodeID, StoreID: p.StoreID, Address: p.Address, Gone: p.Gone})
 		}
 	}
 	return peers

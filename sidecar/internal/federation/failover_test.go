@@ -93,7 +93,7 @@ func TestADeadSpoolBreaksTheAnswerOff(t *testing.T) {
 	region := newMemory(series(2000, 1, 2, "region")...)
 	b := serve(t, newNode("b", "region", region, newMemory(series(2000, 2, 2, "spool")...)))
 	c := serve(t, newNode("c", "region", region, newMemory()))
-	b.trouble = partSpool
+	b.trouble = replay.PartSpool
 	b.dieAfter.Store(1000)
 	f := newFleet(t, soon(config(edge("self", 1, 1, 1), b.peer(), c.peer())))
 	g, err := drain(mustOpen(t, f, replay.FleetQuery{Partial: true}), 0)

@@ -211,7 +211,7 @@ type server struct {
 
 func serve(t testing.TB, n *node) *server {
 	t.Helper()
-	s := &server{node: n, trouble: partLog, release: make(chan struct{})}
+	s := &server{node: n, trouble: replay.PartLog, release: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /peer", func(w http.ResponseWriter, r *http.Request) { _ = json.NewEncoder(w).Encode(n.who) })
 	mux.HandleFunc("POST /peer/ids", s.ids)
@@ -269,10 +269,10 @@ func scanOf(r *http.Request) eventlog.ScanQuery {
 func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	s.exports.Add(1)
 	part := r.URL.Query().Get("part")
-	if part == partLog {
+	if part == replay.PartLog {
 		s.lastQuery.Store(&r.URL.RawQuery)
 	}
-	if status := s.answer.Load(); status != 0 && part == partLog {
+	if status := s.answer.Load(); status != 0 && part == replay.PartLog {
 		w.WriteHeader(int(status))
 		_, _ = w.Write(wire.AppendErrorBody(nil, wire.Errorf(wire.CodeOfStatus(int(status)), "as the test says")))
 		return

@@ -196,7 +196,7 @@ func (f *Fleet) Lookup(ctx context.Context, topic, id string, partial bool) (eve
 	var mu sync.Mutex
 	var found *int64
 	ask := func(ctx context.Context, s *sidecar) error {
-		ts, err := s.times(ctx, anyPart, topic, nil, []string{id})
+		ts, err := s.times(ctx, replay.AnyPart, topic, nil, []string{id})
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil && ts[0] != nil && (found == nil || *ts[0] < *found) {

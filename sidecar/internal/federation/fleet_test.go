@@ -113,11 +113,11 @@ type inOrder struct {
 }
 
 func (m inOrder) open(ctx context.Context, a ask) (io.ReadCloser, bool, error) {
-	if a.part == partLog && m.frozen.Load() < m.all {
+	if a.part == replay.PartLog && m.frozen.Load() < m.all {
 		return nil, false, errors.New("a spool is not frozen yet")
 	}
 	text, empty, err := m.member.open(ctx, a)
-	if a.part == partSpool {
+	if a.part == replay.PartSpool {
 		m.frozen.Add(1)
 	}
 	return text, empty, err
@@ -379,7 +379,7 @@ func TestPagesAskForLittle(t *testing.T) {
 
 func TestExportParams(t *testing.T) {
 	key, after := "a b", eventlog.Point{TS: 7, ID: `&"=`}
-	q := exportParams(ask{part: partLog, topic: topic, limit: 3, scan: eventlog.ScanQuery{MaxTS: math.MaxInt64, Key: &key, After: &after, Descending: true}})
+	q := exportParams(ask{part: replay.PartLog, topic: topic, limit: 3, scan: eventlog.ScanQuery{MaxTS: math.MaxInt64, Key: &key, After: &after, Descending: true}})
 	const want = `afterId=%26%22%3D&afterTs=7&fromTs=0&key=a+b&limit=3&order=desc&part=log&scope=store&toTs=9007199254740991&topic=orders`
 	if got := q.Encode(); got != want {
 		t.Errorf("got %s", got)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -23,7 +21,7 @@ func (l *local) hello(context.Context) (replay.Peer, error) { return l.self(), n
 // open reads the first page, so that a store that is away is known now.
 func (l *local) open(ctx context.Context, a ask) (text io.ReadCloser, empty bool, err error) {
 	r := &pageReader{ctx: ctx, source: l.parts.Log, topic: a.topic, query: a.scan}
-	if a.part == partSpool {
+	if a.part == replay.PartSpool {
 		if empty, err = l.freeze(ctx, r); empty || err != nil {
 			r.ended = true
 			return r, empty, err
@@ -57,28 +55,8 @@ func (l *local) freeze(ctx context.Context, r *pageReader) (empty bool, err erro
 	return false, nil
 }
 
-// parallelLookups bounds the look-ups at once of one call of times.
-const parallelLookups = 8
-
 func (l *local) times(ctx context.Context, part, topic string, key *string, ids []string) ([]*int64, error) {
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(parallelLookups)
-	out := make([]*int64, len(ids))
-	for i, id := range ids {
-		work.Go(func() error {
-			rec, err := l.store.Lookup(ctx, topic, id)
-			switch {
-			case errors.Is(err, eventlog.ErrNotFound):
-			case err != nil:
-				return err
-			case part != anyPart && (part == partSpool) != rec.Spooled:
-			case key == nil || rec.Key == *key:
-				out[i] = &rec.TS
-			}
-			return nil
-		})
-	}
-	return out, work.Wait()
+	return l.parts.Times(ctx, l.store, part, topic, key, ids)
 }
 
 // scanner is what a pageReader needs of a store or a snapshot.

@@ -29,17 +29,11 @@ type member interface {
 	// event per line, and its io.EOF the proper end. A spool is frozen by then;
 	// empty says that it has nothing of the topic. ctx is for the text, too.
 	open(ctx context.Context, a ask) (text io.ReadCloser, empty bool, err error)
-	// times tells for each id at which ts the part holds it, or with anyPart the
-	// store, else the spool; nil where it does not, or not with that key.
+	// times tells for each id at which ts the part holds it, or with
+	// replay.AnyPart the store, else the spool; nil where it does not, or not
+	// with that key.
 	times(ctx context.Context, part, topic string, key *string, ids []string) ([]*int64, error)
 }
-
-// The parts that a sidecar has.
-const (
-	partLog   = "log"   // its store
-	partSpool = "spool" // what it keeps for its store
-	anyPart   = ""
-)
 
 // ask is what one part is asked for.
 type ask struct {

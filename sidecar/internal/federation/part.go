@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
 // partConfig is what a part is and what it may use.
@@ -92,7 +93,7 @@ func (p *part) read(ctx context.Context) error {
 		if failed++; p.came > 0 {
 			failed = 0
 		}
-		if p.ask.part == partSpool || failed >= len(p.sources) {
+		if p.ask.part == replay.PartSpool || failed >= len(p.sources) {
 			return &sourceError{source: source, err: err}
 		}
 		p.log.Warn("a part of the fleet is asked again, at the next sidecar that has it", "part", p.name, "sidecar", source.name(),

@@ -120,7 +120,7 @@ func (p *peer) times(ctx context.Context, part, topic string, key *string, ids [
 	ctx, cancel := context.WithTimeoutCause(ctx, p.patience, errStalled)
 	defer cancel()
 	q := url.Values{"topic": {topic}}
-	if part != anyPart {
+	if part != replay.AnyPart {
 		q.Set("part", part)
 	}
 	if key != nil {
@@ -187,10 +187,10 @@ func exportParams(a ask) url.Values {
 
 // checkOrigin sees to it that an answer is by whom it was asked from.
 func checkOrigin(h http.Header, a ask) error {
-	if got := h.Get(replay.HeaderStoreID); a.part == partLog && got != a.store {
+	if got := h.Get(replay.HeaderStoreID); a.part == replay.PartLog && got != a.store {
 		return fmt.Errorf("it is on store %q now, not on %q", got, a.store)
 	}
-	if got := h.Get(replay.HeaderNodeID); a.part == partSpool && got != a.node {
+	if got := h.Get(replay.HeaderNodeID); a.part == replay.PartSpool && got != a.node {
 		return fmt.Errorf("sidecar %q answered for %q", got, a.node)
 	}
 	return nil

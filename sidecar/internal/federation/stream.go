@@ -72,7 +72,7 @@ func (s *stream) newParts() (logs, spools []*part) {
 	for _, st := range s.plan.stores {
 		p := common
 		p.name, p.cursor, p.store, p.sources = "store of "+st.sources[0].short(), storePart(st.id), st.id, st.sources
-		p.ask.part, p.ask.scan.After, p.rank = partLog, storeAfter(q, st), len(logs)
+		p.ask.part, p.ask.scan.After, p.rank = replay.PartLog, storeAfter(q, st), len(logs)
 		if q.Limit > 0 {
 			p.ask.limit = q.Limit + 1 // that there is one more is what tells of a next page
 		}
@@ -81,7 +81,7 @@ func (s *stream) newParts() (logs, spools []*part) {
 	for _, sp := range s.plan.spools {
 		p := common
 		p.name, p.cursor, p.store, p.sources = "spool of "+sp.short(), spoolPart(sp.short()), sp.storeID(), []*sidecar{sp}
-		p.ask.part, p.ask.scan.After, p.rank = partSpool, spoolAfter(q, sp), len(logs)+len(spools)
+		p.ask.part, p.ask.scan.After, p.rank = replay.PartSpool, spoolAfter(q, sp), len(logs)+len(spools)
 		spools = append(spools, newPart(p))
 	}
 	return logs, spools
@@ -138,7 +138,7 @@ func (s *stream) meet() error {
 
 // gapOf is what is missing without the part.
 func (s *stream) gapOf(p *part, err error) gap {
-	if p.ask.part == partSpool {
+	if p.ask.part == replay.PartSpool {
 		return spoolGap(p.sources[0], err)
 	}
 	i := slices.IndexFunc(s.plan.stores, func(st *storePlan) bool { return st.id == p.store })

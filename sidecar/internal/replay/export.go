@@ -8,12 +8,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The values of part: what of this sidecar is meant, where not all of it.
-const (
-	partLog   = "log"
-	partSpool = "spool"
-)
-
 // exportRequest is one export.
 type exportRequest struct {
 	selection
@@ -111,7 +105,7 @@ func (r *exportRequest) parsePart(p httpapi.Params) (err error) {
 	if !p.Has("part") {
 		return nil
 	}
-	if r.part, err = p.Choice("part", partLog, partSpool); err != nil {
+	if r.part, err = p.Choice("part", PartLog, PartSpool); err != nil {
 		return err
 	}
 	if r.scope != scopeStore {

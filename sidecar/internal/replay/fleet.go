@@ -2,6 +2,9 @@ package replay
 
 import (
 	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -102,6 +105,51 @@ type Parts struct {
 	Log Source
 	// Spool freezes a topic of the spool; nil: there is none.
 	Spool func(ctx context.Context, topic string) (eventlog.Snapshot, error)
+	// Waiting finds an event in the spool by its id, the store away or not;
+	// eventlog.ErrNotFound if it is not there. nil: there is none.
+	Waiting func(ctx context.Context, topic, id string) (*eventlog.Record, error)
+}
+
+// The parts of a sidecar; AnyPart is its store, else its spool.
+const (
+	AnyPart   = ""
+	PartLog   = "log"
+	PartSpool = "spool"
+)
+
+// parallelLookups bounds the look-ups at once of one call of Times.
+const parallelLookups = 8
+
+// Times tells for each id at which ts a part holds it: nil where it does not, or
+// where its event has another key than the one that is asked for. Anywhere is the
+// store and the spool in one.
+func (p Parts) Times(ctx context.Context, anywhere Source, part, topic string, key *string, ids []string) ([]*int64, error) {
+	find := anywhere.Lookup
+	switch part {
+	case PartLog:
+		find = p.Log.Lookup
+	case PartSpool:
+		if find = p.Waiting; find == nil {
+			return make([]*int64, len(ids)), nil
+		}
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(parallelLookups)
+	out := make([]*int64, len(ids))
+	for i, id := range ids {
+		work.Go(func() error {
+			rec, err := find(ctx, topic, id)
+			switch {
+			case errors.Is(err, eventlog.ErrNotFound):
+			case err != nil:
+				return err
+			case key == nil || rec.Key == *key:
+				out[i] = &rec.TS
+			}
+			return nil
+		})
+	}
+	return out, work.Wait()
 }
 
 // The headers by which parts of the fleet and what is missing of it are told.

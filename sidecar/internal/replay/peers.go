@@ -5,11 +5,8 @@ import (
 	"errors"
 	"net/http"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // amongPeers lets only those through that may ask what sidecars ask each other.
@@ -53,72 +50,60 @@ func (h *handler) peers(w http.ResponseWriter, r *http.Request) {
 	}{members})
 }
 
-// Bounds of POST /peer/ids.
-const (
-	maxPeerIDsBytes = 4 << 20 // of its body: MaxPeerIDs ids, each character escaped
-	parallelLookups = 8
-)
+// maxPeerIDsBytes bounds the body of POST /peer/ids: MaxPeerIDs ids, each
+// character escaped.
+const maxPeerIDsBytes = 4 << 20
 
-// peerIDs says at which ts the store, else the spool, holds each id; null where
-// neither does, or where the event has another key than the one asked for.
+// peerIDs says at which ts the store, else the spool, or the part that is named
+// holds each id; null where it does not, or where the event has another key than
+// the one asked for.
 func (h *handler) peerIDs(w http.ResponseWriter, r *http.Request) {
-	topic, key, ids, err := h.parsePeerIDs(w, r)
+	part, topic, key, ids, err := h.parsePeerIDs(w, r)
 	if err != nil {
 		httpapi.WriteError(w, r, err, h.Logger)
 		return
 	}
-	answer := PeerTimes{TS: make([]*int64, len(ids))}
-	work, ctx := errgroup.WithContext(r.Context())
-	work.SetLimit(parallelLookups)
-	for i, id := range ids {
-		work.Go(func() error {
-			rec, err := h.Store.Lookup(ctx, topic, id)
-			switch {
-			case errors.Is(err, eventlog.ErrNotFound):
-				return nil
-			case err != nil:
-				return sourceError(err)
-			case key == nil || rec.Key == *key:
-				answer.TS[i] = &rec.TS
-			}
-			return nil
-		})
-	}
-	if err := work.Wait(); err != nil {
-		httpapi.WriteError(w, r, err, h.Logger)
+	times, err := h.Parts.Times(r.Context(), h.Store, part, topic, key, ids)
+	if err != nil {
+		httpapi.WriteError(w, r, sourceError(err), h.Logger)
 		return
 	}
-	writeJSON(w, answer)
+	writeJSON(w, PeerTimes{TS: times})
 }
 
-func (h *handler) parsePeerIDs(w http.ResponseWriter, r *http.Request) (topic string, key *string, ids []string, err error) {
+func (h *handler) parsePeerIDs(w http.ResponseWriter, r *http.Request) (part, topic string, key *string, ids []string, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
-		return "", nil, nil, err
+		return "", "", nil, nil, err
 	}
 	if topic, err = topicParam(p); err != nil {
-		return "", nil, nil, err
+		return "", "", nil, nil, err
 	}
 	if topic == "" {
-		return "", nil, nil, httpapi.BadParam("topic", "it is missing; name the topic of the ids")
+		return "", "", nil, nil, httpapi.BadParam("topic", "it is missing; name the topic of the ids")
+	}
+	if p.Has("part") {
+		if part, err = p.Choice("part", PartLog, PartSpool); err != nil {
+			return "", "", nil, nil, err
+		}
 	}
 	if key, err = keyParam(p); err != nil {
-		return "", nil, nil, err
+		return "", "", nil, nil, err
 	}
 	if err := h.mayRead(r, topic); err != nil {
-		return "", nil, nil, err
+		return "", "", nil, nil, err
 	}
 	var body PeerIDs
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPeerIDsBytes)).Decode(&body); err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return "", nil, nil, wire.Errorf(wire.PayloadTooLarge, "the body has more than the %d bytes that are read", maxPeerIDsBytes)
+			return "", "", nil, nil, wire.Errorf(wire.PayloadTooLarge, "the body has more than the %d bytes that are read", maxPeerIDsBytes)
 		}
-		return "", nil, nil, wire.Errorf(wire.BadJSON, `the body must be {"ids":["…"]}: %v`, err)
+		return "", "", nil, nil, wire.Errorf(wire.BadJSON, `the body must be {"ids":["…"]}: %v`, err)
 	}
 	if len(body.IDs) > MaxPeerIDs {
-		return "", nil, nil, wire.Errorf(wire.BadRequest, "ids: there are %d; at most %d are allowed", len(body.IDs), MaxPeerIDs)
+		return "", "", nil, nil, wire.Errorf(wire.BadRequest, "ids: there are %d; at most %d are allowed", len(body.IDs), MaxPeerIDs)
 	}
-	return topic, key, body.IDs, nil
+	return part, topic, key, body.IDs, nil
 }
 
 // writeJSON answers with v. An error of writing means that the client has gone.

@@ -39,7 +39,7 @@ func sidecarOf(c Config, store, spool []*eventlog.Record) (Config, *int) {
 			return nil, fmt.Errorf("topic %s: %w", topic, eventlog.ErrNotFound)
 		}
 		return frozenMemory{waiting, closed}, nil
-	}}
+	}, Waiting: waiting.Lookup}
 	c.Self = func() Peer { return Peer{NodeID: "node-1", Instance: "i", StoreID: "s", Shared: true, Version: "1"} }
 	return c, closed
 }
@@ -108,10 +108,10 @@ func TestAPartThatCannotBeRead(t *testing.T) {
 // looked for.
 func TestThePartThatFindsNothingIsAlive(t *testing.T) {
 	c, _ := sidecarOf(Config{Beat: time.Millisecond}, []*eventlog.Record{record(1, "a", "")}, []*eventlog.Record{record(2, "b", "")})
-	for _, part := range []string{"log", "spool"} {
+	for first, part := range []string{"log", "spool"} { // whether a spool has anything at all is looked up before
 		release := make(chan struct{})
 		hold := func(n int) error {
-			if n == 1 {
+			if n == 1+first {
 				<-release
 			}
 			return nil
@@ -157,12 +157,38 @@ func postIDs(h http.Handler, target, body string) *httptest.ResponseRecorder {
 	return w
 }
 
+// TestAnEmptySpoolSaysSo spares later pages to ask it for ids.
+func TestAnEmptySpoolSaysSo(t *testing.T) {
+	c, closed := sidecarOf(Config{}, []*eventlog.Record{record(1, "a", "")}, nil)
+	full, _ := sidecarOf(Config{}, nil, []*eventlog.Record{record(1, "a", "")})
+	for _, tc := range []struct {
+		config Config
+		target string
+		want   string
+	}{
+		{c, "/export?topic=orders&part=spool", "1"},
+		{c, "/export?topic=other&part=spool", "1"},
+		{c, "/export?topic=orders&part=log", ""},
+		{full, "/export?topic=orders&part=spool&key=nobody", ""},
+	} {
+		if w := get(New(tc.config), tc.target); w.Code != 200 || w.Header().Get(HeaderEmpty) != tc.want {
+			t.Errorf("%s: %d, %q", tc.target, w.Code, w.Header().Get(HeaderEmpty))
+		}
+	}
+	if *closed != 1 {
+		t.Errorf("%d snapshots were closed, want 1", *closed)
+	}
+}
+
 func TestPeerIDs(t *testing.T) {
 	c, _ := sidecarOf(Config{}, []*eventlog.Record{record(1, "a", ""), record(3, "c", "k")}, []*eventlog.Record{record(2, "b", "k")})
 	h := New(c)
 	for _, tc := range []struct{ query, body, want string }{
 		{"topic=orders", `{"ids":["a","b","c","none"]}`, `[1,2,3,null]`},
 		{"topic=orders&key=k", `{"ids":["a","b","c"]}`, `[null,2,3]`},
+		{"topic=orders&part=log", `{"ids":["a","b","c"]}`, `[1,null,3]`},
+		{"topic=orders&part=spool", `{"ids":["a","b","c"]}`, `[null,2,null]`},
+		{"topic=orders&part=spool&key=other", `{"ids":["b"]}`, `[null]`},
 		{"topic=orders", `{"ids":[]}`, `[]`},
 		{"topic=orders", `{}`, `[]`},
 		{"topic=other", `{"ids":["a"]}`, `[null]`},
@@ -183,6 +209,7 @@ func TestPeerIDs(t *testing.T) {
 		{"", `{"ids":[]}`, 400, "topic"},
 		{"topic=a/b", `{"ids":[]}`, 400, "topic"},
 		{"topic=orders&key=", `{"ids":[]}`, 400, "key"},
+		{"topic=orders&part=all", `{"ids":[]}`, 400, "part"},
 		{"topic=orders", `[]`, 400, "bad_json"},
 		{"topic=orders", `{"ids":`, 400, "bad_json"},
 		{"topic=orders", string(most), 400, "1001"},

@@ -39,9 +39,9 @@ type item struct {
 // open begins to read what s selects; at most that many events, or all with 0.
 func (h *handler) open(ctx context.Context, s selection, most int) (reading, error) {
 	switch {
-	case s.part == partSpool:
+	case s.part == PartSpool:
 		return h.openSpool(ctx, s, most)
-	case s.part == partLog:
+	case s.part == PartLog:
 		return &local{handler: h, ctx: ctx, source: h.Parts.Log, what: s, most: most, beat: h.Beat}, nil
 	case s.scope == scopeFleet && h.Fleet != nil:
 		stream, err := h.Fleet.Open(ctx, FleetQuery{
@@ -59,7 +59,7 @@ func (h *handler) open(ctx context.Context, s selection, most int) (reading, err
 // openSpool freezes the spool and reads that. A topic of which nothing ever
 // waited is empty.
 func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading, error) {
-	in := &local{handler: h, ctx: ctx, source: nothing{}, what: s, most: most, beat: h.Beat}
+	in := &local{handler: h, ctx: ctx, source: nothing{}, what: s, most: most, beat: h.Beat, bare: true}
 	if h.Parts.Spool == nil {
 		return in, nil
 	}
@@ -71,6 +71,12 @@ func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading
 		return nil, sourceError(err)
 	}
 	in.source, in.release = frozen, frozen.Close
+	any, err := frozen.Scan(ctx, s.topic, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1})
+	if err != nil {
+		in.close()
+		return nil, sourceError(err)
+	}
+	in.bare = len(any) == 0
 	return in, nil
 }
 
@@ -95,6 +101,7 @@ type local struct {
 	most    int
 	beat    time.Duration // after which it is told that nothing is found yet; 0: never
 	release func()        // nil: nothing
+	bare    bool          // a spool that has nothing of the topic
 }
 
 func (l *local) missing() []string  { return nil }

@@ -188,7 +188,10 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	if req.scope == scopeFleet {
 		out.announce(in.missing())
 	}
-	if req.part == partSpool && !out.headOnly() {
+	if spool, ok := in.(*local); ok && spool.bare {
+		w.Header().Set(HeaderEmpty, "1")
+	}
+	if req.part == PartSpool && !out.headOnly() {
 		out.flush() // it says that the spool is frozen
 	}
 

@@ -18,6 +18,16 @@ func (l *Log) Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, er
 	return frozen{s}, nil
 }
 
+// Waiting finds an event that waits, by its id; eventlog.ErrNotFound if none
+// does. The log is not asked.
+func (l *Log) Waiting(ctx context.Context, topic, id string) (*eventlog.Record, error) {
+	r, err := l.cfg.Store.Lookup(ctx, topic, id)
+	if err != nil {
+		return nil, err
+	}
+	return marked(r), nil
+}
+
 // frozen shows the spool's records as readers see them.
 type frozen struct{ eventlog.Snapshot }
 
