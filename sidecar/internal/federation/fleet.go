@@ -55,7 +55,7 @@ const (
 	defaultSlowAfter    = time.Second
 	defaultSlowEvery    = 10 * time.Second
 	defaultMaxStreams   = 16
-	defaultBufferBytes  = 16 << 20
+	defaultBufferBytes  = 4 << 20
 	defaultMaxLine      = 64 << 20
 )
 

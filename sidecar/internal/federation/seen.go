@@ -11,13 +11,13 @@ type seen struct {
 	seeds     [2]maphash.Seed
 	young     idSet
 	old       idSet // full, or empty
-	forgotten *filter
+	forgotten filters
 	room      int // ids of one idSet
 }
 
 // rememberedIDs is how many of the last ids are remembered at least as long as
-// nothing was forgotten: both halves together.
-const rememberedIDs = 1 << 20
+// nothing was forgotten: both halves together, 4 MiB.
+const rememberedIDs = 1 << 17
 
 func newSeen(room int) *seen {
 	return &seen{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, room: room / 2}
@@ -38,19 +38,14 @@ func (s *seen) look(id string, add bool) (known, maybe bool) {
 	} else if known = !s.young.add(f); !known && s.young.n >= s.room {
 		s.turn()
 	}
-	return known, !known && s.forgotten != nil && s.forgotten.has(f)
+	return known, !known && s.forgotten.has(f)
 }
 
 // turn makes room: the older half goes into the filter.
 func (s *seen) turn() {
-	if s.old.n > 0 {
-		if s.forgotten == nil {
-			s.forgotten = new(filter)
-		}
-		for _, f := range s.old.slots {
-			if f != (fingerprint{}) {
-				s.forgotten.add(f)
-			}
+	for _, f := range s.old.slots {
+		if f != (fingerprint{}) {
+			s.forgotten.add(f)
 		}
 	}
 	s.old, s.young = s.young, s.old
@@ -113,27 +108,68 @@ func (s *idSet) clear() {
 	s.n = 0
 }
 
-// filter is a Bloom filter in blocks of one cache line each (Putze, Sanders and
-// Singler, "Cache-, hash- and space-efficient Bloom filters"): it has whatever
-// was added, and with 10 million ids less than 1 in 100 that was not.
-type filter [filterBlocks][8]uint64
+// filters has whatever was added: Bloom filters, each of which has twice the
+// room of the one before it, so that what is needed is taken and no more. The
+// last one takes all the rest: with 10 million ids less than 1 in 20 is suspected
+// that was not added.
+type filters []*filter
 
 const (
-	filterBlocks = 1 << 18 // 16 MiB
-	filterBits   = 5       // set for each id
+	firstBlocks = 1 << 14 // 1 MiB
+	maxFilters  = 4       // 15 MiB together
 )
 
+func (l *filters) add(f fingerprint) {
+	n := len(*l)
+	switch {
+	case n == 0:
+		*l = append(*l, newFilter(firstBlocks))
+	case n < maxFilters && (*l)[n-1].full():
+		*l = append(*l, newFilter(2*len((*l)[n-1].blocks)))
+	}
+	(*l)[len(*l)-1].add(f)
+}
+
+func (l filters) has(f fingerprint) bool {
+	for _, each := range l {
+		if each.has(f) {
+			return true
+		}
+	}
+	return false
+}
+
+// filter is a Bloom filter in blocks of one cache line each (Putze, Sanders and
+// Singler, "Cache-, hash- and space-efficient Bloom filters"). Until it is full,
+// it suspects less than 1 in 200 that was not added.
+type filter struct {
+	blocks [][8]uint64 // their number is a power of two
+	n      int
+}
+
+const (
+	bitsSet  = 5  // for each id
+	bitsRoom = 16 // for each id, when it is full
+)
+
+func newFilter(blocks int) *filter { return &filter{blocks: make([][8]uint64, blocks)} }
+
+func (b *filter) full() bool { return b.n*bitsRoom >= len(b.blocks)*512 }
+
+func (b *filter) block(f fingerprint) *[8]uint64 { return &b.blocks[f[0]>>32&uint64(len(b.blocks)-1)] }
+
 func (b *filter) add(f fingerprint) {
-	block := &b[f[0]>>32%filterBlocks]
-	for i := range filterBits {
+	block := b.block(f)
+	for i := range bitsSet {
 		h := f[1] >> (1 + 9*i)
 		block[h>>6&7] |= 1 << (h & 63)
 	}
+	b.n++
 }
 
 func (b *filter) has(f fingerprint) bool {
-	block := &b[f[0]>>32%filterBlocks]
-	for i := range filterBits {
+	block := b.block(f)
+	for i := range bitsSet {
 		h := f[1] >> (1 + 9*i)
 		if block[h>>6&7]&(1<<(h&63)) == 0 {
 			return false

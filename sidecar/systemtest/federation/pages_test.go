@@ -215,7 +215,7 @@ func (e *edge) partialExport(t *testing.T) {
 	defer client.CloseIdle()
 	n := 0
 	for _, err := range client.Export(t.Context(), sluice.ExportQuery{
-		Topic: topic, Scope: "fleet",
+		Topic: topic, Scope: "fleet", Partial: true, Missing: func(names []string) { missing = names },
 	}) {
 		if err != nil {
 			t.Fatal(err)
