@@ -15,26 +15,14 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/processtest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
 // client is the command-line client, which the images' health checks are made of.
 var client = processtest.New("github.com/sluice-bus/sluice/sdk/cmd/sluice")
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(cleanup{m})
-}
-
-// cleanup removes the programs that were built, after the tests.
-type cleanup struct{ *testing.M }
-
-func (c cleanup) Run() int {
-	defer client.Cleanup()
-	defer controlplanetest.Cleanup()
-	defer sidecartest.Cleanup()
-	return c.M.Run()
+	goleak.VerifyTestMain(m)
 }
 
 // commandTimeout is how long a tool may take on a loaded machine.

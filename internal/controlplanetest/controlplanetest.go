@@ -12,9 +12,6 @@ import (
 
 var program = processtest.New("github.com/sluice-bus/sluice/controlplane/cmd/sluice-controlplane")
 
-// Cleanup removes the program that was built. TestMain calls it at the end.
-func Cleanup() { program.Cleanup() }
-
 // Binary is the path of the program.
 func Binary(t testing.TB) string {
 	t.Helper()

@@ -109,7 +109,7 @@ func TestLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Program{built: true, bin: self}
+	p := &Program{build: func() (string, error) { return self, nil }}
 	l := p.Launch(t, []string{"ANY=thing"}, "program", "first\nsecond")
 	if line, err := l.Stdout.ReadString('\n'); err != nil || line != "first\n" {
 		t.Fatalf("%q, %v", line, err)

@@ -1,7 +1,6 @@
-// Package sidecartest runs the real sidecar program in tests: built once per
-// test binary, started on free ports of the loopback interface, stopped or
-// killed by the test. It talks to the program as an operator would and imports
-// nothing of it.
+// Package sidecartest runs the real sidecar program in tests: built once,
+// started on free ports of the loopback interface, stopped or killed by the
+// test. It talks to the program as an operator would and imports nothing of it.
 package sidecartest
 
 import (
@@ -11,9 +10,6 @@ import (
 )
 
 var program = processtest.New("github.com/sluice-bus/sluice/sidecar/cmd/sluice-sidecar")
-
-// Cleanup removes the program that was built. TestMain calls it at the end.
-func Cleanup() { program.Cleanup() }
 
 // Binary is the path of the program.
 func Binary(t testing.TB) string {

@@ -14,7 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
 
 // outcome is what a command left behind.
 type outcome struct {

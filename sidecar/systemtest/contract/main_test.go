@@ -14,15 +14,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	_ "github.com/sluice-bus/sluice/sidecar" // so that cached results do not outlive a change of the program
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(withSidecar{m}, goleak.Cleanup(func(code int) {
-		sidecartest.Cleanup()
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(withSidecar{m})
 }
 
 // withSidecar ends the process that the tests share before leaks are looked for.

@@ -7,23 +7,16 @@ package controlcontract_test
 
 import (
 	"net/http"
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of a program
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	_ "github.com/sluice-bus/sluice/sidecar"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(tests{m}, goleak.Cleanup(func(code int) {
-		controlplanetest.Cleanup()
-		sidecartest.Cleanup()
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(tests{m})
 }
 
 // tests leave no connection open behind them.

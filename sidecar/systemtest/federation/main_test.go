@@ -4,21 +4,14 @@
 package federation_test
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of the programs
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	_ "github.com/sluice-bus/sluice/sidecar"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		sidecartest.Cleanup()
-		controlplanetest.Cleanup()
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(m)
 }

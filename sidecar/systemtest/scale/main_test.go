@@ -18,13 +18,11 @@ package scale
 import (
 	"flag"
 	"net/http"
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of the program
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
 )
 
 var (
@@ -35,10 +33,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(alone{m}, goleak.Cleanup(func(code int) {
-		controlplanetest.Cleanup()
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(alone{m})
 }
 
 // alone ends idle connections before leaks are looked for.

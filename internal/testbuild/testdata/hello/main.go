@@ -1,0 +1,4 @@
+// Command hello is what the test of testbuild builds.
+package main
+
+func main() { println("hello") }
