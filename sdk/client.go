@@ -87,6 +87,11 @@ func (c *Client) PublishBatch(ctx context.Context, events []Event) ([]Result, er
 	return c.main.publishBatch(ctx, events)
 }
 
+// Publisher is the publisher behind [Client.Publish] and [Client.PublishBatch],
+// with the options of [WithPublisher]. It ends with the client, which is the one
+// to close.
+func (c *Client) Publisher() *Publisher { return c.main }
+
 // A Result is what became of one event of a batch: Err, or else Receipt.
 type Result struct {
 	Receipt Receipt

@@ -131,6 +131,54 @@ func TestPublisherProperty(t *testing.T) {
 	})
 }
 
+// With KeyedBatches the order of each key holds, too, whichever connections break
+// and whatever is refused as a whole; and requests have several events of a key.
+func TestKeyedBatchesProperty(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := drawMishaps(rt)
+		sidecar := sluicetest.Start(sluicetest.Options{Fate: m.fate, Burst: rapid.IntRange(0, 5).Draw(rt, "burst")})
+		defer sidecar.Close()
+		client := connect(rt, sidecar, sluice.WithPublisher(sluice.KeyedBatches()))
+		defer client.Close()
+
+		keys := rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b"}), 1, 60).Draw(rt, "keys")
+		gone := rapid.IntRange(-1, len(keys)-1).Draw(rt, "whose caller leaves")
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		leaving, leave := context.WithCancel(ctx)
+		defer leave()
+		var left sync.WaitGroup
+		for i, key := range keys {
+			e := sluice.Event{Topic: "orders", Key: key, Payload: fmt.Append(nil, i)}
+			if i == gone {
+				left.Go(func() {
+					_, _ = client.Publish(leaving, &sluice.Event{Topic: "orders", Key: key, Payload: []byte(`"gone"`)})
+				})
+			}
+			left.Add(1)
+			err := client.Publisher().Publish(ctx, &e, func(r sluice.Receipt, err error) {
+				defer left.Done()
+				if err != nil || r.Duplicate {
+					rt.Errorf("event %d: %+v, %v", i, r, err)
+				}
+			})
+			if err != nil {
+				rt.Fatal(err)
+			}
+		}
+		leave()
+		if err := client.Publisher().Flush(ctx); err != nil {
+			rt.Fatal(err)
+		}
+		left.Wait()
+		stored := slices.DeleteFunc(sidecar.Events("orders"), func(e wire.Event) bool { return string(e.Payload) == `"gone"` })
+		wantInOrder(rt, stored)
+		if len(stored) != len(keys) {
+			rt.Fatalf("%d events are stored; %d were published", len(stored), len(keys))
+		}
+	})
+}
+
 // wantInOrder checks that the events, whose payloads are numbers, are there
 // once, and those of each key in order.
 func wantInOrder(t rapid.TB, events []wire.Event) {

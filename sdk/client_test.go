@@ -227,6 +227,90 @@ func TestTopicsAreHeldAlone(t *testing.T) {
 	}
 }
 
+func TestKeyedBatchesShareRequests(t *testing.T) {
+	for want, opts := range map[int32][]sluice.PublisherOption{101: nil, 2: {sluice.KeyedBatches()}} {
+		var requests atomic.Int32
+		handedOver := make(chan struct{})
+		_, client := open(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate {
+			if op == wire.OpPublish {
+				requests.Add(1)
+				<-handedOver
+			}
+			return sluicetest.Served
+		}}, sluice.WithPublisher(opts...))
+		publisher := client.Publisher()
+		for range 101 {
+			e := sluice.Event{Topic: "orders", Key: "k", Payload: []byte("1")}
+			if err := publisher.Publish(t.Context(), &e, func(_ sluice.Receipt, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the first request is on its way", func() bool { return requests.Load() > 0 })
+		}
+		close(handedOver)
+		if err := publisher.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := requests.Load(); n != want {
+			t.Errorf("%d requests; want %d", n, want)
+		}
+	}
+}
+
+func TestOnWait(t *testing.T) {
+	refused := false
+	asked := make(chan time.Duration, 1)
+	_, client := open(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error {
+		if refused {
+			return nil
+		}
+		refused = true
+		return &wire.Error{Code: wire.RateLimited, Msg: "slow down", RetryAfter: time.Millisecond}
+	}}, sluice.WithPublisher(sluice.OnWait(func(refusal *sluice.Error, wait time.Duration) {
+		if refusal.Code == wire.RateLimited {
+			asked <- wait
+		}
+	})))
+	if _, err := client.Publish(t.Context(), event("orders", "")); err != nil {
+		t.Fatal(err)
+	}
+	if wait := <-asked; wait != time.Millisecond {
+		t.Errorf("it was asked to wait %v", wait)
+	}
+}
+
+func TestConnectionHook(t *testing.T) {
+	var mu sync.Mutex
+	var told []sluice.ConnectionChange
+	sidecar, client := open(t, sluicetest.Options{}, sluice.WithConnectionHook(func(c sluice.ConnectionChange) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, c)
+	}))
+	got := func(topic string) (lost, back int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range told {
+			switch {
+			case c.Topic != topic:
+			case c.Err == nil:
+				back++
+			case back == 0:
+				lost++
+			}
+		}
+		return lost, back
+	}
+	subscribe(t, client, "g", func(context.Context, *sluice.Message) error { return nil })
+	sidecar.Disconnect()
+	for _, topic := range []string{"", "orders"} {
+		eventually(t, "it is back", func() bool { lost, back := got(topic); return lost > 0 && back == 1 })
+	}
+}
+
 func TestAConnectionWithoutASignOfLifeIsReplaced(t *testing.T) {
 	publishes, pings := once(wire.OpPublish, sluicetest.Overheard), once(wire.OpPing, sluicetest.Overheard)
 	deaf := start(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate { return max(publishes(op), pings(op)) }})

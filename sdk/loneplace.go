@@ -11,6 +11,7 @@ type lonePlace struct {
 	joined int64          // when it subscribed first, in ms
 	first  int64          // ts of the first event; 0: none came
 	last   int64          // the highest ts, but not beyond the time of its delivery
+	latest int64          // the highest ts
 	seen   map[int]uint64 // the highest seq by partition
 }
 
@@ -18,18 +19,24 @@ type lonePlace struct {
 // not be missed by a subscription that comes again.
 const loneSlack = time.Minute
 
-// pass notes an event, and reports whether it is new.
+// pass notes an event, and reports whether it is new. One behind its partition's
+// highest seq that is younger than all before it was published after them: the
+// log is another one, whose seqs began anew.
 func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 	if l.seen == nil {
 		l.seen = map[int]uint64{}
 	}
 	if e.Seq > 0 && e.Seq <= l.seen[e.Partition] {
-		return false
+		if e.TS <= l.latest {
+			return false
+		}
+		clear(l.seen)
 	}
 	l.seen[e.Partition] = e.Seq
 	if l.first == 0 {
 		l.first = e.TS
 	}
+	l.latest = max(l.latest, e.TS)
 	l.last = max(l.last, min(e.TS, now.UnixMilli()))
 	return true
 }

@@ -23,12 +23,21 @@ func (c *client) http() *sluice.HTTP {
 	return &sluice.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, Token: c.Token}
 }
 
-func (c *client) dial(ctx context.Context) (conn *sluice.Conn, err error) {
+// longestPause is the longest one between two attempts to connect again: a
+// person waits.
+const longestPause = time.Second
+
+// dial connects. What is there then reconnects by itself.
+func (c *client) dial(ctx context.Context, opts ...sluice.Option) (dialled *sluice.Client, err error) {
+	opts = append(opts, sluice.WithBackoff(50*time.Millisecond, longestPause))
+	if c.Token != "" {
+		opts = append(opts, sluice.WithToken(c.Token))
+	}
 	err = c.ask(ctx, func(ctx context.Context) error {
-		conn, err = sluice.DialConn(ctx, c.URL, &sluice.ConnOptions{Token: c.Token})
+		dialled, err = sluice.Dial(ctx, c.URL, opts...)
 		return err
 	})
-	return conn, err
+	return dialled, err
 }
 
 // ask calls do, which asks the sidecar, with a context that the timeout ends.

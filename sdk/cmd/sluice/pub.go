@@ -2,20 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"strings"
-	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
-	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -33,11 +27,15 @@ type pubCommand struct {
 func (*pubCommand) Help() string {
 	return `Prints the receipt: id, partition and seq. An event that the sidecar refuses
 because of a rate limit, or because it is overloaded, is published again after
-the time that the sidecar names, under the same id.
+the time that the sidecar names, under the same id. So it is when the connection
+is lost, or the sidecar restarts: nothing is published twice. When the sidecar
+has answered nothing for the time of --timeout, or its store is away for so long,
+that is an error, and the exit status is 1.
 
 With --lines many events are published at a time, and a summary is printed.
 Lines that are refused for another reason are named, the others published, and
-the exit status is 1. With --key the events are in the order of the lines.
+the exit status is 1. With --key the events are in the order of the lines, as
+long as the sidecar is not so overloaded that it refuses parts of a batch.
 
 Examples:
 
@@ -59,17 +57,18 @@ func (p *pubCommand) Run(ctx context.Context, app *program.App, c *client) error
 	if template.Payload, err = p.payload(app); err != nil {
 		return err
 	}
-	if template.ID == "" {
-		template.ID = newID()
-	}
-	conn, err := c.dial(ctx)
+	watch := newPubWatch(ctx, app, c.Timeout)
+	defer watch.stop()
+	client, err := watch.dial(c)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // the receipt has come, or the error is known
-	receipt, err := publishPatiently(ctx, c, conn, template)
+	defer func() { _ = client.Close() }() // the receipt has come, or the error is known
+	watch.handed()
+	receipt, err := client.Publish(watch.context, &template)
+	watch.answered()
 	if err != nil {
-		return err
+		return watch.cause(err)
 	}
 	return printReceipt(app.Stdout, receipt, c.JSON)
 }
@@ -145,36 +144,6 @@ func isTerminal(r io.Reader) bool {
 // the defaults.
 func compactJSON(text []byte) ([]byte, error) {
 	return wire.AppendCompact(nil, text, math.MaxInt32)
-}
-
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
-
-// publishPatiently publishes an event as often as it takes while the sidecar
-// only asks for time.
-func publishPatiently(ctx context.Context, c *client, conn *sluice.Conn, e wire.Event) (receipt wire.Receipt, err error) {
-	for {
-		err = c.ask(ctx, func(ctx context.Context) error {
-			receipt, err = conn.Publish(ctx, &e)
-			return err
-		})
-		wait, ok := patience(err)
-		if !ok {
-			return receipt, err
-		}
-		if !pause.For(ctx, wait) {
-			return receipt, ctx.Err()
-		}
-	}
-}
-
-// patience tells whether the same request will succeed after a wait. A store
-// that is unavailable is none of these: nobody knows how long that takes.
-func patience(err error) (wait time.Duration, ok bool) {
-	refusal, ok := errors.AsType[*wire.Error](err)
-	if !ok || refusal.Code != wire.RateLimited && refusal.Code != wire.Overloaded {
-		return 0, false
-	}
-	return max(refusal.RetryAfter, time.Millisecond), true
 }
 
 func printReceipt(w io.Writer, r wire.Receipt, asJSON bool) error {

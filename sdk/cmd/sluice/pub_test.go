@@ -1,13 +1,20 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -144,5 +151,61 @@ func TestPubLinesNamesWhatFailed(t *testing.T) {
 	}
 	if n := len(sidecar.Events("t")); n != 2 || !strings.HasPrefix(got.stdout, "published 2 events") {
 		t.Errorf("%d events, %q", n, got.stdout)
+	}
+}
+
+func TestPubThatGetsNoAnswerGivesUp(t *testing.T) {
+	unanswered := sluicetest.Options{Fate: func(op string) sluicetest.Fate {
+		if op == wire.OpPublish {
+			return sluicetest.Overheard
+		}
+		return sluicetest.Served
+	}}
+	away := sluicetest.Options{Refuse: func(*wire.Event) *wire.Error {
+		return &wire.Error{Code: wire.StoreUnavailable, Msg: "the store is away", RetryAfter: time.Millisecond}
+	}}
+	run(t, start(t, unanswered), "", "pub", "t", "1", "--timeout", "50ms").wantFailure(t, 1, "did not answer within 50ms (--timeout)\n")
+	run(t, start(t, away), "", "pub", "t", "1", "--timeout", "50ms").wantFailure(t, 1, "within 50ms (--timeout): store_unavailable: the store is away")
+	got := run(t, start(t, away), "1\n2\n", "pub", "t", "--lines", "--timeout", "50ms").wantFailure(t, 1, "from line 1 on it is not known")
+	if !strings.HasPrefix(got.stdout, "published 0 events in ") || !strings.Contains(got.stdout, ", 2 not answered, ") {
+		t.Errorf("summary %q", got.stdout)
+	}
+}
+
+// Being asked for time is an answer: however long it takes in all, the time to
+// wait for an answer begins anew.
+func TestPubWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		w := newPubWatch(t.Context(), &program.App{Stderr: &said}, time.Second)
+		defer w.stop()
+		w.notes.watched = true
+		time.Sleep(time.Hour) // nothing waits
+		w.handed()
+		for range 10 {
+			time.Sleep(900 * time.Millisecond)
+			w.asked(&wire.Error{Code: wire.RateLimited, Msg: "slow down"}, 1234*time.Millisecond)
+			time.Sleep(1234 * time.Millisecond)
+		}
+		if err := w.context.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := said.String(); got != "\r\x1b[Kwaiting 1.23s, as the sidecar asks: rate_limited: slow down\n" {
+			t.Errorf("it says %q", got)
+		}
+		w.connection(sluice.ConnectionChange{Err: errors.New("refused")})
+		time.Sleep(1100 * time.Millisecond)
+		if err := w.cause(context.Canceled); err.Error() != "the sidecar did not answer within 1s (--timeout): refused" {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPubThatIsRefusedForGoodByANewConnection(t *testing.T) {
+	w := newPubWatch(t.Context(), &program.App{Stderr: io.Discard}, 0)
+	defer w.stop()
+	w.connection(sluice.ConnectionChange{Err: wire.Errorf(wire.Unauthorized, "no such token")})
+	if err := w.cause(context.Canceled); !errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+		t.Error(err)
 	}
 }

@@ -8,13 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	sluice "github.com/sluice-bus/sluice/sdk"
@@ -22,15 +18,8 @@ import (
 )
 
 const (
-	// A batch takes its tokens all or nothing: within the default burst of 200
-	// it is not refused for its size.
-	batchEvents = 100
-	batchBytes  = 1 << 20
-	// unkeyedBatches are on their way at a time. Events of one key must not
-	// overtake each other when a batch is refused, so with --key it is one.
-	unkeyedBatches = 4
-	queuedLines    = 4 * batchEvents
-	shownFailures  = 10
+	queuedLines   = 400
+	shownFailures = 10
 )
 
 // line is a payload and where it stands.
@@ -39,17 +28,17 @@ type line struct {
 	payload []byte
 }
 
-// linePublisher publishes lines in batches.
+// linePublisher publishes lines.
 type linePublisher struct {
-	client   *client
-	conn     *sluice.Conn
-	template wire.Event
-	stderr   io.Writer
-	progress *terminal.Progress
-	lines    chan line
+	publisher *sluice.Publisher
+	watch     *pubWatch
+	template  wire.Event
+	progress  *terminal.Progress
+	lines     chan line
 
 	mu      sync.Mutex
 	summary pubSummary
+	unsure  int // the first line that was not answered; 0: each was
 }
 
 // pubSummary is how it went.
@@ -57,6 +46,7 @@ type pubSummary struct {
 	Published  int   `json:"published"` // duplicates included
 	Duplicates int   `json:"duplicates"`
 	Failed     int   `json:"failed"`
+	Unanswered int   `json:"unanswered,omitempty"`
 	Waits      int   `json:"waits"` // refusals that were waited out
 	MS         int64 `json:"ms"`
 }
@@ -71,18 +61,22 @@ func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return err
 	}
-	conn, err := c.dial(ctx)
+	watch := newPubWatch(ctx, app, c.Timeout)
+	defer watch.stop()
+	client, err := watch.dial(c)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // everything is answered, or the error is known
-
-	l := &linePublisher{client: c, conn: conn, template: template, stderr: app.Stderr, lines: make(chan line, queuedLines)}
+	l := &linePublisher{publisher: client.Publisher(), watch: watch, template: template, lines: make(chan line, queuedLines)}
 	l.progress = terminal.NewProgress(app.Stderr, "publishing", total)
 	began := time.Now()
-	err = l.run(ctx, in)
+	err = l.run(in)
+	_ = client.Close() // everything is answered, or gets to know now that it is not
 	l.progress.Finish()
-	l.summary.MS = time.Since(began).Milliseconds()
+	l.summary.MS, l.summary.Waits = time.Since(began).Milliseconds(), watch.waits
+	if l.unsure > 0 {
+		err = fmt.Errorf("from line %d on it is not known what was published: %w", l.unsure, err)
+	}
 	return errors.Join(err, l.summary.print(app.Stdout, c.JSON, err == nil))
 }
 
@@ -112,34 +106,34 @@ func countLines(in io.Reader, stderr io.Writer) (count int64, err error) {
 }
 
 // run publishes all lines. An error means that it did not get to the end.
-func (l *linePublisher) run(ctx context.Context, in io.Reader) error {
-	workers := unkeyedBatches
-	if l.template.Key != "" {
-		workers = 1
-	}
-	group, ctx := errgroup.WithContext(ctx)
+func (l *linePublisher) run(in io.Reader) error {
+	ctx := l.watch.context
 	readError := make(chan error, 1)
 	go func() { // not waited for: nothing ends a read from a terminal or pipe
 		defer close(l.lines)
 		readError <- l.read(ctx, in)
 	}()
-	for range workers {
-		group.Go(func() error {
-			for {
-				batch, err := l.gather(ctx)
-				if err != nil || len(batch) == 0 {
-					return err
-				}
-				if err := l.publish(ctx, batch); err != nil {
-					return err
-				}
+	for {
+		select {
+		case next, ok := <-l.lines:
+			if !ok {
+				return errors.Join(l.flush(ctx), <-readError)
 			}
-		})
+			if err := l.publish(ctx, next); err != nil {
+				return l.watch.cause(err)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	if err := group.Wait(); err != nil {
-		return err
+}
+
+// flush waits until every line is answered.
+func (l *linePublisher) flush(ctx context.Context) error {
+	if err := l.publisher.Flush(ctx); err != nil {
+		return l.watch.cause(err)
 	}
-	return <-readError
+	return nil
 }
 
 // read passes on the lines that hold anything.
@@ -163,128 +157,48 @@ func (l *linePublisher) read(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// gather waits for a line, and takes with it what else is there already. An
-// empty batch is the end.
-func (l *linePublisher) gather(ctx context.Context) (batch []line, err error) {
-	size := 0
-	take := func(next line) {
-		batch = append(batch, next)
-		size += len(next.payload)
+// publish hands a line over; its result is counted when it comes. An error means
+// that it is no use to go on.
+func (l *linePublisher) publish(ctx context.Context, next line) error {
+	e := l.template
+	e.Payload = next.payload
+	l.watch.handed()
+	err := l.publisher.Publish(ctx, &e, func(r wire.Receipt, err error) { l.answered(next.number, r, err) })
+	if err == nil {
+		return nil
 	}
-	select {
-	case next, ok := <-l.lines:
-		if !ok {
-			return nil, nil
-		}
-		take(next)
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	l.watch.answered()
+	if _, ok := errors.AsType[*wire.Error](err); !ok {
+		return err
 	}
-	for len(batch) < batchEvents && size < batchBytes {
-		select {
-		case next, ok := <-l.lines:
-			if !ok {
-				return batch, nil
-			}
-			take(next)
-		default:
-			return batch, nil
-		}
+	if _, bad := compactJSON(next.payload); bad != nil {
+		err = fmt.Errorf("not JSON: %w", bad)
 	}
-	return batch, nil
-}
-
-// publish publishes a batch and counts how it went. An error means that it is
-// no use to go on.
-func (l *linePublisher) publish(ctx context.Context, batch []line) error {
-	events := make([]wire.Event, 0, len(batch))
-	numbers := make([]int, 0, len(batch))
-	for _, next := range batch {
-		payload, err := compactJSON(next.payload)
-		if err != nil {
-			l.failed(next.number, fmt.Errorf("not JSON: %w", err))
-			continue
-		}
-		e := l.template
-		e.ID, e.Payload = newID(), payload
-		events = append(events, e)
-		numbers = append(numbers, next.number)
-	}
-	return l.send(ctx, events, numbers)
-}
-
-// send publishes events until each of them is accepted or refused for good.
-func (l *linePublisher) send(ctx context.Context, events []wire.Event, numbers []int) error {
-	for len(events) > 0 {
-		var results []wire.ResultItem
-		err := l.client.ask(ctx, func(ctx context.Context) (err error) {
-			results, err = l.conn.PublishBatch(ctx, l.template.Topic, events)
-			return err
-		})
-		if err != nil {
-			refusal, ok := errors.AsType[*wire.Error](err)
-			if !ok {
-				return fmt.Errorf("from line %d on it is not known what was published: %w", numbers[0], err)
-			}
-			if tooLarge(refusal) && len(events) > 1 {
-				half := len(events) / 2
-				if err := l.send(ctx, events[:half], numbers[:half]); err != nil {
-					return err
-				}
-				events, numbers = events[half:], numbers[half:]
-				continue
-			}
-			results = slices.Repeat([]wire.ResultItem{{Err: refusal}}, len(events))
-		}
-		var wait time.Duration
-		events, numbers, wait = l.settle(events, numbers, results)
-		if len(events) > 0 {
-			if !pause.For(ctx, wait) {
-				return ctx.Err()
-			}
-		}
-	}
+	l.failed(next.number, err)
 	return nil
 }
 
-// tooLarge tells whether a smaller batch might be accepted: one that is larger
-// than a bucket's burst is bad_request.
-func tooLarge(refusal *wire.Error) bool {
-	return refusal.Code == wire.BadRequest || refusal.Code == wire.PayloadTooLarge
-}
-
-// settle counts the results, and returns what to publish again, after which
-// wait.
-func (l *linePublisher) settle(events []wire.Event, numbers []int, results []wire.ResultItem) (again []wire.Event, where []int, wait time.Duration) {
-	published := 0
-	for i := range results {
-		if results[i].Err == nil {
-			published++
-			l.accepted(&results[i].Receipt)
-			continue
-		}
-		if w, ok := patience(results[i].Err); ok {
-			wait = max(wait, w)
-			again, where = append(again, events[i]), append(where, numbers[i])
-			continue
-		}
-		l.failed(numbers[i], results[i].Err)
-	}
-	l.progress.Add(int64(published))
-	if len(again) > 0 {
+// answered counts what became of a line.
+func (l *linePublisher) answered(number int, r wire.Receipt, err error) {
+	l.watch.answered()
+	switch {
+	case errors.Is(err, sluice.ErrClosed):
 		l.mu.Lock()
-		l.summary.Waits++
-		l.mu.Unlock()
-	}
-	return again, where, wait
-}
-
-func (l *linePublisher) accepted(r *wire.Receipt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.Published++
-	if r.Duplicate {
-		l.summary.Duplicates++
+		defer l.mu.Unlock()
+		l.summary.Unanswered++
+		if l.unsure == 0 || number < l.unsure {
+			l.unsure = number
+		}
+	case err != nil:
+		l.failed(number, err)
+	default:
+		l.progress.Add(1)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.summary.Published++
+		if r.Duplicate {
+			l.summary.Duplicates++
+		}
 	}
 }
 
@@ -295,9 +209,9 @@ func (l *linePublisher) failed(number int, err error) {
 	l.summary.Failed++
 	switch {
 	case l.summary.Failed < shownFailures:
-		fmt.Fprintf(l.stderr, "line %d: %v\n", number, err)
+		l.watch.notes.say("line %d: %v", number, err)
 	case l.summary.Failed == shownFailures:
-		fmt.Fprintf(l.stderr, "line %d: %v (further ones are only counted)\n", number, err)
+		l.watch.notes.say("line %d: %v (further ones are only counted)", number, err)
 	}
 }
 
@@ -315,6 +229,9 @@ func (s *pubSummary) print(w io.Writer, asJSON, whole bool) error {
 		}
 		if s.Duplicates > 0 {
 			line += fmt.Sprintf(", %d of them published before", s.Duplicates)
+		}
+		if s.Unanswered > 0 {
+			line += fmt.Sprintf(", %d not answered", s.Unanswered)
 		}
 		if s.Waits > 0 {
 			line += fmt.Sprintf(", %d refusals waited out", s.Waits)

@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	sluice "github.com/sluice-bus/sluice/sdk"
@@ -38,6 +39,10 @@ With --ack manual, standard input is read for lines of these forms:
 
 The end of the input ends the subscription.
 
+When the connection is lost, or the sidecar restarts, it subscribes again, for as
+long as that takes, and says so on standard error. With a group nothing is missed;
+without one, events of the meantime may be.
+
 Examples:
 
   sluice sub orders
@@ -51,42 +56,50 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 	if err != nil {
 		return err
 	}
-	conn, err := c.dial(ctx)
+	v := newView(s, app, c.JSON)
+	client, err := c.dial(ctx, sluice.WithConnectionHook(v.connection))
 	if err != nil {
 		return err
 	}
-	v := &view{
-		command: s, printer: eventPrinter{asJSON: c.JSON}, out: bufio.NewWriter(app.Stdout),
-		conn: conn, events: make(chan []wire.Delivery), stop: make(chan struct{}),
-	}
 	err = c.ask(ctx, func(ctx context.Context) error {
-		v.sub, err = conn.Subscribe(ctx, s.Topic, s.Group, opts, v.deliver)
+		_, err := client.Subscribe(ctx, s.Topic, s.Group, v.handle, opts...)
 		return err
 	})
 	if err == nil {
 		err = v.run(ctx, s.orders(app.Stdin))
-		close(v.stop)
 		// The context may have ended; the good-bye has the timeout to itself.
-		err = errors.Join(err, c.ask(context.WithoutCancel(ctx), v.leave))
-	} else {
-		close(v.stop)
+		err = errors.Join(err, c.ask(context.WithoutCancel(ctx), v.settle))
 	}
-	if closed := conn.Close(); err == nil {
-		err = closed
-	}
+	_ = client.Close() // gives back what is not settled
+	v.acks.Wait()
 	return err
 }
 
-func (s *subCommand) options() (*wire.SubscribeOptions, error) {
+func (s *subCommand) options() ([]sluice.SubscribeOption, error) {
 	if err := wire.CheckFrom(s.From, s.TS, s.AfterID); err != nil {
 		return nil, program.Usagef("%s (--ts, --after-id)", err.Msg)
 	}
 	if s.Ack == "manual" && s.Group == "" {
 		return nil, program.Usagef("--ack manual needs a --group: without one there is nothing to ack")
 	}
-	opts := &wire.SubscribeOptions{From: s.From, TS: s.TS, AfterID: s.AfterID, MaxInflight: s.MaxInflight}
+	var opts []sluice.SubscribeOption
+	switch s.From {
+	case wire.FromEarliest:
+		opts = append(opts, sluice.FromEarliest())
+	case wire.FromTS:
+		opts = append(opts, sluice.FromTime(time.UnixMilli(*s.TS)))
+	case wire.FromAfterID:
+		opts = append(opts, sluice.AfterID(s.AfterID))
+	}
+	if s.Ack == "manual" {
+		// Whoever types acks sees what becomes of an event that gets none in time.
+		opts = append(opts, sluice.ManualAck(), sluice.MaxExtension(0))
+	}
+	if s.MaxInflight != nil {
+		opts = append(opts, sluice.MaxInflight(*s.MaxInflight))
+	}
 	if s.Key != nil || s.Tag != nil {
-		opts.Filter = &wire.Filter{Key: s.Key, Tag: s.Tag}
+		opts = append(opts, sluice.WithFilter(wire.Filter{Key: s.Key, Tag: s.Tag}))
 	}
 	return opts, nil
 }
@@ -110,36 +123,127 @@ func (s *subCommand) orders(stdin io.Reader) <-chan string {
 // view is a subscription that is printed.
 type view struct {
 	command *subCommand
+	notes   *notes
+	outage  outage
+	end     chan error     // why it ends, the first reason; nil: enough is printed
+	acks    sync.WaitGroup // settlements without an answer
+
+	mu      sync.Mutex // held while an event is printed
 	printer eventPrinter
 	out     *bufio.Writer
 	line    []byte // reused
 	printed int
+	over    bool                       // nothing is printed any more
+	inHand  map[string]*sluice.Message // with --ack manual
 
-	conn   *sluice.Conn
-	sub    *sluice.ConnSubscription
-	events chan []wire.Delivery
-	stop   chan struct{} // closed when nothing is printed any more
-
-	refused atomic.Pointer[error] // the first ack that was
+	doubts sync.Mutex
+	backs  int // how often the connection came back
+	unsure int // acks whose answer the outage of now has swallowed
 }
 
-// deliver hands deliveries to run, and so keeps the sidecar waiting while they
-// cannot be printed. What comes after the end goes back to the group.
-func (v *view) deliver(deliveries []wire.Delivery) {
-	select {
-	case v.events <- deliveries:
-	case <-v.stop:
+func newView(s *subCommand, app *program.App, asJSON bool) *view {
+	said := &notes{out: app.Stderr}
+	return &view{
+		command: s, notes: said, outage: outage{notes: said}, end: make(chan error, 1),
+		printer: eventPrinter{asJSON: asJSON}, out: bufio.NewWriter(app.Stdout), inHand: map[string]*sluice.Message{},
 	}
 }
 
-// run prints until it is interrupted, has printed enough, or something fails.
+// connection says what became of the connection.
+func (v *view) connection(c sluice.ConnectionChange) {
+	if c.Topic == "" {
+		return // nothing is published
+	}
+	if final(c.Err) {
+		v.finish(c.Err)
+		return
+	}
+	back := "the connection is back"
+	if v.command.Group == "" {
+		back += "; without a group, events of the meantime may be missing"
+	}
+	v.outage.happened(c, back)
+	if c.Err == nil {
+		v.doubts.Lock()
+		v.backs++
+		v.unsure = 0 // the client acks them when they come again
+		v.doubts.Unlock()
+	}
+}
+
+func (v *view) finish(err error) {
+	select {
+	case v.end <- err:
+	default: // there is a reason already
+	}
+}
+
+var errOver = errors.New("nothing is printed any more")
+
+// handle prints an event, and acks it if that is wanted. What comes after the end
+// it keeps until the subscription stops, and so gives back.
+func (v *view) handle(ctx context.Context, m *sluice.Message) error {
+	v.doubts.Lock()
+	outages := v.backs
+	v.doubts.Unlock()
+	if err := v.print(m, outages); err != nil {
+		if !errors.Is(err, errOver) {
+			v.finish(err)
+		}
+		<-ctx.Done()
+		return err
+	}
+	return nil
+}
+
+// print prints an event that came after so many outages.
+func (v *view) print(m *sluice.Message, outages int) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.over {
+		return errOver
+	}
+	v.line = v.printer.append(v.line[:0], &m.Event, m.Attempt)
+	_, _ = v.out.Write(v.line) // Flush has the error
+	if err := v.out.Flush(); err != nil {
+		v.over = true
+		return err
+	}
+	switch {
+	case v.command.Ack == "manual":
+		v.inHand[m.Event.ID] = m
+	case v.command.Group != "":
+		v.acks.Go(func() { v.settled(m.Ack(context.Background()), outages) }) // it has its answer when the client is closed
+	}
+	if v.printed++; v.printed == v.command.Max {
+		v.over = true
+		v.finish(nil)
+	}
+	return nil
+}
+
+// settled takes the answer to the ack of an event that came after so many outages.
+func (v *view) settled(err error, outages int) {
+	switch {
+	case errors.Is(err, sluice.ErrLost):
+		v.doubts.Lock()
+		defer v.doubts.Unlock()
+		if outages == v.backs {
+			v.unsure++
+		}
+	case err != nil:
+		v.finish(err)
+	}
+}
+
+// run waits until it is interrupted, has printed enough, or something fails.
 func (v *view) run(ctx context.Context, orders <-chan string) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-v.conn.Done():
-			return v.conn.Err()
+		case err := <-v.end:
+			return err
 		case text, ok := <-orders:
 			if !ok {
 				return nil
@@ -147,42 +251,7 @@ func (v *view) run(ctx context.Context, orders <-chan string) error {
 			if err := v.obey(text); err != nil {
 				return err
 			}
-		case deliveries := <-v.events:
-			if enough, err := v.print(deliveries); enough || err != nil {
-				return err
-			}
 		}
-		if err := v.refused.Load(); err != nil {
-			return *err
-		}
-	}
-}
-
-// print prints deliveries, and acks them if that is wanted.
-func (v *view) print(deliveries []wire.Delivery) (enough bool, err error) {
-	if left := v.command.Max - v.printed; v.command.Max > 0 && len(deliveries) >= left {
-		deliveries, enough = deliveries[:left], true
-	}
-	ids := make([]string, len(deliveries))
-	for i := range deliveries {
-		d := &deliveries[i]
-		ids[i] = d.Event.ID
-		v.line = v.printer.append(v.line[:0], &d.Event, d.Attempt)
-		_, _ = v.out.Write(v.line) // Flush has the error
-	}
-	if err := v.out.Flush(); err != nil {
-		return false, err
-	}
-	v.printed += len(deliveries)
-	if v.command.Group != "" && v.command.Ack == "auto" {
-		err = v.sub.AckAsync(v.settled, ids...)
-	}
-	return enough, err
-}
-
-func (v *view) settled(err error) {
-	if err != nil {
-		v.refused.CompareAndSwap(nil, &err)
 	}
 }
 
@@ -193,23 +262,61 @@ func (v *view) obey(text string) error {
 	case len(words) == 0:
 		return nil
 	case len(words) >= 2 && words[0] == "ack":
-		return v.sub.AckAsync(v.settled, words[1:]...)
+		v.settleByHand(words[1:], func(m *sluice.Message) error { return m.Ack(context.Background()) })
+		return nil
 	case len(words) >= 2 && words[0] == "nack":
-		return v.sub.NackAsync(v.settled, sluice.Nack{}, words[1:]...)
+		v.settleByHand(words[1:], func(m *sluice.Message) error { return m.Nack(context.Background(), sluice.Nack{}) })
+		return nil
 	}
 	return fmt.Errorf("standard input: %q is not understood; allowed are \"ack ID…\" and \"nack ID…\"", text)
 }
 
-// leave waits until the acks are durable, and gives back what was not acked.
-func (v *view) leave(ctx context.Context) error {
-	if v.conn.Err() != nil {
-		return nil // run has said so
+// settleByHand settles what is in hand of some ids. Acks of others are harmless.
+func (v *view) settleByHand(ids []string, settle func(*sluice.Message) error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, id := range ids {
+		m := v.inHand[id]
+		if m == nil {
+			continue
+		}
+		delete(v.inHand, id)
+		v.acks.Go(func() {
+			switch err := settle(m); {
+			case errors.Is(err, sluice.ErrLost):
+				v.notes.say("%s: the connection was lost meanwhile, so it may be delivered again", id)
+			case err != nil:
+				v.finish(err)
+			}
+		})
 	}
-	if err := v.conn.Flush(ctx); err != nil {
+}
+
+// settle ends the printing, and waits until the acks are durable.
+func (v *view) settle(ctx context.Context) error {
+	v.mu.Lock()
+	v.over = true
+	v.mu.Unlock()
+	answered := make(chan struct{})
+	go func() { // Run waits for the same, after the client's end, which ends it
+		v.acks.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	v.doubts.Lock()
+	unsure := v.unsure
+	v.doubts.Unlock()
+	if unsure > 0 {
+		return fmt.Errorf("the connection was lost before the last %d acks were answered: these events may be delivered again", unsure)
+	}
+	select {
+	case err := <-v.end: // an ack that was refused
 		return err
+	default:
+		return nil
 	}
-	if err := v.refused.Load(); err != nil {
-		return *err
-	}
-	return v.sub.Unsubscribe(ctx)
 }

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/program"
+	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// running is a subscription in the background.
+// running is a command in the background.
 type running struct {
 	stdin   *io.PipeWriter
 	stdout  *bufio.Scanner
@@ -24,14 +26,20 @@ type running struct {
 
 func subscribe(t *testing.T, sidecar *sluicetest.Sidecar, args ...string) *running {
 	t.Helper()
+	return background(t, process(sidecar, nil, append([]string{"sub"}, args...)...))
+}
+
+// background runs a command whose input and output are pipes.
+func background(t *testing.T, p program.Process) *running {
+	t.Helper()
 	in, stdin := io.Pipe()
 	stdout, out := io.Pipe()
 	r := &running{stdin: stdin, stdout: bufio.NewScanner(stdout), signals: make(chan os.Signal, 2), status: make(chan int, 1)}
-	p := process(sidecar, in, append([]string{"sub"}, args...)...)
-	p.Stdout, p.Stderr, p.Signals = out, &r.stderr, r.signals
+	p.Stdin, p.Stdout, p.Stderr, p.Signals = in, out, &r.stderr, r.signals
 	go func() {
 		r.status <- program.Run(spec(), p)
 		_ = in.Close() // ends what reads lines
+		_ = out.Close()
 	}()
 	t.Cleanup(func() { _ = stdin.Close() })
 	return r
@@ -102,12 +110,34 @@ func TestSubFails(t *testing.T) {
 	run(t, sidecar, "", "sub", "t", "--from", "afterId").wantFailure(t, 2, "afterId is missing")
 	run(t, sidecar, "hm\n", "sub", "t", "--group", "g", "--ack", "manual").wantFailure(t, 1, `"hm" is not understood`)
 
-	fill(t, sidecar, "t", 1)
-	r := subscribe(t, sidecar, "t", "--from", "earliest")
-	r.want(t, `{"n":0}`)
-	sidecar.Disconnect()
-	r.wantStatus(t, 1)
-	if !strings.Contains(r.stderr.String(), "connection is closed") {
-		t.Errorf("stderr %q", r.stderr.String())
+}
+
+func TestSubOutlivesItsConnection(t *testing.T) {
+	for group, args := range map[string][]string{"": {"--from", "earliest"}, "g": {"--group", "g", "--from", "earliest"}} {
+		t.Run("group "+group, func(t *testing.T) {
+			sidecar := start(t, sluicetest.Options{})
+			fill(t, sidecar, "t", 1)
+			r := subscribe(t, sidecar, append([]string{"t", "--max", "2"}, args...)...)
+			r.want(t, `{"n":0}`)
+			sidecar.Disconnect()
+			run(t, sidecar, "", "pub", "t", `{"n":1}`).wantOK(t)
+			r.want(t, `{"n":1}`)
+			r.wantStatus(t, 0)
+			said := r.stderr.String()
+			if strings.Count(said, "the connection to the sidecar is lost, trying again: ") != 1 || strings.Count(said, "the connection is back") != 1 ||
+				strings.Contains(said, "may be missing") != (group == "") {
+				t.Errorf("stderr %q", said)
+			}
+		})
+	}
+}
+
+// A refusal of the new connection that holds for good ends it.
+func TestSubThatIsRefusedLater(t *testing.T) {
+	v := newView(&subCommand{Group: "g"}, &program.App{Stderr: new(bytes.Buffer)}, false)
+	v.connection(sluice.ConnectionChange{Topic: "t", Group: "g", Err: wire.Errorf(wire.Overloaded, "later")})
+	v.connection(sluice.ConnectionChange{Topic: "t", Group: "g", Err: wire.Errorf(wire.Unauthorized, "no such token")})
+	if err := v.run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no such token") {
+		t.Errorf("it ended with %v", err)
 	}
 }
