@@ -38,6 +38,8 @@ func TestRefusesToStart(t *testing.T) {
 		{"no MongoDB host", []string{"--store", "mongodb:///x"}, 2, []string{"store"}},
 		{"lease", []string{"--lease", "10ms"}, 2, []string{"lease", "1s"}},
 		{"outbox", []string{"--outbox", "mongodb://127.0.0.1/shop"}, 2, []string{"outbox", "#"}},
+		{"a name that headers change", []string{"--node-id", "edge "}, 2, []string{"node-id", `"edge "`}},
+		{"a name of two lines", []string{"--node-id", "edge\nof it"}, 2, []string{"node-id", `"edge\nof it"`}},
 		{"unknown store", []string{"--store", "redis:"}, 2, []string{"redis:", "embedded:"}},
 		{"control plane", []string{"--control-plane", "127.0.0.1:1", "--control-plane-ca", "none.pem"}, 2, []string{"control-plane", "none.pem"}},
 		{"no control plane", []string{"--control-plane-token-file", "x"}, 2, []string{"control-plane", "missing"}},

@@ -247,6 +247,7 @@ var badRequests = []struct {
 	{"batch too many", "POST", "/v1/topics/t/events", strings.Repeat("{\"payload\":1}\n", 4), []string{"Content-Type: application/x-ndjson"}, 413, "payload_too_large", "batch"},
 	{"batch too large", "POST", "/v1/topics/t/events", strings.Repeat(" ", 1001), []string{"Content-Type: application/x-ndjson"}, 413, "payload_too_large", ""},
 	{"batch with an id", "POST", "/v1/topics/t/events", "{}", []string{"Content-Type: application/x-ndjson", "Sluice-Id: a"}, 400, "bad_request", "Sluice-Id"},
+	{"batch with a header", "POST", "/v1/topics/t/events", "{}", []string{"Content-Type: application/x-ndjson", "Sluice-Header-Shop: a"}, 400, "bad_request", "Sluice-Header-Shop"},
 
 	{"group of no topic", "GET", "/v1/topics/nobody/groups/g", "", nil, 404, "not_found", ""},
 	{"unknown group", "GET", "/v1/topics/t/groups/nobody", "", nil, 404, "not_found", ""},

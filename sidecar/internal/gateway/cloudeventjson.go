@@ -128,12 +128,24 @@ func fillFromJSON(it *wire.PublishItem, text []byte, lim wire.Limits) *wire.Erro
 	return checkItem(it, lim)
 }
 
+// isText reports whether an attribute's value must be a string: that of those
+// that the specification itself defines, while extensions have other types, too.
+func isText(name string) bool {
+	switch name {
+	case "specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema":
+		return true
+	}
+	return false
+}
+
 // attributeOf is the string that an attribute's JSON value stands for: a string
-// itself, a boolean and a whole number as they are written.
+// itself, an extension's boolean and whole number as they are written.
 func attributeOf(name string, raw json.RawMessage) (value string, given bool, err *wire.Error) {
 	switch c := raw[0]; {
 	case c == 'n':
 		return "", false, nil
+	case c != '"' && isText(name):
+		return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s must be a string", name)
 	case c == 't' || c == 'f':
 		return string(raw), true, nil
 	case c == '"':

@@ -55,7 +55,7 @@ func (g *Gateway) publishDaprEntries(w http.ResponseWriter, r *http.Request, top
 	if err := wire.CheckTopic(topic); err != nil {
 		return nil, g.refused(topic, err)
 	}
-	content, bad := readAtMost(w, r, g.cfg.Limits.BatchBytes)
+	content, bad := g.readAtMost(w, r, g.cfg.Limits.BatchBytes)
 	if bad != nil {
 		return nil, g.refused(topic, bad)
 	}

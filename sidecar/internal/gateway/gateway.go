@@ -97,12 +97,14 @@ type Gateway struct {
 	number   uint64 // of the last connection
 	conns    map[*conn]struct{}
 	streams  map[*stream]struct{}
+	trails   []*trail // of streams that ended, the oldest first
+	uploads  map[*upload]struct{}
 }
 
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{})}
+	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), uploads: make(map[*upload]struct{})}
 	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg
 	cfg.Access.OnChange(g.rightsChanged)
 	return g
@@ -203,8 +205,8 @@ func (g *Gateway) refusing() bool {
 
 // Shutdown refuses new connections, publishes and ops; gives what subscriptions
 // and pulls have in flight back to their groups without counting an attempt;
-// lets the replies to what is under way go out, ends every stream, and closes
-// every WebSocket with 1001.
+// lets the replies to what is under way go out, ends every stream, lets bodies
+// come for a moment more, and closes every WebSocket with 1001.
 // Connections that have not finished when ctx ends are cut off. It returns once
 // none is left. Call it while the groups and the writer still run: what is
 // under way needs them.
@@ -216,6 +218,7 @@ func (g *Gateway) Shutdown(ctx context.Context) {
 		conns = append(conns, c)
 	}
 	g.mu.Unlock()
+	g.endUploads()
 	g.pulls.end(errStopping())
 	var leaving sync.WaitGroup
 	for _, c := range conns {

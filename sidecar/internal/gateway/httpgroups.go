@@ -147,7 +147,7 @@ func (g *Gateway) seek(w http.ResponseWriter, r *http.Request) error {
 	if g.refusing() {
 		return errStopping()
 	}
-	content, bad := readAtMost(w, r, maxCursorBody)
+	content, bad := g.readAtMost(w, r, maxCursorBody)
 	if bad != nil {
 		return bad
 	}

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"bytes"
-	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -85,29 +87,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, kind body) ([
 		binaryBody: jsonSlack * g.cfg.Limits.PayloadBytes, batchedBody: g.cfg.Limits.BatchBytes,
 		structuredBody: jsonSlack * (g.cfg.Limits.PayloadBytes + g.cfg.Limits.HeaderBytes),
 	}[kind]
-	return readAtMost(w, r, most)
-}
-
-// readAtMost reads the whole body of at most so many bytes.
-func readAtMost(w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
-	if r.ContentLength > int64(most) {
-		return nil, errBodyTooLarge(most)
-	}
-	var buf bytes.Buffer
-	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead) // ReadFrom wants that much room to see the end
-	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, int64(most)))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, errBodyTooLarge(most)
-	case err != nil:
-		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
-	}
-	return buf.Bytes(), nil
-}
-
-func errBodyTooLarge(most int) *wire.Error {
-	return wire.Errorf(wire.PayloadTooLarge, "the body is longer than the %d bytes that are allowed", most)
+	return g.readAtMost(w, r, most)
 }
 
 // publishLines publishes a body of NDJSON.
@@ -157,6 +137,11 @@ func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wi
 func headerOfOne(h http.Header) string {
 	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS} {
 		if _, given := h[name]; given {
+			return name
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if strings.HasPrefix(name, headerPrefix) {
 			return name
 		}
 	}

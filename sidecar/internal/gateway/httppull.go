@@ -39,7 +39,7 @@ func (g *Gateway) pull(w http.ResponseWriter, r *http.Request) error {
 	if g.refusing() {
 		return errStopping()
 	}
-	content, bad := readAtMost(w, r, maxPullBody)
+	content, bad := g.readAtMost(w, r, maxPullBody)
 	if bad != nil {
 		return bad
 	}

@@ -123,9 +123,14 @@ func TestPullAndAck(t *testing.T) {
 	}
 	s.pull(t, fromStart).wants(t, "")
 	if _, body := s.do(t, "GET", "/v1/topics/t/groups/g", ""); !strings.Contains(body, `"lag":0,"inflight":0`) ||
-		!strings.Contains(body, `"id":"node/pull","inflight":0,"max_inflight":100,"paused":false,"blocked_by":"slow_reader"`) {
+		!strings.Contains(body, `"id":"node/pull","inflight":0,"max_inflight":100,"paused":false,"blocked_by":"caught_up"`) {
 		t.Errorf("the group: %s", body)
 	}
+	s.publish(t, "t", "d", "")
+	eventually(t, "d waits for a pull", func() bool {
+		_, body := s.do(t, "GET", "/v1/topics/t/groups/g", "")
+		return strings.Contains(body, `"blocked_by":"slow_reader"`)
+	})
 }
 
 func TestPullWaitsForEvents(t *testing.T) {
@@ -439,6 +444,10 @@ func TestPullNeedsRights(t *testing.T) {
 			body := fmt.Sprintf(`{"wait_ms":0,"leases":[%q],"extend_ms":1}`, lease)
 			if res, text := s.do(t, "POST", path+verb, body, "Authorization: Bearer app"); res.StatusCode != want {
 				t.Errorf("%s%s: %s %s", path, verb, res.Status, text)
+			}
+			// Who may not use the group is not told what is wrong with the request.
+			if res, text := s.do(t, "POST", path+verb, `{"wait_ms":0,"leases":["none"],"extend_ms":1}`, "Authorization: Bearer app"); want == 403 && res.StatusCode != 403 {
+				t.Errorf("%s%s with no lease: %s %s", path, verb, res.Status, text)
 			}
 			if res, text := s.do(t, "POST", path+verb, body); res.StatusCode != 401 {
 				t.Errorf("%s%s without a token: %s %s", path, verb, res.Status, text)

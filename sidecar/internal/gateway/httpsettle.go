@@ -59,7 +59,10 @@ func (g *Gateway) settleRequest(w http.ResponseWriter, r *http.Request, op strin
 	if g.refusing() {
 		return nil, errStopping()
 	}
-	content, bad := readAtMost(w, r, maxSettleBody)
+	if err := g.may(r, access.Subscribe, topic, name); err != nil {
+		return nil, err
+	}
+	content, bad := g.readAtMost(w, r, maxSettleBody)
 	if bad != nil {
 		return nil, bad
 	}
@@ -70,9 +73,6 @@ func (g *Gateway) settleRequest(w http.ResponseWriter, r *http.Request, op strin
 	leases, at, results, bad := g.readLeases(topic, name, t.Leases)
 	if bad != nil {
 		return nil, bad
-	}
-	if err := g.may(r, access.Subscribe, topic, name); err != nil {
-		return nil, err
 	}
 	durable := make(chan error, 1)
 	for i, stale := range settle(topic, name, leases, t, func(err error) { durable <- err }) {

@@ -27,6 +27,9 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) {
 	patience := g.cfg.Bounds.SlowClientTimeout
 	// Clients that lose the connection come back after a second.
 	if err = s.write(w, []byte("retry: 1000\n\n"), patience); err == nil {
+		err = s.resend(w, r, g)
+	}
+	if err == nil {
 		s.Start()
 		err = s.serve(w, r, patience)
 	}
@@ -42,7 +45,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 		return nil, errStopping()
 	}
 	k := subKey{topic: r.PathValue("topic")}
-	o, err := streamOptions(r, &k)
+	o, last, err := streamOptions(r, &k)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +58,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	}
 	s := &stream{
 		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.OutboxBytes,
-		ready: make(chan struct{}, 1), over: make(chan struct{}),
+		ready: make(chan struct{}, 1), over: make(chan struct{}), finished: make(chan struct{}), last: last,
 		out: http.NewResponseController(w), how: group.Disconnected,
 	}
 	var pacer *pacer
@@ -73,43 +76,44 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	return s, nil
 }
 
-// streamOptions reads where a stream starts, and the group into k.
-func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, err error) {
+// streamOptions reads where a stream starts, and the group into k. last is the
+// event that the client was sent last, if it says so.
+func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last string, err error) {
 	if bad := wire.CheckReadTopic(k.topic); bad != nil {
-		return o, bad
+		return o, "", bad
 	}
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
-		return o, err
+		return o, "", err
 	}
 	if k.group, err = p.Text("group"); err != nil {
-		return o, err
+		return o, "", err
 	}
 	if k.group != "" {
 		if bad := wire.CheckGroup(k.group); bad != nil {
-			return o, httpapi.BadParam("group", "%s", bad.Msg)
+			return o, "", httpapi.BadParam("group", "%s", bad.Msg)
 		}
 	}
 	if o.From, err = p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID); err != nil {
-		return o, err
+		return o, "", err
 	}
 	ts, err := p.Whole("ts", 0, 0, wire.MaxTS)
 	if err != nil {
-		return o, err
+		return o, "", err
 	}
 	if p.Has("ts") {
 		o.TS = &ts
 	}
 	if o.AfterID, err = p.Text("afterId"); err != nil {
-		return o, err
+		return o, "", err
 	}
 	if p.Has("afterId") {
 		if bad := wire.CheckID(o.AfterID); bad != nil {
-			return o, httpapi.BadParam("afterId", "%s", bad.Msg)
+			return o, "", httpapi.BadParam("afterId", "%s", bad.Msg)
 		}
 	}
 	if bad := wire.CheckFrom(o.From, o.TS, o.AfterID); bad != nil {
-		return o, bad
+		return o, "", bad
 	}
 	last, bad := singleHeader(r.Header, "Last-Event-ID")
 	if bad == nil && last != "" {
@@ -117,9 +121,9 @@ func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, err err
 		o.From, o.AfterID = wire.FromAfterID, last
 	}
 	if bad != nil {
-		return o, wire.Errorf(bad.Code, "header Last-Event-ID: %s", bad.Msg)
+		return o, "", wire.Errorf(bad.Code, "header Last-Event-ID: %s", bad.Msg)
 	}
-	return o, nil
+	return o, last, nil
 }
 
 func streamHead(w http.ResponseWriter) {
@@ -131,17 +135,24 @@ func streamHead(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// join subscribes with the group, or alone.
+// join subscribes with the group, or alone, behind the event that the client was
+// sent last, if there is one.
 func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, p *pacer) error {
 	asked := group.Subscription{
 		Topic: s.topic, Group: s.group, Options: o,
 		Sink: s, Pacer: p, MemberID: g.cfg.NodeID + "/stream", Merged: true,
 	}
 	if s.group == "" {
+		if s.last != "" {
+			asked.Starts = g.resume(s.subKey, s.last)
+		}
 		f, err := g.cfg.Groups.Follow(ctx, asked)
-		s.follower = f
+		if err == nil {
+			s.follower, s.trail = f, newTrail(s.subKey, f.Starts())
+		}
 		return err
 	}
+	s.trail = newTrail(s.subKey, nil)
 	m, err := g.cfg.Groups.Subscribe(ctx, asked)
 	s.follower = m
 	return err
@@ -167,7 +178,9 @@ func (g *Gateway) closeStream(s *stream) {
 	s.finish()
 	g.mu.Lock()
 	delete(g.streams, s)
+	g.keepTrail(s.trail)
 	g.mu.Unlock()
+	close(s.finished)
 	g.streaming.Done()
 }
 

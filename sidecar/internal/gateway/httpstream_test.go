@@ -155,6 +155,49 @@ func TestStreamResumes(t *testing.T) {
 	}
 }
 
+// Events that a client has not seen come after Last-Event-ID, also where they
+// were stored later in other partitions with a lower ts, or the same.
+func TestStreamResumesBehindWhatItSent(t *testing.T) {
+	s := start(t, setup{})
+	post := func(ts int, ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			if res, body := s.do(t, "POST", "/v1/topics/t/events", "1", "Sluice-Id: "+id, fmt.Sprint("Sluice-Ts: ", ts)); res.StatusCode != 201 {
+				t.Fatal(body)
+			}
+		}
+	}
+	k := s.listen(t, "")
+	post(2000, "m")
+	k.wants("m")
+	k.close()
+	late := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // in every partition, all but surely
+	post(1000, late[:4]...)
+	post(2000, late[4:]...)
+	for range 2 { // the second time by the trail of a stream that is open
+		again := s.listen(t, "", "Last-Event-ID: m")
+		var got []string
+		for range late {
+			id, _ := again.next()
+			got = append(got, id)
+		}
+		if slices.Sort(got); !slices.Equal(got, late) {
+			t.Fatalf("got %v", got)
+		}
+		s.listen(t, "", "Last-Event-ID: "+got[0])
+	}
+	post(500, "last")
+	again := s.listen(t, "", "Last-Event-ID: m")
+	seen := make(map[string]bool)
+	for range len(late) + 1 {
+		id, _ := again.next()
+		seen[id] = true
+	}
+	if !seen["last"] || seen["m"] {
+		t.Errorf("got %v", seen)
+	}
+}
+
 func TestStreamWithGroup(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	s.publish(t, "t", "a", "")
@@ -174,6 +217,37 @@ func TestStreamWithGroup(t *testing.T) {
 	again := s.listen(t, "?group=g&from=earliest", "Last-Event-ID: b") // the group knows where it is
 	again.wants("c")
 	eventually(t, "that is acked", settled("0"))
+}
+
+// What a stream of a group wrote, and its client never read, comes again after
+// Last-Event-ID, and what comes behind that follows.
+func TestStreamWithGroupResumes(t *testing.T) {
+	s := start(t, setup{policies: onePartition})
+	var ids []string
+	for i := range 30 {
+		ids = append(ids, fmt.Sprintf("e%02d", i))
+		s.publish(t, "t", ids[i], "")
+	}
+	k := s.listen(t, "?group=g&from=earliest")
+	k.wants(ids[:3]...)
+	acked := func() bool {
+		_, body := s.do(t, "GET", "/v1/topics/t/groups/g", "")
+		return strings.Contains(body, `"lag":0,"inflight":0`)
+	}
+	eventually(t, "all is written", acked)
+	for range 2 { // the first time while its stream is open
+		again := s.listen(t, "?group=g", "Last-Event-ID: e02")
+		again.wants(ids[3:10]...)
+		k.close()
+		again.close()
+	}
+	s.publish(t, "t", "new", "")
+	last := s.listen(t, "?group=g", "Last-Event-ID: e09")
+	last.wants(append(ids[10:], "new")...)
+	eventually(t, "the old streams have ended", func() bool { return s.gateway.Stats().Subscriptions == 1 })
+	eventually(t, "that is acked", acked)
+	last.close()
+	s.listen(t, "?group=g", "Last-Event-ID: e28").wants("e29", "new")
 }
 
 func TestStreamBadInput(t *testing.T) {

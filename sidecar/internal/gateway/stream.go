@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -21,17 +22,22 @@ const (
 type stream struct {
 	subKey
 	follower
-	groups  *group.Manager
-	who     access.Identity
-	bound   int
-	release func()        // lets go of the connection's delivery bucket
-	ready   chan struct{} // has a value when there is something to write
-	over    chan struct{} // closed when the stream is to end
+	groups   *group.Manager
+	who      access.Identity
+	bound    int
+	release  func()        // lets go of the connection's delivery bucket
+	ready    chan struct{} // has a value when there is something to write
+	over     chan struct{} // closed when the stream is to end
+	finished chan struct{} // closed once it has
+	last     string        // the event that the client was sent last by another stream; "": it says of none
 
 	mu       sync.Mutex
+	trail    *trail
 	out      *http.ResponseController // nil once nothing is written any more
 	buf      []byte                   // to be written
 	leases   []group.Lease            // of what is in it, with a group
+	coming   []step                   // likewise, to be on the trail once it is written
+	going    []step                   // of what is with the writer
 	queued   int                      // bytes in buf and with the writer
 	refused  bool                     // there is no room until half of the bound is free
 	lastWord time.Time                // not zero: what is written has to be by then
@@ -55,17 +61,24 @@ func (s *stream) Deliver(ds []group.Delivery) {
 	before := len(s.buf)
 	for i := range ds {
 		e := &ds[i].Record.Event
-		s.buf = append(append(append(s.buf, "id: "...), e.ID...), "\ndata: "...)
-		s.buf = append(e.AppendJSON(s.buf), "\n\n"...)
-		if s.group != "" {
-			s.leases = append(s.leases, ds[i].Lease)
+		s.buf = appendSent(s.buf, e)
+		if s.group == "" {
+			s.trail.add(stepOf(e))
+			continue
 		}
+		s.leases, s.coming = append(s.leases, ds[i].Lease), append(s.coming, stepOf(e))
 	}
 	s.queued += len(s.buf) - before
 	select {
 	case s.ready <- struct{}{}:
 	default:
 	}
+}
+
+// appendSent appends an event as a stream sends it.
+func appendSent(b []byte, e *wire.Event) []byte {
+	b = append(append(append(b, "id: "...), e.ID...), "\ndata: "...)
+	return append(e.AppendJSON(b), "\n\n"...)
 }
 
 // take takes what there is to write, and gives the buffer that was written
@@ -78,12 +91,17 @@ func (s *stream) take(spare []byte) (text []byte, leases []group.Lease) {
 	}
 	text, leases = s.buf, s.leases
 	s.buf, s.leases = spare[:0], nil
+	s.going, s.coming = s.coming, nil
 	return text, leases
 }
 
 // wrote accounts for bytes of events that are on the socket.
 func (s *stream) wrote(n int) {
 	s.mu.Lock()
+	for _, st := range s.going {
+		s.trail.add(st)
+	}
+	s.going = nil
 	s.queued -= n
 	wake := s.refused && s.queued <= s.bound/2
 	if wake {

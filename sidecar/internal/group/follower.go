@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type Follower struct {
 	sink   Sink
 	pacer  Pacer
 	watch  *tail.Watch
+	starts []uint64
 	worker worker
 	alarm  *time.Timer
 
@@ -44,7 +46,10 @@ type Follower struct {
 // With s.Merged, events that are stored come in (ts, id) order across
 // partitions, and what starts after an event starts right behind it in its
 // partition: a later Follow that starts after the last event that came goes on
-// where this one ended.
+// where this one ended, as far as events were stored in (ts, id) order.
+//
+// s.Starts, the first seq of each partition, counts in place of the options if it
+// is not empty.
 func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error) {
 	if m.isStopped() {
 		return nil, errStopped
@@ -57,25 +62,38 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error)
 	f.worker.work = f.turn
 	f.alarm = stoppedTimer(f.worker.wake)
 	f.watch = m.cfg.Tails.Watch(s.Topic, f.worker.wake)
-	starts, err := seek(ctx, m.cfg.Log, s.Topic, s.Options)
-	if err != nil {
+	if f.starts, err = m.startsOf(ctx, s); err != nil {
 		f.watch.Close()
 		return nil, err
 	}
 	extents, err := m.cfg.Log.Extents(ctx, s.Topic)
-	if err == nil && s.Merged {
-		f.merger = newMerger(tp.Partitions)
-		err = behind(ctx, m.cfg.Log, s.Topic, s.Options, starts)
-	}
 	if err != nil {
 		f.watch.Close()
 		return nil, err
 	}
+	if s.Merged {
+		f.merger = newMerger(tp.Partitions)
+	}
 	for i := range tp.Partitions {
-		f.parts = append(f.parts, &partition{index: i, next: starts[i], head: extents[i].Head})
+		f.parts = append(f.parts, &partition{index: i, next: f.starts[i], head: extents[i].Head})
 	}
 	return f, nil
 }
+
+// startsOf is where a subscription without a group starts in each partition.
+func (m *Manager) startsOf(ctx context.Context, s Subscription) ([]uint64, error) {
+	if len(s.Starts) > 0 {
+		return s.Starts, nil
+	}
+	starts, err := seek(ctx, m.cfg.Log, s.Topic, s.Options)
+	if err == nil && s.Merged {
+		err = behind(ctx, m.cfg.Log, s.Topic, s.Options, starts)
+	}
+	return starts, err
+}
+
+// Starts is the seq of each partition that the subscription started at.
+func (f *Follower) Starts() []uint64 { return slices.Clone(f.starts) }
 
 // Start lets deliveries begin.
 func (f *Follower) Start() { f.set(func() { f.started = true }) }

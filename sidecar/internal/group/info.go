@@ -90,6 +90,9 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	for _, mb := range g.members {
 		mi := MemberInfo{ID: mb.id, Inflight: mb.count, MaxInflight: mb.opts.MaxInflight, Paused: mb.paused}
 		if why := g.blockedBy(mb); why != "" {
+			if why == BlockedSlowReader && info.Lag == 0 {
+				why = BlockedCaughtUp // however fast it would read
+			}
 			mi.BlockedBy = &why
 		}
 		info.Members = append(info.Members, mi)

@@ -102,8 +102,9 @@ type Subscription struct {
 	Pacer        Pacer
 	// MemberID names the member to people.
 	MemberID string
-	// Merged is for Follow: see there.
+	// Merged and Starts are for Follow: see there.
 	Merged bool
+	Starts []uint64
 }
 
 // Subscribe adds a member to its group, which it creates on first use.

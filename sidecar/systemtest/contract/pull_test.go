@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,6 +217,39 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// "Last-Event-ID resumes after that id", whatever is published meanwhile, and in
+// which order it is stored.
+func TestStreamMissesNothing(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	const topic, publishers, each = "stream.all", 3, 40
+	var publishing sync.WaitGroup
+	for p := range publishers {
+		publishing.Go(func() {
+			for i := range each {
+				res, err := http.Post(s.URL()+"/v1/topics/"+topic+"/events", "", strings.NewReader(fmt.Sprint(p*each+i)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				res.Body.Close()
+			}
+		})
+	}
+	defer publishing.Wait()
+	got := map[string]bool{}
+	last := "Accept: text/event-stream"
+	for len(got) < publishers*each {
+		k := s.stream(t, topic, "?from=earliest", last)
+		for range min(7, publishers*each-len(got)) { // so many at least are to come
+			e := k.event()
+			got[e.Text("payload")] = true
+			last = "Last-Event-ID: " + e.Text("id")
+		}
+		k.end()
+	}
+}
+
 // With a group a stream's progress is the group's, over a kill too.
 func TestStreamWithAGroup(t *testing.T) {
 	t.Parallel()
@@ -228,6 +262,18 @@ func TestStreamWithAGroup(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	apitest.Eventually(t, "it is acked", func() bool { return s.group(t, topic, "g").Text("lag") == "0" })
+	// What was written and never read comes again after Last-Event-ID.
+	for _, id := range []string{"a1", "a2", "a3"} {
+		s.put(t, topic, id, "1")
+	}
+	apitest.Eventually(t, "all is written", func() bool { return s.group(t, topic, "g").Text("lag") == "0" })
+	k.end()
+	again := s.stream(t, topic, "?group=g", "Last-Event-ID: a")
+	for _, id := range []string{"a1", "a2", "a3"} {
+		if e := again.event(); e.Text("id") != id {
+			t.Errorf("again: %v, want %s", e, id)
+		}
+	}
 	s.Kill()
 	s = h.start(t, sharedPolicies, soon...)
 	s.put(t, topic, "b", "1")

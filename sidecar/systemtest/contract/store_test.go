@@ -19,6 +19,10 @@ import (
 // embedded log, and again on a shared store as subtests of TestOnMongoDB: what
 // they start with shared, own or a home is a sidecar on that store there.
 var onBoth = []func(*testing.T){
+	// cloudevents_test.go
+	TestCloudEventModes, TestCloudEventData, TestDaprPublish,
+	// daprapp_test.go
+	TestDaprApplication,
 	// deadletter_test.go
 	TestDeadLettersAtTheEdges, TestDeadLetterOfTheLongestName, TestDeadLettersPassLimits,
 	// delivery_test.go
@@ -40,7 +44,7 @@ var onBoth = []func(*testing.T){
 	// publish_test.go
 	TestPublishAnswers, TestConflict, TestPublishHeaders, TestLines, TestBatch, TestPipelining, TestOneIDFromManyPublishers,
 	// pull_test.go
-	TestPull, TestPullsShareAGroupWithSockets, TestPullOverRestarts, TestStream, TestStreamWithAGroup,
+	TestPull, TestPullsShareAGroupWithSockets, TestPullOverRestarts, TestStream, TestStreamMissesNothing, TestStreamWithAGroup,
 	// rates_test.go
 	TestTokens,
 	// replay_test.go
@@ -53,7 +57,8 @@ var onBoth = []func(*testing.T){
 // its listeners' guards, frames that reach no store, buckets and policy files.
 var onEmbedded = []func(*testing.T){
 	TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
-	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels,
+	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere,
+	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
 	TestSlowReader, // the outbox of a connection
 	TestStopEndsStreamsAndPulls,

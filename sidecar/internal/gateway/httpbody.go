@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+const (
+	// maxEagerBody is how much of a body there is room for before it has come: a
+	// client that announces a body has not sent it.
+	maxEagerBody = 64 << 10
+	// maxDiscard and discardTime bound what is read of a body that is refused for
+	// its length.
+	maxDiscard  = 64 << 20
+	discardTime = 5 * time.Second
+	// uploadLinger is how long a body may still come once the sidecar stops.
+	uploadLinger = 2 * time.Second
+)
+
+// upload is a request's body while it is read: for as long as something comes of
+// it now and then, and once the sidecar stops, for a moment.
+type upload struct {
+	body     io.Reader
+	out      *http.ResponseController
+	patience time.Duration
+
+	mu       sync.Mutex
+	lastWord bool // the deadline stays as it is
+}
+
+// Read waits for more of the body, but not for ever.
+func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	if !u.lastWord {
+		_ = u.out.SetReadDeadline(time.Now().Add(u.patience))
+	}
+	u.mu.Unlock()
+	return u.body.Read(p)
+}
+
+// fix sets the deadline for good, unless it is.
+func (u *upload) fix(deadline time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.lastWord {
+		u.lastWord = true
+		_ = u.out.SetReadDeadline(deadline)
+	}
+}
+
+// readAtMost reads the whole body of at most so many bytes. After an error the
+// deadline stays, for what the server still reads of the body.
+func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
+	u := &upload{body: http.MaxBytesReader(w, r.Body, int64(most)), out: http.NewResponseController(w), patience: g.cfg.Bounds.SlowClientTimeout}
+	if r.ContentLength > int64(most) {
+		u.discard(r)
+		return nil, errBodyTooLarge(most)
+	}
+	if !g.admitUpload(u) {
+		return nil, errStopping()
+	}
+	defer g.forgetUpload(u)
+	var buf bytes.Buffer
+	buf.Grow(int(min(max(r.ContentLength, 0), maxEagerBody)) + bytes.MinRead) // ReadFrom wants some room to see the end
+	_, err := buf.ReadFrom(u)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		u.fix(time.Time{}) // none, for the next request on this connection
+		return buf.Bytes(), nil
+	case errors.As(err, &tooLarge):
+		u.discard(r)
+		return nil, errBodyTooLarge(most)
+	case errors.Is(err, os.ErrDeadlineExceeded) && g.refusing():
+		return nil, errStopping()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: nothing more came for %v", u.patience)
+	}
+	return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
+}
+
+// discard reads what is left of a body that is too large, for a moment: a client
+// that reads no answer before it has sent its whole body would see a broken
+// connection and not the refusal. One that waits to be told to go on is not told.
+func (u *upload) discard(r *http.Request) {
+	if r.Header.Get("Expect") != "" {
+		return
+	}
+	u.fix(time.Now().Add(discardTime))
+	if _, err := io.CopyN(io.Discard, r.Body, maxDiscard); errors.Is(err, io.EOF) {
+		_ = u.out.SetReadDeadline(time.Time{}) // for the next request on this connection
+	}
+}
+
+func errBodyTooLarge(most int) *wire.Error {
+	return wire.Errorf(wire.PayloadTooLarge, "the body is longer than the %d bytes that are allowed", most)
+}
+
+// admitUpload counts a body in that is read; false while the sidecar shuts down.
+func (g *Gateway) admitUpload(u *upload) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopping {
+		return false
+	}
+	g.uploads[u] = struct{}{}
+	return true
+}
+
+func (g *Gateway) forgetUpload(u *upload) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.uploads, u)
+}
+
+// endUploads has the bodies that are read come to their end soon: a client that
+// sends nothing more would hold up a stop to the end of its time.
+func (g *Gateway) endUploads() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for u := range g.uploads {
+		u.fix(time.Now().Add(uploadLinger))
+	}
+}

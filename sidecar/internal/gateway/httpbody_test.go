@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rawPost writes a whole request before it reads the answer, as many clients do.
+func rawPost(t *testing.T, s *sidecar, headers string, body io.Reader) (status int, text string) {
+	t.Helper()
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := fmt.Fprintf(c, "POST /v1/topics/t/events HTTP/1.1\r\nHost: localhost\r\n%s\r\n", headers); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(c, body); err != nil {
+		t.Fatalf("the body cannot be sent: %v", err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	content, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(content)
+}
+
+// A client that sends all of a body that is too large is told so.
+func TestTooLargeBodyIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	const size = 24 << 20
+	for name, c := range map[string]struct {
+		headers string
+		body    io.Reader
+	}{
+		"JSON":       {fmt.Sprintf("Content-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
+		"bytes":      {fmt.Sprintf("Content-Type: a/b\r\nContent-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
+		"lines":      {fmt.Sprintf("Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
+		"in chunks":  {"Transfer-Encoding: chunked\r\n", strings.NewReader(strings.Repeat("100000\r\n"+strings.Repeat("x", 1<<20)+"\r\n", size>>20) + "0\r\n\r\n")},
+		"told first": {fmt.Sprintf("Expect: 100-continue\r\nContent-Length: %d\r\n", size), strings.NewReader("")},
+	} {
+		if status, text := rawPost(t, s, c.headers, c.body); status != 413 || !strings.Contains(text, `"code":"payload_too_large"`) {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+	}
+}
+
+// A client that stops in the middle of a body holds up neither a stop nor, for
+// ever, the sidecar.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	const headers = "Content-Type: application/x-ndjson\r\nContent-Length: 8388608\r\n"
+	bounds := DefaultBounds()
+	bounds.SlowClientTimeout = 50 * time.Millisecond
+	s := start(t, setup{bounds: &bounds})
+	if status, text := rawPost(t, s, headers, strings.NewReader("{")); status != 400 || !strings.Contains(text, "nothing more came for 50ms") {
+		t.Errorf("%d %s", status, text)
+	}
+	s = start(t, setup{})
+	done := make(chan string)
+	go func() {
+		status, text := rawPost(t, s, headers, strings.NewReader("{"))
+		done <- fmt.Sprint(status, " ", text)
+	}()
+	eventually(t, "the body is read", func() bool { s.gateway.mu.Lock(); defer s.gateway.mu.Unlock(); return len(s.gateway.uploads) == 1 })
+	s.stop()
+	if got := <-done; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, `"code":"store_unavailable"`) {
+		t.Error(got)
+	}
+}
+
+// One that sends a body slowly is waited for, and its connection is good for
+// more.
+func TestBodyThatComesSlowly(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	answers := bufio.NewReader(c)
+	for range 3 {
+		for _, piece := range []string{"POST /v1/topics/t/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n", "1", "2", "3"} {
+			if _, err := io.WriteString(c, piece); err != nil {
+				t.Fatal(err)
+			}
+		}
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 201 {
+			t.Fatalf("%s: %v", res.Status, err)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+const (
+	// trailSteps is how many events a stream may have sent since the one that
+	// its client saw last, for it to go on exactly there.
+	trailSteps = 1024
+	// keptTrails is of how many streams that ended it is remembered where they
+	// were.
+	keptTrails = 128
+)
+
+// trail is the way that a stream went: the events that it sent last. An event's
+// id alone does not tell what else its client has seen. Events of other
+// partitions with the same ts, or a lower one, may have been stored before or
+// after it was sent; and those that a group's stream wrote behind it are acked.
+type trail struct {
+	subKey
+	next   []uint64 // by partition: behind what was sent; nil with a group
+	steps  []step   // a ring once it is full
+	oldest int      // of steps
+}
+
+// step is one event that was sent.
+type step struct {
+	id        string
+	partition int
+	seq       uint64
+}
+
+func newTrail(k subKey, starts []uint64) *trail { return &trail{subKey: k, next: starts} }
+
+// stepOf does not keep the event's text.
+func stepOf(e *wire.Event) step {
+	return step{id: strings.Clone(e.ID), partition: e.Partition, seq: e.Seq}
+}
+
+// add notes that an event is sent.
+func (t *trail) add(s step) {
+	if t.next != nil {
+		t.next[s.partition] = s.seq + 1
+	}
+	if len(t.steps) < trailSteps {
+		t.steps = append(t.steps, s)
+		return
+	}
+	t.steps[t.oldest] = s
+	t.oldest = (t.oldest + 1) % len(t.steps)
+}
+
+// behind is where whoever was sent an event last goes on in each partition; nil:
+// the event is not among those that are remembered.
+func (t *trail) behind(id string) (starts []uint64) {
+	starts = append(starts, t.next...)
+	for i := len(t.steps) - 1; i >= 0; i-- {
+		s := &t.steps[(t.oldest+i)%len(t.steps)]
+		if s.id == id {
+			return starts
+		}
+		starts[s.partition] = s.seq
+	}
+	return nil
+}
+
+// after returns what was sent after an event, the oldest first.
+func (t *trail) after(id string) (steps []step, known bool) {
+	for i := len(t.steps) - 1; i >= 0; i-- {
+		s := t.steps[(t.oldest+i)%len(t.steps)]
+		if s.id == id {
+			slices.Reverse(steps)
+			return steps, true
+		}
+		steps = append(steps, s)
+	}
+	return nil, false
+}
+
+// resume is where a client without a group goes on that was sent an event last
+// by some stream of this sidecar; nil: none remembers it. Streams may have sent
+// events of several partitions in different orders. It is not told which was the
+// client's, so it misses nothing of any, and may be sent an event again.
+func (g *Gateway) resume(k subKey, id string) (starts []uint64) {
+	g.mu.Lock()
+	ended := append([]*trail(nil), g.trails...) // they change no more
+	var live []*stream
+	for s := range g.streams {
+		if s.subKey == k {
+			live = append(live, s)
+		}
+	}
+	g.mu.Unlock()
+	for _, t := range ended {
+		if t.subKey == k {
+			starts = lowest(starts, t.behind(id))
+		}
+	}
+	for _, s := range live {
+		s.mu.Lock()
+		starts = lowest(starts, s.trail.behind(id))
+		s.mu.Unlock()
+	}
+	return starts
+}
+
+// lowest puts the lower start of each partition into a. Either may be nil: it
+// does not count.
+func lowest(a, b []uint64) []uint64 {
+	if a == nil {
+		return b
+	}
+	for i := range b {
+		a[i] = min(a[i], b[i])
+	}
+	return a
+}
+
+// keepTrail remembers the trail of a stream that has ended. The caller holds
+// g.mu.
+func (g *Gateway) keepTrail(t *trail) {
+	if t == nil || len(t.steps) == 0 {
+		return
+	}
+	if len(g.trails) == keptTrails {
+		g.trails = append(g.trails[:0], g.trails[1:]...)
+	}
+	g.trails = append(g.trails, t)
+}
+
+// unseen is what a stream of a group wrote, and so acked, behind the event that
+// its client, which has come back, was sent last. If the stream is still open it
+// is ended: its client reads from it no more.
+func (g *Gateway) unseen(ctx context.Context, k subKey, last string) []step {
+	g.mu.Lock()
+	var old *stream
+	for s := range g.streams {
+		if s.subKey == k && s.sent(last) {
+			old = s
+			s.end(group.Disconnected, time.Now())
+		}
+	}
+	g.mu.Unlock()
+	if old != nil {
+		select {
+		case <-old.finished:
+		case <-ctx.Done():
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range slices.Backward(g.trails) { // the latest knows most
+		if t.subKey != k {
+			continue
+		}
+		if steps, known := t.after(last); known {
+			return steps
+		}
+	}
+	return nil
+}
+
+// sent reports whether the stream sent an event a short while ago.
+func (s *stream) sent(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.trail.after(id)
+	return known
+}
+
+// resend writes what a stream of the group wrote before and the client has not
+// seen. What the topic holds no longer is left out.
+func (s *stream) resend(w http.ResponseWriter, r *http.Request, g *Gateway) error {
+	if s.group == "" || s.last == "" {
+		return nil
+	}
+	steps := g.unseen(r.Context(), s.subKey, s.last)
+	s.note(append([]step{{id: s.last}}, steps...)) // first, as the client may leave before it has read them
+	for _, st := range steps {
+		rec, err := g.cfg.Lookup(r.Context(), s.topic, st.id)
+		if errors.Is(err, eventlog.ErrNotFound) || err == nil && (rec.Partition != st.partition || rec.Seq != st.seq) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.write(w, appendSent(nil, &rec.Event), g.cfg.Bounds.SlowClientTimeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note puts steps on the trail.
+func (s *stream) note(steps []step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range steps {
+		s.trail.add(st)
+	}
+}
