@@ -262,21 +262,32 @@ func (r *Roster) Run(ctx context.Context) error {
 	}
 }
 
-// sayGoodbye removes the own document; whoever does not see that waits for the
-// lease to pass.
+// goodbyeTimeout is how long an end may take to be known, however long the lease.
+const goodbyeTimeout = 5 * time.Second
+
+// goodbyePause is between two tries.
+const goodbyePause = 100 * time.Millisecond
+
+// sayGoodbye removes the own document, trying for a while where the store is
+// slow; whoever does not see that waits for the lease to pass.
 func (r *Roster) sayGoodbye(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Lease/marginShare)
+	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.Lease/marginShare, goodbyeTimeout))
 	defer cancel()
 	r.standing.Store(&Standing{ID: r.run.id})
 	if r.run.first.IsZero() {
 		return nil
 	}
-	if err := r.cfg.Nodes.RemoveNode(ctx, r.run.id); err != nil {
-		r.cfg.Logger.Warn("cannot remove this sidecar from the store's list; others will notice by themselves", "error", err)
-		return nil
+	for {
+		err := r.cfg.Nodes.RemoveNode(ctx, r.run.id)
+		if err == nil {
+			r.cfg.Announced()
+			return nil
+		}
+		if !pause.For(ctx, goodbyePause) {
+			r.cfg.Logger.Warn("cannot remove this sidecar from the store's list; others will notice by themselves", "error", err)
+			return nil
+		}
 	}
-	r.cfg.Announced()
-	return nil
 }
 
 // announced is what the own document says of groups.

@@ -286,6 +286,7 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	l.cancel()
 	l.calls.Wait()
+	l.sendLast()
 	ctx, cancel := context.WithTimeout(context.Background(), l.opts.Timeout)
 	defer cancel()
 	return errors.Join(l.client.Disconnect(ctx), l.beats.Disconnect(ctx))

@@ -1,6 +1,7 @@
 package mongolog
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -80,10 +81,32 @@ func (l *Log) sendSignal(d *signalDoc, spacing *time.Duration) error {
 	defer end()
 	if l.boards() {
 		*spacing = boardSpacing
+	}
+	return l.writeSignal(ctx, d)
+}
+
+func (l *Log) writeSignal(ctx context.Context, d *signalDoc) error {
+	if l.boards() {
 		return l.postSignal(ctx, d)
 	}
-	_, err = l.signals().InsertOne(ctx, d)
+	_, err := l.signals().InsertOne(ctx, d)
 	return err
+}
+
+// lastSignalTimeout is how long the end of a log waits for its last signal.
+const lastSignalTimeout = time.Second
+
+// sendLast sends what waits when the log is closed: often that this sidecar has
+// left, which the others would else find out only when they look around, long
+// after where leases are long. Nobody else sends any more.
+func (l *Log) sendLast() {
+	d, any := l.outbox.take()
+	if !any {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastSignalTimeout)
+	defer cancel()
+	_ = l.writeSignal(ctx, d) // whoever does not hear it looks around
 }
 
 // outbox is what is to be sent.

@@ -67,6 +67,24 @@ func bothWays(t *testing.T, test func(t *testing.T, adapt func(*engine))) {
 	t.Run("tail", func(t *testing.T) { test(t, func(e *engine) { e.scans = false }) })
 }
 
+// A sidecar that leaves says so last of all; it closes its log at once.
+func TestTheLastSignalIsSent(t *testing.T) {
+	bothWays(t, func(t *testing.T, adapt func(*engine)) {
+		open := sharedStore(t, adapt)
+		stays, leaves := open(), open()
+		at := follow(t, stays)
+		leaves.Send(appended("orders", 0, 1))
+		for next(t, at).Appended == nil {
+		}
+		leaves.Send(eventlog.Signal{Nodes: true})
+		if err := leaves.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for !next(t, at).Nodes {
+		}
+	})
+}
+
 func TestSignals(t *testing.T) {
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		open := sharedStore(t, adapt)
