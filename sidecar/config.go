@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -107,8 +109,11 @@ func (c Config) Validate() error {
 	if c.DataDir == "" {
 		bad("data-dir: must not be empty")
 	}
-	if c.NodeID == "" {
+	switch {
+	case c.NodeID == "":
 		bad("node-id: must not be empty")
+	case !isName(c.NodeID):
+		bad("node-id: %q has space around it, or what cannot be shown", c.NodeID)
 	}
 	for _, l := range []struct{ name, addr string }{
 		{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen},
@@ -129,6 +134,12 @@ func (c Config) Validate() error {
 		return &ConfigError{Err: errors.Join(errs...)}
 	}
 	return nil
+}
+
+// isName says whether a text can name a sidecar to people and in headers, which
+// lose the space around it.
+func isName(text string) bool {
+	return utf8.ValidString(text) && text == strings.TrimSpace(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // minLease bounds Config.Lease from below.

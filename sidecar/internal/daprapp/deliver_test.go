@@ -2,8 +2,12 @@ package daprapp
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
 // quick redelivers at once, and gives events up late.
@@ -38,6 +42,56 @@ func TestAnswersSettle(t *testing.T) {
 	eventually(t, "what is dropped is settled", func() bool { return s.lag(t, "t") == 0 })
 	if log := s.logged.String(); !strings.Contains(log, "id=b") || !strings.Contains(log, "id=c") || !strings.Contains(log, "drops") {
 		t.Errorf("the log does not name what was dropped: %s", log)
+	}
+}
+
+// taken is a place in a group whose deliveries the test keeps.
+type taken chan group.Delivery
+
+func (taken) Room() bool { return true }
+
+func (c taken) Deliver(ds []group.Delivery) {
+	for _, d := range ds {
+		c <- d
+	}
+}
+
+// An answer that comes after the event was given again settles nothing: neither
+// does it cost the new delivery its attempt, nor end it.
+func TestLateAnswerSettlesNothing(t *testing.T) {
+	s := newSidecar(t, `[{name: "*", publish: {rate: 0}, delivery: {max_attempts: 100, ack_timeout: 1m, backoff: {min: 1ms, max: 1ms}}}]`)
+	app := startApplication(t, "127.0.0.1:0", oneTopic)
+	address, err := ParseAddress("http://" + app.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
+	defer a.client.CloseIdleConnections()
+	m := &member{session: &session{app: a, away: make(chan struct{})}, sub: subscription{Topic: "t", Route: "/orders"}}
+	deliveries := make(taken, 100)
+	if m.Member, err = s.groups.Subscribe(t.Context(), group.Subscription{Topic: "t", Group: "app", Sink: deliveries, Pacer: newPacer(s.policies, "t")}); err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close(group.Unsubscribed)
+	m.Start()
+	s.publish(t, "t", "a", "k")
+	first := <-deliveries
+	s.groups.NackLeases("t", "app", []group.Lease{first.Lease}, "late", nil, func(error) {})
+	second := <-deliveries
+	for _, status := range []int{500, 200} {
+		var answering sync.WaitGroup
+		answering.Go(func() { app.next(t).say(status, "") })
+		m.process(first)
+		answering.Wait()
+		if n := m.Inflight(); n != 1 || len(deliveries) > 0 {
+			t.Fatalf("after a late %d, %d are in flight, and %d came again", status, n, len(deliveries))
+		}
+	}
+	if stale := s.groups.AckLeases("t", "app", []group.Lease{second.Lease}, func(error) {}); stale[0] {
+		t.Error("the second delivery was settled by an answer to the first one")
+	}
+	if !strings.Contains(s.logged.String(), "too late") {
+		t.Errorf("the log does not tell of it: %s", s.logged)
 	}
 }
 

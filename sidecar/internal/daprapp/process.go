@@ -26,7 +26,7 @@ const (
 // settles it. While the application is away, or given no more time, the event
 // stays in flight: it goes back when its member leaves.
 func (m *member) process(d group.Delivery) {
-	a, ids := m.session.app, []string{d.Record.ID}
+	a, leases := m.session.app, []group.Lease{d.Lease}
 	ctx, cancel := context.WithTimeout(a.pushing, d.AckTimeout)
 	defer cancel()
 	what, why, err := a.push(ctx, &m.sub, d)
@@ -45,15 +45,22 @@ func (m *member) process(d group.Delivery) {
 			log.Warn("what the application did with an event is not recorded: it may come again", "error", err)
 		}
 	}
+	// By lease, since the event may have been given to the application again by
+	// now: an answer that is too late must not settle that delivery.
+	var stale []bool
 	switch what {
 	case retry:
 		log.Debug("the application wants an event again", "reason", why)
-		m.Nack(ids, why, nil, settled)
-		return
+		stale = a.cfg.Groups.NackLeases(m.sub.Topic, a.cfg.AppID, leases, why, nil, settled)
 	case drop:
 		log.Warn("the application drops an event", "reason", why)
+		fallthrough
+	default:
+		stale = a.cfg.Groups.AckLeases(m.sub.Topic, a.cfg.AppID, leases, settled)
 	}
-	m.Ack(ids, settled)
+	if stale[0] {
+		log.Warn("the application has answered too late: the event comes again", "in_time", d.AckTimeout)
+	}
 }
 
 // push posts an event to the application and reads what it says of it. The

@@ -13,9 +13,11 @@
 //
 // A store's part that fails midway is opened again, at the same sidecar or at
 // another one on that store, behind the last event that came whole. That is
-// later still, so the argument holds. A spool's part cannot be had elsewhere,
-// nor again, since what left it meanwhile may be where the store has been read
-// already: if its sidecar dies midway, the answer fails visibly.
+// later still, so the argument holds, unless the events did not come in order:
+// then what is behind the last one is not all, and the answer fails. A spool's
+// part cannot be had elsewhere, nor again, since what left it meanwhile may be
+// where the store has been read already: if its sidecar dies midway, the answer
+// fails visibly.
 //
 // What cannot be asked is named: the answer is refused, or with Partial goes
 // without it, and a later page asks the part that was missing from where it was

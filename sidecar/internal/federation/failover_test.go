@@ -87,6 +87,18 @@ func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
 	}
 }
 
+// TestDisorderBreaksTheAnswerOff: behind the later of two events that come in the
+// wrong order, whoever goes on never sends the earlier one.
+func TestDisorderBreaksTheAnswerOff(t *testing.T) {
+	self, a := edge("self", 1000, 1, 3), edge("a", 5000, 2, 2)
+	s := serve(t, a)
+	a.log.events[500], a.log.events[501] = a.log.events[501], a.log.events[500]
+	g, err := drain(mustOpen(t, newFleet(t, soon(config(self, s.peer()))), replay.FleetQuery{}), 0)
+	if wantPartial(t, err, "a ("+s.address+")"); len(g.ids()) < 500 {
+		t.Errorf("%d events came before", len(g.ids()))
+	}
+}
+
 // TestADeadSpoolBreaksTheAnswerOff though its sidecar would answer again: what it
 // has then is not what it had.
 func TestADeadSpoolBreaksTheAnswerOff(t *testing.T) {

@@ -65,9 +65,32 @@ func wantExport(t *testing.T, f *Fleet, q replay.FleetQuery, want []string) {
 func wantPartial(t *testing.T, err error, missing ...string) {
 	t.Helper()
 	var e *wire.Error
-	if !errors.As(err, &e) || e.Code != wire.PartialFleet || !slices.Equal(e.Missing, missing) {
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v; want partial_fleet without %q", err, missing)
+	}
+	if e.Code != wire.PartialFleet || !slices.Equal(e.Missing, missing) {
 		t.Fatalf("got %v, missing %q; want partial_fleet without %q", err, e.Missing, missing)
 	}
+}
+
+// TestCopiedStoreIsMissing: a folder that was copied keeps its store's id, and has
+// gone its own way since: it is not taken for another way to the same events.
+func TestCopiedStoreIsMissing(t *testing.T) {
+	self, a, b := edge("self", 10, 1, 7), edge("a", 10, 2, 7), edge("b", 10, 3, 7)
+	for _, id := range []string{a.who.StoreID, self.who.StoreID} {
+		b.who.StoreID = id
+		f := inMemory(config(self), a, b)
+		_, err := f.Open(t.Context(), replay.FleetQuery{Topic: topic})
+		wantPartial(t, err, "b (b:1)")
+		if !strings.Contains(err.Error(), "copy") {
+			t.Error(err)
+		}
+		wantExport(t, f, replay.FleetQuery{Partial: true}, merged(self, a))
+	}
+	// One that does not answer any more may have been where the other is now.
+	late := edge("late", 10, 3, 7)
+	late.who.StoreID, late.log = a.who.StoreID, nil
+	wantExport(t, inMemory(config(self), late, a), replay.FleetQuery{Partial: true}, merged(self, a))
 }
 
 // TestPeersOverHTTP merges embedded stores and a shared one with spools.

@@ -64,8 +64,12 @@ type cutter struct {
 	place eventlog.Point
 }
 
-// errTruncated is the end of a text within a line.
-var errTruncated = errors.New("the answer ends in the middle of a line")
+// errTruncated is the end of a text within a line, errDisorder an event that
+// should have come before the last one.
+var (
+	errTruncated = errors.New("the answer ends in the middle of a line")
+	errDisorder  = errors.New("comes out of order")
+)
 
 // fill reads from src into c, until c is full or, with at least one line, hungry
 // says that somebody waits for it. The lines before an error are whole; io.EOF is
@@ -81,7 +85,12 @@ func (t *cutter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 			if len(c.lines) > 0 {
 				break
 			}
-			if len(c.text)-begun > t.maxLine {
+			if begun > 0 { // there were signs of life alone, however many: they need no room
+				c.text = c.text[:copy(c.text, c.text[begun:])]
+				begun, searched = 0, searched-begun
+				continue
+			}
+			if len(c.text) > t.maxLine {
 				err = fmt.Errorf("a line is longer than %d bytes", t.maxLine)
 				break
 			}
@@ -131,7 +140,7 @@ func (t *cutter) cut(c *chunk, start, end int) error {
 		return err
 	}
 	if !t.inOrder(c, begun, ts, ids[begun:]) {
-		return fmt.Errorf("the event %q at ts %d comes out of order", ids[begun:], ts)
+		return fmt.Errorf("the event %q at ts %d %w", ids[begun:], ts, errDisorder)
 	}
 	t.ids = ids
 	c.lines = append(c.lines, line{ts: ts, start: start, end: end, idEnd: len(ids)})

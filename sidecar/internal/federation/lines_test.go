@@ -87,6 +87,44 @@ func TestALineTooLong(t *testing.T) {
 	}
 }
 
+// beats is so many signs of life, and an end.
+type beats struct {
+	left int
+	end  error
+}
+
+func (b *beats) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, b.end
+	}
+	p = p[:min(len(p), b.left)]
+	b.left -= len(p)
+	return copy(p, strings.Repeat("\n", len(p))), nil
+}
+
+// TestSignsOfLifeNeedNoRoom: a part that is alive and finds nothing, or whose
+// sidecar is up to no good, fills no buffer.
+func TestSignsOfLifeNeedNoRoom(t *testing.T) {
+	begun := `{"id":"a","ts":1,"topic":"t","payload":"`
+	end := strings.Repeat("x", chunkBytes) + `"}` + "\n"
+	src := io.MultiReader(&beats{100 * chunkBytes, io.EOF}, strings.NewReader(begun+end), &beats{100 * chunkBytes, io.ErrUnexpectedEOF})
+	cut := &cutter{maxLine: 1 << 20}
+	c := newChunk()
+	if err := cut.fill(c, src, func() bool { return false }); err != nil || len(c.lines) != 1 {
+		t.Fatal(len(c.lines), err)
+	}
+	if l := c.lines[0]; string(c.text[l.start:l.end])+"\n" != begun+end {
+		t.Error("the line behind the signs of life is not whole")
+	}
+	if got := cap(c.text); got > 4*chunkBytes {
+		t.Errorf("there are %d bytes of room", got)
+	}
+	c = newChunk()
+	if err := cut.fill(c, src, func() bool { return false }); !errors.Is(err, io.ErrUnexpectedEOF) || cap(c.text) > chunkBytes {
+		t.Errorf("%v, with %d bytes of room", err, cap(c.text))
+	}
+}
+
 // TestGoingOn: a source that goes on behind another one's last line must not
 // come before it.
 func TestGoingOn(t *testing.T) {

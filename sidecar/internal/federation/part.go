@@ -82,7 +82,9 @@ func (p *part) begin() {
 }
 
 // read asks one sidecar after the other, until each has failed since the last
-// event. A spool is asked once: what has left it is not in it any more.
+// event. A spool is asked once: what has left it is not in it any more. And
+// nobody can go on behind events in the wrong order: behind the later of two, the
+// earlier one is never sent.
 func (p *part) read(ctx context.Context) error {
 	for i, failed := 0, 0; ; i++ {
 		source := p.sources[i%len(p.sources)]
@@ -93,7 +95,8 @@ func (p *part) read(ctx context.Context) error {
 		if failed++; p.came > 0 {
 			failed = 0
 		}
-		if p.ask.part == replay.PartSpool || failed >= len(p.sources) {
+		passedOver := p.came > 0 && errors.Is(err, errDisorder)
+		if p.ask.part == replay.PartSpool || passedOver || failed >= len(p.sources) {
 			return &sourceError{source: source, err: err}
 		}
 		p.log.Warn("a part of the fleet is asked again, at the next sidecar that has it", "part", p.name, "sidecar", source.name(),

@@ -55,6 +55,11 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 			st = &storePlan{id: id}
 			stores[id] = st
 			p.stores = append(p.stores, st)
+		} else if st.copiedBy(s) {
+			g := unknownStoreGap(s) // what it has beside what was copied
+			g.err, g.reason = errCopied, reasonOf(errCopied)
+			p.gaps = append(p.gaps, g)
+			continue
 		}
 		st.on = append(st.on, s)
 		if s.err == nil && s.said.StoreID == id {
@@ -79,6 +84,15 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 	}
 	p.gaps = append(p.gaps, p.forgotten(all)...)
 	return p
+}
+
+// copiedBy says whether a sidecar answers with the store's id that cannot be on
+// that store: one that is a sidecar's own has no other on it, so the folder was
+// copied, and the copy has gone its own way since.
+func (st *storePlan) copiedBy(s *sidecar) bool {
+	return s.err == nil && slices.ContainsFunc(st.on, func(other *sidecar) bool {
+		return other.err == nil && !(s.said.Shared && other.said.Shared)
+	})
 }
 
 // unknown names what is not known of the fleet.

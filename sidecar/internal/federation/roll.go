@@ -13,8 +13,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// errSilent is what a peer does that does not say who it is in time.
-var errSilent = errors.New("it did not answer in time")
+// errSilent is what a peer does that does not say who it is in time; errCopied is
+// one's store whose folder was copied from another sidecar.
+var (
+	errSilent = errors.New("it did not answer in time")
+	errCopied = errors.New("its store is a copy of another sidecar's")
+)
 
 // roll calls every sidecar, this one first. Each is there once, however many
 // addresses it has, and so is each that did not answer.
@@ -111,6 +115,8 @@ func reasonOf(err error) string {
 	switch {
 	case err == nil:
 		return "has not reached its store yet"
+	case errors.Is(err, errCopied):
+		return "has a copy of another sidecar's store"
 	case errors.Is(err, errSilent), errors.Is(err, errStalled):
 		return "does not answer"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):

@@ -43,8 +43,8 @@ func (c *cursor) pass(p eventlog.Point) {
 	}
 }
 
-// maxCursorBytes is the longest cursor that is given out: one that fits into a
-// request, together with the rest of it.
+// maxCursorBytes is the longest cursor that is given out, and taken: one that
+// fits into a request, together with the rest of it.
 const maxCursorBytes = 32 << 10
 
 const (
@@ -92,6 +92,9 @@ func (c cursor) encode() string {
 
 // decodeCursor takes exactly what encode makes. Its errors continue a sentence.
 func decodeCursor(s string) (cursor, error) {
+	if len(s) > maxCursorBytes {
+		return cursor{}, errors.New("it is longer than any of them")
+	}
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil || len(b) < 4 {
 		return cursor{}, errors.New("it is not base64url text")

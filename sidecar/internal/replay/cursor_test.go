@@ -52,6 +52,22 @@ func TestCursorOfAStoreHasNoParts(t *testing.T) {
 	}
 }
 
+// TestCursorOfTooManyPartsIsRefused: each part is compared with each, so one that
+// somebody made up, as long as a request can be, would keep the sidecar busy.
+func TestCursorOfTooManyPartsIsRefused(t *testing.T) {
+	c := sampleCursors()[2]
+	c.behind = slices.Repeat(c.behind, maxCursorBytes/len(c.encode()))
+	if _, err := decodeCursor(c.encode()); err != nil {
+		t.Errorf("%d bytes: %v", len(c.encode()), err)
+	}
+	c.behind = slices.Repeat(c.behind, 8)
+	if s := c.encode(); len(s) <= maxCursorBytes {
+		t.Fatalf("%d bytes are not too many", len(s))
+	} else if _, err := decodeCursor(s); err == nil {
+		t.Errorf("%d bytes: taken", len(s))
+	}
+}
+
 func TestEveryMangledCursorIsRefused(t *testing.T) {
 	for _, c := range sampleCursors() {
 		s := c.encode()
