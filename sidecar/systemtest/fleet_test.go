@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-var chaos = flag.Duration("chaos", time.Minute, "how long sidecars of a fleet are killed, paused and restarted")
+var chaos = flag.Duration("chaos", 40*time.Second, "how long sidecars of a fleet are killed, paused and restarted")
 
 // lease is short enough for a test to sit it out, and long enough for the
 // server to answer in on a loaded machine.

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	chaos = flag.Duration("chaos", 25*time.Second, "how long sidecars of a fleet are killed and cut off")
+	chaos = flag.Duration("chaos", 15*time.Second, "how long sidecars of a fleet are killed and cut off")
 	seed  = flag.Uint64("seed", 0, "seed of the choices; 0 takes one from the clock")
 )
 
