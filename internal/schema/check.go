@@ -30,6 +30,9 @@ func (s *Schema) Check(payload []byte) *Violation {
 	if pointer, number := hugeNumber(v, nil); number != "" {
 		return &Violation{Pointer: pointer, Msg: "is the number " + shown(number) + ", which is too large or too small to be checked"}
 	}
+	if s.cost.exceeds(v) {
+		return &Violation{Msg: tooCostly}
+	}
 	err = s.compiled.Validate(v)
 	if err == nil {
 		return nil

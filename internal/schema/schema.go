@@ -37,7 +37,10 @@ const (
 )
 
 // Schema is a compiled schema. It is immutable, and safe for concurrent use.
-type Schema struct{ compiled *jsonschema.Schema }
+type Schema struct {
+	compiled *jsonschema.Schema
+	cost     *cost
+}
 
 // base is where a schema is, for its references.
 const base = "sluice:///schema"
@@ -72,7 +75,7 @@ func Compile(text string) (*Schema, error) {
 	if err != nil {
 		return nil, sentence(err)
 	}
-	return &Schema{compiled}, nil
+	return &Schema{compiled, costOf(compiled, dynamicAnchors(c, doc, nil))}, nil
 }
 
 // assertedFormats are those that the library would check in drafts up to 7,
