@@ -170,6 +170,9 @@ func (s *Sidecar) Addresses() (app, replay, ops string) {
 	return listen.Address(s.app), listen.Address(s.replay), listen.Address(s.ops)
 }
 
+// Held is how many bytes of the heap are kept for as long as the sidecar lives.
+func (s *Sidecar) Held() int64 { return s.store.held() }
+
 // Run serves until ctx ends, then stops in order: no new ops, those under way
 // answered, connections closed, groups saved and released, the log closed. It calls ready once it serves. The error says why it could not
 // serve, or what a stop left undone.

@@ -32,6 +32,8 @@ type store struct {
 	way    publishWay
 	source replay.Source
 
+	// held is how much of the heap the store keeps for good.
+	held func() int64
 	// id names the store; "" while a shared one was never reached.
 	id func() string
 	// state says whether publishes can be accepted, and why not.
@@ -70,6 +72,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 	s.store = store{
 		log: log, way: log, source: log,
 		roster: roster.Alone(s.cfg.NodeID),
+		held:   log.Held,
 		id:     log.StoreID,
 		state: func() (state, detail string) {
 			if log.Err() != nil {
@@ -100,6 +103,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	if sh.queue, err = pebblelog.Open(pebblelog.Options{Dir: s.spoolDir(), NodeID: s.cfg.NodeID, Logger: s.cfg.Logger}); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
+	s.store.held = sh.queue.Held
 	sh.spool, err = spool.Open(ctx, spool.Config{
 		Log: log, Ping: log.Ping, Store: sh.queue, Policies: s.policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger,
 		Announce: func(topic string, partition int, recs []*eventlog.Record) { s.announce(topic, partition, recs) },

@@ -19,7 +19,11 @@ type Program struct {
 
 // New names a program by the import path of its package.
 func New(pkg string) *Program {
-	return &Program{pkg: pkg, build: sync.OnceValues(testbuild.Program{Name: path.Base(pkg), Package: pkg}.Build)}
+	return &Program{pkg: pkg, build: sync.OnceValues(testbuild.Program{
+		Name: path.Base(pkg), Package: pkg,
+		// As make build has it: what is shipped is what is tested, and compiled once.
+		Flags: []string{"-trimpath", "-ldflags", "-s -w"}, Env: []string{"CGO_ENABLED=0"},
+	}.Build)}
 }
 
 // Binary is the path of the program, which the first call builds if that is

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/gcpace"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sidecar"
@@ -121,6 +123,9 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 	case err != nil:
 		return err
 	}
+	if os.Getenv("GOGC") == "" {
+		defer paceCollector(sc)()
+	}
 	listen, replay, ops := sc.Addresses()
 	ready := func() error {
 		return program.Ready(app.Stdout,
@@ -129,6 +134,18 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 			program.Field{Name: "ops", Value: ops})
 	}
 	return sc.Run(ctx, ready)
+}
+
+// paceCollector spares the collector's headroom for what the log keeps for good,
+// until end is called.
+func paceCollector(sc *sidecar.Sidecar) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var pacing sync.WaitGroup
+	pacing.Go(func() { gcpace.Follow(ctx, sc.Held) })
+	return func() {
+		cancel()
+		pacing.Wait()
+	}
 }
 
 // config turns the settings into the sidecar's.

@@ -1,0 +1,54 @@
+// Package gcpace keeps the garbage collector's headroom in proportion to what
+// it can collect. By default the collector lets the heap double before it looks
+// again. Where a library keeps large buffers on the heap for as long as it
+// lives, that doubles them, too, for nothing. The package must not know whose
+// they are.
+package gcpace
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// Percent is the collector's own default, and what is right where nothing is
+	// held; leastPercent bounds how often it may have to look.
+	Percent      = 100
+	leastPercent = 20
+	// step is the least change that is worth telling the collector, which stops
+	// the program for a moment.
+	step = 5
+	// every is how often it is looked at.
+	every = time.Second
+)
+
+// Follow paces the collector until ctx ends: held is how many bytes of the heap
+// are kept for good. It belongs into programs whose users have not set GOGC.
+func Follow(ctx context.Context, held func() int64) {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	defer debug.SetGCPercent(Percent)
+	for now := Percent; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		metrics.Read(sample)
+		if p := percent(int64(sample[0].Value.Uint64()), held()); p-now >= step || now-p >= step {
+			debug.SetGCPercent(p)
+			now = p
+		}
+	}
+}
+
+// percent is by how much the heap may grow so that what is not held may double.
+func percent(live, held int64) int {
+	if live <= 0 || held <= 0 {
+		return Percent
+	}
+	return int(max(leastPercent, Percent*(live-held)/live))
+}
