@@ -63,7 +63,10 @@ func TestResolution(t *testing.T) {
 	}
 	// What the policies do not say is the defaults'.
 	p.put(t, "*", `{"publish":{"burst":15}}`)
-	enforced(t, "a connection's default burst", func() bool { return strings.Contains(string(s.batch(t, "free", 201).Body), "200") })
+	enforced(t, "a connection's default burst", func() bool {
+		refusal := s.batch(t, "free", 201)
+		return refusal.Status == 400 && strings.Contains(string(refusal.Body), "200")
+	})
 
 	inForce := map[string]string{}
 	for _, v := range s.status(t).List("policies") {
