@@ -4,13 +4,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
-	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
-	"github.com/sluice-bus/sluice/sidecar/internal/limit"
+	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
 )
 
 // session is the time for which the application is there.
@@ -29,7 +27,7 @@ func (a *App) serve(ctx context.Context, subs []subscription) {
 	defer cancel()
 	members := make([]*member, 0, len(subs))
 	for _, sub := range subs {
-		m := &member{session: s, sub: sub, pacer: newPacer(a.cfg.Policies, sub.Topic)}
+		m := &member{session: s, sub: sub, pacer: pacer.New(a.cfg.Policies, sub.Topic)}
 		if !m.join(ctx) {
 			break
 		}
@@ -56,7 +54,7 @@ type member struct {
 	*group.Member // set before it is started
 	session       *session
 	sub           subscription
-	pacer         *pacer
+	pacer         *pacer.Pacer
 	running       atomic.Int64 // events that the application has been given
 }
 
@@ -104,31 +102,4 @@ func (m *member) Deliver(ds []group.Delivery) {
 			m.Wake()
 		})
 	}
-}
-
-// pacer is the bucket of the member's deliveries. It follows the topic's policy.
-type pacer struct {
-	policies *policy.Current
-	topic    string
-	bucket   *limit.Bucket
-}
-
-func newPacer(policies *policy.Current, topic string) *pacer {
-	p := &pacer{policies: policies, topic: topic}
-	p.bucket = limit.NewBucket(p.rate(), time.Now())
-	return p
-}
-
-func (p *pacer) rate() limit.Rate {
-	if perSecond := p.policies.Load().Topic(p.topic).Delivery.Rate; perSecond > 0 {
-		return limit.OneSecond(perSecond)
-	}
-	return limit.Rate{}
-}
-
-// Take takes a token, or says when to ask again.
-func (p *pacer) Take(now time.Time) (wait time.Duration, ok bool) {
-	p.bucket.Retune(p.rate(), now)
-	v := p.bucket.Take(1, now)
-	return v.Wait, v.OK
 }

@@ -31,7 +31,7 @@ type conn struct {
 	mu     sync.Mutex
 	ending *wire.Error // ops are refused with it
 	subs   map[subKey]*subscription
-	pacers map[string]*pacer // by topic
+	pacers pacers // of deliveries
 }
 
 // subKey names a subscription of a connection; group is "" without one.

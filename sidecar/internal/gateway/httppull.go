@@ -105,8 +105,8 @@ func (g *Gateway) collect(r *http.Request, p *puller, req wire.Pull) (ds []group
 
 // awaitTokens takes what there is of a connection's tokens, up to n; ok is false
 // where the time is over before there is one.
-func (p *puller) awaitTokens(ctx context.Context, pacer *pacer, n int, wait time.Duration) (taken limit.Charge, ok bool) {
-	taken, after := pacer.takeSome(n, time.Now())
+func (p *puller) awaitTokens(ctx context.Context, pacer *sharedPacer, n int, wait time.Duration) (taken limit.Charge, ok bool) {
+	taken, after := pacer.TakeSome(n, time.Now())
 	if taken.N > 0 {
 		return taken, true
 	}
@@ -118,7 +118,7 @@ func (p *puller) awaitTokens(ctx context.Context, pacer *pacer, n int, wait time
 		again := time.NewTimer(after)
 		select {
 		case <-again.C:
-			if taken, after = pacer.takeSome(n, time.Now()); taken.N > 0 {
+			if taken, after = pacer.TakeSome(n, time.Now()); taken.N > 0 {
 				return taken, true
 			}
 		case <-over.C:

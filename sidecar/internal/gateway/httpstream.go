@@ -61,7 +61,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 		ready: make(chan struct{}, 1), over: make(chan struct{}), finished: make(chan struct{}), last: last,
 		out: http.NewResponseController(w), how: group.Disconnected,
 	}
-	var pacer *pacer
+	var pacer *sharedPacer
 	pacer, s.release = g.httpConn(r).pacer(g.cfg.Policies, k.topic)
 	if err := s.join(r.Context(), g, o, pacer); err != nil {
 		s.release()
@@ -137,7 +137,7 @@ func streamHead(w http.ResponseWriter) {
 
 // join subscribes with the group, or alone, behind the event that the client was
 // sent last, if there is one.
-func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, p *pacer) error {
+func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, p *sharedPacer) error {
 	asked := group.Subscription{
 		Topic: s.topic, Group: s.group, Options: o,
 		Sink: s, Pacer: p, MemberID: g.cfg.NodeID + "/stream", Merged: true,

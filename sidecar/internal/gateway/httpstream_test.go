@@ -333,7 +333,7 @@ func TestStreamThatBreaksCountsLittle(t *testing.T) {
 	}
 	first := wire.SubscribeOptions{From: wire.FromEarliest, MaxInflight: new(int)}
 	*first.MaxInflight = 2
-	if err := k.join(t.Context(), s.gateway, first, newPacer(s.policies, "t")); err != nil {
+	if err := k.join(t.Context(), s.gateway, first, new(pacers).use(s.policies, "t")); err != nil {
 		t.Fatal(err)
 	}
 	k.Start()

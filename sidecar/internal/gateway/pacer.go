@@ -4,60 +4,38 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sidecar/internal/limit"
+	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
 )
 
-// pacer is the delivery bucket of one connection and topic, which its
-// subscriptions to the topic share. It follows the topic's policy.
-type pacer struct {
-	policies *policy.Current
-	topic    string
-	bucket   *limit.Bucket
-	used     int // subscriptions; guarded by the connection's mu
+// sharedPacer is the delivery bucket of one connection and topic, for all that
+// the connection does with the topic.
+type sharedPacer struct {
+	*pacer.Pacer
+	used int // by so many; guarded by the connection's mu
 }
 
-func newPacer(policies *policy.Current, topic string) *pacer {
-	p := &pacer{policies: policies, topic: topic}
-	p.bucket = limit.NewBucket(p.rate(), time.Now())
-	return p
-}
+// pacers are those of one connection, by topic. The zero value has none, and
+// whoever has it guards it.
+type pacers map[string]*sharedPacer
 
-func (p *pacer) rate() limit.Rate {
-	perSecond := p.policies.Load().Topic(p.topic).Delivery.Rate
-	if perSecond <= 0 {
-		return limit.Rate{}
-	}
-	return limit.OneSecond(perSecond)
-}
-
-// Take takes a token, or says when to ask again.
-func (p *pacer) Take(now time.Time) (wait time.Duration, ok bool) {
-	p.bucket.Retune(p.rate(), now)
-	v := p.bucket.Take(1, now)
-	return v.Wait, v.OK
-}
-
-// pacer returns the topic's pacer, for one more subscription. It requires mu.
-func (c *conn) pacer(topic string) *pacer {
-	p := c.pacers[topic]
+// use returns the topic's pacer, for one user more. Before it makes one, it
+// forgets those that nobody uses and that are full, which is the same as new:
+// coming again is no way to more tokens.
+func (ps *pacers) use(policies *policy.Current, topic string) *sharedPacer {
+	p := (*ps)[topic]
 	if p == nil {
-		c.dropPacers(time.Now())
-		p = newPacer(c.cfg.Policies, topic)
-		if c.pacers == nil {
-			c.pacers = make(map[string]*pacer)
+		now := time.Now()
+		for name, old := range *ps {
+			if old.used == 0 && old.Full(now) {
+				delete(*ps, name)
+			}
 		}
-		c.pacers[topic] = p
+		p = &sharedPacer{Pacer: pacer.New(policies, topic)}
+		if *ps == nil {
+			*ps = make(pacers)
+		}
+		(*ps)[topic] = p
 	}
 	p.used++
 	return p
-}
-
-// dropPacers forgets those that nobody uses and that are full, which is the
-// same as new: subscribing again is no way to more tokens. It requires mu.
-func (c *conn) dropPacers(now time.Time) {
-	for topic, p := range c.pacers {
-		if p.used == 0 && p.bucket.Full(now) {
-			delete(c.pacers, topic)
-		}
-	}
 }

@@ -20,7 +20,7 @@ type follower interface {
 type subscription struct {
 	follower
 	deliveries
-	pacer      *pacer
+	pacer      *sharedPacer
 	partitions []int // that the client was told are its own
 }
 
@@ -65,7 +65,7 @@ func (c *conn) addSubscription(req *wire.Request) (*subscription, error) {
 	_, twice := c.subs[s.subKey]
 	full := len(c.subs) >= c.cfg.Bounds.Subscriptions
 	if !twice && !full {
-		s.pacer = c.pacer(s.topic)
+		s.pacer = c.pacers.use(c.cfg.Policies, s.topic)
 	}
 	c.mu.Unlock()
 	if twice {

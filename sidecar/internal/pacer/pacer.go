@@ -1,0 +1,55 @@
+// Package pacer holds deliveries to the rate that the policy of their topic
+// gives them, as the policy is now. It must not know to whom they go.
+package pacer
+
+import (
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/limit"
+)
+
+// Pacer is a delivery bucket of one topic. It is safe for concurrent use.
+type Pacer struct {
+	policies *policy.Current
+	topic    string
+	bucket   *limit.Bucket
+}
+
+// New makes a full bucket.
+func New(policies *policy.Current, topic string) *Pacer {
+	p := &Pacer{policies: policies, topic: topic}
+	p.bucket = limit.NewBucket(p.rate(), time.Now())
+	return p
+}
+
+func (p *Pacer) rate() limit.Rate {
+	perSecond := p.policies.Load().Topic(p.topic).Delivery.Rate
+	if perSecond <= 0 {
+		return limit.Rate{}
+	}
+	return limit.OneSecond(perSecond)
+}
+
+// Take takes a token, or says when to ask again.
+func (p *Pacer) Take(now time.Time) (wait time.Duration, ok bool) {
+	p.bucket.Retune(p.rate(), now)
+	v := p.bucket.Take(1, now)
+	return v.Wait, v.OK
+}
+
+// TakeSome takes as many tokens as there are, up to n; or none, and says when
+// there is one again.
+func (p *Pacer) TakeSome(n int, now time.Time) (taken limit.Charge, wait time.Duration) {
+	p.bucket.Retune(p.rate(), now)
+	n = int(min(float64(n), max(p.bucket.Tokens(now), 1)))
+	charges := [1]limit.Charge{{Bucket: p.bucket, N: n}}
+	v := limit.TakeAll(charges[:], now)
+	if !v.OK {
+		return limit.Charge{}, max(v.Wait, time.Millisecond)
+	}
+	return charges[0], 0
+}
+
+// Full says that the bucket is as a new one would be.
+func (p *Pacer) Full(now time.Time) bool { return p.bucket.Full(now) }
