@@ -17,11 +17,11 @@ import (
 // configFile is a YAML file of settings: one mapping from flag names to values.
 type configFile struct {
 	path   string
-	values map[string]setting
+	values map[string]fileValue
 }
 
-// setting is one value of the file and the line of its name.
-type setting struct {
+// fileValue is one value of the file and the line of its name.
+type fileValue struct {
 	line int
 	node *yaml.Node
 }
@@ -34,7 +34,7 @@ func readConfigFile(path string, known []string) (*configFile, error) {
 	}
 	defer opened.Close()
 
-	file := &configFile{path: path, values: map[string]setting{}}
+	file := &configFile{path: path, values: map[string]fileValue{}}
 	decoder := yaml.NewDecoder(opened)
 	var document yaml.Node
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
@@ -72,7 +72,7 @@ func (f *configFile) collect(root *yaml.Node, known []string) error {
 		if first, ok := f.values[key.Value]; ok {
 			return f.errorf(key.Line, "%s is set already in line %d", key.Value, first.line)
 		}
-		f.values[key.Value] = setting{line: key.Line, node: value}
+		f.values[key.Value] = fileValue{line: key.Line, node: value}
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // The exit statuses. A program stopped by a signal before its work was done, or by a second signal while it was
@@ -191,7 +193,8 @@ func Silent(status int) error { return &exitError{status: status, cause: errSile
 
 var errSilent = errors.New("the status says it all")
 
-// report prints err, if there is one, on one line, and returns the exit status that belongs to it.
+// report prints err, if there is one, on one line, and returns the exit status that belongs to it: a wrong setting's is
+// StatusUsage.
 func report(name string, stderr io.Writer, err error) int {
 	if err == nil {
 		return StatusOK
@@ -205,6 +208,9 @@ func report(name string, stderr io.Writer, err error) int {
 	fmt.Fprintf(stderr, "%s: %s\n", name, strings.Join(lines, "; "))
 	if ok {
 		return exit.status
+	}
+	if _, wrong := errors.AsType[*setting.Error](err); wrong {
+		return StatusUsage
 	}
 	return StatusFailure
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"time"
 
@@ -69,24 +68,17 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 		}
 		cfg.Name = host
 	}
-	var wrong *controlplane.ConfigError
 	var err error
 	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
 		Service: app.Name, Version: app.Version, Instance: cfg.Name, Log: app.Logger, Console: app.Stderr,
 	})
-	switch {
-	case errors.As(err, &wrong):
-		return program.Usagef("%w", err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	defer cfg.Exports.Close()
 	cfg.Logger = cfg.Exports.Logger(app.Logger)
 	cp, err := controlplane.New(ctx, cfg)
-	switch {
-	case errors.As(err, &wrong):
-		return program.Usagef("%w", err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	xds, http := cp.Addresses()

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"sync"
 	"time"
@@ -104,23 +103,16 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 	if err != nil {
 		return err
 	}
-	var wrong *sidecar.ConfigError
 	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
 		Service: app.Name, Version: app.Version, Instance: cfg.NodeID, Log: app.Logger, Console: app.Stderr,
 	})
-	switch {
-	case errors.As(err, &wrong):
-		return program.Usagef("%w", err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	defer cfg.Exports.Close()
 	cfg.Logger = cfg.Exports.Logger(app.Logger)
 	sc, err := sidecar.New(ctx, cfg)
-	switch {
-	case errors.As(err, &wrong):
-		return program.Usagef("%w", err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	if os.Getenv("GOGC") == "" {

@@ -41,10 +41,7 @@ func migrate(ctx context.Context, app *program.App, s *migrateSettings) error {
 	})
 	bars.end()
 	var wrong *sidecar.ConfigError
-	if errors.As(err, &wrong) {
-		return program.Usagef("%w", err)
-	}
-	if report.Server == "" { // it was not reached
+	if errors.As(err, &wrong) || report.Server == "" { // it was not reached
 		return err
 	}
 	if s.JSON {
