@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -68,16 +69,10 @@ func (a *Access) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(a.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			a.look()
-		}
+	for pause.For(ctx, a.every) {
+		a.look()
 	}
+	return nil
 }
 
 // OnChange has f called, by Run, after each change that is in force. f must not

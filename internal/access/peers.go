@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -109,16 +110,10 @@ func (p *PeerTokens) Run(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	tick := time.NewTicker(p.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			p.look()
-		}
+	for pause.For(ctx, p.every) {
+		p.look()
 	}
+	return nil
 }
 
 func (p *PeerTokens) look() {

@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 const (
@@ -28,15 +30,8 @@ const (
 // are kept for good. It belongs into programs whose users have not set GOGC.
 func Follow(ctx context.Context, held func() int64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	defer debug.SetGCPercent(Percent)
-	for now := Percent; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for now := Percent; pause.For(ctx, every); {
 		metrics.Read(sample)
 		if p := percent(int64(sample[0].Value.Uint64()), held()); p-now >= step || now-p >= step {
 			debug.SetGCPercent(p)
