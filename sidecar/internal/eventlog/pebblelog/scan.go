@@ -18,15 +18,21 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 		return nil, err
 	}
 	defer l.leave()
-	t, err := l.catalog.find(name)
-	if err != nil {
-		return nil, err
-	}
-	heads, err := l.heads(t)
+	t, heads, err := l.readable(name)
 	if err != nil {
 		return nil, err
 	}
 	return scan(ctx, l.db, t, heads, q, b)
+}
+
+// readable finds a topic, and how far each of its partitions may be read.
+func (l *Log) readable(name string) (*topic, []uint64, error) {
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	heads, err := l.heads(t)
+	return t, heads, err
 }
 
 // iterable is a database, or a snapshot of one.
@@ -165,11 +171,7 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 		return nil, err
 	}
 	defer l.leave()
-	t, err := l.catalog.find(name)
-	if err != nil {
-		return nil, err
-	}
-	heads, err := l.heads(t)
+	t, heads, err := l.readable(name)
 	if err != nil {
 		return nil, err
 	}

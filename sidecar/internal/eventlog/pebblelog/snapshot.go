@@ -18,13 +18,9 @@ func (l *Log) Snapshot(ctx context.Context, name string) (eventlog.Snapshot, err
 		return nil, err
 	}
 	defer l.leave()
-	t, err := l.catalog.find(name)
-	if err != nil {
-		return nil, err
-	}
 	// First the heads: what is durable is applied, so that the snapshot has all
 	// that they count.
-	heads, err := l.heads(t)
+	t, heads, err := l.readable(name)
 	if err != nil {
 		return nil, err
 	}
