@@ -2,11 +2,7 @@ package systemtest
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -28,7 +24,7 @@ func TestReaderThatNeverReads(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
-			idle := resident(t, p.PID())
+			idle := resident(t, p)
 			stuck, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -38,7 +34,7 @@ func TestReaderThatNeverReads(t *testing.T) {
 				t.Fatal(err)
 			}
 			flood(t, p, 200_000, 300)
-			if got := resident(t, p.PID()); got > most {
+			if got := resident(t, p); got > most {
 				t.Errorf("%d MiB resident, want at most %d MiB", got>>20, most>>20)
 			} else {
 				t.Logf("%d MiB resident, %d MiB before", got>>20, idle>>20)
@@ -90,22 +86,12 @@ func flood(t *testing.T, p *sidecartest.Process, n, size int) {
 	}
 }
 
-var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
-
 // resident is the process's memory in bytes.
-func resident(t *testing.T, pid int) int {
+func resident(t *testing.T, p *sidecartest.Process) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	now, _, err := p.Memory()
 	if err != nil {
 		t.Skipf("this system does not tell a process's memory: %v", err)
 	}
-	m := vmRSS.FindSubmatch(text)
-	if m == nil {
-		t.Fatalf("no VmRSS in %s", text)
-	}
-	kib, err := strconv.Atoi(string(m[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kib << 10
+	return now
 }

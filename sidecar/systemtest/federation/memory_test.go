@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +27,9 @@ func TestMemoryOfALargeExport(t *testing.T) {
 		flood(t, s.process(), i, *manyEvents/3)
 	}
 	for _, s := range e.sites {
-		resetPeak(t, s.process().PID())
+		if err := s.process().ResetPeak(); err != nil {
+			t.Logf("what is measured includes the publishing: %v", err)
+		}
 	}
 	for i := range e.sites {
 		began := time.Now()
@@ -39,7 +39,10 @@ func TestMemoryOfALargeExport(t *testing.T) {
 		t.Logf("%s: %.0f events/s", e.sites[i].name, float64(*manyEvents)/time.Since(began).Seconds())
 	}
 	for _, s := range e.sites {
-		peak := peakOf(t, s.process().PID())
+		_, peak, err := s.process().Memory()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if t.Logf("%s: %d MiB at its peak", s.name, peak>>20); peak > most {
 			t.Errorf("%s: %d MiB at its peak, want at most %d", s.name, peak>>20, most>>20)
 		}
@@ -133,32 +136,4 @@ func flood(t *testing.T, p *sidecartest.Process, site, n int) {
 	if err := context.Cause(ctx); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// resetPeak has the system forget the most memory that a process has had.
-func resetPeak(t *testing.T, pid int) {
-	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
-		t.Logf("what is measured includes the publishing: %v", err)
-	}
-}
-
-var vmHWM = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
-// peakOf is the most memory that a process has had, in bytes.
-func peakOf(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := vmHWM.FindSubmatch(text)
-	if m == nil {
-		t.Fatalf("no VmHWM in %s", text)
-	}
-	kib, err := strconv.Atoi(string(m[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kib << 10
 }

@@ -179,16 +179,11 @@ func (p *plane) cpu(t *testing.T) time.Duration {
 // memory is what the process has resident, in bytes: now, and at most so far.
 func (p *plane) memory(t *testing.T) (now, most int64) {
 	t.Helper()
-	for line := range strings.Lines(string(p.proc(t, "status"))) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
-			now = kib << 10
-		}
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			most = kib << 10
-		}
+	n, m, err := p.Memory()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return now, most
+	return int64(n), int64(m)
 }
 
 func (p *plane) proc(t *testing.T, file string) []byte {
