@@ -1,0 +1,151 @@
+package mongomodel
+
+import (
+	"net"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// conn is a client's connection to a member. Its commands are executed one after the other.
+type conn struct {
+	net.Conn
+	set    *Set
+	member *member
+	from   string
+	id     int64
+}
+
+// serve answers a connection until one side closes it. The lock is held.
+func (s *Set) serve(m *member, nc net.Conn, from string) {
+	s.nextConn++
+	c := &conn{Conn: nc, set: s, member: m, from: from, id: s.nextConn}
+	m.conns[c] = true
+	s.served.Go(func() {
+		c.run()
+		nc.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(m.conns, c)
+	})
+}
+
+// disconnect closes all connections of a member. The lock is held.
+func (s *Set) disconnect(m *member) {
+	for c := range m.conns {
+		c.Close()
+		delete(m.conns, c)
+	}
+	s.wake()
+}
+
+func (c *conn) run() {
+	var out []byte
+	for {
+		msg, err := readMessage(c.Conn)
+		if err != nil {
+			return
+		}
+		if !c.reachable() {
+			return
+		}
+		reply, ok := c.handle(msg)
+		if !ok || !c.reachable() {
+			return
+		}
+		if msg.silent {
+			continue
+		}
+		out = appendReply(out[:0], msg, reply)
+		if _, err := c.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+// reachable waits while the link is cut, as what is sent over it does.
+func (c *conn) reachable() bool {
+	s := c.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wait(time.Time{}, func() bool { return s.reach(c.from, c.member.name) || !c.member.conns[c] })
+}
+
+// Request is a command as faults are decided on.
+type Request struct {
+	From       string // the client's name
+	Member     int
+	Primary    bool // the member takes itself for one
+	Command    string
+	Database   string
+	Collection string
+	// Body is the command, and Documents are what came beside it: the documents, updates or deletes of a write.
+	Body      bson.Raw
+	Documents []bson.Raw
+}
+
+// Fault is what happens to a command.
+type Fault struct {
+	// Delay holds it up before it is executed.
+	Delay time.Duration
+	// LoseRequest and LoseAnswer: it is not executed, or nobody hears that it was. The client's connection breaks.
+	LoseRequest, LoseAnswer bool
+	// Silent leaves the connection open where something is lost: the client waits for an answer as long as it cares to.
+	Silent bool
+	// Late has a lost request executed after that time: it was on its way while its sender gave up.
+	Late time.Duration
+	// Halt ends the member's work on a write of several statements after as many: the rest is not executed, the answer is
+	// lost. 0: all are.
+	Halt int
+}
+
+// handle executes a command; false says that the connection has to end.
+func (c *conn) handle(msg *message) (bson.Raw, bool) {
+	s := c.set
+	call := newCall(c, msg)
+	var f Fault
+	if s.opts.Fault != nil && call.err == nil && !call.spec.monitoring {
+		s.mu.Lock()
+		r := call.request()
+		s.mu.Unlock()
+		f = s.opts.Fault(r)
+	}
+	if !s.sleep(f.Delay) {
+		return nil, false
+	}
+	call.halt = f.Halt
+	if f.LoseRequest || f.Late > 0 {
+		if f.Late > 0 {
+			s.later(f.Late, call)
+		}
+		s.record(call, "lost")
+		return nil, c.idle(f.Silent)
+	}
+	reply := call.execute()
+	switch {
+	case reply == nil: // halted, or the member ended meanwhile
+		return nil, c.idle(f.Silent)
+	case f.LoseAnswer:
+		s.record(call, "answer lost")
+		return nil, c.idle(f.Silent)
+	}
+	return reply, true
+}
+
+// later executes a command after its time, for nobody.
+func (s *Set) later(d time.Duration, call *call) {
+	s.served.Go(func() {
+		if s.sleep(d) {
+			call.execute()
+		}
+	})
+}
+
+// idle says nothing until the client has had enough, where it is to be left waiting. It returns false.
+func (c *conn) idle(silent bool) bool {
+	if silent {
+		var b [1]byte
+		c.Read(b[:]) // the client closes it, or Close does
+	}
+	return false
+}

@@ -1,0 +1,216 @@
+package mongomodel
+
+import (
+	"time"
+)
+
+// handOff is how long the set is without a primary after a stepdown that was asked for.
+const handOff = time.Second
+
+// reach tells whether two parties, members or clients, can talk to each other.
+func (s *Set) reach(a, b string) bool { return !s.cut[link(a, b)] }
+
+func link(a, b string) [2]string {
+	if a > b {
+		a, b = b, a
+	}
+	return [2]string{a, b}
+}
+
+// near lists the members that m can talk to, itself among them.
+func (s *Set) near(m *member) []*member {
+	var near []*member
+	for _, o := range s.members {
+		if !o.down && (o == m || s.reach(m.name, o.name)) {
+			near = append(near, o)
+		}
+	}
+	return near
+}
+
+// primaryOf is the primary that a member follows: of those it can talk to the one of the newest term.
+func (s *Set) primaryOf(m *member) *member {
+	if m.down {
+		return nil
+	}
+	var p *member
+	for _, o := range s.members {
+		if o.primary && !o.down && (o == m || s.reach(m.name, o.name)) && o.term >= m.term && (p == nil || o.term > p.term) {
+			p = o
+		}
+	}
+	return p
+}
+
+// look lets the members notice what has changed: who is gone, who is back and whose time is up. It is called at every
+// change and whenever something is due, and sets the alarm for what is due next.
+func (s *Set) look() {
+	if s.closed {
+		return
+	}
+	now := time.Now()
+	for s.lookOnce(now) {
+	}
+	next := time.Time{}
+	due := func(t time.Time) {
+		if t.After(now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, m := range s.members {
+		switch {
+		case m.down:
+		case m.primary && !m.lost.IsZero():
+			due(s.resignAt(m))
+		case !m.primary && !m.alone.IsZero() && len(s.near(m)) >= s.quorum():
+			due(s.standAt(m))
+		}
+	}
+	s.alarm.Stop()
+	if !next.IsZero() {
+		s.alarm.Reset(next.Sub(now))
+	}
+	s.wake()
+}
+
+func (s *Set) resignAt(m *member) time.Time {
+	return m.lost.Add(s.opts.ElectionTimeout + s.opts.StepdownAnswering)
+}
+
+// standAt is when a member that knows no primary stands for election.
+func (s *Set) standAt(m *member) time.Time {
+	at := m.alone.Add(s.opts.ElectionTimeout)
+	if s.quorum() == 1 {
+		at = m.alone // there is nobody to wait for
+	}
+	if !m.electAt.IsZero() {
+		at = m.electAt
+	}
+	if m.barred.After(at) {
+		at = m.barred
+	}
+	return at
+}
+
+// lookOnce does one thing that is due, and tells whether there may be more.
+func (s *Set) lookOnce(now time.Time) bool {
+	for _, m := range s.members {
+		if m.down {
+			continue
+		}
+		near := s.near(m)
+		for _, o := range near { // heartbeats carry terms
+			m.term = s.termOf(m, o)
+		}
+		if m.primary {
+			switch {
+			case len(near) >= s.quorum():
+				m.lost = time.Time{}
+			case m.lost.IsZero():
+				m.lost = now
+			case !now.Before(s.resignAt(m)):
+				s.resign(m)
+				return true
+			}
+			continue
+		}
+		if s.primaryOf(m) != nil {
+			m.alone, m.electAt = time.Time{}, time.Time{}
+			continue
+		}
+		if m.alone.IsZero() {
+			m.alone = now
+		}
+		if len(near) >= s.quorum() && !now.Before(s.standAt(m)) && s.elect(m, near, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// termOf is m's term after a heartbeat with o. A primary that hears of a newer term is none any more.
+func (s *Set) termOf(m, o *member) int64 {
+	if o.term > m.term && m.primary {
+		s.resign(m)
+	}
+	return max(m.term, o.term)
+}
+
+// elect makes the one of them that has the newest oplog primary.
+func (s *Set) elect(m *member, near []*member, now time.Time) bool {
+	for _, o := range near {
+		if o.primary {
+			return false
+		}
+	}
+	var best []*member
+	for _, o := range near {
+		if len(best) > 0 && compareOplogs(o, best[0]) > 0 {
+			best = nil
+		}
+		if len(best) == 0 || compareOplogs(o, best[0]) == 0 {
+			best = append(best, o)
+		}
+	}
+	var free []*member
+	for _, o := range best {
+		if !o.barred.After(now) && len(s.near(o)) >= s.quorum() {
+			free = append(free, o)
+		}
+	}
+	if len(free) == 0 {
+		return false
+	}
+	p := free[s.random.IntN(len(free))]
+	term := p.term
+	for _, o := range s.near(p) {
+		term = max(term, o.term)
+	}
+	for _, o := range s.near(p) {
+		o.term = term + 1
+		if o != p && o.primary {
+			s.resign(o)
+		}
+	}
+	p.primary, p.lost, p.alone, p.electAt = true, time.Time{}, time.Time{}, time.Time{}
+	p.progress = make([]int, len(s.members))
+	for _, o := range s.members {
+		o.topology++
+	}
+	s.note(p)
+	return true
+}
+
+// compareOplogs is positive where a's is newer.
+func compareOplogs(a, b *member) int {
+	if d := a.lastTerm() - b.lastTerm(); d != 0 {
+		return int(d)
+	}
+	return a.last() - b.last()
+}
+
+// resign makes a primary a secondary. Reads go on there, writes that wait fail, open transactions end.
+func (s *Set) resign(m *member) {
+	m.primary, m.lost = false, time.Time{}
+	m.dropTransactions()
+	for _, o := range s.members {
+		o.topology++
+	}
+	s.wake()
+}
+
+// stepDown is a stepdown that somebody asked for: others catch up and take over soon, and this one does not stand for some
+// time.
+func (s *Set) stepDown(m *member, bar time.Duration) {
+	for _, o := range s.near(m) {
+		s.replicate(o, 0)
+	}
+	now := time.Now()
+	m.barred = now.Add(bar)
+	for _, o := range s.near(m) {
+		o.electAt = now.Add(handOff)
+		o.alone = now
+	}
+	s.resign(m)
+	s.look()
+}

@@ -1,0 +1,372 @@
+package query
+
+import (
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A Filter selects documents.
+type Filter struct{ root node }
+
+// All selects all documents.
+var All = &Filter{root: and{}}
+
+// A node is one condition on a document.
+type node interface {
+	match(doc bson.Raw) bool
+	// bounds returns a superset of the values that the field at path has in documents that match, arrays aside.
+	bounds(path string) Bounds
+}
+
+// ParseFilter returns the filter that a document says. An empty or nil one selects all.
+func ParseFilter(doc bson.Raw) (*Filter, error) {
+	if err := Validate(doc); err != nil {
+		return nil, err
+	}
+	root, err := parseConditions(doc)
+	if err != nil {
+		return nil, err
+	}
+	return &Filter{root: root}, nil
+}
+
+// Match tells whether the filter selects the document.
+func (f *Filter) Match(doc bson.Raw) bool { return f.root.match(doc) }
+
+// Bounds returns a superset of the values that the field at path has in documents that the filter selects, for those which
+// have no array on the path.
+func (f *Filter) Bounds(path string) Bounds { return f.root.bounds(path) }
+
+// Implies tells whether all documents that f selects are selected by other too, as far as that is plain to see: each of
+// other's conditions is one of f's, or holds for all values within f's bounds. It is what lets a partial index serve a find.
+func (f *Filter) Implies(other *Filter) bool {
+	mine, ok := f.root.(and)
+	theirs, alsoOK := other.root.(and)
+	if !ok || !alsoOK {
+		return false
+	}
+	for _, want := range theirs {
+		if !mine.implies(want) {
+			return false
+		}
+	}
+	return true
+}
+
+func (a and) implies(want node) bool {
+	leaf, ok := want.(*field)
+	if !ok {
+		return false
+	}
+	for _, have := range a {
+		if h, ok := have.(*field); ok && h.name == leaf.name && h.source.Type == leaf.source.Type && same(h.source, leaf.source) {
+			return true
+		}
+	}
+	mine := a.bounds(leaf.name)
+	if _, isExists := leaf.test.(exists); isExists {
+		return !mine.Contains(nullValue()) && !mine.Contains(bson.RawValue{})
+	}
+	return leaf.exact() && mine.within(leaf.bounds(leaf.name))
+}
+
+// UpsertSeed returns the document that an upsert starts from: the fields which the filter says to be equal to something.
+func (f *Filter) UpsertSeed() (bson.Raw, error) {
+	var doc bson.Raw = newBuilder(0).doc()
+	seen := map[string]bool{}
+	for name, v := range equalities(f.root) {
+		if seen[name] {
+			return nil, Errorf(54, "cannot infer query fields to set, path '%s' is matched twice", name)
+		}
+		seen[name] = true
+		changed, err := modify(doc, splitPath(name), true, func(bson.RawValue) (bson.RawValue, error) { return v, nil })
+		if err != nil {
+			return nil, err
+		}
+		doc = changed
+	}
+	return doc, nil
+}
+
+// equalities returns the fields that are equal to one value in each document that matches.
+func equalities(n node) func(func(string, bson.RawValue) bool) {
+	return func(yield func(string, bson.RawValue) bool) { yieldEqualities(n, yield) }
+}
+
+func yieldEqualities(n node, yield func(string, bson.RawValue) bool) bool {
+	switch n := n.(type) {
+	case and:
+		for _, child := range n {
+			if !yieldEqualities(child, yield) {
+				return false
+			}
+		}
+	case or:
+		return len(n) != 1 || yieldEqualities(n[0], yield)
+	case *field:
+		if c, ok := n.test.(comparison); ok && c.op == "$eq" {
+			return yield(n.name, c.operand)
+		}
+	}
+	return true
+}
+
+type (
+	and []node
+	or  []node
+	not struct{ node }
+)
+
+func (a and) match(doc bson.Raw) bool {
+	for _, n := range a {
+		if !n.match(doc) {
+			return false
+		}
+	}
+	return true
+}
+
+func (a and) bounds(path string) Bounds {
+	b := everything
+	for _, n := range a {
+		b = b.intersect(n.bounds(path))
+	}
+	return b
+}
+
+func (o or) match(doc bson.Raw) bool {
+	for _, n := range o {
+		if n.match(doc) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o or) bounds(path string) Bounds {
+	var b Bounds
+	for _, n := range o {
+		b = b.union(n.bounds(path))
+	}
+	return b
+}
+
+func (n not) match(doc bson.Raw) bool { return !n.node.match(doc) }
+
+func (not) bounds(string) Bounds { return everything }
+
+// An exprNode is the condition $expr.
+type exprNode struct{ expression expression }
+
+func (e exprNode) match(doc bson.Raw) bool {
+	v, err := e.expression(&scope{root: doc})
+	return err == nil && truth(v)
+}
+
+func (exprNode) bounds(string) Bounds { return everything }
+
+// A field is one condition on what a path leads to.
+type field struct {
+	name   string
+	path   []string
+	test   predicate
+	source bson.RawValue // the operator with its operand, to recognize the same condition
+}
+
+func (f *field) match(doc bson.Raw) bool { return visit(doc, f.path, f.test.leaves(), f.test.holds) }
+
+func (f *field) bounds(path string) Bounds {
+	if path != f.name {
+		return everything
+	}
+	return f.test.bounds()
+}
+
+// An absent field is one that its path leads to nowhere.
+type absent struct{ *field }
+
+func (a absent) match(doc bson.Raw) bool { return !a.field.match(doc) }
+
+func (a absent) bounds(path string) Bounds {
+	if path != a.name {
+		return everything
+	}
+	return nullBounds
+}
+
+// exact tells whether the condition holds for all values within its bounds.
+func (f *field) exact() bool {
+	switch test := f.test.(type) {
+	case comparison:
+		low, _ := classBounds(test.operand.Type)
+		return test.op == "$eq" || low.value.Type != bson.TypeMinKey // bounds of no one class hold the missing value too
+	case in:
+		return len(test.patterns) == 0
+	}
+	return false
+}
+
+func parseConditions(doc bson.Raw) (and, error) {
+	all := and{}
+	for k, v := range fields(doc) {
+		key := string(k)
+		if !strings.HasPrefix(key, "$") {
+			conditions, err := parseField(key, v)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, conditions...)
+			continue
+		}
+		n, err := parseLogical(key, v)
+		if err != nil {
+			return nil, err
+		}
+		if n != nil {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
+
+func parseLogical(key string, v bson.RawValue) (node, error) {
+	switch key {
+	case "$comment":
+		return nil, nil
+	case "$expr":
+		e, err := parseExpression(v)
+		if err != nil {
+			return nil, err
+		}
+		return exprNode{e}, nil
+	case "$and", "$or", "$nor":
+	default:
+		return nil, Errorf(BadValue, "unknown top level operator: %s is not known to the model", key)
+	}
+	if !isArray(v) {
+		return nil, Errorf(BadValue, "%s must be an array", key)
+	}
+	var branches []node
+	for _, x := range fields(v.Value) {
+		if !isDocument(x) {
+			return nil, Errorf(BadValue, "$or/$and/$nor entries need to be full objects")
+		}
+		n, err := parseConditions(x.Value)
+		if err != nil {
+			return nil, err
+		}
+		branches = append(branches, n)
+	}
+	switch {
+	case len(branches) == 0:
+		return nil, Errorf(BadValue, "%s must be a nonempty array", key)
+	case key == "$and":
+		return and(branches), nil
+	case key == "$or":
+		return or(branches), nil
+	}
+	return not{or(branches)}, nil
+}
+
+// parseField returns the conditions on one field: equality with a value, or operators.
+func parseField(name string, v bson.RawValue) ([]node, error) {
+	if !isOperators(v) {
+		op := "$eq"
+		if v.Type == bson.TypeRegex {
+			op = "$regex"
+		}
+		n, err := newField(name, op, v)
+		return []node{n}, err
+	}
+	var all []node
+	for k, operand := range fields(v.Value) {
+		op := string(k)
+		if op == "$options" {
+			continue // read with $regex
+		}
+		if op == "$regex" {
+			var err error
+			if operand, err = withOptions(operand, Lookup(v.Value, "$options")); err != nil {
+				return nil, err
+			}
+		}
+		n, err := newField(name, op, operand)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// isOperators tells {$gt: 1} from a document to be equal to. A reference to another document is such a one.
+func isOperators(v bson.RawValue) bool {
+	if !isDocument(v) {
+		return false
+	}
+	for k := range fields(v.Value) {
+		key := string(k)
+		return strings.HasPrefix(key, "$") && key != "$ref" && key != "$id" && key != "$db"
+	}
+	return false
+}
+
+func newField(name, op string, operand bson.RawValue) (node, error) {
+	f := &field{name: name, path: splitPath(name), source: documentOf([]element{{op, operand}})}
+	switch op {
+	case "$ne":
+		op = "$eq"
+	case "$nin":
+		op = "$in"
+	case "$not":
+		return parseNot(name, operand)
+	case "$all":
+		return parseAll(name, operand)
+	case "$exists":
+		f.test = exists{}
+		if !truth(operand) {
+			return absent{f}, nil
+		}
+		return f, nil
+	default:
+		test, err := newPredicate(op, operand)
+		f.test = test
+		return f, err
+	}
+	test, err := newPredicate(op, operand)
+	f.test = test
+	return not{f}, err
+}
+
+func parseNot(name string, operand bson.RawValue) (node, error) {
+	if operand.Type != bson.TypeRegex && !isOperators(operand) {
+		return nil, Errorf(BadValue, "$not needs a regex or a document")
+	}
+	conditions, err := parseField(name, operand)
+	if err != nil {
+		return nil, err
+	}
+	return not{and(conditions)}, nil
+}
+
+func parseAll(name string, operand bson.RawValue) (node, error) {
+	if !isArray(operand) {
+		return nil, Errorf(BadValue, "$all needs an array")
+	}
+	all := and{}
+	for _, x := range fields(operand.Value) {
+		if isOperators(x) {
+			return nil, Errorf(BadValue, "$all with an operator in it is not known to the model")
+		}
+		n, err := newField(name, "$eq", x)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	if len(all) == 0 {
+		return not{and{}}, nil
+	}
+	return all, nil
+}

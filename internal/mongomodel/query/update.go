@@ -1,0 +1,258 @@
+package query
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// An Update changes a document or replaces it.
+type Update struct {
+	changes     []fieldChange
+	replacement bson.Raw // nil: not a replacement
+	pipeline    *Pipeline
+}
+
+// A fieldChange is what one operator does to one field.
+type fieldChange struct {
+	operator string
+	name     string
+	path     []string
+	create   bool // make the field where it is not there
+	apply    func(old bson.RawValue, a application) (bson.RawValue, error)
+	target   []string // of $rename
+
+	onlyInserting bool
+}
+
+// An application is one use of an update.
+type application struct {
+	inserting bool
+	now       time.Time
+	id        bson.RawValue
+}
+
+// ParseUpdate returns the update that u says: a document of operators, a replacement or a pipeline. arrayFilters must be
+// empty: positions that are found by a filter are not known to the model.
+func ParseUpdate(u bson.RawValue, arrayFilters []bson.Raw) (*Update, error) {
+	if len(arrayFilters) > 0 {
+		return nil, Errorf(BadValue, "arrayFilters are not known to the model")
+	}
+	if !isDocument(u) && !isArray(u) {
+		return nil, Errorf(FailedToParse, "Update argument must be either an object or an array")
+	}
+	if err := Validate(u.Value); err != nil {
+		return nil, err
+	}
+	if isArray(u) {
+		return parsePipelineUpdate(u.Value)
+	}
+	all := elements(u.Value)
+	if len(all) == 0 || !strings.HasPrefix(all[0].key, "$") {
+		return parseReplacement(u.Value, all)
+	}
+	update := &Update{}
+	for _, e := range all {
+		changes, err := parseOperator(e.key, e.value)
+		if err != nil {
+			return nil, err
+		}
+		update.changes = append(update.changes, changes...)
+	}
+	slices.SortStableFunc(update.changes, func(a, b fieldChange) int { return comparePaths(a.path, b.path) })
+	return update, update.conflicts()
+}
+
+func parsePipelineUpdate(stages []byte) (*Update, error) {
+	for _, stage := range fields(stages) {
+		for name := range fields(stage.Value) {
+			switch string(name) {
+			case "$set", "$addFields", "$unset", "$project", "$replaceWith", "$replaceRoot":
+			default:
+				return nil, Errorf(InvalidOptions, "%s is not allowed to be used within an update", name)
+			}
+		}
+	}
+	p, err := ParsePipeline(stages)
+	return &Update{pipeline: p}, err
+}
+
+func parseReplacement(doc bson.Raw, all []element) (*Update, error) {
+	for _, e := range all {
+		if strings.HasPrefix(e.key, "$") {
+			return nil, Errorf(DollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed in the "+
+				"context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith.", e.key, e.key)
+		}
+	}
+	if doc == nil {
+		doc = newBuilder(0).doc()
+	}
+	return &Update{replacement: doc}, nil
+}
+
+func parseOperator(operator string, operand bson.RawValue) ([]fieldChange, error) {
+	parse, ok := updateOperators[operator]
+	if !ok {
+		return nil, Errorf(FailedToParse, "Unknown modifier: %s. It is not known to the model", operator)
+	}
+	if !isDocument(operand) {
+		return nil, Errorf(FailedToParse, "Modifiers operate on fields but we found type %s instead. For example: {$mod: {<field>: "+
+			"...}} not {%s: %s}", TypeName(operand), operator, operand)
+	}
+	var all []fieldChange
+	for k, v := range fields(operand.Value) {
+		path, err := parseUpdatePath(string(k))
+		if err != nil {
+			return nil, err
+		}
+		c := fieldChange{operator: operator, name: string(k), path: path}
+		if err := parse(&c, v); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func parseUpdatePath(name string) ([]string, error) {
+	path := splitPath(name)
+	for _, component := range path {
+		switch {
+		case component == "":
+			return nil, Errorf(EmptyFieldName, "The update path '%s' contains an empty field name, which is not allowed.", name)
+		case component == "$" || strings.HasPrefix(component, "$["):
+			return nil, Errorf(BadValue, "the positional %s in '%s' is not known to the model", component, name)
+		case component[0] == '$':
+			return nil, Errorf(DollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed for storage.",
+				component, name)
+		}
+	}
+	return path, nil
+}
+
+// comparePaths is the order in which an update changes fields: by name, positions by number.
+func comparePaths(a, b []string) int {
+	return slices.CompareFunc(a, b, func(x, y string) int {
+		n, isX := position(x)
+		m, isY := position(y)
+		if isX && isY {
+			return cmp.Compare(n, m)
+		}
+		return strings.Compare(x, y)
+	})
+}
+
+// conflicts refuses two changes of the same field, or of a field and something in it.
+func (u *Update) conflicts() error {
+	var paths [][]string
+	for _, c := range u.changes {
+		for _, path := range [][]string{c.path, c.target} {
+			for _, other := range paths {
+				n := min(len(path), len(other))
+				if n > 0 && slices.Equal(path[:n], other[:n]) {
+					return Errorf(ConflictingUpdateOperators, "Updating the path '%s' would create a conflict at '%s'",
+						strings.Join(path, "."), strings.Join(path[:n], "."))
+				}
+			}
+			paths = append(paths, path)
+		}
+	}
+	return nil
+}
+
+// Replacement tells whether the update replaces the whole document, which no update of many may.
+func (u *Update) Replacement() bool { return u.replacement != nil }
+
+// Apply returns the document after the update. The one given is not changed, and is returned where nothing changes.
+// inserting says that an upsert inserts it, for $setOnInsert; now is the server's time for $currentDate.
+func (u *Update) Apply(doc bson.Raw, inserting bool, now time.Time) (bson.Raw, error) {
+	a := application{inserting: inserting, now: now, id: Lookup(doc, "_id")}
+	switch {
+	case u.replacement != nil:
+		return u.replace(doc, a.id)
+	case u.pipeline != nil:
+		return u.run(doc, a)
+	}
+	result := doc
+	for _, c := range u.changes {
+		changed, err := c.on(result, a)
+		if err != nil {
+			return nil, err
+		}
+		result = changed
+	}
+	if id := Lookup(result, "_id"); !missing(a.id) && (missing(id) || !equal(id, a.id)) {
+		return nil, Errorf(ImmutableField, "Performing an update on the path '_id' would modify the immutable field '_id'")
+	}
+	return result, nil
+}
+
+func (c fieldChange) on(doc bson.Raw, a application) (bson.Raw, error) {
+	if c.onlyInserting && !a.inserting {
+		return doc, nil
+	}
+	var moved bson.RawValue
+	doc, err := modify(doc, c.path, c.create, func(old bson.RawValue) (bson.RawValue, error) {
+		if c.target != nil {
+			moved = old
+			return bson.RawValue{}, nil
+		}
+		return c.apply(old, a)
+	})
+	if err != nil || missing(moved) {
+		return doc, err
+	}
+	return modify(doc, c.target, true, func(bson.RawValue) (bson.RawValue, error) { return moved, nil })
+}
+
+// replace puts the _id first, wherever the replacement has it.
+func (u *Update) replace(doc bson.Raw, id bson.RawValue) (bson.Raw, error) {
+	own := Lookup(u.replacement, "_id")
+	switch {
+	case missing(id):
+		id = own
+	case !missing(own) && !equal(id, own):
+		return nil, Errorf(ImmutableField, "After applying the update, the (immutable) field '_id' was found to have been altered "+
+			"to _id: %s", own)
+	}
+	return orSame(doc, WithID(u.replacement, id)), nil
+}
+
+func (u *Update) run(doc bson.Raw, a application) (bson.Raw, error) {
+	results, err := u.pipeline.Run([]bson.Raw{doc}, a.now)
+	if err != nil {
+		return nil, err
+	}
+	id := Lookup(results[0], "_id")
+	switch {
+	case missing(id):
+		id = a.id
+	case !missing(a.id) && !equal(id, a.id):
+		return nil, Errorf(ImmutableField, "After applying the update, the (immutable) field '_id' was found to have been altered "+
+			"to _id: %s", id)
+	}
+	return orSame(doc, WithID(results[0], id)), nil
+}
+
+// WithID returns a document with another _id, as the first field.
+func WithID(doc bson.Raw, id bson.RawValue) bson.Raw {
+	b := newBuilder(len(doc) + len(id.Value))
+	b.add("_id", id)
+	for k, v := range fields(doc) {
+		if string(k) != "_id" {
+			b.add(string(k), v)
+		}
+	}
+	return b.doc()
+}
+
+func orSame(before, after bson.Raw) bson.Raw {
+	if bytes.Equal(before, after) {
+		return before
+	}
+	return after
+}

@@ -1,0 +1,244 @@
+package store
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/sluice-bus/sluice/internal/mongomodel/query"
+)
+
+// maxDocumentBytes is how large a document may be, as on the server.
+const maxDocumentBytes = 16 << 20
+
+// A writing is one write under way.
+type writing struct {
+	store   *Store
+	entries []Entry
+}
+
+// do applies an entry, if the guard lets it.
+func (w *writing) do(e Entry) error {
+	if w.store.Guard != nil {
+		if err := w.store.Guard(e); err != nil {
+			return err
+		}
+	}
+	if err := w.store.Apply(e); err != nil {
+		return err
+	}
+	w.entries = append(w.entries, e)
+	return nil
+}
+
+// collection returns the collection, which it creates where it is not there.
+func (w *writing) collection(ns string) (*collection, error) {
+	if w.store.collections[ns] == nil {
+		if _, name, _ := strings.Cut(ns, "."); name == "" || strings.Contains(ns, "$") {
+			return nil, query.Errorf(query.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+		}
+		if err := w.do(Entry{Op: CreateCollection, NS: ns, Doc: must(bson.Marshal(bson.D{}))}); err != nil {
+			return nil, err
+		}
+	}
+	return w.store.collections[ns], nil
+}
+
+// put stores a document, unless a unique index forbids it.
+func (w *writing) put(ns string, doc bson.Raw) error {
+	c, err := w.collection(ns)
+	if err != nil {
+		return err
+	}
+	if err := c.duplicate(doc); err != nil {
+		return err
+	}
+	if err := w.do(Entry{Op: Put, NS: ns, ID: query.Lookup(doc, "_id"), Doc: doc}); err != nil {
+		return err
+	}
+	for _, r := range w.store.collections[ns].surplus() {
+		if err := w.do(Entry{Op: Delete, NS: ns, ID: query.Lookup(r.doc, "_id")}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insert stores a document that is not there yet.
+func (w *writing) insert(ns string, doc bson.Raw) error {
+	id := query.Lookup(doc, "_id")
+	switch id.Type {
+	case 0:
+		return query.Errorf(query.BadValue, "a document without an _id is not known to the model: drivers make one")
+	case bson.TypeArray, bson.TypeRegex, bson.TypeUndefined:
+		return query.Errorf(53, "The '_id' value cannot be of type %s", query.TypeName(id))
+	}
+	if len(doc) > maxDocumentBytes {
+		return query.Errorf(query.BSONObjectTooLarge, "object to insert too large. size in bytes: %d, max size: %d", len(doc), maxDocumentBytes)
+	}
+	c, err := w.collection(ns)
+	if err != nil {
+		return err
+	}
+	if _, found := c.byID(id); found {
+		return duplicateKey(ns, c.indexes[0], []bson.RawValue{id})
+	}
+	return w.put(ns, query.IDFirst(doc))
+}
+
+// Insert stores a document, which has an _id.
+func (s *Store) Insert(ns string, doc bson.Raw) ([]Entry, error) {
+	if err := query.Validate(doc); err != nil {
+		return nil, err
+	}
+	w := &writing{store: s}
+	err := w.insert(ns, doc)
+	return w.entries, err
+}
+
+// An UpdateRequest is one statement of an update command, or a findAndModify.
+type UpdateRequest struct {
+	Filter *query.Filter
+	Update *query.Update
+	// Sort says which of the documents is updated where Multi is not set. It may be nil.
+	Sort          *query.Sort
+	Hint          bson.RawValue
+	Upsert, Multi bool
+	Now           time.Time
+	// NewID makes the _id of an upserted document that gets none from filter or update.
+	NewID func() bson.ObjectID
+}
+
+// An UpdateResult says what an update did. Before and After are the last updated document's; Before is nil where one was
+// upserted.
+type UpdateResult struct {
+	Matched, Modified int
+	UpsertedID        bson.RawValue // its zero value: nothing was upserted
+	Before, After     bson.Raw
+	Entries           []Entry
+}
+
+// Update updates the documents that the request selects, or inserts one.
+func (s *Store) Update(ns string, r UpdateRequest) (UpdateResult, error) {
+	w := &writing{store: s}
+	result, err := w.update(ns, r)
+	result.Entries = w.entries
+	return result, err
+}
+
+func (w *writing) update(ns string, r UpdateRequest) (UpdateResult, error) {
+	var result UpdateResult
+	if r.Multi && r.Update.Replacement() {
+		return result, query.Errorf(query.FailedToParse, "multi update is not supported for replacement-style update")
+	}
+	docs, err := w.store.selected(ns, r.Filter, r.Sort, r.Hint, r.Multi)
+	if err != nil {
+		return result, err
+	}
+	if len(docs) == 0 && r.Upsert {
+		return w.upsert(ns, r)
+	}
+	for _, doc := range docs {
+		after, err := r.Update.Apply(doc, false, r.Now)
+		if err != nil {
+			return result, err
+		}
+		if len(after) > maxDocumentBytes {
+			return result, query.Errorf(17419, "Resulting document after update is larger than %d", maxDocumentBytes)
+		}
+		if !bytes.Equal(doc, after) {
+			if err := w.put(ns, after); err != nil {
+				return result, err
+			}
+			result.Modified++
+		}
+		result.Matched++
+		result.Before, result.After = doc, after
+	}
+	return result, nil
+}
+
+func (w *writing) upsert(ns string, r UpdateRequest) (UpdateResult, error) {
+	seed, err := r.Filter.UpsertSeed()
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	doc, err := r.Update.Apply(seed, true, r.Now)
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	if query.Lookup(doc, "_id").Type == 0 {
+		doc = query.WithID(doc, query.ObjectIDValue(r.NewID()))
+	}
+	doc = query.IDFirst(doc)
+	if err := w.insert(ns, doc); err != nil {
+		return UpdateResult{}, err
+	}
+	return UpdateResult{UpsertedID: query.Lookup(doc, "_id"), After: doc}, nil
+}
+
+// selected returns the documents that a write is about: all that match, or the first of them.
+func (s *Store) selected(ns string, f *query.Filter, sort *query.Sort, hint bson.RawValue, all bool) ([]bson.Raw, error) {
+	r := FindRequest{Filter: f, Sort: sort, Hint: hint}
+	if !all {
+		r.Limit = 1
+	}
+	return s.All(ns, r)
+}
+
+// A DeleteRequest is one statement of a delete command, or a findAndModify that removes.
+type DeleteRequest struct {
+	Filter *query.Filter
+	Sort   *query.Sort // which one goes where Multi is not set; may be nil
+	Hint   bson.RawValue
+	Multi  bool
+}
+
+// A DeleteResult says what a delete did. Before is the last document removed.
+type DeleteResult struct {
+	Deleted int
+	Before  bson.Raw
+	Entries []Entry
+}
+
+// Delete removes the documents that the request selects.
+func (s *Store) Delete(ns string, r DeleteRequest) (DeleteResult, error) {
+	var result DeleteResult
+	docs, err := s.selected(ns, r.Filter, r.Sort, r.Hint, r.Multi)
+	if err != nil {
+		return result, err
+	}
+	w := &writing{store: s}
+	for _, doc := range docs {
+		if err = w.do(Entry{Op: Delete, NS: ns, ID: query.Lookup(doc, "_id")}); err != nil {
+			break
+		}
+		result.Deleted++
+		result.Before = doc
+	}
+	result.Entries = w.entries
+	return result, err
+}
+
+// Expired returns deletions of the documents that TTL indexes have due at now: what the TTL pass deletes.
+func (s *Store) Expired(now time.Time) []Entry {
+	var due []Entry
+	for _, ns := range s.names() {
+		c := s.collections[ns]
+		seen := map[uint64]bool{}
+		for _, x := range c.indexes {
+			if x.expireAfter == nil || len(x.pattern.Paths) != 1 {
+				continue
+			}
+			for _, number := range x.dated(now.Add(-time.Duration(*x.expireAfter) * time.Second)) {
+				if r, found := c.records.get(record{number: number}); found && !seen[number] {
+					seen[number] = true
+					due = append(due, Entry{Op: Delete, NS: ns, ID: query.Lookup(r.doc, "_id")})
+				}
+			}
+		}
+	}
+	return due
+}

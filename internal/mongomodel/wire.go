@@ -1,0 +1,151 @@
+package mongomodel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
+)
+
+// What hello promises the driver, and what a message is held to.
+const (
+	maxDocumentBytes = 16 << 20
+	maxMessageBytes  = 48_000_000
+	maxWriteBatch    = 100_000
+)
+
+const headerBytes = 16
+
+// opQuery is the opcode of a driver's first hello, long deprecated for everything else.
+const opQuery wiremessage.OpCode = 2004
+
+// message is a command as it came, or an answer to one.
+type message struct {
+	id     int32
+	legacy bool // the handshake: OP_QUERY, which OP_REPLY answers
+	// silent says that the sender wants no answer.
+	silent bool
+	body   bson.Raw
+	// sequences are the documents that came beside the body, by the field they stand for.
+	sequences map[string][]bson.Raw
+}
+
+var errMalformed = errors.New("malformed message")
+
+// readMessage reads one message; io.EOF says that the other side is gone.
+func readMessage(r io.Reader) (*message, error) {
+	var header [headerBytes]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return nil, err
+	}
+	length, id, _, op, _, _ := wiremessage.ReadHeader(header[:])
+	if length < headerBytes || length > maxMessageBytes {
+		return nil, fmt.Errorf("a message of %d bytes", length)
+	}
+	rest := make([]byte, length-headerBytes)
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return nil, err
+	}
+	m := &message{id: id}
+	switch op {
+	case wiremessage.OpMsg:
+		return m, m.parse(rest)
+	case opQuery:
+		m.legacy = true
+		return m, m.parseLegacy(rest)
+	}
+	return nil, fmt.Errorf("the opcode %s is not known to the model", op)
+}
+
+// parse reads the sections of an OP_MSG. The documents share the message's bytes, which nobody changes.
+func (m *message) parse(b []byte) error {
+	flags, b, ok := wiremessage.ReadMsgFlags(b)
+	if !ok {
+		return errMalformed
+	}
+	m.silent = flags&wiremessage.MoreToCome != 0
+	if flags&wiremessage.ChecksumPresent != 0 {
+		return errors.New("checksums are not known to the model")
+	}
+	for len(b) > 0 {
+		var kind wiremessage.SectionType
+		if kind, b, ok = wiremessage.ReadMsgSectionType(b); !ok {
+			return errMalformed
+		}
+		switch kind {
+		case wiremessage.SingleDocument:
+			doc, rest, ok := wiremessage.ReadMsgSectionSingleDocument(b)
+			if !ok {
+				return errMalformed
+			}
+			m.body, b = bson.Raw(doc), rest
+		case wiremessage.DocumentSequence:
+			name, docs, rest, ok := wiremessage.ReadMsgSectionDocumentSequence(b)
+			if !ok {
+				return errMalformed
+			}
+			if m.sequences == nil {
+				m.sequences = map[string][]bson.Raw{}
+			}
+			for _, d := range docs {
+				m.sequences[name] = append(m.sequences[name], bson.Raw(d))
+			}
+			b = rest
+		default:
+			return fmt.Errorf("a section of kind %d", kind)
+		}
+	}
+	if m.body == nil {
+		return errMalformed
+	}
+	for _, docs := range m.sequences {
+		for _, d := range docs {
+			if err := d.Validate(); err != nil {
+				return err
+			}
+		}
+	}
+	return m.body.Validate()
+}
+
+// parseLegacy reads an OP_QUERY: flags, the collection's name, what to skip and to return, the command.
+func (m *message) parseLegacy(b []byte) error {
+	if len(b) < 4 {
+		return errMalformed
+	}
+	_, b, ok := bytes.Cut(b[4:], []byte{0})
+	if !ok || len(b) < 8 {
+		return errMalformed
+	}
+	m.body = bson.Raw(b[8:])
+	return m.body.Validate()
+}
+
+var nextReply atomic.Int32
+
+// appendReply appends the answer to m.
+func appendReply(dst []byte, m *message, reply bson.Raw) []byte {
+	start := len(dst)
+	op := wiremessage.OpMsg
+	if m.legacy {
+		op = wiremessage.OpReply
+	}
+	_, dst = wiremessage.AppendHeaderStart(dst, nextReply.Add(1), m.id, op)
+	if m.legacy {
+		dst = wiremessage.AppendReplyFlags(dst, 0)
+		dst = wiremessage.AppendReplyCursorID(dst, 0)
+		dst = wiremessage.AppendReplyStartingFrom(dst, 0)
+		dst = wiremessage.AppendReplyNumberReturned(dst, 1)
+	} else {
+		dst = wiremessage.AppendMsgFlags(dst, 0)
+		dst = wiremessage.AppendMsgSectionType(dst, wiremessage.SingleDocument)
+	}
+	dst = append(dst, reply...)
+	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start))
+	return dst
+}
