@@ -197,11 +197,19 @@ var rules = []rule{
 		caught: [2]string{"internal/otlp", "go.opentelemetry.io/proto/otlp/trace/v1"},
 	},
 	{
-		name:   "MongoDB's driver is met in the log, the outbox and the policy store that are there, and in the tests' server",
-		from:   []string{everything},
-		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "controlplane/internal/store/mongostore", "internal/mongotest", "internal/mongowatch", "examples/go-exactly-once", "sdk/..."},
+		name: "MongoDB's driver is met in the log, the outbox and the policy store that are there, and in the tests' servers",
+		from: []string{everything},
+		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "controlplane/internal/store/mongostore",
+			"internal/mongotest", "internal/mongomodel/...", "internal/mongowatch", "examples/go-exactly-once", "sdk/..."},
 		to:     []string{mongo},
 		caught: [2]string{"sidecar", "go.mongodb.org/mongo-driver/v2/mongo"},
+	},
+	{
+		name:   "the model of MongoDB is for tests alone",
+		from:   []string{everything},
+		except: []string{"internal/mongomodel/..."},
+		to:     []string{"internal/mongomodel/..."},
+		caught: [2]string{"sidecar/internal/eventlog/mongolog", "internal/mongomodel/store"},
 	},
 	{
 		name:   "JSON Schema's library is met in the package that bounds it",

@@ -4,19 +4,14 @@ package pause
 import (
 	"context"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/clock"
 )
 
 // For waits for d. It reports whether ctx has not ended meanwhile.
-func For(ctx context.Context, d time.Duration) bool { return Unless(ctx, d, nil) }
+func For(ctx context.Context, d time.Duration) bool { return clock.System().Sleep(ctx, d) }
 
 // Unless waits for d, or until early says that it is enough. It reports whether ctx has not ended meanwhile.
 func Unless(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-early:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
+	return clock.System().SleepUnless(ctx, d, early)
 }
