@@ -1,16 +1,21 @@
-# Sluice's tasks. They need Go, make and git; `make test` also needs a C compiler for the race detector, and Node.js with
-# npm and Chromium for the console's tests, and Prometheus with promtool for those of deploy/.
+# Sluice's tasks. They need Go, make and git. deploy/dev/deps.sh lists what tests need beside; those that lack it are left out.
 
 .DEFAULT_GOAL := help
 
 PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./controlplane/cmd/sluice-controlplane ./sdk/cmd/sluice ./bench/cmd/sluice-bench
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS     := -s -w -X github.com/sluice-bus/sluice/internal/program.version=$(VERSION)
-STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-BUF         := go run github.com/bufbuild/buf/cmd/buf@v1.75.0
+# The tools that are not the modules' own. What they weigh is said before it is downloaded.
+STATICCHECK := honnef.co/go/tools@v0.8.2
+BUF         := github.com/bufbuild/buf@v1.75.0
+announce     = @[ -d "$$(go env GOMODCACHE)/$(1)" ] || echo "Downloading and building $(1): about $(2) the first time."
 
 # How long `make fuzz` stays at each target.
 FUZZTIME ?= 20s
+# For how many minutes `make soak` goes on, the seed of its first rounds, and which tests, a regular expression.
+MINUTES ?=
+SEED    ?=
+RUN     ?= .
 # What `make bench` runs, a regular expression, and for how long each.
 BENCH     ?= .
 BENCHTIME ?= 1s
@@ -21,9 +26,10 @@ ARGS ?=
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-# The version is the linker's alone: the Go tool would refuse to look it up in a checkout that another user owns.
+# No C and trimmed paths here, in vet, lint and what tests start: what they have in common is then compiled once. The version
+# is the linker's alone: the Go tool would refuse to look it up in a checkout that another user owns.
 .PHONY: build
-build: ## Build the programs into bin/ (static, no C)
+build: ## Build the programs into bin/: the first time minutes and 116 MB of modules, then seconds
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/ $(PROGRAMS)
 
 .PHONY: run
@@ -31,21 +37,27 @@ run: build ## Build and start a control plane and a sidecar with their data in .
 	@deploy/dev/run.sh $(ARGS)
 
 .PHONY: test
-test: check-cc check-browser check-promtool check-fmt vet lint test-server ## Check format, vet, lint, and run every test with the race detector
-	CGO_ENABLED=1 go test -race -timeout 20m ./...
+test: ## Check format, vet, lint, and run every test, most with the race detector (STRICT=1: leave nothing out)
+	@deploy/dev/test.sh
 
-# Tests of the MongoDB log run on the server of MONGODB_URI, else on a FerretDB that this builds: a minute the first time.
+.PHONY: deps
+deps: ## Install the Debian packages that the tests need, as root: 315 MB where all is missing
+	@deploy/dev/deps.sh install
+
+# Tests on MongoDB run on the server of MONGODB_URI, else on a model of one, and a few on a FerretDB that this builds: a minute the
+# first time.
 .PHONY: test-server
-test-server: ## Build the MongoDB test server, and say which server the tests run on (MONGODB_URI)
-	go test -count=1 -run '^TestDescribe$$' -v ./internal/mongotest
+test-server: ## Build FerretDB for tests (122 MB of modules), and say which server the others run on (MONGODB_URI)
+	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -run '^Test(Describe|FerretDB)$$' -v ./internal/mongotest
 
 .PHONY: lint
 lint: ## Run staticcheck
-	$(STATICCHECK) ./...
+	$(call announce,$(STATICCHECK),6 MB)
+	CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go run $(subst @,/cmd/staticcheck@,$(STATICCHECK)) ./...
 
 .PHONY: vet
 vet: ## Run go vet
-	go vet ./...
+	CGO_ENABLED=0 go vet -trimpath ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (20s)
@@ -54,6 +66,10 @@ fuzz: ## Fuzz each target for FUZZTIME (20s)
 		echo "== $$(dirname "$$file") $$target"; \
 		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
 	done
+
+.PHONY: soak
+soak: ## Repeat the tests that are left to chance for MINUTES (60) in all, or a failure of one: SEED, RUN
+	@MINUTES='$(MINUTES)' SEED='$(SEED)' RUN='$(RUN)' deploy/dev/soak.sh
 
 .PHONY: bench
 bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench loads a running sidecar
@@ -67,12 +83,13 @@ docker: ## Build the images sluice-sidecar and sluice-controlplane, with docker
 
 # A module of its own, since what it needs is large: the first time takes minutes.
 .PHONY: check-deploy
-check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by Compose's loader
+check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by Compose's loader (28 MB of modules)
 	cd deploy/deploytest/schema && go test -count=1 ./...
 
 .PHONY: generate
 generate: ## Make the Go code of the protobuf schemas anew; it is committed
-	$(BUF) generate
+	$(call announce,$(BUF),64 MB)
+	go run $(subst @,/cmd/buf@,$(BUF)) generate
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -86,20 +103,3 @@ clean: ## Remove what was built, and the data of make run
 check-fmt:
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt): $$unformatted"; exit 1; fi
-
-# A compiler without the C library's headers is not enough, so one is tried.
-.PHONY: check-cc
-check-cc:
-	@printf '#include <stdlib.h>\nint main(void) { return 0; }\n' | $$(go env CC) -x c -o /dev/null - 2>/dev/null || \
-	{ echo "the race detector needs a C compiler; on Debian: apt-get install gcc libc6-dev"; exit 1; }
-
-.PHONY: check-browser
-check-browser:
-	@for need in node npm; do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
-	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
-	if [ -n "$$missing" ]; then echo "the console's tests need$$missing; on Debian: apt-get install nodejs npm chromium"; exit 1; fi
-
-.PHONY: check-promtool
-check-promtool:
-	@for need in prometheus promtool openssl; do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
-	if [ -n "$$missing" ]; then echo "the tests of deploy/ need$$missing; on Debian: apt-get install prometheus openssl"; exit 1; fi

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // web asks without connections that outlive the request.
@@ -114,8 +115,9 @@ func TestTokens(t *testing.T) {
 // compose on a sidecar and a control plane that have something to show, and
 // wants an answer to every query of the dashboard.
 func TestPrometheusSeesEverything(t *testing.T) {
+	prometheus := testenv.Need(t, testenv.Prometheus)
 	d := deploy(t)
-	base := startPrometheus(t, d)
+	base := startPrometheus(t, prometheus, d)
 	// Of an outbox there is nothing to show without a database.
 	waiting := map[string]string{}
 	for _, q := range dashboard(t) {
@@ -165,9 +167,9 @@ func consume(t *testing.T, group, token string) {
 	}
 }
 
-// startPrometheus runs one with the configuration as it is, but for the
+// startPrometheus runs the program with the configuration as it is, but for the
 // addresses and the pace, and returns its URL.
-func startPrometheus(t *testing.T, d *deployment) string {
+func startPrometheus(t *testing.T, bin string, d *deployment) string {
 	t.Helper()
 	config := filepath.Join(d.folder, "prometheus.yml")
 	write := func(name, text string) {
@@ -190,10 +192,10 @@ func startPrometheus(t *testing.T, d *deployment) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+addr)
+	cmd := exec.Command(bin, "--config.file="+config, "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+addr)
 	cmd.Stderr = log // a file, so that nobody has to copy
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("this test runs Prometheus, of Debian's package prometheus: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGKILL) // an error says that it has ended already

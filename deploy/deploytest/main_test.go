@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // client is the command-line client, which the images' health checks are made of.
@@ -50,6 +51,12 @@ func run(t *testing.T, dir, name string, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// promtool runs Prometheus's own tool in a folder.
+func promtool(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	run(t, dir, testenv.Need(t, testenv.Promtool), args...)
 }
 
 // object is a mapping of YAML or JSON.

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // prometheusFolder is what a Prometheus has at /etc/prometheus: the files of
@@ -28,13 +30,14 @@ func prometheusFolder(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	testenv.Need(t, testenv.OpenSSL)
 	run(t, "..", "bash", "secrets.sh", filepath.Join(dir, "secrets"))
 	return dir
 }
 
 func TestPrometheusConfigurations(t *testing.T) {
 	dir := prometheusFolder(t)
-	run(t, dir, "promtool", "check", "config", "prometheus.yml")
+	promtool(t, dir, "check", "config", "prometheus.yml")
 
 	// Debian builds Prometheus without the discovery of Kubernetes: all but that is checked.
 	const discovery = "kubernetes_sd_configs: [{role: pod}]"
@@ -47,17 +50,17 @@ func TestPrometheusConfigurations(t *testing.T) {
 	if err := os.WriteFile(name, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, dir, "promtool", "check", "config", "kubernetes.yml")
+	promtool(t, dir, "check", "config", "kubernetes.yml")
 }
 
 func TestAlertsByTheirUnitTests(t *testing.T) {
-	run(t, "../prometheus", "promtool", "test", "rules", "alerts_test.yaml")
 	tests := read(t, "prometheus/alerts_test.yaml")
 	for _, r := range rules(t, "alerts.yaml") {
 		if !strings.Contains(tests, "alertname: "+r.Alert+"\n") {
 			t.Errorf("no test has %s fire", r.Alert)
 		}
 	}
+	promtool(t, "../prometheus", "test", "rules", "alerts_test.yaml")
 }
 
 // rule is an alert, or a recording rule.
@@ -179,7 +182,7 @@ func TestDashboardParses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "dashboard.yaml"), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, dir, "promtool", "check", "rules", "dashboard.yaml")
+	promtool(t, dir, "check", "rules", "dashboard.yaml")
 }
 
 var (

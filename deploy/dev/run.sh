@@ -22,15 +22,16 @@ The second line {"ready":true,…} says that the sidecar can be used. Then try, 
 
 HINTS
 
-# Job control gives each its own process group: Ctrl-C then reaches this shell alone, which tells each of them once to
-# stop. One that ends by itself takes the other along.
+# Job control gives each its own process group: Ctrl-C then reaches this shell alone, whose wait it ends. Each is told once to
+# stop, or at once on a second Ctrl-C. One that ends by itself takes the other along.
 set -m
 bin/sluice-controlplane --data-dir .sluice/controlplane &
 bin/sluice-sidecar --data-dir .sluice/sidecar --control-plane 127.0.0.1:18000 "$@" &
 stop() { kill -TERM %1 %2 2>/dev/null || true; }
-trap stop INT TERM
+trap : INT TERM
 status=0
 wait -n || status=$?
+trap stop INT TERM
 stop
 wait
 exit "$status"

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Repeats the tests that use soak.Rounds, one after the other, and ends with the first failure. MINUTES are for all of them
+# together, SEED is that of each one's first round, RUN a regular expression of their names. With SEED and without MINUTES each
+# has one round: that repeats a failure.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# Each line is a package's folder and a test in it.
+tests=$(grep -rl --include='*_test.go' 'soak\.Rounds(' . | sort | xargs awk '
+  /^func Test/ { name = $2; sub(/\(.*/, "", name) }
+  /soak\.Rounds\(/ { folder = FILENAME; sub(/\/[^\/]*$/, "", folder); print folder, name }' | awk -v run="${RUN:-.}" '$2 ~ run')
+if [ -z "$tests" ]; then
+  echo "no test that soaks is called $RUN" >&2
+  exit 2
+fi
+
+if [ -n "${MINUTES:-}" ] || [ -z "${SEED:-}" ]; then
+  seconds=$((${MINUTES:-60} * 60 / $(wc -l <<<"$tests")))
+  export SLUICE_SOAK_TIME=${seconds}s
+fi
+export SLUICE_SOAK_SEED=${SEED:-}
+
+detector=-race
+export CGO_ENABLED=1
+if deploy/dev/deps.sh missing | grep -q ': the race detector'; then
+  detector='' CGO_ENABLED=0
+fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+while read -r folder name; do
+  echo "=== $name in $folder, ${SLUICE_SOAK_TIME:-one round}"
+  race=$detector
+  case $folder in */simulation) race='' ;; esac # see test.sh
+  # A round that has begun is waited for.
+  if ! go test $race -trimpath -vet=off -count=1 -timeout $((${seconds:-0} + 1800))s -v -run "^$name\$" "$folder" </dev/null 2>&1 |
+    tee "$log" | awk '/ rounds done: / { sub(/.* rounds done/, "rounds done"); print; fflush() }'; then
+    grep -v '^ *=== ' "$log" || true
+    exit 1
+  fi
+done <<<"$tests"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# `make test`: checks the format, runs go vet, staticcheck, and every test. What is missing on this machine (see deps.sh) is
+# installed as root; else what needs it is left out, and named in the last line. With STRICT=1, or CI, that is a failure.
+# A step that fails stops none of the others.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+trap 'exit 130' INT
+
+strict=
+for setting in "${STRICT:-}" "${CI:-}"; do
+  case $setting in '' | 0 | false) ;; *) strict=1 ;; esac
+done
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+status=0 summary='' failures=''
+
+# step NAME COMMAND… runs a step. What it has said is repeated in the end if it fails, but for the tests: their report does so.
+step() {
+  local name=$1 begin=$SECONDS result=ok
+  shift
+  echo "=== $name"
+  if ! "$@" 2>&1 | tee "$output"; then
+    result=failed status=1
+    if [ "$name" != tests ]; then
+      failures+="--- $name"$'\n'$(tail -n 30 "$output")$'\n'
+    fi
+  fi
+  summary+=$(printf '  %-12s %-6s %4d s' "$name" "$result" $((SECONDS - begin)))$'\n'
+}
+
+modules() {
+  if ! GOPROXY=off go mod download 2>/dev/null; then
+    echo "Downloading the Go modules of the programs and their tests: about 117 MB the first time."
+    go mod download
+  fi
+}
+
+# -trimpath and no C, where that will do, let make build, vet, lint and the tests share what is compiled, wherever that is. The
+# vet that go test would run is left to the step before it.
+tests() {
+  local race=(-race)
+  export CGO_ENABLED=1
+  if grep -q ': the race detector' <<<"$missing"; then
+    race=() CGO_ENABLED=0
+  fi
+  if command -v npm >/dev/null && [ ! -d controlplane/internal/console/browsertest/node_modules ]; then
+    echo "The console's test has npm download playwright-core: 3 MB the first time."
+  fi
+  # Those that take long come first, so that nobody waits for one of them alone in the end.
+  local slow='/(systemtest|mongolog|outbox|browsertest|examples|deploytest)(/|$)' packages
+  # Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in these
+  # packages (see golang/go#78156).
+  local bubbles='/(mongolog|mongomodel|mongomodel/facts|simulation)$' bubbled
+  packages=$(go list -e ./...)
+  bubbled=$(grep -E "$bubbles" <<<"$packages") packages=$(grep -vE "$bubbles" <<<"$packages")
+  # shellcheck disable=SC2046,SC2086 # the packages are words
+  {
+    result=0
+    if [ -n "$bubbled" ]; then
+      CGO_ENABLED=0 go test -json -trimpath -vet=off -timeout 20m $bubbled || result=1
+    fi
+    go test -json -trimpath -vet=off "${race[@]}" -timeout 20m $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") || result=1
+    [ "$result" = 0 ]
+  } | CGO_ENABLED=0 go run -trimpath ./internal/testreport
+}
+
+missing() { deploy/dev/deps.sh missing; }
+if [ "$(id -u)" = 0 ] && [ -n "$(missing)" ]; then
+  # What cannot be installed is left out.
+  echo "=== packages"
+  deploy/dev/deps.sh install || echo "Going on without them."
+fi
+missing=$(missing)
+
+step modules modules
+step format make --no-print-directory check-fmt
+step vet make --no-print-directory vet
+step lint make --no-print-directory lint
+step test-server make --no-print-directory test-server
+step tests tests
+
+printf '\n%s=== %d s in all\n%s' "$failures" "$SECONDS" "$summary"
+if [ -n "$missing" ]; then
+  [ -z "$strict" ] || status=1
+  what=$(sed 's/.*: //; s/, /\n/g' <<<"$missing" | sort -u | paste -sd , | sed 's/,/, /g')
+  echo "Left out${strict:+, which is a failure here}: $what. What they need comes with: sudo make deps"
+fi
+exit "$status"
