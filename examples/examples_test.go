@@ -18,10 +18,14 @@ import (
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // patience is how long one example may take on a loaded machine, the building of its program included.
 const patience = 3 * time.Minute
+
+// needs are what examples run beside Go and a shell.
+var needs = map[string][]testenv.Tool{"curl": {testenv.Curl}, "node-websocket": {testenv.Node, testenv.NPM}}
 
 // Every example ends by itself and checks itself what it is about; what is looked for here is what its reader is told to
 // look at, in any order: much of it goes on at the same time.
@@ -51,6 +55,9 @@ func TestExamples(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			for _, tool := range needs[name] {
+				testenv.Need(t, tool)
+			}
 			contains(t, run(t, bin, name), want)
 		})
 	}
@@ -87,7 +94,8 @@ func run(t *testing.T, bin, name string, env ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "./run", name)
-	cmd.Env = append(append(os.Environ(), "SLUICE_BIN="+bin), env...)
+	// As make build has it: most of what is compiled is there already.
+	cmd.Env = append(append(os.Environ(), "SLUICE_BIN="+bin, "CGO_ENABLED=0", "GOFLAGS=-trimpath"), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// What takes too long goes with all that it has started.

@@ -1,5 +1,5 @@
 # In place of a collector: it says where it receives, and prints the tree of a trace once it has all of it.
-go build -o "$work/tracing" ./tracing
+go build -buildvcs=false -o "$work/tracing" ./tracing
 exec 3< <(exec "$work/tracing" receive)
 collector=$!
 pids+=("$collector")

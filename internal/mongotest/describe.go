@@ -17,18 +17,12 @@ type Feature string
 
 // What tests may need of a server.
 const (
-	TTL            Feature = "TTL indexes"
-	PartialIndexes Feature = "partial and sparse indexes"
-	AtomicUpdates  Feature = "atomic read-modify-write updates"
-	Transactions   Feature = "transactions"
-	ChangeStreams  Feature = "change streams"
+	Transactions Feature = "transactions"
 	// Restarts are what Stop, Kill and Restart do.
 	Restarts Feature = "stopping and restarting it"
-	// FailOver is a change of primary, brought about with replSetStepDown.
-	FailOver Feature = "change of primary"
 )
 
-var features = []Feature{TTL, PartialIndexes, AtomicUpdates, Transactions, ChangeStreams, FailOver, Restarts}
+var features = []Feature{Transactions, Restarts}
 
 // Info says what a server is.
 type Info struct {
@@ -42,14 +36,12 @@ type Info struct {
 // Has tells whether the server can do it.
 func (i Info) Has(f Feature) bool {
 	switch f {
-	case TTL, PartialIndexes, AtomicUpdates:
-		return !i.FerretDB
-	case Transactions, ChangeStreams:
+	case Transactions:
 		return !i.FerretDB && (i.ReplicaSet != "" || i.Sharded)
-	case FailOver:
-		return !i.FerretDB && i.ReplicaSet != ""
+	case Restarts:
+		return !i.FerretDB && !i.Real
 	}
-	return f == Restarts && !i.Real
+	return false
 }
 
 // String names the server and what it cannot do.
@@ -82,7 +74,7 @@ func (s *Server) Info() Info { return s.info }
 
 // Describe says on which server the tests run and what is left out on it.
 func (s *Server) Describe() string {
-	how := "an embedded server"
+	how := "a process of their own"
 	if s.Real() {
 		how = "the server of " + URIVariable
 	}
@@ -99,7 +91,7 @@ func (s *Server) Needs(t testing.TB, f Feature) {
 	}
 }
 
-// described is what the process's first server said of itself: all are alike.
+// described is what the process's first server said of itself, if that was none of FerretDB: all are alike.
 var described struct {
 	sync.Mutex
 	done bool
@@ -107,10 +99,10 @@ var described struct {
 }
 
 // inform asks the server what it is, the first time in a process, and then says it on standard error.
-func (s *Server) inform() error {
+func (s *Server) inform(ferretDB bool) error {
 	described.Lock()
 	defer described.Unlock()
-	if described.done {
+	if described.done && !ferretDB {
 		s.info = described.info
 		return nil
 	}
@@ -123,8 +115,10 @@ func (s *Server) inform() error {
 	if err != nil {
 		return fmt.Errorf("asking the MongoDB server what it is: %w", err)
 	}
-	described.done, described.info = true, s.info
-	fmt.Fprintln(os.Stderr, s.Describe())
+	if !ferretDB {
+		described.done, described.info = true, s.info
+		fmt.Fprintln(os.Stderr, s.Describe())
+	}
 	return nil
 }
 

@@ -1,6 +1,6 @@
-// Package mongotest gives tests a server that speaks MongoDB's protocol: the one that MONGODB_URI names, else a FerretDB
-// of their own that is built once and started on a free port of the loopback interface. It says on standard error which
-// server the tests ran on and what that one cannot do, and knows nothing of what Sluice keeps there.
+// Package mongotest gives tests a server that speaks MongoDB's protocol: the one that MONGODB_URI names, else the model of
+// internal/mongomodel as a process of their own on free ports of the loopback interface. A few tests ask for FerretDB, which
+// Sluice works on too. It says on standard error which server the tests ran on, and knows nothing of what Sluice keeps there.
 //
 // No goroutine stays behind a server that runs, so tests that look for leaks find their own only.
 package mongotest
@@ -25,6 +25,9 @@ const URIVariable = "MONGODB_URI"
 // commandTimeout is how long the server may take to answer what this package asks it.
 const commandTimeout = 30 * time.Second
 
+// quickly has the model do sooner what a test would wait for.
+var quickly = []string{"--election-timeout=2s", "--transaction-lifetime=5s", "--ttl-interval=1s"}
+
 // Server is a server as one test sees it.
 type Server struct {
 	t      testing.TB
@@ -33,33 +36,48 @@ type Server struct {
 	info   Info
 }
 
-// Start starts a server for this test alone, which it may stop, kill and restart; it ends with the test. With
-// MONGODB_URI it starts nothing and returns that server, which a test cannot stop.
+// Start starts a replica set of one member for this test alone, which it may stop, kill and restart; it ends with the test.
+// With MONGODB_URI it starts nothing and returns that server, which a test cannot stop.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	if os.Getenv(URIVariable) != "" {
 		return newServer(t, nil, false)
 	}
-	bin, err := Binary()
+	return newServer(t, started(t, model, append([]string{"--members=1"}, quickly...)...), false)
+}
+
+// FerretDB starts one for this test alone, also with MONGODB_URI; it ends with the test.
+func FerretDB(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{t: t, own: started(t, ferretDB, "--listen=127.0.0.1:0", "--data-dir="+t.TempDir(), "--exit-with-stdin")}
+	if err := s.inform(true); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func started(t testing.TB, build func() (string, error), args ...string) *process {
+	t.Helper()
+	bin, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{bin: bin, dir: t.TempDir()}
+	p := &process{bin: bin, dir: t.TempDir(), args: args}
 	if err := p.start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.kill()
+		p.stop()
 		if t.Failed() {
 			t.Logf("the end of the MongoDB server's log:\n%s", p.logTail())
 		}
 	})
-	return newServer(t, p, false)
+	return p
 }
 
-// Shared returns the one server that all tests of the process share: what MONGODB_URI names, else a FerretDB that is
-// started for the first of them and ends with the test process, even if that is killed. Each test should work in a
-// database of its own, see NewDatabase.
+// Shared returns the one server that all tests of the process share: what MONGODB_URI names, else a replica set of three
+// members that is started for the first of them and ends with the test process, even if that is killed. Each test should
+// work in a database of its own, see NewDatabase.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	if os.Getenv(URIVariable) != "" {
@@ -74,26 +92,18 @@ func Shared(t testing.TB) *Server {
 
 // The shared process is held here for as long as the test process lives: the end of its standard input tells it to end.
 var sharedProcess = sync.OnceValues(func() (*process, error) {
-	bin, err := Binary()
+	bin, err := model()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "sluice-mongotest-")
-	if err != nil {
-		return nil, err
-	}
-	p := &process{bin: bin, dir: dir, args: []string{"--remove-data"}}
-	if err := p.start(); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	return p, nil
+	p := &process{bin: bin, args: quickly}
+	return p, p.start()
 })
 
 func newServer(t testing.TB, own *process, shared bool) *Server {
 	t.Helper()
 	s := &Server{t: t, own: own, shared: shared}
-	if err := s.inform(); err != nil {
+	if err := s.inform(false); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -138,44 +148,38 @@ func (s *Server) base() string {
 // Stop ends the server as an operator would and waits until it has ended.
 func (s *Server) Stop() {
 	s.t.Helper()
-	s.mustOwn("stopped")
-	if err := s.own.stop(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.order("kill 0") // which is the same to clients
 }
 
 // Kill ends the server at once, as kill -9 does, and waits until it has ended.
 func (s *Server) Kill() {
 	s.t.Helper()
-	s.mustOwn("killed")
-	s.own.kill()
+	s.order("kill 0")
 }
 
 // Restart starts the server again, on the same port with the same data, and returns once it serves. One that still runs
 // is stopped first.
 func (s *Server) Restart() {
 	s.t.Helper()
-	s.mustOwn("restarted")
-	if err := s.own.stop(); err != nil {
-		s.t.Fatal(err)
+	s.order("kill 0")
+	s.order("restart 0")
+}
+
+func (s *Server) order(what string) {
+	s.t.Helper()
+	switch {
+	case s.Real():
+		s.t.Fatalf("the server of %s cannot be told to %s by a test", URIVariable, what)
+	case s.shared:
+		s.t.Fatalf("a shared server cannot be told to %s: other tests use it; take one with mongotest.Start", what)
 	}
-	if err := s.own.start(); err != nil {
+	if err := s.own.order(what); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // CanStop tells whether Stop, Kill and Restart are allowed: this server is neither a real nor a shared one.
 func (s *Server) CanStop() bool { return s.own != nil && !s.shared }
-
-func (s *Server) mustOwn(what string) {
-	s.t.Helper()
-	switch {
-	case s.Real():
-		s.t.Fatalf("the server of %s cannot be %s by a test", URIVariable, what)
-	case s.shared:
-		s.t.Fatalf("a shared server cannot be %s: other tests use it; take one with mongotest.Start", what)
-	}
-}
 
 // NewDatabase returns the name of a database that nobody else uses. It is dropped at the end of the test where the server
 // lives on.

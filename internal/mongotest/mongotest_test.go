@@ -2,12 +2,7 @@ package mongotest
 
 import (
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -30,8 +25,8 @@ func connect(t *testing.T, uri string) *mongo.Client {
 
 func TestDescribe(t *testing.T) {
 	s := Shared(t)
-	if info := s.Info(); !info.Real && (!info.FerretDB || info.Has(TTL) || !info.Has(Restarts)) {
-		t.Errorf("the embedded server is taken for %+v", info)
+	if info := s.Info(); !info.Real && (info.FerretDB || !info.Has(Transactions) || !info.Has(Restarts)) {
+		t.Errorf("the model is taken for %+v", info)
 	}
 	if err := connect(t, s.URI("admin")).Ping(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -52,10 +47,11 @@ func TestDataSurvivesKillsAndStops(t *testing.T) {
 	s := Start(t)
 	s.Needs(t, Restarts)
 	database := s.NewDatabase(t)
-	events := connect(t, s.URI(database)).Database(database).Collection("events")
 	uri := s.URI(database)
+	// A client that has seen a server die may fail once more.
+	fresh := func() *mongo.Collection { return connect(t, uri).Database(database).Collection("events") }
 	for i, end := range []func(){s.Kill, s.Stop, func() {}} {
-		if _, err := events.InsertOne(t.Context(), bson.D{{Key: "_id", Value: i}}); err != nil {
+		if _, err := fresh().InsertOne(t.Context(), bson.D{{Key: "_id", Value: i}}); err != nil {
 			t.Fatal(err)
 		}
 		end()
@@ -63,7 +59,7 @@ func TestDataSurvivesKillsAndStops(t *testing.T) {
 		if s.URI(database) != uri {
 			t.Errorf("restarted as %s, was %s", s.URI(database), uri)
 		}
-		got, err := events.CountDocuments(t.Context(), bson.D{})
+		got, err := fresh().CountDocuments(t.Context(), bson.D{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,50 +124,20 @@ func TestDatabasesAreDropped(t *testing.T) {
 
 // TestServerEndsWithItsTestProcess ends the pipe that the end of the test process would end.
 func TestServerEndsWithItsTestProcess(t *testing.T) {
-	bin, err := Binary()
+	bin, err := model()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(t.TempDir(), "data")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	p := &process{bin: bin, dir: dir, args: []string{"--remove-data"}}
+	p := &process{bin: bin, dir: t.TempDir()}
 	if err := p.start(); err != nil {
 		t.Fatal(err)
 	}
 	p.end(p.stdin.Close)
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the shared server's data are left behind: %v", err)
-	}
 }
 
-func TestReadsByIDUseAnIndex(t *testing.T) {
-	s := Start(t)
-	if s.Real() {
-		return // it always does
-	}
-	database := s.NewDatabase(t)
-	db := connect(t, s.URI(database)).Database(database)
-	if _, err := db.Collection("events").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "a"}}); err != nil {
-		t.Fatal(err)
-	}
-	explain := bson.D{{Key: "explain", Value: bson.D{{Key: "find", Value: "events"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: "a"}}}}}}
-	// The server adds the index a moment after it has made the collection. SQLite explains by what a connection knew when
-	// it last read, hence the reads.
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		if err := db.Collection("events").FindOne(t.Context(), bson.D{{Key: "_id", Value: "a"}}).Err(); err != nil {
-			t.Fatal(err)
-		}
-		plan, err := db.RunCommand(t.Context(), explain).Raw()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(plan.String(), "USING INDEX") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the plan is still %s", plan)
-		}
+func TestFerretDB(t *testing.T) {
+	s := FerretDB(t)
+	if info := s.Info(); !info.FerretDB || info.Has(Transactions) || info.Has(Restarts) {
+		t.Errorf("FerretDB is taken for %+v", info)
 	}
 }

@@ -1,67 +1,42 @@
 package mongotest
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 )
 
 const (
-	// readyTimeout is how long a server may take to start on a loaded machine.
+	// readyTimeout is how long a server may take to start, or to do what it is told, on a loaded machine.
 	readyTimeout = 60 * time.Second
-	// stopTimeout is how long it may take to stop before it is killed.
-	stopTimeout = 10 * time.Second
 	// logTailBytes is how much of a server's log a failed test shows.
-	logTailBytes = 4096
+	logTailBytes = 16 << 10
 )
 
-// process is a server that this test process starts, as often as it is told to, on one port and one data folder. It is
-// run without goroutines: the log goes to a file, and whoever ends the server waits for it.
+// process is a server that this test process starts. It is run without goroutines: the log goes to a file, and whoever ends
+// the server waits for it.
 type process struct {
 	bin, dir string
 	args     []string
-	uri      string // the same for good once it has been started
+	uri      string
 
-	mu    sync.Mutex
-	cmd   *exec.Cmd // nil: it does not run
-	stdin *os.File  // its end tells the server to end, so it must stay reachable
+	mu     sync.Mutex
+	cmd    *exec.Cmd // nil: it does not run
+	stdin  *os.File  // its end tells the server to end, so it must stay reachable
+	stdout *os.File
+	lines  *json.Decoder // of stdout
 }
 
+// start starts the program and waits for the line that says that it serves.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd != nil {
-		return errors.New("the MongoDB server runs already")
-	}
-	listen := "127.0.0.1:0"
-	if p.uri != "" {
-		u, err := url.Parse(p.uri)
-		if err != nil {
-			return err
-		}
-		listen = u.Host
-	}
-	deadline := time.Now().Add(readyTimeout)
-	for {
-		err := p.startOn(listen, deadline)
-		// Its port may be lent to a connection of somebody else just now.
-		if err == nil || p.uri == "" || time.Now().After(deadline) || !bytes.Contains(p.logTail(), []byte("address already in use")) {
-			return err
-		}
-	}
-}
-
-// startOn starts the program once and waits for the line that says that it serves.
-func (p *process) startOn(listen string, deadline time.Time) error {
 	stdinR, stdinW, err := os.Pipe()
 	if err != nil {
 		return err
@@ -72,31 +47,30 @@ func (p *process) startOn(listen string, deadline time.Time) error {
 		stdinW.Close()
 		return err
 	}
-	defer stdoutR.Close()
+	defer stdoutW.Close()
 	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		stdinW.Close()
-		stdoutW.Close()
+		stdoutR.Close()
 		return err
 	}
 	defer log.Close()
 
-	cmd := exec.Command(p.bin, append([]string{"--listen", listen, "--data-dir", p.dir, "--exit-with-stdin"}, p.args...)...)
+	cmd := exec.Command(p.bin, p.args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdinR, stdoutW, log
-	err = cmd.Start()
-	stdoutW.Close()
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		stdinW.Close()
+		stdoutR.Close()
 		return err
 	}
-	p.cmd, p.stdin = cmd, stdinW
+	p.cmd, p.stdin, p.stdout, p.lines = cmd, stdinW, stdoutR, json.NewDecoder(stdoutR)
+	stdoutW.Close()
 
 	var ready struct {
 		Ready bool
 		URI   string
 	}
-	stdoutR.SetReadDeadline(deadline) // fails on files only
-	if err := json.NewDecoder(stdoutR).Decode(&ready); err != nil || !ready.Ready {
+	if err := p.read(&ready); err != nil || !ready.Ready {
 		p.end(cmd.Process.Kill)
 		return fmt.Errorf("the MongoDB server did not get ready (%v), its log:\n%s", err, p.logTail())
 	}
@@ -104,27 +78,39 @@ func (p *process) startOn(listen string, deadline time.Time) error {
 	return nil
 }
 
-// stop ends the server, with force if it takes too long.
-func (p *process) stop() error {
+// read reads a line that the server has to say.
+func (p *process) read(line any) error {
+	p.stdout.SetReadDeadline(time.Now().Add(readyTimeout)) // fails on files only
+	return p.lines.Decode(line)
+}
+
+// order has the model do something and waits until it has.
+func (p *process) order(what string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
-		return nil
+		return errors.New("the MongoDB server does not run")
 	}
-	process := p.cmd.Process
-	force := time.AfterFunc(stopTimeout, func() { process.Kill() })
-	p.end(func() error { return process.Signal(syscall.SIGTERM) })
-	if !force.Stop() {
-		return fmt.Errorf("the MongoDB server did not stop within %v", stopTimeout)
+	if _, err := fmt.Fprintln(p.stdin, what); err != nil {
+		return fmt.Errorf("telling the MongoDB server to %s: %w, its log:\n%s", what, err, p.logTail())
+	}
+	var answer struct{ Done, Error string }
+	err := p.read(&answer)
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
+	}
+	if err != nil {
+		return fmt.Errorf("telling the MongoDB server to %s: %w, its log:\n%s", what, err, p.logTail())
 	}
 	return nil
 }
 
-func (p *process) kill() {
+// stop ends the server, which writes to its log what it did last.
+func (p *process) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil {
-		p.end(p.cmd.Process.Kill)
+		p.end(p.stdin.Close)
 	}
 }
 
@@ -133,10 +119,17 @@ func (p *process) end(how func() error) {
 	_ = how()
 	_ = p.cmd.Wait()
 	p.stdin.Close()
-	p.cmd, p.stdin = nil, nil
+	p.stdout.Close()
+	p.cmd, p.stdin, p.stdout = nil, nil, nil
 }
 
-func (p *process) logFile() string { return filepath.Join(p.dir, "server.log") }
+// logFile is where the server's log goes; without a folder, nowhere.
+func (p *process) logFile() string {
+	if p.dir == "" {
+		return os.DevNull
+	}
+	return filepath.Join(p.dir, "server.log")
+}
 
 func (p *process) logTail() []byte {
 	f, err := os.Open(p.logFile())

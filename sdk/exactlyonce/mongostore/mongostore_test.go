@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -71,6 +72,14 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) exactlyonce.Store { return newStore(t, newDatabase(t)) })
 }
 
+func TestStoreOnFerretDB(t *testing.T) {
+	server := mongotest.FerretDB(t)
+	storetest.Run(t, func(t *testing.T) exactlyonce.Store {
+		name := server.NewDatabase(t)
+		return newStore(t, connect(t, server.URI(name), name))
+	})
+}
+
 func TestEnsureIndexes(t *testing.T) {
 	db := newDatabase(t)
 	var all sync.WaitGroup
@@ -86,7 +95,6 @@ func TestEnsureIndexes(t *testing.T) {
 	if err != nil || len(specs) != 2 {
 		t.Fatalf("indexes %+v, %v", specs, err)
 	}
-	mongotest.Shared(t).Needs(t, mongotest.TTL)
 	for _, s := range specs {
 		if s.Name != "_id_" && (s.ExpireAfterSeconds == nil || *s.ExpireAfterSeconds != 0) {
 			t.Errorf("not a TTL index: %+v", s)
@@ -189,6 +197,40 @@ func TestSweep(t *testing.T) {
 	wantSweep(6*time.Hour, 2)
 	if n, err := db.Collection(mongostore.DefaultCollection).CountDocuments(ctx, bson.D{}); n != 0 || err != nil {
 		t.Errorf("%d documents are left, %v", n, err)
+	}
+}
+
+// TestSweepSparesWhatIsKept: what is kept longer after the sweep has seen it stays.
+func TestSweepSparesWhatIsKept(t *testing.T) {
+	ctx := t.Context()
+	server := mongotest.Shared(t)
+	name := server.NewDatabase(t)
+	other := newStore(t, connect(t, server.URI(name), name))
+	slot := exactlyonce.Slot{Key: "order-1", Number: 1, Chain: "c"}
+	now := time.Now().Truncate(time.Millisecond)
+	if err := other.Insert(ctx, exactlyonce.Record{Slot: slot, Kind: exactlyonce.KindClaim, Owner: "a", ExpireAt: now}); err != nil {
+		t.Fatal(err)
+	}
+	var found atomic.Bool
+	client, err := mongo.Connect(options.Client().ApplyURI(server.URI(name)).SetMonitor(&event.CommandMonitor{
+		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+			if e.CommandName == "find" && found.CompareAndSwap(false, true) {
+				if err := other.Extend(ctx, slot, exactlyonce.Beat{Number: 1, ExpireAt: now.Add(24 * time.Hour)}); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Disconnect(context.WithoutCancel(ctx))
+	s := mongostore.New(client.Database(name), mongostore.Options{})
+	if n, err := s.Sweep(ctx, now.Add(2*time.Hour)); n != 0 || err != nil {
+		t.Errorf("%d were removed, %v", n, err)
+	}
+	if _, err := other.Get(ctx, slot); err != nil || !found.Load() {
+		t.Errorf("what was kept: %v", err)
 	}
 }
 

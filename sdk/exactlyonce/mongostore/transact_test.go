@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -34,26 +33,20 @@ func counter(ctx context.Context, t testing.TB, db *mongo.Database, name string)
 	return doc.N
 }
 
-// newTxDatabase returns an empty database of a server with transactions, and its
-// URI: the tests' server, or a stand-in where that has none.
+// newTxDatabase returns an empty database of a server with transactions, and its URI.
 func newTxDatabase(t testing.TB) (uri string, db *mongo.Database) {
 	t.Helper()
 	server := mongotest.Shared(t)
-	if server.Info().Has(mongotest.Transactions) {
-		name := server.NewDatabase(t)
-		return server.URI(name), connect(t, server.URI(name), name)
-	}
-	fmt.Fprintf(os.Stderr, "mongostore: %s runs on a stand-in: no transactions on the tests' server\n", t.Name())
-	uri = newStandIn(t).uri()
-	return uri, connect(t, uri, "standin")
+	server.Needs(t, mongotest.Transactions)
+	name := server.NewDatabase(t)
+	return server.URI(name), connect(t, server.URI(name), name)
 }
 
 // A server without transactions is refused before anything is done.
 func TestTransactionsAreRefusedWhereThereAreNone(t *testing.T) {
-	if mongotest.Shared(t).Info().Has(mongotest.Transactions) {
-		t.Skip("the server has transactions")
-	}
-	db := newDatabase(t)
+	server := mongotest.FerretDB(t)
+	name := server.NewDatabase(t)
+	db := connect(t, server.URI(name), name)
 	h := newHandler(t, newStore(t, db), exactlyonce.Options{})
 	committed, err := h.DoTx(t.Context(), "order-1", func(context.Context) error {
 		t.Error("it runs")

@@ -9,10 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // Bounds on what a loaded machine may take.
@@ -37,12 +38,12 @@ type Target struct {
 	Only string
 }
 
-// Run fails the test if something about the console does, or if there is no
-// browser to look at it with: what was not looked at is not done.
+// Run fails the test if something about the console does. Without a browser to
+// look at it with, the test is left out.
 func Run(t testing.TB, target Target) {
 	t.Helper()
-	node := find(t, "Node.js 18 or later", "nodejs", "node")
-	chromium := find(t, "a Chromium browser", "chromium", "chromium", "chromium-browser", "google-chrome")
+	node := testenv.Need(t, testenv.Node)
+	chromium := testenv.Need(t, testenv.Chromium)
 	dir := folder(t)
 	install(t, dir)
 
@@ -61,18 +62,6 @@ func Run(t testing.TB, target Target) {
 		t.Fatalf("the console in a browser: %v\n%s", err, out)
 	}
 	t.Logf("%s", out)
-}
-
-// find returns the path of a program that goes by one of several names.
-func find(t testing.TB, what, debian string, names ...string) string {
-	t.Helper()
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Fatalf("the console's test needs %s in PATH (%s); on Debian: apt-get install %s", what, strings.Join(names, ", "), debian)
-	return ""
 }
 
 // folder is this package's, looked for upwards from the test's.
@@ -111,7 +100,7 @@ func install(t testing.TB, dir string) {
 	if done() {
 		return
 	}
-	npm := find(t, "npm", "npm", "npm")
+	npm := testenv.Need(t, testenv.NPM)
 	beside, err := os.MkdirTemp(dir, "node_modules.")
 	if err != nil {
 		t.Fatal(err)

@@ -112,8 +112,12 @@ const number = async locator => Number((await locator.innerText()).replace(/[,\s
 const accepted = () => number(page.locator('dd.accepted'));
 const drawing = () => page.locator('.graph svg .allowed').getAttribute('d');
 
-// everyone waits until all sidecars have acked the change that was just made.
-const everyone = () => page.getByRole('status').getByText(/acked by (\d+) of \1 sidecars?, [\d.]+ s after saving/).waitFor();
+// everyone waits until all sidecars have acked the change that was just made. Until its dialog closes, what the page says
+// is about the change before.
+const everyone = async () => {
+  await dialog().waitFor({state: 'detached'});
+  await page.getByRole('status').getByText(/acked by (\d+) of \1 sidecars?, [\d.]+ s after saving/).waitFor();
+};
 
 test('the home page shows every topic, its rates as they move, and who is refused', async () => {
   await visit('');
@@ -384,8 +388,10 @@ test('while the control plane is away, old data is marked and a retry is offered
   await page.getByText(/^as of /).waitFor();
   await row(topic).first().waitFor();
   await shoot(page, 'away');
+  // The page asks again by itself, too, and may take the button away before it is clicked.
+  const again = await button('Try again').elementHandle();
   await page.unrouteAll({behavior: 'wait'});
-  await button('Try again').click();
+  await again.evaluate(b => b.click());
   await page.getByRole('alert').waitFor({state: 'detached'});
   await page.getByText(/^as of /).waitFor({state: 'detached'});
 });

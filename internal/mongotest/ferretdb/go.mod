@@ -1,10 +1,10 @@
-module github.com/sluice-bus/sluice/internal/mongotest/server
+module github.com/sluice-bus/sluice/internal/mongotest/ferretdb
 
 go 1.26.0
 
 require (
 	github.com/FerretDB/FerretDB v1.24.2
-	modernc.org/sqlite v1.32.0
+	modernc.org/sqlite v1.32.0 // indirect
 )
 
 require (

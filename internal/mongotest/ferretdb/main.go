@@ -1,5 +1,5 @@
-// Command server is the MongoDB-compatible server that Sluice's tests run on where there is no real one: FerretDB 1.24
-// embedded, on SQLite. It is a module of its own, so that nothing of it reaches the programs' dependencies, and knows
+// Command ferretdb is FerretDB 1.24, embedded, on SQLite, for tests that Sluice works on a server that is only compatible
+// with MongoDB. It is a module of its own, so that nothing of it reaches the programs' dependencies, and knows
 // nothing of Sluice.
 //
 // Once it serves, it prints one line of JSON to stdout: {"ready":true,"uri":"mongodb://127.0.0.1:PORT/"}. It ends on
@@ -20,7 +20,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -37,7 +36,6 @@ type config struct {
 	memory        bool
 	synchronous   string
 	exitWithStdin bool
-	removeData    bool
 }
 
 func main() {
@@ -48,15 +46,14 @@ func main() {
 		"keep the databases in memory: about twice as fast with many writers, but nothing survives the process, and a cursor that was not read to its end blocks its database")
 	flag.StringVar(&c.synchronous, "synchronous", "normal",
 		"SQLite's pragma: off, normal (no fsync per write: answered writes survive a kill, but not a power cut), full")
-	flag.BoolVar(&c.removeData, "remove-data", false, "remove --data-dir at the end")
 	flag.BoolVar(&c.exitWithStdin, "exit-with-stdin", false, "end when standard input ends")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "mongotest-server: unexpected argument", flag.Arg(0))
+		fmt.Fprintln(os.Stderr, "mongotest-ferretdb: unexpected argument", flag.Arg(0))
 		os.Exit(2)
 	}
 	if err := run(c); err != nil {
-		fmt.Fprintln(os.Stderr, "mongotest-server:", err)
+		fmt.Fprintln(os.Stderr, "mongotest-ferretdb:", err)
 		os.Exit(1)
 	}
 }
@@ -79,9 +76,6 @@ func run(c config) error {
 	if err != nil {
 		return err
 	}
-	if c.removeData && c.dataDir != "" {
-		defer os.RemoveAll(c.dataDir)
-	}
 	db, err := ferretdb.New(&ferretdb.Config{
 		Listener:  ferretdb.ListenerConfig{TCP: c.listen},
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -90,13 +84,6 @@ func run(c config) error {
 	})
 	if err != nil {
 		return err
-	}
-	if !c.memory {
-		var indexing sync.WaitGroup
-		defer indexing.Wait()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		indexing.Go(func() { (&indexer{dir: c.dataDir}).run(ctx) })
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- db.Run(ctx) }()
