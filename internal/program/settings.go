@@ -41,7 +41,8 @@ func (s *settings) Resolve(parsed *kong.Context, _ *kong.Path, flag *kong.Flag) 
 	if !isSetting(flag) {
 		return nil, nil
 	}
-	if value := s.env(flag.Name); value != "" {
+	if text := s.env(flag.Name); text != "" {
+		value := envValue(flag, text)
 		if err := tryDecode(flag, value); err != nil {
 			return nil, &settingError{where: envName(flag.Name), what: err.Error()}
 		}
@@ -67,6 +68,19 @@ func (s *settings) readFile(parsed *kong.Context) (*configFile, error) {
 func (s *settings) env(flag string) string {
 	value, _ := s.lookupEnv(envName(flag))
 	return value
+}
+
+// envValue is a variable's value in a form that kong decodes. The elements of a list that has no separator on the command
+// line, where each has a flag of its own, are separated by spaces: URLs of several servers have commas in them.
+func envValue(flag *kong.Flag, text string) any {
+	if !flag.IsSlice() || flag.Tag.Sep != -1 {
+		return text
+	}
+	var elements []any
+	for element := range strings.FieldsSeq(text) {
+		elements = append(elements, element)
+	}
+	return elements
 }
 
 func envName(flag string) string {

@@ -2,6 +2,7 @@ package program
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -111,4 +112,29 @@ func TestEnvironmentErrorsNameTheVariable(t *testing.T) {
 
 func TestAskingFlagsAreNotSettings(t *testing.T) {
 	wantRan(t, start(t, []string{"SLUICE_VERSION=1.2.3", "SLUICE_HELP=1"}, ""))
+}
+
+// TestListsOfURLs: the URL of several servers has commas in it, so that a list of such has no separator where each element
+// has a flag or a line of its own, and spaces in the environment.
+func TestListsOfURLs(t *testing.T) {
+	const one, two = "mongodb://a,b,c/db?replicaSet=rs0#outbox", "mongodb://d:1,e:2/db#other"
+	for name, test := range map[string]struct {
+		got  outcome
+		want []string
+	}{
+		"flag":             {start(t, nil, "", "--header", one), []string{one}},
+		"flags":            {start(t, nil, "", "--header", one, "--header="+two), []string{one, two}},
+		"environment":      {start(t, []string{"SLUICE_HEADER=" + one}, ""), []string{one}},
+		"environment, two": {start(t, []string{"SLUICE_HEADER= " + one + "\n" + two + " "}, ""), []string{one, two}},
+		"only spaces":      {start(t, []string{"SLUICE_HEADER= "}, ""), nil},
+		"file":             {start(t, nil, "header: "+one+"\n"), []string{one}},
+		"file, a list":     {start(t, nil, "header:\n- "+one+"\n- "+two+"\n"), []string{one, two}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantRan(t, test.got)
+			if !slices.Equal(test.got.settings.Header, test.want) {
+				t.Errorf("header = %q, want %q", test.got.settings.Header, test.want)
+			}
+		})
+	}
 }

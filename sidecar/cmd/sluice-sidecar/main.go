@@ -29,7 +29,7 @@ type settings struct {
 	Lease         time.Duration `default:"10s" placeholder:"D" help:"Shared store: without a sign of life for this long, a sidecar's partitions go to others."`
 	StoreTimeout  time.Duration `default:"5s" placeholder:"D" help:"Shared store: longest that one operation is tried before the store counts as away."`
 	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
-	Outbox        []string      `placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
+	Outbox        []string      `sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
 	DaprApp   string `placeholder:"URL" help:"Give an application that was written for Dapr the events of its subscriptions: http://127.0.0.1:PORT."`
 	DaprAppID string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: the node's name."`

@@ -5,16 +5,17 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
-// The defaults stand in the flags, for --help, and in sidecar.DefaultConfig.
-func TestFlagDefaultsAreTheSidecars(t *testing.T) {
+// configOf is the configuration by an environment and flags.
+func configOf(t *testing.T, environment map[string]string, args ...string) (got sidecar.Config) {
+	t.Helper()
 	var s settings
-	var got sidecar.Config
 	var stderr bytes.Buffer
 	status := program.Run(program.Spec{
 		Name: "sluice-sidecar", Description: "d", Settings: &s,
@@ -22,14 +23,40 @@ func TestFlagDefaultsAreTheSidecars(t *testing.T) {
 			got, err = s.config(app)
 			return err
 		},
-	}, program.Process{LookupEnv: func(string) (string, bool) { return "", false }, Stdout: &stderr, Stderr: &stderr})
+	}, program.Process{Args: args, Stdout: &stderr, Stderr: &stderr, LookupEnv: func(name string) (string, bool) {
+		value, given := environment[name]
+		return value, given
+	}})
 	if status != program.StatusOK {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
+	return got
+}
+
+// The defaults stand in the flags, for --help, and in sidecar.DefaultConfig.
+func TestFlagDefaultsAreTheSidecars(t *testing.T) {
+	got := configOf(t, nil)
 	want := sidecar.DefaultConfig()
 	want.DataDir, want.NodeID, want.Version = got.DataDir, got.NodeID, got.Version // of the machine
 	want.Logger, got.Logger = slog.Default(), slog.Default()
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("without settings:\n%+v\nwant the defaults:\n%+v", got, want)
+	}
+}
+
+// An outbox on a replica set is given with all its servers.
+func TestOutboxOnSeveralServers(t *testing.T) {
+	const one, two = "mongodb://a,b,c/shop?replicaSet=rs0#outbox", "mongodb://d,e/shop#events"
+	want := []string{one, two}
+	for name, got := range map[string]sidecar.Config{
+		"flags":       configOf(t, nil, "--outbox", one, "--outbox", two),
+		"environment": configOf(t, map[string]string{"SLUICE_OUTBOX": one + " " + two}),
+	} {
+		if !slices.Equal(got.Outboxes, want) {
+			t.Errorf("%s: outboxes %q, want %q", name, got.Outboxes, want)
+		}
+		if err := got.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
