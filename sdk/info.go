@@ -66,6 +66,15 @@ type Status struct {
 type StoreStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"`
+	// UnmetConcerns are topics whose events are refused, because fewer members
+	// of the store acknowledge them than their policy asks for.
+	UnmetConcerns []UnmetConcern `json:"unmet_concerns,omitempty"`
+}
+
+// UnmetConcern is a topic, and its policy's durability.write_concern.
+type UnmetConcern struct {
+	Topic        string `json:"topic"`
+	WriteConcern string `json:"write_concern"`
 }
 
 // PolicyStatus is one policy in force and where it came from.

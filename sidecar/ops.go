@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -33,6 +34,9 @@ type storeStatus struct {
 	URL   string `json:"url"`
 	ID    string `json:"id"`
 	State string `json:"state"` // one of those below
+	// UnmetConcerns are topics whose events are refused, because fewer members
+	// of the store acknowledge them than their policy asks for.
+	UnmetConcerns []mongolog.UnmetConcern `json:"unmet_concerns,omitempty"`
 }
 
 type spoolStatus struct {
@@ -119,7 +123,7 @@ func (s *Sidecar) status() status {
 	return status{
 		Version:       s.cfg.Version,
 		NodeID:        s.cfg.NodeID,
-		Store:         storeStatus{URL: s.storeURL(), ID: s.store.id(), State: state},
+		Store:         storeStatus{URL: s.storeURL(), ID: s.store.id(), State: state, UnmetConcerns: s.store.unmetConcerns()},
 		Policies:      append([]policy.InForce{}, s.policies.Load().List()...), // [] rather than null
 		Connections:   clients.Connections,
 		Queues:        s.writer.Depth(),

@@ -145,6 +145,7 @@ func (s *Sidecar) assemble() {
 		Metrics:     s.metrics,
 		Tracing:     s.tracing,
 		Roster:      s.store.roster,
+		AckTimeout:  s.store.ackTimeout(s.cfg.StoreTimeout),
 		Moved:       s.store.moved(),
 		Logger:      s.cfg.Logger,
 		Bounds:      group.DefaultBounds(),

@@ -206,6 +206,23 @@ func (sh *sharedStore) state() (state, detail string) {
 	return stateOK, ""
 }
 
+// ackTimeout is how long an ack may wait to be durable: the embedded log either
+// answers or has failed.
+func (st *store) ackTimeout(shared time.Duration) time.Duration {
+	if st.shared == nil {
+		return 0
+	}
+	return shared
+}
+
+// unmetConcerns are the topics whose write concern the store does not meet.
+func (st *store) unmetConcerns() []mongolog.UnmetConcern {
+	if st.shared == nil {
+		return nil
+	}
+	return st.shared.log.UnmetConcerns()
+}
+
 // waiting counts what the spool has for the store.
 func (st *store) waiting() telemetry.SpoolStat {
 	if st.shared == nil {

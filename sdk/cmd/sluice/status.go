@@ -57,9 +57,13 @@ func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client) er
 	if len(policies) == 0 {
 		policies = []string{"none: the defaults hold"}
 	}
+	store := status.Store.URL + "  " + status.Store.State
+	for _, u := range status.Store.UnmetConcerns {
+		store += fmt.Sprintf("; does not meet %s of topic %s", u.WriteConcern, u.Topic)
+	}
 	return table(app.Stdout, []string{"node", status.NodeID}, [][]string{
 		{"version", status.Version},
-		{"store", status.Store.URL + "  " + status.Store.State},
+		{"store", store},
 		{"policies", strings.Join(policies, ", ")},
 		{"connections", fmt.Sprint(status.Connections)},
 		{"subscriptions", fmt.Sprint(status.Subscriptions)},

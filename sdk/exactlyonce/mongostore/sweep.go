@@ -86,18 +86,22 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int64, err er
 		if err != nil {
 			return removed, fmt.Errorf("look for expired documents of %s: %w", s.opts.Collection, err)
 		}
-		var expired []bson.D // {_id: …}, a point operation as it is
+		var expired []struct {
+			ID bson.RawValue `bson:"_id"`
+		}
 		if err := cursor.All(ctx, &expired); err != nil {
 			return removed, fmt.Errorf("look for expired documents of %s: %w", s.opts.Collection, err)
 		}
 		if len(expired) == 0 {
 			return removed, nil
 		}
-		models := make([]mongo.WriteModel, len(expired))
-		for i, id := range expired {
-			models[i] = mongo.NewDeleteOneModel().SetFilter(id)
+		ids := make(bson.A, len(expired))
+		for i, d := range expired {
+			ids[i] = d.ID
 		}
-		result, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+		// Those that were kept longer meanwhile stay.
+		which := append(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, filter...)
+		result, err := s.coll.DeleteMany(ctx, which)
 		if err != nil {
 			return removed, fmt.Errorf("remove expired documents of %s: %w", s.opts.Collection, err)
 		}

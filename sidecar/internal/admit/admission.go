@@ -31,7 +31,7 @@ type admission struct {
 }
 
 func newAdmission(p *Publisher, n int, done func([]wire.ResultItem)) *admission {
-	a := &admission{p: p, began: time.Now(), done: done}
+	a := &admission{p: p, began: p.cfg.Clock.Now(), done: done}
 	if n == 1 {
 		a.records, a.results = a.oneRecord[:], a.oneResult[:]
 	} else {
@@ -91,7 +91,7 @@ func (a *admission) refuse(i int, topic string, err *wire.Error) {
 // undo refuses an event whose tokens were taken.
 func (a *admission) undo(i int, cause error) {
 	rec := a.records[i]
-	a.toll.refund(rec.Topic, len(rec.Payload))
+	a.toll.refund(rec.Topic, len(rec.Payload), a.p.cfg.Clock.Now())
 	a.refuse(i, rec.Topic, a.p.refusal(rec.Topic, cause))
 }
 
@@ -119,7 +119,7 @@ func (a *admission) finish() {
 
 // count tells the metrics, once for each topic, what the log or the spool took.
 func (a *admission) count() {
-	took := time.Since(a.began)
+	took := a.p.cfg.Clock.Since(a.began)
 	for i := range a.results {
 		if r := &a.results[i]; r.Err == nil {
 			t := a.toll.topic(a.records[i].Topic)

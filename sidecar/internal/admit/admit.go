@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/schema"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -48,8 +48,8 @@ type Quota interface {
 	Count(topic string, allowed, denied int)
 }
 
-// Config is what a Publisher needs; every field is required but Interest, Quota
-// and Tracing.
+// Config is what a Publisher needs; every field is required but Interest, Quota,
+// Tracing and Clock.
 type Config struct {
 	Catalog  Catalog
 	Writer   *writer.Writer
@@ -60,6 +60,7 @@ type Config struct {
 	Limits   wire.Limits
 	Metrics  *telemetry.Metrics
 	Logger   *slog.Logger // is told the causes of internal errors
+	Clock    clock.Clock
 }
 
 // Publisher admits events. Its methods are safe for concurrent use.
@@ -98,7 +99,7 @@ func (p *Publisher) NewOwnConnection() *Connection { return p.connection(true) }
 
 func (p *Publisher) connection(own bool) *Connection {
 	c := &Connection{own: own}
-	c.bucket = limit.NewBucket(c.rate(p.cfg.Policies.Load()), time.Now())
+	c.bucket = limit.NewBucket(c.rate(p.cfg.Policies.Load()), p.cfg.Clock.Now())
 	return c
 }
 
@@ -136,7 +137,7 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 	a := newAdmission(p, len(items), done)
 	p.await(ctx, items)
 	var judged *policy.Snapshot // what the items have been held to already
-	for a.accepted = a.began; ; a.accepted = time.Now() {
+	for a.accepted = a.began; ; a.accepted = p.cfg.Clock.Now() {
 		policies, changed := p.cfg.Policies.Watch()
 		if policies != judged {
 			p.holdToPolicy(policies, items)
@@ -148,7 +149,7 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 			break
 		}
 		waits := a.accepted.Add(verdict.Wait).Sub(a.began) <= a.toll.patience()
-		if verdict.OverBurst || !waits || !pause.Unless(ctx, verdict.Wait, changed) {
+		if verdict.OverBurst || !waits || !p.cfg.Clock.SleepUnless(ctx, verdict.Wait, changed) {
 			return p.refuseAll(ctx, a, items, a.toll.refusal(verdict))
 		}
 	}

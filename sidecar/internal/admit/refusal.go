@@ -21,6 +21,7 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var full *writer.FullError
 	var spoolFull *spool.FullError
 	var away *spool.AwayError
+	var unmet *eventlog.ConcernError
 	switch conflict := asConflict(err); {
 	case conflict != nil && conflict.Seq == 0:
 		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content; it has no seq yet", conflict.ID)
@@ -36,6 +37,9 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 			Code: wire.StoreUnavailable, RetryAfter: away.RetryAfter,
 			Msg: away.Error() + ", so the event is not stored; try again later",
 		}
+	case errors.As(err, &unmet):
+		return unavailable("the store does not meet the topic's write concern " + unmet.Concern + ", so the event counts as not stored; " +
+			"published again under the same id it is stored once")
 	case errors.As(err, &full):
 		return &wire.Error{
 			Code: wire.Overloaded, RetryAfter: full.RetryAfter,

@@ -127,11 +127,11 @@ func rates(e *policy.Effective) limit.TopicRates {
 }
 
 // refund gives back what one event took. The rest of the toll stays taken.
-func (t *toll) refund(topic string, payload int) {
+func (t *toll) refund(topic string, payload int, now time.Time) {
 	at := 2 * t.index(topic)
 	one := [3]limit.Charge{t.charges[0], t.charges[at+eventsCharge], t.charges[at+bytesCharge]}
 	one[0].N, one[1].N, one[2].N = 1, 1, payload
-	limit.RefundAll(one[:], time.Now())
+	limit.RefundAll(one[:], now)
 }
 
 // patience is how long the call may wait for tokens.

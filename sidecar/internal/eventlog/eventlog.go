@@ -24,6 +24,9 @@ var (
 	// ErrUnavailable: the store cannot be reached or has failed. What was
 	// asked for may or may not have happened; an append may be repeated.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrTimeout is why the store counts as unavailable that did not answer in
+	// time.
+	ErrTimeout = errors.New("no answer in time")
 	// ErrEpochTaken: somebody else took this epoch of the group's partition.
 	ErrEpochTaken = errors.New("group epoch taken")
 	// ErrFenced: a later epoch exists, so this owner's writes no longer count.
@@ -39,6 +42,23 @@ type ConflictError struct {
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("id %q is already stored with other content at seq %d", e.ID, e.Seq)
 }
+
+// ConcernError refuses an event of a topic whose write concern the store does
+// not meet: too few of its members are there. The event may be stored, and
+// counts as stored once the concern is met and it is appended again. The store
+// is not away, and other topics go on.
+type ConcernError struct {
+	Topic   string
+	Concern string // as the policy has it
+	Cause   error
+}
+
+func (e *ConcernError) Error() string {
+	return fmt.Sprintf("the store does not meet the write concern %s of topic %q: %v", e.Concern, e.Topic, e.Cause)
+}
+
+// Unwrap is the store's own error.
+func (e *ConcernError) Unwrap() error { return e.Cause }
 
 // Record is an event in the log, and when the sidecar accepted it: retention
 // and the deduplication window count from AcceptedAt (milliseconds since the

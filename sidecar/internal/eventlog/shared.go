@@ -29,7 +29,9 @@ type Node struct {
 
 // Nodes is where the sidecars of a store see each other.
 type Nodes interface {
-	// SaveNode stores what the node says of itself; a later call replaces it.
+	// SaveNode stores what the node says of itself; a higher Beat replaces a
+	// lower one, and never the other way round. The error wraps ErrNotFound
+	// where the node was removed: it does not come back under its id.
 	SaveNode(ctx context.Context, n Node) error
 
 	// RemoveNode forgets a node; one that is not there is no error.

@@ -22,11 +22,11 @@ func (g *Group) balance() {
 	g.moving.Lock()
 	defer g.moving.Unlock()
 	st, view := g.cfg.Roster.Standing(), g.cfg.Roster.View()
-	todo := g.plan(st, view, time.Now())
+	todo := g.plan(st, view, g.cfg.Clock.Now())
 	if !todo.doubt && len(todo.missing) == 0 && len(todo.frozen) == 0 {
 		return
 	}
-	may := view.Known() && st.Valid(time.Now())
+	may := view.Known() && st.Valid(g.cfg.Clock.Now())
 	if !may && !todo.doubt {
 		g.lookLater(false)
 		return
@@ -235,7 +235,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 // takeAll takes the missing partitions that are free, and reports whether those
 // were all.
 func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch) bool {
-	next := g.free(st, view, missing, latest, time.Now())
+	next := g.free(st, view, missing, latest, g.cfg.Clock.Now())
 	all := len(next) == len(missing)
 	if len(next) == 0 {
 		return all

@@ -41,6 +41,35 @@ func TestAckIsAnsweredOnceDurable(t *testing.T) {
 	})
 }
 
+// A store that does not answer holds an ack's answer up for AckTimeout, and the
+// ack itself no longer than it is away.
+func TestAckIsAnsweredInTime(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.stop()
+		w.start(func(c *Config) { c.AckTimeout = 5 * time.Second })
+		w.publish("a", "b")
+		c := w.join()
+		c.wants("a/1 b/1")
+		gate := make(chan struct{})
+		w.log.locked(func() { w.log.saveGate = gate })
+		first, second := c.ack("a"), c.ack("b")
+		time.Sleep(5*time.Second - 1)
+		if first.given.Load() || second.given.Load() {
+			t.Fatal("answered before the save")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if !first.failed() || !second.failed() {
+			t.Fatal("not refused in time")
+		}
+		w.log.locked(func() { w.log.saveGate = nil })
+		close(gate)
+		synctest.Wait()
+		w.kill()
+		w.join().wants("")
+	})
+}
+
 // Deliveries wait for a save, which a kill cannot undo; acks' answers wait for a
 // sync as well, and syncs are shared.
 func TestSyncHoldsUpAnswersOnly(t *testing.T) {

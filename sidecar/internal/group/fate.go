@@ -98,7 +98,7 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	if rec.Partition < len(elsewhere) {
 		last = elsewhere[rec.Partition]
 	}
-	f := g.fate(rec, &last, m.owner(&last), time.Now())
+	f := g.fate(rec, &last, m.owner(&last), m.cfg.Clock.Now())
 	if f.State != FateSettled {
 		return f, nil
 	}
@@ -109,7 +109,7 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 		f.State, f.Attempts = FateDead, f.DeadLetter.Attempts
 		return f, nil
 	}
-	marked, err := m.cfg.Log.Marked(ctx, rec.Topic, name, []string{rec.ID}, time.Now().UnixMilli())
+	marked, err := m.cfg.Log.Marked(ctx, rec.Topic, name, []string{rec.ID}, m.cfg.Clock.Now().UnixMilli())
 	if err != nil {
 		return f, err
 	}
@@ -188,7 +188,7 @@ func until(due, now time.Time) *int64 {
 // deadLetterOf finds the dead letter that an event became for the group; nil if
 // there is none. Its id follows from the event's.
 func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, lookup Lookup) (*DeadLetter, error) {
-	d := deadLetter(&entry{rec: rec}, group, time.Now())
+	d := deadLetter(&entry{rec: rec}, group, time.Time{})
 	got, err := lookup(ctx, d.Topic, d.ID)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return nil, nil

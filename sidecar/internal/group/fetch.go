@@ -21,7 +21,7 @@ const (
 func (g *Group) fetch(ctx context.Context) {
 	for range pagesPerTurn {
 		g.mu.Lock()
-		p := g.nextToFetch(time.Now())
+		p := g.nextToFetch(g.cfg.Clock.Now())
 		if g.stopped || p == nil {
 			g.mu.Unlock()
 			return
@@ -45,7 +45,7 @@ func (g *Group) fetch(ctx context.Context) {
 		switch {
 		case err != nil:
 			g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name, "partition", p.index, "error", err)
-			p.readDue = time.Now().Add(retryAfterFailure)
+			p.readDue = g.cfg.Clock.Now().Add(retryAfterFailure)
 		case generation == p.generation && len(g.members) > 0:
 			g.take(p, pg, marked)
 		}
@@ -86,7 +86,7 @@ func (g *Group) take(p *partition, pg page, marked []bool) {
 			g.admit(e, marked != nil && (marked[i] || g.isMarked(rec.ID)) || !g.wanted(rec))
 		}
 	}
-	if len(pg.recs) == 0 && p.skipTo(pg.next) {
+	if len(pg.recs) == 0 && p.skipTo(pg.next, g.cfg.Clock.Now()) {
 		p.dirty = true
 	}
 	if p.passed > 0 {
@@ -110,7 +110,7 @@ func (g *Group) marked(ctx context.Context, recs []*eventlog.Record) ([]bool, er
 	for i, rec := range recs {
 		ids[i] = rec.ID
 	}
-	return g.cfg.Log.Marked(ctx, g.topic, g.name, ids, time.Now().UnixMilli())
+	return g.cfg.Log.Marked(ctx, g.topic, g.name, ids, g.cfg.Clock.Now().UnixMilli())
 }
 
 // isMarked reports whether an id was acked and its mark is not saved yet.

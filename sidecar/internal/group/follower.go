@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
@@ -23,7 +24,7 @@ type Follower struct {
 	watch  *tail.Watch
 	starts []uint64
 	worker worker
-	alarm  *time.Timer
+	alarm  clock.Timer
 
 	// send is held while deliveries are handed to the sink, so that none
 	// follows the return of Pause or Close.
@@ -60,7 +61,7 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error)
 	}
 	f := &Follower{cfg: m.cfg, topic: s.Topic, filter: s.Options.Filter, sink: s.Sink, pacer: s.Pacer}
 	f.worker.work = f.turn
-	f.alarm = stoppedTimer(f.worker.wake)
+	f.alarm = stoppedTimer(m.cfg.Clock, f.worker.wake)
 	f.watch = m.cfg.Tails.Watch(s.Topic, f.worker.wake)
 	if f.starts, err = m.startsOf(ctx, s); err != nil {
 		f.watch.Close()
@@ -149,7 +150,7 @@ func (f *Follower) read() bool {
 	if f.merger != nil {
 		return f.readMerged()
 	}
-	now := time.Now()
+	now := f.cfg.Clock.Now()
 	for i := range f.parts {
 		at := (f.rotate + 1 + i) % len(f.parts)
 		p := f.parts[at]
@@ -177,7 +178,7 @@ func (f *Follower) readPart(p *partition, b eventlog.Bounds, now time.Time) (pas
 		return nil, false
 	}
 	if len(pg.recs) == 0 {
-		p.skipTo(pg.next)
+		p.skipTo(pg.next, f.cfg.Clock.Now())
 	}
 	for _, rec := range pg.recs {
 		p.next = rec.Seq + 1
@@ -209,7 +210,7 @@ func (f *Follower) deliver() bool {
 	if !f.started || f.paused || f.closed || !f.sink.Room() {
 		return false
 	}
-	now := time.Now()
+	now := f.cfg.Clock.Now()
 	ds := make([]Delivery, 0, len(f.pending))
 	for _, rec := range f.pending {
 		wait, ok := f.pacer.Take(now)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
@@ -22,8 +23,8 @@ type Group struct {
 	worker      worker      // of turns
 	syncer      worker      // of sync
 	balancer    worker      // of balance
-	alarm       *time.Timer // wakes the worker
-	lookout     *time.Timer // wakes the balancer
+	alarm       clock.Timer // wakes the worker
+	lookout     clock.Timer // wakes the balancer
 
 	users int // calls of the Manager that hold the group; guarded by Manager.mu
 
@@ -87,14 +88,14 @@ func newGroup(topic, name string, cfg Config) *Group {
 	g.worker.work = g.turn
 	g.syncer.work = g.sync
 	g.balancer.work = g.balance
-	g.alarm = stoppedTimer(g.worker.wake)
-	g.lookout = stoppedTimer(g.balancer.wake)
+	g.alarm = stoppedTimer(cfg.Clock, g.worker.wake)
+	g.lookout = stoppedTimer(cfg.Clock, g.balancer.wake)
 	return g
 }
 
 // stoppedTimer makes a timer that calls f once it is reset.
-func stoppedTimer(f func()) *time.Timer {
-	t := time.AfterFunc(time.Hour, f)
+func stoppedTimer(c clock.Clock, f func()) clock.Timer {
+	t := c.AfterFunc(time.Hour, f)
 	t.Stop()
 	return t
 }
@@ -106,7 +107,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 	}
 	m.closed, g.recut = true, true
 	g.members = slices.DeleteFunc(slices.Clone(g.members), func(x *Member) bool { return x == m })
-	now := time.Now()
+	now := g.cfg.Clock.Now()
 	for _, e := range m.lent() {
 		if how == Disconnected && e.sent {
 			g.fail(e, tracing.Disconnected, "connection closed", now, 0)

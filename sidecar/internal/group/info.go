@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -134,7 +133,7 @@ func (g *Group) blockedBy(m *Member) string {
 	switch has := g.states(m.opts.Filter); {
 	case has[ready] && m.starved:
 		return BlockedRate
-	case has[ready] || g.nextToFetch(time.Now()) != nil:
+	case has[ready] || g.nextToFetch(g.cfg.Clock.Now()) != nil:
 		return ""
 	case has[waiting] || has[doubled]:
 		return BlockedKeyOrder
@@ -147,7 +146,7 @@ func (g *Group) blockedBy(m *Member) string {
 // serves reports whether there is a partition here whose events the member may
 // be sent.
 func (g *Group) serves(m *Member) bool {
-	st, now := g.cfg.Roster.Standing(), time.Now()
+	st, now := g.cfg.Roster.Standing(), g.cfg.Clock.Now()
 	return slices.ContainsFunc(g.parts, func(p *partition) bool {
 		return p.delivers(st, now) && (!g.divided || p.assignee == m)
 	})

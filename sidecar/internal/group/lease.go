@@ -88,7 +88,7 @@ func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)
 		done(nil)
 		return allStale(leases)
 	}
-	now := time.Now()
+	now := m.cfg.Clock.Now()
 	acked := 0
 	stale, _ = g.eachLeased(leases, func(e *entry) {
 		g.ack(e, now)
@@ -109,7 +109,7 @@ func (m *Manager) NackLeases(topic, name string, leases []Lease, reason string, 
 		done(nil)
 		return allStale(leases)
 	}
-	now := time.Now()
+	now := m.cfg.Clock.Now()
 	nacked := 0
 	stale, _ = g.eachLeased(leases, func(e *entry) {
 		g.nack(e, reason, delay, now)
@@ -130,7 +130,7 @@ func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.D
 	if g == nil {
 		return allStale(leases)
 	}
-	due := time.Now().Add(extend)
+	due := m.cfg.Clock.Now().Add(extend)
 	stale, any := g.eachLeased(leases, func(e *entry) { g.timers.set(e, due) })
 	g.mu.Unlock()
 	if any {

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -40,8 +42,8 @@ type Log interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Config is what a Manager needs; every field but Moved and Tracing is
-// required.
+// Config is what a Manager needs; every field but Moved, Tracing and
+// Clock is required.
 type Config struct {
 	// Context ends when stopping may not wait any longer.
 	Context     context.Context
@@ -54,11 +56,15 @@ type Config struct {
 	// Roster says which sidecars are alive; it is run beside the Manager, and
 	// ends after the Manager has stopped.
 	Roster *roster.Roster
+	// AckTimeout bounds how long an ack waits for its progress to be durable;
+	// 0: no bound.
+	AckTimeout time.Duration
 	// Moved, if set, tells the other sidecars to look who owns the group's
 	// partitions: their Manager.Moved. It must not block.
 	Moved  func(eventlog.GroupName)
 	Logger *slog.Logger
 	Bounds Bounds
+	Clock  clock.Clock
 }
 
 func (c *Config) tellMoved(topic, group string) {

@@ -138,7 +138,7 @@ func (m *Member) Resume() {
 func (m *Member) Ack(ids []string, done func(error)) {
 	g := m.group
 	g.mu.Lock()
-	now := time.Now()
+	now := m.group.cfg.Clock.Now()
 	acked := 0
 	for _, id := range ids {
 		e := g.ids.inflight(id)
@@ -159,7 +159,7 @@ func (m *Member) Ack(ids []string, done func(error)) {
 func (m *Member) Nack(ids []string, reason string, delay *time.Duration, done func(error)) {
 	g := m.group
 	g.mu.Lock()
-	now := time.Now()
+	now := m.group.cfg.Clock.Now()
 	nacked := 0
 	for _, id := range ids {
 		e := g.ids.inflight(id)
@@ -184,7 +184,7 @@ func (m *Member) Extend(id string, extend time.Duration) bool {
 	e := g.ids.inflight(id)
 	found := e != nil && e.member == m && e.sent
 	if found {
-		g.timers.set(e, time.Now().Add(extend))
+		g.timers.set(e, g.cfg.Clock.Now().Add(extend))
 	}
 	g.mu.Unlock()
 	if found {
@@ -219,7 +219,7 @@ func (m *Member) Close(how Leaving) {
 func (m *Member) flush() {
 	m.send.Lock()
 	defer m.send.Unlock()
-	ds := m.deliveries(time.Now())
+	ds := m.deliveries(m.group.cfg.Clock.Now())
 	if len(ds) == 0 {
 		return
 	}

@@ -39,7 +39,7 @@ func (x *merger) next() int {
 // readMerged is read for a follower that merges. Nothing is merged while a
 // partition that has more could not be read.
 func (f *Follower) readMerged() bool {
-	again, ready := f.fillHeads(time.Now())
+	again, ready := f.fillHeads(f.cfg.Clock.Now())
 	if again || !ready {
 		return again
 	}
@@ -52,7 +52,7 @@ func (f *Follower) readMerged() bool {
 		f.merger.heads[i] = f.merger.heads[i][1:]
 		f.pending = append(f.pending, rec)
 		size += rec.Size()
-		if len(f.merger.heads[i]) == 0 && f.parts[i].readable(f.watch, time.Now()) {
+		if len(f.merger.heads[i]) == 0 && f.parts[i].readable(f.watch, f.cfg.Clock.Now()) {
 			break // what it has next may come before the others'
 		}
 	}

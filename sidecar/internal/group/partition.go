@@ -60,9 +60,9 @@ func (p *partition) readable(w *tail.Watch, now time.Time) bool {
 // skipTo moves on to seq next, since the log has nothing below. Where that is
 // no way forward, events were announced that the log does not show yet, and it
 // is read again later.
-func (p *partition) skipTo(next uint64) (moved bool) {
+func (p *partition) skipTo(next uint64, now time.Time) (moved bool) {
 	if next <= p.next {
-		p.readDue = time.Now().Add(retryAfterFailure)
+		p.readDue = now.Add(retryAfterFailure)
 		return false
 	}
 	p.passOver(next)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -121,7 +122,7 @@ func (g *Group) unsave(s save, again bool, err error) {
 	if !again && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
 	}
-	g.saveDue = time.Now().Add(retryAfterFailure)
+	g.saveDue = g.cfg.Clock.Now().Add(retryAfterFailure)
 	g.again, g.paceDue = false, time.Time{} // assign looks again then
 	for _, mark := range s.marks {
 		if _, newer := g.marks[mark.ID]; !newer {
@@ -175,6 +176,22 @@ func (m *Member) takeBack() {
 	m.out = nil
 }
 
+// timed answers in time also where the store does not. What the answer is about
+// goes on, and may be saved later.
+func (g *Group) timed(done func(error)) func(error) {
+	if g.cfg.AckTimeout == 0 {
+		return done
+	}
+	var once sync.Once
+	timer := g.cfg.Clock.AfterFunc(g.cfg.AckTimeout, func() {
+		once.Do(func() { done(fmt.Errorf("save progress: %w: %w", eventlog.ErrUnavailable, eventlog.ErrTimeout)) })
+	})
+	return func(err error) {
+		timer.Stop()
+		once.Do(func() { done(err) })
+	}
+}
+
 // whenDurable arranges for done to be called once all progress so far is
 // durable. It is called with mu held and releases it.
 func (g *Group) whenDurable(done func(error)) {
@@ -184,11 +201,11 @@ func (g *Group) whenDurable(done func(error)) {
 		g.mu.Unlock()
 		done(errStopped)
 	case g.unsaved() || g.saving || len(g.waiters) > 0:
-		g.waiters = append(g.waiters, done)
+		g.waiters = append(g.waiters, g.timed(done))
 		g.mu.Unlock()
 		g.worker.wake()
 	case g.synced < g.saves:
-		g.unsynced = append(g.unsynced, done)
+		g.unsynced = append(g.unsynced, g.timed(done))
 		g.mu.Unlock()
 		g.syncer.wake()
 	default:

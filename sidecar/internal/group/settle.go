@@ -126,12 +126,12 @@ func (g *Group) dig(e *entry) {
 		g.mu.Unlock()
 		return
 	}
-	if st := g.cfg.Roster.Standing(); e.part.run != st.ID || !st.Valid(time.Now()) {
-		g.timers.set(e, time.Now().Add(retryAfterFailure)) // until it is known whether it still is ours
+	if st := g.cfg.Roster.Standing(); e.part.run != st.ID || !st.Valid(g.cfg.Clock.Now()) {
+		g.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until it is known whether it still is ours
 		g.mu.Unlock()
 		return
 	}
-	rec := deadLetter(e, g.name, time.Now())
+	rec := deadLetter(e, g.name, g.cfg.Clock.Now())
 	ctx := e.process.Within(g.cfg.Context)
 	g.mu.Unlock()
 	g.cfg.DeadLetters.Bury(ctx, rec, func(err error) { g.buried(e, err) })
@@ -147,7 +147,7 @@ func (g *Group) buried(e *entry, err error) {
 			g.settle(e)
 		} else {
 			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
-			g.timers.set(e, time.Now().Add(retryAfterFailure))
+			g.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
 		}
 	}
 	g.mu.Unlock()

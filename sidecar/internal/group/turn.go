@@ -6,9 +6,9 @@ import (
 
 // turn moves the group on: fetch, assign, save, answer, send.
 func (g *Group) turn() {
-	g.prepare(time.Now())
+	g.prepare(g.cfg.Clock.Now())
 	g.fetch(g.cfg.Context)
-	if s, ok := g.step(time.Now()); ok {
+	if s, ok := g.step(g.cfg.Clock.Now()); ok {
 		err := s.store(g.cfg.Context, g.cfg.Log)
 		g.saved(s, err)
 		for _, m := range s.members {
@@ -20,7 +20,7 @@ func (g *Group) turn() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.rest(time.Now())
+	g.rest(g.cfg.Clock.Now())
 }
 
 // prepare looks what is this sidecar's, and tells the members.

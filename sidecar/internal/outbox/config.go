@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -70,6 +71,7 @@ type Config struct {
 	Logger      *slog.Logger          // default slog.Default
 	Observer    Observer              // default nobody
 	Monitor     *event.CommandMonitor // told about every command; may be nil
+	Clock       clock.Clock
 }
 
 // Defaults of Config.

@@ -45,7 +45,7 @@ func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
 					t.Fatalf("marked as %+v", d)
 				}
 			}
-			if left, _, err := (mongoLeases{a.coll.Database().Collection("outbox_leases")}).list(context.Background()); err != nil || len(left) != 0 {
+			if left, _, err := (mongoLeases{coll: a.coll.Database().Collection("outbox_leases")}).list(context.Background()); err != nil || len(left) != 0 {
 				t.Errorf("drainers that have stopped are still there: %v, %v", left, err)
 			}
 		})

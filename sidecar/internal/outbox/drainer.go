@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
@@ -56,7 +57,7 @@ func New(c Config) (*Drainer, error) {
 	}
 	return &Drainer{
 		cfg: c, database: database,
-		leases: newLeases(nil, drainer{ID: uuid.NewString(), Name: c.NodeID}, c.Lease),
+		leases: newLeases(nil, drainer{ID: uuid.NewString(), Name: c.NodeID}, c.Lease, c.Clock),
 		state:  health{logger: c.Logger},
 	}, nil
 }
@@ -72,10 +73,10 @@ func (d *Drainer) Run(ctx context.Context) error {
 	db := client.Database(d.database)
 	d.outbox = db.Collection(d.cfg.Collection)
 	if d.leases.store == nil { // a test may have another
-		d.leases.store = mongoLeases{db.Collection(d.cfg.Collection + "_leases")}
+		d.leases.store = mongoLeases{db.Collection(d.cfg.Collection + "_leases"), d.cfg.Clock}
 	}
 	var cancel context.CancelFunc
-	d.grace, cancel = linger(ctx, stopGrace)
+	d.grace, cancel = linger(ctx, d.cfg.Clock, stopGrace)
 	defer cancel()
 
 	renewing, stopRenewing := context.WithCancel(d.grace)
@@ -96,10 +97,10 @@ func (d *Drainer) Run(ctx context.Context) error {
 }
 
 // linger is a context that ends that long after ctx, or with cancel.
-func linger(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+func linger(ctx context.Context, c clock.Clock, grace time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(grace, cancel)
+		timer := c.AfterFunc(grace, cancel)
 		context.AfterFunc(late, func() { timer.Stop() })
 	})
 	return late, func() {
@@ -155,7 +156,7 @@ func (d *Drainer) pump(ctx context.Context) {
 			// Passing over many in vain must not be all that it does.
 			rest = max(d.untilNext(idle.Step()), result.took)
 		}
-		pause.Unless(ctx, rest, d.leases.gained)
+		d.cfg.Clock.SleepUnless(ctx, rest, d.leases.gained)
 	}
 }
 
@@ -163,7 +164,7 @@ func (d *Drainer) pump(ctx context.Context) {
 // if something has rested enough before.
 func (d *Drainer) untilNext(pause time.Duration) time.Duration {
 	if at, any := d.rests.next(); any {
-		pause = min(pause, max(time.Until(at), 0))
+		pause = min(pause, max(d.cfg.Clock.Until(at), 0))
 	}
 	return pause
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -163,4 +164,25 @@ func FuzzReadWhole(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A failure that is marked late, when its sender has given up, does not undo a later one.
+func TestALateMarkChangesNothing(t *testing.T) {
+	a := newApp(t)
+	a.insert(bson.D{{Key: "_id", Value: 1}, {Key: "attempts", Value: 2}})
+	_, id, err := bson.MarshalValue(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, attempts := range []int{0, 1, 2} {
+		want := max(2, attempts+1)
+		m := mark{e: &entry{id: bson.RawValue{Type: bson.TypeInt32, Value: id}, attempts: attempts}, kind: markFailed, err: wire.Errorf(wire.Internal, "mishap")}
+		if _, err := a.coll.BulkWrite(t.Context(), []mongo.WriteModel{m.model(time.Now())}); err != nil {
+			t.Fatal(err)
+		}
+		var d struct{ Attempts int }
+		if err := a.coll.FindOne(t.Context(), bson.D{}).Decode(&d); err != nil || d.Attempts != want {
+			t.Errorf("after a failure of attempt %d: %d attempts, %v; want %d", attempts+1, d.Attempts, err, want)
+		}
+	}
 }

@@ -46,13 +46,11 @@ func newApp(t testing.TB) *app {
 // insert inserts documents, with status pending.
 func (a *app) insert(docs ...bson.D) {
 	a.t.Helper()
-	for some := range slices.Chunk(docs, 100) { // what FerretDB takes at once
-		for i := range some {
-			some[i] = append(slices.Clip(some[i]), bson.E{Key: "status", Value: "pending"})
-		}
-		if _, err := a.coll.InsertMany(context.Background(), some); err != nil {
-			a.t.Fatal(err)
-		}
+	for i := range docs {
+		docs[i] = append(slices.Clip(docs[i]), bson.E{Key: "status", Value: "pending"})
+	}
+	if _, err := a.coll.InsertMany(context.Background(), docs); err != nil {
+		a.t.Fatal(err)
 	}
 }
 

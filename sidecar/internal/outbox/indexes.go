@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -32,7 +31,7 @@ var indexKeys = []bson.D{
 // documents. One that exists under another name will do. Where an index cannot
 // be created the drainer works, and says so.
 func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	there, err := d.indexes(ctx)
 	if err != nil {
@@ -105,12 +104,12 @@ func (d *Drainer) indexes(ctx context.Context) (map[string]bool, error) {
 // itself claims none; what is there was written by others, whose clock is all
 // that says until when.
 func (d *Drainer) reviveClaims(ctx context.Context) error {
-	if !d.leases.usable().has(0) || time.Since(d.revived) < d.cfg.Lease {
+	if !d.leases.usable().has(0) || d.cfg.Clock.Since(d.revived) < d.cfg.Lease {
 		return nil // one drainer is enough
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	now := time.Now()
+	now := d.cfg.Clock.Now()
 	until := func(condition any) bson.D { return bson.D{{Key: fieldLeaseUntil, Value: condition}} }
 	over := bson.A{
 		until(bson.D{{Key: "$lt", Value: now}}),

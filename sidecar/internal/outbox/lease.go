@@ -2,9 +2,13 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
@@ -28,7 +32,8 @@ type epoch struct {
 // leaseStore is where drainers see each other. Every method returns soon after
 // its context ends; after an error what was asked for may have happened or not.
 type leaseStore interface {
-	// beat stores what the drainer says of itself.
+	// beat stores what the drainer says of itself, unless a higher beat is
+	// stored; errRemoved says that the drainer was removed.
 	beat(ctx context.Context, d drainer) error
 	// list returns everything. What was written before list was called, and
 	// acknowledged, is in it.
@@ -40,6 +45,8 @@ type leaseStore interface {
 	// remove forgets drainers and epochs; what is not there is no error.
 	remove(ctx context.Context, drainers []string, epochs []epoch) error
 }
+
+var errRemoved = errors.New("others have removed this drainer, which was dead to them")
 
 // renewWithin is the part of the lease time within which an owner renews or
 // stops: what is left of it is the margin for clocks that run at other speeds.
@@ -62,6 +69,7 @@ type leases struct {
 	store   leaseStore
 	self    drainer
 	lease   time.Duration
+	clock   clock.Clock
 	seen    map[string]sighting // of other drainers
 	waiting bool                // for shards that others will release, or are dead with
 	wake    chan struct{}       // holds one token: a shard that others should have is in use no more
@@ -83,9 +91,9 @@ type sighting struct {
 // noBeat is the beat of a drainer that is gone from the store.
 const noBeat = -1
 
-func newLeases(store leaseStore, self drainer, lease time.Duration) *leases {
+func newLeases(store leaseStore, self drainer, lease time.Duration, c clock.Clock) *leases {
 	return &leases{
-		store: store, self: self, lease: lease, seen: map[string]sighting{},
+		store: store, self: self, lease: lease, clock: c, seen: map[string]sighting{},
 		wake: make(chan struct{}, 1), gained: make(chan struct{}, 1),
 	}
 }
@@ -98,7 +106,7 @@ func (l *leases) usable() shardSet {
 }
 
 func (l *leases) usableLocked() (set shardSet) {
-	if !time.Now().Before(l.until) {
+	if !l.clock.Now().Before(l.until) {
 		return 0
 	}
 	for shard, number := range l.held {
@@ -148,7 +156,7 @@ func signal(c chan struct{}) {
 func (l *leases) run(ctx context.Context, report func(error)) {
 	retry := pause.Backoff{First: l.lease / 100, Most: l.lease / 10}
 	for {
-		one, cancel := context.WithTimeout(ctx, l.lease/2)
+		one, cancel := l.clock.WithTimeout(ctx, l.lease/2)
 		err := l.tick(one)
 		cancel()
 		if ctx.Err() != nil {
@@ -161,7 +169,7 @@ func (l *leases) run(ctx context.Context, report func(error)) {
 		} else {
 			retry.Reset()
 		}
-		if !pause.Unless(ctx, rest, l.wake) {
+		if !l.clock.SleepUnless(ctx, rest, l.wake) {
 			return
 		}
 	}
@@ -172,12 +180,12 @@ func (l *leases) tick(ctx context.Context) error {
 	if err := l.renew(ctx); err != nil {
 		return err
 	}
-	began := time.Now()
+	began := l.clock.Now()
 	drainers, epochs, err := l.store.list(ctx)
 	if err != nil {
 		return err
 	}
-	l.look(drainers, epochs, time.Now())
+	l.look(drainers, epochs, l.clock.Now())
 	latest := latestEpochs(epochs)
 	l.dropLost(latest)
 
@@ -200,14 +208,23 @@ func (l *leases) tick(ctx context.Context) error {
 
 // renew sends a sign of life.
 func (l *leases) renew(ctx context.Context) error {
-	began := time.Now()
+	began := l.clock.Now()
 	l.self.Beat++
-	if err := l.store.beat(ctx, l.self); err != nil {
+	switch err := l.store.beat(ctx, l.self); {
+	case errors.Is(err, errRemoved): // it was dead to others: it goes on as another
+		l.mu.Lock()
+		l.held = [Shards]int64{}
+		l.mu.Unlock()
+		l.self.ID, l.self.Beat = uuid.NewString(), 1
+		if err := l.store.beat(ctx, l.self); err != nil {
+			return err
+		}
+	case err != nil:
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !time.Now().Before(l.until) {
+	if !l.clock.Now().Before(l.until) {
 		l.held = [Shards]int64{} // too late: others may have begun to take them
 	}
 	l.until = began.Add(time.Duration(renewWithin * float64(l.lease)))

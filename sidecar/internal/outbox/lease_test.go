@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
@@ -21,17 +22,23 @@ import (
 type memoryLeases struct {
 	mu       sync.Mutex
 	drainers map[string]drainer
+	left     map[string]bool
 	epochs   map[string]epoch
 }
 
 func newMemoryLeases() *memoryLeases {
-	return &memoryLeases{drainers: map[string]drainer{}, epochs: map[string]epoch{}}
+	return &memoryLeases{drainers: map[string]drainer{}, left: map[string]bool{}, epochs: map[string]epoch{}}
 }
 
 func (m *memoryLeases) beat(_ context.Context, d drainer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.drainers[d.ID] = d
+	if m.left[d.ID] {
+		return errRemoved
+	}
+	if d.Beat > m.drainers[d.ID].Beat {
+		m.drainers[d.ID] = d
+	}
 	return nil
 }
 
@@ -69,6 +76,7 @@ func (m *memoryLeases) remove(_ context.Context, drainers []string, epochs []epo
 	defer m.mu.Unlock()
 	for _, id := range drainers {
 		delete(m.drainers, id)
+		m.left[id] = true
 	}
 	for _, e := range epochs {
 		delete(m.epochs, e.id())
@@ -167,7 +175,7 @@ func newActor(i int, store leaseStore, seed uint64, wg *sync.WaitGroup) *actor {
 		leaseStore: store, longest: 2 * testLease, wg: wg, bad: true,
 		rand: rand.New(rand.NewPCG(seed, uint64(i))),
 	}}
-	a.leases = newLeases(a.store, drainer{ID: fmt.Sprintf("run-%d", i)}, testLease)
+	a.leases = newLeases(a.store, drainer{ID: fmt.Sprintf("run-%d", i)}, testLease, clock.System())
 	var ctx context.Context
 	ctx, a.kill = context.WithCancel(context.Background())
 	wg.Go(func() { a.run(ctx, func(error) {}) })
@@ -260,8 +268,8 @@ func TestLeasesHoldAtMostOnceAndEvenly(t *testing.T) {
 func TestTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemoryLeases()
-		a := newLeases(store, drainer{ID: "a"}, testLease)
-		b := newLeases(store, drainer{ID: "b"}, testLease)
+		a := newLeases(store, drainer{ID: "a"}, testLease, clock.System())
+		b := newLeases(store, drainer{ID: "b"}, testLease, clock.System())
 		ctx := t.Context()
 		tick := func(l *leases) {
 			t.Helper()
@@ -319,7 +327,7 @@ func TestTakeover(t *testing.T) {
 // TestLeaseStore: what the rules need of the server.
 func TestLeaseStore(t *testing.T) {
 	a := newApp(t)
-	store := mongoLeases{a.coll.Database().Collection("outbox_leases")}
+	store := mongoLeases{coll: a.coll.Database().Collection("outbox_leases")}
 	ctx := t.Context()
 	do := func(err error) {
 		t.Helper()
@@ -329,6 +337,7 @@ func TestLeaseStore(t *testing.T) {
 	}
 	do(store.beat(ctx, drainer{ID: "a", Name: "n", Beat: 1}))
 	do(store.beat(ctx, drainer{ID: "a", Name: "n", Beat: 2}))
+	do(store.beat(ctx, drainer{ID: "a", Name: "late", Beat: 1})) // changes nothing
 	do(store.insert(ctx, []epoch{{Shard: 1, Number: 1, Owner: "a"}, {Shard: 2, Number: 1, Owner: "a"}}))
 	do(store.insert(ctx, []epoch{{Shard: 1, Number: 1, Owner: "b"}, {Shard: 3, Number: 1, Owner: "b"}, {Shard: 2, Number: 1, Owner: "b"}}))
 	do(store.release(ctx, []epoch{{Shard: 2, Number: 1}, {Shard: 9, Number: 9}}))
@@ -340,6 +349,9 @@ func TestLeaseStore(t *testing.T) {
 		t.Errorf("%v, %v", drainers, epochs)
 	}
 	do(store.remove(ctx, []string{"a", "gone"}, epochs[:2]))
+	if err := store.beat(ctx, drainer{ID: "a", Name: "late", Beat: 3}); !errors.Is(err, errRemoved) {
+		t.Errorf("a beat of a drainer that was removed: %v", err)
+	}
 	if drainers, epochs, err = store.list(ctx); err != nil || len(drainers) != 0 || len(epochs) != 1 {
 		t.Errorf("%v, %v, %v", drainers, epochs, err)
 	}

@@ -4,19 +4,34 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/clock"
 )
 
 // mongoLeases keeps leases in a collection:
 //
-//	{_id: "drainer/<run>", drainer, name, beat}             written by the drainer alone
+//	{_id: "drainer/<run>", drainer, name, beat}             written by the drainer; left, by whoever removes it
 //	{_id: "<shard>/<epoch>", shard, epoch, owner, released} inserted once, released by its owner
 //
-// It holds a few dozen documents, and reads them all at once.
-type mongoLeases struct{ coll *mongo.Collection }
+// It holds a few dozen documents, and reads them all at once. A request may be
+// executed long after its sender has given it up: a beat replaces lower ones
+// only, and a drainer that was removed stays for leftKept, so that a late beat
+// does not bring it back.
+type mongoLeases struct {
+	coll  *mongo.Collection
+	clock clock.Clock
+}
+
+// leftKept is many times what a request can be on its way.
+const leftKept = 24 * time.Hour
+
+// there are the documents of drainers that have not left, and of epochs.
+var there = bson.E{Key: "left", Value: bson.D{{Key: "$ne", Value: true}}}
 
 func drainerID(id string) string { return "drainer/" + id }
 
@@ -26,12 +41,26 @@ func (e epoch) id() string { return strconv.Itoa(e.Shard) + "/" + strconv.Format
 func byID(id any) bson.D { return bson.D{{Key: fieldID, Value: id}} }
 
 func (m mongoLeases) beat(ctx context.Context, d drainer) error {
-	_, err := m.coll.UpdateOne(ctx, byID(drainerID(d.ID)), bson.D{{Key: "$set", Value: d}}, options.UpdateOne().SetUpsert(true))
-	return err
+	earlier := append(byID(drainerID(d.ID)), there, bson.E{Key: "beat", Value: bson.D{{Key: "$lt", Value: d.Beat}}})
+	_, err := m.coll.UpdateOne(ctx, earlier, bson.D{{Key: "$set", Value: d}}, options.UpdateOne().SetUpsert(true))
+	if !mongo.IsDuplicateKeyError(err) {
+		return err
+	}
+	var stored struct {
+		Beat int64 `bson:"beat"`
+		Left bool  `bson:"left"`
+	}
+	switch finding := m.coll.FindOne(ctx, byID(drainerID(d.ID))).Decode(&stored); {
+	case finding == nil && stored.Left:
+		return errRemoved
+	case finding == nil && stored.Beat >= d.Beat:
+		return nil
+	}
+	return err // a majority does not have it yet
 }
 
 func (m mongoLeases) list(ctx context.Context) (drainers []drainer, epochs []epoch, err error) {
-	cursor, err := m.coll.Find(ctx, bson.D{})
+	cursor, err := m.coll.Find(ctx, bson.D{there})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,8 +116,14 @@ func (m mongoLeases) release(ctx context.Context, epochs []epoch) error {
 
 func (m mongoLeases) remove(ctx context.Context, drainers []string, epochs []epoch) error {
 	var models []mongo.WriteModel
+	now := m.clock.Now()
+	left := bson.D{{Key: "$set", Value: bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: now}}}}
 	for _, id := range drainers {
-		models = append(models, mongo.NewDeleteOneModel().SetFilter(byID(drainerID(id))))
+		models = append(models, mongo.NewUpdateManyModel().SetFilter(append(byID(drainerID(id)), there)).SetUpdate(left))
+	}
+	if len(drainers) > 0 {
+		models = append(models, mongo.NewDeleteManyModel().SetFilter(
+			bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: bson.D{{Key: "$lt", Value: now.Add(-leftKept)}}}}))
 	}
 	for _, e := range epochs {
 		models = append(models, mongo.NewDeleteOneModel().SetFilter(byID(e.id())))

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -52,7 +51,7 @@ func (d *Drainer) mark(marks []mark) (settled int) {
 	if len(marks) == 0 {
 		return 0
 	}
-	now := time.Now()
+	now := d.cfg.Clock.Now()
 	models := make([]mongo.WriteModel, len(marks))
 	for i := range marks {
 		models[i] = marks[i].model(now)
@@ -65,7 +64,7 @@ func (d *Drainer) mark(marks []mark) (settled int) {
 			return d.count(marks, refused)
 		}
 		d.state.is("marks", err)
-		if !pause.Unless(d.grace, retry.Step(), nil) {
+		if !d.cfg.Clock.SleepUnless(d.grace, retry.Step(), nil) {
 			return 0
 		}
 	}
@@ -74,7 +73,7 @@ func (d *Drainer) mark(marks []mark) (settled int) {
 // write returns which of the updates the server refused, or why their outcome
 // is not known.
 func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err error) {
-	ctx, cancel := context.WithTimeout(d.grace, operationTimeout)
+	ctx, cancel := d.cfg.Clock.WithTimeout(d.grace, operationTimeout)
 	defer cancel()
 	_, err = d.outbox.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	var bulk mongo.BulkWriteException
@@ -113,7 +112,9 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 			update = bson.D{{Key: "$unset", Value: bson.D{{Key: fieldError, Value: ""}, {Key: fieldFailedAt, Value: ""}}}}
 		}
 	case markError, markFailed:
-		filter = append(filter, bson.E{Key: fieldStatus, Value: statusPending})
+		// A later failure stays: this may be executed when its sender has given it up.
+		filter = append(filter, bson.E{Key: fieldStatus, Value: statusPending},
+			bson.E{Key: fieldAttempts, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gt", Value: m.e.attempts}}}}})
 		if m.kind == markError {
 			set = append(set, bson.E{Key: fieldStatus, Value: statusError})
 		}
@@ -130,7 +131,7 @@ func (d *Drainer) count(marks []mark, refused map[int]error) (settled int) {
 		m := &marks[i]
 		if err := refused[i]; err != nil {
 			// It would be published over and over, always as a duplicate.
-			d.rests.topic(m.e.topic, time.Now().Add(restUnmarked))
+			d.rests.topic(m.e.topic, d.cfg.Clock.Now().Add(restUnmarked))
 			continue
 		}
 		settled++

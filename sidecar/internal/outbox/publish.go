@@ -192,7 +192,7 @@ func (r *run) settle(e *entry, result *wire.ResultItem) {
 	default:
 		r.d.cfg.Observer.Deferred(err.Code)
 		r.marks = append(r.marks, mark{e: e, kind: markFailed, err: err})
-		r.d.rests.entry(e, time.Now().Add(min(failedMin<<min(e.attempts, 10), failedMax)))
+		r.d.rests.entry(e, r.d.cfg.Clock.Now().Add(min(failedMin<<min(e.attempts, 10), failedMax)))
 	}
 }
 
@@ -203,5 +203,5 @@ func (r *run) rest(err *wire.Error) {
 	if wait == 0 && err.Code == wire.TopicPaused {
 		wait = restPaused
 	}
-	r.d.rests.topic(r.topic, time.Now().Add(max(wait, restMin)))
+	r.d.rests.topic(r.topic, r.d.cfg.Clock.Now().Add(max(wait, restMin)))
 }

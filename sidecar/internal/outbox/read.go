@@ -81,7 +81,7 @@ func (r *reader) read(ctx context.Context) error {
 
 // find is the collection's, in time.
 func (d *Drainer) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) (*mongo.Cursor, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	return d.outbox.Find(ctx, filter, o)
 }
@@ -93,7 +93,7 @@ func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (en
 		if len(entries) > 0 && cursor.RemainingBatchLength() == 0 {
 			break
 		}
-		if !next(ctx, cursor) {
+		if !r.d.next(ctx, cursor) {
 			return entries, false, cursor.Err()
 		}
 		e := newEntry(cursor.Current)
@@ -114,9 +114,9 @@ func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (en
 }
 
 // next is the cursor's, in time.
-func next(ctx context.Context, cursor *mongo.Cursor) bool {
+func (d *Drainer) next(ctx context.Context, cursor *mongo.Cursor) bool {
 	if cursor.RemainingBatchLength() == 0 {
-		timed, cancel := context.WithTimeout(ctx, operationTimeout)
+		timed, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 		defer cancel()
 		ctx = timed
 	}
@@ -163,7 +163,7 @@ func (r *reader) readSome(ctx context.Context, entries []*entry) (fits bool, err
 	}
 	defer cursor.Close(r.d.grace) // an error says that the server has closed it
 	size := 0
-	for next(ctx, cursor) {
+	for r.d.next(ctx, cursor) {
 		id := cursor.Current.Lookup(fieldID)
 		e := byRawID[rawID(id)]
 		if e == nil {
@@ -183,7 +183,7 @@ func (r *reader) send(ctx context.Context, entries []*entry) bool {
 		return true
 	}
 	if r.first.IsZero() {
-		r.first = time.Now()
+		r.first = r.d.cfg.Clock.Now()
 	}
 	select {
 	case r.pages <- &page{entries: entries}:
@@ -197,7 +197,7 @@ func (r *reader) send(ctx context.Context, entries []*entry) bool {
 // that this sweep has published for as long as it took to get to the first page,
 // so that nothing ahead keeps it from getting on.
 func (r *reader) shouldRestart() bool {
-	now := time.Now()
+	now := r.d.cfg.Clock.Now()
 	if now.Sub(r.first) < max(sweepAtLeast, r.first.Sub(r.began)) {
 		return false
 	}

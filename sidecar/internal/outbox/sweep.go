@@ -23,7 +23,7 @@ type swept struct {
 // one before that is marked. So at most four pages are in memory, and nothing
 // is read again before it is marked.
 func (d *Drainer) sweep(ctx context.Context) (swept, error) {
-	began := time.Now()
+	began := d.cfg.Clock.Now()
 	if err := d.reviveClaims(ctx); err != nil {
 		return swept{}, err
 	}
@@ -55,5 +55,5 @@ func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 	}
 	stages.Wait()
 	d.pending.Store(int64(max(r.found-settled, 0)))
-	return swept{settled: settled, took: time.Since(began)}, readErr
+	return swept{settled: settled, took: d.cfg.Clock.Since(began)}, readErr
 }

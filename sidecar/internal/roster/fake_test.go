@@ -21,11 +21,14 @@ var errStore = errors.New("store on fire")
 type fakeNodes struct {
 	mu    sync.Mutex
 	nodes map[string]eventlog.Node
+	left  map[string]bool
 	saves int
 	lists int
 }
 
-func newFakeNodes() *fakeNodes { return &fakeNodes{nodes: make(map[string]eventlog.Node)} }
+func newFakeNodes() *fakeNodes {
+	return &fakeNodes{nodes: make(map[string]eventlog.Node), left: make(map[string]bool)}
+}
 
 func (f *fakeNodes) names() string {
 	f.mu.Lock()
@@ -93,15 +96,25 @@ func (p *fakePath) call(act func()) error {
 }
 
 func (p *fakePath) SaveNode(_ context.Context, n eventlog.Node) error {
-	return p.call(func() {
+	left := false
+	err := p.call(func() {
 		p.saves++
 		n.Groups = slices.Clone(n.Groups)
-		p.nodes[n.ID] = n
+		if left = p.left[n.ID]; !left && n.Beat > p.nodes[n.ID].Beat {
+			p.nodes[n.ID] = n
+		}
 	})
+	if left {
+		return eventlog.ErrNotFound
+	}
+	return err
 }
 
 func (p *fakePath) RemoveNode(_ context.Context, id string) error {
-	return p.call(func() { delete(p.nodes, id) })
+	return p.call(func() {
+		delete(p.nodes, id)
+		p.left[id] = true
+	})
 }
 
 func (p *fakePath) ListNodes(context.Context) (all []eventlog.Node, err error) {

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -48,7 +49,7 @@ type sighting struct {
 
 // look saves the own beat, sees who is there, and returns when to do so again.
 func (r *Roster) look(ctx context.Context) (again time.Duration) {
-	bounded, cancel := context.WithTimeout(ctx, r.cfg.Lease/triesPerLease)
+	bounded, cancel := r.cfg.Clock.WithTimeout(ctx, r.cfg.Lease/triesPerLease)
 	defer cancel()
 	err := r.beat(bounded)
 	if err == nil {
@@ -64,7 +65,7 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	}
 	again -= time.Duration(rand.Int64N(int64(again)/beatsPerLease + 1))
 	for _, s := range r.seen { // who may turn out to be dead before that
-		if left := time.Until(s.moved.Add(r.cfg.Lease)); err == nil && !s.dead && left > 0 {
+		if left := r.cfg.Clock.Until(s.moved.Add(r.cfg.Lease)); err == nil && !s.dead && left > 0 {
 			again = min(again, left)
 		}
 	}
@@ -74,7 +75,7 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 // beat saves the own document. A run that was not heard of in time is over.
 func (r *Roster) beat(ctx context.Context) error {
 	for {
-		if r.run.over(time.Now(), r.cfg.Lease) {
+		if r.run.over(r.cfg.Clock.Now(), r.cfg.Lease) {
 			if !r.run.acked.IsZero() {
 				r.former = r.run.id
 				r.cfg.Logger.Warn("this sidecar was not heard of for a whole lease, and goes on as another", "lease", r.cfg.Lease)
@@ -82,7 +83,11 @@ func (r *Roster) beat(ctx context.Context) error {
 			r.begin()
 		}
 		inTime, err := r.save(ctx)
-		if err != nil {
+		switch {
+		case errors.Is(err, eventlog.ErrNotFound): // others have removed it, since it was dead to them
+			r.begin()
+			continue
+		case err != nil:
 			return err
 		}
 		if inTime {
@@ -106,7 +111,7 @@ func (r *Roster) save(ctx context.Context) (inTime bool, err error) {
 	node := eventlog.Node{ID: r.run.id, Name: r.cfg.Name, Beat: r.run.beat + 1, Groups: r.announced()}
 	more := len(r.groups) - len(node.Groups)
 	r.mu.Unlock()
-	start := time.Now()
+	start := r.cfg.Clock.Now()
 	if r.run.first.IsZero() {
 		r.run.first = start
 	}
@@ -117,7 +122,7 @@ func (r *Roster) save(ctx context.Context) (inTime bool, err error) {
 		r.mu.Unlock()
 		return false, err
 	}
-	if r.run.over(time.Now(), r.cfg.Lease) {
+	if r.run.over(r.cfg.Clock.Now(), r.cfg.Lease) {
 		return false, nil
 	}
 	r.run.acked = start
@@ -133,12 +138,12 @@ func (r *Roster) save(ctx context.Context) (inTime bool, err error) {
 
 // list sees which other nodes are there.
 func (r *Roster) list(ctx context.Context) error {
-	start := time.Now()
+	start := r.cfg.Clock.Now()
 	nodes, err := r.cfg.Nodes.ListNodes(ctx)
 	if err != nil {
 		return err
 	}
-	end := time.Now()
+	end := r.cfg.Clock.Now()
 	// Who has not looked for a while does not know for how long others have
 	// been silent: perhaps the store was away from everybody.
 	blind := !r.last.IsZero() && start.Sub(r.last) > r.cfg.Lease/2

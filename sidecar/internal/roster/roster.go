@@ -31,7 +31,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -68,6 +68,7 @@ type Config struct {
 	// Announced, if set, is called when the other sidecars have something new
 	// to see here. It must not block.
 	Announced func()
+	Clock     clock.Clock
 }
 
 // Roster watches the sidecars of a store. Its methods are safe for concurrent
@@ -159,7 +160,7 @@ func (r *Roster) ValidUntil() time.Time {
 	if s := r.Standing(); !s.forever {
 		return s.Until
 	}
-	return time.Now().Add(time.Hour)
+	return r.cfg.Clock.Now().Add(time.Hour)
 }
 
 // View is what was seen last; it is not changed.
@@ -169,7 +170,7 @@ func (r *Roster) View() *View { return r.view.Load() }
 // do, as for a topic. Now and then two think so, or none.
 func (r *Roster) Mine(what string) bool {
 	v := r.View()
-	return r.Valid(time.Now()) && (v.alone || Owner(v.all, what) == v.Name)
+	return r.Valid(r.cfg.Clock.Now()) && (v.alone || Owner(v.all, what) == v.Name)
 }
 
 // Ours reports whether an id is of this process: of the run under way or of one
@@ -245,21 +246,15 @@ func (r *Roster) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return r.sayGoodbye(context.WithoutCancel(ctx))
-		case <-timer.C:
-		case <-r.poked:
-		}
-		timer.Reset(r.look(ctx))
+	gap := r.cfg.Lease / gapsPerLease
+	for again := time.Duration(0); r.cfg.Clock.SleepUnless(ctx, again, r.poked); {
+		again = r.look(ctx) - gap
 		r.tell()
-		if !pause.For(ctx, r.cfg.Lease/gapsPerLease) {
-			return r.sayGoodbye(context.WithoutCancel(ctx))
+		if !r.cfg.Clock.Sleep(ctx, gap) {
+			break
 		}
 	}
+	return r.sayGoodbye(context.WithoutCancel(ctx))
 }
 
 // goodbyeTimeout is how long an end may take to be known, however long the lease.
@@ -271,7 +266,7 @@ const goodbyePause = 100 * time.Millisecond
 // sayGoodbye removes the own document, trying for a while where the store is
 // slow; whoever does not see that waits for the lease to pass.
 func (r *Roster) sayGoodbye(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.Lease/marginShare, goodbyeTimeout))
+	ctx, cancel := r.cfg.Clock.WithTimeout(ctx, min(r.cfg.Lease/marginShare, goodbyeTimeout))
 	defer cancel()
 	r.standing.Store(&Standing{ID: r.run.id})
 	if r.run.first.IsZero() {
@@ -283,7 +278,7 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 			r.cfg.Announced()
 			return nil
 		}
-		if !pause.For(ctx, goodbyePause) {
+		if !r.cfg.Clock.Sleep(ctx, goodbyePause) {
 			r.cfg.Logger.Warn("cannot remove this sidecar from the store's list; others will notice by themselves", "error", err)
 			return nil
 		}

@@ -421,3 +421,20 @@ func TestOneNameForSeveral(t *testing.T) {
 		}
 	})
 }
+
+// Others have taken a run for dead and removed it, though it does not know of any reason: its clock stood still, maybe.
+func TestRemovedRunIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		former := a.Standing().ID
+		if err := a.path.RemoveNode(t.Context(), former); err != nil {
+			t.Fatal(err)
+		}
+		pass(lease / beatsPerLease)
+		if now := a.Standing().ID; now == former || !a.Valid(time.Now()) || store.names() != "a" {
+			t.Errorf("%s goes on as %s, valid %v; the store has %q", former, now, a.Valid(time.Now()), store.names())
+		}
+		a.stop()
+	})
+}

@@ -85,7 +85,7 @@ func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hi
 			Topic     string `bson:"topic"`
 			Partition int    `bson:"partition"`
 			Seq       int64  `bson:"seq"`
-		}](ctx, events, anyOf(filters), o)
+		}](ctx, l, events, anyOf(filters), o)
 		if hinted && isBadHint(err) {
 			hinted = false
 			o.SetHint(nil)

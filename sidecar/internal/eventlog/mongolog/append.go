@@ -55,10 +55,21 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 	a.writer = rand.Int64()
 	a.most, a.lookup = l.engine().maxOrdered, 1
 	a.encode(l.engine().encoder())
-	if err := a.run(ctx); err != nil {
-		a.unknown(unavailable(ctx, "append to topic "+name, err))
-	} else {
+	err = a.run(ctx)
+	if err == nil {
 		l.health.reached()
+		if l.unmet.set(name, "") {
+			l.opts.Logger.Info("the store meets the topic's write concern again", "topic", name)
+		}
+	} else if refusal := a.unmetConcern(ctx, err); refusal != nil {
+		l.health.reached()
+		if l.unmet.set(name, refusal.Concern) {
+			l.opts.Logger.Warn("the store does not meet the topic's write concern; its events are refused",
+				"topic", name, "write_concern", refusal.Concern, "error", err)
+		}
+		a.refuse(refusal)
+	} else {
+		a.unknown(unavailable(ctx, "append to topic "+name, err))
 	}
 	return a.out
 }
@@ -136,14 +147,14 @@ func (a *appending) run(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if ctx.Err() != nil || isHopeless(err) {
+		if ctx.Err() != nil || isHopeless(err) || isUnmet(err) {
 			return err
 		}
 		longest := longWait
 		if errors.Is(err, errBehind) {
 			longest = shortWait
 		}
-		if a.wait.sleep(ctx, longest) != nil {
+		if a.wait.sleep(ctx, a.log.opts.Clock, longest) != nil {
 			return err
 		}
 	}
@@ -164,13 +175,13 @@ func (a *appending) step(ctx context.Context) error {
 	for i, at := range chunk {
 		binary.LittleEndian.PutUint64(a.docs[at].seq, base.seq+1+uint64(i))
 	}
-	next := head{since: now(), generation: a.log.topology.generation.Load()}
+	next := head{since: now(a.log.opts.Clock), generation: a.log.topology.generation.Load()}
 	stored, failure := a.insert(ctx, chunk)
 	if stored > 0 {
 		if stands, err := a.stands(ctx, base); err != nil {
 			return err
 		} else if !stands {
-			return a.undo(ctx, chunk[:stored])
+			return a.undo(ctx, chunk[:stored], base.seq+1)
 		}
 		for i, at := range chunk[:stored] {
 			a.accept(at, base.seq+1+uint64(i))
@@ -233,6 +244,11 @@ func (a *appending) unknown(err error) {
 	if !errors.Is(err, eventlog.ErrNotFound) && !errors.Is(err, eventlog.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 	}
+	a.refuse(err)
+}
+
+// refuse gives the error to all events that have no outcome. They may be stored.
+func (a *appending) refuse(err error) {
 	for _, at := range a.todo {
 		a.out[at] = eventlog.Outcome{Err: err}
 		a.batch[at].FreshID = false

@@ -136,7 +136,7 @@ func TestASlowServerIsNotAway(t *testing.T) {
 	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: timeout})
 	ensure(t, l, "t", 1)
 	stored(t, l, "t", eventlogtest.Event("a"))
-	proxy.Delay(faultproxy.ToServer, timeout/5)
+	proxy.Delay(faultproxy.ToClient, timeout/5) // answers are one piece each, inserts are many
 	began := time.Now()
 	got := l.Append(t.Context(), "t", 0, eventlogtest.Events("b", 6*l.engine().maxOrdered))
 	for i, o := range got {
@@ -144,7 +144,7 @@ func TestASlowServerIsNotAway(t *testing.T) {
 			t.Fatalf("event %d: %+v", i, o)
 		}
 	}
-	if took := time.Since(began); took < timeout && !l.engine().mongo {
+	if took := time.Since(began); took < timeout {
 		t.Errorf("it took %v: the test has not tested anything", took)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/clock"
 )
 
 // Bounds of how long one wait between two tries is.
@@ -21,10 +21,10 @@ type backoff struct{ tries int }
 
 // sleep waits 1, 2, 4, … ms, at most longest, less up to half of it, so that
 // those who wait for the same thing do not come back together.
-func (b *backoff) sleep(ctx context.Context, longest time.Duration) error {
+func (b *backoff) sleep(ctx context.Context, c clock.Clock, longest time.Duration) error {
 	d := min(time.Millisecond<<min(b.tries, 20), longest)
 	b.tries++
-	if !pause.For(ctx, d-rand.N(d/2+1)) {
+	if !c.Sleep(ctx, d-rand.N(d/2+1)) {
 		return ctx.Err()
 	}
 	return nil

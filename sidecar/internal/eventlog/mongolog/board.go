@@ -6,8 +6,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
-	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // Where a tailable cursor makes the server read the whole collection over and
@@ -66,7 +64,8 @@ func (l *Log) postSignal(ctx context.Context, d *signalDoc) error {
 	b := l.outbox.board
 	b.Signals = b.Signals[:len(b.Signals):len(b.Signals)]
 	b.add(d)
-	_, err := l.majority(boardsName).ReplaceOne(ctx, byID(b.Node), b, options.Replace().SetUpsert(true))
+	earlier := append(byID(b.Node), bson.E{Key: "last", Value: bson.D{{Key: "$lt", Value: b.Last}}})
+	_, err := l.majority(boardsName).ReplaceOne(ctx, earlier, b, options.Replace().SetUpsert(true))
 	if err != nil {
 		// It may be up all the same, so its number is used up. That all
 		// before the next is lost shows in the next one's number.
@@ -94,7 +93,7 @@ func (f *following) watchBoards(ctx context.Context) error {
 		if seen == nil {
 			seen = map[string]seenBoard{}
 			for _, b := range boards {
-				seen[b.Node] = seenBoard{b.Last, time.Now()}
+				seen[b.Node] = seenBoard{b.Last, f.log.opts.Clock.Now()}
 			}
 			f.open()
 		}
@@ -103,8 +102,8 @@ func (f *following) watchBoards(ctx context.Context) error {
 		} else {
 			wait = min(wait+wait/8, boardIdle)
 		}
-		f.removeLeft(ctx, seen, time.Now())
-		if !pause.For(ctx, wait) {
+		f.removeLeft(ctx, seen, f.log.opts.Clock.Now())
+		if !f.log.opts.Clock.Sleep(ctx, wait) {
 			return ctx.Err()
 		}
 	}
@@ -133,7 +132,7 @@ func (f *following) hearBoards(boards []board, seen map[string]seenBoard) (any b
 		if b.Last == before {
 			continue
 		}
-		seen[b.Node] = seenBoard{b.Last, time.Now()}
+		seen[b.Node] = seenBoard{b.Last, f.log.opts.Clock.Now()}
 		any = any || b.Node != f.node
 		oldest := b.Last - int64(len(b.Signals)) + 1
 		missed := before < oldest-1
@@ -159,7 +158,7 @@ func (f *following) removeLeft(ctx context.Context, seen map[string]seenBoard, n
 			return
 		}
 		defer end()
-		if _, err := f.log.majority(boardsName).DeleteOne(ctx, byID(node)); err == nil {
+		if _, err := f.log.majority(boardsName).DeleteOne(ctx, append(byID(node), bson.E{Key: "last", Value: s.last})); err == nil {
 			// When it comes back, the signals on it are heard again.
 			delete(seen, node)
 		}

@@ -102,7 +102,7 @@ func (l *Log) topic(ctx context.Context, name string) (*topic, error) {
 		return t, nil
 	}
 	var raw bson.Raw
-	err := persist(ctx, func() (err error) {
+	err := l.persist(ctx, func() (err error) {
 		raw, err = l.majority(topicsName).FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Raw()
 		return err
 	})
@@ -157,14 +157,14 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		// Whoever inserts it first wins; then it is read, at majority, which
 		// may take a moment to have another sidecar's.
 		longest := shortWait
-		began := head{since: now(), generation: l.topology.generation.Load()}
+		began := head{since: now(l.opts.Clock), generation: l.topology.generation.Load()}
 		if _, err = l.majority(topicsName).InsertOne(ctx, d); err == nil {
 			created = began
 			continue
 		} else if !mongo.IsDuplicateKeyError(err) {
 			longest = longWait
 		}
-		if isHopeless(err) || wait.sleep(ctx, longest) != nil {
+		if isHopeless(err) || wait.sleep(ctx, l.opts.Clock, longest) != nil {
 			return eventlog.Topic{}, unavailable(ctx, "create topic "+name, err)
 		}
 	}
@@ -178,7 +178,7 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	}
 	defer end()
 	byName := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})
-	documents, err := findAll[bson.Raw](ctx, l.majority(topicsName), bson.D{}, byName)
+	documents, err := findAll[bson.Raw](ctx, l, l.majority(topicsName), bson.D{}, byName)
 	if err != nil {
 		return nil, unavailable(ctx, "list topics", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
@@ -27,9 +28,8 @@ const (
 // connections, lose requests, lose replies after the write, and are slow; two
 // more read. Whatever anybody was told has to fit the log in the end.
 func TestChaos(t *testing.T) {
-	for _, seed := range []uint64{1, 2} {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { chaos(t, mongotest.Shared(t), seed) })
-	}
+	s := mongotest.Shared(t)
+	soak.Rounds(t, func(t *testing.T, seed uint64) { chaos(t, s, seed) })
 }
 
 func chaos(t *testing.T, s *mongotest.Server, seed uint64) {

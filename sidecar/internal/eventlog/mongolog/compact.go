@@ -76,7 +76,7 @@ func (x *compaction) read(ctx context.Context) (err error) {
 		return nil
 	}
 	from := max(x.from, int64(x.topic.partitions[x.partition].floor.Load()))
-	x.page, err = findAll[entry](ctx, x.events(),
+	x.page, err = findAll[entry](ctx, x.log, x.events(),
 		inPartition(x.topic.Name, x.partition, bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: from}}}, live),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(x.rules.Limit)).SetProjection(entryFields))
 	if err != nil || len(x.page) == 0 {
@@ -131,7 +131,7 @@ func (x *compaction) any(ctx context.Context, key, beyond string, seq int64) (bo
 	filter := inPartition(x.topic.Name, x.partition, bson.E{Key: document.FieldKey, Value: key},
 		bson.E{Key: document.FieldSeq, Value: bson.D{{Key: beyond, Value: seq}}}, live)
 	found := false
-	err := persist(ctx, func() error {
+	err := x.log.persist(ctx, func() error {
 		err := x.events().FindOne(ctx, filter, o).Err()
 		if found = err == nil; errors.Is(err, mongo.ErrNoDocuments) {
 			return nil

@@ -26,6 +26,9 @@ type concern struct {
 	// survives says that what was acknowledged or read is still there after a
 	// change of primary.
 	survives bool
+	// name is the policy's, and members the number in it, 0 for majority.
+	name    string
+	members int
 	// blind says that a change of primary cannot be seen from here.
 	blind bool
 }
@@ -58,7 +61,8 @@ func (l *Log) concern(topic string) concern {
 func (l *Log) newConcern(name string) concern {
 	e := l.engine()
 	writes, survives := readWriteConcern(name, e)
-	c := concern{survives: survives, blind: !survives && e.sharded}
+	c := concern{survives: survives, blind: !survives && e.sharded, name: name}
+	c.members, _ = writes.W.(int)
 	o := options.Collection().SetWriteConcern(writes).SetReadConcern(l.readConcern(c.survives))
 	c.events = l.db.Collection(l.opts.Prefix+eventsName, o)
 	c.heads = l.majority(headsName) // they are written with majority for every topic

@@ -40,6 +40,9 @@ func (a *appending) settle(ctx context.Context, events []int) (bool, error) {
 	if err != nil || len(found) == 0 {
 		return false, err
 	}
+	if err := a.confirm(ctx); err != nil {
+		return false, err
+	}
 	for _, at := range events {
 		raw, ok := found[document.ID(a.topic.Name, a.batch[at].ID)]
 		if !ok {
@@ -84,7 +87,7 @@ func (a *appending) recognize(ctx context.Context, at int, seq uint64) error {
 		return err
 	}
 	if !stands {
-		return a.undo(ctx, []int{at})
+		return a.undo(ctx, []int{at}, seq)
 	}
 	a.accept(at, seq)
 	return nil

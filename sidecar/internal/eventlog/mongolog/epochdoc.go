@@ -28,6 +28,9 @@ type epochDoc struct {
 	// Claim is of the TakeEpochs call that inserted it: that call knows its
 	// own document by it after a lost reply.
 	Claim string `bson:"claim"`
+	// Save is the number of the owner's last save, 0 before the first. It only rises, so that a save that comes late, when
+	// its sender has given up, replaces no later one.
+	Save int64 `bson:"save"`
 	// Inherit says that the progress is that of the epoch before it, if there
 	// is one: its taker has not yet made it its own.
 	Inherit  bool        `bson:"inherit"`
@@ -139,28 +142,30 @@ func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 	return nil
 }
 
-// outdated are the ids of the epochs below the one before number. That one
-// stays: a reader who came before number was there may be about to inherit.
-func (c chain) outdated(number int64) []string {
+// outdated are the epochs below the one before number. That one stays: a reader
+// who came before number was there may be about to inherit.
+func (c chain) outdated(number int64) chain {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
-	var ids []string
-	for _, d := range c[:max(0, i-1)] {
-		ids = append(ids, d.ID)
-	}
-	return ids
+	return c[:max(0, i-1)]
 }
 
 func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 
-// inheritUpdate makes the epoch's own what it inherits.
-func inheritUpdate(c chain, e *eventlog.Epoch) mongo.WriteModel {
-	return mongo.NewUpdateOneModel().SetFilter(byID(epochID(e))).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
+// below is the condition on a number that only rises: n is higher, or there is none yet.
+func below(n int64) bson.D { return bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: n}}}} }
+
+// inheritUpdate makes the epoch's own what it inherits, unless it has its own.
+func inheritUpdate(c chain, e *eventlog.Epoch, claim string) mongo.WriteModel {
+	heir := append(byID(epochID(e)), bson.E{Key: "claim", Value: claim}, bson.E{Key: "inherit", Value: true})
+	return mongo.NewUpdateOneModel().SetFilter(heir).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
 		{Key: "inherit", Value: false}, {Key: "progress", Value: c.progress(int64(e.Number))}}}})
 }
 
-func saveUpdate(e *eventlog.Epoch) mongo.WriteModel {
-	return mongo.NewUpdateOneModel().SetFilter(byID(epochID(e))).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
-		{Key: "beat", Value: int64(e.Beat)}, {Key: "released", Value: e.Released},
+// saveUpdate is one save of the epoch; it replaces earlier ones only.
+func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
+	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: below(save)})
+	return mongo.NewUpdateOneModel().SetFilter(earlier).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
+		{Key: "save", Value: save}, {Key: "beat", Value: int64(e.Beat)}, {Key: "released", Value: e.Released},
 		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
 }
 
@@ -210,7 +215,7 @@ func (l *Log) readChains(ctx context.Context, filters bson.A, projection bson.D)
 	}
 	found := chains{}
 	for some := range slices.Chunk(filters, size) {
-		docs, err := findAll[epochDoc](ctx, l.majority(epochsName), anyOf(some), o)
+		docs, err := findAll[epochDoc](ctx, l, l.majority(epochsName), anyOf(some), o)
 		if err != nil {
 			return nil, err
 		}
@@ -256,14 +261,14 @@ const (
 )
 
 // bulkWrite writes what may be written in any order, and again.
-func (l *Log) bulkWrite(ctx context.Context, collection string, models []mongo.WriteModel) error {
+func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mongo.WriteModel) error {
 	size := compatStatements
 	if l.engine().mongo {
 		size = mongoStatements
 	}
-	coll, o := l.majority(collection), options.BulkWrite().SetOrdered(false)
+	o := options.BulkWrite().SetOrdered(false)
 	for some := range slices.Chunk(models, size) {
-		err := persist(ctx, func() error {
+		err := l.persist(ctx, func() error {
 			_, err := coll.BulkWrite(ctx, some, o)
 			return err
 		})
@@ -275,9 +280,9 @@ func (l *Log) bulkWrite(ctx context.Context, collection string, models []mongo.W
 }
 
 // findAll reads all that a filter selects.
-func findAll[T any](ctx context.Context, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
+func findAll[T any](ctx context.Context, l *Log, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
 	var docs []T
-	err := persist(ctx, func() error {
+	err := l.persist(ctx, func() error {
 		docs = nil
 		cur, err := coll.Find(ctx, filter, o)
 		if err != nil {

@@ -42,7 +42,7 @@ func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
 	project := bson.D{{Key: "_id", Value: 0}, {Key: "group", Value: 1}}
 	var groups []string
 	if l.engine().scans {
-		docs, err := findAll[epochDoc](ctx, coll, bson.D{{Key: "topic", Value: topic}}, options.Find().SetProjection(project))
+		docs, err := findAll[epochDoc](ctx, l, coll, bson.D{{Key: "topic", Value: topic}}, options.Find().SetProjection(project))
 		for _, d := range docs {
 			groups = append(groups, d.Group)
 		}
@@ -52,7 +52,7 @@ func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
 	filter := bson.D{{Key: "topic", Value: topic}}
 	for {
 		var d epochDoc
-		err := persist(ctx, func() error { return coll.FindOne(ctx, filter, next).Decode(&d) })
+		err := l.persist(ctx, func() error { return coll.FindOne(ctx, filter, next).Decode(&d) })
 		switch {
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return groups, nil
@@ -128,7 +128,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 		return nil
 	}
 	coll := l.majority(epochsName)
-	if err := persist(ctx, func() error { return insertNew(ctx, coll, docs) }); err != nil {
+	if err := l.persist(ctx, func() error { return insertNew(ctx, coll, docs) }); err != nil {
 		return err
 	}
 	found, err := l.readChains(ctx, partitionFilters(epochs), nil)
@@ -136,7 +136,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 		return err
 	}
 	var settle []mongo.WriteModel
-	var old []string
+	var old chain
 	numbers := map[eventlog.GroupPartition]uint64{} // the highest taken by this call so far
 	for i := range epochs {
 		e := &epochs[i]
@@ -149,14 +149,14 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 		}
 		numbers[e.GroupPartition] = e.Number
 		if e.Inherit {
-			settle = append(settle, inheritUpdate(chain, e))
+			settle = append(settle, inheritUpdate(chain, e, claim))
 		}
 		old = append(old, chain.outdated(int64(e.Number))...)
 	}
 	// What was inherited becomes the epoch's own before anybody relies on it:
 	// what a fenced owner saves later changes nothing any more.
 	if len(settle) > 0 {
-		if err := l.bulkWrite(ctx, epochsName, settle); err != nil {
+		if err := l.bulkWrite(ctx, l.majority(epochsName), settle); err != nil {
 			return err
 		}
 	}
@@ -169,15 +169,15 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 
 // forgetEpochs deletes epochs that nobody needs any more. If it fails, the next
 // owner does it.
-func (l *Log) forgetEpochs(ctx context.Context, ids []string) {
-	if len(ids) == 0 {
+func (l *Log) forgetEpochs(ctx context.Context, old chain) {
+	if len(old) == 0 {
 		return
 	}
-	models := make([]mongo.WriteModel, len(ids))
-	for i, id := range ids {
-		models[i] = mongo.NewDeleteOneModel().SetFilter(byID(id))
+	models := make([]mongo.WriteModel, len(old))
+	for i, d := range old {
+		models[i] = mongo.NewDeleteOneModel().SetFilter(append(byID(d.ID), bson.E{Key: "claim", Value: d.Claim}))
 	}
-	if err := l.bulkWrite(ctx, epochsName, models); err != nil {
+	if err := l.bulkWrite(ctx, l.majority(epochsName), models); err != nil {
 		l.opts.Logger.Debug("old epochs could not be deleted", "error", err)
 	}
 }
@@ -221,11 +221,11 @@ func (l *Log) saveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 	if err := l.saveMarks(ctx, marks); err != nil || len(epochs) == 0 {
 		return nil, err
 	}
-	models := make([]mongo.WriteModel, len(epochs))
+	models, save := make([]mongo.WriteModel, len(epochs)), l.saves.Add(1)
 	for i := range epochs {
-		models[i] = saveUpdate(&epochs[i])
+		models[i] = saveUpdate(&epochs[i], save)
 	}
-	if err := l.bulkWrite(ctx, epochsName, models); err != nil {
+	if err := l.bulkWrite(ctx, l.majority(epochsName), models); err != nil {
 		return nil, err
 	}
 	return l.readChains(ctx, partitionFilters(epochs), numberOnly)

@@ -8,6 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/clock"
 )
 
 // A head is the highest seq of a partition. To insert at head+1 is right as
@@ -33,20 +35,20 @@ type head struct {
 // while a machine sleeps, and the other may be set back.
 type moment struct{ mono, wall time.Time }
 
-func now() moment {
-	t := time.Now()
+func now(c clock.Clock) moment {
+	t := c.Now()
 	return moment{mono: t, wall: t.Round(0)}
 }
 
 // age is how long ago it was, by whichever clock says more.
-func (m moment) age() time.Duration {
-	t := time.Now()
+func (m moment) age(c clock.Clock) time.Duration {
+	t := c.Now()
 	return max(t.Sub(m.mono), t.Round(0).Sub(m.wall))
 }
 
 // fresh reports whether it is too early for any event to be deleted that was
 // stored after the moment.
-func (l *Log) fresh(m moment) bool { return m.age() < l.opts.StaleHead/2 }
+func (l *Log) fresh(m moment) bool { return m.age(l.opts.Clock) < l.opts.StaleHead/2 }
 
 // knownHead is the cached head of a partition.
 type knownHead struct {
@@ -116,7 +118,7 @@ func (l *Log) currentHead(ctx context.Context, c concern, t *topic, p int) (head
 // this is what an append does that came too late.
 func (l *Log) lookAtHead(ctx context.Context, c concern, t *topic, p int) (head, error) {
 	known := &t.partitions[p].head
-	h := head{since: now(), generation: l.topology.generation.Load()}
+	h := head{since: now(l.opts.Clock), generation: l.topology.generation.Load()}
 	var err error
 	if h.seq, err = l.highestSeq(ctx, c.events, t.Name, p); err != nil {
 		return head{}, err
@@ -145,17 +147,17 @@ func (l *Log) storedHead(ctx context.Context, c concern, topic string, p int) (u
 
 // highestSeq is the highest seq of a partition in a collection, or 0.
 func (l *Log) highestSeq(ctx context.Context, c *mongo.Collection, topic string, p int) (uint64, error) {
-	return findSeq(ctx, c, inPartition(topic, p), -1)
+	return findSeq(ctx, l, c, inPartition(topic, p), -1)
 }
 
 // findSeq is the lowest (order 1) or highest (-1) seq that the filter selects,
 // or 0.
-func findSeq(ctx context.Context, c *mongo.Collection, filter bson.D, order int) (uint64, error) {
+func findSeq(ctx context.Context, l *Log, c *mongo.Collection, filter bson.D, order int) (uint64, error) {
 	o := options.Find().SetSort(bson.D{{Key: "seq", Value: order}}).SetLimit(1).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "seq", Value: 1}})
 	found, err := findAll[struct {
 		Seq int64 `bson:"seq"`
-	}](ctx, c, filter, o)
+	}](ctx, l, c, filter, o)
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}

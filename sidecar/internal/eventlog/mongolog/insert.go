@@ -28,7 +28,7 @@ type failure struct {
 // the front, are stored for certain.
 func (a *appending) insert(ctx context.Context, chunk []int) (stored int, f failure) {
 	// Half of the time is left for another try if there is no answer.
-	ctx, cancel := context.WithTimeout(ctx, a.log.opts.Timeout/2)
+	ctx, cancel := a.log.opts.Clock.WithTimeout(ctx, a.log.opts.Timeout/2)
 	defer cancel()
 	docs := make([]any, len(chunk))
 	for i, at := range chunk {
@@ -95,22 +95,24 @@ func (a *appending) stands(ctx context.Context, base head) (bool, error) {
 	}
 	// The primary that had the head may have taken it with it.
 	at := inPartition(a.topic.Name, a.p, bson.E{Key: "seq", Value: int64(base.seq)})
-	seq, err := findSeq(ctx, a.concern.events, at, 1)
+	seq, err := findSeq(ctx, a.log, a.concern.events, at, 1)
 	return seq == base.seq, err
 }
 
 // undo deletes events of this call that turned out not to belong where they
-// were stored. It is not given up with the caller's patience.
-func (a *appending) undo(ctx context.Context, chunk []int) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.log.opts.Timeout)
+// were stored, from seq first on. It is not given up with the caller's patience.
+// It names each event's seq, since they are stored again: a late one must not
+// meet them at their next.
+func (a *appending) undo(ctx context.Context, chunk []int, first uint64) error {
+	ctx, cancel := a.log.opts.Clock.WithTimeout(context.WithoutCancel(ctx), a.log.opts.Timeout)
 	defer cancel()
 	a.partition.head.forget()
-	ids := make(bson.A, len(chunk))
+	models := make([]mongo.WriteModel, len(chunk))
 	for i, at := range chunk {
-		ids[i] = document.ID(a.topic.Name, a.batch[at].ID)
+		models[i] = mongo.NewDeleteOneModel().SetFilter(append(byID(document.ID(a.topic.Name, a.batch[at].ID)),
+			bson.E{Key: document.FieldSeq, Value: int64(first) + int64(i)}, bson.E{Key: document.FieldWriter, Value: a.writer}))
 	}
-	own := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, {Key: document.FieldWriter, Value: a.writer}}
-	if _, err := a.concern.events.DeleteMany(ctx, own); err != nil {
+	if err := a.log.bulkWrite(ctx, a.concern.events, models); err != nil {
 		return fmt.Errorf("take back events that were stored by an outdated head: %w", err)
 	}
 	a.log.opts.Logger.Warn("took back events that were stored by an outdated head; they are stored again",

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -25,6 +26,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -52,7 +54,10 @@ type Options struct {
 	StaleHead time.Duration
 	// Monitor is told about every command; it may be nil.
 	Monitor *event.CommandMonitor
-	Logger  *slog.Logger // nil: slog.Default
+	// Dialer connects to the servers; nil: over the network. A test's servers may be in its own process.
+	Dialer options.ContextDialer
+	Logger *slog.Logger // nil: slog.Default
+	Clock  clock.Clock
 }
 
 const (
@@ -80,10 +85,13 @@ type Log struct {
 	catalog  catalog
 	topology topology
 	health   health
+	unmet    unmet
 	concerns concerns
 	past     past
 	fences   fences
 	outbox   outbox
+	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with another Log.
+	saves atomic.Int64
 
 	mu     sync.Mutex
 	closed bool
@@ -126,6 +134,7 @@ func Open(o Options) (*Log, error) {
 	}
 	l := &Log{opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.saves.Store(o.Clock.Now().UnixNano())
 	if l.client, err = mongo.Connect(l.clientOptions()); err != nil {
 		return nil, openError(err, o.URL)
 	}
@@ -164,15 +173,13 @@ func (l *Log) clientOptions() *options.ClientOptions {
 	if l.opts.Monitor != nil {
 		o.SetMonitor(l.opts.Monitor)
 	}
+	if l.opts.Dialer != nil {
+		o.SetDialer(l.opts.Dialer)
+	}
 	return o
 }
 
-var (
-	errClosed = fmt.Errorf("the log is closed: %w", eventlog.ErrUnavailable)
-	// errTimeout is why the context of an operation ended that took longer
-	// than Options.Timeout.
-	errTimeout = errors.New("no answer in time")
-)
+var errClosed = fmt.Errorf("the log is closed: %w", eventlog.ErrUnavailable)
 
 // begin is the start of every operation: it refuses what comes after Close or
 // with a context that is over, and makes sure that the server is set up. end
@@ -189,7 +196,7 @@ func (l *Log) seekTimeout() time.Duration { return 12 * l.opts.Timeout }
 // beginWithin is begin for operations that may take longer.
 func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context.Context, end func(), _ error) {
 	return l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+		ctx, cancel := l.opts.Clock.WithTimeoutCause(ctx, timeout, eventlog.ErrTimeout)
 		return ctx, cancel
 	})
 }
@@ -198,10 +205,10 @@ func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context
 // anew with every call of renew, so that a server that is slow, and gets on, is
 // not taken for one that is away.
 func (l *Log) beginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
-	var timer *time.Timer
+	var timer clock.Timer
 	ctx, end, err = l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
 		ctx, cancel := context.WithCancelCause(ctx)
-		timer = time.AfterFunc(l.opts.Timeout, func() { cancel(errTimeout) })
+		timer = l.opts.Clock.AfterFunc(l.opts.Timeout, func() { cancel(eventlog.ErrTimeout) })
 		return ctx, func() {
 			timer.Stop()
 			cancel(nil)
@@ -243,7 +250,7 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 // what it is.
 func unavailable(ctx context.Context, op string, err error) error {
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errTimeout):
+	case errors.Is(cause, eventlog.ErrTimeout):
 		err = fmt.Errorf("%s: %w: %w: %w%s", op, eventlog.ErrUnavailable, cause, err, hint(err))
 	case cause != nil:
 		return fmt.Errorf("%s: %w", op, cause)
@@ -266,8 +273,6 @@ func hint(err error) string {
 		return " (the user in the store's URL needs the role readWrite on its database)"
 	case server.HasErrorCode(codeAuthenticationFailed):
 		return " (the user or password in the store's URL is wrong)"
-	case server.HasErrorCode(codeUnsatisfiableWriteConcern):
-		return " (the topic's policy asks for more acknowledgements than the replica set has members)"
 	case server.HasErrorCode(codeNoMajorityReads):
 		return " (the server runs with enableMajorityReadConcern off, which the log cannot use)"
 	}
@@ -287,7 +292,10 @@ func (l *Log) Close() error {
 	l.cancel()
 	l.calls.Wait()
 	l.sendLast()
-	ctx, cancel := context.WithTimeout(context.Background(), l.opts.Timeout)
+	// Until a deadline that it is told, the driver spins where a connection is still in use. No call is under way that it
+	// would have to wait for, so it is told none.
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	defer l.opts.Clock.AfterFunc(l.opts.Timeout, cancel).Stop()
 	return errors.Join(l.client.Disconnect(ctx), l.beats.Disconnect(ctx))
 }

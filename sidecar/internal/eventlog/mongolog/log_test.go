@@ -1,7 +1,6 @@
 package mongolog
 
 import (
-	"flag"
 	"log/slog"
 	"testing"
 	"time"
@@ -12,30 +11,36 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	server := mongotest.Shared(t)
-	if !server.Real() && !flagGiven("rapid.checks") {
-		// Every query of FerretDB reads all that earlier checks left.
-		if err := flag.Set("rapid.checks", "20"); err != nil {
-			t.Fatal(err)
-		}
-		defer flag.Set("rapid.checks", "100")
-	}
-	eventlogtest.Run(t, func(t *testing.T) eventlogtest.Store {
-		// The suite's events are years old, and are deleted as soon as they
-		// may be: heads are always read, and looked at again.
-		o := Options{URL: server.URI(server.NewDatabase(t)), StaleHead: time.Nanosecond, Timeout: testTimeout}
-		return reopening(func() *Log { return mustOpen(t, o) })
-	})
+	// The suite's events are years old, and are deleted as soon as they may be: heads are always read, and looked at again.
+	conformance(t, Options{StaleHead: time.Nanosecond}, asItIs)
 }
 
-// The groups about appending and reading, with the queries that are for MongoDB
-// and with heads that are remembered.
-func TestConformanceWithIndexes(t *testing.T) {
-	server := mongotest.Shared(t)
+// The groups about appending and reading, with heads that are remembered.
+func TestConformanceWithStaleHeads(t *testing.T) {
+	conformance(t, Options{}, asItIs, "Append", "Read", "Scan", "Seek", "Find", "History")
+}
+
+// TestConformanceWithoutIndexes goes the way that is for servers which are only compatible with MongoDB.
+func TestConformanceWithoutIndexes(t *testing.T) {
+	conformance(t, Options{StaleHead: time.Nanosecond}, unindexed,
+		"Append", "Read", "Scan", "Seek", "Find", "History", "Retention", "Deduplication", "Compaction")
+}
+
+// Every query of FerretDB reads all that earlier ones left, so it is asked for the basics only.
+func TestConformanceOnFerretDB(t *testing.T) {
+	conformanceOn(t, mongotest.FerretDB(t), Options{StaleHead: time.Nanosecond}, asItIs, "Append", "Read", "Seek", "Marks")
+}
+
+func conformance(t *testing.T, o Options, adapt func(*engine), groups ...string) {
+	conformanceOn(t, mongotest.Shared(t), o, adapt, groups...)
+}
+
+func conformanceOn(t *testing.T, server *mongotest.Server, o Options, adapt func(*engine), groups ...string) {
 	eventlogtest.Run(t, func(t *testing.T) eventlogtest.Store {
-		o := Options{URL: server.URI(server.NewDatabase(t)), Timeout: testTimeout}
-		return reopening(func() *Log { return openAdapted(t, o, likeMongoDB) })
-	}, "Append", "Read", "Scan", "Seek", "Find", "History")
+		o := o
+		o.URL, o.Timeout = server.URI(server.NewDatabase(t)), testTimeout
+		return reopening(func() *Log { return openAdapted(t, o, adapt) })
+	}, groups...)
 }
 
 // reopening is a store of logs that open opens, for as long as a whole group of
@@ -53,11 +58,6 @@ func reopening(open func() *Log) eventlogtest.Store {
 			return l
 		},
 	}
-}
-
-func flagGiven(name string) (given bool) {
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
-	return given
 }
 
 // testTimeout leaves a slow test server its time.

@@ -39,7 +39,7 @@ func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
 				{Key: "expireAt", Value: time.UnixMilli(m.ExpiresAt)},
 			}}})
 	}
-	return l.bulkWrite(ctx, marksName, models)
+	return l.bulkWrite(ctx, l.majority(marksName), models)
 }
 
 // maxMarkIDs bounds the ids of one query for marks.
@@ -76,7 +76,7 @@ func (l *Log) readMarks(ctx context.Context, keys []string, expires map[string]i
 	if l.engine().scans {
 		for _, key := range keys {
 			var d markDoc
-			err := persist(ctx, func() error {
+			err := l.persist(ctx, func() error {
 				err := coll.FindOne(ctx, byID(key)).Decode(&d)
 				if errors.Is(err, mongo.ErrNoDocuments) {
 					return nil
@@ -94,7 +94,7 @@ func (l *Log) readMarks(ctx context.Context, keys []string, expires map[string]i
 	}
 	project := options.Find().SetProjection(bson.D{{Key: "expires", Value: 1}})
 	for some := range slices.Chunk(keys, maxMarkIDs) {
-		docs, err := findAll[markDoc](ctx, coll, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: some}}}}, project)
+		docs, err := findAll[markDoc](ctx, l, coll, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: some}}}}, project)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	}
 	coll := l.majority(marksName)
 	expired := bson.E{Key: "expireAt", Value: bson.D{{Key: "$lte", Value: time.UnixMilli(now)}}}
-	docs, err := findAll[markDoc](ctx, coll, bson.D{expired},
+	docs, err := findAll[markDoc](ctx, l, coll, bson.D{expired},
 		options.Find().SetLimit(int64(limit)+1).SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return 0, false, unavailable(ctx, "sweep marks", err)
@@ -135,7 +135,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	for i, d := range docs {
 		ids[i] = d.ID
 	}
-	err = persist(ctx, func() error {
+	err = l.persist(ctx, func() error {
 		result, err := coll.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, expired})
 		if err == nil {
 			removed = int(result.DeletedCount)

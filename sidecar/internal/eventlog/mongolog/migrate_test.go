@@ -198,7 +198,7 @@ func TestMigrateTakesAnotherName(t *testing.T) {
 }
 
 func TestRestamp(t *testing.T) {
-	l, _ := opened(t, Options{StaleHead: time.Hour}, likeMongoDB)
+	l, _ := opened(t, Options{StaleHead: time.Hour}, asItIs)
 	now := time.Now().UnixMilli()
 	publish(t, l, eventlogtest.Events("a", 6, eventlogtest.Accepted(now-2*hour))...)
 	publish(t, l, eventlogtest.Event("live", eventlogtest.Accepted(now)))

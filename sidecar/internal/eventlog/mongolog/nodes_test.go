@@ -2,6 +2,7 @@ package mongolog
 
 import (
 	"cmp"
+	"errors"
 	"reflect"
 	"slices"
 	"testing"
@@ -33,9 +34,11 @@ func TestNodes(t *testing.T) {
 	save(two, b)
 	list(one, a, b)
 	a.Beat, a.Groups = 2, []eventlog.GroupName{{Topic: "orders", Group: "g"}}
-	b.Groups = nil
+	b.Beat, b.Groups = b.Beat+1, nil
 	save(one, a)
 	save(two, b)
+	list(two, a, b)
+	save(two, eventlog.Node{ID: "run-a", Name: "late", Beat: 1}) // changes nothing
 	list(two, a, b)
 	for range 2 { // the second removes nothing
 		if err := two.RemoveNode(t.Context(), "run-a"); err != nil {
@@ -43,4 +46,9 @@ func TestNodes(t *testing.T) {
 		}
 		list(one, b)
 	}
+	a.Beat = 3
+	if err := one.SaveNode(t.Context(), a); !errors.Is(err, eventlog.ErrNotFound) {
+		t.Errorf("SaveNode of a node that was removed: %v; want ErrNotFound", err)
+	}
+	list(one, b)
 }

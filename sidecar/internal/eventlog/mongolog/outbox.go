@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -52,7 +51,7 @@ func (l *Log) sendPending() {
 	var retry backoff
 	spacing := signalSpacing
 	for {
-		if !pause.For(l.ctx, spacing-time.Since(o.sent)) {
+		if !l.opts.Clock.Sleep(l.ctx, spacing-l.opts.Clock.Since(o.sent)) {
 			return
 		}
 		d, any := o.take()
@@ -60,13 +59,13 @@ func (l *Log) sendPending() {
 			return
 		}
 		err := l.sendSignal(d, &spacing)
-		o.sent = time.Now()
+		o.sent = l.opts.Clock.Now()
 		if err == nil {
 			retry = backoff{}
 			continue
 		}
 		o.putBack(d)
-		if retry.sleep(l.ctx, signalRetry) != nil {
+		if retry.sleep(l.ctx, l.opts.Clock, signalRetry) != nil {
 			return
 		}
 	}
@@ -104,7 +103,7 @@ func (l *Log) sendLast() {
 	if !any {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lastSignalTimeout)
+	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
 	_ = l.writeSignal(ctx, d) // whoever does not hear it looks around
 }

@@ -43,7 +43,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 func (l *Log) page(ctx context.Context, t *topic, filter any, order bson.D, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	var events []*eventlog.Record
 	var broken error
-	err := persist(ctx, func() (err error) {
+	err := l.persist(ctx, func() (err error) {
 		events, broken, err = l.readPage(ctx, t, filter, order, b)
 		return err
 	})
@@ -133,7 +133,7 @@ func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Reco
 func (l *Log) findEvent(ctx context.Context, topic, what string, filter bson.D, o *options.FindOneOptionsBuilder) (*eventlog.Record, error) {
 	events := l.concern(topic).events
 	var raw bson.Raw
-	err := persist(ctx, func() (err error) {
+	err := l.persist(ctx, func() (err error) {
 		raw, err = events.FindOne(ctx, filter, o).Raw()
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
@@ -29,7 +30,7 @@ func (m *migration) restamp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	topics, err := findAll[topicDocument](ctx, m.log.db.Collection(m.log.opts.Prefix+topicsName), bson.D{},
+	topics, err := findAll[topicDocument](ctx, m.log, m.log.db.Collection(m.log.opts.Prefix+topicsName), bson.D{},
 		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return err
@@ -57,9 +58,9 @@ var stampedFields = append(slices.Clone(entryFields), bson.E{Key: document.Field
 // how many there were and where to go on, -1 at the end. The counts are of the
 // topic that was reported last.
 func (m *migration) restampBatch(ctx context.Context, topic string, p int, from int64) (next int64, n int, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.log.seekTimeout(), errTimeout)
+	ctx, cancel := m.log.opts.Clock.WithTimeoutCause(ctx, m.log.seekTimeout(), eventlog.ErrTimeout)
 	defer cancel()
-	page, err := findAll[entry](ctx, m.events,
+	page, err := findAll[entry](ctx, m.log, m.events,
 		inPartition(topic, p, bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: from}}}),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(sweepBatch).SetProjection(stampedFields))
 	if err != nil {
@@ -95,7 +96,7 @@ func (m *migration) restampBatch(ctx context.Context, topic string, p int, from 
 func (m *migration) expireAt(e entry, windowMS int64) time.Time {
 	gone := time.UnixMilli(e.GoneAt)
 	if e.GoneAt == 0 { // somebody took it away by hand
-		gone = time.Now()
+		gone = m.log.opts.Clock.Now()
 	}
 	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.StaleHead)
 }
@@ -122,5 +123,5 @@ func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[
 		}
 		models = append(models, mongo.NewUpdateManyModel().SetFilter(inPartition(topic, p, among(seqs), kind)).SetUpdate(update))
 	}
-	return writeInOrder(ctx, m.events, models)
+	return writeInOrder(ctx, m.log, m.events, models)
 }

@@ -136,7 +136,7 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 	if err != nil {
 		return false, err
 	}
-	page, err := findAll[entry](ctx, s.log.majority(eventsName),
+	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName),
 		inPartition(s.topic.Name, p, bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: int64(from)}}}),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
@@ -186,12 +186,12 @@ const unsweptFor = time.Hour
 
 // forget deletes stubs whose time is over.
 func (s *sweep) forget(ctx context.Context) error {
-	if s.keep.DedupeWindowMS <= 0 || time.Since(time.UnixMilli(s.topic.unswept.Load())) < unsweptFor {
+	if s.keep.DedupeWindowMS <= 0 || s.log.opts.Clock.Since(time.UnixMilli(s.topic.unswept.Load())) < unsweptFor {
 		return nil
 	}
 	var swept []entry // of the partitions that have ever been
 	err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
-		swept, err = findAll[entry](ctx, s.log.majority(headsName), bson.D{{Key: document.FieldTopic, Value: s.topic.Name}},
+		swept, err = findAll[entry](ctx, s.log, s.log.majority(headsName), bson.D{{Key: document.FieldTopic, Value: s.topic.Name}},
 			options.Find().SetProjection(entryFields))
 		return err
 	})
@@ -199,7 +199,7 @@ func (s *sweep) forget(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(swept) == 0:
-		s.topic.unswept.Store(time.Now().UnixMilli())
+		s.topic.unswept.Store(s.log.opts.Clock.Now().UnixMilli())
 		return nil
 	case s.scans:
 		return s.log.within(ctx, "sweep topic "+s.topic.Name, s.forgetAnywhere)
@@ -213,7 +213,9 @@ func (s *sweep) needless(e entry) bool {
 }
 
 // goneBefore is when the stubs were made that no appender needs any more.
-func (s *sweep) goneBefore() int64 { return time.Now().Add(-s.log.opts.StaleHead).UnixMilli() }
+func (s *sweep) goneBefore() int64 {
+	return s.log.opts.Clock.Now().Add(-s.log.opts.StaleHead).UnixMilli()
+}
 
 // forgetAnywhere deletes stubs wherever they are, for engines that look at
 // everything anyway and have no TTL index.
@@ -221,7 +223,7 @@ func (s *sweep) forgetAnywhere(ctx context.Context) error {
 	filter := bson.D{{Key: document.FieldTopic, Value: s.topic.Name}, stubs,
 		{Key: document.FieldAccepted, Value: bson.D{{Key: "$lte", Value: s.now - s.keep.DedupeWindowMS}}},
 		{Key: fieldGoneAt, Value: bson.D{{Key: "$lte", Value: s.goneBefore()}}}}
-	page, err := findAll[entry](ctx, s.log.majority(eventsName), filter,
+	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), filter,
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(s.limit)+1).SetProjection(entryFields))
 	if err != nil {
 		return err
@@ -273,7 +275,7 @@ func partitionsOf(entries []entry) []int {
 // forgetBatch looks at so many of a partition's lowest documents, and returns
 // how many to look at next; 0 is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
-	page, err := findAll[entry](ctx, s.log.majority(eventsName), inPartition(s.topic.Name, p),
+	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return 0, err

@@ -5,44 +5,25 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// likeMongoDB makes the log take a server for MongoDB as far as retention is
-// concerned: it looks where MongoDB's indexes lead, and leaves stubs to a TTL
-// index.
-func likeMongoDB(e *engine) { e.scans, e.ttl = false, true }
-
-// The suite's groups that have to do with removing, the way that is for
-// MongoDB. On MongoDB itself TestConformance is the same.
-func TestConformanceAsOnMongoDB(t *testing.T) {
-	server := mongotest.Shared(t)
-	eventlogtest.Run(t, func(t *testing.T) eventlogtest.Store {
-		o := Options{URL: server.URI(server.NewDatabase(t)), StaleHead: time.Nanosecond, Timeout: testTimeout}
-		l := openAdapted(t, o, likeMongoDB)
-		return eventlogtest.Store{
-			Log: l,
-			Reopen: func(inner *testing.T) eventlog.Log {
-				inner.Helper()
-				if err := l.Close(); err != nil {
-					inner.Fatalf("Close: %v", err)
-				}
-				l = openAdapted(t, o, likeMongoDB)
-				return l
-			},
-		}
-	}, "Retention", "Deduplication", "Compaction")
-}
+// unindexed has the log take the server for one that is only compatible with MongoDB, whose queries read everything and that
+// has no TTL indexes.
+func unindexed(e *engine) { e.scans, e.ttl = true, false }
 
 const hour = int64(time.Hour / time.Millisecond)
 
@@ -86,7 +67,7 @@ func sweepOnce(t *testing.T, l *Log, r eventlog.Retention, now int64) int {
 // raw are the documents of a collection by _id.
 func raw(t *testing.T, l *Log, collection string) map[string]bson.M {
 	t.Helper()
-	docs, err := findAll[bson.M](t.Context(), l.db.Collection(collection), bson.D{}, options.Find())
+	docs, err := findAll[bson.M](t.Context(), l, l.db.Collection(collection), bson.D{}, options.Find())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,11 +86,11 @@ func TestStubs(t *testing.T) {
 		// leftMS is what expireAt is from now; 0: there is none.
 		leftMS int64
 	}{
-		{"with a TTL index", likeMongoDB, 5 * hour, 3 * hour},
-		{"with a TTL index, for ever", likeMongoDB, 0, 0},
-		{"with a TTL index, for longer than dates go", likeMongoDB, 1 << 62, 100*365*24*hour - 2*hour},
-		{"with a TTL index, not needed any more", likeMongoDB, 1, hour},
-		{"without", asItIs, 5 * hour, 0},
+		{"with a TTL index", asItIs, 5 * hour, 3 * hour},
+		{"with a TTL index, for ever", asItIs, 0, 0},
+		{"with a TTL index, for longer than dates go", asItIs, 1 << 62, 100*365*24*hour - 2*hour},
+		{"with a TTL index, not needed any more", asItIs, 1, hour},
+		{"without", unindexed, 5 * hour, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, _ := opened(t, Options{StaleHead: time.Hour}, c.adapt)
@@ -147,7 +128,7 @@ func deleteAllStubs(t *testing.T, l *Log) {
 }
 
 func TestHeadOutlivesItsEvents(t *testing.T) {
-	l, again := opened(t, Options{StaleHead: time.Nanosecond}, likeMongoDB)
+	l, again := opened(t, Options{StaleHead: time.Nanosecond}, asItIs)
 	keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: 10 * hour}
 	head := uint64(0)
 	for round := range 3 {
@@ -174,7 +155,7 @@ func TestHeadOutlivesItsEvents(t *testing.T) {
 }
 
 func TestStubsStayWhileHeadsMayBeOutdated(t *testing.T) {
-	for name, adapt := range map[string]func(*engine){"as on MongoDB": likeMongoDB, "as it is": asItIs} {
+	for name, adapt := range map[string]func(*engine){"as it is": asItIs, "without indexes": unindexed} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := opened(t, Options{StaleHead: time.Hour}, adapt)
 			events := eventlogtest.Events("a", 3) // accepted years ago
@@ -198,7 +179,7 @@ func TestStubsStayWhileHeadsMayBeOutdated(t *testing.T) {
 
 // Sidecars that sweep, compact and append at the same time do what one would.
 func TestSweepsAtOnce(t *testing.T) {
-	for name, adapt := range map[string]func(*engine){"as on MongoDB": likeMongoDB, "as it is": asItIs} {
+	for name, adapt := range map[string]func(*engine){"as it is": asItIs, "without indexes": unindexed} {
 		t.Run(name, func(t *testing.T) {
 			first, again := opened(t, Options{StaleHead: time.Nanosecond}, adapt)
 			logs := []*Log{first, again(), again()}
@@ -262,21 +243,28 @@ func TestOnlyNullIsATombstone(t *testing.T) {
 
 // The server itself deletes stubs, and the head stays.
 func TestServerDeletesStubs(t *testing.T) {
-	mongotest.Shared(t).Needs(t, mongotest.TTL)
-	l, again := opened(t, Options{StaleHead: time.Nanosecond}, asItIs)
-	now := time.Now().UnixMilli()
-	publish(t, l, eventlogtest.Events("a", 3, eventlogtest.Accepted(now-hour))...)
-	sweepOnce(t, l, eventlog.Retention{TTLMS: 1, DedupeWindowMS: hour + 1000}, now)
-	// It looks every minute, and expireAt is rounded up to one.
-	deadline := time.After(4 * time.Minute)
-	for len(raw(t, l, eventsName)) > 0 {
-		select {
-		case <-deadline:
-			t.Fatalf("still there: %v", raw(t, l, eventsName))
-		case <-time.After(time.Second):
+	synctest.Test(t, func(t *testing.T) {
+		set := mongomodel.New(mongomodel.Options{Polling: true})
+		t.Cleanup(set.Close)
+		url := strings.Replace(set.URI(), "/?", "/stubs?", 1)
+		again := func() *Log {
+			return openAdapted(t, Options{URL: url, Dialer: set.Dialer("sidecar"), StaleHead: time.Nanosecond}, asItIs)
 		}
-	}
-	if e, err := again().Extents(t.Context(), "t"); err != nil || e[0] != (eventlog.Extent{First: 4, Head: 3}) {
-		t.Errorf("extent %+v, %v; want First 4, Head 3", e, err)
-	}
+		l := again()
+		ensure(t, l, "t", 1)
+		now := time.Now().UnixMilli()
+		publish(t, l, eventlogtest.Events("a", 3, eventlogtest.Accepted(now-hour))...)
+		sweepOnce(t, l, eventlog.Retention{TTLMS: 1, DedupeWindowMS: 2 * hour}, now)
+		time.Sleep(time.Hour - time.Minute)
+		if n := len(raw(t, l, eventsName)); n != 3 {
+			t.Errorf("%d of 3 stubs are there before their time", n)
+		}
+		time.Sleep(4 * time.Minute) // it looks every minute, and expireAt is rounded up to one
+		if left := raw(t, l, eventsName); len(left) != 0 {
+			t.Errorf("still there: %v", left)
+		}
+		if e, err := again().Extents(t.Context(), "t"); err != nil || e[0] != (eventlog.Extent{First: 4, Head: 3}) {
+			t.Errorf("extent %+v, %v; want First 4, Head 3", e, err)
+		}
+	})
 }

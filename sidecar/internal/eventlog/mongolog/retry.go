@@ -11,14 +11,14 @@ import (
 // ends, or it is clear that another try would fail the same way. Upserts may
 // fail because somebody else has just inserted the document, so a duplicate
 // key is tried again, too.
-func persist(ctx context.Context, do func() error) error {
+func (l *Log) persist(ctx context.Context, do func() error) error {
 	var wait backoff
 	for {
 		err := do()
 		if err == nil || errors.Is(err, mongo.ErrNoDocuments) || isHopeless(err) || isBadDocument(err) {
 			return err
 		}
-		if wait.sleep(ctx, longWait) != nil {
+		if wait.sleep(ctx, l.opts.Clock, longWait) != nil {
 			return err
 		}
 	}

@@ -69,7 +69,7 @@ func (l *Log) floor(ctx context.Context, t *topic, p int) (uint64, error) {
 	}
 	heads, err := findAll[struct {
 		Swept int64 `bson:"swept"`
-	}](ctx, l.majority(headsName), inPartition(t.Name, p), options.Find())
+	}](ctx, l, l.majority(headsName), inPartition(t.Name, p), options.Find())
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +93,7 @@ func (l *Log) extent(ctx context.Context, c concern, t *topic, p int) (eventlog.
 		return eventlog.Extent{}, err
 	}
 	filter := inPartition(t.Name, p, bson.E{Key: "seq", Value: bson.D{{Key: "$gte", Value: int64(floor)}}}, readable)
-	first, err := findSeq(ctx, c.events, filter, 1)
+	first, err := findSeq(ctx, l, c.events, filter, 1)
 	if first == 0 || first > head {
 		first = head + 1
 	}
@@ -106,10 +106,10 @@ func (l *Log) extent(ctx context.Context, c concern, t *topic, p int) (eventlog.
 func (l *Log) extentsByOneScan(ctx context.Context, c concern, t *topic, extents []eventlog.Extent) error {
 	topic := bson.D{{Key: "topic", Value: t.Name}}
 	heads := func(p int, seq uint64, _ bool) { extents[p].Head = max(extents[p].Head, seq) }
-	if err := eachSeq(ctx, c.heads, topic, len(extents), heads); err != nil {
+	if err := eachSeq(ctx, l, c.heads, topic, len(extents), heads); err != nil {
 		return err
 	}
-	err := eachSeq(ctx, c.events, topic, len(extents), func(p int, seq uint64, gone bool) {
+	err := eachSeq(ctx, l, c.events, topic, len(extents), func(p int, seq uint64, gone bool) {
 		e := &extents[p]
 		e.Head = max(e.Head, seq)
 		if !gone && (e.First == 0 || seq < e.First) {
@@ -124,14 +124,14 @@ func (l *Log) extentsByOneScan(ctx context.Context, c concern, t *topic, extents
 			extents[p].First = extents[p].Head + 1
 		}
 	}
-	return eachSeq(ctx, c.heads, topic, len(extents), heads)
+	return eachSeq(ctx, l, c.heads, topic, len(extents), heads)
 }
 
 // eachSeq visits the partition and seq of the documents that the filter
 // selects, some of them twice if it has to begin again.
-func eachSeq(ctx context.Context, c *mongo.Collection, filter bson.D, partitions int, visit func(p int, seq uint64, gone bool)) error {
+func eachSeq(ctx context.Context, l *Log, c *mongo.Collection, filter bson.D, partitions int, visit func(p int, seq uint64, gone bool)) error {
 	fields := bson.D{{Key: "_id", Value: 0}, {Key: "partition", Value: 1}, {Key: "seq", Value: 1}, {Key: "gone", Value: 1}}
-	return persist(ctx, func() error {
+	return l.persist(ctx, func() error {
 		cursor, err := c.Find(ctx, filter, options.Find().SetProjection(fields).SetBatchSize(maxBatch))
 		if err != nil {
 			return err
@@ -194,7 +194,7 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQuery) ([]uint64, error) {
 	// This takes no longer than any operation, and shows that the store is
 	// there: only what may go through a large part of the topic has more time.
-	soon, cancel := context.WithTimeoutCause(ctx, l.opts.Timeout, errTimeout)
+	soon, cancel := l.opts.Clock.WithTimeoutCause(ctx, l.opts.Timeout, eventlog.ErrTimeout)
 	defer cancel()
 	extents, err := l.extents(soon, t)
 	if err != nil {
@@ -213,7 +213,7 @@ func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQu
 	c := l.concern(t.Name)
 	if l.engine().scans {
 		filter, _ := scanFilter(bson.D{{Key: "topic", Value: t.Name}}, q)
-		return seqs, eachSeq(ctx, c.events, filter, len(seqs), func(p int, seq uint64, _ bool) { seqs[p] = min(seqs[p], seq) })
+		return seqs, eachSeq(ctx, l, c.events, filter, len(seqs), func(p int, seq uint64, _ bool) { seqs[p] = min(seqs[p], seq) })
 	}
 	// Whether a partition's events are gone through by seq or those of the
 	// time by ts is for the server to find out: it tries both.
@@ -221,7 +221,7 @@ func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQu
 		from := bson.E{Key: "seq", Value: bson.D{{Key: "$gte", Value: int64(extents[p].First)}}}
 		filter, _ := scanFilter(inPartition(t.Name, p, from), q)
 		for _, one := range alternatives(filter) {
-			seq, err := findSeq(ctx, c.events, one, 1)
+			seq, err := findSeq(ctx, l, c.events, one, 1)
 			if err != nil {
 				return err
 			}

@@ -79,7 +79,7 @@ func (l *Log) Follow(ctx context.Context, heard func(s eventlog.Signal, missed b
 			return nil
 		}
 		l.opts.Logger.Debug("following the signals of other sidecars failed", "error", err)
-		if f.retry.sleep(ctx, signalRetry) != nil {
+		if f.retry.sleep(ctx, f.log.opts.Clock, signalRetry) != nil {
 			continue // which ends it
 		}
 	}

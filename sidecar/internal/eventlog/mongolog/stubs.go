@@ -160,7 +160,7 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, d
 	if err := l.ensureHead(ctx, t, p, last); err != nil {
 		return err
 	}
-	now, ttl := time.Now(), l.engine().ttl
+	now, ttl := l.opts.Clock.Now(), l.engine().ttl
 	expireAt := func(e entry) (at time.Time) {
 		if ttl {
 			at = r.expireAt(e.Accepted, now, l.opts.StaleHead)
@@ -181,15 +181,15 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, d
 			SetFilter(inPartition(t.Name, p, which, live)).SetUpdate(stubUpdate(now, at)))
 		victims = victims[n:]
 	}
-	if err := writeInOrder(ctx, l.majority(eventsName), models); err != nil {
+	if err := writeInOrder(ctx, l, l.majority(eventsName), models); err != nil {
 		return err
 	}
 	return l.dropHeadsBelow(ctx, t, p, last)
 }
 
 // writeInOrder does what may be repeated until it is done.
-func writeInOrder(ctx context.Context, c *mongo.Collection, models []mongo.WriteModel) error {
-	return persist(ctx, func() error {
+func writeInOrder(ctx context.Context, l *Log, c *mongo.Collection, models []mongo.WriteModel) error {
+	return l.persist(ctx, func() error {
 		_, err := c.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))
 		return err
 	})
@@ -223,7 +223,7 @@ func (l *Log) ensureHead(ctx context.Context, t *topic, p int, seq int64) error 
 			return err
 		}
 		// Another sweep's, which a majority may not have yet.
-		if err := wait.sleep(ctx, shortWait); err != nil {
+		if err := wait.sleep(ctx, l.opts.Clock, shortWait); err != nil {
 			return err
 		}
 	}
@@ -239,7 +239,7 @@ func (l *Log) dropHeadsBelow(ctx context.Context, t *topic, p int, seq int64) er
 // deleteStubs deletes the documents of stubs of a partition; seqs ascend.
 func (l *Log) deleteStubs(ctx context.Context, t *topic, p int, seqs []int64) error {
 	events := l.majority(eventsName)
-	return persist(ctx, func() error {
+	return l.persist(ctx, func() error {
 		_, err := events.DeleteMany(ctx, inPartition(t.Name, p, among(seqs), stubs))
 		return err
 	})

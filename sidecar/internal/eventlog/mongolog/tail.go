@@ -41,7 +41,7 @@ func (f *following) tail(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Not a deadline: the server would hold the cursor to it.
-	patience := time.AfterFunc(f.log.opts.Timeout, cancel)
+	patience := f.log.opts.Clock.AfterFunc(f.log.opts.Timeout, cancel)
 	cur, err := f.log.signals().Find(ctx, bson.D{}, o)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (f *following) tail(ctx context.Context) error {
 
 // next waits for a signal for some time.
 func (f *following) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, tailAwait+f.log.opts.Timeout)
+	ctx, cancel := f.log.opts.Clock.WithTimeout(ctx, tailAwait+f.log.opts.Timeout)
 	defer cancel()
 	if !cur.TryNext(ctx) {
 		return false, cur.Err()
@@ -101,7 +101,7 @@ func (f *following) lastSignal(ctx context.Context) (bson.ObjectID, error) {
 }
 
 func (f *following) closeCursor(cur *mongo.Cursor) {
-	ctx, cancel := context.WithTimeout(context.Background(), f.log.opts.Timeout)
+	ctx, cancel := f.log.opts.Clock.WithTimeout(context.Background(), f.log.opts.Timeout)
 	defer cancel()
 	_ = cur.Close(ctx) // the server forgets it in any case
 }

@@ -7,13 +7,17 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
 // However much of a compaction a power cut takes back: every key still has the
 // value that it had last, and the head is where it was.
-func TestCompactionSurvivesACrash(t *testing.T) {
+func TestCompactionSurvivesACrash(t *testing.T) { soak.Rounds(t, crashWhileCompacting) }
+
+func crashWhileCompacting(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 0))
 	const keys, rounds = 5, 12
 	disk := vfs.NewCrashableMem()
 	l := mustOpen(t, Options{Dir: "data", FS: disk})
@@ -48,7 +52,6 @@ func TestCompactionSurvivesACrash(t *testing.T) {
 			}
 			from = next
 			for _, kept := range []int{0, 50, 100} {
-				rng := rand.New(rand.NewPCG(uint64(round), from))
 				after := mustOpen(t, Options{Dir: "data", FS: disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng})})
 				checkValues(t, after, want, uint64(keys*(round+1)))
 				after.Close()

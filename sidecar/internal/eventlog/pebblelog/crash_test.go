@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
@@ -44,11 +45,27 @@ func (w *witness) count() int {
 	return len(w.seqs)
 }
 
+// traffic is what goroutines do turn by turn until it is over. It can be held
+// up, so that what they write does not grow while somebody looks at it.
+type traffic struct {
+	hold sync.RWMutex
+	over atomic.Bool
+}
+
+// turn does something, and reports whether there is another turn.
+func (tr *traffic) turn(do func() error) bool {
+	tr.hold.RLock()
+	defer tr.hold.RUnlock()
+	return !tr.over.Load() && do() == nil
+}
+
 // TestPowerCut cuts the power again and again under writers and a reader. What
 // was answered or readable before the cut is there after it, although nothing
 // that was not synced need be. Where all is kept, it is a kill: then a group's
 // progress is there that was saved and not synced.
-func TestPowerCut(t *testing.T) {
+func TestPowerCut(t *testing.T) { soak.Rounds(t, cutPower) }
+
+func cutPower(t *testing.T, seed uint64) {
 	for _, kept := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("%d percent of what was not synced is kept", kept), func(t *testing.T) {
 			disk := vfs.NewCrashableMem()
@@ -57,14 +74,14 @@ func TestPowerCut(t *testing.T) {
 			ensure(t, l, "t", 1)
 			w := &witness{seqs: map[string]uint64{}}
 			var saved, synced atomic.Uint64
-			var stop atomic.Bool
+			var tr traffic
 			var work sync.WaitGroup
 			for i := range 4 {
-				work.Go(func() { appendUntil(t, l, w, i, &stop) })
+				work.Go(func() { keepAppending(t, l, w, i, &tr) })
 			}
-			work.Go(func() { tailUntil(t, l, w, &stop) })
-			work.Go(func() { saveUntil(t, l, &saved, &synced, &stop) })
-			rng := rand.New(rand.NewPCG(1, 1))
+			work.Go(func() { keepReading(t, l, w, &tr) })
+			work.Go(func() { keepSaving(t, l, &saved, &synced, &tr) })
+			rng := rand.New(rand.NewPCG(seed, uint64(kept)))
 			for range 10 {
 				for enough := w.count() + 20; w.count() < enough && !t.Failed(); {
 					runtime.Gosched()
@@ -74,9 +91,11 @@ func TestPowerCut(t *testing.T) {
 					cursor = saved.Load()
 				}
 				after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng})
+				tr.hold.Lock()
 				checkPromised(t, after, promised, cursor)
+				tr.hold.Unlock()
 			}
-			stop.Store(true)
+			tr.over.Store(true)
 			work.Wait()
 		})
 	}
@@ -89,57 +108,65 @@ func ensure(t testing.TB, l *Log, topic string, partitions int) {
 	}
 }
 
-func appendUntil(t *testing.T, l *Log, w *witness, writer int, stop *atomic.Bool) {
-	for n := 0; !stop.Load(); n++ {
+func keepAppending(t *testing.T, l *Log, w *witness, writer int, tr *traffic) {
+	n := 0
+	for tr.turn(func() error {
 		batch := eventlogtest.Events(fmt.Sprintf("w%d-%d", writer, n), 1+n%3, eventlogtest.Keyed("k"))
+		n++
 		for i, o := range l.Append(t.Context(), "t", 0, batch) {
 			if o.Err != nil {
 				t.Errorf("Append: %v", o.Err)
-				return
+				return o.Err
 			}
 			w.saw(batch[i].ID, o.Seq)
 		}
+		return nil
+	}) {
 	}
 }
 
-func tailUntil(t *testing.T, l *Log, w *witness, stop *atomic.Bool) {
-	for next := uint64(1); !stop.Load(); {
+func keepReading(t *testing.T, l *Log, w *witness, tr *traffic) {
+	next := uint64(1)
+	for tr.turn(func() error {
 		events, err := l.Read(t.Context(), "t", 0, next, eventlog.Bounds{Events: 100})
 		if err != nil {
 			t.Errorf("Read: %v", err)
-			return
 		}
 		for _, e := range events {
 			w.saw(e.ID, e.Seq)
 			next = e.Seq + 1
 		}
+		return err
+	}) {
 	}
 }
 
-// saveUntil moves a group's cursor and marks what it passes; saved and synced
+// keepSaving moves a group's cursor and marks what it passes; saved and synced
 // are the cursors that were promised to survive a kill and a power cut.
-func saveUntil(t *testing.T, l *Log, saved, synced *atomic.Uint64, stop *atomic.Bool) {
+func keepSaving(t *testing.T, l *Log, saved, synced *atomic.Uint64, tr *traffic) {
 	e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
 	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
 		t.Errorf("TakeEpochs: %v", err)
 		return
 	}
-	for !stop.Load() {
+	for tr.turn(func() error {
 		e.Progress.Cursor++
 		mark := eventlog.Mark{Topic: "t", Group: "g", ID: fmt.Sprint(e.Progress.Cursor), ExpiresAt: 1}
 		if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{e}, []eventlog.Mark{mark}); err != nil {
 			t.Errorf("SaveEpochs: %v", err)
-			return
+			return err
 		}
 		saved.Store(e.Progress.Cursor)
 		if e.Progress.Cursor%3 != 0 {
-			continue
+			return nil
 		}
 		if err := l.Sync(t.Context()); err != nil {
 			t.Errorf("Sync: %v", err)
-			return
+			return err
 		}
 		synced.Store(e.Progress.Cursor)
+		return nil
+	}) {
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
@@ -89,14 +90,16 @@ func TestTruncate(t *testing.T) {
 // TestTruncateUnderPowerCuts cuts the power while one goroutine appends and
 // another takes events away behind it: what is left is always one run of seqs
 // without a hole, up to the newest event that was answered.
-func TestTruncateUnderPowerCuts(t *testing.T) {
+func TestTruncateUnderPowerCuts(t *testing.T) { soak.Rounds(t, truncateUnderPowerCuts) }
+
+func truncateUnderPowerCuts(t *testing.T, seed uint64) {
 	for _, kept := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("%d percent of what was not synced is kept", kept), func(t *testing.T) {
 			disk := vfs.NewCrashableMem()
 			l := mustOpen(t, Options{Dir: "data", FS: disk})
 			defer l.Close()
 			ensure(t, l, "t", 1)
-			rng := rand.New(rand.NewPCG(1, 1))
+			rng := rand.New(rand.NewPCG(seed, uint64(kept)))
 			var answered, removed uint64
 			for round := range 20 {
 				var work sync.WaitGroup

@@ -61,7 +61,7 @@ func appendJSON(dst []byte, v bsoncore.Value, depth int) ([]byte, error) {
 	case bsoncore.TypeDecimal128:
 		d := bson.NewDecimal128(v.Decimal128())
 		if !d.IsNaN() && d.IsInf() == 0 {
-			return append(dst, d.String()...), nil
+			return appendDecimal(dst, d), nil
 		}
 	case bsoncore.TypeBoolean:
 		return strconv.AppendBool(dst, v.Boolean()), nil

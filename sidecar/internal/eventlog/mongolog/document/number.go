@@ -12,7 +12,8 @@ import (
 
 // number writes a JSON number as the first of int32, int64, double and
 // Decimal128 that holds it. Whole numbers with a fraction or an exponent are
-// doubles, as their writer had them.
+// doubles, as their writer had them; those of plain digits are none if there is
+// another way, since a double does not come back as such.
 func (w *builder) number(raw []byte) bool {
 	if n, ok := wholeNumber(raw); ok {
 		if n >= math.MinInt32 && n <= math.MaxInt32 {
@@ -23,6 +24,13 @@ func (w *builder) number(raw []byte) bool {
 			w.dst = bsoncore.AppendInt64(w.dst, n)
 		}
 		return true
+	}
+	if w.Decimals && isWhole(raw) {
+		if high, low, ok := exactDecimal(raw); ok {
+			w.setType(bsoncore.TypeDecimal128)
+			w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
+			return true
+		}
 	}
 	if f, ok := exactDouble(raw); ok {
 		w.setType(bsoncore.TypeDouble)
@@ -36,6 +44,11 @@ func (w *builder) number(raw []byte) bool {
 	w.setType(bsoncore.TypeDecimal128)
 	w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
 	return ok
+}
+
+// isWhole reports whether raw is plain digits. It leaves -0 alone.
+func isWhole(raw []byte) bool {
+	return !bytes.ContainsAny(raw, ".eE") && !bytes.Equal(raw, []byte("-0"))
 }
 
 // wholeNumber reads plain digits that fit an int64. It leaves -0 alone, whose
@@ -86,12 +99,15 @@ func shortDecimal(raw []byte) bool {
 	return significant <= 15
 }
 
+// maxDecimalDigits is how many digits a Decimal128 has.
+const maxDecimalDigits = 34
+
 // exactDecimal returns the Decimal128 that is equal to raw.
 func exactDecimal(raw []byte) (high, low uint64, ok bool) {
-	const maxDigits, maxExponent = 34, len("-6176")
+	const maxExponent = len("-6176")
 	text := wire.AppendDecimal(nil, raw)
 	digits, exponent, _ := bytes.Cut(bytes.TrimPrefix(text, []byte{'-'}), []byte{'e'})
-	if len(digits) > maxDigits || len(exponent) > maxExponent {
+	if len(digits) > maxDecimalDigits || len(exponent) > maxExponent {
 		return 0, 0, false // before it costs the parser time
 	}
 	d, err := bson.ParseDecimal128(string(text))
@@ -100,6 +116,21 @@ func exactDecimal(raw []byte) (high, low uint64, ok bool) {
 	}
 	high, low = d.GetBytes()
 	return high, low, true
+}
+
+// appendDecimal appends a finite Decimal128 as a JSON number. A whole one that it has enough digits for is plain digits, for
+// readers to whom anything else is not whole.
+func appendDecimal(dst []byte, d bson.Decimal128) []byte {
+	digits, exponent, err := d.BigInt()
+	if err != nil || exponent <= 0 || digits.Sign() == 0 {
+		return append(dst, d.String()...)
+	}
+	start := len(dst)
+	dst = digits.Append(dst, 10)
+	if len(bytes.TrimPrefix(dst[start:], []byte{'-'}))+exponent > maxDecimalDigits {
+		return append(dst[:start], d.String()...)
+	}
+	return append(dst, bytes.Repeat([]byte{'0'}, exponent)...)
 }
 
 // appendDouble appends a finite double as a JSON number that is equal to its

@@ -296,3 +296,19 @@ func FuzzPayload(f *testing.F) {
 		}
 	})
 }
+
+// TestWholeNumbersStayWhole: equal as a decimal is not enough for a reader to whom 1E+20 and 1.0 are no whole numbers.
+func TestWholeNumbersStayWhole(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		text := rapid.StringMatching(`0|-?[1-9][0-9]{0,20}0{0,13}`).Draw(r, "number")
+		in := record(`{"n":[` + text + `]}`)
+		doc, err := Encoder{Decimals: true, NestedArrays: true}.Append(nil, "t", in, 1)
+		if err != nil {
+			r.Fatal(err)
+		}
+		s, err := Decode(doc)
+		if err != nil || !bytes.Equal(s.Record.Payload, in.Payload) {
+			r.Errorf("%s became %s, %v", in.Payload, s.Record.Payload, err)
+		}
+	})
+}

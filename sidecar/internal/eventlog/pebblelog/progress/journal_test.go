@@ -15,6 +15,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/sluice-bus/sluice/internal/soak"
 )
 
 const path = "data/PROGRESS"
@@ -155,8 +157,10 @@ func script(j *Journal) (put, synced int, begun bool) {
 // TestCrashAnywhere fails each operation on the disk in turn, in the journal's
 // opening, puts, syncs and rewrites, and looks at what a kill and a power cut
 // would leave then.
-func TestCrashAnywhere(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+func TestCrashAnywhere(t *testing.T) { soak.Rounds(t, crashAnywhere) }
+
+func crashAnywhere(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 2))
 	renames, index := 0, int32(0)
 	for ; ; index++ {
 		disk := folder(t)
@@ -214,7 +218,9 @@ func checkGeneration(t *testing.T, when string, got map[string]string, oldest, n
 
 // TestCrashUnderLoad clones the disk again and again under puts and syncs that
 // never rest, with a rewrite every few puts.
-func TestCrashUnderLoad(t *testing.T) {
+func TestCrashUnderLoad(t *testing.T) { soak.Rounds(t, crashUnderLoad) }
+
+func crashUnderLoad(t *testing.T, seed uint64) {
 	disk := folder(t)
 	j := mustOpen(t, disk, 400)
 	defer j.Close()
@@ -251,7 +257,7 @@ func TestCrashUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	rng := rand.New(rand.NewPCG(3, 4))
+	rng := rand.New(rand.NewPCG(seed, 4))
 	for i := range 60 {
 		for enough := written[i%writers].Load() + 20; written[i%writers].Load() < enough && !t.Failed(); {
 			runtime.Gosched()
