@@ -1,0 +1,249 @@
+package simulation
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// A teller writes a history by hand: one topic t with the group g, whose members have until 10 s and 3 attempts.
+type teller struct{ *history }
+
+func tell(what func(h *teller)) *history {
+	h := &teller{newHistory(&plan{
+		Topics:    []topicPlan{{Name: "t", Partitions: 1}},
+		Groups:    []groupPlan{{Topic: "t", Name: "g", AckTimeout: 10_000, Attempts: 3}},
+		Consumers: []consumerPlan{{Window: 1, Told: true}, {Window: 5}},
+	})}
+	what(h)
+	return h.history
+}
+
+func (h *teller) now() (m moment) {
+	h.note(func(now moment) { m = moment{now.Order, time.Duration(now.Order) * time.Second} })
+	return m
+}
+
+// publish is one attempt that was answered OK with seq, or as how says.
+func (h *teller) publish(id string, seq uint64, how ...func(*publish)) *publish {
+	p := &publish{Sidecar: "s0", Topic: "t", ID: id, Key: "k", Content: "content of " + id, Seq: seq, Began: h.now()}
+	p.Ended = h.now()
+	for _, f := range how {
+		f(p)
+	}
+	h.Publishes = append(h.Publishes, p)
+	return p
+}
+
+func unanswered(p *publish) { p.Ended, p.Seq = moment{}, 0 }
+func spooled(p *publish)    { p.Spooled, p.Seq = true, 0 }
+func clash(p *publish)      { p.Code, p.Content, p.Seq = "conflict", "something else", 0 }
+
+func (h *teller) store(id string, seq uint64) {
+	h.Stored = append(h.Stored, stored{Topic: "t", ID: id, Key: "k", Content: "content of " + id, Seq: seq})
+}
+
+func (h *teller) bury(id string, attempts int) {
+	h.Stored = append(h.Stored, stored{Topic: "t.dlq", ID: "dlq-" + id, Seq: uint64(len(h.Stored) + 1), DeadID: id, DeadGroup: "g", DeadAttempts: attempts})
+}
+
+// deliver is a delivery to the consumer c0, unless another is named.
+func (h *teller) deliver(id string, seq uint64, attempt int, to ...string) *delivery {
+	d := &delivery{Consumer: "c0", Sidecar: "s0", Topic: "t", Group: "g", ID: id, Key: "k", Seq: seq, Attempt: attempt, Came: h.now()}
+	d.Deadline = d.Came.At + 10*time.Second
+	for _, name := range to {
+		d.Consumer = name
+	}
+	h.Deliveries = append(h.Deliveries, d)
+	return d
+}
+
+func (h *teller) settle(d *delivery, kind string) *settle {
+	s := &settle{Kind: kind, Began: h.now()}
+	s.Ended = h.now()
+	d.Settles = append(d.Settles, s)
+	return s
+}
+
+// whole is an event from its publish to its ack.
+func (h *teller) whole(id string, seq uint64) {
+	h.publish(id, seq)
+	h.store(id, seq)
+	h.settle(h.deliver(id, seq, 1), "ack")
+}
+
+// TestRules holds every rule against a history that breaks it and nothing else, and against one that comes close.
+func TestRules(t *testing.T) {
+	broken := map[string]bool{}
+	for _, c := range []struct {
+		name   string
+		breaks []string
+		tell   func(h *teller)
+	}{
+		{"nothing happened", nil, func(h *teller) {}},
+		{"two events, one after the other", nil, func(h *teller) { h.whole("a", 1); h.whole("b", 2) }},
+		{"an answered event is not there", []string{"lost"}, func(h *teller) { h.publish("a", 1) }},
+		{"an event that was not answered is not there", nil, func(h *teller) { h.publish("a", 1, unanswered) }},
+		{"a spooled event is not there", []string{"lost"}, func(h *teller) { h.publish("a", 0, spooled) }},
+		{"an event is elsewhere than was said", []string{"lost"}, func(h *teller) { h.whole("a", 1); h.publish("a", 2) }},
+		{"an event is there twice", []string{"once"}, func(h *teller) { h.whole("a", 1); h.store("a", 2) }},
+		{"a seq is given twice", []string{"once", "unstored"}, func(h *teller) {
+			h.whole("a", 1)
+			h.publish("b", 1)
+			h.bury("b", 3)
+			h.store("b", 1)
+		}},
+		{"a delivered event is not there", []string{"unstored"}, func(h *teller) {
+			h.settle(h.deliver("a", 1, 1), "ack")
+		}},
+		{"a later publish is below an answered one", []string{"order", "overtaken"}, func(h *teller) {
+			h.publish("a", 2)
+			h.publish("b", 1)
+			h.store("b", 1)
+			h.store("a", 2)
+			h.settle(h.deliver("b", 1, 1), "ack")
+			h.settle(h.deliver("a", 2, 1), "ack")
+		}},
+		{"a later publish through the same sidecar is below a spooled one", []string{"overtaken"}, func(h *teller) {
+			h.publish("a", 0, spooled)
+			h.publish("b", 0, spooled)
+			h.store("b", 1)
+			h.store("a", 2)
+			h.settle(h.deliver("b", 1, 1), "ack")
+			h.settle(h.deliver("a", 2, 1), "ack")
+		}},
+		{"a later publish through another sidecar is below a spooled one", nil, func(h *teller) {
+			h.publish("a", 0, spooled)
+			h.publish("b", 1, func(p *publish) { p.Sidecar = "s1" })
+			h.store("b", 1)
+			h.store("a", 2)
+			h.settle(h.deliver("b", 1, 1), "ack")
+			h.settle(h.deliver("a", 2, 1), "ack")
+		}},
+		{"publishes at one time are in either order", nil, func(h *teller) {
+			a, b := h.publish("a", 2), h.publish("b", 1)
+			a.Ended = b.Ended
+			h.store("b", 1)
+			h.store("a", 2)
+			h.settle(h.deliver("b", 1, 1), "ack")
+			h.settle(h.deliver("a", 2, 1), "ack")
+		}},
+		{"a reader passes over an event", []string{"look-back"}, func(h *teller) {
+			h.whole("a", 1)
+			h.whole("b", 2)
+			h.Reads = append(h.Reads, read{"r", "t", 0, 2, "b", h.now()})
+		}},
+		{"a reader is behind", nil, func(h *teller) {
+			h.whole("a", 1)
+			h.whole("b", 2)
+			h.Reads = append(h.Reads, read{"r", "t", 0, 1, "a", h.now()})
+		}},
+		{"a conflict with something else", nil, func(h *teller) { h.whole("a", 1); h.publish("a", 0, clash) }},
+		{"a conflict with nothing", []string{"conflict"}, func(h *teller) { h.publish("a", 0, clash) }},
+		{"an event that nobody acked", []string{"silent-drop"}, func(h *teller) { h.publish("a", 1); h.store("a", 1); h.deliver("a", 1, 1) }},
+		{"an event whose ack came too late", []string{"silent-drop"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.settle(h.deliver("a", 1, 1), "ack").Stale = true
+		}},
+		{"a dead letter", nil, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			for n := range 3 {
+				h.settle(h.deliver("a", 1, n+1), "nack")
+			}
+			h.bury("a", 3)
+		}},
+		{"a dead letter before its time", []string{"false-death"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.settle(h.deliver("a", 1, 1), "nack")
+			h.bury("a", 1)
+		}},
+		{"a dead letter that was acked", []string{"false-death"}, func(h *teller) { h.whole("a", 1); h.bury("a", 3) }},
+		{"attempts that fall", []string{"attempts"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.settle(h.deliver("a", 1, 1), "nack")
+			h.settle(h.deliver("a", 1, 2), "nack")
+			h.settle(h.deliver("a", 1, 1), "ack")
+		}},
+		{"an attempt that was given back", []string{"attempts"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.deliver("a", 1, 1).Returned = h.now()
+			h.settle(h.deliver("a", 1, 2), "ack")
+		}},
+		{"an attempt of a killed sidecar", nil, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.Lives = append(h.Lives, &lifetime{Ended: h.now(), Killed: true})
+			h.settle(h.deliver("a", 1, 2), "ack")
+		}},
+		{"a key that overtakes itself", []string{"key-order"}, func(h *teller) {
+			h.publish("a", 1)
+			h.publish("b", 2)
+			h.store("a", 1)
+			h.store("b", 2)
+			b := h.deliver("b", 2, 1, "c1")
+			h.settle(h.deliver("a", 1, 1), "ack")
+			h.settle(b, "ack")
+		}},
+		{"a key of which two are in flight", []string{"key-order"}, func(h *teller) {
+			h.publish("a", 1)
+			h.publish("b", 2)
+			h.store("a", 1)
+			h.store("b", 2)
+			a := h.deliver("a", 1, 1)
+			h.settle(h.deliver("b", 2, 1, "c1"), "ack")
+			h.settle(a, "ack")
+		}},
+		{"an acked event again", []string{"settled-again"}, func(h *teller) { h.whole("a", 1); h.deliver("a", 1, 2, "c1") }},
+		{"an event again whose ack failed", nil, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.settle(h.deliver("a", 1, 1), "ack").Failed = true
+			h.settle(h.deliver("a", 1, 2, "c1"), "ack")
+		}},
+		{"two live leases", []string{"two-leases"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			first, second := h.deliver("a", 1, 1), h.deliver("a", 1, 2, "c1")
+			h.settle(first, "ack")
+			h.settle(second, "ack")
+		}},
+		{"a full window", []string{"window"}, func(h *teller) {
+			h.publish("a", 1).Key = ""
+			h.publish("b", 2).Key = ""
+			h.store("a", 1)
+			h.store("b", 2)
+			a, b := h.deliver("a", 1, 1), h.deliver("b", 2, 1)
+			a.Key, b.Key = "", ""
+			h.settle(a, "ack")
+			h.settle(b, "ack")
+		}},
+		{"a group that does not get on", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{"t", "g", 1}) }},
+		{"a publish that is never answered", []string{"stuck"}, func(h *teller) { h.Unmet = append(h.Unmet, "p0 could not publish") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, v := range tell(c.tell).check() {
+				broken[v.Rule] = true
+				if !slices.Contains(got, v.Rule) {
+					got = append(got, v.Rule)
+				}
+				t.Log(v)
+			}
+			slices.Sort(got)
+			slices.Sort(c.breaks)
+			if !slices.Equal(got, c.breaks) {
+				t.Errorf("breaks %v; want %v", got, c.breaks)
+			}
+		})
+	}
+	for _, r := range rules {
+		if !broken[r.name] {
+			t.Errorf("no history breaks the rule %s", r.name)
+		}
+	}
+}

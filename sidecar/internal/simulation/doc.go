@@ -1,0 +1,20 @@
+// Package simulation runs schedules of whole sidecars on a replica set that is a model in memory, all in one bubble of
+// virtual time, and holds what applications saw against the promises of the design. It has tests alone.
+//
+// A schedule is a [plan]: a topology, what applications publish and consume, and what goes wrong meanwhile. It is made from
+// a seed, or read from a JSON document that an earlier run has recorded. A run gives a history: what each application asked
+// and was told, in the order in which it was, and what the log held in the end. The rules of the checker know the history
+// alone, never the inside of a sidecar.
+//
+//	seed ──▶ plan ──▶ run: applications ── sidecars ── replica set ──▶ history ──▶ rules ──▶ violations
+//	          ▲                faults ──────┴──────────────┘                                     │
+//	testdata ─┘◀─────────────────────────── shrunk while the violation stays ◀───────────────────┘
+//
+// What a sidecar is here: the log in MongoDB by the real driver, the spool on an embedded log whose file system is in
+// memory, writer, publisher, groups, roster, tails, waker and sweeper, assembled as the program assembles them. What it is
+// not: listeners, control plane, quotas, tracing. An application calls the publisher and the groups directly, as the gateway
+// does for a connection. A sidecar that is killed loses all of its connections at once and everything but its spool.
+//
+// testdata/known has plans that still break a promise, with the reason; testdata/fixed those that once did;
+// testdata/planted those that find a weakness which a test puts into the log or the groups.
+package simulation

@@ -1,0 +1,152 @@
+package simulation
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// history is what applications asked and were told. Order is one count over everything in it, so it says what came before
+// what; times are virtual, from the start of the run.
+type history struct {
+	start time.Time
+
+	mu    sync.Mutex
+	order int
+
+	Publishes  []*publish  `json:"publishes"`
+	Deliveries []*delivery `json:"deliveries"`
+	Reads      []read      `json:"reads"`
+	Lives      []*lifetime `json:"lives"`
+	Silences   []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others
+
+	// What there is in the end.
+	Stored []stored `json:"stored"`
+	Lags   []lag    `json:"lags"`
+	Unmet  []string `json:"unmet,omitempty"` // what did not come about in time
+
+	// Of the plan.
+	topics  map[string]topicPlan
+	groups  map[[2]string]groupPlan
+	windows map[string]int // of the consumers that are told what is theirs
+}
+
+// moment is a place in the order, and the time then. The zero moment has not come.
+type moment struct {
+	Order int           `json:"order"`
+	At    time.Duration `json:"at"`
+}
+
+func (m moment) came() bool { return m.Order > 0 }
+
+// publish is one attempt to publish one event.
+type publish struct {
+	Publisher, Sidecar string
+	Life               int // of the sidecar
+	Topic, ID, Key     string
+	Content            string
+	Began, Ended       moment
+	Code               string // of the error; "" with Ended: OK
+	Partition          int
+	Seq                uint64
+	Duplicate, Spooled bool
+}
+
+func (p *publish) ok() bool { return p.Ended.came() && p.Code == "" }
+
+// delivery is one event that came to one member.
+type delivery struct {
+	Consumer, Sidecar string
+	Life              int // of the sidecar
+	Topic, Group      string
+	Partition         int
+	Seq               uint64
+	ID, Key           string
+	Attempt           int
+	Came              moment
+	Deadline          time.Duration // as the member knows it
+	Settles           []*settle
+	Returned          moment // the member gave it back, or it was revoked: neither counts an attempt
+	Lost              moment // the member's connection broke
+}
+
+// settle is what a member said of a delivery.
+type settle struct {
+	Kind         string // ack, nack or extend
+	Began, Ended moment
+	Stale        bool // the answer: the lease is not in force
+	Failed       bool // the answer: an error
+}
+
+func (s *settle) ok() bool { return s.Ended.came() && !s.Stale && !s.Failed }
+
+// acked is the moment at which an ack of the delivery was answered OK.
+func (d *delivery) acked() moment {
+	for _, s := range d.Settles {
+		if s.Kind == "ack" && s.ok() {
+			return s.Ended
+		}
+	}
+	return moment{}
+}
+
+// read is an event as somebody read it who follows a partition.
+type read struct {
+	Reader    string
+	Topic     string
+	Partition int
+	Seq       uint64
+	ID        string
+	At        moment
+}
+
+// lifetime is one process of a sidecar.
+type lifetime struct {
+	Sidecar      string
+	Life         int
+	Began, Ended moment
+	Killed       bool
+}
+
+// stored is an event that the log holds in the end.
+type stored struct {
+	Topic, ID, Key, Content string
+	Partition               int
+	Seq                     uint64
+	DeadID, DeadGroup       string // of a dead letter
+	DeadAttempts            int
+}
+
+// lag is what a group has not settled in the end.
+type lag struct {
+	Topic, Group string
+	Events       int64
+}
+
+func newHistory(p *plan) *history {
+	h := &history{start: time.Now(), topics: map[string]topicPlan{}, groups: map[[2]string]groupPlan{}, windows: map[string]int{}}
+	for _, t := range p.Topics {
+		h.topics[t.Name] = t
+	}
+	for _, g := range p.Groups {
+		h.groups[[2]string{g.Topic, g.Name}] = g
+	}
+	for i, c := range p.Consumers {
+		if c.Told {
+			h.windows[consumerName(i)] = c.Window
+		}
+	}
+	return h
+}
+
+func consumerName(i int) string  { return fmt.Sprintf("c%d", i) }
+func publisherName(i int) string { return fmt.Sprintf("p%d", i) }
+func sidecarName(i int) string   { return fmt.Sprintf("s%d", i) }
+
+// note runs change with the moment that it is; histories are changed nowhere else.
+func (h *history) note(change func(now moment)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.order++
+	change(moment{h.order, time.Since(h.start)})
+}

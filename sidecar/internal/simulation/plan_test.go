@@ -1,0 +1,284 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+)
+
+// plan is a schedule before it runs.
+type plan struct {
+	// About says what a recorded plan shows.
+	About string `json:"about,omitempty"`
+	// Breaks is the rule that a run of a recorded plan breaks.
+	Breaks string `json:"breaks,omitempty"`
+	// Weakness is what a test has put into the product for it: one of mongolog's.
+	Weakness string `json:"weakness,omitempty"`
+
+	Seed       uint64          `json:"seed"`
+	Sidecars   int             `json:"sidecars"`
+	Members    int             `json:"members"`            // of the replica set
+	Measured   bool            `json:"measured,omitempty"` // the replica set takes its time
+	Lasts      ms              `json:"lasts"`
+	Topics     []topicPlan     `json:"topics"`
+	Groups     []groupPlan     `json:"groups,omitempty"`
+	Publishers []publisherPlan `json:"publishers"`
+	Consumers  []consumerPlan  `json:"consumers,omitempty"`
+	Faults     []fault         `json:"faults,omitempty"`
+}
+
+// ms is a duration in a plan, in milliseconds.
+type ms int64
+
+func (m ms) d() time.Duration { return time.Duration(m) * time.Millisecond }
+
+type topicPlan struct {
+	Name         string `json:"name"`
+	Partitions   int    `json:"partitions"`
+	WriteConcern string `json:"write_concern,omitempty"` // "": majority
+	Rejects      bool   `json:"rejects,omitempty"`       // instead of spooling while the store is away
+}
+
+type groupPlan struct {
+	Topic      string `json:"topic"`
+	Name       string `json:"name"`
+	AckTimeout ms     `json:"ack_timeout"`
+	Attempts   int    `json:"attempts"`
+	Unordered  bool   `json:"unordered,omitempty"`
+	// Poison is the share of events, in percent, that no member can process.
+	Poison int `json:"poison,omitempty"`
+}
+
+type publisherPlan struct {
+	Seed     uint64 `json:"seed"`
+	Topic    string `json:"topic"`
+	Sidecars []int  `json:"sidecars"` // the first is its own; it turns to the next when one does not answer
+	Start    ms     `json:"start"`
+	Every    ms     `json:"every"`
+	Calls    int    `json:"calls"`
+	Batch    int    `json:"batch"`              // events of a call, at most
+	Keys     int    `json:"keys"`               // 0: events have no keys
+	Repeats  int    `json:"repeats,omitempty"`  // percent of calls that publish earlier events again
+	Clashes  int    `json:"clashes,omitempty"`  // percent of calls that use an earlier id for something else
+	Unnamed  int    `json:"unnamed,omitempty"`  // percent of events whose id the sidecar makes
+	Pipeline int    `json:"pipeline,omitempty"` // calls under way at once; 0: one
+}
+
+type consumerPlan struct {
+	Seed    uint64 `json:"seed"`
+	Group   int    `json:"group"` // in the plan's groups
+	Sidecar int    `json:"sidecar"`
+	Joins   ms     `json:"joins"`
+	Leaves  ms     `json:"leaves,omitempty"` // 0: never
+	Breaks  bool   `json:"breaks,omitempty"` // leaves without a word
+	Window  int    `json:"window"`
+	Takes   ms     `json:"takes"`             // to process an event, at most
+	Nacks   int    `json:"nacks,omitempty"`   // percent of deliveries
+	Late    int    `json:"late,omitempty"`    // percent: acked after the deadline
+	Silent  int    `json:"silent,omitempty"`  // percent: never settled
+	Extends int    `json:"extends,omitempty"` // percent: take longer, and ask for it
+	Told    bool   `json:"told,omitempty"`    // of the partitions that are its own
+}
+
+// fault is one thing that goes wrong, from At on, for a while where it does not end by itself.
+type fault struct {
+	Kind       faultKind `json:"kind"`
+	At         ms        `json:"at"`
+	For        ms        `json:"for,omitempty"`
+	Seed       uint64    `json:"seed,omitempty"`
+	Sidecar    int       `json:"sidecar,omitempty"`
+	Member     int       `json:"member,omitempty"`
+	Percent    int       `json:"percent,omitempty"`    // of requests
+	By         ms        `json:"by,omitempty"`         // how much later or slower
+	Command    string    `json:"command,omitempty"`    // only requests of this command, and
+	Collection string    `json:"collection,omitempty"` // on this collection
+}
+
+type faultKind string
+
+// The kinds of faults. The first ones are of requests of one sidecar.
+const (
+	loseRequests faultKind = "lose-requests" // never arrive
+	loseAnswers  faultKind = "lose-answers"
+	late         faultKind = "late"         // arrive By later, whether or not their sender has given up
+	halve        faultKind = "halve"        // are executed in part, and not answered
+	partSidecar  faultKind = "part-sidecar" // from a member
+	isolate      faultKind = "isolate"      // a sidecar from all members
+	outage       faultKind = "outage"       // all sidecars from all members
+
+	partMember faultKind = "part-member" // from the other members
+	slowMember faultKind = "slow-member" // by By
+	stepdown   faultKind = "stepdown"    // of whoever is primary
+	killMember faultKind = "kill-member" // and start it again
+
+	killSidecar    faultKind = "kill-sidecar" // and start it again
+	stopSidecar    faultKind = "stop-sidecar" // in order, and start it again
+	pauseSidecar   faultKind = "pause-sidecar"
+	suspendSidecar faultKind = "suspend-sidecar" // its monotonic clock stands still
+	shiftClock     faultKind = "shift-clock"     // a sidecar's wall clock, by By
+)
+
+// mix is what random plans are made of.
+type mix struct {
+	kinds  []faultKind
+	faults int // at most
+	lasts  ms
+}
+
+// knownFaults are the kinds of faults that random schedules leave out, since the product is known to break a promise under
+// them. Each names the plan in testdata/known that shows it.
+var knownFaults = []struct {
+	kind faultKind
+	plan string
+	why  string
+}{}
+
+// everyFault are all kinds; usualMix leaves out those of knownFaults.
+var everyFault = []faultKind{loseRequests, loseAnswers, late, halve, partSidecar, isolate, outage, partMember, slowMember, stepdown,
+	killMember, killSidecar, stopSidecar, pauseSidecar, suspendSidecar, shiftClock}
+
+func usualMix() mix {
+	m := mix{faults: 8, lasts: 40_000}
+	for _, k := range everyFault {
+		known := false
+		for _, f := range knownFaults {
+			known = known || f.kind == k
+		}
+		if !known {
+			m.kinds = append(m.kinds, k)
+		}
+	}
+	return m
+}
+
+// dice draws the numbers of a plan.
+type dice struct{ *rand.Rand }
+
+func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }
+
+// upTo draws from 1 to n.
+func (d dice) upTo(n int) int { return 1 + d.IntN(n) }
+
+// between draws from a to b.
+func (d dice) between(a, b ms) ms { return a + ms(d.Int64N(int64(b-a)+1)) }
+
+// chance is true in percent of cases.
+func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
+
+// some is most, in percent of cases, or else 0.
+func (d dice) some(percent, most int) int {
+	if !d.chance(percent) {
+		return 0
+	}
+	return d.upTo(most)
+}
+
+// newPlan makes the plan of a seed.
+func newPlan(seed uint64, m mix) *plan {
+	d := newDice(seed, 1)
+	p := &plan{Seed: seed, Sidecars: 1 + d.upTo(4), Members: 3, Lasts: d.between(m.lasts/2, m.lasts), Measured: d.chance(20)}
+	for i := range d.upTo(2) {
+		t := topicPlan{Name: fmt.Sprintf("t%d", i), Partitions: d.upTo(3), Rejects: d.chance(20)}
+		p.Topics = append(p.Topics, t)
+		for g := range d.upTo(2) {
+			p.Groups = append(p.Groups, groupPlan{
+				Topic: t.Name, Name: fmt.Sprintf("g%d", g), AckTimeout: d.between(3_000, 20_000), Attempts: 2 + d.IntN(6),
+				Unordered: d.chance(20), Poison: d.some(30, 10),
+			})
+		}
+		for range d.upTo(3) {
+			p.Publishers = append(p.Publishers, d.publisher(p, t.Name))
+		}
+	}
+	for i := range p.Groups {
+		for range d.upTo(3) {
+			p.Consumers = append(p.Consumers, d.consumer(p, i))
+		}
+	}
+	for range d.upTo(m.faults) {
+		p.Faults = append(p.Faults, d.fault(p, m))
+	}
+	return p
+}
+
+func (d dice) publisher(p *plan, topic string) publisherPlan {
+	every := d.between(20, 1500)
+	return publisherPlan{
+		Seed: d.Uint64(), Topic: topic, Sidecars: d.Perm(p.Sidecars), Start: d.between(0, p.Lasts/4),
+		Every: every, Calls: min(40, int((p.Lasts-p.Lasts/4)/every)), Batch: d.upTo(5), Keys: d.IntN(4),
+		Repeats: d.some(50, 30), Clashes: d.some(30, 10), Unnamed: d.some(20, 50), Pipeline: d.upTo(4),
+	}
+}
+
+func (d dice) consumer(p *plan, group int) consumerPlan {
+	c := consumerPlan{
+		Seed: d.Uint64(), Group: group, Sidecar: d.IntN(p.Sidecars), Joins: d.between(0, p.Lasts/2),
+		Breaks: d.chance(50), Window: d.upTo(10), Takes: d.between(1, 3000),
+		Nacks: d.some(30, 20), Late: d.some(20, 10), Silent: d.some(20, 10), Extends: d.some(20, 20), Told: d.chance(30),
+	}
+	if d.chance(30) {
+		c.Leaves = c.Joins + d.between(1000, p.Lasts/2)
+	}
+	return c
+}
+
+func (d dice) fault(p *plan, m mix) fault {
+	f := fault{
+		Kind: m.kinds[d.IntN(len(m.kinds))], At: d.between(0, p.Lasts*3/4), For: d.between(50, p.Lasts/4), Seed: d.Uint64(),
+		Sidecar: d.IntN(p.Sidecars), Member: d.IntN(p.Members),
+	}
+	switch f.Kind {
+	case loseRequests, loseAnswers, halve:
+		f.Percent = d.upTo(100)
+	case late:
+		f.Percent, f.By = d.upTo(50), d.between(1, 1000)
+		if d.chance(40) {
+			f.By = d.between(1000, 60_000)
+		}
+		if d.chance(1) {
+			f.By = d.between(60_000, 3_600_000)
+		}
+	case slowMember:
+		f.By = d.between(1, 3000)
+	case shiftClock:
+		f.By = d.between(-3_600_000, 3_600_000)
+	}
+	return f
+}
+
+// readPlan reads a recorded plan.
+func readPlan(path string) (*plan, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{}
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// write records the plan.
+func (p *plan) write(path string) error {
+	data, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}
+
+// clone is a plan that may be changed.
+func (p *plan) clone() *plan {
+	data, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plans are plain values
+	}
+	q := &plan{}
+	if err := json.Unmarshal(data, q); err != nil {
+		panic(err)
+	}
+	return q
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package simulation
+
+// schedules is how many of them one test runs.
+const schedules = 8

@@ -1,0 +1,383 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/internal/clock/clocktest"
+	"github.com/sluice-bus/sluice/internal/mongomodel"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+)
+
+const (
+	// settling is how long after the last fault was mended everything has to be published and settled.
+	settling = 5 * time.Minute
+	// lingering is how long a run goes on after that, for what comes late.
+	lingering = 15 * time.Second
+)
+
+// tooLong is far beyond what any run takes: somebody waits for what does not come.
+const tooLong = 6 * time.Hour
+
+// run is one schedule that runs.
+type run struct {
+	plan     *plan
+	weak     weakness
+	history  *history
+	set      *mongomodel.Set
+	machines []*machine
+	policies *policy.Current
+	logger   *slog.Logger
+	logged   *bytes.Buffer // guarded by the logger
+
+	over      chan struct{} // closed when applications have to end
+	apps      sync.WaitGroup
+	leftovers sync.WaitGroup
+
+	mu       sync.Mutex
+	calm     bool
+	deadline time.Time         // after which nothing is tried again
+	troubles map[*trouble]bool // faults of requests, under way
+	parted   map[[2]int]int    // (sidecar, member): by how many faults
+	killed   map[string]bool   // lives, as the replica set calls them
+	failures []string          // of the simulation itself
+}
+
+// result is what came of a run.
+type result struct {
+	history    *history
+	violations []violation
+	failures   []string
+	trace      []byte // of all commands, and what the sidecars logged
+	virtual    time.Duration
+}
+
+// runPlan runs a plan in a bubble of its own.
+func runPlan(t *testing.T, p *plan) (res result) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		stuck := time.AfterFunc(tooLong, func() { panic(fmt.Sprintf("the schedule of seed %d does not come to its end", p.Seed)) })
+		defer stuck.Stop()
+		r := newRun(p)
+		began := time.Now()
+		r.work()
+		res = r.finish()
+		res.virtual = time.Since(began)
+	})
+	return res
+}
+
+func newRun(p *plan) *run {
+	r := &run{
+		plan: p, history: newHistory(p), logged: &bytes.Buffer{}, over: make(chan struct{}),
+		troubles: map[*trouble]bool{}, parted: map[[2]int]int{}, killed: map[string]bool{},
+	}
+	var err error
+	if r.weak, err = weaken(p.Weakness); err != nil {
+		r.fail("%v", err)
+	}
+	r.logger = slog.New(slog.NewTextHandler(r.logged, nil))
+	o := mongomodel.Options{Members: p.Members, Seed: p.Seed, Polling: true, Fault: r.meet}
+	if p.Measured {
+		o.Latencies = mongomodel.Measured
+	}
+	r.set = mongomodel.New(o)
+	r.policies = policy.NewCurrent(p.policies())
+	for i := range p.Sidecars {
+		r.machines = append(r.machines, &machine{run: r, name: sidecarName(i), fs: vfs.NewCrashableMem(), clock: clocktest.New(), turn: make(chan struct{}, 1)})
+	}
+	return r
+}
+
+// policies are what the sidecars go by.
+func (p *plan) policies() *policy.Snapshot {
+	text := `
+- name: "*"
+  partitions: 1
+  publish: {rate: 0}
+  delivery: {max_inflight: 1000, ack_timeout: 1h, max_attempts: 1000, backoff: {min: 100ms, max: 2s}}
+`
+	for _, t := range p.Topics {
+		concern, away := t.WriteConcern, "spool"
+		if concern == "" {
+			concern = "majority"
+		}
+		if t.Rejects {
+			away = "reject"
+		}
+		text += fmt.Sprintf("- name: %s\n  partitions: %d\n  durability: {write_concern: %q, on_store_unavailable: %s}\n", t.Name, t.Partitions, concern, away)
+	}
+	list, err := policy.ParseYAML([]byte(text))
+	if err != nil {
+		panic(err)
+	}
+	s, err := policy.NewSnapshot(list, "test")
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// work is the run from its start until nothing is left to come.
+func (r *run) work() {
+	for _, m := range r.machines {
+		r.start(m)
+	}
+	for i, p := range r.plan.Publishers {
+		app := &publisher{run: r, name: publisherName(i), plan: p, dice: newDice(p.Seed, 2)}
+		r.apps.Go(app.work)
+	}
+	for i, c := range r.plan.Consumers {
+		app := &consumer{run: r, name: consumerName(i), plan: c, group: r.plan.Groups[c.Group], told: c.Told}
+		r.apps.Go(app.work)
+	}
+	for _, t := range r.plan.Topics {
+		r.apps.Go(func() { r.read("r-"+t.Name, t.Name, t.Partitions, newDice(r.plan.Seed, hash(t.Name, 3))) })
+	}
+	var faults sync.WaitGroup
+	for _, f := range r.plan.Faults {
+		faults.Go(func() { r.strike(f) })
+	}
+	time.Sleep(r.plan.Lasts.d())
+	faults.Wait()
+	r.mend()
+	r.settle()
+	close(r.over)
+	r.apps.Wait()
+	for _, m := range r.machines {
+		r.leftovers.Go(m.stop)
+	}
+	r.leftovers.Wait()
+}
+
+// start begins a life of a sidecar.
+func (r *run) start(m *machine) {
+	if err := m.start(); err != nil {
+		r.fail("start: %v", err)
+	}
+}
+
+// mend makes the world a good one, with a member of each group in it.
+func (r *run) mend() {
+	r.mu.Lock()
+	r.calm, r.deadline = true, time.Now().Add(settling/2)
+	r.mu.Unlock()
+	for _, m := range r.machines {
+		m.resume()
+		r.start(m)
+	}
+	for i, g := range r.plan.Groups {
+		c := consumerPlan{Seed: uint64(i), Group: i, Sidecar: i % len(r.machines), Window: 100, Takes: 1}
+		app := &consumer{run: r, name: "last-" + g.Topic + "-" + g.Name, plan: c, group: g}
+		r.apps.Go(app.work)
+	}
+}
+
+// settle waits until the groups have nothing left, or for as long as they may take.
+func (r *run) settle() {
+	end := time.Now().Add(settling)
+	for time.Now().Before(end) {
+		time.Sleep(time.Second)
+		if !r.quiet() {
+			continue
+		}
+		time.Sleep(lingering + r.latest())
+		if r.quiet() {
+			return
+		}
+	}
+}
+
+// latest is how long after the faults a request may still be executed.
+func (r *run) latest() (d time.Duration) {
+	for _, f := range r.plan.Faults {
+		if left := (f.At + f.For + f.By - r.plan.Lasts).d(); f.Kind == late && left > d {
+			d = left
+		}
+	}
+	return d
+}
+
+// quiet reports whether all calls are answered and no group has anything left.
+func (r *run) quiet() bool {
+	r.history.mu.Lock()
+	open := false
+	for _, p := range r.history.Publishes {
+		open = open || !p.Ended.came() && r.process(p.Sidecar, p.Life)
+	}
+	r.history.mu.Unlock()
+	if open {
+		return false
+	}
+	for _, g := range r.plan.Groups {
+		if events, err := r.lag(g); err != nil || events > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// process reports whether that life of a sidecar is the one that runs.
+func (r *run) process(sidecar string, life int) bool {
+	for _, m := range r.machines {
+		if p := m.process(); m.name == sidecar && p != nil {
+			return p.number == life
+		}
+	}
+	return false
+}
+
+func (r *run) lag(g groupPlan) (int64, error) {
+	p := r.machines[0].process()
+	if p == nil {
+		return 0, fmt.Errorf("%s does not run", r.machines[0].name)
+	}
+	info, err := p.groups.Info(context.Background(), g.Topic, g.Name)
+	return info.Lag, err
+}
+
+// finish reads what the log has, ends everything and applies the rules.
+func (r *run) finish() (res result) {
+	if err := r.takeStock(); err != nil {
+		r.fail("reading the log: %v", err)
+	}
+	r.set.Close()
+	res.history, res.failures = r.history, r.failures
+	res.violations = r.history.check()
+	var trace bytes.Buffer
+	if len(res.violations)+len(res.failures) > 0 {
+		r.set.WriteTrace(&trace)
+		trace.Write(r.logged.Bytes())
+		enc := json.NewEncoder(&trace)
+		enc.SetIndent("", " ")
+		_ = enc.Encode(r.history)
+	}
+	res.trace = trace.Bytes()
+	return res
+}
+
+// takeStock notes all that the log has, through a client that no fault is for.
+func (r *run) takeStock() error {
+	log, err := mongolog.Open(mongolog.Options{
+		URL: r.set.URI() + "&serverMonitoringMode=poll", NodeID: "stock", Logger: r.logger, Dialer: r.set.Client("stock").Dialer,
+	})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ctx := context.Background()
+	topics, err := log.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range topics {
+		for p := range t.Partitions {
+			for next := uint64(1); ; {
+				recs, err := log.Read(ctx, t.Name, p, next, eventlog.Bounds{Events: 1000})
+				if err != nil {
+					return err
+				}
+				if len(recs) == 0 {
+					break
+				}
+				for _, rec := range recs {
+					r.history.Stored = append(r.history.Stored, newStored(rec))
+				}
+				next = recs[len(recs)-1].Seq + 1
+			}
+		}
+	}
+	for _, g := range r.plan.Groups {
+		epochs, err := log.LatestEpochs(ctx, g.Topic, g.Name)
+		if err != nil {
+			return err
+		}
+		extents, err := log.Extents(ctx, g.Topic)
+		if err != nil {
+			return err
+		}
+		left := lag{Topic: g.Topic, Group: g.Name}
+		for _, e := range epochs {
+			left.Events += int64(extents[e.Partition].Head + 1 - e.Progress.Cursor)
+		}
+		if len(epochs) < len(extents) {
+			left.Events++
+		}
+		r.history.Lags = append(r.history.Lags, left)
+	}
+	return nil
+}
+
+func newStored(rec *eventlog.Record) stored {
+	s := stored{Topic: rec.Topic, ID: rec.ID, Key: rec.Key, Content: string(rec.Payload), Partition: rec.Partition, Seq: rec.Seq}
+	if _, dead := deadLettersOf(rec.Topic); dead {
+		s.DeadID, _ = rec.Headers.Get(wire.HeaderDeadID)
+		s.DeadGroup, _ = rec.Headers.Get(wire.HeaderDeadGroup)
+		attempts, _ := rec.Headers.Get(wire.HeaderDeadAttempts)
+		s.DeadAttempts, _ = strconv.Atoi(attempts)
+	}
+	return s
+}
+
+// sleep waits for d; false: the run is over.
+func (r *run) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.over:
+		return false
+	}
+}
+
+// during runs something that applications do.
+func (r *run) during(do func()) { r.apps.Go(do) }
+
+func (r *run) isCalm() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calm
+}
+
+// late reports whether it is too late to try anything again.
+func (r *run) late() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calm && time.Now().After(r.deadline)
+}
+
+// fail notes that the simulation itself does not work.
+func (r *run) fail(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+
+// unmet notes what an application did not get.
+func (r *run) unmet(format string, args ...any) {
+	r.history.note(func(now moment) {
+		r.history.Unmet = append(r.history.Unmet, fmt.Sprintf("%v: ", now.At)+fmt.Sprintf(format, args...))
+	})
+}
+
+// hash makes a number of a name.
+func hash(name string, n int) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%d", name, n)
+	return h.Sum64()
+}

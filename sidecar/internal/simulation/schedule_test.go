@@ -1,0 +1,333 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/soak"
+)
+
+var (
+	manyFlag = flag.Int("many", schedules, "how many schedules TestSchedules runs")
+	seedFlag = flag.Uint64("seed", 0, "run the schedule of this seed alone, not several of fresh ones")
+	planFlag = flag.String("plan", "", "run the schedule of this file, as TestPlan")
+)
+
+// repeated says how to run one schedule again.
+func repeated(p *plan) string {
+	return fmt.Sprintf("go test ./sidecar/internal/simulation -run TestSchedules -seed %d", p.Seed)
+}
+
+// report fails the test with what a run has broken, and says where the rest of it is.
+func report(t *testing.T, p *plan, res result) {
+	t.Helper()
+	if len(res.violations)+len(res.failures) == 0 {
+		return
+	}
+	dir, err := os.MkdirTemp("", fmt.Sprintf("simulation-%d-", p.Seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "trace"), res.trace, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.write(filepath.Join(dir, "plan.json")); err != nil {
+		t.Fatal(err)
+	}
+	var told strings.Builder
+	for _, v := range res.violations {
+		fmt.Fprintf(&told, "%v\n", v)
+	}
+	for _, f := range res.failures {
+		fmt.Fprintf(&told, "the simulation: %s\n", f)
+	}
+	t.Errorf("the schedule of seed %d breaks promises:\n%sall commands, logs and what applications saw: %s\nagain: %s",
+		p.Seed, told.String(), dir, repeated(p))
+}
+
+// tally is what several runs were together.
+type tally struct {
+	schedules, publishes, deliveries, virtual, faults atomic.Int64
+}
+
+func (c *tally) count(p *plan, res result) {
+	c.schedules.Add(1)
+	c.publishes.Add(int64(len(res.history.Publishes)))
+	c.deliveries.Add(int64(len(res.history.Deliveries)))
+	c.virtual.Add(int64(res.virtual))
+	c.faults.Add(int64(len(p.Faults)))
+}
+
+func (c *tally) tell(t *testing.T, took time.Duration) {
+	t.Helper()
+	t.Logf("%d schedules with %d faults, %d publishes and %d deliveries in %v: %.1f virtual hours a minute",
+		c.schedules.Load(), c.faults.Load(), c.publishes.Load(), c.deliveries.Load(), took.Round(time.Millisecond),
+		time.Duration(c.virtual.Load()).Hours()/took.Minutes())
+}
+
+// each calls do with the numbers below n, on all processors at once, until one says that it is enough.
+func each(t *testing.T, n int, do func(t *testing.T, i int) (enough bool)) {
+	t.Helper()
+	var next atomic.Int64
+	var over atomic.Bool
+	t.Run("schedules", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for i := int(next.Add(1)) - 1; i < n && !over.Load(); i = int(next.Add(1)) - 1 {
+					if do(t, i) {
+						over.Store(true)
+					}
+				}
+			})
+		}
+	})
+}
+
+// A machine that has other things to do runs fewer schedules: as many as it can in this time, and the fewest.
+const (
+	enough = 90 * time.Second
+	fewest = 20
+)
+
+// TestSchedules runs schedules: whatever goes wrong in them, the promises are kept. make soak gives it fresh seeds. Otherwise
+// they are the same each time, until so many fresh ones have passed that one which fails says something about a change.
+func TestSchedules(t *testing.T) {
+	if *seedFlag != 0 {
+		p := newPlan(*seedFlag, usualMix())
+		report(t, p, runPlan(t, p))
+		return
+	}
+	fresh := os.Getenv("SLUICE_SOAK_TIME") != "" || os.Getenv("SLUICE_SOAK_SEED") != ""
+	soak.Rounds(t, func(t *testing.T, seed uint64) {
+		if !fresh {
+			seed = 1
+		}
+		var all tally
+		began := time.Now()
+		each(t, *manyFlag, func(t *testing.T, i int) bool {
+			if i >= fewest && time.Since(began) > enough {
+				return true
+			}
+			p := newPlan(seed<<16+uint64(i), usualMix())
+			res := runPlan(t, p)
+			all.count(p, res)
+			report(t, p, res)
+			return t.Failed()
+		})
+		all.tell(t, time.Since(began))
+	})
+}
+
+// TestPlan runs the schedule that -plan names.
+func TestPlan(t *testing.T) {
+	if *planFlag == "" {
+		t.Skip("without -plan there is none")
+	}
+	p, err := readPlan(*planFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := runPlan(t, p)
+	report(t, p, res)
+}
+
+// recorded are the plans of a folder in testdata.
+func recorded(t *testing.T, folder string, do func(t *testing.T, name string, p *plan)) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("testdata", folder, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := readPlan(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			do(t, name, p)
+		})
+	}
+}
+
+// replays is how often a plan is run before it counts as harmless: the order of goroutines differs from run to run.
+const replays = 20
+
+// TestKnown replays plans under which a promise is known to be broken, until it is.
+func TestKnown(t *testing.T) {
+	recorded(t, "known", func(t *testing.T, name string, p *plan) {
+		if !replay(t, p) {
+			t.Errorf("%s: no run of %d broke %q: this fault is gone: move its plan to testdata/fixed", name, replays, p.Breaks)
+		}
+	})
+}
+
+// TestFixed replays plans under which a promise was broken once.
+func TestFixed(t *testing.T) {
+	recorded(t, "fixed", func(t *testing.T, _ string, p *plan) {
+		report(t, p, runPlan(t, p))
+	})
+}
+
+// TestPlanted replays plans that find a weakness each.
+func TestPlanted(t *testing.T) {
+	recorded(t, "planted", func(t *testing.T, name string, p *plan) {
+		if p.Weakness == "" {
+			t.Fatalf("%s plants nothing", name)
+		}
+		if !replay(t, p) {
+			t.Errorf("%s: no run of %d broke %q: the rules do not find this weakness any more", name, replays, p.Breaks)
+		}
+	})
+}
+
+// replay runs a plan until it breaks what it is said to break.
+func replay(t *testing.T, p *plan) bool {
+	t.Helper()
+	for range replays {
+		res := runPlan(t, p)
+		if breaks(res.violations, p.Breaks) {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	searchFlag  = flag.String("search", "", "search schedules for this weakness, or for -kinds of faults, and record the first")
+	kindsFlag   = flag.String("kinds", "", "the kinds of faults to search with, separated by commas; all if empty")
+	breaksFlag  = flag.String("breaks", "", "the rule to look for; any if empty")
+	recordFlag  = flag.String("record", "", "where to record the plan that was found, when it is shrunk")
+	tryFlag     = flag.Int("schedules", 5000, "schedules to search at most")
+	lastingFlag = flag.Int64("lasts", 60_000, "milliseconds of a schedule to search with, at most")
+)
+
+// TestSearch looks for a schedule that breaks a promise, and records what is left of it once all is left out that it
+// does not need.
+func TestSearch(t *testing.T) {
+	if *searchFlag == "" {
+		t.Skip("without -search there is nothing to look for")
+	}
+	m := mix{kinds: everyFault, faults: 6, lasts: ms(*lastingFlag)}
+	if *kindsFlag != "" {
+		m.kinds = nil
+		for name := range strings.SplitSeq(*kindsFlag, ",") {
+			m.kinds = append(m.kinds, faultKind(name))
+		}
+	}
+	weakness := *searchFlag
+	if weakness == "none" {
+		weakness = ""
+	}
+	found, n := search(t, m, weakness, *breaksFlag, uint64(time.Now().UnixNano()), *tryFlag)
+	if found == nil {
+		t.Fatalf("%d schedules break nothing", n)
+	}
+	t.Logf("found with schedule %d: %s", n, found.Breaks)
+	found = shrink(t, found, 90*time.Second)
+	if *recordFlag != "" {
+		found.About = fmt.Sprintf("Found with schedule %d.", n)
+		if err := found.write(*recordFlag); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// search returns the first plan that breaks a rule, and how many there were until then.
+func search(t *testing.T, m mix, weakness, rule string, first uint64, most int) (found *plan, n int) {
+	t.Helper()
+	var mu sync.Mutex
+	each(t, most, func(t *testing.T, i int) bool {
+		p := newPlan(first+uint64(i), m)
+		p.Weakness = weakness
+		res := runPlan(t, p)
+		for _, f := range res.failures {
+			t.Errorf("the simulation: %s", f)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		if !breaks(res.violations, rule) {
+			return false
+		}
+		if found == nil {
+			found, p.Breaks = p, rule
+			if rule == "" {
+				p.Breaks = res.violations[0].Rule
+			}
+			for _, v := range res.violations {
+				t.Log(v)
+			}
+		}
+		return true
+	})
+	return found, n
+}
+
+// shrink leaves out of a plan what its violation does not need. What counts is the rule that it breaks.
+func shrink(t *testing.T, p *plan, atMost time.Duration) *plan {
+	t.Helper()
+	end := time.Now().Add(atMost)
+	still := func(q *plan) bool {
+		for range 3 {
+			if time.Now().After(end) {
+				return false
+			}
+			if res := runPlan(t, q); breaks(res.violations, p.Breaks) {
+				return true
+			}
+		}
+		return false
+	}
+	for smaller := true; smaller; {
+		smaller = false
+		for _, q := range p.reductions() {
+			if still(q) {
+				p, smaller = q, true
+				break
+			}
+		}
+	}
+	return p
+}
+
+// reductions are plans that have less than this one, those with much less first.
+func (p *plan) reductions() (all []*plan) {
+	reduce := func(change func(q *plan)) {
+		q := p.clone()
+		change(q)
+		all = append(all, q)
+	}
+	if n := len(p.Faults); n > 2 {
+		reduce(func(q *plan) { q.Faults = q.Faults[n/2:] })
+		reduce(func(q *plan) { q.Faults = q.Faults[:n/2] })
+	}
+	for i := range p.Faults {
+		reduce(func(q *plan) { q.Faults = append(q.Faults[:i], q.Faults[i+1:]...) })
+	}
+	for i := range p.Publishers {
+		reduce(func(q *plan) { q.Publishers = append(q.Publishers[:i], q.Publishers[i+1:]...) })
+	}
+	for i := range p.Consumers {
+		reduce(func(q *plan) { q.Consumers = append(q.Consumers[:i], q.Consumers[i+1:]...) })
+	}
+	if p.Measured {
+		reduce(func(q *plan) { q.Measured = false })
+	}
+	for i := range p.Publishers {
+		if p.Publishers[i].Calls > 1 {
+			reduce(func(q *plan) { q.Publishers[i].Calls /= 2 })
+		}
+	}
+	return all
+}

@@ -1,0 +1,383 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/internal/clock/clocktest"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+)
+
+// What the program's settings would say.
+const (
+	storeTimeout      = 5 * time.Second
+	lease             = 10 * time.Second
+	drainTimeout      = 10 * time.Second
+	retentionInterval = 10 * time.Second
+)
+
+// machine is where a sidecar runs: what is there before its first process and after its last.
+type machine struct {
+	run   *run
+	name  string
+	fs    *vfs.MemFS // of its spool
+	clock *clocktest.Clock
+	gate  gate          // shut while its process is stopped
+	turn  chan struct{} // holds a token while a process begins or ends in order: the next one waits for the spool
+
+	mu   sync.Mutex
+	life *process // nil: none runs
+	next int      // number of the next one
+}
+
+// gate holds up whoever passes while it is shut.
+type gate struct {
+	mu   sync.Mutex
+	shut chan struct{} // nil: open
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	shut := g.shut
+	g.mu.Unlock()
+	if shut != nil {
+		<-shut
+		g.pass()
+	}
+}
+
+// set shuts or opens the gate.
+func (g *gate) set(shut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case shut && g.shut == nil:
+		g.shut = make(chan struct{})
+	case !shut && g.shut != nil:
+		close(g.shut)
+		g.shut = nil
+	}
+}
+
+// pause stops the machine's process, as SIGSTOP does.
+func (m *machine) pause() {
+	m.clock.Pause()
+	m.gate.set(true)
+}
+
+// suspend stops the machine, but for its wall clock.
+func (m *machine) suspend() {
+	const longest = time.Hour
+	m.clock.Suspend(longest)
+	m.gate.set(true)
+}
+
+// resume ends a pause or a suspension.
+func (m *machine) resume() {
+	m.clock.Resume()
+	m.gate.set(false)
+}
+
+// process is one life of a sidecar: what package sidecar assembles, without listeners.
+type process struct {
+	machine *machine
+	number  int
+	link    string        // what the replica set calls it
+	over    atomic.Bool   // nobody hears of it any more
+	down    chan struct{} // closed when it begins to end
+	record  *lifetime
+
+	log       *mongolog.Log
+	queue     *pebblelog.Log
+	spool     *spool.Log
+	roster    *roster.Roster
+	tails     *tail.Tails
+	writer    *writer.Writer
+	publisher *admit.Publisher
+	conn      *admit.Connection
+	groups    *group.Manager
+	waker     *wakeup.Waker
+	policies  *policy.Current
+
+	abort                context.CancelFunc // of what groups do
+	endHelpers, endStore context.CancelFunc
+	helpers, ownership   errgroup.Group
+}
+
+func (m *machine) logger() *slog.Logger { return m.run.logger.With("sidecar", m.name) }
+
+// start begins a life, unless one runs.
+func (m *machine) start() error {
+	m.turn <- struct{}{}
+	defer func() { <-m.turn }()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.life != nil {
+		return nil
+	}
+	p := &process{machine: m, number: m.next, link: fmt.Sprintf("%s/%d", m.name, m.next), policies: m.run.policies, down: make(chan struct{})}
+	m.next++
+	if err := p.open(); err != nil {
+		return fmt.Errorf("%s: %w", p.link, err)
+	}
+	m.run.history.note(func(now moment) {
+		p.record = &lifetime{Sidecar: m.name, Life: p.number, Began: now}
+		m.run.history.Lives = append(m.run.history.Lives, p.record)
+	})
+	m.life = p
+	m.run.relink(p)
+	p.serve()
+	return nil
+}
+
+// stop ends the life that runs in order.
+func (m *machine) stop() {
+	m.turn <- struct{}{}
+	defer func() { <-m.turn }()
+	if p := m.take(); p != nil {
+		p.stop()
+	}
+}
+
+// process is the one that runs; nil: none.
+func (m *machine) process() *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.life
+}
+
+// take is process, which does not run as the machine's any more.
+func (m *machine) take() *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.life
+	m.life = nil
+	return p
+}
+
+// isDown reports whether the life has begun to end.
+func (p *process) isDown() bool {
+	select {
+	case <-p.down:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) open() (err error) {
+	logger, weak, clock := p.machine.logger(), p.machine.run.weak, p.machine.clock.Clock()
+	policyOf := func(topic string) *policy.Effective { return p.policies.Load().Topic(topic) }
+	p.log, err = mongolog.Open(mongolog.Options{
+		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll", NodeID: p.machine.name, Timeout: storeTimeout, Clock: clock, Logger: logger,
+		Dialer:       gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, weak.commands},
+		WriteConcern: func(topic string) string { return policyOf(topic).Durability.WriteConcern },
+	})
+	if err != nil {
+		return err
+	}
+	p.queue, err = pebblelog.Open(pebblelog.Options{Dir: "spool", FS: p.machine.fs, NodeID: p.machine.name, Logger: logger})
+	if err != nil {
+		return errors.Join(err, p.log.Close())
+	}
+	var appender eventlog.Appender = p.log
+	if weak.appender != nil {
+		appender = weak.appender(appender)
+	}
+	var store spool.Store = p.queue
+	if weak.store != nil {
+		store = weak.store(store)
+	}
+	var nodes eventlog.Nodes = p.log
+	if weak.nodes != nil {
+		nodes = weak.nodes(nodes)
+	}
+	var groups group.Log = p.log
+	if weak.groups != nil {
+		groups = weak.groups(groups)
+	}
+	p.tails = tail.New(tail.DefaultBounds())
+	p.spool, err = spool.Open(context.Background(), spool.Config{
+		Log: appender, Ping: p.log.Ping, Store: store, Policies: p.policies, Clock: clock, Logger: logger,
+		Announce: p.announce,
+		Heard: func(topic string, partition int, head uint64) {
+			p.tails.Heard(topic, partition, head)
+			p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: partition, Head: head}}})
+		},
+		Bury: func(ctx context.Context, rec *eventlog.Record, done func(error)) { p.publisher.Bury(ctx, rec, done) },
+	})
+	if err != nil {
+		return errors.Join(err, p.queue.Close(), p.log.Close())
+	}
+	p.roster = roster.New(roster.Config{
+		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger,
+		Announced: func() { p.log.Send(eventlog.Signal{Nodes: true}) },
+	})
+	version := uint64(0)
+	p.roster.Watch(func() {
+		v := p.roster.View()
+		if v.Version != version && v.Company() {
+			p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{{}}})
+		}
+		version = v.Version
+	})
+	p.waker = wakeup.New(wakeup.Config{
+		Log: p.log, Tails: p.tails, Clock: clock, Logger: logger, Nodes: p.roster.Poke,
+		Moved:      func(groups []eventlog.GroupName) { p.groups.Moved(groups) },
+		MaybeMoved: func() { p.groups.MaybeMoved() },
+	})
+	p.writer = writer.New(writer.Config{
+		Log: p.spool, Tails: p.tails, Clock: clock, Bounds: writer.DefaultBounds(),
+		Signal: func(h eventlog.Hint) {
+			if p.roster.View().Company() {
+				p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})
+			}
+		},
+	})
+	p.publisher = admit.New(admit.Config{
+		Catalog: p.spool, Writer: p.writer, Policies: p.policies, Limits: wire.DefaultLimits(), Metrics: telemetry.Discard(),
+		Clock: clock, Logger: logger,
+	})
+	p.conn = p.publisher.NewOwnConnection()
+	var ctx context.Context
+	ctx, p.abort = context.WithCancel(context.Background())
+	p.groups = group.NewManager(group.Config{
+		Context: ctx, Log: groups, Tails: p.tails, Policy: policyOf, DeadLetters: p.publisher, Metrics: telemetry.Discard(),
+		Roster: p.roster, Clock: clock, Logger: logger, Bounds: group.DefaultBounds(),
+		Moved: func(g eventlog.GroupName) { p.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}}) },
+	})
+	return nil
+}
+
+func (p *process) announce(topic string, partition int, recs []*eventlog.Record) {
+	outs := make([]eventlog.Outcome, len(recs))
+	for i, rec := range recs {
+		outs[i] = eventlog.Outcome{Partition: partition, Seq: rec.Seq}
+	}
+	p.writer.Announce(topic, partition, recs, outs)
+}
+
+// serve starts what runs until the end.
+func (p *process) serve() {
+	var helpersCtx, storeCtx context.Context
+	helpersCtx, p.endHelpers = context.WithCancel(context.Background())
+	storeCtx, p.endStore = context.WithCancel(context.Background())
+	p.ownership.Go(func() error { return p.roster.Run(storeCtx) })
+	p.ownership.Go(func() error { return p.spool.Run(storeCtx) })
+	sweeper := retention.Sweeper{
+		Log: p.log, Mine: p.roster.Mine, Policies: p.policies, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(), Interval: retentionInterval, Batch: 1000,
+	}
+	p.helpers.Go(func() error { return sweeper.Run(helpersCtx) })
+	p.helpers.Go(func() error { return p.waker.Run(helpersCtx) })
+}
+
+// stop ends a life in the program's order.
+func (p *process) stop() {
+	close(p.down)
+	p.endHelpers()
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, p.abort)()
+	_ = p.groups.Stop(ctx) // what cannot be saved comes again
+	p.writer.Stop(ctx)
+	p.abort()
+	p.endStore()
+	p.release()
+}
+
+// release waits for what runs, and closes what open has opened.
+func (p *process) release() {
+	_, _ = p.helpers.Wait(), p.ownership.Wait()
+	if err := p.queue.Close(); err != nil {
+		p.machine.run.fail("%s: closing its spool: %v", p.link, err)
+	}
+	_ = p.log.Close() // the store may be away
+	p.machine.run.history.note(func(now moment) {
+		if !p.record.Ended.came() {
+			p.record.Ended = now
+		}
+	})
+}
+
+// kill ends a life at once: nothing that it does from here on is heard of, and its spool is as it was at this moment.
+func (p *process) kill() {
+	p.machine.run.history.note(func(now moment) { p.record.Ended, p.record.Killed = now, true })
+	p.over.Store(true)
+	p.machine.run.mu.Lock()
+	p.machine.run.killed[p.link] = true
+	p.machine.run.mu.Unlock()
+	close(p.down)
+	p.machine.resume()
+	p.machine.fs = p.machine.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newDice(p.machine.run.plan.Seed, 5).Rand})
+	p.endHelpers()
+	p.abort()
+	p.endStore()
+	p.machine.run.leftovers.Go(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = p.groups.Stop(ctx)
+		p.writer.Stop(ctx)
+		_ = p.log.Close()
+		_, _ = p.helpers.Wait(), p.ownership.Wait()
+		_ = p.queue.Close()
+	})
+}
+
+// gated is a way to the replica set that a stopped process neither sends on nor hears from.
+type gated struct {
+	options.ContextDialer
+	gate   *gate
+	tamper func(*command) // nil: nobody does
+}
+
+func (d gated) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	d.gate.pass()
+	conn, err := d.ContextDialer.DialContext(ctx, network, address)
+	d.gate.pass()
+	if err != nil {
+		return nil, err
+	}
+	if d.tamper != nil {
+		conn = tamperingConn{conn, d.tamper}
+	}
+	return gatedConn{conn, d.gate}, nil
+}
+
+type gatedConn struct {
+	net.Conn
+	gate *gate
+}
+
+func (c gatedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.gate.pass()
+	return n, err
+}
+
+func (c gatedConn) Write(b []byte) (int, error) {
+	c.gate.pass()
+	return c.Conn.Write(b)
+}

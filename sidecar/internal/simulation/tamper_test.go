@@ -1,0 +1,129 @@
+package simulation
+
+import (
+	"encoding/binary"
+	"net"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// command is a command on its way to the replica set, which a weakness changes. A value stands for the same in the body and
+// in a sequence of documents beside it.
+type command struct {
+	name, collection string
+	body             bson.D
+	sequence         string // the field that docs stand for; "": there are none
+	docs             []bson.D
+}
+
+// tamperingConn changes the commands that are sent over it.
+type tamperingConn struct {
+	net.Conn
+	tamper func(*command)
+}
+
+// Write implements net.Conn. The driver writes one message at a time.
+func (c tamperingConn) Write(b []byte) (int, error) {
+	if _, err := c.Conn.Write(tampered(b, c.tamper)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+const (
+	opMsg       = 2013
+	headerBytes = 16
+)
+
+// tampered is a message of OP_MSG with what tamper makes of its command; any other message is itself.
+func tampered(b []byte, tamper func(*command)) []byte {
+	if len(b) < headerBytes+5 || binary.LittleEndian.Uint32(b[12:]) != opMsg {
+		return b
+	}
+	c := &command{}
+	for rest := b[headerBytes+4:]; len(rest) > 0; {
+		kind, size := rest[0], int(binary.LittleEndian.Uint32(rest[1:]))
+		section := rest[1 : 1+size]
+		rest = rest[1+size:]
+		if kind == 0 {
+			mustUnmarshal(section, &c.body)
+			continue
+		}
+		section = section[4:]
+		for i, x := range section {
+			if x == 0 {
+				c.sequence, section = string(section[:i]), section[i+1:]
+				break
+			}
+		}
+		for len(section) > 0 {
+			size := int(binary.LittleEndian.Uint32(section))
+			var doc bson.D
+			mustUnmarshal(section[:size], &doc)
+			c.docs, section = append(c.docs, doc), section[size:]
+		}
+	}
+	if len(c.body) == 0 {
+		return b
+	}
+	c.name = c.body[0].Key
+	c.collection, _ = c.body[0].Value.(string)
+	tamper(c)
+	out := append([]byte(nil), b[:headerBytes+4]...)
+	out = append(append(out, 0), mustMarshal(c.body)...)
+	if c.sequence != "" {
+		section := append([]byte(c.sequence), 0)
+		for _, doc := range c.docs {
+			section = append(section, mustMarshal(doc)...)
+		}
+		out = append(out, 1)
+		out = binary.LittleEndian.AppendUint32(out, uint32(len(section)+4))
+		out = append(out, section...)
+	}
+	binary.LittleEndian.PutUint32(out, uint32(len(out)))
+	return out
+}
+
+func mustMarshal(d bson.D) []byte {
+	b, err := bson.Marshal(d)
+	if err != nil {
+		panic(err) // it was a document before
+	}
+	return b
+}
+
+func mustUnmarshal(b []byte, d *bson.D) {
+	if err := bson.Unmarshal(b, d); err != nil {
+		panic(err) // the driver has made it
+	}
+}
+
+// set changes a field of a document that has it.
+func set(d bson.D, key string, value any) {
+	for i := range d {
+		if d[i].Key == key {
+			d[i].Value = value
+		}
+	}
+}
+
+// get is a field of a document; nil: it has none.
+func get(d bson.D, key string) any {
+	for _, e := range d {
+		if e.Key == key {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+// without is a document that lacks a field.
+func without(d bson.D, key string) bson.D {
+	out := bson.D{} // nil would be null
+	for _, e := range d {
+		if e.Key != key {
+			out = append(out, e)
+		}
+	}
+	return out
+}

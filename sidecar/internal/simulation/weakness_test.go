@@ -1,0 +1,281 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+)
+
+// weakness is one way to build the product wrong. It is put around the parts of a sidecar, or between the driver and the
+// replica set, so that the product itself has no way to be weakened. What it stands for is said of it.
+type weakness struct {
+	name string
+	is   string
+	// One of these is set.
+	commands func(*command)
+	groups   func(group.Log) group.Log
+	nodes    func(eventlog.Nodes) eventlog.Nodes
+	appender func(eventlog.Appender) eventlog.Appender
+	store    func(spool.Store) spool.Store
+}
+
+var weaknesses = []weakness{
+	{name: "local-reads", is: "epochs and nodes are read locally where a majority is needed", commands: func(c *command) {
+		if c.collection != "events" {
+			readLocally(c)
+		}
+	}},
+	{name: "local-heads", is: "heads and duplicates are looked up locally", commands: func(c *command) {
+		if c.collection == "events" || c.collection == "heads" {
+			readLocally(c)
+		}
+	}},
+	{name: "acausal", is: "sessions are not causally consistent", commands: func(c *command) {
+		if concern, ok := get(c.body, "readConcern").(bson.D); ok {
+			set(c.body, "readConcern", without(concern, "afterClusterTime"))
+		}
+	}},
+	{name: "w1-events", is: "events are answered OK at w: 1", commands: func(c *command) { writeOnce(c, "events") }},
+	{name: "w1-epochs", is: "epochs are saved and taken at w: 1", commands: func(c *command) { writeOnce(c, "epochs") }},
+	{name: "no-deduplication", is: "an event's _id is not made of its id alone", commands: func(c *command) {
+		if c.name == "insert" && c.collection == "events" {
+			for _, doc := range c.docs {
+				set(doc, "_id", fmt.Sprintf("%v/%d", get(doc, "_id"), rand.Uint64()))
+			}
+		}
+	}},
+	{name: "replaced-epochs", is: "an epoch is taken by a replace instead of an insert", commands: replaceEpochs},
+	{name: "unguarded-saves", is: "an epoch is saved whatever was saved before", commands: func(c *command) { unguard(c, "epochs") }},
+	{name: "unguarded-beats", is: "a node is saved whatever was saved before", commands: func(c *command) { unguard(c, "nodes") }},
+	{name: "unfenced", is: "a save that a later epoch refuses counts", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+			if err := l.SaveEpochs(ctx, epochs, marks); !errors.Is(err, eventlog.ErrFenced) {
+				return err
+			}
+			return nil
+		}}
+	}},
+	{name: "ack-before-save", is: "an ack is answered before it is saved", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+			go func() { _ = l.SaveEpochs(context.WithoutCancel(ctx), epochs, marks) }()
+			return nil
+		}}
+	}},
+	{name: "cursor-ahead", is: "the cursor is saved beyond the first unsettled event", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+			epochs = slices.Clone(epochs)
+			for i := range epochs {
+				if p := &epochs[i].Progress; len(p.Settled) > 0 {
+					p.Cursor, p.Settled = p.Settled[len(p.Settled)-1].Last+1, nil
+				}
+			}
+			return l.SaveEpochs(ctx, epochs, marks)
+		}}
+	}},
+	{name: "forgotten-settles", is: "what is settled above the cursor is not saved", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+			epochs = slices.Clone(epochs)
+			for i := range epochs {
+				epochs[i].Progress.Settled = nil
+			}
+			return l.SaveEpochs(ctx, epochs, marks)
+		}}
+	}},
+	{name: "early-inheritance", is: "a taker goes on from what it had read before it took", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, take: func(ctx context.Context, epochs []eventlog.Epoch) []error {
+			epochs = slices.Clone(epochs)
+			for i := range epochs {
+				epochs[i].Inherit = false
+			}
+			return l.TakeEpochs(ctx, epochs)
+		}}
+	}},
+	{name: "uncounted-attempts", is: "attempts are not saved", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+			epochs = slices.Clone(epochs)
+			for i := range epochs {
+				epochs[i].Progress.Attempts = nil
+			}
+			return l.SaveEpochs(ctx, epochs, marks)
+		}}
+	}},
+	{name: "silent-nodes", is: "a sidecar counts on a beat that it has not saved", nodes: func(n eventlog.Nodes) eventlog.Nodes {
+		return &silentNodes{Nodes: n}
+	}},
+	{name: "early-deaths", is: "a sidecar is taken for dead after two looks", nodes: func(n eventlog.Nodes) eventlog.Nodes {
+		return &hastyNodes{Nodes: n}
+	}},
+	{name: "unknown-is-stored", is: "an append whose outcome is not known counts as stored", appender: func(a eventlog.Appender) eventlog.Appender {
+		return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
+			for i := range outs {
+				if errors.Is(outs[i].Err, eventlog.ErrUnavailable) {
+					outs[i] = eventlog.Outcome{Partition: p, Seq: batch[i].Seq, TS: batch[i].TS}
+				}
+			}
+		}}
+	}},
+	{name: "conflict-is-duplicate", is: "an id that is taken by other content counts as stored", appender: func(a eventlog.Appender) eventlog.Appender {
+		return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
+			for i := range outs {
+				var conflict *eventlog.ConflictError
+				if errors.As(outs[i].Err, &conflict) {
+					outs[i] = eventlog.Outcome{Partition: p, Seq: conflict.Seq, TS: batch[i].TS, Duplicate: true}
+				}
+			}
+		}}
+	}},
+	{name: "spool-upside-down", is: "the spool is drained in another order than it was filled in", store: func(s spool.Store) spool.Store {
+		return weakSpool{s, func(recs []*eventlog.Record) []*eventlog.Record {
+			if len(recs) > 2 {
+				recs = slices.Clone(recs)
+				slices.Reverse(recs[:len(recs)-1])
+			}
+			return recs
+		}}
+	}},
+	{name: "spool-forgets", is: "the spool leaves out what it has while it is drained", store: func(s spool.Store) spool.Store {
+		return weakSpool{s, func(recs []*eventlog.Record) []*eventlog.Record {
+			if len(recs) > 2 {
+				return recs[1:]
+			}
+			return recs
+		}}
+	}},
+}
+
+// weaken finds a weakness; the zero value weakens nothing.
+func weaken(name string) (weakness, error) {
+	if name == "" {
+		return weakness{}, nil
+	}
+	for _, w := range weaknesses {
+		if w.name == name {
+			return w, nil
+		}
+	}
+	return weakness{}, fmt.Errorf("no weakness is called %q", name)
+}
+
+func readLocally(c *command) {
+	if concern, ok := get(c.body, "readConcern").(bson.D); ok {
+		set(concern, "level", "local")
+		set(c.body, "readConcern", without(concern, "afterClusterTime"))
+	}
+}
+
+func writeOnce(c *command, collection string) {
+	if c.collection == collection {
+		set(c.body, "writeConcern", bson.D{{Key: "w", Value: 1}})
+	}
+}
+
+// unguard leaves nothing in the filters of updates but the _id.
+func unguard(c *command, collection string) {
+	if c.name != "update" || c.collection != collection {
+		return
+	}
+	for _, statement := range c.docs {
+		if filter, ok := get(statement, "q").(bson.D); ok && get(filter, "_id") != nil {
+			set(statement, "q", bson.D{{Key: "_id", Value: get(filter, "_id")}})
+		}
+	}
+}
+
+// replaceEpochs makes updates of inserts.
+func replaceEpochs(c *command) {
+	if c.name != "insert" || c.collection != "epochs" {
+		return
+	}
+	c.body[0].Key, c.sequence = "update", "updates"
+	for i, doc := range c.docs {
+		c.docs[i] = bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: get(doc, "_id")}}}, {Key: "u", Value: doc}, {Key: "upsert", Value: true}}
+	}
+}
+
+// weakGroups is a log whose groups are saved or taken in another way.
+type weakGroups struct {
+	group.Log
+	save func(context.Context, []eventlog.Epoch, []eventlog.Mark) error
+	take func(context.Context, []eventlog.Epoch) []error
+}
+
+func (w weakGroups) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+	if w.save == nil {
+		return w.Log.SaveEpochs(ctx, epochs, marks)
+	}
+	return w.save(ctx, epochs, marks)
+}
+
+func (w weakGroups) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
+	if w.take == nil {
+		return w.Log.TakeEpochs(ctx, epochs)
+	}
+	return w.take(ctx, epochs)
+}
+
+// silentNodes saves the first beat only.
+type silentNodes struct {
+	eventlog.Nodes
+	saved map[string]bool
+}
+
+func (n *silentNodes) SaveNode(ctx context.Context, node eventlog.Node) error {
+	if n.saved[node.ID] {
+		return nil
+	}
+	err := n.Nodes.SaveNode(ctx, node)
+	if err == nil {
+		n.saved = map[string]bool{node.ID: true}
+	}
+	return err
+}
+
+// hastyNodes leaves out the nodes that have not moved since the look before.
+type hastyNodes struct {
+	eventlog.Nodes
+	beats map[string]uint64
+}
+
+func (n *hastyNodes) ListNodes(ctx context.Context) (left []eventlog.Node, err error) {
+	all, err := n.Nodes.ListNodes(ctx)
+	beats := map[string]uint64{}
+	for _, node := range all {
+		beats[node.ID] = node.Beat
+		if before, seen := n.beats[node.ID]; !seen || before != node.Beat {
+			left = append(left, node)
+		}
+	}
+	n.beats = beats
+	return left, err
+}
+
+// weakAppender makes other outcomes of some.
+type weakAppender struct {
+	eventlog.Appender
+	change func(outs []eventlog.Outcome, batch []*eventlog.Record, partition int)
+}
+
+func (a weakAppender) Append(ctx context.Context, topic string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
+	outs := a.Appender.Append(ctx, topic, partition, batch)
+	a.change(outs, batch, partition)
+	return outs
+}
+
+// weakSpool reads something else than it has.
+type weakSpool struct {
+	spool.Store
+	change func([]*eventlog.Record) []*eventlog.Record
+}
+
+func (s weakSpool) Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	recs, err := s.Store.Read(ctx, topic, partition, from, b)
+	return s.change(recs), err
+}
