@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
 
@@ -21,6 +22,11 @@ func TestKilledWhileSaving(t *testing.T) {
 	if dir := os.Getenv(killDir); dir != "" {
 		saveForEver(t, dir)
 	}
+	soak.Rounds(t, killWhileSaving)
+}
+
+func killWhileSaving(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	file := filepath.Join(dir, fileName)
 	last := int64(0)
@@ -35,7 +41,7 @@ func TestKilledWhileSaving(t *testing.T) {
 			kept, err := readCache(file)
 			return err == nil && kept.held[globType]["*"].number > before
 		})
-		time.Sleep(rand.N(5 * time.Millisecond)) // the kill is to come at any moment
+		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond)))) // the kill is to come at any moment
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
@@ -70,7 +71,7 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 	defer a.client.CloseIdleConnections()
 	m := &member{session: &session{app: a, away: make(chan struct{})}, sub: subscription{Topic: "t", Route: "/orders"}}
 	deliveries := make(taken, 100)
-	if m.Member, err = s.groups.Subscribe(t.Context(), group.Subscription{Topic: "t", Group: "app", Sink: deliveries, Pacer: pacer.New(s.policies, "t")}); err != nil {
+	if m.Member, err = s.groups.Subscribe(t.Context(), group.Subscription{Topic: "t", Group: "app", Sink: deliveries, Pacer: pacer.New(s.policies, "t", time.Now())}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close(group.Unsubscribed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -27,7 +28,7 @@ func (a *App) serve(ctx context.Context, subs []subscription) {
 	defer cancel()
 	members := make([]*member, 0, len(subs))
 	for _, sub := range subs {
-		m := &member{session: s, sub: sub, pacer: pacer.New(a.cfg.Policies, sub.Topic)}
+		m := &member{session: s, sub: sub, pacer: pacer.New(a.cfg.Policies, sub.Topic, time.Now())}
 		if !m.join(ctx) {
 			break
 		}

@@ -63,6 +63,7 @@ func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
 	self, a := edge("self", 1000, 1, 3), edge("a", 5000, 2, 2)
 	s := serve(t, a)
 	s.dieAfter.Store(1500)
+	s.afterwards.Store(500) // whoever asks again gets no more
 	var log logBuffer
 	c := soon(config(self, s.peer()))
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -71,7 +72,6 @@ func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
 	if err != nil || len(st.Missing()) > 0 {
 		t.Fatal(err, st.Missing())
 	}
-	s.answer.Store(500) // for whoever asks again
 	rest, err := drain(st, 0)
 	name := "a (" + s.address + ")"
 	wantPartial(t, err, name)

@@ -201,6 +201,7 @@ type server struct {
 	dieAfter   atomic.Int64 // lines of the part, then the connection breaks; 0: never
 	stallAfter atomic.Int64 // lines, then nothing comes; 0: never
 	answer     atomic.Int64 // a status instead of a part; 0: none
+	afterwards atomic.Int64 // answer from its death on; 0: it answers as before
 	actualID   atomic.Pointer[string]
 	sent       atomic.Int64 // bytes of parts
 	exports    atomic.Int64
@@ -308,7 +309,10 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, part string, text 
 			after  int64
 			happen func()
 		}{
-			{s.dieAfter.Load(), func() { panic(http.ErrAbortHandler) }},
+			{s.dieAfter.Load(), func() {
+				s.answer.Store(s.afterwards.Load())
+				panic(http.ErrAbortHandler)
+			}},
 			{s.stallAfter.Load(), func() {
 				select {
 				case <-s.release:

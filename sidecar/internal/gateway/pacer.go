@@ -30,7 +30,7 @@ func (ps *pacers) use(policies *policy.Current, topic string) *sharedPacer {
 				delete(*ps, name)
 			}
 		}
-		p = &sharedPacer{Pacer: pacer.New(policies, topic)}
+		p = &sharedPacer{Pacer: pacer.New(policies, topic, now)}
 		if *ps == nil {
 			*ps = make(pacers)
 		}

@@ -26,9 +26,13 @@ func refusal(err error) error {
 	case errors.Is(err, eventlog.ErrNotFound):
 		return wire.Errorf(wire.NotFound, "there is no such topic or group")
 	case errors.Is(err, eventlog.ErrUnavailable):
+		why := "is unavailable"
+		if errors.Is(err, eventlog.ErrTimeout) {
+			why = "did not answer in time"
+		}
 		return &wire.Error{
 			Code: wire.StoreUnavailable, RetryAfter: retryStore,
-			Msg: "the event log is unavailable: whether this took effect is not known; it is safe to repeat",
+			Msg: "the event log " + why + ": whether this took effect is not known; it is safe to repeat",
 		}
 	}
 	return err

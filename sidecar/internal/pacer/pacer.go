@@ -16,10 +16,10 @@ type Pacer struct {
 	bucket   *limit.Bucket
 }
 
-// New makes a full bucket.
-func New(policies *policy.Current, topic string) *Pacer {
+// New makes a bucket that is full at now.
+func New(policies *policy.Current, topic string, now time.Time) *Pacer {
 	p := &Pacer{policies: policies, topic: topic}
-	p.bucket = limit.NewBucket(p.rate(), time.Now())
+	p.bucket = limit.NewBucket(p.rate(), now)
 	return p
 }
 

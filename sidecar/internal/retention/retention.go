@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -25,7 +25,7 @@ type Log interface {
 }
 
 // Sweeper removes expired events, remembered ids and marks, and superseded
-// events. Every field is required but Mine and Known.
+// events. Every field is required but Mine, Known and Clock.
 type Sweeper struct {
 	Log      Log
 	Policies *policy.Current
@@ -44,6 +44,7 @@ type Sweeper struct {
 	// Until then the topic is left alone: by the rules of a less specific one
 	// more might be removed, and what is gone does not come back. nil: all are.
 	Known func(topic string) bool
+	Clock clock.Clock
 
 	// Of Run alone.
 	compactions map[string]*compaction // the topics being compacted
@@ -59,7 +60,7 @@ const Marks = "_marks"
 func (s *Sweeper) Run(ctx context.Context) error {
 	for {
 		s.round(ctx)
-		if !pause.For(ctx, s.Interval) {
+		if !s.Clock.Sleep(ctx, s.Interval) {
 			return nil
 		}
 	}
@@ -83,7 +84,7 @@ func (s *Sweeper) round(ctx context.Context) {
 			if ctx.Err() != nil {
 				return true
 			}
-			began := time.Now()
+			began := s.Clock.Now()
 			worked, more, failure := j.batch(began)
 			if failure != nil {
 				if failures++; err == nil {
@@ -92,7 +93,7 @@ func (s *Sweeper) round(ctx context.Context) {
 				return true
 			}
 			if worked {
-				pause.For(ctx, time.Since(began)) // leaves half of the log's time to others
+				s.Clock.Sleep(ctx, s.Clock.Since(began)) // leaves half of the log's time to others
 			}
 			return !more
 		})

@@ -28,7 +28,7 @@ func (l *Log) buryAll(ctx context.Context, t *topic, list []conflicted) error {
 			continue
 		}
 		waiting++
-		l.cfg.Bury(ctx, deadLetter(c, time.Now()), func(err error) {
+		l.cfg.Bury(ctx, deadLetter(c, l.cfg.Clock.Now()), func(err error) {
 			if err == nil {
 				l.cfg.Logger.Warn("a spooled event became a dead letter: its id is taken",
 					"topic", t.name, "id", c.rec.ID, "stored_seq", c.err.Seq)

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -29,9 +28,9 @@ type drainage struct {
 }
 
 // start notes the beginning of a drain, unless one is under way.
-func (d *drainage) start() {
+func (d *drainage) start(now time.Time) {
 	if d.began.IsZero() {
-		d.began = time.Now()
+		d.began = now
 		d.events.Store(0)
 	}
 }
@@ -48,7 +47,7 @@ func (l *Log) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		switch spooling := l.account.list(); {
 		case l.health.away.Load():
-			if !pause.For(ctx, probePause(failed)) {
+			if !l.cfg.Clock.Sleep(ctx, probePause(failed)) {
 				return nil
 			}
 			failed++
@@ -61,7 +60,7 @@ func (l *Log) Run(ctx context.Context) error {
 				continue
 			}
 			failed++
-			if !l.health.away.Load() && !pause.For(ctx, probePause(failed)) {
+			if !l.health.away.Load() && !l.cfg.Clock.Sleep(ctx, probePause(failed)) {
 				return nil
 			}
 		default:
@@ -80,7 +79,7 @@ func (l *Log) Run(ctx context.Context) error {
 const pingPatience = 5 * time.Second
 
 func (l *Log) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	ctx, cancel := l.cfg.Clock.WithTimeout(ctx, pingPatience)
 	defer cancel()
 	return l.cfg.Ping(ctx)
 }
@@ -100,7 +99,7 @@ func (l *Log) probe(ctx context.Context) (back bool) {
 		if err != nil {
 			l.complain(ctx, err) // not the store's fault
 		}
-		l.drain.start()
+		l.drain.start(l.cfg.Clock.Now())
 		l.drain.events.Add(int64(n))
 	}
 	l.found()
@@ -109,7 +108,7 @@ func (l *Log) probe(ctx context.Context) (back bool) {
 
 // round gives every spooling topic a turn; true if none failed.
 func (l *Log) round(ctx context.Context, spooling []*topic) bool {
-	l.drain.start()
+	l.drain.start(l.cfg.Clock.Now())
 	var work errgroup.Group
 	work.SetLimit(parallelTopics)
 	for _, t := range spooling {
@@ -144,7 +143,7 @@ func (l *Log) drained() {
 		return
 	}
 	l.cfg.Logger.Info("the spool is drained",
-		"events", l.drain.events.Load(), "took", time.Since(l.drain.began).Round(time.Millisecond))
+		"events", l.drain.events.Load(), "took", l.cfg.Clock.Since(l.drain.began).Round(time.Millisecond))
 	l.drain.began = time.Time{}
 }
 
@@ -182,7 +181,7 @@ func (l *Log) turn(ctx context.Context, t *topic) error {
 // page takes the topic's next page into the log, and out of the spool once all
 // of its events are accounted for. It returns how many there were.
 func (l *Log) page(ctx context.Context, t *topic) (int, error) {
-	began := time.Now()
+	began := l.cfg.Clock.Now()
 	recs, err := l.cfg.Store.Read(ctx, t.name, queue, 1, l.drain.bounds)
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 		return 0, &spoolError{err}
@@ -199,7 +198,7 @@ func (l *Log) page(ctx context.Context, t *topic) (int, error) {
 	}
 	l.account.give(t, len(recs), size)
 	l.account.pace(t, size)
-	l.drain.page.Store(int64(time.Since(began)))
+	l.drain.page.Store(int64(l.cfg.Clock.Since(began)))
 	return len(recs), nil
 }
 

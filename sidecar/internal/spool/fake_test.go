@@ -37,7 +37,8 @@ type fakeLog struct {
 	weather weather
 	latency time.Duration // of every call
 	topics  map[string]*fakeTopic
-	calls   int // appends
+	calls   int    // appends
+	unmet   string // a topic whose write concern is not met: appends are stored and refused
 }
 
 type fakeTopic struct {
@@ -51,6 +52,12 @@ func (f *fakeLog) set(w weather) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.weather = w
+}
+
+func (f *fakeLog) setUnmet(topic string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unmet = topic
 }
 
 func (f *fakeLog) slow(latency time.Duration) {
@@ -138,6 +145,9 @@ func (f *fakeLog) Append(ctx context.Context, topic string, partition int, batch
 	case w == halfLosing:
 		known, err = 0, errDown
 		f.store(topic, partition, batch[:(len(batch)+1)/2], outs)
+	case topic == f.unmet:
+		known, err = 0, &eventlog.ConcernError{Topic: topic, Concern: "w:4", Cause: errors.New("not enough members")}
+		f.store(topic, partition, batch, outs)
 	default:
 		f.store(topic, partition, batch, outs)
 	}

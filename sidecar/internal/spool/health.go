@@ -36,7 +36,7 @@ func (l *Log) lost(cause error) {
 	if l.health.away.Load() {
 		return
 	}
-	l.health.since = time.Now()
+	l.health.since = l.cfg.Clock.Now()
 	l.health.away.Store(true)
 	l.account.stopPacing()
 	l.cfg.Logger.Warn("the store is away; publishes are spooled or refused, as the policies of their topics say", "error", cause)
@@ -51,7 +51,7 @@ func (l *Log) found() {
 		return
 	}
 	l.health.away.Store(false)
-	l.cfg.Logger.Info("the store is back", "away_for", time.Since(l.health.since).Round(time.Millisecond))
+	l.cfg.Logger.Info("the store is back", "away_for", l.cfg.Clock.Since(l.health.since).Round(time.Millisecond))
 }
 
 // nudge wakes Run.
@@ -67,7 +67,7 @@ func (l *Log) nudge() {
 func (l *Log) retryAway() time.Duration {
 	l.health.mu.Lock()
 	defer l.health.mu.Unlock()
-	return min(max(time.Since(l.health.since), maxProbePause/4), 5*maxProbePause)
+	return min(max(l.cfg.Clock.Since(l.health.since), maxProbePause/4), 5*maxProbePause)
 }
 
 func (l *Log) refusal() error { return &AwayError{RetryAfter: l.retryAway()} }

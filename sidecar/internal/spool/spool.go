@@ -32,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -89,6 +90,7 @@ type Config struct {
 	Buried  func(topic string)
 	Tracing *tracing.Tracing // nil: off
 	Logger  *slog.Logger
+	Clock   clock.Clock
 }
 
 // Log is the event log as the writer sees it. Everything is in memory but for

@@ -18,8 +18,11 @@ func word(out eventlog.Outcome) string {
 	var full *spool.FullError
 	var away *spool.AwayError
 	var conflict *eventlog.ConflictError
+	var unmet *eventlog.ConcernError
 	w := "ok"
 	switch {
+	case errors.As(out.Err, &unmet):
+		return "unmet"
 	case errors.As(out.Err, &full):
 		return "full " + full.Bound
 	case errors.As(out.Err, &away):
@@ -130,6 +133,37 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnmetConcern: a write concern that the store does not meet is its topic's
+// refusal. The store is not away for it, and what other topics have in the spool
+// is drained.
+func TestUnmetConcern(t *testing.T) {
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.shared.setUnmet("strict")
+		f.want(f.publish("strict", "a-1"), "unmet")
+		if s := f.Stats(); s.Away || s.Events > 0 {
+			t.Errorf("stats %+v", s)
+		}
+		f.want(f.publish("t", "a-1"), "ok")
+
+		f.shared.set(down)
+		f.want(f.publish("strict", "a-2"), "spooled")
+		f.want(f.publish("t", "a-2"), "spooled")
+		f.shared.set(up)
+		time.Sleep(10 * time.Second)
+		if s := f.Stats(); s.Away || s.Events != 1 {
+			t.Errorf("stats %+v, want the strict topic's event alone", s)
+		}
+		f.want(f.publish("t", "a-3"), "ok")
+		f.want(f.publish("strict", "a-3"), "spooled")
+
+		f.shared.setUnmet("")
+		f.drained()
+		f.want(f.publish("strict", "a-1"), "duplicate ok")
+		f.wantLogged("strict", "a-1", "a-2", "a-3")
+		f.wantLogged("t", "a-1", "a-2", "a-3")
+	})
 }
 
 func TestUnknownOutcomeOfTopicThatRejects(t *testing.T) {

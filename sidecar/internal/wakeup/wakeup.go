@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
@@ -38,6 +38,7 @@ type Config struct {
 	// Interval is how often the log is asked, in case a signal was lost; 0:
 	// DefaultInterval.
 	Interval time.Duration
+	Clock    clock.Clock
 }
 
 // DefaultInterval costs a few cheap queries, and bounds how late an event can
@@ -102,7 +103,7 @@ func (w *Waker) ask(ctx context.Context) error {
 	failing := false
 	for {
 		wait := w.cfg.Interval/2 + rand.N(w.cfg.Interval) // sidecars that start together part
-		if !pause.Unless(ctx, wait, w.check) {
+		if !w.cfg.Clock.SleepUnless(ctx, wait, w.check) {
 			return nil
 		}
 		err := w.askOnce(ctx)

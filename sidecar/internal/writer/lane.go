@@ -3,11 +3,14 @@ package writer
 import (
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/clock"
 )
 
 // lane is the queue of one partition. At most one goroutine drains it.
 type lane struct {
-	key laneKey
+	key   laneKey
+	clock clock.Clock
 
 	mu       sync.Mutex
 	queue    []Item // queue[start:] wait
@@ -49,7 +52,7 @@ func (l *lane) pop(dst []Item, b Bounds) (batch []Item, size int) {
 		l.start++
 	}
 	l.bytes -= size
-	l.inflight, l.popped = len(dst), time.Now()
+	l.inflight, l.popped = len(dst), l.clock.Now()
 	l.compact()
 	if len(dst) == 0 {
 		l.draining = false
@@ -98,7 +101,7 @@ func (l *lane) timeToEmpty() time.Duration {
 func (l *lane) estimate() time.Duration {
 	d := time.Duration(len(l.queue)-l.start+l.inflight) * l.perEvent
 	if l.inflight > 0 {
-		d = max(d, time.Since(l.popped))
+		d = max(d, l.clock.Since(l.popped))
 	}
 	return min(max(d, 10*time.Millisecond), 10*time.Second)
 }

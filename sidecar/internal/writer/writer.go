@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -63,6 +64,7 @@ type Config struct {
 	Observer Observer
 	Tracing  *tracing.Tracing
 	Bounds   Bounds
+	Clock    clock.Clock
 }
 
 // Writer owns the queues and the goroutines that empty them: one per partition
@@ -149,7 +151,7 @@ func (w *Writer) lane(k laneKey) (*lane, error) {
 		return nil, ErrStopped
 	}
 	if l = w.lanes[k]; l == nil {
-		l = &lane{key: k}
+		l = &lane{key: k, clock: w.cfg.Clock}
 		w.lanes[k] = l
 	}
 	w.busy.Add(1)
@@ -171,9 +173,9 @@ func (w *Writer) drain(l *lane) {
 			recs = append(recs, batch[i].Record)
 		}
 		ctx, span := w.cfg.Tracing.Append(w.ctx, l.key.topic, l.key.partition, len(recs), size, spansOf(batch))
-		began := time.Now()
+		began := w.cfg.Clock.Now()
 		outs := w.cfg.Log.Append(ctx, l.key.topic, l.key.partition, recs)
-		took := time.Since(began)
+		took := w.cfg.Clock.Since(began)
 		span.End(outs)
 		l.measured(len(batch), took)
 		w.bytes.Add(-int64(size))
@@ -208,8 +210,9 @@ func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, 
 	hint := eventlog.Hint{Topic: topic, Partition: partition}
 	unknown := false
 	for i, out := range outs {
+		var unmet *eventlog.ConcernError
 		switch {
-		case errors.Is(out.Err, eventlog.ErrUnavailable):
+		case errors.Is(out.Err, eventlog.ErrUnavailable), errors.As(out.Err, &unmet):
 			unknown = true
 		case out.Err == nil && !out.Duplicate && !out.Spooled && out.Partition == partition:
 			if stored == nil {
