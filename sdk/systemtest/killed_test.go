@@ -2,7 +2,6 @@ package systemtest
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,12 +14,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sdk"
 )
 
-var kills = flag.Int("kills", 5, "how often the sidecar is killed")
-
 const (
+	kills      = 3 // of one round
 	topic      = "orders"
 	group      = "billing"
 	publishers = 3
@@ -38,7 +37,10 @@ const (
 
 // TestKilledUnderLoad publishes and consumes through clients that live as long
 // as the test, while the sidecar is killed with SIGKILL and started again.
-func TestKilledUnderLoad(t *testing.T) {
+func TestKilledUnderLoad(t *testing.T) { soak.Rounds(t, killUnderLoad) }
+
+func killUnderLoad(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policies.yaml")
@@ -72,11 +74,11 @@ func TestKilledUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	for i := range publishers {
-		load.Go(func() { l.publish(ctx, publishing, i, stop) })
+		load.Go(func() { l.publish(ctx, publishing, i, rand.New(rand.NewPCG(seed, uint64(1+i))), stop) })
 	}
-	for range *kills {
+	for range kills {
 		select {
-		case <-time.After(200*time.Millisecond + rand.N(400*time.Millisecond)): // the load goes on: that is the test
+		case <-time.After(200*time.Millisecond + time.Duration(random.IntN(400))*time.Millisecond): // the load goes on: that is the test
 		case <-ctx.Done():
 		}
 		p.Kill()
@@ -123,11 +125,11 @@ func (l *ledger) fault(format string, args ...any) {
 }
 
 // publish publishes until stop is closed, and waits for all results.
-func (l *ledger) publish(ctx context.Context, client *sluice.Client, publisher int, stop <-chan struct{}) {
+func (l *ledger) publish(ctx context.Context, client *sluice.Client, publisher int, random *rand.Rand, stop <-chan struct{}) {
 	p := client.NewPublisher(sluice.Window(200, 1<<20))
 	var next [keys]int
 	event := func() sluice.Event {
-		key := rand.N(keys)
+		key := random.IntN(keys)
 		next[key]++
 		name := fmt.Sprintf("%d-%d", publisher, key)
 		return sluice.Event{Topic: topic, Key: name, Payload: fmt.Appendf(nil, "%q", fmt.Sprintf("%s-%d", name, next[key]))}
@@ -223,7 +225,7 @@ func (l *ledger) check(ctx context.Context, t *testing.T, p *sidecartest.Process
 		t.Error(f)
 	}
 	t.Logf("%d events; the group handled %d of them again", len(l.accepted), again)
-	if len(l.accepted) < 10*(*kills) {
+	if len(l.accepted) < 10*kills {
 		t.Errorf("only %d events: the test has not tested anything", len(l.accepted))
 	}
 }

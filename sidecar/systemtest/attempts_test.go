@@ -15,6 +15,7 @@ import (
 // an attempt, a graceful stop does not, and the last attempt leads to the dead
 // letter topic.
 func TestAttemptsOverRestarts(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := sidecartest.Start(t, dir)
 	first := subscribeOne(t, p, "a", "g")

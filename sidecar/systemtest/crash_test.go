@@ -3,7 +3,6 @@ package systemtest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -15,16 +14,13 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-var (
-	kills = flag.Int("kills", 12, "how often the sidecar is killed")
-	seed  = flag.Uint64("seed", 0, "seed of the choices; 0 takes one from the clock")
-)
-
 const (
+	kills      = 4 // of one round
 	topic      = "crash.orders"
 	groupName  = "billing"
 	publishers = 4
@@ -42,8 +38,8 @@ const (
 // on a machine that has other things to do.
 const settleTimeout = 3 * time.Minute
 
-// soak is one sidecar's data folder, through all its lives, and those who use it.
-type soak struct {
+// clients use one sidecar through all its lives.
+type clients struct {
 	ledger *ledger
 	url    atomic.Pointer[string] // of the present life
 	done   chan struct{}          // closed when publishers are to stop
@@ -53,19 +49,17 @@ type soak struct {
 
 // TestKilledUnderLoad publishes and consumes while the sidecar is killed with
 // SIGKILL at random moments and started again on the same folder.
-func TestKilledUnderLoad(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-kills %d -seed %d", *kills, *seed)
-	random := rand.New(rand.NewPCG(*seed, 0))
+func TestKilledUnderLoad(t *testing.T) { soak.Rounds(t, killUnderLoad) }
+
+func killUnderLoad(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "policies.yaml"), policies)
 	start := func() *sidecartest.Process {
 		return sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", file)
 	}
 
-	s := &soak{ledger: newLedger(), done: make(chan struct{})}
+	s := &clients{ledger: newLedger(), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var publishing, consuming sync.WaitGroup
@@ -77,7 +71,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	for range consumers {
 		consuming.Go(func() { s.consume(ctx) })
 	}
-	for range *kills {
+	for range kills {
 		waitFor(t, 300*time.Millisecond+time.Duration(random.IntN(700))*time.Millisecond)
 		p.Kill()
 		p = start()
@@ -101,7 +95,7 @@ func TestKilledUnderLoad(t *testing.T) {
 		t.Error(f)
 	}
 	t.Logf("%d events answered OK, %d stored, %d of them delivered more than once", len(s.ledger.receipts), len(events), s.ledger.redelivered())
-	if len(s.ledger.receipts) < *kills {
+	if len(s.ledger.receipts) < kills {
 		t.Errorf("only %d events were accepted: the test has not tested anything", len(s.ledger.receipts))
 	}
 	stop, cancelStop := context.WithTimeout(t.Context(), 30*time.Second)
@@ -119,13 +113,13 @@ func waitFor(t *testing.T, d time.Duration) {
 	}
 }
 
-func (s *soak) use(p *sidecartest.Process) {
+func (s *clients) use(p *sidecartest.Process) {
 	url := p.URL()
 	s.url.Store(&url)
 }
 
 // dial connects to the present life, trying until ctx ends.
-func (s *soak) dial(ctx context.Context) *sluice.Conn {
+func (s *clients) dial(ctx context.Context) *sluice.Conn {
 	for ctx.Err() == nil {
 		c, err := sluice.DialConn(ctx, *s.url.Load(), nil)
 		if err == nil {
@@ -154,7 +148,7 @@ func number(id string) (stream string, n int) {
 
 // publish sends events pipelined, and after every kill those again that have no
 // answer, under the same ids and in the same order.
-func (s *soak) publish(ctx context.Context, publisher int) {
+func (s *clients) publish(ctx context.Context, publisher int) {
 	next := 0 // the first event without an answer in order
 	for {
 		select {
@@ -172,7 +166,7 @@ func (s *soak) publish(ctx context.Context, publisher int) {
 }
 
 // next waits for a publisher's next turn; false: there is none.
-func (s *soak) next() bool {
+func (s *clients) next() bool {
 	select {
 	case <-s.done:
 		return false
@@ -191,7 +185,7 @@ func (s *soak) next() bool {
 
 // publishOn publishes on one connection until it breaks or the test is done. It
 // returns the first event that has no answer.
-func (s *soak) publishOn(ctx context.Context, c *sluice.Conn, publisher, from int) int {
+func (s *clients) publishOn(ctx context.Context, c *sluice.Conn, publisher, from int) int {
 	var answered atomic.Int64 // answers come in the order of one connection's publishes per key, not overall
 	answered.Store(int64(from))
 	got := map[int]bool{}
@@ -231,7 +225,7 @@ func (s *soak) publishOn(ctx context.Context, c *sluice.Conn, publisher, from in
 
 // consume is one member of the group: it acks most events, gives some back, and
 // leaves some to their deadline.
-func (s *soak) consume(ctx context.Context) {
+func (s *clients) consume(ctx context.Context) {
 	for ctx.Err() == nil {
 		c := s.dial(ctx)
 		if c == nil {
@@ -279,7 +273,7 @@ func drain(early chan []wire.Delivery, settle func([]wire.Delivery)) {
 }
 
 // settle decides by the attempt, so that every event is acked in the end.
-func (s *soak) settle(sub *sluice.ConnSubscription, d wire.Delivery) {
+func (s *clients) settle(sub *sluice.ConnSubscription, d wire.Delivery) {
 	id := d.Event.ID
 	_, n := number(id)
 	switch {

@@ -53,11 +53,20 @@ func (l *ledger) accepted(r wire.Receipt) {
 
 // spooled counts the events that were answered from a spool.
 func (l *ledger) spooled() int {
+	return l.count(func(r wire.Receipt) bool { return r.Spooled })
+}
+
+// stored counts accepted events that went into the store at once, or were found there.
+func (l *ledger) stored() int {
+	return l.count(func(r wire.Receipt) bool { return !r.Spooled })
+}
+
+func (l *ledger) count(is func(wire.Receipt) bool) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
 	for _, r := range l.receipts {
-		if r.Spooled {
+		if is(r) {
 			n++
 		}
 	}

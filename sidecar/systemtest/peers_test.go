@@ -83,6 +83,7 @@ func (p *pair) taken(t *testing.T, i, times int) {
 // TestPeersRotateTheirToken follows the steps of deploy/security.md. Whenever it
 // asks for the history of both, one of them is a step behind the other.
 func TestPeersRotateTheirToken(t *testing.T) {
+	t.Parallel()
 	const before, after = "before-before-before", "after-after-after"
 	p := startPair(t, before)
 	p.wantBoth(t, "at the start")

@@ -138,6 +138,7 @@ func TestOps(t *testing.T) {
 
 // TestPoliciesReload changes the policies file of a running sidecar.
 func TestPoliciesReload(t *testing.T) {
+	t.Parallel()
 	file := write(t, filepath.Join(t.TempDir(), "p.yaml"), `[{name: "*", paused: false}]`)
 	p := sidecartest.Start(t, t.TempDir(), "--policies", file)
 	url := p.URL() + "/v1/topics/a/events"

@@ -59,15 +59,16 @@ func TestBlockedBy(t *testing.T) {
 // dropped". "delivery.rate has one second's worth as burst."
 func TestDeliveryRate(t *testing.T) {
 	t.Parallel()
-	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: slow, delivery: {rate: 20}}]`)
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: slow, delivery: {rate: 10}}]`)
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"slow","group":"g"}`)
-	for i := range 40 {
+	const n = 90 // for some seconds, so that a busy machine sees it wait
+	for i := range n {
 		s.put(t, "slow", fmt.Sprint(i), "1")
 	}
-	k.events(20)
+	k.events(10)
 	blockedBy(t, s, "slow", "g", "rate")
-	k.events(20)
+	k.events(n - 10)
 	blockedBy(t, s, "slow", "g", "caught_up")
 }
 

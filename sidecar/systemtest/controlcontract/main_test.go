@@ -12,10 +12,12 @@ import (
 	"go.uber.org/goleak"
 
 	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of a program
+	"github.com/sluice-bus/sluice/internal/processtest"
 	_ "github.com/sluice-bus/sluice/sidecar"
 )
 
 func TestMain(m *testing.M) {
+	processtest.Parallel()
 	goleak.VerifyTestMain(tests{m})
 }
 

@@ -97,7 +97,13 @@ type history struct {
 	mu       sync.Mutex
 	sent     map[string]bool
 	accepted map[string]bool
-	spooled  int
+	count    counts
+}
+
+// counts is how often what the test is about has happened.
+type counts struct {
+	spooled       int // events that a spool has accepted
+	whole, failed int // exports
 }
 
 func newHistory() *history { return &history{sent: map[string]bool{}, accepted: map[string]bool{}} }
@@ -113,8 +119,24 @@ func (h *history) accept(r wire.Receipt) {
 	defer h.mu.Unlock()
 	h.accepted[r.ID] = true
 	if r.Spooled {
-		h.spooled++
+		h.count.spooled++
 	}
+}
+
+func (h *history) exported(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		h.count.whole++
+	} else {
+		h.count.failed++
+	}
+}
+
+func (h *history) counts() counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.count
 }
 
 // known is what was accepted so far.

@@ -4,21 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-var (
-	kills = flag.Int("kills", 5, "how often the control plane is killed while policies are put")
-	seed  = flag.Uint64("seed", 0, "of the random moments; 0 takes one")
-)
+// kills of one round
+const kills = 3
 
 // writer puts one policy again and again, each time with another burst.
 type writer struct {
@@ -32,11 +30,11 @@ type writer struct {
 // while clients put policies as fast as they can.
 func TestAnsweredChangesSurviveKills(t *testing.T) {
 	t.Parallel()
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-kills %d -seed %d", *kills, *seed)
-	random := rand.New(rand.NewPCG(*seed, 0))
+	soak.Rounds(t, putWhileKilled)
+}
+
+func putWhileKilled(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
 	p := startPlane(t)
 	p.put(t, "*", unlimited)
 	m := startSidecar(t, "s", "--control-plane", p.XDS())
@@ -44,7 +42,7 @@ func TestAnsweredChangesSurviveKills(t *testing.T) {
 	for i := range 3 {
 		writers = append(writers, &writer{name: fmt.Sprint("w", i), next: 1, answered: map[int64]int{}})
 	}
-	for range *kills {
+	for range kills {
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
 		for _, w := range writers {
@@ -107,8 +105,8 @@ func (w *writer) check(t *testing.T, api *sluice.ControlPlane) int64 {
 		t.Fatal(err)
 	}
 	t.Logf("%s: %d versions, %d of them answered", w.name, len(versions), len(w.answered))
-	if len(versions) < len(w.answered) || len(versions) > len(w.answered)+*kills {
-		t.Errorf("%s has %d versions; %d were answered, and %d may have been", w.name, len(versions), len(w.answered), *kills)
+	if len(versions) < len(w.answered) || len(versions) > len(w.answered)+kills {
+		t.Errorf("%s has %d versions; %d were answered, and %d may have been", w.name, len(versions), len(w.answered), kills)
 	}
 	newest := 0
 	for i, v := range versions {

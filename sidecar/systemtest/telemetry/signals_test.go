@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/otlptest"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -201,14 +202,14 @@ func TestReceiverThatIsDown(t *testing.T) {
 			ln.Close()
 			exportTo(t, append(otlptest.EnvFor(protocol, "http://"+ln.Addr().String()),
 				"OTEL_EXPORTER_OTLP_TIMEOUT=1000", "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=50"))
-			began := time.Now()
 			sc := sidecartest.Start(t, t.TempDir())
+			began := time.Now()
 			work(t, sc)
-			for !strings.Contains(sc.Log(), "metrics cannot be sent") && time.Since(began) < patience {
-				work(t, sc) // goes on as if nothing were
-			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
+			for !strings.Contains(sc.Log(), "metrics cannot be sent") && pause.For(ctx, 10*time.Millisecond) {
+			}
+			work(t, sc) // goes on as if nothing were
 			if err := sc.Stop(ctx); err != nil {
 				t.Fatal(err)
 			}
