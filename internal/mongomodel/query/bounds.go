@@ -169,7 +169,9 @@ func classBounds(t bson.Type) (low, high end) {
 	array := bson.RawValue{Type: bson.TypeArray, Value: empty}
 	binary := bson.RawValue{Type: bson.TypeBinary, Value: []byte{0, 0, 0, 0, 0}}
 	objectID := bson.RawValue{Type: bson.TypeObjectID, Value: make([]byte, 12)}
-	date := func(ms int64) bson.RawValue { return bson.RawValue{Type: bson.TypeDateTime, Value: longValue(ms).Value} }
+	date := func(ms int64) bson.RawValue {
+		return bson.RawValue{Type: bson.TypeDateTime, Value: longValue(ms).Value}
+	}
 	switch class(t) {
 	case 10:
 		return end{value: doubleValue(math.NaN())}, end{value: doubleValue(math.Inf(1))}
