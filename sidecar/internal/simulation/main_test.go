@@ -1,9 +1,15 @@
 package simulation
 
 import (
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has the collector run seldom: a schedule keeps a few MB, and makes 60 MB of garbage.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(1000)
+	debug.SetMemoryLimit(512 << 20)
+	goleak.VerifyTestMain(m)
+}

@@ -279,7 +279,7 @@ func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mo
 	return nil
 }
 
-// findAll reads all that a filter selects.
+// findAll reads all that a filter selects. Cursor.All would make a buffer of 4 KiB for each document.
 func findAll[T any](ctx context.Context, l *Log, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
 	var docs []T
 	err := l.persist(ctx, func() error {
@@ -288,7 +288,15 @@ func findAll[T any](ctx context.Context, l *Log, coll *mongo.Collection, filter 
 		if err != nil {
 			return err
 		}
-		return cur.All(ctx, &docs)
+		defer cur.Close(ctx)
+		for cur.Next(ctx) {
+			var d T
+			if err := bson.Unmarshal(cur.Current, &d); err != nil {
+				return err
+			}
+			docs = append(docs, d)
+		}
+		return cur.Err()
 	})
 	return docs, err
 }
