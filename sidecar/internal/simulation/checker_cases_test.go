@@ -212,6 +212,19 @@ func TestRules(t *testing.T) {
 			h.settle(first, "ack")
 			h.settle(second, "ack")
 		}},
+		{"an event that somebody has", []string{"two-leases"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.deliver("a", 1, 1)
+			h.settle(h.deliver("a", 1, 1, "c1"), "ack")
+		}},
+		{"an event that somebody has who was not heard of", nil, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.deliver("a", 1, 1)
+			h.Troubled = h.now()
+			h.settle(h.deliver("a", 1, 1, "c1"), "ack")
+		}},
 		{"a full window", []string{"window"}, func(h *teller) {
 			h.publish("a", 1).Key = ""
 			h.publish("b", 2).Key = ""

@@ -411,7 +411,8 @@ func checkSettledAgain(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkLeases: of two deliveries of one event, an ack of one alone can be accepted.
+// checkLeases: of two deliveries of one event, an ack of one alone can be accepted. As long as nothing has kept a sidecar from
+// being heard of, there are no two in force at all, for members that are told what they lose.
 func checkLeases(v *view, broken func(string, ...any)) {
 	for k, ds := range v.byEvt {
 		var first *delivery
@@ -422,6 +423,14 @@ func checkLeases(v *view, broken func(string, ...any)) {
 				first = d
 			default:
 				broken("%s/%s of group %s was acked by %s and by %s, and both were answered OK", k[0], k[2], k[1], first.Consumer, d.Consumer)
+			}
+		}
+		for i, d := range ds {
+			for _, before := range ds[:i] {
+				_, told := v.windows[before.Consumer]
+				if calm := !v.Troubled.came() || d.Came.Order < v.Troubled.Order; told && calm && !before.over(d.Came) {
+					broken("%s/%s came to %s of group %s at %v, while %s had it until %v", k[0], k[2], d.Consumer, k[1], d.Came.At, before.Consumer, before.Deadline)
+				}
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/mongomodel"
@@ -16,13 +17,27 @@ type trouble struct {
 // strike brings a fault about, and mends it when its time is over.
 func (r *run) strike(f fault) {
 	time.Sleep(f.At.d())
-	if f.Kind != outage && f.Kind != stopSidecar {
-		r.history.note(func(now moment) { r.history.Silences = append(r.history.Silences, now) })
+	r.history.note(func(now moment) {
+		if f.Kind != stopSidecar && !r.history.Troubled.came() {
+			r.history.Troubled = now
+		}
+		if f.Kind != outage && f.Kind != stopSidecar {
+			r.history.Silences = append(r.history.Silences, now)
+		}
+	})
+	if p := r.set.Primary(); f.Primary && p >= 0 {
+		f.Member = p
 	}
-	m := r.machines[f.Sidecar%len(r.machines)]
+	var rest sync.WaitGroup
+	defer rest.Wait()
+	for _, next := range f.Then {
+		next.Member = f.Member
+		rest.Go(func() { r.strike(next) })
+	}
+	m := r.machines[max(0, f.Sidecar)%len(r.machines)]
 	member := f.Member % r.plan.Members
 	switch f.Kind {
-	case loseRequests, loseAnswers, late, halve:
+	case loseRequests, loseAnswers, late, halve, slowRequests:
 		t := &trouble{f, newDice(f.Seed, 4)}
 		r.mu.Lock()
 		r.troubles[t] = true
@@ -51,6 +66,10 @@ func (r *run) strike(f fault) {
 		r.set.Slow(member, f.By.d())
 		time.Sleep(f.For.d())
 		r.set.Slow(member, 0)
+	case lagMember:
+		r.set.Lag(member, f.By.d())
+		time.Sleep(f.For.d())
+		r.set.Lag(member, 0)
 	case stepdown:
 		if p := r.set.Primary(); p >= 0 {
 			r.set.StepDown(p)
@@ -139,7 +158,7 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 		return f
 	}
 	for t := range r.troubles {
-		if sidecarName(t.Sidecar) != name || t.Command != "" && t.Command != q.Command || t.Collection != "" && t.Collection != q.Collection ||
+		if t.Sidecar != everySidecar && sidecarName(t.Sidecar) != name || t.Command != "" && t.Command != q.Command || t.Collection != "" && t.Collection != q.Collection ||
 			!t.dice.chance(t.Percent) {
 			continue
 		}
@@ -151,6 +170,8 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 			f.LoseAnswer = true
 		case late:
 			f.Late = t.By.d()
+		case slowRequests:
+			f.Delay = t.By.d()
 		case halve:
 			f.Halt, f.LoseAnswer = t.dice.upTo(4), true
 		}

@@ -19,6 +19,7 @@ type history struct {
 	Reads      []read      `json:"reads"`
 	Lives      []*lifetime `json:"lives"`
 	Silences   []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others
+	Troubled   moment      `json:"troubled"` // the first fault, but for sidecars that were stopped in order
 
 	// What there is in the end.
 	Stored []stored `json:"stored"`

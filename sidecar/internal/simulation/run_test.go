@@ -204,10 +204,12 @@ func (r *run) settle() {
 
 // latest is how long after the faults a request may still be executed.
 func (r *run) latest() (d time.Duration) {
-	for _, f := range r.plan.Faults {
-		if left := (f.At + f.For + f.By - r.plan.Lasts).d(); f.Kind == late && left > d {
-			d = left
-		}
+	for _, first := range r.plan.Faults {
+		first.each(0, func(f fault, at ms) {
+			if left := (at + f.For + f.By - r.plan.Lasts).d(); f.Kind == late && left > d {
+				d = left
+			}
+		})
 	}
 	return d
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,7 +128,7 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// TestPlan runs the schedule that -plan names.
+// TestPlan runs the schedule that -plan names; with -record it records what is left of it once it is shrunk.
 func TestPlan(t *testing.T) {
 	if *planFlag == "" {
 		t.Skip("without -plan there is none")
@@ -136,8 +137,13 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := runPlan(t, p)
-	report(t, p, res)
+	if *recordFlag == "" {
+		report(t, p, runPlan(t, p))
+		return
+	}
+	if err := shrink(t, p, *shrinkFlag).write(*recordFlag); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // recorded are the plans of a folder in testdata.
@@ -179,7 +185,7 @@ func TestFixed(t *testing.T) {
 	})
 }
 
-// TestPlanted replays plans that find a weakness each.
+// TestPlanted replays plans that find a weakness each, and break nothing without it.
 func TestPlanted(t *testing.T) {
 	recorded(t, "planted", func(t *testing.T, name string, p *plan) {
 		if p.Weakness == "" {
@@ -188,6 +194,8 @@ func TestPlanted(t *testing.T) {
 		if !replay(t, p) {
 			t.Errorf("%s: no run of %d broke %q: the rules do not find this weakness any more", name, replays, p.Breaks)
 		}
+		p.Weakness = ""
+		report(t, p, runPlan(t, p))
 	})
 }
 
@@ -209,6 +217,7 @@ var (
 	breaksFlag  = flag.String("breaks", "", "the rule to look for; any if empty")
 	recordFlag  = flag.String("record", "", "where to record the plan that was found, when it is shrunk")
 	tryFlag     = flag.Int("schedules", 5000, "schedules to search at most")
+	shrinkFlag  = flag.Duration("shrink", 90*time.Second, "how long to shrink the plan that is recorded, at most")
 	lastingFlag = flag.Int64("lasts", 60_000, "milliseconds of a schedule to search with, at most")
 )
 
@@ -218,9 +227,10 @@ func TestSearch(t *testing.T) {
 	if *searchFlag == "" {
 		t.Skip("without -search there is nothing to look for")
 	}
-	m := mix{kinds: everyFault, faults: 6, lasts: ms(*lastingFlag)}
+	m := searchMix()
+	m.lasts = ms(*lastingFlag)
 	if *kindsFlag != "" {
-		m.kinds = nil
+		m.kinds, m.spares = nil, false
 		for name := range strings.SplitSeq(*kindsFlag, ",") {
 			m.kinds = append(m.kinds, faultKind(name))
 		}
@@ -229,13 +239,18 @@ func TestSearch(t *testing.T) {
 	if weakness == "none" {
 		weakness = ""
 	}
-	found, n := search(t, m, weakness, *breaksFlag, uint64(time.Now().UnixNano()), *tryFlag)
+	found, n := search(t, m, weakness, *breaksFlag, uint64(time.Now().UnixNano()), *tryFlag, func(p *plan, res result) bool {
+		for _, v := range res.violations {
+			t.Log(v)
+		}
+		return *recordFlag == "" || unweakened(t, p) && steady(t, p, *breaksFlag)
+	})
 	if found == nil {
 		t.Fatalf("%d schedules break nothing", n)
 	}
 	t.Logf("found with schedule %d: %s", n, found.Breaks)
-	found = shrink(t, found, 90*time.Second)
 	if *recordFlag != "" {
+		found = shrink(t, found, *shrinkFlag)
 		found.About = fmt.Sprintf("Found with schedule %d.", n)
 		if err := found.write(*recordFlag); err != nil {
 			t.Fatal(err)
@@ -243,8 +258,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// search returns the first plan that breaks a rule, and how many there were until then.
-func search(t *testing.T, m mix, weakness, rule string, first uint64, most int) (found *plan, n int) {
+// search returns the first plan that breaks a rule and that the caller accepts, and how many there were until then.
+func search(t *testing.T, m mix, weakness, rule string, first uint64, most int, accept func(*plan, result) bool) (found *plan, n int) {
 	t.Helper()
 	var mu sync.Mutex
 	each(t, most, func(t *testing.T, i int) bool {
@@ -260,18 +275,63 @@ func search(t *testing.T, m mix, weakness, rule string, first uint64, most int) 
 		if !breaks(res.violations, rule) {
 			return false
 		}
-		if found == nil {
-			found, p.Breaks = p, rule
-			if rule == "" {
-				p.Breaks = res.violations[0].Rule
-			}
-			for _, v := range res.violations {
-				t.Log(v)
-			}
+		if found != nil {
+			return true
 		}
-		return true
+		p.Breaks = rule
+		if rule == "" {
+			p.Breaks = res.violations[0].Rule
+		}
+		if accept(p, res) {
+			found = p
+		}
+		return found != nil
 	})
 	return found, n
+}
+
+// unweakened reports whether it is the weakness that breaks the plan, where there is one.
+func unweakened(t *testing.T, p *plan) bool {
+	t.Helper()
+	if p.Weakness == "" {
+		return true
+	}
+	q := p.clone()
+	q.Weakness = ""
+	return len(runPlan(t, q).violations) == 0
+}
+
+// A recorded plan breaks its rule in nearly all of its runs, so that a test of several of them never passes it over.
+const (
+	steadyRuns = 10
+	steadyHits = 9
+)
+
+// steady reports whether nearly all runs of a plan break the rule, if one is named, or else one that it finds.
+func steady(t *testing.T, p *plan, rule string) bool {
+	t.Helper()
+	hits := map[string]int{}
+	for n := range steadyRuns {
+		seen := map[string]bool{}
+		for _, v := range runPlan(t, p).violations {
+			if rule == "" || v.Rule == rule {
+				seen[v.Rule] = true
+			}
+		}
+		most := 0
+		for name := range seen {
+			hits[name]++
+		}
+		for name, hit := range hits {
+			if hit > most {
+				most, p.Breaks = hit, name
+			}
+		}
+		if most < steadyHits-(steadyRuns-1-n) {
+			return false
+		}
+	}
+	return true
 }
 
 // shrink leaves out of a plan what its violation does not need. What counts is the rule that it breaks.
@@ -279,15 +339,12 @@ func shrink(t *testing.T, p *plan, atMost time.Duration) *plan {
 	t.Helper()
 	end := time.Now().Add(atMost)
 	still := func(q *plan) bool {
-		for range 3 {
-			if time.Now().After(end) {
+		for range 4 {
+			if time.Now().After(end) || !breaks(runPlan(t, q).violations, p.Breaks) {
 				return false
 			}
-			if res := runPlan(t, q); breaks(res.violations, p.Breaks) {
-				return true
-			}
 		}
-		return false
+		return true
 	}
 	for smaller := true; smaller; {
 		smaller = false
@@ -308,12 +365,22 @@ func (p *plan) reductions() (all []*plan) {
 		change(q)
 		all = append(all, q)
 	}
+	if len(p.Topics) > 1 {
+		for _, topic := range p.Topics {
+			reduce(func(q *plan) { q.drop(topic.Name) })
+		}
+	}
 	if n := len(p.Faults); n > 2 {
 		reduce(func(q *plan) { q.Faults = q.Faults[n/2:] })
 		reduce(func(q *plan) { q.Faults = q.Faults[:n/2] })
 	}
 	for i := range p.Faults {
 		reduce(func(q *plan) { q.Faults = append(q.Faults[:i], q.Faults[i+1:]...) })
+	}
+	for i := range p.Faults {
+		for j := range p.Faults[i].Then {
+			reduce(func(q *plan) { q.Faults[i].Then = append(q.Faults[i].Then[:j], q.Faults[i].Then[j+1:]...) })
+		}
 	}
 	for i := range p.Publishers {
 		reduce(func(q *plan) { q.Publishers = append(q.Publishers[:i], q.Publishers[i+1:]...) })
@@ -330,4 +397,22 @@ func (p *plan) reductions() (all []*plan) {
 		}
 	}
 	return all
+}
+
+// drop leaves out a topic, with all that is of it.
+func (p *plan) drop(topic string) {
+	p.Topics = slices.DeleteFunc(p.Topics, func(t topicPlan) bool { return t.Name == topic })
+	p.Publishers = slices.DeleteFunc(p.Publishers, func(b publisherPlan) bool { return b.Topic == topic })
+	for i := len(p.Groups) - 1; i >= 0; i-- {
+		if p.Groups[i].Topic != topic {
+			continue
+		}
+		p.Groups = slices.Delete(p.Groups, i, i+1)
+		p.Consumers = slices.DeleteFunc(p.Consumers, func(c consumerPlan) bool { return c.Group == i })
+		for j := range p.Consumers {
+			if p.Consumers[j].Group > i {
+				p.Consumers[j].Group--
+			}
+		}
+	}
 }

@@ -192,7 +192,7 @@ func (p *process) open() (err error) {
 	logger, weak, clock := p.machine.logger(), p.machine.run.weak, p.machine.clock.Clock()
 	policyOf := func(topic string) *policy.Effective { return p.policies.Load().Topic(topic) }
 	p.log, err = mongolog.Open(mongolog.Options{
-		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll", NodeID: p.machine.name, Timeout: storeTimeout, Clock: clock, Logger: logger,
+		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll" + weak.settings, NodeID: p.machine.name, Timeout: storeTimeout, Clock: clock, Logger: logger,
 		Dialer:       gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, weak.commands},
 		WriteConcern: func(topic string) string { return policyOf(topic).Durability.WriteConcern },
 	})

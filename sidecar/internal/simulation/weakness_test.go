@@ -17,8 +17,9 @@ import (
 // weakness is one way to build the product wrong. It is put around the parts of a sidecar, or between the driver and the
 // replica set, so that the product itself has no way to be weakened. What it stands for is said of it.
 type weakness struct {
-	name string
-	is   string
+	name     string
+	is       string
+	settings string // of the driver, in the replica set's URL
 	// One of these is set.
 	commands func(*command)
 	groups   func(group.Log) group.Log
@@ -28,17 +29,17 @@ type weakness struct {
 }
 
 var weaknesses = []weakness{
-	{name: "local-reads", is: "epochs and nodes are read locally where a majority is needed", commands: func(c *command) {
-		if c.collection != "events" {
+	{name: "local-reads", is: "epochs and nodes are read on secondaries, and locally", settings: onSecondaries, commands: func(c *command) {
+		if c.collection != "events" && c.collection != "heads" {
 			readLocally(c)
 		}
 	}},
-	{name: "local-heads", is: "heads and duplicates are looked up locally", commands: func(c *command) {
+	{name: "local-heads", is: "events and heads are read locally", commands: func(c *command) {
 		if c.collection == "events" || c.collection == "heads" {
 			readLocally(c)
 		}
 	}},
-	{name: "acausal", is: "sessions are not causally consistent", commands: func(c *command) {
+	{name: "acausal", is: "secondaries are read in sessions that are not causally consistent", settings: onSecondaries, commands: func(c *command) {
 		if concern, ok := get(c.body, "readConcern").(bson.D); ok {
 			set(c.body, "readConcern", without(concern, "afterClusterTime"))
 		}
@@ -163,6 +164,8 @@ func weaken(name string) (weakness, error) {
 	}
 	return weakness{}, fmt.Errorf("no weakness is called %q", name)
 }
+
+const onSecondaries = "&readPreference=secondaryPreferred"
 
 func readLocally(c *command) {
 	if concern, ok := get(c.body, "readConcern").(bson.D); ok {

@@ -1,0 +1,129 @@
+package simulation
+
+import "slices"
+
+// combinations draw faults that hurt together, each in a way that faults which are drawn one by one hardly ever come to.
+var combinations = []func(d dice, p *plan) []fault{
+	usurped, lagging, lateSave, slowTake, frozen, oneRequest, deployment,
+}
+
+// combination draws one; where the mix lacks one of its kinds, a single fault stands for it.
+func (d dice) combination(p *plan, m mix) []fault {
+	faults := combinations[d.IntN(len(combinations))](d, p)
+	for i := range faults {
+		known := true
+		faults[i].each(0, func(f fault, _ ms) { known = known && slices.Contains(m.kinds, f.Kind) })
+		if !known {
+			return []fault{d.fault(p, m)}
+		}
+	}
+	return faults
+}
+
+// when is a moment for a combination to begin.
+func (d dice) when(p *plan) ms { return d.between(1000, p.Lasts*2/3) }
+
+// usurped parts the primary from the other members, not from the sidecars, until another has long been elected. What it takes in
+// meanwhile is rolled back. Sidecars turn to the new one when the old one is killed, or when they are parted from it.
+func usurped(d dice, p *plan) []fault {
+	f := fault{Kind: partMember, Primary: true, At: d.when(p), For: d.between(11_000, 40_000)}
+	switch d.IntN(3) {
+	case 0:
+		f.Then = append(f.Then, fault{Kind: killMember, At: d.between(9000, 25_000), For: d.between(50, 20_000)})
+	case 1:
+		for s := range p.Sidecars {
+			if d.chance(50) {
+				f.Then = append(f.Then, fault{Kind: partSidecar, Sidecar: s, At: d.between(1000, 22_000), For: d.between(1000, 20_000)})
+			}
+		}
+	}
+	return []fault{f}
+}
+
+// lagging has the secondaries come behind, and then takes the primary away.
+func lagging(d dice, p *plan) []fault {
+	at, lasts := d.when(p), d.between(3000, 30_000)
+	end := fault{Kind: killMember, Primary: true, At: at + d.between(500, lasts), For: d.between(11_000, 30_000)}
+	if d.chance(30) {
+		end.Kind = stepdown
+	}
+	faults := []fault{end}
+	for i := range p.Members {
+		if d.chance(70) {
+			faults = append(faults, fault{Kind: lagMember, Member: i, At: at, For: lasts, By: d.between(50, 8000)})
+		}
+	}
+	return faults
+}
+
+// lateSave has saves of a sidecar come late, and has it go before they do: what comes late is the last that is saved.
+func lateSave(d dice, p *plan) []fault {
+	s := d.IntN(p.Sidecars)
+	f := fault{
+		Kind: late, Sidecar: s, At: d.when(p), For: d.between(500, 6000), By: d.between(2000, 20_000), Seed: d.Uint64(), Percent: 20 + d.upTo(80),
+		Command: "update", Collection: "epochs",
+	}
+	if d.chance(20) {
+		f.Collection = "nodes"
+	}
+	ends := []faultKind{killSidecar, killSidecar, stopSidecar, pauseSidecar, isolate}
+	f.Then = []fault{{Kind: ends[d.IntN(len(ends))], Sidecar: s, At: d.between(500, 15_000), For: d.between(50, 25_000)}}
+	return []fault{f}
+}
+
+// slowTake keeps a sidecar quiet until others take what it has, and has them take their time, so that it comes back meanwhile.
+func slowTake(d dice, p *plan) []fault {
+	quiet := []faultKind{pauseSidecar, isolate, suspendSidecar}
+	return []fault{{
+		Kind: quiet[d.IntN(len(quiet))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(9000, 16_000),
+		Then: []fault{{
+			Kind: slowRequests, Sidecar: everySidecar, At: 5000, For: 20_000, By: d.between(200, 2400), Seed: d.Uint64(), Percent: 100,
+			Command: "insert", Collection: "epochs",
+		}},
+	}}
+}
+
+// frozen stops several sidecars for longer than their leases.
+func frozen(d dice, p *plan) (faults []fault) {
+	quiet := []faultKind{pauseSidecar, suspendSidecar, isolate}
+	for range d.upTo(2) {
+		faults = append(faults, fault{
+			Kind: quiet[d.IntN(len(quiet))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(10_000, 40_000),
+		})
+	}
+	return faults
+}
+
+// oneRequest does the same to all requests of one kind, and then ends a sidecar.
+func oneRequest(d dice, p *plan) []fault {
+	of := requests[d.IntN(len(requests))]
+	s := d.IntN(p.Sidecars)
+	f := fault{
+		Kind: ofRequests[d.IntN(len(ofRequests))], Sidecar: s, At: d.when(p), For: d.between(500, 20_000), Seed: d.Uint64(),
+	}
+	d.strength(&f)
+	f.Command, f.Collection = of[0], of[1]
+	if d.chance(40) {
+		f.Sidecar = everySidecar
+	}
+	if d.chance(50) {
+		f.Then = []fault{{Kind: killSidecar, Sidecar: s, At: d.between(0, 10_000), For: d.between(50, 20_000)}}
+	}
+	return []fault{f}
+}
+
+// deployment ends all sidecars, one after the other, and starts them again; now and then while the store is away.
+func deployment(d dice, p *plan) (faults []fault) {
+	at, kind := d.when(p), stopSidecar
+	if d.chance(30) {
+		kind = killSidecar
+	}
+	if d.chance(30) {
+		faults = append(faults, fault{Kind: outage, At: max(0, at-d.between(0, 5000)), For: d.between(1000, 20_000)})
+	}
+	for s := range p.Sidecars {
+		faults = append(faults, fault{Kind: kind, Sidecar: s, At: at, For: d.between(50, 5000)})
+		at += d.between(0, 4000)
+	}
+	return faults
+}
