@@ -153,6 +153,9 @@ func (p *publisher) finish(items []item, a answer) {
 		if len(items) == 0 {
 			return
 		}
+		if p.run.plan.unmet(p.plan.Topic) { // and so will be each try
+			return
+		}
 		if p.run.late() {
 			p.run.unmet("%s could not publish %v in %d tries", p.name, items, tries)
 			return

@@ -3,13 +3,23 @@ package simulation
 import "slices"
 
 // combinations draw faults that hurt together, each in a way that faults which are drawn one by one hardly ever come to.
-var combinations = []func(d dice, p *plan) []fault{
-	usurped, lagging, lateSave, slowTake, frozen, oneRequest, deployment,
+var combinations = []struct {
+	name string
+	draw func(d dice, p *plan) []fault
+}{
+	{"usurped", usurped}, {"lagging", lagging}, {"late-save", lateSave}, {"late-take", lateTake}, {"slow-take", slowTake},
+	{"frozen", frozen}, {"one-request", oneRequest}, {"deployment", deployment},
 }
 
-// combination draws one; where the mix lacks one of its kinds, a single fault stands for it.
+// combination draws one, or the mix's; where the mix lacks one of its kinds, a single fault stands for it.
 func (d dice) combination(p *plan, m mix) []fault {
-	faults := combinations[d.IntN(len(combinations))](d, p)
+	c := combinations[d.IntN(len(combinations))]
+	for _, only := range combinations {
+		if only.name == m.only {
+			c = only
+		}
+	}
+	faults := c.draw(d, p)
 	for i := range faults {
 		known := true
 		faults[i].each(0, func(f fault, _ ms) { known = known && slices.Contains(m.kinds, f.Kind) })
@@ -29,7 +39,11 @@ func usurped(d dice, p *plan) []fault {
 	f := fault{Kind: partMember, Primary: true, At: d.when(p), For: d.between(11_000, 40_000)}
 	switch d.IntN(3) {
 	case 0:
-		f.Then = append(f.Then, fault{Kind: killMember, At: d.between(9000, 25_000), For: d.between(50, 20_000)})
+		turn := d.between(9000, 25_000)
+		f.Then = append(f.Then, fault{Kind: killMember, At: turn, For: d.between(50, 20_000)})
+		if d.chance(50) { // before it saves again what it has saved there
+			f.Then = append(f.Then, fault{Kind: killSidecar, Sidecar: d.IntN(p.Sidecars), At: turn + d.between(10, 500), For: d.between(50, 20_000)})
+		}
 	case 1:
 		for s := range p.Sidecars {
 			if d.chance(50) {
@@ -71,13 +85,31 @@ func lateSave(d dice, p *plan) []fault {
 	return []fault{f}
 }
 
+// lateTake has what is saved of epochs come late while partitions move, and has one who has taken them go.
+func lateTake(d dice, p *plan) []fault {
+	moves := []faultKind{stopSidecar, stopSidecar, killSidecar, pauseSidecar}
+	f := fault{Kind: moves[d.IntN(len(moves))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(50, 20_000)}
+	begins := ms(0)
+	if f.Kind != stopSidecar {
+		begins = 8000
+	}
+	f.Then = []fault{
+		{
+			Kind: late, Sidecar: everySidecar, At: begins, For: d.between(500, 8000), By: d.between(1000, 20_000), Seed: d.Uint64(),
+			Percent: 20 + d.upTo(60), Collection: "epochs",
+		},
+		{Kind: killSidecar, Sidecar: d.IntN(p.Sidecars), At: begins + d.between(500, 20_000), For: d.between(50, 20_000)},
+	}
+	return []fault{f}
+}
+
 // slowTake keeps a sidecar quiet until others take what it has, and has them take their time, so that it comes back meanwhile.
 func slowTake(d dice, p *plan) []fault {
 	quiet := []faultKind{pauseSidecar, isolate, suspendSidecar}
 	return []fault{{
-		Kind: quiet[d.IntN(len(quiet))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(9000, 16_000),
+		Kind: quiet[d.IntN(len(quiet))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(8000, 12_000),
 		Then: []fault{{
-			Kind: slowRequests, Sidecar: everySidecar, At: 5000, For: 20_000, By: d.between(200, 2400), Seed: d.Uint64(), Percent: 100,
+			Kind: slowRequests, Sidecar: everySidecar, At: 4000, For: 20_000, By: d.between(500, 4000), Seed: d.Uint64(), Percent: 100,
 			Command: "insert", Collection: "epochs",
 		}},
 	}}

@@ -148,7 +148,8 @@ type mix struct {
 	kinds  []faultKind
 	faults int // at most
 	lasts  ms
-	spares bool // the known faults
+	only   string // "", or the combination that plans have, and nothing else
+	spares bool   // the known faults
 }
 
 // knownFaults are kinds of faults that random schedules do not have together, since the product is known to break a promise
@@ -220,6 +221,9 @@ func newPlan(seed uint64, m mix) *plan {
 	p := &plan{Seed: seed, Sidecars: 1 + d.upTo(4), Members: 3, Lasts: d.between(m.lasts/2, m.lasts), Measured: d.chance(20)}
 	for i := range d.upTo(2) {
 		t := topicPlan{Name: fmt.Sprintf("t%d", i), Partitions: d.upTo(3), Rejects: d.chance(20)}
+		if d.chance(10) {
+			t.WriteConcern = fmt.Sprintf("w:%d", d.upTo(p.Members+1))
+		}
 		p.Topics = append(p.Topics, t)
 		for g := range d.upTo(2) {
 			g := groupPlan{
@@ -245,14 +249,17 @@ func newPlan(seed uint64, m mix) *plan {
 			p.Consumers = append(p.Consumers, c)
 		}
 	}
-	single := m.faults
-	if d.chance(50) {
-		single = 2
-		for range d.upTo(2) {
-			p.Faults = append(p.Faults, d.combination(p, m)...)
-		}
+	combined, single := 0, d.upTo(m.faults)
+	switch {
+	case m.only != "":
+		combined, single = 1, 0
+	case d.chance(50):
+		combined, single = d.upTo(2), d.upTo(2)
 	}
-	for range d.upTo(single) {
+	for range combined {
+		p.Faults = append(p.Faults, d.combination(p, m)...)
+	}
+	for range single {
 		p.Faults = append(p.Faults, d.fault(p, m))
 	}
 	if m.spares {
@@ -321,6 +328,13 @@ func (d dice) strength(f *fault) {
 		at := requests[d.IntN(len(requests))]
 		f.Command, f.Collection = at[0], at[1]
 	}
+}
+
+// unmet reports whether the topic's write concern asks for more members than there are.
+func (p *plan) unmet(topic string) bool {
+	return slices.ContainsFunc(p.Topics, func(t topicPlan) bool {
+		return t.Name == topic && t.WriteConcern == fmt.Sprintf("w:%d", p.Members+1)
+	})
 }
 
 // readPlan reads a recorded plan.

@@ -19,6 +19,7 @@ import (
 type weakness struct {
 	name     string
 	is       string
+	obvious  bool   // one schedule of five finds it, at the least
 	settings string // of the driver, in the replica set's URL
 	// One of these is set.
 	commands func(*command)
@@ -113,6 +114,16 @@ var weaknesses = []weakness{
 	}},
 	{name: "early-deaths", is: "a sidecar is taken for dead after two looks", nodes: func(n eventlog.Nodes) eventlog.Nodes {
 		return &hastyNodes{Nodes: n}
+	}},
+	{name: "unmet-is-away", is: "a topic whose write concern is not met counts as a store that is away", appender: func(a eventlog.Appender) eventlog.Appender {
+		return weakAppender{a, func(outs []eventlog.Outcome, _ []*eventlog.Record, _ int) {
+			for i := range outs {
+				var unmet *eventlog.ConcernError
+				if errors.As(outs[i].Err, &unmet) {
+					outs[i].Err = fmt.Errorf("%w: %v", eventlog.ErrUnavailable, unmet)
+				}
+			}
+		}}
 	}},
 	{name: "unknown-is-stored", is: "an append whose outcome is not known counts as stored", appender: func(a eventlog.Appender) eventlog.Appender {
 		return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
