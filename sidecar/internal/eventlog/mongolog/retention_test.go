@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -239,32 +236,4 @@ func TestOnlyNullIsATombstone(t *testing.T) {
 	if _, err := l.Lookup(t.Context(), "t", "0"); !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("Lookup of the tombstone: %v", err)
 	}
-}
-
-// The server itself deletes stubs, and the head stays.
-func TestServerDeletesStubs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		set := mongomodel.New(mongomodel.Options{Polling: true})
-		t.Cleanup(set.Close)
-		url := strings.Replace(set.URI(), "/?", "/stubs?", 1)
-		again := func() *Log {
-			return openAdapted(t, Options{URL: url, Dialer: set.Dialer("sidecar"), StaleHead: time.Nanosecond}, asItIs)
-		}
-		l := again()
-		ensure(t, l, "t", 1)
-		now := time.Now().UnixMilli()
-		publish(t, l, eventlogtest.Events("a", 3, eventlogtest.Accepted(now-hour))...)
-		sweepOnce(t, l, eventlog.Retention{TTLMS: 1, DedupeWindowMS: 2 * hour}, now)
-		time.Sleep(time.Hour - time.Minute)
-		if n := len(raw(t, l, eventsName)); n != 3 {
-			t.Errorf("%d of 3 stubs are there before their time", n)
-		}
-		time.Sleep(4 * time.Minute) // it looks every minute, and expireAt is rounded up to one
-		if left := raw(t, l, eventsName); len(left) != 0 {
-			t.Errorf("still there: %v", left)
-		}
-		if e, err := again().Extents(t.Context(), "t"); err != nil || e[0] != (eventlog.Extent{First: 4, Head: 3}) {
-			t.Errorf("extent %+v, %v; want First 4, Head 3", e, err)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package mongolog
+package bubbletest
 
 import (
 	"context"
@@ -8,9 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/event"
+
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
 // lateness is by how much the request is late that a lateStore loses: by then its sender has given up.
@@ -18,7 +21,7 @@ const lateness = time.Minute
 
 // lateStore is a store on a model of a replica set, of which some requests come late.
 type lateStore struct {
-	*Log
+	*mongolog.Log
 	set                 *mongomodel.Set
 	losing              atomic.Bool
 	command, collection string // of the requests that are lost
@@ -41,13 +44,6 @@ func (s *lateStore) lose(command, collection string) {
 	s.losing.Store(true)
 }
 
-// open opens a log on the store.
-func (s *lateStore) open(t *testing.T, o Options) *Log {
-	t.Helper()
-	o.URL, o.Dialer = s.set.URI(), s.set.Dialer("sidecar")
-	return openAdapted(t, o, func(*engine) {})
-}
-
 // withLateStore runs a test in a bubble, in which waiting takes no time.
 func withLateStore(t *testing.T, test func(t *testing.T, s *lateStore)) {
 	t.Helper()
@@ -61,19 +57,40 @@ func withLateStore(t *testing.T, test func(t *testing.T, s *lateStore)) {
 		}})
 		t.Cleanup(set.Close)
 		s.set = set
-		s.Log = s.open(t, Options{})
+		s.Log = open(t, set, mongolog.Options{})
 		test(t, s)
 	})
 }
 
+// anEpoch is one of a partition.
+func anEpoch(number uint64, owner string) eventlog.Epoch {
+	return eventlog.Epoch{
+		GroupPartition: eventlog.GroupPartition{Topic: "orders", Group: "billing"},
+		Number:         number, Owner: owner, Progress: eventlog.Progress{Cursor: 1},
+	}
+}
+
+func take(t *testing.T, l *mongolog.Log, e eventlog.Epoch) {
+	t.Helper()
+	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCursor(t *testing.T, l *mongolog.Log, want uint64) {
+	t.Helper()
+	latest, err := l.LatestEpochs(t.Context(), "orders", "billing")
+	if err != nil || len(latest) != 1 || latest[0].Progress.Cursor != want {
+		t.Errorf("LatestEpochs = %+v, %v; want one with the cursor %d", latest, err, want)
+	}
+}
+
 func TestALateSaveChangesNothing(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
-		own := anEpoch(0, 1, "n1")
-		if err := take(t, s.Log, own); err != nil {
-			t.Fatal(err)
-		}
+		own := anEpoch(1, "n1")
+		take(t, s.Log, own)
 		own.Progress.Cursor = 10
-		s.late(t, "update", epochsName, func(ctx context.Context) error {
+		s.late(t, "update", epochs, func(ctx context.Context) error {
 			return s.SaveEpochs(ctx, []eventlog.Epoch{own}, nil)
 		})
 		own.Progress.Cursor = 20
@@ -81,19 +98,16 @@ func TestALateSaveChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * lateness)
-		if e := latestEpoch(t, s.Log); e.Progress.Cursor != 20 {
-			t.Errorf("the cursor is %d; want 20", e.Progress.Cursor)
-		}
+		wantCursor(t, s.Log, 20)
 	})
 }
 
 func TestALateInheritanceChangesNothing(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
-		own := anHeir(0, 2, "n2")
-		if err := take(t, s.Log, anEpoch(0, 1, "n1")); err != nil {
-			t.Fatal(err)
-		}
-		s.late(t, "update", epochsName, func(ctx context.Context) error {
+		own := anEpoch(2, "n2")
+		own.Inherit = true
+		take(t, s.Log, anEpoch(1, "n1"))
+		s.late(t, "update", epochs, func(ctx context.Context) error {
 			return s.TakeEpochs(ctx, []eventlog.Epoch{own})[0]
 		})
 		own.Progress.Cursor = 20
@@ -101,9 +115,7 @@ func TestALateInheritanceChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * lateness)
-		if e := latestEpoch(t, s.Log); e.Progress.Cursor != 20 {
-			t.Errorf("the cursor is %d; want 20", e.Progress.Cursor)
-		}
+		wantCursor(t, s.Log, 20)
 	})
 }
 
@@ -117,7 +129,7 @@ func TestALateBeatChangesNothing(t *testing.T) {
 							return s.SaveNode(ctx, eventlog.Node{ID: "run", Name: "edge", Beat: beat})
 						}
 						if beat == lost {
-							s.late(t, "update", nodesName, save)
+							s.late(t, "update", nodes, save)
 						} else if err := save(t.Context()); err != nil {
 							t.Fatal(err)
 						}
@@ -128,10 +140,10 @@ func TestALateBeatChangesNothing(t *testing.T) {
 						}
 					}
 					time.Sleep(2 * lateness)
-					nodes, err := s.ListNodes(t.Context())
+					left, err := s.ListNodes(t.Context())
 					switch {
-					case err != nil, leaves && len(nodes) > 0, !leaves && (len(nodes) != 1 || nodes[0].Beat != 3):
-						t.Errorf("ListNodes = %+v, %v", nodes, err)
+					case err != nil, leaves && len(left) > 0, !leaves && (len(left) != 1 || left[0].Beat != 3):
+						t.Errorf("ListNodes = %+v, %v", left, err)
 					}
 				})
 			})
@@ -142,19 +154,32 @@ func TestALateBeatChangesNothing(t *testing.T) {
 // Events that were taken back are stored again, at other seqs: a second try of taking them back must not meet them there.
 func TestALateTakingBackChangesNothing(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
-		var hook inserts
-		a := s.open(t, Options{StaleHead: 2 * time.Second, Monitor: hook.monitor()})
-		ensure(t, a, "t", 1)
-		wantSeqs(t, stored(t, a, "t", eventlogtest.Events("a", 3)...), 1, 2, 3)
-		hook.before(func() { // the process is paused just before it sends
-			stored(t, s.Log, "t", eventlogtest.Events("b", 3)...)
-			vanish(t, s.Log, "t", 6)
+		var paused func() // before the next insert is sent
+		monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if c, _ := e.Command.Lookup("insert").StringValueOK(); c == events && paused != nil {
+				f := paused
+				paused = nil
+				f()
+			}
+		}}
+		a := open(t, s.set, mongolog.Options{StaleHead: 2 * time.Second, Monitor: monitor})
+		withTopic(t, a)
+		first := eventlogtest.Events("a", 3)
+		stored(t, a, first, 1, 2, 3)
+		paused = func() {
+			stored(t, s.Log, eventlogtest.Events("b", 3), 4, 5, 6)
+			// Of all of them only the head is left.
+			sweep(t, s.Log, eventlog.Retention{TTLMS: 1, DedupeWindowMS: 1}, first[0].AcceptedAt+2, 6)
+			deleteStubs(t, s.set, 6)
 			time.Sleep(time.Second)
-			s.lose("delete", eventsName)
+			s.lose("delete", events)
 			time.AfterFunc(time.Second, func() { s.losing.Store(false) })
-		})
+		}
 		late := eventlogtest.Events("late", 2)
-		wantSeqs(t, stored(t, a, "t", late...), 7, 8)
+		stored(t, a, late, 7, 8)
+		if paused != nil {
+			t.Error("no insert was sent")
+		}
 		time.Sleep(2 * lateness)
 		for _, e := range late {
 			if got, err := s.Lookup(t.Context(), "t", e.ID); err != nil || got.Seq != e.Seq {

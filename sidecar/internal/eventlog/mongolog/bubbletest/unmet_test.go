@@ -1,4 +1,4 @@
-package mongolog
+package bubbletest
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
 // TestUnmetConcern: a topic's write concern that the replica set does not meet
@@ -26,13 +27,13 @@ func TestUnmetConcern(t *testing.T) {
 				set := mongomodel.New(mongomodel.Options{})
 				defer set.Close()
 				concern := c.concern
-				l, err := Open(Options{
+				l, err := mongolog.Open(mongolog.Options{
 					URL: set.URI(), Dialer: set.Client("a").Dialer, Logger: slog.New(slog.DiscardHandler),
 					WriteConcern: func(topic string) string {
 						if topic == "strict" {
 							return concern
 						}
-						return concernMajority
+						return "majority"
 					},
 				})
 				if err != nil {
@@ -62,7 +63,7 @@ func TestUnmetConcern(t *testing.T) {
 				if err := l.Err(); err != nil {
 					t.Errorf("the store is taken for away: %v", err)
 				}
-				if want := []UnmetConcern{{"strict", c.concern}}; !slices.Equal(l.UnmetConcerns(), want) {
+				if want := []mongolog.UnmetConcern{{Topic: "strict", WriteConcern: c.concern}}; !slices.Equal(l.UnmetConcerns(), want) {
 					t.Errorf("got %v, want %v", l.UnmetConcerns(), want)
 				}
 				if out := publish("other", "x"); out.Err != nil {

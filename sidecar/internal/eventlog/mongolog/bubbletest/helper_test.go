@@ -1,0 +1,114 @@
+package bubbletest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/sluice-bus/sluice/internal/mongomodel"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+)
+
+// The collections, as the log calls them.
+const (
+	database = "bubble"
+	events   = "events"
+	epochs   = "epochs"
+	nodes    = "nodes"
+)
+
+// open opens a log on a set, which is closed with the test.
+func open(t *testing.T, set *mongomodel.Set, o mongolog.Options) *mongolog.Log {
+	t.Helper()
+	o.URL, o.Dialer = strings.Replace(set.URI(), "/?", "/"+database+"?", 1), set.Dialer("sidecar")
+	o.Logger = slog.New(slog.DiscardHandler)
+	l, err := mongolog.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	if err := l.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// withEvents runs do with the collection of events, as somebody beside the log meets it.
+func withEvents(t *testing.T, set *mongomodel.Set, do func(c *mongo.Collection) error) {
+	t.Helper()
+	client, err := mongo.Connect(set.Client("beside"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Disconnect(context.Background())
+	if err := do(client.Database(database).Collection(events)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// documents are those of all events.
+func documents(t *testing.T, set *mongomodel.Set) (docs []bson.M) {
+	t.Helper()
+	withEvents(t, set, func(c *mongo.Collection) error {
+		found, err := c.Find(t.Context(), bson.D{})
+		if err != nil {
+			return err
+		}
+		return found.All(t.Context(), &docs)
+	})
+	return docs
+}
+
+// deleteStubs deletes so many events that retention has removed, as the server does some time later.
+func deleteStubs(t *testing.T, set *mongomodel.Set, want int64) {
+	t.Helper()
+	withEvents(t, set, func(c *mongo.Collection) error {
+		deleted, err := c.DeleteMany(t.Context(), bson.D{{Key: "gone", Value: bson.D{{Key: "$exists", Value: true}}}})
+		if err == nil && deleted.DeletedCount != want {
+			err = fmt.Errorf("%d stubs were deleted; want %d", deleted.DeletedCount, want)
+		}
+		return err
+	})
+}
+
+// withTopic makes the topic t, with one partition.
+func withTopic(t *testing.T, l *mongolog.Log) {
+	t.Helper()
+	if _, err := l.EnsureTopic(t.Context(), "t", 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stored appends events to the partition of t, and expects them at these seqs.
+func stored(t *testing.T, l *mongolog.Log, recs []*eventlog.Record, want ...uint64) {
+	t.Helper()
+	var seqs []uint64
+	for i, o := range l.Append(t.Context(), "t", 0, recs) {
+		if o.Err != nil || o.Duplicate {
+			t.Fatalf("event %q: %+v", recs[i].ID, o)
+		}
+		seqs = append(seqs, o.Seq)
+	}
+	if !slices.Equal(seqs, want) {
+		t.Errorf("seqs %v; want %v", seqs, want)
+	}
+}
+
+// sweep removes from t what retention removes now, so many events.
+func sweep(t *testing.T, l *mongolog.Log, r eventlog.Retention, now int64, want int) {
+	t.Helper()
+	if n, more, err := l.Sweep(t.Context(), "t", r, now, 1000); err != nil || more || n != want {
+		t.Fatalf("Sweep = %d, %v, %v; want %d", n, more, err, want)
+	}
+}
