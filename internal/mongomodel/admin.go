@@ -73,7 +73,11 @@ func runHello(c *call) (bson.D, error) {
 	s, m := c.set, c.member
 	if await, ok := c.body.Lookup("maxAwaitTimeMS").AsInt64OK(); ok {
 		seen, _ := c.body.Lookup("topologyVersion", "counter").AsInt64OK()
-		s.wait(time.Now().Add(time.Duration(await)*time.Millisecond), func() bool { return m.topology != seen || !m.conns[c.conn] })
+		wait := time.Duration(await) * time.Millisecond
+		if most := s.opts.HelloWait; most > 0 {
+			wait = min(wait, most)
+		}
+		s.wait(time.Now().Add(wait), func() bool { return m.topology != seen || !m.conns[c.conn] })
 		if m.down || !m.conns[c.conn] {
 			return nil, errGone
 		}

@@ -33,8 +33,10 @@ type Options struct {
 	// TTLInterval is the time between two passes over the TTL indexes. 0: 60 s.
 	TTLInterval time.Duration
 	Latencies   Latencies
-	// Polling has clients ask for changes every 10 s instead of waiting for them at the server: a streaming driver that is
-	// disconnected right after it has connected waits up to 10 s for its monitors.
+	// HelloWait is for how long at most a client waits at the server for changes. 0: as long as it asks, which is 10 s. A
+	// driver that is disconnected right after it has connected waits as long for its monitors.
+	HelloWait time.Duration
+	// Polling has clients ask for changes every 10 s instead of waiting for them at the server.
 	Polling bool
 	// Version is what the set says it is: "8.0" or "4.4". Empty: "8.0".
 	Version string

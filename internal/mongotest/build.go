@@ -13,7 +13,10 @@ import (
 // slowBuild is how long an up to date FerretDB may take before the log says that it was built.
 const slowBuild = 5 * time.Second
 
-var model = sync.OnceValues(testbuild.Program{Name: "mongomodel", Package: "./internal/mongomodel/cmd/mongomodel"}.Build)
+// As the steps of make test before the tests have it, which compile most of it.
+var model = sync.OnceValues(testbuild.Program{
+	Name: "mongomodel", Package: "./internal/mongomodel/cmd/mongomodel", Flags: []string{"-trimpath"}, Env: []string{"CGO_ENABLED=0"},
+}.Build)
 
 // ferretDB builds FerretDB where it is missing or out of date: about a minute the first time on a machine, a third of a
 // second when there is nothing to do. Test processes that come together build once.

@@ -26,7 +26,7 @@ const URIVariable = "MONGODB_URI"
 const commandTimeout = 30 * time.Second
 
 // quickly has the model do sooner what a test would wait for.
-var quickly = []string{"--election-timeout=2s", "--transaction-lifetime=5s", "--ttl-interval=1s"}
+var quickly = []string{"--election-timeout=2s", "--transaction-lifetime=5s", "--ttl-interval=1s", "--hello-wait=500ms"}
 
 // Server is a server as one test sees it.
 type Server struct {

@@ -26,6 +26,7 @@ func main() {
 	flag.DurationVar(&o.ElectionTimeout, "election-timeout", 0, "after which time without a primary there is an election")
 	flag.DurationVar(&o.TransactionLifetime, "transaction-lifetime", 0, "how long a transaction may be open")
 	flag.DurationVar(&o.TTLInterval, "ttl-interval", 0, "the time between two passes over the TTL indexes")
+	flag.DurationVar(&o.HelloWait, "hello-wait", 0, "for how long at most drivers wait at the server for changes of the set")
 	flag.BoolVar(&o.Polling, "polling", false, "have drivers poll for changes of the set")
 	flag.StringVar(&o.Version, "version", "", "the version of MongoDB that it says it is")
 	flag.Parse()

@@ -85,6 +85,7 @@ func TestManyRepeatsAreLookedUpTogether(t *testing.T) {
 }
 
 func TestAnOutageIsUnavailable(t *testing.T) {
+	t.Parallel()
 	s := mongotest.Shared(t)
 	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: 3 * time.Second})
 	ensure(t, l, "t", 1)
@@ -131,6 +132,7 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 // A server that is slow, and gets on, is not taken for one that is away: the
 // whole takes longer than the timeout, and no single answer does.
 func TestASlowServerIsNotAway(t *testing.T) {
+	t.Parallel()
 	s := mongotest.Shared(t)
 	const timeout = 3 * time.Second
 	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: timeout})

@@ -151,6 +151,7 @@ func TestSignalsWhileBusy(t *testing.T) {
 // TestSignalsAcrossRestart stops the server: what is sent meanwhile arrives, or
 // followers say that they may have missed some.
 func TestSignalsAcrossRestart(t *testing.T) {
+	t.Parallel()
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		s := mongotest.Start(t)
 		if !s.CanStop() {
@@ -214,6 +215,7 @@ func TestCloseEndsFollowing(t *testing.T) {
 // TestSignalLatency measures from Send to heard, and what following costs
 // while nothing is sent.
 func TestSignalLatency(t *testing.T) {
+	t.Parallel()
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		s := mongotest.Shared(t)
 		var commands counter
