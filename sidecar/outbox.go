@@ -18,7 +18,7 @@ func (s *Sidecar) openOutboxes() error {
 		url, collection, _ := strings.Cut(o, "#")
 		d, err := outbox.New(outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-			Publisher: outboxPublisher{s.publisher, s.publisher.NewOwnConnection(), s.policyOf, s.tracing},
+			Publisher: outboxPublisher{s.publisher, s.publisher.NewLogOnlyConnection(), s.policyOf, s.tracing},
 			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		})
 		if err != nil {

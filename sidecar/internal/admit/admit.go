@@ -86,26 +86,28 @@ func New(cfg Config) *Publisher {
 // Connection is what a publisher's connection owns of the limits: a WebSocket,
 // or the TCP connection of HTTP. It is safe for concurrent use.
 type Connection struct {
-	bucket *limit.Bucket
-	own    bool // no client's
+	bucket  *limit.Bucket
+	logOnly bool // no client's, and nothing of it is spooled
 }
 
 // NewConnection makes a connection with a full bucket.
 func (p *Publisher) NewConnection() *Connection { return p.connection(false) }
 
-// NewOwnConnection makes one for publishes that come from no client's
-// connection, and that only the limits of topics are for.
-func (p *Publisher) NewOwnConnection() *Connection { return p.connection(true) }
+// NewLogOnlyConnection makes one for publishes out of a store of their own,
+// which any sidecar may go on with: only the limits of topics are for them, and
+// they go into the log or are refused. If they could wait in this sidecar's
+// spool, another one's would overtake them.
+func (p *Publisher) NewLogOnlyConnection() *Connection { return p.connection(true) }
 
-func (p *Publisher) connection(own bool) *Connection {
-	c := &Connection{own: own}
+func (p *Publisher) connection(logOnly bool) *Connection {
+	c := &Connection{logOnly: logOnly}
 	c.bucket = limit.NewBucket(c.rate(p.cfg.Policies.Load()), p.cfg.Clock.Now())
 	return c
 }
 
 // rate is the connection's by the policies.
 func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
-	if c.own {
+	if c.logOnly {
 		return limit.Rate{}
 	}
 	r := s.Connection()
@@ -160,7 +162,7 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 			a.refuse(i, items[i].Event.Topic, err)
 			continue
 		}
-		p.enqueue(a, i, &items[i])
+		p.enqueue(a, i, &items[i], c.logOnly)
 	}
 	a.finish() // the reservation of newAdmission
 	return nil
@@ -218,8 +220,8 @@ func (p *Publisher) partitionsOf(ctx context.Context, topic string, wanted int) 
 }
 
 // enqueue gives the event its identity and its place in the queue.
-func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem) {
-	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.accepted.UnixMilli()}
+func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly bool) {
+	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.accepted.UnixMilli(), LogOnly: logOnly}
 	if rec.ID == "" {
 		rec.ID, rec.FreshID = newID(), true
 	}

@@ -98,7 +98,7 @@ func (s *sidecar) publish(t testing.TB, topic, id, key string) {
 	t.Helper()
 	answered := make(chan []wire.ResultItem, 1)
 	it := wire.PublishItem{Event: wire.Event{Topic: topic, ID: id, Key: key, Payload: []byte("1")}}
-	if err := s.publisher.Publish(t.Context(), s.publisher.NewOwnConnection(), []wire.PublishItem{it}, func(r []wire.ResultItem) { answered <- r }); err != nil {
+	if err := s.publisher.Publish(t.Context(), s.publisher.NewLogOnlyConnection(), []wire.PublishItem{it}, func(r []wire.ResultItem) { answered <- r }); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-answered; r[0].Err != nil {

@@ -71,6 +71,9 @@ type Record struct {
 	// clears it where the outcome of an append is not known, so that a second
 	// try does look.
 	FreshID bool
+	// LogOnly says that the event must not be spooled: its publisher keeps it
+	// until the log has it. It is not stored.
+	LogOnly bool
 }
 
 // Topic is a topic's entry in the catalog. Its number of partitions never

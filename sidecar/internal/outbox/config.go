@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/internal/clock"
@@ -26,9 +27,9 @@ type Publisher interface {
 	// refusal will pass: rate_limited, overloaded, store_unavailable,
 	// topic_paused. Otherwise done is called exactly once, with one result for
 	// each event, in order, possibly before Publish returns and from any
-	// goroutine. A result without Err means that the event is durable, in the
-	// log or in a spool. Events of calls that follow one another are logged in
-	// that order. An event that comes again under its id with the same content
+	// goroutine. A result without Err means that the event is in the
+	// log, not in a spool, where what another drainer publishes would overtake
+	// it. Events of calls that follow one another are logged in that order. An event that comes again under its id with the same content
 	// is answered as a duplicate.
 	Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error
 
@@ -40,7 +41,7 @@ type Publisher interface {
 // Observer is told what happens, for metrics. It must be quick, and safe for
 // concurrent use.
 type Observer interface {
-	// Published counts documents whose events are durable.
+	// Published counts documents whose events are in the log.
 	Published(n int)
 	// Failed counts documents that became "error".
 	Failed(code wire.Code)
@@ -71,6 +72,7 @@ type Config struct {
 	Logger      *slog.Logger          // default slog.Default
 	Observer    Observer              // default nobody
 	Monitor     *event.CommandMonitor // told about every command; may be nil
+	Dialer      options.ContextDialer // nil: the network
 	Clock       clock.Clock
 }
 

@@ -16,7 +16,7 @@
 // The payload is any BSON value; appendJSON says what becomes of it. A document
 // ends as
 //
-//	{…, status: "done", done_at, seq, partition}        seq and partition are left out while the event is spooled
+//	{…, status: "done", done_at, seq, partition}
 //	{…, status: "error", error, attempts, failed_at}    error is the code and the sentence
 //
 // with one update for each document, all of a batch in one command. One that
@@ -56,7 +56,7 @@
 //
 // # Why nothing is lost, doubled or reordered
 //
-// A document is marked after its event is durable, so it is published at least
+// A document is marked after its event is in the log, so it is published at least
 // once. A crash between the two makes another drainer publish it again under
 // the same id, which the log answers as a duplicate, with the seq of the first
 // time: there is one event, as long as the id is remembered there.

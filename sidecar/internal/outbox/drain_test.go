@@ -379,44 +379,20 @@ func TestClaimsOfOthers(t *testing.T) {
 	}
 }
 
-// TestSpooled: what is spooled is durable, but has no seq yet.
-func TestSpooled(t *testing.T) {
-	a := newApp(t)
-	a.insert(keyed("x", "t", "", 0))
-	a.start(func(c *Config) { c.Publisher = spooling{} })
-	a.untilStatus(statusDone, 1)
-	if d := a.document("x"); d.Seq != 0 || d.Partition != nil {
-		t.Errorf("%+v", d)
-	}
-}
-
-type spooling struct{}
-
-func (spooling) MaxEvents(string) int { return 0 }
-
-func (spooling) Publish(_ context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
-	results := make([]wire.ResultItem, len(items))
-	for i := range items {
-		results[i].Receipt = wire.Receipt{ID: items[i].Event.ID, Spooled: true}
-	}
-	done(results)
-	return nil
-}
-
 func TestSettings(t *testing.T) {
 	for _, c := range []struct {
 		config Config
 		says   string
 	}{
-		{Config{URL: "http://x", Collection: "outbox", Publisher: spooling{}}, "outbox: "},
-		{Config{URL: "mongodb://x/app", Publisher: spooling{}}, "collection"},
+		{Config{URL: "http://x", Collection: "outbox", Publisher: newFakeLog()}, "outbox: "},
+		{Config{URL: "mongodb://x/app", Publisher: newFakeLog()}, "collection"},
 		{Config{URL: "mongodb://x/app", Collection: "outbox"}, "publisher"},
 	} {
 		if _, err := New(c.config); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, which should say %q", c.config, err, c.says)
 		}
 	}
-	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: spooling{}})
+	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: newFakeLog()})
 	if err != nil || d.Stats().Outbox != "sluice.outbox" {
 		t.Errorf("%v, %v", d, err)
 	}

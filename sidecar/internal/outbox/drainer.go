@@ -122,6 +122,9 @@ func (d *Drainer) clientOptions() *options.ClientOptions {
 	if d.cfg.Monitor != nil {
 		o.SetMonitor(d.cfg.Monitor)
 	}
+	if d.cfg.Dialer != nil {
+		o.SetDialer(d.cfg.Dialer)
+	}
 	return o
 }
 

@@ -43,6 +43,20 @@ func (h *teller) store(id string, seq uint64) {
 	h.Stored = append(h.Stored, stored{Topic: "t", ID: id, Key: "k", Content: "content of " + id, Seq: seq})
 }
 
+// insert is a document in the outbox that was inserted for sure, and is done.
+func (h *teller) insert(id string, seq uint64) *entry {
+	e := &entry{Topic: "t", ID: id, Key: "k", Content: "content of " + id, Began: h.now(), Status: "done", Seq: seq}
+	e.Ended = h.now()
+	h.Entries = append(h.Entries, e)
+	return e
+}
+
+// take is an event of the log as far as its ack.
+func (h *teller) take(id string, seq uint64) {
+	h.store(id, seq)
+	h.settle(h.deliver(id, seq, 1), "ack")
+}
+
 func (h *teller) bury(id string, attempts int) {
 	h.Stored = append(h.Stored, stored{Topic: "t.dlq", ID: "dlq-" + id, Seq: uint64(len(h.Stored) + 1), DeadID: id, DeadGroup: "g", DeadAttempts: attempts})
 }
@@ -235,6 +249,21 @@ func TestRules(t *testing.T) {
 			h.settle(a, "ack")
 			h.settle(b, "ack")
 		}},
+		{"two documents of an outbox", nil, func(h *teller) { h.insert("a", 1); h.insert("b", 2); h.take("a", 1); h.take("b", 2) }},
+		{"a document that is done and not in the log", []string{"outbox-lost"}, func(h *teller) { h.insert("a", 1) }},
+		{"a document that is never published", []string{"outbox-lost"}, func(h *teller) { h.insert("a", 0).Status = "pending" }},
+		{"a document of which nobody knows whether it was inserted", nil, func(h *teller) {
+			e := h.insert("a", 0)
+			e.Ended, e.Status = moment{}, ""
+		}},
+		{"a document whose event is elsewhere than it says", []string{"outbox-lost"}, func(h *teller) { h.insert("a", 2); h.take("a", 1) }},
+		{"two documents of a key in another order", []string{"outbox-order"}, func(h *teller) {
+			h.insert("a", 2)
+			h.insert("b", 1)
+			h.take("b", 1)
+			h.take("a", 2)
+		}},
+		{"an event that nobody published", []string{"invented"}, func(h *teller) { h.take("a", 1) }},
 		{"a group that does not get on", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{"t", "g", 1}) }},
 		{"a publish that is never answered", []string{"stuck"}, func(h *teller) { h.Unmet = append(h.Unmet, "p0 could not publish") }},
 	} {

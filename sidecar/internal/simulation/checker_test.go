@@ -28,6 +28,9 @@ var rules = []rule{
 	{"settled-again", "5: an event whose ack was answered OK does not come again", checkSettledAgain},
 	{"two-leases", "5: at most one live lease per group and event", checkLeases},
 	{"window", "6: in flight is never more than the window", checkWindows},
+	{"outbox-lost", "1: what was inserted into an outbox is published", checkOutboxLost},
+	{"outbox-order", "2: what was inserted into an outbox is logged in its order, key by key", checkOutboxOrder},
+	{"invented", "what is in the log was published", checkInvented},
 	{"stuck", "8: once all faults are mended, publishes are answered and groups come to their ends", checkStuck},
 }
 

@@ -11,7 +11,7 @@
 //	testdata ─┘◀─────────────────────────── shrunk while the violation stays ◀───────────────────┘
 //
 // What a sidecar is here: the log in MongoDB by the real driver, the spool on an embedded log whose file system is in
-// memory, writer, publisher, groups, roster, tails, waker and sweeper, assembled as the program assembles them. What it is
+// memory, writer, publisher, groups, roster, tails, waker, sweeper and the drainer of an outbox, as the program assembles them. What it is
 // not: listeners, control plane, quotas, tracing. An application calls the publisher and the groups directly, as the gateway
 // does for a connection. A sidecar that is killed loses all of its connections at once and everything but its spool.
 //

@@ -16,6 +16,7 @@ type history struct {
 
 	Publishes  []*publish  `json:"publishes"`
 	Deliveries []*delivery `json:"deliveries"`
+	Entries    []*entry    `json:"entries,omitempty"`
 	Reads      []read      `json:"reads"`
 	Lives      []*lifetime `json:"lives"`
 	Silences   []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others

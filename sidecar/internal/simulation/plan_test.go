@@ -27,6 +27,7 @@ type plan struct {
 	Groups     []groupPlan     `json:"groups,omitempty"`
 	Publishers []publisherPlan `json:"publishers"`
 	Consumers  []consumerPlan  `json:"consumers,omitempty"`
+	Inserters  []inserterPlan  `json:"inserters,omitempty"`
 	Faults     []fault         `json:"faults,omitempty"`
 }
 
@@ -150,6 +151,7 @@ type mix struct {
 	lasts  ms
 	only   string // "", or the combination that plans have, and nothing else
 	spares bool   // the known faults
+	outbox int    // percent of plans that have one
 }
 
 // knownFaults are kinds of faults that random schedules do not have together, since the product is known to break a promise
@@ -175,7 +177,9 @@ var (
 	}
 )
 
-func usualMix() mix { return mix{kinds: everyFault, faults: 8, lasts: 40_000, spares: true} }
+func usualMix() mix {
+	return mix{kinds: everyFault, faults: 8, lasts: 40_000, spares: true, outbox: 30}
+}
 
 // searchMix has less go wrong, so that a weakness shows before it is lost among other things.
 func searchMix() mix { return mix{kinds: everyFault, faults: 6, lasts: 60_000, spares: true} }
@@ -265,6 +269,7 @@ func newPlan(seed uint64, m mix) *plan {
 	if m.spares {
 		p.spare()
 	}
+	p.addInserters(m)
 	return p
 }
 

@@ -40,6 +40,7 @@ type run struct {
 	history  *history
 	set      *mongomodel.Set
 	machines []*machine
+	outbox   *outboxClient // nil: the plan has none
 	policies *policy.Current
 	logger   *slog.Logger
 	logged   *bytes.Buffer // guarded by the logger
@@ -109,6 +110,7 @@ func (p *plan) policies() *policy.Snapshot {
 - name: "*"
   partitions: 1
   publish: {rate: 0}
+  connection: {rate: 0}
   delivery: {max_inflight: 1000, ack_timeout: 1h, max_attempts: 1000, backoff: {min: 100ms, max: 2s}}
 `
 	for _, t := range p.Topics {
@@ -137,6 +139,7 @@ func (r *run) work() {
 	for _, m := range r.machines {
 		r.start(m)
 	}
+	r.openOutbox()
 	for i, p := range r.plan.Publishers {
 		app := &publisher{run: r, name: publisherName(i), plan: p, dice: newDice(p.Seed, 2)}
 		r.apps.Go(app.work)
@@ -222,7 +225,7 @@ func (r *run) quiet() bool {
 		open = open || !p.Ended.came() && r.process(p.Sidecar, p.Life)
 	}
 	r.history.mu.Unlock()
-	if open {
+	if open || !r.outbox.drained() {
 		return false
 	}
 	for _, g := range r.plan.Groups {
@@ -256,6 +259,9 @@ func (r *run) lag(g groupPlan) (int64, error) {
 func (r *run) finish() (res result) {
 	if err := r.takeStock(); err != nil {
 		r.fail("reading the log: %v", err)
+	}
+	if err := r.outbox.close(); err != nil {
+		r.fail("reading the outbox: %v", err)
 	}
 	r.set.Close()
 	res.history, res.failures = r.history, r.failures

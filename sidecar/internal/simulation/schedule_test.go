@@ -252,6 +252,7 @@ var (
 	tryFlag     = flag.Int("schedules", 5000, "schedules to search at most")
 	countFlag   = flag.Bool("count", false, "run all -schedules, and count those that break a promise")
 	shrinkFlag  = flag.Duration("shrink", 90*time.Second, "how long to shrink the plan that is recorded, at most")
+	outboxFlag  = flag.Int("outbox", 10, "percent of the schedules to search with that have an outbox")
 	lastingFlag = flag.Int64("lasts", 60_000, "milliseconds of a schedule to search with, at most")
 )
 
@@ -262,7 +263,7 @@ func TestSearch(t *testing.T) {
 		t.Skip("without -search there is nothing to look for")
 	}
 	m := searchMix()
-	m.lasts, m.only = ms(*lastingFlag), *onlyFlag
+	m.lasts, m.only, m.outbox = ms(*lastingFlag), *onlyFlag, *outboxFlag
 	if *kindsFlag != "" {
 		m.kinds, m.spares = nil, false
 		for name := range strings.SplitSeq(*kindsFlag, ",") {
@@ -437,6 +438,9 @@ func (p *plan) reductions() (all []*plan) {
 		if !slices.ContainsFunc(p.Consumers, func(c consumerPlan) bool { return c.Group == i }) {
 			reduce(func(q *plan) { q.dropGroup(i) })
 		}
+	}
+	for i := range p.Inserters {
+		reduce(func(q *plan) { q.Inserters = append(q.Inserters[:i], q.Inserters[i+1:]...) })
 	}
 	if p.Measured {
 		reduce(func(q *plan) { q.Measured = false })

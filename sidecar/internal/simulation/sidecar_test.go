@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
@@ -119,6 +120,7 @@ type process struct {
 	publisher *admit.Publisher
 	conn      *admit.Connection
 	groups    *group.Manager
+	drainer   *outbox.Drainer // nil: the plan has no outbox
 	waker     *wakeup.Waker
 	policies  *policy.Current
 
@@ -261,7 +263,7 @@ func (p *process) open() (err error) {
 		Catalog: p.spool, Writer: p.writer, Policies: p.policies, Limits: wire.DefaultLimits(), Metrics: telemetry.Discard(),
 		Clock: clock, Logger: logger,
 	})
-	p.conn = p.publisher.NewOwnConnection()
+	p.conn = p.publisher.NewConnection()
 	var ctx context.Context
 	ctx, p.abort = context.WithCancel(context.Background())
 	p.groups = group.NewManager(group.Config{
@@ -269,7 +271,8 @@ func (p *process) open() (err error) {
 		Roster: p.roster, Clock: clock, Logger: logger, Bounds: group.DefaultBounds(),
 		Moved: func(g eventlog.GroupName) { p.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}}) },
 	})
-	return nil
+	p.drainer, err = p.newDrainer()
+	return err
 }
 
 func (p *process) announce(topic string, partition int, recs []*eventlog.Record) {
@@ -292,6 +295,9 @@ func (p *process) serve() {
 	}
 	p.helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	p.helpers.Go(func() error { return p.waker.Run(helpersCtx) })
+	if p.drainer != nil {
+		p.helpers.Go(func() error { return p.drainer.Run(helpersCtx) })
+	}
 }
 
 // stop ends a life in the program's order.

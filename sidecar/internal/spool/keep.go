@@ -9,7 +9,7 @@ import (
 )
 
 // keep puts events of a batch into the spool, in order: those at the given
-// indexes, or all. It sets their outcomes; that of an event which already has
+// indexes, or all, but for those that must not be spooled. It sets their outcomes; that of an event which already has
 // one, since an append did not answer for it, is left where the spool has no
 // room or fails: it may be stored. The caller is inside the topic's gate.
 func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs []eventlog.Outcome, at []int) {
@@ -57,6 +57,12 @@ func (k *keeping) admit(batch []*eventlog.Record, at []int) {
 		// The spool fills in the records that it stores, and somebody may be
 		// reading those that an append has not answered for.
 		r := *batch[i]
+		if r.LogOnly {
+			if k.outs[i].Err == nil {
+				k.outs[i].Err = &AwayError{RetryAfter: k.log.retryFull()}
+			}
+			continue
+		}
 		r.Topic, r.Partition, r.Seq = k.topic.name, 0, 0
 		if bound := k.log.account.take(k.topic, int64(r.Size()), most, k.log.cfg.MaxBytes); bound != "" {
 			if full == nil {

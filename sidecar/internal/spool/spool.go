@@ -193,14 +193,15 @@ const (
 	boundTotal = "total"
 )
 
-// AwayError refuses an event of a topic that does not spool, because the store
-// is away: it is not stored.
+// AwayError refuses an event that does not spool, by its topic's policy or as
+// eventlog.Record says, because the store is away, or others of its topic are
+// still in the spool: it is not stored.
 type AwayError struct {
 	// RetryAfter is when it makes sense to try again.
 	RetryAfter time.Duration
 }
 
-func (e *AwayError) Error() string { return "the store is away and the topic does not spool" }
+func (e *AwayError) Error() string { return "the store is away and the event does not spool" }
 
 // Unwrap makes it an ErrUnavailable.
 func (e *AwayError) Unwrap() error { return eventlog.ErrUnavailable }

@@ -113,6 +113,27 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// TestLogOnly: what must not be spooled is refused until all before it have left the spool.
+func TestLogOnly(t *testing.T) {
+	logOnly := func(id string) *eventlog.Record {
+		r := record(id)
+		r.LogOnly = true
+		return r
+	}
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.want(f.publish("t", "a-1"), "ok")
+		f.shared.set(losing)
+		f.want(f.publishAll("t", []*eventlog.Record{logOnly("a-2"), record("a-3")}), "unknown", "spooled")
+		f.want(f.publishAll("t", []*eventlog.Record{record("a-4"), logOnly("a-5")}), "spooled", "away")
+		f.wantSpooled(2)
+		f.shared.set(up)
+		f.want(f.publishAll("t", []*eventlog.Record{logOnly("a-5")}), "away")
+		f.drained()
+		f.want(f.publishAll("t", []*eventlog.Record{logOnly("a-2"), logOnly("a-5")}), "duplicate ok", "ok")
+		f.wantLogged("t", "a-1", "a-2", "a-3", "a-4", "a-5")
+	})
+}
+
 // TestUnknownOutcome: events of which the log said nothing are stored once,
 // whether they were stored then or not, and their readers hear of them.
 func TestUnknownOutcome(t *testing.T) {
