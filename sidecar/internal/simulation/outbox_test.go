@@ -40,9 +40,12 @@ func (p *plan) addInserters(m mix) {
 		return
 	}
 	for range d.upTo(2) {
-		every := d.between(20, 1500)
+		topic, every := p.Topics[d.IntN(len(p.Topics))].Name, d.between(20, 1500)
+		if p.unmet(topic) {
+			continue // nothing of it would ever be published
+		}
 		p.Inserters = append(p.Inserters, inserterPlan{
-			Seed: d.Uint64(), Topic: p.Topics[d.IntN(len(p.Topics))].Name, Start: d.between(0, p.Lasts/4),
+			Seed: d.Uint64(), Topic: topic, Start: d.between(0, p.Lasts/4),
 			Every: every, Calls: min(40, int((p.Lasts-p.Lasts/4)/every)), Batch: d.upTo(5), Keys: d.IntN(4),
 			Atomic: d.chance(50), Untimed: d.chance(20),
 		})
