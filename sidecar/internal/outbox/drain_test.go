@@ -55,6 +55,7 @@ func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
 // TestSuccessor: a drainer that is cut off, with work under way, loses its
 // shards to another one, which publishes again what was not marked.
 func TestSuccessor(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	proxy := faultproxy.New(t, a.server.Addr())
 	via := func(c *Config) { c.URL = a.server.URIVia(proxy.Addr(), a.name) }
@@ -88,6 +89,7 @@ func TestSuccessor(t *testing.T) {
 // TestPausedOwner: a drainer that is stopped between looking at its leases and
 // publishing, past their end, and goes on: at most its call comes once more.
 func TestPausedOwner(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	a.insert(many(0, 200)...)
 	proxy := faultproxy.New(t, a.server.Addr())
@@ -131,6 +133,7 @@ func (p *pausedLog) Publish(ctx context.Context, items []wire.PublishItem, done 
 
 // TestServerAway: the drainer goes on when the server is back.
 func TestServerAway(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	proxy := faultproxy.New(t, a.server.Addr())
 	proxy.Down()
@@ -148,6 +151,7 @@ func TestServerAway(t *testing.T) {
 
 // TestRefusedForGood: such documents become errors and let the others pass.
 func TestRefusedForGood(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	a.log.refuse = func(e *wire.Event) *wire.Error {
 		if strings.HasPrefix(e.ID, "bad") {
@@ -223,6 +227,7 @@ func TestRefusedForNow(t *testing.T) {
 
 // TestPausedTopicBlocksNobodyElse, however many documents of it are in front.
 func TestPausedTopicBlocksNobodyElse(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	a.log.refuse = func(e *wire.Event) *wire.Error {
 		if e.Topic == "paused" {
@@ -261,6 +266,7 @@ func TestBurst(t *testing.T) {
 // TestUnclear: what fails without saying why is tried again, alone with its
 // key, and given up after the attempts.
 func TestUnclear(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	a.log.refuse = func(e *wire.Event) *wire.Error {
 		if e.ID == "b" || e.ID == "keyless" {
@@ -337,6 +343,7 @@ func TestAllKindsOfID(t *testing.T) {
 
 // TestLateInsert: an older ts that becomes visible late is drained all the same.
 func TestLateInsert(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	a.insert(keyed("new", "t", "k", 2000))
 	a.start()
@@ -358,6 +365,7 @@ func TestOrderWithoutTS(t *testing.T) {
 
 // TestClaimsOfOthers are honoured until they have run out.
 func TestClaimsOfOthers(t *testing.T) {
+	t.Parallel()
 	a := newApp(t)
 	claimed := func(id string, until any) bson.D {
 		return append(keyed(id, "t", "", 0), bson.E{Key: "status", Value: "claimed"}, bson.E{Key: "lease_until", Value: until}, bson.E{Key: "owner", Value: "x"})

@@ -146,7 +146,7 @@ type document struct {
 
 func (a *app) documents() (docs []document) {
 	a.t.Helper()
-	cursor, err := a.coll.Find(context.Background(), bson.D{})
+	cursor, err := a.coll.Find(context.Background(), bson.D{}, options.Find().SetProjection(bson.D{{Key: "payload", Value: 0}}))
 	if err == nil {
 		err = cursor.All(context.Background(), &docs)
 	}

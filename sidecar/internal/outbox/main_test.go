@@ -1,9 +1,14 @@
 package outbox
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets more tests run at once than there are processors: what is parallel here waits most of its time.
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8")
+	goleak.VerifyTestMain(m)
+}
