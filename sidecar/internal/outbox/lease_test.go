@@ -352,6 +352,9 @@ func TestLeaseStore(t *testing.T) {
 	if err := store.beat(ctx, drainer{ID: "a", Name: "late", Beat: 3}); !errors.Is(err, errRemoved) {
 		t.Errorf("a beat of a drainer that was removed: %v", err)
 	}
+	if err := store.beat(ctx, drainer{ID: "gone", Name: "late", Beat: 1}); !errors.Is(err, errRemoved) {
+		t.Errorf("a first beat of a drainer that had left before it was carried out: %v", err)
+	}
 	if drainers, epochs, err = store.list(ctx); err != nil || len(drainers) != 0 || len(epochs) != 1 {
 		t.Errorf("%v, %v, %v", drainers, epochs, err)
 	}

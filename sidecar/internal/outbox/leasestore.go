@@ -118,8 +118,8 @@ func (m mongoLeases) remove(ctx context.Context, drainers []string, epochs []epo
 	var models []mongo.WriteModel
 	now := m.clock.Now()
 	left := bson.D{{Key: "$set", Value: bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: now}}}}
-	for _, id := range drainers {
-		models = append(models, mongo.NewUpdateManyModel().SetFilter(append(byID(drainerID(id)), there)).SetUpdate(left))
+	for _, id := range drainers { // also one whose first beat is still on its way
+		models = append(models, mongo.NewUpdateManyModel().SetFilter(byID(drainerID(id))).SetUpdate(left).SetUpsert(true))
 	}
 	if len(drainers) > 0 {
 		models = append(models, mongo.NewDeleteManyModel().SetFilter(

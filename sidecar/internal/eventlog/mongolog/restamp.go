@@ -78,7 +78,7 @@ func (m *migration) restampBatch(ctx context.Context, topic string, p int, from 
 			continue
 		}
 		report.Changed++
-		c := change{expireAt: want, gone: e.Gone}
+		c := change{from: e.ExpireAt, expireAt: want, gone: e.Gone}
 		changes[c] = append(changes[c], e.Seq)
 	}
 	if len(changes) > 0 && !m.options.DryRun {
@@ -101,15 +101,17 @@ func (m *migration) expireAt(e entry, windowMS int64) time.Time {
 	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.StaleHead)
 }
 
-// change is what documents get: expireAt, zero for none.
+// change is what documents get in place of what they have: expireAt, zero for
+// none.
 type change struct {
-	expireAt time.Time
-	gone     bool // they are stubs
+	from, expireAt time.Time
+	gone           bool // they are stubs
 }
 
 // stamp writes what has changed, to the documents with these seqs. A sidecar
 // may sweep at the same time: an event that has become a stub since got its
-// expireAt by that.
+// expireAt by that. What has another expireAt by now than was read keeps it: this
+// may be executed long after its sender has given up.
 func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[change][]int64) error {
 	var models []mongo.WriteModel
 	for c, seqs := range changes {
@@ -121,7 +123,11 @@ func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[
 		if c.gone {
 			kind = stubs
 		}
-		models = append(models, mongo.NewUpdateManyModel().SetFilter(inPartition(topic, p, among(seqs), kind)).SetUpdate(update))
+		stamped := bson.E{Key: document.FieldExpireAt, Value: nil} // or there is none
+		if !c.from.IsZero() {
+			stamped.Value = c.from
+		}
+		models = append(models, mongo.NewUpdateManyModel().SetFilter(inPartition(topic, p, among(seqs), kind, stamped)).SetUpdate(update))
 	}
 	return writeInOrder(ctx, m.log, m.events, models)
 }
