@@ -96,16 +96,16 @@ func newCall(conn *conn, msg *message) *call {
 }
 
 func (c *call) parse(msg *message) error {
-	elems, err := msg.body.Elements()
-	if err != nil || len(elems) == 0 {
+	first, err := msg.body.IndexErr(0)
+	if err != nil {
 		return bad("an empty command")
 	}
-	c.name = elems[0].Key()
+	c.name = first.Key()
 	c.db, _ = msg.body.Lookup("$db").StringValueOK()
 	if c.spec = commands[c.name]; c.spec == nil {
 		return &Error{Code: 59, CodeName: "CommandNotFound", Message: fmt.Sprintf("no such command: '%s': it is not known to the model", c.name)}
 	}
-	if name, ok := elems[0].Value().StringValueOK(); ok {
+	if name, ok := first.Value().StringValueOK(); ok {
 		c.collection = name
 	}
 	if c.name == "getMore" {
@@ -117,9 +117,11 @@ func (c *call) parse(msg *message) error {
 		}
 		c.documents = docs
 	}
-	for _, e := range elems[1:] {
-		if err := c.field(e.Key(), e.Value()); err != nil {
-			return err
+	for k, v := range query.Fields(msg.body) {
+		if name := string(k); name != c.name {
+			if err := c.field(name, v); err != nil {
+				return err
+			}
 		}
 	}
 	if c.writeConcern == (writeConcern{}) {
@@ -188,35 +190,27 @@ func (c *call) hear(at bson.Timestamp) {
 }
 
 func (c *call) parseReadConcern(doc bson.Raw) error {
-	elems, err := doc.Elements()
-	if err != nil {
-		return err
-	}
-	for _, e := range elems {
-		switch e.Key() {
+	for k, v := range query.Fields(doc) {
+		switch string(k) {
 		case "level":
-			c.level = e.Value().StringValue()
+			c.level = v.StringValue()
 			if !slices.Contains([]string{"local", "available", "majority", "linearizable", "snapshot"}, c.level) {
 				return unknown("the read concern %s", c.level)
 			}
 		case "afterClusterTime":
-			c.after.T, c.after.I, _ = e.Value().TimestampOK()
+			c.after.T, c.after.I, _ = v.TimestampOK()
 		case "provenance":
 		default:
-			return unknown("the read concern's %s", e.Key())
+			return unknown("the read concern's %s", k)
 		}
 	}
 	return nil
 }
 
 func (c *call) parseWriteConcern(doc bson.Raw) error {
-	elems, err := doc.Elements()
-	if err != nil {
-		return err
-	}
 	wc := writeConcern{members: 1}
-	for _, e := range elems {
-		switch v := e.Value(); e.Key() {
+	for k, v := range query.Fields(doc) {
+		switch string(k) {
 		case "w":
 			if name, ok := v.StringValueOK(); ok {
 				if name != "majority" {
@@ -235,7 +229,7 @@ func (c *call) parseWriteConcern(doc bson.Raw) error {
 			wc.timeout = time.Duration(ms) * time.Millisecond
 		case "j", "fsync", "provenance": // all that is acknowledged is on disk
 		default:
-			return unknown("the write concern's %s", e.Key())
+			return unknown("the write concern's %s", k)
 		}
 	}
 	c.writeConcern = wc

@@ -3,6 +3,7 @@ package mongomodel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -203,19 +204,15 @@ func runInsert(c *call) (bson.D, error) {
 
 // withID is the document with its _id in the first place.
 func (c *call) withID(doc bson.Raw) (bson.Raw, error) {
-	elems, err := doc.Elements()
-	if err != nil {
-		return nil, err
-	}
-	if len(elems) > 0 && elems[0].Key() == "_id" {
+	if first, err := doc.IndexErr(0); err == nil && first.Key() == "_id" {
 		return doc, nil
 	}
 	moved := bson.D{{Key: "_id", Value: nil}}
-	for _, e := range elems {
-		if e.Key() == "_id" {
-			moved[0].Value = e.Value()
+	for k, v := range query.Fields(doc) {
+		if name := string(k); name == "_id" {
+			moved[0].Value = v
 		} else {
-			moved = append(moved, bson.E{Key: e.Key(), Value: e.Value()})
+			moved = append(moved, bson.E{Key: name, Value: v})
 		}
 	}
 	if moved[0].Value == nil {
@@ -236,18 +233,10 @@ func (s *Set) newID() bson.ObjectID {
 var updateFields = []string{"q", "u", "multi", "upsert", "hint", "arrayFilters", "sort"}
 
 func checkFields(doc bson.Raw, what string, fields []string) error {
-	elems, err := doc.Elements()
-	if err != nil {
-		return err
-	}
-next:
-	for _, e := range elems {
-		for _, f := range fields {
-			if f == e.Key() {
-				continue next
-			}
+	for k := range query.Fields(doc) {
+		if !slices.Contains(fields, string(k)) {
+			return unknown("the field %s of %s", k, what)
 		}
-		return unknown("the field %s of %s", e.Key(), what)
 	}
 	return nil
 }

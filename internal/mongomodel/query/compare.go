@@ -143,12 +143,12 @@ func AppendKey(dst []byte, v bson.RawValue) []byte {
 		}
 		return append(append(dst, value.String()...), 0)
 	case 20:
-		for k, x := range fields(v.Value) {
+		for k, x := range Fields(v.Value) {
 			dst = AppendKey(append(append(append(dst, 1), k...), 0), x)
 		}
 		return append(dst, 0)
 	case 25:
-		for _, x := range fields(v.Value) {
+		for _, x := range Fields(v.Value) {
 			dst = AppendKey(append(dst, 1), x)
 		}
 		return append(dst, 0)

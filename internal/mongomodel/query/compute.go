@@ -169,7 +169,7 @@ func isIn(a []bson.RawValue) (bson.RawValue, error) {
 	if !isArray(a[1]) {
 		return a[1], Errorf(40081, "$in requires an array as a second argument, found: %s", TypeName(a[1]))
 	}
-	for _, x := range fields(a[1].Value) {
+	for _, x := range Fields(a[1].Value) {
 		if equal(x, a[0]) {
 			return boolValue(true), nil
 		}

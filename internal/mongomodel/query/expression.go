@@ -129,7 +129,7 @@ func follow(v bson.RawValue, path []string) bson.RawValue {
 		return follow(Lookup(v.Value, path[0]), path[1:])
 	case isArray(v):
 		var all []bson.RawValue
-		for _, x := range fields(v.Value) {
+		for _, x := range Fields(v.Value) {
 			if found := follow(x, path); !missing(found) {
 				all = append(all, found)
 			}
@@ -145,7 +145,7 @@ func parseDocumentExpression(v bson.RawValue) (expression, error) {
 		expression expression
 	}
 	var parts []part
-	for k, x := range fields(v.Value) {
+	for k, x := range Fields(v.Value) {
 		e, err := parseExpression(x)
 		if err != nil {
 			return nil, err

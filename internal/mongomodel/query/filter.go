@@ -209,7 +209,7 @@ func (f *field) exact() bool {
 
 func parseConditions(doc bson.Raw) (and, error) {
 	all := and{}
-	for k, v := range fields(doc) {
+	for k, v := range Fields(doc) {
 		key := string(k)
 		if !strings.HasPrefix(key, "$") {
 			conditions, err := parseField(key, v)
@@ -248,7 +248,7 @@ func parseLogical(key string, v bson.RawValue) (node, error) {
 		return nil, Errorf(BadValue, "%s must be an array", key)
 	}
 	var branches []node
-	for _, x := range fields(v.Value) {
+	for _, x := range Fields(v.Value) {
 		if !isDocument(x) {
 			return nil, Errorf(BadValue, "$or/$and/$nor entries need to be full objects")
 		}
@@ -280,7 +280,7 @@ func parseField(name string, v bson.RawValue) ([]node, error) {
 		return []node{n}, err
 	}
 	var all []node
-	for k, operand := range fields(v.Value) {
+	for k, operand := range Fields(v.Value) {
 		op := string(k)
 		if op == "$options" {
 			continue // read with $regex
@@ -305,7 +305,7 @@ func isOperators(v bson.RawValue) bool {
 	if !isDocument(v) {
 		return false
 	}
-	for k := range fields(v.Value) {
+	for k := range Fields(v.Value) {
 		key := string(k)
 		return strings.HasPrefix(key, "$") && key != "$ref" && key != "$id" && key != "$db"
 	}
@@ -355,7 +355,7 @@ func parseAll(name string, operand bson.RawValue) (node, error) {
 		return nil, Errorf(BadValue, "$all needs an array")
 	}
 	all := and{}
-	for _, x := range fields(operand.Value) {
+	for _, x := range Fields(operand.Value) {
 		if isOperators(x) {
 			return nil, Errorf(BadValue, "$all with an operator in it is not known to the model")
 		}

@@ -32,7 +32,7 @@ var accumulators = map[string]func(all []bson.RawValue) bson.RawValue{
 func parseGroup(operand bson.RawValue) (stage, error) {
 	var id expression
 	var all []groupField
-	for k, v := range fields(operand.Value) {
+	for k, v := range Fields(operand.Value) {
 		var err error
 		if string(k) == "_id" {
 			id, err = parseExpression(v)

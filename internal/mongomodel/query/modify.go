@@ -59,7 +59,7 @@ func nested(path []string, v bson.RawValue) bson.RawValue {
 
 func setField(container bson.RawValue, key string, old, v bson.RawValue) bson.RawValue {
 	b := newBuilder(len(container.Value) + len(v.Value) + len(key))
-	for k, x := range fields(container.Value) {
+	for k, x := range Fields(container.Value) {
 		if string(k) == key {
 			x = v
 		}

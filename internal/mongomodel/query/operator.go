@@ -148,7 +148,7 @@ func newPush(operand bson.RawValue) (push, error) {
 		return push{each: []bson.RawValue{operand}}, nil
 	}
 	var p push
-	for k, v := range fields(operand.Value) {
+	for k, v := range Fields(operand.Value) {
 		n, isWhole := asInt64(v)
 		switch key := string(k); {
 		case key == "$each" && isArray(v):

@@ -33,7 +33,7 @@ func visit(doc []byte, path []string, leaves bool, found func(bson.RawValue) boo
 	rest := path[1:]
 	if len(rest) == 0 {
 		if leaves && isArray(v) {
-			for _, x := range fields(v.Value) {
+			for _, x := range Fields(v.Value) {
 				if found(x) {
 					return true
 				}
@@ -51,7 +51,7 @@ func visit(doc []byte, path []string, leaves bool, found func(bson.RawValue) boo
 }
 
 func visitElements(array []byte, rest []string, leaves bool, found func(bson.RawValue) bool) bool {
-	for _, x := range fields(array) {
+	for _, x := range Fields(array) {
 		if isDocument(x) && visit(x.Value, rest, leaves, found) {
 			return true
 		}
@@ -202,7 +202,7 @@ func ParseKeyPattern(doc bson.Raw) (*KeyPattern, error) {
 		return nil, err
 	}
 	p := &KeyPattern{}
-	for key, v := range fields(doc) {
+	for key, v := range Fields(doc) {
 		if !isNumber(v) {
 			return nil, Errorf(BadValue, "%s: %s is not known to the model: a direction is 1 or -1", key, v)
 		}
@@ -232,7 +232,7 @@ func shallow(doc []byte, depth int) error {
 	if depth == 0 {
 		return Errorf(15, "a document is nested more than %d deep", maxDepth)
 	}
-	for _, v := range fields(doc) {
+	for _, v := range Fields(doc) {
 		if isDocument(v) || isArray(v) {
 			if err := shallow(v.Value, depth-1); err != nil {
 				return err

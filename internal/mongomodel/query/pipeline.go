@@ -21,7 +21,7 @@ func ParsePipeline(stages []byte) (*Pipeline, error) {
 		return nil, err
 	}
 	p := &Pipeline{}
-	for _, v := range fields(stages) {
+	for _, v := range Fields(stages) {
 		all := []element(nil)
 		if isDocument(v) {
 			all = elements(v.Value)
@@ -150,7 +150,7 @@ func parseCount(operand bson.RawValue) (stage, error) {
 
 func parseAddFields(operand bson.RawValue) (stage, error) {
 	var all []computed
-	for k, v := range fields(operand.Value) {
+	for k, v := range Fields(operand.Value) {
 		path, err := parseUpdatePath(string(k))
 		if err != nil {
 			return nil, err
@@ -191,7 +191,7 @@ func parseUnwind(operand bson.RawValue) (stage, error) {
 	var u unwinding
 	path := operand
 	if isDocument(operand) {
-		for k, v := range fields(operand.Value) {
+		for k, v := range Fields(operand.Value) {
 			switch string(k) {
 			case "path":
 				path = v

@@ -121,7 +121,7 @@ func newIn(operand bson.RawValue) (predicate, error) {
 		return nil, Errorf(BadValue, "$in needs an array")
 	}
 	var i in
-	for _, x := range fields(operand.Value) {
+	for _, x := range Fields(operand.Value) {
 		switch {
 		case x.Type == bson.TypeRegex:
 			p, err := newPattern(x)
@@ -289,7 +289,7 @@ func newElemMatch(operand bson.RawValue) (predicate, error) {
 		return nil, Errorf(BadValue, "$elemMatch needs an Object")
 	}
 	first := ""
-	for k := range fields(operand.Value) {
+	for k := range Fields(operand.Value) {
 		first = string(k)
 		break
 	}
@@ -308,7 +308,7 @@ func (e elemMatch) holds(v bson.RawValue) bool {
 	if !isArray(v) {
 		return false
 	}
-	for _, x := range fields(v.Value) {
+	for _, x := range Fields(v.Value) {
 		switch {
 		case e.values:
 			if e.conditions.match(documentOf([]element{{"0", x}}).Value) {

@@ -44,7 +44,7 @@ type projectionReader struct {
 }
 
 func (r *projectionReader) read(prefix string, doc []byte) error {
-	for k, v := range fields(doc) {
+	for k, v := range Fields(doc) {
 		name := prefix + string(k)
 		var err error
 		switch {
@@ -153,7 +153,7 @@ func compute(doc bson.Raw, all []computed, s *scope) (bson.Raw, error) {
 
 func (p *Projection) document(doc []byte, t *fieldTree) bson.Raw {
 	b := newBuilder(len(doc))
-	for k, v := range fields(doc) {
+	for k, v := range Fields(doc) {
 		child, named := t.children[string(k)]
 		switch {
 		case !named && !p.inclusion, named && len(child.children) == 0 && p.inclusion:
@@ -171,7 +171,7 @@ func (p *Projection) value(v bson.RawValue, t *fieldTree) bson.RawValue {
 		return bson.RawValue{Type: v.Type, Value: p.document(v.Value, t)}
 	case isArray(v):
 		var all []bson.RawValue
-		for _, x := range fields(v.Value) {
+		for _, x := range Fields(v.Value) {
 			if kept := p.value(x, t); !missing(kept) {
 				all = append(all, kept)
 			}

@@ -43,7 +43,7 @@ func Show(v bson.RawValue) string {
 		return ShowDocument(v.Value)
 	case bson.TypeArray:
 		var parts []string
-		for _, x := range fields(v.Value) {
+		for _, x := range Fields(v.Value) {
 			parts = append(parts, Show(x))
 		}
 		return "[ " + strings.Join(parts, ", ") + " ]"
@@ -54,7 +54,7 @@ func Show(v bson.RawValue) string {
 // ShowDocument returns a document as the server writes it in its messages.
 func ShowDocument(doc bson.Raw) string {
 	var parts []string
-	for k, v := range fields(doc) {
+	for k, v := range Fields(doc) {
 		parts = append(parts, string(k)+": "+Show(v))
 	}
 	if len(parts) == 0 {

@@ -68,8 +68,8 @@ func ParseUpdate(u bson.RawValue, arrayFilters []bson.Raw) (*Update, error) {
 }
 
 func parsePipelineUpdate(stages []byte) (*Update, error) {
-	for _, stage := range fields(stages) {
-		for name := range fields(stage.Value) {
+	for _, stage := range Fields(stages) {
+		for name := range Fields(stage.Value) {
 			switch string(name) {
 			case "$set", "$addFields", "$unset", "$project", "$replaceWith", "$replaceRoot":
 			default:
@@ -104,7 +104,7 @@ func parseOperator(operator string, operand bson.RawValue) ([]fieldChange, error
 			"...}} not {%s: %s}", TypeName(operand), operator, operand)
 	}
 	var all []fieldChange
-	for k, v := range fields(operand.Value) {
+	for k, v := range Fields(operand.Value) {
 		path, err := parseUpdatePath(string(k))
 		if err != nil {
 			return nil, err
@@ -242,7 +242,7 @@ func (u *Update) run(doc bson.Raw, a application) (bson.Raw, error) {
 func WithID(doc bson.Raw, id bson.RawValue) bson.Raw {
 	b := newBuilder(len(doc) + len(id.Value))
 	b.add("_id", id)
-	for k, v := range fields(doc) {
+	for k, v := range Fields(doc) {
 		if string(k) != "_id" {
 			b.add(string(k), v)
 		}

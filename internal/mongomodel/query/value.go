@@ -19,8 +19,8 @@ type element struct {
 	value bson.RawValue
 }
 
-// fields returns a document's or an array's fields. It ends where the bytes are no document any more.
-func fields(doc []byte) iter.Seq2[[]byte, bson.RawValue] {
+// Fields returns a document's or an array's fields. It ends where the bytes are no document any more.
+func Fields(doc []byte) iter.Seq2[[]byte, bson.RawValue] {
 	return func(yield func([]byte, bson.RawValue) bool) {
 		if len(doc) < 5 {
 			return
@@ -66,7 +66,7 @@ func isArray(v bson.RawValue) bool { return v.Type == bson.TypeArray }
 
 func elements(doc []byte) []element {
 	var all []element
-	for k, v := range fields(doc) {
+	for k, v := range Fields(doc) {
 		all = append(all, element{string(k), v})
 	}
 	return all
@@ -74,7 +74,7 @@ func elements(doc []byte) []element {
 
 func values(array []byte) []bson.RawValue {
 	var all []bson.RawValue
-	for _, v := range fields(array) {
+	for _, v := range Fields(array) {
 		all = append(all, v)
 	}
 	return all
@@ -92,7 +92,7 @@ func IsEmpty(v bson.RawValue) bool {
 
 // IDFirst returns a document with its _id as the first field, where the server stores it.
 func IDFirst(doc bson.Raw) bson.Raw {
-	for k := range fields(doc) {
+	for k := range Fields(doc) {
 		if string(k) == "_id" {
 			return doc
 		}

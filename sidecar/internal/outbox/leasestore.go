@@ -70,7 +70,7 @@ func (m mongoLeases) list(ctx context.Context) (drainers []drainer, epochs []epo
 			Drainer drainer `bson:",inline"`
 			Epoch   epoch   `bson:",inline"`
 		}
-		if err := cursor.Decode(&d); err != nil {
+		if err := bson.Unmarshal(cursor.Current, &d); err != nil {
 			return nil, nil, err
 		}
 		switch {

@@ -279,7 +279,8 @@ func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mo
 	return nil
 }
 
-// findAll reads all that a filter selects. Cursor.All would make a buffer of 4 KiB for each document.
+// findAll reads all that a filter selects. It decodes by itself, as all do here who read many: a cursor would make a buffer of
+// 4 KiB for each document.
 func findAll[T any](ctx context.Context, l *Log, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
 	var docs []T
 	err := l.persist(ctx, func() error {

@@ -93,7 +93,7 @@ func eachEntry(ctx context.Context, coll *mongo.Collection, filter bson.D, each 
 	defer cursor.Close(ctx)
 	for cursor.Next(ctx) {
 		var e entry
-		if err := cursor.Decode(&e); err != nil {
+		if err := bson.Unmarshal(cursor.Current, &e); err != nil {
 			return err
 		}
 		each(e)

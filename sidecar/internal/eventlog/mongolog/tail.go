@@ -79,7 +79,7 @@ func (f *following) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (
 	if !cur.TryNext(ctx) {
 		return false, cur.Err()
 	}
-	return true, cur.Decode(d)
+	return true, bson.Unmarshal(cur.Current, d)
 }
 
 // lastSignal is the newest signal's id. Where there is none it says hello,
