@@ -98,7 +98,14 @@ func TestRules(t *testing.T) {
 		{"two events, one after the other", nil, func(h *teller) { h.whole("a", 1); h.whole("b", 2) }},
 		{"an answered event is not there", []string{"lost"}, func(h *teller) { h.publish("a", 1) }},
 		{"an event that was not answered is not there", nil, func(h *teller) { h.publish("a", 1, unanswered) }},
-		{"a spooled event is not there", []string{"lost"}, func(h *teller) { h.publish("a", 0, spooled) }},
+		{"a spooled event is not there", []string{"lost"}, func(h *teller) {
+			h.Troubled = h.now()
+			h.publish("a", 0, spooled)
+		}},
+		{"an event that is spooled while the store is there", []string{"spooled"}, func(h *teller) {
+			h.whole("a", 1)
+			h.publish("a", 0, spooled)
+		}},
 		{"an event is elsewhere than was said", []string{"lost"}, func(h *teller) { h.whole("a", 1); h.publish("a", 2) }},
 		{"an event is there twice", []string{"once"}, func(h *teller) { h.whole("a", 1); h.store("a", 2) }},
 		{"a seq is given twice", []string{"once", "unstored"}, func(h *teller) {
@@ -119,6 +126,7 @@ func TestRules(t *testing.T) {
 			h.settle(h.deliver("a", 2, 1), "ack")
 		}},
 		{"a later publish through the same sidecar is below a spooled one", []string{"overtaken"}, func(h *teller) {
+			h.Troubled = h.now()
 			h.publish("a", 0, spooled)
 			h.publish("b", 0, spooled)
 			h.store("b", 1)
@@ -127,6 +135,7 @@ func TestRules(t *testing.T) {
 			h.settle(h.deliver("a", 2, 1), "ack")
 		}},
 		{"a later publish through another sidecar is below a spooled one", nil, func(h *teller) {
+			h.Troubled = h.now()
 			h.publish("a", 0, spooled)
 			h.publish("b", 1, func(p *publish) { p.Sidecar = "s1" })
 			h.store("b", 1)

@@ -31,6 +31,7 @@ var rules = []rule{
 	{"outbox-lost", "1: what was inserted into an outbox is published", checkOutboxLost},
 	{"outbox-order", "2: what was inserted into an outbox is logged in its order, key by key", checkOutboxOrder},
 	{"invented", "what is in the log was published", checkInvented},
+	{"spooled", "8: while the store is there, nothing is spooled", checkSpooled},
 	{"stuck", "8: once all faults are mended, publishes are answered and groups come to their ends", checkStuck},
 }
 
@@ -311,6 +312,8 @@ func checkDeaths(v *view, broken func(string, ...any)) {
 		case !ok:
 			broken("%s is a dead letter of a group %s that there is not", k[2], k[1])
 			continue
+		case !v.lasting(k[0]):
+			continue
 		}
 		if len(letters) > 1 {
 			broken("%s/%s is a dead letter of group %s %d times", k[0], k[2], k[1], len(letters))
@@ -401,6 +404,9 @@ func (v *view) asked(d *delivery, order int) bool {
 
 func checkSettledAgain(v *view, broken func(string, ...any)) {
 	for k, ds := range v.byEvt {
+		if !v.lasting(k[0]) { // it may have been lost, and published again
+			continue
+		}
 		acked := moment{}
 		for _, d := range ds {
 			if acked.came() && d.Came.Order > acked.Order {
@@ -418,6 +424,9 @@ func checkSettledAgain(v *view, broken func(string, ...any)) {
 // being heard of, there are no two in force at all, for members that are told what they lose.
 func checkLeases(v *view, broken func(string, ...any)) {
 	for k, ds := range v.byEvt {
+		if !v.lasting(k[0]) { // it may have been lost, and published again
+			continue
+		}
 		var first *delivery
 		for _, d := range ds {
 			switch {
@@ -461,6 +470,15 @@ func (d *delivery) over(at moment) bool {
 	ended := func(m moment) bool { return m.came() && m.Order < at.Order }
 	return at.At >= d.Deadline || ended(d.Returned) || ended(d.Lost) ||
 		slices.ContainsFunc(d.Settles, func(s *settle) bool { return s.Kind != "extend" && s.Began.Order < at.Order })
+}
+
+// checkSpooled looks at what was published before anything went wrong.
+func checkSpooled(v *view, broken func(string, ...any)) {
+	for _, p := range v.Publishes {
+		if calm := !v.Troubled.came() || p.Ended.Order < v.Troubled.Order; p.Spooled && calm && v.lasting(p.Topic) {
+			broken("%s/%s was spooled by %s at %v", p.Topic, p.ID, p.Sidecar, p.Ended.At)
+		}
+	}
 }
 
 func checkStuck(v *view, broken func(string, ...any)) {

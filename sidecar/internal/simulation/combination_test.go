@@ -115,13 +115,18 @@ func slowTake(d dice, p *plan) []fault {
 	}}
 }
 
-// frozen stops several sidecars for longer than their leases.
+// frozen stops several sidecars for longer than their leases, now and then while a member is behind the others.
 func frozen(d dice, p *plan) (faults []fault) {
 	quiet := []faultKind{pauseSidecar, suspendSidecar, isolate}
+	if d.chance(50) {
+		faults = append(faults, fault{Kind: lagMember, Member: 1 + d.IntN(p.Members-1), At: 0, For: p.Lasts, By: d.between(1000, 20_000)})
+	}
 	for range d.upTo(2) {
-		faults = append(faults, fault{
-			Kind: quiet[d.IntN(len(quiet))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(10_000, 40_000),
-		})
+		f := fault{Kind: quiet[d.IntN(len(quiet))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(10_000, 40_000)}
+		if d.chance(50) { // comes back while what its members have is still theirs
+			f.Kind, f.For = pauseSidecar, d.between(10_000, 16_000)
+		}
+		faults = append(faults, f)
 	}
 	return faults
 }

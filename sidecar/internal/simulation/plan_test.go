@@ -225,7 +225,7 @@ func newPlan(seed uint64, m mix) *plan {
 	p := &plan{Seed: seed, Sidecars: 1 + d.upTo(4), Members: 3, Lasts: d.between(m.lasts/2, m.lasts), Measured: d.chance(20)}
 	for i := range d.upTo(2) {
 		t := topicPlan{Name: fmt.Sprintf("t%d", i), Partitions: d.upTo(3), Rejects: d.chance(20)}
-		if d.chance(10) {
+		if d.chance(20) {
 			t.WriteConcern = fmt.Sprintf("w:%d", d.upTo(p.Members+1))
 		}
 		p.Topics = append(p.Topics, t)

@@ -384,14 +384,7 @@ func steady(t *testing.T, p *plan, rule string) bool {
 func shrink(t *testing.T, p *plan, atMost time.Duration) *plan {
 	t.Helper()
 	end := time.Now().Add(atMost)
-	still := func(q *plan) bool {
-		for range 4 {
-			if time.Now().After(end) || !breaks(runPlan(t, q).violations, p.Breaks) {
-				return false
-			}
-		}
-		return true
-	}
+	still := func(q *plan) bool { return time.Now().Before(end) && steady(t, q, p.Breaks) }
 	for smaller := true; smaller; {
 		smaller = false
 		for _, q := range p.reductions() {

@@ -56,7 +56,6 @@ var weaknesses = []weakness{
 	}},
 	{name: "replaced-epochs", is: "an epoch is taken by a replace instead of an insert", commands: replaceEpochs},
 	{name: "unguarded-saves", is: "an epoch is saved whatever was saved before", commands: func(c *command) { unguard(c, "epochs") }},
-	{name: "unguarded-beats", is: "a node is saved whatever was saved before", commands: func(c *command) { unguard(c, "nodes") }},
 	{name: "unfenced", is: "a save that a later epoch refuses counts", groups: func(l group.Log) group.Log {
 		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 			if err := l.SaveEpochs(ctx, epochs, marks); !errors.Is(err, eventlog.ErrFenced) {
