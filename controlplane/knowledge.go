@@ -114,8 +114,8 @@ func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas ma
 			fleets = append(fleets, k.Fleet)
 		}
 	}
-	for _, gone := range x.alive.Gone(now, forgetAfter) {
-		bad = errors.Join(bad, c.store.Remove(ctx, gone))
+	for gone, beat := range x.alive.Gone(now, forgetAfter) {
+		bad = errors.Join(bad, c.store.Remove(ctx, gone, beat))
 	}
 	if due {
 		bad = errors.Join(bad, c.registry.Merge(c.name, fleets))

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,15 +12,16 @@ import (
 // and shares of a rate go by, so a document may be lost. It is safe for
 // concurrent use.
 type Presence interface {
-	// Put replaces the document of self, and counts a beat. A document is at
-	// most MaxCommitBytes.
+	// Put replaces the document of self, and counts a beat; only one handle of
+	// the store puts it. A document is at most MaxCommitBytes. After an error it
+	// may be there, now or later, but never in place of one that was put after it.
 	Put(ctx context.Context, self string, doc []byte) error
 	// List returns all documents, also those of control planes that are gone,
 	// ascending by Self.
 	List(ctx context.Context) ([]PresenceDoc, error)
-	// Remove removes the document of a control plane, if there is one: its own
-	// when it stops, or that of one which has been gone for long.
-	Remove(ctx context.Context, self string) error
+	// Remove removes the document of a control plane which has been gone for
+	// long, if it has this beat still. Only a Put that begins later brings it back.
+	Remove(ctx context.Context, self string, beat int64) error
 }
 
 // PresenceDoc is the document of one control plane.
@@ -65,12 +65,16 @@ func (a *Alive) Of(docs []PresenceDoc, now time.Time) []PresenceDoc {
 	return alive
 }
 
-// Gone names those whose beat had not moved for a time when Of was called last,
-// so that their documents can be removed.
-func (a *Alive) Gone(now time.Time, after time.Duration) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(a.seen)), func(self string) bool {
-		return now.Sub(a.seen[self].since) < after
-	})
+// Gone are those whose beat had not moved for a time when Of was called last,
+// each with its beat, so that their documents can be removed.
+func (a *Alive) Gone(now time.Time, after time.Duration) map[string]int64 {
+	gone := map[string]int64{}
+	for self, b := range a.seen {
+		if now.Sub(b.since) >= after {
+			gone[self] = b.count
+		}
+	}
+	return gone
 }
 
 // SortPresence puts documents in the order of List.

@@ -18,11 +18,11 @@ func TestAlive(t *testing.T) {
 		want string
 		gone string
 	}{
-		{0, 7, "a b ", "[]"},
-		{4 * time.Second, 8, "a b ", "[]"},
-		{5 * time.Second, 8, "a ", "[b]"},
-		{9 * time.Second, 8, "", "[a b]"},
-		{10 * time.Second, 1, "a ", "[b]"}, // a began anew
+		{0, 7, "a b ", "map[]"},
+		{4 * time.Second, 8, "a b ", "map[]"},
+		{5 * time.Second, 8, "a ", "map[b:1]"},
+		{9 * time.Second, 8, "", "map[a:8 b:1]"},
+		{10 * time.Second, 1, "a ", "map[b:1]"}, // a began anew
 	} {
 		docs[0].Beat = step.beat
 		var got string

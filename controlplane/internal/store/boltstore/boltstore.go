@@ -186,13 +186,15 @@ func (s *Store) List(context.Context) ([]store.PresenceDoc, error) {
 }
 
 // Remove implements store.Presence.
-func (s *Store) Remove(_ context.Context, self string) error {
+func (s *Store) Remove(_ context.Context, self string, beat int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errClosed
 	}
-	delete(s.docs, self)
+	if s.docs[self].Beat == beat {
+		delete(s.docs, self)
+	}
 	return nil
 }
 

@@ -13,7 +13,11 @@
 //
 // Collection sluice_controlplanes has a document for each control plane:
 //
-//	{_id: "its name", beat: 17, doc: BinData}
+//	{_id: "its name", beat: 17, doc: BinData, left: true, left_at: Date}
+//
+// A request may be carried out long after its sender has given it up. So a Put
+// replaces what has a lower beat, and what was removed stays, without its
+// document, for leftKept: a Put from before that does not bring it back.
 package mongostore
 
 import (
@@ -57,6 +61,7 @@ type Options struct {
 	Name string
 	// Timeout bounds one operation; 0: DefaultTimeout.
 	Timeout time.Duration
+	Dialer  options.ContextDialer // nil: the network
 }
 
 // Store is a [store.Store] and a [store.Presence].
@@ -76,6 +81,7 @@ type Store struct {
 	// Close.
 	grown chan struct{}
 	calls sync.WaitGroup
+	beats map[string]int64 // of what was put through this store
 }
 
 var (
@@ -103,7 +109,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, openError(err, o.URL)
 	}
-	s := &Store{timeout: o.Timeout, client: client, grown: make(chan struct{})}
+	s := &Store{timeout: o.Timeout, client: client, grown: make(chan struct{}), beats: map[string]int64{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	db := client.Database(database)
 	s.commits, s.presence = db.Collection(commitsName), db.Collection(presenceName)
@@ -115,13 +121,17 @@ func Open(o Options) (*Store, error) {
 func clientOptions(o Options) *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's
 	app := o.Name
-	return options.Client().ApplyURI(o.URL).
+	c := options.Client().ApplyURI(o.URL).
 		SetAppName(app[:min(len(app), maxAppName)]).
 		SetServerSelectionTimeout(o.Timeout).
 		SetConnectTimeout(o.Timeout).
 		SetReadPreference(readpref.Primary()).
 		SetReadConcern(readconcern.Majority()).
 		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: new(true)})
+	if o.Dialer != nil {
+		c.SetDialer(o.Dialer)
+	}
+	return c
 }
 
 func openError(err error, url string) error {

@@ -94,7 +94,7 @@ func TestServerAway(t *testing.T) {
 	_, afterErr := s.After(t.Context(), 0)
 	_, listErr := s.List(t.Context())
 	for i, err := range []error{afterErr, listErr, s.Append(t.Context(), storetest.Commit(1)), s.Ping(t.Context()),
-		s.Put(t.Context(), "a", nil), s.Remove(t.Context(), "a")} {
+		s.Put(t.Context(), "a", nil), s.Remove(t.Context(), "a", 1)} {
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%d: %v", i, err)
 		}

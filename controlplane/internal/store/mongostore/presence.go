@@ -2,21 +2,32 @@ package mongostore
 
 import (
 	"context"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
 type presenceDoc struct {
-	Self string `bson:"_id"`
-	Beat int64  `bson:"beat"`
-	Doc  []byte `bson:"doc"`
+	Self   string    `bson:"_id"`
+	Beat   int64     `bson:"beat"`
+	Doc    []byte    `bson:"doc"`
+	Left   bool      `bson:"left"`
+	LeftAt time.Time `bson:"left_at"`
 }
+
+// leftKept is many times what a request can be on its way.
+const leftKept = 24 * time.Hour
+
+// there are the control planes that were not removed.
+var there = bson.E{Key: "left", Value: bson.D{{Key: "$ne", Value: true}}}
 
 // Put implements store.Presence.
 func (s *Store) Put(ctx context.Context, self string, doc []byte) error {
+	const op = "tell other control planes"
 	if len(doc) > store.MaxCommitBytes {
 		return store.ErrTooLarge
 	}
@@ -25,12 +36,30 @@ func (s *Store) Put(ctx context.Context, self string, doc []byte) error {
 		return err
 	}
 	defer end()
-	update := bson.D{
-		{Key: "$set", Value: bson.D{{Key: "doc", Value: bson.Binary{Data: doc}}}},
-		{Key: "$inc", Value: bson.D{{Key: "beat", Value: int64(1)}}},
+	s.mu.Lock()
+	s.beats[self]++
+	beat := s.beats[self]
+	s.mu.Unlock()
+	earlier := bson.E{Key: "beat", Value: bson.D{{Key: "$lt", Value: beat}}}
+	put := bson.D{
+		{Key: "$set", Value: bson.D{{Key: "doc", Value: bson.Binary{Data: doc}}, {Key: "beat", Value: beat}}},
+		{Key: "$unset", Value: bson.D{{Key: "left", Value: ""}, {Key: "left_at", Value: ""}}},
 	}
-	if _, err := s.presence.UpdateOne(ctx, byID(self), update, options.UpdateOne().SetUpsert(true)); err != nil {
-		return failed(ctx, "tell other control planes", err)
+	_, err = s.presence.UpdateOne(ctx, append(byID(self), there, earlier), put, options.UpdateOne().SetUpsert(true))
+	if mongo.IsDuplicateKeyError(err) {
+		var stored presenceDoc
+		finding := s.presence.FindOne(ctx, byID(self)).Decode(&stored)
+		switch {
+		case finding != nil: // a majority does not have it yet
+		case stored.Left: // others took it for gone, and it is not
+			removed := bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: stored.LeftAt}}
+			_, err = s.presence.UpdateOne(ctx, append(append(byID(self), removed...), earlier), put)
+		case stored.Beat >= beat: // an earlier try, whose answer was lost
+			err = nil
+		}
+	}
+	if err != nil {
+		return failed(ctx, op, err)
 	}
 	return nil
 }
@@ -42,7 +71,7 @@ func (s *Store) List(ctx context.Context) ([]store.PresenceDoc, error) {
 		return nil, err
 	}
 	defer end()
-	cursor, err := s.presence.Find(ctx, bson.D{})
+	cursor, err := s.presence.Find(ctx, bson.D{there})
 	if err != nil {
 		return nil, failed(ctx, "ask for other control planes", err)
 	}
@@ -59,14 +88,24 @@ func (s *Store) List(ctx context.Context) ([]store.PresenceDoc, error) {
 }
 
 // Remove implements store.Presence.
-func (s *Store) Remove(ctx context.Context, self string) error {
+func (s *Store) Remove(ctx context.Context, self string, beat int64) error {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if _, err := s.presence.DeleteOne(ctx, byID(self)); err != nil {
-		return failed(ctx, "leave the other control planes", err)
+	now := time.Now()
+	gone := append(byID(self), there, bson.E{Key: "beat", Value: beat})
+	left := bson.D{
+		{Key: "$set", Value: bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: now}}},
+		{Key: "$unset", Value: bson.D{{Key: "doc", Value: ""}}},
+	}
+	long := bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: bson.D{{Key: "$lt", Value: now.Add(-leftKept)}}}}
+	if _, err = s.presence.UpdateOne(ctx, gone, left); err == nil {
+		_, err = s.presence.DeleteMany(ctx, long)
+	}
+	if err != nil {
+		return failed(ctx, "remove a control plane that is gone", err)
 	}
 	return nil
 }

@@ -341,7 +341,7 @@ func testClosed(t *testing.T, p Place) {
 	_, afterErr := s.After(t.Context(), 0)
 	_, listErr := s.List(t.Context())
 	for i, err := range []error{<-woken, afterErr, listErr, s.Append(t.Context(), Commit(1)), s.Await(t.Context(), 0),
-		s.Put(t.Context(), "a", nil), s.Remove(t.Context(), "a"), s.Ping(t.Context())} {
+		s.Put(t.Context(), "a", nil), s.Remove(t.Context(), "a", 1), s.Ping(t.Context())} {
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%d: after Close: %v", i, err)
 		}
@@ -369,13 +369,24 @@ func testPresence(t *testing.T, p Place) {
 			t.Errorf("got %+v, %v", docs, err)
 		}
 	}
-	for range 2 {
-		if err := b.Remove(t.Context(), "b.$x"); err != nil {
+	remove := func(beat int64) {
+		t.Helper()
+		if err := b.Remove(t.Context(), "b.$x", beat); err != nil {
 			t.Error(err)
 		}
 	}
+	remove(1)
+	if docs, err := a.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want) {
+		t.Errorf("after Remove by an earlier beat: %+v, %v", docs, err)
+	}
+	remove(2)
+	remove(2)
 	if docs, err := a.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want[:1]) {
 		t.Errorf("after Remove: %+v, %v", docs, err)
+	}
+	put(a, "b.$x", "again")
+	if docs, err := a.List(t.Context()); err != nil || len(docs) != 2 || string(docs[1].Doc) != "again" {
+		t.Errorf("put again after Remove: %+v, %v", docs, err)
 	}
 	if err := a.Put(t.Context(), "a", make([]byte, store.MaxCommitBytes+1)); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("a document that is too large: %v", err)
