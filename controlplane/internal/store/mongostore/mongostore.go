@@ -198,7 +198,10 @@ func (s *Store) Close() error {
 	s.grown = make(chan struct{})
 	s.mu.Unlock()
 	s.calls.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), min(s.timeout, closeTimeout))
+	// Until a deadline that it is told, the driver spins where a connection is still in use. No call is under way that it
+	// would have to wait for, so it is told none.
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	defer time.AfterFunc(min(s.timeout, closeTimeout), cancel).Stop()
 	return s.client.Disconnect(ctx)
 }

@@ -1,0 +1,77 @@
+package simulation
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
+	"github.com/sluice-bus/sluice/internal/mongomodel"
+)
+
+// A sign of life that is carried out when its sender has given it up replaces none that was given after it, and does not bring
+// back a control plane that was removed meanwhile.
+func TestALateSignOfLifeChangesNothing(t *testing.T) {
+	const lateness = time.Minute
+	for _, late := range []string{"first", "second"} {
+		for _, then := range []string{"put", "remove"} {
+			t.Run("the "+late+", then "+then, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var losing atomic.Bool
+					set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(q mongomodel.Request) (f mongomodel.Fault) {
+						if losing.Load() && q.Command == "update" {
+							f.Late = lateness
+						}
+						return f
+					}})
+					defer set.Close()
+					// The server would know a late one by its number if the driver sent it again.
+					s, err := mongostore.Open(mongostore.Options{
+						URL: set.URI() + "&retryWrites=false", Timeout: time.Second, Dialer: set.Dialer("p0"),
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer s.Close()
+					put := func(doc string) error { return s.Put(context.Background(), "me", []byte(doc)) }
+					if late == "second" {
+						if err := put("first"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					losing.Store(true)
+					if put("late") == nil {
+						t.Error("a sign of life was answered that was lost")
+					}
+					losing.Store(false)
+					want := 1
+					switch then {
+					case "put":
+						err = put("newest")
+					case "remove":
+						if late == "first" {
+							if err := put("newest"); err != nil {
+								t.Fatal(err)
+							}
+						}
+						docs, listing := s.List(context.Background())
+						if listing != nil || len(docs) != 1 {
+							t.Fatalf("%+v, %v", docs, listing)
+						}
+						err, want = s.Remove(context.Background(), "me", docs[0].Beat), 0
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * lateness)
+					docs, err := s.List(context.Background())
+					if err != nil || len(docs) != want || want > 0 && string(docs[0].Doc) != "newest" {
+						t.Errorf("%+v, %v; want %d, the newest", docs, err, want)
+					}
+				})
+			})
+		}
+	}
+}

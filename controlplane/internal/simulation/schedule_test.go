@@ -1,0 +1,59 @@
+package simulation
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/soak"
+)
+
+var (
+	manyFlag = flag.Int("many", 30, "how many schedules TestSchedules runs")
+	seedFlag = flag.Uint64("seed", 0, "run the schedule of this seed alone, not several")
+)
+
+// TestSchedules runs schedules: whatever goes wrong in them, the promises are kept. They are the same each time, but for
+// make soak, which gives it fresh seeds.
+func TestSchedules(t *testing.T) {
+	if *seedFlag != 0 {
+		one(t, *seedFlag)
+		return
+	}
+	fresh := os.Getenv("SLUICE_SOAK_TIME") != "" || os.Getenv("SLUICE_SOAK_SEED") != ""
+	soak.Rounds(t, func(t *testing.T, seed uint64) {
+		if !fresh {
+			seed = 1
+		}
+		began, changes, revisions := time.Now(), 0, int64(0)
+		for i := range *manyFlag {
+			res := one(t, seed<<16+uint64(i))
+			changes, revisions = changes+res.changes, revisions+res.revision
+			if t.Failed() {
+				return
+			}
+		}
+		t.Logf("%d schedules with %d changes and %d revisions in %v", *manyFlag, changes, revisions, time.Since(began).Round(time.Millisecond))
+	})
+}
+
+func one(t *testing.T, seed uint64) result {
+	t.Helper()
+	res := runPlan(t, newPlan(seed), nil)
+	if len(res.problems) == 0 {
+		return res
+	}
+	trace, err := os.CreateTemp("", "controlplanes-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	if _, err := trace.Write(res.trace); err != nil {
+		t.Fatal(err)
+	}
+	t.Errorf("the schedule of seed %d breaks promises:\n%s\nall commands and logs: %s\nagain: go test ./controlplane/internal/simulation -run TestSchedules -seed %d",
+		seed, strings.Join(res.problems[:min(len(res.problems), 10)], "\n"), trace.Name(), seed)
+	return res
+}
