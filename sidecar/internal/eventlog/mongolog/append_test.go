@@ -1,19 +1,16 @@
 package mongolog
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/mongotest"
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
@@ -81,73 +78,6 @@ func TestManyRepeatsAreLookedUpTogether(t *testing.T) {
 		if o != want {
 			t.Errorf("event %d: %+v; want %+v", i, o, want)
 		}
-	}
-}
-
-func TestAnOutageIsUnavailable(t *testing.T) {
-	t.Parallel()
-	s := mongotest.Shared(t)
-	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: 3 * time.Second})
-	ensure(t, l, "t", 1)
-	stored(t, l, "t", eventlogtest.Event("a"))
-	if err := l.Err(); err != nil {
-		t.Errorf("Err = %v while all is well", err)
-	}
-	proxy.Down()
-	fresh := eventlogtest.Event("b", func(r *eventlog.Record) { r.FreshID = true })
-	if o := l.Append(t.Context(), "t", 0, []*eventlog.Record{fresh})[0]; !errors.Is(o.Err, eventlog.ErrUnavailable) || fresh.FreshID || fresh.Seq != 0 {
-		t.Errorf("Append = %+v; fresh %v, seq %d", o, fresh.FreshID, fresh.Seq)
-	}
-	if _, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1}); !errors.Is(err, eventlog.ErrUnavailable) {
-		t.Errorf("Read: %v", err)
-	}
-	if err := l.Err(); !errors.Is(err, eventlog.ErrUnavailable) {
-		t.Errorf("Err = %v during an outage", err)
-	}
-	// A Seek may take long, but not to find out that nobody is there.
-	patient, cancel := context.WithTimeout(t.Context(), l.seekTimeout()/2)
-	defer cancel()
-	if _, err := l.Seek(patient, "t", eventlog.Position{From: wire.FromEarliest}); !errors.Is(err, eventlog.ErrUnavailable) {
-		t.Errorf("Seek: %v", err)
-	}
-	canceled, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := l.Extents(canceled, "t"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, eventlog.ErrUnavailable) {
-		t.Errorf("Extents with a deadline of the caller's own: %v", err)
-	}
-	proxy.Up()
-	back, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	for l.Ping(back) != nil {
-		if back.Err() != nil {
-			t.Fatal("the log does not come back")
-		}
-	}
-	if err := l.Err(); err != nil {
-		t.Errorf("Err = %v after a Ping", err)
-	}
-	wantSeqs(t, stored(t, l, "t", fresh), 2)
-}
-
-// A server that is slow, and gets on, is not taken for one that is away: the
-// whole takes longer than the timeout, and no single answer does.
-func TestASlowServerIsNotAway(t *testing.T) {
-	t.Parallel()
-	s := mongotest.Shared(t)
-	const timeout = 3 * time.Second
-	l, proxy := faulty(t, s, s.NewDatabase(t), Options{Timeout: timeout})
-	ensure(t, l, "t", 1)
-	stored(t, l, "t", eventlogtest.Event("a"))
-	proxy.Delay(faultproxy.ToClient, timeout/5) // answers are one piece each, inserts are many
-	began := time.Now()
-	got := l.Append(t.Context(), "t", 0, eventlogtest.Events("b", 6*l.engine().maxOrdered))
-	for i, o := range got {
-		if o.Err != nil || o.Seq != uint64(i)+2 {
-			t.Fatalf("event %d: %+v", i, o)
-		}
-	}
-	if took := time.Since(began); took < timeout {
-		t.Errorf("it took %v: the test has not tested anything", took)
 	}
 }
 
