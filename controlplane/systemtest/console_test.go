@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -45,11 +46,9 @@ func publish(url string, stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		h := &sluice.HTTP{AppURL: url}
-		for range 15 {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			_, _ = h.Publish(ctx, &wire.Event{Topic: topic, Payload: []byte(`{}`)}) // a refusal is what it is for
-			cancel()
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		_, _ = h.PublishBatch(ctx, topic, slices.Repeat([]wire.Event{{Payload: []byte(`{}`)}}, 15)) // a refusal is what it is for
+		cancel()
 		h.CloseIdle()
 	}
 }

@@ -165,8 +165,15 @@ func TestPubThatGetsNoAnswerGivesUp(t *testing.T) {
 		return &wire.Error{Code: wire.StoreUnavailable, Msg: "the store is away", RetryAfter: time.Millisecond}
 	}}
 	run(t, start(t, unanswered), "", "pub", "t", "1", "--timeout", "50ms").wantFailure(t, 1, "did not answer within 50ms (--timeout)\n")
-	run(t, start(t, away), "", "pub", "t", "1", "--timeout", "50ms").wantFailure(t, 1, "within 50ms (--timeout): store_unavailable: the store is away")
-	got := run(t, start(t, away), "1\n2\n", "pub", "t", "--lines", "--timeout", "50ms").wantFailure(t, 1, "from line 1 on it is not known")
+	// With more and more time, until an answer has come in it.
+	patiently := func(input, sentence string, args ...string) (got outcome) {
+		for timeout := 50 * time.Millisecond; timeout < 10*time.Second && !strings.Contains(got.stderr, sentence); timeout *= 2 {
+			got = run(t, start(t, away), input, append(args, "--timeout", timeout.String())...)
+		}
+		return got.wantFailure(t, 1, sentence)
+	}
+	patiently("", "(--timeout): store_unavailable: the store is away", "pub", "t", "1")
+	got := patiently("1\n2\n", "from line 1 on it is not known", "pub", "t", "--lines")
 	if !strings.HasPrefix(got.stdout, "published 0 events in ") || !strings.Contains(got.stdout, ", 2 not answered, ") {
 		t.Errorf("summary %q", got.stdout)
 	}
