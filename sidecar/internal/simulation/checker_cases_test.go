@@ -169,6 +169,20 @@ func TestRules(t *testing.T) {
 			h.store("a", 1)
 			h.settle(h.deliver("a", 1, 1), "ack").Stale = true
 		}},
+		{"an event at a seq that was lost when a group had passed it", []string{"skipped"}, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", WriteConcern: "w:1"}
+			h.publish("a", 1)
+			h.settle(h.deliver("a", 1, 1), "ack")
+			h.publish("b", 1)
+			h.store("b", 1)
+		}},
+		{"an event that nobody acked above one that was lost", []string{"silent-drop"}, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", WriteConcern: "w:1"}
+			h.publish("a", 1)
+			h.settle(h.deliver("a", 1, 1), "ack")
+			h.publish("b", 2)
+			h.store("b", 2)
+		}},
 		{"a dead letter", nil, func(h *teller) {
 			h.publish("a", 1)
 			h.store("a", 1)
@@ -273,7 +287,7 @@ func TestRules(t *testing.T) {
 			h.take("a", 2)
 		}},
 		{"an event that nobody published", []string{"invented"}, func(h *teller) { h.take("a", 1) }},
-		{"a group that does not get on", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{"t", "g", 1}) }},
+		{"a group that does not get on", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Events: 1}) }},
 		{"a publish that is never answered", []string{"stuck"}, func(h *teller) { h.Unmet = append(h.Unmet, "p0 could not publish") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -123,6 +123,7 @@ type stored struct {
 type lag struct {
 	Topic, Group string
 	Events       int64
+	Ahead        int64 // how far it is beyond the ends of partitions
 }
 
 func newHistory(p *plan) *history {
