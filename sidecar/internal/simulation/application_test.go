@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,9 @@ func (p *publisher) next(n int) (items []item) {
 	repeats, clashes := p.dice.chance(p.plan.Repeats), p.dice.chance(p.plan.Clashes)
 	for i := range p.dice.upTo(p.plan.Batch) {
 		it := item{id: fmt.Sprintf("%s-%d-%d", p.name, n, i)}
+		if p.plan.Refused > 0 && p.dice.chance(p.plan.Refused) { // plans without them are what they were
+			it.id += refusedSuffix
+		}
 		it.content = fmt.Sprintf(`{"of":%q}`, it.id)
 		if p.plan.Keys > 0 {
 			it.key = fmt.Sprintf("k%d", p.dice.IntN(p.plan.Keys))
@@ -127,7 +131,7 @@ func (p *publisher) answered(life *process, items []item, tries []*publish, resu
 			t.Ended = now
 			if r.Err != nil {
 				t.Code = string(r.Err.Code)
-				if r.Err.Code != wire.Conflict {
+				if final := r.Err.Code == wire.Conflict || strings.HasSuffix(t.ID, refusedSuffix) && r.Err.Code == wire.Internal; !final {
 					left = append(left, items[i])
 				}
 				continue

@@ -135,6 +135,7 @@ func checkLost(v *view, broken func(string, ...any)) {
 		}
 		s := v.find(p.Topic, p.ID)
 		switch buried := len(v.dead[[3]string{p.Topic, "", p.ID}]) > 0; {
+		case s == nil && p.Spooled && buried: // the store did not take it
 		case s == nil:
 			broken("%s/%s was answered OK through %s and is not in the log", p.Topic, p.ID, p.Sidecar)
 		case s.Content != p.Content && p.Spooled && buried: // what was in the log before had its id
@@ -512,7 +513,7 @@ func checkStuck(v *view, broken func(string, ...any)) {
 		broken("%s", what)
 	}
 	for _, l := range v.Lags {
-		if l.Events != 0 {
+		if l.Events > 0 || l.Events < 0 && v.lasting(l.Topic) { // below: what it had got was lost
 			broken("group %s of %s has %d events left", l.Group, l.Topic, l.Events)
 		}
 		if l.Ahead != 0 && v.lasting(l.Topic) {

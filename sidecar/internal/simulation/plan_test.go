@@ -65,6 +65,7 @@ type publisherPlan struct {
 	Repeats  int    `json:"repeats,omitempty"`  // percent of calls that publish earlier events again
 	Clashes  int    `json:"clashes,omitempty"`  // percent of calls that use an earlier id for something else
 	Unnamed  int    `json:"unnamed,omitempty"`  // percent of events whose id the sidecar makes
+	Refused  int    `json:"refused,omitempty"`  // percent of events that the store never takes
 	Pipeline int    `json:"pipeline,omitempty"` // calls under way at once; 0: one
 }
 

@@ -99,19 +99,14 @@ const (
 	fewest = 20
 )
 
-// TestSchedules runs schedules: whatever goes wrong in them, the promises are kept. make soak gives it fresh seeds. Otherwise
-// they are the same each time, until so many fresh ones have passed that one which fails says something about a change.
+// TestSchedules runs fresh schedules: whatever goes wrong in them, the promises are kept.
 func TestSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		p := newPlan(*seedFlag, usualMix())
 		report(t, p, runPlan(t, p))
 		return
 	}
-	fresh := soaks()
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
-		if !fresh {
-			seed = 1
-		}
 		var all tally
 		began := time.Now()
 		each(t, *manyFlag, func(t *testing.T, i int) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,10 +193,14 @@ func (p *process) isDown() bool {
 
 func (p *process) open() (err error) {
 	logger, weak, clock := p.machine.logger(), p.machine.run.weak, p.machine.clock.Clock()
+	tamper := weak.commands
+	if tamper == nil && slices.ContainsFunc(p.machine.run.plan.Publishers, func(b publisherPlan) bool { return b.Refused > 0 }) {
+		tamper = refuse
+	}
 	policyOf := func(topic string) *policy.Effective { return p.policies.Load().Topic(topic) }
 	p.log, err = mongolog.Open(mongolog.Options{
-		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll" + weak.settings, NodeID: p.machine.name, Timeout: storeTimeout, Clock: clock, Logger: logger,
-		Dialer:       gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, weak.commands},
+		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll", NodeID: p.machine.name, Timeout: storeTimeout, Clock: clock, Logger: logger,
+		Dialer:       gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, tamper},
 		WriteConcern: func(topic string) string { return policyOf(topic).Durability.WriteConcern },
 	})
 	if err != nil {

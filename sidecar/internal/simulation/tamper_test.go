@@ -3,6 +3,7 @@ package simulation
 import (
 	"encoding/binary"
 	"net"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -95,6 +96,27 @@ func mustMarshal(d bson.D) []byte {
 func mustUnmarshal(b []byte, d *bson.D) {
 	if err := bson.Unmarshal(b, d); err != nil {
 		panic(err) // the driver has made it
+	}
+}
+
+// refusedSuffix ends the ids of events that the store does not take, as a validator of its own would have it.
+const refusedSuffix = "-refused"
+
+// refuse nests documents of such events deeper than a replica set takes them.
+func refuse(c *command) {
+	if c.name != "insert" || c.collection != "events" {
+		return
+	}
+	var deep any
+	for range 300 {
+		deep = bson.D{{Key: "in", Value: deep}}
+	}
+	for i, doc := range c.docs {
+		topic, _ := get(doc, "topic").(string)
+		_, dead := deadLettersOf(topic)
+		if id, _ := get(doc, "_id").(string); !dead && strings.HasSuffix(id, refusedSuffix) {
+			c.docs[i] = append(doc, bson.E{Key: "deep", Value: deep})
+		}
 	}
 }
 

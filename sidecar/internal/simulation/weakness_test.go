@@ -17,10 +17,9 @@ import (
 // weakness is one way to build the product wrong. It is put around the parts of a sidecar, or between the driver and the
 // replica set, so that the product itself has no way to be weakened. What it stands for is said of it.
 type weakness struct {
-	name     string
-	is       string
-	obvious  bool   // one schedule of five finds it, at the least
-	settings string // of the driver, in the replica set's URL
+	name    string
+	is      string
+	obvious bool // one schedule of five finds it, at the least
 	// One of these is set.
 	commands func(*command)
 	groups   func(group.Log) group.Log
@@ -29,25 +28,19 @@ type weakness struct {
 	store    func(spool.Store) spool.Store
 }
 
+// Not among them is what other parts make up for. Epochs and nodes that are read locally, or outside of causally consistent
+// sessions: each such read follows a write at majority by the same driver, which never goes back to a primary that it knows to be
+// replaced, and only primaries are read. A beat that is saved whatever was saved before: epochs alone decide who delivers, so it
+// costs the others no more than a lease of waiting.
 var weaknesses = []weakness{
-	{name: "local-reads", is: "epochs and nodes are read on secondaries, and locally", settings: onSecondaries, commands: func(c *command) {
-		if c.collection != "events" && c.collection != "heads" {
-			readLocally(c)
-		}
-	}},
 	{name: "local-heads", is: "events and heads are read locally", commands: func(c *command) {
 		if c.collection == "events" || c.collection == "heads" {
 			readLocally(c)
 		}
 	}},
-	{name: "acausal", is: "secondaries are read in sessions that are not causally consistent", settings: onSecondaries, commands: func(c *command) {
-		if concern, ok := get(c.body, "readConcern").(bson.D); ok {
-			set(c.body, "readConcern", without(concern, "afterClusterTime"))
-		}
-	}},
 	{name: "w1-events", is: "events are answered OK at w: 1", commands: func(c *command) { writeOnce(c, "events") }},
 	{name: "w1-epochs", is: "epochs are saved and taken at w: 1", commands: func(c *command) { writeOnce(c, "epochs") }},
-	{name: "no-deduplication", is: "an event's _id is not made of its id alone", commands: func(c *command) {
+	{name: "no-deduplication", obvious: true, is: "an event's _id is not made of its id alone", commands: func(c *command) {
 		if c.name == "insert" && c.collection == "events" {
 			for _, doc := range c.docs {
 				set(doc, "_id", fmt.Sprintf("%v/%d", get(doc, "_id"), rand.Uint64()))
@@ -70,7 +63,7 @@ var weaknesses = []weakness{
 			return nil
 		}}
 	}},
-	{name: "cursor-ahead", is: "the cursor is saved beyond the first unsettled event", groups: func(l group.Log) group.Log {
+	{name: "cursor-ahead", obvious: true, is: "the cursor is saved beyond the first unsettled event", groups: func(l group.Log) group.Log {
 		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 			epochs = slices.Clone(epochs)
 			for i := range epochs {
@@ -81,7 +74,7 @@ var weaknesses = []weakness{
 			return l.SaveEpochs(ctx, epochs, marks)
 		}}
 	}},
-	{name: "forgotten-settles", is: "what is settled above the cursor is not saved", groups: func(l group.Log) group.Log {
+	{name: "forgotten-settles", obvious: true, is: "what is settled above the cursor is not saved", groups: func(l group.Log) group.Log {
 		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 			epochs = slices.Clone(epochs)
 			for i := range epochs {
@@ -133,7 +126,7 @@ var weaknesses = []weakness{
 			}
 		}}
 	}},
-	{name: "conflict-is-duplicate", is: "an id that is taken by other content counts as stored", appender: func(a eventlog.Appender) eventlog.Appender {
+	{name: "conflict-is-duplicate", obvious: true, is: "an id that is taken by other content counts as stored", appender: func(a eventlog.Appender) eventlog.Appender {
 		return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
 			for i := range outs {
 				var conflict *eventlog.ConflictError
@@ -174,8 +167,6 @@ func weaken(name string) (weakness, error) {
 	}
 	return weakness{}, fmt.Errorf("no weakness is called %q", name)
 }
-
-const onSecondaries = "&readPreference=secondaryPreferred"
 
 func readLocally(c *command) {
 	if concern, ok := get(c.body, "readConcern").(bson.D); ok {
