@@ -513,7 +513,7 @@ func checkStuck(v *view, broken func(string, ...any)) {
 		broken("%s", what)
 	}
 	for _, l := range v.Lags {
-		if l.Events > 0 || l.Events < 0 && v.lasting(l.Topic) { // below: what it had got was lost
+		if l.Events != 0 {
 			broken("group %s of %s has %d events left", l.Group, l.Topic, l.Events)
 		}
 		if l.Ahead != 0 && v.lasting(l.Topic) {
