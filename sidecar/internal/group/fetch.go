@@ -10,6 +10,9 @@ import (
 const (
 	// retryAfterFailure is the pause before the store is asked again.
 	retryAfterFailure = 250 * time.Millisecond
+	// retryWhenBehind is the pause before the log is asked again for events that
+	// it has announced and does not show yet. It doubles, up to retryAfterFailure.
+	retryWhenBehind = 5 * time.Millisecond
 	// pagesPerTurn bounds how long acks and deadlines wait for a group that
 	// reads through events that its filters do not let pass.
 	pagesPerTurn = 16

@@ -181,7 +181,7 @@ func (f *Follower) readPart(p *partition, b eventlog.Bounds, now time.Time) (pas
 		p.skipTo(pg.next, f.cfg.Clock.Now())
 	}
 	for _, rec := range pg.recs {
-		p.next = rec.Seq + 1
+		p.next, p.vain = rec.Seq+1, 0
 		if f.filter.Matches(&rec.Event) {
 			passing = append(passing, rec)
 		}

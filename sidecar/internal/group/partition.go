@@ -40,6 +40,7 @@ type partition struct {
 	passed  int64     // events passed over that are not counted yet
 	dirty   bool      // progress differs from what was last saved
 	readDue time.Time // when to read again after the log could not be read
+	vain    int       // reads in a row that did not find what was announced
 }
 
 // restore takes over stored progress: nothing is fetched yet.
@@ -58,13 +59,16 @@ func (p *partition) readable(w *tail.Watch, now time.Time) bool {
 }
 
 // skipTo moves on to seq next, since the log has nothing below. Where that is
-// no way forward, events were announced that the log does not show yet, and it
-// is read again later.
+// no way forward, events were announced that the log does not show yet, since
+// others before them are still to come, and it is read again: at first soon, as
+// they mostly come at once.
 func (p *partition) skipTo(next uint64, now time.Time) (moved bool) {
 	if next <= p.next {
-		p.readDue = now.Add(retryAfterFailure)
+		p.readDue = now.Add(min(retryWhenBehind<<min(p.vain, 16), retryAfterFailure))
+		p.vain++
 		return false
 	}
+	p.vain = 0
 	p.passOver(next)
 	return true
 }
@@ -112,7 +116,7 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 		return nil
 	}
 	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
-	p.next = rec.Seq + 1
+	p.next, p.vain = rec.Seq+1, 0
 	p.advance()
 	p.entries = append(p.entries, e)
 	return e
