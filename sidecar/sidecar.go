@@ -131,6 +131,7 @@ func (s *Sidecar) assemble() {
 	s.abort = abort
 	s.writer = writer.New(writer.Config{
 		Log: s.store.way, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
+		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
 	})
 	s.publisher = admit.New(admit.Config{
 		Catalog: s.store.way, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),

@@ -135,6 +135,10 @@ type Durability struct {
 	SpoolMaxBytes      int64 // of the topic's events in the spool; 0: no limit
 }
 
+// MayVanish reports whether events that were answered may be gone again with a
+// primary of the store.
+func (d Durability) MayVanish() bool { return d.WriteConcern != WriteConcernMajority }
+
 // Schema is what payloads have to look like.
 type Schema struct {
 	JSONSchema    string // compact JSON text of the schema; "": any payload

@@ -59,6 +59,10 @@ type Observer interface {
 type Config struct {
 	Log   eventlog.Appender
 	Tails *tail.Tails
+	// MayVanish reports whether a topic's events, once they are answered, may
+	// be gone again with a primary. Readers do not get those before the log
+	// shows them. nil: none may.
+	MayVanish func(topic string) bool
 	// Signal tells the other sidecars on the log. It must not block.
 	Signal   func(eventlog.Hint)
 	Observer Observer
@@ -223,7 +227,11 @@ func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, 
 		}
 	}
 	if len(stored) > 0 && w.cfg.Tails != nil {
-		w.cfg.Tails.Appended(topic, partition, stored)
+		if w.cfg.MayVanish != nil && w.cfg.MayVanish(topic) {
+			w.cfg.Tails.Heard(topic, partition, stored[len(stored)-1].Seq)
+		} else {
+			w.cfg.Tails.Appended(topic, partition, stored)
+		}
 	}
 	if w.cfg.Signal == nil || !unknown && len(stored) == 0 {
 		return
