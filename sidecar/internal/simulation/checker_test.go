@@ -36,10 +36,6 @@ var rules = []rule{
 	{"stuck", "8: once all faults are mended, publishes are answered and groups come to their ends", checkStuck},
 }
 
-// knownRules are those that the product is known to break, each with the plan in testdata/known that shows it. Only plans
-// that are recorded for one are held to it.
-var knownRules = map[string]string{"skipped": "w1-skipped"}
-
 // violation is a rule that a history breaks, at one place.
 type violation struct {
 	Rule string

@@ -258,6 +258,7 @@ func (p *process) open() (err error) {
 	})
 	p.writer = writer.New(writer.Config{
 		Log: p.spool, Tails: p.tails, Clock: clock, Bounds: writer.DefaultBounds(),
+		MayVanish: func(topic string) bool { return policyOf(topic).Durability.MayVanish() },
 		Signal: func(h eventlog.Hint) {
 			if p.roster.View().Company() {
 				p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})

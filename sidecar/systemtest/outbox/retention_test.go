@@ -75,6 +75,8 @@ func TestRetentionOfASharedStore(t *testing.T) {
 		}
 		return fmt.Sprintf("%d events are still there", len(page.Events))
 	})
+	change("- {name: " + topic + ", retention: {ttl: 1h}, dedupe: {window: 1h}}\n") // what comes now stays
+	continues(t, two, topic, group, len(events))
 	again := publish(t, other, events...)
 	for i, r := range again {
 		was := receipts[i].Receipt
@@ -87,9 +89,6 @@ func TestRetentionOfASharedStore(t *testing.T) {
 	if r, err := other.Publish(t.Context(), &changed); !r.Duplicate && !errors.Is(err, &wire.Error{Code: wire.Conflict}) {
 		t.Errorf("its id with other content was answered as %+v, %v", r, err)
 	}
-
-	change("- {name: " + topic + ", retention: {ttl: 1h}, dedupe: {window: 1h}}\n") // what comes now stays
-	continues(t, two, topic, group, len(events))
 	for _, p := range two {
 		quiet(t, p)
 	}

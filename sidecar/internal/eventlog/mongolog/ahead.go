@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -22,12 +21,8 @@ func (l *Log) Ahead(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint
 		return nil, err
 	}
 	defer end()
-	size := maxBranches
-	if l.engine().scans {
-		size = max(1, len(known)) // each query looks at everything
-	}
 	var ahead []eventlog.Hint
-	for some := range slices.Chunk(l.byConcern(known), size) {
+	for some := range slices.Chunk(known, maxBranches) {
 		found, err := l.aheadOf(ctx, some)
 		if err != nil {
 			return nil, unavailable(ctx, "look for events", err)
@@ -37,23 +32,6 @@ func (l *Log) Ahead(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint
 	return ahead, nil
 }
 
-// byConcern is a copy in which topics that are read in the same way are
-// together.
-func (l *Log) byConcern(known []eventlog.Hint) []eventlog.Hint {
-	known = slices.Clone(known)
-	slices.SortStableFunc(known, func(a, b eventlog.Hint) int {
-		return boolOrder(l.concern(a.Topic).survives) - boolOrder(l.concern(b.Topic).survives)
-	})
-	return known
-}
-
-func boolOrder(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // aheadOf looks for events above the heads. The index answers that without a
 // single document as long as there are none. A partition that has many could
 // fill a query's bound; then the others are asked for again without it.
@@ -61,22 +39,17 @@ func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hi
 	o := options.Find().SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
 		SetProjection(bson.D{{Key: document.FieldID, Value: 0},
 			{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
-	hinted := !l.engine().scans
-	if hinted {
-		o.SetHint(bson.D{{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
-	}
+	o.SetHint(bySeq)
 	heads := map[eventlog.Hint]uint64{} // of those that are ahead, by hint without head
 	for {
 		var filters bson.A
-		var events *mongo.Collection
 		for _, k := range known {
 			if _, found := heads[eventlog.Hint{Topic: k.Topic, Partition: k.Partition}]; found {
 				continue
 			}
 			filters = append(filters, bson.D{
 				{Key: document.FieldTopic, Value: k.Topic}, {Key: document.FieldPartition, Value: k.Partition},
-				{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: int64(k.Head)}}}})
-			events = l.concern(k.Topic).events
+				{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: int64(k.Head)}}}, {Key: fieldVoid, Value: bson.D{{Key: "$exists", Value: false}}}})
 		}
 		if len(filters) == 0 {
 			return hints(heads), nil
@@ -85,12 +58,7 @@ func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hi
 			Topic     string `bson:"topic"`
 			Partition int    `bson:"partition"`
 			Seq       int64  `bson:"seq"`
-		}](ctx, l, events, anyOf(filters), o)
-		if hinted && isBadHint(err) {
-			hinted = false
-			o.SetHint(nil)
-			continue
-		}
+		}](ctx, l, l.majority(eventsName), anyOf(filters), o)
 		if err != nil {
 			return nil, err
 		}

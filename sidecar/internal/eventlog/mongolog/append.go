@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
@@ -16,133 +20,255 @@ import (
 const (
 	// maxInsertBytes bounds one insert, well below the server's 48 MB.
 	maxInsertBytes = 16 << 20
+	// maxInsert bounds the documents of one insert, and maxRivalInsert while others append to the topic, too: neighbours in
+	// a unique index that are inserted at the same time cost MongoDB much more than they do one after the other.
+	maxInsert      = 1000
+	maxRivalInsert = 100
+	// rivalsFor is how long ago others may have appended to count as those who do.
+	rivalsFor = 10 * time.Second
 	// maxLookup bounds the ids that are looked up at once.
 	maxLookup = 256
+	// reservedFor is how long seqs that were given out count. It is far below seqTaken.
+	reservedFor = time.Hour
 )
 
-// Append implements eventlog.Appender. It inserts the events with the seqs
-// above the partition's head, in order, and lets the unique indexes decide:
+// Append implements eventlog.Appender: reserve, then insert, as CORFU does (Balakrishnan et al., NSDI 2012). Calls for a
+// topic that come while one batch is under way make up the next one, over all partitions, so that a sidecar has one batch of
+// a topic under way at a time.
 //
-//   - a duplicate (topic, id) is a repeated publish, or an earlier try of this
-//     call whose answer was lost;
-//   - a duplicate (topic, partition, seq) is a head that is out of date, since
-//     another sidecar has appended;
-//   - where it is not known what happened, the same is done again: the ids
-//     make that safe.
-//
-// A seq is only ever inserted by somebody who has seen the one below it, so
-// the store's own history has them in order, and readers see them so.
+//   - A batch first reserves seqs at the topic's head (heads.go), which one request does for all its partitions. So seqs
+//     are in the order in which appends were answered and begun, whoever made them.
+//   - It inserts the events at these seqs, in order. Readers go as far as nothing is missing (holes.go).
+//   - A duplicate (topic, id) is a repeated publish, or an earlier try whose answer was lost; a void takes the seq.
+//   - A duplicate (topic, partition, seq) is a void: readers waited for long enough. What is left of the partition's
+//     events reserves anew, in order.
+//   - Where it is not known what happened, the same is inserted at the same seqs again: ids and seqs make that safe.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
-	a := &appending{log: l, p: p, batch: batch, out: make([]eventlog.Outcome, len(batch))}
+	out := make([]eventlog.Outcome, len(batch))
 	if len(batch) == 0 {
-		return a.out
+		return out
 	}
-	for i := range batch {
-		a.todo = append(a.todo, i)
+	c, err := l.newCall(ctx, name, p, batch)
+	if err == nil {
+		err = l.enqueue(c)
 	}
-	ctx, renew, end, err := l.beginSteps(ctx)
+	if err == nil {
+		select {
+		case <-c.done:
+			copy(out, c.out)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	for i, r := range batch {
+		switch o := &out[i]; {
+		case err != nil:
+			*o = eventlog.Outcome{Err: unknown(err)}
+			r.FreshID = false
+		case o.Err != nil:
+			r.FreshID = false
+		case !o.Duplicate:
+			r.Partition, r.Seq = p, o.Seq
+		}
+	}
+	return out
+}
+
+// unknown is the outcome of an event of which it is not known whether it is stored.
+func unknown(err error) error {
+	if !errors.Is(err, eventlog.ErrNotFound) && !errors.Is(err, eventlog.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+	}
+	return err
+}
+
+// call is one call of Append.
+type call struct {
+	ctx    context.Context
+	topic  *topic
+	p      int
+	events []*pending // those that make a document
+	out    []eventlog.Outcome
+	left   int // events without an outcome
+	done   chan struct{}
+}
+
+// pending is a document on its way: an event's, or the void that takes the seq of one that is not stored.
+type pending struct {
+	call   *call // nil: a void
+	at     int   // in the call's batch
+	record *eventlog.Record
+	raw    bson.Raw
+	seq    uint64 // that was reserved; 0: none
+}
+
+// newCall makes the documents of a call. An event that makes none gets its outcome.
+func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog.Record) (*call, error) {
+	opened, end, err := l.begin(ctx)
 	if err != nil {
-		a.unknown(err)
-		return a.out
+		return nil, err
 	}
 	defer end()
-	a.renew = renew
-	if a.topic, a.partition, err = l.partition(ctx, name, p); err != nil {
-		a.unknown(err)
-		return a.out
+	t, _, err := l.partition(opened, name, p)
+	if err != nil {
+		return nil, err
 	}
-	a.concern = l.concern(name)
-	a.writer = rand.Int64()
-	a.most, a.lookup = l.engine().maxOrdered, 1
-	a.encode(l.engine().encoder())
-	err = a.run(ctx)
-	if err == nil {
-		l.health.reached()
-		if l.unmet.set(name, "") {
-			l.opts.Logger.Info("the store meets the topic's write concern again", "topic", name)
-		}
-	} else if refusal := a.unmetConcern(ctx, err); refusal != nil {
-		l.health.reached()
-		if l.unmet.set(name, refusal.Concern) {
-			l.opts.Logger.Warn("the store does not meet the topic's write concern; its events are refused",
-				"topic", name, "write_concern", refusal.Concern, "error", err)
-		}
-		a.refuse(refusal)
-	} else {
-		a.unknown(unavailable(ctx, "append to topic "+name, err))
-	}
-	return a.out
-}
-
-// appending is one call of Append.
-type appending struct {
-	log       *Log
-	topic     *topic
-	p         int
-	partition *partition
-	concern   concern
-	// writer is the call's own number: a document that has it was inserted by
-	// this call, whether or not the server's answer arrived.
-	writer int64
-
-	batch []*eventlog.Record
-	out   []eventlog.Outcome
-	docs  []draft // of each event of the batch
-	todo  []int   // the events that have no outcome yet, ascending
-
-	renew  func() // the time that is left begins anew, since the server answers
-	most   int    // documents in one insert
-	lookup int    // ids to look up at the next duplicate
-	tried  bool
-	oldest head    // that a try went by
-	wait   backoff // since the last event that got its outcome
-}
-
-// draft is an event's document.
-type draft struct {
-	raw bson.Raw
-	seq []byte // the place in raw of the seq's eight bytes
-}
-
-// errBehind: events are in the way that cannot be read yet.
-var errBehind = errors.New("events before these are not acknowledged by a majority yet")
-
-// encode makes the documents. An event that makes none gets its outcome.
-func (a *appending) encode(enc document.Encoder) {
+	c := &call{ctx: ctx, topic: t, p: p, out: make([]eventlog.Outcome, len(batch)), done: make(chan struct{})}
 	size := 0
-	for _, r := range a.batch {
-		size += r.Size() + 2*len(a.topic.Name) + 256
+	for _, r := range batch {
+		size += r.Size() + 2*len(name) + 256
 	}
-	buf := make([]byte, 0, size)
-	ends := make([]int, len(a.batch))
-	for i, r := range a.batch {
+	enc, writer, buf := l.engine().encoder(), rand.Int64(), make([]byte, 0, size)
+	ends := make([]int, len(batch))
+	for i, r := range batch {
 		event := *r
-		event.Partition, event.Seq = a.p, 0
-		var err error
-		if buf, err = enc.Append(buf, a.topic.Name, &event, a.writer); err != nil {
-			a.out[i].Err = err
+		event.Partition, event.Seq = p, 0
+		if buf, err = enc.Append(buf, name, &event, writer); err != nil {
+			c.out[i].Err = err
 		}
 		ends[i] = len(buf)
 	}
-	a.docs = make([]draft, len(a.batch))
 	start := 0
 	for i, end := range ends {
 		if end > start {
-			raw := bson.Raw(buf[start:end:end])
-			a.docs[i] = draft{raw: raw, seq: raw.Lookup(document.FieldSeq).Value}
+			c.events = append(c.events, &pending{call: c, at: i, record: batch[i], raw: bson.Raw(buf[start:end:end])})
 		}
 		start = end
 	}
-	a.drop()
+	c.left = len(c.events)
+	return c, nil
 }
 
+// queue is what waits to be appended to a topic. It is bounded by who appends: each waits for its answer.
+type queue struct {
+	mu      sync.Mutex
+	calls   []*call
+	running bool
+}
+
+// enqueue has the call be part of the topic's next batch.
+func (l *Log) enqueue(c *call) error {
+	if c.left == 0 {
+		close(c.done)
+		return nil
+	}
+	q := &c.topic.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.running {
+		if !l.join() {
+			return errClosed
+		}
+		q.running = true
+		go func() {
+			defer l.calls.Done()
+			l.appendQueued(c.topic)
+		}()
+	}
+	q.calls = append(q.calls, c)
+	return nil
+}
+
+// appendQueued appends batch after batch until nothing waits.
+func (l *Log) appendQueued(t *topic) {
+	for {
+		t.queue.mu.Lock()
+		calls := t.queue.calls
+		t.queue.calls = nil
+		t.queue.running = len(calls) > 0
+		t.queue.mu.Unlock()
+		if len(calls) == 0 {
+			return
+		}
+		l.appendCalls(t, calls)
+	}
+}
+
+// batch is what is appended to a topic at a time.
+type batch struct {
+	log     *Log
+	topic   *topic
+	concern concern
+	lines   []*line
+	renew   func() // the time that is left begins anew, since the server answers
+	largest int    // insert, in documents
+	most    int    // documents in the next insert
+	lookup  int    // ids to look up at the next duplicate
+	wait    backoff
+}
+
+// line is what a batch has for one partition, in order.
+type line struct {
+	p       int
+	pending []*pending
+	since   moment // before the seqs were reserved
+	// patience is what readers are asked to have from the next reservation on; 0: what they have.
+	patience time.Duration
+}
+
+func (l *Log) appendCalls(t *topic, calls []*call) {
+	b := &batch{log: l, topic: t, lookup: 1}
+	lines := map[int]*line{}
+	for _, c := range calls {
+		at := lines[c.p]
+		if at == nil {
+			at = &line{p: c.p}
+			lines[c.p] = at
+			b.lines = append(b.lines, at)
+		}
+		at.pending = append(at.pending, c.events...)
+	}
+	// Its callers may give up, and others wait for it, too.
+	ctx, renew, end, err := l.beginSteps(context.WithoutCancel(calls[0].ctx))
+	if err != nil {
+		b.refuse(unknown(err))
+		return
+	}
+	defer end()
+	b.renew, b.concern = renew, l.concern(t.Name)
+	b.largest = min(maxInsert, l.engine().maxOrdered)
+	b.most = b.largest
+	err = b.run(ctx)
+	if err == nil {
+		return
+	}
+	if refusal := b.unmetConcern(ctx, err); refusal != nil {
+		l.health.reached()
+		if l.unmet.set(t.Name, refusal.Concern) {
+			l.opts.Logger.Warn("the store does not meet the topic's write concern; its events are refused",
+				"topic", t.Name, "write_concern", refusal.Concern, "error", err)
+		}
+		b.refuse(refusal)
+	} else {
+		b.refuse(unknown(unavailable(ctx, "append to topic "+t.Name, err)))
+	}
+}
+
+// left is how many documents are not stored yet.
+func (b *batch) left() (n int) {
+	for _, at := range b.lines {
+		n += len(at.pending)
+	}
+	return n
+}
+
+// errBehind: what an event met cannot be read yet.
+var errBehind = errors.New("events before these are not acknowledged by a majority yet")
+
 // run goes on until every event has its outcome, or there is no use in it.
-func (a *appending) run(ctx context.Context) error {
-	for left := len(a.todo); left > 0; {
-		err := a.step(ctx)
-		if n := len(a.todo); n < left {
+func (b *batch) run(ctx context.Context) error {
+	if b.log.unmet.has(b.topic.Name) {
+		// Nothing is reserved for what would be refused again.
+		if err := b.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	for left := b.left(); left > 0; {
+		err := b.step(ctx)
+		if n := b.left(); n < left {
 			left = n
-			a.renew()
+			b.renew()
+			b.wait = backoff{}
 		}
 		if err == nil {
 			continue
@@ -154,104 +280,190 @@ func (a *appending) run(ctx context.Context) error {
 		if errors.Is(err, errBehind) {
 			longest = shortWait
 		}
-		if a.wait.sleep(ctx, a.log.opts.Clock, longest) != nil {
+		if b.wait.sleep(ctx, b.log.opts.Clock, longest) != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// step makes one insert of events from the front of todo, and draws the
-// conclusions. After an error it is not known what happened.
-func (a *appending) step(ctx context.Context) error {
-	base, err := a.log.currentHead(ctx, a.concern, a.topic, a.p)
-	if err != nil {
+// step reserves what is needed, makes one insert, and draws the conclusions.
+func (b *batch) step(ctx context.Context) error {
+	if err := b.reserve(ctx); err != nil {
 		return err
 	}
-	if !a.tried || base.since.mono.Before(a.oldest.since.mono) {
-		a.tried, a.oldest = true, base
-	}
-	chunk := a.chunk()
-	for i, at := range chunk {
-		binary.LittleEndian.PutUint64(a.docs[at].seq, base.seq+1+uint64(i))
-	}
-	next := head{since: now(a.log.opts.Clock), generation: a.log.topology.generation.Load()}
-	stored, failure := a.insert(ctx, chunk)
-	if stored > 0 {
-		if stands, err := a.stands(ctx, base); err != nil {
+	lines, chunk := b.chunk()
+	stored, failure := b.insert(ctx, chunk)
+	if stored > 0 && failure.err != nil && b.log.engine().sharded {
+		// A mongos that has a write error to tell leaves out that the concern was not met.
+		if err := b.confirmStored(ctx, chunk[stored-1]); err != nil {
 			return err
-		} else if !stands {
-			return a.undo(ctx, chunk[:stored], base.seq+1)
 		}
-		for i, at := range chunk[:stored] {
-			a.accept(at, base.seq+1+uint64(i))
-		}
-		a.drop()
-		a.lookup = 1
-		next.seq = base.seq + uint64(stored)
-		a.partition.head.confirm(next)
 	}
+	for i, d := range chunk[:stored] {
+		b.accept(lines[i], d)
+	}
+	if stored > 0 {
+		b.lookup = 1
+	}
+	if stored == len(chunk) {
+		return failure.err
+	}
+	next := lines[stored]
 	switch {
 	case failure.duplicate:
-		return a.resolve(ctx, failure.ofSeq, base.seq+uint64(stored)+1)
+		return b.resolve(ctx, next, failure.of)
 	case failure.refused && stored+1 < len(chunk) && failure.whole:
-		a.most = max(1, len(chunk)/2) // to find out which it is
+		b.most = max(1, len(chunk)/2) // to find out which it is
 		return nil
 	case failure.refused:
-		at := chunk[stored]
-		a.out[at].Err = fmt.Errorf("event %q: the store refuses its document: %w", a.batch[at].ID, failure.err)
-		a.most = a.log.engine().maxOrdered
-		a.drop()
-		return nil
+		d := chunk[stored]
+		err := fmt.Errorf("event %q: the store refuses its document: %w", d.record.ID, failure.err)
+		b.most = b.largest
+		return b.replace(ctx, next, 0, eventlog.Outcome{Err: err})
 	}
 	return failure.err
 }
 
-// chunk is the next events to insert.
-func (a *appending) chunk() []int {
-	n, bytes := 0, 0
-	for n < len(a.todo) && n < a.most {
-		bytes += len(a.docs[a.todo[n]].raw)
-		if n > 0 && bytes > maxInsertBytes {
-			break
+// reserve gives a seq to each event that has none that counts, by one request for all partitions. Where its answer is lost
+// the seqs are left to the readers, who void them.
+func (b *batch) reserve(ctx context.Context) error {
+	var inc, longer bson.D
+	for _, at := range b.lines {
+		if len(at.pending) > 0 && at.pending[0].seq > 0 && at.since.age(b.log.opts.Clock) > reservedFor {
+			at.restart()
 		}
-		n++
-	}
-	return a.todo[:n:n]
-}
-
-// accept is the outcome of an event that this call has stored.
-func (a *appending) accept(at int, seq uint64) {
-	r := a.batch[at]
-	r.Partition, r.Seq = a.p, seq
-	a.out[at] = eventlog.Outcome{Partition: a.p, Seq: seq, TS: r.TS}
-	a.wait = backoff{}
-}
-
-// drop takes events that have their outcome out of todo.
-func (a *appending) drop() {
-	left := make([]int, 0, len(a.todo))
-	for _, at := range a.todo {
-		if o := &a.out[at]; o.Err == nil && o.Seq == 0 {
-			left = append(left, at)
+		if len(at.pending) == 0 || at.pending[0].seq > 0 {
+			continue
+		}
+		inc = append(inc, bson.E{Key: of(fieldHead, at.p), Value: int64(len(at.pending))})
+		if at.patience > 0 {
+			longer = append(longer, bson.E{Key: of(fieldPatience, at.p), Value: at.patience.Milliseconds()})
 		}
 	}
-	a.todo = left
+	if len(inc) == 0 {
+		return nil
+	}
+	update := bson.D{{Key: "$inc", Value: inc}}
+	if len(longer) > 0 {
+		update = append(update, bson.E{Key: "$max", Value: longer})
+	}
+	since := now(b.log.opts.Clock)
+	// Half of the time is left for another try if there is no answer.
+	ctx, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
+	defer cancel()
+	o := options.FindOneAndUpdate().SetReturnDocument(options.After)
+	raw, err := b.concern.heads.FindOneAndUpdate(ctx, byHead(b.topic.Name), update, o).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return b.log.makeHead(ctx, b.topic)
+	}
+	if err != nil {
+		return err
+	}
+	for _, at := range b.lines {
+		if len(at.pending) == 0 || at.pending[0].seq > 0 {
+			continue
+		}
+		last := topicHead(raw).head(at.p)
+		at.give(last, since)
+		if b.topic.partitions[at.p].reserved.Swap(last) != last-uint64(len(at.pending)) {
+			b.topic.rivals.Store(b.log.opts.Clock.Now().UnixNano())
+		}
+	}
+	return nil
 }
 
-// unknown is the outcome of all events that have none.
-func (a *appending) unknown(err error) {
-	if !errors.Is(err, eventlog.ErrNotFound) && !errors.Is(err, eventlog.ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+// give gives the events the seqs up to last.
+func (at *line) give(last uint64, since moment) {
+	at.since, at.patience = since, 0
+	seq := last - uint64(len(at.pending))
+	for _, d := range at.pending {
+		seq++
+		d.seq = seq
+		binary.LittleEndian.PutUint64(d.raw.Lookup(document.FieldSeq).Value, seq)
 	}
-	a.refuse(err)
+}
+
+// restart has the events reserve anew; voids have no more place to take.
+func (at *line) restart() {
+	var events []*pending
+	for _, d := range at.pending {
+		if d.call != nil {
+			d.seq = 0
+			events = append(events, d)
+		}
+	}
+	at.pending = events
+}
+
+// chunk is the next documents to insert, and the lines that they are of.
+func (b *batch) chunk() (lines []*line, chunk []*pending) {
+	most := b.most
+	if b.log.opts.Clock.Since(time.Unix(0, b.topic.rivals.Load())) < rivalsFor {
+		most = min(most, maxRivalInsert)
+	}
+	bytes := 0
+	for _, at := range b.lines {
+		for _, d := range at.pending {
+			bytes += len(d.raw)
+			if d.seq == 0 || len(chunk) == most || len(chunk) > 0 && bytes > maxInsertBytes {
+				return lines, chunk
+			}
+			lines, chunk = append(lines, at), append(chunk, d)
+		}
+	}
+	return lines, chunk
+}
+
+// accept takes a document that is stored off the front of its line.
+func (b *batch) accept(at *line, d *pending) {
+	at.pending = at.pending[1:]
+	if d.call != nil {
+		b.met()
+		d.call.settle(d.at, eventlog.Outcome{Partition: at.p, Seq: d.seq, TS: d.record.TS})
+	}
+}
+
+// met notes that the store is there and meets the topic's write concern.
+func (b *batch) met() {
+	b.log.health.reached()
+	if b.log.unmet.set(b.topic.Name, "") {
+		b.log.opts.Logger.Info("the store meets the topic's write concern again", "topic", b.topic.Name)
+	}
+}
+
+// replace gives the event at a place of its line an outcome, and puts a void there.
+func (b *batch) replace(ctx context.Context, at *line, place int, o eventlog.Outcome) error {
+	now, err := b.log.serverTime(ctx)
+	if err != nil {
+		return err
+	}
+	d := at.pending[place]
+	raw, err := bson.Marshal(void(b.topic.Name, at.p, d.seq, now))
+	if err != nil {
+		return err
+	}
+	at.pending[place] = &pending{raw: raw, seq: d.seq}
+	d.call.settle(d.at, o)
+	return nil
 }
 
 // refuse gives the error to all events that have no outcome. They may be stored.
-func (a *appending) refuse(err error) {
-	for _, at := range a.todo {
-		a.out[at] = eventlog.Outcome{Err: err}
-		a.batch[at].FreshID = false
+func (b *batch) refuse(err error) {
+	for _, at := range b.lines {
+		for _, d := range at.pending {
+			if d.call != nil {
+				d.call.settle(d.at, eventlog.Outcome{Err: err})
+			}
+		}
+		at.pending = nil
 	}
-	a.todo = nil
+}
+
+// settle gives an event its outcome, and answers the call with the last one.
+func (c *call) settle(at int, o eventlog.Outcome) {
+	c.out[at] = o
+	if c.left--; c.left == 0 {
+		close(c.done)
+	}
 }

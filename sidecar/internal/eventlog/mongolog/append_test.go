@@ -75,6 +75,9 @@ func TestManyRepeatsAreLookedUpTogether(t *testing.T) {
 	batch := append(eventlogtest.Events("old", 150), eventlogtest.Event("new"))
 	for i, o := range b.Append(t.Context(), "t", 0, batch) {
 		want := eventlog.Outcome{Seq: uint64(i + 1), TS: batch[i].TS, Duplicate: i < len(old)}
+		if !want.Duplicate { // voids have taken the seqs of the duplicates
+			want.Seq += uint64(len(old))
+		}
 		if o != want {
 			t.Errorf("event %d: %+v; want %+v", i, o, want)
 		}
@@ -117,7 +120,7 @@ func TestADocumentThatSomebodyBroke(t *testing.T) {
 	if scanErr != nil && !strings.Contains(scanErr.Error(), `"t/a"`) {
 		t.Errorf("Scan: %v", scanErr)
 	}
-	if out[1].Err != nil || out[1].Seq != 2 {
+	if out[1].Err != nil || out[1].Seq != 3 {
 		t.Errorf("another event: %+v", out[1])
 	}
 }
@@ -167,8 +170,8 @@ func TestJudge(t *testing.T) {
 		want   failure
 	}{
 		{"a duplicate of which the server says no more", write(3, codeDuplicateKey, nil), 3, failure{duplicate: true}},
-		{"a duplicate id", write(3, codeDuplicateKey, named("_id")), 3, failure{duplicate: true}},
-		{"a duplicate seq", write(3, codeDuplicateKey, named("topic", "partition", "seq")), 3, failure{duplicate: true, ofSeq: true}},
+		{"a duplicate id", write(3, codeDuplicateKey, named("_id")), 3, failure{duplicate: true, of: idKey}},
+		{"a duplicate seq", write(3, codeDuplicateKey, named("topic", "partition", "seq")), 3, failure{duplicate: true, of: seqKey}},
 		{"a duplicate that no majority knows of", lost, 0, failure{}},
 		{"a bad document", write(3, 2, nil), 3, failure{refused: true}},
 		{"interrupted in the middle", write(3, 11600, nil), 0, failure{}},

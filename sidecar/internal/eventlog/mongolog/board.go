@@ -8,9 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Where a tailable cursor makes the server read the whole collection over and
-// over, as engines with engine.scans do, or where there is no capped collection,
-// signals go another way: each log has one document, its board, with its last
+// Where there is no capped collection to follow, signals go another way: each log has one document, its board, with its last
 // few signals, and followers read all boards now and then. There are as many as
 // sidecars, so that this is cheap.
 const boardsName = "boards"
@@ -43,7 +41,7 @@ type board struct {
 
 // boards reports whether signals go by boards; it must be called between begin
 // and its end.
-func (l *Log) boards() bool { return l.engine().scans || l.engine().uncapped }
+func (l *Log) boards() bool { return l.engine().uncapped }
 
 // add puts a signal on the board and takes off what is over the bounds.
 func (b *board) add(d *signalDoc) {

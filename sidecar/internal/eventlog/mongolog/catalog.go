@@ -31,19 +31,35 @@ type topic struct {
 	// eventBytes is about how large an event of the topic is, as wire.Event.Size
 	// counts; 0 until one was read.
 	eventBytes atomic.Int64
-	// unswept is when heads was seen to have nothing of the topic, in
-	// milliseconds since the epoch; 0 when it was not, or has since.
-	unswept atomic.Int64
+	// queue is what waits to be appended.
+	queue queue
+	// rivals is when others were seen to append, too, in nanoseconds since the epoch.
+	rivals atomic.Int64
+	// settleDue is when the head may be told again how far the topic was read, in nanoseconds since the epoch.
+	settleDue atomic.Int64
 }
 
 // partition is what is known of one partition.
 type partition struct {
-	head knownHead
+	// reserved is the highest seq that was given to this log.
+	reserved atomic.Uint64
+	// seen is a seq up to which nothing is missing.
+	seen atomic.Uint64
+	hole hole
+	tail tail
 	// floor is a seq below which nothing is readable any more.
 	floor atomic.Uint64
+	// unswept is the floor at which no stub was found; 0: one may be there.
+	unswept atomic.Uint64
 	// oldest is when the lowest live event was accepted, as a sweep found it;
 	// 0 when that is not known. It only rises, since seqs do.
 	oldest atomic.Int64
+}
+
+// raise has n be at least as high as to.
+func raise(n *atomic.Uint64, to uint64) {
+	for was := n.Load(); was < to && !n.CompareAndSwap(was, to); was = n.Load() {
+	}
 }
 
 // topicDocument is a topic's entry in the store.
@@ -136,15 +152,9 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	}
 	defer end()
 	var wait backoff
-	var created head // nobody had stored an event then
 	for {
 		t, err := l.topic(ctx, name)
 		if err == nil {
-			if created.since != (moment{}) {
-				for p := range t.partitions {
-					t.partitions[p].head.confirm(created)
-				}
-			}
 			return t.Topic, nil
 		}
 		if !errors.Is(err, eventlog.ErrNotFound) {
@@ -157,9 +167,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		// Whoever inserts it first wins; then it is read, at majority, which
 		// may take a moment to have another sidecar's.
 		longest := shortWait
-		began := head{since: now(l.opts.Clock), generation: l.topology.generation.Load()}
 		if _, err = l.majority(topicsName).InsertOne(ctx, d); err == nil {
-			created = began
 			continue
 		} else if !mongo.IsDuplicateKeyError(err) {
 			longest = longWait

@@ -4,13 +4,14 @@ package mongolog
 //
 //	topics   {_id: topic, partitions}                          inserted once
 //	events   {_id: topic/id, topic, partition, seq, ts, id, …} see package document
-//	heads    {_id: topic/partition/seq, …}                     inserted before events up to seq are removed
+//	         {_id: {head: topic}, head, settled, first, …}     see heads.go
+//	         {_id: {void: topic, partition, seq}, …}           see holes.go
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
 //	marks    {_id: topic/group/id, expireAt}
 //	nodes    {_id: node id, beat, …}                           written by the node; left, by whoever removes it
 //	signals  capped: what sidecars tell each other
 //	boards   {_id: log id, last, signals}                      the same, where capped collections do not do
-//	meta     {_id: "store", id}                                inserted once
+//	meta     {_id: "store", id, format}                        inserted once; format: set once in older stores
 //
 // A request may be executed long after its sender has given it up. So every
 // update and delete names in its filter the state that it replaces: a number
@@ -19,10 +20,12 @@ package mongolog
 const (
 	topicsName  = "topics"
 	eventsName  = "events"
-	headsName   = "heads"
 	epochsName  = "epochs"
 	marksName   = "marks"
 	nodesName   = "nodes"
 	signalsName = "signals"
 	metaName    = "meta"
+
+	// oldHeadsName is where versions that did not reserve kept the seqs of removed events.
+	oldHeadsName = "heads"
 )

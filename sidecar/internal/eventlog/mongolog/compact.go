@@ -39,6 +39,7 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 			return err
 		}
 		removed = len(victims)
+		x.topic.partitions[p].unswept.Store(0)
 		return l.makeStubs(ctx, x.topic, p, victims, false, remembering{windowMS: c.DedupeWindowMS, now: c.Now})
 	})
 	if err != nil {
@@ -75,14 +76,18 @@ func (x *compaction) read(ctx context.Context) (err error) {
 	if x.rules.Limit <= 0 {
 		return nil
 	}
-	from := max(x.from, int64(x.topic.partitions[x.partition].floor.Load()))
+	extents, err := x.log.extents(ctx, x.topic)
+	if err != nil {
+		return err
+	}
+	from, last := max(x.from, int64(extents[x.partition].First)), int64(extents[x.partition].Head)
 	x.page, err = findAll[entry](ctx, x.log, x.events(),
-		inPartition(x.topic.Name, x.partition, bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: from}}}, live),
+		inPartition(x.topic.Name, x.partition, between(from, last), live),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(x.rules.Limit)).SetProjection(entryFields))
 	if err != nil || len(x.page) == 0 {
 		return err
 	}
-	head, err := x.log.highestSeq(ctx, x.events(), x.topic.Name, x.partition)
+	head, err := findSeq(ctx, x.log, x.events(), inPartition(x.topic.Name, x.partition, live), -1)
 	x.head = int64(head)
 	x.keys = map[string]*keyed{}
 	for _, e := range x.page {
@@ -96,9 +101,6 @@ func (x *compaction) read(ctx context.Context) (err error) {
 // compare finds out which keys have events behind the page, and which of those
 // that may be tombstones have some before it.
 func (x *compaction) compare(ctx context.Context, op string) error {
-	if x.log.engine().scans {
-		return x.log.within(ctx, op, x.compareAll)
-	}
 	for _, e := range x.page {
 		k := x.keys[e.Key]
 		if k == nil || e.Seq != k.last {
@@ -139,18 +141,6 @@ func (x *compaction) any(ctx context.Context, key, beyond string, seq int64) (bo
 		return err
 	})
 	return found, err
-}
-
-// compareAll is compare for engines that look at everything for every query:
-// one look for all keys.
-func (x *compaction) compareAll(ctx context.Context) error {
-	keyed := bson.E{Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}}
-	return eachEntry(ctx, x.events(), inPartition(x.topic.Name, x.partition, keyed, live), func(e entry) {
-		if k := x.keys[e.Key]; k != nil {
-			k.later = k.later || e.Seq > k.last
-			k.earlier = k.earlier || e.Seq < x.from
-		}
-	})
 }
 
 // old says that the event goes if it is a tombstone.

@@ -21,16 +21,12 @@ var majorityWrites = &writeconcern.WriteConcern{W: "majority", Journal: new(true
 // acknowledged as the topic's policy wants it, and what they read is at least
 // as durable.
 type concern struct {
-	// events and heads are those two collections.
+	// events is to be inserted into, and heads, which is the same collection, to
+	// reserve in. Reads are at majority, whatever the topic is written with.
 	events, heads *mongo.Collection
-	// survives says that what was acknowledged or read is still there after a
-	// change of primary.
-	survives bool
 	// name is the policy's, and members the number in it, 0 for majority.
 	name    string
 	members int
-	// blind says that a change of primary cannot be seen from here.
-	blind bool
 }
 
 // concerns keeps what was made; there are only as many as policies can name.
@@ -59,38 +55,38 @@ func (l *Log) concern(topic string) concern {
 }
 
 func (l *Log) newConcern(name string) concern {
-	e := l.engine()
-	writes, survives := readWriteConcern(name, e)
-	c := concern{survives: survives, blind: !survives && e.sharded, name: name}
-	c.members, _ = writes.W.(int)
-	o := options.Collection().SetWriteConcern(writes).SetReadConcern(l.readConcern(c.survives))
-	c.events = l.db.Collection(l.opts.Prefix+eventsName, o)
-	c.heads = l.majority(headsName) // they are written with majority for every topic
+	writes := writeConcernOf(name, l.engine())
+	c := concern{name: name, events: l.written(writes), heads: l.written(majorityWrites)}
+	if c.members, _ = writes.W.(int); c.members == 1 {
+		c.heads = c.events
+	}
 	return c
 }
 
-// readWriteConcern reads "majority" and "w:N"; anything else is majority.
-func readWriteConcern(name string, e engine) (writes *writeconcern.WriteConcern, survives bool) {
+// written is the collection of events for those who write to it.
+func (l *Log) written(w *writeconcern.WriteConcern) *mongo.Collection {
+	return l.db.Collection(l.opts.Prefix+eventsName, options.Collection().SetWriteConcern(w))
+}
+
+// writeConcernOf reads "majority" and "w:N"; anything else is majority.
+func writeConcernOf(name string, e engine) *writeconcern.WriteConcern {
 	text, named := strings.CutPrefix(name, "w:")
 	w, err := strconv.Atoi(text)
 	if !named || err != nil || w < 1 {
-		return majorityWrites, true
+		return majorityWrites
 	}
 	if !e.replicated {
 		w = 1 // there is one; MongoDB refuses what waits for more
 	}
-	return &writeconcern.WriteConcern{W: w}, false
+	return &writeconcern.WriteConcern{W: w}
 }
 
 // readConcern is majority where that means something.
-func (l *Log) readConcern(majority bool) *readconcern.ReadConcern {
-	switch {
-	case !l.engine().replicated:
+func (l *Log) readConcern() *readconcern.ReadConcern {
+	if !l.engine().replicated {
 		return &readconcern.ReadConcern{} // the server's own
-	case majority:
-		return readconcern.Majority()
 	}
-	return readconcern.Local()
+	return readconcern.Majority()
 }
 
 // majority is a collection that is written and read at majority; it must be
@@ -98,6 +94,6 @@ func (l *Log) readConcern(majority bool) *readconcern.ReadConcern {
 func (l *Log) majority(name string) *mongo.Collection { return l.majorityIn(l.db, name) }
 
 func (l *Log) majorityIn(db *mongo.Database, name string) *mongo.Collection {
-	o := options.Collection().SetWriteConcern(majorityWrites).SetReadConcern(l.readConcern(true))
+	o := options.Collection().SetWriteConcern(majorityWrites).SetReadConcern(l.readConcern())
 	return db.Collection(l.opts.Prefix+name, o)
 }

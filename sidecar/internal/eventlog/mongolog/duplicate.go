@@ -13,130 +13,131 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// resolve finds out what the event at the front of todo ran into when it tried
-// a seq: its id is there already, or the seq is taken.
-func (a *appending) resolve(ctx context.Context, ofSeq bool, tried uint64) error {
-	if !ofSeq {
-		settled, err := a.settle(ctx, a.todo[:min(a.lookup, len(a.todo))])
+// resolve finds out what the document at the front of a line ran into: its id
+// is there already, or its seq is taken.
+func (b *batch) resolve(ctx context.Context, at *line, of key) error {
+	if at.pending[0].call == nil {
+		at.pending = at.pending[1:] // somebody else has voided the seq
+		return nil
+	}
+	if of != seqKey {
+		settled, err := b.settle(ctx, at)
 		if err != nil || settled {
 			return err
 		}
 	}
-	h, err := a.log.lookAtHead(ctx, a.concern, a.topic, a.p)
-	if err != nil {
-		return err
-	}
-	if h.seq < tried {
+	if of == idKey {
 		return errBehind
 	}
+	return b.giveWay(ctx, at)
+}
+
+// giveWay has a line reserve anew, since the seq at its front is taken.
+func (b *batch) giveWay(ctx context.Context, at *line) error {
+	var found struct {
+		Void bool `bson:"void"`
+	}
+	seq := int64(at.pending[0].seq)
+	err := b.log.majority(eventsName).FindOne(ctx, inPartition(b.topic.Name, at.p, between(seq, seq))).Decode(&found)
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return errBehind
+	case err != nil:
+		return err
+	case found.Void:
+		if at.patience, err = b.log.morePatience(ctx, b.topic, at.p); err != nil {
+			return err
+		}
+		b.most = max(1, b.most/2)
+	default:
+		// The head is behind: what was given out is gone with a primary. That happens at w: 1.
+		if err := b.log.raiseHead(ctx, b.topic, at.p); err != nil {
+			return err
+		}
+	}
+	at.restart()
 	return nil
 }
 
-// settle looks up the ids of events, gives those that are found their outcome,
-// and reports whether there were any. Where one is, more may follow: somebody
-// repeats what was there, so each time twice as many are looked up.
-func (a *appending) settle(ctx context.Context, events []int) (bool, error) {
-	found, err := a.find(ctx, events)
+// settle looks up the ids of the events at the front of a line, gives those that
+// are found their outcome, and reports whether there were any. Where one is, more
+// may follow: somebody repeats what was there, so each time twice as many are
+// looked up.
+func (b *batch) settle(ctx context.Context, at *line) (bool, error) {
+	events := at.pending[:min(b.lookup, len(at.pending))]
+	found, err := b.find(ctx, events)
 	if err != nil || len(found) == 0 {
 		return false, err
 	}
-	if err := a.confirm(ctx); err != nil {
+	if err := b.confirm(ctx); err != nil {
 		return false, err
 	}
-	for _, at := range events {
-		raw, ok := found[document.ID(a.topic.Name, a.batch[at].ID)]
+	b.met()
+	stored := 0 // from the front, by an earlier try whose answer was lost
+	for i, d := range events {
+		if d.call == nil {
+			continue
+		}
+		raw, ok := found[document.ID(b.topic.Name, d.record.ID)]
 		if !ok {
 			continue
 		}
-		s, err := document.Decode(raw)
-		if err != nil {
-			a.out[at].Err = err
-			continue
-		}
-		if s.Record.Partition == a.p {
-			a.partition.head.raise(s.Record.Seq)
-		}
-		if s.Writer == a.writer && !a.answered(s.Record.Seq) {
-			if err := a.recognize(ctx, at, s.Record.Seq); err != nil {
-				return false, err
+		var o eventlog.Outcome
+		switch s, err := document.Decode(raw); {
+		case err != nil:
+			o = eventlog.Outcome{Err: err}
+		case s.Record.Partition == at.p && s.Record.Seq == d.seq:
+			if i == stored {
+				stored++
 			}
 			continue
+		default:
+			o = repeated(d, s)
 		}
-		a.out[at] = a.repeated(at, s)
+		if err := b.replace(ctx, at, i, o); err != nil {
+			return false, err
+		}
 	}
-	a.drop()
-	a.wait = backoff{}
-	a.lookup = min(2*a.lookup, maxLookup)
+	for _, d := range events[:stored] {
+		b.accept(at, d)
+	}
+	b.lookup = min(2*b.lookup, maxLookup)
 	return true, nil
 }
 
-// answered reports whether another event of this call was stored at the seq.
-func (a *appending) answered(seq uint64) bool {
-	for i := range a.out {
-		if o := &a.out[i]; o.Seq == seq && !o.Duplicate && o.Partition == a.p {
-			return true
-		}
-	}
-	return false
-}
-
-// recognize accepts an earlier try of this call, whose answer was lost.
-func (a *appending) recognize(ctx context.Context, at int, seq uint64) error {
-	stands, err := a.stands(ctx, head{seq: seq - 1, since: a.oldest.since, generation: a.oldest.generation})
-	if err != nil {
-		return err
-	}
-	if !stands {
-		return a.undo(ctx, []int{at}, seq)
-	}
-	a.accept(at, seq)
-	return nil
-}
-
 // repeated is the outcome of an event whose id is stored.
-func (a *appending) repeated(at int, s document.Stored) eventlog.Outcome {
-	r := a.batch[at]
-	_, own, _ := a.docs[at].raw.Lookup(document.FieldHash).BinaryOK()
+func repeated(d *pending, s document.Stored) eventlog.Outcome {
+	_, own, _ := d.raw.Lookup(document.FieldHash).BinaryOK()
 	same := bytes.Equal(own, s.Hash)
 	if s.Hash == nil && !s.Gone { // somebody took it away by hand
-		same = wire.SameContent(&r.Event, &s.Record.Event)
+		same = wire.SameContent(&d.record.Event, &s.Record.Event)
 	}
 	if !same {
-		return eventlog.Outcome{Err: &eventlog.ConflictError{ID: r.ID, Seq: s.Record.Seq}}
+		return eventlog.Outcome{Err: &eventlog.ConflictError{ID: d.record.ID, Seq: s.Record.Seq}}
 	}
 	return eventlog.Outcome{Partition: s.Record.Partition, Seq: s.Record.Seq, TS: s.Record.TS, Duplicate: true}
 }
 
-// find returns the documents of those events whose ids are stored, by _id.
-func (a *appending) find(ctx context.Context, events []int) (map[string]bson.Raw, error) {
-	ids := make([]string, len(events))
-	for i, at := range events {
-		ids[i] = document.ID(a.topic.Name, a.batch[at].ID)
+// find returns the documents of those events whose ids a majority has, by _id.
+func (b *batch) find(ctx context.Context, events []*pending) (map[string]bson.Raw, error) {
+	var ids []string
+	for _, d := range events {
+		if d.call != nil {
+			ids = append(ids, document.ID(b.topic.Name, d.record.ID))
+		}
+	}
+	cursor, err := b.log.majority(eventsName).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+	if err != nil {
+		return nil, err
+	}
+	var docs []bson.Raw
+	if err := cursor.All(ctx, &docs); err != nil {
+		return nil, err
 	}
 	found := map[string]bson.Raw{}
-	if len(ids) > 1 && !a.log.engine().scans {
-		cursor, err := a.concern.events.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
-		if err != nil {
-			return nil, err
-		}
-		var docs []bson.Raw
-		if err := cursor.All(ctx, &docs); err != nil {
-			return nil, err
-		}
-		for _, raw := range docs {
-			id, _ := raw.Lookup("_id").StringValueOK()
-			found[id] = raw
-		}
-		return found, nil
-	}
-	for _, id := range ids {
-		raw, err := a.concern.events.FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Raw()
-		switch {
-		case err == nil:
-			found[id] = raw
-		case !errors.Is(err, mongo.ErrNoDocuments):
-			return nil, err
-		}
+	for _, raw := range docs {
+		id, _ := raw.Lookup("_id").StringValueOK()
+		found[id] = raw
 	}
 	return found, nil
 }

@@ -15,9 +15,6 @@ type engine struct {
 	ttl bool
 	// decimals says that it holds Decimal128.
 	decimals bool
-	// scans says that any filter but one on _id reads the whole collection,
-	// so that one query for all partitions is better than one for each.
-	scans bool
 	// uncapped says that signals cannot go by a capped collection.
 	uncapped bool
 	// maxOrdered bounds the documents of one ordered insert: on a server

@@ -203,18 +203,12 @@ const maxBranches = 100
 // read in rising order: a reader that finds an epoch has then seen all that it
 // may inherit from, though others are deleting.
 func (l *Log) readChains(ctx context.Context, filters bson.A, projection bson.D) (chains, error) {
-	o := options.Find()
+	o := options.Find().SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}})
 	if projection != nil {
 		o.SetProjection(projection)
 	}
-	size := maxBranches
-	if l.engine().scans {
-		size = max(1, len(filters)) // each query looks at everything
-	} else {
-		o.SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}})
-	}
 	found := chains{}
-	for some := range slices.Chunk(filters, size) {
+	for some := range slices.Chunk(filters, maxBranches) {
 		docs, err := findAll[epochDoc](ctx, l, l.majority(epochsName), anyOf(some), o)
 		if err != nil {
 			return nil, err

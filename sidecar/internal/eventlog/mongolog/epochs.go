@@ -35,19 +35,11 @@ func (l *Log) ListGroups(ctx context.Context, topic string) ([]string, error) {
 	return slices.Compact(groups), nil
 }
 
-// listGroups hops from one group to the next along the index; where there is
-// no such thing it looks at all of the topic's epochs at once.
+// listGroups hops from one group to the next along the index.
 func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
 	coll := l.majority(epochsName)
 	project := bson.D{{Key: "_id", Value: 0}, {Key: "group", Value: 1}}
 	var groups []string
-	if l.engine().scans {
-		docs, err := findAll[epochDoc](ctx, l, coll, bson.D{{Key: "topic", Value: topic}}, options.Find().SetProjection(project))
-		for _, d := range docs {
-			groups = append(groups, d.Group)
-		}
-		return groups, err
-	}
 	next := options.FindOne().SetProjection(project).SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}})
 	filter := bson.D{{Key: "topic", Value: topic}}
 	for {

@@ -46,14 +46,11 @@ func latestEpoch(t *testing.T, l *Log) eventlog.Epoch {
 }
 
 // eachWay runs a test the way that fits the server, and the ways that fit
-// others: as if its indexes counted, and with sessions as on a replica set. They
-// are right on any server, only slower.
+// others: with sessions as on a replica set. They
+// are right on any server.
 func eachWay(t *testing.T, test func(t *testing.T, open func() *Log)) {
 	t.Run("as detected", func(t *testing.T) {
 		test(t, sharedStore(t, func(*engine) {}))
-	})
-	t.Run("with indexes", func(t *testing.T) {
-		test(t, sharedStore(t, func(e *engine) { e.scans = false }))
 	})
 	t.Run("in sessions", func(t *testing.T) {
 		test(t, sharedStore(t, func(e *engine) { e.replicated = true }))

@@ -39,13 +39,6 @@ func isHopeless(err error) bool {
 	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAuthenticationFailed))
 }
 
-// isBadHint reports whether the server may have refused a query because the index
-// is missing that it was told to use, as while a migration rebuilds it.
-func isBadHint(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && server.HasErrorCode(codeBadValue)
-}
-
 // notOffered are the codes of errors by which servers refuse what they do not
 // have: BadValue, FailedToParse, IllegalOperation, CommandNotFound,
 // InvalidOptions, CommandNotSupported, NotImplemented, APIStrictError, and

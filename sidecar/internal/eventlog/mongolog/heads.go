@@ -2,7 +2,9 @@ package mongolog
 
 import (
 	"context"
-	"sync"
+	"errors"
+	"math"
+	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -10,25 +12,160 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// A head is the highest seq of a partition. To insert at head+1 is right as
-// long as the unique index refuses whoever is late, and it does while the
-// events above an outdated head are still in the store. So
+// The head of a topic is a document among its events, which says by partition
 //
-//   - no document of an event is deleted before it has been a stub for
-//     Options.StaleHead, and before heads has a document at or above its seq;
-//   - a head counts for half of that time only;
-//   - after an insert its head is looked at again (appending.stands), for the
-//     case that this process was paused in between.
+//	head      the highest seq that was given out
+//	settled   every seq up to it is stored, or was removed
+//	first     no live event is below it
+//	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
+//
+// A number that is left out is 0. head rises by $inc and $max, settled and first by $max, and so does patience; whoever
+// raises settled takes it back by naming the value that it had. The document is neither upserted nor deleted, so that what was
+// given out is never given out again. Its place in the index of seqs, before all partitions, lets a reader have it and the
+// events in one scan, in this order.
+const (
+	fieldHead     = "head"
+	fieldSettled  = "settled"
+	fieldFirst    = "first"
+	fieldPatience = "patience"
 
-// head is what a sidecar knows of a partition's head.
-type head struct {
-	seq uint64
-	// since: no event above seq was stored before this.
-	since moment
-	// generation of the topology in which it was seen.
-	generation uint64
+	headPartition = -1
+	headSeq       = math.MaxInt64
+)
+
+// topicHead is a head as it was read.
+type topicHead bson.Raw
+
+func (h topicHead) number(field string, p int) uint64 {
+	n, _ := bson.Raw(h).Lookup(field, strconv.Itoa(p)).AsInt64OK()
+	return uint64(max(n, 0))
+}
+
+func (h topicHead) head(p int) uint64    { return h.number(fieldHead, p) }
+func (h topicHead) settled(p int) uint64 { return h.number(fieldSettled, p) }
+func (h topicHead) first(p int) uint64   { return max(h.number(fieldFirst, p), 1) }
+
+// patience is how long a hole has to stand.
+func (h topicHead) patience(p int) time.Duration {
+	return max(time.Duration(h.number(fieldPatience, p))*time.Millisecond, leastPatience)
+}
+
+// of is the path of a partition's number.
+func of(field string, p int) string { return field + "." + strconv.Itoa(p) }
+
+// headID is the _id of a topic's head; an event's is a string.
+func headID(topic string) bson.D { return bson.D{{Key: "head", Value: topic}} }
+
+// byHead finds a topic's head, also where a shard key is asked for.
+func byHead(topic string) bson.D {
+	return bson.D{{Key: "_id", Value: headID(topic)}, {Key: document.FieldTopic, Value: topic}}
+}
+
+// readHead reads a topic's head, and makes it if there is none.
+func (l *Log) readHead(ctx context.Context, t *topic) (topicHead, error) {
+	var wait backoff
+	for {
+		var raw bson.Raw
+		err := l.persist(ctx, func() (err error) {
+			raw, err = l.majority(eventsName).FindOne(ctx, byHead(t.Name)).Raw()
+			return err
+		})
+		if !errors.Is(err, mongo.ErrNoDocuments) {
+			return topicHead(raw), err
+		}
+		if err := l.makeHead(ctx, t); err != nil {
+			return nil, err
+		}
+		// A majority may not have somebody else's yet.
+		if err := wait.sleep(ctx, l.opts.Clock, shortWait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// makeHead inserts a topic's head if there is none. A log of a version that had no heads has events and cursors: what is
+// given out from now on is above them.
+func (l *Log) makeHead(ctx context.Context, t *topic) error {
+	return l.causally(ctx, func(ctx context.Context) error {
+		highest, err := l.highestGiven(ctx, t)
+		if err != nil {
+			return err
+		}
+		var given bson.D
+		for p, seq := range highest {
+			if seq > 0 {
+				given = append(given, bson.E{Key: strconv.Itoa(p), Value: seq})
+			}
+		}
+		none := bson.D{}
+		doc := bson.D{
+			{Key: "_id", Value: headID(t.Name)}, {Key: document.FieldTopic, Value: t.Name},
+			{Key: document.FieldPartition, Value: headPartition}, {Key: document.FieldSeq, Value: int64(headSeq)},
+			{Key: "generation", Value: int64(0)},
+			{Key: fieldHead, Value: append(none, given...)}, {Key: fieldSettled, Value: append(none, given...)},
+			{Key: fieldFirst, Value: none}, {Key: fieldPatience, Value: none},
+		}
+		err = l.persist(ctx, func() error {
+			_, err := l.majority(eventsName).InsertOne(ctx, doc)
+			if mongo.IsDuplicateKeyError(err) {
+				return nil
+			}
+			return err
+		})
+		return err
+	})
+}
+
+// highestGiven is the highest seq of each partition that an event has or had, as far as events and cursors tell.
+func (l *Log) highestGiven(ctx context.Context, t *topic) ([]int64, error) {
+	highest := make([]int64, len(t.partitions))
+	events := l.majority(eventsName)
+	if any, err := findSeq(ctx, l, events, bson.D{{Key: document.FieldTopic, Value: t.Name}}, 0); err != nil {
+		return nil, err
+	} else if any > 0 {
+		for p := range highest { // one after the other, as sessions are
+			seq, err := findSeq(ctx, l, events, inPartition(t.Name, p), -1)
+			if err != nil {
+				return nil, err
+			}
+			highest[p] = int64(seq)
+		}
+	}
+	for _, source := range []struct{ collection, field string }{{oldHeadsName, "seq"}, {epochsName, "cursor"}} {
+		found, err := findAll[struct {
+			Partition int   `bson:"partition"`
+			Seq       int64 `bson:"seq"`
+			Cursor    int64 `bson:"cursor"`
+		}](ctx, l, l.majority(source.collection), bson.D{{Key: "topic", Value: t.Name}}, options.Find().
+			SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "partition", Value: 1}, {Key: source.field, Value: 1}}))
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range found {
+			if d.Partition >= 0 && d.Partition < len(highest) {
+				highest[d.Partition] = max(highest[d.Partition], d.Seq, d.Cursor-1)
+			}
+		}
+	}
+	return highest, nil
+}
+
+// findSeq is the lowest (order 1), highest (-1) or any (0) seq that the filter selects, or 0.
+func findSeq(ctx context.Context, l *Log, c *mongo.Collection, filter bson.D, order int) (uint64, error) {
+	o := options.Find().SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "seq", Value: 1}})
+	if order != 0 {
+		o.SetSort(bson.D{{Key: "seq", Value: order}})
+	}
+	found, err := findAll[struct {
+		Seq int64 `bson:"seq"`
+	}](ctx, l, c, filter, o)
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return uint64(found[0].Seq), nil
 }
 
 // moment is a point in time by both clocks: the monotonic one stands still
@@ -44,122 +181,4 @@ func now(c clock.Clock) moment {
 func (m moment) age(c clock.Clock) time.Duration {
 	t := c.Now()
 	return max(t.Sub(m.mono), t.Round(0).Sub(m.wall))
-}
-
-// fresh reports whether it is too early for any event to be deleted that was
-// stored after the moment.
-func (l *Log) fresh(m moment) bool { return m.age(l.opts.Clock) < l.opts.StaleHead/2 }
-
-// knownHead is the cached head of a partition.
-type knownHead struct {
-	mu    sync.Mutex
-	known bool
-	head  head
-}
-
-// get returns the head if there is one to go by.
-func (k *knownHead) get(l *Log, c concern) (head, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	ok := k.known && l.fresh(k.head.since) && (c.survives || !c.blind && k.head.generation == l.topology.generation.Load())
-	return k.head, ok
-}
-
-// confirm remembers a head that was acknowledged or read. Whoever has seen
-// more has the better one; of the same, the later.
-func (k *knownHead) confirm(h head) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	outdated := k.head.generation != h.generation
-	if !k.known || outdated || h.seq > k.head.seq || h.seq == k.head.seq && h.since.mono.After(k.head.since.mono) {
-		k.known, k.head = true, h
-	}
-}
-
-// raise puts a known head up to seq, which is in the store. It makes it no
-// younger: what is above seq is above the old head, too.
-func (k *knownHead) raise(seq uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.known && seq > k.head.seq {
-		k.head.seq = seq
-	}
-}
-
-func (k *knownHead) forget() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.known = false
-}
-
-// heardHead takes note of a head that another sidecar told of.
-func (l *Log) heardHead(topic string, partition int, seq uint64) {
-	t := l.catalog.cached(topic)
-	if t == nil || partition < 0 || partition >= len(t.partitions) {
-		return
-	}
-	if l.opts.WriteConcern != nil && l.opts.WriteConcern(topic) != concernMajority {
-		return // it may be gone again
-	}
-	t.partitions[partition].head.raise(seq)
-}
-
-// currentHead is the cached head, or else the one in the store.
-func (l *Log) currentHead(ctx context.Context, c concern, t *topic, p int) (head, error) {
-	known := &t.partitions[p].head
-	if h, ok := known.get(l, c); ok {
-		return h, nil
-	}
-	return l.lookAtHead(ctx, c, t, p)
-}
-
-// lookAtHead reads a partition's head and remembers it. While there is a head to
-// go by, nothing above it can have been deleted, so that heads need not be read:
-// this is what an append does that came too late.
-func (l *Log) lookAtHead(ctx context.Context, c concern, t *topic, p int) (head, error) {
-	known := &t.partitions[p].head
-	h := head{since: now(l.opts.Clock), generation: l.topology.generation.Load()}
-	var err error
-	if h.seq, err = l.highestSeq(ctx, c.events, t.Name, p); err != nil {
-		return head{}, err
-	}
-	if before, ok := known.get(l, c); !ok || h.seq < before.seq {
-		deleted, err := l.highestSeq(ctx, c.heads, t.Name, p)
-		if err != nil {
-			return head{}, err
-		}
-		h.seq = max(h.seq, deleted)
-	}
-	known.confirm(h)
-	return h, nil
-}
-
-// storedHead is the highest seq in events, stubs included, or in heads. heads
-// is read last: what vanishes from events is there before it does.
-func (l *Log) storedHead(ctx context.Context, c concern, topic string, p int) (uint64, error) {
-	inEvents, err := l.highestSeq(ctx, c.events, topic, p)
-	if err != nil {
-		return 0, err
-	}
-	inHeads, err := l.highestSeq(ctx, c.heads, topic, p)
-	return max(inEvents, inHeads), err
-}
-
-// highestSeq is the highest seq of a partition in a collection, or 0.
-func (l *Log) highestSeq(ctx context.Context, c *mongo.Collection, topic string, p int) (uint64, error) {
-	return findSeq(ctx, l, c, inPartition(topic, p), -1)
-}
-
-// findSeq is the lowest (order 1) or highest (-1) seq that the filter selects,
-// or 0.
-func findSeq(ctx context.Context, l *Log, c *mongo.Collection, filter bson.D, order int) (uint64, error) {
-	o := options.Find().SetSort(bson.D{{Key: "seq", Value: order}}).SetLimit(1).
-		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "seq", Value: 1}})
-	found, err := findAll[struct {
-		Seq int64 `bson:"seq"`
-	}](ctx, l, c, filter, o)
-	if err != nil || len(found) == 0 {
-		return 0, err
-	}
-	return uint64(found[0].Seq), nil
 }

@@ -26,7 +26,6 @@ func (l *Log) indexes(e engine) []index {
 		newIndex(eventsName, "topic_ts_id", false, "topic", "ts", "id"),
 		// Replay of one key, and compaction.
 		newIndex(eventsName, "topic_key_ts_id", false, "topic", "key", "ts", "id"),
-		newIndex(headsName, "topic_partition_seq", false, "topic", "partition", "seq"),
 		newIndex(epochsName, "topic_group_partition_number", true, "topic", "group", "partition", "number"),
 	}
 	if e.ttl {

@@ -3,7 +3,6 @@ package mongolog
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -16,25 +15,34 @@ import (
 // and there is an err, the outcome is unknown.
 type failure struct {
 	err error
-	// duplicate: the next event met a duplicate key; ofSeq says that it is
-	// known to be the seq's.
-	duplicate, ofSeq bool
-	// refused: the next event's document is one that the server does not take;
-	// whole says that the server does not say which event's it is.
+	// duplicate: the next document met a duplicate key.
+	duplicate bool
+	of        key
+	// refused: the next document is one that the server does not take; whole
+	// says that the server does not say which it is.
 	refused, whole bool
 }
 
-// insert inserts the documents of the events and returns how many of them, from
-// the front, are stored for certain.
-func (a *appending) insert(ctx context.Context, chunk []int) (stored int, f failure) {
+// key is the unique index of a duplicate key error.
+type key int
+
+const (
+	unknownKey key = iota // only MongoDB says which
+	idKey
+	seqKey
+)
+
+// insert inserts documents and returns how many of them, from the front, are
+// stored for certain.
+func (b *batch) insert(ctx context.Context, chunk []*pending) (stored int, f failure) {
 	// Half of the time is left for another try if there is no answer.
-	ctx, cancel := a.log.opts.Clock.WithTimeout(ctx, a.log.opts.Timeout/2)
+	ctx, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
 	defer cancel()
 	docs := make([]any, len(chunk))
-	for i, at := range chunk {
-		docs[i] = a.docs[at].raw
+	for i, d := range chunk {
+		docs[i] = d.raw
 	}
-	_, err := a.concern.events.InsertMany(ctx, docs)
+	_, err := b.concern.events.InsertMany(ctx, docs)
 	if err == nil {
 		return len(chunk), failure{}
 	}
@@ -57,7 +65,7 @@ func judge(err error) (stored int, f failure) {
 	first := bulk.WriteErrors[0].WriteError
 	switch {
 	case first.Code == codeDuplicateKey:
-		f.duplicate, f.ofSeq = true, isOfSeq(first)
+		f.duplicate, f.of = true, keyOf(first)
 		return first.Index, f
 	case isBadDocument(first):
 		f.err = first
@@ -67,55 +75,29 @@ func judge(err error) (stored int, f failure) {
 	return 0, f
 }
 
-// isOfSeq reports whether a duplicate key error is known to be the seq's. Only
-// MongoDB says so. The message is no help, since ids are in it.
-func isOfSeq(e mongo.WriteError) bool {
+// keyOf is the index of a duplicate key error, as far as the server says. The
+// message is no help, since ids are in it.
+func keyOf(e mongo.WriteError) key {
 	keys, ok := e.Raw.Lookup("keyPattern").DocumentOK()
 	if !ok {
-		return false
+		return unknownKey
 	}
-	_, err := keys.LookupErr(document.FieldSeq)
-	return err == nil
+	if _, err := keys.LookupErr(document.FieldSeq); err == nil {
+		return seqKey
+	}
+	return idKey
 }
 
-// stands reports whether events that were stored above a head are where they
-// belong, which is not certain when the head is out of date by now.
-func (a *appending) stands(ctx context.Context, base head) (bool, error) {
-	moved := !a.concern.survives && base.generation != a.log.topology.generation.Load()
-	if a.log.fresh(base.since) && !moved {
-		return true, nil
+// confirmStored returns nil once a document, and so all that were stored before it, is acknowledged as the topic's write
+// concern asks for.
+func (b *batch) confirmStored(ctx context.Context, d *pending) error {
+	id := d.raw.Lookup(document.FieldID)
+	err := b.log.majority(eventsName).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return errBehind
 	}
-	// Before any document is deleted there is one in heads at or above it.
-	deleted, err := a.log.highestSeq(ctx, a.concern.heads, a.topic.Name, a.p)
-	if err != nil || deleted > base.seq {
-		return false, err
+	if err != nil {
+		return err
 	}
-	if !moved || deleted == base.seq {
-		return true, nil
-	}
-	// The primary that had the head may have taken it with it.
-	at := inPartition(a.topic.Name, a.p, bson.E{Key: "seq", Value: int64(base.seq)})
-	seq, err := findSeq(ctx, a.log, a.concern.events, at, 1)
-	return seq == base.seq, err
-}
-
-// undo deletes events of this call that turned out not to belong where they
-// were stored, from seq first on. It is not given up with the caller's patience.
-// It names each event's seq, since they are stored again: a late one must not
-// meet them at their next.
-func (a *appending) undo(ctx context.Context, chunk []int, first uint64) error {
-	ctx, cancel := a.log.opts.Clock.WithTimeout(context.WithoutCancel(ctx), a.log.opts.Timeout)
-	defer cancel()
-	a.partition.head.forget()
-	models := make([]mongo.WriteModel, len(chunk))
-	for i, at := range chunk {
-		models[i] = mongo.NewDeleteOneModel().SetFilter(append(byID(document.ID(a.topic.Name, a.batch[at].ID)),
-			bson.E{Key: document.FieldSeq, Value: int64(first) + int64(i)}, bson.E{Key: document.FieldWriter, Value: a.writer}))
-	}
-	if err := a.log.bulkWrite(ctx, a.concern.events, models); err != nil {
-		return fmt.Errorf("take back events that were stored by an outdated head: %w", err)
-	}
-	a.log.opts.Logger.Warn("took back events that were stored by an outdated head; they are stored again",
-		"topic", a.topic.Name, "partition", a.p, "events", len(chunk))
-	return nil
+	return b.confirm(ctx)
 }

@@ -2,12 +2,12 @@
 // database, for any number of sidecars. It knows events and documents; who
 // publishes, limits or consumes them it does not know.
 //
-// The way of an event: append.go gives it a seq above its partition's head
-// (heads.go), with the unique insert (insert.go) as the only compare-and-set;
-// duplicate.go tells repeated publishes from lost races; read.go, scan.go and
-// seek.go hand it out; retention.go removes it. collections.go draws the
-// documents. The progress of groups is in epochs.go, what sidecars tell each
-// other in nodes.go and signals.go.
+// The way of an event: append.go reserves a seq at its topic's head (heads.go)
+// and inserts it there (insert.go); duplicate.go tells repeated publishes from
+// seqs that came too late; read.go, scan.go and seek.go hand it out, up to the
+// first seq that is missing (holes.go); retention.go removes it. collections.go
+// draws the documents. The progress of groups is in epochs.go, what sidecars
+// tell each other in nodes.go and signals.go.
 package mongolog
 
 import (
@@ -47,11 +47,10 @@ type Options struct {
 	WriteConcern func(topic string) string
 	// Timeout bounds one operation, retries included; 0: DefaultTimeout.
 	Timeout time.Duration
-	// StaleHead bounds for how long a sidecar goes by a head that it has not
-	// heard of since; no document of an event is deleted before the event has
-	// been removed for that long. All sidecars of a store have the same one.
-	// 0: DefaultStaleHead.
-	StaleHead time.Duration
+	// SeqTaken is for how long the seq of a removed event stays taken: an
+	// append that is executed later than that may break promises.
+	// 0: DefaultSeqTaken.
+	SeqTaken time.Duration
 	// Monitor is told about every command; it may be nil.
 	Monitor *event.CommandMonitor
 	// Dialer connects to the servers; nil: over the network. A test's servers may be in its own process.
@@ -64,8 +63,8 @@ const (
 	// DefaultTimeout is short enough for a publisher to wait for, and long
 	// enough for a replica set to elect a primary in most cases.
 	DefaultTimeout = 5 * time.Second
-	// DefaultStaleHead is many times what a request can be on its way.
-	DefaultStaleHead = 10 * time.Minute
+	// DefaultSeqTaken is many times what a request can be on its way.
+	DefaultSeqTaken = 24 * time.Hour
 )
 
 // Log is an eventlog.Shared. Open makes one.
@@ -82,14 +81,14 @@ type Log struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	catalog  catalog
-	topology topology
-	health   health
-	unmet    unmet
-	concerns concerns
-	past     past
-	fences   fences
-	outbox   outbox
+	catalog     catalog
+	health      health
+	unmet       unmet
+	serverClock serverClock
+	concerns    concerns
+	past        past
+	fences      fences
+	outbox      outbox
 	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with another Log.
 	saves atomic.Int64
 
@@ -99,9 +98,10 @@ type Log struct {
 
 	// setup is what the first operation that reaches the server finds out or
 	// creates there; nil until then.
-	setupTurn chan struct{}   // holds one token; whoever has it does the setup
-	setup     *setup          // guarded by mu
-	told      map[string]bool // what was logged about the setup already; guarded by setupTurn
+	setupTurn  chan struct{}   // holds one token; whoever has it does the setup
+	setup      *setup          // guarded by mu
+	unnumbered unnumbered      // guarded by setupTurn
+	told       map[string]bool // what was logged about the setup already; guarded by setupTurn
 }
 
 // setup is what is known of the server once it was reached.
@@ -122,8 +122,8 @@ func Open(o Options) (*Log, error) {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	if o.StaleHead == 0 {
-		o.StaleHead = DefaultStaleHead
+	if o.SeqTaken == 0 {
+		o.SeqTaken = DefaultSeqTaken
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -139,7 +139,7 @@ func Open(o Options) (*Log, error) {
 		return nil, openError(err, o.URL)
 	}
 	l.db = l.client.Database(database)
-	if l.beats, err = mongo.Connect(l.clientOptions().SetMaxPoolSize(beatConnections).SetServerMonitor(nil)); err != nil {
+	if l.beats, err = mongo.Connect(l.clientOptions().SetMaxPoolSize(beatConnections)); err != nil {
 		_ = l.client.Disconnect(context.Background()) // it has not been used
 		return nil, openError(err, o.URL)
 	}
@@ -168,8 +168,7 @@ func (l *Log) clientOptions() *options.ClientOptions {
 		SetServerSelectionTimeout(l.opts.Timeout).
 		SetConnectTimeout(l.opts.Timeout).
 		SetReadPreference(readpref.Primary()).
-		SetWriteConcern(majorityWrites).
-		SetServerMonitor(l.topology.monitor())
+		SetWriteConcern(majorityWrites)
 	if l.opts.Monitor != nil {
 		o.SetMonitor(l.opts.Monitor)
 	}

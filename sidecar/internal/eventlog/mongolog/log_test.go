@@ -12,27 +12,20 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	// The suite's events are years old, and are deleted as soon as they may be: heads are always read, and looked at again.
-	conformance(t, Options{StaleHead: time.Nanosecond}, asItIs)
+	// The suite's events are years old, and are deleted as soon as they may be.
+	conformance(t, Options{SeqTaken: time.Nanosecond}, asItIs)
 }
 
-// The groups about appending and reading, with heads that are remembered.
-func TestConformanceWithStaleHeads(t *testing.T) {
+// TestConformanceWithoutTTL goes the way that is for servers which are only compatible with MongoDB.
+func TestConformanceWithoutTTL(t *testing.T) {
 	t.Parallel()
-	conformance(t, Options{}, asItIs, "Append", "Read", "Scan", "Seek", "Find", "History")
-}
-
-// TestConformanceWithoutIndexes goes the way that is for servers which are only compatible with MongoDB.
-func TestConformanceWithoutIndexes(t *testing.T) {
-	t.Parallel()
-	conformance(t, Options{StaleHead: time.Nanosecond}, unindexed,
-		"Append", "Read", "Scan", "Seek", "Find", "History", "Retention", "Deduplication", "Compaction")
+	conformance(t, Options{SeqTaken: time.Nanosecond}, withoutTTL, "Retention", "Deduplication", "Compaction")
 }
 
 // Every query of FerretDB reads all that earlier ones left, so it is asked for the basics only.
 func TestConformanceOnFerretDB(t *testing.T) {
 	t.Parallel()
-	conformanceOn(t, mongotest.FerretDB(t), Options{StaleHead: time.Nanosecond}, asItIs, "Append", "Read", "Seek", "Marks")
+	conformanceOn(t, mongotest.FerretDB(t), Options{SeqTaken: time.Nanosecond}, asItIs, "Append", "Read", "Seek", "Marks")
 }
 
 func conformance(t *testing.T, o Options, adapt func(*engine), groups ...string) {

@@ -2,7 +2,6 @@ package mongolog
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"slices"
 	"time"
@@ -69,29 +68,9 @@ func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now
 	return marked, nil
 }
 
-// readMarks reads when marks expire. Where a query for several looks at all
-// marks there are, each is read by itself.
+// readMarks reads when marks expire.
 func (l *Log) readMarks(ctx context.Context, keys []string, expires map[string]int64) error {
 	coll := l.majority(marksName)
-	if l.engine().scans {
-		for _, key := range keys {
-			var d markDoc
-			err := l.persist(ctx, func() error {
-				err := coll.FindOne(ctx, byID(key)).Decode(&d)
-				if errors.Is(err, mongo.ErrNoDocuments) {
-					return nil
-				}
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if d.ID != "" {
-				expires[key] = d.Expires
-			}
-		}
-		return nil
-	}
 	project := options.Find().SetProjection(bson.D{{Key: "expires", Value: 1}})
 	for some := range slices.Chunk(keys, maxMarkIDs) {
 		docs, err := findAll[markDoc](ctx, l, coll, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: some}}}}, project)

@@ -171,6 +171,11 @@ type migration struct {
 }
 
 func (m *migration) run(ctx context.Context) (MigrateReport, error) {
+	if !m.options.DryRun {
+		if err := m.log.awaitOlderNodes(ctx); err != nil {
+			return m.report, err
+		}
+	}
 	if err := m.reindex(ctx); err != nil {
 		return m.report, fmt.Errorf("migrate indexes: %w%s", err, hint(err))
 	}

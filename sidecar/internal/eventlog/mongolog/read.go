@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -17,26 +17,218 @@ import (
 // readable are the events that retention has not removed.
 var readable = bson.E{Key: document.FieldGone, Value: bson.D{{Key: "$exists", Value: false}}}
 
-// Read implements eventlog.Reader.
+// bySeq is the unique index of events, and the order in it.
+var bySeq = bson.D{{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}}
+
+// Read implements eventlog.Reader. One scan of the index has the topic's head and then what is stored from the seq on, so
+// that what the head says is settled was so before the events were read. Up to there a gap is what was removed. Above it a
+// gap is a hole, which ends the page.
 func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	ctx, end, err := l.begin(ctx)
+	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	t, _, err := l.partition(ctx, name, p)
+	t, part, err := l.partition(ctx, name, p)
 	if err != nil {
 		return nil, err
 	}
-	floor, err := l.floor(ctx, t, p)
+	b.Events = max(b.Events, 1)
+	r := &reading{log: l, topic: t, p: p, part: part, bounds: b, next: max(from, part.floor.Load(), 1)}
+	for more := true; more && r.next < headSeq; {
+		var broken error
+		err := l.persist(ctx, func() (err error) {
+			more, broken, err = r.window(ctx)
+			return err
+		})
+		if err != nil {
+			return nil, unavailable(ctx, "read topic "+name, err)
+		}
+		if broken != nil {
+			l.health.reached()
+			return nil, fmt.Errorf("read topic %s: %w", name, broken)
+		}
+		renew()
+	}
+	l.health.reached()
+	return r.events, nil
+}
+
+// reading is one call of Read.
+type reading struct {
+	log    *Log
+	topic  *topic
+	p      int
+	part   *partition
+	bounds eventlog.Bounds
+
+	next    uint64 // to go on at
+	events  []*eventlog.Record
+	bytes   int
+	waited  bool // for the head to be as far as an event
+	settled uint64
+}
+
+// full reports whether the page has what was asked for.
+func (r *reading) full() bool {
+	return len(r.events) >= r.bounds.Events || len(r.events) > 0 && r.bounds.Bytes > 0 && r.bytes >= r.bounds.Bytes
+}
+
+// add puts an event on the page.
+func (r *reading) add(raw bson.Raw) error {
+	s, err := document.Decode(raw)
 	if err != nil {
-		return nil, unavailable(ctx, "read topic "+name, err)
+		return err
 	}
-	if from = max(from, floor); from > math.MaxInt64 {
-		return nil, nil
+	r.events = append(r.events, s.Record)
+	r.bytes += s.Record.Size()
+	r.next = s.Record.Seq + 1
+	return nil
+}
+
+// minWindow is how many documents are looked at at least, as there may be stubs and voids among them.
+const minWindow = 64
+
+// window looks at the documents from next on, and reports whether there is more to look at. broken says that one is no event.
+func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
+	l, began := r.log, r.next
+	limit := max(r.bounds.Events-len(r.events), minWindow)
+	o := options.Find().SetSort(bySeq).SetHint(bySeq).SetLimit(int64(limit) + 1).
+		SetBatchSize(r.topic.batchSize(limit, r.bounds.Bytes) + 1)
+	filter := bson.D{
+		{Key: document.FieldTopic, Value: r.topic.Name}, {Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: bson.A{headPartition, r.p}}}},
+		{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: int64(r.next)}}},
 	}
-	filter := inPartition(name, p, bson.E{Key: "seq", Value: bson.D{{Key: "$gte", Value: int64(from)}}}, readable)
-	return l.page(ctx, t, filter, bson.D{{Key: "seq", Value: 1}}, b)
+	cursor, err := l.majority(eventsName).Find(ctx, filter, o)
+	if err != nil {
+		return false, nil, err
+	}
+	defer cursor.Close(ctx)
+	if !cursor.Next(ctx) || !isHead(cursor.Current) {
+		if err := cursor.Err(); err != nil {
+			return false, nil, err
+		}
+		return true, nil, l.makeHead(ctx, r.topic)
+	}
+	head := topicHead(slices.Clone(cursor.Current))
+	r.settled = head.settled(r.p)
+	raise(&r.part.floor, head.first(r.p))
+	if first := head.first(r.p); first > r.next {
+		r.next = first
+		return true, nil, nil
+	}
+	seen, stubs, last := 0, 0, uint64(0)
+	defer func() {
+		if n := len(r.events); n > 0 {
+			last = max(last, r.events[n-1].Seq)
+		}
+		r.part.tail.saw(began, r.next-1, last)
+	}()
+	for !r.full() && cursor.Next(ctx) {
+		seen++
+		raw := cursor.Current
+		n, _ := raw.Lookup(document.FieldSeq).AsInt64OK()
+		seq := uint64(n)
+		if seq > head.head(r.p) {
+			return r.beyond(ctx)
+		}
+		if first := max(r.next, r.settled+1); seq > first {
+			r.see(began, first-1, head)
+			return r.hole(ctx, head, first, seq-1)
+		}
+		if void, _ := raw.Lookup(fieldVoid).BooleanOK(); !void {
+			last = seq
+		}
+		if gone, _ := raw.Lookup(document.FieldGone).BooleanOK(); gone {
+			stubs++
+			r.next = seq + 1
+			continue
+		}
+		if err := r.add(raw); err != nil {
+			return false, err, nil
+		}
+	}
+	if err := cursor.Err(); err != nil {
+		return false, nil, err
+	}
+	r.topic.sized(r.events, r.bytes)
+	switch {
+	case r.full():
+		r.see(began, r.next-1, head)
+		return false, nil, nil
+	case seen == limit: // there may be more
+		r.see(began, r.next-1, head)
+		if 2*stubs > seen && r.next <= r.settled {
+			return r.live(ctx)
+		}
+		return true, nil, nil
+	}
+	r.next = max(r.next, r.settled+1)
+	r.see(began, r.next-1, head)
+	if r.next <= head.head(r.p) {
+		return r.hole(ctx, head, r.next, head.head(r.p))
+	}
+	return false, nil, nil
+}
+
+func isHead(raw bson.Raw) bool {
+	p, ok := raw.Lookup(document.FieldPartition).AsInt64OK()
+	return ok && p == headPartition
+}
+
+// see notes that nothing is missing from where the window began up to a seq.
+func (r *reading) see(began, to uint64, head topicHead) {
+	r.part.see(r.settled)
+	if began <= r.part.seen.Load()+1 && to > r.settled {
+		r.part.see(to)
+		r.log.settleSoon(r.topic, head)
+	}
+}
+
+// hole ends the page, unless the seqs have been missing for so long that they are void now.
+func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) (more bool, broken, _ error) {
+	upTo := r.part.hole.stood(r.log.opts.Clock, first, last, head.patience(r.p))
+	if upTo == 0 {
+		return false, nil, nil
+	}
+	r.next = max(r.next, first)
+	return true, nil, r.log.fill(ctx, r.topic, r.p, first, upTo)
+}
+
+// beyond is for an event above the head: it is younger than the head that was read, or what was given out at w: 1 is gone
+// with a primary.
+func (r *reading) beyond(ctx context.Context) (more bool, broken, _ error) {
+	if len(r.events) > 0 {
+		return false, nil, nil
+	}
+	if !r.waited {
+		r.waited = true
+		return true, nil, nil
+	}
+	return true, nil, r.log.raiseHead(ctx, r.topic, r.p)
+}
+
+// live goes on with the live events up to what is settled, among which nothing can be missing.
+func (r *reading) live(ctx context.Context) (more bool, broken, _ error) {
+	limit := r.bounds.Events - len(r.events)
+	o := options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(limit)).
+		SetBatchSize(r.topic.batchSize(limit, r.bounds.Bytes))
+	filter := inPartition(r.topic.Name, r.p, between(int64(r.next), int64(r.settled)), readable)
+	cursor, err := r.log.majority(eventsName).Find(ctx, filter, o)
+	if err != nil {
+		return false, nil, err
+	}
+	defer cursor.Close(ctx)
+	for !r.full() && cursor.Next(ctx) {
+		if err := r.add(cursor.Current); err != nil {
+			return false, err, nil
+		}
+	}
+	if err := cursor.Err(); err != nil || r.full() {
+		return false, nil, err
+	}
+	r.next = r.settled + 1
+	return true, nil, nil
 }
 
 // page reads the first events of a query, up to the bounds.
@@ -61,7 +253,7 @@ func (l *Log) page(ctx context.Context, t *topic, filter any, order bson.D, b ev
 func (l *Log) readPage(ctx context.Context, t *topic, filter any, order bson.D, b eventlog.Bounds) (events []*eventlog.Record, broken, _ error) {
 	limit := max(b.Events, 1)
 	o := options.Find().SetSort(order).SetLimit(int64(limit)).SetBatchSize(t.batchSize(limit, b.Bytes))
-	cursor, err := l.concern(t.Name).events.Find(ctx, filter, o)
+	cursor, err := l.majority(eventsName).Find(ctx, filter, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,10 +267,15 @@ func (l *Log) readPage(ctx context.Context, t *topic, filter any, order bson.D, 
 		events = append(events, s.Record)
 		bytes += s.Record.Size()
 	}
+	t.sized(events, bytes)
+	return events, nil, cursor.Err()
+}
+
+// sized notes how large events are.
+func (t *topic) sized(events []*eventlog.Record, bytes int) {
 	if len(events) > 0 {
 		t.eventBytes.Store(int64(bytes / len(events)))
 	}
-	return events, nil, cursor.Err()
 }
 
 // batchSize is how many documents to ask for at once, for a page to be one
@@ -131,7 +328,7 @@ func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Reco
 
 // findEvent reads one event; what names it in errors.
 func (l *Log) findEvent(ctx context.Context, topic, what string, filter bson.D, o *options.FindOneOptionsBuilder) (*eventlog.Record, error) {
-	events := l.concern(topic).events
+	events := l.majority(eventsName)
 	var raw bson.Raw
 	err := l.persist(ctx, func() (err error) {
 		raw, err = events.FindOne(ctx, filter, o).Raw()

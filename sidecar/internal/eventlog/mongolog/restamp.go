@@ -92,13 +92,13 @@ func (m *migration) restampBatch(ctx context.Context, topic string, p int, from 
 	return page[len(page)-1].Seq + 1, len(page), nil
 }
 
-// expireAt is a stub's: the end of the window, and never before StaleHead.
+// expireAt is a stub's: the end of the window, and never before SeqTaken.
 func (m *migration) expireAt(e entry, windowMS int64) time.Time {
 	gone := time.UnixMilli(e.GoneAt)
 	if e.GoneAt == 0 { // somebody took it away by hand
 		gone = m.log.opts.Clock.Now()
 	}
-	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.StaleHead)
+	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.SeqTaken)
 }
 
 // change is what documents get in place of what they have: expireAt, zero for

@@ -2,9 +2,6 @@ package mongolog
 
 import (
 	"context"
-	"slices"
-	"strconv"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -16,10 +13,6 @@ import (
 // sweepBatch bounds the documents that one step of a sweep reads and changes.
 const sweepBatch = 1000
 
-func headID(topic string, p int, seq int64) string {
-	return topic + "/" + strconv.Itoa(p) + "/" + strconv.FormatInt(seq, 10)
-}
-
 // Sweep implements eventlog.Retainer. Expired events become stubs, and stubs
 // are deleted when nothing needs them any more; see stubs.go. Several may run
 // at once: then each counts what it found to remove.
@@ -28,8 +21,11 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 		return 0, false, err
 	}
 	s := sweep{
-		log: l, topic: l.catalog.cached(name), scans: l.engine().scans,
+		log: l, topic: l.catalog.cached(name),
 		keep: r, remember: remembering{windowMS: r.DedupeWindowMS, now: now}, now: now, limit: limit,
+	}
+	if err := l.within(ctx, "sweep topic "+name, s.settle); err != nil {
+		return 0, false, err
 	}
 	if err := s.expire(ctx); err != nil {
 		return s.removed, s.more, err
@@ -56,7 +52,9 @@ func (l *Log) within(ctx context.Context, op string, step func(ctx context.Conte
 type sweep struct {
 	log   *Log
 	topic *topic
-	scans bool // the engine's
+	head  topicHead // as it was when the sweep began
+	// goneBefore is when the stubs were made, by the server's clock, whose seqs need not be taken any more.
+	goneBefore int64
 
 	keep     eventlog.Retention
 	remember remembering
@@ -76,11 +74,7 @@ func (s *sweep) expire(ctx context.Context) error {
 	if s.keep.TTLMS <= 0 {
 		return nil
 	}
-	partitions, err := s.partitionsToExpire(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range partitions {
+	for p := range s.topic.partitions {
 		if s.more {
 			break
 		}
@@ -105,39 +99,16 @@ func (s *sweep) expire(ctx context.Context) error {
 	return nil
 }
 
-// partitionsToExpire are all of them where the index tells a partition's oldest
-// event at once. Elsewhere one look at everything finds those that have expired
-// ones.
-func (s *sweep) partitionsToExpire(ctx context.Context) (partitions []int, err error) {
-	if !s.scans {
-		for p := range s.topic.partitions {
-			partitions = append(partitions, p)
-		}
-		return partitions, nil
-	}
-	err = s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) error {
-		old := bson.D{{Key: document.FieldTopic, Value: s.topic.Name},
-			{Key: document.FieldAccepted, Value: bson.D{{Key: "$lte", Value: s.now - s.keep.TTLMS}}}, live}
-		return eachEntry(ctx, s.log.majority(eventsName), old, func(e entry) {
-			if e.Partition < len(s.topic.partitions) && !slices.Contains(partitions, e.Partition) {
-				partitions = append(partitions, e.Partition)
-			}
-		})
-	})
-	slices.Sort(partitions)
-	return partitions, err
-}
-
 // expireBatch looks at so many of the lowest documents of a partition that are
 // not known to be gone, makes stubs of the expired events, and reports whether
 // there may be more of them.
 func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err error) {
-	from, err := s.log.floor(ctx, s.topic, p)
-	if err != nil {
-		return false, err
+	from, settled := s.topic.partitions[p].floor.Load(), s.settled(p)
+	if from > settled {
+		return false, nil
 	}
 	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName),
-		inPartition(s.topic.Name, p, bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: int64(from)}}}),
+		inPartition(s.topic.Name, p, between(int64(from), int64(settled))),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return false, err
@@ -165,82 +136,62 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 		}
 		s.removed += len(victims)
 	}
-	s.topic.partitions[p].raiseFloor(uint64(next))
+	if uint64(next) > from {
+		first := bson.D{{Key: "$max", Value: bson.D{{Key: of(fieldFirst, p), Value: next}}}}
+		if err := s.log.updateHead(ctx, s.topic, first); err != nil {
+			return false, err
+		}
+		raise(&s.topic.partitions[p].floor, uint64(next))
+	}
 	return on, nil
 }
 
-// raiseFloor remembers that nothing below seq is readable any more.
-func (p *partition) raiseFloor(seq uint64) {
-	for {
-		was := p.floor.Load()
-		if was >= seq || p.floor.CompareAndSwap(was, seq) {
-			return
-		}
-	}
-}
-
-// unsweptFor is how long a topic that was found to have no stubs is taken to
-// have none: what other sidecars leave meanwhile can wait, and most topics never
-// have any.
-const unsweptFor = time.Hour
-
 // forget deletes stubs whose time is over.
 func (s *sweep) forget(ctx context.Context) error {
-	if s.keep.DedupeWindowMS <= 0 || s.log.opts.Clock.Since(time.UnixMilli(s.topic.unswept.Load())) < unsweptFor {
+	if s.keep.DedupeWindowMS <= 0 {
 		return nil
 	}
-	var swept []entry // of the partitions that have ever been
-	err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
-		swept, err = findAll[entry](ctx, s.log, s.log.majority(headsName), bson.D{{Key: document.FieldTopic, Value: s.topic.Name}},
-			options.Find().SetProjection(entryFields))
+	var swept []int
+	for p := range s.topic.partitions {
+		if part := &s.topic.partitions[p]; part.unswept.Load() != part.floor.Load() {
+			swept = append(swept, p)
+		}
+	}
+	if len(swept) == 0 {
+		return nil
+	}
+	err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) error {
+		now, err := s.log.serverTime(ctx)
+		s.goneBefore = now.Add(-s.log.opts.SeqTaken).UnixMilli()
 		return err
 	})
-	switch {
-	case err != nil:
-		return err
-	case len(swept) == 0:
-		s.topic.unswept.Store(s.log.opts.Clock.Now().UnixMilli())
-		return nil
-	case s.scans:
-		return s.log.within(ctx, "sweep topic "+s.topic.Name, s.forgetAnywhere)
-	}
-	return s.forgetLowest(ctx, partitionsOf(swept))
-}
-
-// needless says that nothing needs the stub any more.
-func (s *sweep) needless(e entry) bool {
-	return e.Gone && s.remember.over(e.Accepted) && e.GoneAt <= s.goneBefore()
-}
-
-// goneBefore is when the stubs were made that no appender needs any more.
-func (s *sweep) goneBefore() int64 {
-	return s.log.opts.Clock.Now().Add(-s.log.opts.StaleHead).UnixMilli()
-}
-
-// forgetAnywhere deletes stubs wherever they are, for engines that look at
-// everything anyway and have no TTL index.
-func (s *sweep) forgetAnywhere(ctx context.Context) error {
-	filter := bson.D{{Key: document.FieldTopic, Value: s.topic.Name}, stubs,
-		{Key: document.FieldAccepted, Value: bson.D{{Key: "$lte", Value: s.now - s.keep.DedupeWindowMS}}},
-		{Key: fieldGoneAt, Value: bson.D{{Key: "$lte", Value: s.goneBefore()}}}}
-	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), filter,
-		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(s.limit)+1).SetProjection(entryFields))
 	if err != nil {
 		return err
 	}
-	if len(page) > s.limit {
-		page, s.more = page[:s.limit], true
+	return s.forgetLowest(ctx, swept)
+}
+
+// settle makes the head say how far nothing is missing, which only readers do else.
+func (s *sweep) settle(ctx context.Context) (err error) {
+	if _, err = s.log.extents(ctx, s.topic); err != nil {
+		return err
 	}
-	seqs := map[int][]int64{}
-	for _, e := range page {
-		seqs[e.Partition] = append(seqs[e.Partition], e.Seq)
+	if s.head, err = s.log.readHead(ctx, s.topic); err != nil {
+		return err
 	}
-	for p, list := range seqs {
-		if err := s.log.deleteStubs(ctx, s.topic, p, list); err != nil {
-			return err
-		}
+	if err = s.log.settle(ctx, s.topic, s.head); err != nil {
+		return err
 	}
-	return nil
+	s.head, err = s.log.readHead(ctx, s.topic)
+	return err
+}
+
+// settled is the highest seq that may be removed.
+func (s *sweep) settled(p int) uint64 { return s.head.settled(p) }
+
+// needless says that nothing needs the stub any more.
+func (s *sweep) needless(e entry) bool {
+	return e.Gone && s.remember.over(e.Accepted) && e.GoneAt <= s.goneBefore
 }
 
 // forgetLowest deletes stubs at the low ends of partitions, which is where
@@ -262,20 +213,10 @@ func (s *sweep) forgetLowest(ctx context.Context, partitions []int) error {
 	return nil
 }
 
-// partitionsOf are the partitions of the entries, each once, ascending.
-func partitionsOf(entries []entry) []int {
-	var list []int
-	for _, e := range entries {
-		list = append(list, e.Partition)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
 // forgetBatch looks at so many of a partition's lowest documents, and returns
 // how many to look at next; 0 is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
-	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p),
+	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.settled(p)))),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return 0, err
@@ -286,6 +227,9 @@ func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err err
 	}
 	left := s.limit - s.forgotten
 	switch {
+	case n == 0 && (len(page) == 0 || !page[0].Gone):
+		s.topic.partitions[p].unswept.Store(s.topic.partitions[p].floor.Load())
+		return 0, nil
 	case n == 0:
 		return 0, nil
 	case left == 0:

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -36,117 +34,60 @@ func (l *Log) Extents(ctx context.Context, name string) ([]eventlog.Extent, erro
 }
 
 func (l *Log) extents(ctx context.Context, t *topic) ([]eventlog.Extent, error) {
-	c := l.concern(t.Name)
-	extents := make([]eventlog.Extent, len(t.partitions))
-	var err error
-	if l.engine().scans {
-		err = l.extentsByOneScan(ctx, c, t, extents)
-	} else {
-		err = forEach(ctx, len(extents), func(ctx context.Context, p int) (err error) {
-			extents[p], err = l.extent(ctx, c, t, p)
-			return err
-		})
-	}
+	head, err := l.readHead(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	for p := range extents {
-		// What may be lost with the primary may be given again below.
-		if c.survives {
-			t.partitions[p].raiseFloor(extents[p].First)
-		}
-	}
-	return extents, nil
+	extents := make([]eventlog.Extent, len(t.partitions))
+	err = forEach(ctx, len(extents), func(ctx context.Context, p int) (err error) {
+		extents[p], err = l.extent(ctx, t, p, head)
+		return err
+	})
+	return extents, err
 }
 
-// floor is a seq below which nothing of the partition is readable any more, so
-// that nobody goes over its stubs again and again. The first time it comes from
-// heads, where sweeps leave it.
-func (l *Log) floor(ctx context.Context, t *topic, p int) (uint64, error) {
+// extent is one partition's. It ends where something is missing.
+func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (eventlog.Extent, error) {
 	part := &t.partitions[p]
-	if known := part.floor.Load(); known > 0 {
-		return known, nil
+	part.see(head.settled(p))
+	end, err := l.contiguous(ctx, t, p, head, part.seen.Load())
+	if err != nil {
+		return eventlog.Extent{}, err
 	}
-	heads, err := findAll[struct {
-		Swept int64 `bson:"swept"`
-	}](ctx, l, l.majority(headsName), inPartition(t.Name, p), options.Find())
+	part.see(end)
+	last, err := l.lastEvent(ctx, t, p, end)
+	if err != nil {
+		return eventlog.Extent{}, err
+	}
+	raise(&part.floor, head.first(p))
+	floor := part.floor.Load()
+	if floor > last {
+		return eventlog.Extent{First: last + 1, Head: last}, nil
+	}
+	first, err := findSeq(ctx, l, l.majority(eventsName), inPartition(t.Name, p, between(int64(floor), int64(last)), readable), 1)
+	if first == 0 {
+		first = last + 1
+	}
+	return eventlog.Extent{First: first, Head: last}, err
+}
+
+// lastEvent is the highest seq up to end that an event has or had: nobody has to wait for voids above it. Where no document
+// is left to tell, it is end.
+func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint64, error) {
+	tail := &t.partitions[p].tail
+	if last, known := tail.at(end); known || end == 0 {
+		return last, nil
+	}
+	events := inPartition(t.Name, p, between(1, int64(end)), bson.E{Key: fieldVoid, Value: bson.D{{Key: "$exists", Value: false}}})
+	last, err := findSeq(ctx, l, l.majority(eventsName), events, -1)
 	if err != nil {
 		return 0, err
 	}
-	floor := uint64(1)
-	for _, h := range heads {
-		floor = max(floor, uint64(h.Swept+1))
+	if last == 0 {
+		return end, nil
 	}
-	part.raiseFloor(floor)
-	return floor, nil
-}
-
-// extent is one partition's. The head is read first: what is appended in
-// between is above it.
-func (l *Log) extent(ctx context.Context, c concern, t *topic, p int) (eventlog.Extent, error) {
-	head, err := l.storedHead(ctx, c, t.Name, p)
-	if err != nil {
-		return eventlog.Extent{}, err
-	}
-	floor, err := l.floor(ctx, t, p)
-	if err != nil {
-		return eventlog.Extent{}, err
-	}
-	filter := inPartition(t.Name, p, bson.E{Key: "seq", Value: bson.D{{Key: "$gte", Value: int64(floor)}}}, readable)
-	first, err := findSeq(ctx, l, c.events, filter, 1)
-	if first == 0 || first > head {
-		first = head + 1
-	}
-	return eventlog.Extent{First: first, Head: head}, err
-}
-
-// extentsByOneScan reads the topic once for all partitions. heads is read
-// before, for First not to be above what is appended in between, and after,
-// for what is deleted in between.
-func (l *Log) extentsByOneScan(ctx context.Context, c concern, t *topic, extents []eventlog.Extent) error {
-	topic := bson.D{{Key: "topic", Value: t.Name}}
-	heads := func(p int, seq uint64, _ bool) { extents[p].Head = max(extents[p].Head, seq) }
-	if err := eachSeq(ctx, l, c.heads, topic, len(extents), heads); err != nil {
-		return err
-	}
-	err := eachSeq(ctx, l, c.events, topic, len(extents), func(p int, seq uint64, gone bool) {
-		e := &extents[p]
-		e.Head = max(e.Head, seq)
-		if !gone && (e.First == 0 || seq < e.First) {
-			e.First = seq
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for p := range extents {
-		if extents[p].First == 0 {
-			extents[p].First = extents[p].Head + 1
-		}
-	}
-	return eachSeq(ctx, l, c.heads, topic, len(extents), heads)
-}
-
-// eachSeq visits the partition and seq of the documents that the filter
-// selects, some of them twice if it has to begin again.
-func eachSeq(ctx context.Context, l *Log, c *mongo.Collection, filter bson.D, partitions int, visit func(p int, seq uint64, gone bool)) error {
-	fields := bson.D{{Key: "_id", Value: 0}, {Key: "partition", Value: 1}, {Key: "seq", Value: 1}, {Key: "gone", Value: 1}}
-	return l.persist(ctx, func() error {
-		cursor, err := c.Find(ctx, filter, options.Find().SetProjection(fields).SetBatchSize(maxBatch))
-		if err != nil {
-			return err
-		}
-		defer cursor.Close(ctx)
-		for cursor.Next(ctx) {
-			p, okP := cursor.Current.Lookup("partition").AsInt64OK()
-			seq, okSeq := cursor.Current.Lookup("seq").AsInt64OK()
-			gone, _ := cursor.Current.Lookup("gone").BooleanOK()
-			if okP && okSeq && p >= 0 && p < int64(partitions) && seq > 0 {
-				visit(int(p), uint64(seq), gone)
-			}
-		}
-		return cursor.Err()
-	})
+	tail.saw(0, end, last)
+	return last, nil
 }
 
 // forEach calls f for 0 to n-1, some of them at once.
@@ -210,18 +151,13 @@ func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQu
 	if from == wire.FromLatest || from == wire.FromEarliest {
 		return seqs, nil
 	}
-	c := l.concern(t.Name)
-	if l.engine().scans {
-		filter, _ := scanFilter(bson.D{{Key: "topic", Value: t.Name}}, q)
-		return seqs, eachSeq(ctx, l, c.events, filter, len(seqs), func(p int, seq uint64, _ bool) { seqs[p] = min(seqs[p], seq) })
-	}
 	// Whether a partition's events are gone through by seq or those of the
 	// time by ts is for the server to find out: it tries both.
 	return seqs, forEach(ctx, len(seqs), func(ctx context.Context, p int) error {
-		from := bson.E{Key: "seq", Value: bson.D{{Key: "$gte", Value: int64(extents[p].First)}}}
-		filter, _ := scanFilter(inPartition(t.Name, p, from), q)
+		within := between(int64(extents[p].First), int64(extents[p].Head))
+		filter, _ := scanFilter(inPartition(t.Name, p, within), q)
 		for _, one := range alternatives(filter) {
-			seq, err := findSeq(ctx, l, c.events, one, 1)
+			seq, err := findSeq(ctx, l, l.majority(eventsName), one, 1)
 			if err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -31,14 +30,18 @@ func (l *Log) prepare(ctx context.Context) error {
 	if s.engine, err = l.detect(ctx); err != nil {
 		return unavailable(ctx, "connect", err)
 	}
+	m, err := l.ensureMeta(ctx)
+	if err != nil {
+		return unavailable(ctx, "look at the store's format", err)
+	}
+	s.storeID = m.StoreID
 	if s.engine.uncapped, err = l.createSignals(ctx); err != nil {
 		return unavailable(ctx, "create the collection of signals", err)
 	}
+	// Elsewhere a tailable cursor may make the server read the collection over and over.
+	s.engine.uncapped = s.engine.uncapped || !s.engine.mongo
 	if err = l.ensureIndexes(ctx, s.engine, maxIndexOnConnect); err != nil {
 		return unavailable(ctx, "look for the indexes", err)
-	}
-	if s.storeID, err = l.ensureStoreID(ctx); err != nil {
-		return unavailable(ctx, "name the store", err)
 	}
 	l.mu.Lock()
 	l.setup = &s
@@ -85,25 +88,11 @@ func (l *Log) detect(ctx context.Context) (engine, error) {
 	e.mongo = build.FerretDB == nil && build.Version2 == ""
 	e.sharded = hello.Msg == "isdbgrid"
 	e.replicated = hello.SetName != "" || e.sharded
-	e.ttl, e.decimals, e.scans = e.mongo, e.mongo, !e.mongo
+	e.ttl, e.decimals = e.mongo, e.mongo
 	if !e.mongo {
 		e.maxOrdered = 100
 	}
 	return e, nil
-}
-
-// ensureStoreID reads the store's id, which the first sidecar on it makes up.
-func (l *Log) ensureStoreID(ctx context.Context) (string, error) {
-	meta := l.db.Collection(l.opts.Prefix + metaName)
-	_, err := meta.InsertOne(ctx, bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: uuid.NewString()}})
-	if err != nil && !mongo.IsDuplicateKeyError(err) {
-		return "", err
-	}
-	var doc struct {
-		ID string `bson:"id"`
-	}
-	err = meta.FindOne(ctx, bson.D{{Key: "_id", Value: "store"}}).Decode(&doc)
-	return doc.ID, err
 }
 
 // createSignals creates the capped collection of signals if there is none. It

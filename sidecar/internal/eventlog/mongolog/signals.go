@@ -120,11 +120,7 @@ func (f *following) hear(d *signalDoc, missed bool) {
 	if d.Node == f.node {
 		return
 	}
-	s := d.signal()
-	for _, h := range s.Appended {
-		f.log.heardHead(h.Topic, h.Partition, h.Head)
-	}
-	f.heard(s, missed || d.All)
+	f.heard(d.signal(), missed || d.All)
 }
 
 // open says that following has begun, and that what was sent before is lost.

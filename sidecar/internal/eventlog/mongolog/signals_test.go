@@ -63,8 +63,8 @@ func appended(topic string, partition int, head uint64) eventlog.Signal {
 
 // bothWays runs a test with signals on boards, and with a tailed collection.
 func bothWays(t *testing.T, test func(t *testing.T, adapt func(*engine))) {
-	t.Run("boards", func(t *testing.T) { test(t, func(e *engine) { e.scans = true }) })
-	t.Run("tail", func(t *testing.T) { test(t, func(e *engine) { e.scans = false }) })
+	t.Run("boards", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = true }) })
+	t.Run("tail", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = false }) })
 }
 
 // A sidecar that leaves says so last of all; it closes its log at once.

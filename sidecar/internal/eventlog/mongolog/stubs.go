@@ -16,32 +16,22 @@ import (
 // deleted when both of these are over:
 //
 //   - the topic's deduplication window, which counts from acceptance;
-//   - Options.StaleHead, which counts from the moment it became a stub. Until
-//     then appenders may go by heads from before the event (see heads.go), and
-//     only the document, being in the way, tells them. When the event was
-//     accepted says nothing here: it may have been on its way into the log for
-//     hours. Appenders count on half of the time only, so that clocks may
-//     differ by the other half.
+//   - Options.SeqTaken, which counts from the moment it became a stub. Until
+//     then a request that is executed late meets the document at its seq. When
+//     the event was accepted says nothing here: it may have been on its way into
+//     the log for hours.
 //
 // The server's TTL index deletes stubs, where there is one, by the expireAt
-// that they are given; elsewhere a sweep does. Before a seq may be deleted, the
-// partition has a document in heads with that seq or a higher one, so that the
-// head never falls back.
+// that they are given; elsewhere a sweep does. Nothing above what is settled is
+// removed: a gap there is taken for events that are still to come.
 //
 // Every step names seqs, which are given once, and may be repeated or done by
-// several sidecars at the same time. On engines whose updates are not atomic
-// (engine.scans) it is not harmless when one of two sweeps deletes a stub, the
-// id is published again, and the other was in the middle of an update: there
-// the update may win. Only two sweeps that go by different policies can meet
-// like that.
+// several sidecars at the same time.
 
 const (
 	// fieldGoneAt is when the document became a stub, in milliseconds since
 	// the epoch.
 	fieldGoneAt = "gone_at"
-	// fieldSwept, of a document in heads, is a seq up to which everything was
-	// gone when it was inserted.
-	fieldSwept = "swept"
 )
 
 // stubDelay is how exact expireAt is: stubs that are near in time are made by
@@ -82,24 +72,6 @@ type entry struct {
 var entryFields = bson.D{{Key: "_id", Value: 0},
 	{Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldAccepted, Value: 1},
 	{Key: document.FieldKey, Value: 1}, {Key: document.FieldGone, Value: 1}, {Key: fieldGoneAt, Value: 1}}
-
-// eachEntry hands out what a filter selects, one document at a time: it may be
-// a whole collection.
-func eachEntry(ctx context.Context, coll *mongo.Collection, filter bson.D, each func(entry)) error {
-	cursor, err := coll.Find(ctx, filter, options.Find().SetProjection(entryFields))
-	if err != nil {
-		return err
-	}
-	defer cursor.Close(ctx)
-	for cursor.Next(ctx) {
-		var e entry
-		if err := bson.Unmarshal(cursor.Current, &e); err != nil {
-			return err
-		}
-		each(e)
-	}
-	return cursor.Err()
-}
 
 // inPartition is a filter on a partition's documents.
 func inPartition(topic string, p int, more ...bson.E) bson.D {
@@ -142,28 +114,28 @@ func (r remembering) over(accepted int64) bool {
 }
 
 // expireAt is when the server may delete a stub, by the server's own clock:
-// now, and what is left of the window, and never before StaleHead. The zero
+// now, and what is left of the window, and never before SeqTaken. The zero
 // time is never.
-func (r remembering) expireAt(accepted int64, now time.Time, staleHead time.Duration) time.Time {
+func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Duration) time.Time {
 	if r.windowMS <= 0 {
 		return time.Time{}
 	}
 	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // for what no date can hold
-	left := min(max(accepted+min(r.windowMS, farAway)-r.now, staleHead.Milliseconds()), farAway)
+	left := min(max(accepted+min(r.windowMS, farAway)-r.now, seqTaken.Milliseconds()), farAway)
 	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
 }
 
 // makeStubs turns events of a partition into stubs, in seq order. dense says
 // that there is no other live event between the first and the last.
 func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, dense bool, r remembering) error {
-	last := victims[len(victims)-1].Seq
-	if err := l.ensureHead(ctx, t, p, last); err != nil {
+	now, err := l.serverTime(ctx)
+	if err != nil {
 		return err
 	}
-	now, ttl := l.opts.Clock.Now(), l.engine().ttl
+	ttl := l.engine().ttl
 	expireAt := func(e entry) (at time.Time) {
 		if ttl {
-			at = r.expireAt(e.Accepted, now, l.opts.StaleHead)
+			at = r.expireAt(e.Accepted, now, l.opts.SeqTaken)
 		}
 		return at
 	}
@@ -181,10 +153,7 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, d
 			SetFilter(inPartition(t.Name, p, which, live)).SetUpdate(stubUpdate(now, at)))
 		victims = victims[n:]
 	}
-	if err := writeInOrder(ctx, l, l.majority(eventsName), models); err != nil {
-		return err
-	}
-	return l.dropHeadsBelow(ctx, t, p, last)
+	return writeInOrder(ctx, l, l.majority(eventsName), models)
 }
 
 // writeInOrder does what may be repeated until it is done.
@@ -201,39 +170,6 @@ func stubUpdate(now, expireAt time.Time) bson.D {
 		set = append(set, bson.E{Key: document.FieldExpireAt, Value: expireAt})
 	}
 	return bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: stubless}}
-}
-
-// ensureHead returns once a majority has a document in heads with the seq or a
-// higher one.
-func (l *Log) ensureHead(ctx context.Context, t *topic, p int, seq int64) error {
-	t.unswept.Store(0)
-	heads := l.majority(headsName)
-	var wait backoff
-	for {
-		highest, err := l.highestSeq(ctx, heads, t.Name, p)
-		if err != nil || int64(highest) >= seq {
-			return err
-		}
-		swept := int64(t.partitions[p].floor.Load()) - 1
-		_, err = heads.InsertOne(ctx, bson.D{
-			{Key: "_id", Value: headID(t.Name, p, seq)}, {Key: document.FieldTopic, Value: t.Name},
-			{Key: document.FieldPartition, Value: p}, {Key: document.FieldSeq, Value: seq},
-			{Key: fieldSwept, Value: max(swept, 0)}})
-		if err == nil || !mongo.IsDuplicateKeyError(err) {
-			return err
-		}
-		// Another sweep's, which a majority may not have yet.
-		if err := wait.sleep(ctx, l.opts.Clock, shortWait); err != nil {
-			return err
-		}
-	}
-}
-
-// dropHeadsBelow removes what a later document in heads has made superfluous.
-func (l *Log) dropHeadsBelow(ctx context.Context, t *topic, p int, seq int64) error {
-	below := bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$lt", Value: seq}}}
-	_, err := l.majority(headsName).DeleteMany(ctx, inPartition(t.Name, p, below))
-	return err
 }
 
 // deleteStubs deletes the documents of stubs of a partition; seqs ascend.

@@ -39,6 +39,13 @@ func (u *unmet) set(topic, concern string) (changed bool) {
 	return changed
 }
 
+// has reports whether the topic's last append did not meet its concern.
+func (u *unmet) has(topic string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.concerns[topic] != ""
+}
+
 // UnmetConcern is a topic whose write concern the store does not meet.
 type UnmetConcern struct {
 	Topic        string `json:"topic"`
@@ -69,39 +76,44 @@ func isUnmet(err error) bool {
 // concern alone: the server says so, or a majority has an event that the number
 // of members that the topic asks for has not acknowledged in time. It is nil if
 // the store itself may be away.
-func (a *appending) unmetConcern(ctx context.Context, cause error) *eventlog.ConcernError {
-	if a.concern.members < 2 {
+func (b *batch) unmetConcern(ctx context.Context, cause error) *eventlog.ConcernError {
+	if b.concern.members < 2 {
 		return nil
 	}
-	if !isUnmet(cause) && !a.majorityHasNext(ctx) {
+	if !isUnmet(cause) && !b.majorityHasNext(ctx) {
 		return nil
 	}
-	return &eventlog.ConcernError{Topic: a.topic.Name, Concern: a.concern.name, Cause: cause}
+	return &eventlog.ConcernError{Topic: b.topic.Name, Concern: b.concern.name, Cause: cause}
 }
 
 // majorityHasNext reports whether a majority of the members has the first event
 // that has no outcome. It is not given up with the append's own patience, which
 // is over.
-func (a *appending) majorityHasNext(ctx context.Context) bool {
-	if len(a.todo) == 0 || !errors.Is(context.Cause(ctx), eventlog.ErrTimeout) {
+func (b *batch) majorityHasNext(ctx context.Context) bool {
+	if !errors.Is(context.Cause(ctx), eventlog.ErrTimeout) {
 		return false
 	}
-	ctx, cancel := a.log.opts.Clock.WithTimeout(context.WithoutCancel(ctx), a.log.opts.Timeout/2)
+	ctx, cancel := b.log.opts.Clock.WithTimeout(context.WithoutCancel(ctx), b.log.opts.Timeout/2)
 	defer cancel()
-	id := document.ID(a.topic.Name, a.batch[a.todo[0]].ID)
-	return a.log.majority(eventsName).FindOne(ctx, byID(id)).Err() == nil
+	for _, at := range b.lines {
+		if len(at.pending) > 0 {
+			id := at.pending[0].raw.Lookup(document.FieldID)
+			return b.log.majority(eventsName).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err() == nil
+		}
+	}
+	return false
 }
 
 // confirm returns nil once the events that are stored already are acknowledged
 // as the topic's write concern asks for. That they can be read does not say so
 // where it names a number of members. A write that changes nothing waits for all
 // that was written before it.
-func (a *appending) confirm(ctx context.Context) error {
-	if a.concern.members < 2 {
+func (b *batch) confirm(ctx context.Context) error {
+	if b.concern.members < 2 {
 		return nil
 	}
-	nobody := append(byID(document.ID(a.topic.Name, a.batch[a.todo[0]].ID)), bson.E{Key: document.FieldTopic, Value: ""})
-	unset := bson.D{{Key: "$unset", Value: bson.D{{Key: document.FieldTopic, Value: ""}}}}
-	_, err := a.concern.events.UpdateOne(ctx, nobody, unset)
+	nobody := append(byHead(b.topic.Name), bson.E{Key: document.FieldSeq, Value: int64(0)})
+	unset := bson.D{{Key: "$unset", Value: bson.D{{Key: fieldVoid, Value: ""}}}}
+	_, err := b.concern.events.UpdateOne(ctx, nobody, unset)
 	return err
 }

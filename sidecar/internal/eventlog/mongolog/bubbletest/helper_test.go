@@ -2,7 +2,6 @@ package bubbletest
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -58,29 +57,17 @@ func withEvents(t *testing.T, set *mongomodel.Set, do func(c *mongo.Collection) 
 	}
 }
 
-// documents are those of all events.
+// documents are those of all events, removed ones too.
 func documents(t *testing.T, set *mongomodel.Set) (docs []bson.M) {
 	t.Helper()
 	withEvents(t, set, func(c *mongo.Collection) error {
-		found, err := c.Find(t.Context(), bson.D{})
+		found, err := c.Find(t.Context(), bson.D{{Key: "id", Value: bson.D{{Key: "$exists", Value: true}}}})
 		if err != nil {
 			return err
 		}
 		return found.All(t.Context(), &docs)
 	})
 	return docs
-}
-
-// deleteStubs deletes so many events that retention has removed, as the server does some time later.
-func deleteStubs(t *testing.T, set *mongomodel.Set, want int64) {
-	t.Helper()
-	withEvents(t, set, func(c *mongo.Collection) error {
-		deleted, err := c.DeleteMany(t.Context(), bson.D{{Key: "gone", Value: bson.D{{Key: "$exists", Value: true}}}})
-		if err == nil && deleted.DeletedCount != want {
-			err = fmt.Errorf("%d stubs were deleted; want %d", deleted.DeletedCount, want)
-		}
-		return err
-	})
 }
 
 // withTopic makes the topic t, with one partition.

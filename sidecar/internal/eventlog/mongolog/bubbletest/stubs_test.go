@@ -16,7 +16,7 @@ func TestServerDeletesStubs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Polling: true})
 		t.Cleanup(set.Close)
-		o := mongolog.Options{StaleHead: time.Nanosecond}
+		o := mongolog.Options{SeqTaken: time.Nanosecond}
 		l := open(t, set, o)
 		withTopic(t, l)
 		const hour = int64(time.Hour / time.Millisecond)

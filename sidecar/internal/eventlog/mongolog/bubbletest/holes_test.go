@@ -1,0 +1,157 @@
+package bubbletest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+)
+
+// patience is how long a hole has to stand for readers to void it.
+const patience = 5 * time.Second
+
+// wantNext follows the partition of t from a seq on until there are events, which are at these seqs.
+func wantNext(t *testing.T, l *mongolog.Log, from uint64, want ...uint64) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(100 * time.Millisecond) {
+		found, err := l.Read(t.Context(), "t", 0, from, eventlog.Bounds{Events: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) == 0 {
+			continue
+		}
+		var seqs []uint64
+		for _, e := range found {
+			seqs = append(seqs, e.Seq)
+		}
+		if !slices.Equal(seqs, want) {
+			t.Errorf("from seq %d on there are %v; want %v", from, seqs, want)
+		}
+		return
+	}
+	t.Fatalf("nothing came at or above seq %d", from)
+}
+
+// A sidecar reserves and does not come to insert, or only much later: readers go on after their patience, what comes late is
+// refused by the void, and the event gets another seq when it is appended again.
+func TestALateInsertMeetsAVoid(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		withTopic(t, s.Log)
+		stored(t, s.Log, eventlogtest.Events("before", 1), 1)
+		late := eventlogtest.Events("late", 3)
+		s.lose("insert", events)
+		if o := s.Append(t.Context(), "t", 0, late)[0]; !errors.Is(o.Err, eventlog.ErrUnavailable) {
+			t.Errorf("the outcome is %+v", o)
+		}
+		s.losing.Store(false)
+		other := open(t, s.set, mongolog.Options{})
+		stored(t, other, eventlogtest.Events("other", 1), 5)
+		began := time.Now()
+		wantNext(t, other, 2, 5)
+		if took := time.Since(began); took < patience || took > 2*patience {
+			t.Errorf("it waited %v; want a little more than %v", took, patience)
+		}
+		time.Sleep(2 * lateness) // the insert is executed
+		if _, err := other.Lookup(t.Context(), "t", late[0].ID); !errors.Is(err, eventlog.ErrNotFound) {
+			t.Errorf("what came late was stored: %v", err)
+		}
+		next := other.Append(t.Context(), "t", 0, eventlogtest.Events("next", 1))[0].Seq
+		stored(t, s.Log, eventlogtest.Events("late", 3), next+1, next+2, next+3)
+		wantNext(t, other, 6, next, next+1, next+2, next+3)
+	})
+}
+
+// A process that was stopped between its reservation and its insert goes on after hours, on a store that others have read on.
+func TestASidecarIsStoppedBeforeItInserts(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		var stopped func() // before the next insert is sent
+		a := open(t, s.set, mongolog.Options{Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if c, _ := e.Command.Lookup("insert").StringValueOK(); c == events && stopped != nil {
+				f := stopped
+				stopped = nil
+				f()
+			}
+		}}})
+		withTopic(t, a)
+		stored(t, a, eventlogtest.Events("before", 1), 1)
+		stopped = func() {
+			stored(t, s.Log, eventlogtest.Events("other", 1), 4)
+			wantNext(t, s.Log, 2, 4)
+			time.Sleep(2 * time.Hour)
+		}
+		if o := a.Append(t.Context(), "t", 0, eventlogtest.Events("late", 2))[0]; !errors.Is(o.Err, eventlog.ErrUnavailable) {
+			t.Errorf("the outcome is %+v", o)
+		}
+		stored(t, a, eventlogtest.Events("late", 2), 5, 6)
+		wantNext(t, s.Log, 5, 5, 6)
+	})
+}
+
+// A writer that was voided and is alive asks readers for more patience, which they give back when nothing needs it.
+func TestVoidedWritersAskForPatience(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		slow := open(t, s.set, mongolog.Options{Timeout: 2 * lateness})
+		withTopic(t, slow)
+		stored(t, slow, eventlogtest.Events("before", 1), 1)
+		wantNext(t, s.Log, 1, 1)
+		s.silent = true
+		s.lose("insert", events)
+		done := make(chan []eventlog.Outcome)
+		go func() { done <- slow.Append(t.Context(), "t", 0, eventlogtest.Events("slow", 2)) }()
+		time.Sleep(time.Second)
+		s.losing.Store(false)
+		stored(t, s.Log, eventlogtest.Events("other", 1), 4)
+		wantNext(t, s.Log, 2, 4)
+		for _, o := range <-done {
+			if o.Err != nil || o.Seq <= 4 {
+				t.Errorf("the slow one: %+v", o)
+			}
+		}
+		asked := func() time.Duration {
+			var head struct {
+				Patience map[string]int64 `bson:"patience"`
+			}
+			withEvents(t, s.set, func(c *mongo.Collection) error {
+				return c.FindOne(t.Context(), bson.D{{Key: "partition", Value: -1}}).Decode(&head)
+			})
+			return time.Duration(head.Patience["0"]) * time.Millisecond
+		}
+		if got := asked(); got != 2*patience {
+			t.Errorf("patience is %v; want %v", got, 2*patience)
+		}
+		wantNext(t, s.Log, 5, 5, 6)
+		for i := range uint64(4) {
+			seq := s.Append(t.Context(), "t", 0, eventlogtest.Events(string('a'+rune(i)), 1))[0].Seq
+			wantNext(t, s.Log, seq, seq)
+			time.Sleep(2 * time.Second)
+		}
+		if got := asked(); got != 0 {
+			t.Errorf("patience is %v after a while; want 0", got)
+		}
+	})
+}
+
+// A reservation that is executed late gives seqs to nobody.
+func TestALateReservation(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		withTopic(t, s.Log)
+		stored(t, s.Log, eventlogtest.Events("before", 1), 1)
+		s.silent = true
+		s.lose("findAndModify", events)
+		time.AfterFunc(time.Second, func() { s.losing.Store(false) })
+		stored(t, s.Log, eventlogtest.Events("a", 2), 2, 3)
+		time.Sleep(2 * lateness)
+		stored(t, s.Log, eventlogtest.Events("after", 1), 6)
+		wantNext(t, s.Log, 4, 6)
+	})
+}

@@ -1,0 +1,111 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// storeFormat is the number of what sidecars take each other to do with the store. Those that disagree may not use one store
+// at a time. It is in the store's document in meta; versions that appended without reservations wrote none, and look at none.
+const storeFormat = 2
+
+// quietFor is how long sidecars of a version without a number have to be silent to count as stopped. It is several times the
+// longest pause between two of their beats.
+const quietFor = 30 * time.Second
+
+var errLastOlder = errors.New("the store was last used by an older version")
+
+// meta is the store's own document.
+type meta struct {
+	StoreID string `bson:"id"`
+	Format  int    `bson:"format"`
+}
+
+// unnumbered is what was seen of a store without a number: since when its nodes are watched, and where their beats were then.
+type unnumbered struct {
+	since time.Time
+	beats map[string]int64
+}
+
+// ensureMeta reads the store's document, which the first sidecar on it inserts, and refuses a store that this version must
+// not use. It is called with the turn to do the setup.
+func (l *Log) ensureMeta(ctx context.Context) (meta, error) {
+	coll := l.db.Collection(l.opts.Prefix+metaName, options.Collection().SetWriteConcern(majorityWrites))
+	_, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: uuid.NewString()}, {Key: "format", Value: storeFormat}})
+	if err != nil && !mongo.IsDuplicateKeyError(err) {
+		return meta{}, err
+	}
+	for {
+		var m meta
+		if err := coll.FindOne(ctx, byID("store")).Decode(&m); err != nil {
+			return meta{}, err
+		}
+		switch {
+		case m.Format == storeFormat:
+			return m, nil
+		case m.Format != 0:
+			return meta{}, fmt.Errorf("the store has format %d, and this version is for %d: run the version of the other sidecars, or stop them all and update them", m.Format, storeFormat)
+		}
+		if err := l.refuseOlderNodes(ctx); err != nil {
+			return meta{}, err
+		}
+		unnumbered := append(byID("store"), bson.E{Key: "format", Value: bson.D{{Key: "$exists", Value: false}}})
+		if _, err := coll.UpdateOne(ctx, unnumbered, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: storeFormat}}}}); err != nil {
+			return meta{}, err
+		}
+		l.opts.Logger.Info("the store is of this version's format from now on", "format", storeFormat)
+	}
+}
+
+// awaitOlderNodes is ensureMeta, which waits until it is known whether sidecars of an older version live.
+func (l *Log) awaitOlderNodes(ctx context.Context) error {
+	l.setupTurn <- struct{}{}
+	defer func() { <-l.setupTurn }()
+	for {
+		_, err := l.ensureMeta(ctx)
+		if !errors.Is(err, errLastOlder) || !l.opts.Clock.Sleep(ctx, time.Second) {
+			return err
+		}
+	}
+}
+
+// refuseOlderNodes returns nil once the nodes of a store without a number have been silent for quietFor.
+func (l *Log) refuseOlderNodes(ctx context.Context) error {
+	cursor, err := l.db.Collection(l.opts.Prefix+nodesName).Find(ctx, bson.D{there})
+	if err != nil {
+		return err
+	}
+	var nodes []nodeDoc
+	if err := cursor.All(ctx, &nodes); err != nil {
+		return err
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	first := l.unnumbered.beats == nil
+	if first {
+		l.unnumbered = unnumbered{since: l.opts.Clock.Now(), beats: map[string]int64{}}
+	}
+	var alive string
+	for _, n := range nodes {
+		if before, seen := l.unnumbered.beats[n.ID]; !first && (!seen || before != n.Beat) {
+			alive = n.Name
+		}
+		l.unnumbered.beats[n.ID] = n.Beat
+	}
+	if alive != "" {
+		l.unnumbered.since = l.opts.Clock.Now()
+		return fmt.Errorf("sidecar %q uses the store with an older version, which appends in another way: stop all sidecars of that version first", alive)
+	}
+	if left := quietFor - l.opts.Clock.Since(l.unnumbered.since); left > 0 {
+		return fmt.Errorf("%w: waiting %v for its sidecars (%q, …) to be silent", errLastOlder, left.Round(time.Second), nodes[0].Name)
+	}
+	return nil
+}

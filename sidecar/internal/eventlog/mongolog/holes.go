@@ -1,0 +1,262 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// A hole is seqs that were given out and that nothing is stored at: an append is on its way, or will never come. Readers
+// wait for as long as it may be on its way. Then they put a void at each seq, which the unique index holds against whoever
+// comes late, and go on once they have read it back. Voids, and what retention has left of events, keep a seq taken for
+// DefaultSeqTaken, so that whoever is later than that meets them.
+const (
+	// leastPatience is how long a hole has to stand for readers to void it. Writers that were voided and were alive ask for
+	// more, up to mostPatience.
+	leastPatience = 5 * time.Second
+	mostPatience  = time.Minute
+	// maxVoids bounds the voids of one insert.
+	maxVoids = 1000
+	// settleEvery is how often a log says at the head how far it has read.
+	settleEvery = time.Second
+)
+
+// hole is the lowest one of a partition as this log sees it.
+type hole struct {
+	mu          sync.Mutex
+	first, last uint64
+	since       time.Time
+}
+
+// stood notes that the seqs from first to last are missing, and returns up to which of them have been for so long; 0: none.
+func (h *hole) stood(c clock.Clock, first, last uint64, patience time.Duration) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.first != first || h.since.IsZero() {
+		h.first, h.last, h.since = first, last, c.Now()
+		return 0
+	}
+	if c.Since(h.since) < patience {
+		return 0
+	}
+	return min(last, h.last, first+maxVoids-1)
+}
+
+// fieldVoid marks a document that stands for no event.
+const fieldVoid = "void"
+
+// void is the document that takes a seq; at is the server's time.
+func void(topic string, p int, seq uint64, at time.Time) bson.D {
+	return bson.D{
+		{Key: document.FieldID, Value: bson.D{{Key: fieldVoid, Value: topic}, {Key: "partition", Value: p}, {Key: "seq", Value: int64(seq)}}},
+		{Key: document.FieldTopic, Value: topic}, {Key: document.FieldPartition, Value: p}, {Key: document.FieldSeq, Value: int64(seq)},
+		{Key: document.FieldGone, Value: true}, {Key: fieldVoid, Value: true},
+		{Key: fieldGoneAt, Value: at.UnixMilli()}, {Key: document.FieldExpireAt, Value: at.Add(DefaultSeqTaken)},
+	}
+}
+
+// fill voids the seqs from first to last. One that has come to be stored stays as it is.
+func (l *Log) fill(ctx context.Context, t *topic, p int, first, last uint64) error {
+	at, err := l.serverTime(ctx)
+	if err != nil {
+		return err
+	}
+	var docs []any
+	for seq := first; seq <= last; seq++ {
+		docs = append(docs, void(t.Name, p, seq, at))
+	}
+	l.opts.Logger.Info("gave up seqs that were given out and never came", "topic", t.Name, "partition", p, "first", first, "last", last)
+	return l.persist(ctx, func() error {
+		_, err := l.majority(eventsName).InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+		if onlyDuplicates(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// onlyDuplicates reports whether nothing but duplicate keys kept an unordered insert from storing everything.
+func onlyDuplicates(err error) bool {
+	var bulk mongo.BulkWriteException
+	if !errors.As(err, &bulk) || bulk.WriteConcernError != nil {
+		return false
+	}
+	for _, e := range bulk.WriteErrors {
+		if e.Code != codeDuplicateKey {
+			return false
+		}
+	}
+	return true
+}
+
+// serverClock is the server's time, as a reply gave it.
+type serverClock struct {
+	mu   sync.Mutex
+	told time.Time
+	at   moment // when the reply came
+}
+
+// serverTimeFor is for how long a reply's time is gone by.
+const serverTimeFor = time.Minute
+
+// serverTime is the time by the server's clock, or a little before it.
+func (l *Log) serverTime(ctx context.Context) (time.Time, error) {
+	s := &l.serverClock
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told.IsZero() || s.at.age(l.opts.Clock) > serverTimeFor {
+		var hello struct {
+			LocalTime time.Time `bson:"localTime"`
+		}
+		if err := l.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+			return time.Time{}, fmt.Errorf("hello: %w", err)
+		}
+		s.told, s.at = hello.LocalTime, now(l.opts.Clock)
+	}
+	return s.told.Add(l.opts.Clock.Since(s.at.mono)), nil
+}
+
+// morePatience is what a writer asks for that was voided and is alive.
+func (l *Log) morePatience(ctx context.Context, t *topic, p int) (time.Duration, error) {
+	head, err := l.readHead(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	return min(2*head.patience(p), mostPatience), nil
+}
+
+// raiseHead makes sure that nothing is given out at or below the highest seq that is stored.
+func (l *Log) raiseHead(ctx context.Context, t *topic, p int) error {
+	highest, err := findSeq(ctx, l, l.majority(eventsName), inPartition(t.Name, p), -1)
+	if err != nil {
+		return err
+	}
+	return l.updateHead(ctx, t, bson.D{{Key: "$max", Value: bson.D{{Key: of(fieldHead, p), Value: int64(highest)}}}})
+}
+
+func (l *Log) updateHead(ctx context.Context, t *topic, update bson.D, expected ...bson.E) error {
+	return l.persist(ctx, func() error {
+		_, err := l.majority(eventsName).UpdateOne(ctx, append(byHead(t.Name), expected...), update)
+		return err
+	})
+}
+
+// contiguous is the highest seq up to which nothing is missing, where nothing is up to end. It voids holes that have stood
+// for too long, as it comes to them.
+func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, end uint64) (uint64, error) {
+	o := options.Find().SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
+		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: fieldVoid, Value: 1}})
+	for highest := head.head(p); end < highest; {
+		docs, err := findAll[struct {
+			Seq  int64 `bson:"seq"`
+			Void bool  `bson:"void"`
+		}](ctx, l, l.majority(eventsName), inPartition(t.Name, p, between(int64(end)+1, int64(highest))), o)
+		if err != nil {
+			return 0, err
+		}
+		missing, first, last := highest, end+1, uint64(0) // missing: the last one that is
+		for _, d := range docs {
+			if uint64(d.Seq) != end+1 {
+				missing = uint64(d.Seq) - 1
+				break
+			}
+			if end++; !d.Void {
+				last = end
+			}
+		}
+		t.partitions[p].tail.saw(first, end, last)
+		if end == highest || len(docs) == maxBatch && missing == highest {
+			continue
+		}
+		upTo := t.partitions[p].hole.stood(l.opts.Clock, end+1, missing, head.patience(p))
+		if upTo == 0 {
+			break
+		}
+		if err := l.fill(ctx, t, p, end+1, upTo); err != nil {
+			return 0, err
+		}
+	}
+	return end, nil
+}
+
+// tail is the highest seq of an event, where voids are above it.
+type tail struct {
+	mu sync.Mutex
+	// last is the highest seq of an event that is not above exact.
+	last, exact uint64
+}
+
+// saw notes that all that is stored from first to to was looked at, and that last is the highest event among it; 0: none is.
+func (x *tail) saw(first, to, last uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if first <= x.exact+1 && to > x.exact {
+		x.exact, x.last = to, max(x.last, last)
+	}
+}
+
+// at is the highest event up to end, if that is known.
+func (x *tail) at(end uint64) (last uint64, known bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.last, x.exact == end && x.last > 0
+}
+
+// see notes that nothing is missing up to a seq, as a majority has it.
+func (p *partition) see(seq uint64) { raise(&p.seen, seq) }
+
+// settleSoon tells the head how far this log has read, unless it has done so just now.
+func (l *Log) settleSoon(t *topic, head topicHead) {
+	due := t.settleDue.Load()
+	now := l.opts.Clock.Now().UnixNano()
+	if now < due || !t.settleDue.CompareAndSwap(due, now+int64(settleEvery)) || !l.join() {
+		return
+	}
+	go func() {
+		defer l.calls.Done()
+		ctx, end, err := l.begin(l.ctx)
+		if err != nil {
+			return
+		}
+		defer end()
+		if err := l.settle(ctx, t, head); err != nil {
+			l.opts.Logger.Debug("could not say how far a topic was read", "topic", t.Name, "error", err)
+		}
+	}()
+}
+
+// settle raises what the head says to be settled to what this log has seen, and lowers the patience of those partitions.
+func (l *Log) settle(ctx context.Context, t *topic, head topicHead) error {
+	var raise bson.D
+	for p := range t.partitions {
+		seen := t.partitions[p].seen.Load()
+		if seen <= head.settled(p) {
+			continue
+		}
+		raise = append(raise, bson.E{Key: of(fieldSettled, p), Value: int64(seen)}, bson.E{Key: of(fieldHead, p), Value: int64(seen)})
+		if had := int64(head.number(fieldPatience, p)); had > 0 {
+			less := had / 2
+			if less < leastPatience.Milliseconds() {
+				less = 0
+			}
+			err := l.updateHead(ctx, t, bson.D{{Key: "$set", Value: bson.D{{Key: of(fieldPatience, p), Value: less}}}},
+				bson.E{Key: of(fieldPatience, p), Value: had})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if len(raise) == 0 {
+		return nil
+	}
+	return l.updateHead(ctx, t, bson.D{{Key: "$max", Value: raise}})
+}
