@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	sdklog "go.opentelemetry.io/otel/sdk/log"
@@ -116,6 +117,12 @@ type metricExporter struct {
 }
 
 func (x *metricExporter) Export(ctx context.Context, data *metricdata.ResourceMetrics) error {
-	x.link.send(ctx, 0, func(ctx context.Context) error { return x.Exporter.Export(ctx, data) })
+	x.link.send(ctx, 0, func(sending context.Context) error {
+		err := x.Exporter.Export(sending, data)
+		if errors.Is(ctx.Err(), context.Canceled) && x.link.lasting.Err() == nil {
+			return nil // the reader ends, and its last export has the totals
+		}
+		return err
+	})
 	return nil
 }
