@@ -50,6 +50,15 @@ func (s *slow) MaybeError(op errorfs.Op) error {
 
 func (s *slow) String() string { return "slow" }
 
+// holdSyncs has the disk hold syncs up, once no commit waits for one: an append is answered a moment before its own does not any
+// more.
+func holdSyncs(l *Log, disk *slow) {
+	for len(l.commits.slots) > 0 {
+		runtime.Gosched()
+	}
+	disk.hold()
+}
+
 // underWay waits until n commits are in Pebble and wait for their sync.
 func underWay(l *Log, n int) {
 	for len(l.commits.slots) < n {
@@ -91,7 +100,7 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 	old := eventlogtest.Event("old", eventlogtest.Keyed("k"))
 	l.Append(t.Context(), "t", 0, []*eventlog.Record{old})
 
-	disk.hold()
+	holdSyncs(l, disk)
 	ctx, giveUp := context.WithCancel(t.Context())
 	first := make(chan eventlog.Outcome)
 	event := func() *eventlog.Record { return eventlogtest.Event("new", eventlogtest.Keyed("k")) }
@@ -100,7 +109,15 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 		fresh.FreshID = true
 		first <- l.Append(ctx, "t", 0, []*eventlog.Record{fresh})[0]
 	}()
-	underWay(l, 1)
+	for inPebble := false; !inPebble; runtime.Gosched() {
+		tp, err := l.catalog.find("t")
+		if err == nil {
+			_, inPebble, err = l.idEntry(tp.id, "new")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	if got := readable(t, l); !slices.Equal(got, []string{"Read old", "Scan old", "LatestByKey old"}) {
 		t.Errorf("before the sync: %q", got)
@@ -152,7 +169,7 @@ func TestSavesDoNotWaitForSyncs(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	disk.hold()
+	holdSyncs(l, disk)
 	taken := make(chan error, 1)
 	go func() { taken <- l.TakeEpochs(t.Context(), []eventlog.Epoch{fresh})[0] }()
 	for told := 0; told < 2; runtime.Gosched() { // until it waits for its sync
