@@ -28,6 +28,8 @@ const (
 	rivalsFor = 10 * time.Second
 	// maxLookup bounds the ids that are looked up at once.
 	maxLookup = 256
+	// linger is how long after a batch the next one is waited for: who had an answer in the last one may have more.
+	linger = time.Millisecond
 	// reservedFor is how long seqs that were given out count. It is far below seqTaken.
 	reservedFor = time.Hour
 )
@@ -171,7 +173,10 @@ func (l *Log) enqueue(c *call) error {
 
 // appendQueued appends batch after batch until nothing waits.
 func (l *Log) appendQueued(t *topic) {
-	for {
+	for first := true; ; first = false {
+		if !first {
+			l.opts.Clock.Sleep(l.ctx, linger)
+		}
 		t.queue.mu.Lock()
 		calls := t.queue.calls
 		t.queue.calls = nil
