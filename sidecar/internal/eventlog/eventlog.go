@@ -110,7 +110,8 @@ type Bounds struct {
 type Extent struct {
 	// First is the lowest seq that may be readable, Head the highest that was
 	// ever given and is readable or has been; First = Head+1 when nothing is
-	// left. An untouched partition has First 1 and Head 0.
+	// left, and Head may be a seq above that has never held an event then. An
+	// untouched partition has First 1 and Head 0.
 	First, Head uint64
 }
 
@@ -169,8 +170,9 @@ type Reader interface {
 	Extents(ctx context.Context, topic string) ([]Extent, error)
 
 	// Read returns events of a partition with seq ≥ from, ascending, without
-	// holes other than what retention and compaction removed. Nothing at or
-	// above from: no events and no error.
+	// holes other than what retention and compaction removed, and seqs that no
+	// event has come to or ever will. Nothing at or above from: no events and
+	// no error.
 	Read(ctx context.Context, topic string, partition int, from uint64, b Bounds) ([]*Record, error)
 
 	// Scan returns a page of the topic ordered by (ts, id): events that q

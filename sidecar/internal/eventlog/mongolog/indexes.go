@@ -20,7 +20,7 @@ type index struct {
 // indexes are all that the log wants to have, but for those on _id.
 func (l *Log) indexes(e engine) []index {
 	ix := []index{
-		// The compare-and-set of appends, and the order of reads.
+		// A seq is taken once; and the order of reads.
 		newIndex(eventsName, "topic_partition_seq", true, "topic", "partition", "seq"),
 		// Replay and export.
 		newIndex(eventsName, "topic_ts_id", false, "topic", "ts", "id"),
