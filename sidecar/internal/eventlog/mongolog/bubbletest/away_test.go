@@ -14,14 +14,23 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-func TestAnOutageIsUnavailable(t *testing.T) {
+const timeout = 3 * time.Second
+
+// withTimeout runs a test in a bubble, on a log that waits for so long and has one event.
+func withTimeout(t *testing.T, test func(t *testing.T, set *mongomodel.Set, l *mongolog.Log)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Polling: true})
 		t.Cleanup(set.Close)
-		const timeout = 3 * time.Second
 		l := open(t, set, mongolog.Options{Timeout: timeout})
 		withTopic(t, l)
 		stored(t, l, eventlogtest.Events("a", 1), 1)
+		test(t, set, l)
+	})
+}
+
+func TestAnOutageIsUnavailable(t *testing.T) {
+	withTimeout(t, func(t *testing.T, set *mongomodel.Set, l *mongolog.Log) {
 		if err := l.Err(); err != nil {
 			t.Errorf("Err = %v while all is well", err)
 		}
@@ -66,13 +75,7 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 // A server that is slow, and gets on, is not taken for one that is away: the whole takes longer than the timeout, and no single
 // answer does.
 func TestASlowServerIsNotAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		set := mongomodel.New(mongomodel.Options{Polling: true})
-		t.Cleanup(set.Close)
-		const timeout = 3 * time.Second
-		l := open(t, set, mongolog.Options{Timeout: timeout})
-		withTopic(t, l)
-		stored(t, l, eventlogtest.Events("a", 1), 1)
+	withTimeout(t, func(t *testing.T, set *mongomodel.Set, l *mongolog.Log) {
 		for i := range 3 {
 			set.Slow(i, timeout/5)
 		}
