@@ -20,9 +20,8 @@ import (
 const (
 	// maxInsertBytes bounds one insert, well below the server's 48 MB.
 	maxInsertBytes = 16 << 20
-	// maxInsert bounds the documents of one insert, and maxRivalInsert while others append to the topic, too: neighbours in
-	// a unique index that are inserted at the same time cost MongoDB much more than they do one after the other.
-	maxInsert      = 1000
+	// maxRivalInsert bounds the documents of one insert while others append to the topic, too: neighbours in a unique index
+	// that are inserted at the same time cost MongoDB much more than they do one after the other.
 	maxRivalInsert = 100
 	// rivalsFor is how long ago others may have appended to count as those who do.
 	rivalsFor = 10 * time.Second
@@ -196,7 +195,6 @@ type batch struct {
 	concern concern
 	lines   []*line
 	renew   func() // the time that is left begins anew, since the server answers
-	largest int    // insert, in documents
 	most    int    // documents in the next insert
 	lookup  int    // ids to look up at the next duplicate
 	wait    backoff
@@ -231,8 +229,7 @@ func (l *Log) appendCalls(t *topic, calls []*call) {
 	}
 	defer end()
 	b.renew, b.concern = renew, l.concern(t.Name)
-	b.largest = min(maxInsert, l.engine().maxOrdered)
-	b.most = b.largest
+	b.most = l.engine().maxOrdered
 	err = b.run(ctx)
 	if err == nil {
 		return
@@ -317,14 +314,14 @@ func (b *batch) step(ctx context.Context) error {
 	next := lines[stored]
 	switch {
 	case failure.duplicate:
-		return b.resolve(ctx, next, failure.of)
+		return b.resolve(ctx, next, failure.key)
 	case failure.refused && stored+1 < len(chunk) && failure.whole:
 		b.most = max(1, len(chunk)/2) // to find out which it is
 		return nil
 	case failure.refused:
 		d := chunk[stored]
 		err := fmt.Errorf("event %q: the store refuses its document: %w", d.record.ID, failure.err)
-		b.most = b.largest
+		b.most = b.log.engine().maxOrdered
 		return b.replace(ctx, next, 0, eventlog.Outcome{Err: err})
 	}
 	return failure.err

@@ -76,19 +76,23 @@ func (x *compaction) read(ctx context.Context) (err error) {
 	if x.rules.Limit <= 0 {
 		return nil
 	}
-	extents, err := x.log.extents(ctx, x.topic)
+	head, err := x.log.readHead(ctx, x.topic)
 	if err != nil {
 		return err
 	}
-	from, last := max(x.from, int64(extents[x.partition].First)), int64(extents[x.partition].Head)
+	extent, err := x.log.extent(ctx, x.topic, x.partition, head)
+	if err != nil {
+		return err
+	}
+	from, last := max(x.from, int64(extent.First)), int64(extent.Head)
 	x.page, err = findAll[entry](ctx, x.log, x.events(),
 		inPartition(x.topic.Name, x.partition, between(from, last), live),
 		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(x.rules.Limit)).SetProjection(entryFields))
 	if err != nil || len(x.page) == 0 {
 		return err
 	}
-	head, err := findSeq(ctx, x.log, x.events(), inPartition(x.topic.Name, x.partition, live), -1)
-	x.head = int64(head)
+	newest, err := findSeq(ctx, x.log, x.events(), inPartition(x.topic.Name, x.partition, live), -1)
+	x.head = int64(newest)
 	x.keys = map[string]*keyed{}
 	for _, e := range x.page {
 		if e.Key != "" {

@@ -94,28 +94,26 @@ func (l *Log) makeHead(ctx context.Context, t *topic) error {
 		if err != nil {
 			return err
 		}
-		var given bson.D
+		given := bson.D{}
 		for p, seq := range highest {
 			if seq > 0 {
 				given = append(given, bson.E{Key: strconv.Itoa(p), Value: seq})
 			}
 		}
-		none := bson.D{}
 		doc := bson.D{
 			{Key: "_id", Value: headID(t.Name)}, {Key: document.FieldTopic, Value: t.Name},
 			{Key: document.FieldPartition, Value: headPartition}, {Key: document.FieldSeq, Value: int64(headSeq)},
 			{Key: "generation", Value: int64(0)},
-			{Key: fieldHead, Value: append(none, given...)}, {Key: fieldSettled, Value: append(none, given...)},
-			{Key: fieldFirst, Value: none}, {Key: fieldPatience, Value: none},
+			{Key: fieldHead, Value: given}, {Key: fieldSettled, Value: given},
+			{Key: fieldFirst, Value: bson.D{}}, {Key: fieldPatience, Value: bson.D{}},
 		}
-		err = l.persist(ctx, func() error {
+		return l.persist(ctx, func() error {
 			_, err := l.majority(eventsName).InsertOne(ctx, doc)
 			if mongo.IsDuplicateKeyError(err) {
 				return nil
 			}
 			return err
 		})
-		return err
 	})
 }
 

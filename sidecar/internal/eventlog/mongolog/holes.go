@@ -173,7 +173,7 @@ func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, e
 				last = end
 			}
 		}
-		t.partitions[p].tail.saw(first, end, last)
+		t.partitions[p].newest.saw(first, end, last)
 		if end == highest || len(docs) == maxBatch && missing == highest {
 			continue
 		}
@@ -188,15 +188,15 @@ func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, e
 	return end, nil
 }
 
-// tail is the highest seq of an event, where voids are above it.
-type tail struct {
+// newest is the highest seq of an event, where voids are above it.
+type newest struct {
 	mu sync.Mutex
 	// last is the highest seq of an event that is not above exact.
 	last, exact uint64
 }
 
 // saw notes that all that is stored from first to to was looked at, and that last is the highest event among it; 0: none is.
-func (x *tail) saw(first, to, last uint64) {
+func (x *newest) saw(first, to, last uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if first <= x.exact+1 && to > x.exact {
@@ -205,7 +205,7 @@ func (x *tail) saw(first, to, last uint64) {
 }
 
 // at is the highest event up to end, if that is known.
-func (x *tail) at(end uint64) (last uint64, known bool) {
+func (x *newest) at(end uint64) (last uint64, known bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.last, x.exact == end && x.last > 0

@@ -17,7 +17,7 @@ type failure struct {
 	err error
 	// duplicate: the next document met a duplicate key.
 	duplicate bool
-	of        key
+	key       key // of which index
 	// refused: the next document is one that the server does not take; whole
 	// says that the server does not say which it is.
 	refused, whole bool
@@ -65,7 +65,7 @@ func judge(err error) (stored int, f failure) {
 	first := bulk.WriteErrors[0].WriteError
 	switch {
 	case first.Code == codeDuplicateKey:
-		f.duplicate, f.of = true, keyOf(first)
+		f.duplicate, f.key = true, keyOf(first)
 		return first.Index, f
 	case isBadDocument(first):
 		f.err = first

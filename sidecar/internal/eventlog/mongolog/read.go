@@ -34,7 +34,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 		return nil, err
 	}
 	b.Events = max(b.Events, 1)
-	r := &reading{log: l, topic: t, p: p, part: part, bounds: b, next: max(from, part.floor.Load(), 1)}
+	r := &reading{page: page{bounds: b}, log: l, topic: t, p: p, part: part, next: max(from, part.floor.Load(), 1)}
 	for more := true; more && r.next < headSeq; {
 		var broken error
 		err := l.persist(ctx, func() (err error) {
@@ -54,35 +54,48 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 	return r.events, nil
 }
 
-// reading is one call of Read.
-type reading struct {
-	log    *Log
-	topic  *topic
-	p      int
-	part   *partition
+// page is what was read so far, up to its bounds.
+type page struct {
 	bounds eventlog.Bounds
-
-	next    uint64 // to go on at
-	events  []*eventlog.Record
-	bytes   int
-	waited  bool // for the head to be as far as an event
-	settled uint64
+	events []*eventlog.Record
+	bytes  int
 }
 
 // full reports whether the page has what was asked for.
-func (r *reading) full() bool {
-	return len(r.events) >= r.bounds.Events || len(r.events) > 0 && r.bounds.Bytes > 0 && r.bytes >= r.bounds.Bytes
+func (p *page) full() bool {
+	return len(p.events) >= p.bounds.Events || len(p.events) > 0 && p.bounds.Bytes > 0 && p.bytes >= p.bounds.Bytes
 }
 
 // add puts an event on the page.
-func (r *reading) add(raw bson.Raw) error {
+func (p *page) add(raw bson.Raw) error {
 	s, err := document.Decode(raw)
 	if err != nil {
 		return err
 	}
-	r.events = append(r.events, s.Record)
-	r.bytes += s.Record.Size()
-	r.next = s.Record.Seq + 1
+	p.events = append(p.events, s.Record)
+	p.bytes += s.Record.Size()
+	return nil
+}
+
+// reading is one call of Read.
+type reading struct {
+	page
+	log   *Log
+	topic *topic
+	p     int
+	part  *partition
+
+	next    uint64 // to go on at
+	waited  bool   // for the head to be as far as an event
+	settled uint64
+}
+
+// add puts an event on the page, and goes on behind it.
+func (r *reading) add(raw bson.Raw) error {
+	if err := r.page.add(raw); err != nil {
+		return err
+	}
+	r.next = r.events[len(r.events)-1].Seq + 1
 	return nil
 }
 
@@ -122,7 +135,7 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 		if n := len(r.events); n > 0 {
 			last = max(last, r.events[n-1].Seq)
 		}
-		r.part.tail.saw(began, r.next-1, last)
+		r.part.newest.saw(began, r.next-1, last)
 	}()
 	for !r.full() && cursor.Next(ctx) {
 		seen++
@@ -251,24 +264,21 @@ func (l *Log) page(ctx context.Context, t *topic, filter any, order bson.D, b ev
 
 // readPage is one try of page. broken says that a document is no event.
 func (l *Log) readPage(ctx context.Context, t *topic, filter any, order bson.D, b eventlog.Bounds) (events []*eventlog.Record, broken, _ error) {
-	limit := max(b.Events, 1)
-	o := options.Find().SetSort(order).SetLimit(int64(limit)).SetBatchSize(t.batchSize(limit, b.Bytes))
+	b.Events = max(b.Events, 1)
+	o := options.Find().SetSort(order).SetLimit(int64(b.Events)).SetBatchSize(t.batchSize(b.Events, b.Bytes))
 	cursor, err := l.majority(eventsName).Find(ctx, filter, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer cursor.Close(ctx)
-	bytes := 0
-	for len(events) < limit && (len(events) == 0 || b.Bytes <= 0 || bytes < b.Bytes) && cursor.Next(ctx) {
-		s, err := document.Decode(cursor.Current)
-		if err != nil {
+	p := page{bounds: b}
+	for !p.full() && cursor.Next(ctx) {
+		if err := p.add(cursor.Current); err != nil {
 			return nil, err, nil
 		}
-		events = append(events, s.Record)
-		bytes += s.Record.Size()
 	}
-	t.sized(events, bytes)
-	return events, nil, cursor.Err()
+	t.sized(p.events, p.bytes)
+	return p.events, nil, cursor.Err()
 }
 
 // sized notes how large events are.

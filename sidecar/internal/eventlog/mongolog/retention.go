@@ -173,10 +173,10 @@ func (s *sweep) forget(ctx context.Context) error {
 
 // settle makes the head say how far nothing is missing, which only readers do else.
 func (s *sweep) settle(ctx context.Context) (err error) {
-	if _, err = s.log.extents(ctx, s.topic); err != nil {
+	if s.head, err = s.log.readHead(ctx, s.topic); err != nil {
 		return err
 	}
-	if s.head, err = s.log.readHead(ctx, s.topic); err != nil {
+	if _, err = s.log.extentsUnder(ctx, s.topic, s.head); err != nil {
 		return err
 	}
 	if err = s.log.settle(ctx, s.topic, s.head); err != nil {

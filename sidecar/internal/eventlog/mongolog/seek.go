@@ -38,8 +38,13 @@ func (l *Log) extents(ctx context.Context, t *topic) ([]eventlog.Extent, error) 
 	if err != nil {
 		return nil, err
 	}
+	return l.extentsUnder(ctx, t, head)
+}
+
+// extentsUnder is extents, where the head was read already.
+func (l *Log) extentsUnder(ctx context.Context, t *topic, head topicHead) ([]eventlog.Extent, error) {
 	extents := make([]eventlog.Extent, len(t.partitions))
-	err = forEach(ctx, len(extents), func(ctx context.Context, p int) (err error) {
+	err := forEach(ctx, len(extents), func(ctx context.Context, p int) (err error) {
 		extents[p], err = l.extent(ctx, t, p, head)
 		return err
 	})
@@ -74,8 +79,8 @@ func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (even
 // lastEvent is the highest seq up to end that an event has or had: nobody has to wait for voids above it. Where no document
 // is left to tell, it is end.
 func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint64, error) {
-	tail := &t.partitions[p].tail
-	if last, known := tail.at(end); known || end == 0 {
+	newest := &t.partitions[p].newest
+	if last, known := newest.at(end); known || end == 0 {
 		return last, nil
 	}
 	events := inPartition(t.Name, p, between(1, int64(end)), bson.E{Key: fieldVoid, Value: bson.D{{Key: "$exists", Value: false}}})
@@ -86,7 +91,7 @@ func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint6
 	if last == 0 {
 		return end, nil
 	}
-	tail.saw(0, end, last)
+	newest.saw(0, end, last)
 	return last, nil
 }
 
