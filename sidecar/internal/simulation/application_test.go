@@ -15,10 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-const (
-	patience = 8 * time.Second        // for an answer
-	tryAgain = 500 * time.Millisecond // after a refusal
-)
+const patience = 8 * time.Second // for an answer
 
 // publisher publishes what its plan says, and goes on trying until each event is answered for.
 type publisher struct {
@@ -65,6 +62,9 @@ func (p *publisher) next(n int) (items []item) {
 		it.content = fmt.Sprintf(`{"of":%q}`, it.id)
 		if p.plan.Keys > 0 {
 			it.key = fmt.Sprintf("k%d", p.dice.IntN(p.plan.Keys))
+		}
+		if p.plan.Tombstones > 0 && p.dice.chance(p.plan.Tombstones) {
+			it.content = "null"
 		}
 		switch earlier := len(p.sent); {
 		case earlier > 0 && repeats:
@@ -164,7 +164,7 @@ func (p *publisher) finish(items []item, a answer) {
 			p.run.unmet("%s could not publish %v in %d tries", p.name, items, tries)
 			return
 		}
-		time.Sleep(tryAgain)
+		time.Sleep(p.run.tryAgain())
 		p.place.Add(1)
 		a = p.start(items)
 	}
@@ -215,7 +215,7 @@ func (c *consumer) work() {
 			}
 		}
 		select {
-		case <-time.After(tryAgain):
+		case <-time.After(c.run.tryAgain()):
 		case <-leaves:
 			return
 		case <-c.run.over:
@@ -420,7 +420,7 @@ func (unpaced) Take(time.Time) (time.Duration, bool) { return 0, true }
 func (r *run) read(name, topic string, partitions int, dice dice) {
 	next := slices.Repeat([]uint64{1}, partitions)
 	m := r.machines[dice.IntN(len(r.machines))]
-	for r.sleep(time.Second) {
+	for r.sleep(2 * r.tryAgain()) {
 		life := m.process()
 		if life == nil {
 			continue

@@ -43,6 +43,13 @@ func (h *teller) store(id string, seq uint64) {
 	h.Stored = append(h.Stored, stored{Topic: "t", ID: id, Key: "k", Content: "content of " + id, Seq: seq})
 }
 
+// remove is an event that retention or compaction removes now.
+func (h *teller) remove(id string, seq uint64) {
+	h.store(id, seq)
+	s := &h.Stored[len(h.Stored)-1]
+	s.Gone, s.GoneAt = true, h.now().At
+}
+
 // insert is a document in the outbox that was inserted for sure, and is done.
 func (h *teller) insert(id string, seq uint64) *entry {
 	e := &entry{Topic: "t", ID: id, Key: "k", Content: "content of " + id, Began: h.now(), Status: "done", Seq: seq}
@@ -287,6 +294,45 @@ func TestRules(t *testing.T) {
 			h.take("a", 2)
 		}},
 		{"an event that nobody published", []string{"invented"}, func(h *teller) { h.take("a", 1) }},
+		{"an event that expired before anybody had it", nil, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", Retention: 1000}
+			h.publish("a", 1)
+			h.remove("a", 1)
+			h.whole("b", 2)
+			h.Reads = append(h.Reads, read{"r", "t", 0, 2, "b", h.now()})
+		}},
+		{"an event that is removed before its time", []string{"removed"}, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", Retention: 60_000}
+			h.publish("a", 1)
+			h.remove("a", 1)
+		}},
+		{"an event that is removed and not superseded", []string{"removed"}, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", Compact: true}
+			h.publish("a", 1)
+			h.remove("a", 1)
+			h.publish("b", 2, func(p *publish) { p.Key = "other" })
+			h.take("b", 2)
+			h.Stored[1].Key, h.Deliveries[0].Key = "other", "other"
+		}},
+		{"an event that is superseded", nil, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", Compact: true}
+			h.publish("a", 1)
+			h.remove("a", 1)
+			h.whole("b", 2)
+		}},
+		{"an event that is forgotten within a day", []string{"removed"}, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", Retention: 1000, Window: 1000}
+			h.publish("a", 1)
+			h.remove("a", 1)
+			h.Stored[0].Forgotten = time.Hour
+		}},
+		{"a reader passes over an event that is removed later", []string{"look-back"}, func(h *teller) {
+			h.topics["t"] = topicPlan{Name: "t", Retention: 1000}
+			h.publish("a", 1)
+			h.whole("b", 2)
+			h.Reads = append(h.Reads, read{"r", "t", 0, 2, "b", h.now()})
+			h.remove("a", 1)
+		}},
 		{"a group that does not get on", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Events: 1}) }},
 		{"a publish that is never answered", []string{"stuck"}, func(h *teller) { h.Unmet = append(h.Unmet, "p0 could not publish") }},
 	} {

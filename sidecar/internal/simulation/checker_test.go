@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
 // rule is one thing that every history has to obey, whatever went wrong.
@@ -31,6 +34,7 @@ var rules = []rule{
 	{"window", "6: in flight is never more than the window", checkWindows},
 	{"outbox-lost", "1: what was inserted into an outbox is published", checkOutboxLost},
 	{"outbox-order", "2: what was inserted into an outbox is logged in its order, key by key", checkOutboxOrder},
+	{"removed", "an event is gone only after its retention, or once a later one of its key supersedes it", checkRemoved},
 	{"invented", "what is in the log was published", checkInvented},
 	{"spooled", "8: while the store is there, nothing is spooled", checkSpooled},
 	{"stuck", "8: once all faults are mended, publishes are answered and groups come to their ends", checkStuck},
@@ -249,11 +253,15 @@ func checkReads(v *view, broken func(string, ...any)) {
 			continue
 		}
 		events := v.parts[k.at]
-		for i, r := range rs {
-			if i >= len(events) || events[i].Seq != r.Seq {
+		for _, r := range rs {
+			for len(events) > 0 && events[0].Seq < r.Seq && events[0].goneBy(r.At.At) {
+				events = events[1:]
+			}
+			if len(events) == 0 || events[0].Seq != r.Seq {
 				broken("%s read %s/%d up to seq %d and passed over one that came later", k.name, k.at.topic, k.at.partition, r.Seq)
 				break
 			}
+			events = events[1:]
 		}
 	}
 }
@@ -319,7 +327,7 @@ func (v *view) checkFates(takenBack bool, broken func(string, ...any)) {
 			acked := slices.ContainsFunc(v.byEvt[k], func(d *delivery) bool {
 				return slices.ContainsFunc(d.Settles, func(x *settle) bool { return x.Kind == "ack" && !x.Stale })
 			})
-			if !acked && len(v.dead[k]) == 0 {
+			if !acked && !s.Gone && len(v.dead[k]) == 0 {
 				broken("group %s of %s is through with %s, which nobody acked, and which is no dead letter", g[1], g[0], s.ID)
 			}
 		}
@@ -408,7 +416,7 @@ func checkKeyOrder(v *view, broken func(string, ...any)) {
 		switch before := latest[k]; {
 		case before == nil || before.Seq < d.Seq:
 			latest[k] = d
-			if before != nil && !v.asked(before, d.Came.Order) {
+			if before != nil && !v.asked(before, d.Came) {
 				broken("%s/%s came to group %s before %s of its key was settled", d.Topic, d.ID, d.Group, before.ID)
 			}
 		case before.Seq > d.Seq:
@@ -417,11 +425,11 @@ func checkKeyOrder(v *view, broken func(string, ...any)) {
 	}
 }
 
-// asked reports whether somebody had asked for the event to be settled before the order, or it is a dead letter.
-func (v *view) asked(d *delivery, order int) bool {
+// asked reports whether somebody had asked for the event to be settled before a moment, or it is a dead letter, or was removed.
+func (v *view) asked(d *delivery, by moment) bool {
 	k := [3]string{d.Topic, d.Group, d.ID}
-	return len(v.dead[k]) > 0 || slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
-		return slices.ContainsFunc(o.Settles, func(s *settle) bool { return s.Kind == "ack" && s.Began.Order < order })
+	return len(v.dead[k]) > 0 || v.bySeq[place{part{d.Topic, d.Partition}, d.Seq}].goneBy(by.At) || slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
+		return slices.ContainsFunc(o.Settles, func(s *settle) bool { return s.Kind == "ack" && s.Began.Order < by.Order })
 	})
 }
 
@@ -493,6 +501,35 @@ func (d *delivery) over(at moment) bool {
 	ended := func(m moment) bool { return m.came() && m.Order < at.Order }
 	return at.At >= d.Deadline || ended(d.Returned) || ended(d.Lost) ||
 		slices.ContainsFunc(d.Settles, func(s *settle) bool { return s.Kind != "extend" && s.Began.Order < at.Order })
+}
+
+// checkRemoved looks at what is not in the log any more, and at what nothing remembers.
+func checkRemoved(v *view, broken func(string, ...any)) {
+	for at, events := range v.parts {
+		t := v.topics[at.topic]
+		latest := map[string]uint64{}
+		for _, s := range events {
+			latest[s.Key] = s.Seq
+		}
+		for _, s := range events {
+			tries := v.tries[[2]string{s.Topic, s.ID}]
+			if !s.Gone || len(tries) == 0 {
+				continue
+			}
+			began := tries[0].Began.At
+			age := s.GoneAt - began + v.skew
+			expired := t.Retention > 0 && age >= t.Retention.d()
+			superseded := t.Compact && s.Key != "" && (s.Seq < latest[s.Key] || s.Content == "null" && age >= retention.TombstoneAge)
+			if !expired && !superseded {
+				broken("%s/%s at %d/%d, first published at %v, was removed at %v", s.Topic, s.ID, s.Partition, s.Seq, began, s.GoneAt)
+			}
+			known := t.Window == 0 || s.Forgotten-began+v.skew < t.Window.d() || s.Forgotten-s.GoneAt+v.skew < mongolog.DefaultSeqTaken
+			if s.Forgotten > 0 && known {
+				broken("%s/%s at %d/%d, first published at %v and removed at %v, is forgotten at %v",
+					s.Topic, s.ID, s.Partition, s.Seq, began, s.GoneAt, s.Forgotten)
+			}
+		}
+	}
 }
 
 // checkSpooled looks at what was published before anything went wrong.

@@ -15,6 +15,9 @@
 // not: listeners, control plane, quotas, tracing. An application calls the publisher and the groups directly, as the gateway
 // does for a connection. A sidecar that is killed loses all of its connections at once and everything but its spool.
 //
+// Some topics expire or are compacted while a plan runs. What was removed is known from its stub, which stays for a day. Where a
+// plan rests, all sidecars are stopped for longer than that once everything is settled, and go on.
+//
 // Random plans draw faults one by one, and half of them also in combinations that hurt together (combination_test.go). How
 // often they find what is wrong is known from weaknesses: ways to build the product wrong, which tests put around its parts.
 //

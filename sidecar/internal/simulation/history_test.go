@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // history is what applications asked and were told. Order is one count over everything in it, so it says what came before
@@ -31,6 +33,24 @@ type history struct {
 	topics  map[string]topicPlan
 	groups  map[[2]string]groupPlan
 	windows map[string]int // of the consumers that are told what is theirs
+	skew    time.Duration  // by how much times may be wrong
+}
+
+// contents are what was published, by the hash of it.
+func (h *history) contents() map[string]item {
+	all := map[string]item{}
+	add := func(topic string, it item) {
+		e := wire.Event{Topic: topic, ID: it.id, Key: it.key, Payload: []byte(it.content)}
+		sum := wire.ContentHash(&e)
+		all[string(sum[:])] = it
+	}
+	for _, p := range h.Publishes {
+		add(p.Topic, item{p.ID, p.Key, p.Content})
+	}
+	for _, e := range h.Entries {
+		add(e.Topic, item{e.ID, e.Key, e.Content})
+	}
+	return all
 }
 
 // moment is a place in the order, and the time then. The zero moment has not come.
@@ -117,7 +137,14 @@ type stored struct {
 	Seq                     uint64
 	DeadID, DeadGroup       string // of a dead letter
 	DeadAttempts            int
+	// Of an event that retention or compaction has removed: when, by the server's clock or a little before it, and when nothing
+	// of it was left; 0: its stub was.
+	Gone              bool
+	GoneAt, Forgotten time.Duration
 }
+
+// goneBy reports whether the event was removed before a time.
+func (s *stored) goneBy(at time.Duration) bool { return s != nil && s.Gone && s.GoneAt <= at }
 
 // lag is what a group has not settled in the end.
 type lag struct {
@@ -138,6 +165,17 @@ func newHistory(p *plan) *history {
 		if c.Told {
 			h.windows[consumerName(i)] = c.Window
 		}
+	}
+	h.skew = 10 * time.Second // answers may take so long
+	for _, first := range p.Faults {
+		first.each(0, func(f fault, _ ms) {
+			switch f.Kind {
+			case pauseSidecar, suspendSidecar:
+				h.skew += time.Minute
+			case shiftClock:
+				h.skew += max(f.By, -f.By).d()
+			}
+		})
 	}
 	return h
 }

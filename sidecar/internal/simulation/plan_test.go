@@ -29,6 +29,8 @@ type plan struct {
 	Consumers  []consumerPlan  `json:"consumers,omitempty"`
 	Inserters  []inserterPlan  `json:"inserters,omitempty"`
 	Faults     []fault         `json:"faults,omitempty"`
+	// Rests is how long all sidecars are stopped once everything is settled, before they go on; 0: they never are.
+	Rests ms `json:"rests,omitempty"`
 }
 
 // ms is a duration in a plan, in milliseconds.
@@ -41,6 +43,9 @@ type topicPlan struct {
 	Partitions   int    `json:"partitions"`
 	WriteConcern string `json:"write_concern,omitempty"` // "": majority
 	Rejects      bool   `json:"rejects,omitempty"`       // instead of spooling while the store is away
+	Retention    ms     `json:"retention,omitempty"`     // 0: for ever
+	Window       ms     `json:"window,omitempty"`        // of deduplication; 0: as policies have it
+	Compact      bool   `json:"compact,omitempty"`
 }
 
 type groupPlan struct {
@@ -67,6 +72,8 @@ type publisherPlan struct {
 	Unnamed  int    `json:"unnamed,omitempty"`  // percent of events whose id the sidecar makes
 	Refused  int    `json:"refused,omitempty"`  // percent of events that the store never takes
 	Pipeline int    `json:"pipeline,omitempty"` // calls under way at once; 0: one
+	// Tombstones is the share of events, in percent, that say that their key is gone.
+	Tombstones int `json:"tombstones,omitempty"`
 }
 
 type consumerPlan struct {
@@ -153,6 +160,7 @@ type mix struct {
 	only   string // "", or the combination that plans have, and nothing else
 	spares bool   // the known faults
 	outbox int    // percent of plans that have one
+	sweeps int    // percent of topics that do not keep everything for ever
 }
 
 // knownFaults are kinds of faults that random schedules do not have together, since the product is known to break a promise
@@ -179,11 +187,13 @@ var (
 )
 
 func usualMix() mix {
-	return mix{kinds: everyFault, faults: 8, lasts: 40_000, spares: true, outbox: 30}
+	return mix{kinds: everyFault, faults: 8, lasts: 40_000, spares: true, outbox: 30, sweeps: 40}
 }
 
 // searchMix has less go wrong, so that a weakness shows before it is lost among other things.
-func searchMix() mix { return mix{kinds: everyFault, faults: 6, lasts: 60_000, spares: true} }
+func searchMix() mix {
+	return mix{kinds: everyFault, faults: 6, lasts: 60_000, spares: true, sweeps: 20}
+}
 
 // spare leaves out of a plan what has known faults come together.
 func (p *plan) spare() {
@@ -271,7 +281,35 @@ func newPlan(seed uint64, m mix) *plan {
 		p.spare()
 	}
 	p.addInserters(m)
+	p.addRetention(m)
 	return p
+}
+
+// addRetention has some topics expire or be compacted while the plan runs, and has some plans go on after stubs and voids have
+// been deleted.
+func (p *plan) addRetention(m mix) {
+	d := newDice(p.Seed, 8)
+	for i := range p.Topics {
+		t := &p.Topics[i]
+		if !d.chance(m.sweeps) {
+			continue
+		}
+		t.Compact = d.chance(40)
+		if !t.Compact || d.chance(30) {
+			t.Retention = d.between(1000, 2*p.Lasts)
+		}
+		if d.chance(50) {
+			t.Window = d.between(1, 2*p.Lasts)
+		}
+		for j := range p.Publishers {
+			if b := &p.Publishers[j]; b.Topic == t.Name && t.Compact {
+				b.Keys, b.Tombstones = d.upTo(5), d.some(50, 30)
+			}
+		}
+		if d.chance(10) {
+			p.Rests = d.between(25*3_600_000, 30*3_600_000)
+		}
+	}
 }
 
 func (d dice) publisher(p *plan, topic string) publisherPlan {

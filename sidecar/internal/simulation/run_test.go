@@ -7,13 +7,19 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/sluice-bus/sluice/internal/clock/clocktest"
 	"github.com/sluice-bus/sluice/internal/mongomodel"
@@ -21,6 +27,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
 const (
@@ -49,6 +56,8 @@ type run struct {
 	apps      sync.WaitGroup
 	leftovers sync.WaitGroup
 
+	resting atomic.Bool
+
 	mu       sync.Mutex
 	calm     bool
 	deadline time.Time         // after which nothing is tried again
@@ -71,7 +80,7 @@ type result struct {
 func runPlan(t *testing.T, p *plan) (res result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		stuck := time.AfterFunc(tooLong, func() { panic(fmt.Sprintf("the schedule of seed %d does not come to its end", p.Seed)) })
+		stuck := time.AfterFunc(tooLong+p.Rests.d(), func() { panic(fmt.Sprintf("the schedule of seed %d does not come to its end", p.Seed)) })
 		defer stuck.Stop()
 		r := newRun(p)
 		began := time.Now()
@@ -121,7 +130,11 @@ func (p *plan) policies() *policy.Snapshot {
 		if t.Rejects {
 			away = "reject"
 		}
-		text += fmt.Sprintf("- name: %s\n  partitions: %d\n  durability: {write_concern: %q, on_store_unavailable: %s}\n", t.Name, t.Partitions, concern, away)
+		text += fmt.Sprintf("- name: %s\n  partitions: %d\n  durability: {write_concern: %q, on_store_unavailable: %s}\n"+
+			"  retention: {ttl: %v, compact: %v}\n", t.Name, t.Partitions, concern, away, t.Retention.d(), t.Compact)
+		if t.Window > 0 {
+			text += fmt.Sprintf("  dedupe: {window: %v}\n", t.Window.d())
+		}
 	}
 	list, err := policy.ParseYAML([]byte(text))
 	if err != nil {
@@ -159,6 +172,10 @@ func (r *run) work() {
 	faults.Wait()
 	r.mend()
 	r.settle()
+	if r.plan.Rests > 0 {
+		r.rest()
+		r.settle()
+	}
 	close(r.over)
 	r.apps.Wait()
 	for _, m := range r.machines {
@@ -188,6 +205,56 @@ func (r *run) mend() {
 		app := &consumer{run: r, name: "last-" + g.Topic + "-" + g.Name, plan: c, group: g}
 		r.apps.Go(app.work)
 	}
+}
+
+// rest stops all sidecars until what remembers ids and seqs may be deleted, and goes on with what is new, and with ids that
+// are still known.
+func (r *run) rest() {
+	if err := r.takeStock(); err != nil {
+		r.fail("reading the log before the rest: %v", err)
+	}
+	r.resting.Store(true)
+	for _, m := range r.machines {
+		m.stop()
+	}
+	time.Sleep(r.plan.Rests.d())
+	r.resting.Store(false)
+	for _, m := range r.machines {
+		r.start(m)
+	}
+	r.mu.Lock()
+	r.deadline = time.Now().Add(settling / 2)
+	r.mu.Unlock()
+	var again sync.WaitGroup
+	for i, b := range r.plan.Publishers {
+		b.Start, b.Every, b.Calls, b.Clashes, b.Unnamed = 0, 100, 10, 0, 0
+		app := &publisher{run: r, name: publisherName(i) + "-again", plan: b, dice: newDice(b.Seed, 9), sent: r.remembered(b)}
+		again.Go(app.work)
+	}
+	again.Wait()
+}
+
+// remembered are some of the ids that a publisher has published before, as far as they are not forgotten after a rest.
+func (r *run) remembered(b publisherPlan) (sent []item) {
+	if t := r.history.topics[b.Topic]; t.Window > 0 || t.WriteConcern != "" {
+		return nil
+	}
+	r.history.mu.Lock()
+	defer r.history.mu.Unlock()
+	for _, p := range r.history.Publishes {
+		if p.Topic == b.Topic && p.ok() && len(sent) < 10 {
+			sent = append(sent, item{p.ID, p.Key, p.Content})
+		}
+	}
+	return sent
+}
+
+// tryAgain is after how long applications try what was refused again.
+func (r *run) tryAgain() time.Duration {
+	if r.resting.Load() {
+		return time.Minute
+	}
+	return 500 * time.Millisecond
 }
 
 // settle waits until the groups have nothing left, or for as long as they may take.
@@ -288,6 +355,8 @@ func (r *run) takeStock() error {
 	}
 	defer log.Close()
 	ctx := context.Background()
+	before := r.history.Stored
+	r.history.Stored, r.history.Lags = nil, nil
 	topics, err := log.Topics(ctx)
 	if err != nil {
 		return err
@@ -309,6 +378,9 @@ func (r *run) takeStock() error {
 			}
 		}
 	}
+	if err := r.takeStockOfStubs(ctx, before); err != nil {
+		return err
+	}
 	for _, g := range r.plan.Groups {
 		epochs, err := log.LatestEpochs(ctx, g.Topic, g.Name)
 		if err != nil {
@@ -328,6 +400,46 @@ func (r *run) takeStock() error {
 			left.Events++
 		}
 		r.history.Lags = append(r.history.Lags, left)
+	}
+	return nil
+}
+
+// takeStockOfStubs notes what retention and compaction have removed. Of what was there before the rest and is not any more
+// there is nothing left but what was noted then.
+func (r *run) takeStockOfStubs(ctx context.Context, before []stored) error {
+	client, err := mongo.Connect(r.set.Client("stock").SetServerMonitoringMode(options.ServerMonitoringModePoll).
+		SetReadConcern(readconcern.Majority()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Disconnect(ctx) }()
+	cursor, err := client.Database(mongolog.DefaultDatabase).Collection("events").Find(ctx,
+		bson.D{{Key: "gone", Value: true}, {Key: "void", Value: bson.D{{Key: "$exists", Value: false}}}})
+	if err != nil {
+		return err
+	}
+	var docs []bson.Raw
+	if err := cursor.All(ctx, &docs); err != nil {
+		return err
+	}
+	contents := r.history.contents()
+	for _, raw := range docs {
+		d, err := document.Decode(raw)
+		if err != nil {
+			return err
+		}
+		s := newStored(d.Record)
+		at, _ := raw.Lookup("gone_at").AsInt64OK()
+		s.Gone, s.GoneAt = true, time.UnixMilli(at).Sub(r.history.start)
+		it := contents[string(d.Hash)]
+		s.Key, s.Content = it.key, it.content
+		r.history.Stored = append(r.history.Stored, s)
+	}
+	for _, s := range before {
+		if s.Gone && !slices.ContainsFunc(r.history.Stored, func(o stored) bool { return o.Topic == s.Topic && o.ID == s.ID }) {
+			s.Forgotten = time.Since(r.history.start)
+			r.history.Stored = append(r.history.Stored, s)
+		}
 	}
 	return nil
 }

@@ -56,21 +56,28 @@ func report(t *testing.T, p *plan, res result) {
 
 // tally is what several runs were together.
 type tally struct {
-	schedules, publishes, deliveries, virtual, faults atomic.Int64
+	schedules, publishes, deliveries, removed, forgotten, virtual, faults atomic.Int64
 }
 
 func (c *tally) count(p *plan, res result) {
 	c.schedules.Add(1)
 	c.publishes.Add(int64(len(res.history.Publishes)))
 	c.deliveries.Add(int64(len(res.history.Deliveries)))
+	for _, s := range res.history.Stored {
+		if s.Forgotten > 0 {
+			c.forgotten.Add(1)
+		} else if s.Gone {
+			c.removed.Add(1)
+		}
+	}
 	c.virtual.Add(int64(res.virtual))
 	c.faults.Add(int64(len(p.Faults)))
 }
 
 func (c *tally) tell(t *testing.T, took time.Duration) {
 	t.Helper()
-	t.Logf("%d schedules with %d faults, %d publishes and %d deliveries in %v: %.1f virtual hours a minute",
-		c.schedules.Load(), c.faults.Load(), c.publishes.Load(), c.deliveries.Load(), took.Round(time.Millisecond),
+	t.Logf("%d schedules with %d faults, %d publishes and %d deliveries; %d events removed, %d forgotten too; in %v: %.1f virtual hours a minute",
+		c.schedules.Load(), c.faults.Load(), c.publishes.Load(), c.deliveries.Load(), c.removed.Load(), c.forgotten.Load(), took.Round(time.Millisecond),
 		time.Duration(c.virtual.Load()).Hours()/took.Minutes())
 }
 
@@ -248,6 +255,7 @@ var (
 	countFlag   = flag.Bool("count", false, "run all -schedules, and count those that break a promise")
 	shrinkFlag  = flag.Duration("shrink", 90*time.Second, "how long to shrink the plan that is recorded, at most")
 	outboxFlag  = flag.Int("outbox", 10, "percent of the schedules to search with that have an outbox")
+	sweepsFlag  = flag.Int("sweeps", 20, "percent of the topics to search with that do not keep everything for ever")
 	lastingFlag = flag.Int64("lasts", 60_000, "milliseconds of a schedule to search with, at most")
 )
 
@@ -258,7 +266,7 @@ func TestSearch(t *testing.T) {
 		t.Skip("without -search there is nothing to look for")
 	}
 	m := searchMix()
-	m.lasts, m.only, m.outbox = ms(*lastingFlag), *onlyFlag, *outboxFlag
+	m.lasts, m.only, m.outbox, m.sweeps = ms(*lastingFlag), *onlyFlag, *outboxFlag, *sweepsFlag
 	if *kindsFlag != "" {
 		m.kinds, m.spares = nil, false
 		for name := range strings.SplitSeq(*kindsFlag, ",") {
