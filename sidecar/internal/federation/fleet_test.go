@@ -24,7 +24,7 @@ import (
 
 // soon makes peers that do not answer known within the test's time.
 func soon(c Config) Config {
-	c.HelloTimeout, c.StallTimeout = 5*time.Second, 300*time.Millisecond
+	c.HelloTimeout, c.StallTimeout = 5*time.Second, 2*time.Second
 	c.SlowAfter, c.SlowEvery = 50*time.Millisecond, 100*time.Millisecond
 	return c
 }
@@ -349,10 +349,10 @@ func TestStreamsAtATime(t *testing.T) {
 
 // TestASlowPartIsNamed in the log while it is waited for.
 func TestASlowPartIsNamed(t *testing.T) {
-	s := serve(t, edge("slow", 5000, 1, 3))
+	s := serve(t, edge("slow", 2500, 1, 3))
 	s.stallAfter.Store(1000)
 	var log logBuffer
-	c := soon(config(edge("self", 5000, 1, 3), s.peer()))
+	c := soon(config(edge("self", 2500, 1, 3), s.peer()))
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	_, err := drain(mustOpen(t, newFleet(t, c), replay.FleetQuery{}), 0)
 	if err != nil {
