@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/internal/testcache"
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
@@ -118,9 +119,12 @@ func contains(t *testing.T, out string, patterns []string) {
 }
 
 // dependOnFiles opens all that the examples are made of, so that go test runs them again when any of it has changed: it
-// cannot know what a program that it starts reads.
+// cannot know what a program that it starts reads. What Go programs import has a digest.
 func dependOnFiles(t *testing.T) {
 	t.Helper()
+	if _, err := testcache.Input("examples"); err != nil {
+		t.Fatal(err)
+	}
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Name() == "node_modules" {
 			return fs.SkipDir

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of the program
 )
 
 func TestMain(m *testing.M) {

@@ -18,11 +18,12 @@ type machine struct {
 }
 
 const stub = `#!/bin/bash
-echo "${0##*/} $*; race: ${CGO_ENABLED:-}" >>"${0%/*}/calls"
+echo "${0##*/} $*; race: ${CGO_ENABLED:-}; known: ${TESTINPUT_X:-}" >>"${0%/*}/calls"
 case ${0##*/} in
   id) echo "$USERID" ;;
   go | make)
-    if [ "$*" = "list -e ./..." ]; then echo m/a; echo m/systemtest/b; echo m/c; fi
+    if [ "$*" = "list -e ./..." ]; then echo m/a; echo m/systemtest/b; echo m/simulation; echo m/c; fi
+    if [ "$*" = "run -trimpath ./internal/testcache/testinputs" ]; then echo export TESTINPUT_X=abc; fi
     if [ "$*" = "run -trimpath ./internal/testreport" ]; then cat; fi
     if [[ " $* " == *" $FAILS "* ]]; then echo "$FAILS is wrong"; exit 1; fi ;;
   apt-get)
@@ -35,7 +36,7 @@ esac
 func newMachine(t *testing.T, without ...string) *machine {
 	t.Helper()
 	m := &machine{t, t.TempDir()}
-	for _, name := range []string{"bash", "cat", "cut", "dirname", "grep", "ln", "mktemp", "paste", "rm", "sed", "sort", "tail", "tee", "tr"} {
+	for _, name := range []string{"bash", "cat", "cut", "dirname", "getconf", "grep", "ln", "mktemp", "paste", "rm", "sed", "sort", "tail", "tee", "tr"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +91,7 @@ func TestMakeTest(t *testing.T) {
 	}{
 		{
 			name: "nothing is missing", ok: true, race: "1", last: "  tests        ok ",
-			says: []string{"=== modules", "=== format", "=== vet", "=== lint", "=== test-server", "=== tests", " s in all"},
+			says: []string{"=== modules", "=== format", "=== vet", "=== lint", "=== programs", "=== test-server", "=== tests", " s in all"},
 		},
 		{name: "nothing is missing to root", env: []string{"USERID=0"}, ok: true, race: "1", last: "  tests        ok "},
 		{name: "a user", without: []string{"gcc", "chromium"}, ok: true, race: "0", last: "Left out: " + leftOut},
@@ -131,8 +132,11 @@ func TestMakeTest(t *testing.T) {
 				}
 				rest = after
 			}
-			if race := strings.Contains(calls, "go test -json -trimpath -vet=off -race "); race != (test.race == "1") || !strings.Contains(calls, " m/systemtest/b m/a m/c; race: "+test.race+"\n") {
-				t.Errorf("the tests run with the race detector: %t, want %s", race, test.race)
+			if race := strings.Contains(calls, " -race "); race != (test.race == "1") || !strings.Contains(calls, " m/systemtest/b m/a m/c; race: "+test.race+"; known: abc\n") {
+				t.Errorf("the tests run with the race detector: %t, want %s; or they do not know their inputs", race, test.race)
+			}
+			if !strings.Contains(calls, " m/simulation; race: 0; known: abc\n") {
+				t.Error("what lives in a bubble does not run without the race detector, or does not know its inputs")
 			}
 			if installs := strings.Contains(calls, "apt-get "); installs != test.installs {
 				t.Errorf("it installs packages: %t", installs)

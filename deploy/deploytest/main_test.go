@@ -16,11 +16,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/internal/testbuild"
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // client is the command-line client, which the images' health checks are made of.
-var client = processtest.New("github.com/sluice-bus/sluice/sdk/cmd/sluice")
+var client = processtest.New(testbuild.Client)
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
@@ -95,18 +96,19 @@ func list(v any) []any {
 	return l
 }
 
-// TestEveryYAMLFileParses finds what an editor broke in any of them.
+// TestEveryYAMLFileParses finds what an editor broke in any of them. It opens the other files, too: go test then runs this
+// package's tests again when one has changed that a tool reads or a shell runs.
 func TestEveryYAMLFileParses(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
 		switch filepath.Ext(path) {
 		case ".yaml", ".yml":
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
 			dec, n := yaml.NewDecoder(bytes.NewReader(data)), 0
 			for ; ; n++ {
 				var doc any

@@ -10,8 +10,8 @@ strict=
 for setting in "${STRICT:-}" "${CI:-}"; do
   case $setting in '' | 0 | false) ;; *) strict=1 ;; esac
 done
-output=$(mktemp)
-trap 'rm -f "$output"' EXIT
+output=$(mktemp) inputs=$(mktemp) bubbles=$(mktemp)
+trap 'rm -f "$output" "$inputs" "$bubbles"' EXIT
 status=0 summary='' failures=''
 
 # step NAME COMMAND… runs a step. What it has said is repeated in the end if it fails, but for the tests: their report does so.
@@ -35,6 +35,9 @@ modules() {
   fi
 }
 
+# The tests start what is built here, and results of tests are cached for as long as it stays the same.
+programs() { CGO_ENABLED=0 go run -trimpath ./internal/testcache/testinputs >"$inputs"; }
+
 # -trimpath and no C, where that will do, let make build, vet, lint and the tests share what is compiled, wherever that is. The
 # vet that go test would run is left to the step before it.
 tests() {
@@ -50,16 +53,22 @@ tests() {
   local slow='/(systemtest|mongolog|outbox|browsertest|examples|deploytest)(/|$)' packages
   # Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in these
   # packages (see golang/go#78156).
-  local bubbles='/(mongolog/bubbletest|mongomodel|mongomodel/facts|simulation)$' bubbled
+  local inBubbles='/(mongolog/bubbletest|mongomodel|mongomodel/facts|simulation)$' bubbled
   packages=$(go list -e ./...)
-  bubbled=$(grep -E "$bubbles" <<<"$packages") packages=$(grep -vE "$bubbles" <<<"$packages")
+  bubbled=$(grep -E "$inBubbles" <<<"$packages") packages=$(grep -vE "$inBubbles" <<<"$packages")
+  # Bubbles keep one processor busy. The other tests mostly wait, for processes and for what they limit to so much a second.
   # shellcheck disable=SC2046,SC2086 # the packages are words
   {
     result=0
     if [ -n "$bubbled" ]; then
-      CGO_ENABLED=0 go test -json -trimpath -vet=off -timeout 20m $bubbled || result=1
+      CGO_ENABLED=0 go test -json -p 1 -trimpath -vet=off -timeout 20m $bubbled >"$bubbles" &
     fi
-    go test -json -trimpath -vet=off "${race[@]}" -timeout 20m $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") || result=1
+    go test -json -p $((2 * $(getconf _NPROCESSORS_ONLN))) -trimpath -vet=off "${race[@]}" -timeout 20m \
+      $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") || result=1
+    if [ -n "$bubbled" ]; then
+      wait $! || result=1
+      cat "$bubbles"
+    fi
     [ "$result" = 0 ]
   } | CGO_ENABLED=0 go run -trimpath ./internal/testreport
 }
@@ -76,6 +85,9 @@ step modules modules
 step format make --no-print-directory check-fmt
 step vet make --no-print-directory vet
 step lint make --no-print-directory lint
+step programs programs
+# shellcheck disable=SC1090 # variables
+. "$inputs"
 step test-server make --no-print-directory test-server
 step tests tests
 

@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/internal/testbuild"
 )
 
-var program = processtest.New("github.com/sluice-bus/sluice/controlplane/cmd/sluice-controlplane")
+var program = processtest.New(testbuild.ControlPlane)
 
 // Binary is the path of the program.
 func Binary(t testing.TB) string {

@@ -17,6 +17,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/testcache"
 )
 
 // URIVariable names the environment variable with the connection string of the real server to test on.
@@ -103,6 +105,11 @@ var sharedProcess = sync.OnceValues(func() (*process, error) {
 func newServer(t testing.TB, own *process, shared bool) *Server {
 	t.Helper()
 	s := &Server{t: t, own: own, shared: shared}
+	if s.Real() { // which go test cannot see
+		if err := testcache.Never(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := s.inform(false); err != nil {
 		t.Fatal(err)
 	}

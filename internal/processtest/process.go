@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,10 +38,9 @@ type Process struct {
 // into ready. The process is killed at the end of the test if it still runs.
 func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 	t.Helper()
-	name := path.Base(p.pkg)
 	process, err := start(p.Binary(t), ready, args)
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: %v", p.name, err)
 	}
 	t.Cleanup(func() {
 		asked := process.asked.Load()
@@ -50,7 +48,7 @@ func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 		// Of those that the test itself has ended there may be dozens: what
 		// they said would bury what has failed.
 		if t.Failed() && !asked {
-			t.Logf("the log of %s:\n%s", name, process.stderr.last(logTailBytes))
+			t.Logf("the log of %s:\n%s", p.name, process.stderr.last(logTailBytes))
 		}
 	})
 	return process

@@ -4,7 +4,6 @@
 package processtest
 
 import (
-	"path"
 	"sync"
 	"testing"
 
@@ -13,17 +12,13 @@ import (
 
 // Program is one program of the module. It is safe for concurrent use.
 type Program struct {
-	pkg   string
+	name  string
 	build func() (string, error)
 }
 
-// New names a program by the import path of its package.
-func New(pkg string) *Program {
-	return &Program{pkg: pkg, build: sync.OnceValues(testbuild.Program{
-		Name: path.Base(pkg), Package: pkg,
-		// As make build has it: what is shipped is what is tested, and compiled once.
-		Flags: []string{"-trimpath", "-ldflags", "-s -w"}, Env: []string{"CGO_ENABLED=0"},
-	}.Build)}
+// New makes a program ready to be built.
+func New(p testbuild.Program) *Program {
+	return &Program{name: p.Name, build: sync.OnceValues(p.Build)}
 }
 
 // Binary is the path of the program, which the first call builds if that is

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/internal/testbuild"
 )
 
-var program = processtest.New("github.com/sluice-bus/sluice/sidecar/cmd/sluice-sidecar")
+var program = processtest.New(testbuild.Sidecar)
 
 // Binary is the path of the program.
 func Binary(t testing.TB) string {

@@ -1,20 +1,18 @@
 // Package testbuild builds the programs that tests start, in a folder of the
 // module that all test processes share: linking takes seconds, and finding out
-// that nothing has changed a third of one. It must not know what is built.
+// that nothing has changed a third of one. It must not know what they do.
 package testbuild
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sync"
-)
 
-// folder is where the programs are, below the module's root.
-var folder = filepath.Join("bin", "test")
+	"github.com/sluice-bus/sluice/internal/testcache"
+)
 
 // Program is what to build.
 type Program struct {
@@ -27,47 +25,74 @@ type Program struct {
 	Missing func()
 }
 
-// Build returns the path of the program, which it builds where that is missing
-// or out of date. Test processes that come together build one after the other.
+// Build returns the path of the program for a test, whose result depends on it.
+// What make test has built before the tests is taken as it is; else the program
+// is built here.
 func (p Program) Build() (string, error) {
-	root, err := moduleRoot()
+	digest, err := testcache.Input(p.Name)
 	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(root, folder, p.Name)
-	if runtime.GOOS == "windows" {
-		bin += ".exe"
+	if digest == "" {
+		bin, _, err := p.Update()
+		return bin, err
+	}
+	bin, err := p.path()
+	if err == nil {
+		_, err = os.Stat(bin) // go test looks whether it was replaced during the test
+	}
+	return bin, err
+}
+
+// Update builds the program where that is missing or out of date, and returns
+// its path and a digest of it. A file that stays the same keeps its time.
+// Processes that come together build one after the other.
+func (p Program) Update() (bin, digest string, err error) {
+	if bin, err = p.path(); err != nil {
+		return "", "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(bin), 0o777); err != nil {
-		return "", err
+		return "", "", err
 	}
 	unlock, err := lockFile(bin + ".lock")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer unlock()
 
-	if _, err := os.Stat(bin); err != nil && p.Missing != nil {
+	before, beforeErr := os.Stat(bin)
+	if beforeErr != nil && p.Missing != nil {
 		p.Missing()
 	}
+	old, _ := digestOf(bin) // of none, ""
 	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", bin}, p.Flags...), p.Package)...)
-	cmd.Dir = filepath.Join(root, p.Dir)
+	cmd.Dir = filepath.Join(filepath.Dir(bin), "..", "..", p.Dir)
 	cmd.Env = append(os.Environ(), p.Env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", p.Name, err, out)
+		return "", "", fmt.Errorf("building %s: %w\n%s", p.Name, err, out)
+	}
+	if digest, err = digestOf(bin); err == nil && digest == old {
+		err = os.Chtimes(bin, before.ModTime(), before.ModTime()) // which go build has set
+	}
+	return bin, digest, err
+}
+
+func (p Program) path() (string, error) {
+	root, err := testcache.ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(root, testcache.Folder, p.Name)
+	if runtime.GOOS == "windows" {
+		bin += ".exe"
 	}
 	return bin, nil
 }
 
-// moduleRoot is the folder of the go.mod that the test belongs to.
-var moduleRoot = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
+func digestOf(file string) (string, error) {
+	content, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("looking for the module: %w", err)
+		return "", err
 	}
-	file := string(bytes.TrimSpace(out))
-	if filepath.Base(file) != "go.mod" {
-		return "", fmt.Errorf("looking for the module: the test's folder belongs to none (%s)", file)
-	}
-	return filepath.Dir(file), nil
-})
+	return fmt.Sprintf("%x", sha256.Sum256(content)), nil
+}

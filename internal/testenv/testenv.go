@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/internal/testcache"
 )
 
 // Tool is a program that not every machine has: the names that it goes by, of which any will do. The same names are in
@@ -24,20 +26,37 @@ const (
 	OpenSSL    Tool = "openssl"
 )
 
-// Need returns the path of the tool. Where there is none, the test is skipped, or fails if nothing may be left out.
+// Tools are all of them.
+var Tools = []Tool{Curl, Node, NPM, Chromium, Prometheus, Promtool, OpenSSL}
+
+// Path is where the tool is.
+func (t Tool) Path() (path string, found bool) {
+	for _, name := range strings.Fields(string(t)) {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// Input is the name under which testcache knows the tool.
+func (t Tool) Input() string { return strings.Fields(string(t))[0] }
+
+// Need returns the path of the tool, on which the test's result then depends. Where there is none, the test is skipped, or
+// fails if nothing may be left out.
 func Need(t testing.TB, tool Tool) string {
 	t.Helper()
-	names := strings.Fields(string(tool))
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
+	if _, err := testcache.Input(tool.Input()); err != nil {
+		t.Fatal(err)
+	}
+	if path, found := tool.Path(); found {
+		return path
 	}
 	const missing = "this test needs %s, which is not in PATH: sudo make deps"
 	if strict() {
-		t.Fatalf(missing, names[0])
+		t.Fatalf(missing, tool.Input())
 	}
-	t.Skipf(missing, names[0])
+	t.Skipf(missing, tool.Input())
 	return ""
 }
 

@@ -9,15 +9,13 @@ import (
 	"testing"
 )
 
-var tools = []Tool{Curl, Node, NPM, Chromium, Prometheus, Promtool, OpenSSL}
-
 // TestWhatIsNeededCanBeInstalled holds the tools against the list that `make deps` installs.
 func TestWhatIsNeededCanBeInstalled(t *testing.T) {
 	list, err := os.ReadFile("../../deploy/dev/deps.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range tools {
+	for _, tool := range Tools {
 		if !strings.Contains(string(list), "\n"+string(tool)+" | ") {
 			t.Errorf("deploy/dev/deps.sh does not know %s", tool)
 		}

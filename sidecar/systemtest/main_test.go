@@ -9,7 +9,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
-	_ "github.com/sluice-bus/sluice/sidecar" // so that cached results do not outlive a change of the program
 )
 
 func TestMain(m *testing.M) {

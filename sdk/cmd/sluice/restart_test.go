@@ -12,7 +12,6 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
-	_ "github.com/sluice-bus/sluice/sidecar" // so that cached results do not outlive a change of the program
 )
 
 // lives is a real sidecar that is killed and started again.

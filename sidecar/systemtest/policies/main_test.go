@@ -9,9 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	_ "github.com/sluice-bus/sluice/controlplane" // so that cached results do not outlive a change of the programs
 	"github.com/sluice-bus/sluice/internal/processtest"
-	_ "github.com/sluice-bus/sluice/sidecar"
 )
 
 func TestMain(m *testing.M) {
