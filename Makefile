@@ -37,7 +37,7 @@ run: build ## Build and start a control plane and a sidecar with their data in .
 	@deploy/dev/run.sh $(ARGS)
 
 .PHONY: test
-test: ## Check format, vet, lint, and run every test, most with the race detector (STRICT=1: leave nothing out) (15 min the first time, then 7, or 1 where results are cached)
+test: ## Check format, vet, lint, and run every test, most with the race detector (STRICT=1: leave nothing out) (15 min the first time, then 6, or 1 where results are cached)
 	@deploy/dev/test.sh
 
 .PHONY: deps

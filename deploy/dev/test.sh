@@ -10,8 +10,8 @@ strict=
 for setting in "${STRICT:-}" "${CI:-}"; do
   case $setting in '' | 0 | false) ;; *) strict=1 ;; esac
 done
-output=$(mktemp) inputs=$(mktemp) bubbles=$(mktemp)
-trap 'rm -f "$output" "$inputs" "$bubbles"' EXIT
+output=$(mktemp) inputs=$(mktemp) beside=$(mktemp)
+trap 'rm -f "$output" "$inputs" "$beside"' EXIT
 status=0 summary='' failures=''
 
 # step NAME COMMAND… runs a step. What it has said is repeated in the end if it fails, but for the tests: their report does so.
@@ -50,24 +50,25 @@ tests() {
     echo "The console's test has npm download playwright-core: 3 MB the first time."
   fi
   # Those that take long come first, so that nobody waits for one of them alone in the end.
-  local slow='/(systemtest|mongolog|outbox|browsertest|examples|deploytest)(/|$)' packages
+  local slow='/(systemtest|mongolog|pebblelog|outbox|browsertest|examples|deploytest|gateway|quota|spool)(/|$)' packages
   # Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in these
   # packages (see golang/go#78156).
-  local inBubbles='/(mongolog/bubbletest|mongomodel|mongomodel/facts|simulation)$' bubbled
+  local bubbles='/(mongolog/bubbletest|mongomodel|mongomodel/facts|simulation)$' bubbled
   packages=$(go list -e ./...)
-  bubbled=$(grep -E "$inBubbles" <<<"$packages") packages=$(grep -vE "$inBubbles" <<<"$packages")
-  # Bubbles keep one processor busy. The other tests mostly wait, for processes and for what they limit to so much a second.
+  bubbled=$(grep -E "$bubbles" <<<"$packages") packages=$(grep -vE "$bubbles" <<<"$packages")
+  # Bubbles keep one processor busy; what they say waits for the end, since lines of two would mix. The other tests mostly wait,
+  # for processes and for what they limit to so much a second.
   # shellcheck disable=SC2046,SC2086 # the packages are words
   {
     result=0
     if [ -n "$bubbled" ]; then
-      CGO_ENABLED=0 go test -json -p 1 -trimpath -vet=off -timeout 20m $bubbled >"$bubbles" &
+      CGO_ENABLED=0 go test -json -p 1 -trimpath -vet=off -timeout 20m $bubbled >"$beside" &
     fi
     go test -json -p $((2 * $(getconf _NPROCESSORS_ONLN))) -trimpath -vet=off "${race[@]}" -timeout 20m \
       $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") || result=1
     if [ -n "$bubbled" ]; then
       wait $! || result=1
-      cat "$bubbles"
+      cat "$beside"
     fi
     [ "$result" = 0 ]
   } | CGO_ENABLED=0 go run -trimpath ./internal/testreport
