@@ -147,6 +147,7 @@ func (s *Sidecar) assemble() {
 		Tracing:     s.tracing,
 		Roster:      s.store.roster,
 		AckTimeout:  s.store.ackTimeout(s.cfg.StoreTimeout),
+		AckLinger:   s.store.ackLinger(),
 		Moved:       s.store.moved(),
 		Logger:      s.cfg.Logger,
 		Bounds:      group.DefaultBounds(),

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
@@ -213,6 +214,14 @@ func (st *store) ackTimeout(shared time.Duration) time.Duration {
 		return 0
 	}
 	return shared
+}
+
+// ackLinger is how long an ack may wait for others: the embedded log saves at no cost that would be worth it.
+func (st *store) ackLinger() time.Duration {
+	if st.shared == nil {
+		return 0
+	}
+	return group.DefaultAckLinger
 }
 
 // unmetConcerns are the topics whose write concern the store does not meet.

@@ -8,6 +8,19 @@ type Shared interface {
 	Log
 	Nodes
 	Signals
+
+	// ReadEach reads several partitions of a topic at once, which costs a
+	// store elsewhere no more than to read one: for each place the events
+	// from its seq on that follow each other without a gap, up to b in all.
+	// Where the first of them is missing there are none, though Read may know
+	// that it was removed, or is void.
+	ReadEach(ctx context.Context, topic string, places []Place, b Bounds) ([][]*Record, error)
+}
+
+// Place is a seq of a partition.
+type Place struct {
+	Partition int
+	Seq       uint64
 }
 
 // GroupName names a consumer group.

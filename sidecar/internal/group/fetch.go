@@ -13,6 +13,9 @@ const (
 	// retryWhenBehind is the pause before the log is asked again for events that
 	// it has announced and does not show yet. It doubles, up to retryAfterFailure.
 	retryWhenBehind = 5 * time.Millisecond
+	// aloneAfter is how many times in vain a partition is read together with
+	// others. By itself it is told also what will never come.
+	aloneAfter = 2
 	// pagesPerTurn bounds how long acks and deadlines wait for a group that
 	// reads through events that its filters do not let pass.
 	pagesPerTurn = 16
@@ -24,36 +27,111 @@ const (
 func (g *Group) fetch(ctx context.Context) {
 	for range pagesPerTurn {
 		g.mu.Lock()
-		p := g.nextToFetch(g.cfg.Clock.Now())
-		if g.stopped || p == nil {
-			g.mu.Unlock()
+		f := g.nextFetch(g.cfg.Clock.Now())
+		g.mu.Unlock()
+		if f == nil {
 			return
 		}
-		g.fetchAt = p.index
-		b := eventlog.Bounds{
-			Events: min(g.want(), g.cfg.Bounds.FetchEvents, g.cfg.Bounds.Lookahead-len(p.entries)),
-			Bytes:  min(g.cfg.Bounds.FetchBytes, g.cfg.Bounds.HeldBytes-g.held),
-		}
-		from, generation, watch := p.next, p.generation, g.watch
-		exactlyOnce := g.exactlyOnce()
-		g.mu.Unlock()
-
-		pg, err := readPage(ctx, g.cfg.Log, g.topic, watch.Read(p.index, from, b), p.index, from, b)
-		var marked []bool
-		if err == nil && exactlyOnce && len(pg.recs) > 0 {
-			marked, err = g.marked(ctx, pg.recs)
-		}
-
+		err := f.read(ctx, g)
 		g.mu.Lock()
-		switch {
-		case err != nil:
-			g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name, "partition", p.index, "error", err)
-			p.readDue = g.cfg.Clock.Now().Add(retryAfterFailure)
-		case generation == p.generation && len(g.members) > 0:
-			g.take(p, pg, marked)
-		}
+		g.take(f, err)
 		g.mu.Unlock()
 	}
+}
+
+// fetching is one read from the log, of one partition or of several.
+type fetching struct {
+	parts  []*fetchingPart
+	bounds eventlog.Bounds
+	each   eachReader // nil: one partition is read
+	// exactlyOnce asks for marked: the ids among what was read that the group
+	// acked before.
+	exactlyOnce bool
+	marked      map[string]bool
+}
+
+type fetchingPart struct {
+	*partition
+	eventlog.Place
+	was  int // the partition's generation
+	page page
+}
+
+// eachReader is a log of which several partitions can be read at once; see
+// eventlog.Shared.
+type eachReader interface {
+	ReadEach(ctx context.Context, topic string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error)
+}
+
+// nextFetch picks what to read next; nil if there is nothing to read, or no
+// room. A partition whose next events are in the tail is read from there;
+// others are read at once where the log can do that.
+func (g *Group) nextFetch(now time.Time) *fetching {
+	p := g.nextToFetch(now)
+	if g.stopped || p == nil {
+		return nil
+	}
+	g.fetchAt = p.index
+	f := &fetching{bounds: eventlog.Bounds{
+		Events: min(g.want(), g.cfg.Bounds.FetchEvents, g.cfg.Bounds.Lookahead-len(p.entries)),
+		Bytes:  min(g.cfg.Bounds.FetchBytes, g.cfg.Bounds.HeldBytes-g.held),
+	}, exactlyOnce: g.exactlyOnce()}
+	first := f.add(p)
+	first.page.recs = g.watch.Read(p.index, p.next, f.bounds)
+	each, ok := g.cfg.Log.(eachReader)
+	if !ok || len(first.page.recs) > 0 || p.vain > aloneAfter {
+		return f
+	}
+	for i := range g.parts {
+		o := g.parts[(p.index+1+i)%len(g.parts)]
+		if o != p && len(f.parts) < f.bounds.Events && g.fetchable(o, now) && o.vain <= aloneAfter &&
+			len(g.watch.Read(o.index, o.next, eventlog.Bounds{Events: 1})) == 0 {
+			f.add(o)
+			f.each = each
+		}
+	}
+	return f
+}
+
+func (f *fetching) add(p *partition) *fetchingPart {
+	fp := &fetchingPart{partition: p, Place: eventlog.Place{Partition: p.index, Seq: p.next}, was: p.generation}
+	f.parts = append(f.parts, fp)
+	return fp
+}
+
+// read reads what was picked.
+func (f *fetching) read(ctx context.Context, g *Group) (err error) {
+	if f.each != nil {
+		err = f.readEach(ctx, g.topic)
+	} else {
+		p := f.parts[0]
+		p.page, err = readPage(ctx, g.cfg.Log, g.topic, p.page.recs, p.Partition, p.Seq, f.bounds)
+	}
+	if err != nil || !f.exactlyOnce {
+		return err
+	}
+	var ids []string
+	for _, p := range f.parts {
+		for _, rec := range p.page.recs {
+			ids = append(ids, rec.ID)
+		}
+	}
+	if len(ids) > 0 {
+		f.marked, err = g.marked(ctx, ids)
+	}
+	return err
+}
+
+func (f *fetching) readEach(ctx context.Context, topic string) error {
+	places := make([]eventlog.Place, len(f.parts))
+	for i, p := range f.parts {
+		places[i] = p.Place
+	}
+	each, err := f.each.ReadEach(ctx, topic, places, f.bounds)
+	for i := range each {
+		f.parts[i].page = page{recs: each[i], next: f.parts[i].Seq}
+	}
+	return err
 }
 
 // want is how many events more than those that are ready members have room
@@ -74,19 +152,38 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 	}
 	for i := range g.parts {
 		at := (g.fetchAt + 1 + i) % len(g.parts)
-		if p := g.parts[at]; p.own == owned && p.readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead {
+		if p := g.parts[at]; g.fetchable(p, now) {
 			return p
 		}
 	}
 	return nil
 }
 
-// take admits a page. marked, when given, tells the ids that the group acked
-// before.
-func (g *Group) take(p *partition, pg page, marked []bool) {
-	for i, rec := range pg.recs {
+// fetchable reports whether there is something to read of the partition, and
+// room for it.
+func (g *Group) fetchable(p *partition, now time.Time) bool {
+	return p.own == owned && p.readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead
+}
+
+// take admits what was read.
+func (g *Group) take(f *fetching, err error) {
+	for _, p := range f.parts {
+		switch {
+		case err != nil:
+			g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name, "partition", p.index, "error", err)
+			p.readDue = g.cfg.Clock.Now().Add(retryAfterFailure)
+		case p.was == p.generation && len(g.members) > 0:
+			g.takePage(p.partition, p.page, f.marked)
+		}
+	}
+}
+
+// takePage admits a page of a partition; marked has the ids that the group
+// acked before.
+func (g *Group) takePage(p *partition, pg page, marked map[string]bool) {
+	for _, rec := range pg.recs {
 		if e := p.fetched(rec); e != nil {
-			g.admit(e, marked != nil && (marked[i] || g.isMarked(rec.ID)) || !g.wanted(rec))
+			g.admit(e, marked != nil && (marked[rec.ID] || g.isMarked(rec.ID)) || !g.wanted(rec))
 		}
 	}
 	if len(pg.recs) == 0 && p.skipTo(pg.next, g.cfg.Clock.Now()) {
@@ -108,12 +205,16 @@ func (g *Group) exactlyOnce() bool {
 }
 
 // marked asks the store which events the group acked before.
-func (g *Group) marked(ctx context.Context, recs []*eventlog.Record) ([]bool, error) {
-	ids := make([]string, len(recs))
-	for i, rec := range recs {
-		ids[i] = rec.ID
+func (g *Group) marked(ctx context.Context, ids []string) (map[string]bool, error) {
+	acked, err := g.cfg.Log.Marked(ctx, g.topic, g.name, ids, g.cfg.Clock.Now().UnixMilli())
+	if err != nil {
+		return nil, err
 	}
-	return g.cfg.Log.Marked(ctx, g.topic, g.name, ids, g.cfg.Clock.Now().UnixMilli())
+	marked := map[string]bool{}
+	for i, id := range ids {
+		marked[id] = acked[i]
+	}
+	return marked, nil
 }
 
 // isMarked reports whether an id was acked and its mark is not saved yet.

@@ -71,6 +71,7 @@ type Group struct {
 	settles []*tracing.Settle        // the spans of what those settle who will wait next
 	saving  bool                     // a save is under way
 	saveDue time.Time                // when to try again after a failed save; zero: at once
+	ackDue  time.Time                // when to save acks if nothing else is to be saved before; zero: at once
 
 	saves    uint64        // how many succeeded
 	synced   uint64        // how many of those are known to be durable

@@ -59,6 +59,9 @@ type Config struct {
 	// AckTimeout bounds how long an ack waits for its progress to be durable;
 	// 0: no bound.
 	AckTimeout time.Duration
+	// AckLinger is how long acks wait for what is delivered next, with which
+	// they are saved at once; those of a Taker do not.
+	AckLinger time.Duration
 	// Moved, if set, tells the other sidecars to look who owns the group's
 	// partitions: their Manager.Moved. It must not block.
 	Moved  func(eventlog.GroupName)
@@ -66,6 +69,9 @@ type Config struct {
 	Bounds Bounds
 	Clock  clock.Clock
 }
+
+// DefaultAckLinger is for a log whose saves cost a store elsewhere a command.
+const DefaultAckLinger = 20 * time.Millisecond
 
 func (c *Config) tellMoved(topic, group string) {
 	if c.Moved != nil {

@@ -134,7 +134,8 @@ func (m *Member) Resume() {
 
 // Ack settles events that are in flight at this member; ids of others are
 // passed over. done is called with nil once the progress is durable, or with
-// what kept it from that; possibly before Ack returns. It must not block.
+// what kept it from that; possibly before Ack returns. It must not block. The
+// save may wait for AckLinger.
 func (m *Member) Ack(ids []string, done func(error)) {
 	g := m.group
 	g.mu.Lock()

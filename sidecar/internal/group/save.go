@@ -31,7 +31,7 @@ type save struct {
 func (g *Group) collect() save {
 	s := save{marks: slices.Collect(maps.Values(g.marks)), waiters: g.waiters, graves: g.burying}
 	clear(g.marks)
-	g.waiters, g.burying = nil, nil
+	g.waiters, g.burying, g.ackDue = nil, nil, time.Time{}
 	for _, p := range g.parts {
 		if p.dirty {
 			p.dirty = false

@@ -13,6 +13,12 @@ func (g *Group) ack(e *entry, now time.Time) {
 	g.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
 	g.traceSettle(e, tracing.Acked, now)
 	e.process.End(tracing.Acked, "")
+	switch {
+	case e.member.taker != nil: // which may ask for more only once this is saved
+		g.ackDue = now
+	case g.ackDue.IsZero():
+		g.ackDue = now.Add(g.cfg.AckLinger)
+	}
 	g.settle(e)
 	if opts.ExactlyOnce {
 		g.mark(id, now.Add(opts.DedupeTTL))
@@ -30,6 +36,7 @@ func (g *Group) nack(e *entry, reason string, delay *time.Duration, now time.Tim
 		reason = "nacked"
 	}
 	g.traceSettle(e, tracing.Nacked, now)
+	g.ackDue = now
 	g.fail(e, tracing.Nacked, reason, now, wait)
 }
 

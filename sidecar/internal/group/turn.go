@@ -1,6 +1,7 @@
 package group
 
 import (
+	"slices"
 	"time"
 )
 
@@ -58,7 +59,17 @@ func (g *Group) step(now time.Time) (save, bool) {
 		return save{}, false
 	}
 	g.assign(now)
+	if now.Before(g.ackDue) && !g.urgent() {
+		return save{}, false
+	}
 	return g.collect(), true
+}
+
+// urgent reports whether something waits for the next save beside acks.
+func (g *Group) urgent() bool {
+	return len(g.burying) > 0 ||
+		slices.ContainsFunc(g.members, func(m *Member) bool { return len(m.out) > 0 }) ||
+		slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == leaving })
 }
 
 // rest ends a turn: it parks a group without members, asks for another turn if
@@ -74,7 +85,7 @@ func (g *Group) rest(now time.Time) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.again || g.saveDue.IsZero() && g.unsaved() || g.nextToFetch(now) != nil {
+	if g.again || g.saveDue.IsZero() && !now.Before(g.ackDue) && g.unsaved() || g.nextToFetch(now) != nil {
 		g.worker.wake()
 	} else {
 		g.tellTakers()
@@ -98,6 +109,9 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 	}
 	sooner(g.paceDue)
 	sooner(g.saveDue)
+	if g.saveDue.IsZero() {
+		sooner(g.ackDue)
+	}
 	for _, p := range g.parts {
 		if p.readDue.After(now) {
 			sooner(p.readDue)

@@ -274,7 +274,7 @@ func (p *process) open() (err error) {
 	ctx, p.abort = context.WithCancel(context.Background())
 	p.groups = group.NewManager(group.Config{
 		Context: ctx, Log: groups, Tails: p.tails, Policy: policyOf, DeadLetters: p.publisher, Metrics: telemetry.Discard(),
-		Roster: p.roster, Clock: clock, Logger: logger, Bounds: group.DefaultBounds(),
+		Roster: p.roster, Clock: clock, Logger: logger, Bounds: group.DefaultBounds(), AckLinger: group.DefaultAckLinger,
 		Moved: func(g eventlog.GroupName) { p.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}}) },
 	})
 	p.drainer, err = p.newDrainer()

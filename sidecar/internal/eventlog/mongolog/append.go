@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -140,52 +139,13 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 	return c, nil
 }
 
-// queue is what waits to be appended to a topic. It is bounded by who appends: each waits for its answer.
-type queue struct {
-	mu      sync.Mutex
-	calls   []*call
-	running bool
-}
-
 // enqueue has the call be part of the topic's next batch.
 func (l *Log) enqueue(c *call) error {
 	if c.left == 0 {
 		close(c.done)
 		return nil
 	}
-	q := &c.topic.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.running {
-		if !l.join() {
-			return errClosed
-		}
-		q.running = true
-		go func() {
-			defer l.calls.Done()
-			l.appendQueued(c.topic)
-		}()
-	}
-	q.calls = append(q.calls, c)
-	return nil
-}
-
-// appendQueued appends batch after batch until nothing waits.
-func (l *Log) appendQueued(t *topic) {
-	for first := true; ; first = false {
-		if !first {
-			l.opts.Clock.Sleep(l.ctx, linger)
-		}
-		t.queue.mu.Lock()
-		calls := t.queue.calls
-		t.queue.calls = nil
-		t.queue.running = len(calls) > 0
-		t.queue.mu.Unlock()
-		if len(calls) == 0 {
-			return
-		}
-		l.appendCalls(t, calls)
-	}
+	return c.topic.calls.add(l, c, linger, func(calls []*call) { l.appendCalls(c.topic, calls) })
 }
 
 // batch is what is appended to a topic at a time.

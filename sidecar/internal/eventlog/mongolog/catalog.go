@@ -31,8 +31,8 @@ type topic struct {
 	// eventBytes is about how large an event of the topic is, as wire.Event.Size
 	// counts; 0 until one was read.
 	eventBytes atomic.Int64
-	// queue is what waits to be appended.
-	queue queue
+	// calls are those of Append.
+	calls batcher[*call]
 	// rivals is when others were seen to append, too, in nanoseconds since the epoch.
 	rivals atomic.Int64
 	// settleDue is when the head may be told again how far the topic was read, in nanoseconds since the epoch.

@@ -9,27 +9,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Who owns what is decided by two sides that each write first and then read
-// what the other has written: an owner saves epoch e and then looks for e+1, a
-// taker inserts e+1 and then reads e. One of the two must see the other.
+// A save counts until a later epoch is taken. The taker of epoch e+1 inserts it, then fences e, then reads what e has. An
+// owner saves e only while it is not fenced. Both write the same document, so one comes after the other in the order of the
+// writes that a majority has, which never changes once they are acknowledged: either the taker reads the save, or the save finds
+// e fenced and changes nothing. A save costs one command, and only one that changed nothing asks why.
 //
-// On one server, or under one primary, that is plain: each read comes after
-// the reader's own write, and the server does one write after the other. In a
-// replica set primaries change, and a client (or one of several mongos) may
-// read from one that does not know yet that it was replaced. What holds there
-// is the order of the writes that a majority has: there is one, it never
-// changes, and both writes are in it once they are acknowledged at majority.
-// If e was saved before e+1 was inserted, then the taker's read finds the save,
-// else the owner's read finds e+1, provided that each read sees all of that
-// order up to its own side's write. That is what majority reads in a causally
-// consistent session give: the server waits until its majority-committed data
-// has reached the session's time, which a replaced primary's never does. A
-// local read would not be enough: it may come from a replaced primary. Nor
-// does a majority read miss an e+1 that it must see because a majority does not
-// have it yet: it was written before e was, and e is acknowledged.
+// The taker's read has to see all of that order up to its own fence, and up to the insert by which it found out what to fence.
+// In a replica set a client (or one of several mongos) may read from a primary that does not know yet that it was replaced.
+// Majority reads in a causally consistent session are what rules that out: the server waits until its majority-committed data
+// has reached the session's time, which a replaced primary's never does.
 //
-// The collection of epochs must therefore not be spread over shards other than
-// by topic, group and partition.
+// The collection of epochs must not be spread over shards other than by topic, group and partition.
 
 // past is how far this log has seen the order of the writes in the store.
 type past struct {

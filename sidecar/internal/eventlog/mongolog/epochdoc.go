@@ -31,6 +31,8 @@ type epochDoc struct {
 	// Save is the number of the owner's last save, 0 before the first. It only rises, so that a save that comes late, when
 	// its sender has given up, replaces no later one.
 	Save int64 `bson:"save"`
+	// Fenced says that a later epoch was taken, whose taker has read or will read what was saved: nothing is saved any more.
+	Fenced bool `bson:"fenced,omitempty"`
 	// Inherit says that the progress is that of the epoch before it, if there
 	// is one: its taker has not yet made it its own.
 	Inherit  bool        `bson:"inherit"`
@@ -113,6 +115,11 @@ func (c chain) latest() uint64 {
 	return uint64(c[len(c)-1].Number)
 }
 
+// has reports whether the epoch of that number is in the chain.
+func (c chain) has(number uint64) bool {
+	return slices.ContainsFunc(c, func(d epochDoc) bool { return uint64(d.Number) == number })
+}
+
 // progress is what the epoch of that number, which is in the chain, goes on
 // from: its own, or that of the highest before it that has its own. The first
 // that inherits from nobody has its own after all.
@@ -161,17 +168,30 @@ func inheritUpdate(c chain, e *eventlog.Epoch, claim string) mongo.WriteModel {
 		{Key: "inherit", Value: false}, {Key: "progress", Value: c.progress(int64(e.Number))}}}})
 }
 
+// unfenced are the epochs that may still be saved.
+var unfenced = bson.E{Key: "fenced", Value: bson.D{{Key: "$ne", Value: true}}}
+
+// fenceUpdates have nothing be saved in the epochs below that number any more.
+func (c chain) fenceUpdates(number uint64) (models []mongo.WriteModel) {
+	for _, d := range c {
+		if uint64(d.Number) < number && !d.Fenced {
+			models = append(models, mongo.NewUpdateOneModel().SetFilter(append(byID(d.ID), unfenced)).
+				SetUpdate(bson.D{{Key: "$set", Value: bson.D{{Key: "fenced", Value: true}}}}))
+		}
+	}
+	return models
+}
+
 // saveUpdate is one save of the epoch; it replaces earlier ones only.
 func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
-	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: below(save)})
+	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: below(save)}, unfenced)
 	return mongo.NewUpdateOneModel().SetFilter(earlier).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
 		{Key: "save", Value: save}, {Key: "beat", Value: int64(e.Beat)}, {Key: "released", Value: e.Released},
 		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
 }
 
-// numberOnly leaves out all but what the index of epochs holds.
-var numberOnly = bson.D{{Key: "_id", Value: 0},
-	{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}}
+// withoutProgress leaves out what is long.
+var withoutProgress = bson.D{{Key: "progress", Value: 0}}
 
 // partitionFilters select the partitions of the epochs, with one filter for
 // each group.
@@ -254,8 +274,9 @@ const (
 	compatStatements = 1
 )
 
-// bulkWrite writes what may be written in any order, and again.
-func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mongo.WriteModel) error {
+// bulkWrite writes what may be written in any order, and again. It returns how many documents were as the filters of updates
+// say; one that an earlier try has written does not count.
+func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mongo.WriteModel) (matched int, err error) {
 	size := compatStatements
 	if l.engine().mongo {
 		size = mongoStatements
@@ -263,14 +284,17 @@ func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mo
 	o := options.BulkWrite().SetOrdered(false)
 	for some := range slices.Chunk(models, size) {
 		err := l.persist(ctx, func() error {
-			_, err := coll.BulkWrite(ctx, some, o)
+			result, err := coll.BulkWrite(ctx, some, o)
+			if err == nil {
+				matched += int(result.MatchedCount)
+			}
 			return err
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return matched, nil
 }
 
 // findAll reads all that a filter selects. It decodes by itself, as all do here who read many: a cursor would make a buffer of

@@ -127,28 +127,42 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 	if err != nil {
 		return err
 	}
-	var settle []mongo.WriteModel
-	var old chain
 	numbers := map[eventlog.GroupPartition]uint64{} // the highest taken by this call so far
+	var fencing []mongo.WriteModel
+	for i := range epochs {
+		e := &epochs[i]
+		if errs[i] == nil {
+			errs[i] = found[e.GroupPartition].refusal(e, claim, numbers[e.GroupPartition])
+		}
+		if errs[i] == nil {
+			numbers[e.GroupPartition] = e.Number
+			fencing = append(fencing, found[e.GroupPartition].fenceUpdates(e.Number)...)
+		}
+	}
+	// Only then it is known what the owners before have saved.
+	if len(fencing) > 0 {
+		if _, err := l.bulkWrite(ctx, coll, fencing); err != nil {
+			return err
+		}
+		if found, err = l.readChains(ctx, partitionFilters(epochs), nil); err != nil {
+			return err
+		}
+	}
+	var inheriting []mongo.WriteModel
+	var old chain
 	for i := range epochs {
 		e := &epochs[i]
 		if errs[i] != nil {
 			continue
 		}
 		chain := found[e.GroupPartition]
-		if errs[i] = chain.refusal(e, claim, numbers[e.GroupPartition]); errs[i] != nil {
-			continue
-		}
-		numbers[e.GroupPartition] = e.Number
-		if e.Inherit {
-			settle = append(settle, inheritUpdate(chain, e, claim))
+		if e.Inherit && chain.has(e.Number) {
+			inheriting = append(inheriting, inheritUpdate(chain, e, claim))
 		}
 		old = append(old, chain.outdated(int64(e.Number))...)
 	}
-	// What was inherited becomes the epoch's own before anybody relies on it:
-	// what a fenced owner saves later changes nothing any more.
-	if len(settle) > 0 {
-		if err := l.bulkWrite(ctx, l.majority(epochsName), settle); err != nil {
+	if len(inheriting) > 0 {
+		if _, err := l.bulkWrite(ctx, coll, inheriting); err != nil {
 			return err
 		}
 	}
@@ -169,58 +183,9 @@ func (l *Log) forgetEpochs(ctx context.Context, old chain) {
 	for i, d := range old {
 		models[i] = mongo.NewDeleteOneModel().SetFilter(append(byID(d.ID), bson.E{Key: "claim", Value: d.Claim}))
 	}
-	if err := l.bulkWrite(ctx, l.majority(epochsName), models); err != nil {
+	if _, err := l.bulkWrite(ctx, l.majority(epochsName), models); err != nil {
 		l.opts.Logger.Debug("old epochs could not be deleted", "error", err)
 	}
-}
-
-// SaveEpochs implements eventlog.Groups. Whether the epochs are still the
-// latest is looked up behind the write; causal.go says why that is enough.
-func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	if err := l.fences.check(epochs); err != nil {
-		return err
-	}
-	var found chains
-	err = l.causally(ctx, func(ctx context.Context) error {
-		found, err = l.saveEpochs(ctx, epochs, marks)
-		return err
-	})
-	if err != nil {
-		return unavailable(ctx, "save epochs", err)
-	}
-	var refused error
-	for i := range epochs {
-		e := &epochs[i]
-		switch latest := found[e.GroupPartition].latest(); {
-		case latest > e.Number:
-			l.fences.learn(e.GroupPartition, latest)
-			refused = errors.Join(refused, refusal(e, eventlog.ErrFenced, latest))
-		case latest < e.Number: // nobody ever took it
-			refused = errors.Join(refused, refusal(e, eventlog.ErrNotFound, latest))
-		}
-	}
-	return refused
-}
-
-// saveEpochs writes first the marks, then the epochs, and then reads what
-// epochs there are.
-func (l *Log) saveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) (chains, error) {
-	if err := l.saveMarks(ctx, marks); err != nil || len(epochs) == 0 {
-		return nil, err
-	}
-	models, save := make([]mongo.WriteModel, len(epochs)), l.saves.Add(1)
-	for i := range epochs {
-		models[i] = saveUpdate(&epochs[i], save)
-	}
-	if err := l.bulkWrite(ctx, l.majority(epochsName), models); err != nil {
-		return nil, err
-	}
-	return l.readChains(ctx, partitionFilters(epochs), numberOnly)
 }
 
 // Sync implements eventlog.Groups: what was saved is durable already.

@@ -90,7 +90,8 @@ type Log struct {
 	fences      fences
 	outbox      outbox
 	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with another Log.
-	saves atomic.Int64
+	saves   atomic.Int64
+	savings batcher[*saving]
 
 	mu     sync.Mutex
 	closed bool

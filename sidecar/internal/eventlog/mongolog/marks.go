@@ -38,7 +38,8 @@ func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
 				{Key: "expireAt", Value: time.UnixMilli(m.ExpiresAt)},
 			}}})
 	}
-	return l.bulkWrite(ctx, l.majority(marksName), models)
+	_, err := l.bulkWrite(ctx, l.majority(marksName), models)
+	return err
 }
 
 // maxMarkIDs bounds the ids of one query for marks.

@@ -18,12 +18,8 @@ const (
 	maxSignalBytes = 64 << 10 // of their names
 )
 
-// Between two signals of one sidecar there is at least that much time, and
-// what is sent meanwhile goes in one. Boards are for small servers.
-const (
-	signalSpacing = 2 * time.Millisecond
-	boardSpacing  = 10 * time.Millisecond
-)
+// signalSpacing is how long after a signal the next one of the same sidecar goes, with all that is to be said by then.
+const signalSpacing = 20 * time.Millisecond
 
 // signalRetry is how far apart tries come to be while the store is away.
 const signalRetry = 2 * time.Second
@@ -49,16 +45,15 @@ func (l *Log) Send(s eventlog.Signal) {
 func (l *Log) sendPending() {
 	o := &l.outbox
 	var retry backoff
-	spacing := signalSpacing
 	for {
-		if !l.opts.Clock.Sleep(l.ctx, spacing-l.opts.Clock.Since(o.sent)) {
+		if !l.opts.Clock.Sleep(l.ctx, signalSpacing-l.opts.Clock.Since(o.sent)) {
 			return
 		}
 		d, any := o.take()
 		if !any {
 			return
 		}
-		err := l.sendSignal(d, &spacing)
+		err := l.sendSignal(d)
 		o.sent = l.opts.Clock.Now()
 		if err == nil {
 			retry = backoff{}
@@ -72,15 +67,12 @@ func (l *Log) sendPending() {
 }
 
 // sendSignal writes one signal.
-func (l *Log) sendSignal(d *signalDoc, spacing *time.Duration) error {
+func (l *Log) sendSignal(d *signalDoc) error {
 	ctx, end, err := l.begin(l.ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if l.boards() {
-		*spacing = boardSpacing
-	}
 	return l.writeSignal(ctx, d)
 }
 

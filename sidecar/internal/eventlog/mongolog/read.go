@@ -244,12 +244,41 @@ func (r *reading) live(ctx context.Context) (more bool, broken, _ error) {
 	return true, nil, nil
 }
 
+// ReadEach implements eventlog.Shared. Events that follow each other without a gap need no head to be read.
+func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	t, err := l.topic(ctx, name)
+	if err != nil || len(places) == 0 {
+		return nil, err
+	}
+	each := make([][]*eventlog.Record, len(places))
+	share := uint64(max(b.Events/len(places), 1))
+	filters := make(bson.A, len(places))
+	at := map[int]int{} // by partition
+	for i, pl := range places {
+		at[pl.Partition] = i
+		filters[i] = inPartition(name, pl.Partition, between(int64(pl.Seq), int64(pl.Seq+share-1)), readable)
+	}
+	b.Events = int(share) * len(places)
+	events, err := l.page(ctx, t, anyOf(filters), options.Find().SetSort(bySeq).SetHint(bySeq), b)
+	for _, rec := range events {
+		if i := at[rec.Partition]; rec.Seq == places[i].Seq+uint64(len(each[i])) {
+			each[i] = append(each[i], rec)
+		}
+	}
+	return each, err
+}
+
 // page reads the first events of a query, up to the bounds.
-func (l *Log) page(ctx context.Context, t *topic, filter any, order bson.D, b eventlog.Bounds) ([]*eventlog.Record, error) {
+func (l *Log) page(ctx context.Context, t *topic, filter any, o *options.FindOptionsBuilder, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	var events []*eventlog.Record
 	var broken error
 	err := l.persist(ctx, func() (err error) {
-		events, broken, err = l.readPage(ctx, t, filter, order, b)
+		events, broken, err = l.readPage(ctx, t, filter, o, b)
 		return err
 	})
 	if err != nil {
@@ -263,9 +292,9 @@ func (l *Log) page(ctx context.Context, t *topic, filter any, order bson.D, b ev
 }
 
 // readPage is one try of page. broken says that a document is no event.
-func (l *Log) readPage(ctx context.Context, t *topic, filter any, order bson.D, b eventlog.Bounds) (events []*eventlog.Record, broken, _ error) {
+func (l *Log) readPage(ctx context.Context, t *topic, filter any, o *options.FindOptionsBuilder, b eventlog.Bounds) (events []*eventlog.Record, broken, _ error) {
 	b.Events = max(b.Events, 1)
-	o := options.Find().SetSort(order).SetLimit(int64(b.Events)).SetBatchSize(t.batchSize(b.Events, b.Bytes))
+	o.SetLimit(int64(b.Events)).SetBatchSize(t.batchSize(b.Events, b.Bytes))
 	cursor, err := l.majority(eventsName).Find(ctx, filter, o)
 	if err != nil {
 		return nil, nil, err

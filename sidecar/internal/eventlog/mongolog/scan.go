@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -28,7 +29,7 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 	if q.Descending {
 		order = -1
 	}
-	return l.page(ctx, t, filter, bson.D{{Key: "ts", Value: order}, {Key: "id", Value: order}}, b)
+	return l.page(ctx, t, filter, options.Find().SetSort(bson.D{{Key: "ts", Value: order}, {Key: "id", Value: order}}), b)
 }
 
 // scanFilter selects what q does within a scope; some is false if that is

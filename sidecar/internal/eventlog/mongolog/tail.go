@@ -17,6 +17,8 @@ const (
 	// nothing for: the idle cost of following is one command in that time.
 	tailAwait = 2 * time.Second
 	tailBatch = 1000
+	// tailSpacing is how long a follower waits after a signal before it asks for more: those of many sidecars come at once then.
+	tailSpacing = 5 * time.Millisecond
 )
 
 var errTailEnded = errors.New("the server ended the cursor on signals")
@@ -42,7 +44,8 @@ func (f *following) tail(ctx context.Context) error {
 	defer cancel()
 	// Not a deadline: the server would hold the cursor to it.
 	patience := f.log.opts.Clock.AfterFunc(f.log.opts.Timeout, cancel)
-	cur, err := f.log.signals().Find(ctx, bson.D{}, o)
+	others := bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "node", Value: bson.D{{Key: "$ne", Value: f.node}}}}, bson.D{{Key: "_id", Value: last}}}}}
+	cur, err := f.log.signals().Find(ctx, others, o)
 	if err != nil {
 		return err
 	}
@@ -67,6 +70,9 @@ func (f *following) tail(ctx context.Context) error {
 			}
 		case more:
 			f.hear(&d, false)
+			if cur.RemainingBatchLength() == 0 && !f.log.opts.Clock.Sleep(ctx, tailSpacing) {
+				return ctx.Err()
+			}
 		}
 	}
 	return ctx.Err()

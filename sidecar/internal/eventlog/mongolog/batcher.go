@@ -1,0 +1,51 @@
+package mongolog
+
+import (
+	"sync"
+	"time"
+)
+
+// batcher writes one batch at a time: what comes while one is under way makes up the next. It is bounded by who adds, since
+// each waits for its answer.
+type batcher[T any] struct {
+	mu      sync.Mutex
+	waiting []T
+	running bool
+}
+
+// add has the item be part of the next batch. After a batch the next one is waited for so long: who was just answered may have
+// more.
+func (b *batcher[T]) add(l *Log, item T, linger time.Duration, write func([]T)) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.running {
+		if !l.join() {
+			return errClosed
+		}
+		b.running = true
+		go func() {
+			defer l.calls.Done()
+			b.run(l, linger, write)
+		}()
+	}
+	b.waiting = append(b.waiting, item)
+	return nil
+}
+
+// run writes batch after batch until nothing waits.
+func (b *batcher[T]) run(l *Log, linger time.Duration, write func([]T)) {
+	for first := true; ; first = false {
+		if !first {
+			l.opts.Clock.Sleep(l.ctx, linger)
+		}
+		b.mu.Lock()
+		items := b.waiting
+		b.waiting = nil
+		b.running = len(items) > 0
+		b.mu.Unlock()
+		if len(items) == 0 {
+			return
+		}
+		write(items)
+	}
+}
