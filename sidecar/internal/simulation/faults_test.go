@@ -151,6 +151,9 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 	if !of {
 		return f
 	}
+	if r.counting != nil {
+		return r.counting.meet(q)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed[q.From] {

@@ -51,6 +51,7 @@ type run struct {
 	policies *policy.Current
 	logger   *slog.Logger
 	logged   *bytes.Buffer // guarded by the logger
+	counting *counting     // of commands, in place of faults and readers; nil: nobody counts
 
 	over      chan struct{} // closed when applications have to end
 	apps      sync.WaitGroup
@@ -162,6 +163,9 @@ func (r *run) work() {
 		r.apps.Go(app.work)
 	}
 	for _, t := range r.plan.Topics {
+		if r.counting != nil {
+			break // a reader's commands are its own
+		}
 		r.apps.Go(func() { r.read("r-"+t.Name, t.Name, t.Partitions, newDice(r.plan.Seed, hash(t.Name, 3))) })
 	}
 	var faults sync.WaitGroup
