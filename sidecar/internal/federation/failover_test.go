@@ -23,6 +23,7 @@ func TestFailover(t *testing.T) {
 	} {
 		for _, descending := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				self := edge("self", 700, 1, 3)
 				region := newMemory(series(1500, 2, 2, "region")...)
 				bad, good := serve(t, newNode("bad", "region", region, newMemory())), serve(t, newNode("good", "region", region, newMemory()))

@@ -349,6 +349,7 @@ func TestStreamsAtATime(t *testing.T) {
 
 // TestASlowPartIsNamed in the log while it is waited for.
 func TestASlowPartIsNamed(t *testing.T) {
+	t.Parallel()
 	s := serve(t, edge("slow", 2500, 1, 3))
 	s.stallAfter.Store(1000)
 	var log logBuffer
