@@ -35,8 +35,11 @@ func (p *publisher) work() {
 	if !p.run.sleep(p.plan.Start.d()) {
 		return
 	}
-	slots := make(chan struct{}, max(1, p.plan.Pipeline))
+	slots, began := make(chan struct{}, max(1, p.plan.Pipeline)), time.Now()
 	for n := range p.plan.Calls {
+		if p.plan.Lasts > 0 && time.Since(began) > p.plan.Lasts.d() {
+			break
+		}
 		if !p.run.sleep(time.Duration(p.dice.Int64N(int64(2*p.plan.Every.d()) + 1))) {
 			break
 		}

@@ -72,6 +72,7 @@ type publisherPlan struct {
 	Unnamed  int    `json:"unnamed,omitempty"`  // percent of events whose id the sidecar makes
 	Refused  int    `json:"refused,omitempty"`  // percent of events that the store never takes
 	Pipeline int    `json:"pipeline,omitempty"` // calls under way at once; 0: one
+	Lasts    ms     `json:"lasts,omitempty"`    // calls are made for so long; 0: until all are
 	// Tombstones is the share of events, in percent, that say that their key is gone.
 	Tombstones int `json:"tombstones,omitempty"`
 }
