@@ -8,7 +8,7 @@ var combinations = []struct {
 	draw func(d dice, p *plan) []fault
 }{
 	{"usurped", usurped}, {"lagging", lagging}, {"late-save", lateSave}, {"late-take", lateTake}, {"slow-take", slowTake},
-	{"frozen", frozen}, {"one-request", oneRequest}, {"deployment", deployment},
+	{"frozen", frozen}, {"one-request", oneRequest}, {"deployment", deployment}, {"late-insert", lateInsert}, {"caught", caught},
 }
 
 // combination draws one, or the mix's; where the mix lacks one of its kinds, a single fault stands for it.
@@ -52,6 +52,15 @@ func usurped(d dice, p *plan) []fault {
 		}
 	}
 	return []fault{f}
+}
+
+// caught is usurped while inserts are on their way, at seqs that were reserved before.
+func caught(d dice, p *plan) []fault {
+	faults := usurped(d, p)
+	return append(faults, fault{
+		Kind: slowRequests, Sidecar: everySidecar, At: faults[0].At - 1000, For: d.between(1000, 15_000), By: d.between(100, 2000), Seed: d.Uint64(),
+		Percent: 100, Command: "insert", Collection: "events",
+	})
 }
 
 // lagging has the secondaries come behind, and then takes the primary away.
@@ -147,6 +156,21 @@ func oneRequest(d dice, p *plan) []fault {
 		f.Then = []fault{{Kind: killSidecar, Sidecar: s, At: d.between(0, 10_000), For: d.between(50, 20_000)}}
 	}
 	return []fault{f}
+}
+
+// lateInsert has inserts of a sidecar come when their seqs are void, and kills it, with all who publish through it, until then.
+func lateInsert(d dice, p *plan) []fault {
+	s, by := d.IntN(p.Sidecars), d.between(70_000, 200_000)
+	for i := range p.Publishers {
+		if d.chance(80) {
+			p.Publishers[i].Sidecars = []int{s}
+		}
+	}
+	lasts := d.between(200, 2000)
+	return []fault{{
+		Kind: late, Sidecar: s, At: d.when(p), For: lasts, By: by, Seed: d.Uint64(), Percent: 100, Command: "insert", Collection: "events",
+		Then: []fault{{Kind: killSidecar, Sidecar: s, At: lasts - 50, For: by + d.between(10, 5000)}},
+	}}
 }
 
 // deployment ends all sidecars, one after the other, and starts them again; now and then while the store is away.

@@ -146,7 +146,8 @@ func TestWeaknesses(t *testing.T) {
 		t.Skip("make soak has the time for this")
 	}
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
-		w, most := weaknesses[seed%uint64(len(weaknesses))], mayFind
+		all := slices.Concat(weaknesses, logWeaknesses)
+		w, most := all[seed%uint64(len(all))], mayFind
 		if w.obvious {
 			most = mustFind
 		}

@@ -193,9 +193,9 @@ func (p *process) isDown() bool {
 
 func (p *process) open() (err error) {
 	logger, weak, clock := p.machine.logger(), p.machine.run.weak, p.machine.clock.Clock()
-	tamper := weak.commands
-	if tamper == nil && slices.ContainsFunc(p.machine.run.plan.Publishers, func(b publisherPlan) bool { return b.Refused > 0 }) {
-		tamper = refuse
+	tamper := &tampering{weak.commands, weak.answers, &memory{}}
+	if tamper.commands == nil && slices.ContainsFunc(p.machine.run.plan.Publishers, func(b publisherPlan) bool { return b.Refused > 0 }) {
+		tamper.commands = refuse
 	}
 	policyOf := func(topic string) *policy.Effective { return p.policies.Load().Topic(topic) }
 	p.log, err = mongolog.Open(mongolog.Options{
@@ -258,7 +258,7 @@ func (p *process) open() (err error) {
 	})
 	p.writer = writer.New(writer.Config{
 		Log: p.spool, Tails: p.tails, Clock: clock, Bounds: writer.DefaultBounds(),
-		MayVanish: func(topic string) bool { return policyOf(topic).Durability.MayVanish() },
+		MayVanish: func(topic string) bool { return !weak.hasty && policyOf(topic).Durability.MayVanish() },
 		Signal: func(h eventlog.Hint) {
 			if p.roster.View().Company() {
 				p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})
@@ -362,7 +362,7 @@ func (p *process) kill() {
 type gated struct {
 	options.ContextDialer
 	gate   *gate
-	tamper func(*command) // nil: nobody does
+	tamper *tampering // nil: nobody does
 }
 
 func (d gated) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -372,8 +372,8 @@ func (d gated) DialContext(ctx context.Context, network, address string) (net.Co
 	if err != nil {
 		return nil, err
 	}
-	if d.tamper != nil {
-		conn = tamperingConn{conn, d.tamper}
+	if d.tamper != nil && (d.tamper.commands != nil || d.tamper.answers != nil) {
+		conn = &tamperingConn{Conn: conn, tampering: d.tamper, sent: map[uint32]*command{}}
 	}
 	return gatedConn{conn, d.gate}, nil
 }

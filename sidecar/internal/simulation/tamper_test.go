@@ -2,8 +2,10 @@ package simulation
 
 import (
 	"encoding/binary"
+	"io"
 	"net"
 	"strings"
+	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -15,20 +17,77 @@ type command struct {
 	body             bson.D
 	sequence         string // the field that docs stand for; "": there are none
 	docs             []bson.D
+	memory           *memory // of the process that sends it
 }
 
-// tamperingConn changes the commands that are sent over it.
+// tampering changes the commands of a process, and their answers.
+type tampering struct {
+	commands func(*command)            // nil: they stay as they are
+	answers  func(*command, *answered) // nil: they stay as they are
+	memory   *memory
+}
+
+// tamperingConn is a connection on which that happens.
 type tamperingConn struct {
 	net.Conn
-	tamper func(*command)
+	*tampering
+	mu   sync.Mutex
+	sent map[uint32]*command // by the number of its message, until it is answered
+	rest []byte              // of an answer that is read piece by piece
 }
 
 // Write implements net.Conn. The driver writes one message at a time.
-func (c tamperingConn) Write(b []byte) (int, error) {
-	if _, err := c.Conn.Write(tampered(b, c.tamper)); err != nil {
+func (c *tamperingConn) Write(b []byte) (int, error) {
+	message, sent := c.command(b)
+	if sent != nil && c.answers != nil {
+		c.mu.Lock()
+		c.sent[binary.LittleEndian.Uint32(b[4:])] = sent
+		c.mu.Unlock()
+	}
+	if _, err := c.Conn.Write(message); err != nil {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// Read implements net.Conn.
+func (c *tamperingConn) Read(b []byte) (int, error) {
+	if c.answers == nil {
+		return c.Conn.Read(b)
+	}
+	if len(c.rest) == 0 {
+		message := make([]byte, headerBytes)
+		if _, err := io.ReadFull(c.Conn, message); err != nil {
+			return 0, err
+		}
+		message = append(message, make([]byte, binary.LittleEndian.Uint32(message)-headerBytes)...)
+		if _, err := io.ReadFull(c.Conn, message[headerBytes:]); err != nil {
+			return 0, err
+		}
+		c.rest = c.answer(message)
+	}
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// answer is a message with what becomes of the answer in it.
+func (c *tamperingConn) answer(b []byte) []byte {
+	number := binary.LittleEndian.Uint32(b[8:])
+	c.mu.Lock()
+	sent := c.sent[number]
+	delete(c.sent, number)
+	c.mu.Unlock()
+	if sent == nil || binary.LittleEndian.Uint32(b[12:]) != opMsg || b[headerBytes+4] != 0 {
+		return b
+	}
+	a := &answered{}
+	mustUnmarshal(b[headerBytes+5:headerBytes+5+binary.LittleEndian.Uint32(b[headerBytes+5:])], &a.body)
+	c.memory.learn(a)
+	c.answers(sent, a)
+	out := append(append([]byte(nil), b[:headerBytes+5]...), mustMarshal(a.body)...)
+	binary.LittleEndian.PutUint32(out, uint32(len(out)))
+	return out
 }
 
 const (
@@ -36,12 +95,12 @@ const (
 	headerBytes = 16
 )
 
-// tampered is a message of OP_MSG with what tamper makes of its command; any other message is itself.
-func tampered(b []byte, tamper func(*command)) []byte {
+// command is a message of OP_MSG with what becomes of its command, and that; any other message is itself.
+func (t *tampering) command(b []byte) ([]byte, *command) {
 	if len(b) < headerBytes+5 || binary.LittleEndian.Uint32(b[12:]) != opMsg {
-		return b
+		return b, nil
 	}
-	c := &command{}
+	c := &command{memory: t.memory}
 	for rest := b[headerBytes+4:]; len(rest) > 0; {
 		kind, size := rest[0], int(binary.LittleEndian.Uint32(rest[1:]))
 		section := rest[1 : 1+size]
@@ -65,11 +124,13 @@ func tampered(b []byte, tamper func(*command)) []byte {
 		}
 	}
 	if len(c.body) == 0 {
-		return b
+		return b, nil
 	}
 	c.name = c.body[0].Key
 	c.collection, _ = c.body[0].Value.(string)
-	tamper(c)
+	if t.commands != nil {
+		t.commands(c)
+	}
 	out := append([]byte(nil), b[:headerBytes+4]...)
 	out = append(append(out, 0), mustMarshal(c.body)...)
 	if c.sequence != "" {
@@ -82,7 +143,7 @@ func tampered(b []byte, tamper func(*command)) []byte {
 		out = append(out, section...)
 	}
 	binary.LittleEndian.PutUint32(out, uint32(len(out)))
-	return out
+	return out, c
 }
 
 func mustMarshal(d bson.D) []byte {

@@ -20,8 +20,10 @@ type weakness struct {
 	name    string
 	is      string
 	obvious bool // one schedule of five finds it, at the least
-	// One of these is set.
+	// What is set of these.
 	commands func(*command)
+	answers  func(*command, *answered)
+	hasty    bool // what may vanish with a primary is announced before the log shows it
 	groups   func(group.Log) group.Log
 	nodes    func(eventlog.Nodes) eventlog.Nodes
 	appender func(eventlog.Appender) eventlog.Appender
@@ -160,7 +162,7 @@ func weaken(name string) (weakness, error) {
 	if name == "" {
 		return weakness{}, nil
 	}
-	for _, w := range weaknesses {
+	for _, w := range slices.Concat(weaknesses, logWeaknesses) {
 		if w.name == name {
 			return w, nil
 		}
