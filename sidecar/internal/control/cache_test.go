@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
@@ -102,7 +103,7 @@ func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 	if err := s.apply(context.Background(), update(t, topicPolicy("t", 2))); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.save(); err != nil {
+	if err := s.save(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +119,7 @@ func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 	if s.version("t") != 2 || !s.Known("t") {
 		t.Error("the topic's policy is not in force once the globs are")
 	}
-	if err := s.save(); err != nil {
+	if err := s.save(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
@@ -159,7 +160,7 @@ func smallCache(t testing.TB, dir string) []byte {
 	if err := s.apply(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.save(); err != nil {
+	if err := s.save(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.stop()
@@ -205,6 +206,44 @@ func TestDamagedCachesAreIgnored(t *testing.T) {
 	}
 }
 
+// What cannot be written acts, and is not acknowledged before it is written.
+func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
+	p := newPlane(t)
+	p.put(map[string]int64{"*": 1, "t": 2})
+	p.Start()
+	dir := filepath.Join(t.TempDir(), "not yet")
+	s := start(t, p, in(dir))
+	s.sync(t)
+	s.Await(context.Background(), "t")
+	if s.version("t") != 2 || s.version("x") != 1 {
+		t.Errorf("in force: %+v", s.Policies().Load().List())
+	}
+	xdstest.Soon(t, "the control plane to hear of it", func() bool { return len(p.Requests(xdstest.Refused)) >= 2 })
+	if reason := p.Requests(xdstest.Refused)[0].GetErrorDetail().GetMessage(); !strings.Contains(reason, "in force, and not kept for the next start: ") {
+		t.Errorf("told %q", reason)
+	}
+	acked := func(r *discoveryv3.DeltaDiscoveryRequest) bool {
+		return r.GetResponseNonce() != "" && r.GetErrorDetail() == nil
+	}
+	if n := len(p.Requests(acked)); n != 0 {
+		t.Errorf("%d responses are acknowledged that are not kept", n)
+	}
+	p.Forget()
+	p.put(map[string]int64{"t": 0})
+	xdstest.Soon(t, "a change", func() bool { return s.version("t") == 1 })
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.save(t.Context()); err != nil { // as it does by itself after a while
+		t.Fatal(err)
+	}
+	xdstest.Soon(t, "acks", func() bool { return len(p.Requests(acked)) >= 2 })
+	s.stop()
+	if kept, err := readCache(filepath.Join(dir, fileName)); err != nil || kept.held[topicType]["t"].effective != nil {
+		t.Errorf("kept %+v, %v", kept, err)
+	}
+}
+
 // A kill in the middle of a save leaves a new file that is not whole beside the
 // old one.
 func TestAnInterruptedSaveLeavesTheOldFile(t *testing.T) {
@@ -220,7 +259,7 @@ func TestAnInterruptedSaveLeavesTheOldFile(t *testing.T) {
 	s.mu.Lock()
 	s.touch()
 	s.mu.Unlock()
-	if err := s.save(); err != nil {
+	if err := s.save(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName+".new")); !errors.Is(err, fs.ErrNotExist) {

@@ -125,6 +125,10 @@ type Control struct {
 
 	// Of apply, which is called by one goroutine.
 	pace pace
+
+	saving  sync.Mutex // taken before mu
+	saveAt  time.Time  // not before this
+	failing bool       // the last save has failed
 }
 
 // Open reads what was kept, and puts it in force. Nothing is asked for before
@@ -159,6 +163,7 @@ func Open(cfg Config) (*Control, error) {
 			{URL: policypb.GlobPolicyType, Wildcard: true, Versions: c.versions(policypb.GlobPolicyType)},
 		},
 		Apply:      c.apply,
+		Keep:       c.keepNow,
 		Logger:     cfg.Logger.With("address", cfg.Address),
 		MaxBackoff: maxBackoff, MaxRequestBytes: maxRequestBytes,
 	})

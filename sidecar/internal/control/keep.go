@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -17,8 +18,9 @@ const fileName = "control-plane.cache"
 const (
 	// saveAfter is how long a change waits for others before all are saved.
 	saveAfter = 250 * time.Millisecond
-	// saveShare is the part of the time, 1/saveShare, that saving may take.
-	saveShare = 20
+	// saveShare is the part of the time, 1/saveShare, that saving may take: acks
+	// wait for it.
+	saveShare = 4
 	// retrySaveAfter is the wait after a failure.
 	retrySaveAfter = 5 * time.Second
 )
@@ -72,41 +74,56 @@ func (c *Control) keep(ctx context.Context) error {
 			return nil
 		case <-c.changed:
 		}
-		wait := saveAfter
-		for {
+		for wait := saveAfter; ; wait = retrySaveAfter {
 			if !pause.For(ctx, wait) {
 				return nil // Run saves
 			}
-			began := time.Now()
-			err := c.save()
+			err := c.save(ctx)
 			if err == nil {
 				failing = false
-				if !pause.For(ctx, saveShare*time.Since(began)-saveAfter) {
-					return nil
-				}
 				break
 			}
-			if !failing {
+			if !failing && ctx.Err() == nil {
 				failing = true
-				c.cfg.Logger.Error("what the control plane said cannot be kept for the next start; trying again, and silent until it can", "error", err)
+				c.cfg.Logger.Error("what the control plane said is in force and cannot be kept for the next start; trying again, and silent until it can", "error", err)
 			}
-			wait = retrySaveAfter
 		}
 	}
 }
 
+// keepNow saves what was taken before it is acknowledged. What cannot be saved
+// stays in force, since a limit that was lowered has to act on a full disk, too;
+// the control plane is told that it is not kept.
+func (c *Control) keepNow(ctx context.Context) (bool, error) {
+	c.mu.Lock()
+	have := c.have
+	c.mu.Unlock()
+	if !have && c.cfg.Dir != "" {
+		return false, nil
+	}
+	if err := c.save(ctx); err != nil {
+		return false, fmt.Errorf("in force, and not kept for the next start: %w", err)
+	}
+	return true, nil
+}
+
 // saveNow saves what is not saved, as the last thing.
 func (c *Control) saveNow() {
-	if err := c.save(); err != nil {
+	if err := c.save(context.Background()); err != nil {
 		c.cfg.Logger.Error("what the control plane said is not kept for the next start", "error", err)
 	}
 }
 
 // save writes the cache if it is not what is held. There is nothing to write
 // before all of it is known: a part would be taken for the whole.
-func (c *Control) save() error {
+func (c *Control) save(ctx context.Context) error {
 	if c.cfg.Dir == "" {
 		return nil
+	}
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	if !pause.For(ctx, time.Until(c.saveAt)) {
+		return ctx.Err()
 	}
 	c.mu.Lock()
 	if !c.have || !c.unsaved {
@@ -116,11 +133,19 @@ func (c *Control) save() error {
 	content := contentOf(c.cfg.Instance, c.held)
 	c.unsaved = false
 	c.mu.Unlock()
+	began := time.Now()
 	err := writeCache(filepath.Join(c.cfg.Dir, fileName), content)
+	c.saveAt = time.Now().Add((saveShare - 1) * time.Since(began))
 	if err != nil {
+		c.failing = true
 		c.mu.Lock()
-		c.unsaved = true
+		c.touch()
 		c.mu.Unlock()
+		return err
 	}
-	return err
+	if c.failing {
+		c.failing = false
+		c.client.Anew("what could not be kept for the next start is kept by now")
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
@@ -72,6 +73,48 @@ func saveForEver(t *testing.T, dir string) {
 		held := map[string]map[string]*entry{globType: {"*": {version: "v", body: body}}}
 		if err := writeCache(file, contentOf("i1", held)); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// addressEnv tells the test that it is the sidecar to be killed, and where its control plane is.
+const addressEnv = "SLUICE_TEST_PLANE"
+
+// What a sidecar has acknowledged is in force after a kill right then, without a control plane.
+func TestKilledRightAfterAnAck(t *testing.T) {
+	if address := os.Getenv(addressEnv); address != "" {
+		s := start(t, plane{&xdstest.Server{Address: address}}, in(os.Getenv(killDir)))
+		s.Use("t")
+		select {} // until the kill
+	}
+	p := newPlane(t)
+	p.put(map[string]int64{"*": 1, "t": 1})
+	p.Start()
+	dir := t.TempDir()
+	for version := int64(2); version < 8; version++ {
+		p.Forget()
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledRightAfterAnAck$")
+		child.Env = append(os.Environ(), killDir+"="+dir, addressEnv+"="+p.Address)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ack := func(typeURL string) func() bool {
+			return func() bool {
+				return len(p.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool {
+					return r.GetTypeUrl() == typeURL && r.GetResponseNonce() != ""
+				})) > 0
+			}
+		}
+		xdstest.Soon(t, "the start", ack(globType))
+		p.Forget()
+		p.put(map[string]int64{"t": version})
+		xdstest.Soon(t, "an ack", ack(topicType))
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait() // it was killed
+		if next := open(t, plane{newAway()}, in(dir)); next.version("t") != int(version) {
+			t.Errorf("killed after the ack of version %d, and begins with %d", version, next.version("t"))
 		}
 	}
 }

@@ -106,7 +106,13 @@ type Config struct {
 	// Apply puts an update into effect as a whole, or returns why it has not;
 	// the server is told either way. It is called by one goroutine, and the
 	// stream is not read meanwhile.
-	Apply  func(context.Context, Update) error
+	Apply func(context.Context, Update) error
+	// Keep has what was applied survive the end of the process: a response is
+	// acknowledged only once a Keep that began after its Apply has returned true.
+	// An error refuses it, though it stays in effect; false says that there is too
+	// little to keep yet: it is called again after the next response. nil: nothing
+	// is kept.
+	Keep   func(context.Context) (bool, error)
 	Logger *slog.Logger
 
 	// MinBackoff and MaxBackoff bound the wait before another stream is tried.

@@ -281,6 +281,16 @@ func (k *kind) refused(u *Update) {
 	}
 }
 
+// unkept notes that an update that took effect is not kept. What is there has no
+// version then, so that the server sends it, or that it is gone.
+func (k *kind) unkept(u *Update) {
+	for _, r := range u.Resources {
+		if _, there := k.versions[r.Name]; there {
+			k.versions[r.Name] = ""
+		}
+	}
+}
+
 // names yields those of everything in the update.
 func (u *Update) names() iter.Seq[string] {
 	return func(yield func(string) bool) {

@@ -36,8 +36,18 @@ type stream struct {
 	c   *Client
 	rpc discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
+	taken chan struct{} // something is to be kept
+
 	mu       sync.Mutex
 	verdicts []*discoveryv3.DeltaDiscoveryRequest // to be sent
+	unkept   []taken
+}
+
+// taken is a response that is in effect, and may not survive the end of the
+// process yet.
+type taken struct {
+	verdict *discoveryv3.DeltaDiscoveryRequest
+	update  Update
 }
 
 // stream opens one and lives with it until it ends, and returns why it did.
@@ -55,8 +65,9 @@ func (c *Client) stream(ctx context.Context) error {
 	if err != nil {
 		return reason(ctx, err)
 	}
-	s := &stream{c: c, rpc: rpc}
+	s := &stream{c: c, rpc: rpc, taken: make(chan struct{}, 1)}
 	g.Go(func() error { return s.write(ctx) })
+	g.Go(func() error { return s.keep(ctx) })
 	g.Go(func() error {
 		err := s.read(ctx, func() {
 			slow.Stop()
@@ -65,7 +76,9 @@ func (c *Client) stream(ctx context.Context) error {
 		})
 		return reason(ctx, err)
 	})
-	return g.Wait()
+	err = g.Wait()
+	c.unkept(s.unkept)
+	return err
 }
 
 // reason prefers why a stream was given up to the error that this made.
@@ -89,7 +102,7 @@ func (s *stream) read(ctx context.Context, first func()) error {
 		if n == 0 {
 			first()
 		}
-		err = s.c.take(ctx, response)
+		update, err := s.c.take(ctx, response)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -97,10 +110,71 @@ func (s *stream) read(ctx context.Context, first func()) error {
 		if err != nil {
 			s.c.cfg.Logger.Error("an update of the control plane is refused; what was in force stays",
 				"type", response.GetTypeUrl(), "error", shortened(err.Error()))
-			verdict.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: shortened(err.Error())}
+			refuse(verdict, err)
 		}
-		if err := s.answer(verdict); err != nil {
+		if err != nil || s.c.cfg.Keep == nil {
+			err = s.answer(verdict)
+		} else {
+			err = s.keepFirst(taken{verdict, update})
+		}
+		if err != nil {
 			return err
+		}
+	}
+}
+
+func refuse(verdict *discoveryv3.DeltaDiscoveryRequest, err error) {
+	verdict.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: shortened(err.Error())}
+}
+
+// keepFirst has a response acknowledged once it is kept.
+func (s *stream) keepFirst(t taken) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unkept) == maxVerdicts {
+		return fmt.Errorf("%d responses were taken and cannot be kept", maxVerdicts)
+	}
+	s.unkept = append(s.unkept, t)
+	select {
+	case s.taken <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// keep keeps what was taken, as much at a time as there is, and answers then. The
+// reader does not wait for it: what holds now acts at once.
+func (s *stream) keep(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.taken:
+		}
+		s.mu.Lock()
+		n := len(s.unkept)
+		s.mu.Unlock()
+		kept, err := s.c.cfg.Keep(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !kept && err == nil {
+			continue
+		}
+		s.mu.Lock()
+		batch := s.unkept[:n]
+		s.unkept = s.unkept[n:]
+		s.mu.Unlock()
+		if err != nil {
+			s.c.unkept(batch)
+		}
+		for _, t := range batch {
+			if err != nil {
+				refuse(t.verdict, err)
+			}
+			if err := s.answer(t.verdict); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -224,14 +298,24 @@ func (c *Client) pending() bool {
 	return false
 }
 
+// unkept notes that updates are in effect and not kept: the server has to send
+// them again, on another stream.
+func (c *Client) unkept(batch []taken) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range batch {
+		c.kind(t.update.Type).unkept(&t.update)
+	}
+}
+
 // take has a response take effect as a whole, or says why it has not.
-func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryResponse) error {
+func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
 	update, err := updateOf(response)
 	c.mu.Lock()
 	k := c.kind(update.Type)
 	if k == nil {
 		c.mu.Unlock()
-		return fmt.Errorf("resources of type %q are not known here", update.Type)
+		return update, fmt.Errorf("resources of type %q are not known here", update.Type)
 	}
 	k.relevant(&update)
 	k.dropped = names{}
@@ -251,12 +335,12 @@ func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryR
 	defer func() { k.dropped = nil }()
 	if err != nil {
 		k.refused(&update)
-		return err
+		return update, err
 	}
 	if k.taken(&update) {
 		c.stir()
 	}
-	return nil
+	return update, nil
 }
 
 // updateOf reads a response. The update has all the names that it could read,
