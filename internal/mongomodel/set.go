@@ -75,6 +75,7 @@ type Set struct {
 	nextConn   int64
 	process    bson.ObjectID
 	trace      trace
+	work       store.Work
 }
 
 // New starts a set. Its first member is the primary.
@@ -112,6 +113,7 @@ func New(o Options) *Set {
 		if o.Addresses != nil {
 			m.addr = o.Addresses[i]
 		}
+		m.live.Work, m.kept.Work = &s.work, &s.work
 		m.forget()
 		s.members = append(s.members, m)
 	}
@@ -131,6 +133,13 @@ func New(o Options) *Set {
 	s.note(first)
 	s.look()
 	return s
+}
+
+// Work is what all members have looked at so far to find documents.
+func (s *Set) Work() store.Work {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.work
 }
 
 // forget drops what lives in a member's memory only.

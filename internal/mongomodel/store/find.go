@@ -22,12 +22,14 @@ type FindRequest struct {
 	Tailable   bool  // of a capped collection: the cursor goes on after what was the end
 }
 
+// Work is what finds have looked at, those for writes included, as the server's explain has it.
+type Work struct{ Keys, Documents int }
+
 // A Cursor is where a find has got to. It holds no data: each Next names the store to read from, which may have moved on
 // since the last, as the server's cursors see later moments in later batches. The server may also yield within a batch, so
 // that its parts see different moments; a Next sees one. A sort that no index serves is done once, at the first Next.
 type Cursor struct {
-	// Examined is how many documents were looked at, as the server's explain has it.
-	Examined int
+	Examined Work
 
 	ns         string
 	generation int // of the collection; 0: it was not there
@@ -78,6 +80,12 @@ func (cur *Cursor) Next(s *Store, limit, bytes int) (docs []bson.Raw, done bool,
 		return nil, true, nil
 	case c == nil || c.generation != cur.generation:
 		return nil, true, query.Errorf(query.QueryPlanKilled, "collection dropped. UUID of a former %s", cur.ns)
+	}
+	if s.Work != nil {
+		defer func(before Work) {
+			s.Work.Keys += cur.Examined.Keys - before.Keys
+			s.Work.Documents += cur.Examined.Documents - before.Documents
+		}(cur.Examined)
 	}
 	if !cur.plan.ordered && !cur.isSorted {
 		if err := cur.sort(c); err != nil {
@@ -189,10 +197,10 @@ func (cur *Cursor) scanRecords(c *collection, take func(record) bool) error {
 	start := cur.position
 	skip := func(r record) bool { return start > 0 && (r.number <= start) != cur.plan.reverse || r.number == start }
 	c.records.scan(cur.plan.reverse, skip, func(r record) bool {
-		cur.Examined++
 		if !take(r) {
 			return false
 		}
+		cur.Examined.Documents++
 		cur.position = r.number
 		return true
 	})
@@ -219,16 +227,29 @@ func (cur *Cursor) scanRange(c *collection, x *index, r keyRange, take func(reco
 		if order := x.pattern.Compare(e.key, r.high) * sign; order > 0 || order == 0 && r.highOpen {
 			return false
 		}
-		doc, _ := c.records.get(record{number: e.number})
-		cur.Examined++
-		if !take(doc) {
-			ended = false
-			return false
+		if rest := cur.plan.rest; within(e.key[len(e.key)-len(rest):], rest) {
+			doc, _ := c.records.get(record{number: e.number})
+			if !take(doc) {
+				ended = false
+				return false
+			}
+			cur.Examined.Documents++
 		}
+		cur.Examined.Keys++
 		cur.position, cur.key = e.number, e.key
 		return true
 	})
 	return ended
+}
+
+// within tells whether each value is within the bounds at its place.
+func within(key []bson.RawValue, bounds []query.Bounds) bool {
+	for i, b := range bounds {
+		if !b.Contains(key[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *collection) named(name string) *index {

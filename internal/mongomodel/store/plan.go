@@ -17,10 +17,12 @@ type plan struct {
 	ranges  []keyRange
 	reverse bool
 	ordered bool // no sort is needed
-	// equalities and bounded say how good the plan is: how many of the index's first fields have single values, and
-	// whether the next has bounds.
-	equalities int
-	bounded    bool
+	// equalities, bounded and partial say how good the plan is: how many of the index's first fields have single values,
+	// whether the next has bounds, and whether the index leaves out documents that are not asked for.
+	equalities       int
+	bounded, partial bool
+	// rest are the bounds of the fields behind the ranges: an entry's document is read only if its key is within them.
+	rest []query.Bounds
 }
 
 // A keyRange is what is between two beginnings of keys, in the order of the index.
@@ -92,23 +94,27 @@ func (p plan) better(than plan) bool {
 	if p.bounded != than.bounded {
 		return p.bounded
 	}
-	return p.ordered && !than.ordered
+	if p.ordered != than.ordered {
+		return p.ordered
+	}
+	return p.partial && !than.partial
 }
 
 func (x *index) plan(r FindRequest) plan {
-	p := plan{index: x.name}
+	p := plan{index: x.name, partial: x.partial != nil}
 	p.ranges = []keyRange{{}}
 	single := map[string]bool{} // the fields that have one value in all documents
 	for i, path := range x.pattern.Paths {
 		b := r.Filter.Bounds(path)
-		if b.Everything() || len(p.ranges)*len(b) > maxRanges {
-			break
+		if len(p.rest) > 0 || p.bounded || b.Everything() || len(p.ranges)*len(b) > maxRanges {
+			p.rest = append(p.rest, b)
+			continue
 		}
 		p.ranges = times(p.ranges, b, x.pattern.Directions[i])
 		points, arePoints := b.Points()
 		if !arePoints {
 			p.bounded = true
-			break
+			continue
 		}
 		p.equalities++
 		single[path] = len(points) == 1

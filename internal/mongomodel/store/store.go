@@ -48,6 +48,8 @@ type Store struct {
 	// Guard, if set, is asked before a write's entry is applied; its error ends the write. It is for locks and conflicts
 	// of transactions. Apply and Fork do not know it.
 	Guard func(Entry) error
+	// Work, if set, counts what is looked at, also by the forks.
+	Work *Work
 
 	owner       *owner
 	collections map[string]*collection
@@ -61,7 +63,7 @@ func New() *Store { return &Store{owner: &owner{}, collections: map[string]*coll
 // Fork returns a store with the same data. Writes to either are not seen in the other. It takes constant time.
 func (s *Store) Fork() *Store {
 	s.owner, s.shared = &owner{}, true
-	return &Store{owner: &owner{}, collections: s.collections, shared: true, created: s.created}
+	return &Store{Work: s.Work, owner: &owner{}, collections: s.collections, shared: true, created: s.created}
 }
 
 // set changes what a name means; nil removes it.
