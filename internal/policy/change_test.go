@@ -28,7 +28,7 @@ func TestChangeEqualsANewSnapshot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[ab]{0,3}\*|[ab]{1,3}`)
 		settings := rapid.SampledFrom([]string{`"partitions":3`, `"partitions":4`, `"paused":true`, `"publish":{"rate":0,"burst":0}`,
-			`"publish":{"rate":5}`, `"publish":{"burst":7}`, `"delivery":{"backoff":{"min":"1m"}}`, `"delivery":{"backoff":{"max":"2m"}}`})
+			`"publish":{"rate":5}`, `"publish":{"burst":7}`, `"delivery":{"backoff":{"min":"6m"}}`, `"delivery":{"backoff":{"max":"7m"}}`})
 		all := map[string]policy.Policy{}
 		now, err := policy.NewSnapshot(nil, "test")
 		if err != nil {
@@ -78,7 +78,7 @@ func sameSnapshots(t *rapid.T, got, want *policy.Snapshot) {
 
 func TestChangeKeepsPointers(t *testing.T) {
 	s := snapshotOf(t, "[{name: a}, {name: 'b*'}, {name: ba}]")
-	next, err := s.Change([]policy.Policy{one(t, `{"name":"b*","delivery":{"max_attempts":5}}`), one(t, `{"name":"bb","paused":true}`)}, []string{"a"}, "test")
+	next, err := s.Change([]policy.Policy{one(t, `{"name":"b*","delivery":{"max_attempts":25}}`), one(t, `{"name":"bb","paused":true}`)}, []string{"a"}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +103,8 @@ func TestChangeKeepsPointers(t *testing.T) {
 }
 
 func TestRefusedChange(t *testing.T) {
-	s := snapshotOf(t, "[{name: 'a*', delivery: {backoff: {max: 2m}}}, {name: ab, delivery: {backoff: {min: 1m}}}]")
-	slow := one(t, `{"name":"c","delivery":{"backoff":{"min":"1m"}}}`)
+	s := snapshotOf(t, "[{name: 'a*', delivery: {backoff: {max: 7m}}}, {name: ab, delivery: {backoff: {min: 6m}}}]")
+	slow := one(t, `{"name":"c","delivery":{"backoff":{"min":"6m"}}}`)
 	for _, c := range []struct {
 		put    []policy.Policy
 		remove []string

@@ -158,8 +158,8 @@ func Defaults() Effective {
 		Delivery: Delivery{
 			MaxInflight: 100,
 			AckTimeout:  30 * time.Second,
-			MaxAttempts: 5,
-			Backoff:     Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second},
+			MaxAttempts: 25,
+			Backoff:     Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Minute},
 		},
 		Partitions: 8,
 		Dedupe:     Dedupe{Window: 7 * 24 * time.Hour},

@@ -272,7 +272,7 @@ func TestWholePolicy(t *testing.T) {
 	a := newAPI(t)
 	doc := `"publish":{"rate":1000,"burst":1000,"bytes_per_second":0,"scope":"sidecar","on_limit":"reject","max_wait":"0s"},` +
 		`"connection":{"rate":200,"burst":200},` +
-		`"delivery":{"rate":0,"max_inflight":100,"ack_timeout":"30s","max_attempts":5,"backoff":{"min":"100ms","max":"30s"}},` +
+		`"delivery":{"rate":0,"max_inflight":100,"ack_timeout":"30s","max_attempts":25,"backoff":{"min":"100ms","max":"5m"}},` +
 		`"partitions":8,"dedupe":{"window":"168h"},"retention":{"ttl":"0s","compact":false},` +
 		`"durability":{"write_concern":"majority","on_store_unavailable":"spool","spool_max_bytes":1073741824},` +
 		`"schema":{"json_schema":{"type":"object","title":"a\"b"},"compatibility":"backward"},"tracing":{"sample_ratio":1},"paused":false`

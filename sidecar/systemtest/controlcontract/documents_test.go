@@ -17,7 +17,7 @@ func section7(alternative bool) string {
 	document := `{
 	"publish": {"rate": 1000, "burst": 1000, "bytes_per_second": 0, "scope": "sidecar", "on_limit": "reject", "max_wait": "0s"},
 	"connection": {"rate": 200, "burst": 200},
-	"delivery": {"rate": 0, "max_inflight": 100, "ack_timeout": "30s", "max_attempts": 5, "backoff": {"min": "100ms", "max": "30s"}},
+	"delivery": {"rate": 0, "max_inflight": 100, "ack_timeout": "30s", "max_attempts": 25, "backoff": {"min": "100ms", "max": "5m"}},
 	"partitions": 8,
 	"dedupe": {"window": "168h"},
 	"retention": {"ttl": "0s", "compact": false},
@@ -38,7 +38,7 @@ const section7YAML = `
 - name: orders.*
   publish:   {rate: 1000, burst: 1000, bytes_per_second: 0, scope: sidecar, on_limit: reject, max_wait: 0s}   # scope: sidecar | fleet; on_limit: reject | wait
   connection: {rate: 200, burst: 200}
-  delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 5, backoff: {min: 100ms, max: 30s}}
+  delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}}
   partitions: 8
   dedupe:    {window: 168h}
   retention: {ttl: 0s, compact: false}           # 0 = for ever; compact keeps the latest per key
