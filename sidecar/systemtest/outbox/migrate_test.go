@@ -157,7 +157,7 @@ func TestMigrateAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-// TestMigrateBesideASidecar repairs indexes of a store through which events are
+// TestMigrateBesideASidecar replaces an index of a store through which events are
 // published all the time.
 func TestMigrateBesideASidecar(t *testing.T) {
 	const topic = "orders"
@@ -183,14 +183,17 @@ func TestMigrateBesideASidecar(t *testing.T) {
 		}
 	}
 	besides(t, publish, func() {
-		for _, keys := range [][]string{{"topic", "partition"}, {"topic", "partition", "seq"}, {"seq"}} {
-			db.spoil(t, seqIndex, keys...)
-			db.spoil(t, timeIndex, "topic", "ts")
-			report := migratedJSON(t, db)
-			for _, index := range []string{seqIndex, timeIndex} {
-				if report.actions()[eventsName+"."+index] != "rebuild" {
-					t.Errorf("it did not rebuild %s: %+v", index, report)
-				}
+		for _, keys := range [][]string{{"topic", "ts"}, {"topic", "ts", "id"}} {
+			db.spoil(t, timeIndex, keys...)
+			status, stdout, stderr := runToEnd(t, "migrate", "--store", db.uri)
+			if drop := fmt.Sprintf("db.getCollection(%q).dropIndex(%q)", eventsName, timeIndex); status == 0 || !strings.Contains(stderr, drop) {
+				t.Errorf("it ended with status %d, and does not say to do %s:\n%s%s", status, drop, stdout, stderr)
+			}
+			if err := db.Collection(eventsName).Indexes().DropOne(t.Context(), timeIndex); err != nil {
+				t.Fatal(err)
+			}
+			if report := migratedJSON(t, db); report.actions()[eventsName+"."+timeIndex] != "create" {
+				t.Errorf("it did not create %s: %+v", timeIndex, report)
 			}
 		}
 	})
@@ -282,6 +285,9 @@ func TestSidecarWaitsForAMigration(t *testing.T) {
 	}
 	if log := p.Log(); !strings.Contains(log, "sluice-sidecar migrate") || !strings.Contains(log, seqIndex) {
 		t.Errorf("the log does not say what to do:\n%s", log)
+	}
+	if err := db.Collection(eventsName).Indexes().DropOne(t.Context(), seqIndex); err != nil {
+		t.Fatal(err)
 	}
 	migrated(t, db)
 	db.checkIndexes(t)

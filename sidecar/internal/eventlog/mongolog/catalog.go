@@ -43,10 +43,10 @@ type topic struct {
 type partition struct {
 	// reserved is the highest seq that was given to this log.
 	reserved atomic.Uint64
-	// seen is a seq up to which nothing is missing.
-	seen   atomic.Uint64
-	hole   hole
-	newest newest
+	// settled is what a head said, and seen a seq up to which nothing is missing.
+	settled, seen atomic.Uint64
+	hole          hole
+	newest        newest
 	// floor is a seq below which nothing is readable any more.
 	floor atomic.Uint64
 	// unswept is the floor at which no stub was found; 0: one may be there.

@@ -2,8 +2,8 @@ package mongolog
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -40,7 +40,7 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 		}
 		removed = len(victims)
 		x.topic.partitions[p].unswept.Store(0)
-		return l.makeStubs(ctx, x.topic, p, victims, false, remembering{windowMS: c.DedupeWindowMS, now: c.Now})
+		return l.makeStubs(ctx, x.topic, p, victims, remembering{windowMS: c.DedupeWindowMS, now: c.Now})
 	})
 	if err != nil {
 		return from, 0, err
@@ -86,12 +86,12 @@ func (x *compaction) read(ctx context.Context) (err error) {
 	}
 	from, last := max(x.from, int64(extent.First)), int64(extent.Head)
 	x.page, err = findAll[entry](ctx, x.log, x.events(),
-		inPartition(x.topic.Name, x.partition, between(from, last), live),
-		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(x.rules.Limit)).SetProjection(entryFields))
+		inPartition(x.topic.Name, x.partition, between(from, last), live), options.Find().SetHint(x.log.hint(byLiveSeq)).
+			SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(x.rules.Limit)).SetProjection(entryFields))
 	if err != nil || len(x.page) == 0 {
 		return err
 	}
-	newest, err := findSeq(ctx, x.log, x.events(), inPartition(x.topic.Name, x.partition, live), -1)
+	newest, err := x.log.findSeq(ctx, inPartition(x.topic.Name, x.partition, live), byLiveSeq, -1)
 	x.head = int64(newest)
 	x.keys = map[string]*keyed{}
 	for _, e := range x.page {
@@ -103,48 +103,52 @@ func (x *compaction) read(ctx context.Context) (err error) {
 }
 
 // compare finds out which keys have events behind the page, and which of those
-// that may be tombstones have some before it.
+// that may be tombstones have some before it. Most keys that come again do so
+// soon: so the next few seqs are looked through for all keys, and many more for
+// each time fewer.
 func (x *compaction) compare(ctx context.Context, op string) error {
-	for _, e := range x.page {
-		k := x.keys[e.Key]
-		if k == nil || e.Seq != k.last {
-			continue
+	rest := slices.Collect(maps.Keys(x.keys))
+	first, span := x.page[len(x.page)-1].Seq+1, int64(len(x.page))
+	for ; len(rest) > 0 && first <= x.head; first, span = first+span, 8*span {
+		err := x.find(ctx, op, rest, between(first, min(first+span-1, x.head)), func(k *keyed) { k.later = true })
+		if err != nil {
+			return err
 		}
+		rest = slices.DeleteFunc(rest, func(key string) bool { return x.keys[key].later })
+	}
+	var maybe []string
+	for _, e := range x.page {
+		if k := x.keys[e.Key]; k != nil && !k.later && e.Seq == k.last && x.old(e) {
+			maybe = append(maybe, e.Key)
+		}
+	}
+	return x.find(ctx, op, maybe, between(1, x.from-1), func(k *keyed) { k.earlier = true })
+}
+
+// find calls found for those of the keys that have live events within some seqs.
+func (x *compaction) find(ctx context.Context, op string, keys []string, within bson.E, found func(*keyed)) error {
+	for len(keys) > 0 {
+		var events []entry
 		err := x.log.within(ctx, op, func(ctx context.Context) (err error) {
-			if k.later, err = x.any(ctx, e.Key, "$gt", e.Seq); err != nil || k.later || !x.old(e) {
-				return err
-			}
-			k.earlier, err = x.any(ctx, e.Key, "$lt", x.from)
+			events, err = findAll[entry](ctx, x.log, x.events(), inPartition(x.topic.Name, x.partition,
+				bson.E{Key: document.FieldKey, Value: bson.D{{Key: "$in", Value: keys}}}, within, live),
+				options.Find().SetHint(x.log.hint(byKeySeq)).SetLimit(sweepBatch).SetProjection(entryFields))
 			return err
 		})
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// any reports whether there is a live event of a key beyond a seq. It begins
-// with the latest ts, which is mostly the highest seq, so that one look at the
-// index is enough mostly.
-func (x *compaction) any(ctx context.Context, key, beyond string, seq int64) (bool, error) {
-	order := 1
-	if beyond == "$gt" {
-		order = -1
-	}
-	o := options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}}).
-		SetSort(bson.D{{Key: document.FieldTS, Value: order}, {Key: document.FieldEventID, Value: order}})
-	filter := inPartition(x.topic.Name, x.partition, bson.E{Key: document.FieldKey, Value: key},
-		bson.E{Key: document.FieldSeq, Value: bson.D{{Key: beyond, Value: seq}}}, live)
-	found := false
-	err := x.log.persist(ctx, func() error {
-		err := x.events().FindOne(ctx, filter, o).Err()
-		if found = err == nil; errors.Is(err, mongo.ErrNoDocuments) {
+		done := map[string]bool{}
+		for _, e := range events {
+			done[e.Key] = true
+			found(x.keys[e.Key])
+		}
+		if len(events) < sweepBatch {
 			return nil
 		}
-		return err
-	})
-	return found, err
+		keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return done[key] })
+	}
+	return nil
 }
 
 // old says that the event goes if it is a tombstone.

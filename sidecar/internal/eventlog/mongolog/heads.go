@@ -120,12 +120,11 @@ func (l *Log) makeHead(ctx context.Context, t *topic) error {
 // highestGiven is the highest seq of each partition that an event has or had, as far as events and cursors tell.
 func (l *Log) highestGiven(ctx context.Context, t *topic) ([]int64, error) {
 	highest := make([]int64, len(t.partitions))
-	events := l.majority(eventsName)
-	if any, err := findSeq(ctx, l, events, bson.D{{Key: document.FieldTopic, Value: t.Name}}, 0); err != nil {
+	if any, err := l.findSeq(ctx, bson.D{{Key: document.FieldTopic, Value: t.Name}}, bySeq, 0); err != nil {
 		return nil, err
 	} else if any > 0 {
 		for p := range highest { // one after the other, as sessions are
-			seq, err := findSeq(ctx, l, events, inPartition(t.Name, p), -1)
+			seq, err := l.findSeq(ctx, inPartition(t.Name, p), bySeq, -1)
 			if err != nil {
 				return nil, err
 			}
@@ -152,14 +151,14 @@ func (l *Log) highestGiven(ctx context.Context, t *topic) ([]int64, error) {
 }
 
 // findSeq is the lowest (order 1), highest (-1) or any (0) seq that the filter selects, or 0.
-func findSeq(ctx context.Context, l *Log, c *mongo.Collection, filter bson.D, order int) (uint64, error) {
-	o := options.Find().SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "seq", Value: 1}})
+func (l *Log) findSeq(ctx context.Context, filter, index bson.D, order int) (uint64, error) {
+	o := options.Find().SetHint(l.hint(index)).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "seq", Value: 1}})
 	if order != 0 {
 		o.SetSort(bson.D{{Key: "seq", Value: order}})
 	}
 	found, err := findAll[struct {
 		Seq int64 `bson:"seq"`
-	}](ctx, l, c, filter, o)
+	}](ctx, l, l.majority(eventsName), filter, o)
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}

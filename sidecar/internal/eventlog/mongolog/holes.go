@@ -136,7 +136,7 @@ func (l *Log) morePatience(ctx context.Context, t *topic, p int) (time.Duration,
 
 // raiseHead makes sure that nothing is given out at or below the highest seq that is stored.
 func (l *Log) raiseHead(ctx context.Context, t *topic, p int) error {
-	highest, err := findSeq(ctx, l, l.majority(eventsName), inPartition(t.Name, p), -1)
+	highest, err := l.findSeq(ctx, inPartition(t.Name, p), bySeq, -1)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (l *Log) updateHead(ctx context.Context, t *topic, update bson.D, expected 
 // contiguous is the highest seq up to which nothing is missing, where nothing is up to end. It voids holes that have stood
 // for too long, as it comes to them.
 func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, end uint64) (uint64, error) {
-	o := options.Find().SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
+	o := options.Find().SetHint(bySeq).SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: fieldVoid, Value: 1}})
 	for highest := head.head(p); end < highest; {
 		docs, err := findAll[struct {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
 // index is one index of one collection.
@@ -17,20 +21,59 @@ type index struct {
 	model      mongo.IndexModel
 }
 
+// live are the documents of events that nothing has removed, and heads. It is written as the filters of partial indexes have to
+// be, so that these have no entries of stubs and voids.
+var live = bson.E{Key: document.FieldGone, Value: nil}
+
+// The indexes of events, as hints. All but the first leave out what is not live.
+var (
+	// A seq is taken once; and the order of reads where something may be missing.
+	bySeq = ascending(document.FieldTopic, document.FieldPartition, document.FieldSeq)
+	// The order of reads elsewhere; ts is there for seeks, which then read no other event than they look for.
+	byLiveSeq = append(slices.Clip(bySeq), bson.E{Key: document.FieldTS, Value: 1})
+	// Replay and export, of all keys or one.
+	byTS    = ascending(document.FieldTopic, document.FieldTS, document.FieldEventID)
+	byKeyTS = ascending(document.FieldTopic, document.FieldKey, document.FieldTS, document.FieldEventID)
+	// The latest event of a key, and compaction.
+	byKeySeq = ascending(document.FieldTopic, document.FieldKey, document.FieldSeq)
+)
+
+func ascending(fields ...string) (keys bson.D) {
+	for _, f := range fields {
+		keys = append(keys, bson.E{Key: f, Value: 1})
+	}
+	return keys
+}
+
+// hint is an index to read by. Where the store does not have all of them, it is for the server to find out what to do.
+func (l *Log) hint(index bson.D) any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.setup.unindexed {
+		return nil
+	}
+	return index
+}
+
 // indexes are all that the log wants to have, but for those on _id.
 func (l *Log) indexes(e engine) []index {
 	ix := []index{
-		// A seq is taken once; and the order of reads.
-		newIndex(eventsName, "topic_partition_seq", true, "topic", "partition", "seq"),
-		// Replay and export.
-		newIndex(eventsName, "topic_ts_id", false, "topic", "ts", "id"),
-		// Replay of one key, and compaction.
-		newIndex(eventsName, "topic_key_ts_id", false, "topic", "key", "ts", "id"),
-		newIndex(epochsName, "topic_group_partition_number", true, "topic", "group", "partition", "number"),
+		newIndex(eventsName, true, bySeq),
+		newIndex(epochsName, true, ascending("topic", "group", "partition", "number")),
+	}
+	for _, keys := range []bson.D{byLiveSeq, byTS, byKeyTS, byKeySeq} {
+		x := newIndex(eventsName, false, keys)
+		if only := (bson.D{live}); e.mongo {
+			if keys[1].Key == document.FieldKey {
+				only = append(only, bson.E{Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}})
+			}
+			x.model.Options.SetPartialFilterExpression(only)
+		}
+		ix = append(ix, x)
 	}
 	if e.ttl {
 		for _, c := range []string{eventsName, marksName} {
-			x := newIndex(c, "expireAt", false, "expireAt")
+			x := newIndex(c, false, ascending(document.FieldExpireAt))
 			x.model.Options.SetExpireAfterSeconds(0).SetSparse(true) // what is kept has no entry
 			ix = append(ix, x)
 		}
@@ -38,11 +81,13 @@ func (l *Log) indexes(e engine) []index {
 	return ix
 }
 
-func newIndex(collection, name string, unique bool, fields ...string) index {
-	var keys bson.D
-	for _, f := range fields {
-		keys = append(keys, bson.E{Key: f, Value: 1})
+// newIndex is an index that has the names of its fields for a name.
+func newIndex(collection string, unique bool, keys bson.D) index {
+	var fields []string
+	for _, k := range keys {
+		fields = append(fields, k.Key)
 	}
+	name := strings.Join(fields, "_")
 	o := options.Index().SetName(name)
 	if unique {
 		o.SetUnique(true)
@@ -57,27 +102,26 @@ func newIndex(collection, name string, unique bool, fields ...string) index {
 const maxIndexOnConnect = 50_000
 
 // errNotMigrated says what to do about a store that cannot be used as it is.
-var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once, which may be while sidecars use the store")
+var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once, which may be while sidecars use the store, and do what it says")
 
 // ensureIndexes creates the indexes that are missing in collections of at most
 // so many documents. One of the others has to be made by a migration: without
 // those that keep appends and owners apart the log does not work at all,
-// without the rest it is slow.
-func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) error {
-	m := migration{log: l, engine: e}
+// without the rest, unindexed, it is slow.
+func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexed bool, _ error) {
 	stored := map[string][]storedIndex{}
 	for _, x := range l.indexes(e) {
 		name := l.opts.Prefix + x.collection
 		if _, listed := stored[name]; !listed {
-			list, err := m.storedIndexes(ctx, x.collection)
+			list, err := l.storedIndexes(ctx, x.collection)
 			if err != nil {
-				return err
+				return false, err
 			}
 			stored[name] = list
 		}
 		wrong, err := l.ensureIndex(ctx, e, x, stored[name], most)
 		if err != nil {
-			return fmt.Errorf("index %s of %s: %w", x.name, name, err)
+			return false, fmt.Errorf("index %s of %s: %w", x.name, name, err)
 		}
 		if wrong == "" {
 			continue
@@ -93,28 +137,22 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) error {
 			}
 		}
 		if unusable {
-			return err
+			return false, err
 		}
+		unindexed = unindexed || specOf(x.model).expires == ""
 	}
-	return nil
+	return unindexed, nil
 }
 
 // ensureIndex creates an index if it is missing and the collection has at most
 // so many documents. wrong says what is wrong with what is there; "" if nothing.
 func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []storedIndex, most int64) (wrong string, err error) {
 	want := specOf(x.model)
-	for _, s := range stored {
-		switch {
-		case s.differs(want) == "":
-			return "", l.awaitIndex(ctx, e, x, s)
-		case want.expires == "" && s.differs(specOf(x.standIn().model)) == "":
-			return "", nil // a migration is under way
+	if s := like(x, stored); s != nil {
+		if differs := s.differs(want); differs != "" {
+			return fmt.Sprintf("has an index %s that is not what it should be: %s", s.name, differs), nil
 		}
-	}
-	for _, s := range stored {
-		if s.name == x.name {
-			return fmt.Sprintf("has an index %s that is not what it should be: %s", x.name, s.differs(want)), nil
-		}
+		return "", l.awaitIndex(ctx, e, x, *s)
 	}
 	coll := l.db.Collection(l.opts.Prefix + x.collection)
 	n, err := coll.EstimatedDocumentCount(ctx)
@@ -128,6 +166,21 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 		return fmt.Sprintf("has an index in place of %s that is not what it should be: %v", x.name, err), nil
 	}
 	return "", err
+}
+
+// like is the index that is stored for one: what is the same by any name, since
+// the server takes no second one, else what has its name, or its keys, by which
+// hints name it.
+func like(x index, stored []storedIndex) *storedIndex {
+	want := specOf(x.model)
+	at := slices.IndexFunc(stored, func(s storedIndex) bool { return s.differs(want) == "" })
+	if at < 0 {
+		at = slices.IndexFunc(stored, func(s storedIndex) bool { return s.name == x.name || s.keys == want.keys })
+	}
+	if at < 0 {
+		return nil
+	}
+	return &stored[at]
 }
 
 // awaitIndex waits for a unique index that is there. MongoDB lists those that

@@ -109,6 +109,8 @@ type Log struct {
 type setup struct {
 	engine  engine
 	storeID string
+	// unindexed says that the store lacks an index that is not needed to be right.
+	unindexed bool
 }
 
 // Open makes a log. It does not wait for the server: every operation wraps

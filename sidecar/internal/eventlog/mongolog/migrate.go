@@ -2,8 +2,10 @@ package mongolog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -39,7 +41,7 @@ type MigrateReport struct {
 	Indexes  []IndexReport `json:"indexes"`
 	Stubs    []StubReport  `json:"stubs"`
 	Notes    []string      `json:"notes,omitempty"`
-	// FailedIndex is the one, collection.name, whose action failed: the
+	// FailedIndex is the one, collection.name, that could not be created: the
 	// migration has ended there.
 	FailedIndex string `json:"failed_index,omitempty"`
 }
@@ -51,10 +53,9 @@ type IndexAction string
 const (
 	IndexKept    IndexAction = "keep"
 	IndexCreated IndexAction = "create"
-	// IndexRebuilt: it has the log's name, but is not what the log needs.
-	IndexRebuilt IndexAction = "rebuild"
-	// IndexDropped: a migration that was interrupted has left it.
-	IndexDropped IndexAction = "drop"
+	// IndexWrong: it has the log's name, but is not what the log needs. It
+	// stays, and has to be dropped by hand.
+	IndexWrong IndexAction = "wrong"
 	// IndexForeign: somebody else's, which stays as it is.
 	IndexForeign IndexAction = "not ours"
 )
@@ -82,7 +83,7 @@ type StubReport struct {
 func (r *MigrateReport) Changes() int64 {
 	var n int64
 	for _, x := range r.Indexes {
-		if x.Action != IndexKept && x.Action != IndexForeign && x.fullName() != r.FailedIndex {
+		if x.Action == IndexCreated && x.fullName() != r.FailedIndex {
 			n++
 		}
 	}
@@ -127,9 +128,10 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// Migrate makes the store's indexes what this version of the log needs, and
-// gives the stubs of removed events the times that go with the policies to be
-// in force. It is safe to run twice, at any point of a run that was
+// Migrate creates the indexes that this version of the log needs and the store
+// lacks, and gives the stubs of removed events the times that go with the policies to be
+// in force. An index that is not what it should be is an error, which says what
+// to do. It is safe to run twice, at any point of a run that was
 // interrupted, and while sidecars use the store. What it did before an error is
 // in the report. It is not bound by Options.Timeout: an index takes its time.
 func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, error) {
@@ -167,7 +169,7 @@ type migration struct {
 	engine  engine
 	options MigrateOptions
 	report  MigrateReport
-	events  *mongo.Collection // once reindex is done
+	events  *mongo.Collection // once the indexes are there
 }
 
 func (m *migration) run(ctx context.Context) (MigrateReport, error) {
@@ -176,13 +178,93 @@ func (m *migration) run(ctx context.Context) (MigrateReport, error) {
 			return m.report, err
 		}
 	}
-	if err := m.reindex(ctx); err != nil {
+	if err := m.indexes(ctx); err != nil {
 		return m.report, fmt.Errorf("migrate indexes: %w%s", err, hint(err))
 	}
 	if err := m.restamp(ctx); err != nil {
 		return m.report, fmt.Errorf("migrate stubs: %w%s", err, hint(err))
 	}
 	return m.report, nil
+}
+
+// indexes creates what is missing, and refuses what is not as it should be.
+func (m *migration) indexes(ctx context.Context) error {
+	wanted := m.log.indexes(m.engine)
+	m.options.Progress(StepIndexes, 0, int64(len(wanted)))
+	stored := map[string][]storedIndex{}
+	var wrong []error
+	for i, x := range wanted {
+		list, listed := stored[x.collection]
+		if !listed {
+			var err error
+			if list, err = m.log.storedIndexes(ctx, x.collection); err != nil {
+				return err
+			}
+			stored[x.collection] = list
+			m.foreign(x.collection, list, wanted)
+		}
+		err := m.index(ctx, x, list)
+		if errors.Is(err, errWrongIndex) {
+			wrong = append(wrong, err)
+		} else if err != nil {
+			return fmt.Errorf("index %s of %s: %w", x.name, x.collection, err)
+		}
+		m.options.Progress(StepIndexes, int64(i)+1, int64(len(wanted)))
+	}
+	return errors.Join(wrong...)
+}
+
+var errWrongIndex = errors.New("drop it, and migrate again")
+
+// index creates one index if it is missing.
+func (m *migration) index(ctx context.Context, x index, stored []storedIndex) error {
+	want, coll := specOf(x.model), m.log.db.Collection(m.log.opts.Prefix+x.collection)
+	report := IndexReport{Collection: coll.Name(), Name: x.name, Keys: want.keys, Action: IndexCreated}
+	var err error
+	if s := like(x, stored); s != nil {
+		report.Action = IndexKept
+		if differs := s.differs(want); differs != "" {
+			report.Action, report.Detail = IndexWrong, differs
+			err = fmt.Errorf("index %s of %s is not what it should be, %s: %w (in mongosh: db.getCollection(%q).dropIndex(%q))",
+				s.name, coll.Name(), differs, errWrongIndex, coll.Name(), s.name)
+		} else if s.name != x.name {
+			report.Detail = "there by the name " + s.name
+		}
+	} else if !m.options.DryRun {
+		if _, err = coll.Indexes().CreateOne(ctx, x.model); err != nil {
+			m.report.FailedIndex = report.fullName()
+		}
+		if want.unique && isDuplicates(err) {
+			err = fmt.Errorf("it has to be unique, so no two documents may have the same %s: %w", want.keys, err)
+		}
+	}
+	m.report.Indexes = append(m.report.Indexes, report)
+	return err
+}
+
+// isDuplicates reports whether an index cannot be unique. FerretDB passes on
+// what its database says, without a code.
+func isDuplicates(err error) bool {
+	return mongo.IsDuplicateKeyError(err) || err != nil && strings.Contains(err.Error(), "UNIQUE constraint failed")
+}
+
+// foreign mentions the indexes of a collection that are not the log's.
+func (m *migration) foreign(collection string, stored []storedIndex, wanted []index) {
+	for _, s := range stored {
+		if s.name == "_id_" || slices.ContainsFunc(wanted, func(x index) bool {
+			return x.collection == collection && (x.name == s.name || s.keys == specOf(x.model).keys)
+		}) {
+			continue
+		}
+		r := IndexReport{Collection: m.log.opts.Prefix + collection, Name: s.name, Keys: s.keys, Action: IndexForeign}
+		switch {
+		case s.expires != "":
+			r.Detail = "it makes the server remove documents"
+		case s.unique:
+			r.Detail = "it is unique, so the server may refuse what the log inserts"
+		}
+		m.report.Indexes = append(m.report.Indexes, r)
+	}
 }
 
 // String is the server as people call it.

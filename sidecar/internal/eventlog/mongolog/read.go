@@ -14,12 +14,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// readable are the events that retention has not removed.
-var readable = bson.E{Key: document.FieldGone, Value: bson.D{{Key: "$exists", Value: false}}}
-
-// bySeq is the unique index of events, and the order in it.
-var bySeq = bson.D{{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}}
-
 // Read implements eventlog.Reader. One scan of the index has the topic's head and then what is stored from the seq on, so
 // that what the head says is settled was so before the events were read. Up to there a gap is what was removed. Above it a
 // gap is a hole, which ends the page.
@@ -86,6 +80,7 @@ type reading struct {
 	part  *partition
 
 	next    uint64 // to go on at
+	least   int    // documents that the next window looks at
 	waited  bool   // for the head to be as far as an event
 	settled uint64
 }
@@ -99,19 +94,30 @@ func (r *reading) add(raw bson.Raw) error {
 	return nil
 }
 
-// minWindow is how many documents are looked at at least, as there may be stubs and voids among them.
+// minWindow is how many documents are looked at at least where the ones before were no events; and so many stubs and voids may
+// be looked at below what is settled.
 const minWindow = 64
 
-// window looks at the documents from next on, and reports whether there is more to look at. broken says that one is no event.
+// window looks at the documents from next on, and reports whether there is more to look at. Where these should be settled, they
+// are live ones, up to what the head says is settled: so what was removed costs nothing. broken says that one is no event.
 func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
-	l, began := r.log, r.next
-	limit := max(r.bounds.Events-len(r.events), minWindow)
-	o := options.Find().SetSort(bySeq).SetHint(bySeq).SetLimit(int64(limit) + 1).
-		SetBatchSize(r.topic.batchSize(limit, r.bounds.Bytes) + 1)
+	l, began, index := r.log, r.next, any(bySeq)
 	filter := bson.D{
 		{Key: document.FieldTopic, Value: r.topic.Name}, {Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: bson.A{headPartition, r.p}}}},
 		{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: int64(r.next)}}},
 	}
+	first, settled := r.least == 0, r.settled
+	if first {
+		settled = r.part.settled.Load()
+	}
+	onlyLive := first && settled == 0 || r.next+minWindow <= settled
+	if onlyLive {
+		index, filter = l.hint(byLiveSeq), append(filter, live)
+	}
+	limit := max(r.bounds.Events-len(r.events), r.least)
+	r.least = minWindow
+	o := options.Find().SetSort(bySeq).SetHint(index).SetLimit(int64(limit) + 1).
+		SetBatchSize(r.topic.batchSize(limit, r.bounds.Bytes) + 1)
 	cursor, err := l.majority(eventsName).Find(ctx, filter, o)
 	if err != nil {
 		return false, nil, err
@@ -125,12 +131,13 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 	}
 	head := topicHead(slices.Clone(cursor.Current))
 	r.settled = head.settled(r.p)
+	raise(&r.part.settled, r.settled)
 	raise(&r.part.floor, head.first(r.p))
 	if first := head.first(r.p); first > r.next {
 		r.next = first
 		return true, nil, nil
 	}
-	seen, stubs, last := 0, 0, uint64(0)
+	seen, last := 0, uint64(0)
 	defer func() {
 		if n := len(r.events); n > 0 {
 			last = max(last, r.events[n-1].Seq)
@@ -142,6 +149,9 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 		raw := cursor.Current
 		n, _ := raw.Lookup(document.FieldSeq).AsInt64OK()
 		seq := uint64(n)
+		if onlyLive && seq > r.settled {
+			break
+		}
 		if seq > head.head(r.p) {
 			return r.beyond(ctx)
 		}
@@ -153,7 +163,6 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 			last = seq
 		}
 		if gone, _ := raw.Lookup(document.FieldGone).BooleanOK(); gone {
-			stubs++
 			r.next = seq + 1
 			continue
 		}
@@ -165,23 +174,23 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 		return false, nil, err
 	}
 	r.topic.sized(r.events, r.bytes)
-	switch {
-	case r.full():
+	if r.full() {
 		r.see(began, r.next-1, head)
 		return false, nil, nil
-	case seen == limit: // there may be more
+	}
+	if !onlyLive && seen == limit { // there may be more
 		r.see(began, r.next-1, head)
-		if 2*stubs > seen && r.next <= r.settled {
-			return r.live(ctx)
-		}
 		return true, nil, nil
 	}
 	r.next = max(r.next, r.settled+1)
 	r.see(began, r.next-1, head)
-	if r.next <= head.head(r.p) {
-		return r.hole(ctx, head, r.next, head.head(r.p))
+	switch {
+	case r.next > head.head(r.p):
+		return false, nil, nil
+	case onlyLive:
+		return true, nil, nil
 	}
-	return false, nil, nil
+	return r.hole(ctx, head, r.next, head.head(r.p))
 }
 
 func isHead(raw bson.Raw) bool {
@@ -221,29 +230,6 @@ func (r *reading) beyond(ctx context.Context) (more bool, broken, _ error) {
 	return true, nil, r.log.raiseHead(ctx, r.topic, r.p)
 }
 
-// live goes on with the live events up to what is settled, among which nothing can be missing.
-func (r *reading) live(ctx context.Context) (more bool, broken, _ error) {
-	limit := r.bounds.Events - len(r.events)
-	o := options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(limit)).
-		SetBatchSize(r.topic.batchSize(limit, r.bounds.Bytes))
-	filter := inPartition(r.topic.Name, r.p, between(int64(r.next), int64(r.settled)), readable)
-	cursor, err := r.log.majority(eventsName).Find(ctx, filter, o)
-	if err != nil {
-		return false, nil, err
-	}
-	defer cursor.Close(ctx)
-	for !r.full() && cursor.Next(ctx) {
-		if err := r.add(cursor.Current); err != nil {
-			return false, err, nil
-		}
-	}
-	if err := cursor.Err(); err != nil || r.full() {
-		return false, nil, err
-	}
-	r.next = r.settled + 1
-	return true, nil, nil
-}
-
 // ReadEach implements eventlog.Shared. Events that follow each other without a gap need no head to be read.
 func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error) {
 	ctx, end, err := l.begin(ctx)
@@ -261,10 +247,10 @@ func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place
 	at := map[int]int{} // by partition
 	for i, pl := range places {
 		at[pl.Partition] = i
-		filters[i] = inPartition(name, pl.Partition, between(int64(pl.Seq), int64(pl.Seq+share-1)), readable)
+		filters[i] = inPartition(name, pl.Partition, between(int64(pl.Seq), int64(pl.Seq+share-1)), live)
 	}
 	b.Events = int(share) * len(places)
-	events, err := l.page(ctx, t, anyOf(filters), options.Find().SetSort(bySeq).SetHint(bySeq), b)
+	events, err := l.page(ctx, t, anyOf(filters), options.Find().SetSort(bySeq).SetHint(l.hint(byLiveSeq)), b)
 	for _, rec := range events {
 		if i := at[rec.Partition]; rec.Seq == places[i].Seq+uint64(len(each[i])) {
 			each[i] = append(each[i], rec)
@@ -341,36 +327,11 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 	if _, err := l.topic(ctx, name); err != nil {
 		return nil, err
 	}
-	// On some servers any filter but this one reads the whole collection.
-	filter := bson.D{{Key: "_id", Value: document.ID(name, id)}}
-	return l.findEvent(ctx, name, fmt.Sprintf("event %q of topic %q", id, name), filter, options.FindOne())
-}
-
-// LatestByKey implements eventlog.Reader.
-func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Record, error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if _, err := l.topic(ctx, name); err != nil {
-		return nil, err
-	}
-	what := fmt.Sprintf("key %q of topic %q", key, name)
-	if key == "" { // is no key
-		return nil, fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
-	}
-	filter := bson.D{{Key: "topic", Value: name}, {Key: "key", Value: key}, readable}
-	o := options.FindOne().SetSort(bson.D{{Key: "seq", Value: -1}})
-	return l.findEvent(ctx, name, what, filter, o)
-}
-
-// findEvent reads one event; what names it in errors.
-func (l *Log) findEvent(ctx context.Context, topic, what string, filter bson.D, o *options.FindOneOptionsBuilder) (*eventlog.Record, error) {
-	events := l.majority(eventsName)
+	what := fmt.Sprintf("event %q of topic %q", id, name)
 	var raw bson.Raw
-	err := l.persist(ctx, func() (err error) {
-		raw, err = events.FindOne(ctx, filter, o).Raw()
+	err = l.persist(ctx, func() (err error) {
+		// On some servers any filter but this one reads the whole collection.
+		raw, err = l.majority(eventsName).FindOne(ctx, byID(document.ID(name, id))).Raw()
 		return err
 	})
 	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
@@ -388,4 +349,30 @@ func (l *Log) findEvent(ctx context.Context, topic, what string, filter bson.D, 
 		return nil, fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
 	}
 	return s.Record, nil
+}
+
+// LatestByKey implements eventlog.Reader.
+func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Record, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	t, err := l.topic(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	what := fmt.Sprintf("key %q of topic %q", key, name)
+	if key == "" { // is no key
+		return nil, fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
+	}
+	filter := bson.D{{Key: "topic", Value: name}, {Key: "key", Value: key}, live}
+	events, err := l.page(ctx, t, filter, options.Find().SetHint(l.hint(byKeySeq)).SetSort(bson.D{{Key: "seq", Value: -1}}), eventlog.Bounds{Events: 1})
+	if err == nil && len(events) == 0 {
+		err = fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return events[0], nil
 }

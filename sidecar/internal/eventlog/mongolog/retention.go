@@ -99,39 +99,38 @@ func (s *sweep) expire(ctx context.Context) error {
 	return nil
 }
 
-// expireBatch looks at so many of the lowest documents of a partition that are
-// not known to be gone, makes stubs of the expired events, and reports whether
-// there may be more of them.
+// expireBatch looks at so many of the lowest events of a partition, makes stubs
+// of those that are expired, and reports whether there may be more of them.
 func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err error) {
 	from, settled := s.topic.partitions[p].floor.Load(), s.settled(p)
 	if from > settled {
 		return false, nil
 	}
 	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName),
-		inPartition(s.topic.Name, p, between(int64(from), int64(settled))),
-		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
+		inPartition(s.topic.Name, p, between(int64(from), int64(settled)), live), options.Find().SetHint(s.log.hint(byLiveSeq)).
+			SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return false, err
 	}
-	var victims []entry
-	next, on := int64(from), len(page) == size
-	for _, e := range page {
-		if !e.Gone {
-			if !s.expired(e.Accepted) {
-				s.topic.partitions[p].oldest.Store(e.Accepted)
-				on = false
-				break
-			}
-			if s.removed+len(victims) >= s.limit {
-				s.more, on = true, false
-				break
-			}
-			victims = append(victims, e)
-		}
-		next = e.Seq + 1
+	n := 0
+	for n < len(page) && s.expired(page[n].Accepted) {
+		n++
+	}
+	if n < len(page) {
+		s.topic.partitions[p].oldest.Store(page[n].Accepted)
+	}
+	if left := s.limit - s.removed; n > left {
+		n, s.more = left, true
+	}
+	victims, next, on := page[:n], int64(settled)+1, n == size
+	switch {
+	case n < len(page):
+		next = page[n].Seq
+	case on:
+		next = page[n-1].Seq + 1
 	}
 	if len(victims) > 0 {
-		if err := s.log.makeStubs(ctx, s.topic, p, victims, true, s.remember); err != nil {
+		if err := s.log.makeStubs(ctx, s.topic, p, victims, s.remember); err != nil {
 			return false, err
 		}
 		s.removed += len(victims)
@@ -217,7 +216,7 @@ func (s *sweep) forgetLowest(ctx context.Context, partitions []int) error {
 // how many to look at next; 0 is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
 	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.settled(p)))),
-		options.Find().SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
+		options.Find().SetHint(bySeq).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return 0, err
 	}

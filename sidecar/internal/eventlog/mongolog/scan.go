@@ -25,11 +25,15 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 	if !some {
 		return nil, nil
 	}
-	order := 1
+	order, index := 1, byTS
 	if q.Descending {
 		order = -1
 	}
-	return l.page(ctx, t, filter, options.Find().SetSort(bson.D{{Key: "ts", Value: order}, {Key: "id", Value: order}}), b)
+	if q.Key != nil {
+		index = byKeyTS
+	}
+	o := options.Find().SetHint(l.hint(index)).SetSort(bson.D{{Key: "ts", Value: order}, {Key: "id", Value: order}})
+	return l.page(ctx, t, filter, o, b)
 }
 
 // scanFilter selects what q does within a scope; some is false if that is
@@ -45,7 +49,7 @@ func scanFilter(scope bson.D, q eventlog.ScanQuery) (filter bson.D, some bool) {
 		if op != "" {
 			ts = append(ts, bson.E{Key: op, Value: bound})
 		}
-		return append(scope, bson.E{Key: "ts", Value: ts}, readable)
+		return append(scope, bson.E{Key: "ts", Value: ts}, live)
 	}
 	if least > most {
 		return nil, false
@@ -72,6 +76,6 @@ func scanFilter(scope bson.D, q eventlog.ScanQuery) (filter bson.D, some bool) {
 // is wanted, so the server merges them as it goes.
 func behindPoint(scope, others bson.D, beyond string, p eventlog.Point) bson.D {
 	same := append(scope[:len(scope):len(scope)], bson.E{Key: "ts", Value: p.TS},
-		bson.E{Key: "id", Value: bson.D{{Key: beyond, Value: p.ID}}}, readable)
+		bson.E{Key: "id", Value: bson.D{{Key: beyond, Value: p.ID}}}, live)
 	return bson.D{{Key: "$or", Value: bson.A{same, others}}}
 }

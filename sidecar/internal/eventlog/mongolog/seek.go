@@ -3,12 +3,15 @@ package mongolog
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
 // maxQueries bounds the queries that one operation has under way.
@@ -69,22 +72,21 @@ func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (even
 	if floor > last {
 		return eventlog.Extent{First: last + 1, Head: last}, nil
 	}
-	first, err := findSeq(ctx, l, l.majority(eventsName), inPartition(t.Name, p, between(int64(floor), int64(last)), readable), 1)
+	first, err := l.findSeq(ctx, inPartition(t.Name, p, between(int64(floor), int64(last)), live), byLiveSeq, 1)
 	if first == 0 {
 		first = last + 1
 	}
 	return eventlog.Extent{First: first, Head: last}, err
 }
 
-// lastEvent is the highest seq up to end that an event has or had: nobody has to wait for voids above it. Where no document
-// is left to tell, it is end.
+// lastEvent is the highest seq up to end that an event has: nobody has to wait for voids above it. Where no event is left, it is
+// end.
 func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint64, error) {
 	newest := &t.partitions[p].newest
 	if last, known := newest.at(end); known || end == 0 {
 		return last, nil
 	}
-	events := inPartition(t.Name, p, between(1, int64(end)), bson.E{Key: fieldVoid, Value: bson.D{{Key: "$exists", Value: false}}})
-	last, err := findSeq(ctx, l, l.majority(eventsName), events, -1)
+	last, err := l.findSeq(ctx, inPartition(t.Name, p, between(1, int64(end)), live), byLiveSeq, -1)
 	if err != nil {
 		return 0, err
 	}
@@ -107,7 +109,7 @@ func forEach(ctx context.Context, n int, f func(ctx context.Context, i int) erro
 
 // Seek implements eventlog.Reader.
 func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uint64, error) {
-	ctx, end, err := l.beginWithin(ctx, l.seekTimeout())
+	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +129,7 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 		return nil, fmt.Errorf("position %q is not one of %s, %s, %s and %s",
 			p.From, wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID)
 	}
-	seqs, err := l.seek(ctx, t, p.From, q)
+	seqs, err := l.seek(ctx, renew, t, p.From, q)
 	if err != nil {
 		return nil, unavailable(ctx, "seek in topic "+name, err)
 	}
@@ -137,15 +139,12 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 
 // seek starts from the extents, so that what is appended in between is not
 // passed over.
-func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQuery) ([]uint64, error) {
-	// This takes no longer than any operation, and shows that the store is
-	// there: only what may go through a large part of the topic has more time.
-	soon, cancel := l.opts.Clock.WithTimeoutCause(ctx, l.opts.Timeout, eventlog.ErrTimeout)
-	defer cancel()
-	extents, err := l.extents(soon, t)
+func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q eventlog.ScanQuery) ([]uint64, error) {
+	extents, err := l.extents(ctx, t)
 	if err != nil {
 		return nil, err
 	}
+	renew()
 	seqs := make([]uint64, len(extents))
 	for i, e := range extents {
 		seqs[i] = e.Head + 1
@@ -156,28 +155,58 @@ func (l *Log) seek(ctx context.Context, t *topic, from string, q eventlog.ScanQu
 	if from == wire.FromLatest || from == wire.FromEarliest {
 		return seqs, nil
 	}
-	// Whether a partition's events are gone through by seq or those of the
-	// time by ts is for the server to find out: it tries both.
+	if slices.ContainsFunc(extents, func(e eventlog.Extent) bool { return e.Head >= e.First+seekWindow }) {
+		if done, err := l.seekByTS(ctx, t, extents, q, seqs); done || err != nil {
+			return seqs, err
+		}
+	}
 	return seqs, forEach(ctx, len(seqs), func(ctx context.Context, p int) error {
-		within := between(int64(extents[p].First), int64(extents[p].Head))
-		filter, _ := scanFilter(inPartition(t.Name, p, within), q)
-		for _, one := range alternatives(filter) {
-			seq, err := findSeq(ctx, l, l.majority(eventsName), one, 1)
-			if err != nil {
-				return err
+		for first, head := int64(extents[p].First), int64(extents[p].Head); first <= head; first += seekWindow {
+			filter, _ := scanFilter(inPartition(t.Name, p, between(first, min(first+seekWindow-1, head))), q)
+			for _, one := range alternatives(filter) {
+				seq, err := l.findSeq(ctx, one, byLiveSeq, 1)
+				if err != nil {
+					return err
+				}
+				if seq > 0 {
+					seqs[p] = min(seqs[p], seq)
+				}
 			}
-			if seq > 0 {
-				seqs[p] = min(seqs[p], seq)
+			renew()
+			if seqs[p] <= extents[p].Head {
+				break
 			}
 		}
 		return nil
 	})
 }
 
+const (
+	// seekWindow is how many seqs one query of a seek goes through.
+	seekWindow = 100_000
+	// seekEvents is how many events are looked at by ts before a seek goes through more seqs than that.
+	seekEvents = 1000
+)
+
+// seekByTS finds the seqs among the events of the time, if these are few, in all partitions.
+func (l *Log) seekByTS(ctx context.Context, t *topic, extents []eventlog.Extent, q eventlog.ScanQuery, seqs []uint64) (done bool, _ error) {
+	filter, _ := scanFilter(bson.D{{Key: document.FieldTopic, Value: t.Name}}, q)
+	found, err := findAll[entry](ctx, l, l.majority(eventsName), filter, options.Find().SetHint(l.hint(byTS)).
+		SetLimit(seekEvents).SetProjection(entryFields))
+	if err != nil || len(found) == seekEvents {
+		return false, err
+	}
+	for _, e := range found {
+		if p := e.Partition; p >= 0 && p < len(seqs) && uint64(e.Seq) >= extents[p].First {
+			seqs[p] = min(seqs[p], uint64(e.Seq))
+		}
+	}
+	return true, nil
+}
+
 // alternatives are the parts of a filter any of which has to hold. To find a
-// lowest seq each is asked for by itself: together, the server could find those
-// of one in seq order and those of the other by ts, and would have to sort all
-// there are.
+// lowest seq each is asked for by itself, since together they are not in the
+// order of seqs.
 func alternatives(filter bson.D) []bson.D {
 	if len(filter) != 1 || filter[0].Key != "$or" {
 		return []bson.D{filter}

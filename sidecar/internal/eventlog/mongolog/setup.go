@@ -40,7 +40,7 @@ func (l *Log) prepare(ctx context.Context) error {
 	}
 	// Elsewhere a tailable cursor may make the server read the collection over and over.
 	s.engine.uncapped = s.engine.uncapped || !s.engine.mongo
-	if err = l.ensureIndexes(ctx, s.engine, maxIndexOnConnect); err != nil {
+	if s.unindexed, err = l.ensureIndexes(ctx, s.engine, maxIndexOnConnect); err != nil {
 		return unavailable(ctx, "look for the indexes", err)
 	}
 	l.mu.Lock()

@@ -50,11 +50,8 @@ var stubless = func() (fields bson.D) {
 	return fields
 }()
 
-// live are the documents that are no stubs; stubs are the others.
-var (
-	live  = bson.E{Key: document.FieldGone, Value: bson.D{{Key: "$ne", Value: true}}}
-	stubs = bson.E{Key: document.FieldGone, Value: true}
-)
+// stubs are the documents that are not live.
+var stubs = bson.E{Key: document.FieldGone, Value: true}
 
 // entry is what a sweep needs to know of an event's document.
 type entry struct {
@@ -125,9 +122,8 @@ func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Durat
 	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
 }
 
-// makeStubs turns events of a partition into stubs, in seq order. dense says
-// that there is no other live event between the first and the last.
-func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, dense bool, r remembering) error {
+// makeStubs turns events of a partition into stubs, in seq order.
+func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r remembering) error {
 	now, err := l.serverTime(ctx)
 	if err != nil {
 		return err
@@ -145,12 +141,8 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, d
 		for n < len(victims) && expireAt(victims[n]).Equal(at) {
 			n++
 		}
-		which := between(victims[0].Seq, victims[n-1].Seq)
-		if !dense {
-			which = among(seqsOf(victims[:n]))
-		}
 		models = append(models, mongo.NewUpdateManyModel().
-			SetFilter(inPartition(t.Name, p, which, live)).SetUpdate(stubUpdate(now, at)))
+			SetFilter(inPartition(t.Name, p, among(seqsOf(victims[:n])), live)).SetUpdate(stubUpdate(now, at)))
 		victims = victims[n:]
 	}
 	return writeInOrder(ctx, l, l.majority(eventsName), models)
