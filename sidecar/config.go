@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
 // Config is what a sidecar is made from. DefaultConfig has every default but
@@ -32,6 +33,7 @@ type Config struct {
 	// Of a shared store only.
 	Lease         time.Duration // without a sign of life, a sidecar's partitions go to others
 	StoreTimeout  time.Duration // of one operation, retries included
+	StoreLinger   time.Duration // after a batch of a topic, for the next one to grow
 	SpoolMaxBytes int64         // of all topics together, while the store is away
 
 	// Outboxes are collections whose documents are published: a MongoDB
@@ -75,6 +77,7 @@ func DefaultConfig() Config {
 		Store:             setting.Embedded,
 		Lease:             10 * time.Second,
 		StoreTimeout:      5 * time.Second,
+		StoreLinger:       mongolog.DefaultLinger,
 		SpoolMaxBytes:     4 << 30,
 		Limits:            wire.DefaultLimits(),
 		MaxTopicLabels:    1000,
@@ -145,6 +148,9 @@ func isName(text string) bool {
 // minLease bounds Config.Lease from below.
 const minLease = time.Second
 
+// maxLinger bounds Config.StoreLinger: a publisher waits for its answer.
+const maxLinger = time.Second
+
 // validateBounds checks the numbers.
 func (c Config) validateBounds() (errs []error) {
 	for _, n := range []struct {
@@ -163,6 +169,9 @@ func (c Config) validateBounds() (errs []error) {
 		if n.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s: must be above 0", n.name))
 		}
+	}
+	if c.StoreLinger < 0 || c.StoreLinger > maxLinger {
+		errs = append(errs, fmt.Errorf("store-linger: must be 0 to %s", maxLinger))
 	}
 	if c.Lease < minLease {
 		errs = append(errs, fmt.Errorf("lease: %s is too short for signs of life to arrive in time; at least %s", c.Lease, minLease))

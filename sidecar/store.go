@@ -88,8 +88,12 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 // openShared opens the log in MongoDB, which may not be there yet, and the
 // spool in front of it.
 func (s *Sidecar) openShared(ctx context.Context) error {
+	linger := s.cfg.StoreLinger
+	if linger == 0 {
+		linger = -1 // the log's own 0 is its default
+	}
 	log, err := mongolog.Open(mongolog.Options{
-		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Logger: s.cfg.Logger,
+		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Linger: linger, Logger: s.cfg.Logger,
 		Monitor:      mongowatch.Monitor(s.tracing.Commands()),
 		WriteConcern: func(topic string) string { return s.policyOf(topic).Durability.WriteConcern },
 	})

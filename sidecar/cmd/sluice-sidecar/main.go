@@ -28,6 +28,7 @@ type settings struct {
 
 	Lease         time.Duration `default:"10s" placeholder:"D" help:"Shared store: without a sign of life for this long, a sidecar's partitions go to others."`
 	StoreTimeout  time.Duration `default:"5s" placeholder:"D" help:"Shared store: longest that one operation is tried before the store counts as away."`
+	StoreLinger   time.Duration `default:"1ms" placeholder:"D" help:"Shared store: how long after a batch of a topic the next one is waited for, at most 1s; 0 sends it at once, for more commands and less latency."`
 	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
 	Outbox        []string      `sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
@@ -145,7 +146,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg := sidecar.DefaultConfig()
 	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = s.Listen, s.ReplayListen, s.OpsListen
 	cfg.DataDir, cfg.Store, cfg.NodeID = s.DataDir, s.Store, s.NodeID
-	cfg.Lease, cfg.StoreTimeout, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.SpoolMaxBytes, s.Outbox
+	cfg.Lease, cfg.StoreTimeout, cfg.StoreLinger, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.StoreLinger, s.SpoolMaxBytes, s.Outbox
 	cfg.DaprApp, cfg.DaprAppID = s.DaprApp, s.DaprAppID
 	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
 	cfg.ControlAccess = access.ClientConfig{

@@ -26,8 +26,6 @@ const (
 	rivalsFor = 10 * time.Second
 	// maxLookup bounds the ids that are looked up at once.
 	maxLookup = 256
-	// linger is how long after a batch the next one is waited for: who had an answer in the last one may have more.
-	linger = time.Millisecond
 	// reservedFor is how long seqs that were given out count. It is far below seqTaken.
 	reservedFor = time.Hour
 )
@@ -145,7 +143,7 @@ func (l *Log) enqueue(c *call) error {
 		close(c.done)
 		return nil
 	}
-	return c.topic.calls.add(l, c, linger, func(calls []*call) { l.appendCalls(c.topic, calls) })
+	return c.topic.calls.add(l, c, l.opts.Linger, func(calls []*call) { l.appendCalls(c.topic, calls) })
 }
 
 // batch is what is appended to a topic at a time.

@@ -47,6 +47,10 @@ type Options struct {
 	WriteConcern func(topic string) string
 	// Timeout bounds one operation, retries included; 0: DefaultTimeout.
 	Timeout time.Duration
+	// Linger is how long after a batch of a topic the next one is waited for:
+	// who had an answer in the last one may have more. Below 0: not at all;
+	// 0: DefaultLinger.
+	Linger time.Duration
 	// SeqTaken is for how long the seq of a removed event stays taken: an
 	// append that is executed later than that may break promises.
 	// 0: DefaultSeqTaken.
@@ -63,6 +67,8 @@ const (
 	// DefaultTimeout is short enough for a publisher to wait for, and long
 	// enough for a replica set to elect a primary in most cases.
 	DefaultTimeout = 5 * time.Second
+	// DefaultLinger is short beside what a batch takes.
+	DefaultLinger = time.Millisecond
 	// DefaultSeqTaken is many times what a request can be on its way.
 	DefaultSeqTaken = 24 * time.Hour
 )
@@ -124,6 +130,9 @@ func Open(o Options) (*Log, error) {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
+	}
+	if o.Linger == 0 {
+		o.Linger = DefaultLinger
 	}
 	if o.SeqTaken == 0 {
 		o.SeqTaken = DefaultSeqTaken
