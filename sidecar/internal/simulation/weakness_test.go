@@ -45,7 +45,9 @@ var weaknesses = []weakness{
 	{name: "no-deduplication", obvious: true, is: "an event's _id is not made of its id alone", commands: func(c *command) {
 		if c.name == "insert" && c.collection == "events" {
 			for _, doc := range c.docs {
-				set(doc, "_id", fmt.Sprintf("%v/%d", get(doc, "_id"), rand.Uint64()))
+				if id, is := get(doc, "_id").(string); is { // an event's
+					set(doc, "_id", fmt.Sprintf("%s/%d", id, rand.Uint64()))
+				}
 			}
 		}
 	}},
