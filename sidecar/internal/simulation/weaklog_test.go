@@ -14,8 +14,10 @@ import (
 // Not among them is what other parts make up for:
 //   - Duplicates whose ids are looked up locally, or are taken for stored where they are not visible yet: the server answers that a
 //     key is taken only once a majority has all that was written before, and its own lookup follows.
-//   - Voids that are written at w: 1: they are passed over once a majority has them. Holes that are voided at once, or after a time by
-//     the wall clock: a void holds against whoever comes late, so it costs writers another reservation and nothing is passed over.
+//   - Voids that are passed over before they are read back: the answer that a seq is taken comes as late, and from no older primary
+//     than the one that is read next. Voids that are written at w: 1: they are passed over once a majority has them.
+//   - Holes that are voided at once, or after a time by the wall clock: a void holds against whoever comes late, so it costs writers
+//     another reservation and nothing is passed over.
 //   - Documents behind one whose seq is void that are inserted at their old seqs: what one request reserved is voided as a whole.
 //     Duplicates in a batch that leave holes instead of voids: readers void them, which takes time only.
 //   - Events whose outcome is not known that are inserted again at new seqs: an id is stored once, whichever insert comes first.
@@ -34,12 +36,6 @@ var logWeaknesses = []weakness{
 		a.eachHead(func(head bson.D) {
 			c.memory.each(head, func(p string, _, settled int64) { raiseIn(head, "settled", p, settled) })
 		})
-	}},
-	{name: "trusted-voids", is: "a reader passes over a hole once it has voided it, whatever is there", answers: func(c *command, a *answered) {
-		if c.isVoiding() && get(a.body, "writeConcernError") == nil {
-			c.memory.voided(c.docs)
-		}
-		c.fillIn(a, c.memory.isVoided)
 	}},
 	{name: "no-voids", is: "a hole that has stood for long enough is passed over without a void", commands: func(c *command) {
 		if c.isVoiding() {
