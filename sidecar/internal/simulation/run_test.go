@@ -397,7 +397,11 @@ func (r *run) takeStock() error {
 		left := lag{Topic: g.Topic, Group: g.Name}
 		for _, e := range epochs {
 			x := extents[e.Partition]
-			left.Events += max(int64(x.Head+1-max(e.Progress.Cursor, x.First)), 0)
+			from := max(e.Progress.Cursor, x.First)
+			left.Events += max(int64(x.Head+1-from), 0)
+			for _, done := range e.Progress.Settled { // above an event that somebody had when it was removed
+				left.Events -= max(int64(min(done.Last, x.Head)+1-max(done.First, from)), 0)
+			}
 			left.Ahead += max(int64(e.Progress.Cursor-x.Head-1), 0)
 		}
 		if len(epochs) < len(extents) {
