@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
 // Config is what a sidecar is made from. DefaultConfig has every default but
@@ -183,6 +184,13 @@ func (c Config) validateBounds() (errs []error) {
 	}
 	if c.Limits.PayloadBytes > c.Limits.FrameBytes {
 		errs = append(errs, fmt.Errorf("max-payload-bytes: %d does not fit into a frame of max-frame-bytes (%d)", c.Limits.PayloadBytes, c.Limits.FrameBytes))
+	}
+	if setting.IsMongoDB(c.Store) {
+		if most := document.MaxPayload(c.Limits); most == 0 {
+			errs = append(errs, fmt.Errorf("max-header-bytes, max-headers, max-key-bytes: together they leave no room for a payload in a document of MongoDB, which holds %d bytes", document.MaxBytes))
+		} else if c.Limits.PayloadBytes > most {
+			errs = append(errs, fmt.Errorf("max-payload-bytes: %d does not fit into a document of MongoDB beside headers, key and tags; with the other limits as they are, at most %d", c.Limits.PayloadBytes, most))
+		}
 	}
 	return errs
 }

@@ -36,6 +36,8 @@ func TestRefusesToStart(t *testing.T) {
 		{"beyond loopback", []string{"--listen", "0.0.0.0:0"}, 2, []string{"listen", "--auth-config", "--insecure"}},
 		{"replay beyond loopback", []string{"--replay-listen", ":0"}, 2, []string{"replay-listen"}},
 		{"no MongoDB host", []string{"--store", "mongodb:///x"}, 2, []string{"store"}},
+		{"payloads that no document holds", []string{"--store", "mongodb://127.0.0.1:1/x", "--max-payload-bytes", "16777216"}, 2, []string{"max-payload-bytes", "at most"}},
+		{"headers that no document holds", []string{"--store", "mongodb://127.0.0.1:1/x", "--max-header-bytes", "9000000"}, 2, []string{"max-header-bytes", "no room"}},
 		{"lease", []string{"--lease", "10ms"}, 2, []string{"lease", "1s"}},
 		{"outbox", []string{"--outbox", "mongodb://127.0.0.1/shop"}, 2, []string{"outbox", "#"}},
 		{"a name that headers change", []string{"--node-id", "edge "}, 2, []string{"node-id", `"edge "`}},

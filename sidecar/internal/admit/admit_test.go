@@ -117,6 +117,7 @@ func TestErrorsOfTheLogInTheContractsWords(t *testing.T) {
 		"away":        {Code: wire.StoreUnavailable, RetryAfter: 3 * time.Second, Msg: "the event is not stored"},
 		"nospool":     {Code: wire.Overloaded, RetryAfter: 4 * time.Second, Msg: "the spool is full"},
 		"waiting":     {Code: wire.Conflict, Msg: `id "waiting" waits in the spool with other content`},
+		"refused":     {Code: wire.BadRequest, Msg: "the store refuses the event: it is too large"},
 		"defect":      {Code: wire.Internal, Msg: "internal error"},
 	} {
 		got := f.start(t.Context(), item("a", id)).ok(t)[0].Err

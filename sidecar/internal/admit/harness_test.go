@@ -72,6 +72,8 @@ func outcomeOf(r *eventlog.Record, partition int) eventlog.Outcome {
 	switch kind {
 	case "conflict":
 		return eventlog.Outcome{Err: &eventlog.ConflictError{ID: r.ID, Seq: 7}}
+	case "refused":
+		return eventlog.Outcome{Err: &eventlog.RefusedError{Cause: errors.New("it is too large")}}
 	case "unavailable":
 		return eventlog.Outcome{Err: fmt.Errorf("append: %w", eventlog.ErrUnavailable)}
 	case "away":

@@ -22,6 +22,7 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var spoolFull *spool.FullError
 	var away *spool.AwayError
 	var unmet *eventlog.ConcernError
+	var refused *eventlog.RefusedError
 	switch conflict := asConflict(err); {
 	case conflict != nil && conflict.Seq == 0:
 		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content; it has no seq yet", conflict.ID)
@@ -40,6 +41,8 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	case errors.As(err, &unmet):
 		return unavailable("the store does not meet the topic's write concern " + unmet.Concern + ", so the event counts as not stored; " +
 			"published again under the same id it is stored once")
+	case errors.As(err, &refused):
+		return wire.Errorf(wire.BadRequest, "%v", refused)
 	case errors.As(err, &full):
 		return &wire.Error{
 			Code: wire.Overloaded, RetryAfter: full.RetryAfter,

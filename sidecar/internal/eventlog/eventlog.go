@@ -60,6 +60,16 @@ func (e *ConcernError) Error() string {
 // Unwrap is the store's own error.
 func (e *ConcernError) Unwrap() error { return e.Cause }
 
+// RefusedError refuses an event that the store does not take as it is, now or
+// later: its document would be too large, or a rule of the store's own forbids
+// it. The event is not stored.
+type RefusedError struct{ Cause error }
+
+func (e *RefusedError) Error() string { return "the store refuses the event: " + e.Cause.Error() }
+
+// Unwrap is the reason.
+func (e *RefusedError) Unwrap() error { return e.Cause }
+
 // Record is an event in the log, and when the sidecar accepted it: retention
 // and the deduplication window count from AcceptedAt (milliseconds since the
 // epoch), never from the publisher's own ts.
@@ -93,7 +103,7 @@ type Outcome struct {
 	// Spooled says that the event is durable on this sidecar, and on its way
 	// into the log: it has no Partition or Seq yet. No Log says so itself.
 	Spooled bool
-	// Err is a *ConflictError, or wraps ErrUnavailable when it is not known
+	// Err is a *ConflictError or *RefusedError, or wraps ErrUnavailable when it is not known
 	// whether the event was stored, or wraps ErrNotFound when there is no such
 	// topic or partition. Nothing else is set with it.
 	Err error

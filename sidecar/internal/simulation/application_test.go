@@ -134,7 +134,7 @@ func (p *publisher) answered(life *process, items []item, tries []*publish, resu
 			t.Ended = now
 			if r.Err != nil {
 				t.Code = string(r.Err.Code)
-				if final := r.Err.Code == wire.Conflict || strings.HasSuffix(t.ID, refusedSuffix) && r.Err.Code == wire.Internal; !final {
+				if final := r.Err.Code == wire.Conflict || strings.HasSuffix(t.ID, refusedSuffix) && r.Err.Code == wire.BadRequest; !final {
 					left = append(left, items[i])
 				}
 				continue

@@ -2,6 +2,8 @@ package spool
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -9,46 +11,81 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// conflicted is a spooled event whose id the log holds with other content:
-// somebody published it elsewhere while it waited here, or before.
-type conflicted struct {
+// dead is a spooled event that the log will not take: a *eventlog.ConflictError,
+// since somebody published its id with other content elsewhere while it waited
+// here, or before; or a *eventlog.RefusedError.
+type dead struct {
 	rec *eventlog.Record
-	err *eventlog.ConflictError
+	err error
+}
+
+// final says that another try to append an event would fail as well.
+func final(err error) bool {
+	_, conflict := errors.AsType[*eventlog.ConflictError](err)
+	return conflict || refused(err)
+}
+
+func refused(err error) bool {
+	_, is := errors.AsType[*eventlog.RefusedError](err)
+	return is
 }
 
 // buryAll makes dead letters of events that the log will not take, since their
-// publishers were told that they are kept. It returns nil once all are durable.
-func (l *Log) buryAll(ctx context.Context, t *topic, list []conflicted) error {
-	settled := make(chan error, len(list))
+// publishers were told that they are kept. What the log refuses as a dead letter,
+// too, is kept in a file beside the spool. It returns nil once all are durable.
+func (l *Log) buryAll(ctx context.Context, t *topic, list []dead) error {
+	type settled struct {
+		dead
+		letter *eventlog.Record
+		failed error
+	}
+	all := make(chan settled, len(list))
 	waiting := 0
-	for _, c := range list {
-		if isDeadLetter(c.rec) {
-			// Its id says what it is a dead letter of: the one that is stored
-			// tells the same, in other circumstances.
-			continue
+	for _, d := range list {
+		switch {
+		case !isDeadLetter(d.rec):
+			waiting++
+			letter := deadLetter(d, l.cfg.Clock.Now())
+			l.cfg.Bury(ctx, letter, func(err error) { all <- settled{d, letter, err} })
+		case refused(d.err):
+			waiting++
+			all <- settled{d, d.rec, d.err}
 		}
-		waiting++
-		l.cfg.Bury(ctx, deadLetter(c, l.cfg.Clock.Now()), func(err error) {
-			if err == nil {
-				l.cfg.Logger.Warn("a spooled event became a dead letter: its id is taken",
-					"topic", t.name, "id", c.rec.ID, "stored_seq", c.err.Seq)
-				if l.cfg.Buried != nil {
-					l.cfg.Buried(t.name)
-				}
-			}
-			settled <- err
-		})
+		// Else its id says what it is a dead letter of: the one that is stored
+		// tells the same, in other circumstances.
 	}
 	for ; waiting > 0; waiting-- {
 		select {
-		case err := <-settled:
-			if err != nil {
-				return &buryError{err}
+		case s := <-all:
+			switch {
+			case refused(s.failed):
+				if err := l.setAside(s.letter, s.failed); err != nil {
+					return err
+				}
+			case s.failed != nil:
+				return &buryError{s.failed}
+			}
+			if s.letter != s.rec {
+				l.cfg.Logger.Warn("a spooled event became a dead letter", "topic", t.name, "id", s.rec.ID, "reason", reason(s.err))
+			}
+			if l.cfg.Buried != nil {
+				l.cfg.Buried(t.name)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return nil
+}
+
+// setAside keeps a dead letter in a file, as an export would have it.
+func (l *Log) setAside(letter *eventlog.Record, cause error) error {
+	name := "refused-" + letter.ID + ".json"
+	if err := l.cfg.Store.WriteFile(name, append(letter.AppendJSON(nil), '\n')); err != nil {
+		return &spoolError{err}
+	}
+	l.cfg.Logger.Error("the store refuses a dead letter, which is kept in a file", "topic", letter.Topic, "id", letter.ID,
+		"file", filepath.Join(l.cfg.Folder, name), "error", cause)
 	return nil
 }
 
@@ -64,9 +101,18 @@ func isDeadLetter(r *eventlog.Record) bool {
 	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, eventlog.DeadLetterID)
 }
 
-// deadLetter is what an event becomes whose id is taken; its content tells it
-// from others that had the id.
-func deadLetter(c conflicted, now time.Time) *eventlog.Record {
-	content := wire.ContentHash(&c.rec.Event)
-	return eventlog.DeadLetter(c.rec, eventlog.Death{Reason: "conflict: " + c.err.Error(), Which: string(content[:])}, now)
+// deadLetter is what an event becomes that the log will not take; its content
+// tells it from others that had the id.
+func deadLetter(d dead, now time.Time) *eventlog.Record {
+	content := wire.ContentHash(&d.rec.Event)
+	return eventlog.DeadLetter(d.rec, eventlog.Death{Reason: reason(d.err), Which: string(content[:])}, now)
+}
+
+// reason is why the log will not take an event, in a header's length.
+func reason(err error) string {
+	if conflict, is := errors.AsType[*eventlog.ConflictError](err); is {
+		return "conflict: " + conflict.Error()
+	}
+	text := "refused: " + err.Error()
+	return strings.ToValidUTF8(text[:min(len(text), wire.MaxReasonBytes)], "")
 }

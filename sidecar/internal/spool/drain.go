@@ -216,7 +216,7 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 		return err
 	}
 	var mu sync.Mutex
-	var conflicts []conflicted
+	var all []dead
 	var work errgroup.Group
 	work.SetLimit(parallelAppends)
 	for p, at := range placed(page, partitions) {
@@ -225,35 +225,34 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 			for n, i := range at {
 				recs[n] = page[i]
 			}
-			taken, err := l.forwardTo(ctx, t, p, recs)
+			list, err := l.forwardTo(ctx, t, p, recs)
 			mu.Lock()
 			defer mu.Unlock()
-			conflicts = append(conflicts, taken...)
+			all = append(all, list...)
 			return err
 		})
 	}
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	return l.buryAll(ctx, t, conflicts)
+	return l.buryAll(ctx, t, all)
 }
 
-// forwardTo appends events to one partition, and returns those whose id is
-// taken.
-func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*eventlog.Record) (taken []conflicted, err error) {
+// forwardTo appends events to one partition, and returns those that the log will
+// not take.
+func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*eventlog.Record) (list []dead, err error) {
 	ctx, span := l.cfg.Tracing.Drain(ctx, t.name, partition, recs)
 	outs := l.cfg.Log.Append(ctx, t.name, partition, recs)
 	span.End(outs)
 	l.announce(t, partition, recs, outs)
 	heads := map[int]uint64{}
 	for i, out := range outs {
-		var conflict *eventlog.ConflictError
 		switch {
 		case out.Err == nil && out.Duplicate:
 			heads[out.Partition] = max(heads[out.Partition], out.Seq)
 		case out.Err == nil:
-		case errors.As(out.Err, &conflict):
-			taken = append(taken, conflicted{rec: recs[i], err: conflict})
+		case final(out.Err):
+			list = append(list, dead{rec: recs[i], err: out.Err})
 		default:
 			if errors.Is(out.Err, eventlog.ErrNotFound) {
 				t.partitions.Store(0) // the topic was taken away, or is another
@@ -268,5 +267,5 @@ func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*ev
 			l.cfg.Heard(t.name, p, head)
 		}
 	}
-	return taken, err
+	return list, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type fakeLog struct {
 	topics  map[string]*fakeTopic
 	calls   int    // appends
 	unmet   string // a topic whose write concern is not met: appends are stored and refused
+	refused string // ids that end so are refused for good
 }
 
 type fakeTopic struct {
@@ -163,6 +165,10 @@ func (f *fakeLog) store(topic string, partition int, batch []*eventlog.Record, o
 	for i, r := range batch {
 		if t == nil || partition >= len(t.partitions) {
 			outs[i] = eventlog.Outcome{Err: fmt.Errorf("topic %q: %w", topic, eventlog.ErrNotFound)}
+			continue
+		}
+		if f.refused != "" && strings.HasSuffix(r.ID, f.refused) {
+			outs[i] = eventlog.Outcome{Err: &eventlog.RefusedError{Cause: errors.New("a rule of the store's")}}
 			continue
 		}
 		if was := t.ids[r.ID]; was != nil && !r.FreshID {

@@ -46,6 +46,7 @@ type fixture struct {
 	announced map[string][]string // ids by topic
 	heard     int
 	buried    []*eventlog.Record
+	buriedOf  map[string]int // counted, by topic
 	buryErr   error
 	onBury    func(rec *eventlog.Record, done func(error)) // instead, if set
 }
@@ -87,7 +88,7 @@ func snapshot(t testing.TB, yaml string) *policy.Snapshot {
 func newFixture(t testing.TB, policies string) *fixture {
 	f := &fixture{
 		t: t, shared: newFakeLog(), disk: vfs.NewCrashableMem(), logged: &lockedBuffer{},
-		policies: policy.NewCurrent(snapshot(t, policies)), announced: map[string][]string{},
+		policies: policy.NewCurrent(snapshot(t, policies)), announced: map[string][]string{}, buriedOf: map[string]int{},
 	}
 	return f
 }
@@ -123,7 +124,12 @@ func (f *fixture) open() {
 			defer f.mu.Unlock()
 			f.heard++
 		},
-		Bury:   f.bury,
+		Bury: f.bury,
+		Buried: func(topic string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.buriedOf[topic]++
+		},
 		Logger: slog.New(slog.NewTextHandler(f.logged, nil)),
 	})
 	if err != nil {

@@ -60,6 +60,9 @@ type Store interface {
 	// Snapshot freezes a topic: all events whose append was answered before are
 	// in it, whatever is truncated later.
 	Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, error)
+	// WriteFile keeps a file beside the events, whole or not at all, and for
+	// good when it returns nil.
+	WriteFile(name string, text []byte) error
 }
 
 // queue is the partition of Store that is used.
@@ -71,8 +74,10 @@ type Config struct {
 	// does not answer.
 	Log eventlog.Appender
 	// Ping returns nil once the store answers.
-	Ping     func(ctx context.Context) error
-	Store    Store
+	Ping  func(ctx context.Context) error
+	Store Store
+	// Folder is where Store is, for people who look for its files.
+	Folder   string
 	Policies *policy.Current
 	// MaxBytes bounds all topics together, beside each one's own
 	// durability.spool_max_bytes; 0: no bound beside those.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 )
@@ -485,6 +488,83 @@ func TestConflictBecomesDeadLetter(t *testing.T) {
 		}
 		if n := f.logged.count("became a dead letter"); n != 1 {
 			t.Errorf("logged %d times", n)
+		}
+	})
+}
+
+// TestRefusedBecomesDeadLetter: what the store does not take holds up nothing of what is spooled behind it.
+func TestRefusedBecomesDeadLetter(t *testing.T) {
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.shared.refused = "-no"
+		f.shared.set(down)
+		f.want(f.publish("t", "a-1", "a-no", "a-2", "b-no", "b-1"), "spooled")
+		f.shared.set(up)
+		f.drained()
+		f.wantLogged("t", "a-1", "a-2", "b-1")
+		f.want(f.publish("t", "a-3"), "ok")
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.buried) != 2 || f.buriedOf["t"] != 2 {
+			t.Fatalf("%d dead letters, %d counted", len(f.buried), f.buriedOf["t"])
+		}
+		for _, letter := range f.buried {
+			if got, _ := letter.Headers.Get("sluice-dlq-reason"); got != "refused: the store refuses the event: a rule of the store's" {
+				t.Errorf("reason %q", got)
+			}
+			if id, _ := letter.Headers.Get("sluice-dlq-id"); letter.Topic != "t.dlq" || string(letter.Payload) != `{"id":"`+id+`"}` {
+				t.Errorf("dead letter %+v", letter)
+			}
+		}
+		if n := f.logged.count("became a dead letter"); n != 2 {
+			t.Errorf("logged %d times", n)
+		}
+	})
+}
+
+// TestRefusedDeadLetterIsKeptInAFile, whether it is refused at once or was spooled itself.
+func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.shared.refused = "-no"
+		f.onBury = func(rec *eventlog.Record, done func(error)) {
+			go done(&eventlog.RefusedError{Cause: errors.New("a rule of the store's")})
+		}
+		f.shared.set(down)
+		f.want(f.publish("t", "a-1", "a-no", "a-2"), "spooled")
+		spooled := record("dlq-1-no")
+		spooled.Headers = spooled.Headers.With("sluice-dlq-id", "x")
+		f.want(f.publishAll("t.dlq", []*eventlog.Record{spooled, record("b-1")}), "spooled")
+		f.shared.set(up)
+		f.drained()
+		f.wantLogged("t", "a-1", "a-2")
+		f.wantLogged("t.dlq", "b-1")
+		f.crash()
+		names, err := f.disk.List("spool")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := map[string]string{}
+		for _, name := range names {
+			if strings.HasPrefix(name, "refused-") {
+				text, err := f.store.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := wire.ParseEvent(text)
+				if err != nil {
+					t.Fatalf("%s: %v in %q", name, err, text)
+				}
+				id, _ := e.Headers.Get("sluice-dlq-id")
+				kept[id] = string(e.Payload)
+				if f.logged.count(name) != 1 {
+					t.Errorf("the log does not name %s", name)
+				}
+			}
+		}
+		if want := map[string]string{"a-no": `{"id":"a-no"}`, "x": `{"id":"dlq-1-no"}`}; !maps.Equal(kept, want) {
+			t.Errorf("kept %q, want %q", kept, want)
+		}
+		if f.buriedOf["t"] != 1 || f.buriedOf["t.dlq"] != 1 {
+			t.Errorf("counted %v", f.buriedOf)
 		}
 	})
 }

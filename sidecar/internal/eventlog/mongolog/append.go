@@ -122,7 +122,7 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 		event := *r
 		event.Partition, event.Seq = p, 0
 		if buf, err = enc.Append(buf, name, &event, writer); err != nil {
-			c.out[i].Err = err
+			c.out[i].Err = &eventlog.RefusedError{Cause: err}
 		}
 		ends[i] = len(buf)
 	}
@@ -278,7 +278,7 @@ func (b *batch) step(ctx context.Context) error {
 		return nil
 	case failure.refused:
 		d := chunk[stored]
-		err := fmt.Errorf("event %q: the store refuses its document: %w", d.record.ID, failure.err)
+		err := &eventlog.RefusedError{Cause: fmt.Errorf("event %q: %w", d.record.ID, failure.err)}
 		b.most = b.log.engine().maxOrdered
 		return b.replace(ctx, next, 0, eventlog.Outcome{Err: err})
 	}

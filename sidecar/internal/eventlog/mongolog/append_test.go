@@ -93,6 +93,9 @@ func TestAnEventThatMakesNoDocumentFailsAlone(t *testing.T) {
 	if got[0].Seq != 1 || got[2].Seq != 2 || got[0].Err != nil || got[2].Err != nil {
 		t.Errorf("the others: %+v, %+v", got[0], got[2])
 	}
+	if _, refused := errors.AsType[*eventlog.RefusedError](got[1].Err); !refused {
+		t.Errorf("the huge one: %T", got[1].Err)
+	}
 	if err := got[1].Err; err == nil || errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), `"huge"`) {
 		t.Errorf("the huge one: %v; want an error of its own that names it", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -85,7 +86,7 @@ func (b *batch) settle(ctx context.Context, at *line) (bool, error) {
 		var o eventlog.Outcome
 		switch s, err := document.Decode(raw); {
 		case err != nil:
-			o = eventlog.Outcome{Err: err}
+			o = eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by what cannot be read: %w", err)}}
 		case s.Record.Partition == at.p && s.Record.Seq == d.seq:
 			if i == stored {
 				stored++

@@ -19,12 +19,15 @@ import (
 //	LOCK     locked while a sidecar runs on the folder: the JSON of Owner
 //	db/      Pebble's files
 //	PROGRESS the progress of consumer groups: a progress.Journal
+//
+// Beside these are the files of WriteFile.
 const (
 	formatFile   = "FORMAT"
-	formatTemp   = "FORMAT.tmp"
+	formatTemp   = formatFile + tempSuffix
 	lockFile     = "LOCK"
 	dbFolder     = "db"
 	progressFile = "PROGRESS"
+	tempSuffix   = ".tmp"
 )
 
 // formatVersion is what this program writes and the highest that it reads.
@@ -94,19 +97,13 @@ func openFormat(fsys vfs.FS, dir string) (format, error) {
 }
 
 func readFormat(fsys vfs.FS, dir string) (format, error) {
-	name := fsys.PathJoin(dir, formatFile)
-	file, err := fsys.Open(name)
+	text, err := readWhole(fsys, dir, formatFile)
 	if err != nil {
 		return format{}, err
 	}
-	defer file.Close()
-	text, err := io.ReadAll(file)
-	if err != nil {
-		return format{}, fmt.Errorf("read %s: %w", name, err)
-	}
 	var f format
 	if err := json.Unmarshal(text, &f); err != nil {
-		return format{}, fmt.Errorf("%s is damaged (%w); restore it from a backup or choose another --data-dir", name, err)
+		return format{}, fmt.Errorf("%s is damaged (%w); restore it from a backup or choose another --data-dir", fsys.PathJoin(dir, formatFile), err)
 	}
 	switch {
 	case f.Program != formatProgram || f.Format < 1:
@@ -117,28 +114,53 @@ func readFormat(fsys vfs.FS, dir string) (format, error) {
 	return f, nil
 }
 
-// writeFormat makes the format file appear whole or not at all.
 func writeFormat(fsys vfs.FS, dir string, f format) error {
 	text, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
-	temp := fsys.PathJoin(dir, formatTemp)
+	if err := writeWhole(fsys, dir, formatFile, append(text, '\n')); err != nil {
+		return err
+	}
+	return syncFolder(fsys, fsys.PathDir(dir))
+}
+
+// ReadFile reads a file that WriteFile has written into the folder; the error of
+// one that is not there is fs.ErrNotExist.
+func (l *Log) ReadFile(name string) ([]byte, error) { return readWhole(l.fsys, l.dir, name) }
+
+// WriteFile makes a file of the caller's appear in the folder, whole or not at
+// all, and for good once it returns nil. The name is none of the folder's own.
+func (l *Log) WriteFile(name string, text []byte) error { return writeWhole(l.fsys, l.dir, name, text) }
+
+func readWhole(fsys vfs.FS, dir, name string) ([]byte, error) {
+	name = fsys.PathJoin(dir, name)
+	file, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return text, nil
+}
+
+func writeWhole(fsys vfs.FS, dir, name string, text []byte) error {
+	temp := fsys.PathJoin(dir, name+tempSuffix)
 	file, err := fsys.Create(temp, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(append(text, '\n'))
+	_, err = file.Write(text)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	if err := fsys.Rename(temp, fsys.PathJoin(dir, formatFile)); err != nil {
+	if err := fsys.Rename(temp, fsys.PathJoin(dir, name)); err != nil {
 		return err
 	}
-	if err := syncFolder(fsys, dir); err != nil {
-		return err
-	}
-	return syncFolder(fsys, fsys.PathDir(dir))
+	return syncFolder(fsys, dir)
 }
 
 // syncFolder makes a folder's entries durable.

@@ -42,6 +42,8 @@ type Options struct {
 
 // Log is an eventlog.Log. Open makes one.
 type Log struct {
+	fsys    vfs.FS
+	dir     string
 	storeID string
 	lock    *os.File // nil on a file system of a test's
 	db      *pebble.DB
@@ -116,7 +118,7 @@ func open(o Options) (*Log, error) {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	h := &health{log: o.Logger}
-	l := &Log{storeID: f.StoreID, health: h, marksTurn: newTurn()}
+	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, marksTurn: newTurn()}
 	guarded := guardedFS{FS: o.FS, health: h}
 	if l.db, err = openPebble(db, guarded, h); err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)

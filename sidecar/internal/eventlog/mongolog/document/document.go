@@ -30,6 +30,7 @@
 package document
 
 import (
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
@@ -59,6 +60,24 @@ const (
 
 // MaxBytes is the largest document that MongoDB takes.
 const MaxBytes = 16 << 20
+
+// MaxPayload is how large payloads may be for every event within the other limits, and its dead letter, to make a document
+// that MongoDB takes; 0 where the other limits leave no room for one.
+func MaxPayload(lim wire.Limits) int {
+	const (
+		element = 48       // what is around a header or an entry of a list
+		ours    = 32 << 10 // ids, the topic, the trace's context, and what a dead letter's headers say
+		lists   = wire.MaxTags * (wire.MaxTagBytes + wire.MaxIDBytes + 2*element)
+	)
+	room := MaxBytes - ours - lists
+	for _, n := range []int{lim.KeyBytes, lim.HeaderBytes, min(lim.HeaderCount, MaxBytes) * element} {
+		room -= min(n, MaxBytes)
+	}
+	if room < maxValueBytes {
+		return 0
+	}
+	return room
+}
 
 // ID is the _id of a topic's event: no topic holds a slash, so it is unique.
 func ID(topic, id string) string { return topic + "/" + id }

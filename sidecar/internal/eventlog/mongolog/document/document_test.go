@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -108,6 +110,33 @@ func TestAppendRefusesWhatMongoDBWould(t *testing.T) {
 	r.Payload = r.Payload[:MaxBytes-len(empty)]
 	if dst, err = (Encoder{}).Append(nil, "t", r, 1); err != nil || len(dst) != MaxBytes {
 		t.Errorf("the largest: got %d bytes, %v", len(dst), err)
+	}
+}
+
+// TestMaxPayload: the largest event within the limits makes a document, and so does its dead letter.
+func TestMaxPayload(t *testing.T) {
+	lim := wire.DefaultLimits()
+	if got := MaxPayload(lim); got < 15<<20 {
+		t.Errorf("by default at most %d bytes", got)
+	}
+	lim.HeaderCount, lim.HeaderBytes, lim.KeyBytes = 2000, 1<<20, 1<<20
+	long := func(n int) string { return strings.Repeat("x", n) }
+	r := &eventlog.Record{Event: wire.Event{
+		ID: long(wire.MaxIDBytes), Key: long(lim.KeyBytes), SID: long(wire.MaxSIDBytes), Topic: long(wire.MaxReadTopicBytes - len(wire.DeadLetterSuffix)),
+		Tags: slices.Repeat([]string{long(wire.MaxTagBytes)}, wire.MaxTags), CausedBy: slices.Repeat([]string{long(wire.MaxIDBytes)}, wire.MaxTags),
+		Headers: slices.Repeat(wire.Headers{{Name: ".", Value: long(lim.HeaderBytes/lim.HeaderCount - 1)}}, lim.HeaderCount),
+		Payload: []byte(`"` + long(MaxPayload(lim)-2) + `"`),
+	}}
+	if _, err := (Encoder{}).Append(nil, r.Topic, r, 1); err != nil {
+		t.Error(err)
+	}
+	letter := eventlog.DeadLetter(r, eventlog.Death{Group: long(wire.MaxGroupBytes), Reason: long(wire.MaxReasonBytes)}, time.Now())
+	if _, err := (Encoder{}).Append(nil, letter.Topic, letter, 1); err != nil {
+		t.Error(err)
+	}
+	lim.HeaderBytes, lim.HeaderCount = 1<<62, 1<<62
+	if got := MaxPayload(lim); got != 0 {
+		t.Errorf("%d bytes beside headers that take all", got)
 	}
 }
 
