@@ -192,8 +192,16 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 
 	var ownership errgroup.Group // what groups and the writer need to the last
 	ownership.Go(func() error { return s.store.roster.Run(storeCtx) })
+	foreign := make(chan struct{}) // closed when the spool turns out to be another store's
 	if s.store.shared != nil {
-		ownership.Go(func() error { return s.store.shared.spool.Run(storeCtx) })
+		ownership.Go(func() error {
+			err := s.store.shared.spool.Run(storeCtx)
+			if err == nil {
+				return nil
+			}
+			close(foreign)
+			return &ConfigError{Err: err}
+		})
 	}
 
 	servers, failed := errgroup.WithContext(lasting)
@@ -246,6 +254,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	select {
 	case <-ctx.Done():
 	case <-failed.Done():
+	case <-foreign:
 	}
 	s.cfg.Logger.Info("stopping", "deadline", s.cfg.DrainTimeout)
 	endHelpers()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/mongowatch"
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -110,7 +111,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	}
 	s.store.held = sh.queue.Held
 	sh.spool, err = spool.Open(ctx, spool.Config{
-		Log: log, Ping: log.Ping, Store: sh.queue, Folder: s.spoolDir(), Policies: s.policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger,
+		Log: log, Ping: log.Ping, StoreID: log.StoreID, StoreURL: secrets.Without(s.cfg.Store), Store: sh.queue, Folder: s.spoolDir(), Policies: s.policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger,
 		Announce: func(topic string, partition int, recs []*eventlog.Record) { s.announce(topic, partition, recs) },
 		Heard: func(topic string, partition int, head uint64) {
 			s.tails.Heard(topic, partition, head)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
@@ -94,6 +95,31 @@ func TestSecondSidecarIsToldWhoHasTheFolder(t *testing.T) {
 	if status != 1 || !strings.Contains(stderr, "the-first") {
 		t.Errorf("exit status %d, stderr %q", status, stderr)
 	}
+}
+
+// TestSpoolOfAnotherStore starts a sidecar on one store, with events in its spool that are for another.
+func TestSpoolOfAnotherStore(t *testing.T) {
+	t.Parallel()
+	db := mongotest.Start(t)
+	db.Needs(t, mongotest.Restarts)
+	one, two := db.URI(db.NewDatabase(t)), db.URI(db.NewDatabase(t))
+	dir := t.TempDir()
+	quick := []string{"--store-timeout", "2s", "--lease", lease.String()}
+	p := sidecartest.Start(t, dir, append(quick, "--store", one)...)
+	post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
+	db.Stop()
+	post(t, p.URL()+"/v1/topics/a/events", `{"n":2}`, http.StatusAccepted)
+	p.Kill()
+	db.Restart()
+	status, _, stderr := runToEnd(t, append(quick, "--store", two, "--data-dir", dir,
+		"--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")...)
+	for _, says := range []string{"1 events for another store", filepath.Join(dir, "spool"), "move the folder away"} {
+		if status != 2 || !strings.Contains(stderr, says) {
+			t.Errorf("exit status %d, and it does not say %q: %s", status, says, stderr)
+		}
+	}
+	p = sidecartest.Start(t, dir, append(quick, "--store", one)...)
+	awaitEmptySpool(t, 0, p)
 }
 
 // TestGracefulStop stops a sidecar with SIGTERM: exit status 0, and its folder

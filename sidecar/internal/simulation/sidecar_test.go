@@ -228,7 +228,7 @@ func (p *process) open() (err error) {
 	}
 	p.tails = tail.New(tail.DefaultBounds())
 	p.spool, err = spool.Open(context.Background(), spool.Config{
-		Log: appender, Ping: p.log.Ping, Store: store, Policies: p.policies, Clock: clock, Logger: logger,
+		Log: appender, Ping: p.log.Ping, StoreID: p.log.StoreID, Store: store, Policies: p.policies, Clock: clock, Logger: logger,
 		Announce: p.announce,
 		Heard: func(topic string, partition int, head uint64) {
 			p.tails.Heard(topic, partition, head)

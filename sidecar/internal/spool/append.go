@@ -33,7 +33,7 @@ func (l *Log) route(ctx context.Context, t *topic, lane int, batch []*eventlog.R
 		// In this order: once the store is away, nobody waits any more.
 		wait, spooling := l.account.wait(t), t.spooling.Load()
 		away := l.health.away.Load()
-		if away && !l.spools(t.name) {
+		if away && !l.spools(t.name) || spooling && !l.own.trusted.Load() {
 			t.gate.leave()
 			return repeat(l.refusal(), len(batch))
 		}

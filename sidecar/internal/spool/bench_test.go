@@ -56,6 +56,7 @@ func newBenchOn(b testing.TB, log *fastLog) (*spool.Log, spool.Config) {
 	cfg := spool.Config{
 		Log: log, Store: store, Logger: slog.New(slog.DiscardHandler),
 		Ping:     func(context.Context) error { return nil },
+		StoreID:  func() string { return "one" },
 		Policies: policy.NewCurrent(snapshot(b, `[{name: "*", partitions: 8, durability: {spool_max_bytes: 0}}]`)),
 		Announce: func(string, int, []*eventlog.Record) {},
 	}

@@ -36,22 +36,26 @@ func (d *drainage) start(now time.Time) {
 }
 
 // Run drains the spool into the log whenever the store is there, until ctx ends;
-// then it returns nil. Stopping the writer comes first, since conflicts are
+// then it returns nil, else a *ForeignError. Stopping the writer comes first, since conflicts are
 // buried through it, and what is still queued may wait for a drain.
 func (l *Log) Run(ctx context.Context) error {
 	defer l.account.stopPacing() // nobody waits for a drain that does not come
-	if err := l.ping(ctx); err != nil && ctx.Err() == nil {
+	err := l.reach(ctx)
+	if err != nil && ctx.Err() == nil {
 		l.lost(err) // so that the first publishes need not find it out
 	}
 	failed := 0
 	for ctx.Err() == nil {
+		if foreign, is := errors.AsType[*ForeignError](err); is {
+			return foreign
+		}
 		switch spooling := l.account.list(); {
 		case l.health.away.Load():
 			if !l.cfg.Clock.Sleep(ctx, probePause(failed)) {
 				return nil
 			}
 			failed++
-			if l.probe(ctx) {
+			if err = l.probe(ctx); err == nil {
 				failed = 0
 			}
 		case len(spooling) > 0:
@@ -84,17 +88,17 @@ func (l *Log) ping(ctx context.Context) error {
 	return l.cfg.Ping(ctx)
 }
 
-// probe finds out whether the store is back. Where something is spooled, it has
+// probe returns nil if the store is back. Where something is spooled, it has
 // to have taken a page: a store may well answer and yet store nothing. The gate
 // is not shut for it, so nobody waits for a store that hangs.
-func (l *Log) probe(ctx context.Context) (back bool) {
-	if l.ping(ctx) != nil {
-		return false
+func (l *Log) probe(ctx context.Context) error {
+	if err := l.reach(ctx); err != nil {
+		return err
 	}
 	if spooling := l.account.list(); len(spooling) > 0 {
 		n, err := l.page(ctx, spooling[0])
 		if err != nil && unavailable(err) {
-			return false
+			return err
 		}
 		if err != nil {
 			l.complain(ctx, err) // not the store's fault
@@ -103,7 +107,7 @@ func (l *Log) probe(ctx context.Context) (back bool) {
 		l.drain.events.Add(int64(n))
 	}
 	l.found()
-	return true
+	return nil
 }
 
 // round gives every spooling topic a turn; true if none failed.

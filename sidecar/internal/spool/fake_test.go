@@ -40,6 +40,8 @@ type fakeLog struct {
 	topics  map[string]*fakeTopic
 	calls   int    // appends
 	unmet   string // a topic whose write concern is not met: appends are stored and refused
+	id      string // its name, once a ping has succeeded
+	reached bool
 	refused string // ids that end so are refused for good
 }
 
@@ -48,7 +50,7 @@ type fakeTopic struct {
 	ids        map[string]*eventlog.Record
 }
 
-func newFakeLog() *fakeLog { return &fakeLog{topics: map[string]*fakeTopic{}} }
+func newFakeLog() *fakeLog { return &fakeLog{id: "one", topics: map[string]*fakeTopic{}} }
 
 func (f *fakeLog) set(w weather) {
 	f.mu.Lock()
@@ -115,11 +117,24 @@ func (f *fakeLog) Ping(ctx context.Context) error {
 	f.mu.Lock()
 	w := f.weather
 	f.mu.Unlock()
-	if w == pingingOnly {
-		return nil
+	if w != pingingOnly {
+		if _, err := f.meet(ctx); err != nil {
+			return err
+		}
 	}
-	_, err := f.meet(ctx)
-	return err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reached = true
+	return nil
+}
+
+func (f *fakeLog) StoreID() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.reached {
+		return ""
+	}
+	return f.id
 }
 
 func (f *fakeLog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {

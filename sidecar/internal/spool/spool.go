@@ -6,7 +6,8 @@
 // know which store there is, nor what the queue is made of.
 //
 // The way of an event: append.go decides where it goes, keep.go puts it into the
-// spool, drain.go takes it out again. health.go knows whether the store is there.
+// spool, drain.go takes it out again. health.go knows whether the store is there,
+// and owner.go whether it is the one that the spool is for.
 //
 // # What holds the order
 //
@@ -63,6 +64,8 @@ type Store interface {
 	// WriteFile keeps a file beside the events, whole or not at all, and for
 	// good when it returns nil.
 	WriteFile(name string, text []byte) error
+	// ReadFile returns such a file; fs.ErrNotExist where there is none.
+	ReadFile(name string) ([]byte, error)
 }
 
 // queue is the partition of Store that is used.
@@ -73,9 +76,12 @@ type Config struct {
 	// Log is the store's. Its appends give up by themselves when the store
 	// does not answer.
 	Log eventlog.Appender
-	// Ping returns nil once the store answers.
-	Ping  func(ctx context.Context) error
-	Store Store
+	// Ping returns nil once the store answers, and from then on StoreID names
+	// it. StoreURL is where it is, without secrets.
+	Ping     func(ctx context.Context) error
+	StoreID  func() string
+	StoreURL string
+	Store    Store
 	// Folder is where Store is, for people who look for its files.
 	Folder   string
 	Policies *policy.Current
@@ -110,6 +116,7 @@ type Log struct {
 	topics map[string]*topic // those that are known to exist
 
 	account account
+	own     ownership
 	drain   drainage // Run's alone
 }
 
@@ -129,6 +136,9 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		if err := l.recover(ctx, tp); err != nil {
 			return nil, fmt.Errorf("spool: topic %s: %w", tp.Name, err)
 		}
+	}
+	if err := l.claim(); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
 	}
 	if s := l.Stats(); s.Events > 0 {
 		cfg.Logger.Info("the spool has events for the store", "events", s.Events, "bytes", s.Bytes)

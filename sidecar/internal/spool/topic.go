@@ -90,9 +90,9 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
 }
 
-// spools says whether the topic's policy lets its events wait in the spool.
+// spools says whether the topic's events may wait in the spool.
 func (l *Log) spools(name string) bool {
-	return l.cfg.Policies.Load().Topic(name).Durability.OnStoreUnavailable == policy.StoreSpool
+	return l.own.trusted.Load() && l.cfg.Policies.Load().Topic(name).Durability.OnStoreUnavailable == policy.StoreSpool
 }
 
 // ensured is the number of partitions that the log has of a topic, which it

@@ -1,0 +1,102 @@
+package spool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync/atomic"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// ownerFile says beside the events which store they are for: the JSON of owner.
+const ownerFile = "STORE"
+
+// owner is the store that a spool is for.
+type owner struct {
+	ID  string `json:"id"` // "" while it was never reached
+	URL string `json:"url"`
+}
+
+// ownership is what is known of the spool's store. Events for one store never go
+// into another, nor into a spool with another's.
+type ownership struct {
+	owner owner // Run's alone
+	known bool  // the store was reached, and is the spool's; Run's alone
+	// trusted says that more may be spooled: the spool was empty, or --store
+	// is as it was, or the store is known.
+	trusted atomic.Bool
+}
+
+// ForeignError refuses a spool that has events for another store.
+type ForeignError struct {
+	Folder  string
+	Events  int
+	of, now owner
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("store: the spool in %s has %d events for another store, %s with the id %s, and not for %s with the id %s: "+
+		"start with the other --store until they are there, or move the folder away", e.Folder, e.Events, e.of.URL, e.of.ID, e.now.URL, e.now.ID)
+}
+
+// claim finds out at the start whose the spool is. An empty one is for whatever
+// store there is; so is one that no store was known for.
+func (l *Log) claim() error {
+	text, err := l.cfg.Store.ReadFile(ownerFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		if err := json.Unmarshal(text, &l.own.owner); err != nil {
+			return fmt.Errorf("%s is damaged: %w", ownerFile, err)
+		}
+	}
+	events := l.Stats().Events
+	if was := l.own.owner; events > 0 && was.ID != "" && was.URL != l.cfg.StoreURL {
+		l.cfg.Logger.Warn("the spool has events for another --store; nothing more is spooled until the store is reached, and known to be the same",
+			"events", events, "folder", l.cfg.Folder, "of", was.URL, "store", l.cfg.StoreURL)
+		return nil
+	}
+	l.own.trusted.Store(true)
+	if events == 0 {
+		return l.own.write(l.cfg.Store, owner{URL: l.cfg.StoreURL})
+	}
+	return nil
+}
+
+// reach returns nil if the store answers, and is the spool's.
+func (l *Log) reach(ctx context.Context) error {
+	if err := l.ping(ctx); err != nil || l.own.known {
+		return err
+	}
+	now, was := owner{ID: l.cfg.StoreID(), URL: l.cfg.StoreURL}, l.own.owner
+	if was.ID != "" && was.ID != now.ID {
+		l.own.trusted.Store(false)
+		return &ForeignError{Folder: l.cfg.Folder, Events: l.Stats().Events, of: was, now: now}
+	}
+	if err := l.own.write(l.cfg.Store, now); err != nil {
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, &spoolError{err})
+	}
+	l.own.known = true
+	l.own.trusted.Store(true)
+	return nil
+}
+
+// write keeps whose the spool is.
+func (o *ownership) write(s Store, now owner) error {
+	if now == o.owner {
+		return nil
+	}
+	text, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	if err := s.WriteFile(ownerFile, append(text, '\n')); err != nil {
+		return err
+	}
+	o.owner = now
+	return nil
+}
