@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -17,6 +18,7 @@ type status struct {
 	Version  string      `json:"version"`
 	NodeID   string      `json:"node_id"` // the control plane's name
 	Store    storeStatus `json:"store"`
+	Series   int64       `json:"series"`   // of the revision
 	Revision int64       `json:"revision"` // of the policies in force
 	Policies []inForce   `json:"policies"` // by name
 	// Connections are the sidecars connected to any control plane of the store.
@@ -58,7 +60,7 @@ func (c *ControlPlane) status() any {
 	state := c.catalog.State()
 	s := status{
 		Version: c.cfg.Version, NodeID: c.cfg.Name, Store: storeStatus{URL: c.cfg.Store, State: "ok"},
-		Revision: state.Revision, Policies: make([]inForce, len(state.Entries)),
+		Series: state.Series, Revision: state.Revision, Policies: make([]inForce, len(state.Entries)),
 		Connections: c.registry.Known(), Peers: []peer{}, // [] rather than null
 	}
 	for i, e := range state.Entries {
@@ -82,11 +84,14 @@ func (c *ControlPlane) ping() error {
 	return c.store.Ping(ctx)
 }
 
-// ready says why policies cannot be changed, if they cannot. Sidecars get the
-// policies in force either way.
+// ready says why policies cannot be changed, if they cannot. Sidecars get those in
+// force for another while.
 func (c *ControlPlane) ready() error {
 	if c.stopping.Load() {
 		return errors.New("the control plane is stopping")
+	}
+	if !c.current() {
+		return fmt.Errorf("the policy store has not been read for %v; sidecars are sent to another control plane", c.catalog.Unread().Round(time.Second))
 	}
 	if c.ping() != nil {
 		return errors.New("the policy store is away; policies cannot be changed")

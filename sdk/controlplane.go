@@ -109,6 +109,15 @@ func (c *ControlPlane) ApplyPolicies(ctx context.Context, r ApplyRequest) (Apply
 	return result, err
 }
 
+// NewSeries has all sidecars take the policies that the control plane has, whatever
+// revision they have: they refuse lower ones, as a store has that was restored
+// from a backup.
+func (c *ControlPlane) NewSeries(ctx context.Context) (Series, error) {
+	var s Series
+	err := c.call(ctx, http.MethodPost, "/v1/series", nil, Condition{}, &s)
+	return s, err
+}
+
 // Audit returns changes of policies, newest first: at most limit of them (0: as
 // many as the control plane likes) of revisions below before (0: the newest).
 func (c *ControlPlane) Audit(ctx context.Context, limit int, before int64) (AuditPage, error) {

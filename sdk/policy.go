@@ -69,6 +69,13 @@ type ApplyRequest struct {
 	DryRun bool `json:"dry_run"`
 }
 
+// Series is how far the policies are: Revision counts their changes, and comes
+// after all revisions of lower series.
+type Series struct {
+	Series   int64 `json:"series"`
+	Revision int64 `json:"revision"`
+}
+
 // ApplyResult is what was changed, or would be.
 type ApplyResult struct {
 	DryRun   bool           `json:"dry_run"`

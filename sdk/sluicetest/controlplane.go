@@ -43,6 +43,7 @@ type ControlPlane struct {
 
 	mu       sync.Mutex
 	revision int64
+	series   int64
 	history  map[string][]sluice.PolicyVersion // oldest first
 	audit    []sluice.AuditEntry               // oldest first
 }
@@ -62,6 +63,7 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 		"GET /v1/policies/{name}/history":   c.versions,
 		"POST /v1/policies/{name}/rollback": c.rollback,
 		"POST /v1/apply":                    c.apply,
+		"POST /v1/series":                   c.newSeries,
 		"GET /v1/audit":                     c.log,
 		"GET /v1/sidecars":                  c.sidecars,
 		"GET /v1/topics":                    c.topics,
@@ -72,6 +74,12 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 	c.server = httptest.NewServer(mux)
 	c.URL = c.server.URL
 	return c
+}
+
+func (c *ControlPlane) newSeries(*http.Request) (any, error) {
+	c.revision++
+	c.series++
+	return sluice.Series{Series: c.series, Revision: c.revision}, nil
 }
 
 // Close ends it.

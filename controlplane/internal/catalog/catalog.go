@@ -38,6 +38,7 @@ type Catalog struct {
 	// turn holds one token; whoever has it adds to what follows.
 	turn    chan struct{}
 	current atomic.Pointer[reign]
+	read    atomic.Pointer[time.Time] // when the last look at the store began that succeeded
 
 	// history is every commit so far; it is never behind the state.
 	mu      sync.RWMutex
@@ -90,6 +91,10 @@ func (c *Catalog) Watch() (*State, <-chan struct{}) {
 	r := c.current.Load()
 	return r.state, r.ended
 }
+
+// Unread is for how long what is in force has not been held against the store:
+// others may have changed it since. Run looks every two seconds.
+func (c *Catalog) Unread() time.Duration { return time.Since(*c.read.Load()) }
 
 // put puts a state in force that commits led to. The caller has the turn.
 func (c *Catalog) put(next *State, commits ...store.Commit) {

@@ -38,6 +38,7 @@ type wish struct {
 	// version that a rollback brings back.
 	action store.Action
 	to     int64
+	series bool // a new one begins
 	// call says what errors call a policy; "": it needs no name.
 	call func(name string) string
 }
@@ -90,6 +91,10 @@ func (c *Catalog) draft(now *State, by string, w *wish) (store.Commit, *State, e
 		Revision: now.Revision + 1, By: strings.ToValidUTF8(by, "\uFFFD"), Token: rand.Text(),
 		At: c.cfg.Now().UTC().Truncate(time.Millisecond),
 	}
+	if w.series {
+		// A backup may not know of the last one: the clock does.
+		commit.Series = max(now.Series+1, commit.At.UnixMilli())
+	}
 	put := make([]Entry, len(w.put))
 	for i := range w.put {
 		p := &w.put[i]
@@ -115,6 +120,7 @@ func (c *Catalog) draft(now *State, by string, w *wish) (store.Commit, *State, e
 	if err != nil {
 		return store.Commit{}, nil, w.refused(err)
 	}
+	next.Series = max(next.Series, commit.Series)
 	return commit, next, nil
 }
 

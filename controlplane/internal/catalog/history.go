@@ -48,7 +48,7 @@ type Version struct {
 	Entry   *Entry // nil: this version is a deletion
 }
 
-// Record is what one commit did to one policy.
+// Record is what one commit did to one policy, or to none where a series begins.
 type Record struct {
 	Revision int64
 	At       time.Time
@@ -89,6 +89,10 @@ func (c *Catalog) Audit(_ context.Context, before int64, limit int) (records []R
 	records = make([]Record, len(changed))
 	for i, ch := range changed {
 		r := &records[i]
+		if ch.at < 0 {
+			*r = Record{Revision: ch.to.Revision, At: ch.to.At, By: ch.to.By, Action: store.NewSeries}
+			continue
+		}
 		change := &ch.to.Changes[ch.at]
 		*r = Record{Revision: ch.to.Revision, At: ch.to.At, By: ch.to.By, Action: change.Action, Name: change.Name, Version: change.Version}
 		var err error
@@ -105,7 +109,8 @@ func (c *Catalog) Audit(_ context.Context, before int64, limit int) (records []R
 	return records, next, nil
 }
 
-// changed is one change of a policy and the one before it, if there is one.
+// changed is one change of a policy and the one before it, if there is one; at
+// is -1 where a series begins.
 type changed struct {
 	to, from   *store.Commit
 	at, fromAt int
@@ -118,6 +123,9 @@ func (c *Catalog) changed(before int64, limit int) (list []changed, next int64) 
 	h := &c.history
 	for i := min(before-1, int64(len(h.commits))); i >= 1 && len(list) < limit; i-- {
 		commit := &h.commits[i-1]
+		if commit.Series > 0 {
+			list = append(list, changed{to: commit, at: -1})
+		}
 		for j := range commit.Changes {
 			list = append(list, changed{to: commit, at: j})
 			places := h.places[commit.Changes[j].Name]

@@ -14,7 +14,7 @@ const (
 	retryEvery = time.Second
 	// verifyEvery is how often it looks whether the store still has what is in
 	// force, while nothing new comes.
-	verifyEvery = 10 * time.Second
+	verifyEvery = 2 * time.Second
 )
 
 // Run follows what others commit, until ctx ends. What it cannot read leaves
@@ -63,14 +63,19 @@ func (c *Catalog) follow(ctx context.Context) error {
 
 // load puts in force what was committed meanwhile. The caller has the turn.
 func (c *Catalog) load(ctx context.Context) error {
+	began := time.Now()
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
 	for {
 		now := c.State()
 		commits, err := c.cfg.Store.After(ctx, now.Revision)
-		if err != nil || len(commits) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(commits) == 0 {
+			c.read.Store(&began)
+			return nil
 		}
 		next, err := now.after(commits)
 		if err != nil {
@@ -85,7 +90,9 @@ func (c *Catalog) load(ctx context.Context) error {
 // has edited the store.
 func (s *State) after(commits []store.Commit) (*State, error) {
 	last := map[string]*Entry{} // by name; nil: deleted
+	series := s.Series
 	for i := range commits {
+		series = max(series, commits[i].Series)
 		for j := range commits[i].Changes {
 			ch := &commits[i].Changes[j]
 			e, err := entryOf(&commits[i], ch)
@@ -109,6 +116,7 @@ func (s *State) after(commits []store.Commit) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the policies up to revision %d do not go together: %w", revision, err)
 	}
+	next.Series = series
 	return next, nil
 }
 

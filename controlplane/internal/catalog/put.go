@@ -102,6 +102,14 @@ func (c *Catalog) Rollback(ctx context.Context, by, name string, version int64, 
 	return *after.Find(name), nil
 }
 
+// NewSeries declares the policies in force to be right, whatever revision the
+// sidecars have: they refuse lower ones, as a store has that was restored from a
+// backup. What the policies say stays.
+func (c *Catalog) NewSeries(ctx context.Context, by string) (*State, error) {
+	_, after, err := c.commit(ctx, by, false, func(*State) (*wish, error) { return &wish{series: true}, nil })
+	return after, err
+}
+
 // version finds the content of a version.
 func (c *Catalog) version(ctx context.Context, name string, version int64) (*Entry, error) {
 	versions, err := c.History(ctx, name)

@@ -51,6 +51,38 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
+// A new series has the same policies, comes after all that were, also after those that the store forgot, and is in the audit log.
+func TestNewSeries(t *testing.T) {
+	f := newFake()
+	one, two := catalogOn(t, f), catalogOn(t, f)
+	mustPut(t, one, `{"name":"a"}`)
+	first, err := one.NewSeries(t.Context(), "alice")
+	if err != nil || first.Series <= 0 || first.Revision != 2 || first.Find("a") == nil {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if err := two.follow(t.Context()); err != nil || two.State().Series != first.Series {
+		t.Errorf("another control plane: %+v, %v", two.State(), err)
+	}
+	assertSame(t, one, two)
+	mustPut(t, two, `{"name":"b"}`)
+	second, err := two.NewSeries(t.Context(), "bob")
+	if err != nil || second.Series <= first.Series || catalogOn(t, f).State().Series != second.Series {
+		t.Errorf("series %d after %d, %v", second.Series, first.Series, err)
+	}
+	records, _, err := two.Audit(t.Context(), 1<<40, 100)
+	if err != nil || len(records) != 4 || records[0].Action != store.NewSeries || records[0].By != "bob" || records[1].Name != "b" {
+		t.Errorf("%+v, %v", records, err)
+	}
+	f.restore(1)
+	third, err := catalogOn(t, f).NewSeries(t.Context(), "")
+	if err != nil || third.Series < first.Series || third.Revision != 2 {
+		t.Errorf("after a restore: %+v, %v", third, err)
+	}
+	if _, _, err := one.Audit(t.Context(), 3, 100); err != nil {
+		t.Error(err)
+	}
+}
+
 func assertSame(t *testing.T, a, b *Catalog) {
 	t.Helper()
 	one, two := a.State(), b.State()

@@ -29,6 +29,7 @@ type Resolved struct {
 // State is the policies as of one revision. It is immutable and shared.
 type State struct {
 	Revision int64
+	Series   int64 // that the revision is of
 	// Entries are ascending by name.
 	Entries []Entry
 	// Resolved has one element for each of Entries, in their order.
@@ -69,7 +70,7 @@ func (s *State) with(revision int64, put []Entry, remove []string) (*State, erro
 	if err != nil {
 		return nil, err
 	}
-	next := &State{Revision: revision, Snapshot: snapshot, Entries: s.merge(put, remove)}
+	next := &State{Revision: revision, Series: s.Series, Snapshot: snapshot, Entries: s.merge(put, remove)}
 	next.Resolved = make([]Resolved, len(next.Entries))
 	for i := range next.Entries {
 		e := &next.Entries[i]

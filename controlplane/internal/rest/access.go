@@ -32,7 +32,7 @@ type Access interface {
 const (
 	viewer = "viewer" // reads
 	editor = "editor" // puts, rolls back, applies
-	admin  = "admin"  // deletes and prunes
+	admin  = "admin"  // deletes, prunes, begins a series
 )
 
 var rank = map[string]int{viewer: 1, editor: 2, admin: 3}

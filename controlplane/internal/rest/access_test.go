@@ -36,6 +36,7 @@ func TestRoles(t *testing.T) {
 		"POST /v1/apply":               2,
 		"DELETE /v1/policies/a":        3,
 		"POST /v1/apply prune":         3,
+		"POST /v1/series":              3,
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		path, _, _ = strings.Cut(path, " ")

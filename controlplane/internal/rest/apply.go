@@ -58,6 +58,22 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 	}{req.dryRun, done.Revision, list})
 }
 
+// newSeries has sidecars take the policies in force whatever revision they have.
+func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
+	if err := r.sender.may(admin); err != nil {
+		return err
+	}
+	state, err := h.Catalog.NewSeries(r.Context(), r.sender.Name)
+	if err != nil {
+		return err
+	}
+	h.Logger.Warn("a new series of policies begins: sidecars take them whatever they have", "by", r.sender.Name, "series", state.Series, "revision", state.Revision)
+	return h.answer(w, r.Request, http.StatusOK, struct {
+		Series   int64 `json:"series"`
+		Revision int64 `json:"revision"`
+	}{state.Series, state.Revision})
+}
+
 // readApply reads the body of an apply by somebody who may do what may says.
 // Whether they may is looked at before the policies are.
 func readApply(body []byte, may func(role string) error) (req applyRequest, err error) {

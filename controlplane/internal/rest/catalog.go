@@ -20,6 +20,7 @@ type Catalog interface {
 	Delete(ctx context.Context, by, name string, permits catalog.Permits) error
 	Rollback(ctx context.Context, by, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
 	Apply(ctx context.Context, by string, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
+	NewSeries(ctx context.Context, by string) (*catalog.State, error)
 	// History and Audit are newest first.
 	History(ctx context.Context, name string) ([]catalog.Version, error)
 	Audit(ctx context.Context, before int64, limit int) (records []catalog.Record, next int64, err error)

@@ -66,6 +66,7 @@ func (f failing) Delete(context.Context, string, string, catalog.Permits) error 
 func (f failing) Rollback(context.Context, string, string, int64, catalog.Permits) (catalog.Entry, error) {
 	return catalog.Entry{}, f.err
 }
+func (f failing) NewSeries(context.Context, string) (*catalog.State, error) { return nil, f.err }
 func (f failing) Apply(context.Context, string, []policy.Policy, bool, bool) (catalog.Applied, error) {
 	return catalog.Applied{}, f.err
 }

@@ -75,6 +75,7 @@ func (h *handler) routes() *http.ServeMux {
 		"GET /v1/policies/{name}/history":   h.history,
 		"POST /v1/policies/{name}/rollback": h.rollback,
 		"POST /v1/apply":                    h.apply,
+		"POST /v1/series":                   h.newSeries,
 		"GET /v1/audit":                     h.audit,
 		"GET /v1/sidecars":                  h.sidecars,
 		"GET /v1/topics":                    h.topics,

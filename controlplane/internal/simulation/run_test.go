@@ -25,6 +25,7 @@ const (
 	tellEvery   = 500 * time.Millisecond // signs of life
 	forgetAfter = 10 * time.Second       // of one that is gone
 	settling    = 30 * time.Second       // for all to be equal again
+	settled     = 3 * time.Second        // since each has looked whether there is more
 	tooLong     = 6 * time.Hour
 )
 
@@ -329,6 +330,8 @@ func (r *run) compare() {
 		switch {
 		case c == nil:
 			r.problem("p%d does not run in the end", i)
+		case c.Unread() > settled:
+			r.problem("p%d has not read the store for %v in the end", i, c.Unread())
 		case revision >= 0 && c.State().Revision != revision:
 			r.problem("p%d is at revision %d in the end, and another at %d", i, c.State().Revision, revision)
 		default:

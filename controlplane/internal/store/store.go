@@ -37,7 +37,10 @@ type Commit struct {
 	// Token is unique to the commit: who has lost the answer to an Append knows
 	// by it whether the commit of that revision is his own.
 	Token   string   `json:"token"`
-	Changes []Change `json:"changes"` // one or more, each name once
+	Changes []Change `json:"changes"` // one or more, each name once; none where it begins a series
+	// Series begins a new series, which sidecars take whatever they have; it is
+	// higher than any before. 0: it goes on as it was.
+	Series int64 `json:"series,omitempty"`
 }
 
 // Change is what a commit does to one policy.
@@ -61,7 +64,8 @@ const (
 	Updated    Action = "updated"
 	Deleted    Action = "deleted"
 	RolledBack Action = "rolled_back"
-	Seeded     Action = "seeded" // by --policies on the first start
+	Seeded     Action = "seeded"     // by --policies on the first start
+	NewSeries  Action = "new_series" // of no policy: a new series begins
 )
 
 // Store is a chain of commits. A revision is given once, whoever asks for it

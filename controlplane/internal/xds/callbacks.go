@@ -107,6 +107,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 // OnStreamDeltaResponse is called before a response is sent.
 func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
 	c.streams.get(id).response(r)
+	c.policies.mark(r)
 }
 
 // errFarewell ends a stream whose first request says that the sidecar is drained:

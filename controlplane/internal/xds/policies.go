@@ -23,8 +23,8 @@ const maxIdle = 10_000
 // policies are those in force, as resources, with placeholders for names that
 // somebody subscribes to and that have no policy.
 type policies struct {
-	topicCache *cache.LinearCache
-	globCache  *cache.LinearCache
+	topicCache *marked
+	globCache  *marked
 
 	mu     sync.Mutex // taken before the caches' own
 	topics map[string]inForce
@@ -46,8 +46,8 @@ type inForce struct {
 
 func newPolicies() *policies {
 	return &policies{
-		topicCache:  cache.NewLinearCache(policypb.TopicPolicyType),
-		globCache:   cache.NewLinearCache(policypb.GlobPolicyType),
+		topicCache:  newMarked(policypb.TopicPolicyType),
+		globCache:   newMarked(policypb.GlobPolicyType),
 		topics:      map[string]inForce{},
 		globs:       map[string]inForce{},
 		subscribers: map[string]int{},
@@ -87,12 +87,15 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 		delete(p.idle, name)
 	}
 	p.topics, p.globs = topics.after, globs.after
+	revision := policypb.Revision{Series: state.Series, Number: state.Revision}
+	p.topicCache.follow(revision, len(topics.update)+len(absents)+len(removed) > 0)
+	p.globCache.follow(revision, len(globs.update)+len(globsGone) > 0)
 	// Exact policies come before the globs change, and go after that, so that no
 	// topic falls through to what neither state says of it.
 	return len(topics.update) + len(absents) + len(removed) + len(globs.update) + len(globsGone), errors.Join(
-		update(p.topicCache, topics.update, nil),
-		update(p.globCache, globs.update, globsGone),
-		update(p.topicCache, absents, removed))
+		p.topicCache.update(topics.update, nil),
+		p.globCache.update(globs.update, globsGone),
+		p.topicCache.update(absents, removed))
 }
 
 // change is what becomes different for one type.
@@ -181,7 +184,7 @@ func (p *policies) subscribe(names []string) error {
 		}
 		missing[name] = absent(name)
 	}
-	return update(p.topicCache, missing, nil)
+	return p.topicCache.update(missing, nil)
 }
 
 // unsubscribe takes back what subscribe did.
@@ -216,7 +219,7 @@ func (p *policies) removeIdle() error {
 		names = append(names, name)
 	}
 	clear(p.idle)
-	return update(p.topicCache, nil, names)
+	return p.topicCache.update(nil, names)
 }
 
 // versions finds the policies in force among the resources that a sidecar has
@@ -245,6 +248,24 @@ func (p *policies) ofType(typeURL string) map[string]inForce {
 	default:
 		return nil
 	}
+}
+
+// watch answers a subscription, with policies of one revision.
+func (p *policies) watch(c cache.Cache, request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.CreateDeltaWatch(request, sub, value)
+}
+
+// mark has a response of policies say which revision they are of.
+func (p *policies) mark(r *discovery.DeltaDiscoveryResponse) {
+	of := map[string]*marked{policypb.TopicPolicyType: p.topicCache, policypb.GlobPolicyType: p.globCache}[r.GetTypeUrl()]
+	if of == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.SystemVersionInfo = of.revisionOf(r.GetSystemVersionInfo()).String()
 }
 
 // identify says which version of which policy each resource is.

@@ -17,11 +17,12 @@ const wildcard = "*"
 // watcher gives each stream's subscription to the cache of its type.
 type watcher struct {
 	cache.MuxCache
-	held *held
+	policies *policies
+	held     *held
 }
 
 func newWatcher(p *policies, e *peers, h *held) *watcher {
-	return &watcher{held: h, MuxCache: cache.MuxCache{
+	return &watcher{policies: p, held: h, MuxCache: cache.MuxCache{
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches: map[string]cache.Cache{ // never changed: it has no lock
 			policypb.TopicPolicyType: p.topicCache,
@@ -34,14 +35,15 @@ func newWatcher(p *policies, e *peers, h *held) *watcher {
 // CreateDeltaWatch answers a subscription once there is something new for it.
 // A type that is not served is a newer sidecar's; the mux would end the stream.
 func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
-	if _, served := w.Caches[request.GetTypeUrl()]; !served {
+	from, served := w.Caches[request.GetTypeUrl()]
+	if !served {
 		return nil, nil
 	}
 	sub = again(request, sub)
 	if request.GetTypeUrl() == resource.EndpointType {
 		return w.held.watch(request, sub, value)
 	}
-	return w.MuxCache.CreateDeltaWatch(request, sub, value)
+	return w.policies.watch(from, request, sub, value)
 }
 
 // subscription is one that believes the client to have less.

@@ -31,6 +31,8 @@ type policyCommand struct {
 	Delete   policyDeleteCommand   `cmd:"" help:"Delete a policy."`
 	Pause    policyPauseCommand    `cmd:"" help:"Refuse publishes to a topic until it is resumed."`
 	Resume   policyResumeCommand   `cmd:"" help:"Take publishes to a topic again."`
+
+	NewSeries policyNewSeriesCommand `cmd:"" help:"Have sidecars take the policies of a store that was restored from a backup."`
 }
 
 func (*policyCommand) Help() string {
@@ -366,4 +368,38 @@ Examples:
 // Run resumes.
 func (u *policyResumeCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
 	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("false")}}, &u.waitFlags)
+}
+
+type policyNewSeriesCommand struct{}
+
+func (*policyNewSeriesCommand) Help() string {
+	return `A sidecar never goes back to policies of a lower revision than those that it has,
+as those of a control plane that was cut off. A store that was restored from a
+backup, or begun anew, has lower ones, and every sidecar refuses them, which
+"sluice fleet" shows. This declares the policies that the control plane has now to
+be right: a new series of revisions begins, which all sidecars take within seconds.
+
+Look at the policies first: "sluice policy list".
+
+Examples:
+
+  sluice policy new-series`
+}
+
+// Run begins the series.
+func (*policyNewSeriesCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	begun, err := asked(ctx, c, plane.NewSeries)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(app.Stdout, begun)
+	}
+	_, err = fmt.Fprintf(app.Stdout, "a new series begins with revision %d; sidecars take it within seconds\n", begun.Revision)
+	return err
 }

@@ -114,6 +114,8 @@ orders.created is now at version 3
 2        updated           2026-01-02T15:04:06Z  alice (not verified)  publish.rate=1000->500, publish.burst=500, retention.ttl=not set
 1        created           2026-01-02T15:04:05Z  alice (not verified)  publish.rate=1000, dedupe.window=0s, retention.ttl=1h
 `)
+	want(t, plane.ok("policy", "new-series"), "a new series begins with revision 8; sidecars take it within seconds\n")
+	want(t, plane.ok("policy", "new-series", "--json"), `{"series":2,"revision":9}`+"\n")
 	for _, args := range [][]string{{"list"}, {"history", "orders.created"}} {
 		for _, line := range strings.Split(strings.TrimSpace(plane.ok(append([]string{"policy", "--json"}, args...)...)), "\n") {
 			if !json.Valid([]byte(line)) || !strings.Contains(line, `"version":`) {

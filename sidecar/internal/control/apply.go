@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
@@ -37,6 +38,10 @@ func (p *pace) spent(began time.Time) {
 // apply puts an update in force as a whole, or says why it cannot be, naming
 // the resources and their fields. When it returns nil the update is in force.
 func (c *Control) apply(ctx context.Context, u xds.Update) error {
+	revision, err := c.notBefore(u)
+	if err != nil {
+		return err
+	}
 	entries, err := decodeAll(u.Type, u.Resources)
 	if err != nil {
 		c.doubt(u)
@@ -47,13 +52,25 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	replaces := c.replaces(u, entries)
 	acts := c.merge(u, entries)
+	if revision != c.revision {
+		c.revision = revision
+		c.touch()
+	}
 	if u.Type == peersType {
 		c.listPeers()
 	}
 	first := u.Type == policypb.GlobPolicyType && u.Whole && !c.live
 	if first {
 		c.confirm()
+	}
+	if c.have && replaces {
+		// What it takes the place of must not be back after a kill. A failure is
+		// keepNow's to tell: what cannot be kept acts, too.
+		c.mu.Unlock()
+		_ = c.save(ctx)
+		c.mu.Lock()
 	}
 	if c.have && (acts || first) {
 		began := time.Now()
@@ -62,6 +79,24 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	}
 	c.settle(u, first)
 	return nil
+}
+
+// notBefore refuses policies of a revision that is below what was in force: they
+// are those of a control plane that was cut off, or of a store that was restored
+// from a backup. It returns the revision that is in force with the update.
+func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
+	c.mu.Lock()
+	has := c.revision
+	c.mu.Unlock()
+	given, err := policypb.ParseRevision(u.Version)
+	switch {
+	case u.Type == peersType || err != nil: // a control plane of before there were revisions
+		return has, nil
+	case given.Compare(has) < 0:
+		return has, fmt.Errorf("%w: the policies are of revision %v, below %v, which was in force here; "+
+			"if they are right, as after their store was restored from a backup: sluice policy new-series", xds.ErrLater, given, has)
+	}
+	return given, nil
 }
 
 // costs tells whether a new snapshot will be made of what has come. That topics
@@ -73,6 +108,20 @@ func costs(entries map[string]*entry) bool {
 		}
 	}
 	return false
+}
+
+// replaces tells whether policies change that are in force. A topic's that is used
+// for the first time, as most are that come, is not worth a wait for the disk.
+func (c *Control) replaces(u xds.Update, entries map[string]*entry) bool {
+	if u.Type == peersType {
+		return false
+	}
+	for name := range entries {
+		if u.Type == policypb.GlobPolicyType || c.held[u.Type][name] != nil {
+			return true
+		}
+	}
+	return len(u.Removed) > 0
 }
 
 // merge takes over what the update has, and reports whether policies change.

@@ -23,8 +23,8 @@ import (
 //	cacheHeader | SHA-256 of the rest | a DeltaDiscoveryResponse
 //
 // The message has the resources that were taken, each with its type and
-// version, and where it names its sender, the instance that wrote the file. The
-// file is replaced as a whole, so that it is there in full or as it was before.
+// version, their revision, and where it names its sender, the instance that wrote
+// the file. The file is replaced as a whole, so that it is there in full or as it was before.
 const (
 	cacheHeader   = "sluice control plane cache 1\n"
 	maxCacheBytes = 512 << 20
@@ -33,12 +33,13 @@ const (
 // kept is what a cache has.
 type kept struct {
 	held     map[string]map[string]*entry
-	instance string // that wrote it
+	revision policypb.Revision // zero: written before there were revisions
+	instance string            // that wrote it
 }
 
 // contentOf makes the message; it shares the bodies, which do not change.
-func contentOf(instance string, held map[string]map[string]*entry) *discoveryv3.DeltaDiscoveryResponse {
-	out := &discoveryv3.DeltaDiscoveryResponse{ControlPlane: &corev3.ControlPlane{Identifier: instance}}
+func contentOf(instance string, revision policypb.Revision, held map[string]map[string]*entry) *discoveryv3.DeltaDiscoveryResponse {
+	out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: revision.String(), ControlPlane: &corev3.ControlPlane{Identifier: instance}}
 	for typeURL, entries := range held {
 		for name, e := range entries {
 			out.Resources = append(out.Resources, &discoveryv3.Resource{
@@ -79,6 +80,12 @@ func decodeContent(body []byte) (*kept, error) {
 		return nil, err
 	}
 	out := &kept{instance: content.GetControlPlane().GetIdentifier(), held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}}}
+	if text := content.GetSystemVersionInfo(); text != "" {
+		var err error
+		if out.revision, err = policypb.ParseRevision(text); err != nil {
+			return nil, err
+		}
+	}
 	for _, r := range content.GetResources() {
 		typeURL := r.GetResource().GetTypeUrl()
 		e, err := decode(typeURL, xds.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})

@@ -114,6 +114,9 @@ type Control struct {
 	have bool
 	// live says that they came from the control plane in this life.
 	live bool
+	// revision is the highest that was in force, also in earlier lives: nothing
+	// lower is taken.
+	revision policypb.Revision
 	// unsaved says that held is not what the cache has.
 	unsaved bool
 	// previous is the instance that wrote the cache: this sidecar's last life.

@@ -109,7 +109,7 @@ func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
 		held[globType][name] = &entry{version: "1", body: body}
 	}
 	dir := t.TempDir()
-	if err := writeCache(filepath.Join(dir, fileName), contentOf("i0", held)); err != nil {
+	if err := writeCache(filepath.Join(dir, fileName), contentOf("i0", policypb.Revision{}, held)); err != nil {
 		t.Fatal(err)
 	}
 	next := open(t, plane{newAway()}, in(dir))

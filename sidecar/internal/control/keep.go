@@ -53,7 +53,7 @@ func (c *Control) restore() {
 			c.held[typeURL][name] = e
 		}
 	}
-	c.have, c.previous = true, kept.instance
+	c.have, c.previous, c.revision = true, kept.instance, kept.revision
 }
 
 // touch notes that there is something to save. c.mu is held.
@@ -130,7 +130,7 @@ func (c *Control) save(ctx context.Context) error {
 		c.mu.Unlock()
 		return nil
 	}
-	content := contentOf(c.cfg.Instance, c.held)
+	content := contentOf(c.cfg.Instance, c.revision, c.held)
 	c.unsaved = false
 	c.mu.Unlock()
 	began := time.Now()

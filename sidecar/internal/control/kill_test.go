@@ -71,7 +71,7 @@ func saveForEver(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 		held := map[string]map[string]*entry{globType: {"*": {version: "v", body: body}}}
-		if err := writeCache(file, contentOf("i1", held)); err != nil {
+		if err := writeCache(file, contentOf("i1", policypb.Revision{}, held)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,7 +52,12 @@ const (
 	DefaultMaxRequestBytes = 3 << 20
 )
 
+// ErrLater says of an update that it may be taken later as it is.
+var ErrLater = errors.New("not now")
+
 const (
+	// askLater is how much later it is asked for.
+	askLater = 5 * time.Second
 	// coalesce is how long after a change of what is wanted was sent the next
 	// one is held back, so that many in quick succession make few requests.
 	coalesce = 5 * time.Millisecond
@@ -87,6 +92,7 @@ type Resource struct {
 // Update is one response. Every name is in it once.
 type Update struct {
 	Type      string
+	Version   string // of the server's data, its system_version_info
 	Resources []Resource
 	Removed   []string
 	// Whole says that all resources of the type are wanted, and that with this
@@ -104,8 +110,9 @@ type Config struct {
 	// that order too.
 	Types []Type
 	// Apply puts an update into effect as a whole, or returns why it has not;
-	// the server is told either way. It is called by one goroutine, and the
-	// stream is not read meanwhile.
+	// the server is told either way. One that wraps ErrLater has all asked for
+	// anew after a while. It is called by one goroutine, and the stream is not
+	// read meanwhile.
 	Apply func(context.Context, Update) error
 	// Keep has what was applied survive the end of the process: a response is
 	// acknowledged only once a Keep that began after its Apply has returned true.

@@ -94,6 +94,9 @@ func reason(ctx context.Context, err error) error {
 
 // read takes responses; first is called on the first one.
 func (s *stream) read(ctx context.Context, first func()) error {
+	later := time.AfterFunc(askLater, func() { s.c.Anew("it is to bring what was refused before its time") })
+	later.Stop()
+	defer later.Stop()
 	for n := 0; ; n++ {
 		response, err := s.rpc.Recv()
 		if err != nil {
@@ -111,6 +114,9 @@ func (s *stream) read(ctx context.Context, first func()) error {
 			s.c.cfg.Logger.Error("an update of the control plane is refused; what was in force stays",
 				"type", response.GetTypeUrl(), "error", shortened(err.Error()))
 			refuse(verdict, err)
+		}
+		if errors.Is(err, ErrLater) {
+			later.Reset(askLater)
 		}
 		if err != nil || s.c.cfg.Keep == nil {
 			err = s.answer(verdict)
@@ -346,7 +352,7 @@ func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryR
 // updateOf reads a response. The update has all the names that it could read,
 // also where it returns an error.
 func updateOf(response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
-	u := Update{Type: response.GetTypeUrl()}
+	u := Update{Type: response.GetTypeUrl(), Version: response.GetSystemVersionInfo()}
 	seen := make(names, len(response.GetResources()))
 	var bad []error
 	note := func(name string) bool {

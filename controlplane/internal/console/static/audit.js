@@ -44,7 +44,7 @@ function Entry({e}) {
       <td data-label="When"><${Time} at=${e.at} /></td>
       <td data-label="Who">${e.by}</td>
       <td data-label="What"><span class="badge ${e.action === 'deleted' ? 'bad' : ''}">${words[e.action] ?? e.action}</span></td>
-      <th scope="row" class="code" data-label="Policy"><a href=${policyLink(e.name)}>${e.name}</a>${' '}<small>version ${e.version}</small></th>
+      <th scope="row" class="code" data-label="Policy">${e.name && html`<a href=${policyLink(e.name)}>${e.name}</a>${' '}<small>version ${e.version}</small>`}</th>
       <td class="what">${list.length === 0 ? html`<span class="muted">no field</span>`
         : html`<details><summary>${list.map(c => c.path).join(', ')}</summary><${Diff} from=${content(e.from)} to=${content(e.to)} /></details>`}</td>
     </tr>`;

@@ -6,7 +6,7 @@ import {changes, content} from './policy.js';
 import {Confirm} from './change.js';
 import {Diff} from './diff.js';
 
-export const words = {created: 'created', updated: 'changed', deleted: 'deleted', rolled_back: 'rolled back', seeded: 'seeded'};
+export const words = {created: 'created', updated: 'changed', deleted: 'deleted', rolled_back: 'rolled back', seeded: 'seeded', new_series: 'new series'};
 
 export function History({name, policy, policies, me, onSaved}) {
   const [state, setState] = useState({});

@@ -20,6 +20,7 @@ type commitDoc struct {
 	By       string      `bson:"by"`
 	Token    string      `bson:"token"`
 	Changes  []changeDoc `bson:"changes"`
+	Series   int64       `bson:"series,omitempty"`
 }
 
 type changeDoc struct {
@@ -32,7 +33,7 @@ type changeDoc struct {
 
 // encode writes a commit, or refuses it for its size.
 func encode(c store.Commit) (bson.Raw, error) {
-	doc := commitDoc{Revision: c.Revision, Format: format, At: c.At, By: c.By, Token: c.Token,
+	doc := commitDoc{Revision: c.Revision, Format: format, At: c.At, By: c.By, Token: c.Token, Series: c.Series,
 		Changes: make([]changeDoc, len(c.Changes))}
 	for i, ch := range c.Changes {
 		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.To}
@@ -56,7 +57,7 @@ func decode(raw bson.Raw) (store.Commit, error) {
 		return store.Commit{}, fmt.Errorf("commit %d has format %d and this version knows %d: a newer version has written it",
 			doc.Revision, doc.Format, format)
 	}
-	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token,
+	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token, Series: doc.Series,
 		Changes: make([]store.Change, len(doc.Changes))}
 	for i, ch := range doc.Changes {
 		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), To: ch.To}

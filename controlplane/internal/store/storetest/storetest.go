@@ -67,7 +67,7 @@ func (p Place) open(t *testing.T) Backend {
 // Commit is one of a revision with everything in it.
 func Commit(revision int64) store.Commit {
 	return store.Commit{
-		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é", Token: fmt.Sprint("token ", revision),
+		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é", Token: fmt.Sprint("token ", revision), Series: revision / 2,
 		Changes: []store.Change{
 			{Name: "orders.*", Version: revision, Action: store.Updated,
 				Policy: json.RawMessage(`{"name":"orders.*","schema":{"json_schema":{"$ref":"#/a.b","":[1e400,"é\u003c"]}}}`)},

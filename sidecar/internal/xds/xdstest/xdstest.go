@@ -32,6 +32,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	stop     func() // nil: it is away
+	version  string // of what is sent
 	requests []*discoveryv3.DeltaDiscoveryRequest
 	sent     []string
 }
@@ -114,6 +115,13 @@ func (s *Server) Put(typeURL string, resources map[string]proto.Message) {
 	}
 }
 
+// Version has responses say from now on which version the server's data have.
+func (s *Server) Version(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+}
+
 // Requests returns those that keep accepts.
 func (s *Server) Requests(keep func(*discoveryv3.DeltaDiscoveryRequest) bool) (out []*discoveryv3.DeltaDiscoveryRequest) {
 	s.mu.Lock()
@@ -185,6 +193,9 @@ func (c callbacks) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRe
 func (c callbacks) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.version != "" {
+		r.SystemVersionInfo = c.version
+	}
 	for _, resource := range r.GetResources() {
 		c.sent = append(c.sent, resource.GetName())
 	}

@@ -1,0 +1,53 @@
+package controlplane
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+)
+
+func TestDoor(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := newDoor(l)
+	go func() {
+		for {
+			c, err := d.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	ask := func(c net.Conn) error {
+		if _, err := c.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := c.Read(make([]byte, 1))
+		return err
+	}
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	in := dial()
+	if err := ask(in); err != nil {
+		t.Fatal(err)
+	}
+	d.set(false)
+	if ask(in) == nil || ask(dial()) == nil {
+		t.Error("somebody is served behind a shut door")
+	}
+	d.set(true)
+	if err := ask(dial()); err != nil || errors.Is(ask(in), nil) {
+		t.Errorf("served again: %v", err)
+	}
+}

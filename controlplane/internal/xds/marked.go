@@ -1,0 +1,71 @@
+package xds
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+)
+
+// marked is a cache of policies that knows of which revision its content was. A
+// response has the cache's version of when it was made, and may be sent later: to
+// say less than it has, or more, would let a sidecar go back. policies.mu guards it.
+type marked struct {
+	*cache.LinearCache
+	version uint64            // the cache's: it counts its changes
+	now     policypb.Revision // the highest that the content is of
+	past    []content         // that there was before, ascending
+}
+
+// content is what the cache had up to a version, and the highest revision of it.
+type content struct {
+	upTo     uint64
+	revision policypb.Revision
+}
+
+// maxPast bounds what is known of the past; a response does not wait that long.
+const maxPast = 10_000
+
+func newMarked(typeURL string) *marked { return &marked{LinearCache: cache.NewLinearCache(typeURL)} }
+
+// follow says that the content is of a revision from now on, once the updates are
+// made that come next if it changes.
+func (m *marked) follow(r policypb.Revision, changes bool) {
+	if changes {
+		m.past = append(m.past, content{m.version, m.now})
+		if len(m.past) > maxPast {
+			m.past = slices.Delete(m.past, 0, maxPast/2)
+		}
+	}
+	m.now = r
+}
+
+// update changes the cache, if there is anything to change.
+func (m *marked) update(resources map[string]types.Resource, gone []string) error {
+	if len(resources) == 0 && len(gone) == 0 {
+		return nil
+	}
+	m.version++
+	return update(m.LinearCache, resources, gone)
+}
+
+// revisionOf is that of a response.
+func (m *marked) revisionOf(version string) policypb.Revision {
+	v, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || v > m.version {
+		panic("xds: the cache's version is " + version) // it counts otherwise than it is taken to
+	}
+	i, _ := slices.BinarySearchFunc(m.past, v, func(c content, v uint64) int {
+		if c.upTo < v {
+			return -1
+		}
+		return 1
+	})
+	if i == len(m.past) {
+		return m.now
+	}
+	return m.past[i].revision
+}
