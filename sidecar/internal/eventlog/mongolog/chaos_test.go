@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -42,7 +43,7 @@ func chaos(t *testing.T, s *mongotest.Server, seed uint64) {
 	var told [chaosWriters][]told
 	var tails [chaosReaders][]*eventlog.Record
 	var writing, reading sync.WaitGroup
-	done := make(chan struct{})
+	done := make(chan uint64, chaosReaders) // the last event
 	var lost int
 	var mu sync.Mutex
 	for w := range chaosWriters {
@@ -62,7 +63,13 @@ func chaos(t *testing.T, s *mongotest.Server, seed uint64) {
 		reading.Go(func() { tails[r] = tailLog(ctx, t, l, proxy, done) })
 	}
 	writing.Wait()
-	close(done)
+	var last uint64
+	for _, a := range slices.Concat(told[:]...) {
+		last = max(last, a.outcome.Seq)
+	}
+	for range chaosReaders {
+		done <- last
+	}
 	reading.Wait()
 	if t.Failed() {
 		return
@@ -137,11 +144,12 @@ func upset(proxy *faultproxy.Proxy, rng *rand.Rand) {
 	}
 }
 
-// tailLog reads on until the writers are done and nothing is left.
-func tailLog(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy, done <-chan struct{}) (seen []*eventlog.Record) {
-	next := uint64(1)
+// tailLog reads up to the last event. Where nothing is to be read there may be more behind: a duplicate is answered before
+// the void that takes its seq is stored.
+func tailLog(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy, done <-chan uint64) (seen []*eventlog.Record) {
+	next, last := uint64(1), uint64(math.MaxUint64)
 	proxy.CutReplies(0.01)
-	for last := false; ; {
+	for next <= last {
 		events, err := l.Read(ctx, "t", 0, next, eventlog.Bounds{Events: 7})
 		if ctx.Err() != nil {
 			t.Errorf("a reader comes to no end: %v", err)
@@ -152,16 +160,13 @@ func tailLog(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy,
 			next = events[len(events)-1].Seq + 1
 			continue
 		}
-		if last && err == nil {
-			return seen
-		}
 		select {
-		case <-done:
+		case last = <-done:
 			proxy.Heal()
-			last = true
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+	return seen
 }
 
 // checkHistory puts what everybody was told and has seen against the log.
