@@ -22,8 +22,9 @@ type FindRequest struct {
 	Tailable   bool  // of a capped collection: the cursor goes on after what was the end
 }
 
-// Work is what finds have looked at, those for writes included, as the server's explain has it.
-type Work struct{ Keys, Documents int }
+// Work is what finds have looked at, those for writes included, as the server's explain has it, and what of it they sorted in
+// memory.
+type Work struct{ Keys, Documents, Sorted int }
 
 // A Cursor is where a find has got to. It holds no data: each Next names the store to read from, which may have moved on
 // since the last, as the server's cursors see later moments in later batches. The server may also yield within a batch, so
@@ -85,6 +86,7 @@ func (cur *Cursor) Next(s *Store, limit, bytes int) (docs []bson.Raw, done bool,
 		defer func(before Work) {
 			s.Work.Keys += cur.Examined.Keys - before.Keys
 			s.Work.Documents += cur.Examined.Documents - before.Documents
+			s.Work.Sorted += cur.Examined.Sorted - before.Sorted
 		}(cur.Examined)
 	}
 	if !cur.plan.ordered && !cur.isSorted {
@@ -120,6 +122,7 @@ func (cur *Cursor) sort(c *collection) error {
 	if err != nil {
 		return err
 	}
+	cur.Examined.Sorted += len(all)
 	cur.sorted, err = cur.request.Sort.Sort(all)
 	cur.isSorted = true
 	return err

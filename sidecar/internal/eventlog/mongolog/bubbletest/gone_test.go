@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/internal/mongomodel"
@@ -37,12 +35,7 @@ func TestWhatIsGoneCostsReadersNothing(t *testing.T) {
 		for _, c := range readers {
 			want := cost{}
 			for _, topic := range []string{"t", "before", "between"} {
-				var commands atomic.Int64
-				l := open(t, set, mongolog.Options{Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
-					if e.Command.Lookup(e.CommandName).String() == `"`+events+`"` {
-						commands.Add(1)
-					}
-				}}})
+				l, commands := counted(t, set)
 				before := set.Work()
 				n, err := c.read(t.Context(), l, topic)
 				if err != nil {

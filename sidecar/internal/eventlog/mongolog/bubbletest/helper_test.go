@@ -5,9 +5,11 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/internal/mongomodel"
@@ -42,6 +44,17 @@ func open(t *testing.T, set *mongomodel.Set, o mongolog.Options) *mongolog.Log {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// counted opens a log, and counts its commands about events.
+func counted(t *testing.T, set *mongomodel.Set) (*mongolog.Log, *atomic.Int64) {
+	t.Helper()
+	var commands atomic.Int64
+	return open(t, set, mongolog.Options{Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		if e.Command.Lookup(e.CommandName).String() == `"`+events+`"` {
+			commands.Add(1)
+		}
+	}}}), &commands
 }
 
 // withEvents runs do with the collection of events, as somebody beside the log meets it.
