@@ -67,7 +67,7 @@ func (c *Client) stream(ctx context.Context) error {
 	}
 	s := &stream{c: c, rpc: rpc, taken: make(chan struct{}, 1)}
 	g.Go(func() error { return s.write(ctx) })
-	g.Go(func() error { return s.keep(ctx) })
+	g.Go(func() error { return reason(ctx, s.keep(ctx)) })
 	g.Go(func() error {
 		err := s.read(ctx, func() {
 			slow.Stop()
