@@ -16,6 +16,9 @@ type Sidecar struct {
 	Versions map[string]int64 `json:"versions"`
 	// Rejected is what it refused and has not taken since; nil: nothing.
 	Rejected *Rejection `json:"rejected"`
+	// UnmetConcerns are the write concerns that its store does not meet, by topic:
+	// it refuses their events.
+	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 }
 
 // Rejection is a version of a policy that a sidecar refused.

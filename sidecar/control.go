@@ -56,7 +56,8 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 		Address: s.cfg.ControlPlane, Credentials: client.TransportCredentials(), PerRPC: perRPC,
 		NodeID: s.cfg.NodeID, Instance: s.instance, Version: s.cfg.Version,
 		StoreID: func() string { return s.store.id() }, Replay: s.replayAddress,
-		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
+		UnmetConcerns: func() map[string]string { return s.store.unmetConcerns() },
+		Dir:           s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
 	})
 	if err != nil {
 		return &ConfigError{Err: fmt.Errorf("control-plane: %w", err)}

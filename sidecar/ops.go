@@ -10,7 +10,6 @@ import (
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -34,9 +33,9 @@ type storeStatus struct {
 	URL   string `json:"url"`
 	ID    string `json:"id"`
 	State string `json:"state"` // one of those below
-	// UnmetConcerns are topics whose events are refused, because fewer members
-	// of the store acknowledge them than their policy asks for.
-	UnmetConcerns []mongolog.UnmetConcern `json:"unmet_concerns,omitempty"`
+	// UnmetConcerns are the write concerns of topics whose events are refused,
+	// because fewer members of the store acknowledge them than that, by topic.
+	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 }
 
 type spoolStatus struct {

@@ -229,8 +229,8 @@ func (st *store) ackLinger() time.Duration {
 	return group.DefaultAckLinger
 }
 
-// unmetConcerns are the topics whose write concern the store does not meet.
-func (st *store) unmetConcerns() []mongolog.UnmetConcern {
+// unmetConcerns are the write concerns that the store does not meet, by topic.
+func (st *store) unmetConcerns() map[string]string {
 	if st.shared == nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 const (
 	// MaxExport is how large a document gets; a database takes 16 MiB at most.
 	// What does not fit is left out: histories first, then what sidecars have
-	// acked, then topics, and the sidecars that left at last.
+	// acked and which write concerns are not met, then topics, and the sidecars that left at last.
 	MaxExport = 8 << 20
 	// exportedHistories is how many topics, the busiest, have their history in it.
 	exportedHistories = 1_000
@@ -116,7 +116,7 @@ func (d *document) pack(limit int) []byte {
 		},
 		func() {
 			for i := range d.Sidecars {
-				d.Sidecars[i].Versions = nil
+				d.Sidecars[i].Versions, d.Sidecars[i].UnmetConcerns = nil, nil
 			}
 		},
 		func() { d.Topics = nil },

@@ -15,6 +15,9 @@ type Sidecar struct {
 	Versions map[string]int64 `json:"versions"`
 	// Rejected is what it refused last and has not taken since; nil: nothing.
 	Rejected *Rejection `json:"rejected"`
+	// UnmetConcerns are the write concerns that its store does not meet, by topic:
+	// it refuses their events. The map is never changed.
+	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 
 	Connected bool `json:"connected"`
 	// Drained says that it left in good order, and left nothing behind that a

@@ -53,6 +53,7 @@ type member struct {
 	drained  bool
 	versions map[string]int64
 	rejected *Rejection
+	unmet    map[string]string
 }
 
 // Node is what a sidecar says of itself.
@@ -126,11 +127,16 @@ func (s *Session) Rejected(what *Rejection) {
 	s.update(func(m *member) { m.rejected = what })
 }
 
+// Unmet says which write concerns the sidecar's store does not meet, by topic.
+func (s *Session) Unmet(concerns map[string]string) {
+	s.update(func(m *member) { m.unmet = concerns })
+}
+
 // Close says that the connection is over. Calling it again does nothing.
 func (s *Session) Close() {
 	s.update(func(m *member) {
 		delete(s.registry.members, s.id)
-		m.gone = s.registry.now()
+		m.gone, m.unmet = s.registry.now(), nil
 		s.registry.remember(m)
 	})
 }
@@ -143,7 +149,7 @@ func (r *Registry) Drained(n Node) {
 	id := identity{n.ID, n.Instance}
 	if m := r.members[id]; m != nil {
 		delete(r.members, id)
-		m.gone, m.drained = r.now(), true
+		m.gone, m.drained, m.unmet = r.now(), true, nil
 		r.remember(m)
 	} else if m := r.left[n.ID]; m != nil && m.Instance == n.Instance {
 		m.drained = true
@@ -291,7 +297,7 @@ func (r *Registry) own(versions bool) []instance {
 func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 	s := instance{Instance: m.Instance, Sidecar: Sidecar{
 		NodeID: m.ID, Address: m.Address, LastSeen: seen.UTC().Truncate(time.Millisecond),
-		Rejected: m.rejected, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version, StoreID: m.StoreID, ControlPlane: r.name,
+		Rejected: m.rejected, UnmetConcerns: m.unmet, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version, StoreID: m.StoreID, ControlPlane: r.name,
 	}}
 	if versions {
 		s.Versions = maps.Clone(m.versions)

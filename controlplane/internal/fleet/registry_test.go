@@ -70,6 +70,28 @@ func TestASidecarIsShownWithWhatItRuns(t *testing.T) {
 	}
 }
 
+func TestASidecarIsShownWithWhatItsStoreDoesNotMeet(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	other, _ := newRegistry("cp2")
+	s := connect(t, r, "a", "i1")
+	for _, unmet := range []map[string]string{{"orders": "w:3"}, nil, {"orders": "w:2", "paid": "w:3"}} {
+		s.Unmet(unmet)
+		if err := other.Merge("cp2", [][]byte{r.Export()}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Sidecars()[0].UnmetConcerns; !maps.Equal(got, unmet) {
+			t.Errorf("got %v, want %v", got, unmet)
+		}
+		if got := other.Sidecars()[0].UnmetConcerns; !maps.Equal(got, unmet) {
+			t.Errorf("elsewhere: got %v, want %v", got, unmet)
+		}
+	}
+	s.Close()
+	if got := r.Sidecars()[0]; got.UnmetConcerns != nil {
+		t.Errorf("one that left still refuses: %v", got.UnmetConcerns)
+	}
+}
+
 func TestSidecarsThatUseAPolicy(t *testing.T) {
 	r, _ := newRegistry("cp1")
 	connect(t, r, "a", "i1").Acked(map[string]int64{"orders": 4, "*": 1}, nil)

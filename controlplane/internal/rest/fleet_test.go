@@ -16,13 +16,14 @@ func TestSidecars(t *testing.T) {
 	reg.sidecars = []fleet.Sidecar{
 		{NodeID: "a", Address: "10.0.0.1:8083", LastSeen: seen, Versions: map[string]int64{"orders.*": 4, "*": 2},
 			Connected: true, Version: "1.0", StoreID: "s", ControlPlane: "cp"},
-		{NodeID: "b", Address: "10.0.0.2:8083", LastSeen: seen, Rejected: &fleet.Rejection{Policy: "*", Version: 3, Reason: `no "x"`}},
+		{NodeID: "b", Address: "10.0.0.2:8083", LastSeen: seen, Rejected: &fleet.Rejection{Policy: "*", Version: 3, Reason: `no "x"`},
+			UnmetConcerns: map[string]string{"orders": "w:3"}},
 	}
 	w := a.send("GET", "/v1/sidecars", "")
 	const body = `{"sidecars":[` +
 		`{"node_id":"a","address":"10.0.0.1:8083","versions":{"*":2,"orders.*":4},"rejected":null,"connected":true,` +
 		`"version":"1.0","store_id":"s","control_plane":"cp","last_seen":"2025-03-01T11:00:00.001Z"},` +
-		`{"node_id":"b","address":"10.0.0.2:8083","versions":{},"rejected":{"policy":"*","version":3,"reason":"no \"x\""},"connected":false,` +
+		`{"node_id":"b","address":"10.0.0.2:8083","versions":{},"rejected":{"policy":"*","version":3,"reason":"no \"x\""},"unmet_concerns":{"orders":"w:3"},"connected":false,` +
 		`"version":"","store_id":"","control_plane":"","last_seen":"2025-03-01T11:00:00.001Z"}]}` + "\n"
 	if w.Code != 200 || w.Body.String() != body {
 		t.Errorf("got  %d %s\nwant %s", w.Code, w.Body, body)

@@ -11,14 +11,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
 // Bounds of what a sidecar says of itself, in bytes.
 const (
 	maxNodeID   = 255
 	maxMetadata = 1024
+	maxUnmet    = 64 << 10
 )
 
 // callbacks is what the library calls: open first, closed last, and all that
@@ -94,6 +97,13 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		s.nodeID = node.ID
 		c.log.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
 	}
+	if r.GetNode() != nil { // it may say later, too, what has become different
+		unmet, err := unmetOf(r.GetNode())
+		if err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		s.session.Unmet(unmet)
+	}
 	if e := r.GetErrorDetail(); e != nil {
 		c.log.Warn("xds: a sidecar refuses what it was sent", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
 	}
@@ -133,4 +143,19 @@ func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {
 	}
 	node.Address = reachable(node.Address, from)
 	return node, nil
+}
+
+// unmetOf reads which write concerns a sidecar's store does not meet.
+func unmetOf(n *core.Node) (concerns map[string]string, _ error) {
+	told := n.GetMetadata().GetFields()[policypb.UnmetConcerns].GetStructValue()
+	if size := proto.Size(told); size > maxUnmet {
+		return nil, fmt.Errorf("node.metadata.%s has %d bytes; want at most %d", policypb.UnmetConcerns, size, maxUnmet)
+	}
+	for topic, concern := range told.GetFields() {
+		if concerns == nil {
+			concerns = map[string]string{}
+		}
+		concerns[topic] = concern.GetStringValue()
+	}
+	return concerns, nil
 }

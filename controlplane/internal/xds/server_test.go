@@ -9,9 +9,11 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
 // acked waits until the registry shows these versions for the only sidecar.
@@ -55,6 +57,34 @@ func TestPoliciesArrive(t *testing.T) {
 		}
 	}
 	f.acked(t, policies{"a": 11, "none": 12, "*": 4, "y.*": 13})
+}
+
+// A sidecar says which write concerns are not met when it comes, and later as that changes; it is sent nothing for it.
+func TestUnmetConcerns(t *testing.T) {
+	f := serve(t, policies{"*": 4})
+	c := f.connect(t, "n", "i")
+	say := func(concerns map[string]any) {
+		told, err := structpb.NewStruct(concerns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.node = node("n", "i")
+		c.node.Metadata.Fields[policypb.UnmetConcerns] = structpb.NewStructValue(told)
+		c.subscribe(globs)
+	}
+	for _, want := range []map[string]any{{"orders": "w:3"}, {"orders": "w:2", "paid": "w:3"}, {}} {
+		say(want)
+		eventually(t, fmt.Sprint("shown: ", want), func() bool {
+			list := f.registry.Sidecars()
+			return len(list) == 1 && maps.EqualFunc(list[0].UnmetConcerns, want, func(a string, b any) bool { return a == b })
+		})
+	}
+	c.subscribe(globs, "*")
+	c.expect(globs, policies{"*": 4})
+	say(map[string]any{strings.Repeat("x", 64<<10): "w:3"})
+	if err := c.end(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("too much of them ended with %v", err)
+	}
 }
 
 func TestNothingIsSentToThoseNotInterested(t *testing.T) {

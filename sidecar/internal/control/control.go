@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
@@ -75,9 +78,11 @@ type Config struct {
 	Instance string // of this life of the process alone
 	Version  string // of the program
 	// StoreID says which store the sidecar is on, and Replay the address of its
-	// replay API, host:port or unix:/path. They are called for each stream; nil:
-	// there is none.
+	// replay API, host:port or unix:/path; nil: there is none.
 	StoreID, Replay func() string
+	// UnmetConcerns are the write concerns that the store does not meet, by topic;
+	// nil: there are none.
+	UnmetConcerns func() map[string]string
 
 	// Dir is the folder of the cache; "": nothing is kept.
 	Dir string
@@ -123,8 +128,8 @@ type Control struct {
 	previous string
 
 	opened time.Time // never changes
-	// told is the store's id as the stream that is open has it.
-	told atomic.Pointer[string]
+	// told is what the stream that is open says of this sidecar.
+	told atomic.Pointer[corev3.Node]
 
 	// Of apply, which is called by one goroutine.
 	pace pace
@@ -157,7 +162,11 @@ func Open(cfg Config) (*Control, error) {
 	}
 	c.client, err = xds.New(xds.Config{
 		Conn: c.conn,
-		Node: c.node,
+		Node: func() *corev3.Node {
+			node := c.node()
+			c.told.Store(node)
+			return node
+		},
 		// The topics come first: the server answers in this order, so once the
 		// globs have come, topics of which nothing was heard are as they were.
 		Types: []xds.Type{
@@ -208,8 +217,14 @@ func (c *Control) node() *corev3.Node {
 			about[key] = structpb.NewStringValue(value())
 		}
 	}
-	store := about["store_id"].GetStringValue()
-	c.told.Store(&store)
+	if c.cfg.UnmetConcerns != nil {
+		concerns := c.cfg.UnmetConcerns()
+		fields := map[string]*structpb.Value{}
+		for _, topic := range slices.Sorted(maps.Keys(concerns))[:min(len(concerns), policypb.MaxUnmetConcerns)] {
+			fields[topic] = structpb.NewStringValue(concerns[topic])
+		}
+		about[policypb.UnmetConcerns] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	}
 	return &corev3.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: about}}
 }
 
@@ -223,12 +238,10 @@ func (c *Control) Farewell(ctx context.Context) error {
 	return c.client.Say(ctx, peersType, node)
 }
 
-// introduce has the control plane told of the store once that is known: a shared
-// one may be reached only after the stream was opened.
+// introduce has the control plane told of write concerns that the store does not
+// meet, and of the store once that is known: a shared one may be reached only
+// after the stream was opened.
 func (c *Control) introduce(ctx context.Context) error {
-	if c.cfg.StoreID == nil {
-		return nil
-	}
 	tick := time.NewTicker(introduceEvery)
 	defer tick.Stop()
 	for {
@@ -237,8 +250,13 @@ func (c *Control) introduce(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if told := c.told.Load(); told != nil && *told != c.cfg.StoreID() && c.client.Connected() {
+		told, is := c.told.Load(), c.node()
+		switch store := "store_id"; {
+		case told == nil || !c.client.Connected() || proto.Equal(told, is):
+		case !proto.Equal(told.Metadata.Fields[store], is.Metadata.Fields[store]):
 			c.client.Anew("the store is known by now")
+		default:
+			c.client.Introduce()
 		}
 	}
 }

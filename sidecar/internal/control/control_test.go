@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -325,6 +326,40 @@ func TestTellsWhoItIs(t *testing.T) {
 	}
 	if node.GetId() != "n1" {
 		t.Errorf("id %q", node.GetId())
+	}
+}
+
+// The control plane hears of write concerns that are not met, and that they are met again, on the stream that is there.
+func TestTellsOfUnmetConcerns(t *testing.T) {
+	p := newPlane(t)
+	p.Start()
+	var unmet atomic.Pointer[map[string]string]
+	unmet.Store(&map[string]string{})
+	s := start(t, p, func(cfg *Config) { cfg.UnmetConcerns = func() map[string]string { return *unmet.Load() } })
+	s.sync(t)
+	told := func() map[string]any {
+		named := p.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetNode() != nil })
+		return named[len(named)-1].GetNode().GetMetadata().AsMap()[policypb.UnmetConcerns].(map[string]any)
+	}
+	many := map[string]string{}
+	for i := range policypb.MaxUnmetConcerns + 1 {
+		many[fmt.Sprintf("t-%03d", i)] = "w:3"
+	}
+	for _, is := range []map[string]string{{"orders": "w:3"}, {}, many} {
+		unmet.Store(&is)
+		xdstest.Soon(t, fmt.Sprint("to hear of ", is), func() bool {
+			got := told()
+			for topic, concern := range got {
+				if is[topic] != concern {
+					return false
+				}
+			}
+			return len(got) == min(len(is), policypb.MaxUnmetConcerns)
+		})
+	}
+	s.stop()
+	if strings.Count(s.logged.String(), "connected") != 1 {
+		t.Errorf("logged %s", s.logged)
 	}
 }
 

@@ -82,6 +82,33 @@ func TestATooLargeResponseIsAskedForInParts(t *testing.T) {
 	}
 }
 
+// Who is asking is said again on the stream that is open, and nothing else: be it that something else is to be said, or not.
+func TestIntroduce(t *testing.T) {
+	s := newServer(t)
+	s.put(globs, map[string]string{"*": "1"})
+	s.Start()
+	h := newHolder(t, s, nil)
+	stop := h.run(t)
+	xdstest.Soon(t, "everything", func() bool { return h.text("*") == "1" })
+	identified := func() int {
+		return len(s.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetNode() != nil }))
+	}
+	for n := 1; n <= 3; n++ {
+		xdstest.Soon(t, "to be named", func() bool { return identified() == n })
+		h.Introduce()
+	}
+	xdstest.Soon(t, "to be named", func() bool { return identified() == 4 })
+	s.put(globs, map[string]string{"*": "2"})
+	xdstest.Soon(t, "a change", func() bool { return h.text("*") == "2" })
+	stop()
+	if got := s.Sent(); len(got) != 2 {
+		t.Errorf("the server sent %v", got)
+	}
+	if got := h.logged.String(); strings.Count(got, "connected") != 1 {
+		t.Errorf("logged %s", got)
+	}
+}
+
 // Another stream says anew who is asking, and has nothing sent again.
 func TestAnew(t *testing.T) {
 	s := newServer(t)

@@ -31,6 +31,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -104,7 +105,7 @@ type Update struct {
 // required.
 type Config struct {
 	Conn grpc.ClientConnInterface
-	// Node says who is asking, anew for each stream.
+	// Node says who is asking, anew for each stream and [Client.Introduce].
 	Node func() *corev3.Node
 	// Types are asked for in their order; the server looks at the requests in
 	// that order too.
@@ -138,6 +139,8 @@ type Client struct {
 	cfg   Config
 	wake  chan struct{} // something is to be sent
 	state watched
+	// unnamed says that the next request has to say who is asking.
+	unnamed atomic.Bool
 
 	mu    sync.Mutex
 	kinds []*kind // in the order of Config.Types
@@ -253,6 +256,13 @@ func (c *Client) Anew(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.anew = reason
+	c.stir()
+}
+
+// Introduce has the server told who is asking, as that is by then, on the stream
+// that is open.
+func (c *Client) Introduce() {
+	c.unnamed.Store(true)
 	c.stir()
 }
 

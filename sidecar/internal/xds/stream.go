@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -223,11 +224,11 @@ func (s *stream) write(ctx context.Context) error {
 
 func (s *stream) writeOn(ctx context.Context) error {
 	requests := s.c.begin()
-	if len(requests) > 0 {
-		requests[0].Node = s.c.cfg.Node()
-	}
-	identified := len(requests) > 0
+	s.c.unnamed.Store(true)
 	for last := time.Now(); ; {
+		if len(requests) > 0 && s.c.unnamed.Swap(false) {
+			requests[0].Node = s.c.cfg.Node()
+		}
 		if err := s.send(requests); err != nil {
 			return err
 		}
@@ -248,9 +249,6 @@ func (s *stream) writeOn(ctx context.Context) error {
 		}
 		if len(requests) > 0 {
 			last = time.Now()
-			if !identified {
-				requests[0].Node, identified = s.c.cfg.Node(), true
-			}
 		}
 	}
 }
@@ -288,6 +286,11 @@ func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error)
 			return nil, fmt.Errorf("%w: it is to bring what came in a refused update", errAnew)
 		}
 		out = append(out, k.requests(c.bounds())...)
+	}
+	for _, k := range slices.Backward(c.kinds) {
+		if len(out) == 0 && k.opened && c.unnamed.Load() {
+			out = append(out, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: k.url}) // which changes nothing of what is wanted
+		}
 	}
 	return out, nil
 }

@@ -315,13 +315,15 @@ test('a policy is made, and deleted after a confirmation', async () => {
   await page.getByText('deleted', {exact: true}).first().waitFor();
 });
 
-test('the fleet page shows versions, refusals with their reason, and shares', async () => {
+test('the fleet page shows versions, refusals with their reason, unmet concerns, and shares', async () => {
   const {sidecars} = await api('GET', '/v1/sidecars');
   const node = sidecars.find(s => s.connected && s.versions[topic]).node_id;
+  let unmet = {[topic]: 'w:3'};
   await page.route('**/v1/sidecars', async route => {
     const response = await route.fetch();
     const data = await response.json();
     const mine = data.sidecars.find(s => s.node_id === node);
+    mine.unmet_concerns = unmet;
     mine.rejected = {policy: topic, version: mine.versions[topic] + 1, reason: 'publish.rate: no such rate here'};
     await route.fulfill({response, json: data});
   });
@@ -330,7 +332,11 @@ test('the fleet page shows versions, refusals with their reason, and shares', as
   await button(node).click();
   await page.getByRole('heading', {name: 'Policies it runs'}).waitFor();
   await until('its topics', async () => (await page.getByRole('link', {name: topic}).count()) > 0);
+  await page.getByText('unmet concern').waitFor();
+  await page.getByText(`write concern: ${topic} (w:3)`).waitFor();
   await shoot(page, 'fleet-open');
+  unmet = undefined;
+  await page.getByText('unmet concern').waitFor({state: 'detached'});
   await page.unrouteAll({behavior: 'wait'});
 });
 

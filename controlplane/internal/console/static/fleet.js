@@ -48,11 +48,12 @@ function Summary({rows}) {
 
 function Sidecar({s, id, behind: late, latest, topics, open, onToggle}) {
   const names = Object.keys(s.versions ?? {}).sort();
+  const unmet = Object.entries(s.unmet_concerns ?? {});
   return html`
     <tr>
       <th scope="row"><button type="button" class="disclose code" aria-expanded=${open} aria-controls="more-${id}" onClick=${onToggle}>${s.node_id}</button></th>
       <td data-label="State">${s.connected ? html`<span class="dot ok"></span>connected` : html`<span class="dot off"></span>away`}
-        ${s.rejected && html` <span class="badge bad">refuses</span>`}</td>
+        ${s.rejected && html` <span class="badge bad">refuses</span>`}${unmet.length > 0 && html` <span class="badge bad">unmet concern</span>`}</td>
       <td data-label="Last seen"><${Ago} at=${s.last_seen} /></td>
       <td data-label="Policies">${names.length}${' '}
         ${late.length > 0 ? html`<span class="badge warn">${late.length} behind</span>` : !s.rejected && html`<span class="muted">all current</span>`}</td>
@@ -63,6 +64,11 @@ function Sidecar({s, id, behind: late, latest, topics, open, onToggle}) {
     ${s.rejected && html`
       <tr class="reason"><td colspan="7">
         <b class="bad">Refuses ${s.rejected.policy}${s.rejected.version ? `, version ${s.rejected.version}` : ''}:</b> ${s.rejected.reason}
+      </td></tr>`}
+    ${unmet.length > 0 && html`
+      <tr class="reason"><td colspan="7">
+        <b class="bad">Refuses events, since its store does not meet their write concern:</b>${' '}
+        ${unmet.map(([topic, concern], i) => html`${i > 0 && ', '}<a class="code" href=${topicLink(topic)}>${topic}</a> (${concern})`)}
       </td></tr>`}
     ${open && html`
       <tr class="more" id="more-${id}"><td colspan="7"><div class="columns">

@@ -1,10 +1,9 @@
 package mongolog
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"maps"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -46,23 +45,12 @@ func (u *unmet) has(topic string) bool {
 	return u.concerns[topic] != ""
 }
 
-// UnmetConcern is a topic whose write concern the store does not meet.
-type UnmetConcern struct {
-	Topic        string `json:"topic"`
-	WriteConcern string `json:"write_concern"`
-}
-
-// UnmetConcerns lists the topics, by name, whose last append fewer members
-// acknowledged than the topic's write concern asks for.
-func (l *Log) UnmetConcerns() []UnmetConcern {
+// UnmetConcerns are the write concerns, by topic, for which fewer members than
+// they ask for acknowledged the topic's last append.
+func (l *Log) UnmetConcerns() map[string]string {
 	l.unmet.mu.Lock()
 	defer l.unmet.mu.Unlock()
-	list := make([]UnmetConcern, 0, len(l.unmet.concerns))
-	for topic, concern := range l.unmet.concerns {
-		list = append(list, UnmetConcern{Topic: topic, WriteConcern: concern})
-	}
-	slices.SortFunc(list, func(a, b UnmetConcern) int { return cmp.Compare(a.Topic, b.Topic) })
-	return list
+	return maps.Clone(l.unmet.concerns)
 }
 
 // isUnmet reports whether the server says that no number of tries makes it meet

@@ -3,7 +3,7 @@ package bubbletest
 import (
 	"errors"
 	"log/slog"
-	"slices"
+	"maps"
 	"testing"
 	"testing/synctest"
 
@@ -63,7 +63,7 @@ func TestUnmetConcern(t *testing.T) {
 				if err := l.Err(); err != nil {
 					t.Errorf("the store is taken for away: %v", err)
 				}
-				if want := []mongolog.UnmetConcern{{Topic: "strict", WriteConcern: c.concern}}; !slices.Equal(l.UnmetConcerns(), want) {
+				if want := map[string]string{"strict": c.concern}; !maps.Equal(l.UnmetConcerns(), want) {
 					t.Errorf("got %v, want %v", l.UnmetConcerns(), want)
 				}
 				if out := publish("other", "x"); out.Err != nil {
