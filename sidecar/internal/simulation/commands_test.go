@@ -61,7 +61,7 @@ func commandsOf(t *testing.T, p *plan) map[string]int {
 	c := &counting{kind: map[string]int{}}
 	synctest.Test(t, func(t *testing.T) {
 		r := newRun(p)
-		r.counting = c
+		r.meter = c
 		var switching sync.WaitGroup
 		switching.Go(func() {
 			time.Sleep(warm)

@@ -151,8 +151,8 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 	if !of {
 		return f
 	}
-	if r.counting != nil {
-		return r.counting.meet(q)
+	if r.meter != nil {
+		return r.meter.meet(q)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,7 +51,7 @@ type run struct {
 	policies *policy.Current
 	logger   *slog.Logger
 	logged   *bytes.Buffer // guarded by the logger
-	counting *counting     // of commands, in place of faults and readers; nil: nobody counts
+	meter    meter         // of requests, in place of faults of requests and of readers; nil: none
 
 	over      chan struct{} // closed when applications have to end
 	apps      sync.WaitGroup
@@ -66,6 +66,11 @@ type run struct {
 	parted   map[[2]int]int    // (sidecar, member): by how many faults
 	killed   map[string]bool   // lives, as the replica set calls them
 	failures []string          // of the simulation itself
+}
+
+// meter sees all requests of sidecars.
+type meter interface {
+	meet(mongomodel.Request) mongomodel.Fault
 }
 
 // result is what came of a run.
@@ -163,7 +168,7 @@ func (r *run) work() {
 		r.apps.Go(app.work)
 	}
 	for _, t := range r.plan.Topics {
-		if r.counting != nil {
+		if r.meter != nil {
 			break // a reader's commands are its own
 		}
 		r.apps.Go(func() { r.read("r-"+t.Name, t.Name, t.Partitions, newDice(r.plan.Seed, hash(t.Name, 3))) })
@@ -288,7 +293,7 @@ func (r *run) latest() (d time.Duration) {
 	return d
 }
 
-// quiet reports whether all calls are answered and no group has anything left.
+// quiet reports whether all calls are answered, nothing is spooled and no group has anything left.
 func (r *run) quiet() bool {
 	r.history.mu.Lock()
 	open := false
@@ -296,7 +301,7 @@ func (r *run) quiet() bool {
 		open = open || !p.Ended.came() && r.process(p.Sidecar, p.Life)
 	}
 	r.history.mu.Unlock()
-	if open || !r.outbox.drained() {
+	if open || !r.outbox.drained() || r.spooled() > 0 {
 		return false
 	}
 	for _, g := range r.plan.Groups {

@@ -21,8 +21,9 @@ const parallelTopics = 4
 
 // drainage is what Run knows of the drain under way.
 type drainage struct {
-	bounds eventlog.Bounds // of a page
-	began  time.Time       // zero: none is
+	whole  eventlog.Bounds // of the largest page
+	window window
+	began  time.Time // zero: none is
 	events atomic.Int64
 	page   atomic.Int64 // nanoseconds that the last page took
 }
@@ -96,7 +97,9 @@ func (l *Log) probe(ctx context.Context) error {
 		return err
 	}
 	if spooling := l.account.list(); len(spooling) > 0 {
-		n, err := l.page(ctx, spooling[0])
+		l.drain.window.restart()
+		_, bounds := l.drain.window.split(1, l.drain.whole)
+		n, err := l.page(ctx, spooling[0], bounds)
 		if err != nil && unavailable(err) {
 			return err
 		}
@@ -114,13 +117,14 @@ func (l *Log) probe(ctx context.Context) error {
 func (l *Log) round(ctx context.Context, spooling []*topic) bool {
 	l.drain.start(l.cfg.Clock.Now())
 	var work errgroup.Group
-	work.SetLimit(parallelTopics)
+	parallel, bounds := l.drain.window.split(len(spooling), l.drain.whole)
+	work.SetLimit(parallel)
 	for _, t := range spooling {
 		work.Go(func() error {
 			if l.health.away.Load() {
 				return nil
 			}
-			err := l.turn(ctx, t)
+			err := l.turn(ctx, t, bounds)
 			if err != nil {
 				l.complain(ctx, fmt.Errorf("topic %s: %w", t.name, err))
 			}
@@ -153,9 +157,9 @@ func (l *Log) drained() {
 
 // turn drains a page of the topic. Once a page at most is left, it shuts the gate
 // and drains what there is: then the topic is direct again.
-func (l *Log) turn(ctx context.Context, t *topic) error {
+func (l *Log) turn(ctx context.Context, t *topic, bounds eventlog.Bounds) error {
 	l.account.startPacing(t)
-	alone := l.account.fits(t, l.drain.bounds)
+	alone := l.account.fits(t, bounds)
 	if alone {
 		if err := t.gate.shut(ctx); err != nil {
 			return err
@@ -163,7 +167,7 @@ func (l *Log) turn(ctx context.Context, t *topic) error {
 		defer t.gate.open()
 	}
 	for {
-		n, err := l.page(ctx, t)
+		n, err := l.page(ctx, t, bounds)
 		l.drain.events.Add(int64(n))
 		switch {
 		case err != nil || n > 0 && !alone:
@@ -184,9 +188,9 @@ func (l *Log) turn(ctx context.Context, t *topic) error {
 
 // page takes the topic's next page into the log, and out of the spool once all
 // of its events are accounted for. It returns how many there were.
-func (l *Log) page(ctx context.Context, t *topic) (int, error) {
+func (l *Log) page(ctx context.Context, t *topic, bounds eventlog.Bounds) (int, error) {
 	began := l.cfg.Clock.Now()
-	recs, err := l.cfg.Store.Read(ctx, t.name, queue, 1, l.drain.bounds)
+	recs, err := l.cfg.Store.Read(ctx, t.name, queue, 1, bounds)
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 		return 0, &spoolError{err}
 	}
@@ -194,7 +198,9 @@ func (l *Log) page(ctx context.Context, t *topic) (int, error) {
 		return 0, nil
 	}
 	last, size := recs[len(recs)-1].Seq, sizeOf(recs)
-	if err := l.forward(ctx, t, recs); err != nil {
+	err = l.forward(ctx, t, recs)
+	l.drain.window.took(l.cfg.Clock.Since(began), err == nil && (len(recs) >= bounds.Events || size >= int64(bounds.Bytes)), l.drain.whole)
+	if err != nil {
 		return 0, err
 	}
 	if err := l.cfg.Store.Truncate(ctx, t.name, queue, last); err != nil {

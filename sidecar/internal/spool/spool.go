@@ -6,8 +6,9 @@
 // know which store there is, nor what the queue is made of.
 //
 // The way of an event: append.go decides where it goes, keep.go puts it into the
-// spool, drain.go takes it out again. health.go knows whether the store is there,
-// and owner.go whether it is the one that the spool is for.
+// spool, drain.go takes it out again, as much at once as window.go says.
+// health.go knows whether the store is there, and owner.go whether it is the one
+// that the spool is for.
 //
 // # What holds the order
 //
@@ -127,7 +128,8 @@ var _ eventlog.Appender = (*Log)(nil)
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	l := &Log{cfg: cfg, wake: make(chan struct{}, 1), topics: make(map[string]*topic)}
 	l.account.spooling = make(map[*topic]struct{})
-	l.drain.bounds = defaultPage
+	l.drain.whole = defaultPage
+	l.drain.window.restart()
 	known, err := cfg.Store.Topics(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("spool: list the topics: %w", err)
