@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,8 @@ type ControlPlane struct {
 	quota    *quota.Server
 	metrics  *metrics
 
+	roster sync.Mutex // while what is in the store of sidecars is read, and while one is removed
+
 	stopping atomic.Bool
 }
 
@@ -56,6 +59,7 @@ type ControlPlane struct {
 type policyStore interface {
 	store.Store
 	store.Presence
+	store.Roster
 	Ping(ctx context.Context) error
 }
 
@@ -88,7 +92,10 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 		return nil, err
 	}
 	c.registry = fleet.NewRegistry(fleet.Config{ControlPlane: c.name})
-	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Logger: cfg.Logger})
+	if err := c.readRoster(ctx); err != nil {
+		return nil, err
+	}
+	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Drained: c.drained, Logger: cfg.Logger})
 	c.quota = c.newQuota()
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err
@@ -178,7 +185,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	defer endParts()
 
 	var parts errgroup.Group
-	for _, run := range []func(context.Context) error{c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge, c.mindDoor} {
+	for _, run := range []func(context.Context) error{c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge, c.keepRoster, c.mindDoor} {
 		parts.Go(func() error { return run(partsCtx) })
 	}
 
@@ -207,7 +214,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 func (c *ControlPlane) handler() http.Handler {
 	return c.traced(rest.New(rest.Config{
 		Catalog: c.catalog, Registry: c.registry, Access: identities{c.access},
-		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready,
+		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forget: c.forget,
 		Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
 	}))
 }

@@ -156,6 +156,13 @@ func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, e
 	return body.Sidecars, err
 }
 
+// ForgetSidecar has replays of the fleet go without a sidecar that is gone for
+// good, and without the events that it alone had. It is not_found where no such
+// sidecar is missing.
+func (c *ControlPlane) ForgetSidecar(ctx context.Context, nodeID string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/sidecars/"+url.PathEscape(nodeID), nil, Condition{}, nil)
+}
+
 // FleetTopics returns what passes through the fleet by topic, with the last 60
 // seconds of each if history is set.
 func (c *ControlPlane) FleetTopics(ctx context.Context, history bool) ([]FleetTopic, error) {

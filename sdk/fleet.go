@@ -4,13 +4,16 @@ import "time"
 
 // Sidecar is what the control plane knows of one sidecar.
 type Sidecar struct {
-	NodeID       string    `json:"node_id"`
-	Address      string    `json:"address"` // of its replay API
-	LastSeen     time.Time `json:"last_seen"`
-	Connected    bool      `json:"connected"`
-	Version      string    `json:"version"`  // of the program
-	StoreID      string    `json:"store_id"` // tells which sidecars share a store
-	ControlPlane string    `json:"control_plane"`
+	NodeID    string    `json:"node_id"`
+	Address   string    `json:"address"` // of its replay API
+	LastSeen  time.Time `json:"last_seen"`
+	Connected bool      `json:"connected"`
+	// Missing says that it is gone, and may have events that nobody else has:
+	// replays of the fleet name it until it is back, or forgotten.
+	Missing      bool   `json:"missing,omitempty"`
+	Version      string `json:"version"`  // of the program
+	StoreID      string `json:"store_id"` // tells which sidecars share a store
+	ControlPlane string `json:"control_plane"`
 	// Versions are the versions that it has acked, by policy: of all globs, and
 	// of the topics that it uses.
 	Versions map[string]int64 `json:"versions"`

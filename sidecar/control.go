@@ -90,7 +90,7 @@ func (s *Sidecar) farewell() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
 	if err := s.control.Farewell(ctx); err != nil {
-		s.cfg.Logger.Debug("the control plane was not told of an orderly end", "error", err)
+		s.cfg.Logger.Warn("the control plane was not told of an orderly end: replays of the fleet miss this sidecar until it is back, or forgotten", "error", err)
 	}
 }
 

@@ -66,6 +66,7 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 		"POST /v1/series":                   c.newSeries,
 		"GET /v1/audit":                     c.log,
 		"GET /v1/sidecars":                  c.sidecars,
+		"DELETE /v1/sidecars/{node_id}":     c.forget,
 		"GET /v1/topics":                    c.topics,
 		"GET /v1/whoami":                    c.whoami,
 	} {
@@ -382,6 +383,14 @@ func (c *ControlPlane) sidecars(r *http.Request) (any, error) {
 		list = slices.DeleteFunc(slices.Clone(list), func(s sluice.Sidecar) bool { return !c.uses(s, policy) })
 	}
 	return map[string]any{"sidecars": list}, nil
+}
+
+// forget takes the sidecars as they are: they are the caller's.
+func (c *ControlPlane) forget(r *http.Request) (any, error) {
+	if c.opts.Sidecars != nil && slices.ContainsFunc(c.opts.Sidecars(), func(s sluice.Sidecar) bool { return s.Missing && s.NodeID == r.PathValue("node_id") }) {
+		return nil, nil
+	}
+	return nil, wire.Errorf(wire.NotFound, "no sidecar %q is missing", r.PathValue("node_id"))
 }
 
 // uses reports whether a sidecar has a policy or, by the topics, uses its name.

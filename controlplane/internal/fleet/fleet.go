@@ -22,7 +22,10 @@ type Sidecar struct {
 	Connected bool `json:"connected"`
 	// Drained says that it left in good order, and left nothing behind that a
 	// replay of the fleet would miss: its store has others, its spool is empty.
-	Drained bool   `json:"drained,omitempty"`
+	Drained bool `json:"drained,omitempty"`
+	// Missing says that it is gone, and may have events that nobody else has:
+	// replays of the fleet name it until it is back, or forgotten.
+	Missing bool   `json:"missing,omitempty"`
 	Version string `json:"version"`  // of the program
 	StoreID string `json:"store_id"` // which store it is on
 	// ControlPlane is the control plane that it is connected to.

@@ -13,10 +13,10 @@ import (
 const (
 	// MaxConnected is how many sidecars one control plane takes.
 	MaxConnected = 20_000
-	// MaxDisconnected is how many are remembered after they left; beyond it the
-	// ones that left first are forgotten.
+	// MaxDisconnected is of how many it is remembered what they ran; beyond it the
+	// ones that left first are forgotten. That they are missing is not.
 	MaxDisconnected = 1_000
-	// KeepDisconnected is for how long they are remembered.
+	// KeepDisconnected is for how long what they ran is remembered.
 	KeepDisconnected = time.Hour
 )
 
@@ -40,6 +40,7 @@ type Registry struct {
 	left    map[string]*member   // by node id: the last ones of it, where none is connected
 	usage   usage
 	others  []other
+	roster  roster
 }
 
 // identity tells sidecars apart, also two that were given the same node id.
@@ -74,7 +75,7 @@ func NewRegistry(c Config) *Registry {
 	return &Registry{
 		name: c.ControlPlane, now: c.Now, start: c.Now(),
 		members: map[identity]*member{}, left: map[string]*member{},
-		usage: usage{topics: map[string]*topicUse{}},
+		usage: usage{topics: map[string]*topicUse{}}, roster: newRoster(),
 	}
 }
 
@@ -97,6 +98,7 @@ func (r *Registry) Connect(n Node) (*Session, error) {
 	delete(r.left, n.ID)
 	s := &Session{registry: r, id: id}
 	r.members[id] = &member{Node: n, session: s, versions: map[string]int64{}}
+	r.roster.enter(n, r.now(), false)
 	return s, nil
 }
 
@@ -138,6 +140,7 @@ func (s *Session) Close() {
 		delete(s.registry.members, s.id)
 		m.gone, m.unmet = s.registry.now(), nil
 		s.registry.remember(m)
+		s.registry.roster.enter(m.Node, m.gone, true)
 	})
 }
 
@@ -146,6 +149,7 @@ func (s *Session) Close() {
 func (r *Registry) Drained(n Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.roster.forget(Entry{Node: n})
 	id := identity{n.ID, n.Instance}
 	if m := r.members[id]; m != nil {
 		delete(r.members, id)
@@ -194,7 +198,9 @@ type instance struct {
 func (r *Registry) Sidecars() []Sidecar {
 	r.mu.Lock()
 	list := r.instances(true)
+	missing := r.missing(list)
 	r.mu.Unlock()
+	list = r.withMissing(list, missing)
 	out := make([]Sidecar, len(list))
 	for i := range list {
 		out[i] = list[i].Sidecar
@@ -206,6 +212,22 @@ func (r *Registry) Sidecars() []Sidecar {
 		}
 	}
 	return out
+}
+
+// withMissing adds those of the missing that are not in a list, and says of the
+// others that they are.
+func (r *Registry) withMissing(list []instance, missing []Entry) []instance {
+	for _, e := range missing {
+		i := slices.IndexFunc(list, func(s instance) bool { return !s.Connected && !s.Drained && e.covers(&s) })
+		if i < 0 {
+			i = len(list)
+			list = append(list, instance{Instance: e.Instance, Sidecar: Sidecar{
+				NodeID: e.ID, Address: e.Address, LastSeen: e.Seen, Version: e.Version, StoreID: e.StoreID}})
+		}
+		list[i].Missing = true
+	}
+	slices.SortStableFunc(list, compare)
+	return list
 }
 
 // Known is how many sidecars are connected, to whichever control plane.
@@ -227,13 +249,14 @@ func (r *Registry) Known() int {
 }
 
 // Peers are the sidecars of all control planes that have a replay API, ascending
-// by id and instance. One that has left is still among them unless it was
-// drained: the events that it has are missing, and somebody should say so.
+// by id and instance. One that has left is still among them unless it was drained,
+// or forgotten: the events that it has are missing, and somebody should say so.
 func (r *Registry) Peers() []Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []Node
-	for _, s := range r.instances(false) {
+	list := r.instances(false)
+	for _, s := range r.withMissing(list, r.missing(list)) {
 		if s.Address != "" && !s.Drained {
 			out = append(out, Node{
 				ID: s.NodeID, Instance: s.Instance, Address: s.Address, StoreID: s.StoreID, Version: s.Version, Gone: !s.Connected,

@@ -117,9 +117,10 @@ func TestSidecarsThatUseAPolicy(t *testing.T) {
 	}
 }
 
-func TestASidecarThatLeftIsRememberedForAnHour(t *testing.T) {
+func TestWhatASidecarThatLeftRanIsRememberedForAnHour(t *testing.T) {
 	r, c := newRegistry("cp1")
 	s := connect(t, r, "a", "i1")
+	s.Acked(map[string]int64{"*": 1}, nil)
 	connect(t, r, "b", "i2")
 	left := c.at
 	s.Close()
@@ -131,8 +132,9 @@ func TestASidecarThatLeftIsRememberedForAnHour(t *testing.T) {
 		t.Errorf("last seen %v, want %v", got, left)
 	}
 	c.pass(time.Millisecond)
-	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"b+"}) {
-		t.Errorf("after more than an hour: %v", got)
+	got := r.Sidecars()
+	if !slices.Equal(ids(got), []string{"a", "b+"}) || len(got[0].Versions) > 0 || !got[0].LastSeen.Equal(left) || !got[0].Missing {
+		t.Errorf("after more than an hour: %+v", got)
 	}
 }
 
@@ -142,9 +144,9 @@ func TestThoseThatLeftFirstAreForgottenFirst(t *testing.T) {
 		connect(t, r, fmt.Sprintf("n%05d", i), "i").Close()
 		c.pass(time.Millisecond)
 	}
-	got := ids(r.Sidecars())
-	if len(got) != fleet.MaxDisconnected || got[0] != "n00005" {
-		t.Errorf("%d are remembered, the first is %s", len(got), got[0])
+	got := r.Sidecars()
+	if len(got) != fleet.MaxDisconnected+5 || got[4].ControlPlane != "" || got[5].ControlPlane == "" {
+		t.Errorf("%d are remembered: %+v", len(got), got[4:6])
 	}
 }
 

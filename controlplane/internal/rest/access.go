@@ -32,7 +32,7 @@ type Access interface {
 const (
 	viewer = "viewer" // reads
 	editor = "editor" // puts, rolls back, applies
-	admin  = "admin"  // deletes, prunes, begins a series
+	admin  = "admin"  // deletes, prunes, begins a series, forgets sidecars
 )
 
 var rank = map[string]int{viewer: 1, editor: 2, admin: 3}

@@ -37,6 +37,7 @@ func TestRoles(t *testing.T) {
 		"DELETE /v1/policies/a":        3,
 		"POST /v1/apply prune":         3,
 		"POST /v1/series":              3,
+		"DELETE /v1/sidecars/gone":     3,
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		path, _, _ = strings.Cut(path, " ")

@@ -50,6 +50,24 @@ func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"sidecars": list})
 }
 
+// forget has replays of the fleet name a sidecar no longer that is gone for good.
+func (h *handler) forget(w http.ResponseWriter, r *request) error {
+	if err := r.sender.may(admin); err != nil {
+		return err
+	}
+	node := r.PathValue("node_id")
+	switch found, err := h.Forget(r.Context(), node); {
+	case err != nil:
+		h.Logger.Error("a sidecar cannot be forgotten", "node_id", node, "error", err)
+		return &wire.Error{Code: wire.StoreUnavailable, RetryAfter: retryAfter, Msg: "the policy store cannot be reached; try again"}
+	case !found:
+		return wire.Errorf(wire.NotFound, "no sidecar %q is missing", node)
+	}
+	h.Logger.Warn("a sidecar that was missing is forgotten, and with it the events that it alone had", "node_id", node, "by", r.sender.Name)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // topicBody is a topic with what holds for its publishes.
 type topicBody struct {
 	fleet.Topic

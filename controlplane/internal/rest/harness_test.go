@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ func newAPI(t testing.TB, change ...func(*Config)) *api {
 		Debug:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "profiles\n") }),
 		Status:  func() any { return map[string]string{"version": "devel"} },
 		Ready:   func() error { return nil },
+		Forget:  func(_ context.Context, node string) (bool, error) { return node == "gone", nil },
 		Addr:    loopback,
 		Logger:  slog.New(slog.DiscardHandler),
 	}

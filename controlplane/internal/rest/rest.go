@@ -5,6 +5,7 @@
 package rest
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,6 +29,9 @@ type Config struct {
 	// Ready says why the control plane cannot serve, if it cannot, in words
 	// that everybody may read.
 	Ready func() error
+	// Forget has a sidecar that is missing not be missed any more, and reports
+	// whether it was.
+	Forget func(ctx context.Context, nodeID string) (bool, error)
 	// Addr is what the listener is bound to.
 	Addr net.Addr
 	// AllowedOrigins are those whose pages may use the API, beside the
@@ -78,6 +82,7 @@ func (h *handler) routes() *http.ServeMux {
 		"POST /v1/series":                   h.newSeries,
 		"GET /v1/audit":                     h.audit,
 		"GET /v1/sidecars":                  h.sidecars,
+		"DELETE /v1/sidecars/{node_id}":     h.forget,
 		"GET /v1/topics":                    h.topics,
 		"GET /v1/whoami":                    h.whoami,
 		"GET /v1/status":                    h.status,

@@ -88,7 +88,9 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 		if r.GetNode().GetMetadata().GetFields()["drained"].GetBoolValue() {
-			c.registry.Drained(node)
+			if err := c.drained(node); err != nil {
+				return status.Error(codes.Unavailable, err.Error())
+			}
 			return errFarewell
 		}
 		if s.session, err = c.registry.Connect(node); err != nil {

@@ -91,7 +91,10 @@ type States interface {
 type Config struct {
 	States   States
 	Registry *fleet.Registry
-	Logger   *slog.Logger // nil: none
+	// Drained notes that a sidecar leaves nothing behind, where that outlives this
+	// process, too; nil: the registry does. The error is the sidecar's to know.
+	Drained func(fleet.Node) error
+	Logger  *slog.Logger // nil: none
 	// PeersInterval is how often replay peers are sent at most; 0: every second.
 	PeersInterval time.Duration
 	// PeersSettle is for how long after the start sidecars keep the replay peers
@@ -105,6 +108,7 @@ type Server struct {
 
 	states        States
 	registry      *fleet.Registry
+	drained       func(fleet.Node) error
 	log           *slog.Logger
 	peersInterval time.Duration
 	peersSettle   time.Duration
@@ -132,8 +136,14 @@ func New(c Config) *Server {
 	if c.PeersSettle == 0 {
 		c.PeersSettle = peersSettle
 	}
+	if c.Drained == nil {
+		c.Drained = func(n fleet.Node) error {
+			c.Registry.Drained(n)
+			return nil
+		}
+	}
 	s := &Server{
-		states: c.States, registry: c.Registry, log: c.Logger,
+		states: c.States, registry: c.Registry, drained: c.Drained, log: c.Logger,
 		peersInterval: c.PeersInterval, peersSettle: c.PeersSettle,
 		policies: newPolicies(), peers: newPeers(),
 	}

@@ -17,6 +17,7 @@ type fleetCommand struct {
 	controlPlane
 
 	Sidecars fleetSidecarsCommand `cmd:"" default:"1" help:"List the sidecars: which policies they run, and what they refused. This is what fleet alone does."`
+	Forget   fleetForgetCommand   `cmd:"" help:"Have replays go without a sidecar that is gone for good."`
 	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use: how much passes, and how much is refused."`
 }
 
@@ -42,6 +43,9 @@ func (*fleetSidecarsCommand) Help() string {
 those of which it has an older one. A sidecar has all policies of a prefix, and
 of the others those of the topics that it uses. REJECTED is a policy that it
 refused, with the reason: it keeps what it had before.
+
+A sidecar is missing that is gone and may have events that nobody else has:
+replays of the fleet name it until it is back, or forgotten ("sluice fleet forget").
 
 Examples:
 
@@ -99,13 +103,48 @@ func sidecarRow(s *sluice.Sidecar, newest map[string]int64, now time.Time) []str
 		}
 	}
 	connected, rejected := "no", "-"
-	if s.Connected {
+	switch {
+	case s.Connected:
 		connected = "yes"
+	case s.Missing:
+		connected = "missing"
 	}
 	if r := s.Rejected; r != nil {
 		rejected = fmt.Sprintf("%s version %d: %s", r.Policy, r.Version, plain(r.Reason))
 	}
 	return []string{plain(s.NodeID), cmp.Or(plain(s.Address), "-"), connected, ago(now.Sub(s.LastSeen)), fmt.Sprint(current), fmt.Sprint(behind), rejected}
+}
+
+type fleetForgetCommand struct {
+	Node string `arg:"" help:"The node id of a sidecar that is missing."`
+}
+
+func (*fleetForgetCommand) Help() string {
+	return `A sidecar that is gone without having said that it leaves nothing behind is
+missing: its spool, or its embedded log, may have events that nobody else has, so
+replays of the fleet are refused as partial_fleet, and name it. Forget it once it is
+gone for good, and its disk with it. If it comes back all the same, it is known again.
+
+Examples:
+
+  sluice fleet forget node-7`
+}
+
+// Run forgets the sidecar.
+func (f *fleetForgetCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+	plane, err := p.open(c)
+	if err != nil {
+		return err
+	}
+	defer plane.CloseIdle()
+	if _, err := asked(ctx, c, func(ctx context.Context) (any, error) { return nil, plane.ForgetSidecar(ctx, f.Node) }); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(app.Stdout, map[string]string{"forgotten": f.Node})
+	}
+	_, err = fmt.Fprintf(app.Stdout, "forgot %s; replays of the fleet go without the events that it alone had\n", plain(f.Node))
+	return err
 }
 
 // ago writes how long something is past, roughly: 3s, 5m, 2h, 4d.

@@ -23,6 +23,7 @@ func TestFleetTables(t *testing.T) {
 			return []sluice.Sidecar{
 				{NodeID: "s1", Address: "10.0.0.1:8083", Connected: true, LastSeen: time.Now(), Versions: map[string]int64{"*": 2, "orders": 1, "gone": 3}},
 				{NodeID: "s2", LastSeen: time.Now().Add(-125 * time.Second), Versions: map[string]int64{"*": 1}, Rejected: rejected},
+				{NodeID: "s3", LastSeen: time.Now().Add(-49 * time.Hour), Missing: true},
 			}
 		},
 		Topics: func() []sluice.FleetTopic {
@@ -41,16 +42,19 @@ func TestFleetTables(t *testing.T) {
 	const sidecars = `NODE  ADDRESS        CONNECTED  LAST SEEN  ACKED  BEHIND  REJECTED
 s1    10.0.0.1:8083  yes        0s ago     2      0       -
 s2    -              no         2m ago     0      1       * version 2: "this\x1b[2J does not go together"
+s3    -              missing    2d ago     0      0       -
 `
 	want(t, plane.ok("fleet"), sidecars)
 	want(t, plane.ok("fleet", "sidecars"), sidecars)
+	want(t, plane.ok("fleet", "forget", "s3"), "forgot s3; replays of the fleet go without the events that it alone had\n")
+	plane.run("", "fleet", "forget", "s2").wantFailure(t, 1, "no sidecar \"s2\" is missing")
 	want(t, plane.ok("fleet", "topics"), `TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS
 orders  500        0.2       500.5    fleet    orders.*  2
 paused  0          3         paused   sidecar  paused    1
 idle    0          0         1000     sidecar  defaults  0
 free    0          0         none     sidecar  *         0
 `)
-	for args, lines := range map[string]int{"fleet --json": 2, "fleet topics --json": 4} {
+	for args, lines := range map[string]int{"fleet --json": 3, "fleet topics --json": 4} {
 		got := plane.ok(strings.Fields(args)...)
 		if strings.Count(got, "\n") != lines || strings.Count(got, `{"node_id":`)+strings.Count(got, `{"topic":`) != lines {
 			t.Errorf("%s: %s", args, got)

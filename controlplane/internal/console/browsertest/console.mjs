@@ -510,3 +510,12 @@ test('every page fits in light and dark, on a desk and on a phone', async () => 
     }
   }
 });
+
+test('a sidecar that is missing is forgotten', async () => {
+  const gone = (await api('GET', '/v1/sidecars')).sidecars.find(s => s.missing).node_id;
+  await visit('#/fleet');
+  await button('Forget…').click();
+  await button('Forget', dialog()).click();
+  await page.getByText(gone).first().waitFor({state: 'detached'});
+  assert(!(await api('GET', '/v1/sidecars')).sidecars.some(s => s.node_id === gone));
+});

@@ -37,14 +37,16 @@ func startControlPlane(t *testing.T, access rest.Access) string {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(nil)
+	sidecars := newMadeUpFleet(policies)
 	server.Config.Handler = rest.New(rest.Config{
 		Catalog:  policies,
-		Registry: newMadeUpFleet(policies),
+		Registry: sidecars,
 		Access:   access,
 		Console:  console.Handler(),
 		Metrics:  http.NotFoundHandler(),
 		Status:   func() any { return nil },
 		Ready:    func() error { return nil },
+		Forget:   sidecars.forget,
 		Addr:     server.Listener.Addr(),
 		Logger:   slog.New(slog.DiscardHandler),
 	})

@@ -52,10 +52,11 @@ type madeUpFleet struct {
 	next    time.Time                           // the second that is not counted yet
 	history map[string]map[string][]fleet.Point // by topic and sidecar
 	seen    map[string]bool                     // names of policies
+	forgot  map[string]bool                     // node ids
 }
 
 func newMadeUpFleet(policies *catalog.Catalog) *madeUpFleet {
-	f := &madeUpFleet{policies: policies, begin: time.Now(), history: map[string]map[string][]fleet.Point{}, seen: map[string]bool{}}
+	f := &madeUpFleet{policies: policies, begin: time.Now(), history: map[string]map[string][]fleet.Point{}, seen: map[string]bool{}, forgot: map[string]bool{}}
 	f.next = f.begin.Add(-remembered * time.Second)
 	for topic := range demand {
 		f.history[topic] = map[string][]fleet.Point{}
@@ -138,7 +139,10 @@ func (f *madeUpFleet) Sidecars() []fleet.Sidecar {
 	}
 	var list []fleet.Sidecar
 	for _, node := range nodes {
-		s := fleet.Sidecar{NodeID: node.id, Address: node.address, LastSeen: time.Now(), Connected: !node.away, Version: "v0.4.1",
+		if f.forgot[node.id] {
+			continue
+		}
+		s := fleet.Sidecar{NodeID: node.id, Address: node.address, LastSeen: time.Now(), Connected: !node.away, Missing: node.away, Version: "v0.4.1",
 			StoreID: "0197c2ab-5f0e-7c11-9d55-3f1d8a2b6c01", ControlPlane: "here", Versions: map[string]int64{}}
 		if node.away {
 			s.LastSeen = f.begin.Add(-17 * time.Minute)
@@ -157,6 +161,13 @@ func (f *madeUpFleet) Sidecars() []fleet.Sidecar {
 		list = append(list, s)
 	}
 	return list
+}
+
+func (f *madeUpFleet) forget(_ context.Context, node string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgot[node] = true
+	return true, nil
 }
 
 // versionAt is the version of a policy that was in force at a time; 0: none.

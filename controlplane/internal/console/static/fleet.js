@@ -1,17 +1,25 @@
 // The sidecars: who is there, what each runs, what it refuses, and its shares.
-import {Ago, Filter, html, Page, topicLink, useState, Waiting} from './ui.js';
+import {Ago, denied, Filter, Guarded, html, Page, topicLink, useState, Waiting} from './ui.js';
+import {api} from './api.js';
+import {Confirm} from './change.js';
 import {perSecond} from './format.js';
 import {usePoll} from './poll.js';
 
 const page = 200; // rows at first, and with each "more"
 
-export function Fleet() {
+export function Fleet({me}) {
   const poll = usePoll('/v1/sidecars', 1000);
   const policies = usePoll('/v1/policies', 3000);
   const topics = usePoll('/v1/topics', 2000);
   const [filter, setFilter] = useState('');
   const [most, setMost] = useState(page);
   const [open, setOpen] = useState(null);
+  const [forgetting, setForgetting] = useState(null); // the sidecar
+  async function forget() {
+    await api.forget(forgetting);
+    setForgetting(null);
+    poll.refresh();
+  }
   const all = poll.data?.sidecars ?? [];
   const latest = new Map((policies.data?.policies ?? []).map(p => [p.name, p.version]));
   const rows = all
@@ -28,10 +36,14 @@ export function Fleet() {
               <th scope="col">Version</th><th scope="col">Store</th><th scope="col">Replay address</th></tr></thead>
             <tbody>${rows.slice(0, most).map(row => html`
               <${Sidecar} key=${row.key} ...${row} id=${row.key} open=${open === row.key} topics=${topics.data?.topics ?? []} latest=${latest}
-                onToggle=${() => setOpen(open === row.key ? null : row.key)} />`)}
+                no=${denied(me, 'admin')} onForget=${() => setForgetting(row.s.node_id)} onToggle=${() => setOpen(open === row.key ? null : row.key)} />`)}
             </tbody>
           </table>`}
       ${rows.length > most && html`<button type="button" onClick=${() => setMost(most + page)}>Show ${Math.min(page, rows.length - most)} more</button>`}
+      ${forgetting && html`
+        <${Confirm} title="Forget ${forgetting}" verb="Forget" danger act=${forget} onClose=${() => setForgetting(null)}>
+          <p>It is gone, and may have events that nobody else has: replays of the fleet name it until it is back. Forget it once it is gone for good.</p>
+        <//>`}
     <//>`;
 }
 
@@ -46,13 +58,14 @@ function Summary({rows}) {
       <b class=${away ? 'warn' : ''}>${away}</b> away <b class=${late ? 'warn' : ''}>${late}</b> behind <b class=${refusing ? 'bad' : ''}>${refusing}</b> refusing</span>`;
 }
 
-function Sidecar({s, id, behind: late, latest, topics, open, onToggle}) {
+function Sidecar({s, id, behind: late, latest, topics, open, no, onForget, onToggle}) {
   const names = Object.keys(s.versions ?? {}).sort();
   const unmet = Object.entries(s.unmet_concerns ?? {});
   return html`
     <tr>
       <th scope="row"><button type="button" class="disclose code" aria-expanded=${open} aria-controls="more-${id}" onClick=${onToggle}>${s.node_id}</button></th>
       <td data-label="State">${s.connected ? html`<span class="dot ok"></span>connected` : html`<span class="dot off"></span>away`}
+        ${s.missing && html` <span class="badge bad">missing</span> <${Guarded} denied=${no} onClick=${onForget}>Forget…<//>`}
         ${s.rejected && html` <span class="badge bad">refuses</span>`}${unmet.length > 0 && html` <span class="badge bad">unmet concern</span>`}</td>
       <td data-label="Last seen"><${Ago} at=${s.last_seen} /></td>
       <td data-label="Policies">${names.length}${' '}

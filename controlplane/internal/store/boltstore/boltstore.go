@@ -6,7 +6,7 @@
 // commit, its revision as 8 bytes, big-endian, so that the order of keys
 // is that of revisions; the value is the commit as JSON. A commit is one
 // transaction, which bbolt syncs before it acknowledges it: a kill leaves all of
-// it or nothing.
+// it or nothing. Bucket "sidecars" has the roster: a JSON object for each key.
 package boltstore
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// Store is a [store.Store] and a [store.Presence]; the latter is kept in memory
-// alone, as no other control plane can be on the same file.
+// Store is a [store.Store], a [store.Roster] and a [store.Presence]; the last is
+// kept in memory alone, as no other control plane can be on the same file.
 type Store struct {
 	db *bbolt.DB
 
@@ -38,6 +38,7 @@ type Store struct {
 
 var (
 	_ store.Store    = (*Store)(nil)
+	_ store.Roster   = (*Store)(nil)
 	_ store.Presence = (*Store)(nil)
 )
 

@@ -30,6 +30,7 @@ const (
 var (
 	metaBucket    = []byte("meta")
 	commitsBucket = []byte("commits")
+	rosterBucket  = []byte("sidecars")
 	formatKey     = []byte("format")
 )
 

@@ -1,4 +1,4 @@
-// Package mongostore is the policy store of any number of control planes: two
+// Package mongostore is the policy store of any number of control planes: three
 // collections in a MongoDB database. It must not know what a policy says.
 //
 // Collection sluice_policy_commits has a document for each commit:
@@ -14,6 +14,10 @@
 // Collection sluice_controlplanes has a document for each control plane:
 //
 //	{_id: "its name", beat: 17, doc: BinData, left: true, left_at: Date}
+//
+// Collection sluice_sidecars has a document for each sidecar of the roster:
+//
+//	{_id: "its key", life: "…", doc: BinData, left: "an earlier life", left_at: Date}
 //
 // A request may be carried out long after its sender has given it up. So a Put
 // replaces what has a lower beat, and what was removed stays, without its
@@ -51,6 +55,7 @@ const (
 
 	commitsName  = "sluice_policy_commits"
 	presenceName = "sluice_controlplanes"
+	rosterName   = "sluice_sidecars"
 )
 
 // Options say where a store is.
@@ -64,12 +69,13 @@ type Options struct {
 	Dialer  options.ContextDialer // nil: the network
 }
 
-// Store is a [store.Store] and a [store.Presence].
+// Store is a [store.Store], a [store.Roster] and a [store.Presence].
 type Store struct {
 	timeout  time.Duration
 	client   *mongo.Client
 	commits  *mongo.Collection
 	presence *mongo.Collection
+	roster   *mongo.Collection
 
 	// ctx ends with Close, and with it what is under way.
 	ctx    context.Context
@@ -86,6 +92,7 @@ type Store struct {
 
 var (
 	_ store.Store    = (*Store)(nil)
+	_ store.Roster   = (*Store)(nil)
 	_ store.Presence = (*Store)(nil)
 )
 
@@ -112,7 +119,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{timeout: o.Timeout, client: client, grown: make(chan struct{}), beats: map[string]int64{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	db := client.Database(database)
-	s.commits, s.presence = db.Collection(commitsName), db.Collection(presenceName)
+	s.commits, s.presence, s.roster = db.Collection(commitsName), db.Collection(presenceName), db.Collection(rosterName)
 	return s, nil
 }
 

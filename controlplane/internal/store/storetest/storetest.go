@@ -20,6 +20,7 @@ import (
 type Backend interface {
 	store.Store
 	store.Presence
+	store.Roster
 	Ping(context.Context) error
 }
 
@@ -46,6 +47,7 @@ func Run(t *testing.T, empty func(t *testing.T) Place) {
 		"Reopen":     testReopen,
 		"Closed":     testClosed,
 		"Presence":   testPresence,
+		"Roster":     testRoster,
 		"OutOfRange": testOutOfRange,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, empty(t)) })
@@ -400,4 +402,41 @@ func testOutOfRange(t *testing.T, p Place) {
 	if all, err := s.After(t.Context(), 1<<60); err != nil || len(all) != 0 {
 		t.Errorf("got %v, %v", all, err)
 	}
+}
+
+func testRoster(t *testing.T, p Place) {
+	s := p.Open(t)
+	ctx := t.Context()
+	check := func(what string, err error, want ...store.RosterEntry) {
+		t.Helper()
+		got, listing := s.Entered(ctx)
+		if err != nil || listing != nil || !reflect.DeepEqual(got, want) && len(got)+len(want) > 0 {
+			t.Errorf("%s: %v; entered are %q, %v; want %q", what, err, got, listing, want)
+		}
+	}
+	entry := func(key, life, doc string) store.RosterEntry {
+		return store.RosterEntry{Key: key, Life: life, Doc: []byte(doc)}
+	}
+	b1, b2 := entry("b\ns", "1", "first"), entry("b\ns", "2", "second")
+	a := entry("a$.\n", "x", "\x00")
+	check("empty", s.Leave(ctx, "nobody", ""))
+	check("entered", s.Enter(ctx, b1), b1)
+	check("another", s.Enter(ctx, a), a, b1)
+	check("again, with another document", s.Enter(ctx, entry("b\ns", "1", "new")), a, entry("b\ns", "1", "new"))
+	check("a later life", s.Enter(ctx, b2), a, b2)
+	check("the earlier life leaves late", s.Leave(ctx, b2.Key, "1"), a, b2)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = p.open(t)
+	check("opened again", nil, a, b2)
+	check("it leaves", s.Leave(ctx, b2.Key, "2"), a)
+	check("it leaves twice", s.Leave(ctx, b2.Key, "2"), a)
+	check("it is entered late", s.Enter(ctx, b2), a)
+	b3 := entry("b\ns", "3", "third")
+	check("it comes back", s.Enter(ctx, b3), a, b3)
+	check("another is forgotten", s.Leave(ctx, a.Key, ""), b3)
+	check("and comes back in the same life", s.Enter(ctx, a), a, b3)
+	check("one leaves before it is entered", s.Leave(ctx, "c", "1"), a, b3)
+	check("late", s.Enter(ctx, entry("c", "1", "")), a, b3)
 }

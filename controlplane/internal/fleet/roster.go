@@ -1,0 +1,153 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Entry is a sidecar as the store remembers it, from when it connects until it
+// leaves with nothing of its own behind, or is forgotten.
+type Entry struct {
+	Node
+	Seen time.Time // when it connected, or was gone
+}
+
+// Key is the same in all lives of a sidecar on one store: on another it has other
+// events.
+func (e Entry) Key() string { return e.ID + "\n" + e.StoreID }
+
+// Unknown is the entry while its store is not known.
+func (e Entry) Unknown() Entry { return Entry{Node: Node{ID: e.ID}} }
+
+// covers says whether a sidecar that is there is this one. One whose store was
+// not known yet is there whichever that turns out to be.
+func (e Entry) covers(s *instance) bool {
+	return e.ID == s.NodeID && (e.StoreID == s.StoreID || e.StoreID == "")
+}
+
+// roster is who must not be forgotten.
+type roster struct {
+	stored map[string]Entry // as the store had it last
+	due    map[string]Entry // to be stored
+	change chan struct{}    // there is something due
+}
+
+func newRoster() roster {
+	return roster{stored: map[string]Entry{}, due: map[string]Entry{}, change: make(chan struct{}, 1)}
+}
+
+// enter has a sidecar stored, unless it is.
+func (r *roster) enter(n Node, seen time.Time, anew bool) {
+	e := Entry{n, seen.UTC().Truncate(time.Millisecond)}
+	if n.Address == "" {
+		return // nobody could ask it for its events
+	}
+	if was, known := r.stored[e.Key()]; known && was.Node == n && !anew {
+		delete(r.due, e.Key())
+		return
+	}
+	r.due[e.Key()] = e
+	select {
+	case r.change <- struct{}{}:
+	default:
+	}
+}
+
+func (r *roster) forget(e Entry) {
+	delete(r.stored, e.Key())
+	delete(r.due, e.Key())
+}
+
+// Due is what is to be stored of sidecars, and a channel that says that there is
+// more.
+func (r *Registry) Due() ([]Entry, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]Entry, 0, len(r.roster.due))
+	for _, e := range r.roster.due {
+		list = append(list, e)
+	}
+	return list, r.roster.change
+}
+
+// Stored says that an entry that was due is in the store.
+func (r *Registry) Stored(e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.roster.due[e.Key()] == e {
+		delete(r.roster.due, e.Key())
+		r.roster.stored[e.Key()] = e
+	}
+}
+
+// Remember replaces what is known of the store's entries. What is neither there
+// nor due was forgotten, through whichever control plane.
+func (r *Registry) Remember(list []Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.roster.stored)
+	for _, e := range list {
+		r.roster.stored[e.Key()] = e
+	}
+	for id, m := range r.left {
+		key := Entry{Node: m.Node}.Key()
+		_, stored := r.roster.stored[key]
+		if _, due := r.roster.due[key]; !m.drained && m.Address != "" && !stored && !due {
+			delete(r.left, id)
+		}
+	}
+}
+
+// Superseded are stored entries of sidecars that are connected here, from when
+// their store was not known yet.
+func (r *Registry) Superseded() (out []Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.members {
+		if e, there := r.roster.stored[Entry{Node: m.Node}.Unknown().Key()]; there && m.StoreID != "" {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Missing are the sidecars that are gone, and have not said that they leave
+// nothing behind.
+func (r *Registry) Missing() []Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.missing(r.instances(false))
+}
+
+// missing are those, given who is there; ascending by node id and store.
+func (r *Registry) missing(known []instance) []Entry {
+	byNode := map[string][]*instance{}
+	for i := range known {
+		if s := &known[i]; s.Connected || s.Drained {
+			byNode[s.NodeID] = append(byNode[s.NodeID], s)
+		}
+	}
+	var out []Entry
+	entries := maps.Clone(r.roster.stored)
+	maps.Copy(entries, r.roster.due)
+	for _, e := range entries {
+		there := func(s *instance) bool { return e.covers(s) && (s.Connected || s.Instance == e.Instance) }
+		if !slices.ContainsFunc(byNode[e.ID], there) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Key(), b.Key()) })
+	return out
+}
+
+// Forget says that an entry is no longer in the store.
+func (r *Registry) Forget(e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.roster.forget(e)
+	if m := r.left[e.ID]; m != nil && m.StoreID == e.StoreID {
+		delete(r.left, e.ID)
+	}
+}

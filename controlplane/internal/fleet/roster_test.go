@@ -1,0 +1,104 @@
+package fleet_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+)
+
+// store is what a control plane's loop does: it stores what is due, and reads what is there.
+func store(r *fleet.Registry, there map[string]fleet.Entry) {
+	due, _ := r.Due()
+	for _, e := range due {
+		there[e.Key()] = e
+		r.Stored(e)
+	}
+	var list []fleet.Entry
+	for _, e := range there {
+		list = append(list, e)
+	}
+	r.Remember(list)
+	for _, e := range r.Superseded() {
+		delete(there, e.Key())
+		r.Forget(e)
+	}
+}
+
+func missing(r *fleet.Registry) (names []string) {
+	for _, e := range r.Missing() {
+		names = append(names, e.ID+" on "+e.StoreID)
+	}
+	return names
+}
+
+func TestWhoIsGoneIsMissing(t *testing.T) {
+	there := map[string]fleet.Entry{}
+	here, _ := newRegistry("cp1")
+	check := func(r *fleet.Registry, what string, want ...string) {
+		t.Helper()
+		if got := missing(r); !slices.Equal(got, want) {
+			t.Errorf("%s: missing are %q, want %q", what, got, want)
+		}
+	}
+	node := func(id, instance, on string) fleet.Node {
+		return fleet.Node{ID: id, Instance: instance, StoreID: on, Address: "127.0.0.1:8083"}
+	}
+	enter := func(r *fleet.Registry, n fleet.Node) *fleet.Session {
+		t.Helper()
+		s, err := r.Connect(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	a, b := enter(here, node("a", "1", "s")), enter(here, node("b", "1", "own"))
+	enter(here, node("c", "1", "s"))
+	enter(here, fleet.Node{ID: "no replay API", Instance: "1"}).Close()
+	check(here, "all are there")
+	a.Close()
+	check(here, "before it is stored", "a on s")
+	store(here, there)
+	check(here, "stored", "a on s")
+	if due, _ := here.Due(); len(due) != 0 {
+		t.Errorf("due is %v", due)
+	}
+
+	restarted, _ := newRegistry("cp1")
+	store(restarted, there)
+	check(restarted, "after a restart", "a on s", "b on own", "c on s")
+	enter(restarted, node("c", "1", "s"))
+	if due, _ := restarted.Due(); len(due) != 0 {
+		t.Errorf("due is %v, and the store has it", due)
+	}
+	enter(restarted, node("b", "2", "another"))
+	check(restarted, "back, and with another store", "a on s", "b on own")
+	peers := restarted.Peers()
+	if len(peers) != 4 || !peers[0].Gone || peers[1].StoreID != "another" || peers[1].Gone || !peers[2].Gone || peers[3].Gone {
+		t.Errorf("peers %+v", peers)
+	}
+	list := restarted.Sidecars()
+	if got := ids(list); !slices.Equal(got, []string{"a", "b+", "b", "c+"}) || !list[0].Missing || list[1].Missing || !list[2].Missing || list[3].Missing {
+		t.Errorf("sidecars %+v", list)
+	}
+	restarted.Forget(restarted.Missing()[1])
+	check(restarted, "one is forgotten", "a on s")
+	unknown := enter(restarted, node("a", "2", ""))
+	check(restarted, "its store is not known yet", "a on s")
+	store(restarted, there)
+	unknown.Close()
+	store(restarted, there)
+	check(restarted, "gone before it is known", "a on ", "a on s", "b on own")
+	enter(restarted, node("a", "3", "s"))
+	store(restarted, there)
+	check(restarted, "it is known", "b on own")
+	restarted.Drained(node("a", "3", "s"))
+	delete(there, fleet.Entry{Node: node("a", "3", "s")}.Key())
+	store(restarted, there)
+	check(restarted, "drained", "b on own")
+
+	b.Close()
+	delete(there, fleet.Entry{Node: node("b", "1", "own")}.Key()) // forgotten through another control plane
+	store(restarted, there)
+	check(restarted, "forgotten elsewhere")
+}

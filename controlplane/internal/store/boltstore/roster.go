@@ -1,0 +1,92 @@
+package boltstore
+
+import (
+	"context"
+	"encoding/json"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+)
+
+// rosterValue is a sidecar, or with Life "" what is left of one that has left.
+type rosterValue struct {
+	Life string `json:"life"`
+	Doc  []byte `json:"doc,omitempty"`
+	Left string `json:"left,omitempty"` // the life that has left last
+}
+
+// Enter implements store.Roster.
+func (s *Store) Enter(_ context.Context, e store.RosterEntry) error {
+	return s.changeRoster(e.Key, "remember a sidecar", func(v *rosterValue) bool {
+		change := v.Left != e.Life
+		v.Life, v.Doc = e.Life, e.Doc
+		return change
+	})
+}
+
+// Leave implements store.Roster.
+func (s *Store) Leave(_ context.Context, key, life string) error {
+	return s.changeRoster(key, "forget a sidecar", func(v *rosterValue) bool {
+		change := life == "" || v.Life == life || v.Life == ""
+		*v = rosterValue{Left: life}
+		return change
+	})
+}
+
+// changeRoster changes what there is of a sidecar, if change says so, in one
+// transaction with others that come at the same time: after a start all do.
+func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) error {
+	err := s.db.Batch(func(tx *bbolt.Tx) error {
+		roster, err := tx.CreateBucketIfNotExists(rosterBucket) // a file of before there was one has none
+		if err != nil {
+			return err
+		}
+		var v rosterValue
+		if text := roster.Get([]byte(key)); text != nil {
+			if err := json.Unmarshal(text, &v); err != nil {
+				return err
+			}
+		}
+		if !change(&v) {
+			return nil
+		}
+		if v.Life == "" && v.Left == "" {
+			return roster.Delete([]byte(key))
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		return roster.Put([]byte(key), text)
+	})
+	if err != nil {
+		return wrap(op, err)
+	}
+	return nil
+}
+
+// Entered implements store.Roster.
+func (s *Store) Entered(context.Context) ([]store.RosterEntry, error) {
+	var entries []store.RosterEntry
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		roster := tx.Bucket(rosterBucket)
+		if roster == nil {
+			return nil
+		}
+		return roster.ForEach(func(key, text []byte) error {
+			var v rosterValue
+			if err := json.Unmarshal(text, &v); err != nil {
+				return err
+			}
+			if v.Life != "" {
+				entries = append(entries, store.RosterEntry{Key: string(key), Life: v.Life, Doc: v.Doc})
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, wrap("read which sidecars there are", err)
+	}
+	return entries, nil
+}

@@ -1,0 +1,103 @@
+package mongostore
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+)
+
+// rosterDoc is a sidecar, or with Life "" what is left of one that has left.
+type rosterDoc struct {
+	Key  string `bson:"_id"`
+	Life string `bson:"life"`
+	Doc  []byte `bson:"doc"`
+	Left string `bson:"left"` // the life that has left last
+}
+
+// Enter implements store.Roster.
+func (s *Store) Enter(ctx context.Context, e store.RosterEntry) error {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	put := bson.D{{Key: "$set", Value: bson.D{{Key: "life", Value: e.Life}, {Key: "doc", Value: bson.Binary{Data: e.Doc}}}}}
+	notLeft := bson.E{Key: "left", Value: bson.D{{Key: "$ne", Value: e.Life}}}
+	_, err = s.roster.UpdateOne(ctx, append(byID(e.Key), notLeft), put, options.UpdateOne().SetUpsert(true))
+	if mongo.IsDuplicateKeyError(err) {
+		var there rosterDoc
+		if s.roster.FindOne(ctx, byID(e.Key)).Decode(&there) == nil && there.Left == e.Life {
+			return nil
+		}
+	}
+	if err != nil {
+		return failed(ctx, "remember a sidecar", err)
+	}
+	return nil
+}
+
+// Leave implements store.Roster. What has left stays for leftKept without its
+// document.
+func (s *Store) Leave(ctx context.Context, key, life string) error {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	const op = "forget a sidecar"
+	if life == "" {
+		if _, err := s.roster.DeleteOne(ctx, byID(key)); err != nil {
+			return failed(ctx, op, err)
+		}
+		return nil
+	}
+	now := time.Now()
+	gone := bson.D{
+		{Key: "$set", Value: bson.D{{Key: "life", Value: ""}, {Key: "left", Value: life}, {Key: "left_at", Value: now}}},
+		{Key: "$unset", Value: bson.D{{Key: "doc", Value: ""}}},
+	}
+	done, err := s.roster.UpdateOne(ctx, append(byID(key), bson.E{Key: "life", Value: life}), gone)
+	if err == nil && done.MatchedCount == 0 {
+		_, err = s.roster.UpdateOne(ctx, append(byID(key), bson.E{Key: "life", Value: ""}), gone, options.UpdateOne().SetUpsert(true))
+		if mongo.IsDuplicateKeyError(err) {
+			return nil // a later life is there
+		}
+	}
+	if err == nil {
+		long := bson.D{{Key: "life", Value: ""}, {Key: "left_at", Value: bson.D{{Key: "$lt", Value: now.Add(-leftKept)}}}}
+		_, err = s.roster.DeleteMany(ctx, long)
+	}
+	if err != nil {
+		return failed(ctx, op, err)
+	}
+	return nil
+}
+
+// Entered implements store.Roster.
+func (s *Store) Entered(ctx context.Context) ([]store.RosterEntry, error) {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	const op = "read which sidecars there are"
+	cursor, err := s.roster.Find(ctx, bson.D{{Key: "life", Value: bson.D{{Key: "$ne", Value: ""}}}},
+		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, failed(ctx, op, err)
+	}
+	var found []rosterDoc
+	if err := cursor.All(ctx, &found); err != nil {
+		return nil, failed(ctx, op, err)
+	}
+	entries := make([]store.RosterEntry, len(found))
+	for i, d := range found {
+		entries[i] = store.RosterEntry{Key: d.Key, Life: d.Life, Doc: d.Doc}
+	}
+	return entries, nil
+}

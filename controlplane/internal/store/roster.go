@@ -1,0 +1,24 @@
+package store
+
+import "context"
+
+// Roster is the sidecars that have connected to any control plane of the store and
+// have not said that they leave nothing behind: where one is gone, so are events
+// that nobody else has. It is safe for concurrent use.
+type Roster interface {
+	// Enter puts an entry in place of the one with its key, unless that life of it
+	// has left: a request may be carried out long after its sender has given it up.
+	Enter(ctx context.Context, e RosterEntry) error
+	// Leave removes the entry with a key if it is of that life, or whatever it is
+	// of where life is "".
+	Leave(ctx context.Context, key, life string) error
+	// Entered returns all entries, ascending by Key.
+	Entered(ctx context.Context) ([]RosterEntry, error)
+}
+
+// RosterEntry is one sidecar.
+type RosterEntry struct {
+	Key  string // of all its lives
+	Life string // of one; not ""
+	Doc  []byte
+}

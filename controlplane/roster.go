@@ -1,0 +1,131 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+const (
+	// rosterEvery is how often it is read which sidecars others have entered or
+	// forgotten.
+	rosterEvery = 2 * time.Second
+	// rosterRest is how long those who connect are collected.
+	rosterRest = 20 * time.Millisecond
+	// rosterAtOnce bounds the writes under way: after a start all sidecars connect.
+	rosterAtOnce = 16
+	// drainedWithin is less than a sidecar waits for its farewell to be answered.
+	drainedWithin = 800 * time.Millisecond
+)
+
+// keepRoster stores which sidecars there are, and learns what others have stored,
+// until ctx ends.
+func (c *ControlPlane) keepRoster(ctx context.Context) error {
+	failing := false
+	for tick := time.NewTicker(rosterEvery); ; {
+		_, change := c.registry.Due()
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+			defer cancel()
+			if err := c.storeDue(leaving); err != nil {
+				c.cfg.Logger.Warn("cannot store which sidecars there were", "error", err)
+			}
+			return nil
+		case <-tick.C:
+		case <-change:
+		}
+		err := errors.Join(c.storeDue(ctx), c.readRoster(ctx))
+		if err != nil && !failing && ctx.Err() == nil {
+			c.cfg.Logger.Warn("cannot store which sidecars there are; trying again", "error", err)
+		}
+		if failing = err != nil; !failing {
+			pause.For(ctx, rosterRest)
+		}
+	}
+}
+
+// storeDue stores the sidecars that have come or gone.
+func (c *ControlPlane) storeDue(ctx context.Context) error {
+	var writes errgroup.Group
+	writes.SetLimit(rosterAtOnce)
+	due, _ := c.registry.Due()
+	for _, e := range due {
+		writes.Go(func() error {
+			doc, err := json.Marshal(e)
+			if err == nil {
+				err = c.store.Enter(ctx, store.RosterEntry{Key: e.Key(), Life: e.Instance, Doc: doc})
+			}
+			if err == nil {
+				c.registry.Stored(e)
+			}
+			return err
+		})
+	}
+	return writes.Wait()
+}
+
+// readRoster learns which sidecars are stored.
+func (c *ControlPlane) readRoster(ctx context.Context) error {
+	c.roster.Lock()
+	defer c.roster.Unlock()
+	entries, err := c.store.Entered(ctx)
+	if err != nil {
+		return err
+	}
+	list := make([]fleet.Entry, len(entries))
+	for i, e := range entries {
+		if err := json.Unmarshal(e.Doc, &list[i]); err != nil {
+			return fmt.Errorf("the entry of a sidecar, %q: %w", e.Key, err)
+		}
+	}
+	c.registry.Remember(list)
+	return c.remove(ctx, c.registry.Superseded())
+}
+
+// remove removes entries from the store.
+func (c *ControlPlane) remove(ctx context.Context, entries []fleet.Entry) error {
+	for _, e := range entries {
+		if err := c.store.Leave(ctx, e.Key(), ""); err != nil {
+			return err
+		}
+		c.registry.Forget(e)
+	}
+	return nil
+}
+
+// drained notes that a sidecar leaves nothing behind.
+func (c *ControlPlane) drained(n fleet.Node) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainedWithin)
+	defer cancel()
+	c.roster.Lock()
+	defer c.roster.Unlock()
+	e := fleet.Entry{Node: n}
+	if err := c.remove(ctx, []fleet.Entry{e.Unknown()}); err != nil {
+		return err
+	}
+	if err := c.store.Leave(ctx, e.Key(), n.Instance); err != nil {
+		return err
+	}
+	c.registry.Drained(n)
+	return nil
+}
+
+// forget has a sidecar that is missing not be missed any more, on whichever stores
+// it was; it reports whether there is one.
+func (c *ControlPlane) forget(ctx context.Context, nodeID string) (found bool, err error) {
+	c.roster.Lock()
+	defer c.roster.Unlock()
+	gone := slices.DeleteFunc(c.registry.Missing(), func(e fleet.Entry) bool { return e.ID != nodeID })
+	return len(gone) > 0, c.remove(ctx, gone)
+}
