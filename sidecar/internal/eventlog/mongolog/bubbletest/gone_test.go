@@ -54,6 +54,28 @@ func TestWhatIsGoneCostsReadersNothing(t *testing.T) {
 	})
 }
 
+// A seek over many seqs goes by time: it looks at the events behind the place that it looks for, at 1000 at most, and asks once
+// for them, however many seqs there are. Where more are behind the place, it goes by seqs, as elsewhere.
+func TestASeekOverManySeqsGoesByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
+		t.Cleanup(set.Close)
+		withPlain(t, set)
+		plant(t, set, "wide", func(i int) int64 { return int64(i+1) * 110 })
+		for _, c := range []struct{ at, documents, commands int }{{0, liveEvents + 5, 7}, {1, liveEvents + 3, 6}, {500, 504, 6}, {999, 5, 6}, {liveEvents, 4, 6}} {
+			l, commands := counted(t, set)
+			before := set.Work().Documents
+			if _, err := seek(eventlog.Position{From: wire.FromTS, TS: planted + int64(c.at)}, c.at)(t.Context(), l, "wide"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if got := set.Work().Documents - before; got > c.documents || int(commands.Load()) > c.commands {
+				t.Errorf("to event %d: %d documents and %d commands; want at most %d and %d", c.at, got, commands.Load(), c.documents, c.commands)
+			}
+		}
+	})
+}
+
 // cost is what a read hands out, looks at, and asks.
 type cost struct{ events, documents, commands int }
 
