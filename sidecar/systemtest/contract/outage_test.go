@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/apitest"
 	"github.com/sluice-bus/sluice/internal/mongotest"
@@ -190,8 +191,20 @@ func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 	k.ok(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
 	s.put(t, "t", "before", "1")
 	k.event()
+	pulled := s.pulled(t, "t", "puller", fromStart, 1)
 	db.Stop()
 
+	// Acks are answered within the store's timeout, and some time for the machine.
+	const inTime = 2*time.Second + 3*time.Second
+	began := time.Now()
+	if e := k.refused("store_unavailable", `{"op":"ACK","topic":"t","group":"g","id":"before"}`); !strings.Contains(e.Text("msg"), "in time") || time.Since(began) > inTime {
+		t.Errorf("after %v: %v", time.Since(began), e)
+	}
+	began = time.Now()
+	retryLater(t, apitest.Call(t, "POST", s.URL()+"/v1/topics/t/groups/puller/ack", fmt.Sprintf(`{"leases":[%q]}`, pulled[0].Text("ctx.lease"))), "store_unavailable")
+	if took := time.Since(began); took > inTime {
+		t.Errorf("a pulled event's ack was answered after %v", took)
+	}
 	retryLater(t, s.post(t, "refuse.t", "1", "Sluice-Id: x"), "store_unavailable")
 	if e := k.refused("store_unavailable", `{"op":"PUBLISH","topic":"refuse.t","payload":1,"opts":{"id":"x"}}`); e.Number(t, "retry_after_ms") < 1 {
 		t.Errorf("%v", e)
