@@ -56,10 +56,10 @@ func fieldsOf(t *testing.T, err error) []string {
 func TestFieldsInErrors(t *testing.T) {
 	f := newFake()
 	c := catalogOn(t, f)
-	mustPut(t, c, `{"name":"a*","delivery":{"backoff":{"max":"2m"}}}`)
-	mustPut(t, c, `{"name":"ab","delivery":{"backoff":{"min":"1m"}}}`)
-	mustPut(t, c, `{"name":"ac","delivery":{"backoff":{"min":"90s"}}}`)
-	mustPut(t, c, `{"name":"ab","delivery":{"backoff":{"min":"100s"}}}`)
+	mustPut(t, c, `{"name":"a*","delivery":{"backoff":{"max":"20m"}}}`)
+	mustPut(t, c, `{"name":"ab","delivery":{"backoff":{"min":"10m"}}}`)
+	mustPut(t, c, `{"name":"ac","delivery":{"backoff":{"min":"900s"}}}`)
+	mustPut(t, c, `{"name":"ab","delivery":{"backoff":{"min":"1000s"}}}`)
 	before := c.State()
 	put := func(document string) error {
 		_, _, err := c.Put(t.Context(), "", pol(t, document), nil)
@@ -74,14 +74,14 @@ func TestFieldsInErrors(t *testing.T) {
 		err  error
 		want string
 	}{
-		{put(`{"name":"ad","delivery":{"backoff":{"min":"3m"}}}`), "delivery.backoff.min"},
+		{put(`{"name":"ad","delivery":{"backoff":{"min":"30m"}}}`), "delivery.backoff.min"},
 		{put(`{"name":"a*"}`), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
-		{put(`{"name":"a*","publish":{"burst":0},"delivery":{"backoff":{"max":"95s"}}}`), `policies["ab"].delivery.backoff.min publish.burst`},
+		{put(`{"name":"a*","publish":{"burst":0},"delivery":{"backoff":{"max":"950s"}}}`), `policies["ab"].delivery.backoff.min publish.burst`},
 		{put(`{}`), "name"},
 		{c.Delete(t.Context(), "", "a*", nil), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
-		{apply(false, `{"name":"ok"}`, `{"name":"x","publish":{"burst":0}}`, `{"name":"a*","delivery":{"backoff":{"max":"95s"}}}`),
+		{apply(false, `{"name":"ok"}`, `{"name":"x","publish":{"burst":0}}`, `{"name":"a*","delivery":{"backoff":{"max":"950s"}}}`),
 			`policies["ab"].delivery.backoff.min policies[1].publish.burst`},
-		{apply(true, `{"name":"ab","delivery":{"backoff":{"min":"100s"}}}`), `policies[0].delivery.backoff.min`},
+		{apply(true, `{"name":"ab","delivery":{"backoff":{"min":"1000s"}}}`), `policies[0].delivery.backoff.min`},
 		{apply(false, `{}`, `{"name":"x"}`, `{"name":"x"}`), "policies[0].name policies[2].name"},
 		{seed, "policies[1].name"},
 	} {
