@@ -202,6 +202,8 @@ func (sh *sharedStore) state() (state, detail string) {
 	switch stats := sh.spool.Stats(); {
 	case sh.queue.Err() != nil:
 		return stateFailed, "the spool has failed and takes no more events; restart the sidecar"
+	case stats.Shut:
+		return stateStarting, "the spool has events for another --store, and this one is away; publishes are refused until it is known whether it is the same store"
 	case stats.Full:
 		return stateFull, "the spool is full: events wait there for the store, and there is no room for more"
 	case stats.Away || sh.log.Err() != nil:

@@ -89,7 +89,7 @@ func TestOtherURLWhileTheStoreIsAway(t *testing.T) {
 		f.move(one, "mongodb://elsewhere")
 		f.want(f.publish("t", "a-3"), "away")
 		f.want(f.publish("new", "a-1"), "away")
-		if f.logged.count("nothing more is spooled") != 1 {
+		if f.logged.count("nothing more is spooled") != 1 || !f.Stats().Shut {
 			t.Error("nobody is told")
 		}
 		one.set(up)
@@ -97,6 +97,9 @@ func TestOtherURLWhileTheStoreIsAway(t *testing.T) {
 		f.wantLogged("t", "a-1", "a-2")
 		one.set(down)
 		f.want(f.publish("t", "a-3"), "spooled")
+		if f.Stats().Shut {
+			t.Error("shut, though the store is known")
+		}
 
 		two.set(down)
 		f.move(two, "mongodb://two")

@@ -181,6 +181,9 @@ type Stats struct {
 	// Full: an event was refused because of MaxBytes, and there has been no
 	// room since.
 	Full bool `json:"-"`
+	// Shut: nothing is spooled before it is known whether what is there is for
+	// this store.
+	Shut bool `json:"-"`
 }
 
 // Stats counts what waits now. Events that are just being spooled count.
@@ -188,6 +191,7 @@ func (l *Log) Stats() Stats {
 	s := l.account.stats()
 	s.Away = l.health.away.Load()
 	s.Draining = s.Draining && !s.Away
+	s.Shut = !l.own.trusted.Load()
 	return s
 }
 

@@ -1,0 +1,46 @@
+package spool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// TestWindow: from a little at once to whole pages of a store that is quick, as little as there is for one that is too slow, and
+// more by steps for one that is far away.
+func TestWindow(t *testing.T) {
+	whole := eventlog.Bounds{Events: 1000, Bytes: 4 << 20}
+	var w window
+	after := func(pages int, took time.Duration, full bool) (parallel int, page eventlog.Bounds) {
+		for range pages {
+			w.took(took, full, whole)
+		}
+		return w.split(8, whole)
+	}
+	w.restart()
+	for _, c := range []struct {
+		pages    int
+		took     time.Duration
+		full     bool
+		parallel int
+		events   int
+	}{
+		{0, 0, false, 1, 16},
+		{9, quickPage - 1, false, 1, 16}, // small pages say nothing
+		{1, quickPage - 1, true, 2, 16},
+		{4, slowPage, true, 4, 19},
+		{20, quickPage - 1, true, 4, 1000},
+		{1, slowPage + 1, false, 4, 500},
+		{30, 5 * time.Second, false, 1, 4},
+		{1, slowPage, true, 1, 5},
+	} {
+		parallel, page := after(c.pages, c.took, c.full)
+		if parallel != c.parallel || page.Events != c.events || page.Bytes != 4<<20*page.Events/1000 {
+			t.Errorf("after %d pages of %v: %d topics at once, pages of %+v; want %d, %d events", c.pages, c.took, parallel, page, c.parallel, c.events)
+		}
+	}
+	if parallel, page := w.split(1, eventlog.Bounds{Events: 1, Bytes: 0}); parallel != 1 || page.Events != 1 || page.Bytes < 1 {
+		t.Errorf("the smallest page: %d, %+v", parallel, page)
+	}
+}
