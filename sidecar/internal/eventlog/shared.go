@@ -1,6 +1,9 @@
 package eventlog
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Shared is a log that several sidecars use at once. What they have to tell
 // each other goes through the store, too.
@@ -26,32 +29,52 @@ type Place struct {
 // GroupName names a consumer group.
 type GroupName struct{ Topic, Group string }
 
-// Node is one run of a sidecar as the others on its store see it. Only the node
-// itself writes it. No clock is read from it: whoever wants to know whether the
-// node lives watches for how long its Beat has not moved.
+// Node is one life of a sidecar as the others on its store see it. No clock is
+// read from it: whoever wants to know whether the node lives watches for how
+// long its Beat has not moved.
 type Node struct {
-	// ID is of this run alone: a sidecar that starts again, or that finds
-	// that it was taken for dead, gets another one.
+	// ID is of this life alone: a sidecar that starts again, or that finds
+	// that it was declared dead, gets another one.
 	ID string
 	// Name is the sidecar's node id, which stays.
 	Name string
 	Beat uint64
+	// Lease is for how long the others let it be silent.
+	Lease time.Duration
 	// Groups are those that the node has members of, in any order.
 	Groups []GroupName
+	State  NodeState
 }
+
+// NodeState is how far a life has come. One that has ended, in whatever way,
+// stays so.
+type NodeState uint8
+
+// The states of a life.
+const (
+	NodeLive  NodeState = iota
+	NodeEnded           // as it said itself, after all that it had to save
+	NodeDead            // as others have declared, since it was silent for its lease
+)
 
 // Nodes is where the sidecars of a store see each other.
 type Nodes interface {
 	// SaveNode stores what the node says of itself; a higher Beat replaces a
-	// lower one, and never the other way round. The error wraps ErrNotFound
-	// where the node was removed: it does not come back under its id.
+	// lower one, and never the other way round. Beat 1 is its first. That it
+	// is accepted, however late, proves that nobody has declared the node dead
+	// before. The error wraps ErrNotFound where the life is over.
 	SaveNode(ctx context.Context, n Node) error
 
-	// RemoveNode forgets a node; one that is not there is no error.
-	RemoveNode(ctx context.Context, id string) error
+	// EndNode ends a life that is live, for the node itself; one that is over
+	// or not there is no error.
+	EndNode(ctx context.Context, id string) error
 
-	// ListNodes returns all nodes that were saved and not removed, in any
-	// order, dead ones too.
+	// DeclareDead ends a life of another node, unless its beat has moved from
+	// the one that is given, or it is over. It reports whether it has done so.
+	DeclareDead(ctx context.Context, id string, beat uint64) (bool, error)
+
+	// ListNodes returns all nodes that are live, and those whose lives have
+	// ended lately, in any order.
 	ListNodes(ctx context.Context) ([]Node, error)
 }
 

@@ -77,6 +77,16 @@ func (t *timers) set(e *entry, due time.Time) {
 	heap.Push(t, e)
 }
 
+// postpone moves the deadlines of what is in flight.
+func (t *timers) postpone(d time.Duration) {
+	for _, e := range *t {
+		if e.state == inflight {
+			e.due = e.due.Add(d)
+		}
+	}
+	heap.Init(t)
+}
+
 // unset takes the entry's time away, if it has one.
 func (t *timers) unset(e *entry) {
 	if e.index >= 0 {

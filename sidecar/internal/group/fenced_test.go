@@ -3,6 +3,7 @@ package group
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // An ack that waited for a save of a partition that is lost is refused, even if
@@ -47,6 +48,7 @@ func TestRenewalThatIsTooLate(t *testing.T) {
 		c.wants("e1/1")
 		a.path.fail(errStore)
 		advance(2 * lease)
+		f.nodes.declareDead(a.roster.Standing().ID)
 		f.log.locked(func() {
 			f.log.onTake = func() {
 				e := f.log.epochs[partitionZero]
@@ -85,6 +87,41 @@ func TestNoBurialAfterATakeover(t *testing.T) {
 		advance(lease / 100)
 		if n := len(f.graves.buried); n != 1 {
 			t.Errorf("%d buried", n)
+		}
+	})
+}
+
+// While no primary is there, nobody delivers and nobody dies: in the end all is
+// as it was, and no deadline has passed.
+func TestAnElectionThatOutlastsTheLease(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		eff := *f.policy.Load()
+		eff.Delivery.AckTimeout = lease
+		f.policy.Store(&eff)
+		first, second := f.pair()
+		c, d := first.join(), second.join()
+		f.publish("e1", "", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		lives, epoch := [2]string{first.roster.Standing().ID, second.roster.Standing().ID}, f.log.number(partitionZero)
+		for _, s := range f.live() {
+			s.path.fail(errStore)
+		}
+		advance(lease * 12 / 10)
+		if first.roster.Valid(time.Now()) {
+			t.Error("valid without a beat")
+		}
+		for _, s := range f.live() {
+			s.path.fail(nil)
+		}
+		advance(lease / 10)
+		if now := [2]string{first.roster.Standing().ID, second.roster.Standing().ID}; now != lives || f.log.number(partitionZero) != epoch {
+			t.Errorf("lives %v after %v, epoch %d after %d", now, lives, f.log.number(partitionZero), epoch)
+		}
+		c.wants("")
+		d.wants("")
+		if a := c.ack("e1"); !a.ok() {
+			t.Errorf("answered %v", a.err.Load())
 		}
 	})
 }

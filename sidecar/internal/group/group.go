@@ -31,24 +31,25 @@ type Group struct {
 	// moving is held while epochs are taken.
 	moving sync.Mutex
 
-	mu       sync.Mutex
-	planted  bool         // every partition has had an epoch
-	stopped  bool         // nobody joins and nothing is assigned any more
-	over     bool         // and everything is released
-	lapsed   bool         // the roster was not valid when the last turn began
-	doubt    bool         // the store may say otherwise of what is owned here, and what is not
-	complete bool         // everything is here that is to be, when last looked
-	divided  bool         // members have partitions of their own
-	recut    bool         // who of them has which has to be looked at
-	parts    []*partition // all of the topic; nil before they are known
-	members  []*Member
-	joining  int // members on their way in
-	joined   int // members ever
-	rotation int // whose turn it is to be assigned the next event
-	fetchAt  int // the partition that was read last
-	leases   uint64
-	policy   *policy.Effective
-	watch    *tail.Watch // while there are members
+	mu         sync.Mutex
+	planted    bool         // every partition has had an epoch
+	stopped    bool         // nobody joins and nothing is assigned any more
+	over       bool         // and everything is released
+	lapsed     bool         // the roster was not valid when the last turn began
+	validUntil time.Time    // as the roster said when it last was
+	doubt      bool         // the store may say otherwise of what is owned here, and what is not
+	complete   bool         // everything is here that is to be, when last looked
+	divided    bool         // members have partitions of their own
+	recut      bool         // who of them has which has to be looked at
+	parts      []*partition // all of the topic; nil before they are known
+	members    []*Member
+	joining    int // members on their way in
+	joined     int // members ever
+	rotation   int // whose turn it is to be assigned the next event
+	fetchAt    int // the partition that was read last
+	leases     uint64
+	policy     *policy.Effective
+	watch      *tail.Watch // while there are members
 
 	ordered bool // some member wants key order
 	keys    keys

@@ -147,6 +147,15 @@ func (f *fakeNodes) locked(act func()) func() {
 	}
 }
 
+// declareDead is what another sidecar does that sees no beat.
+func (f *fakeNodes) declareDead(id string) {
+	f.locked(func() {
+		n := f.nodes[id]
+		n.State = eventlog.NodeDead
+		f.nodes[id] = n
+	})()
+}
+
 // pathNodes is that list at the end of a path.
 type pathNodes struct {
 	*fakeNodes
@@ -154,11 +163,35 @@ type pathNodes struct {
 }
 
 func (n *pathNodes) SaveNode(_ context.Context, x eventlog.Node) error {
-	return n.path.call(n.locked(func() { n.nodes[x.ID] = x }))
+	over := false
+	err := n.path.call(n.locked(func() {
+		if over = n.nodes[x.ID].State != eventlog.NodeLive; !over {
+			n.nodes[x.ID] = x
+		}
+	}))
+	if over {
+		return eventlog.ErrNotFound
+	}
+	return err
 }
 
-func (n *pathNodes) RemoveNode(_ context.Context, id string) error {
-	return n.path.call(n.locked(func() { delete(n.nodes, id) }))
+func (n *pathNodes) EndNode(_ context.Context, id string) error {
+	_, err := n.end(id, eventlog.NodeEnded, func(eventlog.Node) bool { return true })
+	return err
+}
+
+func (n *pathNodes) DeclareDead(_ context.Context, id string, beat uint64) (bool, error) {
+	return n.end(id, eventlog.NodeDead, func(x eventlog.Node) bool { return x.Beat == beat })
+}
+
+func (n *pathNodes) end(id string, state eventlog.NodeState, may func(eventlog.Node) bool) (ended bool, err error) {
+	err = n.path.call(n.locked(func() {
+		if x, there := n.nodes[id]; there && x.State == eventlog.NodeLive && may(x) {
+			x.State = state
+			n.nodes[id], ended = x, true
+		}
+	}))
+	return ended, err
 }
 
 func (n *pathNodes) ListNodes(context.Context) (all []eventlog.Node, err error) {

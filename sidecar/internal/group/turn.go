@@ -36,10 +36,17 @@ func (g *Group) prepare(now time.Time) {
 }
 
 // lapse takes note of whether the roster is valid. While it is not, nothing is
-// delivered, and time moves nothing on.
+// delivered, and time moves nothing on: deadlines begin where they were.
 func (g *Group) lapse(now time.Time) {
-	if lapsed := !g.cfg.Roster.Valid(now); lapsed != g.lapsed {
+	st := g.cfg.Roster.Standing()
+	if lapsed := !st.Valid(now); lapsed != g.lapsed {
 		g.lapsed, g.recut = lapsed, true
+		if !lapsed {
+			g.timers.postpone(now.Sub(g.validUntil))
+		}
+	}
+	if !g.lapsed {
+		g.validUntil = st.Until
 	}
 }
 

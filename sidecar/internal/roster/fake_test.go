@@ -21,21 +21,23 @@ var errStore = errors.New("store on fire")
 type fakeNodes struct {
 	mu    sync.Mutex
 	nodes map[string]eventlog.Node
-	left  map[string]bool
 	saves int
 	lists int
 }
 
 func newFakeNodes() *fakeNodes {
-	return &fakeNodes{nodes: make(map[string]eventlog.Node), left: make(map[string]bool)}
+	return &fakeNodes{nodes: make(map[string]eventlog.Node)}
 }
 
+// names are those of the live nodes.
 func (f *fakeNodes) names() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
 	for _, n := range f.nodes {
-		names = append(names, n.Name)
+		if n.State == eventlog.NodeLive {
+			names = append(names, n.Name)
+		}
 	}
 	slices.Sort(names)
 	return strings.Join(names, " ")
@@ -52,7 +54,7 @@ func (f *fakeNodes) groupsOf(name string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, n := range f.nodes {
-		if n.Name == name {
+		if n.Name == name && n.State == eventlog.NodeLive {
 			return len(n.Groups)
 		}
 	}
@@ -96,25 +98,38 @@ func (p *fakePath) call(act func()) error {
 }
 
 func (p *fakePath) SaveNode(_ context.Context, n eventlog.Node) error {
-	left := false
+	over := false
 	err := p.call(func() {
 		p.saves++
 		n.Groups = slices.Clone(n.Groups)
-		if left = p.left[n.ID]; !left && n.Beat > p.nodes[n.ID].Beat {
+		stored, there := p.nodes[n.ID]
+		if over = stored.State != eventlog.NodeLive || !there && n.Beat > 1; !over && n.Beat > stored.Beat {
 			p.nodes[n.ID] = n
 		}
 	})
-	if left {
+	if over {
 		return eventlog.ErrNotFound
 	}
 	return err
 }
 
-func (p *fakePath) RemoveNode(_ context.Context, id string) error {
-	return p.call(func() {
-		delete(p.nodes, id)
-		p.left[id] = true
+func (p *fakePath) EndNode(_ context.Context, id string) error {
+	_, err := p.end(id, eventlog.NodeEnded, func(eventlog.Node) bool { return true })
+	return err
+}
+
+func (p *fakePath) DeclareDead(_ context.Context, id string, beat uint64) (bool, error) {
+	return p.end(id, eventlog.NodeDead, func(n eventlog.Node) bool { return n.Beat == beat })
+}
+
+func (p *fakePath) end(id string, state eventlog.NodeState, may func(eventlog.Node) bool) (ended bool, err error) {
+	err = p.call(func() {
+		if n, there := p.nodes[id]; there && n.State == eventlog.NodeLive && may(n) {
+			n.State = state
+			p.nodes[id], ended = n, true
+		}
 	})
+	return ended, err
 }
 
 func (p *fakePath) ListNodes(context.Context) (all []eventlog.Node, err error) {
@@ -139,11 +154,13 @@ type sidecar struct {
 
 const lease = 10 * time.Second
 
-func (f *fakeNodes) start(name string) *sidecar {
+func (f *fakeNodes) start(name string) *sidecar { return f.startKeeping(name, nil) }
+
+func (f *fakeNodes) startKeeping(name string, unended Unended) *sidecar {
 	s := &sidecar{path: &fakePath{fakeNodes: f}, ended: make(chan struct{})}
 	s.Roster = New(Config{
 		Nodes: s.path, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
-		Announced: func() { s.news.Add(1) },
+		Announced: func() { s.news.Add(1) }, Unended: unended,
 	})
 	s.Watch(func() { s.looks.Add(1) })
 	ctx, cancel := context.WithCancel(context.Background())

@@ -10,48 +10,40 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// run is the time between two deaths of this sidecar as the others may see it.
-type run struct {
+// life is this sidecar from one death, as the others may see it, to the next.
+type life struct {
 	id     string
 	number int
-	beat   uint64
-	first  time.Time // when its first beat was started; zero: none was
-	acked  time.Time // when the last acknowledged beat was started; zero: none is
+	beat   uint64 // 0: none was accepted
 }
 
-// lease is when the lease under way began: others may take the run for dead
-// once a whole lease has passed since.
-func (x *run) lease() time.Time {
-	if x.acked.IsZero() {
-		return x.first
-	}
-	return x.acked
-}
-
-// over reports whether others may have taken the run for dead before now.
-func (x *run) over(now time.Time, lease time.Duration) bool {
-	return !x.first.IsZero() && now.Sub(x.lease()) >= lease
-}
-
-// begin starts a run under a new id.
+// begin starts a life under a new id.
 func (r *Roster) begin() {
-	number := r.run.number + 1
-	r.run = run{id: r.process + strconv.Itoa(number), number: number}
-	r.standing.Store(&Standing{ID: r.run.id})
+	number := r.life.number + 1
+	r.life = life{id: r.process + strconv.Itoa(number), number: number}
+	r.standing.Store(&Standing{ID: r.life.id})
 }
 
 // sighting is what is known of another node.
 type sighting struct {
 	node  eventlog.Node
 	moved time.Time // when its beat was last seen to have moved
-	dead  bool      // for good: the node itself knows as soon as it beats again
 }
+
+// over reports whether the life has ended, for good.
+func (s *sighting) over() bool { return s.node.State != eventlog.NodeLive }
+
+// due is when the node may be declared dead, unless it moves.
+func (s *sighting) due() time.Time { return s.moved.Add(s.node.Lease) }
 
 // look saves the own beat, sees who is there, and returns when to do so again.
 func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	bounded, cancel := r.cfg.Clock.WithTimeout(ctx, r.cfg.Lease/triesPerLease)
 	defer cancel()
-	err := r.beat(bounded)
+	err := r.endEarlier(bounded)
+	if err == nil {
+		err = r.beat(bounded)
+	}
 	if err == nil {
 		err = r.list(bounded)
 	}
@@ -60,83 +52,95 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	}
 	r.failing = err != nil
 	again = r.cfg.Lease / beatsPerLease
-	if err != nil {
+	if err != nil || !r.Valid(r.cfg.Clock.Now()) {
 		again = r.cfg.Lease / retriesPerLease
 	}
 	again -= time.Duration(rand.Int64N(int64(again)/beatsPerLease + 1))
 	for _, s := range r.seen { // who may turn out to be dead before that
-		if left := r.cfg.Clock.Until(s.moved.Add(r.cfg.Lease)); err == nil && !s.dead && left > 0 {
+		if left := r.cfg.Clock.Until(s.due()); err == nil && !s.over() && left > 0 {
 			again = min(again, left)
 		}
 	}
 	return again
 }
 
-// beat saves the own document. A run that was not heard of in time is over.
-func (r *Roster) beat(ctx context.Context) error {
-	for {
-		if r.run.over(r.cfg.Clock.Now(), r.cfg.Lease) {
-			if !r.run.acked.IsZero() {
-				r.former = r.run.id
-				r.cfg.Logger.Warn("this sidecar was not heard of for a whole lease, and goes on as another", "lease", r.cfg.Lease)
-			}
-			r.begin()
-		}
-		inTime, err := r.save(ctx)
-		switch {
-		case errors.Is(err, eventlog.ErrNotFound): // others have removed it, since it was dead to them
-			r.begin()
-			continue
-		case err != nil:
+// endEarlier ends the lives before this one that the store may take for live.
+func (r *Roster) endEarlier(ctx context.Context) error {
+	for _, id := range r.unended {
+		if err := r.cfg.Nodes.EndNode(ctx, id); err != nil {
 			return err
 		}
-		if inTime {
-			break
-		}
 	}
-	if r.former != "" {
-		// Only now: what the two are to have must not seem deserted.
-		_ = r.cfg.Nodes.RemoveNode(ctx, r.former) // or others find it dead
-		r.former = ""
+	if len(r.unended) > 0 {
+		r.keepUnended(nil)
 	}
 	return nil
 }
 
-// save is one beat; inTime says that nobody can have taken the run for dead
-// before it arrived.
-func (r *Roster) save(ctx context.Context) (inTime bool, err error) {
+// keepUnended remembers lives whose end the store does not know.
+func (r *Roster) keepUnended(ids []string) {
+	r.unended = ids
+	if r.cfg.Unended == nil {
+		return
+	}
+	if err := r.cfg.Unended.Keep(ids); err != nil {
+		r.cfg.Logger.Warn("cannot keep for the next start that this sidecar has stopped in order; what it had counts as delivered", "error", err)
+	}
+}
+
+// beat saves the own document. A life that was declared dead is over.
+func (r *Roster) beat(ctx context.Context) error {
+	for {
+		err := r.save(ctx)
+		if !errors.Is(err, eventlog.ErrNotFound) {
+			return err
+		}
+		r.cfg.Logger.Warn("this sidecar was silent for a lease, and others have declared it dead; it goes on as another",
+			"lease", r.cfg.Lease, "life", r.life.id)
+		r.begin()
+	}
+}
+
+// save is one beat. That it is accepted proves that nobody has declared the
+// life dead before; from its start on, somebody who sees it would wait for a
+// lease.
+func (r *Roster) save(ctx context.Context) error {
 	r.mu.Lock()
-	news := r.unsaved || r.run.acked.IsZero()
+	news := r.unsaved || r.life.beat == 0
 	r.unsaved = false
-	node := eventlog.Node{ID: r.run.id, Name: r.cfg.Name, Beat: r.run.beat + 1, Groups: r.announced()}
+	node := eventlog.Node{ID: r.life.id, Name: r.cfg.Name, Beat: r.life.beat + 1, Lease: r.cfg.Lease, Groups: r.announced()}
 	more := len(r.groups) - len(node.Groups)
 	r.mu.Unlock()
 	start := r.cfg.Clock.Now()
-	if r.run.first.IsZero() {
-		r.run.first = start
-	}
-	r.run.beat++
 	if err := r.cfg.Nodes.SaveNode(ctx, node); err != nil {
 		r.mu.Lock()
 		r.unsaved = r.unsaved || news
 		r.mu.Unlock()
-		return false, err
+		if r.life.beat == 0 {
+			// It may be there, and silent since nobody knows when.
+			r.unended = append(r.unended, r.life.id)
+			r.begin()
+		} else {
+			r.life.beat++
+		}
+		return err
 	}
-	if r.run.over(r.cfg.Clock.Now(), r.cfg.Lease) {
-		return false, nil
+	r.life.beat = node.Beat
+	if was := r.Standing(); !was.Until.IsZero() && !was.Valid(start) {
+		r.cfg.Logger.Warn("this sidecar was not heard of for a while, in which it delivered nothing; nobody has taken over", "life", r.life.id)
 	}
-	r.run.acked = start
-	r.standing.Store(&Standing{ID: r.run.id, Until: start.Add(r.cfg.Lease - r.cfg.Lease/marginShare)})
+	r.standing.Store(&Standing{ID: r.life.id, Until: start.Add(r.cfg.Lease - r.cfg.Lease/marginShare)})
 	if news {
 		if more > 0 {
 			r.cfg.Logger.Warn("this sidecar has members of more groups than it announces", "announced", MaxGroups, "more", more)
 		}
 		r.cfg.Announced()
 	}
-	return true, nil
+	return nil
 }
 
-// list sees which other nodes are there.
+// list sees which other nodes are there, and declares dead who was silent for
+// its lease.
 func (r *Roster) list(ctx context.Context) error {
 	start := r.cfg.Clock.Now()
 	nodes, err := r.cfg.Nodes.ListNodes(ctx)
@@ -144,35 +148,46 @@ func (r *Roster) list(ctx context.Context) error {
 		return err
 	}
 	end := r.cfg.Clock.Now()
-	// Who has not looked for a while does not know for how long others have
-	// been silent: perhaps the store was away from everybody.
-	blind := !r.last.IsZero() && start.Sub(r.last) > r.cfg.Lease/2
+	gap := start.Sub(r.last)
+	if r.last.IsZero() {
+		gap = 0
+	}
 	r.last = end
 	seen := make(map[string]*sighting, len(nodes))
 	for _, n := range nodes {
 		if r.Ours(n.ID) {
 			continue
 		}
+		if n.Lease <= 0 {
+			n.Lease = r.cfg.Lease
+		}
 		s := r.seen[n.ID]
-		switch {
-		case s == nil:
+		// Who has not looked for a while does not know for how long others
+		// have been silent: perhaps the store was away from everybody.
+		if s == nil || s.node.Beat != n.Beat || gap > n.Lease/2 {
 			s = &sighting{moved: end}
-		case s.dead:
-		case s.node.Beat != n.Beat || blind:
-			s.moved = end
-		case start.Sub(s.moved) >= r.cfg.Lease:
-			s.dead = true
 		}
 		s.node = n
-		if start.Sub(s.moved) >= forgottenAfter*r.cfg.Lease {
-			if err := r.cfg.Nodes.RemoveNode(ctx, n.ID); err != nil {
-				r.cfg.Logger.Warn("cannot remove a dead sidecar from the store's list", "node", n.Name, "error", err)
-			}
+		seen[n.ID] = s
+		if s.over() || start.Before(s.due()) {
 			continue
 		}
-		seen[n.ID] = s
+		dead, err := r.cfg.Nodes.DeclareDead(ctx, n.ID, n.Beat)
+		switch {
+		case err != nil:
+			return err
+		case dead:
+			r.cfg.Logger.Info("another sidecar was silent for its lease, and is declared dead", "node", n.Name, "life", n.ID, "lease", n.Lease)
+			s.node.State = eventlog.NodeDead
+		default:
+			s.moved = end // or it is over: the next look tells
+		}
 	}
 	r.seen = seen
-	r.view.Store(r.View().next(r.run.id, r.cfg.Name, seen, start))
+	before, after := r.View(), r.View().next(r.life.id, r.cfg.Name, seen, start)
+	if after.Name != r.cfg.Name && after.Name != before.Name {
+		r.cfg.Logger.Warn("another process uses this sidecar's node id; the two are told apart by a number", "node", r.cfg.Name, "as", after.Name)
+	}
+	r.view.Store(after)
 	return nil
 }

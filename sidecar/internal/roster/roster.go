@@ -6,16 +6,18 @@
 // the beats of the others on its own monotonic clock: no clock is ever compared
 // with another machine's.
 //
-//	our beat:   start ─── acknowledged          │ start + Lease − margin │ start + Lease
-//	we are            valid (Standing.Until) ───▶ not valid ─────────────▶ dead: a new run
-//	others:              see it move ── at least Lease without another move ──▶ dead for good
+//	our beat:   start ─── accepted             │ start + Lease − margin │ start + Lease
+//	we are            valid (Standing.Until) ──▶ not valid, until the next beat is accepted
+//	others:             see it move ── at least Lease without another move ──▶ may declare it dead
 //
 // A beat takes effect after it was started, and another sidecar sees it no
-// earlier than that. So nobody takes a run for dead before Lease has passed
-// since the start of its last acknowledged beat, and by then the run itself
-// has stopped for a margin's time. A run whose next beat is acknowledged later
-// than that may have been taken for dead: it is over, and the sidecar goes on
-// under another id.
+// earlier than that. So nobody declares a life dead before Lease has passed
+// since the start of its last accepted beat, and by then it has stopped for a
+// margin's time. To declare it dead is a write that names the beat, and a beat
+// is accepted only while the life is live. So of the two one comes first: a
+// beat that is accepted late, as after an election, proves that nobody has
+// declared the life dead, and it goes on. One that is refused is over, and the
+// sidecar goes on as another life.
 package roster
 
 import (
@@ -50,9 +52,6 @@ const (
 	triesPerLease = 3
 	// gapsPerLease bounds how often it looks around when it hears a lot.
 	gapsPerLease = 500
-	// forgottenAfter is for how many leases a node is dead before whoever
-	// sees it removes its document.
-	forgottenAfter = 10
 	// MaxGroups is how many groups a node announces at the most, so that its
 	// document stays far below what a store takes. That it has members of the
 	// others, other sidecars do not know: whoever has a partition of those keeps it.
@@ -68,7 +67,16 @@ type Config struct {
 	// Announced, if set, is called when the other sidecars have something new
 	// to see here. It must not block.
 	Announced func()
-	Clock     clock.Clock
+	// Unended, if set, remembers across processes which lives have ended in
+	// order while the store was away.
+	Unended Unended
+	Clock   clock.Clock
+}
+
+// Unended keeps the ids of lives on this machine.
+type Unended interface {
+	Kept() []string
+	Keep(ids []string) error
 }
 
 // Roster watches the sidecars of a store. Its methods are safe for concurrent
@@ -88,21 +96,25 @@ type Roster struct {
 
 	// Run's own.
 	failing bool // the last look around was incomplete
-	run     run
-	former  string               // the run before, if the store may still list it
+	life    life
+	unended []string             // lives that are over and that the store may take for live
 	seen    map[string]*sighting // the other nodes
 	last    time.Time            // when the last list was complete; zero: none was
 }
 
 // Standing is this sidecar's place among the others.
 type Standing struct {
-	ID      string    // of the run
+	ID      string    // of the life
 	Until   time.Time // when it has to stop unless it is renewed
 	forever bool
 }
 
-// Valid reports whether nobody takes the run for dead at now.
-func (s *Standing) Valid(now time.Time) bool { return s.forever || now.Before(s.Until) }
+// Valid reports whether nobody can have declared the life dead at now. Both
+// clocks have to say so: the monotonic one stands still while a machine is
+// suspended, and the other may be set back.
+func (s *Standing) Valid(now time.Time) bool {
+	return s.forever || now.Before(s.Until) && now.Round(0).Before(s.Until.Round(0))
+}
 
 // New makes a Roster that is not valid before Run has saved its first beat.
 func New(cfg Config) *Roster {
@@ -118,6 +130,9 @@ func New(cfg Config) *Roster {
 		poked:   make(chan struct{}, 1),
 		groups:  make(map[eventlog.GroupName]struct{}),
 		seen:    make(map[string]*sighting),
+	}
+	if cfg.Unended != nil {
+		r.unended = cfg.Unended.Kept()
 	}
 	r.view.Store(&View{Name: cfg.Name})
 	r.begin()
@@ -173,7 +188,7 @@ func (r *Roster) Mine(what string) bool {
 	return r.Valid(r.cfg.Clock.Now()) && (v.alone || Owner(v.all, what) == v.Name)
 }
 
-// Ours reports whether an id is of this process: of the run under way or of one
+// Ours reports whether an id is of this process: of the life under way or of one
 // that is over.
 func (r *Roster) Ours(id string) bool {
 	if r.isAlone() {
@@ -239,8 +254,8 @@ func (r *Roster) tell() {
 	}
 }
 
-// Run looks around until ctx ends, and then removes this sidecar's document:
-// ctx must not end before the groups have released what they own.
+// Run looks around until ctx ends, and then ends this sidecar's life: ctx must
+// not end before the groups have released what they own.
 func (r *Roster) Run(ctx context.Context) error {
 	if r.isAlone() {
 		<-ctx.Done()
@@ -263,26 +278,28 @@ const goodbyeTimeout = 5 * time.Second
 // goodbyePause is between two tries.
 const goodbyePause = 100 * time.Millisecond
 
-// sayGoodbye removes the own document, trying for a while where the store is
-// slow; whoever does not see that waits for the lease to pass.
+// sayGoodbye ends the own life, trying for a while where the store is slow.
+// What the store does not learn, the next process here tells it first.
 func (r *Roster) sayGoodbye(ctx context.Context) error {
 	ctx, cancel := r.cfg.Clock.WithTimeout(ctx, min(r.cfg.Lease/marginShare, goodbyeTimeout))
 	defer cancel()
-	r.standing.Store(&Standing{ID: r.run.id})
-	if r.run.first.IsZero() {
-		return nil
+	r.standing.Store(&Standing{ID: r.life.id})
+	if r.life.beat > 0 {
+		r.unended = append(r.unended, r.life.id)
 	}
-	for {
-		err := r.cfg.Nodes.RemoveNode(ctx, r.run.id)
+	for len(r.unended) > 0 {
+		err := r.endEarlier(ctx)
 		if err == nil {
 			r.cfg.Announced()
-			return nil
+			break
 		}
 		if !r.cfg.Clock.Sleep(ctx, goodbyePause) {
-			r.cfg.Logger.Warn("cannot remove this sidecar from the store's list; others will notice by themselves", "error", err)
-			return nil
+			r.cfg.Logger.Warn("cannot tell the store that this sidecar has stopped; the next start does", "error", err)
+			r.keepUnended(r.unended)
+			break
 		}
 	}
+	return nil
 }
 
 // announced is what the own document says of groups.

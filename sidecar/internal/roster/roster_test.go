@@ -2,6 +2,7 @@ package roster
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -43,7 +44,6 @@ func TestComingAndGoing(t *testing.T) {
 		if a.sees() != "a" || a.View().Version == version {
 			t.Errorf("after the lease it sees %q", a.sees())
 		}
-		pass((forgottenAfter + 1) * lease)
 		if store.names() != "a" {
 			t.Errorf("the store has %q", store.names())
 		}
@@ -224,7 +224,9 @@ func TestOutageOfAll(t *testing.T) {
 			s.Join(groupName(1))
 		}
 		pass(lease)
+		lives := map[*sidecar]string{}
 		for _, s := range all {
+			lives[s] = s.Standing().ID
 			s.path.set(func() { s.path.err = errStore })
 		}
 		pass(3 * lease)
@@ -239,11 +241,39 @@ func TestOutageOfAll(t *testing.T) {
 		}
 		pass(2 * lease)
 		for _, s := range all {
-			if s.sees() != "a b c" || !s.Valid(time.Now()) {
-				t.Errorf("%s sees %q", s.cfg.Name, s.sees())
+			if s.sees() != "a b c" || !s.Valid(time.Now()) || s.Standing().ID != lives[s] {
+				t.Errorf("%s sees %q, and was %s", s.Standing().ID, s.sees(), lives[s])
 			}
 			s.stop()
 		}
+	})
+}
+
+// kept is an Unended in memory.
+type kept struct{ ids []string }
+
+func (k *kept) Kept() []string { return k.ids }
+
+func (k *kept) Keep(ids []string) error {
+	k.ids = slices.Clone(ids)
+	return nil
+}
+
+// A sidecar that stops in order while the store is away has the next process tell the store, so that it did not die.
+func TestAnEndThatTheStoreDoesNotHearOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, disk := newFakeNodes(), &kept{}
+		a := store.startKeeping("a", disk)
+		old := a.Standing().ID
+		a.kill() // which is a stop while the store is away
+		if len(disk.ids) != 1 || disk.ids[0] != old || store.nodes[old].State != eventlog.NodeLive {
+			t.Fatalf("kept %q of %s, which is %v", disk.ids, old, store.nodes[old].State)
+		}
+		a = store.startKeeping("a", disk)
+		if len(disk.ids) != 0 || store.nodes[old].State != eventlog.NodeEnded || !a.Valid(time.Now()) {
+			t.Errorf("kept %q, and %s is %v", disk.ids, old, store.nodes[old].State)
+		}
+		a.stop()
 	})
 }
 
@@ -271,8 +301,12 @@ func TestPausedRunIsOver(t *testing.T) {
 			a.path.set(func() { a.path.before, a.path.after = nil, nil })
 			close(gate)
 			synctest.Wait()
+			if a.Standing().ID == old && a.Valid(time.Now()) {
+				t.Errorf("%s: a life that was declared dead is valid", when)
+			}
+			pass(lease / retriesPerLease)
 			if a.Standing().ID == old {
-				t.Errorf("%s: the run goes on", when)
+				t.Errorf("%s: the life goes on", when)
 			}
 			pass(lease)
 			if b.sees() != "a b" || store.names() != "a b" {
@@ -422,14 +456,14 @@ func TestOneNameForSeveral(t *testing.T) {
 	})
 }
 
-// Others have taken a run for dead and removed it, though it does not know of any reason: its clock stood still, maybe.
-func TestRemovedRunIsOver(t *testing.T) {
+// Others have declared a life dead, though it does not know of any reason: its clock stood still, maybe.
+func TestADeadLifeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
 		a := store.start("a")
 		former := a.Standing().ID
-		if err := a.path.RemoveNode(t.Context(), former); err != nil {
-			t.Fatal(err)
+		if dead, err := a.path.DeclareDead(t.Context(), former, store.nodes[former].Beat); err != nil || !dead {
+			t.Fatal(dead, err)
 		}
 		pass(lease / beatsPerLease)
 		if now := a.Standing().ID; now == former || !a.Valid(time.Now()) || store.names() != "a" {

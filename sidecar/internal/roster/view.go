@@ -12,16 +12,16 @@ import (
 // View is who was there at one time, as one sidecar saw it.
 type View struct {
 	// Version rises whenever something differs from the view before: the own
-	// run, who is alive, or what groups they have members of.
+	// life, who is alive, or what groups they have members of.
 	Version uint64
-	ID      string // of the own run
+	ID      string // of the own life
 	Name    string // of this sidecar, as alias makes it
 
 	alone bool
-	began time.Time         // when the list was asked for
-	nodes map[string]bool   // the others that are listed, by id: whether they are alive
-	names map[string]string // of the others that are alive, by id
-	all   []string          // names of everybody who is alive
+	began time.Time                     // when the list was asked for
+	nodes map[string]eventlog.NodeState // the others that are listed, by id
+	names map[string]string             // of the others that are alive, by id
+	all   []string                      // names of everybody who is alive
 	by    map[eventlog.GroupName][]string
 	text  []eventlog.Node // what makes a difference: the live nodes in order, without beats
 }
@@ -31,12 +31,12 @@ func (v *View) next(id, name string, seen map[string]*sighting, began time.Time)
 	aliases := alias(id, name, seen)
 	x := &View{
 		Version: v.Version, ID: id, Name: aliases[id], began: began,
-		nodes: make(map[string]bool, len(seen)), names: make(map[string]string, len(seen)),
+		nodes: make(map[string]eventlog.NodeState, len(seen)), names: make(map[string]string, len(seen)),
 		all: []string{aliases[id]},
 	}
 	for id, s := range seen {
-		x.nodes[id] = !s.dead
-		if !s.dead {
+		x.nodes[id] = s.node.State
+		if !s.over() {
 			x.names[id] = aliases[id]
 			x.all = append(x.all, aliases[id])
 			x.text = append(x.text, eventlog.Node{ID: id, Groups: s.node.Groups})
@@ -74,7 +74,7 @@ func (v *View) next(id, name string, seen map[string]*sighting, began time.Time)
 func alias(id, name string, seen map[string]*sighting) map[string]string {
 	aliases := map[string]string{id: name}
 	for id, s := range seen {
-		if !s.dead {
+		if !s.over() {
 			aliases[id] = s.node.Name
 		}
 	}
@@ -128,7 +128,7 @@ func (v *View) Company() bool { return len(v.all) > 1 }
 // Others names the other sidecars that have members of the group.
 func (v *View) Others(g eventlog.GroupName) []string { return v.by[g] }
 
-// Alive is the name of the sidecar whose run has this id, while it is alive.
+// Alive is the name of the sidecar whose life has this id, while it is alive.
 func (v *View) Alive(id string) (name string, ok bool) {
 	if id == v.ID {
 		return v.Name, true
@@ -137,18 +137,18 @@ func (v *View) Alive(id string) (name string, ok bool) {
 	return name, ok
 }
 
-// Gone reports whether the run with this id, which was heard of before the time
-// heard, has come to its end, and will never act again: it is dead, or is not
-// listed any more. A run that began after the view is not gone; a later view
-// tells. The own run and those that this process had before are not for a view
+// Gone reports whether the life with this id, which was heard of before the time
+// heard, has come to its end, and will never act again: it is over, or is not
+// listed any more. A life that began after the view is not gone; a later view
+// tells. The own life and those that this process had before are not for a view
 // to judge: see Roster.Ours.
 func (v *View) Gone(id string, heard time.Time) bool {
 	if v.alone {
 		return true
 	}
-	alive, listed := v.nodes[id]
+	state, listed := v.nodes[id]
 	if listed {
-		return !alive
+		return state != eventlog.NodeLive
 	}
 	return v.nodes != nil && v.began.After(heard)
 }

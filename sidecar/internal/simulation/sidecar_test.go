@@ -48,11 +48,31 @@ type machine struct {
 	fs    *vfs.MemFS // of its spool
 	clock *clocktest.Clock
 	gate  gate          // shut while its process is stopped
+	ended ended         // what its roster keeps
 	turn  chan struct{} // holds a token while a process begins or ends in order: the next one waits for the spool
 
 	mu   sync.Mutex
 	life *process // nil: none runs
 	next int      // number of the next one
+}
+
+// ended is the lives whose ends the store has not heard of, on the machine's disk.
+type ended struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (e *ended) Kept() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ids
+}
+
+func (e *ended) Keep(ids []string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ids = slices.Clone(ids)
+	return nil
 }
 
 // gate holds up whoever passes while it is shut.
@@ -240,7 +260,7 @@ func (p *process) open() (err error) {
 		return errors.Join(err, p.queue.Close(), p.log.Close())
 	}
 	p.roster = roster.New(roster.Config{
-		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger,
+		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, Unended: &p.machine.ended,
 		Announced: func() { p.log.Send(eventlog.Signal{Nodes: true}) },
 	})
 	version := uint64(0)

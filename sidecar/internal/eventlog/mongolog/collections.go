@@ -8,7 +8,7 @@ package mongolog
 //	         {_id: {void: topic, partition, seq}, …}           see holes.go
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
 //	marks    {_id: topic/group/id, expireAt}
-//	nodes    {_id: node id, beat, …}                           written by the node; left, by whoever removes it
+//	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by whoever declares it
 //	signals  capped: what sidecars tell each other
 //	boards   {_id: log id, last, signals}                      the same, where capped collections do not do
 //	meta     {_id: "store", id, format}                        inserted once; format: set once in older stores
@@ -16,7 +16,7 @@ package mongolog
 // A request may be executed long after its sender has given it up. So every
 // update and delete names in its filter the state that it replaces: a number
 // that only rises (save, beat, last), a claim or a seq that is given once, or
-// that the document has come to its end (gone, left, expired).
+// that the document has come to its end (gone, expired), or has not (live).
 const (
 	topicsName  = "topics"
 	eventsName  = "events"

@@ -78,7 +78,7 @@ func (l *Log) awaitOlderNodes(ctx context.Context) error {
 
 // refuseOlderNodes returns nil once the nodes of a store without a number have been silent for quietFor.
 func (l *Log) refuseOlderNodes(ctx context.Context) error {
-	cursor, err := l.db.Collection(l.opts.Prefix+nodesName).Find(ctx, bson.D{there})
+	cursor, err := l.db.Collection(l.opts.Prefix+nodesName).Find(ctx, bson.D{{Key: "state", Value: bson.D{{Key: "$exists", Value: false}}}})
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package mongolog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,21 +14,30 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// nodeDoc is a node in the store. One that was removed stays for leftKept, as a
-// beat that comes late, when its sender has given up, would bring it back.
+// nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that nothing that comes late brings
+// it back; one that is over stays for overKept.
 type nodeDoc struct {
 	ID     string     `bson:"_id"`
 	Name   string     `bson:"name"`
 	Beat   int64      `bson:"beat"`
+	Lease  int64      `bson:"lease"` // in milliseconds
 	Groups []groupDoc `bson:"groups"`
-	Left   bool       `bson:"left,omitempty"`
+	State  string     `bson:"state"`
+	OverAt time.Time  `bson:"over_at,omitempty"` // by the clock of whoever has ended it
 }
 
-// leftKept is many times what a request can be on its way.
-const leftKept = 24 * time.Hour
+// states are the states of a life, as documents have them.
+var states = []string{eventlog.NodeLive: "live", eventlog.NodeEnded: "ended", eventlog.NodeDead: "dead"}
 
-// there are the nodes that have not left.
-var there = bson.E{Key: "left", Value: bson.D{{Key: "$ne", Value: true}}}
+const (
+	// overKept is many times what a request can be on its way.
+	overKept = 24 * time.Hour
+	// overListed is for how long after its end a life is listed.
+	overListed = 10 * time.Minute
+)
+
+// isLive are the nodes whose lives have not ended.
+var isLive = bson.E{Key: "state", Value: states[eventlog.NodeLive]}
 
 // groupDoc is an eventlog.GroupName.
 type groupDoc struct {
@@ -46,53 +57,83 @@ func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 		return err
 	}
 	defer end()
-	doc := nodeDoc{ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Groups: make([]groupDoc, len(n.Groups))}
+	doc := nodeDoc{
+		ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Lease: n.Lease.Milliseconds(), Groups: make([]groupDoc, len(n.Groups)), State: states[eventlog.NodeLive],
+	}
 	for i, g := range n.Groups {
 		doc.Groups[i] = groupDoc(g)
 	}
-	earlier := append(byID(n.ID), there, bson.E{Key: "beat", Value: bson.D{{Key: "$lt", Value: doc.Beat}}})
-	var stored nodeDoc // where it is not an earlier beat
+	over := false
 	err = l.persist(ctx, func() error {
-		_, err := l.nodes().ReplaceOne(ctx, earlier, doc, options.Replace().SetUpsert(true))
-		if !mongo.IsDuplicateKeyError(err) {
+		accepted, err := l.writeNode(ctx, &doc)
+		if err != nil || accepted {
 			return err
 		}
-		finding := l.nodes().FindOne(ctx, byID(n.ID)).Decode(&stored)
-		if finding == nil && (stored.Left || stored.Beat >= doc.Beat) {
-			return nil
+		var stored nodeDoc
+		err = l.nodes().FindOne(ctx, byID(n.ID)).Decode(&stored)
+		over = errors.Is(err, mongo.ErrNoDocuments) || err == nil && stored.State != states[eventlog.NodeLive]
+		if over || err != nil || stored.Beat >= doc.Beat {
+			return err
 		}
-		return err // a majority does not have it yet
+		return errBehind // a majority does not have it yet
 	})
 	switch {
+	case over:
+		return fmt.Errorf("save node %s: its life is over: %w", n.ID, eventlog.ErrNotFound)
 	case err != nil:
 		return unavailable(ctx, "save node", err)
-	case stored.Left:
-		return fmt.Errorf("save node %s: it was removed: %w", n.ID, eventlog.ErrNotFound)
 	}
 	return nil
 }
 
-// RemoveNode implements eventlog.Nodes.
-func (l *Log) RemoveNode(ctx context.Context, id string) error {
+// writeNode writes one beat; it reports whether the document was as it has to be for that.
+func (l *Log) writeNode(ctx context.Context, doc *nodeDoc) (accepted bool, err error) {
+	if doc.Beat == 1 {
+		_, err := l.nodes().InsertOne(ctx, doc)
+		if mongo.IsDuplicateKeyError(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	earlier := append(byID(doc.ID), isLive, bson.E{Key: "beat", Value: bson.D{{Key: "$lt", Value: doc.Beat}}})
+	result, err := l.nodes().UpdateOne(ctx, earlier, bson.D{{Key: "$set", Value: bson.D{
+		{Key: "beat", Value: doc.Beat}, {Key: "name", Value: doc.Name}, {Key: "lease", Value: doc.Lease}, {Key: "groups", Value: doc.Groups}}}})
+	return err == nil && result.MatchedCount > 0, err
+}
+
+// EndNode implements eventlog.Nodes.
+func (l *Log) EndNode(ctx context.Context, id string) error {
+	_, err := l.endLife(ctx, append(byID(id), isLive), eventlog.NodeEnded)
+	return err
+}
+
+// DeclareDead implements eventlog.Nodes.
+func (l *Log) DeclareDead(ctx context.Context, id string, beat uint64) (bool, error) {
+	return l.endLife(ctx, append(byID(id), isLive, bson.E{Key: "beat", Value: int64(beat)}), eventlog.NodeDead)
+}
+
+// endLife ends a life that the filter selects, and deletes those that ended long ago.
+func (l *Log) endLife(ctx context.Context, filter bson.D, state eventlog.NodeState) (ended bool, err error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer end()
 	now := l.opts.Clock.Now()
-	left := bson.D{{Key: "$set", Value: bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: now}}}}
-	long := bson.D{{Key: "left", Value: true}, {Key: "left_at", Value: bson.D{{Key: "$lt", Value: now.Add(-leftKept)}}}}
+	over := bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: states[state]}, {Key: "over_at", Value: now}}}}
+	long := bson.D{{Key: "over_at", Value: bson.D{{Key: "$lt", Value: now.Add(-overKept)}}}}
 	err = l.persist(ctx, func() error {
-		_, err := l.nodes().UpdateOne(ctx, append(byID(id), there), left, options.UpdateOne().SetUpsert(true))
-		if err == nil || mongo.IsDuplicateKeyError(err) { // a duplicate has left already
+		result, err := l.nodes().UpdateOne(ctx, filter, over)
+		if err == nil {
+			ended = ended || result.MatchedCount > 0
 			_, err = l.nodes().DeleteMany(ctx, long)
 		}
 		return err
 	})
 	if err != nil {
-		return unavailable(ctx, "remove node", err)
+		return false, unavailable(ctx, "end the life of a node", err)
 	}
-	return nil
+	return ended, nil
 }
 
 // ListNodes implements eventlog.Nodes.
@@ -102,13 +143,17 @@ func (l *Log) ListNodes(ctx context.Context) ([]eventlog.Node, error) {
 		return nil, err
 	}
 	defer end()
-	docs, err := findAll[nodeDoc](ctx, l, l.nodes(), bson.D{there}, options.Find())
+	lately := bson.E{Key: "over_at", Value: bson.D{{Key: "$gt", Value: l.opts.Clock.Now().Add(-overListed)}}}
+	docs, err := findAll[nodeDoc](ctx, l, l.nodes(), bson.D{{Key: "$or", Value: bson.A{bson.D{isLive}, bson.D{lately}}}}, options.Find())
 	if err != nil {
 		return nil, unavailable(ctx, "list nodes", err)
 	}
 	nodes := make([]eventlog.Node, len(docs))
 	for i, d := range docs {
-		nodes[i] = eventlog.Node{ID: d.ID, Name: d.Name, Beat: uint64(d.Beat)}
+		nodes[i] = eventlog.Node{
+			ID: d.ID, Name: d.Name, Beat: uint64(d.Beat), Lease: time.Duration(d.Lease) * time.Millisecond,
+			State: eventlog.NodeState(max(slices.Index(states, d.State), 0)),
+		}
 		for _, g := range d.Groups {
 			nodes[i].Groups = append(nodes[i].Groups, eventlog.GroupName(g))
 		}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -28,27 +29,43 @@ func TestNodes(t *testing.T) {
 		}
 	}
 	list(one)
-	a := eventlog.Node{ID: "run-a", Name: "edge-1", Beat: 1}
-	b := eventlog.Node{ID: "run-b", Name: "edge-2", Beat: 1 << 60, Groups: []eventlog.GroupName{{Topic: "orders", Group: "a.$b/c"}, {Topic: "t", Group: "g"}}}
+	a := eventlog.Node{ID: "run-a", Name: "edge-1", Beat: 1, Lease: 10 * time.Second}
+	b := eventlog.Node{ID: "run-b", Name: "edge-2", Beat: 1, Lease: time.Minute, Groups: []eventlog.GroupName{{Topic: "orders", Group: "a.$b/c"}, {Topic: "t", Group: "g"}}}
 	save(one, a)
 	save(two, b)
 	list(one, a, b)
 	a.Beat, a.Groups = 2, []eventlog.GroupName{{Topic: "orders", Group: "g"}}
-	b.Beat, b.Groups = b.Beat+1, nil
+	b.Beat, b.Groups = 1<<60, nil
 	save(one, a)
 	save(two, b)
 	list(two, a, b)
 	save(two, eventlog.Node{ID: "run-a", Name: "late", Beat: 1}) // changes nothing
 	list(two, a, b)
-	for range 2 { // the second removes nothing
-		if err := two.RemoveNode(t.Context(), "run-a"); err != nil {
-			t.Errorf("RemoveNode: %v", err)
+	if dead, err := two.DeclareDead(t.Context(), "run-b", b.Beat-1); err != nil || dead {
+		t.Errorf("DeclareDead of a node that has moved: %v, %v", dead, err)
+	}
+	for range 2 { // the second changes nothing
+		if err := one.EndNode(t.Context(), "run-a"); err != nil {
+			t.Errorf("EndNode: %v", err)
 		}
-		list(one, b)
+		a.State = eventlog.NodeEnded
+		list(one, a, b)
 	}
 	a.Beat = 3
 	if err := one.SaveNode(t.Context(), a); !errors.Is(err, eventlog.ErrNotFound) {
-		t.Errorf("SaveNode of a node that was removed: %v; want ErrNotFound", err)
+		t.Errorf("SaveNode of a node that has ended: %v; want ErrNotFound", err)
 	}
-	list(one, b)
+	for _, want := range []bool{true, false} {
+		if dead, err := one.DeclareDead(t.Context(), "run-b", b.Beat); err != nil || dead != want {
+			t.Errorf("DeclareDead: %v, %v", dead, err)
+		}
+	}
+	b.State = eventlog.NodeDead
+	b.Beat++
+	if err := one.SaveNode(t.Context(), b); !errors.Is(err, eventlog.ErrNotFound) {
+		t.Errorf("SaveNode of a node that was declared dead: %v; want ErrNotFound", err)
+	}
+	b.Beat--
+	a.Beat = 2
+	list(one, a, b)
 }
