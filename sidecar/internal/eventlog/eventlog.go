@@ -293,6 +293,23 @@ type Progress struct {
 	// Attempts are the deliveries counted so far of unsettled events,
 	// ascending and disjoint; an event without an entry has had none.
 	Attempts []AttemptRange
+	// Out are the seqs that were being delivered, ascending and disjoint, by
+	// the owner OutBy: their last attempt counts if it died.
+	Out   []SeqRange
+	OutBy string
+	// Unsure are the seqs, ascending and disjoint, whose last attempt counts
+	// though it may not have reached anybody.
+	Unsure []SeqRange
+	// Delays are the events that are to be delivered no earlier than that,
+	// ascending by seq.
+	Delays []Delay
+}
+
+// Delay is when an event may be delivered again, in milliseconds since the
+// epoch.
+type Delay struct {
+	Seq   uint64
+	Until int64
 }
 
 // SeqRange is the seqs from First to Last, both included.

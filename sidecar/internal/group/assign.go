@@ -74,7 +74,7 @@ func (g *Group) place(e *entry, now time.Time) bool {
 			return false
 		case fit == halted:
 			return false
-		case e.attempts >= m.opts.MaxAttempts:
+		case e.exhausted(m.opts.MaxAttempts):
 			if e.reason == "" {
 				e.reason = "delivery attempts used up"
 			}
@@ -85,6 +85,20 @@ func (g *Group) place(e *entry, now time.Time) bool {
 			return true
 		}
 	}
+}
+
+// maxUnsure bounds the deliveries beyond the attempts that an event gets whose
+// sidecar died each time.
+const maxUnsure = 5
+
+// exhausted reports whether the event is not to be delivered any more: nobody
+// may be known to have got it as often as it may be delivered, where sidecars
+// died while it was on its way.
+func (e *entry) exhausted(most int) bool {
+	if e.unsure {
+		most += maxUnsure
+	}
+	return e.attempts >= most
 }
 
 // fit is how well members and an event go together.

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -212,14 +213,28 @@ func TestDeadLetterReasons(t *testing.T) {
 	}
 }
 
-// Whoever died with the last attempt out leaves an event that is buried, not
-// delivered once more.
+// Whoever died with the last attempt out may not have sent it: the event is
+// delivered once more, and buried when that fails, or has cost too many lives.
 func TestDeadLetterAfterAKill(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k")
 		w.join(attempts(1)).wants("a/1")
 		w.kill()
-		w.join(attempts(1)).wants("b/1")
+		c := w.join(attempts(1))
+		c.wants("a/2")
+		c.nack(0, "a")
+		c.wants("b/1")
+		if len(w.graves.buried) != 1 {
+			t.Fatalf("%d buried", len(w.graves.buried))
+		}
+	})
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a")
+		for n := range 1 + maxUnsure {
+			w.join(attempts(1)).wants(fmt.Sprintf("a/%d", n+1))
+			w.kill()
+		}
+		w.join(attempts(1)).wants("")
 		if len(w.graves.buried) != 1 {
 			t.Fatalf("%d buried", len(w.graves.buried))
 		}

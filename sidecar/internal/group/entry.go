@@ -32,7 +32,8 @@ type entry struct {
 	twin *entry // another unsettled event with the same id
 
 	state    state
-	attempts int // deliveries counted
+	attempts int  // deliveries counted
+	unsure   bool // the last of them may not have reached anybody
 	lease    uint64
 	member   *Member // while in flight
 	sent     bool    // while in flight: handed to the member's sink

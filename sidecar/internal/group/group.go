@@ -173,7 +173,12 @@ func (g *Group) admit(e *entry, passed bool) {
 	}
 	g.held += e.rec.Size()
 	g.ids.add(e)
-	if first := g.keys.add(e); first || !g.ordered {
+	first := g.keys.add(e)
+	switch {
+	case e.due.After(g.cfg.Clock.Now()):
+		e.state = delayed
+		g.timers.set(e, e.due)
+	case first || !g.ordered:
 		g.makeReady(e)
 	}
 }

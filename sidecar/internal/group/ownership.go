@@ -37,7 +37,7 @@ func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
 func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
 	p.own, p.epoch, p.run, p.dirty = owned, e.Number, e.Owner, false
 	p.head = max(p.head, head)
-	p.restore(e.Progress)
+	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended))
 	g.recut = true
 }
 

@@ -32,10 +32,13 @@ type partition struct {
 	// ascending; those that settled behind it stay until it settles.
 	entries []*entry
 
-	// skip and carried are what the stored progress says of seqs that are
-	// not fetched: settled ones, and deliveries counted.
+	// skip, carried, unsure and delays are what the stored progress says of
+	// seqs that are not fetched: settled ones, deliveries counted, those of
+	// which the last one may not have reached anybody, and when they are due.
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
+	unsure  []eventlog.SeqRange
+	delays  []eventlog.Delay
 
 	passed  int64     // events passed over that are not counted yet
 	dirty   bool      // progress differs from what was last saved
@@ -49,6 +52,8 @@ func (p *partition) restore(pr eventlog.Progress) {
 	p.next = max(pr.Cursor, 1)
 	p.skip = slices.Clone(pr.Settled)
 	p.carried = slices.Clone(pr.Attempts)
+	p.unsure = slices.Clone(pr.Unsure)
+	p.delays = slices.Clone(pr.Delays)
 	p.advance()
 }
 
@@ -97,6 +102,12 @@ func (p *partition) advance() {
 	for len(p.carried) > 0 && p.carried[0].Last < p.next {
 		p.carried = p.carried[1:]
 	}
+	for len(p.unsure) > 0 && p.unsure[0].Last < p.next {
+		p.unsure = p.unsure[1:]
+	}
+	for len(p.delays) > 0 && p.delays[0].Seq < p.next {
+		p.delays = p.delays[1:]
+	}
 }
 
 // attemptsOf is what the stored progress counted for the next seq to fetch;
@@ -116,6 +127,10 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 		return nil
 	}
 	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
+	e.unsure = len(p.unsure) > 0 && p.unsure[0].First <= e.seq
+	if len(p.delays) > 0 && p.delays[0].Seq == e.seq {
+		e.due = time.UnixMilli(p.delays[0].Until)
+	}
 	p.next, p.vain = rec.Seq+1, 0
 	p.advance()
 	p.entries = append(p.entries, e)
@@ -176,6 +191,15 @@ func (p *partition) progress() eventlog.Progress {
 		}
 		at = e.seq + 1
 		pr.Attempts = addAttempts(pr.Attempts, e.seq, e.attempts)
+		if e.unsure {
+			pr.Unsure = addSeq(pr.Unsure, e.seq)
+		}
+		switch {
+		case e.state == inflight:
+			pr.Out, pr.OutBy = addSeq(pr.Out, e.seq), p.run
+		case e.state == delayed && len(pr.Delays) < maxDelays:
+			pr.Delays = append(pr.Delays, eventlog.Delay{Seq: e.seq, Until: e.due.UnixMilli()})
+		}
 	}
 	if p.next > at {
 		pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: p.next - 1})
@@ -185,7 +209,25 @@ func (p *partition) progress() eventlog.Progress {
 		r.First = max(r.First, p.next)
 		pr.Attempts = append(pr.Attempts, r)
 	}
+	for _, r := range p.unsure {
+		r.First = max(r.First, p.next)
+		pr.Unsure = append(pr.Unsure, r)
+	}
+	pr.Delays = append(pr.Delays, p.delays...)
 	return pr
+}
+
+// maxDelays bounds the delays of fetched events that are stored: a takeover
+// delivers those behind them early.
+const maxDelays = 1000
+
+// addSeq appends a seq, as part of the last range if it fits.
+func addSeq(rs []eventlog.SeqRange, seq uint64) []eventlog.SeqRange {
+	if n := len(rs); n > 0 && rs[n-1].Last+1 >= seq {
+		rs[n-1].Last = max(rs[n-1].Last, seq)
+		return rs
+	}
+	return append(rs, eventlog.SeqRange{First: seq, Last: seq})
 }
 
 // addAttempts appends a seq's attempts, as part of the last range if it fits.

@@ -310,6 +310,9 @@ func (x *exam) restart(t *rapid.T) {
 	}
 	x.clients = nil
 	for _, e := range x.events {
+		if kill {
+			e.kills++
+		}
 		if x.shaky {
 			e.most++ // a count may be stored whose delivery was given back
 		}

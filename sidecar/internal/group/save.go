@@ -139,6 +139,11 @@ func (g *Group) unsave(s save, again bool, err error) {
 	for _, m := range s.members {
 		m.takeBack()
 	}
+	for _, e := range s.graves {
+		if e.state == burying {
+			g.timers.set(e, g.saveDue)
+		}
+	}
 }
 
 // sync makes what has been saved durable and answers those who wait for it. It

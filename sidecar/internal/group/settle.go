@@ -100,6 +100,7 @@ func (g *Group) giveBack(e *entry) {
 // wait, or goes to the dead letter topic when its attempts are used up.
 func (g *Group) fail(e *entry, how tracing.Outcome, reason string, now time.Time, wait time.Duration) {
 	most := e.member.opts.MaxAttempts
+	e.unsure, e.part.dirty = false, true
 	if e.attempts >= most {
 		how = tracing.DeadLettered
 	}

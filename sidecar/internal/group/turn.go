@@ -15,8 +15,10 @@ func (g *Group) turn() {
 		for _, m := range s.members {
 			m.flush()
 		}
-		for _, e := range s.graves {
-			g.dig(e)
+		if err == nil { // whoever comes after this sidecar knows now that the last delivery has failed
+			for _, e := range s.graves {
+				g.dig(e)
+			}
 		}
 	}
 	g.mu.Lock()

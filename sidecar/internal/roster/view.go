@@ -152,3 +152,6 @@ func (v *View) Gone(id string, heard time.Time) bool {
 	}
 	return v.nodes != nil && v.began.After(heard)
 }
+
+// Ended reports whether the life with this id has ended in order.
+func (v *View) Ended(id string) bool { return v.nodes[id] == eventlog.NodeEnded }

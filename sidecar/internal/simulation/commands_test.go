@@ -113,7 +113,7 @@ func TestCommands(t *testing.T) {
 		perSecond int
 		both      bool
 		most      int
-	}{{200, false, 400}, {2000, false, 500}, {200, true, 800}, {2000, true, 1000}} {
+	}{{200, false, 400}, {2000, false, 500}, {200, true, 850}, {2000, true, 1000}} {
 		t.Run(fmt.Sprintf("%d events a second, both %v", c.perSecond, c.both), func(t *testing.T) {
 			idle, kinds, all := commandsOf(t, flow(0, c.both)), commandsOf(t, flow(c.perSecond, c.both)), 0
 			for _, kind := range slices.Sorted(maps.Keys(kinds)) {

@@ -112,6 +112,9 @@ func testEpochs(t *testing.T, s *suite) {
 				{SeqRange: eventlog.SeqRange{First: 10, Last: 11}, Attempts: 1},
 				{SeqRange: eventlog.SeqRange{First: 13, Last: 13}, Attempts: 1000},
 			},
+			Out: []eventlog.SeqRange{{First: 11, Last: 11}, {First: 13, Last: 13}}, OutBy: "n1/life/2",
+			Unsure: []eventlog.SeqRange{{First: 10, Last: 11}},
+			Delays: []eventlog.Delay{{Seq: 10, Until: 1700000000123}},
 		}
 		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one, two}, nil); err != nil {
 			t.Fatal(err)

@@ -31,6 +31,9 @@ var someProgress = eventlog.Progress{
 	Attempts: []eventlog.AttemptRange{
 		{SeqRange: eventlog.SeqRange{First: 20, Last: 21}, Attempts: 3},
 	},
+	Out: []eventlog.SeqRange{{First: 20, Last: 20}}, OutBy: "n1",
+	Unsure: []eventlog.SeqRange{{First: 21, Last: 21}},
+	Delays: []eventlog.Delay{{Seq: 21, Until: 1700000000123}},
 }
 
 func testInherit(t *testing.T, s *suite) {

@@ -45,6 +45,10 @@ type progressDoc struct {
 	Cursor   int64   `bson:"cursor"`
 	Settled  []int64 `bson:"settled"`  // first, last, first, last, …
 	Attempts []int64 `bson:"attempts"` // first, last, attempts, …
+	Out      []int64 `bson:"out,omitempty"`
+	OutBy    string  `bson:"out_by,omitempty"`
+	Unsure   []int64 `bson:"unsure,omitempty"`
+	Delays   []int64 `bson:"delays,omitempty"` // seq, until, …
 }
 
 // epochID is unambiguous although a group's name may hold a slash: a topic's
@@ -71,31 +75,50 @@ func (d *epochDoc) epoch(at eventlog.GroupPartition) eventlog.Epoch {
 func newProgressDoc(p *eventlog.Progress) progressDoc {
 	d := progressDoc{
 		Cursor:   int64(p.Cursor),
-		Settled:  make([]int64, 0, 2*len(p.Settled)),
+		Settled:  flat(p.Settled),
 		Attempts: make([]int64, 0, 3*len(p.Attempts)),
-	}
-	for _, r := range p.Settled {
-		d.Settled = append(d.Settled, int64(r.First), int64(r.Last))
+		Out:      flat(p.Out), OutBy: p.OutBy, Unsure: flat(p.Unsure),
 	}
 	for _, r := range p.Attempts {
 		d.Attempts = append(d.Attempts, int64(r.First), int64(r.Last), int64(r.Attempts))
+	}
+	for _, x := range p.Delays {
+		d.Delays = append(d.Delays, int64(x.Seq), x.Until)
 	}
 	return d
 }
 
 func (d progressDoc) decode() eventlog.Progress {
-	p := eventlog.Progress{Cursor: uint64(d.Cursor)}
-	for c := range slices.Chunk(d.Settled, 2) {
-		if len(c) == 2 {
-			p.Settled = append(p.Settled, seqRange(c))
-		}
-	}
+	p := eventlog.Progress{Cursor: uint64(d.Cursor), Settled: seqRanges(d.Settled), Out: seqRanges(d.Out), OutBy: d.OutBy, Unsure: seqRanges(d.Unsure)}
 	for c := range slices.Chunk(d.Attempts, 3) {
 		if len(c) == 3 {
 			p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: seqRange(c), Attempts: int(c[2])})
 		}
 	}
+	for c := range slices.Chunk(d.Delays, 2) {
+		if len(c) == 2 {
+			p.Delays = append(p.Delays, eventlog.Delay{Seq: uint64(c[0]), Until: c[1]})
+		}
+	}
 	return p
+}
+
+// flat lays ranges flat.
+func flat(ranges []eventlog.SeqRange) []int64 {
+	list := make([]int64, 0, 2*len(ranges))
+	for _, r := range ranges {
+		list = append(list, int64(r.First), int64(r.Last))
+	}
+	return list
+}
+
+func seqRanges(list []int64) (ranges []eventlog.SeqRange) {
+	for c := range slices.Chunk(list, 2) {
+		if len(c) == 2 {
+			ranges = append(ranges, seqRange(c))
+		}
+	}
+	return ranges
 }
 
 func seqRange(c []int64) eventlog.SeqRange {

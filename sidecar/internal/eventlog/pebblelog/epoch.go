@@ -21,6 +21,10 @@ import (
 //	cursor   n
 //	settled  n, then of each: first − last seq before it, last − first
 //	attempts n, then of each: the same two, attempts
+//	out      as settled; with all that follows missing in older values
+//	out by   text
+//	unsure   as settled
+//	delays   n, then of each: seq, until as a signed varint
 const epochVersion = 1
 
 // epochID is what an epoch's key says.
@@ -58,16 +62,29 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 	b = appendString(b, e.Owner)
 	b = binary.AppendUvarint(b, e.Beat)
 	b = binary.AppendUvarint(b, e.Progress.Cursor)
-	b = binary.AppendUvarint(b, uint64(len(e.Progress.Settled)))
-	var before uint64
-	for _, r := range e.Progress.Settled {
-		b, before = appendRange(b, before, r), r.Last
-	}
+	b = appendRanges(b, e.Progress.Settled)
 	b = binary.AppendUvarint(b, uint64(len(e.Progress.Attempts)))
-	before = 0
+	var before uint64
 	for _, r := range e.Progress.Attempts {
 		b, before = appendRange(b, before, r.SeqRange), r.Last
 		b = binary.AppendUvarint(b, uint64(r.Attempts))
+	}
+	b = appendRanges(b, e.Progress.Out)
+	b = appendString(b, e.Progress.OutBy)
+	b = appendRanges(b, e.Progress.Unsure)
+	b = binary.AppendUvarint(b, uint64(len(e.Progress.Delays)))
+	for _, d := range e.Progress.Delays {
+		b = binary.AppendUvarint(b, d.Seq)
+		b = binary.AppendVarint(b, d.Until)
+	}
+	return b
+}
+
+func appendRanges(b []byte, ranges []eventlog.SeqRange) []byte {
+	b = binary.AppendUvarint(b, uint64(len(ranges)))
+	var before uint64
+	for _, r := range ranges {
+		b, before = appendRange(b, before, r), r.Last
 	}
 	return b
 }
@@ -75,6 +92,20 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 func appendRange(b []byte, before uint64, r eventlog.SeqRange) []byte {
 	b = binary.AppendUvarint(b, r.First-before)
 	return binary.AppendUvarint(b, r.Last-r.First)
+}
+
+func (d *decoder) seqRanges() []eventlog.SeqRange {
+	n := d.count(2)
+	if n == 0 {
+		return nil
+	}
+	ranges := make([]eventlog.SeqRange, n)
+	var before uint64
+	for i := range ranges {
+		ranges[i] = d.seqRange(before)
+		before = ranges[i].Last
+	}
+	return ranges
 }
 
 func (d *decoder) seqRange(before uint64) eventlog.SeqRange {
@@ -96,14 +127,7 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 	e.Number = d.uvarint()
 	e.Owner = d.string()
 	e.Beat, e.Progress.Cursor = d.uvarint(), d.uvarint()
-	if n := d.count(2); n > 0 {
-		e.Progress.Settled = make([]eventlog.SeqRange, n)
-		var before uint64
-		for i := range e.Progress.Settled {
-			r := d.seqRange(before)
-			e.Progress.Settled[i], before = r, r.Last
-		}
-	}
+	e.Progress.Settled = d.seqRanges()
 	if n := d.count(3); n > 0 {
 		e.Progress.Attempts = make([]eventlog.AttemptRange, n)
 		var before uint64
@@ -111,6 +135,14 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 			r := d.seqRange(before)
 			e.Progress.Attempts[i] = eventlog.AttemptRange{SeqRange: r, Attempts: int(d.uvarint())}
 			before = r.Last
+		}
+	}
+	if d.err == nil && len(d.rest) > 0 { // else an older version has written it
+		e.Progress.Out = d.seqRanges()
+		e.Progress.OutBy = d.string()
+		e.Progress.Unsure = d.seqRanges()
+		for range d.count(2) {
+			e.Progress.Delays = append(e.Progress.Delays, eventlog.Delay{Seq: d.uvarint(), Until: d.varint()})
 		}
 	}
 	if d.err != nil {

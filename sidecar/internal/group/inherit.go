@@ -1,0 +1,61 @@
+package group
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// inherited is the progress of an earlier owner as the next one goes on from
+// it. What was being delivered counts an attempt, unless the owner has ended in
+// order, and said so as the last thing that it did.
+func inherited(pr eventlog.Progress, ended func(life string) bool) eventlog.Progress {
+	switch {
+	case len(pr.Out) == 0:
+	case ended(pr.OutBy):
+		pr.Attempts = lessOne(pr.Attempts, pr.Out)
+	default:
+		pr.Unsure = union(pr.Unsure, pr.Out)
+	}
+	pr.Out, pr.OutBy = nil, ""
+	return pr
+}
+
+// lessOne takes one attempt from the seqs of the ranges.
+func lessOne(attempts []eventlog.AttemptRange, ranges []eventlog.SeqRange) (less []eventlog.AttemptRange) {
+	add := func(first, last uint64, n int) {
+		if first <= last && n > 0 {
+			less = append(less, eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: first, Last: last}, Attempts: n})
+		}
+	}
+	for _, a := range attempts {
+		first := a.First
+		for _, r := range ranges {
+			if r.Last < first || r.First > a.Last {
+				continue
+			}
+			if r.First > first {
+				add(first, r.First-1, a.Attempts)
+			}
+			last := min(r.Last, a.Last)
+			add(max(first, r.First), last, a.Attempts-1)
+			first = last + 1
+		}
+		add(first, a.Last, a.Attempts)
+	}
+	return less
+}
+
+// union is the seqs of both, ascending and disjoint.
+func union(a, b []eventlog.SeqRange) (all []eventlog.SeqRange) {
+	both := slices.SortedFunc(slices.Values(slices.Concat(a, b)), func(x, y eventlog.SeqRange) int { return cmp.Compare(x.First, y.First) })
+	for _, r := range both {
+		if n := len(all); n > 0 && all[n-1].Last+1 >= r.First {
+			all[n-1].Last = max(all[n-1].Last, r.Last)
+		} else {
+			all = append(all, r)
+		}
+	}
+	return all
+}
