@@ -363,10 +363,12 @@ func checkDeaths(v *view, broken func(string, ...any)) {
 }
 
 // unseen is how many attempts of one event can have been counted that no member saw: a process that is killed, or silent for
-// longer than its lease, may have saved one and not sent the delivery.
+// longer than its lease, may have saved one and not sent the delivery. One that stopped while the store was away, and was
+// declared dead before the next process could tell, counts what it gave back.
 func (v *view) unseen(until int) (n int) {
 	for _, l := range v.Lives {
-		if l.Killed && l.Ended.Order < until {
+		declared := slices.ContainsFunc(l.Unended, func(id string) bool { return slices.Contains(v.Declared, id) })
+		if (l.Killed || declared) && l.Ended.Order < until {
 			n++
 		}
 	}

@@ -75,6 +75,17 @@ func (e *ended) Keep(ids []string) error {
 	return nil
 }
 
+// notingNodes notes whom a sidecar declares dead, or tries to.
+type notingNodes struct {
+	eventlog.Nodes
+	history *history
+}
+
+func (n notingNodes) DeclareDead(ctx context.Context, id string, beat uint64) (bool, error) {
+	n.history.note(func(moment) { n.history.Declared = append(n.history.Declared, id) })
+	return n.Nodes.DeclareDead(ctx, id, beat)
+}
+
 // gate holds up whoever passes while it is shut.
 type gate struct {
 	mu   sync.Mutex
@@ -238,7 +249,7 @@ func (p *process) open() (err error) {
 	if weak.store != nil {
 		store = weak.store(store)
 	}
-	var nodes eventlog.Nodes = p.log
+	var nodes eventlog.Nodes = notingNodes{p.log, p.machine.run.history}
 	if weak.nodes != nil {
 		nodes = weak.nodes(nodes)
 	}
@@ -351,6 +362,7 @@ func (p *process) release() {
 		if !p.record.Ended.came() {
 			p.record.Ended = now
 		}
+		p.record.Unended = p.machine.ended.Kept()
 	})
 }
 
