@@ -21,6 +21,5 @@
 // Random plans draw faults one by one, and half of them also in combinations that hurt together (combination_test.go). How
 // often they find what is wrong is known from weaknesses: ways to build the product wrong, which tests put around its parts.
 //
-// testdata/known has plans that still break a promise, with the reason; testdata/fixed those that once did;
-// testdata/planted those that find a weakness which a test puts into the log or the groups.
+// testdata/fixed has plans that once broke a promise, with the reason; testdata/planted those that find a weakness which a test puts into the log or the groups.
 package simulation

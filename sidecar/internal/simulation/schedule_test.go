@@ -204,15 +204,6 @@ func recorded(t *testing.T, folder string, do func(t *testing.T, name string, p 
 // replays is how often a plan is run before it counts as harmless: the order of goroutines differs from run to run.
 const replays = 20
 
-// TestKnown replays plans under which a promise is known to be broken, until it is.
-func TestKnown(t *testing.T) {
-	recorded(t, "known", func(t *testing.T, name string, p *plan) {
-		if !replay(t, p) {
-			t.Errorf("%s: no run of %d broke %q: this fault is gone: move its plan to testdata/fixed", name, replays, p.Breaks)
-		}
-	})
-}
-
 // TestFixed replays plans under which a promise was broken once.
 func TestFixed(t *testing.T) {
 	recorded(t, "fixed", func(t *testing.T, _ string, p *plan) {
@@ -269,7 +260,7 @@ func TestSearch(t *testing.T) {
 	m := searchMix()
 	m.lasts, m.only, m.outbox, m.sweeps = ms(*lastingFlag), *onlyFlag, *outboxFlag, *sweepsFlag
 	if *kindsFlag != "" {
-		m.kinds, m.spares = nil, false
+		m.kinds = nil
 		for name := range strings.SplitSeq(*kindsFlag, ",") {
 			m.kinds = append(m.kinds, faultKind(name))
 		}
