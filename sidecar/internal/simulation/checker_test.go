@@ -367,9 +367,13 @@ func checkDeaths(v *view, broken func(string, ...any)) {
 // declared dead before the next process could tell, counts what it gave back.
 func (v *view) unseen(until int) (n int) {
 	for _, l := range v.Lives {
-		declared := slices.ContainsFunc(l.Unended, func(id string) bool { return slices.Contains(v.Declared, id) })
-		if (l.Killed || declared) && l.Ended.Order < until {
+		if l.Killed && l.Ended.Order < until {
 			n++
+		}
+		for _, d := range v.Declared {
+			if d.At.Order < until && slices.Contains(l.Unended, d.Life) {
+				n++
+			}
 		}
 	}
 	for _, m := range v.Silences {

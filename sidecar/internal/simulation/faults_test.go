@@ -125,7 +125,7 @@ func (r *run) part(sidecar, member int, cut bool) {
 		r.parted[[2]int{sidecar, member}]--
 	}
 	r.mu.Unlock()
-	if p := r.machines[sidecar].process(); p != nil {
+	for _, p := range r.machines[sidecar].connected() {
 		r.relink(p)
 	}
 }

@@ -22,7 +22,7 @@ type history struct {
 	Reads      []read      `json:"reads"`
 	Lives      []*lifetime `json:"lives"`
 	Silences   []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others
-	Declared   []string    `json:"declared"` // lives that others have declared dead, or tried to
+	Declared   []declared  `json:"declared"` // lives that others have declared dead, or tried to
 	Troubled   moment      `json:"troubled"` // the first fault, but for sidecars that were stopped in order
 
 	// What there is in the end.
@@ -131,6 +131,12 @@ type lifetime struct {
 	Killed       bool
 	// Unended are its lives, as rosters call them, whose ends the store did not hear of.
 	Unended []string
+}
+
+// declared is that somebody declared a life dead, or tried to.
+type declared struct {
+	Life string
+	At   moment
 }
 
 // stored is an event that the log holds in the end.

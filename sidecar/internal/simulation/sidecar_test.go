@@ -53,6 +53,7 @@ type machine struct {
 
 	mu   sync.Mutex
 	life *process // nil: none runs
+	last *process // that stops in order; nil: none does
 	next int      // number of the next one
 }
 
@@ -82,7 +83,7 @@ type notingNodes struct {
 }
 
 func (n notingNodes) DeclareDead(ctx context.Context, id string, beat uint64) (bool, error) {
-	n.history.note(func(moment) { n.history.Declared = append(n.history.Declared, id) })
+	n.history.note(func(now moment) { n.history.Declared = append(n.history.Declared, declared{id, now}) })
 	return n.Nodes.DeclareDead(ctx, id, beat)
 }
 
@@ -191,9 +192,28 @@ func (m *machine) start() error {
 func (m *machine) stop() {
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
-	if p := m.take(); p != nil {
+	m.mu.Lock()
+	p := m.life
+	m.life, m.last = nil, p
+	m.mu.Unlock()
+	if p != nil {
 		p.stop()
 	}
+	m.mu.Lock()
+	m.last = nil
+	m.mu.Unlock()
+}
+
+// connected are the processes that have connections to the replica set.
+func (m *machine) connected() (all []*process) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range []*process{m.life, m.last} {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // process is the one that runs; nil: none.
