@@ -26,17 +26,19 @@ const (
 
 const (
 	minWindow   = 4
-	firstWindow = 16 // once the store is back
+	firstWindow = 16 // once the store is back, at most
 	// minParallel is what the window has for each topic that is drained at the
 	// same time as others.
 	minParallel = 16
 )
 
-// restart is for when the store was away.
+// restart is for when the store was away, if only because it was given too much.
 func (w *window) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = firstWindow
+	if w.events == 0 || w.events > firstWindow {
+		w.events = firstWindow
+	}
 }
 
 // split returns how many topics to drain at once, and the bounds of a page of

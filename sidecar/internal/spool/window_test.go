@@ -40,6 +40,13 @@ func TestWindow(t *testing.T) {
 			t.Errorf("after %d pages of %v: %d topics at once, pages of %+v; want %d, %d events", c.pages, c.took, parallel, page, c.parallel, c.events)
 		}
 	}
+	if w.restart(); w.events != 5 {
+		t.Errorf("%d events at once of a store that was too slow before", w.events)
+	}
+	after(3, quickPage-1, true)
+	if w.restart(); w.events != firstWindow {
+		t.Errorf("%d events at once of a store that was quick before", w.events)
+	}
 	if parallel, page := w.split(1, eventlog.Bounds{Events: 1, Bytes: 0}); parallel != 1 || page.Events != 1 || page.Bytes < 1 {
 		t.Errorf("the smallest page: %d, %+v", parallel, page)
 	}
