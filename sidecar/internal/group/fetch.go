@@ -167,10 +167,13 @@ func (g *Group) fetchable(p *partition, now time.Time) bool {
 
 // take admits what was read.
 func (g *Group) take(f *fetching, err error) {
+	if err != nil {
+		g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name,
+			"partition", f.parts[0].index, "more_partitions", len(f.parts)-1, "error", err)
+	}
 	for _, p := range f.parts {
 		switch {
 		case err != nil:
-			g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name, "partition", p.index, "error", err)
 			p.readDue = g.cfg.Clock.Now().Add(retryAfterFailure)
 		case p.was == p.generation && len(g.members) > 0:
 			g.takePage(p.partition, p.page, f.marked)

@@ -121,7 +121,7 @@ func (l *Log) endLife(ctx context.Context, filter bson.D, state eventlog.NodeSta
 	defer end()
 	now := l.opts.Clock.Now()
 	over := bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: states[state]}, {Key: "over_at", Value: now}}}}
-	long := bson.D{{Key: "over_at", Value: bson.D{{Key: "$lt", Value: now.Add(-overKept)}}}}
+	long := bson.D{{Key: "state", Value: bson.D{{Key: "$ne", Value: isLive.Value}}}, {Key: "over_at", Value: bson.D{{Key: "$lt", Value: now.Add(-overKept)}}}}
 	err = l.persist(ctx, func() error {
 		result, err := l.nodes().UpdateOne(ctx, filter, over)
 		if err == nil {
