@@ -83,13 +83,17 @@ func (r *Registry) Stored(e Entry) {
 }
 
 // Remember replaces what is known of the store's entries. What is neither there
-// nor due was forgotten, through whichever control plane.
+// nor due was forgotten, through whichever control plane; one that is connected all
+// the same is due again.
 func (r *Registry) Remember(list []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.roster.stored)
 	for _, e := range list {
 		r.roster.stored[e.Key()] = e
+	}
+	for _, m := range r.members {
+		r.roster.enter(m.Node, r.now(), false)
 	}
 	for id, m := range r.left {
 		key := Entry{Node: m.Node}.Key()

@@ -97,6 +97,13 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 	store(restarted, there)
 	check(restarted, "drained", "b on own")
 
+	clear(there) // as where another control plane did not know that they are connected
+	store(restarted, there)
+	store(restarted, there)
+	if len(there) != 2 {
+		t.Errorf("of those that are connected %v are stored", there)
+	}
+
 	b.Close()
 	delete(there, fleet.Entry{Node: node("b", "1", "own")}.Key()) // forgotten through another control plane
 	store(restarted, there)

@@ -175,7 +175,7 @@ func TestControlPlaneSendsToo(t *testing.T) {
 	to.WaitPoints(t, func(points []otlptest.Point) bool {
 		for _, name := range []string{
 			"sluice_controlplane_policies", "sluice_controlplane_revision",
-			"sluice_controlplane_sidecars", "sluice_controlplane_sidecars_rejecting",
+			"sluice_controlplane_sidecars", "sluice_controlplane_sidecars_missing", "sluice_controlplane_sidecars_rejecting",
 		} {
 			if !slices.ContainsFunc(points, func(p otlptest.Point) bool { return p.Metric == name }) {
 				return false
