@@ -45,7 +45,7 @@ func (c *ControlPlane) keepRoster(ctx context.Context) error {
 		case <-tick.C:
 		case <-change:
 		}
-		err := errors.Join(c.storeDue(ctx), c.readRoster(ctx))
+		err := errors.Join(c.readRoster(ctx), c.storeDue(ctx))
 		if err != nil && !failing && ctx.Err() == nil {
 			c.cfg.Logger.Warn("cannot store which sidecars there are; trying again", "error", err)
 		}

@@ -84,13 +84,20 @@ func (r *Registry) Stored(e Entry) {
 
 // Remember replaces what is known of the store's entries. What is neither there
 // nor due was forgotten, through whichever control plane; one that is connected all
-// the same is due again.
+// the same is due again. What is due of one that is gone is not, once another life
+// of it is there: it has come back elsewhere.
 func (r *Registry) Remember(list []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.roster.stored)
 	for _, e := range list {
 		r.roster.stored[e.Key()] = e
+	}
+	for key, e := range r.roster.due {
+		now, there := r.roster.stored[key]
+		if there && now.Instance != e.Instance && r.members[identity{e.ID, e.Instance}] == nil {
+			delete(r.roster.due, key)
+		}
 	}
 	for _, m := range r.members {
 		r.roster.enter(m.Node, r.now(), false)

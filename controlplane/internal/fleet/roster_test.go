@@ -104,6 +104,16 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 		t.Errorf("of those that are connected %v are stored", there)
 	}
 
+	late := enter(here, node("late", "1", "s"))
+	late.Close() // while the store is away, and it comes back at another control plane
+	back := fleet.Entry{Node: node("late", "2", "s")}
+	there[back.Key()] = back
+	here.Remember([]fleet.Entry{back})
+	if due, _ := here.Due(); slices.ContainsFunc(due, func(e fleet.Entry) bool { return e.ID == "late" }) {
+		t.Errorf("an earlier life is due: %v", due)
+	}
+	delete(there, back.Key())
+
 	b.Close()
 	delete(there, fleet.Entry{Node: node("b", "1", "own")}.Key()) // forgotten through another control plane
 	store(restarted, there)

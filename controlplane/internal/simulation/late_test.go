@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 )
@@ -74,4 +75,45 @@ func TestALateSignOfLifeChangesNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An entry of a sidecar that is carried out after it has left does not bring it back; that of a later life does.
+func TestALateEntryOfASidecarChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lateness = time.Minute
+		var losing atomic.Bool
+		set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(q mongomodel.Request) (f mongomodel.Fault) {
+			if losing.Load() && q.Command == "update" {
+				f.Late = lateness
+			}
+			return f
+		}})
+		defer set.Close()
+		s, err := mongostore.Open(mongostore.Options{
+			URL: set.URI() + "&retryWrites=false", Timeout: time.Second, Dialer: set.Dialer("p0"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		ctx := context.Background()
+		for _, later := range []bool{false, true} {
+			losing.Store(true)
+			if s.Enter(ctx, store.RosterEntry{Key: "s", Life: "1", Doc: []byte("late")}) == nil {
+				t.Error("an entry was answered that was lost")
+			}
+			losing.Store(false)
+			if err := s.Leave(ctx, "s", "1"); err != nil {
+				t.Fatal(err)
+			}
+			if later {
+				err = s.Enter(ctx, store.RosterEntry{Key: "s", Life: "2", Doc: []byte("back")})
+			}
+			time.Sleep(2 * lateness)
+			entered, listing := s.Entered(ctx)
+			if err != nil || listing != nil || later != (len(entered) == 1) || later && string(entered[0].Doc) != "back" {
+				t.Errorf("later %v: %+v, %v, %v", later, entered, err, listing)
+			}
+		}
+	})
 }

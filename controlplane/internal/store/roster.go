@@ -9,8 +9,9 @@ type Roster interface {
 	// Enter puts an entry in place of the one with its key, unless that life of it
 	// has left: a request may be carried out long after its sender has given it up.
 	Enter(ctx context.Context, e RosterEntry) error
-	// Leave removes the entry with a key if it is of that life, or whatever it is
-	// of where life is "".
+	// Leave removes the entry with a key, because that life of it has left; or has
+	// been forgotten, where life is "". Where a later life is there, its control
+	// plane enters it again.
 	Leave(ctx context.Context, key, life string) error
 	// Entered returns all entries, ascending by Key.
 	Entered(ctx context.Context) ([]RosterEntry, error)

@@ -28,9 +28,8 @@ func (s *Store) Enter(_ context.Context, e store.RosterEntry) error {
 // Leave implements store.Roster.
 func (s *Store) Leave(_ context.Context, key, life string) error {
 	return s.changeRoster(key, "forget a sidecar", func(v *rosterValue) bool {
-		change := life == "" || v.Life == life || v.Life == ""
 		*v = rosterValue{Left: life}
-		return change
+		return true
 	})
 }
 

@@ -61,14 +61,7 @@ func (s *Store) Leave(ctx context.Context, key, life string) error {
 		{Key: "$set", Value: bson.D{{Key: "life", Value: ""}, {Key: "left", Value: life}, {Key: "left_at", Value: now}}},
 		{Key: "$unset", Value: bson.D{{Key: "doc", Value: ""}}},
 	}
-	done, err := s.roster.UpdateOne(ctx, append(byID(key), bson.E{Key: "life", Value: life}), gone)
-	if err == nil && done.MatchedCount == 0 {
-		_, err = s.roster.UpdateOne(ctx, append(byID(key), bson.E{Key: "life", Value: ""}), gone, options.UpdateOne().SetUpsert(true))
-		if mongo.IsDuplicateKeyError(err) {
-			return nil // a later life is there
-		}
-	}
-	if err == nil {
+	if _, err = s.roster.UpdateOne(ctx, byID(key), gone, options.UpdateOne().SetUpsert(true)); err == nil {
 		long := bson.D{{Key: "life", Value: ""}, {Key: "left_at", Value: bson.D{{Key: "$lt", Value: now.Add(-leftKept)}}}}
 		_, err = s.roster.DeleteMany(ctx, long)
 	}

@@ -424,7 +424,8 @@ func testRoster(t *testing.T, p Place) {
 	check("another", s.Enter(ctx, a), a, b1)
 	check("again, with another document", s.Enter(ctx, entry("b\ns", "1", "new")), a, entry("b\ns", "1", "new"))
 	check("a later life", s.Enter(ctx, b2), a, b2)
-	check("the earlier life leaves late", s.Leave(ctx, b2.Key, "1"), a, b2)
+	check("the earlier life leaves late", s.Leave(ctx, b2.Key, "1"), a)
+	check("the later one is entered again", s.Enter(ctx, b2), a, b2)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
