@@ -9,9 +9,8 @@ import (
 )
 
 var (
-	link      = regexp.MustCompile(`\]\(([^)#:]+)[^)]*\)`)
-	indexName = regexp.MustCompile(`newIndex\(\w+, "(\w+)"`)
-	collName  = regexp.MustCompile(`(?m)^\t\w+Name\s+= "(\w+)"`)
+	link     = regexp.MustCompile(`\]\(([^)#:]+)[^)]*\)`)
+	collName = regexp.MustCompile(`(?m)^\t\w+Name\s+= "(\w+)"`)
 )
 
 func TestLinksLeadSomewhere(t *testing.T) {
@@ -28,19 +27,17 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestDatabaseIsDescribed holds the page on MongoDB against the collections and
-// indexes that the log makes.
+// TestDatabaseIsDescribed holds the page on MongoDB against the collections that
+// the log makes; its own tests do so for the indexes.
 func TestDatabaseIsDescribed(t *testing.T) {
 	page := read(t, "mongodb.md")
-	for file, name := range map[string]*regexp.Regexp{"indexes.go": indexName, "collections.go": collName} {
-		found := name.FindAllStringSubmatch(read(t, "../sidecar/internal/eventlog/mongolog/"+file), -1)
-		if len(found) < 5 {
-			t.Errorf("%s names only %v", file, found)
-		}
-		for _, m := range found {
-			if !strings.Contains(page, "`"+m[1]+"`") {
-				t.Errorf("mongodb.md says nothing of %s, in %s", m[1], file)
-			}
+	found := collName.FindAllStringSubmatch(read(t, "../sidecar/internal/eventlog/mongolog/collections.go"), -1)
+	if len(found) < 5 {
+		t.Errorf("collections.go names only %v", found)
+	}
+	for _, m := range found {
+		if !strings.Contains(page, "`"+m[1]+"`") {
+			t.Errorf("mongodb.md says nothing of %s", m[1])
 		}
 	}
 }

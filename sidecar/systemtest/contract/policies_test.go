@@ -69,14 +69,14 @@ func TestPolicyMatching(t *testing.T) {
 func TestDeliveryMaxima(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_inflight: 3, ack_timeout: 400ms, max_attempts: 2, backoff: {min: 1ms, max: 2ms}}}]`)
-	for i, opts := range []string{`{}`, `{"maxInflight":100,"ackTimeoutMs":3600000,"maxAttempts":50}`} {
+	for i, opts := range []string{`{"from":"earliest"}`, `{"from":"earliest","maxInflight":100,"ackTimeoutMs":3600000,"maxAttempts":50}`} {
 		topic := fmt.Sprint("t", i)
+		for j := range 4 { // first, so that no deadline passes in between
+			s.put(t, topic, fmt.Sprint(j), "1")
+		}
 		k := s.dial(t)
 		k.ok(`{"op":"SUBSCRIBE","topic":"%s.dlq"}`, topic)
 		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":%s}`, topic, opts)
-		for j := range 4 {
-			s.put(t, topic, fmt.Sprint(j), "1")
-		}
 		for j := range 3 {
 			if f := k.event(); f.Number(t, "ctx.ack_deadline_ms") > 400 || f.Text("event.id") != fmt.Sprint(j) {
 				t.Errorf("%s: %v", opts, f)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -205,5 +206,18 @@ func TestAlternatives(t *testing.T) {
 	paged, _ := scanFilter(scope, eventlog.ScanQuery{MinTS: 5, After: &eventlog.Point{TS: 5, ID: "a"}})
 	if got := alternatives(paged); len(got) != 2 || got[0][0].Key != "topic" || got[1][0].Key != "topic" {
 		t.Errorf("%v", got)
+	}
+}
+
+// The page on MongoDB names all indexes.
+func TestIndexesAreDescribed(t *testing.T) {
+	page, err := os.ReadFile("../../../../deploy/mongodb.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range (&Log{}).indexes(engine{mongo: true, ttl: true}) {
+		if !strings.Contains(string(page), "`"+x.name+"`") {
+			t.Errorf("deploy/mongodb.md says nothing of %s", x.name)
+		}
 	}
 }
