@@ -136,9 +136,14 @@ func everywhere(t *testing.T, sidecars []*member, what string, begin time.Time, 
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); pass(t, 5*time.Millisecond) {
+	within(t, patience, what, is)
+}
+
+func within(t *testing.T, most time.Duration, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(most); !is(); pass(t, 5*time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", most, what)
 		}
 	}
 }

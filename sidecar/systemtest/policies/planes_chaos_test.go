@@ -53,6 +53,7 @@ type chaos struct {
 type watched struct {
 	*member
 	way  *way
+	to   []string                    // where it leads
 	life atomic.Pointer[sluice.HTTP] // nil: it is down
 
 	seen int // the highest burst that it has enforced; of its watcher alone
@@ -85,14 +86,15 @@ func badDayOfControlPlanes(t *testing.T, seed uint64) {
 	settle()
 	changes.Wait()
 	last := c.put + 1
-	eventually(t, "the last change", func() bool { return c.putBurst(ctx, c.planes[0].api, last) == nil })
+	within(t, 2*patience, "the last change", func() bool { return c.putBurst(ctx, c.planes[0].api, last) == nil })
 	for _, s := range c.sidecars {
-		eventually(t, s.name+" is at the last policy", func() bool { burst, ok := probe(ctx, s.life.Load()); return ok && burst == last })
+		within(t, 2*patience, s.name+" is at the last policy", func() bool { burst, ok := probe(ctx, s.life.Load()); return ok && burst == last })
 	}
 	cancel()
 	working.Wait()
 	for _, s := range c.sidecars {
-		eventually(t, "a whole replay through "+s.name, func() bool { return c.replayOnce(t.Context(), s) })
+		// Sidecars keep the peers that they know for 15 s after a control plane has started.
+		within(t, 3*patience, "a whole replay through "+s.name, func() bool { return c.replayOnce(t.Context(), s) })
 	}
 	for _, s := range c.sidecars {
 		c.refused += refusals(s)
@@ -119,7 +121,8 @@ func newChaos(t *testing.T) *chaos {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		s := &watched{way: newWay(t, append(addresses[i:], addresses[:i]...)...)}
+		s := &watched{to: slices.Concat(addresses[i:], addresses[:i])}
+		s.way = newWay(t, s.to...)
 		args := []string{"--control-plane", s.way.addr, "--store-timeout", "1s"}
 		if i < 2 {
 			args = append(args, "--store", db.URIVia(c.toEvents.Addr(), events))
@@ -212,6 +215,8 @@ func (c *chaos) fault(t *testing.T, random *rand.Rand) (mend func(), lasts time.
 		} else {
 			c.toStore[i].Down()
 		}
+		pass(t, brief)
+		s.way.leads(s.to...) // to this one first
 		return c.toStore[i].Heal, lasts
 	case 4, 5: // a sidecar has to connect anew, mostly to another one
 		s.way.cut()
