@@ -24,7 +24,7 @@ const (
 	// rosterAtOnce bounds the writes under way: after a start all sidecars connect.
 	rosterAtOnce = 16
 	// drainedWithin is less than a sidecar waits for its farewell to be answered.
-	drainedWithin = 800 * time.Millisecond
+	drainedWithin = 2500 * time.Millisecond
 )
 
 // keepRoster stores which sidecars there are, and learns what others have stored,
@@ -111,11 +111,12 @@ func (c *ControlPlane) drained(n fleet.Node) error {
 	c.roster.Lock()
 	defer c.roster.Unlock()
 	e := fleet.Entry{Node: n}
-	if err := c.remove(ctx, []fleet.Entry{e.Unknown()}); err != nil {
-		return err
-	}
-	if err := c.store.Leave(ctx, e.Key(), n.Instance); err != nil {
-		return err
+	// It may have been entered before its store was known, and that may be on its way still.
+	for _, e := range []fleet.Entry{e.Unknown(), e} {
+		if err := c.store.Leave(ctx, e.Key(), n.Instance); err != nil {
+			return err
+		}
+		c.registry.Forget(e)
 	}
 	c.registry.Drained(n)
 	return nil

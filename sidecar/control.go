@@ -78,7 +78,7 @@ func (s *Sidecar) replayAddress() string {
 }
 
 // farewellTimeout is how long a stop waits for the control plane to take note.
-const farewellTimeout = time.Second
+const farewellTimeout = 3 * time.Second
 
 // farewell tells the control plane, at the end of an orderly stop, that nobody
 // needs to ask this sidecar for history: the store has others, and the spool is

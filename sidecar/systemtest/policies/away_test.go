@@ -21,7 +21,7 @@ const (
 
 // The policy of the topic limited, of which each sidecar takes its own part of
 // the load.
-const limitedRate, limitedBurst = 20, 5
+const limitedRate, limitedBurst = 2, 5
 
 // TestBadDayOfTheControlPlane kills it under load, restarts sidecars meanwhile,
 // and brings it back.
