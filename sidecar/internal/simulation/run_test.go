@@ -54,6 +54,7 @@ type run struct {
 	meter    meter         // of requests, in place of faults of requests and of readers; nil: none
 
 	over      chan struct{} // closed when applications have to end
+	going     atomic.Int64  // publishers that have more to publish
 	apps      sync.WaitGroup
 	leftovers sync.WaitGroup
 
@@ -161,7 +162,11 @@ func (r *run) work() {
 	r.openOutbox()
 	for i, p := range r.plan.Publishers {
 		app := &publisher{run: r, name: publisherName(i), plan: p, dice: newDice(p.Seed, 2)}
-		r.apps.Go(app.work)
+		r.going.Add(1)
+		r.apps.Go(func() {
+			defer r.going.Add(-1)
+			app.work()
+		})
 	}
 	for i, c := range r.plan.Consumers {
 		app := &consumer{run: r, name: consumerName(i), plan: c, group: r.plan.Groups[c.Group], told: c.Told}
@@ -296,7 +301,7 @@ func (r *run) latest() (d time.Duration) {
 // quiet reports whether all calls are answered, nothing is spooled and no group has anything left.
 func (r *run) quiet() bool {
 	r.history.mu.Lock()
-	open := false
+	open := r.going.Load() > 0
 	for _, p := range r.history.Publishes {
 		open = open || !p.Ended.came() && r.process(p.Sidecar, p.Life)
 	}
