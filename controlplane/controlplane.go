@@ -40,7 +40,7 @@ type ControlPlane struct {
 	name string // unlike that of any other control plane, also one with the same Config.Name
 
 	xdsListener, httpListener net.Listener
-	door                      *door // of xdsListener
+	gate                      *gate // of xdsListener
 
 	store    policyStore
 	access   *access.Access // nil: everybody may do everything
@@ -110,7 +110,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
 	}
-	c.door = newDoor(c.xdsListener)
+	c.gate = newGate(c.xdsListener)
 	return c, nil
 }
 
@@ -185,7 +185,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	defer endParts()
 
 	var parts errgroup.Group
-	for _, run := range []func(context.Context) error{c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge, c.keepRoster, c.mindDoor} {
+	for _, run := range []func(context.Context) error{c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge, c.keepRoster, c.watchGate} {
 		parts.Go(func() error { return run(partsCtx) })
 	}
 
@@ -193,7 +193,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	c.xds.Register(rpc)
 	c.quota.Register(rpc)
 	servers, failed := errgroup.WithContext(lasting)
-	servers.Go(func() error { return rpc.Serve(c.door) })
+	servers.Go(func() error { return rpc.Serve(c.gate) })
 	web := &httpapi.Server{Handler: c.handler(), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}
 	servers.Go(func() error { return web.Serve(serversCtx, c.access.Listener("http-listen", c.httpListener)) })
 	servers.Go(ready)

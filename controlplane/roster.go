@@ -90,13 +90,14 @@ func (c *ControlPlane) readRoster(ctx context.Context) error {
 		}
 	}
 	c.registry.Remember(list)
-	return c.remove(ctx, c.registry.Superseded())
+	return c.remove(ctx, "", c.registry.Superseded()...)
 }
 
-// remove removes entries from the store.
-func (c *ControlPlane) remove(ctx context.Context, entries []fleet.Entry) error {
+// remove removes entries from the store: for good those of a life, if one is
+// given, also where they are on their way still.
+func (c *ControlPlane) remove(ctx context.Context, life string, entries ...fleet.Entry) error {
 	for _, e := range entries {
-		if err := c.store.Leave(ctx, e.Key(), ""); err != nil {
+		if err := c.store.Leave(ctx, e.Key(), life); err != nil {
 			return err
 		}
 		c.registry.Forget(e)
@@ -111,12 +112,11 @@ func (c *ControlPlane) drained(n fleet.Node) error {
 	c.roster.Lock()
 	defer c.roster.Unlock()
 	e := fleet.Entry{Node: n}
-	// It may have been entered before its store was known, and that may be on its way still.
-	for _, e := range []fleet.Entry{e.Unknown(), e} {
-		if err := c.store.Leave(ctx, e.Key(), n.Instance); err != nil {
-			return err
-		}
-		c.registry.Forget(e)
+	if err := c.remove(ctx, n.Instance, e.Unknown()); err != nil { // it may have been entered before its store was known
+		return err
+	}
+	if err := c.store.Leave(ctx, e.Key(), n.Instance); err != nil {
+		return err
 	}
 	c.registry.Drained(n)
 	return nil
@@ -128,5 +128,5 @@ func (c *ControlPlane) forget(ctx context.Context, nodeID string) (found bool, e
 	c.roster.Lock()
 	defer c.roster.Unlock()
 	gone := slices.DeleteFunc(c.registry.Missing(), func(e fleet.Entry) bool { return e.ID != nodeID })
-	return len(gone) > 0, c.remove(ctx, gone)
+	return len(gone) > 0, c.remove(ctx, "", gone...)
 }

@@ -67,7 +67,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 	if dir := s.spoolDir(); exists(dir) {
 		s.cfg.Logger.Warn("this folder may have events that were spooled for a shared store; start with that --store to bring them there", "folder", dir)
 	}
-	log, err := pebblelog.Open(pebblelog.Options{Dir: s.cfg.DataDir, Beside: []string{spoolName, unendedName}, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger})
+	log, err := pebblelog.Open(pebblelog.Options{Dir: s.cfg.DataDir, Beside: []string{spoolName, pendingEndsName}, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger})
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	s.store.way, s.store.source = sh.spool, sh.spool.Source(log)
 	s.store.roster = roster.New(roster.Config{
 		Nodes: log, Name: s.cfg.NodeID, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-		Announced: func() { log.Send(eventlog.Signal{Nodes: true}) },
-		Unended:   unendedFile{filepath.Join(s.cfg.DataDir, unendedName), s.cfg.Logger},
+		Announced:   func() { log.Send(eventlog.Signal{Nodes: true}) },
+		PendingEnds: pendingEndsFile{filepath.Join(s.cfg.DataDir, pendingEndsName), s.cfg.Logger},
 	})
 	s.store.roster.Watch(sh.greet(s.store.roster))
 	sh.waker = wakeup.New(wakeup.Config{

@@ -12,30 +12,39 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 )
 
+// lateness is by how much updates come late.
+const lateness = time.Minute
+
+// withLateStore runs do with a store whose updates come late, without an answer, while losing is set.
+func withLateStore(t *testing.T, do func(t *testing.T, s *mongostore.Store, losing *atomic.Bool)) {
+	synctest.Test(t, func(t *testing.T) {
+		var losing atomic.Bool
+		set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(q mongomodel.Request) (f mongomodel.Fault) {
+			if losing.Load() && q.Command == "update" {
+				f.Late = lateness
+			}
+			return f
+		}})
+		defer set.Close()
+		// The server would know a late one by its number if the driver sent it again.
+		s, err := mongostore.Open(mongostore.Options{
+			URL: set.URI() + "&retryWrites=false", Timeout: time.Second, Dialer: set.Dialer("p0"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		do(t, s, &losing)
+	})
+}
+
 // A sign of life that is carried out when its sender has given it up replaces none that was given after it, and does not bring
 // back a control plane that was removed meanwhile.
 func TestALateSignOfLifeChangesNothing(t *testing.T) {
-	const lateness = time.Minute
 	for _, late := range []string{"first", "second"} {
 		for _, then := range []string{"put", "remove"} {
 			t.Run("the "+late+", then "+then, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var losing atomic.Bool
-					set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(q mongomodel.Request) (f mongomodel.Fault) {
-						if losing.Load() && q.Command == "update" {
-							f.Late = lateness
-						}
-						return f
-					}})
-					defer set.Close()
-					// The server would know a late one by its number if the driver sent it again.
-					s, err := mongostore.Open(mongostore.Options{
-						URL: set.URI() + "&retryWrites=false", Timeout: time.Second, Dialer: set.Dialer("p0"),
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer s.Close()
+				withLateStore(t, func(t *testing.T, s *mongostore.Store, losing *atomic.Bool) {
 					put := func(doc string) error { return s.Put(context.Background(), "me", []byte(doc)) }
 					if late == "second" {
 						if err := put("first"); err != nil {
@@ -47,7 +56,7 @@ func TestALateSignOfLifeChangesNothing(t *testing.T) {
 						t.Error("a sign of life was answered that was lost")
 					}
 					losing.Store(false)
-					want := 1
+					want, err := 1, error(nil)
 					switch then {
 					case "put":
 						err = put("newest")
@@ -79,23 +88,7 @@ func TestALateSignOfLifeChangesNothing(t *testing.T) {
 
 // An entry of a sidecar that is carried out after it has left does not bring it back; that of a later life does.
 func TestALateEntryOfASidecarChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const lateness = time.Minute
-		var losing atomic.Bool
-		set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(q mongomodel.Request) (f mongomodel.Fault) {
-			if losing.Load() && q.Command == "update" {
-				f.Late = lateness
-			}
-			return f
-		}})
-		defer set.Close()
-		s, err := mongostore.Open(mongostore.Options{
-			URL: set.URI() + "&retryWrites=false", Timeout: time.Second, Dialer: set.Dialer("p0"),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+	withLateStore(t, func(t *testing.T, s *mongostore.Store, losing *atomic.Bool) {
 		ctx := context.Background()
 		for _, later := range []bool{false, true} {
 			losing.Store(true)
@@ -106,6 +99,7 @@ func TestALateEntryOfASidecarChangesNothing(t *testing.T) {
 			if err := s.Leave(ctx, "s", "1"); err != nil {
 				t.Fatal(err)
 			}
+			var err error
 			if later {
 				err = s.Enter(ctx, store.RosterEntry{Key: "s", Life: "2", Doc: []byte("back")})
 			}

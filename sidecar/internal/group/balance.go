@@ -62,7 +62,7 @@ type todo struct {
 	doubt   bool  // ask whether another sidecar has taken something
 	missing []int // partitions to be taken
 	absent  []int // of the others those that are not here, if there is doubt
-	frozen  []int // partitions owned by a run of this sidecar that is over
+	frozen  []int // partitions owned by a life of this sidecar that is over
 }
 
 // plan compares what is owned with what is to be, and does what needs no store.
@@ -87,7 +87,7 @@ func (g *Group) plan(st *roster.Standing, view *roster.View, now time.Time) (x t
 			g.drain(p, now)
 			g.worker.wake()
 		}
-		if p.own == owned && p.run != st.ID {
+		if p.own == owned && p.life != st.ID {
 			x.frozen = append(x.frozen, i)
 		}
 	}
@@ -159,7 +159,7 @@ func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
 		}
 		found = true
 		g.saveDue = time.Time{} // what failed to be saved for this need not wait
-		if e.Number == p.epoch+1 && e.Owner != p.run && !e.Released && g.cfg.Roster.Ours(e.Owner) {
+		if e.Number == p.epoch+1 && e.Owner != p.life && !e.Released && g.cfg.Roster.Ours(e.Owner) {
 			p.renew(e.Number, e.Owner) // it was renewed here, and the answer got lost
 			continue
 		}
@@ -188,20 +188,20 @@ func (g *Group) strays(absent []int, latest []eventlog.Epoch) (strays []int) {
 }
 
 // epochOf is an epoch that is to be taken.
-func (g *Group) epochOf(partition int, number uint64, run string) eventlog.Epoch {
+func (g *Group) epochOf(partition int, number uint64, life string) eventlog.Epoch {
 	return eventlog.Epoch{
 		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: partition},
-		Number:         number, Owner: run,
+		Number:         number, Owner: life,
 	}
 }
 
 // renewAll takes the next epoch of partitions that this sidecar owned until its
-// run was over. It reports whether nothing is left of that.
+// life was over. It reports whether nothing is left of that.
 func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int, latest []eventlog.Epoch) bool {
 	var next []eventlog.Epoch
 	g.mu.Lock()
 	for _, i := range frozen {
-		if p := g.parts[i]; p.own == owned && p.run != st.ID && latest[i].Number == p.epoch {
+		if p := g.parts[i]; p.own == owned && p.life != st.ID && latest[i].Number == p.epoch {
 			e := g.epochOf(i, p.epoch+1, st.ID)
 			e.Inherit, e.Progress = true, latest[i].Progress
 			next = append(next, e)

@@ -54,10 +54,11 @@
 //     ([roster.Roster]): others wait until it cannot be any more before they
 //     take over. While it is not, nothing is delivered, and time moves nothing
 //     on; acks are still saved, for the store knows whether they count.
-//   - A run that was silent for too long is over. Partitions that it has are
-//     frozen until the sidecar has taken their next epochs as its next run. If
-//     it can, nobody had them in between, and it goes on where it was, with
-//     what is in flight; if not, it abandons them.
+//   - A life that was declared dead is over. Partitions that it has are frozen
+//     until the sidecar has taken their next epochs as its next life. If it can,
+//     nobody had them in between, and it goes on where it was, with what is in
+//     flight; if not, it abandons them. A life that was silent, and was not
+//     declared dead, goes on as it was; deadlines begin where they were.
 //
 // An ack whose save was refused is answered with an error; once a partition is
 // abandoned, nothing of it is in flight here, and acks of it settle nothing.

@@ -48,7 +48,10 @@ func TestRenewalThatIsTooLate(t *testing.T) {
 		c.wants("e1/1")
 		a.path.fail(errStore)
 		advance(2 * lease)
-		f.nodes.declareDead(a.roster.Standing().ID)
+		life := a.roster.Standing().ID
+		if dead, _ := f.nodes.DeclareDead(t.Context(), life, f.nodes.Node(life).Beat); !dead {
+			t.Fatal("it is not there")
+		}
 		f.log.locked(func() {
 			f.log.onTake = func() {
 				e := f.log.epochs[partitionZero]
@@ -139,7 +142,7 @@ func TestAStopWhileTheStoreIsAway(t *testing.T) {
 		c.nack(time.Hour, "e2")
 		life := first.roster.Standing().ID
 		first.kill() // nothing of its stop arrives
-		if err := (&pathNodes{f.nodes, &path{}}).EndNode(t.Context(), life); err != nil {
+		if err := f.nodes.EndNode(t.Context(), life); err != nil {
 			t.Fatal(err)
 		}
 		advance(lease)

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -27,7 +28,7 @@ const lease = 10 * time.Second
 type fleet struct {
 	t      fataler
 	log    *fakeLog
-	nodes  *fakeNodes
+	nodes  *eventlogtest.Nodes
 	policy atomic.Pointer[policy.Effective]
 	graves *fakeGraves
 	ids    int
@@ -65,7 +66,7 @@ func runFleet(t *testing.T, partitions int, scenario func(t *testing.T, f *fleet
 }
 
 func newFleet(t fataler, partitions int) *fleet {
-	f := &fleet{t: t, log: newFakeLog(), nodes: newFakeNodes(), graves: &fakeGraves{}}
+	f := &fleet{t: t, log: newFakeLog(), nodes: eventlogtest.NewNodes(), graves: &fakeGraves{}}
 	eff := policy.Defaults()
 	eff.Partitions = partitions
 	f.policy.Store(&eff)

@@ -94,7 +94,7 @@ type Manager struct {
 
 	// Of looked alone.
 	version uint64 // of the view that was acted on
-	run     string // that was acted on
+	life    string // that was acted on
 	checked int    // place in list of the group that was last checked
 }
 
@@ -258,9 +258,9 @@ func (m *Manager) MaybeMoved() {
 // looked follows the roster. Signals may get lost, so each time one of the
 // groups that own something here asks whether it still does.
 func (m *Manager) looked() {
-	version, run := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID
-	changed := version != m.version || run != m.run
-	m.version, m.run = version, run
+	version, life := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID
+	changed := version != m.version || life != m.life
+	m.version, m.life = version, life
 	groups := m.all()
 	for _, g := range groups {
 		g.looked(changed)

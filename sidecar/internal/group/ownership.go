@@ -30,21 +30,21 @@ var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(
 
 // delivers reports whether events of the partition may be handed out at now.
 func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
-	return p.own == owned && p.run == st.ID && st.Valid(now)
+	return p.own == owned && p.life == st.ID && st.Valid(now)
 }
 
 // adopt begins to own a partition whose epoch was taken.
 func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
-	p.own, p.epoch, p.run, p.dirty = owned, e.Number, e.Owner, false
+	p.own, p.epoch, p.life, p.dirty = owned, e.Number, e.Owner, false
 	p.head = max(p.head, head)
 	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended))
 	g.recut = true
 }
 
-// renew goes on owning a partition in a later run: since this sidecar has had
+// renew goes on owning a partition in a later life: since this sidecar has had
 // the epoch before too, nobody else can have had the partition in between.
-func (p *partition) renew(number uint64, run string) {
-	p.epoch, p.run, p.dirty = number, run, true
+func (p *partition) renew(number uint64, life string) {
+	p.epoch, p.life, p.dirty = number, life, true
 }
 
 // abandon forgets a partition that was taken over, without saving. It returns
@@ -62,7 +62,7 @@ func (g *Group) abandon(p *partition) (waiters []func(error)) {
 // disown ends the ownership.
 func (g *Group) disown(p *partition) {
 	g.revoke(p)
-	p.own, p.epoch, p.run, p.dirty = foreign, 0, "", false
+	p.own, p.epoch, p.life, p.dirty = foreign, 0, "", false
 }
 
 // drain begins to give a partition up.

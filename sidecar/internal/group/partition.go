@@ -14,7 +14,7 @@ type partition struct {
 
 	own      ownership
 	epoch    uint64    // while it is not foreign: the one that this sidecar has
-	run      string    // under which it was taken
+	life     string    // under which it was taken
 	drainDue time.Time // while it is draining: when it is given up at the latest
 	open     bool      // the turn under way may assign its events
 	assignee *Member   // whom its events go to, where members have partitions of their own
@@ -196,7 +196,7 @@ func (p *partition) progress() eventlog.Progress {
 		}
 		switch {
 		case e.state == inflight:
-			pr.Out, pr.OutBy = addSeq(pr.Out, e.seq), p.run
+			pr.Out, pr.OutBy = addSeq(pr.Out, e.seq), p.life
 		case e.state == delayed && len(pr.Delays) < maxDelays:
 			pr.Delays = append(pr.Delays, eventlog.Delay{Seq: e.seq, Until: e.due.UnixMilli()})
 		}

@@ -2,11 +2,12 @@ package group
 
 import (
 	"context"
-	"maps"
+	"errors"
 	"slices"
 	"sync"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
 // path is a process's way to the store.
@@ -131,71 +132,28 @@ func (l *pathLog) Sync(ctx context.Context) error {
 	return err
 }
 
-// fakeNodes is the store's list of nodes in memory.
-type fakeNodes struct {
-	mu    sync.Mutex
-	nodes map[string]eventlog.Node
-}
-
-func newFakeNodes() *fakeNodes { return &fakeNodes{nodes: make(map[string]eventlog.Node)} }
-
-func (f *fakeNodes) locked(act func()) func() {
-	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		act()
-	}
-}
-
-// declareDead is what another sidecar does that sees no beat.
-func (f *fakeNodes) declareDead(id string) {
-	f.locked(func() {
-		n := f.nodes[id]
-		n.State = eventlog.NodeDead
-		f.nodes[id] = n
-	})()
-}
-
-// pathNodes is that list at the end of a path.
+// pathNodes is the store's list of nodes at the end of a path.
 type pathNodes struct {
-	*fakeNodes
+	*eventlogtest.Nodes
 	path *path
 }
 
-func (n *pathNodes) SaveNode(_ context.Context, x eventlog.Node) error {
-	over := false
-	err := n.path.call(n.locked(func() {
-		if over = n.nodes[x.ID].State != eventlog.NodeLive; !over {
-			n.nodes[x.ID] = x
-		}
-	}))
-	if over {
-		return eventlog.ErrNotFound
-	}
-	return err
+func (n *pathNodes) SaveNode(ctx context.Context, x eventlog.Node) (err error) {
+	failed := n.path.call(func() { err = n.Nodes.SaveNode(ctx, x) })
+	return errors.Join(failed, err)
 }
 
-func (n *pathNodes) EndNode(_ context.Context, id string) error {
-	_, err := n.end(id, eventlog.NodeEnded, func(eventlog.Node) bool { return true })
-	return err
+func (n *pathNodes) EndNode(ctx context.Context, id string) error {
+	return n.path.call(func() { _ = n.Nodes.EndNode(ctx, id) })
 }
 
-func (n *pathNodes) DeclareDead(_ context.Context, id string, beat uint64) (bool, error) {
-	return n.end(id, eventlog.NodeDead, func(x eventlog.Node) bool { return x.Beat == beat })
+func (n *pathNodes) DeclareDead(ctx context.Context, id string, beat uint64) (dead bool, err error) {
+	err = n.path.call(func() { dead, _ = n.Nodes.DeclareDead(ctx, id, beat) })
+	return dead, err
 }
 
-func (n *pathNodes) end(id string, state eventlog.NodeState, may func(eventlog.Node) bool) (ended bool, err error) {
-	err = n.path.call(n.locked(func() {
-		if x, there := n.nodes[id]; there && x.State == eventlog.NodeLive && may(x) {
-			x.State = state
-			n.nodes[id], ended = x, true
-		}
-	}))
-	return ended, err
-}
-
-func (n *pathNodes) ListNodes(context.Context) (all []eventlog.Node, err error) {
-	err = n.path.call(n.locked(func() { all = slices.Collect(maps.Values(n.nodes)) }))
+func (n *pathNodes) ListNodes(ctx context.Context) (all []eventlog.Node, err error) {
+	err = n.path.call(func() { all, _ = n.Nodes.ListNodes(ctx) })
 	return all, err
 }
 

@@ -55,7 +55,7 @@ func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 	return eventlog.Epoch{
 		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: p.index},
 		Number:         p.epoch,
-		Owner:          p.run,
+		Owner:          p.life,
 		Beat:           g.beat,
 		Released:       released,
 		Progress:       p.progress(),

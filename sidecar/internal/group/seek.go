@@ -65,10 +65,10 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		return nil, errStopped
 	}
 	var forced []eventlog.Epoch
-	run := g.cfg.Roster.Standing().ID
+	life := g.cfg.Roster.Standing().ID
 	for i, p := range g.parts {
 		if p.own == foreign {
-			e := g.epochOf(i, latest[i].Number+1, run)
+			e := g.epochOf(i, latest[i].Number+1, life)
 			e.Released, e.Progress.Cursor = true, starts[i]
 			forced = append(forced, e)
 			continue

@@ -134,7 +134,7 @@ func (g *Group) dig(e *entry) {
 		g.mu.Unlock()
 		return
 	}
-	if st := g.cfg.Roster.Standing(); e.part.run != st.ID || !st.Valid(g.cfg.Clock.Now()) {
+	if st := g.cfg.Roster.Standing(); e.part.life != st.ID || !st.Valid(g.cfg.Clock.Now()) {
 		g.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until it is known whether it still is ours
 		g.mu.Unlock()
 		return

@@ -13,48 +13,41 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
 var errStore = errors.New("store on fire")
 
 // fakeNodes is the store's list of nodes in memory.
 type fakeNodes struct {
-	mu    sync.Mutex
-	nodes map[string]eventlog.Node
-	saves int
-	lists int
+	*eventlogtest.Nodes
+	saves, lists atomic.Int64
 }
 
-func newFakeNodes() *fakeNodes {
-	return &fakeNodes{nodes: make(map[string]eventlog.Node)}
+func newFakeNodes() *fakeNodes { return &fakeNodes{Nodes: eventlogtest.NewNodes()} }
+
+// live are the nodes that are.
+func (f *fakeNodes) live() (live []eventlog.Node) {
+	all, _ := f.Nodes.ListNodes(context.Background())
+	return slices.DeleteFunc(all, func(n eventlog.Node) bool { return n.State != eventlog.NodeLive })
 }
 
 // names are those of the live nodes.
 func (f *fakeNodes) names() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	var names []string
-	for _, n := range f.nodes {
-		if n.State == eventlog.NodeLive {
-			names = append(names, n.Name)
-		}
+	for _, n := range f.live() {
+		names = append(names, n.Name)
 	}
 	slices.Sort(names)
 	return strings.Join(names, " ")
 }
 
 // calls counts the saves and lists so far.
-func (f *fakeNodes) calls() (saves, lists int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.saves, f.lists
-}
+func (f *fakeNodes) calls() (saves, lists int) { return int(f.saves.Load()), int(f.lists.Load()) }
 
 func (f *fakeNodes) groupsOf(name string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, n := range f.nodes {
-		if n.Name == name && n.State == eventlog.NodeLive {
+	for _, n := range f.live() {
+		if n.Name == name {
 			return len(n.Groups)
 		}
 	}
@@ -88,56 +81,34 @@ func (p *fakePath) call(act func()) error {
 	if err != nil {
 		return err
 	}
-	p.fakeNodes.mu.Lock()
 	act()
-	p.fakeNodes.mu.Unlock()
 	if after != nil {
 		<-after
 	}
 	return nil
 }
 
-func (p *fakePath) SaveNode(_ context.Context, n eventlog.Node) error {
-	over := false
-	err := p.call(func() {
-		p.saves++
-		n.Groups = slices.Clone(n.Groups)
-		stored, there := p.nodes[n.ID]
-		if over = stored.State != eventlog.NodeLive || !there && n.Beat > 1; !over && n.Beat > stored.Beat {
-			p.nodes[n.ID] = n
-		}
+func (p *fakePath) SaveNode(ctx context.Context, n eventlog.Node) (err error) {
+	failed := p.call(func() {
+		p.saves.Add(1)
+		err = p.Nodes.SaveNode(ctx, n)
 	})
-	if over {
-		return eventlog.ErrNotFound
-	}
-	return err
+	return errors.Join(failed, err)
 }
 
-func (p *fakePath) EndNode(_ context.Context, id string) error {
-	_, err := p.end(id, eventlog.NodeEnded, func(eventlog.Node) bool { return true })
-	return err
+func (p *fakePath) EndNode(ctx context.Context, id string) error {
+	return p.call(func() { _ = p.Nodes.EndNode(ctx, id) })
 }
 
-func (p *fakePath) DeclareDead(_ context.Context, id string, beat uint64) (bool, error) {
-	return p.end(id, eventlog.NodeDead, func(n eventlog.Node) bool { return n.Beat == beat })
+func (p *fakePath) DeclareDead(ctx context.Context, id string, beat uint64) (dead bool, err error) {
+	err = p.call(func() { dead, _ = p.Nodes.DeclareDead(ctx, id, beat) })
+	return dead, err
 }
 
-func (p *fakePath) end(id string, state eventlog.NodeState, may func(eventlog.Node) bool) (ended bool, err error) {
+func (p *fakePath) ListNodes(ctx context.Context) (all []eventlog.Node, err error) {
 	err = p.call(func() {
-		if n, there := p.nodes[id]; there && n.State == eventlog.NodeLive && may(n) {
-			n.State = state
-			p.nodes[id], ended = n, true
-		}
-	})
-	return ended, err
-}
-
-func (p *fakePath) ListNodes(context.Context) (all []eventlog.Node, err error) {
-	err = p.call(func() {
-		p.lists++
-		for _, n := range p.nodes {
-			all = append(all, n)
-		}
+		p.lists.Add(1)
+		all, _ = p.Nodes.ListNodes(ctx)
 	})
 	return all, err
 }
@@ -156,11 +127,11 @@ const lease = 10 * time.Second
 
 func (f *fakeNodes) start(name string) *sidecar { return f.startKeeping(name, nil) }
 
-func (f *fakeNodes) startKeeping(name string, unended Unended) *sidecar {
+func (f *fakeNodes) startKeeping(name string, pendingEnds PendingEnds) *sidecar {
 	s := &sidecar{path: &fakePath{fakeNodes: f}, ended: make(chan struct{})}
 	s.Roster = New(Config{
 		Nodes: s.path, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
-		Announced: func() { s.news.Add(1) }, Unended: unended,
+		Announced: func() { s.news.Add(1) }, PendingEnds: pendingEnds,
 	})
 	s.Watch(func() { s.looks.Add(1) })
 	ctx, cancel := context.WithCancel(context.Background())

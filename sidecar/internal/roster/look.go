@@ -66,24 +66,24 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 
 // endEarlier ends the lives before this one that the store may take for live.
 func (r *Roster) endEarlier(ctx context.Context) error {
-	for _, id := range r.unended {
+	for _, id := range r.pendingEnds {
 		if err := r.cfg.Nodes.EndNode(ctx, id); err != nil {
 			return err
 		}
 	}
-	if len(r.unended) > 0 {
-		r.keepUnended(nil)
+	if len(r.pendingEnds) > 0 {
+		r.savePendingEnds(nil)
 	}
 	return nil
 }
 
-// keepUnended remembers lives whose end the store does not know.
-func (r *Roster) keepUnended(ids []string) {
-	r.unended = ids
-	if r.cfg.Unended == nil {
+// savePendingEnds remembers lives whose end the store does not know.
+func (r *Roster) savePendingEnds(ids []string) {
+	r.pendingEnds = ids
+	if r.cfg.PendingEnds == nil {
 		return
 	}
-	if err := r.cfg.Unended.Keep(ids); err != nil {
+	if err := r.cfg.PendingEnds.Save(ids); err != nil {
 		r.cfg.Logger.Warn("cannot keep for the next start that this sidecar has stopped in order; what it had counts as delivered", "error", err)
 	}
 }
@@ -118,7 +118,7 @@ func (r *Roster) save(ctx context.Context) error {
 		r.mu.Unlock()
 		if r.life.beat == 0 {
 			// It may be there, and silent since nobody knows when.
-			r.unended = append(r.unended, r.life.id)
+			r.pendingEnds = append(r.pendingEnds, r.life.id)
 			r.begin()
 		} else {
 			r.life.beat++

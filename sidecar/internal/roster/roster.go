@@ -67,16 +67,16 @@ type Config struct {
 	// Announced, if set, is called when the other sidecars have something new
 	// to see here. It must not block.
 	Announced func()
-	// Unended, if set, remembers across processes which lives have ended in
+	// PendingEnds, if set, remembers across processes which lives have ended in
 	// order while the store was away.
-	Unended Unended
-	Clock   clock.Clock
+	PendingEnds PendingEnds
+	Clock       clock.Clock
 }
 
-// Unended keeps the ids of lives on this machine.
-type Unended interface {
-	Kept() []string
-	Keep(ids []string) error
+// PendingEnds keeps the ids of lives on this machine.
+type PendingEnds interface {
+	Load() []string
+	Save(ids []string) error
 }
 
 // Roster watches the sidecars of a store. Its methods are safe for concurrent
@@ -95,11 +95,11 @@ type Roster struct {
 	watchers []func()
 
 	// Run's own.
-	failing bool // the last look around was incomplete
-	life    life
-	unended []string             // lives that are over and that the store may take for live
-	seen    map[string]*sighting // the other nodes
-	last    time.Time            // when the last list was complete; zero: none was
+	failing     bool // the last look around was incomplete
+	life        life
+	pendingEnds []string             // lives that are over and that the store may take for live
+	seen        map[string]*sighting // the other nodes
+	last        time.Time            // when the last list was complete; zero: none was
 }
 
 // Standing is this sidecar's place among the others.
@@ -131,8 +131,8 @@ func New(cfg Config) *Roster {
 		groups:  make(map[eventlog.GroupName]struct{}),
 		seen:    make(map[string]*sighting),
 	}
-	if cfg.Unended != nil {
-		r.unended = cfg.Unended.Kept()
+	if cfg.PendingEnds != nil {
+		r.pendingEnds = cfg.PendingEnds.Load()
 	}
 	r.view.Store(&View{Name: cfg.Name})
 	r.begin()
@@ -285,9 +285,9 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 	defer cancel()
 	r.standing.Store(&Standing{ID: r.life.id})
 	if r.life.beat > 0 {
-		r.unended = append(r.unended, r.life.id)
+		r.pendingEnds = append(r.pendingEnds, r.life.id)
 	}
-	for len(r.unended) > 0 {
+	for len(r.pendingEnds) > 0 {
 		err := r.endEarlier(ctx)
 		if err == nil {
 			r.cfg.Announced()
@@ -295,7 +295,7 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 		}
 		if !r.cfg.Clock.Sleep(ctx, goodbyePause) {
 			r.cfg.Logger.Warn("cannot tell the store that this sidecar has stopped; the next start does", "error", err)
-			r.keepUnended(r.unended)
+			r.savePendingEnds(r.pendingEnds)
 			break
 		}
 	}

@@ -249,12 +249,12 @@ func TestOutageOfAll(t *testing.T) {
 	})
 }
 
-// kept is an Unended in memory.
+// kept is PendingEnds in memory.
 type kept struct{ ids []string }
 
-func (k *kept) Kept() []string { return k.ids }
+func (k *kept) Load() []string { return k.ids }
 
-func (k *kept) Keep(ids []string) error {
+func (k *kept) Save(ids []string) error {
 	k.ids = slices.Clone(ids)
 	return nil
 }
@@ -266,12 +266,12 @@ func TestAnEndThatTheStoreDoesNotHearOf(t *testing.T) {
 		a := store.startKeeping("a", disk)
 		old := a.Standing().ID
 		a.kill() // which is a stop while the store is away
-		if len(disk.ids) != 1 || disk.ids[0] != old || store.nodes[old].State != eventlog.NodeLive {
-			t.Fatalf("kept %q of %s, which is %v", disk.ids, old, store.nodes[old].State)
+		if len(disk.ids) != 1 || disk.ids[0] != old || store.Node(old).State != eventlog.NodeLive {
+			t.Fatalf("kept %q of %s, which is %v", disk.ids, old, store.Node(old).State)
 		}
 		a = store.startKeeping("a", disk)
-		if len(disk.ids) != 0 || store.nodes[old].State != eventlog.NodeEnded || !a.Valid(time.Now()) {
-			t.Errorf("kept %q, and %s is %v", disk.ids, old, store.nodes[old].State)
+		if len(disk.ids) != 0 || store.Node(old).State != eventlog.NodeEnded || !a.Valid(time.Now()) {
+			t.Errorf("kept %q, and %s is %v", disk.ids, old, store.Node(old).State)
 		}
 		a.stop()
 	})
@@ -462,7 +462,7 @@ func TestADeadLifeIsOver(t *testing.T) {
 		store := newFakeNodes()
 		a := store.start("a")
 		former := a.Standing().ID
-		if dead, err := a.path.DeclareDead(t.Context(), former, store.nodes[former].Beat); err != nil || !dead {
+		if dead, err := a.path.DeclareDead(t.Context(), former, store.Node(former).Beat); err != nil || !dead {
 			t.Fatal(dead, err)
 		}
 		pass(lease / beatsPerLease)

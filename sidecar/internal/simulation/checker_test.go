@@ -371,7 +371,7 @@ func (v *view) unseen(until int) (n int) {
 			n++
 		}
 		for _, d := range v.Declared {
-			if d.At.Order < until && slices.Contains(l.Unended, d.Life) {
+			if d.At.Order < until && slices.Contains(l.PendingEnds, d.Life) {
 				n++
 			}
 		}

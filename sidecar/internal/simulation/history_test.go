@@ -129,8 +129,8 @@ type lifetime struct {
 	Life         int
 	Began, Ended moment
 	Killed       bool
-	// Unended are its lives, as rosters call them, whose ends the store did not hear of.
-	Unended []string
+	// PendingEnds are its lives, as rosters call them, whose ends the store did not hear of.
+	PendingEnds []string
 }
 
 // declared is that somebody declared a life dead, or tried to.

@@ -63,13 +63,13 @@ type ended struct {
 	ids []string
 }
 
-func (e *ended) Kept() []string {
+func (e *ended) Load() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ids
 }
 
-func (e *ended) Keep(ids []string) error {
+func (e *ended) Save(ids []string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ids = slices.Clone(ids)
@@ -291,7 +291,7 @@ func (p *process) open() (err error) {
 		return errors.Join(err, p.queue.Close(), p.log.Close())
 	}
 	p.roster = roster.New(roster.Config{
-		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, Unended: &p.machine.ended,
+		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, PendingEnds: &p.machine.ended,
 		Announced: func() { p.log.Send(eventlog.Signal{Nodes: true}) },
 	})
 	version := uint64(0)
@@ -382,7 +382,7 @@ func (p *process) release() {
 		if !p.record.Ended.came() {
 			p.record.Ended = now
 		}
-		p.record.Unended = p.machine.ended.Kept()
+		p.record.PendingEnds = p.machine.ended.Load()
 	})
 }
 

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
@@ -90,14 +88,11 @@ func TestIntroduce(t *testing.T) {
 	h := newHolder(t, s, nil)
 	stop := h.run(t)
 	xdstest.Soon(t, "everything", func() bool { return h.text("*") == "1" })
-	identified := func() int {
-		return len(s.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetNode() != nil }))
-	}
 	for n := 1; n <= 3; n++ {
-		xdstest.Soon(t, "to be named", func() bool { return identified() == n })
+		xdstest.Soon(t, "to be named", func() bool { return s.identified() == n })
 		h.Introduce()
 	}
-	xdstest.Soon(t, "to be named", func() bool { return identified() == 4 })
+	xdstest.Soon(t, "to be named", func() bool { return s.identified() == 4 })
 	s.put(globs, map[string]string{"*": "2"})
 	xdstest.Soon(t, "a change", func() bool { return h.text("*") == "2" })
 	stop()
@@ -117,12 +112,9 @@ func TestAnew(t *testing.T) {
 	h := newHolder(t, s, nil)
 	stop := h.run(t)
 	xdstest.Soon(t, "everything", func() bool { return h.text("*") == "1" })
-	identified := func() int {
-		return len(s.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetNode() != nil }))
-	}
-	first := identified()
+	first := s.identified()
 	h.Anew("the node has changed")
-	xdstest.Soon(t, "another stream", func() bool { return identified() > first && h.Connected() })
+	xdstest.Soon(t, "another stream", func() bool { return s.identified() > first && h.Connected() })
 	stop()
 	if got := s.Sent(); len(got) != 1 {
 		t.Errorf("the server sent %v", got)

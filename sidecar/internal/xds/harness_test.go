@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -30,6 +31,11 @@ const (
 type server struct{ *xdstest.Server }
 
 func newServer(t *testing.T) server { return server{xdstest.New(t, topics, globs)} }
+
+// identified is how many requests said who is asking.
+func (s server) identified() int {
+	return len(s.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetNode() != nil }))
+}
 
 // put changes resources; one without text is deleted.
 func (s server) put(typeURL string, texts map[string]string) {

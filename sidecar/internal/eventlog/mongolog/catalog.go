@@ -112,6 +112,18 @@ func (c *catalog) remember(raw bson.Raw) (*topic, error) {
 	return t, nil
 }
 
+// beginOn is begin for an operation on a topic.
+func (l *Log) beginOn(ctx context.Context, name string) (_ context.Context, t *topic, end func(), err error) {
+	if ctx, end, err = l.begin(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	if t, err = l.topic(ctx, name); err != nil {
+		end()
+		return nil, nil, nil, err
+	}
+	return ctx, t, end, nil
+}
+
 // topic finds a topic; it must be called between begin and its end.
 func (l *Log) topic(ctx context.Context, name string) (*topic, error) {
 	if t := l.catalog.cached(name); t != nil {

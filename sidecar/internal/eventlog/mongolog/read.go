@@ -232,14 +232,13 @@ func (r *reading) beyond(ctx context.Context) (more bool, broken, _ error) {
 
 // ReadEach implements eventlog.Shared. Events that follow each other without a gap need no head to be read.
 func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error) {
-	ctx, end, err := l.begin(ctx)
+	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	t, err := l.topic(ctx, name)
-	if err != nil || len(places) == 0 {
-		return nil, err
+	if len(places) == 0 {
+		return nil, nil
 	}
 	each := make([][]*eventlog.Record, len(places))
 	share := uint64(max(b.Events/len(places), 1))
@@ -319,14 +318,11 @@ const maxBatch = 10_000
 
 // Lookup implements eventlog.Reader.
 func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, error) {
-	ctx, end, err := l.begin(ctx)
+	ctx, _, end, err := l.beginOn(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	if _, err := l.topic(ctx, name); err != nil {
-		return nil, err
-	}
 	what := fmt.Sprintf("event %q of topic %q", id, name)
 	var raw bson.Raw
 	err = l.persist(ctx, func() (err error) {
@@ -353,15 +349,11 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 
 // LatestByKey implements eventlog.Reader.
 func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Record, error) {
-	ctx, end, err := l.begin(ctx)
+	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	t, err := l.topic(ctx, name)
-	if err != nil {
-		return nil, err
-	}
 	what := fmt.Sprintf("key %q of topic %q", key, name)
 	if key == "" { // is no key
 		return nil, fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)

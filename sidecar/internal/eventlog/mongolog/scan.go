@@ -12,15 +12,11 @@ import (
 // Scan implements eventlog.Reader, by the index on (topic, ts, id) or the one
 // on (topic, key, ts, id).
 func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	ctx, end, err := l.begin(ctx)
+	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	t, err := l.topic(ctx, name)
-	if err != nil {
-		return nil, err
-	}
 	filter, some := scanFilter(bson.D{{Key: "topic", Value: name}}, q)
 	if !some {
 		return nil, nil

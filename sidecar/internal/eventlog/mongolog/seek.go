@@ -19,15 +19,11 @@ const maxQueries = 8
 
 // Extents implements eventlog.Reader.
 func (l *Log) Extents(ctx context.Context, name string) ([]eventlog.Extent, error) {
-	ctx, end, err := l.begin(ctx)
+	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	t, err := l.topic(ctx, name)
-	if err != nil {
-		return nil, err
-	}
 	extents, err := l.extents(ctx, t)
 	if err != nil {
 		return nil, unavailable(ctx, "read the extents of topic "+name, err)

@@ -20,9 +20,9 @@ const (
 // the last seconds.
 func (c *ControlPlane) current() bool { return c.catalog.Unread() < maxUnread }
 
-// mindDoor sends sidecars away, to another control plane, while the store cannot
+// watchGate sends sidecars away, to another control plane, while the store cannot
 // be read.
-func (c *ControlPlane) mindDoor(ctx context.Context) error {
+func (c *ControlPlane) watchGate(ctx context.Context) error {
 	open := true
 	for pause.For(ctx, lookEvery) {
 		switch current := c.current(); {
@@ -34,15 +34,15 @@ func (c *ControlPlane) mindDoor(ctx context.Context) error {
 			c.cfg.Logger.Error("the policy store could not be read for long: sidecars are sent away, to another control plane", "unread", c.catalog.Unread())
 		}
 		open = !open
-		c.door.set(open)
+		c.gate.set(open)
 	}
 	return nil
 }
 
-// door is a listener that can be shut: what is connected is closed then, and what
+// gate is a listener that can be shut: what is connected is closed then, and what
 // connects, too, so that clients try another address. A stream that was refused
 // alone would leave them on their connection.
-type door struct {
+type gate struct {
 	net.Listener
 
 	mu    sync.Mutex
@@ -50,50 +50,50 @@ type door struct {
 	conns map[net.Conn]struct{}
 }
 
-func newDoor(l net.Listener) *door { return &door{Listener: l, conns: map[net.Conn]struct{}{}} }
+func newGate(l net.Listener) *gate { return &gate{Listener: l, conns: map[net.Conn]struct{}{}} }
 
 // set opens or shuts it.
-func (d *door) set(open bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.shut = !open
-	for c := range d.conns {
-		if d.shut {
+func (g *gate) set(open bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = !open
+	for c := range g.conns {
+		if g.shut {
 			_ = c.Close() // its user learns of it
-			delete(d.conns, c)
+			delete(g.conns, c)
 		}
 	}
 }
 
 // Accept implements net.Listener.
-func (d *door) Accept() (net.Conn, error) {
+func (g *gate) Accept() (net.Conn, error) {
 	for {
-		c, err := d.Listener.Accept()
-		if err != nil || d.enter(c) {
-			return &entered{c, d}, err
+		c, err := g.Listener.Accept()
+		if err != nil || g.admit(c) {
+			return &gatedConn{c, g}, err
 		}
 		_ = c.Close() // nothing was said yet
 	}
 }
 
-func (d *door) enter(c net.Conn) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.shut {
-		d.conns[c] = struct{}{}
+func (g *gate) admit(c net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.shut {
+		g.conns[c] = struct{}{}
 	}
-	return !d.shut
+	return !g.shut
 }
 
-// entered is a connection that came in by a door.
-type entered struct {
+// gatedConn is a connection that a gate has let in.
+type gatedConn struct {
 	net.Conn
-	by *door
+	gate *gate
 }
 
-func (e *entered) Close() error {
-	e.by.mu.Lock()
-	delete(e.by.conns, e.Conn)
-	e.by.mu.Unlock()
-	return e.Conn.Close()
+func (c *gatedConn) Close() error {
+	c.gate.mu.Lock()
+	delete(c.gate.conns, c.Conn)
+	c.gate.mu.Unlock()
+	return c.Conn.Close()
 }

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-func TestDoor(t *testing.T) {
+func TestGate(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d := newDoor(l)
+	d := newGate(l)
 	go func() {
 		for {
 			c, err := d.Accept()
@@ -44,7 +44,7 @@ func TestDoor(t *testing.T) {
 	}
 	d.set(false)
 	if ask(in) == nil || ask(dial()) == nil {
-		t.Error("somebody is served behind a shut door")
+		t.Error("somebody is served behind a gate that is shut")
 	}
 	d.set(true)
 	if err := ask(dial()); err != nil || errors.Is(ask(in), nil) {

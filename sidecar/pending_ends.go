@@ -9,17 +9,17 @@ import (
 	"github.com/sluice-bus/sluice/internal/atomicfile"
 )
 
-// unendedName is the file in the data folder that has the ids of lives whose
-// ends the store has not heard of, one a line; see roster.Unended.
-const unendedName = "unended"
+// pendingEndsName is the file in the data folder that has the ids of lives whose
+// ends the store has not heard of, one a line; see roster.PendingEnds.
+const pendingEndsName = "pending-ends"
 
-// unendedFile is a roster.Unended.
-type unendedFile struct {
+// pendingEndsFile is a roster.PendingEnds.
+type pendingEndsFile struct {
 	path   string
 	logger *slog.Logger
 }
 
-func (f unendedFile) Kept() []string {
+func (f pendingEndsFile) Load() []string {
 	content, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.logger.Warn("cannot read how this sidecar stopped; what it had counts as delivered", "file", f.path, "error", err)
@@ -27,7 +27,7 @@ func (f unendedFile) Kept() []string {
 	return strings.FieldsFunc(string(content), func(r rune) bool { return r == '\n' })
 }
 
-func (f unendedFile) Keep(ids []string) error {
+func (f pendingEndsFile) Save(ids []string) error {
 	if len(ids) == 0 {
 		return atomicfile.Remove(f.path)
 	}

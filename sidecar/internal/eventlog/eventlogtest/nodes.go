@@ -1,0 +1,72 @@
+package eventlogtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Nodes is an eventlog.Nodes in memory, which keeps all lives.
+type Nodes struct {
+	mu    sync.Mutex
+	nodes map[string]eventlog.Node
+}
+
+// NewNodes makes Nodes without any.
+func NewNodes() *Nodes { return &Nodes{nodes: make(map[string]eventlog.Node)} }
+
+// Node is the one with the id; the zero value stands for one that is not there.
+func (n *Nodes) Node(id string) eventlog.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.nodes[id]
+}
+
+// SaveNode implements eventlog.Nodes.
+func (n *Nodes) SaveNode(_ context.Context, x eventlog.Node) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	stored, there := n.nodes[x.ID]
+	if stored.State != eventlog.NodeLive || !there && x.Beat > 1 {
+		return fmt.Errorf("save node %s: %w", x.ID, eventlog.ErrNotFound)
+	}
+	if x.Beat > stored.Beat {
+		x.Groups = slices.Clone(x.Groups)
+		n.nodes[x.ID] = x
+	}
+	return nil
+}
+
+// EndNode implements eventlog.Nodes.
+func (n *Nodes) EndNode(_ context.Context, id string) error {
+	n.end(id, eventlog.NodeEnded, func(eventlog.Node) bool { return true })
+	return nil
+}
+
+// DeclareDead implements eventlog.Nodes.
+func (n *Nodes) DeclareDead(_ context.Context, id string, beat uint64) (bool, error) {
+	return n.end(id, eventlog.NodeDead, func(x eventlog.Node) bool { return x.Beat == beat }), nil
+}
+
+func (n *Nodes) end(id string, state eventlog.NodeState, may func(eventlog.Node) bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	x, there := n.nodes[id]
+	if !there || x.State != eventlog.NodeLive || !may(x) {
+		return false
+	}
+	x.State = state
+	n.nodes[id] = x
+	return true
+}
+
+// ListNodes implements eventlog.Nodes.
+func (n *Nodes) ListNodes(context.Context) ([]eventlog.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.nodes)), nil
+}
