@@ -44,7 +44,8 @@ func (g *Group) balance() {
 	missing := append(todo.missing, strays...)
 	if !may {
 		if len(missing) > 0 || len(todo.frozen) > 0 {
-			g.lookLater(len(strays) > 0)
+			// What is missing here may be due elsewhere by then.
+			g.lookLater(len(g.strays(missing, latest)) > 0)
 		}
 		return
 	}

@@ -66,6 +66,37 @@ func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 	})
 }
 
+// A partition that was taken, but not for sure, is let go of also if the store is back before the roster knows, and the partition
+// is somebody else's once it does.
+func TestTakeThatWasNotHeardOfBeforeTheRosterLapsed(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		first, second := f.pair()
+		c := first.join()
+		second.join()
+		f.wantOwners(first.name)
+		f.log.locked(func() {
+			f.log.onTake = func() {
+				second.path.fail(errStore)
+				f.log.onTake = nil
+			}
+		})
+		c.leave(Unsubscribed)
+		advance(lease * 82 / 100)
+		if second.roster.Valid(time.Now()) {
+			t.Fatal("the roster has not lapsed")
+		}
+		c = first.join()
+		synctest.Wait()
+		second.path.fail(nil)
+		second.group().suspect()
+		synctest.Wait()
+		f.publish("e1", "", true)
+		advance(lease)
+		f.wantOwners(first.name)
+		c.wants("e1/1")
+	})
+}
+
 // A member that closes while a turn reads is not lent what the turn has read.
 func TestNothingIsLentToWhoHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
