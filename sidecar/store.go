@@ -129,7 +129,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	s.store.way, s.store.source = sh.spool, sh.spool.Source(log)
 	s.store.roster = roster.New(roster.Config{
 		Nodes: log, Name: s.cfg.NodeID, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-		Announced:   func() { log.Send(eventlog.Signal{Nodes: true}) },
+		Announced:   func([]eventlog.GroupName) { log.Send(eventlog.Signal{Nodes: true}) },
 		PendingEnds: pendingEndsFile{filepath.Join(s.cfg.DataDir, pendingEndsName), s.cfg.Logger},
 	})
 	s.store.roster.Watch(sh.greet(s.store.roster))

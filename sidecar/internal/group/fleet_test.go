@@ -115,7 +115,7 @@ func (f *fleet) start(name string) *sidecar {
 	s := &sidecar{fleet: f, name: name, path: &path{}, tails: tail.New(tail.DefaultBounds()), ended: make(chan struct{})}
 	s.roster = roster.New(roster.Config{
 		Nodes: &pathNodes{f.nodes, s.path}, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
-		Announced: func() {
+		Announced: func([]eventlog.GroupName) {
 			for _, o := range f.others(s) {
 				o.roster.Poke()
 			}

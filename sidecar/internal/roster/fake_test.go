@@ -119,6 +119,7 @@ type sidecar struct {
 	path  *fakePath
 	looks atomic.Int32
 	news  atomic.Int32
+	about atomic.Pointer[[]eventlog.GroupName] // the last news
 	end   context.CancelFunc
 	ended chan struct{}
 }
@@ -131,7 +132,7 @@ func (f *fakeNodes) startKeeping(name string, pendingEnds PendingEnds) *sidecar 
 	s := &sidecar{path: &fakePath{fakeNodes: f}, ended: make(chan struct{})}
 	s.Roster = New(Config{
 		Nodes: s.path, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
-		Announced: func() { s.news.Add(1) }, PendingEnds: pendingEnds,
+		Announced: func(about []eventlog.GroupName) { s.news.Add(1); s.about.Store(&about) }, PendingEnds: pendingEnds,
 	})
 	s.Watch(func() { s.looks.Add(1) })
 	ctx, cancel := context.WithCancel(context.Background())

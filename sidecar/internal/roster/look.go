@@ -3,7 +3,9 @@ package roster
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -108,6 +110,7 @@ func (r *Roster) save(ctx context.Context) error {
 	r.mu.Lock()
 	news := r.unsaved || r.life.beat == 0
 	r.unsaved = false
+	first := r.life.beat == 0
 	node := eventlog.Node{ID: r.life.id, Name: r.cfg.Name, Beat: r.life.beat + 1, Lease: r.cfg.Lease, Groups: r.announced()}
 	more := len(r.groups) - len(node.Groups)
 	r.mu.Unlock()
@@ -134,9 +137,20 @@ func (r *Roster) save(ctx context.Context) error {
 		if more > 0 {
 			r.cfg.Logger.Warn("this sidecar has members of more groups than it announces", "announced", MaxGroups, "more", more)
 		}
-		r.cfg.Announced()
+		r.cfg.Announced(changed(r.served, node.Groups, first))
+		r.served = node.Groups
 	}
 	return nil
+}
+
+// changed are the groups of which one list has what the other has not; with all, those of both.
+func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
+	lists := make(map[eventlog.GroupName]int, len(before)+len(now))
+	for _, g := range slices.Concat(before, now) {
+		lists[g]++
+	}
+	maps.DeleteFunc(lists, func(_ eventlog.GroupName, n int) bool { return n == 2 && !all })
+	return slices.Collect(maps.Keys(lists))
 }
 
 // list sees which other nodes are there, and declares dead who was silent for

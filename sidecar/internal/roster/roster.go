@@ -65,8 +65,10 @@ type Config struct {
 	Lease  time.Duration // 0: DefaultLease
 	Logger *slog.Logger
 	// Announced, if set, is called when the other sidecars have something new
-	// to see here. It must not block.
-	Announced func()
+	// to see here, with the groups that it is about: those that this one joined
+	// or left, and where its life began or ended all that it serves or served.
+	// It must not block.
+	Announced func([]eventlog.GroupName)
 	// PendingEnds, if set, remembers across processes which lives have ended in
 	// order while the store was away.
 	PendingEnds PendingEnds
@@ -97,6 +99,7 @@ type Roster struct {
 	// Run's own.
 	failing     bool // the last look around was incomplete
 	life        life
+	served      []eventlog.GroupName // by what was announced last
 	pendingEnds []string             // lives that are over and that the store may take for live
 	seen        map[string]*sighting // the other nodes
 	last        time.Time            // when the last list was complete; zero: none was
@@ -122,7 +125,7 @@ func New(cfg Config) *Roster {
 		cfg.Lease = DefaultLease
 	}
 	if cfg.Announced == nil {
-		cfg.Announced = func() {}
+		cfg.Announced = func([]eventlog.GroupName) {}
 	}
 	r := &Roster{
 		cfg:     cfg,
@@ -290,7 +293,7 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 	for len(r.pendingEnds) > 0 {
 		err := r.endEarlier(ctx)
 		if err == nil {
-			r.cfg.Announced()
+			r.cfg.Announced(r.served)
 			break
 		}
 		if !r.cfg.Clock.Sleep(ctx, goodbyePause) {

@@ -344,17 +344,21 @@ func TestWatchAndAnnounced(t *testing.T) {
 		if n := a.looks.Load() - before; n < 3 || n > 6 || a.news.Load() != 1 {
 			t.Errorf("%d looks, %d news in a lease", n, a.news.Load())
 		}
-		a.Join(groupName(1))
-		pass(lease / 100)
-		a.Poke()
-		pass(lease / 100)
-		if a.news.Load() != 2 {
-			t.Errorf("%d news", a.news.Load())
+		news := int32(1)
+		tells := func(do func(), about ...eventlog.GroupName) {
+			t.Helper()
+			do()
+			pass(lease / 100)
+			a.Poke()
+			pass(lease / 100)
+			if news++; a.news.Load() != news || !slices.Equal(*a.about.Load(), about) {
+				t.Errorf("%d news, the last about %v; want %d, about %v", a.news.Load(), *a.about.Load(), news, about)
+			}
 		}
-		a.stop()
-		if a.news.Load() != 3 {
-			t.Errorf("%d news after the stop", a.news.Load())
-		}
+		tells(func() { a.Join(groupName(1)) }, groupName(1))
+		tells(func() { a.Join(groupName(2)) }, groupName(2))
+		tells(func() { a.Leave(groupName(1)) }, groupName(1))
+		tells(a.stop, groupName(2))
 	})
 }
 

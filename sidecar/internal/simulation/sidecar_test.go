@@ -292,7 +292,7 @@ func (p *process) open() (err error) {
 	}
 	p.roster = roster.New(roster.Config{
 		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, PendingEnds: &p.machine.ended,
-		Announced: func() { p.log.Send(eventlog.Signal{Nodes: true}) },
+		Announced: func([]eventlog.GroupName) { p.log.Send(eventlog.Signal{Nodes: true}) },
 	})
 	version := uint64(0)
 	p.roster.Watch(func() {
