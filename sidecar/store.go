@@ -52,11 +52,12 @@ type publishWay interface {
 
 // sharedStore is what only a shared store has.
 type sharedStore struct {
-	log   *mongolog.Log
-	queue *pebblelog.Log // under the spool
-	spool *spool.Log
-	waker *wakeup.Waker
-	stats groupStats
+	log       *mongolog.Log
+	queue     *pebblelog.Log // under the spool
+	spool     *spool.Log
+	waker     *wakeup.Waker
+	announcer wakeup.Announcer
+	stats     groupStats
 }
 
 // openStore opens the log that the settings name.
@@ -129,14 +130,15 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	s.store.way, s.store.source = sh.spool, sh.spool.Source(log)
 	s.store.roster = roster.New(roster.Config{
 		Nodes: log, Name: s.cfg.NodeID, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-		Announced:   func([]eventlog.GroupName) { log.Send(eventlog.Signal{Nodes: true}) },
+		Announced:   func(groups []eventlog.GroupName) { log.Send(eventlog.NodeSignal(groups)) },
 		PendingEnds: pendingEndsFile{filepath.Join(s.cfg.DataDir, pendingEndsName), s.cfg.Logger},
 	})
-	s.store.roster.Watch(sh.greet(s.store.roster))
+	sh.announcer = wakeup.Announcer{Company: func() bool { return s.store.roster.View().Company() }, Send: log.Send}
+	s.store.roster.Watch(sh.announcer.Looked)
 	sh.waker = wakeup.New(wakeup.Config{
 		Log: log, Tails: s.tails, Logger: s.cfg.Logger, Nodes: s.store.roster.Poke,
 		Moved:      func(groups []eventlog.GroupName) { s.groups.Moved(groups) },
-		MaybeMoved: func() { s.groups.MaybeMoved() },
+		MaybeMoved: func(topics []string) { s.groups.MaybeMoved(topics) },
 	})
 	return nil
 }
@@ -166,24 +168,7 @@ func (st *store) signal() func(eventlog.Hint) {
 	if st.shared == nil {
 		return nil
 	}
-	return func(h eventlog.Hint) {
-		if st.roster.View().Company() {
-			st.shared.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})
-		}
-	}
-}
-
-// greet tells sidecars that were not there a moment ago to look at everything:
-// what was appended before they were seen, they were not told of.
-func (sh *sharedStore) greet(r *roster.Roster) func() {
-	version := uint64(0)
-	return func() {
-		v := r.View()
-		if v.Version != version && v.Company() {
-			sh.log.Send(eventlog.Signal{Appended: []eventlog.Hint{{}}})
-		}
-		version = v.Version
-	}
+	return st.shared.announcer.Appended
 }
 
 // moved tells the other sidecars that a group was moved; nil where there are

@@ -86,15 +86,29 @@ type Hint struct {
 	Head      uint64
 }
 
-// Signal is what one sidecar tells the others. Any signal may get lost, come
-// twice or late: it says where to look, never what is there.
+// Signal is what one sidecar tells the others that read the topics it is about.
+// Any signal may get lost, come twice or late: it says where to look, never what
+// is there.
 type Signal struct {
+	// Appended may have a Hint without a topic, which is about all topics.
 	Appended []Hint
 	// Moved are groups whose epochs were taken from owners that may be alive.
 	Moved []GroupName
-	// Nodes says that a node came, went, or has members of other groups.
-	Nodes bool
+	// Nodes are topics of whose groups other nodes have members now, since one
+	// came, went, or changed its mind.
+	Nodes []string
 }
+
+// NodeSignal is what a node tells that came, went, or changed its mind about groups.
+func NodeSignal(groups []GroupName) (s Signal) {
+	for _, g := range groups {
+		s.Nodes = append(s.Nodes, g.Topic)
+	}
+	return s
+}
+
+// Topics are some topics, in any order; changed is closed once they are others.
+type Topics func() (names []string, changed <-chan struct{})
 
 // Signals carries signals between the sidecars of a store.
 type Signals interface {
@@ -103,10 +117,11 @@ type Signals interface {
 	// merged, up to a bound.
 	Send(s Signal)
 
-	// Follow calls heard with the signals of other sidecars until ctx ends,
-	// and returns nil then. missed says that some before this one may have
-	// been lost, as at the start. heard must be quick.
-	Follow(ctx context.Context, heard func(s Signal, missed bool)) error
+	// Follow calls heard with the signals of other sidecars about topics that
+	// are wanted, and maybe about more, until ctx ends, and returns nil then.
+	// missed are the wanted topics of which some before this one may have been
+	// lost, as when one is new. heard must be quick; calls do not overlap.
+	Follow(ctx context.Context, wanted Topics, heard func(s Signal, missed []string)) error
 
 	// Ahead returns a hint for each of the given partitions that has events
 	// above Head: what a reader asks now and then in case a signal was lost.

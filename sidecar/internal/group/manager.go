@@ -248,10 +248,12 @@ func (m *Manager) Moved(names []eventlog.GroupName) {
 	}
 }
 
-// MaybeMoved says that any group may have been, unheard of.
-func (m *Manager) MaybeMoved() {
+// MaybeMoved says that any group of these topics may have been, unheard of.
+func (m *Manager) MaybeMoved(topics []string) {
 	for _, g := range m.all() {
-		g.suspect()
+		if slices.Contains(topics, g.topic) {
+			g.suspect()
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -125,5 +126,44 @@ func TestCommands(t *testing.T) {
 				t.Errorf("%d commands a second, want %d at most", all, c.most)
 			}
 		})
+	}
+}
+
+// TestASidecarComes: sidecars that are there already greet nobody who comes, and who comes greets none of them; before, each of
+// them did. The sidecar that comes has no members of groups.
+func TestASidecarComes(t *testing.T) {
+	p := flow(0, false)
+	p.Sidecars = 5
+	p.Consumers = append(p.Consumers, consumerPlan{Seed: 2, Sidecar: 2, Window: 10}, consumerPlan{Seed: 3, Sidecar: 3, Window: 10})
+	c := &counting{kind: map[string]int{}}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(p)
+		r.meter = c
+		var coming sync.WaitGroup
+		coming.Go(func() {
+			time.Sleep(time.Second)
+			r.machines[4].stop()
+			time.Sleep(2 * time.Second)
+			c.set(true)
+			r.start(r.machines[4])
+			time.Sleep(3 * time.Second)
+			c.set(false)
+		})
+		r.work()
+		coming.Wait()
+		report(t, p, r.finish())
+	})
+	if c.kind["insert nodes"] != 1 {
+		t.Errorf("no sidecar came: %v", c.kind)
+	}
+	signals := 0
+	for kind, n := range c.kind {
+		if strings.HasPrefix(kind, "insert signals") {
+			signals += n
+		}
+	}
+	t.Logf("%d signals", signals)
+	if signals > 2 {
+		t.Errorf("a sidecar that comes to four others makes %d signals, want 2 at most", signals)
 	}
 }

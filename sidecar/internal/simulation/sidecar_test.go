@@ -292,29 +292,19 @@ func (p *process) open() (err error) {
 	}
 	p.roster = roster.New(roster.Config{
 		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, PendingEnds: &p.machine.ended,
-		Announced: func([]eventlog.GroupName) { p.log.Send(eventlog.Signal{Nodes: true}) },
+		Announced: func(groups []eventlog.GroupName) { p.log.Send(eventlog.NodeSignal(groups)) },
 	})
-	version := uint64(0)
-	p.roster.Watch(func() {
-		v := p.roster.View()
-		if v.Version != version && v.Company() {
-			p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{{}}})
-		}
-		version = v.Version
-	})
+	announcer := &wakeup.Announcer{Company: func() bool { return p.roster.View().Company() }, Send: p.log.Send}
+	p.roster.Watch(announcer.Looked)
 	p.waker = wakeup.New(wakeup.Config{
 		Log: p.log, Tails: p.tails, Clock: clock, Logger: logger, Nodes: p.roster.Poke,
 		Moved:      func(groups []eventlog.GroupName) { p.groups.Moved(groups) },
-		MaybeMoved: func() { p.groups.MaybeMoved() },
+		MaybeMoved: func(topics []string) { p.groups.MaybeMoved(topics) },
 	})
 	p.writer = writer.New(writer.Config{
 		Log: p.spool, Tails: p.tails, Clock: clock, Bounds: writer.DefaultBounds(),
 		MayVanish: func(topic string) bool { return !weak.hasty && policyOf(topic).Durability.MayVanish() },
-		Signal: func(h eventlog.Hint) {
-			if p.roster.View().Company() {
-				p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})
-			}
-		},
+		Signal:    announcer.Appended,
 	})
 	p.publisher = admit.New(admit.Config{
 		Catalog: p.spool, Writer: p.writer, Policies: p.policies, Limits: wire.DefaultLimits(), Metrics: telemetry.Discard(),

@@ -5,6 +5,8 @@
 package tail
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -29,13 +31,14 @@ type Tails struct {
 	bounds Bounds
 	bytes  atomic.Int64 // of all rings
 
-	mu     sync.RWMutex
-	topics map[string]*topic
+	mu      sync.RWMutex
+	topics  map[string]*topic
+	changed chan struct{} // closed and replaced when topics are others
 }
 
 // New makes Tails without any topic.
 func New(b Bounds) *Tails {
-	return &Tails{bounds: b, topics: make(map[string]*topic)}
+	return &Tails{bounds: b, topics: make(map[string]*topic), changed: make(chan struct{})}
 }
 
 type topic struct {
@@ -74,6 +77,7 @@ func (t *Tails) Watch(name string, wake func()) *Watch {
 	if tp == nil {
 		tp = &topic{watches: make(map[*Watch]struct{}), rings: make(map[int]*ring)}
 		t.topics[name] = tp
+		t.change()
 	}
 	tp.mu.Lock()
 	tp.watches[w] = struct{}{}
@@ -95,6 +99,7 @@ func (w *Watch) Close() {
 		return
 	}
 	delete(t.topics, w.name)
+	t.change()
 	for _, r := range tp.rings {
 		t.bytes.Add(-int64(r.bytes))
 	}
@@ -149,6 +154,19 @@ func (t *Tails) announce(name string, change func(*topic) (news bool)) {
 	for w := range tp.watches {
 		w.wake()
 	}
+}
+
+// change tells that topics are others; it is called with mu held.
+func (t *Tails) change() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// Topics are those that somebody watches, in any order; changed is closed once they are others.
+func (t *Tails) Topics() (names []string, changed <-chan struct{}) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Keys(t.topics)), t.changed
 }
 
 // Watched lists the topics that somebody watches, each with the highest seq that

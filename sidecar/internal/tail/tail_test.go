@@ -383,6 +383,40 @@ func TestModel(t *testing.T) {
 	})
 }
 
+func TestTopics(t *testing.T) {
+	tails := tail.New(tail.DefaultBounds())
+	_, changed := tails.Topics()
+	expect := func(news bool, want ...string) {
+		t.Helper()
+		select {
+		case <-changed:
+			if !news {
+				t.Error("the topics have changed")
+			}
+		default:
+			if news {
+				t.Error("the topics have not changed")
+			}
+		}
+		var names []string
+		names, changed = tails.Topics()
+		if slices.Sort(names); !slices.Equal(names, want) {
+			t.Errorf("topics %v, want %v", names, want)
+		}
+	}
+	a := tails.Watch("a", noWake)
+	expect(true, "a")
+	again, b := tails.Watch("a", noWake), tails.Watch("b", noWake)
+	expect(true, "a", "b")
+	a.Close()
+	a.Close()
+	expect(false, "a", "b")
+	again.Close()
+	expect(true, "b")
+	b.Close()
+	expect(true)
+}
+
 func TestHeardFromOthers(t *testing.T) {
 	tails := tail.New(tail.DefaultBounds())
 	tails.Heard("t", 0, 9) // nobody watches

@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,25 +31,33 @@ type Config struct {
 	// Moved is told of groups whose epochs were taken from this sidecar,
 	// maybe.
 	Moved func([]eventlog.GroupName)
-	// MaybeMoved is told that signals may have been lost that Moved was for.
-	MaybeMoved func()
+	// MaybeMoved is told of which topics signals may have been lost that Moved
+	// was for.
+	MaybeMoved func(topics []string)
 	// Nodes is told that other sidecars came, went or changed their minds.
 	Nodes  func()
 	Logger *slog.Logger
-	// Interval is how often the log is asked, in case a signal was lost; 0:
-	// DefaultInterval.
+	// Interval is how often the log is asked at the most, in case a signal was
+	// lost; 0: DefaultInterval.
 	Interval time.Duration
 	Clock    clock.Clock
 }
 
-// DefaultInterval costs a few cheap queries, and bounds how late an event can
-// be whose signal was lost.
-const DefaultInterval = 5 * time.Second
+const (
+	// DefaultInterval costs a few cheap queries. It bounds how late an event can
+	// be whose signal was lost shortly after others were heard, as when their
+	// sender dies.
+	DefaultInterval = 5 * time.Second
+	// quietIntervals is after how many of them the log is asked where nothing
+	// was heard: it bounds how late an event can be at all.
+	quietIntervals = 3
+)
 
 // Waker follows the signals of the other sidecars.
 type Waker struct {
 	cfg   Config
 	check chan struct{} // holds one token: the log is to be asked at once
+	due   atomic.Bool   // something was heard or missed since it was asked
 
 	// topics are the watched ones that the log was asked about, with their
 	// heads then; ask's own.
@@ -66,14 +75,17 @@ func New(cfg Config) *Waker {
 // Run follows until ctx ends, and returns nil then.
 func (w *Waker) Run(ctx context.Context) error {
 	var both errgroup.Group
-	both.Go(func() error { return w.cfg.Log.Follow(ctx, w.heard) })
+	both.Go(func() error { return w.cfg.Log.Follow(ctx, w.cfg.Tails.Topics, w.heard) })
 	both.Go(func() error { return w.ask(ctx) })
 	return both.Wait()
 }
 
 // heard passes one signal on.
-func (w *Waker) heard(s eventlog.Signal, missed bool) {
-	unclear := missed
+func (w *Waker) heard(s eventlog.Signal, missed []string) {
+	unclear := len(missed) > 0
+	if unclear || len(s.Appended) > 0 {
+		w.due.Store(true)
+	}
 	for _, h := range s.Appended {
 		if h.Head == 0 {
 			unclear = true
@@ -90,10 +102,10 @@ func (w *Waker) heard(s eventlog.Signal, missed bool) {
 	if len(s.Moved) > 0 && w.cfg.Moved != nil {
 		w.cfg.Moved(s.Moved)
 	}
-	if missed && w.cfg.MaybeMoved != nil {
-		w.cfg.MaybeMoved()
+	if len(missed) > 0 && w.cfg.MaybeMoved != nil {
+		w.cfg.MaybeMoved(missed)
 	}
-	if (s.Nodes || missed) && w.cfg.Nodes != nil {
+	if len(s.Nodes)+len(missed) > 0 && w.cfg.Nodes != nil {
 		w.cfg.Nodes()
 	}
 }
@@ -101,16 +113,22 @@ func (w *Waker) heard(s eventlog.Signal, missed bool) {
 // ask asks the log now and then, and when a signal says so.
 func (w *Waker) ask(ctx context.Context) error {
 	failing := false
-	for {
-		wait := w.cfg.Interval/2 + rand.N(w.cfg.Interval) // sidecars that start together part
+	for quiet := 1; ; quiet++ {
+		wait := w.cfg.Interval - rand.N(w.cfg.Interval/4) // sidecars that start together part
 		if !w.cfg.Clock.SleepUnless(ctx, wait, w.check) {
 			return nil
 		}
+		if !w.due.Swap(false) && quiet < quietIntervals {
+			continue
+		}
+		quiet = 0
 		err := w.askOnce(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			w.cfg.Logger.Warn("cannot ask the log for events of other sidecars; trying again", "error", err)
 		}
-		failing = err != nil
+		if failing = err != nil; failing {
+			w.due.Store(true)
+		}
 	}
 }
 
@@ -121,6 +139,9 @@ func (w *Waker) askOnce(ctx context.Context) error {
 		return err
 	}
 	ahead, err := w.cfg.Log.Ahead(ctx, known)
+	if len(ahead) > 0 {
+		w.due.Store(true) // one was lost, and maybe more
+	}
 	for _, h := range ahead {
 		w.cfg.Tails.Heard(h.Topic, h.Partition, h.Head)
 	}

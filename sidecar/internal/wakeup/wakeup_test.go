@@ -19,7 +19,7 @@ import (
 type fakeLog struct {
 	eventlog.Signals
 	signals chan eventlog.Signal
-	missed  chan struct{} // the next signal says that some were missed
+	missed  chan []string // topics of which some were missed
 
 	mu    sync.Mutex
 	heads map[string][]uint64
@@ -27,13 +27,13 @@ type fakeLog struct {
 	err   error
 }
 
-func (l *fakeLog) Follow(ctx context.Context, heard func(eventlog.Signal, bool)) error {
+func (l *fakeLog) Follow(ctx context.Context, _ eventlog.Topics, heard func(eventlog.Signal, []string)) error {
 	for {
 		select {
 		case s := <-l.signals:
-			heard(s, false)
-		case <-l.missed:
-			heard(eventlog.Signal{}, true)
+			heard(s, nil)
+		case topics := <-l.missed:
+			heard(eventlog.Signal{}, topics)
 		case <-ctx.Done():
 			return nil
 		}
@@ -71,7 +71,7 @@ func (l *fakeLog) set(topic string, heads ...uint64) {
 // "a" is woken.
 func bench(t *testing.T, run func(log *fakeLog, watch *tail.Watch, woken func() int)) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{signals: make(chan eventlog.Signal), missed: make(chan struct{}), heads: map[string][]uint64{"a": {0, 0}}}
+		log := &fakeLog{signals: make(chan eventlog.Signal), missed: make(chan []string), heads: map[string][]uint64{"a": {0, 0}}}
 		tails := tail.New(tail.DefaultBounds())
 		var mu sync.Mutex
 		n := 0
@@ -111,21 +111,45 @@ func TestASignalWakes(t *testing.T) {
 	})
 }
 
-func TestALostSignalCostsAtMostTwoIntervals(t *testing.T) {
-	bench(t, func(log *fakeLog, watch *tail.Watch, woken func() int) {
-		time.Sleep(20 * time.Second)
-		before := woken()
-		log.set("a", 0, 7)
-		time.Sleep(10 * time.Second)
-		if n := woken(); n != before+1 || watch.Head(1) != 7 {
-			t.Errorf("woken %d times more; head %d, want 7", n-before, watch.Head(1))
+// An event whose signal was lost is found soon where others were heard, and after some time in any case.
+func TestALostSignal(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(*fakeLog)
+		within time.Duration
+	}{
+		"while it is quiet": {func(*fakeLog) {}, 15 * time.Second},
+		"after a signal":    {func(l *fakeLog) { l.signals <- eventlog.Signal{Appended: []eventlog.Hint{{Topic: "a", Head: 1}}} }, 5 * time.Second},
+		"after a lost one":  {func(l *fakeLog) { l.set("a", 1, 0); time.Sleep(15 * time.Second) }, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bench(t, func(log *fakeLog, watch *tail.Watch, woken func() int) {
+				time.Sleep(20 * time.Minute)
+				c.before(log)
+				before := woken()
+				log.set("a", 1, 7)
+				time.Sleep(c.within)
+				if n := woken(); n <= before || watch.Head(1) != 7 {
+					t.Errorf("woken %d times more; head %d, want 7", n-before, watch.Head(1))
+				}
+			})
+		})
+	}
+}
+
+func TestTheLogIsAskedSeldomWhileItIsQuiet(t *testing.T) {
+	bench(t, func(log *fakeLog, _ *tail.Watch, _ func() int) {
+		time.Sleep(time.Hour)
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if most := int(time.Hour / (11 * time.Second)); log.asked > most {
+			t.Errorf("asked %d times in an hour, want %d at most", log.asked, most)
 		}
 	})
 }
 
 func TestTheLogIsAskedAtOnce(t *testing.T) {
 	for name, signal := range map[string]func(*fakeLog){
-		"after a gap":           func(l *fakeLog) { l.missed <- struct{}{} },
+		"after a gap":           func(l *fakeLog) { l.missed <- []string{"a"} },
 		"for an unknown number": func(l *fakeLog) { l.signals <- eventlog.Signal{Appended: []eventlog.Hint{{Topic: "a"}}} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,13 +183,14 @@ func TestAFailingLogIsAskedAgain(t *testing.T) {
 
 func TestOthersAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{signals: make(chan eventlog.Signal), missed: make(chan struct{}), heads: map[string][]uint64{}}
+		log := &fakeLog{signals: make(chan eventlog.Signal), missed: make(chan []string), heads: map[string][]uint64{}}
 		var moved []eventlog.GroupName
-		nodes, doubts := 0, 0
+		var doubts []string
+		nodes := 0
 		w := wakeup.New(wakeup.Config{
 			Log: log, Tails: tail.New(tail.DefaultBounds()), Logger: slog.New(slog.DiscardHandler),
 			Moved:      func(gs []eventlog.GroupName) { moved = append(moved, gs...) },
-			MaybeMoved: func() { doubts++ },
+			MaybeMoved: func(topics []string) { doubts = append(doubts, topics...) },
 			Nodes:      func() { nodes++ },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -173,16 +198,16 @@ func TestOthersAreTold(t *testing.T) {
 		go func() { ended <- w.Run(ctx) }()
 		group := eventlog.GroupName{Topic: "a", Group: "g"}
 		log.signals <- eventlog.Signal{Moved: []eventlog.GroupName{group}}
-		log.signals <- eventlog.Signal{Nodes: true}
-		log.missed <- struct{}{} // nodes may have come and gone meanwhile
+		log.signals <- eventlog.Signal{Nodes: []string{"a"}}
+		log.missed <- []string{"b"} // nodes may have come and gone meanwhile
 		synctest.Wait()
 		cancel()
 		<-ended
 		if !slices.Equal(moved, []eventlog.GroupName{group}) || nodes != 2 {
 			t.Errorf("moved %v, nodes %d times; want the group, and 2", moved, nodes)
 		}
-		if doubts != 1 {
-			t.Errorf("doubted %d times after one gap", doubts)
+		if !slices.Equal(doubts, []string{"b"}) {
+			t.Errorf("doubted %v after one gap", doubts)
 		}
 		if log.asked != 0 {
 			t.Errorf("the log was asked %d times, and nobody watches", log.asked)

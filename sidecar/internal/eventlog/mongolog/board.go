@@ -59,6 +59,8 @@ func (b *board) add(d *signalDoc) {
 
 // postSignal writes the board with one more signal on it.
 func (l *Log) postSignal(ctx context.Context, d *signalDoc) error {
+	l.outbox.boardMu.Lock()
+	defer l.outbox.boardMu.Unlock()
 	b := l.outbox.board
 	b.Signals = b.Signals[:len(b.Signals):len(b.Signals)]
 	b.add(d)
@@ -80,7 +82,7 @@ type seenBoard struct {
 }
 
 // watchBoards follows the boards.
-func (f *following) watchBoards(ctx context.Context) error {
+func (f *follower) watchBoards(ctx context.Context, progress func()) error {
 	var seen map[string]seenBoard
 	wait := boardBusy
 	for {
@@ -93,6 +95,7 @@ func (f *following) watchBoards(ctx context.Context) error {
 			for _, b := range boards {
 				seen[b.Node] = seenBoard{b.Last, f.log.opts.Clock.Now()}
 			}
+			progress()
 			f.open()
 		}
 		if f.hearBoards(boards, seen) {
@@ -107,7 +110,7 @@ func (f *following) watchBoards(ctx context.Context) error {
 	}
 }
 
-func (f *following) readBoards(ctx context.Context) ([]board, error) {
+func (f *follower) readBoards(ctx context.Context) ([]board, error) {
 	ctx, end, err := f.log.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -123,7 +126,7 @@ func (f *following) readBoards(ctx context.Context) ([]board, error) {
 }
 
 // hearBoards passes on what is new, and reports whether anything is.
-func (f *following) hearBoards(boards []board, seen map[string]seenBoard) (any bool) {
+func (f *follower) hearBoards(boards []board, seen map[string]seenBoard) (any bool) {
 	for i := range boards {
 		b := &boards[i]
 		before := seen[b.Node].last
@@ -146,7 +149,7 @@ func (f *following) hearBoards(boards []board, seen map[string]seenBoard) (any b
 
 // removeLeft removes one board that has not moved for too long, if there is
 // any. If that fails, somebody else does it, or nobody: it does no harm.
-func (f *following) removeLeft(ctx context.Context, seen map[string]seenBoard, now time.Time) {
+func (f *follower) removeLeft(ctx context.Context, seen map[string]seenBoard, now time.Time) {
 	for node, s := range seen {
 		if node == f.node || now.Sub(s.moved) < boardKept {
 			continue

@@ -9,7 +9,7 @@ package mongolog
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
 //	marks    {_id: topic/group/id, expireAt}
 //	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by whoever declares it
-//	signals  capped: what sidecars tell each other
+//	signals_0, …  {node, slots, appended, moved, nodes}        capped: what sidecars tell each other about topics of these slots
 //	boards   {_id: log id, last, signals}                      the same, where capped collections do not do
 //	meta     {_id: "store", id, format}                        inserted once; format: set once in older stores
 //

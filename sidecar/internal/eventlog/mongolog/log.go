@@ -7,7 +7,8 @@
 // seqs that came too late; read.go, scan.go and seek.go hand it out, up to the
 // first seq that is missing (holes.go); retention.go removes it. collections.go
 // draws the documents. The progress of groups is in epochs.go, what sidecars
-// tell each other in nodes.go and signals.go.
+// tell each other in nodes.go and signals.go (sent by outbox.go, and followed by
+// tail.go or, where there are no capped collections, board.go).
 package mongolog
 
 import (
@@ -95,6 +96,7 @@ type Log struct {
 	past        past
 	fences      fences
 	outbox      outbox
+	primary     primary
 	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with another Log.
 	saves   atomic.Int64
 	savings batcher[*saving]
@@ -147,7 +149,8 @@ func Open(o Options) (*Log, error) {
 	l := &Log{opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.saves.Store(o.Clock.Now().UnixNano())
-	if l.client, err = mongo.Connect(l.clientOptions()); err != nil {
+	elections := &event.ServerMonitor{TopologyDescriptionChanged: l.primary.changed}
+	if l.client, err = mongo.Connect(l.clientOptions().SetServerMonitor(elections)); err != nil {
 		return nil, openError(err, o.URL)
 	}
 	l.db = l.client.Database(database)

@@ -2,6 +2,8 @@ package mongolog
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,8 +16,8 @@ import (
 // Bounds of one signal. What goes beyond them becomes a signal that says only
 // that there is much to look at.
 const (
-	maxSignalParts = 1024     // partitions and groups
-	maxSignalBytes = 64 << 10 // of their names
+	maxSignalParts = 256      // partitions, groups and topics
+	maxSignalBytes = 16 << 10 // of their names
 )
 
 // signalSpacing is how long after a signal the next one of the same sidecar goes, with all that is to be said by then.
@@ -26,40 +28,37 @@ const signalRetry = 2 * time.Second
 
 // Send implements eventlog.Signals.
 func (l *Log) Send(s eventlog.Signal) {
-	if len(s.Appended) == 0 && len(s.Moved) == 0 && !s.Nodes {
-		return
-	}
-	if l.outbox.put(s) {
+	for _, shard := range l.outbox.put(s) {
 		if !l.join() {
 			return // closed: nobody sends any more
 		}
 		go func() {
 			defer l.calls.Done()
-			l.sendPending()
+			l.sendPending(shard)
 		}()
 	}
 }
 
-// sendPending sends until nothing is left to send, or the log is closed. Only
-// one runs at a time.
-func (l *Log) sendPending() {
+// sendPending sends until nothing is left to send into a collection, or the log
+// is closed. Only one runs at a time for each.
+func (l *Log) sendPending(shard int) {
 	o := &l.outbox
 	var retry backoff
 	for {
-		if !l.opts.Clock.Sleep(l.ctx, signalSpacing-l.opts.Clock.Since(o.sent)) {
+		if !l.opts.Clock.Sleep(l.ctx, signalSpacing-l.opts.Clock.Since(o.shards[shard].sent)) {
 			return
 		}
-		d, any := o.take()
+		d, any := o.take(shard)
 		if !any {
 			return
 		}
-		err := l.sendSignal(d)
-		o.sent = l.opts.Clock.Now()
+		err := l.sendSignal(shard, d)
+		o.shards[shard].sent = l.opts.Clock.Now()
 		if err == nil {
 			retry = backoff{}
 			continue
 		}
-		o.putBack(d)
+		o.putBack(shard, d)
 		if retry.sleep(l.ctx, l.opts.Clock, signalRetry) != nil {
 			return
 		}
@@ -67,49 +66,51 @@ func (l *Log) sendPending() {
 }
 
 // sendSignal writes one signal.
-func (l *Log) sendSignal(d *signalDoc) error {
+func (l *Log) sendSignal(shard int, d *signalDoc) error {
 	ctx, end, err := l.begin(l.ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	return l.writeSignal(ctx, d)
+	return l.writeSignal(ctx, shard, d)
 }
 
-func (l *Log) writeSignal(ctx context.Context, d *signalDoc) error {
+func (l *Log) writeSignal(ctx context.Context, shard int, d *signalDoc) error {
 	if l.boards() {
 		return l.postSignal(ctx, d)
 	}
-	_, err := l.signals().InsertOne(ctx, d)
+	_, err := l.signals(shard).InsertOne(ctx, d)
 	return err
 }
 
-// lastSignalTimeout is how long the end of a log waits for its last signal.
+// lastSignalTimeout is how long the end of a log waits for its last signals.
 const lastSignalTimeout = time.Second
 
 // sendLast sends what waits when the log is closed: often that this sidecar has
 // left, which the others would else find out only when they look around, long
 // after where leases are long. Nobody else sends any more.
 func (l *Log) sendLast() {
-	d, any := l.outbox.take()
-	if !any {
-		return
-	}
 	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
-	_ = l.writeSignal(ctx, d) // whoever does not hear it looks around
+	for shard := range signalShards {
+		if d, any := l.outbox.take(shard); any && l.writeSignal(ctx, shard, d) != nil {
+			return // whoever does not hear it looks around
+		}
+	}
 }
 
 // outbox is what is to be sent.
 type outbox struct {
-	mu      sync.Mutex
-	id      string // of this log
-	sending bool
-	waiting signalSet
+	mu     sync.Mutex
+	id     string // of this log
+	shards [signalShards]struct {
+		sending bool
+		waiting signalSet
+		sent    time.Time // of the one that sends
+	}
 
-	// Of the one that sends:
-	sent  time.Time
-	board board
+	boardMu sync.Mutex
+	board   board
 }
 
 // node is the log's id among those that send signals.
@@ -122,107 +123,144 @@ func (o *outbox) node() string {
 	return o.id
 }
 
-// put adds to what is waiting, and reports whether somebody has to start
-// sending.
-func (o *outbox) put(s eventlog.Signal) bool {
+// put adds to what is waiting, and returns the collections for which somebody
+// has to start sending.
+func (o *outbox) put(s eventlog.Signal) (start []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.waiting.add(s)
-	start := !o.sending
-	o.sending = true
+	of := func(topic string) *signalSet { return &o.shards[shardOf(slotOf(topic))].waiting }
+	for _, h := range s.Appended {
+		if h.Topic != "" {
+			of(h.Topic).addHint(h)
+			continue
+		}
+		for slot := range int32(signalSlots) {
+			o.shards[shardOf(slot)].waiting.overflow(slot)
+		}
+	}
+	for _, g := range s.Moved {
+		of(g.Topic).addMoved(g)
+	}
+	for _, topic := range s.Nodes {
+		of(topic).addNodes(topic)
+	}
+	for shard := range o.shards {
+		if of := &o.shards[shard]; !of.sending && !of.waiting.empty() {
+			of.sending = true
+			start = append(start, shard)
+		}
+	}
 	return start
 }
 
-// take takes all that is waiting; if nothing is, the sending is over.
-func (o *outbox) take() (*signalDoc, bool) {
+// take takes all that is waiting for a collection; if nothing is, the sending
+// is over.
+func (o *outbox) take(shard int) (*signalDoc, bool) {
 	node := o.node()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.waiting.empty() {
-		o.sending = false
+	of := &o.shards[shard]
+	if of.waiting.empty() {
+		of.sending = false
 		return nil, false
 	}
-	d := o.waiting.doc()
+	d := of.waiting.doc()
 	d.ID, d.Node = bson.NewObjectID(), node
-	o.waiting = signalSet{}
+	of.waiting = signalSet{}
 	return d, true
 }
 
 // putBack keeps what could not be sent.
-func (o *outbox) putBack(d *signalDoc) {
+func (o *outbox) putBack(shard int, d *signalDoc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if d.All {
-		o.waiting.overflow()
-	}
-	o.waiting.add(d.signal())
+	o.shards[shard].waiting.putBack(d)
 }
 
-// signalSet is signals merged.
+// signalSet is signals merged, of topics of one collection.
 type signalSet struct {
+	slots map[int32]struct{}
 	heads map[eventlog.Hint]uint64 // by hint without head
 	moved map[eventlog.GroupName]struct{}
+	nodes map[string]struct{}
 	bytes int
-	nodes bool
 	all   bool // too much to name
 }
 
-func (s *signalSet) empty() bool {
-	return len(s.heads) == 0 && len(s.moved) == 0 && !s.nodes && !s.all
-}
-
-func (s *signalSet) add(in eventlog.Signal) {
-	s.nodes = s.nodes || in.Nodes
-	for _, h := range in.Appended {
-		s.addHint(h)
-	}
-	for _, g := range in.Moved {
-		if _, known := s.moved[g]; known || !s.room(len(g.Topic)+len(g.Group)) {
-			continue
-		}
-		if s.moved == nil {
-			s.moved = map[eventlog.GroupName]struct{}{}
-		}
-		s.moved[g] = struct{}{}
-	}
-}
+func (s *signalSet) empty() bool { return len(s.slots) == 0 }
 
 // addHint keeps the highest head of a partition; a head that is not known
 // outdoes all, since nobody can tell that it is not higher.
 func (s *signalSet) addHint(h eventlog.Hint) {
 	head := h.Head
 	h.Head = 0
-	known, ok := s.heads[h]
-	switch {
+	switch known, ok := s.heads[h]; {
 	case ok && (known == 0 || head == 0):
 		s.heads[h] = 0
 	case ok:
 		s.heads[h] = max(known, head)
-	case s.room(len(h.Topic)):
-		if s.heads == nil {
-			s.heads = map[eventlog.Hint]uint64{}
-		}
-		s.heads[h] = head
+	default:
+		put(s, &s.heads, h, head, h.Topic, "")
 	}
 }
 
-// room makes sure that there is room for one more with names of that length.
-func (s *signalSet) room(bytes int) bool {
-	if s.all {
-		return false
+func (s *signalSet) addMoved(g eventlog.GroupName) { put(s, &s.moved, g, struct{}{}, g.Topic, g.Group) }
+
+func (s *signalSet) addNodes(topic string) { put(s, &s.nodes, topic, struct{}{}, topic, "") }
+
+func (s *signalSet) putBack(d *signalDoc) {
+	for _, h := range d.signal().Appended {
+		s.addHint(h)
 	}
-	if len(s.heads)+len(s.moved) >= maxSignalParts || s.bytes+bytes > maxSignalBytes {
+	for _, g := range d.Moved {
+		s.addMoved(eventlog.GroupName(g))
+	}
+	for _, topic := range d.Nodes {
+		s.addNodes(topic)
+	}
+	if d.All {
+		s.overflow(d.Slots...)
+	}
+}
+
+// put puts something about a topic into one of the maps, which had nothing by that key or the same, if there is room.
+func put[K comparable, V any](s *signalSet, into *map[K]V, key K, value V, topic, group string) {
+	if _, known := (*into)[key]; known {
+		return
+	}
+	s.about(slotOf(topic))
+	bytes := len(topic) + len(group)
+	switch {
+	case s.all:
+		return
+	case len(s.heads)+len(s.moved)+len(s.nodes) >= maxSignalParts || s.bytes+bytes > maxSignalBytes:
 		s.overflow()
-		return false
+		return
+	case *into == nil:
+		*into = map[K]V{}
 	}
 	s.bytes += bytes
-	return true
+	(*into)[key] = value
 }
 
-func (s *signalSet) overflow() { *s = signalSet{nodes: s.nodes, all: true} }
+// about adds slots.
+func (s *signalSet) about(slots ...int32) {
+	if s.slots == nil {
+		s.slots = map[int32]struct{}{}
+	}
+	for _, slot := range slots {
+		s.slots[slot] = struct{}{}
+	}
+}
+
+// overflow names nothing any more but the slots of all that was named, and these.
+func (s *signalSet) overflow(slots ...int32) {
+	*s = signalSet{slots: s.slots, all: true}
+	s.about(slots...)
+}
 
 func (s *signalSet) doc() *signalDoc {
-	d := &signalDoc{Nodes: s.nodes, All: s.all}
+	d := &signalDoc{Slots: slices.Sorted(maps.Keys(s.slots)), Nodes: slices.Sorted(maps.Keys(s.nodes)), All: s.all}
 	for h, head := range s.heads {
 		d.Appended = append(d.Appended, hintDoc{Topic: h.Topic, Partition: h.Partition, Head: int64(head)})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -95,40 +96,53 @@ func (l *Log) detect(ctx context.Context) (engine, error) {
 	return e, nil
 }
 
-// createSignals creates the capped collection of signals if there is none. It
-// reports whether they have to go another way: not every server has such
-// collections, and a tool that restored the store may have made another of it.
+// createSignals creates the capped collections of signals that are missing. It
+// reports whether signals have to go another way: not every server has such
+// collections, and a tool that restored the store may have made others of them.
 func (l *Log) createSignals(ctx context.Context) (uncapped bool, err error) {
-	name := l.opts.Prefix + signalsName
-	there, err := l.db.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	var names bson.A
+	for shard := range signalShards {
+		names = append(names, l.signalsName(shard))
+	}
+	there, err := l.db.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: names}}}})
 	if err != nil {
 		return false, err
 	}
-	if len(there) > 0 {
-		capped, _ := there[0].Options.Lookup("capped").BooleanOK()
-		if !capped && !l.told[name] {
-			l.told[name] = true
-			l.opts.Logger.Warn("the collection of signals is not capped, so that sidecars poll for signals; drop it, and restart them",
-				"collection", name)
+	for _, spec := range there {
+		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); !capped {
+			if !l.told[spec.Name] {
+				l.told[spec.Name] = true
+				l.opts.Logger.Warn("the collection of signals is not capped, so that sidecars poll for signals; drop it, and restart them",
+					"collection", spec.Name)
+			}
+			return true, nil
 		}
-		return !capped, nil
+		names = slices.DeleteFunc(names, func(name any) bool { return name == spec.Name })
 	}
-	err = l.db.CreateCollection(ctx, name, options.CreateCollection().SetCapped(true).SetSizeInBytes(signalsBytes))
-	switch {
-	case err == nil, isCollectionExists(err):
-		return false, nil
-	case isNotOffered(err):
-		if !l.told[name] {
-			l.told[name] = true
-			l.opts.Logger.Info("the store has no capped collections, so that sidecars poll for signals", "error", err)
+	for _, name := range names {
+		err := l.db.CreateCollection(ctx, name.(string), options.CreateCollection().SetCapped(true).SetSizeInBytes(signalsBytes))
+		switch {
+		case err == nil, isCollectionExists(err):
+		case isNotOffered(err):
+			if !l.told[signalsName] {
+				l.told[signalsName] = true
+				l.opts.Logger.Info("the store has no capped collections, so that sidecars poll for signals", "error", err)
+			}
+			return true, nil
+		default:
+			return false, err
 		}
-		return true, nil
 	}
-	return false, err
+	return false, nil
 }
 
-// signalsBytes bounds the capped collection of signals: minutes of them.
-const signalsBytes = 1 << 20
+// signalsName is the name of one of the collections of signals.
+func (l *Log) signalsName(shard int) string {
+	return fmt.Sprintf("%s%s_%d", l.opts.Prefix, signalsName, shard)
+}
+
+// signalsBytes bounds a capped collection of signals: some thousand of them.
+const signalsBytes = 256 << 10
 
 // isCollectionExists reports MongoDB's NamespaceExists.
 func isCollectionExists(err error) bool {

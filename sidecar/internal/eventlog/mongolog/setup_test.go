@@ -15,7 +15,7 @@ import (
 // Where the collection of signals is not capped, nobody can follow it.
 func TestSignalsThatAreNotCapped(t *testing.T) {
 	x := newIndexing(t)
-	if err := x.db.CreateCollection(t.Context(), signalsName); err != nil {
+	if err := x.db.CreateCollection(t.Context(), x.signalsName(3)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -32,7 +32,7 @@ func TestSignalsThatAreNotCapped(t *testing.T) {
 	if !x.boards() {
 		t.Error("signals do not go by boards")
 	}
-	if err := x.db.Collection(signalsName).Drop(t.Context()); err != nil {
+	if err := x.signals(3).Drop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // creates it, and finds it

@@ -2,20 +2,48 @@ package mongolog
 
 import (
 	"context"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
+// Signals are told apart by the topics that they are about. A topic's hash says which of signalSlots slots it has, and a slot
+// which of signalShards collections its signals go to. A follower has a cursor on each collection of its topics, and the server
+// hands out by it what is about their slots alone:
+//
+//   - A collection more is a cursor more, and a connection that waits at the server, for whoever reads many topics; and fewer
+//     cursors that an insert wakes within the server, which then finds that most of them do not want it.
+//   - A slot more is fewer sidecars that hear signals of topics that they do not read. A cursor's filter does not grow beyond a
+//     collection's slots, however many topics there are.
+const (
+	signalShards = 8
+	signalSlots  = 1024
+)
+
+// slotOf is a topic's slot.
+func slotOf(topic string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(topic))
+	return int32(h.Sum32() % signalSlots)
+}
+
+// shardOf is the collection of a slot.
+func shardOf(slot int32) int { return int(slot % signalShards) }
+
 // signalDoc is a signal in the store.
 type signalDoc struct {
 	ID       bson.ObjectID `bson:"_id,omitempty"`
-	Node     string        `bson:"node"` // the log that sends it
+	Node     string        `bson:"node"`  // the log that sends it
+	Slots    []int32       `bson:"slots"` // of all topics that it is about
 	Appended []hintDoc     `bson:"appended,omitempty"`
 	Moved    []groupDoc    `bson:"moved,omitempty"`
-	Nodes    bool          `bson:"nodes,omitempty"`
-	// All says that there was more than one signal holds: look everywhere.
+	Nodes    []string      `bson:"nodes,omitempty"`
+	// All says that there was more than one signal holds: look at all topics of its slots.
 	All bool `bson:"all,omitempty"`
 }
 
@@ -39,12 +67,15 @@ func (d *signalDoc) signal() eventlog.Signal {
 
 // size is roughly what a signal takes up in the store.
 func (d *signalDoc) size() int {
-	n := 64
+	n := 64 + 10*len(d.Slots)
 	for _, h := range d.Appended {
 		n += 48 + len(h.Topic)
 	}
 	for _, g := range d.Moved {
 		n += 32 + len(g.Topic) + len(g.Group)
+	}
+	for _, topic := range d.Nodes {
+		n += 16 + len(topic)
 	}
 	return n
 }
@@ -61,7 +92,7 @@ func (l *Log) join() bool {
 }
 
 // Follow implements eventlog.Signals.
-func (l *Log) Follow(ctx context.Context, heard func(s eventlog.Signal, missed bool)) error {
+func (l *Log) Follow(ctx context.Context, wanted eventlog.Topics, heard func(s eventlog.Signal, missed []string)) error {
 	if !l.join() {
 		return errClosed
 	}
@@ -69,62 +100,190 @@ func (l *Log) Follow(ctx context.Context, heard func(s eventlog.Signal, missed b
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	f := &following{log: l, node: l.outbox.node(), heard: heard}
-	for {
-		err := f.follow(ctx)
-		switch {
-		case l.ctx.Err() != nil:
-			return errClosed
-		case ctx.Err() != nil:
-			return nil
-		}
-		l.opts.Logger.Debug("following the signals of other sidecars failed", "error", err)
-		if f.retry.sleep(ctx, f.log.opts.Clock, signalRetry) != nil {
-			continue // which ends it
-		}
+	f := &following{log: l, node: l.outbox.node(), wanted: wanted, heard: heard}
+	f.run(ctx)
+	if l.ctx.Err() != nil {
+		return errClosed
 	}
+	return nil
 }
+
+// followSpacing is how long after topics have changed followers go on with what they have by then. Whoever subscribes to many
+// topics does so one after the other.
+const followSpacing = 100 * time.Millisecond
 
 // following is one Follow.
 type following struct {
-	log   *Log
-	node  string // this log's own
-	heard func(s eventlog.Signal, missed bool)
-	retry backoff
+	log    *Log
+	node   string // this log's own
+	wanted eventlog.Topics
+	boards bool // signals go by boards
+
+	mu    sync.Mutex // held while heard is called
+	heard func(s eventlog.Signal, missed []string)
 }
 
-// follow hears signals until something fails.
-func (f *following) follow(ctx context.Context) error {
-	boards, err := f.prepare(ctx)
-	switch {
-	case err != nil:
-		return err
-	case boards:
-		return f.watchBoards(ctx)
-	}
-	return f.tail(ctx)
-}
-
-// prepare waits for the server to be there, and tells how it carries signals.
-func (f *following) prepare(ctx context.Context) (boards bool, err error) {
-	_, end, err := f.log.begin(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer end()
-	return f.log.boards(), nil
-}
-
-// hear passes a signal on, unless it is this log's own.
-func (f *following) hear(d *signalDoc, missed bool) {
-	if d.Node == f.node {
+// run has a follower for each collection that has signals of wanted topics, until ctx ends. One that follows more than is wanted
+// goes on like that for tailAwait: readers come back.
+func (f *following) run(ctx context.Context) {
+	if f.retry(ctx, f.prepare) != nil {
 		return
 	}
-	f.heard(d.signal(), missed || d.All)
+	var followers [signalShards]*follower
+	defer func() {
+		for _, r := range followers {
+			r.stop()
+		}
+	}()
+	clock := f.log.opts.Clock
+	for ctx.Err() == nil {
+		topics, changed := f.wanted()
+		begun, wait := false, time.Hour
+		for shard, slots := range f.slots(topics) {
+			r := followers[shard]
+			left := r.left(slots)
+			if left <= 0 {
+				r.stop()
+				followers[shard] = f.start(ctx, shard, slots)
+				begun = true
+			}
+			wait = min(wait, max(left, followSpacing))
+		}
+		if !begun || clock.Sleep(ctx, followSpacing) {
+			clock.SleepUnless(ctx, wait, changed)
+		}
+	}
+}
+
+// retry calls do until it succeeds, or ctx ends.
+func (f *following) retry(ctx context.Context, do func(ctx context.Context, progress func()) error) error {
+	var wait backoff
+	for {
+		err := do(ctx, func() { wait = backoff{} })
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.log.opts.Logger.Debug("following the signals of other sidecars failed", "error", err)
+		if wait.sleep(ctx, f.log.opts.Clock, signalRetry) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// prepare waits for the server to be there, and finds out how it carries signals.
+func (f *following) prepare(ctx context.Context, _ func()) error {
+	_, end, err := f.log.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	f.boards = f.log.boards()
+	return nil
+}
+
+// slots are those of topics by collection, each once, ascending. All boards are in one.
+func (f *following) slots(topics []string) (by [signalShards][]int32) {
+	for _, topic := range topics {
+		slot := slotOf(topic)
+		shard := shardOf(slot)
+		if f.boards {
+			shard = 0
+		}
+		by[shard] = append(by[shard], slot)
+	}
+	for shard := range by {
+		slices.Sort(by[shard])
+		by[shard] = slices.Compact(by[shard])
+	}
+	return by
+}
+
+// missed are the wanted topics of these slots.
+func (f *following) missed(slots []int32) []string {
+	topics, _ := f.wanted()
+	return slices.DeleteFunc(topics, func(topic string) bool {
+		_, found := slices.BinarySearch(slots, slotOf(topic))
+		return !found
+	})
+}
+
+// follower follows some slots of one collection.
+type follower struct {
+	*following
+	shard  int
+	slots  []int32
+	spare  time.Time // since when it follows more than is wanted; zero: it does not
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// start begins a follower; nil if there is nothing to follow.
+func (f *following) start(ctx context.Context, shard int, slots []int32) *follower {
+	if len(slots) == 0 {
+		return nil
+	}
+	r := &follower{following: f, shard: shard, slots: slots, ended: make(chan struct{})}
+	ctx, r.cancel = context.WithCancel(ctx)
+	follow := r.tail
+	if f.boards {
+		follow = r.watchBoards
+	}
+	go func() {
+		defer close(r.ended)
+		_ = f.retry(ctx, follow)
+	}()
+	return r
+}
+
+func (f *follower) stop() {
+	if f != nil {
+		f.cancel()
+		<-f.ended
+	}
+}
+
+// left is for how long the follower may go on if these slots are wanted.
+func (f *follower) left(wanted []int32) time.Duration {
+	const forever = time.Hour
+	switch {
+	case f == nil && len(wanted) == 0:
+		return forever
+	case f == nil || slices.ContainsFunc(wanted, func(slot int32) bool { return !f.has(slot) }):
+		return 0
+	case len(wanted) == len(f.slots):
+		f.spare = time.Time{}
+		return forever
+	case f.spare.IsZero():
+		f.spare = f.log.opts.Clock.Now()
+	}
+	return tailAwait - f.log.opts.Clock.Since(f.spare)
+}
+
+func (f *follower) has(slot int32) bool {
+	_, found := slices.BinarySearch(f.slots, slot)
+	return found
+}
+
+// hear passes a signal on, unless it is this log's own or about nothing that is followed. missed says that some before it may be lost.
+func (f *follower) hear(d *signalDoc, missed bool) {
+	if d.Node == f.node || !missed && !slices.ContainsFunc(d.Slots, f.has) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var topics []string
+	switch {
+	case missed:
+		topics = f.missed(f.slots)
+	case d.All:
+		topics = f.missed(d.Slots)
+	}
+	f.heard(d.signal(), topics)
 }
 
 // open says that following has begun, and that what was sent before is lost.
-func (f *following) open() {
-	f.retry = backoff{}
-	f.heard(eventlog.Signal{}, true)
+func (f *follower) open() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.heard(eventlog.Signal{}, f.missed(f.slots))
 }

@@ -19,19 +19,22 @@ import (
 // heardSignal is one call of a follower.
 type heardSignal struct {
 	eventlog.Signal
-	missed bool
+	missed []string
 	at     time.Time
 }
 
-// follow follows until the test ends, and returns what was heard, from the
-// first call on, which says that signals may have been missed.
-func follow(t *testing.T, l *Log) <-chan heardSignal {
+// follow follows topics, by default all that these tests have, until the test ends, and returns what was heard, after
+// it was said of each that signals may have been missed.
+func follow(t *testing.T, l *Log, topics ...string) <-chan heardSignal {
 	t.Helper()
+	if topics == nil {
+		topics = []string{"orders", "own", "end"}
+	}
 	heard := make(chan heardSignal, 10_000)
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	following.Go(func() {
-		err := l.Follow(ctx, func(s eventlog.Signal, missed bool) { heard <- heardSignal{s, missed, time.Now()} })
+		err := l.Follow(ctx, always(topics...), func(s eventlog.Signal, missed []string) { heard <- heardSignal{s, missed, time.Now()} })
 		if err != nil {
 			t.Errorf("Follow: %v", err)
 		}
@@ -40,10 +43,18 @@ func follow(t *testing.T, l *Log) <-chan heardSignal {
 		cancel()
 		following.Wait()
 	})
-	if s := next(t, heard); !s.missed {
-		t.Errorf("the first signal does not say that some were missed: %+v", s)
+	for missed := []string(nil); len(missed) < len(topics); {
+		s := next(t, heard)
+		if missed = append(missed, s.missed...); s.missed == nil {
+			t.Errorf("a signal before all were said to be missed: %+v", s)
+		}
 	}
 	return heard
+}
+
+// always are topics that stay the same.
+func always(topics ...string) eventlog.Topics {
+	return func() ([]string, <-chan struct{}) { return slices.Clone(topics), nil }
 }
 
 func next(t *testing.T, heard <-chan heardSignal) heardSignal {
@@ -76,11 +87,11 @@ func TestTheLastSignalIsSent(t *testing.T) {
 		leaves.Send(appended("orders", 0, 1))
 		for next(t, at).Appended == nil {
 		}
-		leaves.Send(eventlog.Signal{Nodes: true})
+		leaves.Send(eventlog.Signal{Nodes: []string{"orders"}})
 		if err := leaves.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for !next(t, at).Nodes {
+		for next(t, at).Nodes == nil {
 		}
 	})
 }
@@ -93,14 +104,14 @@ func TestSignals(t *testing.T) {
 		at1, at2 := follow(t, one), follow(t, two)
 
 		moved := eventlog.Signal{Moved: []eventlog.GroupName{{Topic: "orders", Group: "a.$b"}}}
-		for _, s := range []eventlog.Signal{appended("orders", 3, 1<<62), moved, {Nodes: true}} {
+		for _, s := range []eventlog.Signal{appended("orders", 3, 1<<62), moved, {Nodes: []string{"orders"}}} {
 			three.Send(s)
 			for _, at := range []<-chan heardSignal{at1, at2} {
 				got := next(t, at)
 				for len(got.Appended) == 1 && got.Appended[0].Topic == "before" {
 					got = next(t, at)
 				}
-				if fmt.Sprint(got.Signal) != fmt.Sprint(s) || got.missed {
+				if fmt.Sprint(got.Signal) != fmt.Sprint(s) || got.missed != nil {
 					t.Errorf("heard %+v; want %+v", got, s)
 				}
 			}
@@ -134,7 +145,7 @@ func TestSignalsWhileBusy(t *testing.T) {
 		signals := 0
 		for slices.Min(heads[:]) < each {
 			s := next(t, heard)
-			if s.missed {
+			if s.missed != nil {
 				t.Error("signals were missed")
 			}
 			signals++
@@ -168,7 +179,7 @@ func TestSignalsAcrossRestart(t *testing.T) {
 		for n := range uint64(1000) {
 			from.Send(appended("orders", 0, n+2))
 		}
-		from.Send(eventlog.Signal{Nodes: true})
+		from.Send(eventlog.Signal{Nodes: []string{"orders"}})
 		if d := time.Since(begun); d >= o.Timeout {
 			t.Errorf("sending while the server is away took %v", d)
 		}
@@ -177,15 +188,15 @@ func TestSignalsAcrossRestart(t *testing.T) {
 		var nodes bool
 		for head < 1001 || !nodes {
 			s := next(t, heard)
-			nodes = nodes || s.Nodes
+			nodes = nodes || s.Nodes != nil
 			for _, h := range s.Appended {
 				head = max(head, h.Head)
 			}
 			// A signal that came before the follower was back is lost,
 			// and has to be asked for; here it is simply sent again.
-			if s.missed {
+			if s.missed != nil {
 				from.Send(appended("orders", 0, 1001))
-				from.Send(eventlog.Signal{Nodes: true})
+				from.Send(eventlog.Signal{Nodes: []string{"orders"}})
 			}
 		}
 	})
@@ -198,17 +209,17 @@ func TestCloseEndsFollowing(t *testing.T) {
 		opened := make(chan struct{})
 		ended := make(chan error, 1)
 		go func() {
-			ended <- l.Follow(context.Background(), func(eventlog.Signal, bool) { close(opened) })
+			ended <- l.Follow(context.Background(), always("orders"), func(eventlog.Signal, []string) { close(opened) })
 		}()
 		<-opened
-		l.Send(eventlog.Signal{Nodes: true})
+		l.Send(eventlog.Signal{Nodes: []string{"orders"}})
 		if err := l.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		if err := <-ended; err != errClosed {
 			t.Errorf("Follow: %v; want that the log is closed", err)
 		}
-		l.Send(eventlog.Signal{Nodes: true})
+		l.Send(eventlog.Signal{Nodes: []string{"orders"}})
 	})
 }
 
@@ -283,45 +294,77 @@ func TestSignalSet(t *testing.T) {
 		if !s.empty() {
 			t.Error("a new set is not empty")
 		}
-		s.add(appended("t", 0, 5))
-		s.add(appended("t", 0, 3))
-		s.add(appended("t", 1, 4))
-		s.add(appended("t", 1, 0)) // more than 4, for all that is known
-		s.add(appended("t", 1, 9))
-		s.add(eventlog.Signal{Moved: []eventlog.GroupName{{Topic: "t", Group: "g"}, {Topic: "t", Group: "g"}}})
+		hint := func(partition int, head uint64) {
+			s.addHint(eventlog.Hint{Topic: "t", Partition: partition, Head: head})
+		}
+		hint(0, 5)
+		hint(0, 3)
+		hint(1, 4)
+		hint(1, 0) // more than 4, for all that is known
+		hint(1, 9)
+		for range 2 {
+			s.addMoved(eventlog.GroupName{Topic: "t", Group: "g"})
+			s.addNodes("t")
+		}
 		d := s.doc()
 		slices.SortFunc(d.Appended, func(a, b hintDoc) int { return a.Partition - b.Partition })
-		if want := []hintDoc{{Topic: "t", Head: 5}, {Topic: "t", Partition: 1}}; !slices.Equal(d.Appended, want) || len(d.Moved) != 1 || d.Nodes || d.All {
+		if want := []hintDoc{{Topic: "t", Head: 5}, {Topic: "t", Partition: 1}}; !slices.Equal(d.Appended, want) ||
+			len(d.Moved) != 1 || len(d.Nodes) != 1 || d.All || !slices.Equal(d.Slots, []int32{slotOf("t")}) {
 			t.Errorf("merged: %+v", d)
+		}
+		var again signalSet
+		if again.putBack(d); fmt.Sprint(again.doc().Slots, len(again.heads), again.moved, again.nodes) != fmt.Sprint(s.doc().Slots, 2, s.moved, s.nodes) {
+			t.Errorf("put back: %+v", again.doc())
 		}
 	})
 	for name, fill := range map[string]func(s *signalSet, i int){
-		"too many partitions": func(s *signalSet, i int) { s.add(appended("t", i, 1)) },
-		"too many groups": func(s *signalSet, i int) {
-			s.add(eventlog.Signal{Moved: []eventlog.GroupName{{Topic: "t", Group: fmt.Sprint(i)}}})
+		"too many partitions": func(s *signalSet, i int) { s.addHint(eventlog.Hint{Topic: "t", Partition: i, Head: 1}) },
+		"too many groups":     func(s *signalSet, i int) { s.addMoved(eventlog.GroupName{Topic: "t", Group: fmt.Sprint(i)}) },
+		"too many topics":     func(s *signalSet, i int) { s.addNodes(fmt.Sprint("t", i)) },
+		"names too long": func(s *signalSet, i int) {
+			s.addHint(eventlog.Hint{Topic: fmt.Sprint(strings.Repeat("x", 1000), i), Head: 1})
 		},
-		"names too long": func(s *signalSet, i int) { s.add(appended(fmt.Sprint(strings.Repeat("x", 1000), i), 0, 1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s signalSet
-			s.add(eventlog.Signal{Nodes: true})
+			s.addNodes("first")
 			for i := range 10 * maxSignalParts {
 				fill(&s, i)
-				if len(s.heads)+len(s.moved) > maxSignalParts || s.bytes > maxSignalBytes {
+				if len(s.heads)+len(s.moved)+len(s.nodes) > maxSignalParts || s.bytes > maxSignalBytes {
 					t.Fatalf("%d partitions, %d groups, %d bytes", len(s.heads), len(s.moved), s.bytes)
 				}
 			}
-			if d := s.doc(); !d.All || !d.Nodes || len(d.Appended)+len(d.Moved) > 0 {
+			d := s.doc()
+			if !d.All || len(d.Appended)+len(d.Moved)+len(d.Nodes) > 0 || !slices.Contains(d.Slots, slotOf("first")) || len(d.Slots) < 2 {
 				t.Errorf("too much became %+v", d)
+			}
+			var again signalSet
+			if again.putBack(d); !again.all || !slices.Equal(again.doc().Slots, d.Slots) {
+				t.Errorf("put back: %+v", again.doc())
 			}
 		})
 	}
 }
 
+// A hint without a topic is heard by all, whatever they follow.
+func TestASignalAboutAllTopics(t *testing.T) {
+	bothWays(t, func(t *testing.T, adapt func(*engine)) {
+		open := sharedStore(t, adapt)
+		from, one, two := open(), follow(t, open(), "a", "b", "c"), follow(t, open(), "d")
+		from.Send(appended("", 0, 0))
+		for missed := []string(nil); len(missed) < 3; {
+			missed = append(missed, next(t, one).missed...)
+		}
+		if s := next(t, two); !slices.Equal(s.missed, []string{"d"}) {
+			t.Errorf("heard %+v", s)
+		}
+	})
+}
+
 func TestBoard(t *testing.T) {
 	var b board
 	for range 3 * boardSignals {
-		b.add(&signalDoc{Node: "n", Nodes: true})
+		b.add(&signalDoc{Node: "n", All: true})
 	}
 	if b.Last != 3*boardSignals || len(b.Signals) != boardSignals {
 		t.Errorf("the board has number %d and %d signals", b.Last, len(b.Signals))
@@ -344,14 +387,14 @@ func TestBoard(t *testing.T) {
 func TestBoardNumbers(t *testing.T) {
 	var got []string
 	l := &Log{opts: Options{Logger: slog.New(slog.DiscardHandler)}}
-	f := &following{log: l, node: "own", heard: func(s eventlog.Signal, missed bool) {
-		got = append(got, fmt.Sprintf("%s %v", s.Moved[0].Group, missed))
-	}}
+	f := &follower{slots: []int32{slotOf("t")}, following: &following{log: l, node: "own", wanted: always("t"), heard: func(s eventlog.Signal, missed []string) {
+		got = append(got, fmt.Sprintf("%s %v", s.Moved[0].Group, missed != nil))
+	}}}
 	seen := map[string]seenBoard{}
 	var b board
 	put := func(node string, groups ...string) {
 		for _, g := range groups {
-			b.add(&signalDoc{Node: node, Moved: []groupDoc{{Topic: "t", Group: g}}})
+			b.add(&signalDoc{Node: node, Slots: []int32{slotOf("t")}, Moved: []groupDoc{{Topic: "t", Group: g}}})
 		}
 	}
 	check := func(busy bool, want ...string) {

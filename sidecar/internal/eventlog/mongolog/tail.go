@@ -14,8 +14,9 @@ import (
 
 const (
 	// tailAwait is how long the server keeps a follower waiting that it has
-	// nothing for: the idle cost of following is one command in that time.
-	tailAwait = 2 * time.Second
+	// nothing for: the idle cost of a cursor is one command in that time. A
+	// connection that is dead is noticed so much later, unless the driver does.
+	tailAwait = 10 * time.Second
 	tailBatch = 1000
 	// tailSpacing is how long a follower waits after a signal before it asks for more: those of many sidecars come at once then.
 	tailSpacing = 5 * time.Millisecond
@@ -23,17 +24,17 @@ const (
 
 var errTailEnded = errors.New("the server ended the cursor on signals")
 
-// signals is the capped collection that signals are inserted into. They are
+// signals is a capped collection that signals are inserted into. They are
 // worth nothing tomorrow, so one server is enough to have them.
-func (l *Log) signals() *mongo.Collection {
-	return l.db.Collection(l.opts.Prefix+signalsName, options.Collection().
+func (l *Log) signals(shard int) *mongo.Collection {
+	return l.db.Collection(l.signalsName(shard), options.Collection().
 		SetWriteConcern(writeconcern.W1()).SetReadConcern(&readconcern.ReadConcern{}))
 }
 
-// tail follows the capped collection. A cursor on one begins at its oldest
+// tail follows a capped collection. A cursor on one begins at its oldest
 // document, so what is there already is skipped: signals are in the order in
 // which the server got them, not in that of any field, and filters do not help.
-func (f *following) tail(ctx context.Context) error {
+func (f *follower) tail(ctx context.Context, progress func()) error {
 	last, err := f.lastSignal(ctx)
 	if err != nil {
 		return err
@@ -42,19 +43,21 @@ func (f *following) tail(ctx context.Context) error {
 	o := options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(tailAwait).SetBatchSize(1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer context.AfterFunc(f.log.primary.term(), cancel)() // the cursor would go on, on what is a secondary then
 	// Not a deadline: the server would hold the cursor to it.
 	patience := f.log.opts.Clock.AfterFunc(f.log.opts.Timeout, cancel)
-	others := bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "node", Value: bson.D{{Key: "$ne", Value: f.node}}}}, bson.D{{Key: "_id", Value: last}}}}}
-	cur, err := f.log.signals().Find(ctx, others, o)
+	others := bson.D{{Key: "node", Value: bson.D{{Key: "$ne", Value: f.node}}}, {Key: "slots", Value: bson.D{{Key: "$in", Value: f.slots}}}}
+	cur, err := f.log.signals(f.shard).Find(ctx, anyOf(bson.A{others, bson.D{{Key: "_id", Value: last}}}), o)
 	if err != nil {
 		return err
 	}
 	patience.Stop()
 	defer f.closeCursor(cur)
 	cur.SetBatchSize(tailBatch)
+	progress()
 	f.open()
 	skipping := true
-	for ctx.Err() == nil {
+	for n := 1; ctx.Err() == nil; n++ {
 		var d signalDoc
 		switch more, err := f.next(ctx, cur, &d); {
 		case err != nil:
@@ -63,9 +66,11 @@ func (f *following) tail(ctx context.Context) error {
 			return errTailEnded
 		case skipping:
 			// If the end comes first, newer signals have pushed the last
-			// one out, and may have been skipped.
-			skipping = more && d.ID != last
-			if !more {
+			// one out, and may have been skipped. It comes with a batch
+			// that is not full; the first one is of 1.
+			ended := !more || cur.RemainingBatchLength() == 0 && n%tailBatch != 1
+			skipping = d.ID != last && !ended
+			if d.ID != last && ended {
 				f.open()
 			}
 		case more:
@@ -79,7 +84,7 @@ func (f *following) tail(ctx context.Context) error {
 }
 
 // next waits for a signal for some time.
-func (f *following) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (bool, error) {
+func (f *follower) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (bool, error) {
 	ctx, cancel := f.log.opts.Clock.WithTimeout(ctx, tailAwait+f.log.opts.Timeout)
 	defer cancel()
 	if !cur.TryNext(ctx) {
@@ -90,7 +95,7 @@ func (f *following) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (
 
 // lastSignal is the newest signal's id. Where there is none it says hello,
 // because the server does not let anybody follow an empty collection.
-func (f *following) lastSignal(ctx context.Context) (bson.ObjectID, error) {
+func (f *follower) lastSignal(ctx context.Context) (bson.ObjectID, error) {
 	ctx, end, err := f.log.begin(ctx)
 	if err != nil {
 		return bson.ObjectID{}, err
@@ -98,15 +103,15 @@ func (f *following) lastSignal(ctx context.Context) (bson.ObjectID, error) {
 	defer end()
 	var d signalDoc
 	newest := options.FindOne().SetSort(bson.D{{Key: "$natural", Value: -1}})
-	err = f.log.signals().FindOne(ctx, bson.D{}, newest).Decode(&d)
+	err = f.log.signals(f.shard).FindOne(ctx, bson.D{}, newest).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		d = signalDoc{ID: bson.NewObjectID(), Node: f.node}
-		_, err = f.log.signals().InsertOne(ctx, d)
+		d = signalDoc{ID: bson.NewObjectID(), Node: f.node, Slots: []int32{}}
+		_, err = f.log.signals(f.shard).InsertOne(ctx, d)
 	}
 	return d.ID, err
 }
 
-func (f *following) closeCursor(cur *mongo.Cursor) {
+func (f *follower) closeCursor(cur *mongo.Cursor) {
 	ctx, cancel := f.log.opts.Clock.WithTimeout(context.Background(), f.log.opts.Timeout)
 	defer cancel()
 	_ = cur.Close(ctx) // the server forgets it in any case

@@ -1,0 +1,62 @@
+package wakeup
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// maxUntold bounds the partitions that an Announcer remembers.
+const maxUntold = 1024
+
+// Announcer tells the other sidecars what was appended here. While there are
+// none it tells nobody, and remembers where: those that come later may have read
+// a partition just before.
+type Announcer struct {
+	Company func() bool // reports whether there are other sidecars
+	Send    func(eventlog.Signal)
+
+	mu     sync.Mutex
+	untold map[eventlog.Hint]uint64 // heads, by hint without head; 0 outdoes all
+}
+
+// Appended tells of one append, or remembers it.
+func (a *Announcer) Appended(h eventlog.Hint) {
+	if a.Company() {
+		a.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})
+		return
+	}
+	head := h.Head
+	h.Head = 0
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.untold == nil {
+		a.untold = make(map[eventlog.Hint]uint64)
+	}
+	if known, ok := a.untold[h]; !ok || known != 0 && (head == 0 || head > known) {
+		a.untold[h] = head
+	}
+	if len(a.untold) > maxUntold {
+		a.untold = map[eventlog.Hint]uint64{{}: 0} // all topics
+	}
+}
+
+// Looked tells what was remembered, if there are others by now: it is called
+// after every look around.
+func (a *Announcer) Looked() {
+	if !a.Company() {
+		return
+	}
+	a.mu.Lock()
+	hints := slices.Collect(maps.Keys(a.untold))
+	for i := range hints {
+		hints[i].Head = a.untold[hints[i]]
+	}
+	a.untold = nil
+	a.mu.Unlock()
+	if len(hints) > 0 {
+		a.Send(eventlog.Signal{Appended: hints})
+	}
+}
