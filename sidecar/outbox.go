@@ -16,11 +16,16 @@ import (
 func (s *Sidecar) openOutboxes() error {
 	for _, o := range s.cfg.Outboxes {
 		url, collection, _ := strings.Cut(o, "#")
-		d, err := outbox.New(outbox.Config{
+		cfg := outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
 			Publisher: outboxPublisher{s.publisher, s.publisher.NewLogOnlyConnection(), s.policyOf, s.tracing},
+			LogID:     s.store.id,
 			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
-		})
+		}
+		if s.store.shared != nil {
+			cfg.Roster = s.store.roster
+		}
+		d, err := outbox.New(cfg)
 		if err != nil {
 			return &ConfigError{Err: err}
 		}

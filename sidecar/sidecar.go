@@ -192,14 +192,16 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 
 	var ownership errgroup.Group // what groups and the writer need to the last
 	ownership.Go(func() error { return s.store.roster.Run(storeCtx) })
-	foreign := make(chan struct{}) // closed when the spool turns out to be another store's
+	// ends when the spool, or an outbox, turns out to be another store's
+	foreign, stopForeign := context.WithCancel(lasting)
+	defer stopForeign()
 	if s.store.shared != nil {
 		ownership.Go(func() error {
 			err := s.store.shared.spool.Run(storeCtx)
 			if err == nil {
 				return nil
 			}
-			close(foreign)
+			stopForeign()
 			return &ConfigError{Err: err}
 		})
 	}
@@ -245,7 +247,14 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		helpers.Go(func() error { return s.store.shared.stats.run(helpersCtx, s.groups.Stats) })
 	}
 	for _, o := range s.outboxes {
-		helpers.Go(func() error { return o.Run(helpersCtx) })
+		helpers.Go(func() error {
+			err := o.Run(helpersCtx)
+			if err == nil {
+				return nil
+			}
+			stopForeign()
+			return &ConfigError{Err: err}
+		})
 	}
 	if s.daprApp != nil {
 		helpers.Go(func() error { return s.daprApp.Run(helpersCtx) })
@@ -254,7 +263,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	select {
 	case <-ctx.Done():
 	case <-failed.Done():
-	case <-foreign:
+	case <-foreign.Done():
 	}
 	s.cfg.Logger.Info("stopping", "deadline", s.cfg.DrainTimeout)
 	endHelpers()

@@ -19,9 +19,9 @@ func BenchmarkDrain(b *testing.B) {
 	for _, drainers := range []int{1, 3} {
 		b.Run(fmt.Sprint(drainers), func(b *testing.B) {
 			a := newApp(b)
-			var all []*running
-			for range drainers {
-				all = append(all, a.start())
+			var all []*member
+			for i := range drainers {
+				all = append(all, a.startIn(fmt.Sprint("node-", i)))
 			}
 			a.until("the shards are to be shared", func() bool {
 				shards := 0

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
 // Publisher takes the events. Its methods are called from several goroutines
@@ -29,8 +30,9 @@ type Publisher interface {
 	// each event, in order, possibly before Publish returns and from any
 	// goroutine. A result without Err means that the event is in the
 	// log, not in a spool, where what another drainer publishes would overtake
-	// it. Events of calls that follow one another are logged in that order. An event that comes again under its id with the same content
-	// is answered as a duplicate.
+	// it. Events of calls that follow one another are logged in that order. An
+	// event that comes again under its id with the same content is answered as
+	// a duplicate.
 	Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error
 
 	// MaxEvents is the most events of one call to the topic, such as the burst
@@ -56,8 +58,10 @@ type Config struct {
 	// DefaultDatabase if it names none.
 	URL        string
 	Collection string
-	NodeID     string // the sidecar's, for people who look at the leases
+	NodeID     string // the sidecar's, for people
 	Publisher  Publisher
+	LogID      func() string  // of the log that the Publisher publishes into; "" while it is not known
+	Roster     *roster.Roster // of the sidecars on that log, not run yet; nil: no other can be
 
 	Limits wire.Limits // of an event and of a batch
 
@@ -92,8 +96,8 @@ func (c Config) withDefaults() (_ Config, database string, _ error) {
 		return c, "", fmt.Errorf("outbox: %s", secrets.Redact(err, c.URL))
 	case c.Collection == "" || strings.ContainsAny(c.Collection, "$\x00"):
 		return c, "", fmt.Errorf("outbox: %q cannot name a collection", c.Collection)
-	case c.Publisher == nil:
-		return c, "", errors.New("outbox: no publisher")
+	case c.Publisher == nil || c.LogID == nil:
+		return c, "", errors.New("outbox: no publisher, or none that says which log it is")
 	case c.Lease < 0 || c.MaxAttempts < 0:
 		return c, "", errors.New("outbox: neither the lease nor the attempts may be below 0")
 	}

@@ -1,7 +1,7 @@
 // Package outbox publishes what applications leave in a MongoDB collection: an
 // application inserts a document in the transaction that also writes its own
 // data, and a Drainer publishes it as an event under the document's id and
-// marks it. The package knows documents, leases and the shape of an event; who
+// marks it. The package knows documents, sidecars and the shape of an event; who
 // publishes, where to, and under which limits, it does not know (Publisher).
 //
 // # Documents
@@ -43,12 +43,21 @@
 //
 // # Several drainers
 //
-// Every sidecar that is given the outbox drains a part of it. A document
-// belongs to one of Shards shards by topic and key (or id); a shard has one
-// drainer at a time, by a chain of epochs in the collection <outbox>_leases:
-// the unique insert of the next epoch is the only compare-and-set, so it works
-// where a read-modify-write is not atomic; see leases for the rules. A drainer
-// gives a sign of life for all of its shards at once, four times in a lease.
+// An outbox is drained into one log. A document in <outbox>_owner says which,
+// and a sidecar of that log has written it lately: see ownership for the rules.
+// A sidecar of another log is refused while that goes on, and takes the outbox
+// over once it has stopped or was silent for its lease; one that loses the
+// outbox drains nothing of it until it can take it back.
+//
+// All sidecars of the log that are given the outbox drain a part of it. A
+// document belongs to one of Shards shards by topic and key (or id). The
+// sidecars announce each other the outbox as a consumer group of a reserved
+// topic, by the id in the owner's document, and rendezvous hashing gives each
+// shard to one of those that are alive (package roster). Nobody takes or gives
+// back a shard: whoever should have it begins, and whoever should not stops
+// with its next call. While two sidecars have not seen each other yet, both
+// drain it. A sidecar that stops announces so once its last page is marked, and
+// one that dies is missing once others have declared it dead.
 //
 // Documents are therefore not claimed one by one, which would take another two
 // writes for each. Where somebody else did that, with status "claimed" and a
@@ -57,17 +66,27 @@
 // # Why nothing is lost, doubled or reordered
 //
 // A document is marked after its event is in the log, so it is published at least
-// once. A crash between the two makes another drainer publish it again under
-// the same id, which the log answers as a duplicate, with the seq of the first
-// time: there is one event, as long as the id is remembered there.
+// once. Whoever publishes it again does so under the same id, which the log
+// answers as a duplicate, with the seq of the first time: there is one event, as
+// long as the id is remembered there. Marking a document as done twice writes
+// the same twice; an error is written to pending documents alone.
 //
-// The same holds for a drainer that was paused in the middle of its work, past
-// the end of its leases, and wakes up: before each call it looks at its leases,
-// so it publishes at most the calls that it had begun. An event X of these is
-// either published and marked by its successor, then X is a duplicate; or it
-// is not, then the successor, which begins with what is pending, has published
-// nothing that comes behind X in its key, and neither has the paused drainer,
-// since a call has one event of a key (or the Publisher keeps their order): X is
-// published in its place. Marking a document as done twice writes the same
-// twice; an error is written to pending documents alone.
+// A drainer publishes an event Y that is behind X in its key only after it has
+// heard that X is in the log, or has read that X is pending no more: a call has
+// one event of a key (or the Publisher keeps their order), and what rests or is
+// passed over holds up those behind it until everything is read again. So X is
+// before Y in the log whoever publishes Y first, and however many drain their
+// shard: order needs no epoch, and neither does a crash between publishing and
+// marking. This leaves two things that do need to know who else is there:
+//
+//   - Another log does not know the ids of this one, so two logs at a time
+//     would both get the documents. Ownership is exclusive for that.
+//   - A drainer that was paused for longer than ids are remembered would
+//     publish its whole page again. Before each call it looks whether its
+//     ownership and its life are valid still, so it is at most the calls that
+//     it had begun.
+//
+// Where X is refused for good, Y goes on before the others have heard of that.
+// So a drainer whose policy lets X pass, while that of the one before it did
+// not, may publish X behind Y, as if an operator had it tried once more.
 package outbox

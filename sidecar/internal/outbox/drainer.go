@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 const (
@@ -34,7 +34,10 @@ const (
 type Drainer struct {
 	cfg      Config
 	database string
-	leases   *leases
+	owner    *ownership
+	group    atomic.Pointer[eventlog.GroupName] // as it is announced; nil: it is not
+	mine     atomic.Uint32                      // the shardSet, among the sidecars of the log
+	gained   chan struct{}                      // holds one token: a shard was gained
 	rests    rests
 	paces    paces
 
@@ -55,16 +58,22 @@ func New(c Config) (*Drainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Drainer{
-		cfg: c, database: database,
-		leases: newLeases(nil, drainer{ID: uuid.NewString(), Name: c.NodeID}, c.Lease, c.Clock),
-		state:  health{logger: c.Logger},
-	}, nil
+	d := &Drainer{cfg: c, database: database, gained: make(chan struct{}, 1), state: health{logger: c.Logger}}
+	d.owner = &ownership{
+		log: c.LogID, node: c.NodeID, lease: c.Lease, clock: c.Clock, wake: make(chan struct{}, 1), logger: c.Logger,
+		idle:  func() bool { return c.Roster != nil && d.mine.Load() == 0 },
+		owned: d.announce,
+	}
+	if c.Roster != nil {
+		c.Roster.Watch(d.divide)
+	}
+	return d, nil
 }
 
 // Run drains until ctx ends; then it finishes what is under way, for a few
 // seconds at most, and gives its shards back. It goes on while the server is
-// away. It can be called once. The error is about the settings.
+// away. It can be called once. The error is about the settings, such as an
+// outbox that is drained into another log.
 func (d *Drainer) Run(ctx context.Context) error {
 	client, err := mongo.Connect(d.clientOptions())
 	if err != nil {
@@ -72,28 +81,46 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	db := client.Database(d.database)
 	d.outbox = db.Collection(d.cfg.Collection)
-	if d.leases.store == nil { // a test may have another
-		d.leases.store = mongoLeases{db.Collection(d.cfg.Collection + "_leases"), d.cfg.Clock}
-	}
+	d.owner.store = mongoOwner{db.Collection(d.cfg.Collection + "_owner"), db.Collection(d.cfg.Collection + "_leases")}
+	ctx, refuse := context.WithCancel(ctx)
+	defer refuse()
 	var cancel context.CancelFunc
 	d.grace, cancel = linger(ctx, d.cfg.Clock, stopGrace)
 	defer cancel()
 
 	renewing, stopRenewing := context.WithCancel(d.grace)
 	var renewal sync.WaitGroup
+	var refused error
 	renewal.Go(func() {
-		d.leases.run(renewing, func(err error) { d.state.is("leases", err) })
+		if refused = d.owner.run(renewing, func(err error) { d.state.is("owner", err) }); refused != nil {
+			refuse()
+		}
 	})
 	d.pump(ctx)
 	stopRenewing()
 	renewal.Wait()
-	if err := d.leases.end(d.grace); err != nil {
-		d.cfg.Logger.Warn("the outbox's leases could not be given back; others take them over when they run out", "error", err)
-	}
+	d.leave()
 	if err := client.Disconnect(d.grace); err != nil {
 		d.cfg.Logger.Warn("closing the connections to the outbox failed", "error", err)
 	}
+	if refused != nil {
+		return fmt.Errorf("outbox %s.%s: %w", d.database, d.cfg.Collection, refused)
+	}
 	return nil
+}
+
+// leave lets others go on at once: the sidecars of the log, or another log if
+// there are none.
+func (d *Drainer) leave() {
+	if g := d.group.Load(); d.cfg.Roster != nil {
+		if g != nil {
+			d.cfg.Roster.Leave(*g)
+		}
+		return
+	}
+	if err := d.owner.leave(d.grace); err != nil {
+		d.cfg.Logger.Warn("the outbox could not be given up; another log can take it over after a lease", "error", err)
+	}
 }
 
 // linger is a context that ends that long after ctx, or with cancel.
@@ -159,7 +186,7 @@ func (d *Drainer) pump(ctx context.Context) {
 			// Passing over many in vain must not be all that it does.
 			rest = max(d.untilNext(idle.Step()), result.took)
 		}
-		d.cfg.Clock.SleepUnless(ctx, rest, d.leases.gained)
+		d.cfg.Clock.SleepUnless(ctx, rest, d.gained)
 	}
 }
 
@@ -189,7 +216,7 @@ type Stats struct {
 func (d *Drainer) Stats() Stats {
 	return Stats{
 		Outbox: d.database + "." + d.cfg.Collection, State: d.state.String(),
-		Shards: d.leases.usable().len(), Pending: d.pending.Load(),
+		Shards: d.usable().len(), Pending: d.pending.Load(),
 		Published: d.published.Load(), Errors: d.failed.Load(),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,10 +17,16 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 40 * time.Second
+const (
+	// patience is how long a test waits for what must happen.
+	patience  = 40 * time.Second
+	testLease = 3 * time.Second
+)
 
 // app is the application whose outbox is drained.
 type app struct {
@@ -28,12 +35,13 @@ type app struct {
 	name   string // of the database
 	coll   *mongo.Collection
 	log    *fakeLog
+	fleet  fleet
 }
 
 func newApp(t testing.TB) *app {
 	t.Helper()
 	s := mongotest.Shared(t)
-	a := &app{t: t, server: s, name: s.NewDatabase(t), log: newFakeLog()}
+	a := &app{t: t, server: s, name: s.NewDatabase(t), log: newFakeLog(), fleet: fleet{Nodes: eventlogtest.NewNodes()}}
 	client, err := mongo.Connect(options.Client().ApplyURI(s.URI(a.name)))
 	if err != nil {
 		t.Fatal(err)
@@ -79,17 +87,75 @@ func (r *running) stop() {
 	r.done.Wait()
 }
 
-// start starts a drainer, which ends with the test.
-func (a *app) start(change ...func(*Config)) *running {
+// fleet is the sidecars of one log, which hear of each other at once.
+type fleet struct {
+	*eventlogtest.Nodes
+	mu      sync.Mutex
+	rosters []*roster.Roster
+}
+
+func (f *fleet) announced([]eventlog.GroupName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.rosters {
+		r.Poke()
+	}
+}
+
+// member is a sidecar of the fleet with a drainer.
+type member struct {
+	*running
+	nodes
+}
+
+// nodes is the way of one sidecar to the log.
+type nodes struct {
+	eventlog.Nodes
+	away *atomic.Bool
+}
+
+func (n nodes) SaveNode(ctx context.Context, x eventlog.Node) error {
+	if n.away.Load() {
+		return eventlog.ErrUnavailable
+	}
+	return n.Nodes.SaveNode(ctx, x)
+}
+
+// startIn starts a drainer of another sidecar of the fleet.
+func (a *app) startIn(name string, change ...func(*Config)) *member {
 	a.t.Helper()
+	f, m := &a.fleet, &member{nodes: nodes{a.fleet.Nodes, &atomic.Bool{}}}
+	r := roster.New(roster.Config{Nodes: m.nodes, Name: name, Lease: testLease, Logger: slog.New(slog.DiscardHandler), Announced: f.announced})
+	f.mu.Lock()
+	f.rosters = append(f.rosters, r)
+	f.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	a.t.Cleanup(func() { // after the drainer has stopped
+		cancel()
+		running.Wait()
+	})
+	m.running = a.start(append(change, func(c *Config) { c.NodeID, c.Roster = name, r })...)
+	running.Go(func() { _ = r.Run(ctx) })
+	return m
+}
+
+// config is a drainer's on the one log that there is.
+func (a *app) config(change ...func(*Config)) Config {
 	c := Config{
-		URL: a.server.URI(a.name), Collection: "outbox", NodeID: "node", Publisher: a.log,
-		Lease: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(a.t.Output(), nil)),
+		URL: a.server.URI(a.name), Collection: "outbox", NodeID: "node", Publisher: a.log, LogID: func() string { return "log" },
+		Lease: testLease, Logger: slog.New(slog.NewTextHandler(a.t.Output(), nil)),
 	}
 	for _, f := range change {
 		f(&c)
 	}
-	d, err := New(c)
+	return c
+}
+
+// start starts a drainer, which ends with the test.
+func (a *app) start(change ...func(*Config)) *running {
+	a.t.Helper()
+	d, err := New(a.config(change...))
 	if err != nil {
 		a.t.Fatal(err)
 	}

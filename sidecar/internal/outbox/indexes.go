@@ -104,7 +104,7 @@ func (d *Drainer) indexes(ctx context.Context) (map[string]bool, error) {
 // itself claims none; what is there was written by others, whose clock is all
 // that says until when.
 func (d *Drainer) reviveClaims(ctx context.Context) error {
-	if !d.leases.usable().has(0) || d.cfg.Clock.Since(d.revived) < d.cfg.Lease {
+	if !d.usable().has(0) || d.cfg.Clock.Since(d.revived) < d.cfg.Lease {
 		return nil // one drainer is enough
 	}
 	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)

@@ -29,12 +29,6 @@ type mark struct {
 	err     *wire.Error  // of the others
 }
 
-// marked is a page that was published.
-type marked struct {
-	marks  []mark
-	shards shardSet
-}
-
 const (
 	// restUnmarked is how long a topic rests of which a document can be
 	// published, but not marked.

@@ -38,21 +38,17 @@ func final(code wire.Code) bool {
 }
 
 // publishPage publishes what it may of a page, and returns what to note about
-// it. The page's shards are in use when it returns.
-func (d *Drainer) publishPage(ctx context.Context, p *page) []mark {
-	var want shardSet
-	for _, e := range p.entries {
-		want = want.with(e.shard)
-	}
-	p.shards = d.leases.enter(want)
-	d.rests.lose(want &^ p.shards)
+// it.
+func (d *Drainer) publishPage(ctx context.Context, page []*entry) []mark {
+	usable := d.usable()
+	d.rests.lose(allShards &^ usable)
 
 	var all []mark
 	topics := map[string]*run{}
 	var order []*run
-	for _, e := range p.entries {
+	for _, e := range page {
 		switch {
-		case !p.shards.has(e.shard):
+		case !usable.has(e.shard):
 		case e.item.Err != nil:
 			all = append(all, mark{e: e, kind: markError, err: e.item.Err})
 		default:
@@ -129,8 +125,7 @@ func (r *run) most() int {
 // a chain unless the Publisher keeps their order. What rests is dropped; so is
 // what is this drainer's no more.
 func (r *run) take(most int) (call []*entry) {
-	usable := r.d.leases.usable()
-	r.d.rests.lose(allShards &^ usable)
+	r.d.rests.lose(allShards &^ r.d.usable())
 	chains := map[string]bool{}
 	left := r.left[:0:0]
 	size := 0

@@ -29,7 +29,7 @@ type reader struct {
 	d      *Drainer
 	shards shardSet
 	began  time.Time
-	pages  chan *page
+	pages  chan []*entry // of some documents each, in order
 
 	first time.Time // when the first page was there
 	found int       // documents in the shards, resting ones too
@@ -186,7 +186,7 @@ func (r *reader) send(ctx context.Context, entries []*entry) bool {
 		r.first = r.d.cfg.Clock.Now()
 	}
 	select {
-	case r.pages <- &page{entries: entries}:
+	case r.pages <- entries:
 	case <-ctx.Done():
 		return false
 	}
@@ -202,6 +202,6 @@ func (r *reader) shouldRestart() bool {
 		return false
 	}
 	at, any := r.d.rests.next()
-	fresh := r.d.leases.usable() & (allShards&^r.shards | r.d.rests.passedOver())
+	fresh := r.d.usable() & (allShards&^r.shards | r.d.rests.passedOver())
 	return any && !now.Before(at) || fresh != 0
 }

@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// page is some documents of this drainer's shards, in order.
-type page struct {
-	entries []*entry
-	shards  shardSet // in use until the page is marked
-}
-
 // swept is what a sweep came to.
 type swept struct {
 	settled int // documents that are done, or errors, or noted a failed try
@@ -28,13 +22,13 @@ func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 		return swept{}, err
 	}
 	d.rests.begin(began)
-	shards := d.leases.usable()
+	shards := d.usable()
 	if shards == 0 {
 		d.pending.Store(0)
 		return swept{}, nil
 	}
-	r := reader{d: d, shards: shards, began: began, pages: make(chan *page)}
-	marks := make(chan marked)
+	r := reader{d: d, shards: shards, began: began, pages: make(chan []*entry)}
+	marks := make(chan []mark)
 
 	var stages sync.WaitGroup
 	var readErr error
@@ -44,14 +38,13 @@ func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 	})
 	stages.Go(func() {
 		defer close(marks)
-		for p := range r.pages {
-			marks <- marked{marks: d.publishPage(ctx, p), shards: p.shards}
+		for page := range r.pages {
+			marks <- d.publishPage(ctx, page)
 		}
 	})
 	settled := 0
 	for m := range marks {
-		settled += d.mark(m.marks)
-		d.leases.exit(m.shards)
+		settled += d.mark(m)
 	}
 	stages.Wait()
 	d.pending.Store(int64(max(r.found-settled, 0)))

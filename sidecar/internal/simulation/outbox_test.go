@@ -59,6 +59,7 @@ func (p *process) newDrainer() (*outbox.Drainer, error) {
 	}
 	return outbox.New(outbox.Config{
 		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll", Collection: outboxName, NodeID: p.machine.name, Lease: lease,
+		LogID: p.log.StoreID, Roster: p.roster,
 		Publisher: outboxPublisher{p.publisher, p.publisher.NewLogOnlyConnection()}, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
 		Dialer: gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, nil},
 	})

@@ -232,6 +232,56 @@ func TestOutboxOfAnEmbeddedLog(t *testing.T) {
 	quiet(t, p)
 }
 
+// TestOutboxOfTwoLogs starts sidecars on an outbox that another log's drains:
+// they are refused while that one is at work, and go on once it is not.
+func TestOutboxOfTwoLogs(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	coll := db.Collection("outbox")
+	dir := t.TempDir()
+	args := []string{"--lease", lease.String(), "--outbox", db.uri + "#outbox"}
+	start := func(node string) *sidecartest.Process {
+		return sidecartest.Start(t, filepath.Join(dir, node), append([]string{"--node-id", node}, args...)...)
+	}
+	n := 0
+	drains := func(p *sidecartest.Process) {
+		t.Helper()
+		before := len(export(t, client(t, p), topics[0]))
+		w := newDocument(2*n, true) // an even one is of the first topic
+		n++
+		insert(t, coll, w)
+		awaitStatus(t, coll, "done", n)
+		if got := len(export(t, client(t, p), topics[0])); got != before+1 {
+			t.Errorf("the log has %d events after a document, and had %d before", got, before)
+		}
+	}
+	a := start("node-a")
+	drains(a)
+	for node, more := range map[string][]string{"embedded": nil, "shared": {"--store", db.uri, "--store-timeout", storeTimeout.String()}} {
+		all := append([]string{
+			"--data-dir", filepath.Join(dir, node), "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
+		}, append(args, more...)...)
+		status, _, stderr := runToEnd(t, all...)
+		for _, says := range []string{"outbox", `sidecar "node-a" drains it into another log`, "same shared --store"} {
+			if status != 2 || !strings.Contains(stderr, says) {
+				t.Errorf("%s: exit status %d, and it does not say %s: %s", node, status, says, stderr)
+			}
+		}
+	}
+	drains(a)
+	a.Kill()
+	a = start("node-a")
+	drains(a)
+	stop(t, a)
+	b := start("node-b")
+	drains(b)
+	b.Kill()
+	c := startShared(t, dir, "node-c", db, "--outbox", db.uri+"#outbox")
+	drains(c)
+	quiet(t, a)
+	quiet(t, c)
+}
+
 // TestOperatorSetsADocumentToPending has documents tried once more: one that
 // was done, and one that was an error and is corrected. One that is an error,
 // too, stays so.

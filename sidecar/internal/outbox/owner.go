@@ -1,0 +1,185 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+)
+
+// owner says which log an outbox is drained into.
+type owner struct {
+	Outbox string `bson:"outbox"` // an id of the outbox, whatever URL leads there
+	Log    string `bson:"log"`    // the log's id; "": nobody's
+	Node   string `bson:"node"`   // the sidecar's that wrote it last, for people
+	Lease  int64  `bson:"lease"`  // for how long others let it be silent, in milliseconds
+	Beat   int64  `bson:"beat"`   // rises with every write; 0: there is no document
+}
+
+// ownerStore keeps the owner. After an error of write it may have happened or
+// not, and may still.
+type ownerStore interface {
+	find(ctx context.Context) (owner, error)
+	// write replaces what has the Log and the Beat of was by now, and returns
+	// it with the next beat; ok says whether it was so. A Beat of 0 in was
+	// stands for no document, anyBeat for any.
+	write(ctx context.Context, was, now owner) (_ owner, ok bool, _ error)
+}
+
+const (
+	anyBeat = -1
+	// earlierVersion is the Log of an outbox that sidecars drain whose version
+	// divided it by leases in the outbox's own database.
+	earlierVersion = "earlier version"
+)
+
+// renewWithin is the part of the lease time within which an owner renews or
+// stops: what is left of it is the margin for clocks that run at other speeds.
+const renewWithin = 0.75
+
+// ownership is a log's hold on an outbox, as one of its sidecars has it. Its
+// safety is in three rules:
+//
+//   - A sidecar counts on it until renewWithin of the lease time has passed
+//     since it began its last accepted write. Every one names the log, so that
+//     it is accepted proves that no other log has taken the outbox before.
+//   - Another log takes it when the beat did not move between two reads, the
+//     first of which ended at least the lease time before the second began, on
+//     the monotonic clock of whoever reads.
+//   - To take it is a write that names the log and the beat which are
+//     replaced, so it does nothing once the beat has moved, however late.
+//
+// run, and what it calls, is for one goroutine; valid is for any.
+type ownership struct {
+	store  ownerStore
+	log    func() string // "" while it is not known
+	node   string
+	lease  time.Duration
+	clock  clock.Clock
+	idle   func() bool         // there is nothing to own it for
+	owned  func(outbox string) // called after every accepted write
+	wake   chan struct{}       // holds one token: there is something to own it for
+	logger *slog.Logger
+
+	standing atomic.Pointer[roster.Standing]
+
+	last  owner     // as it was last written here, without Log once it is lost; zero: never
+	seen  owner     // of another log
+	since time.Time // when its beat was first seen
+}
+
+// valid reports whether no other log can have taken the outbox at now.
+func (o *ownership) valid(now time.Time) bool {
+	st := o.standing.Load()
+	return st != nil && st.Valid(now)
+}
+
+// errNoLog says that the log has not been reached yet, which others tell of.
+var errNoLog = errors.New("no log")
+
+// errAlive says that another log's sidecar is at work.
+var errAlive = errors.New("stop those, or give all the same shared --store")
+
+// run keeps the ownership until ctx ends, and reports how each tick went. The
+// error says that another log has had the outbox from the beginning on.
+func (o *ownership) run(ctx context.Context, report func(error)) error {
+	retry := pause.Backoff{First: o.lease / 100, Most: o.lease / 10}
+	for {
+		one, cancel := o.clock.WithTimeout(ctx, o.lease/2)
+		err := o.tick(one)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errAlive) && o.last == owner{}:
+			return err
+		}
+		if !errors.Is(err, errNoLog) {
+			report(err)
+		}
+		rest := o.lease / 4
+		if err != nil {
+			rest = retry.Step()
+		} else {
+			retry.Reset()
+		}
+		if !o.clock.SleepUnless(ctx, rest, o.wake) {
+			return nil
+		}
+	}
+}
+
+// tick gives a sign of life, or sees who owns the outbox and takes it if it may.
+func (o *ownership) tick(ctx context.Context) error {
+	log := o.log()
+	if log == "" {
+		return errNoLog
+	}
+	if o.last.Log == log && o.idle() {
+		return nil
+	}
+	began := o.clock.Now()
+	mine := owner{Log: log, Node: o.node, Lease: o.lease.Milliseconds()}
+	got, ok, err := o.store.write(ctx, owner{Log: log, Beat: anyBeat}, mine)
+	if err == nil && !ok {
+		got, ok, err = o.take(ctx, mine, began)
+	}
+	if err != nil || !ok {
+		return err
+	}
+	o.last = got
+	o.standing.Store(&roster.Standing{Until: began.Add(time.Duration(renewWithin * float64(o.lease)))})
+	o.owned(got.Outbox)
+	return nil
+}
+
+// take makes the outbox this log's, unless another one may be at work.
+func (o *ownership) take(ctx context.Context, mine owner, began time.Time) (_ owner, ok bool, err error) {
+	was, err := o.store.find(ctx)
+	if err != nil {
+		return owner{}, false, err
+	}
+	if was.Log != "" && was.Log != mine.Log {
+		if o.last.Log != "" {
+			o.last.Log = ""
+			o.logger.Error("another log has taken over the outbox, of which this sidecar drains nothing any more", "sidecar", was.Node)
+		}
+		moved := was.Log == o.seen.Log && was != o.seen
+		if was != o.seen {
+			o.seen, o.since = was, o.clock.Now()
+		}
+		switch {
+		case moved && was.Log == earlierVersion:
+			return owner{}, false, fmt.Errorf("sidecars of an earlier version drain it (%s), by leases that this version does not know: %w", was.Node, errAlive)
+		case moved:
+			return owner{}, false, fmt.Errorf("the sidecar %q drains it into another log, and only sidecars on one shared store can share an outbox: %w", was.Node, errAlive)
+		case began.Sub(o.since) < max(o.lease, time.Duration(was.Lease)*time.Millisecond):
+			return owner{}, false, fmt.Errorf("it is drained into another log by the sidecar %q, unless that is silent for a lease", was.Node)
+		}
+	}
+	if was.Log == earlierVersion {
+		was = owner{}
+	}
+	got, ok, err := o.store.write(ctx, was, mine)
+	if err == nil && !ok {
+		err = errors.New("somebody else was quicker; looking again")
+	}
+	return got, ok, err
+}
+
+// leave gives the outbox up at once, unless another process has written since.
+// It is for a log of which no other sidecar can count on it.
+func (o *ownership) leave(ctx context.Context) error {
+	o.standing.Store(nil)
+	if o.last == (owner{}) {
+		return nil
+	}
+	_, _, err := o.store.write(ctx, o.last, owner{Node: o.node})
+	return err
+}

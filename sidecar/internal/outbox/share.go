@@ -1,0 +1,65 @@
+package outbox
+
+import (
+	"strconv"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+)
+
+// groupsTopic is reserved, so no application's group is mistaken for an outbox.
+const groupsTopic = "_outbox"
+
+// announce tells the other sidecars of the log that this one drains the outbox.
+func (d *Drainer) announce(outbox string) {
+	g := eventlog.GroupName{Topic: groupsTopic, Group: outbox}
+	was := d.group.Swap(&g)
+	switch r := d.cfg.Roster; {
+	case r == nil, was != nil && *was == g:
+	case was != nil: // somebody has dropped the owner's document
+		r.Leave(*was)
+		fallthrough
+	default:
+		r.Join(g) // which looks around, and divides
+	}
+}
+
+// divide finds out which shards are this drainer's among the sidecars that
+// drain the outbox.
+func (d *Drainer) divide() {
+	g, v := d.group.Load(), d.cfg.Roster.View()
+	if g == nil || !v.Known() {
+		return
+	}
+	names := append([]string{v.Name}, v.Others(*g)...)
+	var mine shardSet
+	for shard := range Shards {
+		if roster.Owner(names, g.Group+"/"+strconv.Itoa(shard)) == v.Name {
+			mine = mine.with(shard)
+		}
+	}
+	if was := shardSet(d.mine.Swap(uint32(mine))); mine&^was != 0 {
+		signal(d.owner.wake)
+		signal(d.gained)
+	}
+}
+
+// usable are the shards that this drainer may work with now.
+func (d *Drainer) usable() shardSet {
+	now, r := d.cfg.Clock.Now(), d.cfg.Roster
+	switch {
+	case !d.owner.valid(now), r != nil && !r.Valid(now):
+		return 0
+	case r == nil:
+		return allShards
+	}
+	return shardSet(d.mine.Load())
+}
+
+// signal puts a token into a channel for one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
