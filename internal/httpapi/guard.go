@@ -14,8 +14,14 @@ import (
 
 // Guard keeps web pages out. A page that a visitor opens may send requests to
 // the visitor's localhost; the browser then says where the page comes from
-// (Origin), or, when the page's own name was made to resolve to localhost (DNS
-// rebinding), which name it believes it is talking to (Host).
+// (Origin, and Sec-Fetch-Site also where a request has no Origin: images,
+// frames, links and whatever else a page loads by GET), or, when the page's own
+// name was made to resolve to localhost (DNS rebinding), which name it believes
+// it is talking to (Host).
+//
+// An address that a person typed, or opened in another program, passes: such a
+// request says Sec-Fetch-Site: none. A page can still be behind it, by a
+// redirect, so that a GET with an effect asks [CheckNavigation] too.
 type Guard struct {
 	// AllowedOrigins are the origins whose pages may use the listener, as
 	// scheme://host[:port]. Every other Origin is refused, "null" too.
@@ -27,6 +33,9 @@ type Guard struct {
 	// SameOrigin lets the pages that the listener serves itself use it: their
 	// Origin has the host and port that the request was sent to.
 	SameOrigin bool
+	// Pages tells the paths of pages, to which links from elsewhere may lead;
+	// nil for none.
+	Pages func(path string) bool
 }
 
 // Validate says which of AllowedOrigins is not an origin.
@@ -55,24 +64,65 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 			refuse(w, wire.Errorf(wire.Forbidden, "Host %q is refused: this listener is reached as localhost or a loopback address", r.Host))
 			return
 		}
-		origins := r.Header["Origin"]
 		if len(allowed) > 0 {
 			w.Header().Add("Vary", "Origin")
 		}
-		if len(origins) == 0 || g.SameOrigin && len(origins) == 1 && sameOrigin(origins[0], r.Host) {
-			next.ServeHTTP(w, r)
+		origins := r.Header["Origin"]
+		switch {
+		case len(origins) == 1 && originIn(allowed, origins[0]):
+			if allowCORS(w.Header(), r) {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+		case len(origins) > 0 && !(g.SameOrigin && len(origins) == 1 && sameOrigin(origins[0], r.Host)):
+			refuse(w, wire.Errorf(wire.Forbidden, "Origin %q is refused: %s", strings.Join(origins, ", "), g.allowedPages()))
 			return
-		}
-		if len(origins) > 1 || !originIn(allowed, origins[0]) {
-			refuse(w, wire.Errorf(wire.Forbidden, "Origin %q is refused: it is not one of the allowed origins", strings.Join(origins, ", ")))
-			return
-		}
-		if allowCORS(w.Header(), r) {
-			w.WriteHeader(http.StatusNoContent)
+		case fromElsewhere(r.Header) && !g.leadsToPage(r):
+			refuse(w, wire.Errorf(wire.Forbidden, "Sec-Fetch-Site %q is refused: %s; an address that is typed passes",
+				strings.Join(r.Header["Sec-Fetch-Site"], ", "), g.allowedPages()))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// allowedPages says which pages may use the listener.
+func (g Guard) allowedPages() string {
+	pages := "none"
+	if len(g.AllowedOrigins) > 0 {
+		pages = strings.Join(g.AllowedOrigins, ", ")
+	}
+	if g.SameOrigin {
+		pages += ", and its own"
+	}
+	return "the web pages that may use this listener are those of the allowed origins: " + pages
+}
+
+// fromElsewhere says whether a browser makes a request for a page of another
+// origin. Browsers before 2023, and clients that are no browsers, do not tell.
+func fromElsewhere(h http.Header) bool {
+	site := h["Sec-Fetch-Site"]
+	return len(site) > 1 || len(site) == 1 && site[0] != "same-origin" && site[0] != "none"
+}
+
+// leadsToPage says whether a request is a link's, to a page that is shown by
+// itself and not in a frame.
+func (g Guard) leadsToPage(r *http.Request) bool {
+	return g.Pages != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && isNavigation(r.Header) &&
+		r.Header.Get("Sec-Fetch-Dest") == "document" && g.Pages(r.URL.Path)
+}
+
+func isNavigation(h http.Header) bool { return h.Get("Sec-Fetch-Mode") == "navigate" }
+
+// CheckNavigation refuses a request that a browser makes to show its answer. It
+// is for a GET with an effect: a page may lead the browser there by a redirect,
+// and then nothing tells it from an address that was typed. The error is a
+// *wire.Error with forbidden that names what has the effect.
+func CheckNavigation(r *http.Request, what string) error {
+	if !isNavigation(r.Header) {
+		return nil
+	}
+	return wire.Errorf(wire.Forbidden, "%s has an effect and is no page to open in a browser: use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
 }
 
 // allowCORS sets what a browser needs to see before it lets the page of an

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -192,5 +193,70 @@ func TestGuardValidate(t *testing.T) {
 		if err := (Guard{AllowedOrigins: []string{bad}}).Validate(); err == nil {
 			t.Errorf("%q passed for an origin", bad)
 		}
+	}
+}
+
+// What browsers send for a page of elsewhere where they send no Origin, and for
+// an address that somebody typed.
+func TestGuardFetchMetadata(t *testing.T) {
+	console := func(path string) bool { return path == "/x" }
+	plain := Guard{Addr: loopback}
+	pages := Guard{Addr: loopback, SameOrigin: true, Pages: console}
+	none := Guard{Addr: loopback, SameOrigin: true, Pages: func(string) bool { return false }}
+	allowing := Guard{Addr: loopback, AllowedOrigins: []string{"https://ops.example"}}
+	for _, tc := range []struct {
+		name   string
+		guard  Guard
+		method string
+		header []string
+		pass   bool
+	}{
+		{"curl", plain, "GET", nil, true},
+		{"curl", plain, "POST", nil, true},
+		{"an address that was typed", plain, "GET", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, true},
+		{"a link of the listener's own", plain, "GET", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, true},
+		{"an image", plain, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, false},
+		{"an image of another port", plain, "GET", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, false},
+		{"a frame", plain, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, false},
+		{"a link", plain, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, false},
+		{"a HEAD", plain, "HEAD", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, false},
+		{"a post without Origin", plain, "POST", []string{"Sec-Fetch-Site", "cross-site"}, false},
+		{"a value that nobody knows", plain, "GET", []string{"Sec-Fetch-Site", "elsewhere"}, false},
+		{"an empty value", plain, "GET", []string{"Sec-Fetch-Site", ""}, false},
+		{"two values", plain, "GET", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Site", "none"}, false},
+
+		{"an allowed origin", allowing, "GET", []string{"Origin", "https://ops.example", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}, true},
+		{"an allowed origin's image, which does not say so", allowing, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, false},
+		{"another origin", allowing, "GET", []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, false},
+
+		{"a link to the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, true},
+		{"a frame around the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, false},
+		{"a form to the console", pages, "POST", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, false},
+		{"a script of the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "script"}, false},
+		{"a link to the API", none, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, false},
+		{"the console's own", none, "GET", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors", "Sec-Fetch-Dest", "empty"}, true},
+		{"the console's own origin under another scheme", none, "PUT", []string{"Origin", "https://localhost", "Sec-Fetch-Site", "cross-site"}, false},
+	} {
+		for _, addr := range []net.Addr{loopback, public, socket} {
+			tc.guard.Addr = addr
+			h := http.Header{}
+			for i := 0; i < len(tc.header); i += 2 {
+				h.Add(tc.header[i], tc.header[i+1])
+			}
+			w, passed := ask(tc.guard, tc.method, "localhost", h)
+			if passed != tc.pass || !passed && (w.Code != 403 || !strings.Contains(w.Body.String(), "allowed origins")) {
+				t.Errorf("%s, %s %q: passed %t, %d %s", addr, tc.method, tc.name, passed, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+func BenchmarkGuard(b *testing.B) {
+	h := Guard{Addr: loopback}.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := httptest.NewRequest("POST", "/v1/topics/t/events", nil)
+	r.Host = "127.0.0.1:7070"
+	w := httptest.NewRecorder()
+	for b.Loop() {
+		h.ServeHTTP(w, r)
 	}
 }

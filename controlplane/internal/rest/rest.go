@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
-	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Config is what a handler is made from. Every field is required, but for
@@ -55,8 +54,10 @@ func New(c Config) http.Handler {
 		}
 		h.Console.ServeHTTP(w, r)
 	})
-	guard := httpapi.Guard{AllowedOrigins: c.AllowedOrigins, Addr: c.Addr, SameOrigin: true}
-	return guard.Handler(h.sameSite(all))
+	guard := httpapi.Guard{
+		AllowedOrigins: c.AllowedOrigins, Addr: c.Addr, SameOrigin: true, Pages: func(path string) bool { return !isAPI(path) },
+	}
+	return guard.Handler(all)
 }
 
 // isAPI tells the API's paths from the console's, so that one that is mistaken
@@ -144,23 +145,4 @@ func secured(next http.Handler) http.Handler {
 		header.Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r)
 	})
-}
-
-// sameSite refuses changes that a browser makes for a page of elsewhere, also
-// where it does not say which one. The guard before it has looked at Origin.
-func (h *handler) sameSite(next http.Handler) http.Handler {
-	protection := http.NewCrossOriginProtection()
-	for _, origin := range h.AllowedOrigins {
-		canonical, ok := httpapi.CanonicalOrigin(origin)
-		if !ok {
-			continue // the guard lets nothing of it through
-		}
-		if err := protection.AddTrustedOrigin(canonical); err != nil {
-			h.Logger.Error("allowed origin is refused", "origin", origin, "err", err)
-		}
-	}
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.fail(w, r, wire.Errorf(wire.Forbidden, "the browser says that this change comes from a page of elsewhere; only the console's own may make it"))
-	}))
-	return protection.Handler(next)
 }

@@ -56,6 +56,11 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 		streamHead(w)
 		return nil, nil
 	}
+	if k.group != "" {
+		if err := httpapi.CheckNavigation(r, "a stream with a group"); err != nil {
+			return nil, err
+		}
+	}
 	s := &stream{
 		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.OutboxBytes,
 		ready: make(chan struct{}, 1), over: make(chan struct{}), finished: make(chan struct{}), last: last,

@@ -420,3 +420,34 @@ func TestChangedRightsEndStreams(t *testing.T) {
 	}
 	kept.close()
 }
+
+// A browser that somebody was led to follow an address drains no group; what it
+// only shows has no effect, and an EventSource is no navigation.
+func TestStreamIsNoPageToOpen(t *testing.T) {
+	s := start(t, setup{})
+	for _, tc := range []struct {
+		query, mode string
+		status      int
+	}{
+		{"?group=g", "navigate", 403},
+		{"", "navigate", 200},
+		{"?group=g", "cors", 200},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.addr+"/v1/topics/t/stream"+tc.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Sec-Fetch-Site", "none")
+		req.Header.Set("Sec-Fetch-Mode", tc.mode)
+		res, err := (&http.Transport{DialContext: dialTight, DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != tc.status {
+			t.Errorf("%q, %s: %s", tc.query, tc.mode, res.Status)
+		}
+		cancel()
+		res.Body.Close()
+	}
+}
