@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/otel/attribute"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -63,6 +64,17 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("metrics: %s: %w", g.name, err), m.close(context.Background()))
 		}
+	}
+	_, err = meter.Int64ObservableCounter("sluice_auth_failures_total", metric.WithUnit("{attempt}"),
+		metric.WithDescription("Wrong tokens, and tokens that were not looked at since their address had shown too many."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			refused, unseen := c.access.Failures()
+			o.Observe(refused, metric.WithAttributes(attribute.String("outcome", "refused")))
+			o.Observe(unseen, metric.WithAttributes(attribute.String("outcome", "rate_limited")))
+			return nil
+		}))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("metrics: sluice_auth_failures_total: %w", err), m.close(context.Background()))
 	}
 	return m, nil
 }

@@ -107,6 +107,13 @@ func (s *Sidecar) storeURL() string {
 	return secrets.Without(s.cfg.Store)
 }
 
+// authFailures counts wrong tokens of everybody, peers too.
+func (s *Sidecar) authFailures() (refused, unseen int64) {
+	refused, unseen = s.access.Failures()
+	r, u := s.peerTokens.Failures()
+	return refused + r, unseen + u
+}
+
 func (s *Sidecar) status() status {
 	state, _ := s.storeState()
 	waiting := s.store.waiting()

@@ -166,6 +166,7 @@ func (s *Sidecar) assemble() {
 	}
 	s.metrics.ObservePolicies(s.policyVersions)
 	s.metrics.ObserveSpool(s.store.waiting)
+	s.metrics.ObserveAuthFailures(s.authFailures)
 }
 
 // Addresses are the addresses really bound.

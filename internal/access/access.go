@@ -30,6 +30,7 @@ type Access struct {
 	every   time.Duration
 	now     atomic.Pointer[rules]
 	told    *rate.Limiter // of attempts that were refused
+	guesses guesses
 
 	mu        sync.Mutex
 	changed   []func()
@@ -118,6 +119,11 @@ func (a *Access) take(s *source) {
 		}
 		return
 	}
+	for d, h := range a.now.Load().tokens {
+		if again := r.tokens[d]; again != nil {
+			again.used.Store(h.used.Load())
+		}
+	}
 	a.now.Store(r)
 	a.log.Info("who may do what has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
 	a.closeLapsed(r)
@@ -130,16 +136,44 @@ func (a *Access) take(s *source) {
 }
 
 // Token finds who has a token that came from an address; without authentication
-// it is everybody. The error is a *wire.Error with unauthorized.
-func (a *Access) Token(token, from string) (Identity, error) {
+// it is everybody. The error is a *wire.Error with unauthorized, which comes the
+// later the more wrong tokens the address has shown, or rate_limited.
+func (a *Access) Token(ctx context.Context, token, from string) (Identity, error) {
 	if a == nil {
 		return everybody, nil
 	}
-	id, err := a.now.Load().byToken(digestOf(token))
+	id, err := a.byToken(ctx, token, from)
 	if err != nil {
 		a.noteRefused(from, err)
 	}
 	return id, err
+}
+
+// byToken finds who has a token, and slows down those who guess.
+func (a *Access) byToken(ctx context.Context, token, from string) (Identity, error) {
+	d := digestOf(token)
+	id, err := a.now.Load().byToken(d)
+	if err == nil && id.entry.used.Load() {
+		return id, nil
+	}
+	if tooMany := a.guesses.check(from); tooMany != nil {
+		return Identity{}, tooMany
+	}
+	if err != nil {
+		a.guesses.failed(ctx, from)
+		return Identity{}, err
+	}
+	id.entry.used.Store(true)
+	return id, nil
+}
+
+// Failures counts the wrong tokens that were looked at so far, and the tokens
+// that were not, for their address had shown too many wrong ones.
+func (a *Access) Failures() (refused, unseen int64) {
+	if a == nil {
+		return 0, 0
+	}
+	return a.guesses.failures()
 }
 
 // Renew returns what somebody who came in before is now. While nothing has
@@ -169,16 +203,15 @@ func (a *Access) Renew(id *Identity) (*Identity, error) {
 
 // identify finds who has come in from the values of Authorization and the
 // state of the connection. A token counts more than a certificate.
-func (a *Access) identify(authorization []string, cs *tls.ConnectionState) (Identity, error) {
-	r := a.now.Load()
+func (a *Access) identify(ctx context.Context, authorization []string, cs *tls.ConnectionState, from string) (Identity, error) {
 	if len(authorization) == 0 {
-		return r.byCertificate(cs)
+		return a.now.Load().byCertificate(cs)
 	}
 	token, err := bearer(authorization)
 	if err != nil {
 		return Identity{}, err
 	}
-	return r.byToken(digestOf(token))
+	return a.byToken(ctx, token, from)
 }
 
 // noteRefused logs that somebody was not let in: not all of them, when there

@@ -43,7 +43,7 @@ func TestNilLetsEverybodyDoEverything(t *testing.T) {
 	if again, err := a.Renew(&id); err != nil || again != &id {
 		t.Fatalf("%+v %v", again, err)
 	}
-	if byToken, err := a.Token("whatever", ""); err != nil || byToken != id || a.From(t.Context()) != id {
+	if byToken, err := a.Token(t.Context(), "whatever", ""); err != nil || byToken != id || a.From(t.Context()) != id {
 		t.Fatalf("%+v %v", byToken, err)
 	}
 	for _, do := range []Action{Publish, Subscribe, Replay, Operate, View, Edit, Administer, Join} {
@@ -161,7 +161,7 @@ tokens:
 		{"none", Subscribe, "a", "", ""},
 		{"none", Subscribe, "a", "g", "allowed are the groups none"},
 	} {
-		id, err := a.Token(tc.token, "")
+		id, err := a.Token(t.Context(), tc.token, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestChangesAct(t *testing.T) {
 	a, log := f.open(Sidecar)
 	changes := 0
 	a.OnChange(func() { changes++ })
-	id, err := a.Token(nodeToken, "")
+	id, err := a.Token(context.Background(), nodeToken, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestChangesAct(t *testing.T) {
 	// A second token for the same name, then the first one's end.
 	f.writef("auth.yaml", "tokens:\n - {name: node, token_file: token, publish: [b]}\n - {name: node, sha256: %s, publish: [b]}", sumOf(aliceToken))
 	a.settle()
-	if byNew, err := a.Token(aliceToken, ""); err != nil || byNew.Name != "node" {
+	if byNew, err := a.Token(context.Background(), aliceToken, ""); err != nil || byNew.Name != "node" {
 		t.Errorf("%+v %v", byNew, err)
 	}
 	if _, err := a.Renew(now); err != nil {
@@ -263,7 +263,7 @@ func TestBadChangesDoNot(t *testing.T) {
 			f.writef("auth.yaml", "%s", good)
 			a, log := f.open(Sidecar)
 			a.OnChange(func() { t.Error("it was put in force") })
-			id, err := a.Token(nodeToken, "")
+			id, err := a.Token(context.Background(), nodeToken, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -327,7 +327,7 @@ func TestRunFollowsTheFiles(t *testing.T) {
 		f.writef("auth.yaml", "tokens: [{name: alice, sha256: %s}]", sumOf(aliceToken))
 		time.Sleep(2*pollEvery + time.Millisecond)
 		synctest.Wait()
-		if _, err := a.Token(aliceToken, ""); err != nil {
+		if _, err := a.Token(context.Background(), aliceToken, ""); err != nil {
 			t.Errorf("after two polls: %v", err)
 		}
 		cancel()
@@ -366,7 +366,7 @@ func BenchmarkRenewAndMay(b *testing.B) {
 				f.writef("auth.yaml", "%s", text)
 				a, _ = f.open(Sidecar)
 			}
-			id, err := a.Token(aliceToken, "")
+			id, err := a.Token(context.Background(), aliceToken, "")
 			if err != nil {
 				b.Fatal(err)
 			}

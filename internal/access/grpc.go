@@ -107,24 +107,27 @@ func (a *Access) join(ctx context.Context) (Identity, error) {
 			from = p.Addr.String()
 		}
 	}
-	id, err := a.joins(metadata.ValueFromIncomingContext(ctx, "authorization"), cs)
+	id, err := a.joins(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), cs, from)
 	if err == nil {
 		return id, nil
 	}
 	a.noteRefused(from, err)
 	e := wire.AsError(err)
 	code := codes.Unauthenticated
-	if e.Code == wire.Forbidden {
+	switch e.Code {
+	case wire.Forbidden:
 		code = codes.PermissionDenied
+	case wire.RateLimited:
+		code = codes.ResourceExhausted
 	}
 	return Identity{}, status.Error(code, e.Msg)
 }
 
-func (a *Access) joins(authorization []string, cs *tls.ConnectionState) (Identity, error) {
+func (a *Access) joins(ctx context.Context, authorization []string, cs *tls.ConnectionState, from string) (Identity, error) {
 	if r := a.now.Load(); r.requireClientCert && r.client(cs) == nil {
 		return Identity{}, wire.Errorf(wire.Unauthorized, "a client certificate is required here (xds.require_client_cert), and none that is valid was given")
 	}
-	id, err := a.identify(authorization, cs)
+	id, err := a.identify(ctx, authorization, cs, from)
 	if err != nil {
 		return Identity{}, err
 	}

@@ -12,12 +12,12 @@ import (
 
 // Identify finds who a request comes from: by its bearer token, and where it
 // has none by the client certificate of its connection. Without authentication
-// it is everybody. The error is a *wire.Error with unauthorized.
+// it is everybody. The error is that of [Access.Token].
 func (a *Access) Identify(r *http.Request) (Identity, error) {
 	if a == nil {
 		return everybody, nil
 	}
-	return a.identify(r.Header["Authorization"], r.TLS)
+	return a.identify(r.Context(), r.Header["Authorization"], r.TLS, r.RemoteAddr)
 }
 
 // bearer is the token of an Authorization header.
@@ -68,7 +68,7 @@ func (a *Access) guard(next http.Handler, open []string, allowed func(Identity) 
 }
 
 // Challenge answers a request that Identify has refused: 401, and which kind of
-// authentication is wanted.
+// authentication is wanted, or 429.
 func (a *Access) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 	challenge := `Bearer realm="sluice"`
 	if len(r.Header["Authorization"]) > 0 {

@@ -58,6 +58,7 @@ type Identity struct {
 	rules *rules // that may is part of
 
 	// How the identity was proved: one of the two.
+	entry  *holder // of a token
 	digest digest
 	cert   *tls.ConnectionState
 }

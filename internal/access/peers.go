@@ -33,6 +33,9 @@ type PeerTokens struct {
 	now   atomic.Pointer[peerTokens]
 	told  *rate.Limiter // of attempts that were refused
 
+	guesses guesses     // where there is no Access that knows of them
+	used    atomic.Bool // a peer has come in since the program started
+
 	// What Run remembers between looks.
 	pending string // what the last look found, where it differs
 	trouble string // why the last look was not taken, so that it is told once
@@ -144,16 +147,8 @@ func (p *PeerTokens) Authorize(r *http.Request) {
 	}
 }
 
-// knows says whether a request shows one of the tokens.
-func (p *PeerTokens) knows(r *http.Request) bool {
-	values := r.Header["Authorization"]
-	if p == nil || len(values) == 0 {
-		return false
-	}
-	token, err := bearer(values)
-	if err != nil {
-		return false
-	}
+// knows says whether it is one of the tokens.
+func (p *PeerTokens) knows(token string) bool {
 	shown, found := digestOf(token), 0
 	for _, d := range p.now.Load().digests {
 		found |= subtle.ConstantTimeCompare(shown[:], d[:])
@@ -168,13 +163,42 @@ func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
 	if p == nil {
 		return others
 	}
+	search := &p.guesses
+	if a != nil {
+		search = &a.guesses
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !p.knows(r) {
+		values := r.Header["Authorization"]
+		if len(values) == 0 {
 			others.ServeHTTP(w, r)
 			return
 		}
+		token, malformed := bearer(values)
+		known := malformed == nil && p.knows(token)
+		if known && !p.used.Load() || !known && a == nil {
+			if err := search.check(r.RemoteAddr); err != nil {
+				httpapi.WriteError(w, r, err, p.log)
+				return
+			}
+		}
+		if !known {
+			if a == nil {
+				search.failed(r.Context(), r.RemoteAddr)
+			}
+			others.ServeHTTP(w, r)
+			return
+		}
+		p.used.Store(true)
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, anyPeer)))
 	})
+}
+
+// Failures is [Access.Failures] of a program where peers alone have tokens.
+func (p *PeerTokens) Failures() (refused, unseen int64) {
+	if p == nil {
+		return 0, 0
+	}
+	return p.guesses.failures()
 }
 
 // MayAsk says whether who sent a request that came through Authenticate may ask

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -30,6 +31,7 @@ type holder struct {
 	at   string
 	name string
 	may  grant
+	used atomic.Bool // a token of it has come in since the program started
 }
 
 // anyCertificate is what a control plane lets the certificates of its client_ca
@@ -189,7 +191,7 @@ func (r *rules) byToken(d digest) (Identity, error) {
 	if h == nil {
 		return Identity{}, wire.Errorf(wire.Unauthorized, "the token is not known here, or not any more")
 	}
-	return Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, digest: d}, nil
+	return Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, entry: h, digest: d}, nil
 }
 
 // byCertificate finds who a connection is by its certificate.

@@ -198,7 +198,7 @@ func (a *Access) handshake(t *testing.T, f folder) Identity {
 		t.Fatal(err)
 	}
 	cs := secured.ConnectionState()
-	id, err := a.identify(nil, &cs)
+	id, err := a.identify(t.Context(), nil, &cs, "")
 	if err != nil {
 		t.Fatal(err)
 	}

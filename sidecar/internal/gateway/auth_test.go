@@ -403,7 +403,7 @@ func BenchmarkAuthorize(b *testing.B) {
 			if text != "" {
 				a = authOf(b, text).Access
 			}
-			id, err := a.Token("app", "")
+			id, err := a.Token(b.Context(), "app", "")
 			if err != nil {
 				b.Fatal(err)
 			}

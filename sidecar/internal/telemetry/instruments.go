@@ -24,6 +24,7 @@ type instruments struct {
 	spoolEvents, spoolBytes metric.Int64ObservableGauge
 	connections             metric.Int64UpDownCounter
 	policyVersion           metric.Int64ObservableGauge
+	authFailures            metric.Int64ObservableCounter
 
 	// By outbox.
 	outboxPublished, outboxFailed, outboxDeferred metric.Int64Counter
@@ -72,6 +73,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Open WebSocket connections."),
 		policyVersion: b.gauge("sluice_policy_version_info", "",
 			"The version of each policy in force; always 1."),
+		authFailures: b.observedCounter("sluice_auth_failures_total", "{attempt}",
+			"Wrong tokens, and tokens that were not looked at since their address had shown too many."),
 
 		outboxPublished: b.counter("sluice_outbox_published_total", "{document}",
 			"Documents of the outbox whose events are durable."),
@@ -121,6 +124,12 @@ func (b *builder) gauge(name, unit, help string) metric.Int64ObservableGauge {
 	g, err := b.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
 	b.check(name, err)
 	return g
+}
+
+func (b *builder) observedCounter(name, unit, help string) metric.Int64ObservableCounter {
+	c, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
+	b.check(name, err)
+	return c
 }
 
 func (b *builder) seconds(name, help string) metric.Float64Histogram {

@@ -26,6 +26,7 @@ type observed struct {
 	groups   atomic.Pointer[func() []GroupStat]
 	policies atomic.Pointer[func() []PolicyVersion]
 	spool    atomic.Pointer[func() SpoolStat]
+	failures atomic.Pointer[func() (refused, unseen int64)]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -40,10 +41,17 @@ func (m *Metrics) ObservePolicies(f func() []PolicyVersion) { m.observed.policie
 // it the spool is empty: the store is a local one.
 func (m *Metrics) ObserveSpool(f func() SpoolStat) { m.observed.spool.Store(&f) }
 
+// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups.
+// It counts wrong tokens since the start: those that were looked at, and those
+// that were not.
+func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
+	m.observed.failures.Store(&f)
+}
+
 func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
 	_, err := meter.RegisterCallback(m.observe,
-		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes)
+		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures)
 	if err != nil {
 		return fmt.Errorf("telemetry: register callback: %w", err)
 	}
@@ -57,6 +65,12 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 	}
 	o.ObserveInt64(m.inst.spoolEvents, spool.Events)
 	o.ObserveInt64(m.inst.spoolBytes, spool.Bytes)
+	var refused, unseen int64
+	if f := m.observed.failures.Load(); f != nil {
+		refused, unseen = (*f)()
+	}
+	o.ObserveInt64(m.inst.authFailures, refused, newLabels(attribute.String("outcome", "refused")).observe...)
+	o.ObserveInt64(m.inst.authFailures, unseen, newLabels(attribute.String("outcome", "rate_limited")).observe...)
 	if f := m.observed.groups.Load(); f != nil {
 		m.observeGroups(o, (*f)())
 	}
