@@ -31,6 +31,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/private"
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
@@ -137,6 +138,7 @@ func (c *ControlPlane) openStore() (err error) {
 			return err
 		}
 		c.store = embedded
+		private.Tighten(c.cfg.Logger, embedded.Private()...)
 		return nil
 	}
 	shared, err := mongostore.Open(mongostore.Options{URL: c.cfg.Store, Name: "sluice-controlplane " + c.cfg.Name, Timeout: c.cfg.StoreTimeout})

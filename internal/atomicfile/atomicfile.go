@@ -6,13 +6,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/sluice-bus/sluice/internal/private"
 )
 
 // Write replaces the file at path, or makes it, and returns once the content
 // is on the disk. Only one Write to a path may be under way.
 func Write(path string, content []byte) error {
 	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, private.File)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/private"
 )
 
 const (
@@ -54,8 +55,19 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
+// Private are the paths that are the store's alone: its file, or the folder where
+// that has nothing else.
+func (s *Store) Private() []string {
+	path := s.db.Path()
+	dir := filepath.Dir(path)
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) == 1 {
+		return []string{dir}
+	}
+	return []string{path}
+}
+
 func openFile(path string) (*bbolt.DB, error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout})
+	db, err := bbolt.Open(path, private.File, &bbolt.Options{Timeout: lockTimeout})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("policy store %s: another process has it open; two control planes share policies through MongoDB (--store)", path)
@@ -68,7 +80,7 @@ func openFile(path string) (*bbolt.DB, error) {
 // create makes an empty store under another name and gives it its own once it
 // is whole, so that a kill in between leaves nothing that looks like a store.
 func create(dir, path string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, private.Folder); err != nil {
 		return err
 	}
 	unfinished, err := filepath.Glob(filepath.Join(dir, newPattern))

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/private"
 )
 
 // Owner is the sidecar that runs on a data folder.
@@ -36,7 +38,7 @@ func (e *LockedError) Error() string {
 // file stays when the lock is released: removing it would let two others lock
 // two different files of that name.
 func takeLock(dir string, owner Owner) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, private.File)
 	if err != nil {
 		return nil, fmt.Errorf("lock data folder: %w", err)
 	}

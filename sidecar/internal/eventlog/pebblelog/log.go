@@ -21,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/private"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -74,8 +75,8 @@ func Open(o Options) (*Log, error) {
 	}
 	var lock *os.File
 	if o.FS == nil {
-		o.FS = vfs.Default
-		if err := claimFolder(vfs.Default, o.Dir, o.Beside); err != nil {
+		o.FS = privateFS{vfs.Default}
+		if err := claimFolder(o.FS, o.Dir, o.Beside); err != nil {
 			return nil, err
 		}
 		var err error
@@ -83,6 +84,7 @@ func Open(o Options) (*Log, error) {
 		if err != nil {
 			return nil, err
 		}
+		private.Tighten(o.Logger, o.Dir)
 	} else if err := claimFolder(o.FS, o.Dir, o.Beside); err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func Open(o Options) (*Log, error) {
 
 // claimFolder makes the folder exist and be ours or empty.
 func claimFolder(fsys vfs.FS, dir string, beside []string) error {
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+	if err := fsys.MkdirAll(dir, private.Folder); err != nil {
 		return fmt.Errorf("create data folder: %w", err)
 	}
 	return checkOwned(fsys, dir, beside)
@@ -111,7 +113,7 @@ func open(o Options) (*Log, error) {
 		return nil, err
 	}
 	db := o.FS.PathJoin(o.Dir, dbFolder)
-	if err := o.FS.MkdirAll(db, 0o755); err != nil {
+	if err := o.FS.MkdirAll(db, private.Folder); err != nil {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	if err := syncFolder(o.FS, o.Dir); err != nil {
