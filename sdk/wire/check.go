@@ -52,6 +52,10 @@ func checkTopicName(name, base string) *Error {
 			return Errorf(BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
 		}
 	}
+	if name == "." || name == ".." {
+		return Errorf(BadRequest, "topic %s is a step of a URL's path and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
+			shown(name), MaxTopicBytes)
+	}
 	return nil
 }
 

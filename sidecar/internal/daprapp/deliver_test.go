@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
 )
@@ -208,4 +209,20 @@ func TestApplicationWithoutSubscriptions(t *testing.T) {
 	stop := s.run(t, app.addr)
 	eventually(t, "it is known", func() bool { return strings.Contains(s.logged.String(), "no subscriptions") })
 	stop()
+}
+
+// An event of before headers were looked at gets to the application, without the
+// trace that HTTP cannot carry.
+func TestHeadersThatEndALine(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", oneTopic)
+	s.run(t, app.addr)
+	eventually(t, "it has subscribed", func() bool { return s.lag(t, "t") == 0 })
+	s.publish(t, "t", "a", "k", wire.Header{Name: "traceparent", Value: "00\r\nX-Evil: 1"}, wire.Header{Name: "tracestate", Value: "a\x00"})
+	c := app.next(t)
+	if c.id() != "a" {
+		t.Errorf("%v", c.event)
+	}
+	c.ok()
+	eventually(t, "it is acked", func() bool { return s.lag(t, "t") == 0 })
 }

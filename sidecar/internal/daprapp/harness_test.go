@@ -94,10 +94,10 @@ func newSidecar(t testing.TB, policies string) *sidecar {
 }
 
 // publish publishes one event, which must be accepted.
-func (s *sidecar) publish(t testing.TB, topic, id, key string) {
+func (s *sidecar) publish(t testing.TB, topic, id, key string, headers ...wire.Header) {
 	t.Helper()
 	answered := make(chan []wire.ResultItem, 1)
-	it := wire.PublishItem{Event: wire.Event{Topic: topic, ID: id, Key: key, Payload: []byte("1")}}
+	it := wire.PublishItem{Event: wire.Event{Topic: topic, ID: id, Key: key, Headers: headers, Payload: []byte("1")}}
 	if err := s.publisher.Publish(t.Context(), s.publisher.NewLogOnlyConnection(), []wire.PublishItem{it}, func(r []wire.ResultItem) { answered <- r }); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"unicode"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
@@ -74,7 +76,8 @@ func (a *App) push(ctx context.Context, s *subscription, d group.Delivery) (what
 	}
 	req.Header.Set("Content-Type", "application/cloudevents+json")
 	for _, name := range traceHeaders {
-		if value, ok := ev.Headers.Get(name); ok {
+		// What HTTP cannot carry would keep the event from ever getting there.
+		if value, ok := ev.Headers.Get(name); ok && !strings.ContainsFunc(value, unicode.IsControl) {
 			req.Header.Set(name, value)
 		}
 	}

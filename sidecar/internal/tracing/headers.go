@@ -3,6 +3,7 @@ package tracing
 import (
 	"encoding/hex"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -11,8 +12,9 @@ import (
 
 // The event's headers that carry a trace, by W3C's Trace Context.
 const (
-	headerParent = "traceparent"
-	headerState  = "tracestate"
+	headerParent  = "traceparent"
+	headerState   = "tracestate"
+	headerBaggage = "baggage"
 )
 
 // contextOf reads the context that an event's headers carry, but for its state;
@@ -108,6 +110,20 @@ func parentText(sc trace.SpanContext) string {
 	b = hex.AppendEncode(b, span[:])
 	b = append(b, '-')
 	return string(hex.AppendEncode(b, []byte{byte(sc.TraceFlags())}))
+}
+
+// isBroken reports whether a header carries a context that would end a line.
+func isBroken(x wire.Header) bool {
+	return (x.Name == headerParent || x.Name == headerState || x.Name == headerBaggage) && strings.ContainsAny(x.Value, "\r\n\x00")
+}
+
+// withoutBroken returns headers without contexts that are broken; those given
+// are not changed.
+func withoutBroken(h wire.Headers) wire.Headers {
+	if !slices.ContainsFunc(h, isBroken) {
+		return h
+	}
+	return slices.DeleteFunc(slices.Clone(h), isBroken)
 }
 
 // withContext returns headers that carry sc; those given are not changed. A

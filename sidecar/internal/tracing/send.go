@@ -61,9 +61,10 @@ func (t *Tracing) send(e *wire.Event, parent trace.SpanContext, began time.Time)
 }
 
 // Headers are the event's, with the span's context in place of the publisher's;
-// those given are not changed.
+// those given are not changed. What no header of HTTP can carry of a context is
+// left out, since others hand it on as one.
 func (s *Send) Headers(h wire.Headers) wire.Headers {
-	if s == nil {
+	if h = withoutBroken(h); s == nil {
 		return h
 	}
 	return withContext(h, s.span.SpanContext(), s.root)
