@@ -31,7 +31,7 @@ func NewProgress(w io.Writer, label string, total int64) *Progress {
 	if !Is(w) {
 		w = nil
 	}
-	return newProgress(w, label, total)
+	return newProgress(Raw(w), label, total)
 }
 
 func newProgress(out io.Writer, label string, total int64) *Progress {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/term"
 )
 
-// Is tells whether w is a terminal, so that a person reads along. Anything but an *os.File is none.
+// Is tells whether w is a terminal, shielded or not, so that a person reads along. Anything but an *os.File is none.
 func Is(w io.Writer) bool {
-	file, ok := w.(*os.File)
+	file, ok := Raw(w).(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
@@ -19,7 +19,7 @@ func Is(w io.Writer) bool {
 const defaultWidth = 80
 
 func width(w io.Writer) int {
-	if file, ok := w.(*os.File); ok {
+	if file, ok := Raw(w).(*os.File); ok {
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
 			return columns
 		}

@@ -43,7 +43,7 @@ type fleetProgress struct {
 
 func newFleetProgress(w io.Writer) *fleetProgress {
 	p := &fleetProgress{now: time.Now, size: func() (int, int) { return 80, 24 }}
-	if file, ok := w.(*os.File); ok && terminal.Is(w) {
+	if file, ok := terminal.Raw(w).(*os.File); ok && terminal.Is(w) {
 		p.out = w
 		p.size = func() (int, int) {
 			columns, rows, err := term.GetSize(int(file.Fd()))
@@ -111,7 +111,7 @@ func (p *fleetProgress) replace(text string) {
 	if p.lines > 0 {
 		back = fmt.Sprintf("\r\x1b[%dA", p.lines)
 	}
-	_, _ = io.WriteString(p.out, back+"\x1b[J"+text)
+	_, _ = io.WriteString(terminal.Raw(p.out), back+"\x1b[J"+terminal.Shown(text))
 	p.lines = strings.Count(text, "\n")
 }
 

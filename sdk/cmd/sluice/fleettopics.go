@@ -68,8 +68,9 @@ func watchTopics(ctx context.Context, app *program.App, c *client, plane *sluice
 	onScreen := terminal.Is(app.Stdout) && !c.JSON
 	if onScreen {
 		// A terminal's other screen, so that what was printed before comes back.
-		fmt.Fprint(app.Stdout, "\x1b[?1049h\x1b[?25l")
-		defer fmt.Fprint(app.Stdout, "\x1b[?25h\x1b[?1049l")
+		own := terminal.Raw(app.Stdout)
+		fmt.Fprint(own, "\x1b[?1049h\x1b[?25l")
+		defer fmt.Fprint(own, "\x1b[?25h\x1b[?1049l")
 	}
 	var seen []sluice.FleetTopic
 	for first := true; ; first = false {

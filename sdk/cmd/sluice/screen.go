@@ -19,15 +19,15 @@ func inkFor(w io.Writer) ink {
 	return ink(terminal.Is(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
 }
 
-func (i ink) red(text string) string    { return i.in("31", text) }
-func (i ink) green(text string) string  { return i.in("32", text) }
-func (i ink) yellow(text string) string { return i.in("33", text) }
+func (i ink) red(text string) string    { return i.in(terminal.Colours.Red, text) }
+func (i ink) green(text string) string  { return i.in(terminal.Colours.Green, text) }
+func (i ink) yellow(text string) string { return i.in(terminal.Colours.Yellow, text) }
 
 func (i ink) in(colour, text string) string {
 	if !i {
 		return text
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return colour + text + terminal.Colours.End
 }
 
 // plain quotes text of somebody else's that would do something to a terminal.
@@ -50,11 +50,15 @@ func newStatusLine(w io.Writer) statusLine {
 }
 
 // show puts text in the line's place; "" takes it away.
-func (l statusLine) show(text string) { fmt.Fprint(l.out, "\r\x1b[K"+text) }
+func (l statusLine) show(text string) {
+	fmt.Fprint(terminal.Raw(l.out), "\r\x1b[K"+terminal.Shown(text))
+}
 
 // redraw draws text, whose lines end with a newline, over the whole terminal,
 // as much of it as there is room for.
 func redraw(w io.Writer, text string) error {
+	w = terminal.Raw(w)
+	text = terminal.Shown(text)
 	if file, ok := w.(*os.File); ok {
 		if columns, rows, err := term.GetSize(int(file.Fd())); err == nil {
 			text = crop(text, columns, rows-1)

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/sdk/sluicetest"
+)
+
+// openTerminal makes a terminal, and the side from which it is looked at.
+func openTerminal(t *testing.T) (screen, tty *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("this system has no terminals to test with: %v", err)
+	}
+	var number, locked int32
+	for _, call := range []struct {
+		request uintptr
+		value   *int32
+	}{{syscall.TIOCSPTLCK, &locked}, {syscall.TIOCGPTN, &number}} {
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, screen.Fd(), call.request, uintptr(unsafe.Pointer(call.value))); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	if tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	return screen, tty
+}
+
+// onTerminal runs a command on a terminal, and returns what it wrote there.
+func onTerminal(t *testing.T, sidecar *sluicetest.Sidecar, args ...string) string {
+	t.Helper()
+	screen, tty := openTerminal(t)
+	read := make(chan string, 1)
+	go func() {
+		var shown bytes.Buffer
+		_, _ = io.Copy(&shown, screen) // it ends with an error once the other side is closed
+		read <- shown.String()
+	}()
+	p := process(sidecar, strings.NewReader(""), args...)
+	p.Stdout, p.Stderr = tty, tty
+	program.Run(spec(), p)
+	if err := tty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	shown := <-read
+	if err := screen.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return shown
+}
+
+// What others publish, or a server says, does nothing to the terminal that shows
+// it, and comes out of a pipe as it is.
+func TestTerminalIsShielded(t *testing.T) {
+	const evil = "\u202e\u009b2J\u200b\x7f"
+	sidecar := start(t, sluicetest.Options{})
+	run(t, sidecar, `{"a":"`+evil+`"}`, "pub", "t", "-", "--key", evil).wantOK(t)
+	for _, args := range [][]string{
+		{"sub", "t", "--from", "earliest", "--max", "1"},
+		{"sub", "t", "--from", "earliest", "--max", "1", "--json"},
+		{"replay", "t"},
+		{"pub", evil, "1"},
+		{"groups", "t" + evil},
+	} {
+		shown := onTerminal(t, sidecar, args...)
+		for _, c := range []string{"\u202e", "\u009b", "\u200b", "\x7f", "\x1b"} {
+			if strings.Contains(shown, c) {
+				t.Errorf("%q lets %q through: %q", args, c, shown)
+			}
+		}
+		if !strings.Contains(shown, `\u202e`) {
+			t.Errorf("%q does not show what is there: %q", args, shown)
+		}
+	}
+	if got := run(t, sidecar, "", "sub", "t", "--from", "earliest", "--max", "1").wantOK(t); !strings.Contains(got.stdout, evil) {
+		t.Errorf("through a pipe: %q", got.stdout)
+	}
+}
