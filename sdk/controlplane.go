@@ -21,6 +21,9 @@ type ControlPlane struct {
 	URL string
 	// Token is sent as a bearer token; "" sends none.
 	Token string
+	// TokenFunc, where it is set, is asked for the token of each request, instead
+	// of Token.
+	TokenFunc func(context.Context) (string, error)
 	// User is who makes the changes, where there is no token that says so: the
 	// control plane records the name as one that was not verified.
 	User string
@@ -208,7 +211,13 @@ func (c *ControlPlane) call(ctx context.Context, method, path string, body []byt
 	if err != nil {
 		return err
 	}
-	c.describe(req, when)
+	token := c.Token
+	if c.TokenFunc != nil {
+		if token, err = c.TokenFunc(ctx); err != nil {
+			return fmt.Errorf("getting a token: %w", err)
+		}
+	}
+	c.describe(req, token, when)
 	resp, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("asking %s: %w", c.URL, unwrapURLError(err))
@@ -231,12 +240,12 @@ func (c *ControlPlane) call(ctx context.Context, method, path string, body []byt
 }
 
 // describe sets the header of a request.
-func (c *ControlPlane) describe(req *http.Request, when Condition) {
+func (c *ControlPlane) describe(req *http.Request, token string, when Condition) {
 	if req.Method != http.MethodGet {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.Token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	} else if c.User != "" {
 		req.Header.Set("Sluice-User", c.User)
 	}

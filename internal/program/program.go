@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/internal/terminal"
 )
 
 // The exit statuses. A program stopped by a signal before its work was done, or by a second signal while it was
@@ -34,7 +35,8 @@ type Spec struct {
 	// Examples is printed by --help under "Examples:", as it is. Lines fit in 78 columns.
 	Examples string
 	// Settings points to the struct, with kong's tags, that the settings are put into. Its tags may use ${data_dir},
-	// the default data folder. The flags --config, --log-format, --log-level, --version and --help are added to it.
+	// the default data folder. A flag that holds a secret is tagged secret:"INSTEAD", with what to use in its place: the
+	// flag works, with a warning, since the list of processes shows it. The flags --config, --log-format, --log-level, --version and --help are added to it.
 	Settings any
 	// Run does the work. Its context ends with the first SIGINT or SIGTERM; it then stops in order and returns nil.
 	// Where it is nil, the method Run(context.Context, *App) error of the command that was given is called.
@@ -92,6 +94,7 @@ func Main(spec Spec) {
 // Run runs the program that spec describes in the given process and returns its exit status. An error is one line on
 // process.Stderr. A spec that kong cannot use is a defect of the program, and panics.
 func Run(spec Spec, process Process) int {
+	process.Stdout, process.Stderr = terminal.Shield(process.Stdout), terminal.Shield(process.Stderr)
 	for _, c := range spec.Commands {
 		if len(process.Args) > 0 && process.Args[0] == c.Name {
 			c.Name = spec.Name + " " + c.Name
@@ -114,6 +117,7 @@ func Run(spec Spec, process Process) int {
 		Stdout:  process.Stdout,
 		Stderr:  process.Stderr,
 	}
+	warnOfShown(app.Logger, command)
 	run := spec.Run
 	if run == nil {
 		run = func(ctx context.Context, app *App) error {
@@ -123,6 +127,19 @@ func Run(spec Spec, process Process) int {
 	}
 	err = untilSignal(process.Signals, func(ctx context.Context) error { return run(ctx, app) })
 	return report(spec.Name, process.Stderr, err)
+}
+
+// warnOfShown tells of secrets that are given as flags. Of URLs those are secrets that have a password.
+func warnOfShown(log *slog.Logger, command *kong.Context) {
+	for _, at := range command.Path {
+		if at.Flag == nil || at.Resolved || !at.Flag.Tag.Has("secret") {
+			continue
+		}
+		if value := fmt.Sprint(at.Flag.Target.Interface()); !strings.Contains(value, "://") || strings.Contains(value, "@") {
+			log.Warn("a secret on the command line is shown to every user of this machine by the list of processes",
+				"flag", "--"+at.Flag.Name, "instead", at.Flag.Tag.Get("secret"))
+		}
+	}
 }
 
 // parse fills the settings. The command is nil when the arguments only asked for something to be printed.

@@ -281,3 +281,39 @@ func TestCommandRunsInstead(t *testing.T) {
 		t.Errorf("status %d, %q", status, stderr.String())
 	}
 }
+
+// A secret that is given as a flag works, with a warning that does not repeat it;
+// from elsewhere there is none to give.
+func TestSecretsOnTheCommandLine(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		env  string
+		warn bool
+	}{
+		{[]string{"--token", "geheim"}, "", true},
+		{[]string{"--token=geheim"}, "", true},
+		{nil, "geheim", false},
+		{[]string{"--store", "mongodb://u:geheim@db/x"}, "", true},
+		{[]string{"--store", "mongodb://db/x"}, "", false},
+		{nil, "", false},
+	} {
+		var s struct {
+			Token string `secret:"--token-file"`
+			Store string `secret:"--store-file"`
+		}
+		var stderr bytes.Buffer
+		status := Run(Spec{Name: "p", Settings: &s, Run: func(context.Context, *App) error { return nil }}, Process{
+			Args: tc.args, Stdout: io.Discard, Stderr: &stderr,
+			LookupEnv: func(name string) (string, bool) {
+				if name == "SLUICE_TOKEN" && tc.env != "" {
+					return tc.env, true
+				}
+				return "", false
+			},
+		})
+		warned := strings.Contains(stderr.String(), "level=WARN") && strings.Contains(stderr.String(), "-file")
+		if status != StatusOK || warned != tc.warn || strings.Contains(stderr.String(), "geheim") {
+			t.Errorf("%q, %q: status %d, %s", tc.args, tc.env, status, &stderr)
+		}
+	}
+}

@@ -1,13 +1,62 @@
 // Package secrets keeps what is secret in connection strings out of what people
-// get to read. It knows the form of a URL with a user and options, also one that
+// get to read, and reads secrets from files, where the list of processes does not
+// show them. It knows the form of a URL with a user and options, also one that
 // is not valid, and nothing of what it connects to.
 package secrets
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"strings"
+	"sync/atomic"
+	"unicode"
 )
+
+// maxFileBytes is the most that a secret's file has, with what is around it.
+const maxFileBytes = 128 << 10
+
+// FromFile reads the secret that a file has on its one line.
+func FromFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	secret := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		return "", err
+	case secret == "":
+		return "", fmt.Errorf("%s is empty", path)
+	case len(text) > maxFileBytes:
+		return "", fmt.Errorf("%s has more than %d bytes", path, maxFileBytes)
+	case strings.ContainsFunc(secret, unicode.IsSpace):
+		return "", fmt.Errorf("%s has more than one line, or spaces in it", path)
+	}
+	return secret, nil
+}
+
+// Follow checks a secret's file and returns a function that reads it anew each
+// time: what it has had last, where it cannot be read. The function may be called
+// by several goroutines at once.
+func Follow(path string) (func() string, error) {
+	first, err := FromFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var last atomic.Pointer[string]
+	last.Store(&first)
+	return func() string {
+		if now, err := FromFile(path); err == nil {
+			last.Store(&now)
+		}
+		return *last.Load()
+	}, nil
+}
 
 // Without is a URL as everybody may see it: without user and password, and
 // without options, some of which are secrets.

@@ -3,7 +3,10 @@ package secrets
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -37,5 +40,33 @@ func TestRedact(t *testing.T) {
 	}
 	if got := Redact(errors.New("no host"), "mongodb://"); got != "no host" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	if _, err := FromFile(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	for text, want := range map[string]string{" one\n": "one", "": "", "\n": "", "two\nlines": "", "a b": "", strings.Repeat("x", maxFileBytes+1): ""} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := FromFile(path); got != want || (err != nil) != (want == "") {
+			t.Errorf("%.10q: %q, %v", text, got, err)
+		}
+	}
+	if err := os.WriteFile(path, []byte("first\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := Follow(path)
+	if err != nil || secret() != "first" {
+		t.Fatalf("%v", err)
+	}
+	if err := os.WriteFile(path, []byte("second"), 0o600); err != nil || secret() != "second" {
+		t.Errorf("%q, %v", secret(), err)
+	}
+	if err := os.Remove(path); err != nil || secret() != "second" {
+		t.Errorf("%q, %v", secret(), err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/sluice-bus/sluice/internal/secrets"
 )
 
 // Embedded is the store in a server's data folder.
@@ -14,6 +16,22 @@ const Embedded = "embedded:"
 // IsMongoDB reports whether a store is one in MongoDB.
 func IsMongoDB(store string) bool {
 	return strings.HasPrefix(store, "mongodb://") || strings.HasPrefix(store, "mongodb+srv://")
+}
+
+// StoreOf is the store of two settings: one has it, the other a file with it. The
+// error is an *Error.
+func StoreOf(store, file string) (string, error) {
+	if file == "" {
+		return store, nil
+	}
+	if store != Embedded {
+		return "", &Error{errors.New("store-file: goes with no store; give one of them")}
+	}
+	store, err := secrets.FromFile(file)
+	if err != nil {
+		return "", &Error{fmt.Errorf("store-file: %w", err)}
+	}
+	return store, nil
 }
 
 // CheckStore says what is wrong with a store, if it is of no kind that there

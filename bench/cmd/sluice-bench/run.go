@@ -11,20 +11,28 @@ import (
 	"github.com/sluice-bus/sluice/bench/internal/load"
 	"github.com/sluice-bus/sluice/bench/internal/report"
 	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/internal/terminal"
 )
 
 // target is the flags of both commands: what is loaded, and with what.
 type target struct {
 	URL    string `name:"url" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
-	Token  string `help:"The token to authenticate with."`
+	Token  string `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
 	Topic  string `help:"The topic (default: a fresh one)."`
 	Events int    `default:"100000" help:"How many events."`
 	Size   int    `default:"256" help:"Bytes of a payload, at least 35."`
 	Keys   int    `help:"How many different keys; 0: the events have none."`
+
+	TokenFile string `placeholder:"FILE" help:"Read the token from this file, in place of --token."`
 }
 
-func (t *target) validate() error {
+func (t *target) validate() (err error) {
+	if t.TokenFile != "" {
+		if t.Token, err = secrets.FromFile(t.TokenFile); err != nil {
+			return program.Usagef("--token-file: %w", err)
+		}
+	}
 	switch {
 	case t.Events < 1:
 		return program.Usagef("--events is %d; it has to be at least 1", t.Events)

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // settings are the flags; each is also an environment variable and a key of
@@ -18,10 +19,11 @@ type settings struct {
 	XDSListen  string `name:"xds-listen" default:"127.0.0.1:18000" placeholder:"ADDR" help:"gRPC for sidecars (xDS and rate limit quotas): host:port (port 0 picks one) or unix:/path."`
 	HTTPListen string `name:"http-listen" default:"127.0.0.1:7080" placeholder:"ADDR" help:"REST API, console, health and metrics."`
 
-	DataDir  string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded store."`
-	Store    string `default:"embedded:" placeholder:"URL" help:"Policies and their history: embedded: keeps them in --data-dir; mongodb://… or mongodb+srv://… shares them with other control planes."`
-	Name     string `placeholder:"NAME" help:"Name of this control plane. Default: the host's name."`
-	Policies string `placeholder:"FILE" help:"YAML file with the policies of the first start; later starts leave the store as it is."`
+	DataDir   string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded store."`
+	Store     string `secret:"--store-file, or SLUICE_STORE" default:"embedded:" placeholder:"URL" help:"Policies and their history: embedded: keeps them in --data-dir; mongodb://… or mongodb+srv://… shares them with other control planes."`
+	StoreFile string `placeholder:"FILE" help:"Read the URL of --store from this file: for URLs with a password."`
+	Name      string `placeholder:"NAME" help:"Name of this control plane. Default: the host's name."`
+	Policies  string `placeholder:"FILE" help:"YAML file with the policies of the first start; later starts leave the store as it is."`
 
 	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, roles and TLS certificates; needed to listen beyond loopback."`
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) beside the console's own whose pages may use the REST API."`
@@ -54,9 +56,13 @@ func main() {
 }
 
 func run(ctx context.Context, app *program.App, s *settings) error {
+	store, err := setting.StoreOf(s.Store, s.StoreFile)
+	if err != nil {
+		return err
+	}
 	cfg := controlplane.Config{
 		XDSListen: s.XDSListen, HTTPListen: s.HTTPListen,
-		DataDir: s.DataDir, Store: s.Store, Name: s.Name,
+		DataDir: s.DataDir, Store: store, Name: s.Name,
 		Policies: s.Policies, AuthConfig: s.AuthConfig, AllowedOrigins: s.AllowedOrigins, Insecure: s.Insecure,
 		DrainTimeout: s.DrainTimeout, StoreTimeout: s.StoreTimeout,
 		Version: app.Version, Logger: app.Logger,
@@ -68,7 +74,6 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 		}
 		cfg.Name = host
 	}
-	var err error
 	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
 		Service: app.Name, Version: app.Version, Instance: cfg.Name, Log: app.Logger, Console: app.Stderr,
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/secrets"
 	sluice "github.com/sluice-bus/sluice/sdk"
 )
 
@@ -14,13 +16,30 @@ type client struct {
 	URL       string        `name:"url" group:"Sidecar:" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
 	ReplayURL string        `name:"replay-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
 	OpsURL    string        `name:"ops-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:7071" help:"The sidecar's ops listener."`
-	Token     string        `help:"The token to authenticate with."`
+	Token     string        `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
+	TokenFile string        `placeholder:"FILE" help:"Read the token from this file, in place of --token; it is read anew for each connection and request."`
 	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer, the whole of an export aside; 0 waits for ever."`
 	JSON      bool          `name:"json" help:"Print JSON, one document on each line."`
+
+	token func(context.Context) (string, error)
+}
+
+// readToken checks where the token comes from.
+func (c *client) readToken() error {
+	c.token = func(context.Context) (string, error) { return c.Token, nil }
+	if c.TokenFile == "" {
+		return nil
+	}
+	token, err := secrets.Follow(c.TokenFile)
+	if err != nil {
+		return program.Usagef("--token-file: %w", err)
+	}
+	c.token = func(context.Context) (string, error) { return token(), nil }
+	return nil
 }
 
 func (c *client) http() *sluice.HTTP {
-	return &sluice.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, Token: c.Token}
+	return &sluice.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token}
 }
 
 // longestPause is the longest one between two attempts to connect again: a
@@ -30,8 +49,8 @@ const longestPause = time.Second
 // dial connects. What is there then reconnects by itself.
 func (c *client) dial(ctx context.Context, opts ...sluice.Option) (dialled *sluice.Client, err error) {
 	opts = append(opts, sluice.WithBackoff(50*time.Millisecond, longestPause))
-	if c.Token != "" {
-		opts = append(opts, sluice.WithToken(c.Token))
+	if c.Token != "" || c.TokenFile != "" {
+		opts = append(opts, sluice.WithTokenFunc(c.token))
 	}
 	err = c.ask(ctx, func(ctx context.Context) error {
 		dialled, err = sluice.Dial(ctx, c.URL, opts...)

@@ -20,27 +20,17 @@ import (
 
 // controlPlane is the flags of the commands that ask the control plane.
 type controlPlane struct {
-	URL       string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" default:"http://127.0.0.1:7080" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path. --control-plane is the same."`
-	TokenFile string `group:"plane" placeholder:"FILE" help:"Read the token from this file, in place of --token."`
-	CA        string `name:"ca" group:"Control plane:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
-	User      string `group:"plane" placeholder:"NAME" help:"Who makes a change, for the audit log, where no token says so (default: who runs this)."`
+	URL  string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" default:"http://127.0.0.1:7080" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path. --control-plane is the same."`
+	CA   string `name:"ca" group:"Control plane:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
+	User string `group:"plane" placeholder:"NAME" help:"Who makes a change, for the audit log, where no token says so (default: who runs this)."`
 }
 
 // open makes a client of the flags.
 func (p *controlPlane) open(c *client) (*sluice.ControlPlane, error) {
-	plane := &sluice.ControlPlane{URL: p.URL, Token: c.Token, User: p.User}
+	plane := &sluice.ControlPlane{URL: p.URL, TokenFunc: c.token, User: p.User}
 	if plane.User == "" {
 		if who, err := user.Current(); err == nil { // a name is a courtesy
 			plane.User = who.Username
-		}
-	}
-	if p.TokenFile != "" {
-		text, err := os.ReadFile(p.TokenFile)
-		if err != nil {
-			return nil, program.Usagef("--token-file: %w", err)
-		}
-		if plane.Token = strings.TrimSpace(string(text)); plane.Token == "" {
-			return nil, program.Usagef("--token-file: %s is empty", p.TokenFile)
 		}
 	}
 	if p.CA != "" {

@@ -30,7 +30,7 @@ type commandLine struct {
 // AfterApply hands the common flags to the command's Run.
 func (c *commandLine) AfterApply(parsed *kong.Context) error {
 	parsed.Bind(&c.client)
-	return nil
+	return c.readToken()
 }
 
 func spec() program.Spec {

@@ -197,8 +197,9 @@ func TestPolicySetAgainstOthers(t *testing.T) {
 func TestControlPlaneFlags(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{Token: "secret"})
 	plane.run("", "policy", "list").wantFailure(t, 1, "give a token with --token or --token-file")
-	plane.ok("policy", "list", "--token", "secret")
-	plane.ok("policy", "list", "--token", "other", "--token-file", file(t, "secret\n"))
+	plane.run("", "policy", "list", "--token", "secret").wantFailure(t, 0, "instead=\"--token-file")
+	plane.run("", "policy", "list", "--token", "other", "--token-file", file(t, "secret\n")).wantFailure(t, 0, "instead=\"--token-file")
+	plane.ok("policy", "list", "--token-file", file(t, "secret\n"))
 	plane.run("", "policy", "list", "--token-file", file(t, "\n")).wantFailure(t, 2, "is empty")
 	plane.run("", "policy", "list", "--token-file", "not-there").wantFailure(t, 2, "not-there")
 	plane.run("", "policy", "list", "--ca", file(t, "x")).wantFailure(t, 2, "no certificate in PEM form")

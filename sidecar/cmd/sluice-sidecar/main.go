@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/gcpace"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
@@ -22,15 +23,16 @@ type settings struct {
 	ReplayListen string `default:"127.0.0.1:8083" placeholder:"ADDR" help:"Replay and export API."`
 	OpsListen    string `default:"127.0.0.1:7071" placeholder:"ADDR" help:"Health, metrics and status."`
 
-	DataDir string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log, or of the spool where the log is in MongoDB."`
-	Store   string `default:"embedded:" placeholder:"URL" help:"Event log: embedded: keeps it in --data-dir; mongodb://… or mongodb+srv://… shares the database that it names with other sidecars."`
-	NodeID  string `placeholder:"NAME" help:"Name of this sidecar. Default: the host's name."`
+	DataDir   string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log, or of the spool where the log is in MongoDB."`
+	Store     string `secret:"--store-file, or SLUICE_STORE" default:"embedded:" placeholder:"URL" help:"Event log: embedded: keeps it in --data-dir; mongodb://… or mongodb+srv://… shares the database that it names with other sidecars."`
+	StoreFile string `placeholder:"FILE" help:"Read the URL of --store from this file: for URLs with a password."`
+	NodeID    string `placeholder:"NAME" help:"Name of this sidecar. Default: the host's name."`
 
 	Lease         time.Duration `default:"10s" placeholder:"D" help:"Shared store: without a sign of life for this long, a sidecar's partitions go to others."`
 	StoreTimeout  time.Duration `default:"5s" placeholder:"D" help:"Shared store: longest that one operation is tried before the store counts as away."`
 	StoreLinger   time.Duration `default:"1ms" placeholder:"D" help:"Shared store: how long after a batch of a topic the next one is waited for, at most 1s; 0 sends it at once, for more commands and less latency."`
 	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
-	Outbox        []string      `sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
+	Outbox        []string      `secret:"outbox in --config, or SLUICE_OUTBOX" sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
 	DaprApp   string `placeholder:"URL" help:"Give an application that was written for Dapr the events of its subscriptions: http://127.0.0.1:PORT."`
 	DaprAppID string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: the node's name."`
@@ -145,7 +147,11 @@ func paceCollector(sc *sidecar.Sidecar) (end func()) {
 func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg := sidecar.DefaultConfig()
 	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = s.Listen, s.ReplayListen, s.OpsListen
-	cfg.DataDir, cfg.Store, cfg.NodeID = s.DataDir, s.Store, s.NodeID
+	var err error
+	if cfg.Store, err = setting.StoreOf(s.Store, s.StoreFile); err != nil {
+		return cfg, err
+	}
+	cfg.DataDir, cfg.NodeID = s.DataDir, s.NodeID
 	cfg.Lease, cfg.StoreTimeout, cfg.StoreLinger, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.StoreLinger, s.SpoolMaxBytes, s.Outbox
 	cfg.DaprApp, cfg.DaprAppID = s.DaprApp, s.DaprAppID
 	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
