@@ -136,7 +136,7 @@ func warnOfShown(log *slog.Logger, command *kong.Context) {
 			continue
 		}
 		if value := fmt.Sprint(at.Flag.Target.Interface()); !strings.Contains(value, "://") || strings.Contains(value, "@") {
-			log.Warn("a secret on the command line is shown to every user of this machine by the list of processes",
+			log.Warn("a token or password on the command line is shown to every user of this machine by the list of processes",
 				"flag", "--"+at.Flag.Name, "instead", at.Flag.Tag.Get("secret"))
 		}
 	}

@@ -101,6 +101,7 @@ func TestExposition(t *testing.T) {
 	})
 
 	m.ObserveSpool(func() telemetry.SpoolStat { return telemetry.SpoolStat{Events: 9, Bytes: 10} })
+	m.ObserveAuthFailures(func() (refused, unseen int64) { return 11, 12 })
 
 	const topic, group = `{topic="orders.created"}`, `{group="mail",topic="orders.created"}`
 	wantLines(t, scrape(t, m), []string{
@@ -123,6 +124,9 @@ func TestExposition(t *testing.T) {
 		`# TYPE sluice_spool_bytes gauge`,
 		`# TYPE sluice_ws_connections gauge`,
 		`# TYPE sluice_policy_version_info gauge`,
+		`# TYPE sluice_auth_failures_total counter`,
+		`sluice_auth_failures_total{outcome="refused"} 11`,
+		`sluice_auth_failures_total{outcome="rate_limited"} 12`,
 		`sluice_events_published_total` + topic + ` 3`,
 		`sluice_events_duplicate_total` + topic + ` 2`,
 		`sluice_events_rejected_total{code="rate_limited",topic="orders.created"} 5`,
@@ -151,6 +155,7 @@ func TestExpositionOfNothing(t *testing.T) {
 		`# TYPE sluice_spool_events gauge`, `sluice_spool_events 0`,
 		`# TYPE sluice_spool_bytes gauge`, `sluice_spool_bytes 0`,
 		`# TYPE sluice_ws_connections gauge`, `sluice_ws_connections 0`,
+		`# TYPE sluice_auth_failures_total counter`, `sluice_auth_failures_total{outcome="refused"} 0`, `sluice_auth_failures_total{outcome="rate_limited"} 0`,
 	})
 	if got := scrape(t, telemetry.Discard()); len(got) > 0 {
 		t.Errorf("Discard shows %q", got)
