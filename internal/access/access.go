@@ -35,6 +35,7 @@ type Access struct {
 	mu        sync.Mutex
 	changed   []func()
 	certified map[*certifiedConn]struct{} // of gRPC
+	lasting   map[*lasting]struct{}
 
 	// What Run remembers between looks.
 	decided digest // what was last decided on, taken or refused
@@ -56,7 +57,7 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	}
 	a := &Access{
 		path: path, program: program, log: log, every: pollEvery,
-		told: rate.NewLimiter(1, 10), certified: make(map[*certifiedConn]struct{}), decided: s.sum, pending: s.sum,
+		told: rate.NewLimiter(1, 10), certified: make(map[*certifiedConn]struct{}), lasting: make(map[*lasting]struct{}), decided: s.sum, pending: s.sum,
 	}
 	a.now.Store(r)
 	return a, nil
@@ -127,6 +128,7 @@ func (a *Access) take(s *source) {
 	a.now.Store(r)
 	a.log.Info("who may do what has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
 	a.closeLapsed(r)
+	a.endLasting()
 	a.mu.Lock()
 	changed := a.changed
 	a.mu.Unlock()
@@ -190,6 +192,8 @@ func (a *Access) Renew(id *Identity) (*Identity, error) {
 	now, err := Identity{}, error(errNobody())
 	switch {
 	case id.may == nil:
+	case id.named:
+		now, err = r.byName(id.Name)
 	case id.cert != nil:
 		now, err = r.byCertificate(id.cert)
 	default:

@@ -57,7 +57,9 @@ type Identity struct {
 	may   *grant // what the file says; nil for nobody and for those not verified
 	rules *rules // that may is part of
 
-	// How the identity was proved: one of the two.
+	// How the identity was proved, unless it is the program's own choice (named):
+	// one of the two.
+	named  bool
 	entry  *holder // of a token
 	digest digest
 	cert   *tls.ConnectionState

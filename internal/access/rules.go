@@ -20,7 +20,8 @@ import (
 type rules struct {
 	program           Program
 	tokens            map[digest]*holder
-	certs             []*holder // in the file's order: the first that fits a certificate counts
+	names             map[string]*holder // the first entry of each
+	certs             []*holder          // in the file's order: the first that fits a certificate counts
 	roots             map[digest]bool
 	tls               *tls.Config // nil without the section
 	requireClientCert bool        // of those who join
@@ -52,7 +53,7 @@ func build(s *source, program Program, log *slog.Logger) (*rules, error) {
 		return nil, err
 	}
 	b := builder{source: s, log: log, rules: &rules{
-		program: program, tokens: make(map[digest]*holder), requireClientCert: doc.xds.requireClientCert,
+		program: program, tokens: make(map[digest]*holder), names: make(map[string]*holder), requireClientCert: doc.xds.requireClientCert,
 	}}
 	for i := range doc.tokens {
 		b.token(&doc.tokens[i])
@@ -106,14 +107,22 @@ func (b *builder) token(e *entry) {
 		b.refuse(e.line, e.at, "it is the token of %s already; for a rotation, give the name a second entry with a new token", before.at)
 		return
 	}
-	b.rules.tokens[*sum] = &holder{at: e.at, name: e.name, may: e.may}
+	b.rules.tokens[*sum] = b.holder(e)
+}
+
+func (b *builder) holder(e *entry) *holder {
+	h := &holder{at: e.at, name: e.name, may: e.may}
+	if b.rules.names[e.name] == nil {
+		b.rules.names[e.name] = h
+	}
+	return h
 }
 
 func (b *builder) cert(e *entry) {
 	if i := slices.IndexFunc(b.rules.certs, func(h *holder) bool { return h.name == e.name }); i >= 0 {
 		b.refuse(e.line, e.at+".name", "%s is the name of %s already", shown(e.name), b.rules.certs[i].at)
 	}
-	b.rules.certs = append(b.rules.certs, &holder{at: e.at, name: e.name, may: e.may})
+	b.rules.certs = append(b.rules.certs, b.holder(e))
 }
 
 func (b *builder) tls(t *tlsFiles) {
@@ -192,6 +201,15 @@ func (r *rules) byToken(d digest) (Identity, error) {
 		return Identity{}, wire.Errorf(wire.Unauthorized, "the token is not known here, or not any more")
 	}
 	return Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, entry: h, digest: d}, nil
+}
+
+// byName finds somebody without a proof.
+func (r *rules) byName(name string) (Identity, error) {
+	h := r.names[name]
+	if h == nil {
+		return Identity{}, wire.Errorf(wire.Unauthorized, "%s is not the name of an entry, or not any more", shown(name))
+	}
+	return Identity{Name: name, Role: h.may.role, Verified: true, may: &h.may, rules: r, named: true}, nil
 }
 
 // byCertificate finds who a connection is by its certificate.

@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/access"
@@ -60,5 +63,54 @@ func TestReplayByTopic(t *testing.T) {
 				t.Errorf("%s as %q: %d %s, want %d", tc.target, token, w.Code, w.Body, want)
 			}
 		}
+	}
+}
+
+// An export ends when the one who asked for it may not have it any more, and not
+// as if it were whole.
+func TestRevokedExportEnds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "auth.yaml")
+	rights := func(topics string) {
+		text := fmt.Sprintf("tokens: [{name: audit, sha256: %x, replay: [%s]}]", sha256.Sum256([]byte("audit")), topics)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rights("orders")
+	a, err := access.Open(file, access.Sidecar, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan struct{})
+	a.OnChange(func() { close(changed) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { _ = a.Run(ctx) }) // it returns none
+	defer following.Wait()
+	defer cancel()
+
+	store := newMemory(many(20*pageEvents, 100)...)
+	store.onScan = func(n int) error {
+		if n == 3 {
+			rights("payments")
+			<-changed
+		}
+		return nil
+	}
+	server := httptest.NewServer(New(Config{Store: store, Access: a, Logger: slog.New(slog.DiscardHandler), Now: now}))
+	defer server.Close()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/export?topic=orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer audit")
+	res, err := server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if got := strings.Count(string(body), "\n"); err == nil || got >= 5*pageEvents {
+		t.Errorf("%d of %d events came, and then %v", got, 20*pageEvents, err)
 	}
 }

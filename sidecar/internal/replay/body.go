@@ -89,6 +89,9 @@ func (b *body) event(it item, trail string) {
 	}
 }
 
+// unblock ends a write that waits for the client; it may be called by others.
+func (b *body) unblock() { _ = b.conn.SetWriteDeadline(time.Now()) }
+
 // flush brings everything so far to the client.
 func (b *body) flush() {
 	b.drain()

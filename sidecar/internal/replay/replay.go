@@ -170,13 +170,16 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	mime, open, lead, trail, end := "application/x-ndjson", "", "", "\n", ""
+	ctx, end := h.Access.While(r.Context(), access.Replay, req.topic, "")
+	defer end()
+	mime, open, lead, trail, tail := "application/x-ndjson", "", "", "\n", ""
 	if req.array {
-		mime, open, lead, trail, end = "application/json", "[\n", ",\n", "", "\n]\n"
+		mime, open, lead, trail, tail = "application/json", "[\n", ",\n", "", "\n]\n"
 	}
 	out := h.newBody(w, r, mime)
 	defer out.release()
-	in, err := h.open(r.Context(), req.selection, req.limit)
+	defer context.AfterFunc(ctx, out.unblock)()
+	in, err := h.open(ctx, req.selection, req.limit)
 	if err != nil {
 		out.fail(err)
 		return
@@ -199,6 +202,9 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	out.text(open)
 	first := true
 	for it, err := range in.events() {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		switch {
 		case err != nil:
 			out.fail(err)
@@ -221,7 +227,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 			out.flush() // what is read is handed out before more is waited for
 		}
 	}
-	out.text(end)
+	out.text(tail)
 	progress.end(out, in)
 	out.finish(in)
 }
