@@ -45,6 +45,9 @@ type Config struct {
 	// events of its subscriptions: http://127.0.0.1:PORT; "" for none. DaprAppID
 	// names its consumer groups; "": NodeID.
 	DaprApp, DaprAppID string
+	// DaprAppIdentity is the entry of AuthConfig whose rights that application
+	// has; "" for all.
+	DaprAppIdentity string
 
 	ControlPlane    string              // host:port or unix:/path; "" for none
 	ControlAccess   access.ClientConfig // how to come in there

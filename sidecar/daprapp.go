@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 )
@@ -22,7 +23,13 @@ func (c Config) validateDaprApp() (errs []error) {
 		if c.DaprAppID != "" {
 			errs = append(errs, fmt.Errorf("dapr-app-id: is for an application at dapr-app, which is missing"))
 		}
+		if c.DaprAppIdentity != "" {
+			errs = append(errs, fmt.Errorf("dapr-app-identity: is for an application at dapr-app, which is missing"))
+		}
 		return errs
+	}
+	if c.DaprAppIdentity != "" && c.AuthConfig == "" {
+		errs = append(errs, fmt.Errorf("dapr-app-identity: is an entry of auth-config, which is missing"))
 	}
 	if _, err := daprapp.ParseAddress(c.DaprApp); err != nil {
 		errs = append(errs, fmt.Errorf("dapr-app: %w", err))
@@ -42,10 +49,37 @@ func (s *Sidecar) openDaprApp() error {
 	if err != nil {
 		return &ConfigError{Err: fmt.Errorf("dapr-app: %w", err)}
 	}
+	may, err := s.daprRights()
+	if err != nil {
+		return err
+	}
 	s.daprApp = daprapp.New(daprapp.Config{
-		Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies, Logger: s.cfg.Logger,
+		Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies, Logger: s.cfg.Logger, May: may,
 	})
+	s.access.OnChange(s.daprApp.RightsChanged)
 	return nil
+}
+
+// daprRights says what the application may subscribe to: nil where it may all.
+func (s *Sidecar) daprRights() (func(topic string) error, error) {
+	if s.access == nil {
+		return nil, nil
+	}
+	if s.cfg.DaprAppIdentity == "" {
+		s.cfg.Logger.Warn("the application at --dapr-app may subscribe to every topic: there is no --dapr-app-identity", "app", s.cfg.DaprApp)
+		return nil, nil
+	}
+	id, err := s.access.Named(s.cfg.DaprAppIdentity)
+	if err != nil {
+		return nil, &ConfigError{Err: fmt.Errorf("dapr-app-identity: %w", err)}
+	}
+	return func(topic string) error {
+		now, err := s.access.Renew(&id)
+		if err != nil {
+			return err
+		}
+		return now.May(access.Subscribe, topic, s.cfg.daprGroup())
+	}, nil
 }
 
 // stopDaprApp lets the application finish what it was given, once the context of

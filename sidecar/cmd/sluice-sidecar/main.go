@@ -34,8 +34,9 @@ type settings struct {
 	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
 	Outbox        []string      `secret:"outbox in --config, or SLUICE_OUTBOX" sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
-	DaprApp   string `placeholder:"URL" help:"Give an application that was written for Dapr the events of its subscriptions: http://127.0.0.1:PORT."`
-	DaprAppID string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: the node's name."`
+	DaprApp         string `placeholder:"URL" help:"Give an application that was written for Dapr the events of its subscriptions: http://127.0.0.1:PORT."`
+	DaprAppIdentity string `name:"dapr-app-identity" placeholder:"NAME" help:"Entry of --auth-config that says which topics, and with which groups, that application may subscribe to. Default: all."`
+	DaprAppID       string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: the node's name."`
 
 	Policies              string `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s. With --control-plane: what holds until that was heard of for the first time."`
 	ControlPlane          string `placeholder:"HOST:PORT" help:"Control plane to take policies from; what it said last is kept in --data-dir."`
@@ -153,7 +154,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	}
 	cfg.DataDir, cfg.NodeID = s.DataDir, s.NodeID
 	cfg.Lease, cfg.StoreTimeout, cfg.StoreLinger, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.StoreLinger, s.SpoolMaxBytes, s.Outbox
-	cfg.DaprApp, cfg.DaprAppID = s.DaprApp, s.DaprAppID
+	cfg.DaprApp, cfg.DaprAppID, cfg.DaprAppIdentity = s.DaprApp, s.DaprAppID, s.DaprAppIdentity
 	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
 	cfg.ControlAccess = access.ClientConfig{
 		TLS: s.ControlPlaneTLS, CA: s.ControlPlaneCA, Cert: s.ControlPlaneCert, Key: s.ControlPlaneKey, TokenFile: s.ControlPlaneTokenFile,

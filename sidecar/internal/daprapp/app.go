@@ -46,13 +46,16 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// Config is what an App needs; every field is required.
+// Config is what an App needs; every field is required, but for May.
 type Config struct {
 	Address  *url.URL // of the application, from ParseAddress
 	AppID    string   // the name of its consumer groups
 	Groups   *group.Manager
 	Policies *policy.Current
 	Logger   *slog.Logger
+	// May says why the application may not subscribe to a topic, if it may not;
+	// nil lets it subscribe to all. What it says may change: see RightsChanged.
+	May func(topic string) error
 }
 
 // App is the application's side. Its methods are safe for concurrent use; Run
@@ -66,11 +69,12 @@ type App struct {
 	pushing context.Context
 	abort   context.CancelFunc
 	done    chan struct{} // closed when Run returns
+	rights  chan struct{} // has room for one: they have changed
 }
 
 // New makes an App.
 func New(cfg Config) *App {
-	a := &App{cfg: cfg, done: make(chan struct{})}
+	a := &App{cfg: cfg, done: make(chan struct{}), rights: make(chan struct{}, 1)}
 	a.pushing, a.abort = context.WithCancel(context.Background())
 	a.client = &http.Client{
 		// No proxy, and no way to elsewhere: this is about the same machine.
@@ -111,12 +115,31 @@ func (a *App) Run(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}
-		a.serve(ctx, subs)
+		gone := a.serve(ctx, subs)
 		if ctx.Err() != nil {
 			return nil
 		}
+		if !gone {
+			continue // with other rights
+		}
 		a.cfg.Logger.Warn("the application has gone: its events wait until it is back", "app", a.cfg.Address.String())
 	}
+}
+
+// RightsChanged has Config.May asked again.
+func (a *App) RightsChanged() {
+	select {
+	case a.rights <- struct{}{}:
+	default: // it is going to be
+	}
+}
+
+// may says whether the application may subscribe to a topic.
+func (a *App) may(topic string) error {
+	if a.cfg.May == nil {
+		return nil
+	}
+	return a.cfg.May(topic)
 }
 
 // Shutdown waits until Run has returned, whose context has ended. When ctx ends,

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,4 +226,39 @@ func TestHeadersThatEndALine(t *testing.T) {
 	}
 	c.ok()
 	eventually(t, "it is acked", func() bool { return s.lag(t, "t") == 0 })
+}
+
+// An application has the subscriptions that it may have, as long as it may.
+func TestRightsOfTheApplication(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", `[{"pubsubname":"p","topic":"t","route":"/t"},{"pubsubname":"p","topic":"u","route":"/u"}]`)
+	var mine atomic.Value
+	mine.Store("t")
+	a, _ := s.runApp(t, app.addr, func(topic string) error {
+		if topic == mine.Load() {
+			return nil
+		}
+		return wire.Errorf(wire.Forbidden, "not yours")
+	})
+	eventually(t, "it has subscribed", func() bool { return s.lag(t, "t") == 0 })
+	a.RightsChanged() // which takes nothing away
+	s.publish(t, "t", "a", "k")
+	c := app.next(t)
+	if c.id() != "a" {
+		t.Errorf("%v", c.event)
+	}
+	c.ok()
+	if log := s.logged.String(); !strings.Contains(log, "not yours") || strings.Count(log, "topic=u") != 1 {
+		t.Errorf("the log: %s", log)
+	}
+	mine.Store("u")
+	a.RightsChanged()
+	eventually(t, "it has the other topic", func() bool { return s.lag(t, "u") == 0 })
+	s.publish(t, "t", "b", "k")
+	s.publish(t, "u", "c", "k")
+	if c := app.next(t); c.id() != "c" || c.path != "/u" {
+		t.Errorf("%s %v", c.path, c.event)
+	} else {
+		c.ok()
+	}
 }

@@ -109,11 +109,18 @@ func (s *sidecar) publish(t testing.TB, topic, id, key string, headers ...wire.H
 // run runs an App at an address until the test ends, or stop is called.
 func (s *sidecar) run(t testing.TB, addr string) (stop func()) {
 	t.Helper()
+	_, stop = s.runApp(t, addr, nil)
+	return stop
+}
+
+// runApp is run for an App with rights.
+func (s *sidecar) runApp(t testing.TB, addr string, may func(topic string) error) (a *App, stop func()) {
+	t.Helper()
 	address, err := ParseAddress("http://" + addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
+	a = New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil)), May: may})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -129,7 +136,7 @@ func (s *sidecar) run(t testing.TB, addr string) (stop func()) {
 		running.Wait()
 	})
 	t.Cleanup(stop)
-	return stop
+	return a, stop
 }
 
 // call is an event that the application is given, and waits to be answered.

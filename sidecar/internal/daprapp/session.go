@@ -2,6 +2,7 @@ package daprapp
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,23 +21,34 @@ type session struct {
 	busy sync.WaitGroup // events that the application has been given
 }
 
-// serve delivers until ctx ends or the application has gone, and then lets it
-// finish what it was given.
-func (a *App) serve(ctx context.Context, subs []subscription) {
+// serve delivers until ctx ends, the application has gone or its rights are
+// others, and then lets it finish what it was given.
+func (a *App) serve(ctx context.Context, subs []subscription) (gone bool) {
 	s := &session{app: a, away: make(chan struct{})}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	members := make([]*member, 0, len(subs))
-	for _, sub := range subs {
+	allowed := a.allowed(subs)
+	for i, sub := range subs {
+		if err := allowed[i]; err != nil {
+			a.cfg.Logger.Error("a subscription of the application is not served", "topic", sub.Topic, "group", a.cfg.AppID, "error", err)
+			continue
+		}
 		m := &member{session: s, sub: sub, pacer: pacer.New(a.cfg.Policies, sub.Topic, time.Now())}
 		if !m.join(ctx) {
 			break
 		}
 		members = append(members, m)
 	}
-	select {
-	case <-ctx.Done():
-	case <-s.away:
+	for serving := true; serving; {
+		select {
+		case <-ctx.Done():
+			serving = false
+		case <-s.away:
+			gone, serving = true, false
+		case <-a.rights:
+			serving = slices.EqualFunc(allowed, a.allowed(subs), func(x, y error) bool { return (x == nil) == (y == nil) })
+		}
 	}
 	for _, m := range members {
 		m.Pause()
@@ -45,6 +57,16 @@ func (a *App) serve(ctx context.Context, subs []subscription) {
 	for _, m := range members {
 		m.Close(group.Unsubscribed)
 	}
+	return gone
+}
+
+// allowed says of each subscription why the application may not have it.
+func (a *App) allowed(subs []subscription) []error {
+	errs := make([]error, len(subs))
+	for i, s := range subs {
+		errs[i] = a.may(s.Topic)
+	}
+	return errs
 }
 
 // leave says that nothing listens at the application's address.
