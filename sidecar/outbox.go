@@ -34,6 +34,14 @@ func (s *Sidecar) openOutboxes() error {
 	return nil
 }
 
+// unread are the topics whose news the outboxes need.
+func (s *Sidecar) unread() []string {
+	if len(s.cfg.Outboxes) == 0 {
+		return nil
+	}
+	return []string{outbox.Topic}
+}
+
 // outboxPublisher publishes for a drainer, within the limits of the topics.
 type outboxPublisher struct {
 	publisher  *admit.Publisher

@@ -136,7 +136,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	sh.announcer = wakeup.Announcer{Company: func() bool { return s.store.roster.View().Company() }, Send: log.Send}
 	s.store.roster.Watch(sh.announcer.Looked)
 	sh.waker = wakeup.New(wakeup.Config{
-		Log: log, Tails: s.tails, Logger: s.cfg.Logger, Nodes: s.store.roster.Poke,
+		Log: log, Tails: s.tails, Unread: s.unread(), Logger: s.cfg.Logger, Nodes: s.store.roster.Poke,
 		Moved:      func(groups []eventlog.GroupName) { s.groups.Moved(groups) },
 		MaybeMoved: func(topics []string) { s.groups.MaybeMoved(topics) },
 	})

@@ -7,12 +7,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// groupsTopic is reserved, so no application's group is mistaken for an outbox.
-const groupsTopic = "_outbox"
+// Topic is where sidecars announce outboxes as groups, and signals are about
+// them. It is reserved, so no application's group is mistaken for an outbox.
+const Topic = "_outbox"
 
 // announce tells the other sidecars of the log that this one drains the outbox.
 func (d *Drainer) announce(outbox string) {
-	g := eventlog.GroupName{Topic: groupsTopic, Group: outbox}
+	g := eventlog.GroupName{Topic: Topic, Group: outbox}
 	was := d.group.Swap(&g)
 	switch r := d.cfg.Roster; {
 	case r == nil, was != nil && *was == g:

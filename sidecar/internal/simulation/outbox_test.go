@@ -65,6 +65,14 @@ func (p *process) newDrainer() (*outbox.Drainer, error) {
 	})
 }
 
+// unread are the topics whose news the drainers need.
+func (p *plan) unread() []string {
+	if len(p.Inserters) == 0 {
+		return nil
+	}
+	return []string{outbox.Topic}
+}
+
 // outboxPublisher is package sidecar's.
 type outboxPublisher struct {
 	publisher  *admit.Publisher

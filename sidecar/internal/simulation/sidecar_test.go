@@ -297,7 +297,7 @@ func (p *process) open() (err error) {
 	announcer := &wakeup.Announcer{Company: func() bool { return p.roster.View().Company() }, Send: p.log.Send}
 	p.roster.Watch(announcer.Looked)
 	p.waker = wakeup.New(wakeup.Config{
-		Log: p.log, Tails: p.tails, Clock: clock, Logger: logger, Nodes: p.roster.Poke,
+		Log: p.log, Tails: p.tails, Unread: p.machine.run.plan.unread(), Clock: clock, Logger: logger, Nodes: p.roster.Poke,
 		Moved:      func(groups []eventlog.GroupName) { p.groups.Moved(groups) },
 		MaybeMoved: func(topics []string) { p.groups.MaybeMoved(topics) },
 	})

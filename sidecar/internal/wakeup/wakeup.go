@@ -35,7 +35,9 @@ type Config struct {
 	// was for.
 	MaybeMoved func(topics []string)
 	// Nodes is told that other sidecars came, went or changed their minds.
-	Nodes  func()
+	Nodes func()
+	// Unread are topics that signals are wanted of though nobody reads them.
+	Unread []string
 	Logger *slog.Logger
 	// Interval is how often the log is asked at the most, in case a signal was
 	// lost; 0: DefaultInterval.
@@ -75,9 +77,15 @@ func New(cfg Config) *Waker {
 // Run follows until ctx ends, and returns nil then.
 func (w *Waker) Run(ctx context.Context) error {
 	var both errgroup.Group
-	both.Go(func() error { return w.cfg.Log.Follow(ctx, w.cfg.Tails.Topics, w.heard) })
+	both.Go(func() error { return w.cfg.Log.Follow(ctx, w.wanted, w.heard) })
 	both.Go(func() error { return w.ask(ctx) })
 	return both.Wait()
+}
+
+// wanted are the topics that signals are wanted of.
+func (w *Waker) wanted() (names []string, changed <-chan struct{}) {
+	names, changed = w.cfg.Tails.Topics()
+	return append(names, w.cfg.Unread...), changed
 }
 
 // heard passes one signal on.

@@ -18,6 +18,7 @@ import (
 // fakeLog is a store of heads whose signals the test sends.
 type fakeLog struct {
 	eventlog.Signals
+	wanted  eventlog.Topics
 	signals chan eventlog.Signal
 	missed  chan []string // topics of which some were missed
 
@@ -27,7 +28,10 @@ type fakeLog struct {
 	err   error
 }
 
-func (l *fakeLog) Follow(ctx context.Context, _ eventlog.Topics, heard func(eventlog.Signal, []string)) error {
+func (l *fakeLog) Follow(ctx context.Context, wanted eventlog.Topics, heard func(eventlog.Signal, []string)) error {
+	l.mu.Lock()
+	l.wanted = wanted
+	l.mu.Unlock()
 	for {
 		select {
 		case s := <-l.signals:
@@ -81,7 +85,7 @@ func bench(t *testing.T, run func(log *fakeLog, watch *tail.Watch, woken func() 
 			mu.Unlock()
 		})
 		defer watch.Close()
-		w := wakeup.New(wakeup.Config{Log: log, Tails: tails, Logger: slog.New(slog.DiscardHandler), Interval: 5 * time.Second})
+		w := wakeup.New(wakeup.Config{Log: log, Tails: tails, Unread: []string{"_unread"}, Logger: slog.New(slog.DiscardHandler), Interval: 5 * time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(ctx) }()
@@ -94,6 +98,23 @@ func bench(t *testing.T, run func(log *fakeLog, watch *tail.Watch, woken func() 
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+func TestWantedTopics(t *testing.T) {
+	bench(t, func(log *fakeLog, watch *tail.Watch, woken func() int) {
+		woken()
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		names, changed := log.wanted()
+		if slices.Sort(names); !slices.Equal(names, []string{"_unread", "a"}) {
+			t.Errorf("signals are wanted of %q", names)
+		}
+		watch.Close()
+		<-changed
+		if names, _ = log.wanted(); !slices.Equal(names, []string{"_unread"}) {
+			t.Errorf("signals are wanted of %q, with no reader", names)
 		}
 	})
 }
