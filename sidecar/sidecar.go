@@ -18,12 +18,10 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/federation"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -160,9 +158,12 @@ func (s *Sidecar) assemble() {
 		Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	})
 	if s.store.shared != nil {
-		s.metrics.ObserveGroups(s.store.shared.stats.get)
+		s.metrics.ObserveGroups(s.store.shared.gauges.Get)
 	} else {
-		s.metrics.ObserveGroups(s.groups.Stats)
+		s.metrics.ObserveGroups(func() []telemetry.GroupStat {
+			stats, _ := s.groups.Stats()
+			return stats
+		})
 	}
 	s.metrics.ObservePolicies(s.policyVersions)
 	s.metrics.ObserveSpool(s.store.waiting)
@@ -235,7 +236,6 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	helpers.Go(func() error { return s.followPolicies(helpersCtx) })
 	helpers.Go(func() error { return s.access.Run(helpersCtx) })
 	helpers.Go(func() error { return s.peerTokens.Run(helpersCtx) })
-	helpers.Go(func() error { return s.loadGroups(helpersCtx) })
 	if s.control != nil {
 		helpers.Go(func() error { return s.control.Run(helpersCtx) })
 		helpers.Go(func() error { return s.quota.Run(helpersCtx) })
@@ -245,7 +245,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}
 	if s.store.shared != nil {
 		helpers.Go(func() error { return s.store.shared.waker.Run(helpersCtx) })
-		helpers.Go(func() error { return s.store.shared.stats.run(helpersCtx, s.groups.Stats) })
+		helpers.Go(func() error { return s.store.shared.gauges.Run(helpersCtx, s.groups) })
 	}
 	for _, o := range s.outboxes {
 		helpers.Go(func() error {
@@ -342,33 +342,6 @@ func (s *Sidecar) followPolicies(ctx context.Context) error {
 		case <-changed:
 			_, changed = s.policies.Watch()
 			s.groups.PoliciesChanged()
-		}
-	}
-}
-
-// Pauses of loadGroups: others may make groups on a shared store, and one that
-// is away may be back soon.
-const (
-	reloadGroups = 5 * time.Minute
-	retryGroups  = 10 * time.Second
-)
-
-// loadGroups learns of the groups that the store has, for their lag. Groups
-// work without it, so a failure is only told.
-func (s *Sidecar) loadGroups(ctx context.Context) error {
-	for {
-		rest := reloadGroups
-		err := s.groups.Load(ctx)
-		switch {
-		case err == nil && s.store.shared == nil:
-			return nil
-		case errors.Is(err, eventlog.ErrUnavailable):
-			rest = retryGroups
-		case err != nil && ctx.Err() == nil:
-			s.cfg.Logger.Warn("cannot list the consumer groups of the store", "error", err)
-		}
-		if !pause.For(ctx, rest) {
-			return nil
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/mongowatch"
@@ -57,7 +56,7 @@ type sharedStore struct {
 	spool     *spool.Log
 	waker     *wakeup.Waker
 	announcer wakeup.Announcer
-	stats     groupStats
+	gauges    group.Gauges
 }
 
 // openStore opens the log that the settings name.
@@ -232,37 +231,6 @@ func (st *store) waiting() telemetry.SpoolStat {
 	}
 	stats := st.shared.spool.Stats()
 	return telemetry.SpoolStat{Events: int64(stats.Events), Bytes: stats.Bytes}
-}
-
-// groupStats are the gauges of the groups as they were asked for last, for a
-// store that may be slow to answer, or away.
-type groupStats struct {
-	last atomic.Pointer[[]telemetry.GroupStat]
-}
-
-// statsInterval is how often the store is asked.
-const statsInterval = 5 * time.Second
-
-func (g *groupStats) get() []telemetry.GroupStat {
-	if last := g.last.Load(); last != nil {
-		return *last
-	}
-	return nil
-}
-
-// run asks until ctx ends.
-func (g *groupStats) run(ctx context.Context, ask func() []telemetry.GroupStat) error {
-	tick := time.NewTicker(statsInterval)
-	defer tick.Stop()
-	for {
-		stats := ask()
-		g.last.Store(&stats)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
 }
 
 // close closes what openStore opened.

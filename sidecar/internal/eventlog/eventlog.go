@@ -340,6 +340,16 @@ type Groups interface {
 	// it tells survives a kill, not always a power cut.
 	LatestEpochs(ctx context.Context, topic, group string) ([]Epoch, error)
 
+	// AllEpochs returns what LatestEpochs does for all groups there are, by
+	// topic, group and partition, but of the progress only the cursor and what
+	// is settled.
+	AllEpochs(ctx context.Context) ([]Epoch, error)
+
+	// Backlog returns, in order, about what partitions hold above known heads;
+	// at little cost, so that it may count what no event came to. Where there
+	// is no event above a head, that is certain: the extent ends there.
+	Backlog(ctx context.Context, known []Hint) ([]Extent, error)
+
 	// TakeEpochs inserts epochs, each of which must be new: an error for each,
 	// in order; nil, or ErrEpochTaken when that number already exists or a
 	// higher one does. Of racing inserts of one number exactly one succeeds.

@@ -207,6 +207,20 @@ func (l *fakeLog) LatestEpochs(_ context.Context, topic, group string) ([]eventl
 	return es, nil
 }
 
+func (l *fakeLog) AllEpochs(context.Context) ([]eventlog.Epoch, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.epochs)), nil
+}
+
+func (l *fakeLog) Backlog(ctx context.Context, known []eventlog.Hint) (extents []eventlog.Extent, err error) {
+	for _, k := range known {
+		of, _ := l.Extents(ctx, k.Topic)
+		extents = append(extents, of[k.Partition])
+	}
+	return extents, nil
+}
+
 func (l *fakeLog) TakeEpochs(_ context.Context, epochs []eventlog.Epoch) []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -90,6 +90,7 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	if err != nil {
 		return Fate{}, err
 	}
+	defer m.release(g)
 	elsewhere, err := g.latest(ctx)
 	if err != nil {
 		return Fate{}, err

@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -59,6 +58,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	defer m.release(g)
 	extents, err := m.cfg.Log.Extents(ctx, topic)
 	if err != nil {
 		return Info{}, err
@@ -172,75 +172,92 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 	return m.cfg.Log.ListGroups(ctx, topic)
 }
 
-// Stats are the gauges of all groups that are known. The sum over all sidecars
-// is right: a partition's lag is told by its owner, and while it has none, by
-// one sidecar that is chosen for the group.
-func (m *Manager) Stats() []telemetry.GroupStat {
-	var out []telemetry.GroupStat
-	away := false // the store is, and does not keep each group waiting
+// Stats are the gauges of the groups that have members here or partitions that
+// this sidecar owns, and the lag of partitions without an owner if it is the one
+// to tell that. The sum over all sidecars is right, and over what is told of one
+// group here. read is how many documents of a store were read for it, roughly.
+func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
+	silent, read, err := m.ownerless() // partitions whose heads are not known here
 	for _, g := range m.all() {
-		if !g.isLoaded() {
-			continue
+		st, owned, ok := g.stat()
+		silent = append(silent, owned...)
+		if ok {
+			stats = append(stats, st)
 		}
-		// A gauge that cannot be read is left out.
-		st, err := m.stat(m.asking, g, away)
-		if err == nil {
-			out = append(out, st)
-		}
-		away = away || errors.Is(err, eventlog.ErrUnavailable)
 	}
-	return out
+	if err != nil || len(silent) == 0 {
+		return stats, read
+	}
+	heads := make([]eventlog.Hint, len(silent))
+	for i, e := range silent {
+		heads[i] = eventlog.Hint{Topic: e.Topic, Partition: e.Partition, Head: max(e.Progress.Cursor, 1) - 1}
+	}
+	extents, err := m.cfg.Log.Backlog(m.asking, heads)
+	if err != nil { // a gauge that cannot be read is left out
+		return stats, read
+	}
+	lags := map[eventlog.GroupName]int64{}
+	for i, e := range silent {
+		lags[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] += stored(&e).unsettled(extents[i])
+	}
+	for g, lag := range lags {
+		stats = append(stats, telemetry.GroupStat{Topic: g.Topic, Group: g.Group, Lag: lag})
+	}
+	return stats, read + len(heads)
 }
 
-// followed is what the partitions hold as far as it was announced, while the
-// group follows its topic, else nil; any and all say that some or all partitions
-// are owned here. It spares the store a question.
-func (g *Group) followed() (extents []eventlog.Extent, any, all bool) {
+// stat is what is known here of the group; ok says that there is something. While
+// it has no members it does not follow its topic, and the lag of the partitions
+// that it owned then is not known.
+func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	any = g.ownsAny()
-	all = !slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == foreign })
-	if g.watch == nil {
-		return nil, any, all
-	}
-	for _, p := range g.parts {
-		extents = append(extents, eventlog.Extent{First: 1, Head: max(p.head, g.watch.Head(p.index))})
-	}
-	return extents, any, all
-}
-
-func (m *Manager) stat(ctx context.Context, g *Group, away bool) (telemetry.GroupStat, error) {
-	st := telemetry.GroupStat{Topic: g.topic, Group: g.name}
-	extents, any, all := g.followed()
-	mine := !all && m.cfg.Roster.Mine(g.topic+"\x00"+g.name)
-	ask := mine || any && extents == nil
-	if ask && away {
-		return st, eventlog.ErrUnavailable
-	}
-	var err error
-	if ask {
-		if extents, err = m.cfg.Log.Extents(ctx, g.topic); err != nil {
-			return st, err
-		}
-	}
-	var elsewhere []eventlog.Epoch
-	if mine {
-		if elsewhere, err = g.latest(ctx); err != nil {
-			return st, err
-		}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	st = telemetry.GroupStat{Topic: g.topic, Group: g.name}
 	for _, mb := range g.members {
 		st.Inflight += int64(mb.count)
 	}
-	for i, p := range g.parts {
+	for _, p := range g.parts {
 		switch {
-		case p.own != foreign && extents != nil: // or it was taken just now
-			st.Lag += p.unsettled(extents[i])
-		case elsewhere != nil && m.owner(&elsewhere[i]) == "":
-			st.Lag += stored(&elsewhere[i]).unsettled(extents[i])
+		case p.own == foreign:
+		case g.watch == nil:
+			e := g.epochOf(p.index, p.epoch, p.life)
+			e.Progress = p.progress()
+			owned = append(owned, e)
+		default:
+			st.Lag += p.unsettled(eventlog.Extent{First: 1, Head: max(p.head, g.watch.Head(p.index))})
+			ok = true
 		}
 	}
-	return st, nil
+	return st, owned, ok || len(g.members) > 0
+}
+
+// statsOfOwnerless is what the sidecar has to be chosen for that tells the lag of
+// partitions without an owner.
+const statsOfOwnerless = "group statistics"
+
+// ownerless are the latest epochs of the partitions that nobody owns, if this
+// sidecar is the one to tell of them.
+func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
+	if !m.cfg.Roster.Mine(statsOfOwnerless) {
+		return nil, 0, nil
+	}
+	all, err := m.cfg.Log.AllEpochs(m.asking)
+	if err != nil {
+		return nil, 0, err
+	}
+	read = len(all)
+	return slices.DeleteFunc(all, func(e eventlog.Epoch) bool { return m.owner(&e) != "" || m.owns(e.GroupPartition) }), read, nil
+}
+
+// owns reports whether this sidecar owns the partition.
+func (m *Manager) owns(at eventlog.GroupPartition) bool {
+	m.mu.Lock()
+	g := m.groups[eventlog.GroupName{Topic: at.Topic, Group: at.Group}]
+	m.mu.Unlock()
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return at.Partition < len(g.parts) && g.parts[at.Partition].own != foreign
 }

@@ -161,65 +161,57 @@ func (m *Manager) hold(topic, name string) (*Group, error) {
 	return g, nil
 }
 
-// release lets go of a group. One that nobody ever took, since the call that
-// made it has failed, is forgotten.
+// release lets go of a group.
 func (m *Manager) release(g *Group) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g.users--
-	if g.users == 0 && !g.isLoaded() {
-		delete(m.groups, eventlog.GroupName{Topic: g.topic, Group: g.name})
+	m.forget(g)
+}
+
+// forget forgets a group that this sidecar has nothing of, if it is one; mu is held.
+func (m *Manager) forget(g *Group) {
+	if k := (eventlog.GroupName{Topic: g.topic, Group: g.name}); m.groups[k] == g && g.users == 0 && !m.stopped && g.retire() {
+		delete(m.groups, k)
 		m.list = slices.DeleteFunc(m.list, func(x *Group) bool { return x == g })
 	}
 }
 
-// known finds a group in memory or in the store; ErrNotFound if nobody ever
-// subscribed to it. It takes no ownership.
-func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error) {
-	m.mu.Lock()
-	g := m.groups[eventlog.GroupName{Topic: topic, Group: name}]
-	m.mu.Unlock()
-	if g != nil && g.isLoaded() {
-		return g, nil
+// retire ends a group that has neither members nor partitions here, nor anything
+// to be saved or found out.
+func (g *Group) retire() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.members)+g.joining+len(g.waiters)+len(g.unsynced)+len(g.marks) > 0 || g.watch != nil || g.saving || g.doubt || g.ownsAny() {
+		return false
 	}
-	tp, err := m.cfg.Log.LookupTopic(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	epochs, err := m.cfg.Log.LatestEpochs(ctx, topic, name)
-	if err != nil {
-		return nil, err
-	}
-	if len(epochs) == 0 {
-		return nil, eventlog.ErrNotFound
-	}
-	if g, err = m.hold(topic, name); err != nil {
-		return nil, err
-	}
-	defer m.release(g)
-	g.load(tp.Partitions)
-	return g, nil
+	g.stopped = true
+	g.alarm.Stop()
+	g.lookout.Stop()
+	return true
 }
 
-// Load brings the groups of the store into memory, so that their lag is known
-// before anybody subscribes. It takes no ownership.
-func (m *Manager) Load(ctx context.Context) error {
-	topics, err := m.cfg.Log.Topics(ctx)
+// known finds a group in memory or in the store, and holds it; ErrNotFound if
+// nobody ever subscribed to it. It takes no ownership.
+func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error) {
+	g, err := m.hold(topic, name)
+	if err != nil || g.isLoaded() {
+		return g, err
+	}
+	tp, err := m.cfg.Log.LookupTopic(ctx, topic)
+	var epochs []eventlog.Epoch
+	if err == nil {
+		epochs, err = m.cfg.Log.LatestEpochs(ctx, topic, name)
+	}
+	if err == nil && len(epochs) == 0 {
+		err = eventlog.ErrNotFound
+	}
 	if err != nil {
-		return err
+		m.release(g)
+		return nil, err
 	}
-	for _, tp := range topics {
-		names, err := m.cfg.Log.ListGroups(ctx, tp.Name)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if _, err := m.known(ctx, tp.Name, name); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	g.load(tp.Partitions)
+	return g, nil
 }
 
 func (m *Manager) isStopped() bool {
@@ -266,6 +258,9 @@ func (m *Manager) looked() {
 	groups := m.all()
 	for _, g := range groups {
 		g.looked(changed)
+		m.mu.Lock()
+		m.forget(g)
+		m.mu.Unlock()
 	}
 	for range groups {
 		m.checked = (m.checked + 1) % len(groups)

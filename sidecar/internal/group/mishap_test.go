@@ -243,8 +243,8 @@ func TestStopDuringASeek(t *testing.T) {
 	})
 }
 
-// A store that does not answer keeps the gauges waiting for one group only, and
-// a stop for none.
+// A store that does not answer keeps the gauges waiting once, and a stop not at
+// all. A sidecar keeps what it owns of groups without members.
 func TestStatsOfAStoreThatHangs(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")
@@ -253,13 +253,13 @@ func TestStatsOfAStoreThatHangs(t *testing.T) {
 			c.leave(Unsubscribed)
 		}
 		advance(lease)
-		if n := len(a.m.Stats()); n != 3 {
-			t.Fatalf("%d groups", n)
+		if stats, _ := a.m.Stats(); len(stats) != 3 {
+			t.Fatalf("%d groups", len(stats))
 		}
 		before := a.path.count()
 		a.path.fail(errStore)
-		if n := len(a.m.Stats()); n != 0 {
-			t.Errorf("%d groups while the store is away", n)
+		if stats, _ := a.m.Stats(); len(stats) != 0 {
+			t.Errorf("%d groups while the store is away", len(stats))
 		}
 		if n := a.path.count() - before; n != 1 {
 			t.Errorf("asked %d times", n)
@@ -272,28 +272,36 @@ func TestStatsOfAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// Of the groups that a sidecar has nothing of, it asks only for those that it is
-// the one to ask for.
-func TestStatsOfOthersGroups(t *testing.T) {
+// A sidecar keeps nothing of groups that it has nothing of, and one of all asks
+// for the lag of those that nobody owns: once for all groups.
+func TestGroupsOfOthers(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")
-		mine := 0
-		for _, name := range []string{"g", "h", "i", "j", "k", "l"} {
-			a.join(func(s *Subscription) { s.Group = name })
-			if b.roster.Mine(topic + "\x00" + name) {
-				mine++
-			}
+		names := []string{"g", "h", "i", "j", "k", "l"}
+		var clients []*client
+		for _, name := range names {
+			clients = append(clients, a.join(func(s *Subscription) { s.Group = name }))
 		}
 		advance(lease)
-		for _, name := range []string{"g", "h", "i", "j", "k", "l"} {
+		for _, name := range names {
 			if _, err := b.m.Info(t.Context(), topic, name); err != nil {
 				t.Fatal(err)
 			}
 		}
+		if n := len(b.m.all()); n != 0 {
+			t.Errorf("it keeps %d groups of another sidecar", n)
+		}
+		for _, c := range clients {
+			c.leave(Unsubscribed)
+		}
+		advance(lease)
+		f.publishN(3)
+		a.stop()
+		advance(lease)
 		before := b.path.count()
-		b.m.Stats()
-		if n := b.path.count() - before; n != 2*mine || mine == 6 {
-			t.Errorf("asked %d times for %d groups of 6", n, mine)
+		stats, _ := b.m.Stats()
+		if n := b.path.count() - before; n != 2 || len(stats) != len(names) || stats[0].Lag != 3 {
+			t.Errorf("asked %d times for %+v", n, stats)
 		}
 	})
 }

@@ -111,6 +111,14 @@ func (l *pathLog) Seek(ctx context.Context, name string, p eventlog.Position) ([
 	return via(l.path, func() ([]uint64, error) { return l.fakeLog.Seek(ctx, name, p) })
 }
 
+func (l *pathLog) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
+	return via(l.path, func() ([]eventlog.Epoch, error) { return l.fakeLog.AllEpochs(ctx) })
+}
+
+func (l *pathLog) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Extent, error) {
+	return via(l.path, func() ([]eventlog.Extent, error) { return l.fakeLog.Backlog(ctx, known) })
+}
+
 func (l *pathLog) LatestEpochs(ctx context.Context, name, group string) ([]eventlog.Epoch, error) {
 	return via(l.path, func() ([]eventlog.Epoch, error) { return l.fakeLog.LatestEpochs(ctx, name, group) })
 }

@@ -20,6 +20,7 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 	if err != nil {
 		return err
 	}
+	defer m.release(g)
 	starts, err := seek(ctx, m.cfg.Log, topic, o)
 	if err != nil {
 		return err

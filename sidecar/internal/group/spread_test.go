@@ -76,7 +76,8 @@ func TestLagOfTheFleet(t *testing.T) {
 		a, b := f.start("a"), f.start("b")
 		lag := func() (sum int64) {
 			for _, s := range f.live() {
-				for _, st := range s.m.Stats() {
+				stats, _ := s.m.Stats()
+				for _, st := range stats {
 					sum += st.Lag
 				}
 			}
@@ -93,17 +94,10 @@ func TestLagOfTheFleet(t *testing.T) {
 		advance(lease)
 		b.kill()
 		advance(2 * lease)
-		if err := a.m.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		if got := lag(); got != 10 || strings.Contains(f.owners(), "a") {
 			t.Errorf("lag %d, owned by %s", got, f.owners())
 		}
 		f.start("c")
-		c := f.live()[1]
-		if err := c.m.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		advance(lease)
 		if got := lag(); got != 10 {
 			t.Errorf("lag %d with two sidecars", got)

@@ -30,7 +30,9 @@ type Sweeper struct {
 	Log      Log
 	Policies *policy.Current
 	Logger   *slog.Logger
-	// Interval is the pause between two rounds over all topics; above 0.
+	// Interval is the pause between two rounds; above 0. Topics that keep their
+	// events for ever have little to be swept: they are in every idleRounds-th
+	// round, and only then it is asked which topics there are.
 	Interval time.Duration
 	// Batch is how many events, ids or marks one call removes or looks at; at
 	// least 1.
@@ -47,6 +49,8 @@ type Sweeper struct {
 	Clock clock.Clock
 
 	// Of Run alone.
+	rounds      int
+	topics      []eventlog.Topic       // as listed last
 	compactions map[string]*compaction // the topics being compacted
 	failing     bool                   // the last round was incomplete
 }
@@ -54,6 +58,9 @@ type Sweeper struct {
 // Marks stands for the marks where they are shared out like a topic; no topic
 // has that name.
 const Marks = "_marks"
+
+// idleRounds bounds what an idle store is asked for by many sidecars.
+const idleRounds = 6
 
 // Run sweeps until ctx ends, and returns nil then. What cannot be removed now is
 // tried again in the next round.
@@ -101,15 +108,22 @@ func (s *Sweeper) round(ctx context.Context) {
 	if err != nil && !s.failing && ctx.Err() == nil {
 		s.Logger.Warn("retention sweep failed; trying again, and silent until one succeeds", "failures", max(failures, 1), "first", err)
 	}
-	s.failing = err != nil
+	if s.failing = err != nil; s.failing {
+		s.rounds = 0 // the next one is of all
+	}
 }
 
 // jobs are those of one round.
 func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
-	topics, err := s.Log.Topics(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list the topics: %w", err)
+	all := s.rounds%idleRounds == 0
+	if all {
+		topics, err := s.Log.Topics(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list the topics: %w", err)
+		}
+		s.topics = topics
 	}
+	s.rounds++
 	var jobs []job
 	if s.mine(Marks) {
 		jobs = append(jobs, job{"marks", func(now time.Time) (bool, bool, error) {
@@ -117,7 +131,11 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 			return removed > 0, more, err
 		}})
 	}
-	for _, tp := range topics {
+	for _, tp := range s.topics {
+		if keep := s.policy(tp.Name).Retention; !all && keep.TTL == 0 && !keep.Compact {
+			delete(s.compactions, tp.Name)
+			continue
+		}
 		if !s.mine(tp.Name) || s.Known != nil && !s.Known(tp.Name) {
 			delete(s.compactions, tp.Name)
 			continue

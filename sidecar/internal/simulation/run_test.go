@@ -156,6 +156,24 @@ func (p *plan) policies() *policy.Snapshot {
 
 // work is the run from its start until nothing is left to come.
 func (r *run) work() {
+	r.startApplications()
+	var faults sync.WaitGroup
+	for _, f := range r.plan.Faults {
+		faults.Go(func() { r.strike(f) })
+	}
+	time.Sleep(r.plan.Lasts.d())
+	faults.Wait()
+	r.mend()
+	r.settle()
+	if r.plan.Rests > 0 {
+		r.rest()
+		r.settle()
+	}
+	r.stopApplications()
+}
+
+// startApplications starts the sidecars and those that use them.
+func (r *run) startApplications() {
 	for _, m := range r.machines {
 		r.start(m)
 	}
@@ -178,18 +196,10 @@ func (r *run) work() {
 		}
 		r.apps.Go(func() { r.read("r-"+t.Name, t.Name, t.Partitions, newDice(r.plan.Seed, hash(t.Name, 3))) })
 	}
-	var faults sync.WaitGroup
-	for _, f := range r.plan.Faults {
-		faults.Go(func() { r.strike(f) })
-	}
-	time.Sleep(r.plan.Lasts.d())
-	faults.Wait()
-	r.mend()
-	r.settle()
-	if r.plan.Rests > 0 {
-		r.rest()
-		r.settle()
-	}
+}
+
+// stopApplications has them come to their ends, and then the sidecars.
+func (r *run) stopApplications() {
 	close(r.over)
 	r.apps.Wait()
 	for _, m := range r.machines {

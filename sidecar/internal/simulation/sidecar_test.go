@@ -153,6 +153,7 @@ type process struct {
 	publisher *admit.Publisher
 	conn      *admit.Connection
 	groups    *group.Manager
+	gauges    group.Gauges
 	drainer   *outbox.Drainer // nil: the plan has no outbox
 	waker     *wakeup.Waker
 	policies  *policy.Current
@@ -342,6 +343,7 @@ func (p *process) serve() {
 	}
 	p.helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	p.helpers.Go(func() error { return p.waker.Run(helpersCtx) })
+	p.helpers.Go(func() error { return p.gauges.Run(helpersCtx, p.groups) })
 	if p.drainer != nil {
 		p.helpers.Go(func() error { return p.drainer.Run(helpersCtx) })
 	}

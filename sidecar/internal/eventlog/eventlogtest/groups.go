@@ -1,6 +1,7 @@
 package eventlogtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -67,6 +68,39 @@ func testEpochs(t *testing.T, s *suite) {
 			s.latest(t, topic, "g", epoch(topic, "g", 0, 1, "n2"), epoch(topic, "g", 1, 2, "n2"))
 			s.latest(t, topic, "other", epoch(topic, "other", 1, 1, "n3"))
 			s.reopen(t)
+		}
+	})
+
+	t.Run("the latest epochs of all groups are known, and about what is above a head", func(t *testing.T) {
+		topic, other := s.topic(t, 2), s.topic(t, 1)
+		one, two, three := epoch(topic, "g", 1, 3, "n1"), epoch(topic, "h", 0, 1, "n2"), epoch(other, "g", 0, 1, "n1")
+		errs := s.log.TakeEpochs(t.Context(), []eventlog.Epoch{epoch(topic, "g", 1, 2, "n1"), one, two, three})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		one.Progress = eventlog.Progress{Cursor: 3, Settled: []eventlog.SeqRange{{First: 5, Last: 6}}, Attempts: []eventlog.AttemptRange{{SeqRange: eventlog.SeqRange{First: 3, Last: 3}, Attempts: 2}}}
+		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one}, nil); err != nil {
+			t.Fatal(err)
+		}
+		one.Progress.Attempts = nil
+		all, err := s.log.AllEpochs(t.Context())
+		all = slices.DeleteFunc(all, func(e eventlog.Epoch) bool { return e.Topic != topic && e.Topic != other }) // of other tests
+		want := []eventlog.Epoch{one, two, three}
+		slices.SortFunc(want, func(a, b eventlog.Epoch) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group)) })
+		if err != nil || !reflect.DeepEqual(all, want) {
+			t.Errorf("AllEpochs:\n got %+v, %v\nwant %+v", all, err, want)
+		}
+
+		s.stored(t, topic, 1, Events("e", 5)...)
+		known := []eventlog.Hint{{Topic: topic, Partition: 1, Head: 2}, {Topic: topic, Partition: 0}, {Topic: topic, Partition: 1, Head: 5}, {Topic: other}}
+		extents, err := s.log.Backlog(t.Context(), known)
+		if err != nil || len(extents) != len(known) {
+			t.Fatalf("Backlog = %+v, %v", extents, err)
+		}
+		for i, head := range []uint64{5, 0, 5, 0} {
+			if extents[i].Head != head || extents[i].First != 1 {
+				t.Errorf("Backlog above %+v is %+v, want 1 to %d", known[i], extents[i], head)
+			}
 		}
 	})
 

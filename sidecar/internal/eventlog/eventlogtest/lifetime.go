@@ -36,9 +36,14 @@ func testLifetime(t *testing.T, s *suite) {
 		},
 		"ListGroups":   func(ctx context.Context) error { _, err := s.log.ListGroups(ctx, topic); return err },
 		"LatestEpochs": func(ctx context.Context) error { _, err := s.log.LatestEpochs(ctx, topic, "g"); return err },
-		"TakeEpochs":   func(ctx context.Context) error { return s.log.TakeEpochs(ctx, []eventlog.Epoch{own})[0] },
-		"SaveEpochs":   func(ctx context.Context) error { return s.log.SaveEpochs(ctx, []eventlog.Epoch{own}, nil) },
-		"Sync":         func(ctx context.Context) error { return s.log.Sync(ctx) },
+		"AllEpochs":    func(ctx context.Context) error { _, err := s.log.AllEpochs(ctx); return err },
+		"Backlog": func(ctx context.Context) error {
+			_, err := s.log.Backlog(ctx, []eventlog.Hint{{Topic: topic}})
+			return err
+		},
+		"TakeEpochs": func(ctx context.Context) error { return s.log.TakeEpochs(ctx, []eventlog.Epoch{own})[0] },
+		"SaveEpochs": func(ctx context.Context) error { return s.log.SaveEpochs(ctx, []eventlog.Epoch{own}, nil) },
+		"Sync":       func(ctx context.Context) error { return s.log.Sync(ctx) },
 		"Marked": func(ctx context.Context) error {
 			_, err := s.log.Marked(ctx, topic, "g", []string{"a"}, 0)
 			return err

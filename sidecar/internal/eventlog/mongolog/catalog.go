@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -22,6 +25,25 @@ const maxPartitions = 1024
 type catalog struct {
 	mu     sync.RWMutex
 	topics map[string]*topic
+	listed time.Time // when all of the store's were read last
+}
+
+// listAgain is how long the number of topics is trusted, which a server that crashed may have wrong.
+const listAgain = 10 * time.Minute
+
+// all are the topics by name, if there are n and the list is not too old; else nil.
+func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if int64(len(c.topics)) != n || c.listed.IsZero() || now.Sub(c.listed) >= listAgain {
+		return nil
+	}
+	list := make([]eventlog.Topic, 0, n)
+	for _, t := range c.topics {
+		list = append(list, t.Topic)
+	}
+	slices.SortFunc(list, func(a, b eventlog.Topic) int { return strings.Compare(a.Name, b.Name) })
+	return list
 }
 
 // topic is one topic and what is known of its partitions.
@@ -190,13 +212,27 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	}
 }
 
-// Topics implements eventlog.Reader.
+// Topics implements eventlog.Reader. Sidecars ask for them all the time; as long as there are as many as are known, nothing is
+// read.
 func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	var n int64
+	err = l.persist(ctx, func() (err error) {
+		n, err = l.majority(topicsName).EstimatedDocumentCount(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, unavailable(ctx, "count topics", err)
+	}
+	began := l.opts.Clock.Now()
+	if list := l.catalog.all(n, began); list != nil {
+		l.health.reached()
+		return list, nil
+	}
 	byName := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})
 	documents, err := findAll[bson.Raw](ctx, l, l.majority(topicsName), bson.D{}, byName)
 	if err != nil {
@@ -210,6 +246,9 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 		}
 		list[i] = t.Topic
 	}
+	l.catalog.mu.Lock()
+	l.catalog.listed = began
+	l.catalog.mu.Unlock()
 	l.health.reached()
 	return list, nil
 }

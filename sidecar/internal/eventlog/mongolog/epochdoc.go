@@ -130,6 +130,21 @@ type chain []epochDoc
 
 type chains map[eventlog.GroupPartition]chain
 
+// latest are the highest epochs, with the progress that they go on from.
+func (cs chains) latest() []eventlog.Epoch {
+	epochs := make([]eventlog.Epoch, 0, len(cs))
+	for at, c := range cs {
+		last := c[len(c)-1]
+		e := last.epoch(at)
+		e.Progress = c.progress(last.Number).decode()
+		epochs = append(epochs, e)
+	}
+	slices.SortFunc(epochs, func(a, b eventlog.Epoch) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Partition, b.Partition))
+	})
+	return epochs
+}
+
 // latest is the highest number, 0 if there is none.
 func (c chain) latest() uint64 {
 	if len(c) == 0 {

@@ -1,7 +1,6 @@
 package mongolog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,15 +70,23 @@ func (l *Log) LatestEpochs(ctx context.Context, topic, group string) ([]eventlog
 	if err != nil {
 		return nil, unavailable(ctx, "read epochs", err)
 	}
-	epochs := make([]eventlog.Epoch, 0, len(found))
-	for at, c := range found {
-		latest := c[len(c)-1]
-		e := latest.epoch(at)
-		e.Progress = c.progress(latest.Number).decode()
-		epochs = append(epochs, e)
+	return found.latest(), nil
+}
+
+// AllEpochs implements eventlog.Groups.
+func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
+	ctx, end, err := l.beginWithin(ctx, l.seekTimeout())
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(epochs, func(a, b eventlog.Epoch) int { return cmp.Compare(a.Partition, b.Partition) })
-	return epochs, nil
+	defer end()
+	brief := bson.D{{Key: "progress.attempts", Value: 0}, {Key: "progress.out", Value: 0}, {Key: "progress.out_by", Value: 0},
+		{Key: "progress.unsure", Value: 0}, {Key: "progress.delays", Value: 0}}
+	found, err := l.readChains(ctx, bson.A{bson.D{}}, brief)
+	if err != nil {
+		return nil, unavailable(ctx, "read the epochs of all groups", err)
+	}
+	return found.latest(), nil
 }
 
 // TakeEpochs implements eventlog.Groups. Inserting decides who has an epoch;

@@ -175,6 +175,14 @@ func (s *sweep) settle(ctx context.Context) (err error) {
 	if s.head, err = s.log.readHead(ctx, s.topic); err != nil {
 		return err
 	}
+	open := false
+	for p := range s.topic.partitions {
+		raise(&s.topic.partitions[p].floor, s.head.first(p))
+		open = open || s.head.settled(p) < s.head.head(p)
+	}
+	if !open {
+		return nil
+	}
 	if _, err = s.log.extentsUnder(ctx, s.topic, s.head); err != nil {
 		return err
 	}

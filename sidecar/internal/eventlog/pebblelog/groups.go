@@ -51,6 +51,47 @@ func (l *Log) LatestEpochs(ctx context.Context, name, group string) ([]eventlog.
 	return epochs, nil
 }
 
+// AllEpochs implements eventlog.Groups.
+func (l *Log) AllEpochs(ctx context.Context) (all []eventlog.Epoch, err error) {
+	topics, err := l.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range topics {
+		groups, err := l.ListGroups(ctx, t.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range groups {
+			epochs, err := l.LatestEpochs(ctx, t.Name, g)
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range epochs {
+				e.Progress = eventlog.Progress{Cursor: e.Progress.Cursor, Settled: e.Progress.Settled}
+				all = append(all, e)
+			}
+		}
+	}
+	return all, nil
+}
+
+// Backlog implements eventlog.Groups, exactly.
+func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Extent, error) {
+	topics := map[string][]eventlog.Extent{}
+	extents := make([]eventlog.Extent, len(known))
+	for i, k := range known {
+		if topics[k.Topic] == nil {
+			var err error
+			if topics[k.Topic], err = l.Extents(ctx, k.Topic); err != nil {
+				return nil, err
+			}
+		}
+		extents[i] = topics[k.Topic][k.Partition]
+	}
+	return extents, nil
+}
+
 // identify finds the topic of an epoch, whose partition must exist.
 func (l *Log) identify(at eventlog.GroupPartition) (epochID, error) {
 	t, err := l.catalog.find(at.Topic)

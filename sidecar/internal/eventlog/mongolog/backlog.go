@@ -1,0 +1,81 @@
+package mongolog
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// fewSeqs is how many seqs above a known head Backlog looks at: none of them may have an event, as after a writer that died. Of
+// more it takes for granted that some have.
+const fewSeqs = 100
+
+// Backlog implements eventlog.Groups. The heads of topics tell; only where they say that there is little, events are looked for.
+func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Extent, error) {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	heads, err := l.readHeads(ctx, known)
+	if err != nil {
+		return nil, unavailable(ctx, "read the heads of topics", err)
+	}
+	extents := make([]eventlog.Extent, len(known))
+	few := map[eventlog.Hint]bool{} // whether events are there
+	for i, k := range known {
+		h := heads[k.Topic]
+		extents[i] = eventlog.Extent{First: h.first(k.Partition), Head: max(h.head(k.Partition), k.Head)}
+		if n := extents[i].Head - k.Head; 0 < n && n <= fewSeqs {
+			few[k] = false
+		}
+	}
+	for some := range slices.Chunk(slices.Collect(maps.Keys(few)), maxAheadEvents/fewSeqs) {
+		ahead, err := l.aheadOf(ctx, some)
+		if err != nil {
+			return nil, unavailable(ctx, "look for events", err)
+		}
+		highest := map[eventlog.Hint]uint64{}
+		for _, h := range ahead {
+			highest[eventlog.Hint{Topic: h.Topic, Partition: h.Partition}] = h.Head
+		}
+		for _, k := range some {
+			few[k] = highest[eventlog.Hint{Topic: k.Topic, Partition: k.Partition}] > k.Head
+		}
+	}
+	for i, k := range known {
+		if some, asked := few[k]; asked && !some {
+			extents[i].Head = k.Head
+		}
+	}
+	return extents, nil
+}
+
+// readHeads reads the heads of topics; one that has none yet holds nothing.
+func (l *Log) readHeads(ctx context.Context, known []eventlog.Hint) (map[string]topicHead, error) {
+	heads := map[string]topicHead{}
+	var ids bson.A
+	for _, k := range known {
+		if _, asked := heads[k.Topic]; !asked {
+			heads[k.Topic] = nil
+			ids = append(ids, headID(k.Topic))
+		}
+	}
+	for some := range slices.Chunk(ids, mongoStatements) {
+		found, err := findAll[bson.Raw](ctx, l, l.majority(eventsName), bson.D{{Key: document.FieldID, Value: bson.D{{Key: "$in", Value: some}}}}, options.Find())
+		if err != nil {
+			return nil, err
+		}
+		for _, raw := range found {
+			topic, _ := raw.Lookup(document.FieldTopic).StringValueOK()
+			heads[topic] = topicHead(raw)
+		}
+	}
+	return heads, nil
+}
