@@ -75,7 +75,10 @@ func TestSweepsOnlyWhatIsItsOwn(t *testing.T) {
 		s := retention.Sweeper{
 			Log: log, Policies: policy.NewCurrent(policies(t, "[{name: '*', retention: {compact: true}}]")),
 			Logger: slog.New(slog.DiscardHandler), Interval: interval, Batch: 10,
-			Mine: func(topic string) bool { return mine[topic] },
+			Mine: func(topic string) (is bool) {
+				log.change(func() { is = mine[topic] })
+				return is
+			},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -31,8 +31,8 @@ type Sweeper struct {
 	Policies *policy.Current
 	Logger   *slog.Logger
 	// Interval is the pause between two rounds; above 0. Topics that keep their
-	// events for ever have little to be swept: they are in every idleRounds-th
-	// round, and only then it is asked which topics there are.
+	// events for ever have little to be swept: they are in every second round.
+	// Every sixth asks which topics there are.
 	Interval time.Duration
 	// Batch is how many events, ids or marks one call removes or looks at; at
 	// least 1.
@@ -59,8 +59,11 @@ type Sweeper struct {
 // has that name.
 const Marks = "_marks"
 
-// idleRounds bounds what an idle store is asked for by many sidecars.
-const idleRounds = 6
+// What an idle store is asked for by many sidecars is bounded by these.
+const (
+	idleRounds = 2
+	listRounds = 6
+)
 
 // Run sweeps until ctx ends, and returns nil then. What cannot be removed now is
 // tried again in the next round.
@@ -116,7 +119,7 @@ func (s *Sweeper) round(ctx context.Context) {
 // jobs are those of one round.
 func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 	all := s.rounds%idleRounds == 0
-	if all {
+	if s.rounds%listRounds == 0 {
 		topics, err := s.Log.Topics(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("list the topics: %w", err)

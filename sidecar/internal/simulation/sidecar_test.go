@@ -38,7 +38,7 @@ const (
 	storeTimeout      = 5 * time.Second
 	lease             = 10 * time.Second
 	drainTimeout      = 10 * time.Second
-	retentionInterval = 10 * time.Second
+	retentionInterval = 5 * time.Second
 )
 
 // machine is where a sidecar runs: what is there before its first process and after its last.
