@@ -180,6 +180,10 @@ func (m *Manager) forget(g *Group) {
 // retire ends a group that has neither members nor partitions here, nor anything
 // to be saved or found out.
 func (g *Group) retire() bool {
+	if !g.moving.TryLock() { // what is being taken would be nobody's
+		return false
+	}
+	defer g.moving.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.members)+g.joining+len(g.waiters)+len(g.unsynced)+len(g.marks) > 0 || g.watch != nil || g.saving || g.doubt || g.ownsAny() {

@@ -86,7 +86,9 @@ func testEpochs(t *testing.T, s *suite) {
 		all, err := s.log.AllEpochs(t.Context())
 		all = slices.DeleteFunc(all, func(e eventlog.Epoch) bool { return e.Topic != topic && e.Topic != other }) // of other tests
 		want := []eventlog.Epoch{one, two, three}
-		slices.SortFunc(want, func(a, b eventlog.Epoch) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group)) })
+		slices.SortFunc(want, func(a, b eventlog.Epoch) int {
+			return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group))
+		})
 		if err != nil || !reflect.DeepEqual(all, want) {
 			t.Errorf("AllEpochs:\n got %+v, %v\nwant %+v", all, err, want)
 		}
