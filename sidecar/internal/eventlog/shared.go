@@ -43,7 +43,9 @@ type Node struct {
 	Lease time.Duration
 	// Groups are those that the node has members of, in any order.
 	Groups []GroupName
-	State  NodeState
+	// Version is of what the node says of itself: 1 at first, and a higher one with each change of Groups.
+	Version uint64
+	State   NodeState
 }
 
 // NodeState is how far a life has come. One that has ended, in whatever way,
@@ -56,6 +58,26 @@ const (
 	NodeEnded           // as it said itself, after all that it had to save
 	NodeDead            // as others have declared, since it was silent for its lease
 )
+
+// NodeChange says that there is something new in a node's document: the node has come or has other groups, and so a
+// version that is as high, or its life is over.
+type NodeChange struct {
+	ID      string
+	Version uint64
+	State   NodeState
+}
+
+// Roll is what has changed about the nodes of a store, as far as it was entered. An entry may come late or twice, so
+// it says where to look; only that a life is over is for good.
+type Roll struct {
+	// Number is how many changes were entered in all.
+	Number uint64
+	// Changes are the last of them, RollKept at the most, oldest first.
+	Changes []NodeChange
+}
+
+// RollKept is how many changes a roll keeps.
+const RollKept = 256
 
 // Nodes is where the sidecars of a store see each other.
 type Nodes interface {
@@ -73,9 +95,16 @@ type Nodes interface {
 	// the one that is given, or it is over. It reports whether it has done so.
 	DeclareDead(ctx context.Context, id string, beat uint64) (bool, error)
 
-	// ListNodes returns all nodes that are live, and those whose lives have
-	// ended lately, in any order.
-	ListNodes(ctx context.Context) ([]Node, error)
+	// Enter adds changes to the roll; each is made before. That it succeeds means that whoever looks later sees them.
+	Enter(ctx context.Context, changes ...NodeChange) error
+
+	// Look returns in one query those of the nodes that are there, without their groups, and the roll where its number
+	// is another than known; else a roll of that number without changes. It sees whatever this process has seen before.
+	Look(ctx context.Context, ids []string, known uint64) ([]Node, Roll, error)
+
+	// ListNodes returns those of the nodes that are there; without ids all that are live, and those whose lives have
+	// ended lately. They come in any order.
+	ListNodes(ctx context.Context, ids ...string) ([]Node, error)
 }
 
 // Hint says that a partition has got events, up to seq Head at least. Head 0

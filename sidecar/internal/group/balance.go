@@ -289,7 +289,7 @@ func (g *Group) free(st *roster.Standing, view *roster.View, missing []int, late
 			continue
 		}
 		if _, alive := view.Alive(e.Owner); !alive {
-			g.cfg.Roster.Poke() // a view that began later knows
+			g.cfg.Roster.Ask(e.Owner) // a later view knows
 		}
 	}
 	return next

@@ -160,8 +160,17 @@ func (n *pathNodes) DeclareDead(ctx context.Context, id string, beat uint64) (de
 	return dead, err
 }
 
-func (n *pathNodes) ListNodes(ctx context.Context) (all []eventlog.Node, err error) {
-	err = n.path.call(func() { all, _ = n.Nodes.ListNodes(ctx) })
+func (n *pathNodes) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
+	return n.path.call(func() { _ = n.Nodes.Enter(ctx, changes...) })
+}
+
+func (n *pathNodes) Look(ctx context.Context, ids []string, known uint64) (found []eventlog.Node, roll eventlog.Roll, err error) {
+	err = n.path.call(func() { found, roll, _ = n.Nodes.Look(ctx, ids, known) })
+	return found, roll, err
+}
+
+func (n *pathNodes) ListNodes(ctx context.Context, ids ...string) (all []eventlog.Node, err error) {
+	err = n.path.call(func() { all, _ = n.Nodes.ListNodes(ctx, ids...) })
 	return all, err
 }
 

@@ -21,7 +21,10 @@ var errStore = errors.New("store on fire")
 // fakeNodes is the store's list of nodes in memory.
 type fakeNodes struct {
 	*eventlogtest.Nodes
-	saves, lists atomic.Int64
+	saves, ends, looks, lists, entries, read atomic.Int64 // calls, and nodes and rolls that were read
+
+	mu   sync.Mutex
+	told []*sidecar // hear signals
 }
 
 func newFakeNodes() *fakeNodes { return &fakeNodes{Nodes: eventlogtest.NewNodes()} }
@@ -42,9 +45,6 @@ func (f *fakeNodes) names() string {
 	return strings.Join(names, " ")
 }
 
-// calls counts the saves and lists so far.
-func (f *fakeNodes) calls() (saves, lists int) { return int(f.saves.Load()), int(f.lists.Load()) }
-
 func (f *fakeNodes) groupsOf(name string) int {
 	for _, n := range f.live() {
 		if n.Name == name {
@@ -61,6 +61,9 @@ type fakePath struct {
 	err    error
 	before chan struct{} // while set, calls wait for it to be closed, and then act
 	after  chan struct{} // as above, but they act first
+	// Entries in the roll fail, or come a second time so much later.
+	lostEntries bool
+	lateEntries time.Duration
 }
 
 func (p *fakePath) set(change func()) {
@@ -97,7 +100,10 @@ func (p *fakePath) SaveNode(ctx context.Context, n eventlog.Node) (err error) {
 }
 
 func (p *fakePath) EndNode(ctx context.Context, id string) error {
-	return p.call(func() { _ = p.Nodes.EndNode(ctx, id) })
+	return p.call(func() {
+		p.ends.Add(1)
+		_ = p.Nodes.EndNode(ctx, id)
+	})
 }
 
 func (p *fakePath) DeclareDead(ctx context.Context, id string, beat uint64) (dead bool, err error) {
@@ -105,10 +111,36 @@ func (p *fakePath) DeclareDead(ctx context.Context, id string, beat uint64) (dea
 	return dead, err
 }
 
-func (p *fakePath) ListNodes(ctx context.Context) (all []eventlog.Node, err error) {
+func (p *fakePath) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
+	p.mu.Lock()
+	lost, late := p.lostEntries, p.lateEntries
+	p.mu.Unlock()
+	if lost {
+		return errStore
+	}
+	return p.call(func() {
+		p.entries.Add(1)
+		_ = p.Nodes.Enter(ctx, changes...)
+		if late > 0 {
+			time.AfterFunc(late, func() { _ = p.Nodes.Enter(context.Background(), changes...) })
+		}
+	})
+}
+
+func (p *fakePath) Look(ctx context.Context, ids []string, known uint64) (found []eventlog.Node, roll eventlog.Roll, err error) {
+	err = p.call(func() {
+		p.looks.Add(1)
+		found, roll, _ = p.Nodes.Look(ctx, ids, known)
+		p.read.Add(int64(len(found) + min(1, len(roll.Changes))))
+	})
+	return found, roll, err
+}
+
+func (p *fakePath) ListNodes(ctx context.Context, ids ...string) (all []eventlog.Node, err error) {
 	err = p.call(func() {
 		p.lists.Add(1)
-		all, _ = p.Nodes.ListNodes(ctx)
+		all, _ = p.Nodes.ListNodes(ctx, ids...)
+		p.read.Add(int64(len(all)))
 	})
 	return all, err
 }
@@ -129,10 +161,14 @@ const lease = 10 * time.Second
 func (f *fakeNodes) start(name string) *sidecar { return f.startKeeping(name, nil) }
 
 func (f *fakeNodes) startKeeping(name string, pendingEnds PendingEnds) *sidecar {
-	s := &sidecar{path: &fakePath{fakeNodes: f}, ended: make(chan struct{})}
+	return f.startOn(&fakePath{fakeNodes: f}, name, pendingEnds)
+}
+
+func (f *fakeNodes) startOn(path *fakePath, name string, pendingEnds PendingEnds) *sidecar {
+	s := &sidecar{path: path, ended: make(chan struct{})}
 	s.Roster = New(Config{
 		Nodes: s.path, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
-		Announced: func(about []eventlog.GroupName) { s.news.Add(1); s.about.Store(&about) }, PendingEnds: pendingEnds,
+		Announced: s.announce, PendingEnds: pendingEnds,
 	})
 	s.Watch(func() { s.looks.Add(1) })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -143,6 +179,26 @@ func (f *fakeNodes) startKeeping(name string, pendingEnds PendingEnds) *sidecar 
 	}()
 	synctest.Wait()
 	return s
+}
+
+// announce is a signal to the others.
+func (s *sidecar) announce(about []eventlog.GroupName) {
+	s.news.Add(1)
+	s.about.Store(&about)
+	s.path.fakeNodes.mu.Lock()
+	defer s.path.fakeNodes.mu.Unlock()
+	for _, o := range s.path.told {
+		if o != s {
+			o.Poke()
+		}
+	}
+}
+
+// tell lets these hear signals.
+func (f *fakeNodes) tell(all ...*sidecar) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told = all
 }
 
 // stop ends it in order.

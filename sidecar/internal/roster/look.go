@@ -14,9 +14,12 @@ import (
 
 // life is this sidecar from one death, as the others may see it, to the next.
 type life struct {
-	id     string
-	number int
-	beat   uint64 // 0: none was accepted
+	id      string
+	number  int
+	beat    uint64 // 0: none was accepted
+	version uint64 // of what was last tried to save
+	entered bool   // the roll has it
+	told    bool   // the others were told of it
 }
 
 // begin starts a life under a new id.
@@ -26,56 +29,66 @@ func (r *Roster) begin() {
 	r.standing.Store(&Standing{ID: r.life.id})
 }
 
-// sighting is what is known of another node.
-type sighting struct {
-	node  eventlog.Node
-	moved time.Time // when its beat was last seen to have moved
-}
-
-// over reports whether the life has ended, for good.
-func (s *sighting) over() bool { return s.node.State != eventlog.NodeLive }
-
-// due is when the node may be declared dead, unless it moves.
-func (s *sighting) due() time.Time { return s.moved.Add(s.node.Lease) }
-
-// look saves the own beat, sees who is there, and returns when to do so again.
+// look sees what is new in the roll; when that is due or something is to be saved, it saves the own beat and watches the
+// others, too. It returns when to look again.
 func (r *Roster) look(ctx context.Context) (again time.Duration) {
+	r.mu.Lock()
+	whole := r.unsaved
+	r.mu.Unlock()
+	whole = whole || r.failing || !r.cfg.Clock.Now().Before(r.due)
 	bounded, cancel := r.cfg.Clock.WithTimeout(ctx, r.cfg.Lease/triesPerLease)
 	defer cancel()
-	err := r.endEarlier(bounded)
-	if err == nil {
-		err = r.beat(bounded)
+	var err error
+	if whole {
+		err = r.endEarlier(bounded)
+		if err == nil {
+			err = r.beat(bounded)
+		}
 	}
 	if err == nil {
-		err = r.list(bounded)
+		err = r.watch(bounded, whole)
 	}
 	if err != nil && !r.failing && ctx.Err() == nil {
 		r.cfg.Logger.Warn("cannot keep up with the other sidecars of the store; trying again", "error", err)
 	}
 	r.failing = err != nil
-	again = r.cfg.Lease / beatsPerLease
-	if err != nil || !r.Valid(r.cfg.Clock.Now()) {
-		again = r.cfg.Lease / retriesPerLease
+	now := r.cfg.Clock.Now()
+	switch {
+	case err != nil || !r.Valid(now):
+		r.due = now.Add(spread(r.cfg.Lease / retriesPerLease))
+	case whole:
+		r.due = now.Add(spread(r.cfg.Lease / beatsPerLease))
 	}
-	again -= time.Duration(rand.Int64N(int64(again)/beatsPerLease + 1))
-	for _, s := range r.seen { // who may turn out to be dead before that
-		if left := r.cfg.Clock.Until(s.due()); err == nil && !s.over() && left > 0 {
-			again = min(again, left)
+	for _, s := range r.next { // who may turn out to be dead before that
+		if due := s.due(); err == nil && due.After(now) && due.Before(r.due) {
+			r.due = due
 		}
 	}
-	return again
+	return r.due.Sub(now)
 }
+
+// spread is a bit less than d, so that sidecars do not beat all at once.
+func spread(d time.Duration) time.Duration { return d - rand.N(d/spreading+1) }
+
+// spreading is the part of a time, 1/spreading, by which it varies.
+const spreading = 10
 
 // endEarlier ends the lives before this one that the store may take for live.
 func (r *Roster) endEarlier(ctx context.Context) error {
+	if len(r.pendingEnds) == 0 {
+		return nil
+	}
+	var ends []eventlog.NodeChange
 	for _, id := range r.pendingEnds {
 		if err := r.cfg.Nodes.EndNode(ctx, id); err != nil {
 			return err
 		}
+		ends = append(ends, eventlog.NodeChange{ID: id, State: eventlog.NodeEnded})
 	}
-	if len(r.pendingEnds) > 0 {
-		r.savePendingEnds(nil)
+	if err := r.cfg.Nodes.Enter(ctx, ends...); err != nil {
+		return err
 	}
+	r.savePendingEnds(nil)
 	return nil
 }
 
@@ -105,41 +118,59 @@ func (r *Roster) beat(ctx context.Context) error {
 
 // save is one beat. That it is accepted proves that nobody has declared the
 // life dead before; from its start on, somebody who sees it would wait for a
-// lease.
+// lease. A life counts once it is in the roll, where others find it; until
+// then it does not beat again, so that one that never gets there can be told.
 func (r *Roster) save(ctx context.Context) error {
+	if r.life.beat > 0 && !r.life.entered {
+		if err := r.cfg.Nodes.Enter(ctx, eventlog.NodeChange{ID: r.life.id, Version: r.life.version}); err != nil {
+			return err
+		}
+		r.life.entered = true
+	}
 	r.mu.Lock()
 	news := r.unsaved || r.life.beat == 0
 	r.unsaved = false
-	first := r.life.beat == 0
-	node := eventlog.Node{ID: r.life.id, Name: r.cfg.Name, Beat: r.life.beat + 1, Lease: r.cfg.Lease, Groups: r.announced()}
+	if news {
+		r.life.version++
+	}
+	node := eventlog.Node{ID: r.life.id, Name: r.cfg.Name, Beat: r.life.beat + 1, Lease: r.cfg.Lease, Groups: r.announced(), Version: r.life.version}
 	more := len(r.groups) - len(node.Groups)
 	r.mu.Unlock()
 	start := r.cfg.Clock.Now()
-	if err := r.cfg.Nodes.SaveNode(ctx, node); err != nil {
+	err := r.cfg.Nodes.SaveNode(ctx, node)
+	switch {
+	case err == nil:
+		r.life.beat = node.Beat
+		if r.life.entered {
+			r.renew(start)
+		}
+	case r.life.beat == 0:
+		// It may be there, and silent since nobody knows when.
+		r.pendingEnds = append(r.pendingEnds, r.life.id)
+		r.begin()
+	default:
+		r.life.beat++
+	}
+	if err == nil && news {
+		err = r.cfg.Nodes.Enter(ctx, eventlog.NodeChange{ID: node.ID, Version: node.Version})
+	}
+	switch {
+	case err != nil:
 		r.mu.Lock()
 		r.unsaved = r.unsaved || news
 		r.mu.Unlock()
-		if r.life.beat == 0 {
-			// It may be there, and silent since nobody knows when.
-			r.pendingEnds = append(r.pendingEnds, r.life.id)
-			r.begin()
-		} else {
-			r.life.beat++
-		}
 		return err
+	case !news:
+		return nil
+	case more > 0:
+		r.cfg.Logger.Warn("this sidecar has members of more groups than it announces", "announced", MaxGroups, "more", more)
 	}
-	r.life.beat = node.Beat
-	if was := r.Standing(); !was.Until.IsZero() && !was.Valid(start) {
-		r.cfg.Logger.Warn("this sidecar was not heard of for a while, in which it delivered nothing; nobody has taken over", "life", r.life.id)
+	if !r.life.entered {
+		r.life.entered = true
+		r.renew(start)
 	}
-	r.standing.Store(&Standing{ID: r.life.id, Until: start.Add(r.cfg.Lease - r.cfg.Lease/marginShare)})
-	if news {
-		if more > 0 {
-			r.cfg.Logger.Warn("this sidecar has members of more groups than it announces", "announced", MaxGroups, "more", more)
-		}
-		r.cfg.Announced(changed(r.served, node.Groups, first))
-		r.served = node.Groups
-	}
+	r.cfg.Announced(changed(r.served, node.Groups, !r.life.told))
+	r.served, r.life.told = node.Groups, true
 	return nil
 }
 
@@ -153,55 +184,10 @@ func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
 	return slices.Collect(maps.Keys(lists))
 }
 
-// list sees which other nodes are there, and declares dead who was silent for
-// its lease.
-func (r *Roster) list(ctx context.Context) error {
-	start := r.cfg.Clock.Now()
-	nodes, err := r.cfg.Nodes.ListNodes(ctx)
-	if err != nil {
-		return err
+// renew lets the life count on from the start of a beat that was accepted.
+func (r *Roster) renew(start time.Time) {
+	if was := r.Standing(); !was.Until.IsZero() && !was.Valid(start) {
+		r.cfg.Logger.Warn("this sidecar was not heard of for a while, in which it delivered nothing; nobody has taken over", "life", r.life.id)
 	}
-	end := r.cfg.Clock.Now()
-	gap := start.Sub(r.last)
-	if r.last.IsZero() {
-		gap = 0
-	}
-	r.last = end
-	seen := make(map[string]*sighting, len(nodes))
-	for _, n := range nodes {
-		if r.Ours(n.ID) {
-			continue
-		}
-		if n.Lease <= 0 {
-			n.Lease = r.cfg.Lease
-		}
-		s := r.seen[n.ID]
-		// Who has not looked for a while does not know for how long others
-		// have been silent: perhaps the store was away from everybody.
-		if s == nil || s.node.Beat != n.Beat || gap > n.Lease/2 {
-			s = &sighting{moved: end}
-		}
-		s.node = n
-		seen[n.ID] = s
-		if s.over() || start.Before(s.due()) {
-			continue
-		}
-		dead, err := r.cfg.Nodes.DeclareDead(ctx, n.ID, n.Beat)
-		switch {
-		case err != nil:
-			return err
-		case dead:
-			r.cfg.Logger.Info("another sidecar was silent for its lease, and is declared dead", "node", n.Name, "life", n.ID, "lease", n.Lease)
-			s.node.State = eventlog.NodeDead
-		default:
-			s.moved = end // or it is over: the next look tells
-		}
-	}
-	r.seen = seen
-	before, after := r.View(), r.View().next(r.life.id, r.cfg.Name, seen, start)
-	if after.Name != r.cfg.Name && after.Name != before.Name {
-		r.cfg.Logger.Warn("another process uses this sidecar's node id; the two are told apart by a number", "node", r.cfg.Name, "as", after.Name)
-	}
-	r.view.Store(after)
-	return nil
+	r.standing.Store(&Standing{ID: r.life.id, Until: start.Add(r.cfg.Lease - r.cfg.Lease/marginShare)})
 }

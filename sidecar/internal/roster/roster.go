@@ -3,8 +3,12 @@
 // on being taken for alive. It must not know what groups do with that.
 //
 // Every sidecar saves a document of its own with a beat that rises, and watches
-// the beats of the others on its own monotonic clock: no clock is ever compared
-// with another machine's.
+// the beats of some others on its own monotonic clock: no clock is ever compared
+// with another machine's. Those are the next few live ones in the order of a
+// hash, so that each is watched by as many, and who dies together with all of
+// those is found by others once they have been declared dead. Of everybody else
+// it knows by the roll, where each change is entered that has been made to a
+// document: see watch.go.
 //
 //	our beat:   start ─── accepted             │ start + Lease − margin │ start + Lease
 //	we are            valid (Standing.Until) ──▶ not valid, until the next beat is accepted
@@ -52,6 +56,8 @@ const (
 	triesPerLease = 3
 	// gapsPerLease bounds how often it looks around when it hears a lot.
 	gapsPerLease = 500
+	// watched is how many others a sidecar watches.
+	watched = 5
 	// MaxGroups is how many groups a node announces at the most, so that its
 	// document stays far below what a store takes. That it has members of the
 	// others, other sidecars do not know: whoever has a partition of those keeps it.
@@ -66,7 +72,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Announced, if set, is called when the other sidecars have something new
 	// to see here, with the groups that it is about: those that this one joined
-	// or left, and where its life began or ended all that it serves or served.
+	// or left, and where its life began or ended, or another's did that nobody
+	// else told of, all that is or was served by it.
 	// It must not block.
 	Announced func([]eventlog.GroupName)
 	// PendingEnds, if set, remembers across processes which lives have ended in
@@ -93,16 +100,20 @@ type Roster struct {
 
 	mu       sync.Mutex
 	groups   map[eventlog.GroupName]struct{}
-	unsaved  bool // groups differ from what was saved
+	unsaved  bool // groups differ from what was saved and entered
+	asked    map[string]struct{}
 	watchers []func()
 
 	// Run's own.
-	failing     bool // the last look around was incomplete
+	failing     bool      // the last look around was incomplete
+	due         time.Time // when to beat again, whatever is heard
 	life        life
 	served      []eventlog.GroupName // by what was announced last
 	pendingEnds []string             // lives that are over and that the store may take for live
-	seen        map[string]*sighting // the other nodes
-	last        time.Time            // when the last list was complete; zero: none was
+	others      others
+	next        map[string]*sighting // those that are watched
+	last        time.Time            // when they were last looked at; zero: never
+	lacking     map[string]lack      // changes that the roll may lack
 }
 
 // Standing is this sidecar's place among the others.
@@ -132,7 +143,8 @@ func New(cfg Config) *Roster {
 		process: cfg.Name + "/" + newProcess() + "/",
 		poked:   make(chan struct{}, 1),
 		groups:  make(map[eventlog.GroupName]struct{}),
-		seen:    make(map[string]*sighting),
+		asked:   make(map[string]struct{}),
+		lacking: make(map[string]lack),
 	}
 	if cfg.PendingEnds != nil {
 		r.pendingEnds = cfg.PendingEnds.Load()
@@ -230,6 +242,26 @@ func (r *Roster) announce(change func() (changed bool)) {
 		r.Poke()
 	}
 }
+
+// Ask looks soon whether the life with this id, which no view knows, is still to
+// be found. It never blocks.
+func (r *Roster) Ask(id string) {
+	if !r.isAlone() {
+		r.ask(id)
+		r.Poke()
+	}
+}
+
+func (r *Roster) ask(ids ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		r.asked[id] = struct{}{}
+	}
+}
+
+// Lease is for how long others let this sidecar be silent.
+func (r *Roster) Lease() time.Duration { return r.cfg.Lease }
 
 // Poke looks around soon: something may have changed. It never blocks.
 func (r *Roster) Poke() {

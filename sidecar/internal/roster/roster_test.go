@@ -76,19 +76,28 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Who is not listed is gone only if the list began after it was heard of.
+// Who is not known is gone only if it was asked for after it was heard of, and not there.
 func TestUnknownRunsAreNotGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
 		a := store.start("a")
 		pass(time.Second)
+		a.Ask("b/1")
+		pass(lease / gapsPerLease)
 		heard := time.Now()
 		if a.View().Gone("b/1", heard) {
-			t.Error("gone by a list that is older")
+			t.Error("gone by a look that is older")
 		}
+		a.path.set(func() { a.path.err = errStore })
+		a.Ask("b/1")
+		pass(lease / 2)
+		if a.View().Gone("b/1", heard) {
+			t.Error("gone without a look")
+		}
+		a.path.set(func() { a.path.err = nil })
 		pass(lease / 2)
 		if !a.View().Gone("b/1", heard) {
-			t.Error("not gone by a list that is newer")
+			t.Error("not gone by a look that is newer")
 		}
 		a.stop()
 	})
@@ -102,9 +111,9 @@ func TestGroupsAreAnnouncedAtOnce(t *testing.T) {
 		for i := range 100 { // coalesced
 			a.Join(groupName(i))
 		}
-		before, _ := store.calls()
+		before := store.saves.Load()
 		pass(lease / 100)
-		if n, saves := store.groupsOf("a"), first(store.calls()); n != 100 || saves > before+2 {
+		if n, saves := store.groupsOf("a"), store.saves.Load(); n != 100 || saves > before+2 {
 			t.Fatalf("%d groups after %d saves", n, saves-before)
 		}
 		b := store.start("b")
@@ -133,22 +142,24 @@ func TestGroupsAreAnnouncedAtOnce(t *testing.T) {
 	})
 }
 
-// While nothing changes, views do not either, and the store is asked rarely.
+// While nothing changes, views do not either, and the store is asked rarely: a save and a look each time.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
 		a, b := store.start("a"), store.start("b")
 		a.Join(groupName(1))
 		pass(lease)
-		version := b.View().Version
-		saves, lists := store.calls()
+		view := b.View()
+		saves, looks, lists, entries := store.saves.Load(), store.looks.Load(), store.lists.Load(), store.entries.Load()
 		pass(10 * lease)
-		if b.View().Version != version {
+		if b.View() != view {
 			t.Error("the view has changed")
 		}
-		moreSaves, moreLists := store.calls()
-		if n := moreSaves - saves; n < 80 || n > 120 || moreLists-lists != n {
-			t.Errorf("%d saves and %d lists of 2 sidecars in 10 leases", n, moreLists-lists)
+		if n := store.saves.Load() - saves; n < 80 || n > 120 || store.looks.Load()-looks != n {
+			t.Errorf("%d saves and %d looks of 2 sidecars in 10 leases", n, store.looks.Load()-looks)
+		}
+		if store.lists.Load() != lists || store.entries.Load() != entries {
+			t.Errorf("%d lists and %d entries while nothing happens", store.lists.Load()-lists, store.entries.Load()-entries)
 		}
 		a.stop()
 		b.stop()
@@ -418,8 +429,6 @@ func TestOwner(t *testing.T) {
 		t.Errorf("%d moved", moved)
 	}
 }
-
-func first(a, _ int) int { return a }
 
 var _ eventlog.Nodes = (*fakePath)(nil)
 

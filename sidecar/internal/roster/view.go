@@ -17,40 +17,30 @@ type View struct {
 	ID      string // of the own life
 	Name    string // of this sidecar, as alias makes it
 
-	alone bool
-	began time.Time                     // when the list was asked for
-	nodes map[string]eventlog.NodeState // the others that are listed, by id
-	names map[string]string             // of the others that are alive, by id
-	all   []string                      // names of everybody who is alive
+	alone, known bool
+
+	over  map[string]end    // the others whose lives have ended lately, or that are not to be found, by id
+	names map[string]string // of the others that are alive, by id
+	all   []string          // names of everybody who is alive
 	by    map[eventlog.GroupName][]string
-	text  []eventlog.Node // what makes a difference: the live nodes in order, without beats
+	text  []eventlog.Node // what makes a difference: the live nodes in order
 }
 
-// next is the view that follows v.
-func (v *View) next(id, name string, seen map[string]*sighting, began time.Time) *View {
-	aliases := alias(id, name, seen)
+// following is the view after v; others is not changed any more.
+func (v *View) following(id, name string, o others) *View {
+	aliases := alias(id, name, o.live)
 	x := &View{
-		Version: v.Version, ID: id, Name: aliases[id], began: began,
-		nodes: make(map[string]eventlog.NodeState, len(seen)), names: make(map[string]string, len(seen)),
-		all: []string{aliases[id]},
+		Version: v.Version, ID: id, Name: aliases[id], known: true,
+		over: maps.Clone(o.over), names: make(map[string]string, len(o.live)), all: []string{aliases[id]},
 	}
-	for id, s := range seen {
-		x.nodes[id] = s.node.State
-		if !s.over() {
-			x.names[id] = aliases[id]
-			x.all = append(x.all, aliases[id])
-			x.text = append(x.text, eventlog.Node{ID: id, Groups: s.node.Groups})
-		}
+	for _, id := range slices.Sorted(maps.Keys(o.live)) {
+		x.names[id] = aliases[id]
+		x.all = append(x.all, aliases[id])
+		x.text = append(x.text, o.live[id])
 	}
 	x.all = distinct(x.all)
-	slices.SortFunc(x.text, func(a, b eventlog.Node) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
 	same := func(a, b eventlog.Node) bool { return a.ID == b.ID && sameGroups(a.Groups, b.Groups) }
-	if v.ID == x.ID && v.nodes != nil && slices.EqualFunc(v.text, x.text, same) {
+	if v.ID == x.ID && v.known && slices.EqualFunc(v.text, x.text, same) {
 		x.by = v.by
 		return x
 	}
@@ -71,12 +61,10 @@ func (v *View) next(id, name string, seen map[string]*sighting, began time.Time)
 // one name: of several that were given the same, as by a host that has several,
 // all but the oldest get a number. Everybody who sees the same runs finds the
 // same names.
-func alias(id, name string, seen map[string]*sighting) map[string]string {
+func alias(id, name string, live map[string]eventlog.Node) map[string]string {
 	aliases := map[string]string{id: name}
-	for id, s := range seen {
-		if !s.over() {
-			aliases[id] = s.node.Name
-		}
+	for id, n := range live {
+		aliases[id] = n.Name
 	}
 	taken := make(map[string][]string) // the processes of a name, oldest first
 	for _, id := range slices.Sorted(maps.Keys(aliases)) {
@@ -120,7 +108,7 @@ func sameGroups(a, b []eventlog.GroupName) bool {
 
 // Known reports whether there is a view at all, and not only this sidecar's wish
 // for one.
-func (v *View) Known() bool { return v.alone || v.nodes != nil }
+func (v *View) Known() bool { return v.alone || v.known }
 
 // Company reports whether another sidecar is alive.
 func (v *View) Company() bool { return len(v.all) > 1 }
@@ -138,20 +126,17 @@ func (v *View) Alive(id string) (name string, ok bool) {
 }
 
 // Gone reports whether the life with this id, which was heard of before the time
-// heard, has come to its end, and will never act again: it is over, or is not
-// listed any more. A life that began after the view is not gone; a later view
-// tells. The own life and those that this process had before are not for a view
-// to judge: see Roster.Ours.
+// heard, has come to its end, and will never act again: it is over, or it was
+// not to be found after that time. A view that neither takes it for alive nor
+// for gone does not know: see Roster.Ask. The own life and those that this
+// process had before are not for a view to judge: see Roster.Ours.
 func (v *View) Gone(id string, heard time.Time) bool {
 	if v.alone {
 		return true
 	}
-	state, listed := v.nodes[id]
-	if listed {
-		return state != eventlog.NodeLive
-	}
-	return v.nodes != nil && v.began.After(heard)
+	end, over := v.over[id]
+	return over && (end.state != eventlog.NodeLive || end.at.After(heard))
 }
 
 // Ended reports whether the life with this id has ended in order.
-func (v *View) Ended(id string) bool { return v.nodes[id] == eventlog.NodeEnded }
+func (v *View) Ended(id string) bool { return v.over[id].state == eventlog.NodeEnded }

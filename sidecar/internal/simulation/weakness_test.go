@@ -32,8 +32,9 @@ type weakness struct {
 
 // Not among them is what other parts make up for. Epochs and nodes that are read locally, or outside of causally consistent
 // sessions: each such read follows a write at majority by the same driver, which never goes back to a primary that it knows to be
-// replaced, and only primaries are read. A beat that is saved whatever was saved before: epochs alone decide who delivers, so it
-// costs the others no more than a lease of waiting.
+// replaced, and only primaries are read; a look that follows none errs only about a life that a replaced primary has not heard
+// of. A beat that is saved whatever was saved before: epochs alone decide who delivers, so it costs the others no more than a
+// lease of waiting.
 var weaknesses = []weakness{
 	{name: "local-heads", is: "events and heads are read locally", commands: func(c *command) {
 		if c.collection == "events" || c.collection == "heads" {
@@ -252,17 +253,18 @@ type hastyNodes struct {
 	beats map[string]uint64
 }
 
-func (n *hastyNodes) ListNodes(ctx context.Context) (left []eventlog.Node, err error) {
-	all, err := n.Nodes.ListNodes(ctx)
-	beats := map[string]uint64{}
+func (n *hastyNodes) Look(ctx context.Context, ids []string, known uint64) (left []eventlog.Node, roll eventlog.Roll, err error) {
+	all, roll, err := n.Nodes.Look(ctx, ids, known)
+	if n.beats == nil {
+		n.beats = map[string]uint64{}
+	}
 	for _, node := range all {
-		beats[node.ID] = node.Beat
 		if before, seen := n.beats[node.ID]; !seen || before != node.Beat {
 			left = append(left, node)
 		}
+		n.beats[node.ID] = node.Beat
 	}
-	n.beats = beats
-	return left, err
+	return left, roll, err
 }
 
 // weakAppender makes other outcomes of some.

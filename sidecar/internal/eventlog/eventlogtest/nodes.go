@@ -12,8 +12,9 @@ import (
 
 // Nodes is an eventlog.Nodes in memory, which keeps all lives.
 type Nodes struct {
-	mu    sync.Mutex
-	nodes map[string]eventlog.Node
+	mu      sync.Mutex
+	nodes   map[string]eventlog.Node
+	changes []eventlog.NodeChange
 }
 
 // NewNodes makes Nodes without any.
@@ -24,6 +25,13 @@ func (n *Nodes) Node(id string) eventlog.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.nodes[id]
+}
+
+// Restore takes off the roll what was entered, as a store is that was restored.
+func (n *Nodes) Restore() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changes = nil
 }
 
 // SaveNode implements eventlog.Nodes.
@@ -64,9 +72,44 @@ func (n *Nodes) end(id string, state eventlog.NodeState, may func(eventlog.Node)
 	return true
 }
 
-// ListNodes implements eventlog.Nodes.
-func (n *Nodes) ListNodes(context.Context) ([]eventlog.Node, error) {
+// Enter implements eventlog.Nodes.
+func (n *Nodes) Enter(_ context.Context, changes ...eventlog.NodeChange) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.changes = append(n.changes, changes...)
+	return nil
+}
+
+// Look implements eventlog.Nodes.
+func (n *Nodes) Look(_ context.Context, ids []string, known uint64) (found []eventlog.Node, roll eventlog.Roll, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, x := range n.those(ids) {
+		x.Groups = nil
+		found = append(found, x)
+	}
+	roll.Number = uint64(len(n.changes))
+	if roll.Number != known {
+		roll.Changes = slices.Clone(n.changes[max(0, len(n.changes)-eventlog.RollKept):])
+	}
+	return found, roll, nil
+}
+
+// ListNodes implements eventlog.Nodes.
+func (n *Nodes) ListNodes(_ context.Context, ids ...string) ([]eventlog.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(ids) > 0 {
+		return n.those(ids), nil
+	}
 	return slices.Collect(maps.Values(n.nodes)), nil
+}
+
+func (n *Nodes) those(ids []string) (found []eventlog.Node) {
+	for _, id := range ids {
+		if x, there := n.nodes[id]; there {
+			found = append(found, x)
+		}
+	}
+	return found
 }

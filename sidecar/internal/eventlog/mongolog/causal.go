@@ -31,10 +31,15 @@ type past struct {
 // causally runs operations each of which sees what all earlier ones of this
 // log have seen and written, also those of other calls.
 func (l *Log) causally(ctx context.Context, do func(ctx context.Context) error) error {
+	return l.causallyOn(ctx, l.client, do)
+}
+
+// causallyOn is causally for operations on connections of this client.
+func (l *Log) causallyOn(ctx context.Context, client *mongo.Client, do func(ctx context.Context) error) error {
 	if !l.engine().replicated {
 		return do(ctx)
 	}
-	s, err := l.client.StartSession(options.Session().SetCausalConsistency(true))
+	s, err := client.StartSession(options.Session().SetCausalConsistency(true))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ package mongolog
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
 //	marks    {_id: topic/group/id, expireAt}
 //	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by whoever declares it
+//	         {_id: "roll", n, changes}                         upserted; see nodes.go
 //	signals_0, …  {node, slots, appended, moved, nodes}        capped: what sidecars tell each other about topics of these slots
 //	boards   {_id: log id, last, signals}                      the same, where capped collections do not do
 //	meta     {_id: "store", id, format}                        inserted once; format: set once in older stores
@@ -17,6 +18,7 @@ package mongolog
 // update and delete names in its filter the state that it replaces: a number
 // that only rises (save, beat, last), a claim or a seq that is given once, or
 // that the document has come to its end (gone, expired), or has not (live).
+// Only what is pushed on the roll may be late.
 const (
 	topicsName  = "topics"
 	eventsName  = "events"

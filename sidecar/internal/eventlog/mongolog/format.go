@@ -13,10 +13,11 @@ import (
 )
 
 // storeFormat is the number of what sidecars take each other to do with the store. Those that disagree may not use one store
-// at a time. It is in the store's document in meta; versions that appended without reservations wrote none, and look at none.
-const storeFormat = 2
+// at a time. It is in the store's document in meta. Those of 2 do not enter changes of theirs in the roll; versions that appended
+// without reservations wrote no number, and look at none.
+const storeFormat = 3
 
-// quietFor is how long sidecars of a version without a number have to be silent to count as stopped. It is several times the
+// quietFor is how long sidecars of an older version have to be silent to count as stopped. It is several times the
 // longest pause between two of their beats.
 const quietFor = 30 * time.Second
 
@@ -28,8 +29,8 @@ type meta struct {
 	Format  int    `bson:"format"`
 }
 
-// unnumbered is what was seen of a store without a number: since when its nodes are watched, and where their beats were then.
-type unnumbered struct {
+// older is what was seen of a store of an older format: since when its nodes are watched, and where their beats were then.
+type older struct {
 	since time.Time
 	beats map[string]int64
 }
@@ -50,14 +51,17 @@ func (l *Log) ensureMeta(ctx context.Context) (meta, error) {
 		switch {
 		case m.Format == storeFormat:
 			return m, nil
-		case m.Format != 0:
+		case m.Format > storeFormat:
 			return meta{}, fmt.Errorf("the store has format %d, and this version is for %d: run the version of the other sidecars, or stop them all and update them", m.Format, storeFormat)
 		}
 		if err := l.refuseOlderNodes(ctx); err != nil {
 			return meta{}, err
 		}
-		unnumbered := append(byID("store"), bson.E{Key: "format", Value: bson.D{{Key: "$exists", Value: false}}})
-		if _, err := coll.UpdateOne(ctx, unnumbered, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: storeFormat}}}}); err != nil {
+		before := append(byID("store"), bson.E{Key: "format", Value: nil})
+		if m.Format > 0 {
+			before[1].Value = m.Format
+		}
+		if _, err := coll.UpdateOne(ctx, before, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: storeFormat}}}}); err != nil {
 			return meta{}, err
 		}
 		l.opts.Logger.Info("the store is of this version's format from now on", "format", storeFormat)
@@ -76,9 +80,11 @@ func (l *Log) awaitOlderNodes(ctx context.Context) error {
 	}
 }
 
-// refuseOlderNodes returns nil once the nodes of a store without a number have been silent for quietFor.
+// refuseOlderNodes returns nil once the nodes of a store of an older format have been silent for quietFor. Their documents have no
+// version, and those of the oldest no state.
 func (l *Log) refuseOlderNodes(ctx context.Context) error {
-	cursor, err := l.db.Collection(l.opts.Prefix+nodesName).Find(ctx, bson.D{{Key: "state", Value: bson.D{{Key: "$exists", Value: false}}}})
+	cursor, err := l.db.Collection(l.opts.Prefix+nodesName).Find(ctx, bson.D{
+		{Key: "beat", Value: bson.D{{Key: "$exists", Value: true}}}, {Key: "version", Value: nil}, {Key: "state", Value: bson.D{{Key: "$in", Value: bson.A{nil, isLive.Value}}}}})
 	if err != nil {
 		return err
 	}
@@ -89,22 +95,22 @@ func (l *Log) refuseOlderNodes(ctx context.Context) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	first := l.unnumbered.beats == nil
+	first := l.older.beats == nil
 	if first {
-		l.unnumbered = unnumbered{since: l.opts.Clock.Now(), beats: map[string]int64{}}
+		l.older = older{since: l.opts.Clock.Now(), beats: map[string]int64{}}
 	}
 	var alive string
 	for _, n := range nodes {
-		if before, seen := l.unnumbered.beats[n.ID]; !first && (!seen || before != n.Beat) {
+		if before, seen := l.older.beats[n.ID]; !first && (!seen || before != n.Beat) {
 			alive = n.Name
 		}
-		l.unnumbered.beats[n.ID] = n.Beat
+		l.older.beats[n.ID] = n.Beat
 	}
 	if alive != "" {
-		l.unnumbered.since = l.opts.Clock.Now()
-		return fmt.Errorf("sidecar %q uses the store with an older version, which appends in another way: stop all sidecars of that version first", alive)
+		l.older.since = l.opts.Clock.Now()
+		return fmt.Errorf("sidecar %q uses the store with an older version, which shares it in another way: stop all sidecars of that version first", alive)
 	}
-	if left := quietFor - l.opts.Clock.Since(l.unnumbered.since); left > 0 {
+	if left := quietFor - l.opts.Clock.Since(l.older.since); left > 0 {
 		return fmt.Errorf("%w: waiting %v for its sidecars (%q, …) to be silent", errLastOlder, left.Round(time.Second), nodes[0].Name)
 	}
 	return nil

@@ -107,10 +107,10 @@ type Log struct {
 
 	// setup is what the first operation that reaches the server finds out or
 	// creates there; nil until then.
-	setupTurn  chan struct{}   // holds one token; whoever has it does the setup
-	setup      *setup          // guarded by mu
-	unnumbered unnumbered      // guarded by setupTurn
-	told       map[string]bool // what was logged about the setup already; guarded by setupTurn
+	setupTurn chan struct{}   // holds one token; whoever has it does the setup
+	setup     *setup          // guarded by mu
+	older     older           // guarded by setupTurn
+	told      map[string]bool // what was logged about the setup already; guarded by setupTurn
 }
 
 // setup is what is known of the server once it was reached.

@@ -17,13 +17,31 @@ import (
 // nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that nothing that comes late brings
 // it back; one that is over stays for overKept.
 type nodeDoc struct {
-	ID     string     `bson:"_id"`
-	Name   string     `bson:"name"`
-	Beat   int64      `bson:"beat"`
-	Lease  int64      `bson:"lease"` // in milliseconds
-	Groups []groupDoc `bson:"groups"`
-	State  string     `bson:"state"`
-	OverAt time.Time  `bson:"over_at,omitempty"` // by the clock of whoever has ended it
+	ID      string     `bson:"_id"`
+	Name    string     `bson:"name"`
+	Beat    int64      `bson:"beat"`
+	Lease   int64      `bson:"lease"` // in milliseconds
+	Groups  []groupDoc `bson:"groups"`
+	Version int64      `bson:"version"`
+	State   string     `bson:"state"`
+	OverAt  time.Time  `bson:"over_at,omitempty"` // by the clock of whoever has ended it
+}
+
+// rollID is of the one document among those of nodes that has a number: the roll.
+const rollID = "roll"
+
+// rollDoc is an eventlog.Roll. Its number rises by how many changes are pushed at once, so that those need none of their own.
+// A push that is executed late or twice enters changes that were made before, and that a reader looks up or knows already.
+type rollDoc struct {
+	Number  int64       `bson:"n"`
+	Changes []changeDoc `bson:"changes"`
+}
+
+// changeDoc is an eventlog.NodeChange.
+type changeDoc struct {
+	Life    string `bson:"life"`
+	Version int64  `bson:"version"`
+	State   string `bson:"state"`
 }
 
 // states are the states of a life, as documents have them.
@@ -58,7 +76,8 @@ func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 	}
 	defer end()
 	doc := nodeDoc{
-		ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Lease: n.Lease.Milliseconds(), Groups: make([]groupDoc, len(n.Groups)), State: states[eventlog.NodeLive],
+		ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Lease: n.Lease.Milliseconds(), Groups: make([]groupDoc, len(n.Groups)),
+		Version: int64(n.Version), State: states[eventlog.NodeLive],
 	}
 	for i, g := range n.Groups {
 		doc.Groups[i] = groupDoc(g)
@@ -97,7 +116,8 @@ func (l *Log) writeNode(ctx context.Context, doc *nodeDoc) (accepted bool, err e
 	}
 	earlier := append(byID(doc.ID), isLive, bson.E{Key: "beat", Value: bson.D{{Key: "$lt", Value: doc.Beat}}})
 	result, err := l.nodes().UpdateOne(ctx, earlier, bson.D{{Key: "$set", Value: bson.D{
-		{Key: "beat", Value: doc.Beat}, {Key: "name", Value: doc.Name}, {Key: "lease", Value: doc.Lease}, {Key: "groups", Value: doc.Groups}}}})
+		{Key: "beat", Value: doc.Beat}, {Key: "name", Value: doc.Name}, {Key: "lease", Value: doc.Lease}, {Key: "groups", Value: doc.Groups},
+		{Key: "version", Value: doc.Version}}}})
 	return err == nil && result.MatchedCount > 0, err
 }
 
@@ -136,27 +156,125 @@ func (l *Log) endLife(ctx context.Context, filter bson.D, state eventlog.NodeSta
 	return ended, nil
 }
 
+// Enter implements eventlog.Nodes.
+func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
+	ctx, end, err := l.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	docs := make([]changeDoc, len(changes))
+	for i, c := range changes {
+		docs[i] = changeDoc{Life: c.ID, Version: int64(c.Version), State: states[c.State]}
+	}
+	push := bson.D{
+		{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(len(docs))}}},
+		{Key: "$push", Value: bson.D{{Key: "changes", Value: bson.D{{Key: "$each", Value: docs}, {Key: "$slice", Value: -eventlog.RollKept}}}}},
+	}
+	err = l.persist(ctx, func() error {
+		if !l.engine().mongo {
+			return l.enterPlainly(ctx, docs)
+		}
+		_, err := l.nodes().UpdateOne(ctx, byID(rollID), push, options.UpdateOne().SetUpsert(true))
+		return err
+	})
+	if err != nil {
+		return unavailable(ctx, "enter changes of nodes", err)
+	}
+	return nil
+}
+
+// enterPlainly enters changes on servers that may not be able to cut what is pushed. Where somebody else does so at the same
+// time, the upsert fails as a duplicate.
+func (l *Log) enterPlainly(ctx context.Context, docs []changeDoc) error {
+	var roll rollDoc
+	if err := l.nodes().FindOne(ctx, byID(rollID)).Decode(&roll); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return err
+	}
+	as := append(byID(rollID), bson.E{Key: "n", Value: roll.Number})
+	all := append(roll.Changes, docs...)
+	roll = rollDoc{roll.Number + int64(len(docs)), all[max(0, len(all)-eventlog.RollKept):]}
+	_, err := l.nodes().ReplaceOne(ctx, as, roll, options.Replace().SetUpsert(true))
+	return err
+}
+
+// Look implements eventlog.Nodes. Only the roll has a number.
+func (l *Log) Look(ctx context.Context, ids []string, known uint64) ([]eventlog.Node, eventlog.Roll, error) {
+	type sight struct {
+		Node nodeDoc `bson:",inline"`
+		Roll rollDoc `bson:",inline"`
+	}
+	filter := bson.D{idAmong(append([]string{rollID}, ids...)), {Key: "n", Value: bson.D{{Key: "$ne", Value: int64(known)}}}}
+	docs, err := readNodes[sight](ctx, l, filter, options.Find().SetProjection(bson.D{{Key: "groups", Value: 0}}))
+	if err != nil {
+		return nil, eventlog.Roll{}, err
+	}
+	var nodes []eventlog.Node
+	roll := eventlog.Roll{Number: known}
+	for i := range docs {
+		if d := &docs[i]; d.Node.ID == rollID {
+			roll = d.Roll.roll()
+		} else {
+			nodes = append(nodes, d.Node.node())
+		}
+	}
+	return nodes, roll, nil
+}
+
 // ListNodes implements eventlog.Nodes.
-func (l *Log) ListNodes(ctx context.Context) ([]eventlog.Node, error) {
+func (l *Log) ListNodes(ctx context.Context, ids ...string) ([]eventlog.Node, error) {
+	filter := bson.D{idAmong(ids)}
+	if len(ids) == 0 {
+		lately := bson.E{Key: "over_at", Value: bson.D{{Key: "$gt", Value: l.opts.Clock.Now().Add(-overListed)}}}
+		filter = bson.D{{Key: "$or", Value: bson.A{bson.D{isLive}, bson.D{lately}}}}
+	}
+	docs, err := readNodes[nodeDoc](ctx, l, filter, options.Find())
+	nodes := make([]eventlog.Node, len(docs))
+	for i := range docs {
+		nodes[i] = docs[i].node()
+	}
+	return nodes, err
+}
+
+// readNodes reads after all that this log has seen in the store, on whatever connections.
+func readNodes[T any](ctx context.Context, l *Log, filter bson.D, o *options.FindOptionsBuilder) (docs []T, err error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	lately := bson.E{Key: "over_at", Value: bson.D{{Key: "$gt", Value: l.opts.Clock.Now().Add(-overListed)}}}
-	docs, err := findAll[nodeDoc](ctx, l, l.nodes(), bson.D{{Key: "$or", Value: bson.A{bson.D{isLive}, bson.D{lately}}}}, options.Find())
+	err = l.causallyOn(ctx, l.beats, func(ctx context.Context) error {
+		docs, err = findAll[T](ctx, l, l.nodes(), filter, o)
+		return err
+	})
 	if err != nil {
-		return nil, unavailable(ctx, "list nodes", err)
+		return nil, unavailable(ctx, "look at the nodes", err)
 	}
-	nodes := make([]eventlog.Node, len(docs))
-	for i, d := range docs {
-		nodes[i] = eventlog.Node{
-			ID: d.ID, Name: d.Name, Beat: uint64(d.Beat), Lease: time.Duration(d.Lease) * time.Millisecond,
-			State: eventlog.NodeState(max(slices.Index(states, d.State), 0)),
-		}
-		for _, g := range d.Groups {
-			nodes[i].Groups = append(nodes[i].Groups, eventlog.GroupName(g))
-		}
-	}
-	return nodes, nil
+	return docs, nil
 }
+
+// node is what a document says.
+func (d *nodeDoc) node() eventlog.Node {
+	n := eventlog.Node{
+		ID: d.ID, Name: d.Name, Beat: uint64(d.Beat), Lease: time.Duration(d.Lease) * time.Millisecond, Version: uint64(d.Version), State: stateOf(d.State),
+	}
+	for _, g := range d.Groups {
+		n.Groups = append(n.Groups, eventlog.GroupName(g))
+	}
+	return n
+}
+
+func (d *rollDoc) roll() eventlog.Roll {
+	r := eventlog.Roll{Number: uint64(d.Number), Changes: make([]eventlog.NodeChange, len(d.Changes))}
+	for i, c := range d.Changes {
+		r.Changes[i] = eventlog.NodeChange{ID: c.Life, Version: uint64(c.Version), State: stateOf(c.State)}
+	}
+	return r
+}
+
+// stateOf is the state that a document names; one of an older version names none, and is live.
+func stateOf(name string) eventlog.NodeState {
+	return eventlog.NodeState(max(slices.Index(states, name), 0))
+}
+
+func idAmong(ids []string) bson.E { return bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}} }

@@ -15,9 +15,19 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// A store of a version that did not number its stores is refused while one of that version's sidecars lives, and is this
-// version's for good once they are silent. One with another number is refused.
+// A store of an older version is refused while one of that version's sidecars lives, and is this version's for good once they
+// are silent. One with a higher number is refused.
 func TestFormat(t *testing.T) {
+	t.Run("without a number", func(t *testing.T) {
+		testFormat(t, bson.D{}, bson.D{})
+	})
+	t.Run("2", func(t *testing.T) {
+		testFormat(t, bson.D{{Key: "format", Value: 2}}, bson.D{{Key: "state", Value: "live"}})
+	})
+}
+
+// testFormat opens a store with this in its document, and with this in that of a node.
+func testFormat(t *testing.T, store, node bson.D) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Polling: true})
 		t.Cleanup(set.Close)
@@ -33,8 +43,9 @@ func TestFormat(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must(db.Collection("meta").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: "x"}}))
-		must(db.Collection(nodes).InsertOne(t.Context(), bson.D{{Key: "_id", Value: "run"}, {Key: "name", Value: "edge-1"}, {Key: "beat", Value: 1}}))
+		must(db.Collection("meta").InsertOne(t.Context(), append(bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: "x"}}, store...)))
+		must(db.Collection(nodes).InsertOne(t.Context(), append(bson.D{{Key: "_id", Value: "run"}, {Key: "name", Value: "edge-1"}, {Key: "beat", Value: 1}}, node...)))
+		must(db.Collection(nodes).InsertOne(t.Context(), bson.D{{Key: "_id", Value: "gone"}, {Key: "beat", Value: 1}, {Key: "state", Value: "ended"}}))
 		l, err := mongolog.Open(mongolog.Options{
 			URL: strings.Replace(set.URI(), "/?", "/"+database+"?", 1), Dialer: set.Dialer("sidecar"), Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -49,7 +60,7 @@ func TestFormat(t *testing.T) {
 		}
 		refused("waiting 30s")
 		time.Sleep(20 * time.Second)
-		must(db.Collection(nodes).UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: "beat", Value: 1}}}}))
+		must(db.Collection(nodes).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "run"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "beat", Value: 1}}}}))
 		refused(`sidecar "edge-1"`)
 		time.Sleep(20 * time.Second)
 		refused("waiting 10s")
@@ -59,7 +70,7 @@ func TestFormat(t *testing.T) {
 			t.Errorf("the store is called %q", id)
 		}
 		must(nil, open(t, set, mongolog.Options{}).Ping(t.Context()))
-		must(db.Collection("meta").UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: 3}}}}))
+		must(db.Collection("meta").UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: 4}}}}))
 		l.Close()
 		l, err = mongolog.Open(mongolog.Options{
 			URL: strings.Replace(set.URI(), "/?", "/"+database+"?", 1), Dialer: set.Dialer("sidecar"), Logger: slog.New(slog.DiscardHandler)})
@@ -67,6 +78,6 @@ func TestFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		refused("has format 3")
+		refused("has format 4")
 	})
 }

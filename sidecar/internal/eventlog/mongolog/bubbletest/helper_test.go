@@ -49,9 +49,15 @@ func open(t *testing.T, set *mongomodel.Set, o mongolog.Options) *mongolog.Log {
 // counted opens a log, and counts its commands about events.
 func counted(t *testing.T, set *mongomodel.Set) (*mongolog.Log, *atomic.Int64) {
 	t.Helper()
+	return countedOn(t, set, events)
+}
+
+// countedOn is counted for another collection.
+func countedOn(t *testing.T, set *mongomodel.Set, collection string) (*mongolog.Log, *atomic.Int64) {
+	t.Helper()
 	var commands atomic.Int64
 	return open(t, set, mongolog.Options{Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
-		if e.Command.Lookup(e.CommandName).String() == `"`+events+`"` {
+		if e.Command.Lookup(e.CommandName).String() == `"`+collection+`"` {
 			commands.Add(1)
 		}
 	}}}), &commands

@@ -3,6 +3,7 @@ package bubbletest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -150,6 +151,24 @@ func TestALateBeatChangesNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What is entered late is one more change, and takes no other away.
+func TestALateEntryIsOneMore(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		came, ended := eventlog.NodeChange{ID: "run", Version: 1}, eventlog.NodeChange{ID: "run", Version: 1, State: eventlog.NodeEnded}
+		s.late(t, "update", nodes, func(ctx context.Context) error { return s.Enter(ctx, came) })
+		if err := s.Enter(t.Context(), ended); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range [][]eventlog.NodeChange{{ended}, {ended, came}} {
+			_, roll, err := s.Look(t.Context(), nil, 0)
+			if err != nil || roll.Number < uint64(len(want)) || !slices.Equal(slices.Compact(roll.Changes), want) {
+				t.Errorf("the roll is %+v, %v; want %+v", roll, err, want)
+			}
+			time.Sleep(2 * lateness)
+		}
+	})
 }
 
 func TestALateStampChangesNothing(t *testing.T) {

@@ -1,0 +1,319 @@
+package roster
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// A quiet look is one query: the documents of the next few, and the roll if it has something new.
+//
+//	a life begins, has other groups, or is over
+//	     │ its document is written      │ the roll has it            │ the others have heard
+//	     ├──────────────────────────────┼────────────────────────────┤ (a signal makes it soon)
+//	     └ who watches it sees it there ┴ all see it in the roll, and read the document
+//
+// Whoever writes a document enters that in the roll. Where it dies in between, those that watch the life do so, who see
+// the document. A life that died before it was in the roll owns nothing, and beat once: who finds it in a list watches it,
+// too. An entry may come late or twice: it only says where to look, and of a life that is over nothing changes any more.
+
+// others is what is known of other lives.
+type others struct {
+	number  uint64 // of the roll, as far as it was read
+	listed  bool
+	changed bool // since the last view
+	live    map[string]eventlog.Node
+	fresh   map[string]struct{} // those of them that may not be in the roll
+	over    map[string]end
+}
+
+// end is that of a life, for overRemembered.
+type end struct {
+	state eventlog.NodeState // live: its document was not to be found
+	at    time.Time          // when that was learned; began to be asked, where it was not to be found
+}
+
+// overRemembered is for how long ends are known. After that a life that something still belongs to is asked for.
+const overRemembered = 10 * time.Minute
+
+// sighting is what was seen of a node that is watched.
+type sighting struct {
+	beat  uint64
+	lease time.Duration
+	moved time.Time // when its beat was last seen to have moved, or the watch began
+}
+
+// due is when the node may be declared dead, unless it moves.
+func (s *sighting) due() time.Time { return s.moved.Add(s.lease) }
+
+// lack is a change that was seen in a document, and not in the roll.
+type lack struct {
+	change eventlog.NodeChange
+	again  bool                 // and not at the look after that either
+	groups []eventlog.GroupName // that it was known to have before
+}
+
+// watch sees what is new, and whether those that are watched have moved; it
+// declares dead who was silent for its lease.
+func (r *Roster) watch(ctx context.Context, whole bool) error {
+	start := r.cfg.Clock.Now()
+	var ids []string
+	if whole {
+		ids = slices.Collect(maps.Keys(r.next))
+	}
+	r.mu.Lock()
+	asked := slices.Collect(maps.Keys(r.asked))
+	clear(r.asked)
+	r.mu.Unlock()
+	nodes, roll, err := r.cfg.Nodes.Look(ctx, append(ids, asked...), r.others.number)
+	if err == nil {
+		err = r.learn(ctx, append(ids, asked...), nodes, roll, start)
+	}
+	if err != nil {
+		r.ask(asked...)
+		return err
+	}
+	if whole {
+		err = r.bury(ctx, nodes, start)
+		if err == nil {
+			err = r.enterLacking(ctx)
+		}
+	}
+	r.show()
+	return err
+}
+
+// learn takes in what a look has shown of the lives with these ids, and of the
+// roll.
+func (r *Roster) learn(ctx context.Context, ids []string, nodes []eventlog.Node, roll eventlog.Roll, start time.Time) error {
+	o := &r.others
+	if behind := roll.Number - o.number; !o.listed || behind > uint64(len(roll.Changes)) {
+		if err := r.list(ctx, start); err != nil {
+			return err
+		}
+		o.number, roll.Changes = roll.Number, nil
+	} else {
+		roll.Changes = roll.Changes[len(roll.Changes)-int(behind):]
+	}
+	unread := make(map[string]struct{})
+	for _, c := range roll.Changes {
+		if l, lacked := r.lacking[c.ID]; lacked && (c.State != eventlog.NodeLive || l.change.State == eventlog.NodeLive && c.Version >= l.change.Version) {
+			delete(r.lacking, c.ID)
+		}
+		switch {
+		case r.Ours(c.ID):
+		case c.State != eventlog.NodeLive:
+			delete(unread, c.ID)
+			o.ended(c.ID, end{c.State, start})
+		case o.lacks(c.ID, c.Version):
+			unread[c.ID] = struct{}{}
+		}
+	}
+	found := make(map[string]eventlog.Node, len(nodes))
+	for _, n := range nodes {
+		found[n.ID] = n
+	}
+	for _, id := range ids {
+		n, there := found[id]
+		change := eventlog.NodeChange{ID: id, Version: n.Version, State: n.State}
+		switch {
+		case r.Ours(id):
+		case !there:
+			o.ended(id, end{eventlog.NodeLive, start})
+		case n.State != eventlog.NodeLive:
+			if l := r.lack(change); o.ended(id, end{n.State, start}) {
+				r.lacking[id] = l
+			}
+		case o.lacks(id, n.Version):
+			unread[id] = struct{}{}
+			r.lacking[id] = r.lack(change)
+		}
+		if _, fresh := o.fresh[id]; fresh && (n.Beat > 1 || n.State != eventlog.NodeLive) {
+			delete(o.fresh, id)
+			o.changed = true
+		}
+	}
+	if len(unread) > 0 {
+		nodes, err := r.cfg.Nodes.ListNodes(ctx, slices.Collect(maps.Keys(unread))...)
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			o.seen(n, start)
+		}
+	}
+	o.number = roll.Number
+	return nil
+}
+
+// list learns of all nodes. Those that were alive and are not there any more
+// ended long ago.
+func (r *Roster) list(ctx context.Context, start time.Time) error {
+	nodes, err := r.cfg.Nodes.ListNodes(ctx)
+	if err != nil {
+		return err
+	}
+	o := &r.others
+	before := o.live
+	o.live, o.listed, o.changed = make(map[string]eventlog.Node, len(nodes)), true, true
+	o.fresh = make(map[string]struct{})
+	if o.over == nil {
+		o.over = make(map[string]end)
+	}
+	for _, n := range nodes {
+		delete(before, n.ID)
+		if r.Ours(n.ID) {
+			continue
+		}
+		o.seen(n, start)
+		if n.Beat == 1 {
+			o.fresh[n.ID] = struct{}{}
+		}
+	}
+	for id := range before {
+		o.ended(id, end{eventlog.NodeLive, start})
+	}
+	return nil
+}
+
+// lacks reports whether the document of a live node has to be read, to know
+// what it says in this version. One that is over stays so.
+func (o *others) lacks(id string, version uint64) bool {
+	n, live := o.live[id]
+	return o.over[id].state == eventlog.NodeLive && (!live || n.Version < version)
+}
+
+// seen takes in a document.
+func (o *others) seen(n eventlog.Node, at time.Time) {
+	switch {
+	case n.State != eventlog.NodeLive:
+		o.ended(n.ID, end{n.State, at})
+	case o.lacks(n.ID, n.Version):
+		o.live[n.ID], o.changed = n, true
+		delete(o.over, n.ID)
+	}
+}
+
+// ended takes in that a life is over; it reports whether that is new.
+func (o *others) ended(id string, e end) bool {
+	if o.over[id].state != eventlog.NodeLive {
+		return false
+	}
+	delete(o.live, id)
+	o.over[id], o.changed = e, true
+	return true
+}
+
+// lack is a change that the roll may lack. Of those that are watched somebody
+// may be about to enter it; a life that was asked for owns something, so it was
+// in the roll before.
+func (r *Roster) lack(c eventlog.NodeChange) lack {
+	if l := r.lacking[c.ID]; l.change == c {
+		return l
+	}
+	_, watched := r.next[c.ID]
+	return lack{change: c, again: !watched, groups: r.others.live[c.ID].Groups}
+}
+
+// enterLacking enters what the roll has lacked twice.
+func (r *Roster) enterLacking(ctx context.Context) error {
+	var changes []eventlog.NodeChange
+	var about []eventlog.GroupName
+	for id, l := range r.lacking {
+		if l.again {
+			changes = append(changes, l.change)
+			about = changed(about, slices.Concat(l.groups, r.others.live[id].Groups), true)
+		}
+		l.again = true
+		r.lacking[id] = l
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := r.cfg.Nodes.Enter(ctx, changes...); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		delete(r.lacking, c.ID)
+	}
+	r.cfg.Announced(about)
+	return nil
+}
+
+// bury declares dead who of those that are watched was silent for its lease.
+func (r *Roster) bury(ctx context.Context, nodes []eventlog.Node, start time.Time) error {
+	now := r.cfg.Clock.Now()
+	gap := start.Sub(r.last)
+	if r.last.IsZero() {
+		gap = 0
+	}
+	r.last = now
+	for _, n := range nodes {
+		s := r.next[n.ID]
+		if s == nil || n.State != eventlog.NodeLive {
+			continue
+		}
+		// Who has not looked for a while does not know for how long others
+		// have been silent: perhaps the store was away from everybody.
+		if s.beat != n.Beat || gap > s.lease/2 {
+			s.beat, s.moved = n.Beat, now
+		}
+		if start.Before(s.due()) {
+			continue
+		}
+		dead, err := r.cfg.Nodes.DeclareDead(ctx, n.ID, n.Beat)
+		switch {
+		case err != nil:
+			return err
+		case !dead:
+			s.moved = now // or it is over: the next look tells
+			continue
+		}
+		r.cfg.Logger.Info("another sidecar was silent for its lease, and is declared dead", "node", n.Name, "life", n.ID, "lease", s.lease)
+		n.State = eventlog.NodeDead
+		l := r.lack(eventlog.NodeChange{ID: n.ID, Version: n.Version, State: n.State})
+		l.again = true
+		r.lacking[n.ID] = l
+		r.others.seen(n, start)
+	}
+	return nil
+}
+
+// show makes a view of what is known, and finds out who is to be watched.
+func (r *Roster) show() {
+	o, before := &r.others, r.View()
+	if !o.changed && before.ID == r.life.id {
+		return
+	}
+	o.changed = false
+	now := r.cfg.Clock.Now()
+	maps.DeleteFunc(o.over, func(_ string, e end) bool { return now.Sub(e.at) > overRemembered })
+	after := before.following(r.life.id, r.cfg.Name, *o)
+	if after.Name != r.cfg.Name && after.Name != before.Name {
+		r.cfg.Logger.Warn("another process uses this sidecar's node id; the two are told apart by a number", "node", r.cfg.Name, "as", after.Name)
+	}
+	r.view.Store(after)
+	next := make(map[string]*sighting, watched)
+	for _, id := range append(nextAfter(r.life.id, slices.Collect(maps.Keys(o.live))), slices.Collect(maps.Keys(o.fresh))...) {
+		n, live := o.live[id]
+		if s := r.next[id]; s != nil && live {
+			next[id] = s
+		} else if live {
+			next[id] = &sighting{beat: n.Beat, lease: cmp.Or(n.Lease, r.cfg.Lease), moved: now}
+		}
+	}
+	r.next = next
+}
+
+// nextAfter are the first few of the lives behind one, on the ring of their hashes.
+func nextAfter(life string, ids []string) []string {
+	from := weight(life, "")
+	slices.SortFunc(ids, func(a, b string) int {
+		return cmp.Or(cmp.Compare(weight(a, "")-from, weight(b, "")-from), cmp.Compare(a, b))
+	})
+	return ids[:min(len(ids), watched)]
+}
