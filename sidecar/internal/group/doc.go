@@ -65,8 +65,8 @@
 //
 // Signals between sidecars (Config.Moved, the roster's) only make things quick.
 // Without them the roster looks around now and then, missing partitions are
-// asked for again after a while, and with each look one group asks whether what
-// it owns is still its own.
+// asked for again after a while, and once in a lease one group asks whether what
+// it owns is still its own; one that is fenced learns of it with its next save.
 //
 // Locks are taken in this order: Group.moving, Manager.mu, Member.send,
 // Group.mu, and then those of the sink, the pacer, the tail, the roster and the

@@ -93,9 +93,10 @@ type Manager struct {
 	list    []*Group // the same, in order of arrival
 
 	// Of looked alone.
-	version uint64 // of the view that was acted on
-	life    string // that was acted on
-	checked int    // place in list of the group that was last checked
+	version   uint64 // of the view that was acted on
+	life      string // that was acted on
+	checked   int    // place in list of the group that was last checked
+	checkedAt time.Time
 }
 
 // NewManager makes a Manager that knows no group yet.
@@ -253,8 +254,9 @@ func (m *Manager) MaybeMoved(topics []string) {
 	}
 }
 
-// looked follows the roster. Signals may get lost, so each time one of the
-// groups that own something here asks whether it still does.
+// looked follows the roster. Signals may get lost, so once in a lease one of the
+// groups that own something here asks whether it still does: what was taken
+// over it finds out with its next save at the latest.
 func (m *Manager) looked() {
 	version, life := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID
 	changed := version != m.version || life != m.life
@@ -266,9 +268,14 @@ func (m *Manager) looked() {
 		m.forget(g)
 		m.mu.Unlock()
 	}
+	now := m.cfg.Clock.Now()
+	if now.Sub(m.checkedAt) < m.cfg.Roster.Lease() {
+		return
+	}
 	for range groups {
 		m.checked = (m.checked + 1) % len(groups)
 		if g := groups[m.checked]; g.check() {
+			m.checkedAt = now
 			break
 		}
 	}

@@ -23,7 +23,7 @@ func TestSeekFromElsewhere(t *testing.T) {
 			f.publishN(4)
 			f.setDeaf(deaf)
 			c.seek(wire.FromEarliest)
-			advance(5 * lease) // at the latest: one group is checked each time
+			advance(5 * lease) // at the latest: one group is checked in each lease
 			f.wantOwners(f.rendezvous("a", "b"))
 			for range 25 { // one of a key at a time
 				ca.ackAll()
@@ -59,8 +59,8 @@ func TestIdleGroupsAskNothing(t *testing.T) {
 		advance(2 * lease)
 		before := a.path.count()
 		advance(10 * lease)
-		// A save and a list of nodes, and a check, each time.
-		if n := a.path.count() - before; n > 3*55 {
+		// A beat and a look each time, and a check in each lease.
+		if n := a.path.count() - before; n > 2*45+11 {
 			t.Errorf("%d calls in 10 leases", n)
 		}
 		if epochs := f.log.number(partitionZero); epochs > 4 {
