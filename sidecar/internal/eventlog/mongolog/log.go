@@ -154,15 +154,24 @@ func Open(o Options) (*Log, error) {
 		return nil, openError(err, o.URL)
 	}
 	l.db = l.client.Database(database)
-	if l.beats, err = mongo.Connect(l.clientOptions().SetMaxPoolSize(beatConnections)); err != nil {
+	if l.beats, err = mongo.Connect(l.clientOptions().SetMinPoolSize(0).SetMaxPoolSize(beatConnections)); err != nil {
 		_ = l.client.Disconnect(context.Background()) // it has not been used
 		return nil, openError(err, o.URL)
 	}
 	return l, nil
 }
 
-// beatConnections is for one beat under way, and one that takes over.
-const beatConnections = 2
+const (
+	// beatConnections is for one beat under way, and one that takes over.
+	beatConnections = 2
+	// maxConnections is where the URL does not say another number. An operation holds a connection for one command at a time,
+	// and what finds none waits for the next that is done.
+	maxConnections = 16
+	// minConnections leaves operations some of them, whatever the URL says: followers of signals hold one each at the server.
+	minConnections = signalShards + 4
+	// connectionIdle is after which time without a command one is closed, where the URL does not say another.
+	connectionIdle = time.Minute
+)
 
 func openError(err error, storeURL string) error {
 	message := secrets.Redact(err, storeURL)
@@ -184,6 +193,17 @@ func (l *Log) clientOptions() *options.ClientOptions {
 		SetConnectTimeout(l.opts.Timeout).
 		SetReadPreference(readpref.Primary()).
 		SetWriteConcern(majorityWrites)
+	switch {
+	case o.MaxPoolSize == nil && o.MinPoolSize == nil:
+		o.SetMaxPoolSize(maxConnections)
+	case o.MaxPoolSize == nil:
+		o.SetMaxPoolSize(max(maxConnections, *o.MinPoolSize))
+	case *o.MaxPoolSize > 0: // 0: any number
+		o.SetMaxPoolSize(max(minConnections, *o.MaxPoolSize))
+	}
+	if o.MaxConnIdleTime == nil {
+		o.SetMaxConnIdleTime(connectionIdle)
+	}
 	if l.opts.Monitor != nil {
 		o.SetMonitor(l.opts.Monitor)
 	}
