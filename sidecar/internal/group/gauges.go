@@ -12,7 +12,7 @@ import (
 // document is worth else: the gauges of a large fleet's groups may be older.
 const (
 	gaugesInterval    = 5 * time.Second
-	gaugesPerDocument = 2 * time.Millisecond
+	gaugesPerDocument = 5 * time.Millisecond
 )
 
 // Gauges are a Manager's Stats as they were asked for last, for a store that may

@@ -51,7 +51,11 @@ func (c *counting) meet(q mongomodel.Request) mongomodel.Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.on {
-		c.kind[q.Command+" "+q.Collection]++
+		kind := q.Command + " " + q.Collection
+		if q.Collection == "nodes" && len(q.Documents) > 0 && q.Documents[0].Lookup("u", "$set", "beat").Type != 0 {
+			kind = "beat " + q.Collection // there are always some
+		}
+		c.kind[kind]++
 	}
 	return mongomodel.Fault{}
 }

@@ -151,14 +151,14 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 	if !of {
 		return f
 	}
-	if r.meter != nil {
-		return r.meter.meet(q)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed[q.From] {
 		f.LoseRequest = true
 		return f
+	}
+	if r.meter != nil {
+		return r.meter.meet(q)
 	}
 	for t := range r.troubles {
 		if t.Sidecar != everySidecar && sidecarName(t.Sidecar) != name || t.Command != "" && t.Command != q.Command || t.Collection != "" && t.Collection != q.Collection ||

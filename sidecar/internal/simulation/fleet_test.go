@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,43 +48,100 @@ func (r *run) costOf(c *counting, do func()) cost {
 	return got
 }
 
-// all is the commands of any kind.
-func (c cost) all() (n int) {
-	for _, of := range c.kind {
-		n += of
+// commands counts those that begin with one of the prefixes; without any it counts all.
+func (c cost) commands(prefixes ...string) (n int) {
+	for kind, of := range c.kind {
+		if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(kind, p) }) {
+			n += of
+		}
 	}
 	return n
 }
 
+// writes are those that a majority answers, but for beats; of signals one member does.
+var writes = []string{"insert events", "insert epochs", "insert nodes", "insert meta", "update ", "delete ", "findAndModify "}
+
+// above is what c costs beyond as much time of idling.
+func (c cost) above(idle cost) cost {
+	part := c.span.Seconds() / idle.span.Seconds()
+	less := func(n, of int) int { return n - int(float64(of)*part+0.5) }
+	kind := map[string]int{}
+	for k, n := range c.kind {
+		kind[k] = less(n, idle.kind[k])
+	}
+	return cost{c.span, kind, store.Work{Keys: less(c.work.Keys, idle.work.Keys), Documents: less(c.work.Documents, idle.work.Documents)}}
+}
+
 func (c cost) log(t *testing.T, what string) {
-	seconds := c.span.Seconds()
-	t.Logf("%s: %d commands and %d documents in %.0f s: %.0f and %.0f a second", what, c.all(), c.work.Documents, seconds, float64(c.all())/seconds, float64(c.work.Documents)/seconds)
+	t.Logf("%s: %d commands, %d of them writes, and %d documents in %v", what, c.commands(), c.commands(writes...), c.work.Documents, c.span)
 	for _, kind := range slices.Sorted(maps.Keys(c.kind)) {
-		t.Logf("  %-28s %6d, %.1f a second", kind, c.kind[kind], float64(c.kind[kind])/seconds)
+		t.Logf("  %-28s %6d", kind, c.kind[kind])
 	}
 }
 
-// TestFleet counts what a fleet costs the store.
+// TestFleet counts what a fleet costs the store: of all kinds, and in documents that the primary looks at.
 func TestFleet(t *testing.T) {
 	for _, n := range []int{50, 200} {
 		t.Run(fmt.Sprintf("%d sidecars", n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRun(fleetOf(n))
-				count := &counting{kind: map[string]int{}}
-				r.meter = count
-				r.startApplications()
-				time.Sleep(2 * time.Minute)
-				idle := r.costOf(count, func() { time.Sleep(time.Minute) })
-				idle.log(t, "idle")
-				restart := r.costOf(count, func() {
-					r.machines[0].stop()
-					r.start(r.machines[0])
-					time.Sleep(time.Minute)
-				})
-				restart.log(t, "one restarts")
-				r.stopApplications()
-				report(t, r.plan, r.finish())
-			})
+			if n > 50 && !soaks() {
+				t.Skip("make soak has the time for this")
+			}
+			synctest.Test(t, func(t *testing.T) { testFleet(t, n, true) })
+			synctest.Test(t, func(t *testing.T) { testFleet(t, n, false) })
 		})
+	}
+}
+
+// testFleet measures an idle fleet, with the gauges of groups, which one sidecar reads all epochs for now and then; without
+// them it measures what a fleet costs that something happens to.
+func testFleet(t *testing.T, n int, gauges bool) {
+	const span = 30 * time.Second
+	r := newRun(fleetOf(n))
+	r.ungauged = !gauges
+	count := &counting{kind: map[string]int{}}
+	r.meter = count
+	r.startApplications()
+	time.Sleep(time.Minute)
+	perSecond := func(n int) float64 { return float64(n) / span.Seconds() }
+	idle := r.costOf(count, func() { time.Sleep(span) })
+	idle.log(t, "idle")
+	if commands, documents := perSecond(idle.commands()), perSecond(idle.work.Documents); commands > 1.5*float64(n) || documents > 15*float64(n) {
+		t.Errorf("%d idle sidecars ask for %.0f commands and %.0f documents a second", n, commands, documents)
+	}
+	if gauges {
+		r.stopApplications()
+		report(t, r.plan, r.finish())
+		return
+	}
+	event := r.costOf(count, func() {
+		app := &publisher{run: r, name: "p", plan: publisherPlan{Seed: 1, Topic: "t1", Sidecars: []int{n / 2}, Calls: 1, Batch: 1}, dice: newDice(1, 2)}
+		app.work()
+		time.Sleep(span)
+	}).above(idle)
+	event.log(t, "a lone event, beyond that")
+	restart := r.costOf(count, func() {
+		r.machines[0].stop()
+		r.start(r.machines[0])
+		time.Sleep(span)
+	}).above(idle)
+	restart.log(t, "one restarts, beyond that")
+	if restart.commands(writes...) > 40 || restart.work.Documents > 20*n+2000 {
+		t.Errorf("a restart costs %d writes and %d documents", restart.commands(writes...), restart.work.Documents)
+	}
+	kill := r.costOf(count, func() {
+		r.machines[n/2].take().kill()
+		time.Sleep(span)
+	}).above(idle)
+	kill.log(t, "one is killed, beyond that")
+	election := r.costOf(count, func() {
+		r.set.StepDown(r.set.Primary())
+		time.Sleep(span)
+	}).above(idle)
+	election.log(t, "an election, beyond that")
+	r.stopApplications()
+	res := r.finish()
+	report(t, r.plan, res)
+	if dead := len(res.history.Declared); dead != 1 {
+		t.Errorf("%d lives were declared dead, of which one was", dead)
 	}
 }

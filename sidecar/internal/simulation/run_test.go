@@ -52,6 +52,7 @@ type run struct {
 	logger   *slog.Logger
 	logged   *bytes.Buffer // guarded by the logger
 	meter    meter         // of requests, in place of faults of requests and of readers; nil: none
+	ungauged bool          // nobody asks for the gauges of groups
 
 	over      chan struct{} // closed when applications have to end
 	going     atomic.Int64  // publishers that have more to publish

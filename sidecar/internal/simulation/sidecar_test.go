@@ -343,7 +343,9 @@ func (p *process) serve() {
 	}
 	p.helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	p.helpers.Go(func() error { return p.waker.Run(helpersCtx) })
-	p.helpers.Go(func() error { return p.gauges.Run(helpersCtx, p.groups) })
+	if !p.machine.run.ungauged {
+		p.helpers.Go(func() error { return p.gauges.Run(helpersCtx, p.groups) })
+	}
 	if p.drainer != nil {
 		p.helpers.Go(func() error { return p.drainer.Run(helpersCtx) })
 	}
