@@ -127,10 +127,10 @@ func (c *Client) reach(ctx context.Context, wait bool, then func(*Conn) error) (
 			_ = conn.Close() // err says what was wrong
 		}
 		after, again := worthRetrying(err)
-		if !again || !wait || ctx.Err() != nil {
+		if !again || !wait {
 			return nil, err
 		}
-		if !pause.Unless(ctx, max(after, pauses.Step()), c.ctx.Done()) {
+		if ctx.Err() != nil || !pause.Unless(ctx, max(after, pauses.Step()), c.ctx.Done()) {
 			return nil, fmt.Errorf("%w (the last attempt: %w)", ctx.Err(), err)
 		}
 		if c.ctx.Err() != nil {

@@ -127,7 +127,11 @@ func numeric(n *yaml.Node) (float64, bool) {
 		return 0, false
 	}
 	var v float64
-	if err := n.Decode(&v); err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+	err := n.Decode(&v)
+	if err != nil { // a whole number that no integer holds
+		v, err = strconv.ParseFloat(n.Value, 64)
+	}
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, false
 	}
 	return v, true

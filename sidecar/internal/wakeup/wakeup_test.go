@@ -135,17 +135,23 @@ func TestASignalWakes(t *testing.T) {
 // An event whose signal was lost is found soon where others were heard, and after some time in any case.
 func TestALostSignal(t *testing.T) {
 	for name, c := range map[string]struct {
-		before func(*fakeLog)
+		before func(*fakeLog, *tail.Watch)
 		within time.Duration
 	}{
-		"while it is quiet": {func(*fakeLog) {}, 15 * time.Second},
-		"after a signal":    {func(l *fakeLog) { l.signals <- eventlog.Signal{Appended: []eventlog.Hint{{Topic: "a", Head: 1}}} }, 5 * time.Second},
-		"after a lost one":  {func(l *fakeLog) { l.set("a", 1, 0); time.Sleep(15 * time.Second) }, 10 * time.Second},
+		"while it is quiet": {func(*fakeLog, *tail.Watch) {}, 15 * time.Second},
+		"after a signal": {func(l *fakeLog, _ *tail.Watch) {
+			l.signals <- eventlog.Signal{Appended: []eventlog.Hint{{Topic: "a", Head: 1}}}
+		}, 5 * time.Second},
+		"after a lost one": {func(l *fakeLog, w *tail.Watch) {
+			for l.set("a", 1, 0); w.Head(0) != 1; {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bench(t, func(log *fakeLog, watch *tail.Watch, woken func() int) {
 				time.Sleep(20 * time.Minute)
-				c.before(log)
+				c.before(log, watch)
 				before := woken()
 				log.set("a", 1, 7)
 				time.Sleep(c.within)

@@ -321,9 +321,10 @@ func TestFleetPages(t *testing.T) {
 	if o := p.get(t, "/v1/status"); o.Text("connections") != "2" || len(o.List("peers")) != 2 {
 		t.Errorf("%v", o)
 	}
-	if peers := s.status(t).List("peers"); len(peers) != 1 || peers[0]["node_id"] != "node-2" {
-		t.Errorf("peers of node-1: %v", peers)
-	}
+	apitest.Eventually(t, "node-1 knows its peer", func() bool {
+		peers := s.status(t).List("peers")
+		return len(peers) == 1 && peers[0]["node_id"] == "node-2"
+	})
 }
 
 func above0(o object, member string) bool {
