@@ -248,7 +248,8 @@ func TestRightsOfTheApplication(t *testing.T) {
 		t.Errorf("%v", c.event)
 	}
 	c.ok()
-	if log := s.logged.String(); !strings.Contains(log, "not yours") || strings.Count(log, "topic=u") != 1 {
+	eventually(t, "it is told of the topic that is not its own", func() bool { return strings.Contains(s.logged.String(), "not yours") })
+	if log := s.logged.String(); strings.Count(log, "topic=u") != 1 {
 		t.Errorf("the log: %s", log)
 	}
 	mine.Store("u")
