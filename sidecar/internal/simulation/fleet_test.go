@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,16 +80,12 @@ func (c cost) log(t *testing.T, what string) {
 	}
 }
 
+var fleetFlag = flag.Int("fleet", 50, "how many sidecars TestFleet has")
+
 // TestFleet counts what a fleet costs the store: of all kinds, and in documents that the primary looks at.
 func TestFleet(t *testing.T) {
-	for _, n := range []int{50, 200} {
-		t.Run(fmt.Sprintf("%d sidecars", n), func(t *testing.T) {
-			if n > 50 && !soaks() {
-				t.Skip("make soak has the time for this")
-			}
-			synctest.Test(t, func(t *testing.T) { testFleet(t, n, true) })
-			synctest.Test(t, func(t *testing.T) { testFleet(t, n, false) })
-		})
+	for _, gauges := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) { testFleet(t, *fleetFlag, gauges) })
 	}
 }
 

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"flag"
 	"slices"
 	"strings"
 	"testing"
@@ -12,14 +13,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
+var takeoversFlag = flag.Int("takeovers", 10, "how often TestTakeover ends a sidecar in each way")
+
 // TestTakeover measures how long partitions have no other owner after the sidecar that had them is stopped, killed or frozen; or
 // killed together with one of those that watch it.
 func TestTakeover(t *testing.T) {
 	const sidecars = 5
-	times := 10
-	if soaks() {
-		times = 100
-	}
 	for _, c := range []struct {
 		what string
 		most time.Duration
@@ -55,7 +54,7 @@ func TestTakeover(t *testing.T) {
 				}
 				var all []time.Duration
 				random := newDice(1, 9)
-				for i := range times {
+				for i := range *takeoversFlag {
 					time.Sleep(time.Minute + time.Duration(random.Int64N(int64(lease))))
 					m, other := r.machines[i%sidecars], r.machines[(i+1)%sidecars]
 					names := []string{m.name}
