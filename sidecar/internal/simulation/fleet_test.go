@@ -142,3 +142,27 @@ func testFleet(t *testing.T, n int, gauges bool) {
 		t.Errorf("%d lives were declared dead, of which one was", dead)
 	}
 }
+
+// TestStopOfManyEpochs counts what the stop of a sidecar costs that owns 3,008 epochs.
+func TestStopOfManyEpochs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fleetOf(188)
+		p.Sidecars = 1
+		for i := range p.Consumers {
+			p.Consumers[i].Sidecar = 0
+		}
+		r := newRun(p)
+		count := &counting{kind: map[string]int{}}
+		r.meter, r.ungauged = count, true
+		r.startApplications()
+		time.Sleep(2 * time.Minute)
+		began := time.Now()
+		stop := r.costOf(count, r.machines[0].stop)
+		stop.log(t, "a stop")
+		if n := stop.commands(writes...); n > 20 || time.Since(began) > 5*time.Second {
+			t.Errorf("a stop makes %d writes in %v", n, time.Since(began))
+		}
+		r.stopApplications()
+		report(t, p, r.finish())
+	})
+}
