@@ -42,17 +42,17 @@ func (g *Group) balance() {
 	}
 	strays := g.strays(todo.absent, latest)
 	missing := append(todo.missing, strays...)
+	doubt := len(g.strays(missing, latest)) > 0 // what is missing here may be due elsewhere when it looks again
 	if !may {
 		if len(missing) > 0 || len(todo.frozen) > 0 {
-			// What is missing here may be due elsewhere by then.
-			g.lookLater(len(g.strays(missing, latest)) > 0)
+			g.lookLater(doubt)
 		}
 		return
 	}
 	renewed := g.renewAll(g.cfg.Context, st, todo.frozen, latest)
 	switch taken := g.takeAll(g.cfg.Context, st, view, missing, latest); {
 	case !taken || !renewed:
-		g.lookLater(false)
+		g.lookLater(doubt)
 	case len(strays) > 0:
 		g.balancer.wake() // lets go of them in order
 	}
@@ -155,6 +155,9 @@ func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
 	g.mu.Lock()
 	for i, e := range latest {
 		p := g.parts[i]
+		if e.Number >= p.tried {
+			p.tried = 0
+		}
 		if p.own == foreign || e.Number <= p.epoch {
 			continue
 		}
@@ -176,12 +179,15 @@ func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
 	return lost
 }
 
-// strays are those of the absent partitions that the store says are this
-// sidecar's: they were taken when they were due here, and the answer got lost.
-// Nobody else can have them before they are taken again and released.
-func (g *Group) strays(absent []int, latest []eventlog.Epoch) (strays []int) {
-	for _, i := range absent {
-		if e := latest[i]; !e.Released && g.cfg.Roster.Ours(e.Owner) {
+// strays are those of the partitions that the store says are this sidecar's, or
+// that it may say so of once a take whose answer got lost is executed: until
+// somebody has that number. Nobody else can have them before they are taken
+// again and released.
+func (g *Group) strays(partitions []int, latest []eventlog.Epoch) (strays []int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, i := range partitions {
+		if e, p := latest[i], g.parts[i]; !e.Released && g.cfg.Roster.Ours(e.Owner) || p.tried > e.Number {
 			strays = append(strays, i)
 		}
 	}
@@ -222,7 +228,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 			g.doubt = true
 			g.balancer.wake()
 		case errs[i] != nil:
-			done, g.doubt = false, true
+			done, g.doubt, p.tried = false, true, max(p.tried, e.Number)
 		case p.own != foreign && p.epoch+1 == e.Number:
 			p.renew(e.Number, e.Owner)
 			g.recut = true
@@ -249,6 +255,9 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 			continue
 		}
 		all, sure = false, false // an earlier try may have won, and be late
+		if !errors.Is(err, eventlog.ErrEpochTaken) {
+			g.try(next[i])
+		}
 	}
 	if !sure {
 		g.wonder()
@@ -270,6 +279,14 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 	g.failed("read the progress of what it has taken", err) // it is ours, and taken again
 	g.wonder()
 	return false
+}
+
+// try takes note of a take that may be executed, now or later.
+func (g *Group) try(e eventlog.Epoch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.parts[e.Partition]
+	p.tried = max(p.tried, e.Number)
 }
 
 // free is the next epochs of the missing partitions that nobody owns any more.

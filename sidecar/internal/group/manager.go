@@ -187,6 +187,9 @@ func (g *Group) retire() bool {
 	defer g.moving.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if slices.ContainsFunc(g.parts, func(p *partition) bool { return p.tried > 0 }) {
+		return false
+	}
 	if len(g.members)+g.joining+len(g.waiters)+len(g.unsynced)+len(g.marks) > 0 || g.watch != nil || g.saving || g.doubt || g.ownsAny() {
 		return false
 	}

@@ -23,6 +23,9 @@ type partition struct {
 	// that is known.
 	rival      string
 	rivalHeard time.Time
+	// tried is the highest epoch that a take may have inserted, or may yet,
+	// since its answer got lost; 0: there is none above the latest.
+	tried uint64
 
 	generation int    // rises when everything fetched is forgotten
 	next       uint64 // the next seq to fetch
