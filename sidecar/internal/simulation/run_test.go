@@ -309,7 +309,7 @@ func (r *run) latest() (d time.Duration) {
 	return d
 }
 
-// quiet reports whether all calls are answered, nothing is spooled and no group has anything left.
+// quiet reports whether all calls are answered, nothing is spooled, all that is stored is readable, and no group has anything left.
 func (r *run) quiet() bool {
 	r.history.mu.Lock()
 	open := r.going.Load() > 0
@@ -318,6 +318,9 @@ func (r *run) quiet() bool {
 	}
 	r.history.mu.Unlock()
 	if open || !r.outbox.drained() || r.spooled() > 0 {
+		return false
+	}
+	if !r.readable() {
 		return false
 	}
 	for _, g := range r.plan.Groups {
@@ -336,6 +339,31 @@ func (r *run) process(sidecar string, life int) bool {
 		}
 	}
 	return false
+}
+
+// readable reports whether no event has a hole below it, each of which readers wait for.
+func (r *run) readable() bool {
+	p := r.machines[0].process()
+	if p == nil {
+		return false
+	}
+	ctx := context.Background()
+	topics, err := p.log.Topics(ctx) // those of dead letters, too
+	if err != nil {
+		return false
+	}
+	var heads []eventlog.Hint
+	for _, t := range topics {
+		extents, err := p.log.Extents(ctx, t.Name)
+		if err != nil {
+			return false
+		}
+		for i, x := range extents {
+			heads = append(heads, eventlog.Hint{Topic: t.Name, Partition: i, Head: x.Head})
+		}
+	}
+	ahead, err := p.log.Ahead(ctx, heads)
+	return err == nil && len(ahead) == 0
 }
 
 func (r *run) lag(g groupPlan) (int64, error) {
