@@ -115,6 +115,15 @@ type Hint struct {
 	Head      uint64
 }
 
+// HigherHead is the head that says more of two: 0, which is not known, outdoes
+// all, since nobody can tell that it is not higher.
+func HigherHead(a, b uint64) uint64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
 // Signal is what one sidecar tells the others that read the topics it is about.
 // Any signal may get lost, come twice or late: it says where to look, never what
 // is there.

@@ -177,19 +177,19 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 // to tell that. The sum over all sidecars is right, and over what is told of one
 // group here. read is how many documents of a store were read for it, roughly.
 func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
-	silent, read, err := m.ownerless() // partitions whose heads are not known here
+	unfollowed, read, err := m.ownerless() // partitions whose heads are not known here
 	for _, g := range m.all() {
 		st, owned, ok := g.stat()
-		silent = append(silent, owned...)
+		unfollowed = append(unfollowed, owned...)
 		if ok {
 			stats = append(stats, st)
 		}
 	}
-	if err != nil || len(silent) == 0 {
+	if err != nil || len(unfollowed) == 0 {
 		return stats, read
 	}
-	heads := make([]eventlog.Hint, len(silent))
-	for i, e := range silent {
+	heads := make([]eventlog.Hint, len(unfollowed))
+	for i, e := range unfollowed {
 		heads[i] = eventlog.Hint{Topic: e.Topic, Partition: e.Partition, Head: max(e.Progress.Cursor, 1) - 1}
 	}
 	extents, err := m.cfg.Log.Backlog(m.asking, heads)
@@ -197,7 +197,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 		return stats, read
 	}
 	lags := map[eventlog.GroupName]int64{}
-	for i, e := range silent {
+	for i, e := range unfollowed {
 		lags[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] += stored(&e).unsettled(extents[i])
 	}
 	for g, lag := range lags {

@@ -37,25 +37,32 @@ func TestTakeThatWasNotHeardOf(t *testing.T) {
 	})
 }
 
+// takeUnheard has the second sidecar take the partition of the first, and not hear of it, until its roster has lapsed.
+func (f *fleet) takeUnheard(t *testing.T) (first, second *sidecar) {
+	t.Helper()
+	first, second = f.pair()
+	c := first.join()
+	second.join()
+	f.wantOwners(first.name)
+	f.log.locked(func() {
+		f.log.onTake = func() {
+			second.path.fail(errStore)
+			f.log.onTake = nil
+		}
+	})
+	c.leave(Unsubscribed)
+	advance(lease * 82 / 100)
+	if second.roster.Valid(time.Now()) {
+		t.Fatal("the roster has not lapsed")
+	}
+	return first, second
+}
+
 // What is missing is asked for again also if the store is back before the roster
 // knows.
 func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
-		first, second := f.pair()
-		c := first.join()
-		second.join()
-		f.wantOwners(first.name)
-		f.log.locked(func() {
-			f.log.onTake = func() {
-				second.path.fail(errStore)
-				f.log.onTake = nil
-			}
-		})
-		c.leave(Unsubscribed)
-		advance(lease * 82 / 100)
-		if second.roster.Valid(time.Now()) {
-			t.Fatal("the roster has not lapsed")
-		}
+		_, second := f.takeUnheard(t)
 		g := second.group()
 		g.lookout.Stop() // it was due at this moment
 		second.path.fail(nil)
@@ -70,22 +77,8 @@ func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 // is somebody else's once it does.
 func TestTakeThatWasNotHeardOfBeforeTheRosterLapsed(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
-		first, second := f.pair()
+		first, second := f.takeUnheard(t)
 		c := first.join()
-		second.join()
-		f.wantOwners(first.name)
-		f.log.locked(func() {
-			f.log.onTake = func() {
-				second.path.fail(errStore)
-				f.log.onTake = nil
-			}
-		})
-		c.leave(Unsubscribed)
-		advance(lease * 82 / 100)
-		if second.roster.Valid(time.Now()) {
-			t.Fatal("the roster has not lapsed")
-		}
-		c = first.join()
 		synctest.Wait()
 		second.path.fail(nil)
 		second.group().suspect()

@@ -35,9 +35,10 @@ func (a *Announcer) Appended(h eventlog.Hint) {
 	if a.untold == nil {
 		a.untold = make(map[eventlog.Hint]uint64)
 	}
-	if known, ok := a.untold[h]; !ok || known != 0 && (head == 0 || head > known) {
-		a.untold[h] = head
+	if known, ok := a.untold[h]; ok {
+		head = eventlog.HigherHead(known, head)
 	}
+	a.untold[h] = head
 	if len(a.untold) > maxUntold {
 		a.untold = map[eventlog.Hint]uint64{{}: 0} // all topics
 	}

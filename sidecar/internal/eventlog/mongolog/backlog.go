@@ -28,15 +28,15 @@ func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Ex
 		return nil, unavailable(ctx, "read the heads of topics", err)
 	}
 	extents := make([]eventlog.Extent, len(known))
-	few := map[eventlog.Hint]bool{} // whether events are there
+	hasEvents := map[eventlog.Hint]bool{} // of those with few seqs above them
 	for i, k := range known {
 		h := heads[k.Topic]
 		extents[i] = eventlog.Extent{First: h.first(k.Partition), Head: max(h.head(k.Partition), k.Head)}
 		if n := extents[i].Head - k.Head; 0 < n && n <= fewSeqs {
-			few[k] = false
+			hasEvents[k] = false
 		}
 	}
-	for some := range slices.Chunk(slices.Collect(maps.Keys(few)), maxAheadEvents/fewSeqs) {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(hasEvents)), maxAheadEvents/fewSeqs) {
 		ahead, err := l.aheadOf(ctx, some)
 		if err != nil {
 			return nil, unavailable(ctx, "look for events", err)
@@ -46,11 +46,11 @@ func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Ex
 			highest[eventlog.Hint{Topic: h.Topic, Partition: h.Partition}] = h.Head
 		}
 		for _, k := range some {
-			few[k] = highest[eventlog.Hint{Topic: k.Topic, Partition: k.Partition}] > k.Head
+			hasEvents[k] = highest[eventlog.Hint{Topic: k.Topic, Partition: k.Partition}] > k.Head
 		}
 	}
 	for i, k := range known {
-		if some, asked := few[k]; asked && !some {
+		if has, asked := hasEvents[k]; asked && !has {
 			extents[i].Head = k.Head
 		}
 	}

@@ -189,19 +189,15 @@ type signalSet struct {
 
 func (s *signalSet) empty() bool { return len(s.slots) == 0 }
 
-// addHint keeps the highest head of a partition; a head that is not known
-// outdoes all, since nobody can tell that it is not higher.
+// addHint keeps the highest head of a partition.
 func (s *signalSet) addHint(h eventlog.Hint) {
 	head := h.Head
 	h.Head = 0
-	switch known, ok := s.heads[h]; {
-	case ok && (known == 0 || head == 0):
-		s.heads[h] = 0
-	case ok:
-		s.heads[h] = max(known, head)
-	default:
-		put(s, &s.heads, h, head, h.Topic, "")
+	if known, ok := s.heads[h]; ok {
+		s.heads[h] = eventlog.HigherHead(known, head)
+		return
 	}
+	put(s, &s.heads, h, head, h.Topic, "")
 }
 
 func (s *signalSet) addMoved(g eventlog.GroupName) { put(s, &s.moved, g, struct{}{}, g.Topic, g.Group) }
