@@ -46,7 +46,7 @@ func TestNilLetsEverybodyDoEverything(t *testing.T) {
 	if byToken, err := a.Token(t.Context(), "whatever", ""); err != nil || byToken != id || a.From(t.Context()) != id {
 		t.Fatalf("%+v %v", byToken, err)
 	}
-	for _, do := range []Action{Publish, Subscribe, Replay, Operate, View, Edit, Administer, Join} {
+	for _, do := range []Action{Publish, Subscribe, Replay, Admin, Operate, View, Edit, Administer, Join} {
 		if err := id.May(do, "t", "g"); err != nil {
 			t.Errorf("%d: %v", do, err)
 		}
@@ -66,7 +66,7 @@ func TestNilLetsEverybodyDoEverything(t *testing.T) {
 }
 
 func TestNobodyMayDoNothing(t *testing.T) {
-	for _, do := range []Action{Publish, Subscribe, Replay, Operate, View, Edit, Administer, Join} {
+	for _, do := range []Action{Publish, Subscribe, Replay, Admin, Operate, View, Edit, Administer, Join} {
 		if err := (Identity{}).May(do, "t", "g"); !errors.Is(err, coded(wire.Unauthorized)) {
 			t.Errorf("%d: %v", do, err)
 		}
@@ -133,7 +133,7 @@ func TestRights(t *testing.T) {
 	f := newFolder(t)
 	f.writef("auth.yaml", `
 tokens:
-  - {name: orders, sha256: %s, publish: [orders.*], subscribe: [orders.*, customers.created], groups: [billing, billing-*], replay: [orders.created]}
+  - {name: orders, sha256: %s, publish: [orders.*], subscribe: [orders.*, customers.created], groups: [billing, billing-*], replay: [orders.created], admin: [orders.temp.*]}
   - {name: all, sha256: %s, subscribe: ["*"], ops: true}
   - {name: none, sha256: %s, subscribe: [a], groups: []}`, sumOf("orders"), sumOf("all"), sumOf("none"))
 	a, _ := f.open(Sidecar)
@@ -153,6 +153,9 @@ tokens:
 		{"orders", Subscribe, "orders.x", "other", `may not use group "other" of topic "orders.x"; allowed are the groups billing, billing-*`},
 		{"orders", Replay, "orders.created", "", ""},
 		{"orders", Replay, "orders.x", "", `may not replay or export topic "orders.x"; allowed are orders.created`},
+		{"orders", Admin, "orders.temp.a", "", ""},
+		{"orders", Admin, "orders.created", "", `"orders" has no right admin on topic "orders.created"; allowed are orders.temp.*`},
+		{"all", Admin, "a", "", "allowed are none"},
 		{"orders", Operate, "", "", "no ops: true"},
 		{"orders", View, "", "", "may not read here"},
 		{"all", Subscribe, "_sys", "any", ""},

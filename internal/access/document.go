@@ -117,6 +117,7 @@ func (r *reader) entries(n *yaml.Node, at string, certs bool) []entry {
 			{name: "subscribe", only: onlySidecar, read: r.patterns(&e.may.subscribe)},
 			{name: "groups", only: onlySidecar, read: r.patterns(&e.may.groups)},
 			{name: "replay", only: onlySidecar, read: r.patterns(&e.may.replay)},
+			{name: "admin", only: onlySidecar, read: r.patterns(&e.may.admin)},
 			{name: "ops", only: onlySidecar, read: r.flag(&e.may.operate)},
 		}
 		if !certs {

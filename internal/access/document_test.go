@@ -19,6 +19,7 @@ tokens:
     subscribe: [orders.*, customers.created]
     groups: [billing, "billing-*"]
     replay: ["*"]
+    admin: [orders.*]
     ops: true
   - {name: reader, sha256: `+digestText+`}
 certs:
@@ -29,7 +30,7 @@ tls: {cert: server.pem, key: server.key, client_ca: ca.pem}
 		t.Fatal(err)
 	}
 	e := doc.tokens[0]
-	if e.name != "orders-service" || e.tokenFile != "orders" || !e.may.operate || e.may.groups.String() != "billing, billing-*" ||
+	if e.name != "orders-service" || e.tokenFile != "orders" || !e.may.operate || e.may.groups.String() != "billing, billing-*" || e.may.admin.String() != "orders.*" ||
 		doc.tokens[1].digest == nil || doc.tokens[1].may.groups != nil || doc.certs[0].name != "node-7" || doc.tls.clientCA != "ca.pem" {
 		t.Errorf("%+v %+v", doc, doc.tls)
 	}
@@ -63,7 +64,7 @@ func TestParseRefuses(t *testing.T) {
 		{"twice", Sidecar, "tokens: []\ntokens: []", []string{"line 2: tokens: the key occurs twice"}},
 		{"an alias", Sidecar, "tokens: &a []\ncerts: *a", []string{"line 2: certs: is an alias; write the value out"}},
 		{"of the other program", Sidecar, token + "role: editor}]\nxds: {require_client_cert: true}", []string{
-			"line 1: tokens[0].role: means nothing to a sidecar; allowed here: name, publish, subscribe, groups, replay, ops, sha256, token_file",
+			"line 1: tokens[0].role: means nothing to a sidecar; allowed here: name, publish, subscribe, groups, replay, admin, ops, sha256, token_file",
 			"line 2: xds: means nothing to a sidecar; allowed here: tokens, certs, tls",
 		}},
 		{"of a sidecar", ControlPlane, token + "role: viewer, publish: [a], ops: true}]", []string{
@@ -90,11 +91,11 @@ func TestParseRefuses(t *testing.T) {
 		{"no names", Sidecar, "tokens: [{sha256: " + digestText + "}, {name: \"a\\nb\", sha256: " + digestText + "}, x]\ncerts: {}", []string{
 			"line 1: tokens[0].name: is missing",
 			"line 1: tokens[1].name: must have at most 255 bytes, and no control characters",
-			`line 1: tokens[2]: must be an object with name, publish, subscribe, groups, replay, ops, sha256, token_file, not "x"`,
+			`line 1: tokens[2]: must be an object with name, publish, subscribe, groups, replay, admin, ops, sha256, token_file, not "x"`,
 			"line 2: certs: must be a list such as [{name: …}], not an object",
 		}},
 		{"no token for a certificate", Sidecar, "certs: [{name: a, token_file: b}]", []string{
-			"line 1: certs[0].token_file: unknown key; allowed here: name, publish, subscribe, groups, replay, ops",
+			"line 1: certs[0].token_file: unknown key; allowed here: name, publish, subscribe, groups, replay, admin, ops",
 		}},
 		{"no authority", ControlPlane, "tokens: []\nxds: {require_client_cert: true}", []string{
 			"xds.require_client_cert: needs tls.client_ca, by which client certificates are verified",

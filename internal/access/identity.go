@@ -30,6 +30,7 @@ const (
 	Publish   Action = iota
 	Subscribe        // read on, with or without a group: also pull, settle and seek
 	Replay           // read what is past: replay and export
+	Admin            // make and delete topics, delete events, discard dead letters
 	Operate          // see the sidecar's state, metrics and profiles
 )
 
@@ -112,6 +113,7 @@ func (id Identity) mayAtControlPlane(do Action) error {
 type grant struct {
 	role                       Role // at a control plane, and nothing below
 	publish, subscribe, replay patterns
+	admin                      patterns
 	groups                     patterns // nil: all
 	operate                    bool
 }
@@ -124,6 +126,8 @@ func (g *grant) allows(do Action, topic, group string) bool {
 		return g.subscribe.match(topic) && (group == "" || g.groups == nil || g.groups.match(group))
 	case Replay:
 		return g.replay.match(topic)
+	case Admin:
+		return g.admin.match(topic)
 	case Operate:
 		return g.operate
 	}
@@ -146,6 +150,8 @@ func (id Identity) refusal(do Action, topic, group string) *wire.Error {
 		return wire.Errorf(wire.Forbidden, "%s may not subscribe to topic %s; allowed are %s", name, shown(topic), g.subscribe)
 	case do == Replay:
 		return wire.Errorf(wire.Forbidden, "%s may not replay or export topic %s; allowed are %s", name, shown(topic), g.replay)
+	case do == Admin:
+		return wire.Errorf(wire.Forbidden, "%s has no right admin on topic %s; allowed are %s", name, shown(topic), g.admin)
 	}
 	return wire.Errorf(wire.Forbidden, "%s may not see the sidecar's state and metrics: its entry has no ops: true", name)
 }
