@@ -596,6 +596,7 @@ type Settings_Retention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ttl           *durationpb.Duration   `protobuf:"bytes,1,opt,name=ttl,proto3,oneof" json:"ttl,omitempty"`
 	Compact       *bool                  `protobuf:"varint,2,opt,name=compact,proto3,oneof" json:"compact,omitempty"`
+	MaxBytes      *int64                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -642,6 +643,13 @@ func (x *Settings_Retention) GetCompact() bool {
 		return *x.Compact
 	}
 	return false
+}
+
+func (x *Settings_Retention) GetMaxBytes() int64 {
+	if x != nil && x.MaxBytes != nil {
+		return *x.MaxBytes
+	}
+	return 0
 }
 
 type Settings_Durability struct {
@@ -814,7 +822,7 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"GlobPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12/\n" +
-	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xbd\x0f\n" +
+	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xee\x0f\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -870,13 +878,16 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\r_max_attempts\x1aK\n" +
 	"\x06Dedupe\x126\n" +
 	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x06window\x88\x01\x01B\t\n" +
-	"\a_window\x1ap\n" +
+	"\a_window\x1a\xa0\x01\n" +
 	"\tRetention\x120\n" +
 	"\x03ttl\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x03ttl\x88\x01\x01\x12\x1d\n" +
-	"\acompact\x18\x02 \x01(\bH\x01R\acompact\x88\x01\x01B\x06\n" +
+	"\acompact\x18\x02 \x01(\bH\x01R\acompact\x88\x01\x01\x12 \n" +
+	"\tmax_bytes\x18\x03 \x01(\x03H\x02R\bmaxBytes\x88\x01\x01B\x06\n" +
 	"\x04_ttlB\n" +
 	"\n" +
-	"\b_compact\x1a\xd9\x01\n" +
+	"\b_compactB\f\n" +
+	"\n" +
+	"_max_bytes\x1a\xd9\x01\n" +
 	"\n" +
 	"Durability\x12(\n" +
 	"\rwrite_concern\x18\x01 \x01(\tH\x00R\fwriteConcern\x88\x01\x01\x125\n" +

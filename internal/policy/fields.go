@@ -85,6 +85,7 @@ var fields = []field{
 	at("dedupe.window", func(e *Effective) *time.Duration { return &e.Dedupe.Window }, duration(0, forever)),
 	at("retention.ttl", func(e *Effective) *time.Duration { return &e.Retention.TTL }, duration(0, forever)),
 	at("retention.compact", func(e *Effective) *bool { return &e.Retention.Compact }, boolean),
+	at("retention.max_bytes", func(e *Effective) *int64 { return &e.Retention.MaxBytes }, whole[int64](0, math.MaxInt64)),
 
 	at("durability.write_concern", func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern),
 	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)),

@@ -125,6 +125,8 @@ type Dedupe struct{ Window time.Duration }
 type Retention struct {
 	TTL     time.Duration // 0: for ever
 	Compact bool          // keep the latest event of each key only
+	// MaxBytes is about how much the topic's events may hold; the oldest go. 0: no limit.
+	MaxBytes int64
 }
 
 // Durability says when a publish counts as kept. It is about a store that is

@@ -386,11 +386,20 @@ type Groups interface {
 type Retention struct {
 	TTLMS          int64 // remove events that were accepted longer ago
 	DedupeWindowMS int64 // remember removed events' ids for this long after they were accepted
+	// UpTo, by partition, is the highest seq of what goes whatever its age;
+	// nil: nothing does.
+	UpTo []uint64
+}
+
+// Over says that an event has to go that was accepted then, at a time now: both
+// in milliseconds since the epoch.
+func (r Retention) Over(partition int, seq uint64, acceptedAt, now int64) bool {
+	return r.TTLMS > 0 && acceptedAt <= now-r.TTLMS || partition < len(r.UpTo) && seq <= r.UpTo[partition]
 }
 
 // Retainer removes what has expired.
 type Retainer interface {
-	// Sweep removes up to limit expired events of the topic, and up to limit
+	// Sweep removes up to limit events of the topic that are Over, and up to limit
 	// remembered ids whose window is over; more says that it stopped at a
 	// bound, and removed counts the events. It goes in seq order per
 	// partition, so that what remains of a partition is always its newest

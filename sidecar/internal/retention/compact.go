@@ -49,20 +49,20 @@ func (c *compaction) start(ctx context.Context, log Log, topic string, now time.
 }
 
 // step compacts a batch of the first partition that is still open.
-func (c *compaction) step(ctx context.Context, log Log, topic string, rules eventlog.Compaction) (worked, more bool, err error) {
+func (c *compaction) step(ctx context.Context, log Log, topic string, rules eventlog.Compaction) (worked, more bool, removed int, err error) {
 	if len(c.open) == 0 {
-		return false, false, nil
+		return false, false, 0, nil
 	}
 	p := c.open[0]
-	next, _, err := log.Compact(ctx, topic, p, c.next[p], rules)
+	next, removed, err := log.Compact(ctx, topic, p, c.next[p], rules)
 	if err != nil {
-		return false, false, fmt.Errorf("compact partition %d: %w", p, err)
+		return false, false, removed, fmt.Errorf("compact partition %d: %w", p, err)
 	}
 	if worked = next > c.next[p]; !worked {
 		c.open = c.open[1:]
 	}
 	c.next[p] = next
-	return worked, len(c.open) > 0, nil
+	return worked, len(c.open) > 0, removed, nil
 }
 
 // compactJob is one round of compacting a topic. What is known of the topic is
@@ -92,9 +92,13 @@ func (s *Sweeper) compactJob(ctx context.Context, topic string) (j job, wanted b
 			}
 			started = true
 		}
-		return c.step(ctx, s.Log, topic, eventlog.Compaction{
+		worked, more, removed, err := c.step(ctx, s.Log, topic, eventlog.Compaction{
 			Retention: Rules(rules), Now: now.UnixMilli(), Limit: s.Batch,
 			TombstonesBefore: now.Add(-TombstoneAge).UnixMilli(),
 		})
+		if z := s.sizings[topic]; z != nil && removed > 0 {
+			z.stale = true
+		}
+		return worked, more, err
 	}}, true
 }

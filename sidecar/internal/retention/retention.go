@@ -1,5 +1,5 @@
-// Package retention removes what topics no longer keep: what has expired, and
-// what compaction finds superseded. It goes by bounded batches with rests in
+// Package retention removes what topics no longer keep: what has expired, what
+// is more than a topic may hold, and what compaction finds superseded. It goes by bounded batches with rests in
 // between, so that it never gets in the way of publishes. It decides when; the
 // log decides how, the policies what.
 package retention
@@ -22,6 +22,7 @@ type Log interface {
 	eventlog.Compactor
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
 	Extents(ctx context.Context, topic string) ([]eventlog.Extent, error)
+	Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error)
 }
 
 // Sweeper removes expired events, remembered ids and marks, and superseded
@@ -52,6 +53,7 @@ type Sweeper struct {
 	rounds      int
 	topics      []eventlog.Topic       // as listed last
 	compactions map[string]*compaction // the topics being compacted
+	sizings     map[string]*sizing     // the topics with a bound on their bytes
 	failing     bool                   // the last round was incomplete
 }
 
@@ -135,23 +137,27 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 		}})
 	}
 	for _, tp := range s.topics {
-		if keep := s.policy(tp.Name).Retention; !all && keep.TTL == 0 && !keep.Compact {
-			delete(s.compactions, tp.Name)
+		if keep := s.policy(tp.Name).Retention; !all && keep.TTL == 0 && !keep.Compact && keep.MaxBytes == 0 {
+			s.forget(tp.Name)
 			continue
 		}
 		if !s.mine(tp.Name) || s.Known != nil && !s.Known(tp.Name) {
-			delete(s.compactions, tp.Name)
+			s.forget(tp.Name)
 			continue
 		}
-		jobs = append(jobs, job{"topic " + tp.Name, func(now time.Time) (bool, bool, error) {
-			removed, more, err := s.Log.Sweep(ctx, tp.Name, Rules(s.policy(tp.Name)), now.UnixMilli(), s.Batch)
-			return removed > 0, more, err
-		}})
+		jobs = append(jobs, s.sweepJob(ctx, tp.Name))
 		if j, wanted := s.compactJob(ctx, tp.Name); wanted {
 			jobs = append(jobs, j)
 		}
 	}
 	return jobs, nil
+}
+
+// forget forgets what is known of a topic that is not this sidecar's to sweep,
+// or has nothing to be looked after.
+func (s *Sweeper) forget(topic string) {
+	delete(s.compactions, topic)
+	delete(s.sizings, topic)
 }
 
 // policy is the topic's that is in force now. It is asked for before every

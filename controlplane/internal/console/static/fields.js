@@ -23,6 +23,7 @@ export const fields = [
   {"path": "dedupe.window", "kind": "duration", "default": "168h"},
   {"path": "retention.ttl", "kind": "duration", "default": "0s"},
   {"path": "retention.compact", "kind": "yesno", "default": false},
+  {"path": "retention.max_bytes", "kind": "whole", "default": 0, "min": 0},
   {"path": "durability.write_concern", "kind": "text", "default": "majority"},
   {"path": "durability.on_store_unavailable", "kind": "choice", "default": "spool", "options": ["spool", "reject"]},
   {"path": "durability.spool_max_bytes", "kind": "whole", "default": 1073741824, "min": 0},

@@ -77,7 +77,7 @@ func (m *model) appended(t tester, partition int, r *eventlog.Record, got eventl
 func (m *model) sweep(keep eventlog.Retention) (removed int) {
 	for i := range m.partitions {
 		p := &m.partitions[i]
-		for keep.TTLMS > 0 && len(p.events) > 0 && p.events[0].AcceptedAt <= m.now-keep.TTLMS {
+		for len(p.events) > 0 && keep.Over(i, p.events[0].Seq, p.events[0].AcceptedAt, m.now) {
 			m.ids[p.events[0].ID] = modelID{first: p.events[0], removed: true}
 			p.events = p.events[1:]
 			removed++
@@ -244,6 +244,11 @@ func (s *suite) randomSweep(r *rapid.T, m *model) {
 	keep := eventlog.Retention{
 		TTLMS:          rapid.Int64Range(0, 8).Draw(r, "ttl"),
 		DedupeWindowMS: rapid.Int64Range(0, 16).Draw(r, "window"),
+	}
+	if rapid.Bool().Draw(r, "also by seq") {
+		for _, p := range m.partitions {
+			keep.UpTo = append(keep.UpTo, rapid.Uint64Range(0, p.head+1).Draw(r, "up to"))
+		}
 	}
 	limit := rapid.IntRange(1, 5).Draw(r, "limit")
 	got, want := s.sweep(r, m.topic, keep, m.now, limit), m.sweep(keep)

@@ -103,6 +103,37 @@ func testRetention(t *testing.T, s *suite) {
 		})
 	})
 
+	t.Run("what is given by seq goes, whatever its age", func(t *testing.T) {
+		topic := s.topic(t, 3)
+		a, b := s.aging(t, topic, "a", 0, 6), s.aging(t, topic, "b", 1, 4)
+		keep := eventlog.Retention{DedupeWindowMS: 1000 * hour, UpTo: []uint64{4, 0, 9}}
+		for range 2 {
+			s.sweep(t, topic, keep, start, 3)
+			if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, ids(a[4:])) {
+				t.Errorf("left: %q", got)
+			}
+			if got := ids(s.readAll(t, topic, 1)); !slices.Equal(got, ids(b)) {
+				t.Errorf("left of a partition that loses nothing: %q", got)
+			}
+			if e := s.extent(t, topic, 0); e != (eventlog.Extent{First: 5, Head: 6}) {
+				t.Errorf("extent %+v; want First 5, Head 6", e)
+			}
+			if out := s.append(t, topic, 0, Event(a[0].ID, Keyed("ka")))[0]; !out.Duplicate || out.Seq != 1 {
+				t.Errorf("a removed id again: %+v; want a duplicate of seq 1", out)
+			}
+			s.reopen(t)
+		}
+		// With a ttl, too, whichever says more.
+		keep.TTLMS, keep.UpTo = hour, []uint64{5}
+		s.sweep(t, topic, keep, start+2*hour, 10)
+		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, ids(a[5:])) {
+			t.Errorf("left of what both say: %q", got)
+		}
+		if got := ids(s.readAll(t, topic, 1)); !slices.Equal(got, ids(b[2:])) {
+			t.Errorf("left of what the ttl says: %q", got)
+		}
+	})
+
 	t.Run("a sweep stops at its limit and says so", func(t *testing.T) {
 		topic := s.topic(t, 1)
 		s.aging(t, topic, "a", 0, 5)

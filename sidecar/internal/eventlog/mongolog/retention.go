@@ -65,13 +65,9 @@ type sweep struct {
 	more               bool
 }
 
-func (s *sweep) expired(accepted int64) bool {
-	return s.keep.TTLMS > 0 && accepted <= s.now-s.keep.TTLMS
-}
-
 // expire makes stubs of expired events, partition by partition.
 func (s *sweep) expire(ctx context.Context) error {
-	if s.keep.TTLMS <= 0 {
+	if s.keep.TTLMS <= 0 && s.keep.UpTo == nil {
 		return nil
 	}
 	for p := range s.topic.partitions {
@@ -79,7 +75,8 @@ func (s *sweep) expire(ctx context.Context) error {
 			break
 		}
 		// What is above the lowest live event waits for that one.
-		if oldest := s.topic.partitions[p].oldest.Load(); oldest > 0 && !s.expired(oldest) {
+		part := &s.topic.partitions[p]
+		if oldest := part.oldest.Load(); oldest > 0 && !s.keep.Over(p, part.floor.Load(), oldest, s.now) {
 			continue
 		}
 		// One document tells whether there is anything to do.
@@ -113,7 +110,7 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 		return false, err
 	}
 	n := 0
-	for n < len(page) && s.expired(page[n].Accepted) {
+	for n < len(page) && s.keep.Over(p, uint64(page[n].Seq), page[n].Accepted, s.now) {
 		n++
 	}
 	if n < len(page) {

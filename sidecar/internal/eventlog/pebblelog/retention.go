@@ -58,7 +58,7 @@ func (s *sweep) over(acceptedAt, duration int64) bool {
 
 // events removes expired events, partition by partition.
 func (s *sweep) events(ctx context.Context) error {
-	if s.keep.TTLMS <= 0 {
+	if s.keep.TTLMS <= 0 && s.keep.UpTo == nil {
 		return nil
 	}
 	for p := range s.topic.partitions {
@@ -102,7 +102,7 @@ func (s *sweep) eventBatch(ctx context.Context, p int, part *partition) (n int, 
 			b.Close()
 			return 0, failed(err)
 		}
-		if !s.over(r.AcceptedAt, s.keep.TTLMS) {
+		if !s.keep.Over(p, r.Seq, r.AcceptedAt, s.now) {
 			break
 		}
 		if s.removed+n >= s.limit {
