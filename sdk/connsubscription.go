@@ -125,11 +125,7 @@ func (s *ConnSubscription) ack(ids []string) encoder {
 }
 
 // Nack is what NACK says beside the ids.
-type Nack struct {
-	Reason string // kept with a dead letter; may be empty
-	// DelayMS is how long until redelivery; nil leaves it to the policy's backoff.
-	DelayMS *int64
-}
+type Nack = wire.Nack
 
 // Nack gives events back, to be delivered again.
 func (s *ConnSubscription) Nack(ctx context.Context, n Nack, ids ...string) error {
@@ -144,7 +140,7 @@ func (s *ConnSubscription) NackAsync(done func(error), n Nack, ids ...string) er
 
 func (s *ConnSubscription) nack(n Nack, ids []string) encoder {
 	return func(dst []byte, corr string) []byte {
-		return wire.AppendNack(dst, corr, s.topic, s.group, ids, n.Reason, n.DelayMS)
+		return wire.AppendNack(dst, corr, s.topic, s.group, ids, n)
 	}
 }
 

@@ -140,11 +140,11 @@ func (s *Subscription) handled(it *item, err error) {
 
 // nackFor is what a handler's error says to the sidecar.
 func nackFor(err error) Nack {
-	n := Nack{Reason: clip(err.Error())}
-	if later, ok := errors.AsType[*retryIn](err); ok {
-		ms := min(later.after.Milliseconds(), wire.MaxDelayMS)
-		n.DelayMS = &ms
+	var n Nack
+	if as, ok := errors.AsType[*nackAs](err); ok {
+		n = as.nack
 	}
+	n.Reason = clip(err.Error())
 	return n
 }
 

@@ -49,7 +49,7 @@ func (h *HTTP) Ack(ctx context.Context, topic, group string, leases ...string) (
 // Nack gives pulled events back, to be delivered again. The results are those of
 // [HTTP.Ack].
 func (h *HTTP) Nack(ctx context.Context, topic, group string, n Nack, leases ...string) ([]*wire.Error, error) {
-	return h.settle(ctx, topic, group, "nack", wire.Settlement{Leases: leases, Reason: n.Reason, DelayMS: n.DelayMS})
+	return h.settle(ctx, topic, group, "nack", wire.Settlement{Leases: leases, Nack: n})
 }
 
 // Modack moves the deadlines of pulled events to extend from now. The results

@@ -10,8 +10,8 @@ import (
 
 // A Handler handles one event. When it returns nil the event is acked, and when
 // it returns an error the event is delivered again after the policy's backoff,
-// or the time of [RetryIn], and in the end, after maxAttempts, moved to the
-// dead-letter topic with the error's text as the reason. A handler that settled
+// or the time of [RetryIn] or [HoldFor], and in the end, after maxAttempts, moved to the
+// dead-letter topic with the error's text as the reason, at once with [ToDeadLetters]. A handler that settled
 // its message itself, with [Message.Ack] or [Message.Nack], has said it all.
 //
 // The context ends with [Subscription.Stop]; it carries the values of the
@@ -185,11 +185,30 @@ func (c *subscribeConfig) check(group string) error {
 
 // RetryIn wraps the error of a handler so that its event is delivered again
 // after d, instead of after the policy's backoff.
-func RetryIn(d time.Duration, err error) error { return &retryIn{max(d, 0), err} }
+func RetryIn(d time.Duration, err error) error {
+	return &nackAs{Nack{DelayMS: delayMS(d)}, err}
+}
 
-type retryIn struct {
-	after time.Duration
+// HoldFor wraps the error of a handler that cannot handle its event yet: the
+// event is delivered again after d without counting an attempt, and later events
+// of its key wait for it.
+func HoldFor(d time.Duration, err error) error {
+	return &nackAs{Nack{DelayMS: delayMS(d), Hold: true}, err}
+}
+
+// ToDeadLetters wraps the error of a handler that no other attempt would change: the
+// event goes to the dead letters at once, with the error's text as the reason.
+func ToDeadLetters(err error) error { return &nackAs{Nack{DeadLetter: true}, err} }
+
+func delayMS(d time.Duration) *int64 {
+	ms := min(max(d.Milliseconds(), 0), wire.MaxDelayMS)
+	return &ms
+}
+
+// nackAs says how the error is to be nacked.
+type nackAs struct {
+	nack Nack
 	error
 }
 
-func (e *retryIn) Unwrap() error { return e.error }
+func (e *nackAs) Unwrap() error { return e.error }

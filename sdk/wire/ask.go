@@ -159,16 +159,11 @@ func AppendAck(dst []byte, corr, topic, group string, ids ...string) []byte {
 	return append(appendSettle(dst, OpAck, corr, topic, group, ids), '}')
 }
 
-// AppendNack appends a NACK; a nil delayMS leaves the delay to the policy.
-func AppendNack(dst []byte, corr, topic, group string, ids []string, reason string, delayMS *int64) []byte {
-	dst = appendSettle(dst, OpNack, corr, topic, group, ids)
-	if reason != "" {
-		dst = AppendString(append(dst, `,"reason":`...), reason)
-	}
-	if delayMS != nil {
-		dst = strconv.AppendInt(append(dst, `,"delay_ms":`...), *delayMS, 10)
-	}
-	return append(dst, '}')
+// AppendNack appends a NACK.
+func AppendNack(dst []byte, corr, topic, group string, ids []string, k Nack) []byte {
+	w := optsWriter{dst: appendSettle(dst, OpNack, corr, topic, group, ids)}
+	k.append(&w)
+	return append(w.dst, '}')
 }
 
 // AppendModAck appends a MODACK: the deadline becomes now + extendMS.

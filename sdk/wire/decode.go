@@ -135,23 +135,11 @@ func (r *Request) fillSettle(f *frame) (err *Error) {
 	}
 	switch r.Op {
 	case OpNack:
-		if r.Reason, err = reasonField(&f.reason); err != nil {
-			return err
-		}
-		r.DelayMS, err = wholeField("delay_ms", &f.delayMS, 0, MaxDelayMS)
+		r.Nack, err = f.nack.read()
 	case OpModAck:
 		r.ExtendMS, err = extendField(&f.extendMS)
 	}
 	return err
-}
-
-// reasonField is why an event is nacked.
-func reasonField(v *value) (string, *Error) {
-	reason, err := stringField("reason", v)
-	if err == nil && len(reason) > MaxReasonBytes {
-		err = Errorf(BadRequest, "reason is %d bytes long; at most %d are allowed", len(reason), MaxReasonBytes)
-	}
-	return reason, err
 }
 
 // extendField is by how much a deadline is extended.

@@ -6,7 +6,8 @@ type frame struct {
 	op, corr, topic, group, token value
 	item                          item // payload, payload_base64 and opts
 	id, ids                       value
-	reason, delayMS, extendMS     value
+	nack                          nackValues
+	extendMS                      value
 
 	events      value // the array as a whole
 	batch       []PublishItem
@@ -82,16 +83,12 @@ func (f *frame) slot(name []byte) *value {
 		return &f.id
 	case "ids":
 		return &f.ids
-	case "reason":
-		return &f.reason
-	case "delay_ms":
-		return &f.delayMS
 	case "extend_ms":
 		return &f.extendMS
 	case "events":
 		return &f.events
 	}
-	return nil
+	return f.nack.slot(name)
 }
 
 // into scans a value and puts it into slot, also one that replaces an earlier.

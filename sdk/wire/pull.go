@@ -53,25 +53,24 @@ func DecodePull(body []byte, lim Limits) (p Pull, bad *Error) {
 // Settlement is the body of an ack, a nack or a modack over HTTP.
 type Settlement struct {
 	Leases   []string
-	Reason   string // of a nack
-	DelayMS  *int64 // of a nack; nil: not given
+	Nack     Nack   // of a nack
 	ExtendMS *int64 // of a modack
 }
 
 // DecodeSettlement decodes the body of an ack, a nack or a modack; op is the one
 // of a frame that does the same.
 func DecodeSettlement(op string, body []byte) (t Settlement, bad *Error) {
-	var leases, reason, delay, extend value
+	var leases, extend value
+	var nack nackValues
 	bad = decodeBody(body, func(s *scanner, name []byte) *SyntaxError {
 		switch string(name) {
 		case "leases":
 			return s.into(&leases)
-		case "reason":
-			return s.into(&reason)
-		case "delay_ms":
-			return s.into(&delay)
 		case "extend_ms":
 			return s.into(&extend)
+		}
+		if slot := nack.slot(name); slot != nil {
+			return s.into(slot)
 		}
 		return s.skip()
 	})
@@ -86,9 +85,7 @@ func DecodeSettlement(op string, body []byte) (t Settlement, bad *Error) {
 	}
 	switch op {
 	case OpNack:
-		if t.Reason, bad = reasonField(&reason); bad == nil {
-			t.DelayMS, bad = wholeField("delay_ms", &delay, 0, MaxDelayMS)
-		}
+		t.Nack, bad = nack.read()
 	case OpModAck:
 		t.ExtendMS, bad = extendField(&extend)
 	}
@@ -163,8 +160,7 @@ func AppendPull(dst []byte, p *Pull) []byte {
 func AppendSettlement(dst []byte, t *Settlement) []byte {
 	w := optsWriter{dst: append(dst, '{')}
 	w.dst = appendStrings(w.name("leases"), t.Leases)
-	w.text("reason", t.Reason)
-	w.whole("delay_ms", t.DelayMS)
+	t.Nack.append(&w)
 	w.whole("extend_ms", t.ExtendMS)
 	return append(w.dst, '}')
 }

@@ -32,7 +32,7 @@ func TestPullRoundTrip(t *testing.T) {
 func TestSettlementRoundTrip(t *testing.T) {
 	ms := int64(5)
 	for op, want := range map[string]Settlement{
-		OpAck: {Leases: []string{"x", `"`}}, OpNack: {Leases: []string{"x"}, Reason: "no", DelayMS: &ms}, OpModAck: {Leases: []string{"x"}, ExtendMS: &ms},
+		OpAck: {Leases: []string{"x", `"`}}, OpNack: {Leases: []string{"x"}, Nack: Nack{Reason: "no", DelayMS: &ms, Hold: true}}, OpModAck: {Leases: []string{"x"}, ExtendMS: &ms},
 	} {
 		got, err := DecodeSettlement(op, AppendSettlement(nil, &want))
 		if err != nil || !reflect.DeepEqual(got, want) {

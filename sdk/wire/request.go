@@ -45,8 +45,7 @@ type Request struct {
 	Subscribe SubscribeOptions
 
 	IDs      []string // id and ids of ACK, NACK and MODACK together
-	Reason   string
-	DelayMS  *int64 // nil: not given
+	Nack     Nack
 	ExtendMS *int64 // nil: not given
 }
 

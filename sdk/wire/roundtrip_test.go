@@ -108,7 +108,7 @@ func TestRequestsRoundTrip(t *testing.T) {
 		{AppendUnsubscribe(nil, "c", "t", "g"), Request{Op: OpUnsubscribe, Topic: "t", Group: "g"}},
 		{AppendAck(nil, "c", "t", "g", "1"), Request{Op: OpAck, Topic: "t", Group: "g", IDs: ids[:1]}},
 		{AppendAck(nil, "c", "t", "g", ids...), Request{Op: OpAck, Topic: "t", Group: "g", IDs: ids}},
-		{AppendNack(nil, "c", "t", "g", ids, "why", &n), Request{Op: OpNack, Topic: "t", Group: "g", IDs: ids, Reason: "why", DelayMS: &n}},
+		{AppendNack(nil, "c", "t", "g", ids, Nack{Reason: "why", DelayMS: &n, DeadLetter: true}), Request{Op: OpNack, Topic: "t", Group: "g", IDs: ids, Nack: Nack{Reason: "why", DelayMS: &n, DeadLetter: true}}},
 		{AppendModAck(nil, "c", "t", "g", ids, 5), Request{Op: OpModAck, Topic: "t", Group: "g", IDs: ids, ExtendMS: &n}},
 		{AppendPause(nil, "c", "t", "g"), Request{Op: OpPause, Topic: "t", Group: "g"}},
 		{AppendResume(nil, "c", "t", ""), Request{Op: OpResume, Topic: "t"}},

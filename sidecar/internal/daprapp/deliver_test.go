@@ -80,7 +80,7 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 	m.Start()
 	s.publish(t, "t", "a", "k")
 	first := <-deliveries
-	s.groups.NackLeases("t", "app", []group.Lease{first.Lease}, "late", nil, func(error) {})
+	s.groups.NackLeases("t", "app", []group.Lease{first.Lease}, wire.Nack{Reason: "late"}, func(error) {})
 	second := <-deliveries
 	for _, status := range []int{500, 200} {
 		var answering sync.WaitGroup

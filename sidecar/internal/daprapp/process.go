@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -53,7 +54,7 @@ func (m *member) process(d group.Delivery) {
 	switch what {
 	case retry:
 		log.Debug("the application wants an event again", "reason", why)
-		stale = a.cfg.Groups.NackLeases(m.sub.Topic, a.cfg.AppID, leases, why, nil, settled)
+		stale = a.cfg.Groups.NackLeases(m.sub.Topic, a.cfg.AppID, leases, wire.Nack{Reason: why}, settled)
 	case drop:
 		log.Warn("the application drops an event", "reason", why)
 		fallthrough

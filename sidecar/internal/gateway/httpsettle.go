@@ -22,12 +22,7 @@ func (g *Gateway) ackLeases(w http.ResponseWriter, r *http.Request) {
 
 func (g *Gateway) nackLeases(w http.ResponseWriter, r *http.Request) {
 	g.settleLeases(w, r, wire.OpNack, func(topic, name string, leases []group.Lease, t wire.Settlement, done func(error)) []bool {
-		var delay *time.Duration
-		if t.DelayMS != nil {
-			d := time.Duration(*t.DelayMS) * time.Millisecond
-			delay = &d
-		}
-		return g.cfg.Groups.NackLeases(topic, name, leases, t.Reason, delay, done)
+		return g.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
 	})
 }
 

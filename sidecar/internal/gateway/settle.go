@@ -29,12 +29,7 @@ func (c *conn) settle(req *wire.Request, size int) {
 		s.member.Ack(req.IDs, done)
 		return
 	}
-	var delay *time.Duration
-	if req.DelayMS != nil {
-		d := time.Duration(*req.DelayMS) * time.Millisecond
-		delay = &d
-	}
-	s.member.Nack(req.IDs, req.Reason, delay, done)
+	s.member.Nack(req.IDs, req.Nack, done)
 }
 
 // extend handles MODACK.

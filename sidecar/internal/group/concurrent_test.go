@@ -28,7 +28,7 @@ func TestConcurrentUse(t *testing.T) {
 					switch rand.IntN(10) {
 					case 0:
 						delay := 10 * time.Millisecond
-						c.Nack([]string{d.Record.ID}, "", &delay, func(error) {})
+						c.Nack([]string{d.Record.ID}, nack("", &delay), func(error) {})
 					case 1:
 						c.Extend(d.Record.ID, time.Minute)
 						fallthrough

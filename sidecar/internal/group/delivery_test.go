@@ -114,10 +114,10 @@ func TestBackoffOfThePolicy(t *testing.T) {
 		c := w.join()
 		for i, wait := range []time.Duration{1, 2, 3, 3} {
 			c.wants("a/" + string(rune('1'+i)))
-			c.Nack([]string{"a"}, "", nil, func(error) {})
+			c.Nack([]string{"a"}, nack("", nil), func(error) {})
 			advance(wait*time.Second - 1)
 			c.wants("")
-			advance(1)
+			advance(1 + wait*time.Second/4) // jitter
 		}
 		c.wants("a/5")
 	})
@@ -181,7 +181,7 @@ func TestDeadLetterReasons(t *testing.T) {
 	for want, end := range map[string]func(c *client){
 		"connection closed":   func(c *client) { c.leave(Disconnected) }, // the only member
 		"ack deadline passed": func(*client) { advance(30 * time.Second) },
-		"nacked":              func(c *client) { c.Nack([]string{"a"}, "", nil, func(error) {}) },
+		"nacked":              func(c *client) { c.Nack([]string{"a"}, nack("", nil), func(error) {}) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			run(t, func(t *testing.T, w *world) {

@@ -41,6 +41,7 @@ type entry struct {
 	due   time.Time
 	index int // in the timers, or -1
 
+	burial  *burial          // while burying: what waits for it, or nil
 	reason  string           // why the last delivery failed
 	process *tracing.Process // the last delivery's span; nil: none is recorded
 }

@@ -149,7 +149,7 @@ func (x *trial) nackOne(t *rapid.T) {
 	}
 	if held := c.held(); len(held) > 0 {
 		delay := rapid.SampledFrom([]time.Duration{0, 2 * time.Second}).Draw(t, "delay")
-		c.m.Nack([]string{rapid.SampledFrom(held).Draw(t, "event")}, "no", &delay, func(error) {})
+		c.m.Nack([]string{rapid.SampledFrom(held).Draw(t, "event")}, nack("no", &delay), func(error) {})
 	}
 }
 

@@ -112,7 +112,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 	now := g.cfg.Clock.Now()
 	for _, e := range m.lent() {
 		if how == Disconnected && e.sent {
-			g.fail(e, tracing.Disconnected, "connection closed", now, 0)
+			g.fail(e, tracing.Disconnected, "connection closed", now, 0, m.opts.MaxAttempts)
 		} else {
 			g.giveBack(e)
 		}

@@ -187,8 +187,17 @@ func (c *client) ack(ids ...string) *answer {
 }
 
 func (c *client) nack(delay time.Duration, ids ...string) {
-	c.Nack(ids, "no good", &delay, func(error) {})
+	c.Nack(ids, nack("no good", &delay), func(error) {})
 	synctest.Wait()
+}
+
+// nack says why an event comes again, and when; nil: after the policy's backoff.
+func nack(reason string, delay *time.Duration) wire.Nack {
+	k := wire.Nack{Reason: reason}
+	if delay != nil {
+		k.DelayMS = new(delay.Milliseconds())
+	}
+	return k
 }
 
 func (c *client) leave(how Leaving) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -103,23 +104,23 @@ func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)
 
 // NackLeases is Member.Nack for what is in flight under the leases, and tells
 // which of them were stale.
-func (m *Manager) NackLeases(topic, name string, leases []Lease, reason string, delay *time.Duration, done func(error)) (stale []bool) {
+func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, done func(error)) (stale []bool) {
 	g := m.loaded(topic, name)
 	if g == nil {
 		done(nil)
 		return allStale(leases)
 	}
 	now := m.cfg.Clock.Now()
-	nacked := 0
+	nacked, b := 0, &burial{}
 	stale, _ = g.eachLeased(leases, func(e *entry) {
-		g.nack(e, reason, delay, now)
+		g.nack(e, how, b, now)
 		nacked++
 	})
 	if nacked > 0 {
 		g.metrics.Nacked(nacked)
 		g.worker.wake() // also if there is nothing to save
 	}
-	g.whenDurable(done)
+	g.whenBuried(b, done)
 	return stale
 }
 

@@ -149,7 +149,7 @@ func TestLeaseNamesOneDelivery(t *testing.T) {
 		old := leases(first...)
 		var done answer
 		now := time.Duration(0)
-		if stale := w.m.NackLeases(topic, "g", old[:1], "", &now, mustSettle(t, &done)); stale[0] {
+		if stale := w.m.NackLeases(topic, "g", old[:1], nack("", &now), mustSettle(t, &done)); stale[0] {
 			t.Error("the nack found nothing")
 		}
 		synctest.Wait()
@@ -163,7 +163,7 @@ func TestLeaseNamesOneDelivery(t *testing.T) {
 		for _, l := range []Lease{old[0], {Partition: 7}, {Partition: -1}, {Seq: 1 << 40}} {
 			stale := w.m.AckLeases(topic, "g", []Lease{l}, func(error) {})
 			if !stale[0] || !w.m.ExtendLeases(topic, "g", []Lease{l}, time.Hour)[0] ||
-				!w.m.NackLeases(topic, "g", []Lease{l}, "", nil, func(error) {})[0] {
+				!w.m.NackLeases(topic, "g", []Lease{l}, nack("", nil), func(error) {})[0] {
 				t.Errorf("%+v is not stale", l)
 			}
 		}
@@ -320,7 +320,7 @@ func (x *drive) settle(t *rapid.T, how string) {
 		got = x.m.AckLeases(topic, "g", ls, mustSettle(t, done))
 	case "nack":
 		var delay time.Duration
-		got = x.m.NackLeases(topic, "g", ls, "", &delay, mustSettle(t, done))
+		got = x.m.NackLeases(topic, "g", ls, nack("", &delay), mustSettle(t, done))
 	case "return":
 		x.m.ReturnLeases(topic, "g", ls)
 		done.set(nil)

@@ -156,25 +156,25 @@ func (m *Member) Ack(ids []string, done func(error)) {
 }
 
 // Nack gives events back that this member could not process; it counts as an
-// attempt. delay nil means the policy's backoff. done is as with Ack.
-func (m *Member) Nack(ids []string, reason string, delay *time.Duration, done func(error)) {
+// attempt, unless it holds them. done is as with Ack.
+func (m *Member) Nack(ids []string, how wire.Nack, done func(error)) {
 	g := m.group
 	g.mu.Lock()
 	now := m.group.cfg.Clock.Now()
-	nacked := 0
+	nacked, b := 0, &burial{}
 	for _, id := range ids {
 		e := g.ids.inflight(id)
 		if e == nil || e.member != m || !e.sent {
 			continue
 		}
-		g.nack(e, reason, delay, now)
+		g.nack(e, how, b, now)
 		nacked++
 	}
 	if nacked > 0 {
 		g.metrics.Nacked(nacked)
 		g.worker.wake() // also if there is nothing to save
 	}
-	g.whenDurable(done)
+	g.whenBuried(b, done)
 }
 
 // Extend sets the deadline of an event in flight to extend from now. It reports

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -53,8 +54,19 @@ func Resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
 	return r
 }
 
-// backoff is the wait before delivery number attempts+1: the policy's minimum,
-// doubled with every attempt, up to its maximum.
+// backoffJitter is the part of a backoff that is added to it at the most, so that
+// what failed together does not come again together. Nothing is taken away: a
+// backoff promises the time that it takes until an event is a dead letter.
+const backoffJitter = 0.25
+
+// pause is the backoff before delivery number attempts+1, and some more.
+func (o Options) pause(attempts int) time.Duration {
+	d := o.backoff(attempts)
+	return d + time.Duration(backoffJitter*rand.Float64()*float64(d))
+}
+
+// backoff is the least wait before delivery number attempts+1: the policy's
+// minimum, doubled with every attempt, up to its maximum.
 func (o Options) backoff(attempts int) time.Duration {
 	d := o.Backoff.Min
 	for i := 1; i < attempts && d < o.Backoff.Max; i++ {

@@ -50,10 +50,10 @@ func (p *partition) renew(number uint64, life string) {
 // abandon forgets a partition that was taken over, without saving. It returns
 // who waits for progress that is lost with it.
 func (g *Group) abandon(p *partition) (waiters []func(error)) {
+	g.drop(p)
 	if p.dirty {
 		waiters, g.waiters = g.waiters, nil
 	}
-	g.drop(p)
 	p.restore(eventlog.Progress{})
 	g.disown(p)
 	return waiters
@@ -122,6 +122,8 @@ func (g *Group) drop(p *partition) {
 func (g *Group) dropEntry(e *entry) {
 	if e.state == burying {
 		g.graves--
+		e.part.dirty = true // what waits for it is answered with the next save
+		g.laid(e, errTakenOver)
 	}
 	g.held -= e.rec.Size()
 	g.detach(e)

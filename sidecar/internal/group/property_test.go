@@ -152,9 +152,25 @@ func (x *exam) nackOne(t *rapid.T) {
 	}
 	e := held[rapid.IntRange(0, len(held)-1).Draw(t, "event")]
 	e.holder = nil
-	x.mu.Unlock()
 	delay := rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "delay")
-	c.m.Nack([]string{e.id}, "no", &delay, func(error) {})
+	how := nack("no", &delay)
+	switch rapid.SampledFrom([]string{"again", "hold", "dead letter"}).Draw(t, "how") {
+	case "hold":
+		how.Hold = true
+		if e.attempts--; !x.shaky {
+			e.most = e.attempts
+		}
+	case "dead letter":
+		how.DeadLetter, e.doomed = true, true
+	}
+	x.mu.Unlock()
+	c.m.Nack([]string{e.id}, how, func(err error) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if err == nil && how.DeadLetter && e.doomed && e.fate != over {
+			t.Errorf("the nack of %s was answered before it was buried", e.id)
+		}
+	})
 	synctest.Wait()
 }
 

@@ -3,6 +3,7 @@ package group
 import (
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
@@ -25,19 +26,36 @@ func (g *Group) ack(e *entry, now time.Time) {
 	}
 }
 
-// nack gives an event back that its member could not process. delay nil means
-// the policy's backoff.
-func (g *Group) nack(e *entry, reason string, delay *time.Duration, now time.Time) {
-	wait := e.member.opts.backoff(e.attempts)
-	if delay != nil {
-		wait = *delay
-	}
+// nack gives an event back that its member could not process, or is not to be
+// given yet.
+func (g *Group) nack(e *entry, how wire.Nack, b *burial, now time.Time) {
+	reason := how.Reason
 	if reason == "" {
 		reason = "nacked"
 	}
+	var wait time.Duration
+	if how.DelayMS != nil {
+		wait = time.Duration(*how.DelayMS) * time.Millisecond
+	} else {
+		wait = e.member.opts.pause(e.attempts)
+	}
 	g.traceSettle(e, tracing.Nacked, now)
 	g.ackDue = now
-	g.fail(e, tracing.Nacked, reason, now, wait)
+	if how.Hold {
+		e.process.End(tracing.Nacked, reason)
+		g.detach(e)
+		e.attempts--
+		e.unsure, e.part.dirty, e.reason = false, true, reason
+		g.retry(e, now, wait)
+		return
+	}
+	most := e.member.opts.MaxAttempts
+	if how.DeadLetter {
+		most = 0
+		e.burial = b
+		b.left++
+	}
+	g.fail(e, tracing.Nacked, reason, now, wait, most)
 }
 
 // settle ends an event for the group.
@@ -97,9 +115,9 @@ func (g *Group) giveBack(e *entry) {
 }
 
 // fail ends a delivery that did not lead to an ack: the event comes again after
-// wait, or goes to the dead letter topic when its attempts are used up.
-func (g *Group) fail(e *entry, how tracing.Outcome, reason string, now time.Time, wait time.Duration) {
-	most := e.member.opts.MaxAttempts
+// wait, or goes to the dead letter topic when it has had as many attempts as
+// most.
+func (g *Group) fail(e *entry, how tracing.Outcome, reason string, now time.Time, wait time.Duration, most int) {
 	e.unsure, e.part.dirty = false, true
 	if e.attempts >= most {
 		how = tracing.DeadLettered
@@ -107,13 +125,20 @@ func (g *Group) fail(e *entry, how tracing.Outcome, reason string, now time.Time
 	e.process.End(how, reason)
 	g.detach(e)
 	e.reason = reason
-	switch {
-	case e.attempts >= most:
-		g.bury(e)
-	case wait > 0:
+	if e.attempts < most {
+		g.retry(e, now, wait)
+		return
+	}
+	g.bury(e)
+	g.freeTwins(e.rec.ID)
+}
+
+// retry has an event that is in flight no more come again after wait.
+func (g *Group) retry(e *entry, now time.Time, wait time.Duration) {
+	if wait > 0 {
 		e.state = delayed
 		g.timers.set(e, now.Add(wait))
-	default:
+	} else {
 		g.makeReady(e)
 	}
 	g.freeTwins(e.rec.ID)
@@ -153,6 +178,7 @@ func (g *Group) buried(e *entry, err error) {
 			g.graves--
 			g.metrics.DeadLettered(1)
 			g.settle(e)
+			g.laid(e, nil)
 		} else {
 			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
 			g.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
@@ -167,7 +193,7 @@ func (g *Group) expire(now time.Time) {
 	for e := g.timers.expired(now); e != nil; e = g.timers.expired(now) {
 		switch e.state {
 		case inflight:
-			g.fail(e, tracing.Expired, "ack deadline passed", now, 0)
+			g.fail(e, tracing.Expired, "ack deadline passed", now, 0, e.member.opts.MaxAttempts)
 		case delayed:
 			g.makeReady(e)
 		case burying:

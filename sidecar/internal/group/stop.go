@@ -54,6 +54,9 @@ func (g *Group) release() (s save, ok bool) {
 	g.over = true
 	g.beat++
 	for _, p := range g.parts {
+		for _, e := range p.entries {
+			g.laid(e, errStopped)
+		}
 		p.dirty = false // saved below, as released
 	}
 	s = g.collect()

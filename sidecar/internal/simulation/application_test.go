@@ -400,7 +400,11 @@ func (c *connection) ack(d *delivery, lease group.Lease) {
 
 func (c *connection) nack(d *delivery, lease group.Lease, delay *time.Duration) {
 	s := c.settling(d, "nack")
-	stale := c.life.groups.NackLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, "no good", delay, func(error) {})
+	how := wire.Nack{Reason: "no good"}
+	if delay != nil {
+		how.DelayMS = new(delay.Milliseconds())
+	}
+	stale := c.life.groups.NackLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, how, func(error) {})
 	c.settled(s, stale[0], false)
 }
 

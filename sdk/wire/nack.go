@@ -1,0 +1,68 @@
+package wire
+
+// Nack is what a NACK says beside which events it is about.
+type Nack struct {
+	Reason  string // kept with a dead letter; may be empty
+	DelayMS *int64 // until the next delivery; nil: the policy's backoff
+	// DeadLetter sends the event to the dead letters at once.
+	DeadLetter bool
+	// Hold delivers the event again after DelayMS, which it needs, without
+	// counting an attempt. Later events of its key wait meanwhile.
+	Hold bool
+}
+
+// nackValues are the members of a nack, in a frame or in a body.
+type nackValues struct{ reason, delayMS, deadLetter, hold value }
+
+// slot returns where the member goes, or nil when it is no nack's.
+func (n *nackValues) slot(name []byte) *value {
+	switch string(name) {
+	case "reason":
+		return &n.reason
+	case "delay_ms":
+		return &n.delayMS
+	case "dead_letter":
+		return &n.deadLetter
+	case "hold":
+		return &n.hold
+	}
+	return nil
+}
+
+func (n *nackValues) read() (k Nack, err *Error) {
+	if k.Reason, err = stringField("reason", &n.reason); err != nil {
+		return k, err
+	}
+	if len(k.Reason) > MaxReasonBytes {
+		return k, Errorf(BadRequest, "reason is %d bytes long; at most %d are allowed", len(k.Reason), MaxReasonBytes)
+	}
+	if k.DelayMS, err = wholeField("delay_ms", &n.delayMS, 0, MaxDelayMS); err != nil {
+		return k, err
+	}
+	for _, flag := range []struct {
+		name string
+		text *value
+		is   *bool
+	}{{"dead_letter", &n.deadLetter, &k.DeadLetter}, {"hold", &n.hold, &k.Hold}} {
+		is, err := boolField(flag.name, flag.text)
+		if err != nil {
+			return k, err
+		}
+		*flag.is = is != nil && *is
+	}
+	switch {
+	case k.DeadLetter && k.Hold:
+		return k, Errorf(BadRequest, "dead_letter and hold are both true: an event either goes to the dead letters or comes again; only one of them is allowed")
+	case k.Hold && k.DelayMS == nil:
+		return k, Errorf(BadRequest, "delay_ms is missing: hold needs it, a whole number from 0 to %d", int64(MaxDelayMS))
+	}
+	return k, nil
+}
+
+// append appends the members that are given.
+func (k *Nack) append(w *optsWriter) {
+	w.text("reason", k.Reason)
+	w.whole("delay_ms", k.DelayMS)
+	w.flag("dead_letter", k.DeadLetter)
+	w.flag("hold", k.Hold)
+}

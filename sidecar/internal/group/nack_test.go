@@ -1,0 +1,143 @@
+package group
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+func hold(d time.Duration) wire.Nack { return wire.Nack{Hold: true, DelayMS: new(d.Milliseconds())} }
+
+func (c *client) nackAs(how wire.Nack, ids ...string) *answer {
+	a := &answer{}
+	c.Nack(ids, how, a.set)
+	synctest.Wait()
+	return a
+}
+
+// A nack that asks for the dead letters is answered once the event is there.
+func TestNackToDeadLetters(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a:k", "b:k")
+		c := w.join()
+		c.wants("a/1")
+		w.graves.set(func() { w.graves.hold = true })
+		a := c.nackAs(wire.Nack{DeadLetter: true, Reason: "poison"}, "a")
+		advance(time.Minute)
+		if a.given.Load() {
+			t.Error("answered before the dead letter was durable")
+		}
+		c.wants("")
+		w.graves.release(nil)
+		synctest.Wait()
+		if !a.ok() {
+			t.Errorf("the nack was not answered: %v", a.err.Load())
+		}
+		c.wants("b/1")
+		w.kill()
+		w.join().wants("b/2") // a is settled durably
+	})
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a")
+		c := w.join()
+		c.wants("a/1")
+		if a := c.nackAs(wire.Nack{DeadLetter: true, Reason: "poison"}, "a"); !a.ok() {
+			t.Errorf("the nack was not answered: %v", a.err.Load())
+		}
+		h := w.graves.buried[0].Headers
+		reason, _ := h.Get(wire.HeaderDeadReason)
+		attempts, _ := h.Get(wire.HeaderDeadAttempts)
+		if reason != "poison" || attempts != "1" {
+			t.Errorf("the dead letter says %q after %s attempts", reason, attempts)
+		}
+		advance(time.Hour)
+		c.wants("")
+	})
+}
+
+// Whoever waits for a burial that will not be made here is told so.
+func TestNackToDeadLettersCannotBeMade(t *testing.T) {
+	for name, end := range map[string]func(w *world){
+		"seek": func(w *world) { w.seekEarliest() },
+		"stop": func(w *world) { _ = w.m.Stop(context.Background()); w.start() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, w *world) {
+				w.publish("a")
+				c := w.join()
+				c.wants("a/1")
+				w.graves.set(func() { w.graves.err = errStore })
+				a := c.nackAs(wire.Nack{DeadLetter: true}, "a")
+				end(w)
+				synctest.Wait()
+				if !a.failed() {
+					t.Error("the nack was not refused")
+				}
+			})
+		})
+	}
+}
+
+// An event that is held counts no attempt, and its key waits; both survive a
+// kill and a stop.
+func TestNackHold(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a:k", "b:k", "c:other")
+		c := w.join(attempts(2))
+		c.wants("a/1 c/1")
+		if !c.ack("c").ok() {
+			t.Error("the ack failed")
+		}
+		for range 5 {
+			if !c.nackAs(hold(time.Hour), "a").ok() {
+				t.Error("the nack was not answered")
+			}
+			advance(time.Hour - time.Second)
+			c.wants("")
+			advance(time.Second)
+			c.wants("a/1")
+		}
+		c.nackAs(hold(time.Hour), "a")
+		w.kill()
+		c = w.join(attempts(2))
+		advance(time.Hour - time.Second)
+		c.wants("")
+		advance(time.Second)
+		c.wants("a/1")
+		c.nackAs(hold(time.Hour), "a")
+		w.stop()
+		w.start()
+		c = w.join(attempts(2))
+		advance(time.Hour - time.Second)
+		c.wants("")
+		advance(time.Second)
+		c.wants("a/1")
+		c.ack("a")
+		c.wants("b/1")
+	})
+}
+
+// Jitter is only added, so that all attempts together take more than an hour.
+func TestBackoffJitterOnlyAdds(t *testing.T) {
+	o := Resolve(wire.SubscribeOptions{}, policy.Defaults().Delivery)
+	if o.MaxAttempts != 25 {
+		t.Errorf("%d attempts by default; want 25", o.MaxAttempts)
+	}
+	for range 1000 {
+		total := time.Duration(0)
+		for n := 1; n < o.MaxAttempts; n++ {
+			least, got := o.backoff(n), o.pause(n)
+			if got < least || got > least+least/4 {
+				t.Fatalf("after attempt %d: %v; want %v and up to a quarter more", n, got, least)
+			}
+			total += got
+		}
+		if total < time.Hour {
+			t.Fatalf("a dead letter after %v", total)
+		}
+	}
+}
