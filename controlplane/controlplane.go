@@ -53,7 +53,8 @@ type ControlPlane struct {
 
 	roster sync.Mutex // while what is in the store of sidecars is read, and while one is removed
 
-	stopping atomic.Bool
+	uncovered atomic.Int64 // sessions refused, since their credential is not for their node id
+	stopping  atomic.Bool
 }
 
 // policyStore is what a control plane needs of either store.
@@ -96,7 +97,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	if err := c.readRoster(ctx); err != nil {
 		return nil, err
 	}
-	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Drained: c.drained, Logger: cfg.Logger})
+	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger})
 	c.quota = c.newQuota()
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err

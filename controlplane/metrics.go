@@ -76,6 +76,16 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("metrics: sluice_auth_failures_total: %w", err), m.close(context.Background()))
 	}
+	_, err = meter.Int64ObservableCounter("sluice_controlplane_sessions_refused_total", metric.WithUnit("{session}"),
+		metric.WithDescription("Sessions of sidecars that were refused: their credential is not for their node id, or another process has it."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(c.uncovered.Load(), metric.WithAttributes(attribute.String("reason", "not_covered")))
+			o.Observe(c.registry.Refused(), metric.WithAttributes(attribute.String("reason", "in_use")))
+			return nil
+		}))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("metrics: sluice_controlplane_sessions_refused_total: %w", err), m.close(context.Background()))
+	}
 	return m, nil
 }
 

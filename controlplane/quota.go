@@ -1,10 +1,24 @@
 package controlplane
 
 import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	rpcstatus "google.golang.org/grpc/status"
+
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/setting"
 )
+
+// admit says whether the caller of a stream may go by a node id.
+func (c *ControlPlane) admit(ctx context.Context, nodeID string) error {
+	err := c.access.Claim(ctx, nodeID)
+	if err != nil {
+		c.uncovered.Add(1)
+	}
+	return err
+}
 
 // newQuota makes the service that shares out fleet-wide rates, by the policies
 // in force, and tells the registry what sidecars report.
@@ -19,6 +33,15 @@ func (c *ControlPlane) newQuota() *quota.Server {
 		Fresh: func(topic string) bool {
 			_, before := fleetWide(first, topic)
 			return !before
+		},
+		Admit: func(ctx context.Context, nodeID, instance string) error {
+			if err := c.admit(ctx, nodeID); err != nil {
+				return err
+			}
+			if err := c.registry.Await(ctx, nodeID, instance); err != nil {
+				return rpcstatus.Error(codes.AlreadyExists, err.Error())
+			}
+			return nil
 		},
 		Usage: c.registry, Shared: setting.IsMongoDB(c.cfg.Store), Logger: c.cfg.Logger,
 	})

@@ -19,6 +19,9 @@ type Sidecar struct {
 	Versions map[string]int64 `json:"versions"`
 	// Rejected is what it refused and has not taken since; nil: nothing.
 	Rejected *Rejection `json:"rejected"`
+	// RefusedSessions are those of other processes under its node id, in the last
+	// minute; nil: none.
+	RefusedSessions *RefusedSessions `json:"refused_sessions,omitempty"`
 	// UnmetConcerns are the write concerns that its store does not meet, by topic:
 	// it refuses their events.
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
@@ -29,6 +32,14 @@ type Rejection struct {
 	Policy  string `json:"policy"`
 	Version int64  `json:"version"`
 	Reason  string `json:"reason"`
+}
+
+// RefusedSessions are sessions that a control plane refused, since another process
+// with their node id was connected.
+type RefusedSessions struct {
+	Count   int64     `json:"count"`
+	Last    time.Time `json:"last"`
+	Address string    `json:"address"` // the replay API of the last one
 }
 
 // FleetTopic is what passes through the fleet of one topic, and what limits it.

@@ -55,6 +55,9 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if entries := r.unbound(); len(entries) > 0 {
+		log.Warn("who has a credential of these entries may join as any sidecar; bind each to its node ids, as in sidecar: orders-*", "file", path, "entries", entries.String())
+	}
 	a := &Access{
 		path: path, program: program, log: log, every: pollEvery,
 		told: rate.NewLimiter(1, 10), certified: make(map[*certifiedConn]struct{}), lasting: make(map[*lasting]struct{}), decided: s.sum, pending: s.sum,

@@ -113,6 +113,7 @@ func (r *reader) entries(n *yaml.Node, at string, certs bool) []entry {
 		keys := []key{
 			{name: "name", must: true, read: r.name(&e.name)},
 			{name: "role", only: onlyControlPlane, must: true, read: r.role(&e.may.role)},
+			{name: "sidecar", only: onlyControlPlane, read: r.nodes(&e.may.nodes)},
 			{name: "publish", only: onlySidecar, read: r.patterns(&e.may.publish)},
 			{name: "subscribe", only: onlySidecar, read: r.patterns(&e.may.subscribe)},
 			{name: "groups", only: onlySidecar, read: r.patterns(&e.may.groups)},
@@ -125,7 +126,11 @@ func (r *reader) entries(n *yaml.Node, at string, certs bool) []entry {
 				key{name: "sha256", read: r.sha256(&e.digest)},
 				key{name: "token_file", read: r.text(&e.tokenFile)})
 		}
-		if r.object(item, e.at, keys); certs || item.Kind != yaml.MappingNode {
+		r.object(item, e.at, keys)
+		if e.may.nodes != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
+			r.refuse(item, e.at+".sidecar", "goes with role: sidecar alone; %q does not join as one", e.may.role)
+		}
+		if certs || item.Kind != yaml.MappingNode {
 			continue
 		}
 		if (e.digest == nil) == (e.tokenFile == "") && !r.refused(e.at+".sha256", e.at+".token_file") {
@@ -187,6 +192,27 @@ func (r *reader) sha256(to **digest) func(*yaml.Node, string) {
 		}
 		copy(d[:], sum)
 		*to = &d
+	}
+}
+
+// nodes reads a node id or a prefix of node ids, or a list of them.
+func (r *reader) nodes(to *patterns) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		*to = patterns{}
+		items := n.Content
+		if n.Kind == yaml.ScalarNode {
+			items = []*yaml.Node{n}
+		} else if n.Kind != yaml.SequenceNode || len(items) == 0 {
+			r.refuse(n, at, `must be a node id, a prefix such as "orders-*", or a list of these, not %s`, kindOf(n))
+		}
+		for _, item := range items {
+			var pattern string
+			r.name(&pattern)(item, at)
+			if strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+				r.refuse(item, at, "must be a node id, or a prefix followed by *, not %s", kindOf(item))
+			}
+			*to = append(*to, pattern)
+		}
 	}
 }
 

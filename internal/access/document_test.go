@@ -68,8 +68,18 @@ func TestParseRefuses(t *testing.T) {
 			"line 2: xds: means nothing to a sidecar; allowed here: tokens, certs, tls",
 		}},
 		{"of a sidecar", ControlPlane, token + "role: viewer, publish: [a], ops: true}]", []string{
-			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sha256, token_file",
-			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: name, role, sha256, token_file",
+			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sidecar, sha256, token_file",
+			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: name, role, sidecar, sha256, token_file",
+		}},
+		{"node ids that cannot be", ControlPlane, token + "role: editor, sidecar: a}, {name: b, token_file: b, role: sidecar, sidecar: {}}, " +
+			"{name: c, token_file: c, role: sidecar, sidecar: ['a*b', '', \"a\\n\", [x]]}, {name: d, token_file: d, role: sidecar, sidecar: []}]", []string{
+			`line 1: tokens[0].sidecar: goes with role: sidecar alone; "editor" does not join as one`,
+			`line 1: tokens[1].sidecar: must be a node id, a prefix such as "orders-*", or a list of these, not an object`,
+			`line 1: tokens[2].sidecar: must be a node id, or a prefix followed by *, not "a*b"`,
+			`line 1: tokens[2].sidecar: must be a text that is not empty, not ""`,
+			`line 1: tokens[2].sidecar: must have at most 255 bytes, and no control characters`,
+			`line 1: tokens[2].sidecar: must be a text that is not empty, not a list`,
+			`line 1: tokens[3].sidecar: must be a node id, a prefix such as "orders-*", or a list of these, not a list`,
 		}},
 		{"no role", ControlPlane, token + "}]", []string{"line 1: tokens[0].role: is missing"}},
 		{"a wrong role", ControlPlane, token + "role: root}]", []string{`line 1: tokens[0].role: must be one of [viewer editor admin sidecar], not "root"`}},

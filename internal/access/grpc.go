@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -59,16 +60,64 @@ func (a *Access) StreamInterceptor() grpc.StreamServerInterceptor {
 		if err != nil {
 			return err
 		}
-		return handle(srv, &guardedStream{ServerStream: stream, access: a, id: id})
+		c := &claim{id: id}
+		return handle(srv, &guardedStream{ServerStream: stream, access: a, claim: c, ctx: context.WithValue(stream.Context(), claimKey{}, c)})
 	}
+}
+
+// claim is who a stream's caller is, and the node id that it goes by.
+type claim struct {
+	id   Identity // as it came in
+	node atomic.Pointer[string]
+}
+
+type claimKey struct{}
+
+// Claim has the caller of a stream go by a node id from now on. The error, with
+// PermissionDenied, says which node ids its credential covers. ctx is the stream's.
+func (a *Access) Claim(ctx context.Context, node string) error {
+	if a == nil {
+		return nil
+	}
+	c, ok := ctx.Value(claimKey{}).(*claim)
+	if !ok {
+		return status.Error(codes.Unauthenticated, errNobody().Msg)
+	}
+	c.node.Store(&node)
+	return a.covers(ctx, c)
+}
+
+// covers says whether a stream's caller may still join, as the node that it
+// goes by.
+func (a *Access) covers(ctx context.Context, c *claim) error {
+	id := c.id
+	if id.rules != a.now.Load() {
+		var err error
+		if id, err = a.join(ctx); err != nil {
+			return err
+		}
+	}
+	node := c.node.Load()
+	if node == nil {
+		return nil
+	}
+	err := id.May(Join, *node, "")
+	if err == nil {
+		return nil
+	}
+	_, from := comesFrom(ctx)
+	return a.refused(from, err)
 }
 
 // guardedStream asks before each message whether its caller may still join.
 type guardedStream struct {
 	grpc.ServerStream
 	access *Access
-	id     Identity // as it came in
+	claim  *claim
+	ctx    context.Context // with the claim
 }
+
+func (s *guardedStream) Context() context.Context { return s.ctx }
 
 func (s *guardedStream) SendMsg(m any) error {
 	if err := s.check(); err != nil {
@@ -85,11 +134,10 @@ func (s *guardedStream) RecvMsg(m any) error {
 }
 
 func (s *guardedStream) check() error {
-	if s.id.rules == s.access.now.Load() {
+	if s.claim.id.rules == s.access.now.Load() {
 		return nil
 	}
-	_, err := s.access.join(s.Context())
-	return err
+	return s.access.covers(s.ctx, s.claim)
 }
 
 // join finds who makes a call, and whether they may join. Errors have a status.
@@ -97,20 +145,32 @@ func (a *Access) join(ctx context.Context) (Identity, error) {
 	if a == nil {
 		return everybody, nil
 	}
-	var cs *tls.ConnectionState
-	from := ""
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			cs = &info.State
-		}
-		if p.Addr != nil {
-			from = p.Addr.String()
-		}
-	}
+	cs, from := comesFrom(ctx)
 	id, err := a.joins(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), cs, from)
 	if err == nil {
 		return id, nil
 	}
+	return Identity{}, a.refused(from, err)
+}
+
+// comesFrom is where a call comes from: its TLS connection, if it has one, and
+// its address.
+func comesFrom(ctx context.Context) (cs *tls.ConnectionState, from string) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil, ""
+	}
+	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+		cs = &info.State
+	}
+	if p.Addr != nil {
+		from = p.Addr.String()
+	}
+	return cs, from
+}
+
+// refused gives an error of who was not let in its status, and tells the log.
+func (a *Access) refused(from string, err error) error {
 	a.noteRefused(from, err)
 	e := wire.AsError(err)
 	code := codes.Unauthenticated
@@ -120,7 +180,7 @@ func (a *Access) join(ctx context.Context) (Identity, error) {
 	case wire.RateLimited:
 		code = codes.ResourceExhausted
 	}
-	return Identity{}, status.Error(code, e.Msg)
+	return status.Error(code, e.Msg)
 }
 
 func (a *Access) joins(ctx context.Context, authorization []string, cs *tls.ConnectionState, from string) (Identity, error) {

@@ -12,17 +12,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
 // serveGRPC serves something to call behind a.
-func serveGRPC(t *testing.T, a *Access) (addr string, svc *health.Server) {
+func serveGRPC(t *testing.T, a *Access, more ...grpc.ServerOption) (addr string, svc *health.Server) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(a.ServerOptions("xds-listen", ln)...)
+	server := grpc.NewServer(append(a.ServerOptions("xds-listen", ln), more...)...)
 	svc = health.NewServer()
 	healthpb.RegisterHealthServer(server, svc)
 	var running sync.WaitGroup
@@ -180,5 +181,107 @@ func TestGRPCRotation(t *testing.T) {
 	defer a.mu.Unlock()
 	if len(a.certified) != 1 {
 		t.Errorf("%d connections are kept", len(a.certified))
+	}
+}
+
+// claiming serves something to call whose callers go by the node id that they send.
+func claiming(t *testing.T, a *Access) (addr string, svc *health.Server) {
+	t.Helper()
+	return serveGRPC(t, a, grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if err := a.Claim(stream.Context(), metadata.ValueFromIncomingContext(stream.Context(), "node")[0]); err != nil {
+			return err
+		}
+		return handle(srv, stream)
+	}))
+}
+
+func claims(t *testing.T, c healthpb.HealthClient, node string) (healthpb.Health_WatchClient, error) {
+	t.Helper()
+	stream, err := c.Watch(metadata.AppendToOutgoingContext(callOf(t), "node", node), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	return stream, err
+}
+
+func TestACredentialIsForItsNodes(t *testing.T) {
+	f := newFolder(t)
+	f.withTLS(newAuthority(t, "ca"), "node-7")
+	f.writef("node", "%s", nodeToken)
+	tokens := "tokens: [{name: node, role: sidecar, token_file: node, sidecar: 'orders-*'}]" + tlsSection
+	mutual := ClientConfig{CA: "ca.pem", Cert: "client.pem", Key: "client.key"}
+	token := ClientConfig{CA: "ca.pem", TokenFile: "node"}
+	for _, tc := range []struct {
+		name, rules string
+		client      ClientConfig
+		node, says  string // says: "": it is let in
+	}{
+		{"a token, of its prefix", tokens, token, "orders-1", ""},
+		{"a token, of another", tokens, token, "billing-1", `"node" may not join as node "billing-1"; allowed are orders-*`},
+		{"a certificate, of its name", tokens, mutual, "node-7", ""},
+		{"a certificate, of its alternative name", tokens, mutual, "localhost", ""},
+		{"a certificate, of another", tokens, mutual, "node-8", `"node-7" may not join as node "node-8"; allowed are node-7, localhost`},
+		{"a listed certificate", "certs: [{name: node-7, role: sidecar, sidecar: [orders-1, 'b-*']}]" + tlsSection, mutual, "b-2", ""},
+		{"a listed certificate, of another", "certs: [{name: node-7, role: sidecar, sidecar: [orders-1, 'b-*']}]" + tlsSection, mutual, "node-7", "allowed are orders-1, b-*"},
+		{"a listed certificate, of any", "certs: [{name: node-7, role: sidecar}]" + tlsSection, mutual, "b-2", ""},
+		{"an admin's", "certs: [{name: node-7, role: admin}]" + tlsSection, mutual, "b-2", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f.writef("auth.yaml", "%s", tc.rules)
+			a, _ := f.open(ControlPlane)
+			addr, _ := claiming(t, a)
+			_, err := claims(t, dialGRPC(t, f.client(tc.client), addr), tc.node)
+			if tc.says == "" && err != nil || tc.says != "" && (status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), tc.says)) {
+				t.Errorf("%v; want %q", err, tc.says)
+			}
+		})
+	}
+}
+
+func TestAWildcardCertificateIsForNoPrefix(t *testing.T) {
+	f := newFolder(t)
+	f.withTLS(newAuthority(t, "ca"), "*")
+	f.writef("auth.yaml", "tokens: []"+tlsSection)
+	a, _ := f.open(ControlPlane)
+	addr, _ := claiming(t, a)
+	client := dialGRPC(t, f.client(ClientConfig{CA: "ca.pem", Cert: "client.pem", Key: "client.key"}), addr)
+	if _, err := claims(t, client, "node-8"); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
+	}
+}
+
+func TestStreamEndsWithItsNode(t *testing.T) {
+	f := newFolder(t)
+	f.writef("node", "%s", nodeToken)
+	entry := "tokens: [{name: node, role: sidecar, sha256: " + sumOf(nodeToken) + ", sidecar: %s}]"
+	f.writef("auth.yaml", entry, "'a-*'")
+	a, _ := f.open(ControlPlane)
+	addr, svc := claiming(t, a)
+	stream, err := claims(t, dialGRPC(t, f.client(ClientConfig{TokenFile: "node"}), addr), "a-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.writef("auth.yaml", entry, "[a-1, b]") // which covers it still
+	a.settle()
+	svc.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	f.writef("auth.yaml", entry, "b")
+	a.settle()
+	svc.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+	if m, err := stream.Recv(); err == nil {
+		t.Errorf("it still gets %v", m)
+	}
+}
+
+func TestEntriesOfAnySidecarAreWarnedOf(t *testing.T) {
+	f := newFolder(t)
+	f.writef("auth.yaml", "tokens:\n - {name: node, role: sidecar, sha256: %s}\n - {name: all, role: sidecar, sha256: %s, sidecar: '*'}\ncerts: [{name: x, role: sidecar}, {name: y, role: admin}]",
+		sumOf(nodeToken), sumOf(aliceToken))
+	_, log := f.open(ControlPlane)
+	if !strings.Contains(log.String(), `may join as any sidecar; bind each to its node ids`) || !strings.Contains(log.String(), `entries="certs[0] (x), tokens[0] (node)"`) {
+		t.Errorf("the log says:\n%s", log)
 	}
 }

@@ -39,7 +39,7 @@ const (
 	View       Action = iota + 100
 	Edit              // put policies, roll them back, apply without pruning
 	Administer        // delete and prune policies
-	Join              // xDS and RLQS, as sidecars do
+	Join              // xDS and RLQS, as the sidecar whose node id stands for the topic; "" for any
 )
 
 // Identity is somebody who came in. The zero Identity is nobody, and may do
@@ -82,7 +82,7 @@ func (id Identity) May(do Action, topic, group string) error {
 	case id.Role == "" && id.may == nil:
 		return errNobody()
 	case do >= View:
-		return id.mayAtControlPlane(do)
+		return id.mayAtControlPlane(do, topic)
 	case id.may == nil || !id.may.allows(do, topic, group):
 		return id.refusal(do, topic, group)
 	}
@@ -101,17 +101,21 @@ var enough = map[Action]struct {
 	Join:       {[]Role{RoleSidecar, RoleAdmin}, "join as a sidecar"},
 }
 
-func (id Identity) mayAtControlPlane(do Action) error {
+func (id Identity) mayAtControlPlane(do Action, node string) error {
 	need := enough[do]
 	if slices.Contains(need.roles, id.Role) {
-		return nil
+		if do != Join || node == "" || id.may == nil || id.may.nodes == nil || id.may.nodes.match(node) {
+			return nil
+		}
+		return wire.Errorf(wire.Forbidden, "%s may not join as node %s; allowed are %s", shown(id.Name), shown(node), id.may.nodes)
 	}
 	return wire.Errorf(wire.Forbidden, "%s may not %s: its role is %q, and one of %v is needed", shown(id.Name), need.what, id.Role, need.roles)
 }
 
 // grant is what one entry of the file allows.
 type grant struct {
-	role                       Role // at a control plane, and nothing below
+	role                       Role     // at a control plane
+	nodes                      patterns // at a control plane, as which sidecars; nil: all
 	publish, subscribe, replay patterns
 	admin                      patterns
 	groups                     patterns // nil: all

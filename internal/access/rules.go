@@ -35,10 +35,6 @@ type holder struct {
 	used atomic.Bool // a token of it has come in since the program started
 }
 
-// anyCertificate is what a control plane lets the certificates of its client_ca
-// do that the file does not list.
-var anyCertificate = grant{role: RoleSidecar}
-
 // A token shorter than this can be guessed.
 const shortToken = 16
 
@@ -227,7 +223,28 @@ func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 	if r.program == Sidecar || len(names) == 0 {
 		return Identity{}, wire.Errorf(wire.Unauthorized, "no token, and none of the client certificate's names (%s) is listed under certs", patterns(names))
 	}
-	return Identity{Name: names[0], Role: anyCertificate.role, Verified: true, may: &anyCertificate, rules: r, cert: cs}, nil
+	// A certificate that the file does not list is that of the sidecar that it names.
+	may := &grant{role: RoleSidecar, nodes: slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasSuffix(name, "*") })}
+	return Identity{Name: names[0], Role: may.role, Verified: true, may: may, rules: r, cert: cs}, nil
+}
+
+// unbound are the entries whose holders may join as any sidecar.
+func (r *rules) unbound() (entries patterns) {
+	for _, h := range r.certs {
+		entries = appendUnbound(entries, h)
+	}
+	for _, h := range r.tokens {
+		entries = appendUnbound(entries, h)
+	}
+	slices.Sort(entries)
+	return entries
+}
+
+func appendUnbound(entries patterns, h *holder) patterns {
+	if h.may.role == RoleSidecar && h.may.nodes == nil {
+		entries = append(entries, h.at+" ("+h.name+")")
+	}
+	return entries
 }
 
 // namesOf are the names that a certificate is for: its common name first.

@@ -29,6 +29,7 @@ type document struct {
 	ControlPlane string
 	Sidecars     []instance
 	Topics       []flatTopic
+	Refusals     map[string]Refusals // by node id
 }
 
 // flatTopic is a topic in few numbers: there are many, every second.
@@ -47,13 +48,19 @@ type other struct {
 	name     string
 	sidecars []instance
 	topics   []Topic
+	refusals map[string]Refusals
 	packed   []byte // as it came
+	// connected are those of sidecars that are, by node id.
+	connected map[string]*instance
 }
 
 // Export is what the other control planes are to know of this one's sidecars.
 func (r *Registry) Export() []byte {
 	r.mu.Lock()
-	d := document{ControlPlane: r.name, Sidecars: r.own(true)}
+	d := document{ControlPlane: r.name, Sidecars: r.own(true), Refusals: map[string]Refusals{}}
+	for node, one := range r.refusals {
+		d.Refusals[node] = one.Refusals
+	}
 	topics := r.ownTopics(false)
 	slices.SortFunc(topics, func(a, b Topic) int {
 		return cmp.Compare(b.AllowedPerSecond+b.DeniedPerSecond, a.AllowedPerSecond+a.DeniedPerSecond)
@@ -193,7 +200,15 @@ func read(packed []byte, before []other) (other, error) {
 	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&d); err != nil {
 		return other{}, err
 	}
-	o := other{name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), packed: slices.Clone(packed)}
+	o := other{
+		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), refusals: d.Refusals, packed: slices.Clone(packed),
+		connected: map[string]*instance{},
+	}
+	for i := range o.sidecars {
+		if s := &o.sidecars[i]; s.Connected {
+			o.connected[s.NodeID] = s
+		}
+	}
 	for i := range d.Topics {
 		if o.topics[i], err = d.Topics[i].topic(); err != nil {
 			return other{}, err

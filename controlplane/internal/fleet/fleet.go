@@ -20,6 +20,9 @@ type Sidecar struct {
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 
 	Connected bool `json:"connected"`
+	// RefusedSessions are those of other processes under its node id, lately; nil:
+	// none.
+	RefusedSessions *Refusals `json:"refused_sessions,omitempty"`
 	// Drained says that it left in good order, and left nothing behind that a
 	// replay of the fleet would miss: its store has others, its spool is empty.
 	Drained bool `json:"drained,omitempty"`
@@ -37,6 +40,13 @@ type Rejection struct {
 	Policy  string `json:"policy"`
 	Version int64  `json:"version"`
 	Reason  string `json:"reason"`
+}
+
+// Refusals are sessions that were refused since another process has their node id.
+type Refusals struct {
+	Count   int64     `json:"count"`
+	Last    time.Time `json:"last"`
+	Address string    `json:"address"` // the replay API of the last one
 }
 
 // Topic is what the sidecars let through of one topic.

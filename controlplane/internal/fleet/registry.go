@@ -24,6 +24,8 @@ const (
 type Config struct {
 	// ControlPlane is the name of this control plane, unlike that of any other.
 	ControlPlane string
+	// AwaitEnd is for tests; 0: [AwaitEnd].
+	AwaitEnd time.Duration
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
@@ -34,16 +36,20 @@ type Registry struct {
 	name  string
 	now   func() time.Time
 	start time.Time // the seconds of usage are counted from here
+	await time.Duration
 
-	mu      sync.Mutex
-	members map[identity]*member // connected
-	left    map[string]*member   // by node id: the last ones of it, where none is connected
-	usage   usage
-	others  []other
-	roster  roster
+	mu       sync.Mutex
+	members  map[string]*member // connected, by node id
+	left     map[string]*member // by node id: the last ones of it, where none is connected
+	usage    usage
+	others   []other
+	roster   roster
+	refusals map[string]refusals // by node id
+	refused  int64
 }
 
-// identity tells sidecars apart, also two that were given the same node id.
+// identity tells sidecars apart, also two that were given the same node id and
+// connected to two control planes.
 type identity struct{ node, instance string }
 
 // member is one sidecar of this control plane.
@@ -72,10 +78,13 @@ func NewRegistry(c Config) *Registry {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.AwaitEnd == 0 {
+		c.AwaitEnd = AwaitEnd
+	}
 	return &Registry{
-		name: c.ControlPlane, now: c.Now, start: c.Now(),
-		members: map[identity]*member{}, left: map[string]*member{},
-		usage: usage{topics: map[string]*topicUse{}}, roster: newRoster(),
+		name: c.ControlPlane, now: c.Now, start: c.Now(), await: c.AwaitEnd,
+		members: map[string]*member{}, left: map[string]*member{},
+		usage: usage{topics: map[string]*topicUse{}}, roster: newRoster(), refusals: map[string]refusals{},
 	}
 }
 
@@ -84,20 +93,24 @@ func NewRegistry(c Config) *Registry {
 // old one still says changes nothing.
 type Session struct {
 	registry *Registry
-	id       identity
+	node     string
 }
 
-// Connect says that a sidecar is there; the error that there are too many.
+// Connect says that a sidecar is there. The error is a *TakenError, or says that
+// there are too many.
 func (r *Registry) Connect(n Node) (*Session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id := identity{n.ID, n.Instance}
-	if r.members[id] == nil && len(r.members) >= MaxConnected {
+	if taken := r.taken(n.ID, n.Instance); taken != nil {
+		taken.Again = r.refuse(n)
+		return nil, taken
+	}
+	if r.members[n.ID] == nil && len(r.members) >= MaxConnected {
 		return nil, fmt.Errorf("this control plane has %d sidecars, and takes no more", MaxConnected)
 	}
 	delete(r.left, n.ID)
-	s := &Session{registry: r, id: id}
-	r.members[id] = &member{Node: n, session: s, versions: map[string]int64{}}
+	s := &Session{registry: r, node: n.ID}
+	r.members[n.ID] = &member{Node: n, session: s, versions: map[string]int64{}}
 	r.roster.enter(n, r.now(), false)
 	return s, nil
 }
@@ -137,7 +150,7 @@ func (s *Session) Unmet(concerns map[string]string) {
 // Close says that the connection is over. Calling it again does nothing.
 func (s *Session) Close() {
 	s.update(func(m *member) {
-		delete(s.registry.members, s.id)
+		delete(s.registry.members, s.node)
 		m.gone, m.unmet = s.registry.now(), nil
 		s.registry.remember(m)
 		s.registry.roster.enter(m.Node, m.gone, true)
@@ -150,9 +163,8 @@ func (r *Registry) Drained(n Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.roster.forget(Entry{Node: n})
-	id := identity{n.ID, n.Instance}
-	if m := r.members[id]; m != nil {
-		delete(r.members, id)
+	if m := r.members[n.ID]; m != nil && m.Instance == n.Instance {
+		delete(r.members, n.ID)
 		m.gone, m.drained, m.unmet = r.now(), true, nil
 		r.remember(m)
 	} else if m := r.left[n.ID]; m != nil && m.Instance == n.Instance {
@@ -164,7 +176,7 @@ func (r *Registry) Drained(n Node) {
 func (s *Session) update(change func(*member)) {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	if m := s.registry.members[s.id]; m != nil && m.session == s {
+	if m := s.registry.members[s.node]; m != nil && m.session == s {
 		change(m)
 	}
 }
@@ -199,6 +211,9 @@ func (r *Registry) Sidecars() []Sidecar {
 	r.mu.Lock()
 	list := r.instances(true)
 	missing := r.missing(list)
+	for i := range list {
+		list[i].RefusedSessions = r.refusalsOf(list[i].NodeID)
+	}
 	r.mu.Unlock()
 	list = r.withMissing(list, missing)
 	out := make([]Sidecar, len(list))
@@ -239,7 +254,7 @@ func (r *Registry) Known() int {
 	for _, o := range r.others {
 		for _, s := range o.sidecars {
 			id := identity{s.NodeID, s.Instance}
-			if s.Connected && r.members[id] == nil && !elsewhere[id] {
+			if m := r.members[s.NodeID]; s.Connected && (m == nil || m.Instance != s.Instance) && !elsewhere[id] {
 				elsewhere[id] = true
 				n++
 			}
@@ -337,7 +352,7 @@ func (r *Registry) Using(policy string) []Sidecar {
 	defer r.mu.Unlock()
 	var out []Sidecar
 	for _, s := range r.instances(false) {
-		if m := r.members[identity{s.NodeID, s.Instance}]; s.ControlPlane == r.name && s.Connected && m != nil {
+		if m := r.members[s.NodeID]; s.ControlPlane == r.name && s.Connected && m != nil {
 			s.Versions = m.versions
 		} else if s.ControlPlane == r.name {
 			s.Versions = r.leftWith(s.NodeID)

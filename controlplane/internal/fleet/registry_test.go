@@ -1,10 +1,12 @@
 package fleet_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
@@ -19,7 +21,7 @@ func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
 
 func newRegistry(name string) (*fleet.Registry, *clock) {
 	c := newClock()
-	return fleet.NewRegistry(fleet.Config{ControlPlane: name, Now: c.now}), c
+	return fleet.NewRegistry(fleet.Config{ControlPlane: name, AwaitEnd: time.Millisecond, Now: c.now}), c
 }
 
 func connect(t *testing.T, r *fleet.Registry, node, instance string) *fleet.Session {
@@ -174,21 +176,68 @@ func TestARestartedSidecarReplacesItself(t *testing.T) {
 	}
 }
 
-func TestTwoSidecarsWithOneID(t *testing.T) {
-	r, _ := newRegistry("cp1")
-	first, second := connect(t, r, "a", "i1"), connect(t, r, "a", "i2")
-	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"a+", "a+"}) || r.Known() != 2 || len(r.Peers()) != 2 {
-		t.Errorf("got %v, %d known, peers %v", got, r.Known(), r.Peers())
+func TestASecondProcessWithANodeIDIsRefused(t *testing.T) {
+	r, c := newRegistry("cp1")
+	other, _ := newRegistry("cp2")
+	first := connect(t, r, "a", "i1")
+	told := func() {
+		t.Helper()
+		if err := errors.Join(other.Merge("cp2", [][]byte{r.Export()}), r.Merge("cp1", [][]byte{other.Export()})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told()
+	for i, at := range []*fleet.Registry{r, r, other} {
+		_, err := at.Connect(fleet.Node{ID: "a", Instance: "i2", Address: "10.0.0.9:8083"})
+		taken, ok := errors.AsType[*fleet.TakenError](err)
+		if !ok || taken.NodeID != "a" || taken.Address != "127.0.0.1:8083" || taken.ControlPlane != "cp1" || taken.Again != (i == 1) {
+			t.Errorf("%d: %+v, %v", i, taken, err)
+		}
+		if err := at.Await(t.Context(), "a", "i2"); !errors.As(err, &taken) {
+			t.Errorf("%d: %v", i, err)
+		}
+		if err := at.Await(t.Context(), "a", "i1"); err != nil {
+			t.Errorf("%d: the one that is connected: %v", i, err)
+		}
+	}
+	told()
+	want := fleet.Refusals{Count: 3, Last: c.at, Address: "10.0.0.9:8083"}
+	for _, at := range []*fleet.Registry{r, other} {
+		if got := at.Sidecars(); len(got) != 1 || got[0].RefusedSessions == nil || *got[0].RefusedSessions != want || at.Known() != 1 {
+			t.Errorf("got %+v, and %d known", got, at.Known())
+		}
+	}
+	if r.Refused() != 2 || other.Refused() != 1 {
+		t.Errorf("%d and %d were refused", r.Refused(), other.Refused())
 	}
 	first.Acked(map[string]int64{"x": 1}, nil)
-	second.Acked(map[string]int64{"x": 2}, nil)
-	if got := r.Sidecars(); got[0].Versions["x"] != 1 || got[1].Versions["x"] != 2 {
-		t.Errorf("got %v", got)
+	if got := r.Sidecars()[0]; got.Versions["x"] != 1 || got.Address != "127.0.0.1:8083" {
+		t.Errorf("the one that was refused has changed %+v", got)
+	}
+	c.pass(fleet.KeepRefusals + time.Millisecond)
+	if got := r.Sidecars()[0].RefusedSessions; got != nil {
+		t.Errorf("long after the last one: %+v", got)
 	}
 	first.Close()
-	if got := ids(r.Sidecars()); !slices.Equal(got, []string{"a+"}) {
-		t.Errorf("got %v", got)
-	}
+	told()
+	connect(t, other, "a", "i2")
+}
+
+// The end of a sidecar's last life may be known a moment after its next one is
+// there; that is no second sidecar.
+func TestARestartWaitsForTheEndOfTheLastLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1"})
+		last := connect(t, r, "a", "i1")
+		time.AfterFunc(fleet.AwaitEnd-100*time.Millisecond, last.Close)
+		if err := r.Await(t.Context(), "a", "i2"); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, r, "a", "i2")
+		if r.Refused() != 0 {
+			t.Error("it was refused")
+		}
+	})
 }
 
 func TestAnOldSessionChangesNothing(t *testing.T) {

@@ -95,7 +95,7 @@ func (r *Registry) Remember(list []Entry) {
 	}
 	for key, e := range r.roster.due {
 		now, there := r.roster.stored[key]
-		if there && now.Instance != e.Instance && r.members[identity{e.ID, e.Instance}] == nil {
+		if there && now.Instance != e.Instance && !r.here(e.Node) {
 			delete(r.roster.due, key)
 		}
 	}
@@ -109,6 +109,12 @@ func (r *Registry) Remember(list []Entry) {
 			delete(r.left, id)
 		}
 	}
+}
+
+// here says whether this life of a sidecar is connected here.
+func (r *Registry) here(n Node) bool {
+	m := r.members[n.ID]
+	return m != nil && m.Instance == n.Instance
 }
 
 // Superseded are stored entries of sidecars that are connected here, from when

@@ -32,6 +32,12 @@ type assignment struct {
 	until  time.Time
 }
 
+// memberID names a life of a sidecar. Others may have the same instance: it is
+// what they say that it is, and the node id alone is bound to their credential.
+type memberID struct{ node, instance string }
+
+func (m *member) id() memberID { return memberID{m.node, m.instance} }
+
 // member is a sidecar that publishes to a topic.
 type member struct {
 	instance, node string

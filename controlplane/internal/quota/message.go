@@ -189,6 +189,8 @@ type stream struct {
 	waiting map[string]*answer
 }
 
+func (st *stream) id() memberID { return memberID{st.node, st.instance} }
+
 // tell has an answer sent. One that still waits is replaced, and its grant
 // comes with the new one.
 func (st *stream) tell(topic string, a *answer) {

@@ -64,6 +64,9 @@ type Config struct {
 	// for the whole fleet.
 	Policies func(topic string) (p policy.Publish, fleet bool)
 	Usage    Sink // nil: nobody is told
+	// Admit says whether the caller of a stream, whose context it is, may go by a node
+	// id, as that life of its process; the error has a status. nil: everybody may.
+	Admit func(ctx context.Context, nodeID, instance string) error
 	// Fresh says that a topic was not fleet-wide when this control plane began:
 	// none of its burst can have been used before. nil: of any it may have been.
 	Fresh func(topic string) bool
@@ -163,6 +166,11 @@ func (s *Server) StreamRateLimitQuotas(link grpc.BidiStreamingServer[rlqs.RateLi
 	if err != nil {
 		return err
 	}
+	if s.cfg.Admit != nil {
+		if err := s.cfg.Admit(link.Context(), st.node, st.instance); err != nil {
+			return err
+		}
+	}
 	ctx, stop := context.WithCancel(link.Context())
 	var sender sync.WaitGroup
 	sender.Go(func() { st.send(ctx, link.Send) })
@@ -253,7 +261,7 @@ func (s *Server) divided(st *stream, u *usage, now time.Time) bool {
 		}
 		st.topics[u.topic] = true
 		t.report(st, u, s.number(u.share), now)
-		taken, urgent := t.members[st.instance] != nil, t.urgent
+		taken, urgent := t.members[st.id()] != nil, t.urgent
 		t.mu.Unlock()
 		if urgent {
 			s.urge()
@@ -274,7 +282,7 @@ func (s *Server) topic(name string, now time.Time) *topic {
 	if t := s.topics[name]; t != nil || len(s.topics) >= maxTopics {
 		return t
 	}
-	t = &topic{name: name, server: s, members: map[string]*member{}, at: s.began.Add(lapse), used: now}
+	t = &topic{name: name, server: s, members: map[memberID]*member{}, at: s.began.Add(lapse), used: now}
 	s.topics[name] = t
 	return t
 }

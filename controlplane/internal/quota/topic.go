@@ -19,7 +19,7 @@ type topic struct {
 	// reservoir are the tokens that no sidecar has, as of at.
 	reservoir float64
 	at        time.Time
-	members   map[string]*member // by instance
+	members   map[memberID]*member
 	// rates and bursts are the sums of what may act at the members.
 	rates, bursts float64
 	// Of the round.
@@ -34,17 +34,17 @@ type topic struct {
 // report takes in a sidecar's usage.
 func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 	t.used = now
-	m := t.members[st.instance]
+	m := t.members[st.id()]
 	if m == nil {
 		if len(t.members) >= maxMembers || u.ask == 0 && u.rate == 0 && u.wants == 0 && u.allowed+u.denied == 0 {
 			return
 		}
 		m = &member{instance: st.instance, node: st.node, demandAt: now, reportAt: now, shown: NoShare}
-		t.members[st.instance] = m
+		t.members[m.id()] = m
 		t.urgent = true
 	}
 	t.advance(now)
-	m.out, m.node, m.report, m.reportAt = st, st.node, u.report, now
+	m.out, m.report, m.reportAt = st, u.report, now
 	m.observe(u, now)
 	rate, burst := m.rate, m.burst
 	switch {
@@ -69,7 +69,7 @@ func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 func (t *topic) detach(st *stream, left bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m := t.members[st.instance]
+	m := t.members[st.id()]
 	if m == nil || m.out != st {
 		return
 	}
@@ -82,7 +82,7 @@ func (t *topic) detach(st *stream, left bool, now time.Time) {
 }
 
 func (t *topic) remove(m *member) {
-	delete(t.members, m.instance)
+	delete(t.members, m.id())
 	m.removed = true
 	t.show(m, NoShare)
 	t.rates, t.bursts = t.rates-m.rate, t.bursts-m.burst

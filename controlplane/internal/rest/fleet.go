@@ -26,7 +26,13 @@ type Registry interface {
 // sidecarBody is a sidecar with its times as every answer has them.
 type sidecarBody struct {
 	fleet.Sidecar
-	LastSeen string `json:"last_seen"`
+	LastSeen string        `json:"last_seen"`
+	Refused  *refusalsBody `json:"refused_sessions,omitempty"`
+}
+
+type refusalsBody struct {
+	fleet.Refusals
+	Last string `json:"last"`
 }
 
 func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
@@ -46,6 +52,9 @@ func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
 			s.Versions = map[string]int64{} // {} rather than null
 		}
 		list[i] = sidecarBody{Sidecar: s, LastSeen: instant(s.LastSeen)}
+		if refused := s.RefusedSessions; refused != nil {
+			list[i].Refused = &refusalsBody{*refused, instant(refused.Last)}
+		}
 	}
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"sidecars": list})
 }

@@ -58,7 +58,7 @@ func TestWhoAsksIsAnsweredByTheLatest(t *testing.T) {
 		f.set(all) // begins to collect
 		all[name] = version
 		f.set(all)
-		c := f.connect(t, "n", fmt.Sprint("i", version))
+		c := f.connect(t, fmt.Sprint("n", version), "i")
 		c.subscribe(topics, name)
 		c.expect(topics, policies{name: version})
 	}

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -66,7 +67,9 @@ func (c callbacks) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) er
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr
 	}
-	c.streams.add(id, newStream(from, c.policies))
+	st := newStream(from, c.policies)
+	st.ctx = ctx
+	c.streams.add(id, st)
 	return nil
 }
 
@@ -87,14 +90,17 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
+		if err := c.admit(s.ctx, node.ID); err != nil {
+			return err
+		}
 		if r.GetNode().GetMetadata().GetFields()["drained"].GetBoolValue() {
 			if err := c.drained(node); err != nil {
 				return status.Error(codes.Unavailable, err.Error())
 			}
 			return errFarewell
 		}
-		if s.session, err = c.registry.Connect(node); err != nil {
-			return status.Error(codes.ResourceExhausted, err.Error())
+		if s.session, err = c.connect(s.ctx, node, s.from); err != nil {
+			return err
 		}
 		s.nodeID = node.ID
 		c.log.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
@@ -114,6 +120,23 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		c.apply()
 	}
 	return s.request(r)
+}
+
+// connect begins a session. The error has a status.
+func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) (*fleet.Session, error) {
+	_ = c.registry.Await(ctx, node.ID, node.Instance) // Connect says what is wrong
+	session, err := c.registry.Connect(node)
+	if taken, ok := errors.AsType[*fleet.TakenError](err); ok {
+		if !taken.Again {
+			c.log.Warn("xds: a sidecar is refused: another process with its node id is connected", "node_id", node.ID, "from", from,
+				"replay", node.Address, "connected_replay", taken.Address, "control_plane", taken.ControlPlane)
+		}
+		return nil, status.Error(codes.AlreadyExists, err.Error())
+	}
+	if err != nil {
+		return nil, status.Error(codes.ResourceExhausted, err.Error())
+	}
+	return session, nil
 }
 
 // OnStreamDeltaResponse is called before a response is sent.

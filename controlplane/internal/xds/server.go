@@ -1,7 +1,8 @@
 // Package xds tells sidecars which policies hold and who their replay peers
 // are: delta xDS over one ADS stream per sidecar, on go-control-plane. It keeps
 // the fleet's registry informed of who is connected and what each one acked or
-// refused. It must not know where policies come from, nor who may connect.
+// refused. It must not know where policies come from, nor which sidecar a
+// credential is for.
 //
 // # Resources
 //
@@ -91,6 +92,9 @@ type States interface {
 type Config struct {
 	States   States
 	Registry *fleet.Registry
+	// Admit says whether the caller of a stream, whose context it is, may go by a node
+	// id; the error has a status. nil: everybody may go by any.
+	Admit func(ctx context.Context, nodeID string) error
 	// Drained notes that a sidecar leaves nothing behind, where that outlives this
 	// process, too; nil: the registry does. The error is the sidecar's to know.
 	Drained func(fleet.Node) error
@@ -108,6 +112,7 @@ type Server struct {
 
 	states        States
 	registry      *fleet.Registry
+	admit         func(context.Context, string) error
 	drained       func(fleet.Node) error
 	log           *slog.Logger
 	peersInterval time.Duration
@@ -136,6 +141,9 @@ func New(c Config) *Server {
 	if c.PeersSettle == 0 {
 		c.PeersSettle = peersSettle
 	}
+	if c.Admit == nil {
+		c.Admit = func(context.Context, string) error { return nil }
+	}
 	if c.Drained == nil {
 		c.Drained = func(n fleet.Node) error {
 			c.Registry.Drained(n)
@@ -143,7 +151,7 @@ func New(c Config) *Server {
 		}
 	}
 	s := &Server{
-		states: c.States, registry: c.Registry, drained: c.Drained, log: c.Logger,
+		states: c.States, registry: c.Registry, admit: c.Admit, drained: c.Drained, log: c.Logger,
 		peersInterval: c.PeersInterval, peersSettle: c.PeersSettle,
 		policies: newPolicies(), peers: newPeers(),
 	}

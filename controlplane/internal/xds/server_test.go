@@ -265,22 +265,37 @@ func TestAskingForOneOfAllAgain(t *testing.T) {
 	f.acked(t, policies{"*": 1, "a*": 2, "b*": 1})
 }
 
-func TestTwoNodesWithOneID(t *testing.T) {
+// A second process with the node id of one that is connected is refused, and the
+// first one goes on. The same process may come again over another connection, and
+// so may a restarted one as soon as its last connection has ended.
+func TestASecondSessionOfANodeIsRefused(t *testing.T) {
 	f := serve(t, policies{"a": 1})
 	one, two := f.connect(t, "n", "i1"), f.connect(t, "n", "i2")
 	one.subscribe(topics, "a")
 	one.expect(topics, policies{"a": 1})
-	two.subscribe(topics, "none")
-	two.expect(topics, policies{"none": 0})
-	eventually(t, "both are shown", func() bool {
-		list := f.registry.Sidecars()
-		return len(list) == 2 && list[0].Versions["a"] == 1 && len(list[1].Versions) == 0
-	})
-	two.close()
-	eventually(t, "one is shown", func() bool {
-		list := f.registry.Sidecars()
-		return len(list) == 1 && list[0].Connected && list[0].Versions["a"] == 1
-	})
+	two.subscribe(topics, "a")
+	for range two.got {
+		t.Error("the second one is told something")
+	}
+	if status.Code(two.err) != codes.AlreadyExists || !strings.Contains(two.err.Error(), `"n" is in use`) {
+		t.Errorf("the second one ends with %v", two.err)
+	}
+	f.set(policies{"a": 2})
+	one.expect(topics, policies{"a": 2})
+	list := f.registry.Sidecars()
+	if len(list) != 1 || list[0].RefusedSessions == nil || list[0].RefusedSessions.Count != 1 || list[0].RefusedSessions.Address != "10.0.0.1:8083" {
+		t.Errorf("shown is %+v", list)
+	}
+	again := f.connect(t, "n", "i1")
+	again.subscribe(topics, "a")
+	again.expect(topics, policies{"a": 2})
+	restarted := f.connect(t, "n", "i2")
+	restarted.subscribe(topics, "a")
+	again.close()
+	restarted.expect(topics, policies{"a": 2})
+	if list := f.registry.Sidecars(); len(list) != 1 || !list[0].Connected {
+		t.Errorf("after its restart: %+v", list)
+	}
 }
 
 func TestAnUnknownTypeIsMetWithSilence(t *testing.T) {

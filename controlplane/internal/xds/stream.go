@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strconv"
@@ -29,6 +30,7 @@ const (
 // stream is one sidecar's stream. The library calls back from one goroutine,
 // so nothing needs a lock.
 type stream struct {
+	ctx      context.Context
 	from     net.Addr
 	policies *policies
 	session  *fleet.Session // nil until the first request

@@ -42,7 +42,8 @@ func (*fleetSidecarsCommand) Help() string {
 	return `ACKED counts the policies that a sidecar runs in their newest version, BEHIND
 those of which it has an older one. A sidecar has all policies of a prefix, and
 of the others those of the topics that it uses. REJECTED is a policy that it
-refused, with the reason: it keeps what it had before.
+refused, with the reason: it keeps what it had before. Another is refused where a
+second process has the node id of one that is connected.
 
 A sidecar is missing that is gone and may have events that nobody else has:
 replays of the fleet name it until it is back, or forgotten ("sluice fleet forget").
@@ -104,6 +105,8 @@ func sidecarRow(s *sluice.Sidecar, newest map[string]int64, now time.Time) []str
 	}
 	connected, rejected := "no", "-"
 	switch {
+	case s.Connected && s.RefusedSessions != nil:
+		connected = "yes, and another is refused"
 	case s.Connected:
 		connected = "yes"
 	case s.Missing:

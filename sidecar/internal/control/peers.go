@@ -52,9 +52,10 @@ func (c *Control) listPeers() {
 			}
 		}
 	}
-	slices.SortFunc(peers, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Address, b.Address))
-	})
-	peers = slices.CompactFunc(peers, func(a, b Peer) bool { return a.Instance == b.Instance })
+	life := func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.NodeID, b.NodeID))
+	}
+	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Or(life(a, b), cmp.Compare(a.Address, b.Address)) })
+	peers = slices.CompactFunc(peers, func(a, b Peer) bool { return life(a, b) == 0 })
 	c.peers.Store(&peers)
 }

@@ -51,7 +51,8 @@ func (f *Fleet) roll(ctx context.Context) []*sidecar {
 
 // once leaves out who is there under another address, or has come back.
 func once(all []*sidecar) []*sidecar {
-	instances, nodes, silent := map[string]bool{}, map[string]*sidecar{}, map[string]bool{}
+	type life struct{ node, instance string }
+	lives, nodes, silent := map[life]bool{}, map[string]*sidecar{}, map[string]bool{}
 	var out []*sidecar
 	for _, s := range all {
 		if s.err != nil {
@@ -65,10 +66,11 @@ func once(all []*sidecar) []*sidecar {
 			all = append(all, &gone)
 			s.listed = Peer{Address: s.listed.Address}
 		}
-		if instances[s.said.Instance] {
+		who := life{s.said.NodeID, s.said.Instance}
+		if lives[who] {
 			continue
 		}
-		instances[s.said.Instance] = true
+		lives[who] = true
 		nodes[s.said.NodeID] = s
 		out = append(out, s)
 	}

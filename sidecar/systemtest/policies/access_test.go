@@ -186,7 +186,12 @@ func TestMutualTLS(t *testing.T) {
 	g.put(t, "*", unlimited)
 	proxy := faultproxy.New(t, g.xds)
 	connect := []string{"--control-plane", proxy.Addr(), "--control-plane-ca", g.path("ca.pem")}
-	in := startSidecar(t, "in", append(connect, "--control-plane-cert", g.path("node-7.pem"), "--control-plane-key", g.path("node-7.key"))...)
+	connectAs := append(connect, "--control-plane-cert", g.path("node-7.pem"), "--control-plane-key", g.path("node-7.key"))
+	in := startSidecar(t, "node-7", connectAs...)
+	other := startSidecar(t, "node-8", connectAs...)
+	eventually(t, "a certificate is not another sidecar's", func() bool {
+		return strings.Contains(other.connection(t).Error, `may not join as node "node-8"; allowed are node-7`)
+	})
 	out := startSidecar(t, "out", append(connect, "--control-plane-token-file", g.path("sidecar.token"))...)
 	eventually(t, "a token is not enough", func() bool { return strings.Contains(out.connection(t).Error, "certificate") })
 	bursts := 0

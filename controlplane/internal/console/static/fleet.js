@@ -66,7 +66,7 @@ function Sidecar({s, id, behind: late, latest, topics, open, no, onForget, onTog
       <th scope="row"><button type="button" class="disclose code" aria-expanded=${open} aria-controls="more-${id}" onClick=${onToggle}>${s.node_id}</button></th>
       <td data-label="State">${s.connected ? html`<span class="dot ok"></span>connected` : html`<span class="dot off"></span>away`}
         ${s.missing && html` <span class="badge bad">missing</span> <${Guarded} denied=${no} onClick=${onForget}>Forget…<//>`}
-        ${s.rejected && html` <span class="badge bad">refuses</span>`}${unmet.length > 0 && html` <span class="badge bad">unmet concern</span>`}</td>
+        ${s.rejected && html` <span class="badge bad">refuses</span>`}${s.refused_sessions && html` <span class="badge bad">node id used twice</span>`}${unmet.length > 0 && html` <span class="badge bad">unmet concern</span>`}</td>
       <td data-label="Last seen"><${Ago} at=${s.last_seen} /></td>
       <td data-label="Policies">${names.length}${' '}
         ${late.length > 0 ? html`<span class="badge warn">${late.length} behind</span>` : !s.rejected && html`<span class="muted">all current</span>`}</td>
@@ -77,6 +77,10 @@ function Sidecar({s, id, behind: late, latest, topics, open, no, onForget, onTog
     ${s.rejected && html`
       <tr class="reason"><td colspan="7">
         <b class="bad">Refuses ${s.rejected.policy}${s.rejected.version ? `, version ${s.rejected.version}` : ''}:</b> ${s.rejected.reason}
+      </td></tr>`}
+    ${s.refused_sessions && html`
+      <tr class="reason"><td colspan="7">
+        <b class="bad">Another process with this node id is refused:</b> the replay API of the last one is <span class="code">${s.refused_sessions.address || 'not known'}</span>
       </td></tr>`}
     ${unmet.length > 0 && html`
       <tr class="reason"><td colspan="7">

@@ -1,0 +1,174 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	rpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/setting"
+)
+
+// serve runs a control plane that knows these tokens, each "NAME" the token of an
+// entry of role sidecar with the text of its further keys.
+func serve(t *testing.T, tokens map[string]string) (c *ControlPlane, conn *grpc.ClientConn) {
+	t.Helper()
+	auth := "tokens:\n"
+	for token, keys := range tokens {
+		sum := sha256.Sum256([]byte(token))
+		auth += fmt.Sprintf(" - {name: %s, role: sidecar, sha256: %s%s}\n", token, hex.EncodeToString(sum[:]), keys)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "auth.yaml")
+	if err := os.WriteFile(file, []byte(auth), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(t.Context(), Config{
+		XDSListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", DataDir: dir, Store: setting.Embedded, Name: "cp", AuthConfig: file,
+		DrainTimeout: time.Second, StoreTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ready := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := c.Run(ctx, func() error { close(ready); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
+	<-ready
+	address, _ := c.Addresses()
+	if conn, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return c, conn
+}
+
+// as is a call by whoever has the token.
+func as(t *testing.T, token string) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// join opens a stream under a node id, and returns once it is answered, or ends.
+func join(t *testing.T, conn *grpc.ClientConn, token, node, instance string, more map[string]*structpb.Value) error {
+	t.Helper()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(as(t, token))
+	if err != nil {
+		return err
+	}
+	about := map[string]*structpb.Value{
+		"instance": structpb.NewStringValue(instance), "replay": structpb.NewStringValue("10.0.0.66:8083"), "store_id": structpb.NewStringValue("s"),
+	}
+	for key, value := range more {
+		about[key] = value
+	}
+	_ = stream.Send(&discovery.DeltaDiscoveryRequest{ // what is wrong with it, receiving tells
+		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: about}}, TypeUrl: policypb.GlobPolicyType, ResourceNamesSubscribe: []string{"*"},
+	})
+	_, err = stream.Recv()
+	return err
+}
+
+// askQuota opens a stream of the quota service, and returns how it ends.
+func askQuota(t *testing.T, conn *grpc.ClientConn, token, node, instance string) error {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(as(t, token), policypb.QuotaNodeID, node, policypb.QuotaInstance, instance)
+	stream, err := rlqs.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	if _, err = stream.Recv(); err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// A sidecar's token is used under another sidecar's node id: for policies, for the
+// list of peers, for a goodbye in the other's name, and for its quota.
+func TestATokenIsForItsNodesAlone(t *testing.T) {
+	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`, "any-token-0123456789": "", "two-token-0123456789": `, sidecar: [a, "b-*"]`})
+	goodbye := map[string]*structpb.Value{"drained": structpb.NewBoolValue(true)}
+	refused := int64(0)
+	for _, tc := range []struct {
+		token, node, allowed string // allowed: what the refusal names; "": it is let in
+	}{
+		{"orders-token-0123456789", "orders-1", ""},
+		{"orders-token-0123456789", "billing-1", `"billing-1"; allowed are orders-*`},
+		{"orders-token-0123456789", "orders", `"orders"; allowed are orders-*`},
+		{"any-token-0123456789", "billing-1", ""},
+		{"two-token-0123456789", "a", ""},
+		{"two-token-0123456789", "b-7", ""},
+		{"two-token-0123456789", "a-7", `"a-7"; allowed are a, b-*`},
+	} {
+		instance := tc.token + tc.node
+		for what, err := range map[string]error{
+			"policies": join(t, conn, tc.token, tc.node, instance, nil),
+			"goodbye":  join(t, conn, tc.token, tc.node, instance, goodbye),
+			"quota":    askQuota(t, conn, tc.token, tc.node, instance),
+		} {
+			switch {
+			case tc.allowed != "":
+				refused++
+				if rpcstatus.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), tc.allowed) {
+					t.Errorf("%s, %s as %s: %v", what, tc.token, tc.node, err)
+				}
+			case what == "goodbye" && rpcstatus.Code(err) == codes.Aborted: // which is its answer
+			case err != nil:
+				t.Errorf("%s, %s as %s: %v", what, tc.token, tc.node, err)
+			}
+		}
+	}
+	for _, s := range c.registry.Sidecars() {
+		if s.NodeID == "orders" || s.NodeID == "a-7" {
+			t.Errorf("one that was refused is shown: %+v", s)
+		}
+	}
+	if got := c.uncovered.Load(); got != refused {
+		t.Errorf("%d refusals are counted of %d", got, refused)
+	}
+}
+
+// A second process has the node id of one that is connected, and a credential for it.
+func TestASecondProcessGetsNoQuota(t *testing.T) {
+	_, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`})
+	if err := join(t, conn, "orders-token-0123456789", "orders-1", "first", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := join(t, conn, "orders-token-0123456789", "orders-1", "second", nil); rpcstatus.Code(err) != codes.AlreadyExists {
+		t.Errorf("policies: %v", err)
+	}
+	if err := askQuota(t, conn, "orders-token-0123456789", "orders-1", "second"); rpcstatus.Code(err) != codes.AlreadyExists {
+		t.Errorf("quota: %v", err)
+	}
+	if err := askQuota(t, conn, "orders-token-0123456789", "orders-1", "first"); err != nil {
+		t.Errorf("the first one's quota: %v", err)
+	}
+}

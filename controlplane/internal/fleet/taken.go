@@ -1,0 +1,121 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+const (
+	// KeepRefusals is for how long it is shown that a session was refused. A
+	// sidecar tries again every few seconds.
+	KeepRefusals = time.Minute
+	// AwaitEnd is how long a session waits for the end of another one under its
+	// node id before it is refused: what other control planes know of a restarted
+	// sidecar's last life is up to a second old.
+	AwaitEnd = 2 * time.Second
+	// awaitStep is how often it is looked whether that has ended.
+	awaitStep = 20 * time.Millisecond
+)
+
+// refusals are those of a node id, and the process that was refused last.
+type refusals struct {
+	Refusals
+	instance string
+}
+
+// TakenError says that another process under the same node id is connected.
+type TakenError struct {
+	NodeID, Address, ControlPlane string // the other's
+	// Again says that this process was refused before, not long ago.
+	Again bool
+}
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("node id %q is in use: another process with it, whose replay API is at %q, is connected to control plane %s; "+
+		"the connection of a machine that is gone ends within 15 s; else give one of the two another --node-id", e.NodeID, e.Address, e.ControlPlane)
+}
+
+// Await waits for the end of another process's session under a node id, for a
+// moment. The error is a *TakenError.
+func (r *Registry) Await(ctx context.Context, nodeID, instance string) error {
+	for deadline := time.Now().Add(r.await); ; {
+		r.mu.Lock()
+		taken := r.taken(nodeID, instance)
+		r.mu.Unlock()
+		if taken == nil {
+			return nil
+		}
+		if !time.Now().Before(deadline) || !pause.For(ctx, awaitStep) {
+			return taken
+		}
+	}
+}
+
+// taken says who else is connected under a node id, to whichever control plane;
+// nil: nobody.
+func (r *Registry) taken(nodeID, instance string) *TakenError {
+	if m := r.members[nodeID]; m != nil {
+		if m.Instance == instance {
+			return nil
+		}
+		return &TakenError{NodeID: nodeID, Address: m.Address, ControlPlane: r.name}
+	}
+	for i := range r.others {
+		o := &r.others[i]
+		if s := o.connected[nodeID]; s != nil && s.Instance != instance {
+			return &TakenError{NodeID: nodeID, Address: s.Address, ControlPlane: o.name}
+		}
+	}
+	return nil
+}
+
+// refuse notes that a session was refused, and reports whether its process was
+// before, not long ago.
+func (r *Registry) refuse(n Node) (again bool) {
+	now := r.now()
+	maps.DeleteFunc(r.refusals, func(_ string, was refusals) bool { return now.Sub(was.Last) > KeepRefusals })
+	r.refused++
+	was, known := r.refusals[n.ID]
+	if !known && len(r.refusals) >= MaxDisconnected {
+		return true
+	}
+	r.refusals[n.ID] = refusals{Refusals{Count: was.Count + 1, Last: now.UTC().Truncate(time.Millisecond), Address: n.Address}, n.Instance}
+	return known && was.instance == n.Instance
+}
+
+// Refused counts the sessions that were refused since their node id was in use.
+func (r *Registry) Refused() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused
+}
+
+// refusalsOf are those of a node id at all control planes; nil: none lately.
+func (r *Registry) refusalsOf(nodeID string) *Refusals {
+	var all *Refusals
+	add := func(one Refusals) {
+		if r.now().Sub(one.Last) > KeepRefusals {
+			return
+		}
+		if all == nil {
+			all = new(Refusals)
+		}
+		all.Count += one.Count
+		if one.Last.After(all.Last) {
+			all.Last, all.Address = one.Last, one.Address
+		}
+	}
+	if own, any := r.refusals[nodeID]; any {
+		add(own.Refusals)
+	}
+	for _, o := range r.others {
+		if theirs, any := o.refusals[nodeID]; any {
+			add(theirs)
+		}
+	}
+	return all
+}
