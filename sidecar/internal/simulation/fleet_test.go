@@ -125,6 +125,17 @@ func testFleet(t *testing.T, n int, gauges bool) {
 	if restart.commands(writes...) > 40 || restart.work.Documents > 20*n+2000 {
 		t.Errorf("a restart costs %d writes and %d documents", restart.commands(writes...), restart.work.Documents)
 	}
+	rolling := r.costOf(count, func() {
+		for _, m := range r.machines {
+			m.stop()
+			r.start(m)
+			time.Sleep(2 * time.Second)
+		}
+	}).above(idle)
+	rolling.log(t, "all restart, one after the other, beyond that")
+	if rolling.commands(writes...) > 40*n {
+		t.Errorf("%d restarts cost %d writes", n, rolling.commands(writes...))
+	}
 	kill := r.costOf(count, func() {
 		r.machines[n/2].take().kill()
 		time.Sleep(span)

@@ -109,6 +109,9 @@ var weaknesses = []weakness{
 	{name: "silent-nodes", is: "a sidecar counts on a beat that it has not saved", nodes: func(n eventlog.Nodes) eventlog.Nodes {
 		return &silentNodes{Nodes: n}
 	}},
+	{name: "empty-roll", is: "no change of a life is entered in the roll", nodes: func(n eventlog.Nodes) eventlog.Nodes {
+		return rolllessNodes{n}
+	}},
 	{name: "early-deaths", is: "a sidecar is taken for dead after two looks", nodes: func(n eventlog.Nodes) eventlog.Nodes {
 		return &hastyNodes{Nodes: n}
 	}},
@@ -246,6 +249,11 @@ func (n *silentNodes) SaveNode(ctx context.Context, node eventlog.Node) error {
 	}
 	return err
 }
+
+// rolllessNodes leaves the roll as it is.
+type rolllessNodes struct{ eventlog.Nodes }
+
+func (rolllessNodes) Enter(context.Context, ...eventlog.NodeChange) error { return nil }
 
 // hastyNodes leaves out the nodes that have not moved since the look before.
 type hastyNodes struct {
