@@ -41,6 +41,12 @@ type Access struct {
 	decided digest // what was last decided on, taken or refused
 	pending digest // what the last look found, where it differs
 	trouble string // why the last look read nothing, so that it is told once
+
+	// Of the issuer's keys at jwks_url.
+	fetchedAt   time.Time
+	fetchFailed bool
+
+	expires atomic.Int64 // the earliest end of an identity that came in, in nanoseconds since the epoch; 0 for none
 }
 
 // Open reads a file for a program and puts it in force. A file that cannot be
@@ -63,6 +69,7 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 		told: rate.NewLimiter(1, 10), certified: make(map[*certifiedConn]struct{}), lasting: make(map[*lasting]struct{}), decided: s.sum, pending: s.sum,
 	}
 	a.now.Store(r)
+	a.fetchKeys(context.Background())
 	return a, nil
 }
 
@@ -76,6 +83,11 @@ func (a *Access) Run(ctx context.Context) error {
 	}
 	for pause.For(ctx, a.every) {
 		a.look()
+		a.fetchKeys(ctx)
+		if at := a.expires.Load(); at != 0 && time.Now().UnixNano() > at {
+			a.expires.Store(0) // those that are still valid are noted again
+			a.tellChange()
+		}
 	}
 	return nil
 }
@@ -128,9 +140,24 @@ func (a *Access) take(s *source) {
 			again.used.Store(h.used.Load())
 		}
 	}
-	a.now.Store(r)
+	if was := a.now.Load().jwt; r.jwt != nil && was != nil && r.jwt.section.keysURL != "" && r.jwt.section.keysURL == was.section.keysURL {
+		r.jwt.keys = was.keys
+	} else {
+		a.fetchedAt = time.Time{}
+	}
 	a.log.Info("who may do what has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
+	a.enforce(r)
+}
+
+// enforce puts rules in force.
+func (a *Access) enforce(r *rules) {
+	a.now.Store(r)
 	a.closeLapsed(r)
+	a.tellChange()
+}
+
+// tellChange ends what nobody has a right to any more.
+func (a *Access) tellChange() {
 	a.endLasting()
 	a.mu.Lock()
 	changed := a.changed
@@ -156,13 +183,28 @@ func (a *Access) Token(ctx context.Context, token, from string) (Identity, error
 
 // byToken finds who has a token, and slows down those who guess.
 func (a *Access) byToken(ctx context.Context, token, from string) (Identity, error) {
-	d := digestOf(token)
-	id, err := a.now.Load().byToken(d)
+	d, r := digestOf(token), a.now.Load()
+	id, err := r.byToken(d)
 	if err == nil && id.entry.used.Load() {
 		return id, nil
 	}
+	asJWT := err != nil && r.jwt != nil && isJWT(token)
+	if asJWT {
+		if _, known := r.jwt.known(d); known {
+			id, _, err = r.byJWT(token, d)
+			a.noteExpiry(&id)
+			return id, err
+		}
+	}
 	if tooMany := a.guesses.check(from); tooMany != nil {
 		return Identity{}, tooMany
+	}
+	if asJWT {
+		var forged bool
+		if id, forged, err = r.byJWT(token, d); !forged {
+			a.noteExpiry(&id)
+			return id, err
+		}
 	}
 	if err != nil {
 		a.guesses.failed(ctx, from)
@@ -183,13 +225,15 @@ func (a *Access) Failures() (refused, unseen int64) {
 
 // Renew returns what somebody who came in before is now. While nothing has
 // changed that is id, and costs a comparison. The error says that the
-// token, or who vouched for the certificate, is not in the files any more.
+// token, or who vouched for the certificate, is not in the files any more, or
+// that a JSON Web Token has expired.
 func (a *Access) Renew(id *Identity) (*Identity, error) {
 	if a == nil {
 		return id, nil
 	}
 	r := a.now.Load()
-	if id.rules == r {
+	if id.rules == r && !id.expired() {
+		a.noteExpiry(id)
 		return id, nil
 	}
 	now, err := Identity{}, error(errNobody())
@@ -199,12 +243,15 @@ func (a *Access) Renew(id *Identity) (*Identity, error) {
 		now, err = r.byName(id.Name)
 	case id.cert != nil:
 		now, err = r.byCertificate(id.cert)
+	case id.jwt != "" && r.jwt != nil:
+		now, _, err = r.byJWT(id.jwt, id.digest)
 	default:
 		now, err = r.byToken(id.digest)
 	}
 	if err != nil {
 		return nil, err
 	}
+	a.noteExpiry(&now)
 	return &now, nil
 }
 

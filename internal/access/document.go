@@ -44,12 +44,13 @@ func (e *FileError) Error() string { return strings.Join(e.Problems, "; ") }
 
 // document is the file as it is written.
 type document struct {
-	tokens, certs []entry
-	tls           *tlsFiles
-	xds           struct{ requireClientCert bool }
+	tokens, certs, subjects []entry
+	jwt                     *jwtSection
+	tls                     *tlsFiles
+	xds                     struct{ requireClientCert bool }
 }
 
-// entry is one item of tokens or of certs.
+// entry is one item of tokens, of certs or of subjects.
 type entry struct {
 	at        string // where it stands: tokens[3]
 	line      int
@@ -76,6 +77,9 @@ func parse(data []byte, program Program) (*document, error) {
 	if doc.xds.requireClientCert && (doc.tls == nil || doc.tls.clientCA == "") {
 		r.refuse(nil, "xds.require_client_cert", "needs tls.client_ca, by which client certificates are verified")
 	}
+	if doc.subjects != nil && doc.jwt == nil {
+		r.refuse(nil, "subjects", "needs the section jwt, which says whose tokens are believed")
+	}
 	if len(r.problems) > 0 {
 		return doc, &FileError{r.problems}
 	}
@@ -84,8 +88,10 @@ func parse(data []byte, program Program) (*document, error) {
 
 func documentKeys(r *reader, doc *document) []key {
 	return []key{
-		{name: "tokens", read: func(n *yaml.Node, at string) { doc.tokens = r.entries(n, at, false) }},
-		{name: "certs", read: func(n *yaml.Node, at string) { doc.certs = r.entries(n, at, true) }},
+		{name: "tokens", read: func(n *yaml.Node, at string) { doc.tokens = r.entries(n, at, true) }},
+		{name: "certs", read: func(n *yaml.Node, at string) { doc.certs = r.entries(n, at, false) }},
+		{name: "jwt", read: r.jwt(&doc.jwt)},
+		{name: "subjects", read: func(n *yaml.Node, at string) { doc.subjects = r.entries(n, at, false) }},
 		{name: "tls", read: func(n *yaml.Node, at string) {
 			doc.tls = &tlsFiles{line: n.Line}
 			r.object(n, at, []key{
@@ -100,8 +106,8 @@ func documentKeys(r *reader, doc *document) []key {
 	}
 }
 
-// entries reads the list of tokens, or that of certificates.
-func (r *reader) entries(n *yaml.Node, at string, certs bool) []entry {
+// entries reads the list of tokens, or one of names that are proved in another way.
+func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 	if n.Kind != yaml.SequenceNode {
 		r.refuse(n, at, "must be a list such as [{name: …}], not %s", kindOf(n))
 		return nil
@@ -121,7 +127,7 @@ func (r *reader) entries(n *yaml.Node, at string, certs bool) []entry {
 			{name: "admin", only: onlySidecar, read: r.patterns(&e.may.admin)},
 			{name: "ops", only: onlySidecar, read: r.flag(&e.may.operate)},
 		}
-		if !certs {
+		if tokens {
 			keys = append(keys,
 				key{name: "sha256", read: r.sha256(&e.digest)},
 				key{name: "token_file", read: r.text(&e.tokenFile)})
@@ -130,7 +136,7 @@ func (r *reader) entries(n *yaml.Node, at string, certs bool) []entry {
 		if e.may.nodes != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
 			r.refuse(item, e.at+".sidecar", "goes with role: sidecar alone; %q does not join as one", e.may.role)
 		}
-		if certs || item.Kind != yaml.MappingNode {
+		if !tokens || item.Kind != yaml.MappingNode {
 			continue
 		}
 		if (e.digest == nil) == (e.tokenFile == "") && !r.refused(e.at+".sha256", e.at+".token_file") {

@@ -91,7 +91,7 @@ func (a *Access) Claim(ctx context.Context, node string) error {
 // goes by.
 func (a *Access) covers(ctx context.Context, c *claim) error {
 	id := c.id
-	if id.rules != a.now.Load() {
+	if id.rules != a.now.Load() || id.expired() {
 		var err error
 		if id, err = a.join(ctx); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (s *guardedStream) RecvMsg(m any) error {
 }
 
 func (s *guardedStream) check() error {
-	if s.claim.id.rules == s.access.now.Load() {
+	if s.claim.id.rules == s.access.now.Load() && !s.claim.id.expired() {
 		return nil
 	}
 	return s.access.covers(s.ctx, s.claim)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -59,12 +60,17 @@ type Identity struct {
 	rules *rules // that may is part of
 
 	// How the identity was proved, unless it is the program's own choice (named):
-	// one of the two.
-	named  bool
-	entry  *holder // of a token
-	digest digest
-	cert   *tls.ConnectionState
+	// one of the three.
+	named   bool
+	entry   *holder // of a token
+	digest  digest  // of that, or of jwt
+	cert    *tls.ConnectionState
+	jwt     string
+	expires time.Time // with jwt
 }
+
+// expired says whether it was proved for a time that is over.
+func (id *Identity) expired() bool { return !id.expires.IsZero() && time.Now().After(id.expires) }
 
 // digest is the SHA-256 of a token.
 type digest = [sha256.Size]byte

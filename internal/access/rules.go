@@ -22,6 +22,8 @@ type rules struct {
 	tokens            map[digest]*holder
 	names             map[string]*holder // the first entry of each
 	certs             []*holder          // in the file's order: the first that fits a certificate counts
+	jwt               *verifier          // nil without the section
+	subjects          []*holder          // of its tokens, as certs
 	roots             map[digest]bool
 	tls               *tls.Config // nil without the section
 	requireClientCert bool        // of those who join
@@ -55,7 +57,13 @@ func build(s *source, program Program, log *slog.Logger) (*rules, error) {
 		b.token(&doc.tokens[i])
 	}
 	for i := range doc.certs {
-		b.cert(&doc.certs[i])
+		b.listed(&b.rules.certs, &doc.certs[i])
+	}
+	for i := range doc.subjects {
+		b.listed(&b.rules.subjects, &doc.subjects[i])
+	}
+	if doc.jwt != nil {
+		b.jwt(doc.jwt)
 	}
 	if doc.tls != nil {
 		b.tls(doc.tls)
@@ -114,11 +122,12 @@ func (b *builder) holder(e *entry) *holder {
 	return h
 }
 
-func (b *builder) cert(e *entry) {
-	if i := slices.IndexFunc(b.rules.certs, func(h *holder) bool { return h.name == e.name }); i >= 0 {
-		b.refuse(e.line, e.at+".name", "%s is the name of %s already", shown(e.name), b.rules.certs[i].at)
+// listed adds an entry to a list of names.
+func (b *builder) listed(list *[]*holder, e *entry) {
+	if i := slices.IndexFunc(*list, func(h *holder) bool { return h.name == e.name }); i >= 0 {
+		b.refuse(e.line, e.at+".name", "%s is the name of %s already", shown(e.name), (*list)[i].at)
 	}
-	b.rules.certs = append(b.rules.certs, b.holder(e))
+	*list = append(*list, b.holder(e))
 }
 
 func (b *builder) tls(t *tlsFiles) {

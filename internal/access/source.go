@@ -68,6 +68,10 @@ func (d *document) names() []string {
 	for _, e := range d.tokens {
 		add(e.tokenFile)
 	}
+	if d.jwt != nil {
+		add(d.jwt.keysFile)
+		add(d.jwt.rootsCA)
+	}
 	if d.tls != nil {
 		add(d.tls.cert)
 		add(d.tls.key)

@@ -1,0 +1,334 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Bounds and times of JSON Web Tokens.
+const (
+	defaultLeeway = 30 * time.Second
+	maxLeeway     = 5 * time.Minute
+	// keysEvery is how often the keys at jwks_url are fetched, and keysSoon how
+	// soon at the earliest after a token had a key that is not known, or a
+	// fetch failed.
+	keysEvery = 5 * time.Minute
+	keysSoon  = 10 * time.Second
+	// keysTimeout bounds one fetch.
+	keysTimeout = 5 * time.Second
+	// maxVerified is how many tokens are remembered as verified. All are
+	// forgotten when there are more.
+	maxVerified = 4096
+)
+
+// signatures are the algorithms of RFC 7518 and RFC 8037 that are taken: those
+// with a public key. A shared secret could also sign, so HMAC is none of them.
+var signatures = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// jwtSection is the section jwt of the file.
+type jwtSection struct {
+	line                       int
+	issuer, audience, claim    string
+	keysFile, keysURL, rootsCA string
+	leeway                     time.Duration
+}
+
+func (r *reader) jwt(to **jwtSection) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		s := &jwtSection{line: n.Line, leeway: defaultLeeway, claim: "sub"}
+		*to = s
+		r.object(n, at, []key{
+			{name: "issuer", must: true, read: r.text(&s.issuer)},
+			{name: "audience", must: true, read: r.text(&s.audience)},
+			{name: "jwks_file", read: r.text(&s.keysFile)},
+			{name: "jwks_url", read: r.text(&s.keysURL)},
+			{name: "jwks_ca", read: r.text(&s.rootsCA)},
+			{name: "claim", read: r.text(&s.claim)},
+			{name: "leeway", read: func(n *yaml.Node, at string) {
+				d, err := time.ParseDuration(n.Value)
+				if err != nil || d < 0 || d > maxLeeway {
+					r.refuse(n, at, "must be a duration from 0s to %v, not %s", maxLeeway, kindOf(n))
+				}
+				s.leeway = d
+			}},
+		})
+		if (s.keysFile == "") == (s.keysURL == "") && !r.refused(at+".jwks_file", at+".jwks_url") {
+			r.refuse(n, at, "needs one of jwks_file and jwks_url, where the issuer's public keys are")
+		}
+		if s.keysURL != "" {
+			u, err := url.Parse(s.keysURL)
+			if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+				r.refuse(n, at+".jwks_url", "must be https://…, or http:// to this machine: whoever changes the keys on their way may sign")
+			}
+		}
+	}
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// verifier verifies the tokens of one issuer. Its keys do not change.
+type verifier struct {
+	section  jwtSection
+	roots    []byte // of the authority that vouches for the server of jwks_url; nil: the system's
+	keys     *jose.JSONWebKeySet
+	unknown  *atomic.Bool // a token had a key that is not among them
+	mu       sync.Mutex
+	verified map[digest]verifiedClaims
+}
+
+// verifiedClaims are what a token says that counts here.
+type verifiedClaims struct {
+	subject string
+	names   []string  // the values of the claim that names entries
+	expires time.Time // with the leeway
+}
+
+func (b *builder) jwt(s *jwtSection) {
+	v := &verifier{section: *s, unknown: new(atomic.Bool)}
+	b.rules.jwt = v
+	if s.rootsCA != "" {
+		ca := b.files[s.rootsCA]
+		if _, err := certificates(ca.data); ca.err != nil || err != nil {
+			b.refuse(s.line, "jwt.jwks_ca", "%s: %v", s.rootsCA, errors.Join(ca.err, err))
+		}
+		v.roots = ca.data
+	}
+	if s.keysFile == "" {
+		return
+	}
+	f := b.files[s.keysFile]
+	keys, err := parseKeys(f.data)
+	if f.err != nil {
+		err = f.err
+	}
+	if err != nil {
+		b.refuse(s.line, "jwt.jwks_file", "%s: %v", s.keysFile, err)
+		return
+	}
+	v.keys = keys
+}
+
+// parseKeys reads a JSON Web Key Set (RFC 7517, section 5) with public keys for
+// signatures. Keys of other kinds are left out.
+func parseKeys(data []byte) (*jose.JSONWebKeySet, error) {
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal(data, &set); err != nil {
+		return nil, fmt.Errorf("not a JSON Web Key Set: %w", err)
+	}
+	public := &jose.JSONWebKeySet{}
+	for _, k := range set.Keys {
+		if k.IsPublic() && k.Valid() && (k.Use == "" || k.Use == "sig") {
+			public.Keys = append(public.Keys, k)
+		}
+	}
+	if len(public.Keys) == 0 {
+		return nil, errors.New("it has no public key for signatures")
+	}
+	return public, nil
+}
+
+// isJWT says whether a token has the form of a signed JSON Web Token.
+func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
+
+// known returns what a token says that was verified before and still counts.
+func (v *verifier) known(d digest) (verifiedClaims, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	c, ok := v.verified[d]
+	return c, ok && !time.Now().After(c.expires)
+}
+
+// verify verifies a token (RFC 7519, section 7.2). forged says that the
+// signature is not one of the issuer's, so that it may be a guess.
+func (v *verifier) verify(token string, d digest) (c verifiedClaims, forged bool, err error) {
+	if v.keys == nil {
+		return c, false, wire.Errorf(wire.Unauthorized, "the issuer's keys could not be fetched yet, so no JSON Web Token can be verified")
+	}
+	signed, err := jwt.ParseSigned(token, signatures)
+	if err != nil {
+		return c, true, wire.Errorf(wire.Unauthorized, "the token is not known here, and not a JSON Web Token that is taken: %v", err)
+	}
+	var registered jwt.Claims
+	var all map[string]any
+	if id := signed.Headers[0].KeyID; id != "" && len(v.keys.Key(id)) == 0 {
+		v.unknown.Store(true)
+		return c, true, wire.Errorf(wire.Unauthorized, "the JSON Web Token was signed by key %s, which is not among the issuer's", shown(id))
+	}
+	if err := v.check(signed, &registered, &all); err != nil {
+		return c, true, wire.Errorf(wire.Unauthorized, "the JSON Web Token's signature is not the issuer's")
+	}
+	expected := jwt.Expected{Issuer: v.section.issuer, AnyAudience: jwt.Audience{v.section.audience}, Time: time.Now()}
+	if registered.Expiry == nil {
+		err = errors.New("it has no exp")
+	} else {
+		err = registered.ValidateWithLeeway(expected, v.section.leeway)
+	}
+	if err != nil {
+		return c, false, wire.Errorf(wire.Unauthorized, "the JSON Web Token does not count here: %s", strings.TrimPrefix(err.Error(), "go-jose/go-jose/jwt: "))
+	}
+	c = verifiedClaims{subject: registered.Subject, expires: registered.Expiry.Time().Add(v.section.leeway)}
+	switch of := all[v.section.claim].(type) {
+	case string:
+		c.names = []string{of}
+	case []any:
+		for _, name := range of {
+			if name, ok := name.(string); ok {
+				c.names = append(c.names, name)
+			}
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.verified == nil || len(v.verified) >= maxVerified {
+		v.verified = make(map[digest]verifiedClaims)
+	}
+	v.verified[d] = c
+	return c, false, nil
+}
+
+// check verifies the signature by the key that the token names, or where it names none by each.
+func (v *verifier) check(signed *jwt.JSONWebToken, to ...any) error {
+	keys := v.keys.Keys
+	if id := signed.Headers[0].KeyID; id != "" {
+		keys = v.keys.Key(id)
+	}
+	err := errors.New("no key")
+	for _, k := range keys {
+		if k.Algorithm != "" && k.Algorithm != signed.Headers[0].Algorithm {
+			continue
+		}
+		if err = signed.Claims(k.Key, to...); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// byJWT finds who has a JSON Web Token.
+func (r *rules) byJWT(token string, d digest) (id Identity, forged bool, err error) {
+	c, known := r.jwt.known(d)
+	if !known {
+		if c, forged, err = r.jwt.verify(token, d); err != nil {
+			return Identity{}, forged, err
+		}
+	}
+	for _, h := range r.subjects {
+		for _, name := range c.names {
+			if name != h.name {
+				continue
+			}
+			id = Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, jwt: token, digest: d, expires: c.expires}
+			if c.subject != "" {
+				id.Name = c.subject
+			}
+			return id, false, nil
+		}
+	}
+	return Identity{}, false, wire.Errorf(wire.Unauthorized, "the JSON Web Token is valid, and its claim %s (%s) is listed nowhere under subjects", shown(r.jwt.section.claim), patterns(c.names))
+}
+
+// fetched returns rules with the keys that jwks_url has now.
+func (r *rules) fetched(ctx context.Context) (*rules, error) {
+	v := r.jwt
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.section.keysURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	if v.roots != nil {
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(v.roots)
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxFileBytes))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the answer is %s", resp.Status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys, err := parseKeys(data)
+	if err != nil {
+		return nil, err
+	}
+	if v.keys != nil && sameKeys(v.keys, keys) {
+		return r, nil
+	}
+	now := *r
+	now.jwt = &verifier{section: v.section, roots: v.roots, keys: keys, unknown: v.unknown}
+	return &now, nil
+}
+
+// sameKeys compares key sets by what they say.
+func sameKeys(a, b *jose.JSONWebKeySet) bool {
+	one, errOne := json.Marshal(a)
+	two, errTwo := json.Marshal(b)
+	return errOne == nil && errTwo == nil && string(one) == string(two)
+}
+
+// fetchKeys fetches the issuer's keys where it is time to, and puts them in force.
+func (a *Access) fetchKeys(ctx context.Context) {
+	r := a.now.Load()
+	if r.jwt == nil || r.jwt.section.keysURL == "" {
+		return
+	}
+	age := time.Since(a.fetchedAt)
+	if wanted := r.jwt.keys == nil || r.jwt.unknown.Load() || a.fetchFailed; age < keysSoon || age < keysEvery && !wanted {
+		return
+	}
+	a.fetchedAt = time.Now()
+	r.jwt.unknown.Store(false)
+	now, err := r.fetched(ctx)
+	a.fetchFailed = err != nil
+	switch {
+	case err != nil && ctx.Err() == nil:
+		a.log.Warn("the keys that JSON Web Tokens are verified by stay as they are: they cannot be fetched", "url", r.jwt.section.keysURL, "error", err)
+	case err == nil && now != r:
+		a.log.Info("the keys that JSON Web Tokens are verified by have changed", "url", r.jwt.section.keysURL, "keys", len(now.jwt.keys.Keys))
+		a.enforce(now)
+	}
+}
+
+// noteExpiry has look find out that an identity does not count any more.
+func (a *Access) noteExpiry(id *Identity) {
+	if id.expires.IsZero() {
+		return
+	}
+	for at := id.expires.UnixNano(); ; {
+		next := a.expires.Load()
+		if next != 0 && next <= at || a.expires.CompareAndSwap(next, at) {
+			return
+		}
+	}
+}
