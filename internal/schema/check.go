@@ -30,7 +30,7 @@ func (s *Schema) Check(payload []byte) *Violation {
 	if pointer, number := hugeNumber(v, nil); number != "" {
 		return &Violation{Pointer: pointer, Msg: "is the number " + shown(number) + ", which is too large or too small to be checked"}
 	}
-	if s.cost.exceeds(v) {
+	if sizeOf(v)*s.cost.value+len(payload)*s.cost.text/textShare > maxSteps {
 		return &Violation{Msg: tooCostly}
 	}
 	err = s.compiled.Validate(v)
@@ -139,13 +139,17 @@ func hugeNumber(v any, at []string) (pointer, number string) {
 }
 
 func isHuge(number string) bool {
-	if len(number) > maxNumberBytes {
-		return true
+	digits, exponent := extent(number)
+	return digits > maxNumberBytes || exponent < -maxExponent || exponent > maxExponent
+}
+
+// extent is how long a number is, and its exponent, or one that is too large.
+func extent(number string) (digits, exponent int) {
+	if i := strings.IndexAny(number, "eE"); i >= 0 {
+		var err error
+		if exponent, err = strconv.Atoi(number[i+1:]); err != nil {
+			exponent = maxExponent + 1
+		}
 	}
-	i := strings.IndexAny(number, "eE")
-	if i < 0 {
-		return false
-	}
-	exponent, err := strconv.Atoi(number[i+1:])
-	return err != nil || exponent < -maxExponent || exponent > maxExponent
+	return len(number), exponent
 }

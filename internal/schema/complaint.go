@@ -37,8 +37,6 @@ func complaint(k jsonschema.ErrorKind) string {
 		return "does not match the pattern " + shown(k.Want)
 	case *kind.Format: // of a schema; payloads' formats are not looked at
 		return fmt.Sprintf("is no %s that is understood: %s", k.Want, shortened(k.Err.Error()))
-	case *kind.RefCycle:
-		return "is under a $ref that leads back to itself"
 	}
 	if c := complaintOfObject(k); c != "" {
 		return c

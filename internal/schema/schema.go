@@ -33,13 +33,13 @@ const (
 	MaxPatternBytes = 1024      // of one regular expression
 	// maxPatternSize is how many instructions a regular expression may have:
 	// what "x{1000}" says in few bytes is matched in as many steps a character.
-	maxPatternSize = 10_000
+	maxPatternSize = maxTextSteps
 )
 
 // Schema is a compiled schema. It is immutable, and safe for concurrent use.
 type Schema struct {
 	compiled *jsonschema.Schema
-	cost     *cost
+	cost     steps
 }
 
 // base is where a schema is, for its references.
@@ -75,7 +75,11 @@ func Compile(text string) (*Schema, error) {
 	if err != nil {
 		return nil, sentence(err)
 	}
-	return &Schema{compiled, costOf(compiled, dynamicAnchors(c, doc, nil))}, nil
+	cost, err := costOf(compiled)
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{compiled, cost}, nil
 }
 
 // assertedFormats are those that the library would check in drafts up to 7,
@@ -92,12 +96,18 @@ var errElsewhere = errors.New("a schema is whole in itself: $ref and $schema may
 
 func (nothingElse) Load(string) (any, error) { return nil, errElsewhere }
 
+// pattern is a regular expression of a known size.
+type pattern struct {
+	*regexp.Regexp
+	instructions int
+}
+
 // compilePattern makes a regular expression that is not too costly to match.
-func compilePattern(pattern string) (jsonschema.Regexp, error) {
-	if len(pattern) > MaxPatternBytes {
-		return nil, fmt.Errorf("it has %d bytes; at most %d are allowed", len(pattern), MaxPatternBytes)
+func compilePattern(text string) (jsonschema.Regexp, error) {
+	if len(text) > MaxPatternBytes {
+		return nil, fmt.Errorf("it has %d bytes; at most %d are allowed", len(text), MaxPatternBytes)
 	}
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +118,8 @@ func compilePattern(pattern string) (jsonschema.Regexp, error) {
 	if n := len(prog.Inst); n > maxPatternSize {
 		return nil, fmt.Errorf("it repeats too much: %d steps a character; at most %d are allowed", n, maxPatternSize)
 	}
-	return regexp.Compile(pattern)
+	re, err := regexp.Compile(text)
+	return pattern{re, len(prog.Inst)}, err
 }
 
 // sentence says what is wrong with a schema, without the library's words for
@@ -117,7 +128,7 @@ func sentence(err error) error {
 	var invalid *jsonschema.SchemaValidationError
 	var away *jsonschema.LoadURLError
 	var meta *jsonschema.InvalidMetaSchemaURLError
-	var pattern *jsonschema.InvalidRegexError
+	var regex *jsonschema.InvalidRegexError
 	switch {
 	case errors.As(err, &invalid):
 		var why *jsonschema.ValidationError
@@ -129,8 +140,8 @@ func sentence(err error) error {
 		return fmt.Errorf("refers to %s: %w", shown(strings.TrimPrefix(away.URL, "sluice:///")), errElsewhere)
 	case errors.As(err, &meta) && errors.Is(meta.Err, errElsewhere):
 		return fmt.Errorf("refers to %s: %w", shown(strings.TrimPrefix(meta.URL, "sluice:///")), errElsewhere)
-	case errors.As(err, &pattern):
-		return fmt.Errorf("at %q has the pattern %s: %w", strings.TrimPrefix(pattern.URL, base+"#"), shown(pattern.Regex), pattern.Err)
+	case errors.As(err, &regex):
+		return fmt.Errorf("at %q has the pattern %s: %w", strings.TrimPrefix(regex.URL, base+"#"), shown(regex.Regex), regex.Err)
 	}
 	return fmt.Errorf("is no JSON Schema: %s", strings.ReplaceAll(err.Error(), base, ""))
 }

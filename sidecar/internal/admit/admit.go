@@ -117,13 +117,14 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // Publish takes events through every stage, in the order of this function:
 //
 //  1. shape: an item that arrives with an Err is refused with it;
-//  2. policy: it is made known; a paused topic refuses its items, and a schema
-//     those whose payloads it does not allow;
+//  2. policy: it is made known; a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
-//  4. topic: one that cannot be created refuses its items, and their tokens
+//  4. schema: the items whose payloads it does not allow are refused, and their
+//     tokens go back; it comes after the limits since a check takes time;
+//  5. topic: one that cannot be created refuses its items, and their tokens
 //     go back;
-//  5. identity and queue: a full queue refuses the item, and its tokens go back;
-//  6. log: the outcome, and the tokens go back where it is a refusal.
+//  6. identity and queue: a full queue refuses the item, and its tokens go back;
+//  7. log: the outcome, and the tokens go back where it is a refusal.
 //
 // A non-nil error refuses everything, and done is never called. Otherwise done
 // is called exactly once with one result per item, in order, possibly before
@@ -142,7 +143,7 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 	for a.accepted = a.began; ; a.accepted = p.cfg.Clock.Now() {
 		policies, changed := p.cfg.Policies.Watch()
 		if policies != judged {
-			p.holdToPolicy(policies, items)
+			refusePaused(policies, items)
 			judged = policies
 		}
 		verdict := a.toll.take(ctx, p, c, policies, items, a.accepted)
@@ -155,6 +156,7 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 			return p.refuseAll(ctx, a, items, a.toll.refusal(verdict))
 		}
 	}
+	p.holdToSchemas(&a.toll, items, a.accepted)
 	p.locate(ctx, &a.toll)
 	a.trace(ctx, items)
 	for i := range items {
@@ -192,10 +194,13 @@ func eachTopic(items []wire.PublishItem, f func(topic string)) {
 	}
 }
 
-// locate finds the partitions of the call's topics.
+// locate finds the partitions of the topics that some event of the call is for.
 func (p *Publisher) locate(ctx context.Context, t *toll) {
 	for i := range t.topics {
 		d := &t.topics[i]
+		if d.violations == t.charges[2*i+eventsCharge].N {
+			continue
+		}
 		d.partitions, d.err = p.partitionsOf(ctx, d.name, d.policy.Partitions)
 	}
 }

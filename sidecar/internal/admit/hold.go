@@ -2,6 +2,7 @@ package admit
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -10,9 +11,8 @@ import (
 // schemasKept is how many schemas stay compiled.
 const schemasKept = 1000
 
-// holdToPolicy refuses the items of paused topics, and those that their topics'
-// schemas do not allow.
-func (p *Publisher) holdToPolicy(policies *policy.Snapshot, items []wire.PublishItem) {
+// refusePaused refuses the items of paused topics.
+func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 	var topic string
 	var e *policy.Effective
 	for i := range items {
@@ -24,11 +24,27 @@ func (p *Publisher) holdToPolicy(policies *policy.Snapshot, items []wire.Publish
 			topic = it.Event.Topic
 			e = policies.Topic(topic)
 		}
-		switch {
-		case e.Paused:
+		if e.Paused {
 			it.Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy", topic)
-		case e.Schema.JSONSchema != "":
-			it.Err = p.holdToSchema(e.Schema.JSONSchema, &it.Event)
+		}
+	}
+}
+
+// holdToSchemas refuses the items that their topics' schemas do not allow, and
+// gives back what they took.
+func (p *Publisher) holdToSchemas(t *toll, items []wire.PublishItem, now time.Time) {
+	for i := range items {
+		it := &items[i]
+		if it.Err != nil {
+			continue
+		}
+		d := t.topic(it.Event.Topic)
+		if d.policy.Schema.JSONSchema == "" {
+			continue
+		}
+		if it.Err = p.holdToSchema(d.policy.Schema.JSONSchema, &it.Event); it.Err != nil {
+			d.violations++
+			t.refund(d.name, len(it.Event.Payload), now)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 // withSchema has a schema on the topics shop.…, but for the one without, and
 // few tokens.
 const withSchema = `[
-  {name: "*", connection: {rate: 0.001, burst: 5}},
-  {name: "shop.*", publish: {rate: 0.001, burst: 4}, schema: {json_schema: {type: object, required: [id], properties: {id: {type: integer}, "a/b": {maxLength: 1}}}}},
+  {name: "*", connection: {rate: 0.001, burst: 8}},
+  {name: "shop.*", publish: {rate: 0.001, burst: 6}, schema: {json_schema: {type: object, required: [id], properties: {id: {type: integer}, "a/b": {maxLength: 1}}}}},
   {name: shop.any, schema: {json_schema: null}},
 ]`
 
@@ -23,7 +23,7 @@ func with(topic, payload string) wire.PublishItem {
 }
 
 // Each event of a batch is held to the schema of its topic by itself, and what
-// is refused takes no token.
+// is refused gives its tokens back.
 func TestSchema(t *testing.T) {
 	f := open(t, withSchema)
 	binary := with("shop.orders", `{"id":1}`)
@@ -47,7 +47,7 @@ func TestSchema(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if c, e, _ := f.Tokens(f.conn, "shop.orders"); c != 2 || e != 3 {
+	if c, e, _ := f.Tokens(f.conn, "shop.orders"); c != 5 || e != 5 {
 		t.Errorf("%d tokens of the connection and %d of the topic are left", c, e)
 	}
 	want2 := `sluice_events_rejected_total{code="schema_violation",topic="shop.orders"} 5`
@@ -56,8 +56,36 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+// Who has no token is refused before his payload is held to a schema, which takes
+// time; and a topic is not made by what its schema refuses.
+func TestLimitsComeBeforeTheSchema(t *testing.T) {
+	f := open(t, withSchema)
+	wrong := func(n int) (items []wire.PublishItem) {
+		for range n {
+			items = append(items, with("shop.orders", `{"id":"1"}`))
+		}
+		return items
+	}
+	for range 3 {
+		for _, code := range f.publish(t, wrong(5)...) {
+			if code != "schema_violation" {
+				t.Errorf("within the limits: %s", code)
+			}
+		}
+	}
+	if len(f.log.ensured) != 0 {
+		t.Errorf("the topics %q were made", f.log.ensured)
+	}
+	if got := f.publish(t, with("shop.orders", `{"id":1}`)); got[0] != "ok" {
+		t.Errorf("after what was refused: %q", got)
+	}
+	if a := f.start(t.Context(), wrong(6)...); a.err == nil || a.err.Code != wire.RateLimited {
+		t.Errorf("beyond the limits: %v", a.err)
+	}
+}
+
 // A schema acts from the moment on in which its policy is in force, also on who
-// waits for tokens.
+// has waited for tokens.
 func TestSchemaIsSwappedWithItsPolicy(t *testing.T) {
 	const waits = `{name: "a", publish: {rate: 0.001, burst: 1, on_limit: wait, max_wait: 1h}`
 	f := open(t, `[`+waits+`}]`)
@@ -66,7 +94,7 @@ func TestSchemaIsSwappedWithItsPolicy(t *testing.T) {
 	}
 	waiting := make(chan answer)
 	go func() { waiting <- f.start(context.Background(), with("a", `"x"`)) }()
-	f.current.Swap(parse(t, `[`+waits+`, schema: {json_schema: {type: number}}}]`))
+	f.current.Swap(parse(t, `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: number}}}]`))
 	a := <-waiting
 	if got := words(a.ok(t)); got[0] != "schema_violation" {
 		t.Errorf("held to the schema: %q", got)

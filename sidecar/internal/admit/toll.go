@@ -31,6 +31,8 @@ type destination struct {
 	policy *policy.Effective
 	fleet  bool // its rate is for all sidecars together
 
+	violations int // events that its schema refused, set by Publisher.holdToSchemas
+
 	// Set by Publisher.locate.
 	partitions int
 	err        error // why the topic cannot be published to
