@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
@@ -60,6 +61,9 @@ type Config struct {
 	Peers         []string            // replay APIs of other sidecars, beside those of the control plane
 	PeerTokenFile string              // what sidecars know each other by; "": nothing
 	PeerAccess    access.ClientConfig // TLS to the others; its TokenFile is not for here
+
+	AuditTopics []string // whose accesses are logged; none: off
+	AuditFile   string   // where to; "": Logger
 
 	Limits            wire.Limits
 	MaxTopicLabels    int           // topics past it share one metrics label
@@ -133,6 +137,12 @@ func (c Config) Validate() error {
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {
 		bad("allowed-origins: %w", err)
+	}
+	if err := audit.CheckTopics(c.AuditTopics); err != nil {
+		bad("audit-topics: %w", err)
+	}
+	if c.AuditFile != "" && len(c.AuditTopics) == 0 {
+		bad("audit-file: needs --audit-topics, which names the topics whose accesses are logged")
 	}
 	errs = append(errs, c.validatePeers()...)
 	errs = append(errs, c.validateDaprApp()...)

@@ -70,7 +70,7 @@ func (s *Sidecar) openPeers() (err error) {
 func (s *Sidecar) history() http.Handler {
 	cfg := replay.Config{
 		Store: s.store.source, Parts: s.parts(), Self: s.self,
-		Access: s.access, PeerTokens: s.peerTokens, Logger: s.cfg.Logger, StallTimeout: s.cfg.SlowClientTimeout,
+		Access: s.access, PeerTokens: s.peerTokens, Logger: s.cfg.Logger, Audit: s.audit, StallTimeout: s.cfg.SlowClientTimeout,
 	}
 	if s.fleet != nil {
 		cfg.Fleet = s.fleet

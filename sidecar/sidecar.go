@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 	"github.com/sluice-bus/sluice/sidecar/internal/federation"
@@ -43,6 +45,8 @@ type Sidecar struct {
 	app, replay, ops net.Listener
 	access           *access.Access     // nil: everybody may do everything
 	peerTokens       *access.PeerTokens // nil: sidecars show each other nothing
+	audit            *audit.Log         // nil: off
+	auditFile        *os.File           // nil where audit writes to the log
 
 	store     store
 	metrics   *telemetry.Metrics
@@ -83,6 +87,9 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 			return nil, &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
 		}
 	}
+	if err := s.openAudit(); err != nil {
+		return nil, err
+	}
 	if err := s.openPolicies(); err != nil {
 		return nil, err
 	}
@@ -122,6 +129,20 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	return s, nil
 }
 
+// openAudit opens the access log.
+func (s *Sidecar) openAudit() (err error) {
+	to := s.cfg.Logger
+	if s.cfg.AuditFile != "" {
+		s.auditFile, err = os.OpenFile(s.cfg.AuditFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return &ConfigError{Err: fmt.Errorf("audit-file: %w", err)}
+		}
+		to = audit.To(s.auditFile)
+	}
+	s.audit = audit.New(s.cfg.AuditTopics, to)
+	return nil
+}
+
 // assemble connects the parts: publishes go gateway → admit → writer → spool,
 // if there is one → log, deliveries log → group → gateway.
 func (s *Sidecar) assemble() {
@@ -154,7 +175,7 @@ func (s *Sidecar) assemble() {
 	bounds.SlowClientTimeout = s.cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
-		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Bounds: bounds, NodeID: s.cfg.NodeID,
+		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID,
 		Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	})
 	if s.store.shared != nil {
@@ -315,6 +336,11 @@ func (s *Sidecar) release() {
 	}
 	if err := s.store.close(); err != nil {
 		s.cfg.Logger.Error("closing the log", "error", err)
+	}
+	if s.auditFile != nil {
+		if err := s.auditFile.Close(); err != nil {
+			s.cfg.Logger.Error("closing the access log", "error", err)
+		}
 	}
 	if s.control != nil {
 		if err := s.control.Close(); err != nil {

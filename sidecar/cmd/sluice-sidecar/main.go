@@ -58,6 +58,9 @@ type settings struct {
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
 	Insecure       bool     `help:"Listen beyond loopback without authentication: whoever reaches the port may do everything."`
 
+	AuditTopics []string `placeholder:"TOPIC" help:"Topics, or prefixes followed by *, whose accesses are logged: who published, consumed, replayed, sought and deleted, from where. Default: none."`
+	AuditFile   string   `placeholder:"FILE" help:"Append those lines to this file, as JSON. Default: standard error, with the other lines."`
+
 	MaxPayloadBytes int `default:"1048576" placeholder:"N" help:"Largest payload of an event."`
 	MaxHeaders      int `default:"64" placeholder:"N" help:"Most headers of an event."`
 	MaxHeaderBytes  int `default:"16384" placeholder:"N" help:"Most bytes of an event's headers, names and values."`
@@ -163,6 +166,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg.Peers, cfg.PeerTokenFile = s.Peers, s.PeerTokenFile
 	cfg.PeerAccess = access.ClientConfig{TLS: s.PeerTLS, CA: s.PeerCA, Cert: s.PeerCert, Key: s.PeerKey}
 	cfg.AllowedOrigins, cfg.Insecure = s.AllowedOrigins, s.Insecure
+	cfg.AuditTopics, cfg.AuditFile = s.AuditTopics, s.AuditFile
 	cfg.Limits.PayloadBytes, cfg.Limits.HeaderCount, cfg.Limits.HeaderBytes = s.MaxPayloadBytes, s.MaxHeaders, s.MaxHeaderBytes
 	cfg.Limits.KeyBytes, cfg.Limits.BatchEvents, cfg.Limits.BatchBytes = s.MaxKeyBytes, s.MaxBatchEvents, s.MaxBatchBytes
 	cfg.Limits.FrameBytes, cfg.Limits.JSONDepth = s.MaxFrameBytes, s.MaxJSONDepth

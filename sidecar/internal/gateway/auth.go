@@ -38,7 +38,7 @@ func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
 // authenticate handles AUTH. It may come again, to go on with another token.
 // One that fails ends the connection.
 func (c *conn) authenticate(req *wire.Request) {
-	id, err := c.cfg.Access.Token(c.ctx, req.Token, c.out.RemoteAddr().String())
+	id, err := c.cfg.Access.Token(c.ctx, req.Token, c.from())
 	if err == nil {
 		err = c.keeps(&id)
 	}

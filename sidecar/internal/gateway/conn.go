@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -126,7 +128,25 @@ func (c *conn) takeSubscriptions() map[subKey]*subscription {
 	defer c.mu.Unlock()
 	subs := c.subs
 	c.subs = nil
+	for k := range subs {
+		c.note(audit.Unsubscribe, k, nil)
+	}
 	return subs
+}
+
+// from is where the client is.
+func (c *conn) from() string { return c.out.RemoteAddr().String() }
+
+// note writes to the access log.
+func (c *conn) note(action string, k subKey, err error) {
+	if c.cfg.Audit == nil {
+		return
+	}
+	var who access.Identity
+	if id := c.who.Load(); id != nil {
+		who = *id
+	}
+	c.cfg.Audit.Note(action, k.topic, who, c.from(), err, slog.String("group", k.group))
 }
 
 func (c *conn) subscriptions() int {

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -75,6 +76,8 @@ type Config struct {
 	Bounds    Bounds
 	NodeID    string
 	Logger    *slog.Logger
+	// Audit is the access log; nil is off.
+	Audit *audit.Log
 	// Lookup finds events, also those that are on their way into the Log, and
 	// StoreID names it.
 	Lookup  group.Lookup
@@ -130,7 +133,15 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/nack", g.nackLeases)
 	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/modack", g.extendLeases)
 	mux.HandleFunc("GET /v1/topics/{topic}/stream", g.streamEvents)
-	return g.cfg.Access.Authenticate(httpapi.Routes(mux), socketPath)
+	published := []string{"POST /v1/topics/{topic}/events", "POST " + daprPublishPath, "POST " + daprBulkPath, "POST " + daprBulkPathAlpha}
+	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, httpapi.Routes(mux), published...)
+	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == socketPath {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		audited.ServeHTTP(w, r)
+	}), socketPath)
 }
 
 const socketPath = "/ws"

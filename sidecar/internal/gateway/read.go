@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 )
 
 // read handles frames until the connection ends, and says how to close it.
@@ -99,6 +100,9 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 		err = allowed(who, req)
 	}
 	if err != nil {
+		if req.Op == wire.OpSubscribe {
+			c.note(audit.Subscribe, subKey{req.Topic, req.Group}, err)
+		}
 		c.replyError(req, err)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -44,6 +45,7 @@ func (s *subscription) tell(op string, partitions []int) {
 // event.
 func (c *conn) subscribe(req *wire.Request) {
 	s, err := c.addSubscription(req)
+	c.note(audit.Subscribe, subKey{req.Topic, req.Group}, err)
 	if err != nil {
 		c.replyError(req, err)
 		return
@@ -144,6 +146,7 @@ func (c *conn) unsubscribe(req *wire.Request) {
 	delete(c.subs, s.subKey)
 	s.pacer.used--
 	c.mu.Unlock()
+	c.note(audit.Unsubscribe, s.subKey, nil)
 	c.replyOK(req)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -48,6 +49,8 @@ type Config struct {
 	// PeerTokens are those of the other sidecars, who may replay all; nil: none.
 	PeerTokens *access.PeerTokens
 	Logger     *slog.Logger
+	// Audit is the access log; nil is off.
+	Audit *audit.Log
 	// Now is the clock behind toTs=now; nil means time.Now.
 	Now func() time.Time
 	// StallTimeout is how long a client may take to accept one write before
@@ -103,7 +106,7 @@ func New(c Config) http.Handler {
 	mux.HandleFunc("GET /peers", h.peers)
 	mux.HandleFunc("GET /peer", h.amongPeers(h.peer))
 	mux.HandleFunc("POST /peer/ids", h.amongPeers(h.peerIDs))
-	return c.PeerTokens.Authenticate(c.Access, httpapi.Routes(mux))
+	return c.PeerTokens.Authenticate(c.Access, c.Audit.HTTP(c.Access.From, httpapi.Routes(mux)))
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come

@@ -1,0 +1,182 @@
+// Package audit writes the access log: who published to which topics, consumed, replayed, exported, sought and deleted there,
+// and from where. It knows HTTP and who somebody is, and nothing of events.
+package audit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Actions that are not HTTP requests, whose action is the method and the route.
+const (
+	Publish     = "publish"
+	Subscribe   = "subscribe"
+	Unsubscribe = "unsubscribe"
+)
+
+// Log is an access log. A line is written before the one whom it is about is answered, or when an answer that takes long
+// has ended. A nil *Log is off. Its methods are safe for concurrent use.
+type Log struct {
+	topics []string
+	to     *slog.Logger
+}
+
+// New makes an access log of topics, each a name or a prefix followed by *. Without topics it is off.
+func New(topics []string, to *slog.Logger) *Log {
+	if len(topics) == 0 {
+		return nil
+	}
+	return &Log{topics, to}
+}
+
+// To is a logger that writes the lines as JSON.
+func To(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }
+
+// CheckTopics says which of the texts is no topic and no prefix followed by *.
+func CheckTopics(topics []string) error {
+	for _, topic := range topics {
+		literal := strings.TrimSuffix(topic, "*")
+		if literal == "" && topic == "*" {
+			continue
+		}
+		if bad := wire.CheckReadTopic(literal); bad != nil {
+			return fmt.Errorf("%q must be a topic, or a prefix followed by *: %s", topic, bad.Msg)
+		}
+	}
+	return nil
+}
+
+// covers says whether a topic's lines are written.
+func (l *Log) covers(topic string) bool {
+	for _, pattern := range l.topics {
+		prefix, isPrefix := strings.CutSuffix(pattern, "*")
+		if pattern == topic || isPrefix && strings.HasPrefix(topic, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Note writes a line. err is why it was refused; nil: it was not. Of attributes that are "" nothing is written.
+func (l *Log) Note(action, topic string, who access.Identity, from string, err error, more ...slog.Attr) {
+	if l == nil || !l.covers(topic) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("action", action), slog.String("topic", topic), slog.String("identity", who.Name), slog.String("from", from)}
+	for _, a := range more {
+		if a.Value.String() != "" {
+			attrs = append(attrs, a)
+		}
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("code", string(wire.AsError(err).Code)))
+	}
+	l.to.LogAttrs(context.Background(), slog.LevelInfo, "access", attrs...)
+}
+
+// Published writes one line for each topic of a batch. err is why all of it was refused.
+func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who access.Identity, from string, err error) {
+	if l == nil {
+		return
+	}
+	type count struct {
+		stored, refused int
+		id              string // of the one that was stored
+		err             error
+	}
+	topics := make(map[string]*count)
+	var order []string
+	for i := range items {
+		topic := items[i].Event.Topic
+		of := topics[topic]
+		if of == nil {
+			of = &count{err: err}
+			topics[topic], order = of, append(order, topic)
+		}
+		switch {
+		case err != nil:
+			of.refused++
+		case results[i].Err != nil:
+			of.refused++
+			of.err = results[i].Err
+		default:
+			of.stored++
+			of.id = results[i].Receipt.ID
+		}
+	}
+	for _, topic := range order {
+		of := topics[topic]
+		if of.stored != 1 {
+			of.id = ""
+		}
+		l.Note(Publish, topic, who, from, of.err, slog.Int("events", of.stored), slog.Int("refused", of.refused), slog.String("id", of.id))
+	}
+}
+
+// HTTP writes a line for each request about a topic once it was answered, but for those of the routes that are left out. The
+// topic is the part of the path that the route calls so, or the parameter.
+func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, leftOut ...string) http.Handler {
+	if l == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		answer := &answer{ResponseWriter: w, status: http.StatusOK}
+		defer func() {
+			topic := r.PathValue("topic")
+			if topic == "" {
+				topic = r.URL.Query().Get("topic")
+			}
+			for _, pattern := range leftOut {
+				if r.Pattern == pattern {
+					return
+				}
+			}
+			if topic == "" || r.Pattern == "" {
+				return
+			}
+			l.Note(r.Pattern, topic, who(r.Context()), r.RemoteAddr, nil, slog.String("group", groupOf(r)), slog.Int("status", answer.status),
+				slog.Int64("bytes", answer.bytes), slog.Duration("took", time.Since(began)))
+		}()
+		next.ServeHTTP(answer, r)
+	})
+}
+
+// groupOf is the group that a request names.
+func groupOf(r *http.Request) string {
+	if name := r.PathValue("group"); name != "" {
+		return name
+	}
+	return r.URL.Query().Get("group")
+}
+
+// answer counts what is answered.
+type answer struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (a *answer) WriteHeader(status int) {
+	if status >= http.StatusOK { // earlier ones are not the answer
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,0 +1,124 @@
+package systemtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/internal/sidecartest"
+)
+
+// TestAccessLog does what is to be found in the access log, and what is not.
+func TestAccessLog(t *testing.T) {
+	dir := t.TempDir()
+	auth := write(t, filepath.Join(dir, "auth.yaml"), `
+tokens:
+  - {name: shop, token_file: shop, publish: ["orders.*", greetings], subscribe: ["*"], replay: ["*"]}
+  - {name: guest, token_file: guest, publish: [greetings]}
+`)
+	write(t, filepath.Join(dir, "shop"), "shop-0123456789abcdef\n")
+	write(t, filepath.Join(dir, "guest"), "guest-0123456789abcdef\n")
+	file := filepath.Join(dir, "audit.log")
+	s := sidecartest.Start(t, filepath.Join(dir, "data"), "--auth-config", auth, "--audit-topics", "orders.*,payments", "--audit-file", file)
+
+	ask := func(token, method, url, body string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token+"-0123456789abcdef")
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	ask("shop", "POST", s.URL()+"/v1/topics/greetings/events", `1`) // not audited
+	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/events", `1`)
+	ask("guest", "POST", s.URL()+"/v1/topics/orders.created/events", `1`)
+	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/groups/g/pull", `{"wait_ms":0}`)
+	ask("shop", "PUT", s.URL()+"/v1/topics/orders.created/groups/g/cursor", `{"from":"earliest"}`)
+	ask("guest", "GET", s.ReplayURL()+"/replay?topic=payments", "")
+	ask("shop", "GET", s.ReplayURL()+"/export?topic=orders.created", "")
+
+	c, _, err := websocket.Dial(t.Context(), s.URL()+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer shop-0123456789abcdef"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.CloseNow() }()
+	for _, frame := range []string{
+		`{"op":"SUBSCRIBE","topic":"payments","group":"g"}`,
+		`{"op":"PUBLISH","events":[{"topic":"orders.paid","payload":1,"opts":{"id":"a"}},{"topic":"orders.paid","payload":2},{"topic":"payments","payload":3}]}`,
+	} {
+		if err := c.Write(t.Context(), websocket.MessageText, []byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, reply, err := c.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(reply), `"EVENT"`) {
+				break
+			}
+		}
+	}
+	if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	apitest.Eventually(t, "the access log lacks the end of the subscription", func() bool {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = strings.Split(strings.TrimSpace(string(content)), "\n")
+		return strings.Contains(lines[len(lines)-1], `"unsubscribe"`)
+	})
+	want := []string{
+		`publish orders.created shop 1 events 0 refused `,
+		`publish orders.created guest 0 events 1 refused forbidden`,
+		`POST /v1/topics/{topic}/groups/{group}/pull orders.created shop g 200 `,
+		`PUT /v1/topics/{topic}/groups/{group}/cursor orders.created shop g 204 `,
+		`GET /replay payments guest 403 `,
+		`GET /export orders.created shop 200 `,
+		`subscribe payments shop g `,
+		`publish orders.paid shop 2 events 0 refused `,
+		`publish payments shop 0 events 1 refused forbidden`,
+		`unsubscribe payments shop g `,
+	}
+	for i, line := range lines {
+		var l struct {
+			Msg, Action, Topic, Identity, From, Group, Code string
+			Status                                          int
+			Events, Refused                                 *int
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		got := l.Action + " " + l.Topic + " " + l.Identity + " "
+		if l.Group != "" {
+			got += l.Group + " "
+		}
+		if l.Status != 0 {
+			got += fmt.Sprintf("%d ", l.Status)
+		}
+		if l.Events != nil {
+			got += fmt.Sprintf("%d events %d refused ", *l.Events, *l.Refused)
+		}
+		if got += l.Code; i >= len(want) || got != want[i] || l.Msg != "access" || !strings.HasPrefix(l.From, "127.0.0.1:") {
+			t.Errorf("line %d is %s: %s", i, got, line)
+		}
+	}
+	if len(lines) != len(want) {
+		t.Errorf("%d lines, want %d", len(lines), len(want))
+	}
+}
