@@ -69,6 +69,9 @@ type Config struct {
 	MaxTopicLabels    int           // topics past it share one metrics label
 	DrainTimeout      time.Duration // how long a graceful stop may take
 	SlowClientTimeout time.Duration // without progress in reading
+	ReceiveTimeout    time.Duration // of a message or a body, once it has begun
+	MaxConnections    int           // of each listener
+	MaxBufferedBytes  int64         // of all connections together
 	RetentionInterval time.Duration // between two sweeps
 
 	Version string
@@ -91,6 +94,9 @@ func DefaultConfig() Config {
 		MaxTopicLabels:    1000,
 		DrainTimeout:      15 * time.Second,
 		SlowClientTimeout: 5 * time.Minute,
+		ReceiveTimeout:    time.Minute,
+		MaxConnections:    20_000,
+		MaxBufferedBytes:  128 << 20,
 		RetentionInterval: 5 * time.Second,
 		Version:           "devel",
 		Logger:            slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -177,7 +183,8 @@ func (c Config) validateBounds() (errs []error) {
 		{"max-frame-bytes", c.Limits.FrameBytes}, {"max-json-depth", c.Limits.JSONDepth},
 		{"max-topic-labels", c.MaxTopicLabels},
 		{"drain-timeout", int(c.DrainTimeout)}, {"slow-client-timeout", int(c.SlowClientTimeout)},
-		{"retention-interval", int(c.RetentionInterval)},
+		{"retention-interval", int(c.RetentionInterval)}, {"receive-timeout", int(c.ReceiveTimeout)},
+		{"max-connections", c.MaxConnections},
 		{"store-timeout", int(c.StoreTimeout)}, {"spool-max-bytes", int(c.SpoolMaxBytes)},
 	} {
 		if n.value <= 0 {
@@ -197,6 +204,9 @@ func (c Config) validateBounds() (errs []error) {
 	}
 	if c.Limits.PayloadBytes > c.Limits.FrameBytes {
 		errs = append(errs, fmt.Errorf("max-payload-bytes: %d does not fit into a frame of max-frame-bytes (%d)", c.Limits.PayloadBytes, c.Limits.FrameBytes))
+	}
+	if most := int64(max(c.Limits.FrameBytes, c.Limits.BatchBytes)); c.MaxBufferedBytes < 2*most {
+		errs = append(errs, fmt.Errorf("max-buffered-bytes: %d is too little: at least twice the largest message or batch, which is %d bytes (max-frame-bytes, max-batch-bytes)", c.MaxBufferedBytes, most))
 	}
 	if setting.IsMongoDB(c.Store) {
 		if most := document.MaxPayload(c.Limits); most == 0 {

@@ -24,6 +24,7 @@ type status struct {
 	Queues        writer.Depth     `json:"queues"`
 	Subscriptions int              `json:"subscriptions"`
 	Spool         spoolStatus      `json:"spool"`
+	BufferedBytes int64            `json:"buffered_bytes"` // memory of all connections
 	Outboxes      []outbox.Stats   `json:"outboxes"`
 	ControlPlane  *control.Status  `json:"control_plane"` // null without one
 	Peers         []peer           `json:"peers"`
@@ -135,6 +136,7 @@ func (s *Sidecar) status() status {
 		Queues:        s.writer.Depth(),
 		Subscriptions: clients.Subscriptions,
 		Spool:         spoolStatus{Events: waiting.Events, Bytes: waiting.Bytes},
+		BufferedBytes: s.memory.Used(),
 		Outboxes:      outboxes,
 		ControlPlane:  controlPlane,
 		Peers:         s.peers(),

@@ -20,8 +20,10 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 	"github.com/sluice-bus/sluice/sidecar/internal/federation"
@@ -56,6 +58,7 @@ type Sidecar struct {
 	control   *control.Control   // nil without a control plane, as is quota
 	quota     *quota.Client
 	tails     *tail.Tails
+	memory    *budget.Budget // of all connections
 	writer    *writer.Writer
 	publisher *admit.Publisher
 	groups    *group.Manager
@@ -76,7 +79,7 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds())}
+	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds()), memory: budget.New(cfg.MaxBufferedBytes)}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -170,12 +173,13 @@ func (s *Sidecar) assemble() {
 		Moved:       s.store.moved(),
 		Logger:      s.cfg.Logger,
 		Bounds:      group.DefaultBounds(),
+		Memory:      s.memory,
 	})
 	bounds := gateway.DefaultBounds()
-	bounds.SlowClientTimeout = s.cfg.SlowClientTimeout
+	bounds.SlowClientTimeout, bounds.ReceiveTimeout = s.cfg.SlowClientTimeout, s.cfg.ReceiveTimeout
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
-		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID,
+		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
 		Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	})
 	if s.store.shared != nil {
@@ -189,6 +193,7 @@ func (s *Sidecar) assemble() {
 	s.metrics.ObservePolicies(s.policyVersions)
 	s.metrics.ObserveSpool(s.store.waiting)
 	s.metrics.ObserveAuthFailures(s.authFailures)
+	s.metrics.ObserveBuffered(s.memory.Used)
 }
 
 // Addresses are the addresses really bound.
@@ -196,8 +201,9 @@ func (s *Sidecar) Addresses() (app, replay, ops string) {
 	return listen.Address(s.app), listen.Address(s.replay), listen.Address(s.ops)
 }
 
-// Held is how many bytes of the heap are kept for as long as the sidecar lives.
-func (s *Sidecar) Held() int64 { return s.store.held() }
+// Held is how many bytes of the heap are not for the collector to double: what is
+// kept for as long as the sidecar lives, and what connections have in memory.
+func (s *Sidecar) Held() int64 { return s.store.held() + s.memory.Used() }
 
 // Run serves until ctx ends, then stops in order: no new ops, those under way
 // answered, connections closed, groups saved and released, the log closed. It calls ready once it serves. The error says why it could not
@@ -241,7 +247,9 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		{"replay-listen", s.replay, s.server(s.replay, s.tracing.Handler(history, "/replay", "/export"), nil)},
 		{"ops-listen", s.ops, s.server(s.ops, operate, nil)},
 	} {
-		servers.Go(func() error { return srv.http.Serve(serversCtx, s.access.Listener(srv.name, srv.ln)) })
+		servers.Go(func() error {
+			return srv.http.Serve(serversCtx, s.access.Listener(srv.name, s.bounded(srv.name, srv.ln)))
+		})
 	}
 	servers.Go(func() error {
 		if s.awaitPolicies(ctx); ctx.Err() != nil {
@@ -297,6 +305,22 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	err = errors.Join(err, helpers.Wait(), ownership.Wait())
 	s.farewell()
 	return err
+}
+
+// bounded lets only so many connections in at a listener. With TLS the one that
+// is refused is only closed.
+func (s *Sidecar) bounded(name string, ln net.Listener) net.Listener {
+	s.metrics.ConnectionsRefused(name, 0)
+	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
+	return listen.NewBound(ln, s.cfg.MaxConnections, func(c net.Conn) {
+		s.metrics.ConnectionsRefused(name, 1)
+		if clear {
+			httpapi.RefuseConn(c, &wire.Error{
+				Code: wire.Overloaded, RetryAfter: time.Second,
+				Msg: fmt.Sprintf("this listener has the %d connections that it may have: try again later", s.cfg.MaxConnections),
+			})
+		}
+	})
 }
 
 // server makes the HTTP server of one listener.

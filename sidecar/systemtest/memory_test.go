@@ -1,10 +1,19 @@
 package systemtest
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -94,4 +103,148 @@ func resident(t *testing.T, p *sidecartest.Process) int {
 		t.Skipf("this system does not tell a process's memory: %v", err)
 	}
 	return now
+}
+
+// TestHalfSentMessages sends the beginnings of 30 messages of nearly the longest
+// that is allowed, and never the rest.
+func TestHalfSentMessages(t *testing.T) {
+	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
+	idle := resident(t, p)
+	const size = 16 << 20
+	for range 30 {
+		c, err := net.Dial("tcp", p.Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		upgradeByHand(t, c, p.Listen)
+		// One masked text frame; the mask is 0.
+		head := append([]byte{0x81, 0x80 | 127}, binary.BigEndian.AppendUint64(nil, size)...)
+		if _, err := c.Write(append(head, make([]byte, 4)...)); err != nil {
+			t.Fatal(err)
+		}
+		rest := bytes.Repeat([]byte(" "), size-1<<10)
+		if _, err := c.Write(rest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	atMost(t, p, idle, 256<<20)
+	// Everybody else goes on.
+	res, err := http.Post(p.URL()+"/v1/topics/t/events", "application/json", strings.NewReader("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusCreated {
+		t.Errorf("a small publish beside: %s", res.Status)
+	}
+}
+
+// upgradeByHand makes a WebSocket of a connection.
+func upgradeByHand(t *testing.T, c net.Conn, host string) {
+	t.Helper()
+	if _, err := fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", host); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%+v, %v", res, err)
+	}
+}
+
+// TestManyGroupsThatNeverAck has 40 groups hold what their one client reads and
+// never acks.
+func TestManyGroupsThatNeverAck(t *testing.T) {
+	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
+	idle := resident(t, p)
+	const groups, events, size = 40, 120, 256 << 10
+	payload := `"` + strings.Repeat("x", size-2) + `"`
+	for range events {
+		res, err := http.Post(p.URL()+"/v1/topics/large/events", "application/json", strings.NewReader(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusCreated {
+			t.Fatal(res.Status)
+		}
+	}
+	c, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseNow()
+	c.SetReadLimit(-1)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	delivered := make(map[string]bool)
+	all := make(chan struct{})
+	reading.Go(func() {
+		for {
+			_, frame, err := c.Read(t.Context())
+			if err != nil {
+				return
+			}
+			if at := bytes.Index(frame, []byte(`"group":"`)); at >= 0 && bytes.Contains(frame[:at], []byte("EVENT")) {
+				if delivered[string(frame[at:at+13])] = true; len(delivered) == groups {
+					close(all)
+					delivered["all"] = true
+				}
+			}
+		}
+	})
+	defer c.CloseNow()
+	for i := range groups {
+		op := fmt.Sprintf(`{"op":"SUBSCRIBE","topic":"large","group":"g%02d","opts":{"from":"earliest","maxInflight":100}}`, i)
+		if err := c.Write(t.Context(), websocket.MessageText, []byte(op)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	atMost(t, p, idle, 400<<20) // the collector lets what comes within a second double
+	select {
+	case <-all: // however little memory there is, no group stands still
+	case <-time.After(20 * time.Second):
+		t.Error("some group was sent nothing")
+	}
+}
+
+// atMost wants the process to stay below so many bytes for a while.
+func atMost(t *testing.T, p *sidecartest.Process, idle, most int) {
+	t.Helper()
+	highest := 0
+	for range 30 {
+		highest = max(highest, resident(t, p))
+		time.Sleep(100 * time.Millisecond)
+	}
+	if highest > most {
+		t.Errorf("%d MiB resident, want at most %d MiB", highest>>20, most>>20)
+	} else {
+		t.Logf("%d MiB resident, %d MiB before", highest>>20, idle>>20)
+	}
+}
+
+// TestConnectionsAreBounded: those past the bound are told so before they have
+// asked for anything, and the other listeners go on.
+func TestConnectionsAreBounded(t *testing.T) {
+	p := sidecartest.Start(t, t.TempDir(), "--max-connections", "3")
+	for range 3 {
+		c, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseNow()
+	}
+	_, res, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
+	if err == nil || res == nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" {
+		t.Fatalf("a fourth connection: %+v, %v", res, err)
+	}
+	res, err = http.Get(p.OpsURL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || !strings.Contains(string(text), `sluice_connections_refused_total{listener="listen"} 1`) {
+		t.Errorf("the metrics do not tell of it: %v", err)
+	}
 }

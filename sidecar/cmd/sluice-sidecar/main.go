@@ -73,6 +73,9 @@ type settings struct {
 
 	DrainTimeout      time.Duration `default:"15s" placeholder:"D" help:"Longest time that a graceful stop may take."`
 	SlowClientTimeout time.Duration `default:"5m" placeholder:"D" help:"Disconnect a client that has read nothing for this long."`
+	ReceiveTimeout    time.Duration `default:"1m" placeholder:"D" help:"Longest time that a WebSocket message or a request's body may take to arrive once it has begun."`
+	MaxConnections    int           `default:"20000" placeholder:"N" help:"Most connections of each listener; those past it are refused as overloaded."`
+	MaxBufferedBytes  int64         `default:"134217728" placeholder:"N" help:"Most memory of all connections together: of what they send until it is answered, and of events on their way to them until they are acked."`
 	RetentionInterval time.Duration `default:"5s" placeholder:"D" help:"Pause between two sweeps for expired events."`
 }
 
@@ -172,6 +175,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg.Limits.FrameBytes, cfg.Limits.JSONDepth = s.MaxFrameBytes, s.MaxJSONDepth
 	cfg.MaxTopicLabels, cfg.DrainTimeout = s.MaxTopicLabels, s.DrainTimeout
 	cfg.SlowClientTimeout, cfg.RetentionInterval = s.SlowClientTimeout, s.RetentionInterval
+	cfg.ReceiveTimeout, cfg.MaxConnections, cfg.MaxBufferedBytes = s.ReceiveTimeout, s.MaxConnections, s.MaxBufferedBytes
 	cfg.Version, cfg.Logger = app.Version, app.Logger
 	if cfg.NodeID == "" {
 		host, err := os.Hostname()

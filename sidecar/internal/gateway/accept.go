@@ -26,7 +26,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limits := g.connection(r)
-	up := &upgrade{ResponseWriter: w, bounds: g.cfg.Bounds}
+	up := &upgrade{ResponseWriter: w, cfg: &g.cfg}
 	ws, err := websocket.Accept(up, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // the guard has looked at Origin
 		CompressionMode:    websocket.CompressionDisabled,
@@ -54,7 +54,7 @@ const closingReason = "the sidecar is shutting down"
 // text, from the client.
 type upgrade struct {
 	http.ResponseWriter
-	bounds Bounds
+	cfg    *Config
 	outbox *outbox // once hijacked
 	status int
 	text   bytes.Buffer // of a refusal
@@ -70,7 +70,7 @@ func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	u.outbox = newOutbox(socket, u.bounds)
+	u.outbox = newOutbox(socket, u.cfg.Bounds, u.cfg.Memory)
 	return u.outbox, bufio.NewReadWriter(brw.Reader, bufio.NewWriterSize(u.outbox, controlFrame)), nil
 }
 

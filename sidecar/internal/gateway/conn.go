@@ -43,7 +43,7 @@ type subKey struct{ topic, group string }
 func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *outbox, limits *admit.Connection, who *access.Identity) *conn {
 	c := &conn{cfg: cfg, name: name, ws: ws, out: out, limits: limits}
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.window.init(cfg.Bounds)
+	c.window.init(cfg.Bounds, cfg.Memory)
 	out.wake = c.wakeSubscriptions
 	c.who.Store(who)
 	readLimit := cfg.Limits.FrameBytes

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -31,6 +32,9 @@ type Bounds struct {
 	// size of their frames. One op is always let through.
 	UnansweredEvents int
 	UnansweredBytes  int
+	// ReceiveTimeout is how long a message, or the body of a request, may take to
+	// come once it has begun.
+	ReceiveTimeout time.Duration
 	// SlowClientTimeout is how long a client may take nothing of what waits
 	// for it before it is disconnected; at twice that time it is.
 	SlowClientTimeout time.Duration
@@ -54,6 +58,7 @@ func DefaultBounds() Bounds {
 		OutboxBytes:       1 << 20,
 		UnansweredEvents:  4096,
 		UnansweredBytes:   8 << 20,
+		ReceiveTimeout:    time.Minute,
 		SlowClientTimeout: 5 * time.Minute,
 		Subscriptions:     1000,
 		AuthTimeout:       10 * time.Second,
@@ -63,7 +68,7 @@ func DefaultBounds() Bounds {
 	}
 }
 
-// Config is what a Gateway needs; every field but Access is required.
+// Config is what a Gateway needs; every field but Access and Memory is required.
 type Config struct {
 	// Access says who may do what; nil lets everybody do everything.
 	Access    *access.Access
@@ -78,6 +83,9 @@ type Config struct {
 	Logger    *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
+	// Memory is what connections keep of what they send until it is answered, and
+	// of what they are sent until it is written; nil: no bound.
+	Memory *budget.Budget
 	// Lookup finds events, also those that are on their way into the Log, and
 	// StoreID names it.
 	Lookup  group.Lookup

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -41,6 +42,7 @@ type setup struct {
 	limits   *wire.Limits
 	origins  []string
 	access   *access.Access
+	memory   *budget.Budget
 }
 
 // sidecar is everything between a real TCP listener and a real log in memory.
@@ -79,12 +81,12 @@ func start(t testing.TB, s setup) *sidecar {
 	groups := group.NewManager(group.Config{
 		Context: ctx, Log: log, Tails: tails,
 		Policy:      func(topic string) *policy.Effective { return policies.Load().Topic(topic) },
-		DeadLetters: publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: logger, Bounds: group.DefaultBounds(),
+		DeadLetters: publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: logger, Bounds: group.DefaultBounds(), Memory: s.memory,
 	})
 	g := New(Config{
 		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
-		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger,
+		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.memory,
 		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

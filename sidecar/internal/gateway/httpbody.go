@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 const (
@@ -25,11 +26,13 @@ const (
 )
 
 // upload is a request's body while it is read: for as long as something comes of
-// it now and then, and once the sidecar stops, for a moment.
+// it now and then, until it is due at the latest, and once the sidecar stops, for
+// a moment.
 type upload struct {
 	body     io.Reader
 	out      *http.ResponseController
 	patience time.Duration
+	due      time.Time
 
 	mu       sync.Mutex
 	lastWord bool // the deadline stays as it is
@@ -39,7 +42,11 @@ type upload struct {
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	if !u.lastWord {
-		_ = u.out.SetReadDeadline(time.Now().Add(u.patience))
+		deadline := time.Now().Add(u.patience)
+		if deadline.After(u.due) {
+			deadline = u.due
+		}
+		_ = u.out.SetReadDeadline(deadline)
 	}
 	u.mu.Unlock()
 	return u.body.Read(p)
@@ -56,9 +63,13 @@ func (u *upload) fix(deadline time.Time) {
 }
 
 // readAtMost reads the whole body of at most so many bytes. After an error the
-// deadline stays, for what the server still reads of the body.
+// deadline stays, for what the server still reads of the body. The memory is
+// the request's until that has ended.
 func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
-	u := &upload{body: http.MaxBytesReader(w, r.Body, int64(most)), out: http.NewResponseController(w), patience: g.cfg.Bounds.SlowClientTimeout}
+	u := &upload{
+		body: http.MaxBytesReader(w, r.Body, int64(most)), out: http.NewResponseController(w),
+		patience: g.cfg.Bounds.SlowClientTimeout, due: time.Now().Add(g.cfg.Bounds.ReceiveTimeout),
+	}
 	if r.ContentLength > int64(most) {
 		u.discard(r)
 		return nil, errBodyTooLarge(most)
@@ -67,19 +78,33 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 		return nil, errStopping()
 	}
 	defer g.forgetUpload(u)
-	var buf bytes.Buffer
-	buf.Grow(int(min(max(r.ContentLength, 0), maxEagerBody)) + bytes.MinRead) // ReadFrom wants some room to see the end
-	_, err := buf.ReadFrom(u)
+	in := intake{
+		b:      make([]byte, 0, min(max(r.ContentLength, 0), maxEagerBody)+minRoom),
+		budget: g.cfg.Memory, atMost: most,
+	}
+	err := in.readAll(u)
+	if err == nil && in.taken > 0 {
+		context.AfterFunc(r.Context(), in.free)
+	} else {
+		in.free()
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
 		u.fix(time.Time{}) // none, for the next request on this connection
-		return buf.Bytes(), nil
+		return in.b, nil
+	case err == errNoMemory:
+		g.cfg.Metrics.Shed(telemetry.ShedMemory)
+		u.discard(r)
+		return nil, refuseMemory(g.cfg.Memory)
 	case errors.As(err, &tooLarge):
 		u.discard(r)
 		return nil, errBodyTooLarge(most)
 	case errors.Is(err, os.ErrDeadlineExceeded) && g.refusing():
 		return nil, errStopping()
+	case errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(u.due):
+		g.cfg.Metrics.Shed(telemetry.ShedLate)
+		return nil, wire.Errorf(wire.BadRequest, "the body has not come whole within %v", g.cfg.Bounds.ReceiveTimeout)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: nothing more came for %v", u.patience)
 	}

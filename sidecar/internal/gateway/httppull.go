@@ -191,6 +191,8 @@ func (g *Gateway) writePulled(w http.ResponseWriter, r *http.Request, p *puller,
 		s.b = wire.AppendPulledItem(s.b, &d.Record.Event, d.Attempt, left, string(lease))
 	}
 	s.b = append(wire.AppendEventsEnd(s.b), '\n')
+	g.cfg.Memory.Take(len(s.b))
+	defer g.cfg.Memory.Give(len(s.b))
 	if err := r.Context().Err(); err != nil {
 		return writeError{err}
 	}

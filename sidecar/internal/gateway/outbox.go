@@ -5,7 +5,10 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
 // outbox is the network connection under a WebSocket. What is written to it
@@ -19,7 +22,9 @@ import (
 type outbox struct {
 	net.Conn // the socket; the flusher alone writes to it
 	bound    int
+	budget   *budget.Budget
 	patience time.Duration // how long the peer may take nothing
+	receive  time.Duration // how long a message of the peer may take to come
 	wake     func()        // called without mu once there is room for those who were told that there was none
 
 	mu       sync.Mutex
@@ -35,6 +40,9 @@ type outbox struct {
 	closed   bool
 	aborted  bool // closed, and nothing is written any more
 	stalled  bool // the peer took nothing for too long
+	timed    bool // the message that is read has its deadline
+
+	receiving atomic.Bool // a message is read
 }
 
 // receipt is a function to call once the first `at` bytes are on the socket.
@@ -46,8 +54,8 @@ type receipt struct {
 // closeLinger is how long a closed outbox goes on writing what it holds.
 const closeLinger = 5 * time.Second
 
-func newOutbox(socket net.Conn, b Bounds) *outbox {
-	o := &outbox{Conn: socket, bound: b.OutboxBytes, patience: b.SlowClientTimeout, wake: func() {}}
+func newOutbox(socket net.Conn, b Bounds, memory *budget.Budget) *outbox {
+	o := &outbox{Conn: socket, bound: b.OutboxBytes, budget: memory, patience: b.SlowClientTimeout, receive: b.ReceiveTimeout, wake: func() {}}
 	o.changed.L = &o.mu
 	return o
 }
@@ -60,6 +68,7 @@ func (o *outbox) Write(p []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	o.queued += len(p)
+	o.budget.Take(len(p))
 	o.accepted += uint64(len(p))
 	for rest := p; len(rest) > 0; {
 		last := len(o.chunks) - 1
@@ -77,23 +86,45 @@ func (o *outbox) Write(p []byte) (int, error) {
 }
 
 // Read waits while the outbox is over its bound: a client that does not read
-// its replies is not read from either.
+// its replies is not read from either. What is read within a message has to come
+// by the message's deadline; one that comes at once needs none.
 func (o *outbox) Read(p []byte) (int, error) {
 	o.mu.Lock()
 	for o.queued > o.bound && !o.closed {
 		o.changed.Wait()
 	}
+	if o.receiving.Load() && !o.timed && !o.closed {
+		o.timed = true
+		_ = o.Conn.SetReadDeadline(time.Now().Add(o.receive))
+	}
 	o.mu.Unlock()
 	return o.Conn.Read(p)
 }
 
-// hasRoom reports whether the outbox is below its bound. After a false there is
+// beginMessage says that the reader has got the beginning of a message.
+func (o *outbox) beginMessage() { o.receiving.Store(true) }
+
+// endMessage says that it has got the end. The error is that of a connection
+// that has ended.
+func (o *outbox) endMessage() error {
+	o.receiving.Store(false)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.timed || o.closed {
+		return nil
+	}
+	o.timed = false
+	return o.Conn.SetReadDeadline(time.Time{})
+}
+
+// hasRoom reports whether the outbox is below its bound; that is 0 while the
+// budget of all connections is used up. After a false there is
 // none until half of the bound is free, and then wake is called: deliveries
 // come in bursts, and not one for each byte that the client reads.
 func (o *outbox) hasRoom() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.queued >= o.bound {
+	if o.queued >= o.bound || o.queued > 0 && o.budget.Full() {
 		o.refused = true
 	}
 	return !o.refused && !o.closed
@@ -215,7 +246,10 @@ func (o *outbox) send(p []byte) error {
 // sent accounts for bytes that are on the socket.
 func (o *outbox) sent(n int) {
 	o.mu.Lock()
-	o.queued -= n
+	if !o.aborted {
+		o.queued -= n
+		o.budget.Give(n)
+	}
 	o.written += uint64(n)
 	due := o.due()
 	wake := o.refused && o.queued <= o.bound/2
@@ -248,6 +282,7 @@ func (o *outbox) abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed, o.aborted = true, true
+	o.budget.Give(o.queued)
 	o.chunks, o.receipts, o.queued = nil, nil, 0
 	o.changed.Broadcast()
 	o.Conn.Close()

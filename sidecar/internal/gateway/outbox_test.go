@@ -14,7 +14,7 @@ import (
 
 func pipedOutbox(b Bounds) (o *outbox, peer net.Conn) {
 	socket, peer := net.Pipe()
-	return newOutbox(socket, b), peer
+	return newOutbox(socket, b, nil), peer
 }
 
 // TestOutboxKeepsOrder: whatever is written, corked or not, arrives as it was

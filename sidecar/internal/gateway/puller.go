@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -13,6 +14,7 @@ import (
 type puller struct {
 	key    pullerKey
 	groups *group.Manager
+	budget *budget.Budget
 	giving sync.WaitGroup // deliveries that nobody waited for any more, on their way back
 
 	// Guarded by pullers.mu.
@@ -44,7 +46,8 @@ type pull struct {
 }
 
 // pullBytes is how much an answer holds, but for the last turn's deliveries:
-// what comes next waits for the next pull.
+// what comes next waits for the next pull. While the budget of all connections
+// is used up it is what one turn delivers.
 const pullBytes = 4 << 20
 
 // Room reports whether some pull waits.
@@ -96,7 +99,7 @@ func (p *puller) Deliver(ds []group.Delivery) {
 		if n == 0 {
 			continue
 		}
-		q.take(ds[:n], now)
+		q.take(ds[:n], now, p.budget)
 		ds = ds[n:]
 	}
 	if len(ds) > 0 {
@@ -105,12 +108,14 @@ func (p *puller) Deliver(ds []group.Delivery) {
 }
 
 // take adds deliveries. It requires puller.mu.
-func (q *pull) take(ds []group.Delivery, now time.Time) {
+func (q *pull) take(ds []group.Delivery, now time.Time, memory *budget.Budget) {
 	q.got = append(q.got, ds...)
+	before := q.size
 	for i := range ds {
 		q.size += ds[i].Record.Size()
 	}
-	if q.wants -= len(ds); q.size >= pullBytes {
+	memory.Take(q.size - before)
+	if q.wants -= len(ds); q.size >= pullBytes || memory.Full() {
 		q.wants = 0
 	}
 	q.gotAt, q.looked = now, false
@@ -150,6 +155,7 @@ func (p *puller) leave(q *pull) ([]group.Delivery, time.Time, *wire.Error) {
 			break
 		}
 	}
+	p.budget.Give(q.size)
 	return q.got, q.gotAt, q.ended
 }
 

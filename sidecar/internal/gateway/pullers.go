@@ -83,7 +83,7 @@ func (x *pullers) find(key pullerKey) (p *puller, mine bool, err error) {
 		if len(x.all) >= x.cfg.Bounds.Pullers && !x.makeRoom() {
 			return nil, false, overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed", x.cfg.Bounds.Pullers)
 		}
-		p, mine = &puller{key: key, groups: x.cfg.Groups, made: make(chan struct{})}, true
+		p, mine = &puller{key: key, groups: x.cfg.Groups, budget: x.cfg.Memory, made: make(chan struct{})}, true
 		p.idle = time.AfterFunc(time.Hour, func() { x.retire(p) })
 		p.idle.Stop()
 		if x.all == nil {

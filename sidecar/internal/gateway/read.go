@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"unicode/utf8"
 
 	"github.com/coder/websocket"
@@ -13,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 // read handles frames until the connection ends, and says how to close it.
@@ -24,18 +26,8 @@ func (c *conn) read() closing {
 		if err != nil {
 			return afterError(err)
 		}
-		s := newScratch()
-		s.b, err = appendAll(s.b, r)
-		if err == nil {
-			if kind == websocket.MessageText && !utf8.Valid(s.b) {
-				s.free()
-				return closing{websocket.StatusInvalidFramePayloadData, "a text frame must be UTF-8"}
-			}
-			c.handle(kind, s.b)
-		}
-		s.free()
-		if err != nil {
-			return afterError(err)
+		if how := c.message(kind, r); how != nil {
+			return *how
 		}
 		if c.over != nil {
 			return *c.over
@@ -43,21 +35,66 @@ func (c *conn) read() closing {
 	}
 }
 
-// appendAll appends what r has left.
-func appendAll(dst []byte, r io.Reader) ([]byte, error) {
-	for {
-		if len(dst) == cap(dst) {
-			dst = append(dst, 0)[:len(dst)]
-		}
-		n, err := r.Read(dst[len(dst):cap(dst)])
-		dst = dst[:len(dst)+n]
-		if err == io.EOF {
-			return dst, nil
-		}
-		if err != nil {
-			return dst, err
-		}
+// message receives and handles one message, and says how to close the
+// connection where it has to end.
+func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
+	s := newScratch()
+	defer s.free()
+	in := intake{b: s.b, budget: c.cfg.Memory, atMost: c.cfg.Limits.FrameBytes}
+	defer in.free()
+	c.out.beginMessage()
+	err := in.readAll(r)
+	if err == errNoMemory {
+		return c.shed(r, in.b)
 	}
+	if err == nil {
+		err = c.out.endMessage()
+	}
+	s.b = in.b
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return c.late()
+	case err != nil:
+		return new(afterError(err))
+	case kind == websocket.MessageText && !utf8.Valid(s.b):
+		return &closing{websocket.StatusInvalidFramePayloadData, "a text frame must be UTF-8"}
+	}
+	c.handle(kind, s.b)
+	return nil
+}
+
+// shed refuses a message that there is no memory for, once the rest of it has
+// come. It is answered under its corr, where that is at its beginning.
+func (c *conn) shed(r io.Reader, beginning []byte) *closing {
+	req, _ := wire.DecodeRequest(beginning, c.cfg.Limits)
+	known := &wire.Request{Op: req.Op, Topic: req.Topic, Corr: req.Corr, HasCorr: req.HasCorr}
+	_, err := io.CopyBuffer(discarding{}, r, beginning[:cap(beginning)])
+	if err == nil {
+		err = c.out.endMessage()
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return c.late()
+	case err != nil:
+		return new(afterError(err))
+	}
+	why := refuseMemory(c.cfg.Memory)
+	c.cfg.Metrics.Shed(telemetry.ShedMemory)
+	c.countRefused(known, why)
+	c.replyError(known, why)
+	return nil
+}
+
+// discarding is io.Discard without its own buffer.
+type discarding struct{}
+
+func (discarding) Write(p []byte) (int, error) { return len(p), nil }
+
+// late ends a connection whose message has not come whole in time.
+func (c *conn) late() *closing {
+	c.cfg.Metrics.Shed(telemetry.ShedLate)
+	c.replyError(new(wire.Request), wire.Errorf(wire.BadRequest, "the message has not come whole within %v of its beginning", c.cfg.Bounds.ReceiveTimeout))
+	return &closing{websocket.StatusPolicyViolation, "a message has not come whole in time"}
 }
 
 // afterError says how to close a connection that cannot be read: where the peer

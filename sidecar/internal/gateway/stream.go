@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -25,6 +26,7 @@ type stream struct {
 	groups   *group.Manager
 	who      access.Identity
 	bound    int
+	budget   *budget.Budget
 	release  func()        // lets go of the connection's delivery bucket
 	ready    chan struct{} // has a value when there is something to write
 	over     chan struct{} // closed when the stream is to end
@@ -48,7 +50,7 @@ type stream struct {
 func (s *stream) Room() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queued >= s.bound {
+	if s.queued >= s.bound || s.queued > 0 && s.budget.Full() {
 		s.refused = true
 	}
 	return !s.refused
@@ -69,6 +71,7 @@ func (s *stream) Deliver(ds []group.Delivery) {
 		s.leases, s.coming = append(s.leases, ds[i].Lease), append(s.coming, stepOf(e))
 	}
 	s.queued += len(s.buf) - before
+	s.budget.Take(len(s.buf) - before)
 	select {
 	case s.ready <- struct{}{}:
 	default:
@@ -103,6 +106,7 @@ func (s *stream) wrote(n int) {
 	}
 	s.going = nil
 	s.queued -= n
+	s.budget.Give(n)
 	wake := s.refused && s.queued <= s.bound/2
 	if wake {
 		s.refused = false
@@ -198,6 +202,8 @@ func (s *stream) finish() {
 	how, leases := s.how, s.leases
 	_ = s.out.SetWriteDeadline(time.Time{}) // for the next answer on this connection
 	s.out = nil
+	s.budget.Give(s.queued)
+	s.queued = 0
 	s.mu.Unlock()
 	if len(leases) > 0 {
 		s.groups.ReturnLeases(s.topic, s.group, leases)

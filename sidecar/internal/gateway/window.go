@@ -3,12 +3,15 @@ package gateway
 import (
 	"context"
 	"sync"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
 // window counts the ops of one connection that have no reply yet, and holds the
 // reader back while they are too many.
 type window struct {
 	maxEvents, maxBytes int
+	budget              *budget.Budget
 
 	mu            sync.Mutex
 	changed       sync.Cond
@@ -16,8 +19,8 @@ type window struct {
 	closed        bool
 }
 
-func (w *window) init(b Bounds) {
-	w.maxEvents, w.maxBytes = b.UnansweredEvents, b.UnansweredBytes
+func (w *window) init(b Bounds, memory *budget.Budget) {
+	w.maxEvents, w.maxBytes, w.budget = b.UnansweredEvents, b.UnansweredBytes, memory
 	w.changed.L = &w.mu
 }
 
@@ -26,7 +29,7 @@ func (w *window) init(b Bounds) {
 func (w *window) enter(events, bytes int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for !w.closed && w.events > 0 && (w.events+events > w.maxEvents || w.bytes+bytes > w.maxBytes) {
+	for !w.closed && w.events > 0 && (w.events+events > w.maxEvents || w.bytes+bytes > w.maxBytes || w.budget.Full()) {
 		w.changed.Wait()
 	}
 	if w.closed {
@@ -34,6 +37,7 @@ func (w *window) enter(events, bytes int) bool {
 	}
 	w.events += events
 	w.bytes += bytes
+	w.budget.Take(bytes)
 	return true
 }
 
@@ -43,6 +47,7 @@ func (w *window) leave(events, bytes int) {
 	defer w.mu.Unlock()
 	w.events -= events
 	w.bytes -= bytes
+	w.budget.Give(bytes)
 	w.changed.Broadcast()
 }
 

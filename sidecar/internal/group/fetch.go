@@ -72,9 +72,13 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		return nil
 	}
 	g.fetchAt = p.index
+	room := g.cfg.Bounds.HeldBytes - g.held
+	if g.cfg.Memory.Full() {
+		room = 1 // an event, so that no group stands still for the sake of others
+	}
 	f := &fetching{bounds: eventlog.Bounds{
 		Events: min(g.want(), g.cfg.Bounds.FetchEvents, g.cfg.Bounds.Lookahead-len(p.entries)),
-		Bytes:  min(g.cfg.Bounds.FetchBytes, g.cfg.Bounds.HeldBytes-g.held),
+		Bytes:  min(g.cfg.Bounds.FetchBytes, room),
 	}, exactlyOnce: g.exactlyOnce()}
 	first := f.add(p)
 	first.page.recs = g.watch.Read(p.index, p.next, f.bounds)
@@ -147,7 +151,11 @@ func (g *Group) want() int {
 // nextToFetch picks the partition to read next, in rotation; nil if there is
 // nothing to read, or no room.
 func (g *Group) nextToFetch(now time.Time) *partition {
+	g.scarce = false
 	if g.watch == nil || g.lapsed || g.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
+		return nil
+	}
+	if g.scarce = g.held > 0 && g.cfg.Memory.Full(); g.scarce {
 		return nil
 	}
 	for i := range g.parts {

@@ -112,6 +112,7 @@ func (f *Follower) Resume() { f.set(func() { f.paused = false }) }
 func (f *Follower) Close(Leaving) {
 	f.set(func() { f.closed = true })
 	f.worker.stop()
+	f.letGo(len(f.pending))
 	f.alarm.Stop()
 	f.watch.Close()
 }
@@ -151,6 +152,10 @@ func (f *Follower) read() bool {
 		return f.readMerged()
 	}
 	now := f.cfg.Clock.Now()
+	most := turnBytes
+	if f.cfg.Memory.Full() {
+		most = 1 // an event
+	}
 	for i := range f.parts {
 		at := (f.rotate + 1 + i) % len(f.parts)
 		p := f.parts[at]
@@ -158,9 +163,9 @@ func (f *Follower) read() bool {
 			continue
 		}
 		f.rotate = at
-		recs, ok := f.readPart(p, eventlog.Bounds{Events: f.cfg.Bounds.FetchEvents, Bytes: turnBytes}, now)
+		recs, ok := f.readPart(p, eventlog.Bounds{Events: f.cfg.Bounds.FetchEvents, Bytes: most}, now)
 		if ok {
-			f.pending = append(f.pending, recs...)
+			f.hold(recs)
 			return true
 		}
 	}
@@ -187,6 +192,23 @@ func (f *Follower) readPart(p *partition, b eventlog.Bounds, now time.Time) (pas
 		}
 	}
 	return passing, true
+}
+
+// hold adds events to what is pending.
+func (f *Follower) hold(recs []*eventlog.Record) {
+	f.pending = append(f.pending, recs...)
+	for _, rec := range recs {
+		f.cfg.Memory.Take(rec.Size())
+	}
+}
+
+// letGo removes the first n of what is pending.
+func (f *Follower) letGo(n int) {
+	for _, rec := range f.pending[:n] {
+		f.cfg.Memory.Give(rec.Size())
+	}
+	clear(f.pending[:n])
+	f.pending = f.pending[n:]
 }
 
 // retry sets the alarm for the next partition that could not be read.
@@ -220,10 +242,9 @@ func (f *Follower) deliver() bool {
 		}
 		ds = append(ds, Delivery{Record: rec})
 	}
-	clear(f.pending[:len(ds)])
-	f.pending = f.pending[len(ds):]
 	if len(ds) > 0 {
 		f.sink.Deliver(ds)
 	}
+	f.letGo(len(ds))
 	return len(f.pending) == 0
 }

@@ -59,6 +59,7 @@ type Group struct {
 	burying []*entry // to be handed to the dead letter topic by the next turn
 	graves  int      // events on their way to the dead letter topic
 	held    int      // bytes of fetched events that are not settled
+	scarce  bool     // the last look for something to fetch found no memory
 
 	// What the last assign found.
 	takers  int       // members that could have been assigned more
@@ -163,6 +164,12 @@ func (g *Group) makeReady(e *entry) {
 	g.ready = append(g.ready, e)
 }
 
+// hold counts bytes of fetched events in, or out.
+func (g *Group) hold(n int) {
+	g.held += n
+	g.cfg.Memory.Take(n)
+}
+
 // admit takes a fetched event in; passed says that the group is not to get it.
 func (g *Group) admit(e *entry, passed bool) {
 	if passed {
@@ -171,7 +178,7 @@ func (g *Group) admit(e *entry, passed bool) {
 		e.part.trim()
 		return
 	}
-	g.held += e.rec.Size()
+	g.hold(e.rec.Size())
 	g.ids.add(e)
 	first := g.keys.add(e)
 	switch {

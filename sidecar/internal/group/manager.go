@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
@@ -42,7 +43,7 @@ type Log interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Config is what a Manager needs; every field but Moved, Tracing and
+// Config is what a Manager needs; every field but Moved, Memory, Tracing and
 // Clock is required.
 type Config struct {
 	// Context ends when stopping may not wait any longer.
@@ -67,6 +68,9 @@ type Config struct {
 	Moved  func(eventlog.GroupName)
 	Logger *slog.Logger
 	Bounds Bounds
+	// Memory is what all connections keep, with the events that groups hold: once
+	// it is used up a group that holds something fetches no more.
+	Memory *budget.Budget
 	Clock  clock.Clock
 }
 

@@ -50,7 +50,7 @@ func (f *Follower) readMerged() bool {
 		}
 		rec := f.merger.heads[i][0]
 		f.merger.heads[i] = f.merger.heads[i][1:]
-		f.pending = append(f.pending, rec)
+		f.hold([]*eventlog.Record{rec})
 		size += rec.Size()
 		if len(f.merger.heads[i]) == 0 && f.parts[i].readable(f.watch, f.cfg.Clock.Now()) {
 			break // what it has next may come before the others'

@@ -125,7 +125,7 @@ func (g *Group) dropEntry(e *entry) {
 		e.part.dirty = true // what waits for it is answered with the next save
 		g.laid(e, errTakenOver)
 	}
-	g.held -= e.rec.Size()
+	g.hold(-e.rec.Size())
 	g.detach(e)
 	delete(g.keys, e.rec.Key) // all events of a key are in one partition
 	g.ids.remove(e)

@@ -61,7 +61,7 @@ func (g *Group) nack(e *entry, how wire.Nack, b *burial, now time.Time) {
 // settle ends an event for the group.
 func (g *Group) settle(e *entry) {
 	id, key := e.rec.ID, e.rec.Key
-	g.held -= e.rec.Size()
+	g.hold(-e.rec.Size())
 	g.detach(e)
 	g.ids.remove(e)
 	e.state, e.rec, e.process = settled, nil, nil

@@ -117,6 +117,9 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 		sooner(g.timers[0].due)
 	}
 	sooner(g.paceDue)
+	if g.scarce {
+		sooner(now.Add(retryAfterFailure))
+	}
 	sooner(g.saveDue)
 	if g.saveDue.IsZero() {
 		sooner(g.ackDue)

@@ -25,6 +25,9 @@ type instruments struct {
 	connections             metric.Int64UpDownCounter
 	policyVersion           metric.Int64ObservableGauge
 	authFailures            metric.Int64ObservableCounter
+	bufferedBytes           metric.Int64ObservableGauge
+	shed                    metric.Int64Counter
+	refusedConnections      metric.Int64Counter
 
 	// By outbox.
 	outboxPublished, outboxFailed, outboxDeferred metric.Int64Counter
@@ -75,6 +78,13 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"The version of each policy in force; always 1."),
 		authFailures: b.observedCounter("sluice_auth_failures_total", "{attempt}",
 			"Wrong tokens, and tokens that were not looked at since their address had shown too many."),
+
+		bufferedBytes: b.gauge("sluice_buffered_bytes", "By",
+			"Memory of all connections: of what they send until it is answered, and of what they are sent until it is settled."),
+		shed: b.counter("sluice_messages_refused_total", "{message}",
+			"Messages and bodies refused while they came: for want of memory, or since they were not whole in time."),
+		refusedConnections: b.counter("sluice_connections_refused_total", "{connection}",
+			"Connections refused because their listener had as many as it may."),
 
 		outboxPublished: b.counter("sluice_outbox_published_total", "{document}",
 			"Documents of the outbox whose events are durable."),

@@ -27,6 +27,7 @@ type observed struct {
 	policies atomic.Pointer[func() []PolicyVersion]
 	spool    atomic.Pointer[func() SpoolStat]
 	failures atomic.Pointer[func() (refused, unseen int64)]
+	buffered atomic.Pointer[func() int64]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -48,10 +49,14 @@ func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 	m.observed.failures.Store(&f)
 }
 
+// ObserveBuffered has f read at every scrape, on the terms of ObserveGroups: the
+// memory of all connections, in bytes.
+func (m *Metrics) ObserveBuffered(f func() int64) { m.observed.buffered.Store(&f) }
+
 func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
 	_, err := meter.RegisterCallback(m.observe,
-		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures)
+		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes)
 	if err != nil {
 		return fmt.Errorf("telemetry: register callback: %w", err)
 	}
@@ -71,6 +76,11 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 	}
 	o.ObserveInt64(m.inst.authFailures, refused, newLabels(attribute.String("outcome", "refused")).observe...)
 	o.ObserveInt64(m.inst.authFailures, unseen, newLabels(attribute.String("outcome", "rate_limited")).observe...)
+	var buffered int64
+	if f := m.observed.buffered.Load(); f != nil {
+		buffered = (*f)()
+	}
+	o.ObserveInt64(m.inst.bufferedBytes, buffered)
 	if f := m.observed.groups.Load(); f != nil {
 		m.observeGroups(o, (*f)())
 	}

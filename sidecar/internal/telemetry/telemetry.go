@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/otel/attribute"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -128,6 +129,9 @@ func newMetrics(meter metric.Meter, maxTopics int) (*Metrics, error) {
 		return nil, err
 	}
 	inst.connections.Add(context.Background(), 0)
+	for _, why := range []string{ShedMemory, ShedLate} {
+		m.shed(why, 0)
+	}
 	return m, nil
 }
 
@@ -156,6 +160,25 @@ func (m *Metrics) BatchAppended(events int, took time.Duration) {
 	ctx := context.Background()
 	m.inst.batchSize.Record(ctx, int64(events))
 	m.inst.appendDuration.Record(ctx, took.Seconds())
+}
+
+// Why a message or a body is refused while it comes.
+const (
+	ShedMemory = "memory"
+	ShedLate   = "timeout"
+)
+
+// Shed counts a message or a body that was refused while it came.
+func (m *Metrics) Shed(why string) { m.shed(why, 1) }
+
+func (m *Metrics) shed(why string, n int64) {
+	m.inst.shed.Add(context.Background(), n, newLabels(attribute.String("reason", why)).add...)
+}
+
+// ConnectionsRefused counts connections that a listener, which a setting names,
+// has refused.
+func (m *Metrics) ConnectionsRefused(listener string, n int) {
+	m.inst.refusedConnections.Add(context.Background(), int64(n), newLabels(attribute.String("listener", listener)).add...)
 }
 
 // ConnectionOpened counts a WebSocket connection in.

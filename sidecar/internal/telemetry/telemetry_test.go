@@ -101,6 +101,9 @@ func TestExposition(t *testing.T) {
 	})
 
 	m.ObserveSpool(func() telemetry.SpoolStat { return telemetry.SpoolStat{Events: 9, Bytes: 10} })
+	m.Shed(telemetry.ShedLate)
+	m.ConnectionsRefused("listen", 2)
+	m.ObserveBuffered(func() int64 { return 13 })
 	m.ObserveAuthFailures(func() (refused, unseen int64) { return 11, 12 })
 
 	const topic, group = `{topic="orders.created"}`, `{group="mail",topic="orders.created"}`
@@ -124,6 +127,13 @@ func TestExposition(t *testing.T) {
 		`# TYPE sluice_spool_bytes gauge`,
 		`# TYPE sluice_ws_connections gauge`,
 		`# TYPE sluice_policy_version_info gauge`,
+		`# TYPE sluice_buffered_bytes gauge`,
+		`sluice_buffered_bytes 13`,
+		`# TYPE sluice_messages_refused_total counter`,
+		`sluice_messages_refused_total{reason="memory"} 0`,
+		`sluice_messages_refused_total{reason="timeout"} 1`,
+		`# TYPE sluice_connections_refused_total counter`,
+		`sluice_connections_refused_total{listener="listen"} 2`,
 		`# TYPE sluice_auth_failures_total counter`,
 		`sluice_auth_failures_total{outcome="refused"} 11`,
 		`sluice_auth_failures_total{outcome="rate_limited"} 12`,
@@ -153,6 +163,8 @@ func TestExposition(t *testing.T) {
 func TestExpositionOfNothing(t *testing.T) {
 	wantLines(t, scrape(t, newMetrics(t, telemetry.Config{})), []string{
 		`# TYPE sluice_spool_events gauge`, `sluice_spool_events 0`,
+		`# TYPE sluice_buffered_bytes gauge`, `sluice_buffered_bytes 0`,
+		`# TYPE sluice_messages_refused_total counter`, `sluice_messages_refused_total{reason="memory"} 0`, `sluice_messages_refused_total{reason="timeout"} 0`,
 		`# TYPE sluice_spool_bytes gauge`, `sluice_spool_bytes 0`,
 		`# TYPE sluice_ws_connections gauge`, `sluice_ws_connections 0`,
 		`# TYPE sluice_auth_failures_total counter`, `sluice_auth_failures_total{outcome="refused"} 0`, `sluice_auth_failures_total{outcome="rate_limited"} 0`,

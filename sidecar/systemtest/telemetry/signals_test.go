@@ -97,6 +97,9 @@ var contractMetrics = map[string]string{
 	"sluice_spool_events":                  "",
 	"sluice_spool_bytes":                   "",
 	"sluice_ws_connections":                "",
+	"sluice_buffered_bytes":                "",
+	"sluice_messages_refused_total":        "reason=memory",
+	"sluice_connections_refused_total":     "listener=listen",
 	"sluice_policy_version_info":           "policy=orders",
 }
 

@@ -1,0 +1,37 @@
+package httpapi
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// A client that is not let in gets the answer of any other refusal, whatever it
+// sends.
+func TestRefusedConnection(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := listen.NewBound(ln, 0, func(c net.Conn) {
+		RefuseConn(c, &wire.Error{Code: wire.Overloaded, RetryAfter: 1500 * time.Millisecond, Msg: "too many"})
+	})
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = bound.Accept() }()
+	defer func() { bound.Close(); <-done }()
+	res, err := client(t).Post("http://"+ln.Addr().String(), "text/plain", strings.NewReader(strings.Repeat("x", 10_000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if want := `{"code":"overloaded","error":"too many","retry_after_ms":1500}` + "\n"; err != nil || res.StatusCode != http.StatusServiceUnavailable || string(body) != want || res.Header.Get("Retry-After") != "2" {
+		t.Errorf("%s, %q, Retry-After %q, %v", res.Status, body, res.Header.Get("Retry-After"), err)
+	}
+}

@@ -1,0 +1,92 @@
+package listen
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bound is a listener that lets in so many connections at a time. Those past it
+// are told so and closed.
+type Bound struct {
+	net.Listener
+	most   int64
+	refuse func(net.Conn)
+
+	open     atomic.Int64
+	refusing atomic.Int64
+	parting  sync.WaitGroup
+}
+
+const (
+	// maxRefusing bounds the connections that are being told at a time; others are
+	// closed at once.
+	maxRefusing = 64
+	// refusalTime is how long one may take to be told.
+	refusalTime = time.Second
+)
+
+// NewBound bounds the connections of ln. refuse tells a connection why it is
+// refused; it need not close it, and its deadline is set.
+func NewBound(ln net.Listener, most int, refuse func(net.Conn)) *Bound {
+	return &Bound{Listener: ln, most: int64(most), refuse: refuse}
+}
+
+// Accept returns the next connection that there is room for.
+func (b *Bound) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if b.open.Add(1) <= b.most {
+			return &boundConn{Conn: c, bound: b}, nil
+		}
+		b.open.Add(-1)
+		b.turnAway(c)
+	}
+}
+
+func (b *Bound) turnAway(c net.Conn) {
+	if b.refusing.Add(1) > maxRefusing {
+		b.refusing.Add(-1)
+		c.Close()
+		return
+	}
+	b.parting.Go(func() {
+		defer b.refusing.Add(-1)
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(refusalTime))
+		b.refuse(c)
+	})
+}
+
+// Close closes the listener, and returns once nobody is being refused any more.
+func (b *Bound) Close() error {
+	err := b.Listener.Close()
+	b.parting.Wait()
+	return err
+}
+
+// boundConn counts its connection out when it is closed.
+type boundConn struct {
+	net.Conn
+	bound *Bound
+	once  sync.Once
+}
+
+// Close closes the connection.
+func (c *boundConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { c.bound.open.Add(-1) })
+	return err
+}
+
+// CloseWrite ends what is sent to the peer, where the connection can.
+func (c *boundConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

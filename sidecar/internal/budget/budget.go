@@ -1,0 +1,61 @@
+// Package budget bounds the memory that all connections of a sidecar use
+// together. It counts bytes, and must not know what they are.
+package budget
+
+import "sync/atomic"
+
+// Budget is a number of bytes that many take from. A nil one has no bound. Its
+// methods may be called from many goroutines at once.
+type Budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// New makes a budget of so many bytes.
+func New(limit int64) *Budget { return &Budget{limit: limit} }
+
+// TryTake takes n bytes if that many are left.
+func (b *Budget) TryTake(n int) bool {
+	if b == nil {
+		return true
+	}
+	if b.used.Add(int64(n)) > b.limit {
+		b.used.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
+// Take takes n bytes, be they there or not: for what is in memory already, and
+// bounded by those who look at Full before they cause more of it.
+func (b *Budget) Take(n int) {
+	if b != nil {
+		b.used.Add(int64(n))
+	}
+}
+
+// Give gives back n bytes that were taken.
+func (b *Budget) Give(n int) {
+	if b != nil {
+		b.used.Add(-int64(n))
+	}
+}
+
+// Full reports whether nothing is left.
+func (b *Budget) Full() bool { return b != nil && b.used.Load() >= b.limit }
+
+// Used is how many bytes are taken.
+func (b *Budget) Used() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.used.Load()
+}
+
+// Limit is how many bytes there are in all.
+func (b *Budget) Limit() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.limit
+}

@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+)
+
+// freeIntake is how much of a message or body may come without memory of the
+// budget, so that small publishes pass also while others have used it up.
+const freeIntake = 4 << 10
+
+// intake is a message or a body while it comes, and until it is done with. What
+// is beyond freeIntake is the budget's, before it is read.
+type intake struct {
+	b      []byte
+	budget *budget.Budget
+	taken  int // of the budget
+	atMost int // what r gives at the most
+}
+
+// errNoMemory says that the budget has not enough for what comes.
+var errNoMemory = errors.New("the budget of all connections is used up")
+
+// retryMemory is when there may be memory again: others have to be answered, or
+// to read what waits for them, which takes moments or their time-outs.
+const retryMemory = time.Second
+
+func refuseMemory(b *budget.Budget) *wire.Error {
+	return &wire.Error{
+		Code: wire.Overloaded, RetryAfter: retryMemory,
+		Msg: fmt.Sprintf("all connections together have used up the %d bytes of memory for what they send and are sent: try again later, or send less at once", b.Limit()),
+	}
+}
+
+// readAll reads all of r into b. After errNoMemory b has the beginning, and r
+// gives the rest.
+func (in *intake) readAll(r io.Reader) error {
+	for {
+		if err := in.makeRoom(); err != nil {
+			return err
+		}
+		end := cap(in.b)
+		if in.taken == 0 {
+			end = min(end, freeIntake)
+		}
+		n, err := r.Read(in.b[len(in.b):end])
+		in.b = in.b[:len(in.b)+n]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// makeRoom makes room for at least a byte more.
+func (in *intake) makeRoom() error {
+	if len(in.b) >= freeIntake && in.taken == 0 && !in.take(cap(in.b)) {
+		return errNoMemory
+	}
+	if len(in.b) < cap(in.b) {
+		return nil
+	}
+	size := min(2*cap(in.b), in.atMost+minRoom)
+	if len(in.b) < freeIntake {
+		in.b = append(make([]byte, 0, max(size, freeIntake)), in.b...)
+		return nil
+	}
+	before := in.taken // both are there for a moment
+	if !in.take(size) {
+		return errNoMemory
+	}
+	in.b = append(make([]byte, 0, size), in.b...)
+	in.give(before)
+	return nil
+}
+
+// minRoom is room to see the end.
+const minRoom = 512
+
+func (in *intake) take(n int) bool {
+	if !in.budget.TryTake(n) {
+		return false
+	}
+	in.taken += n
+	return true
+}
+
+func (in *intake) give(n int) {
+	in.budget.Give(n)
+	in.taken -= n
+}
+
+// free gives the memory back to the budget.
+func (in *intake) free() { in.give(in.taken) }

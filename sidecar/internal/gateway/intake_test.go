@@ -1,0 +1,200 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+)
+
+// TestIntake: whatever comes in whatever pieces is read whole, the memory for it
+// is the budget's while it is there, and none is left taken.
+func TestIntake(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := bytes.Repeat([]byte("0123456789"), rapid.IntRange(0, 10_000).Draw(t, "tens"))
+		have := rapid.IntRange(1, 300_000).Draw(t, "capacity")
+		memory := budget.New(int64(rapid.IntRange(0, 400_000).Draw(t, "budget")))
+		in := intake{b: make([]byte, 0, have), budget: memory, atMost: len(text)}
+		err := in.readAll(iotest.HalfReader(bytes.NewReader(text)))
+		switch {
+		case err == errNoMemory && len(in.b) >= freeIntake && bytes.HasPrefix(text, in.b):
+		case err == errNoMemory:
+			t.Fatalf("refused with %d bytes", len(in.b))
+		case err != nil || !bytes.Equal(in.b, text):
+			t.Fatalf("read %d bytes of %d: %v", len(in.b), len(text), err)
+		case len(text) > freeIntake && memory.Used() < int64(len(text)):
+			t.Fatalf("%d bytes are taken for %d", memory.Used(), len(text))
+		}
+		if memory.Used() > memory.Limit() {
+			t.Fatalf("%d bytes of %d are taken", memory.Used(), memory.Limit())
+		}
+		if in.free(); memory.Used() != 0 {
+			t.Fatalf("%d bytes are left taken", memory.Used())
+		}
+	})
+}
+
+// settled waits until nothing of the budget is taken.
+func settled(t *testing.T, memory *budget.Budget) {
+	t.Helper()
+	eventually(t, "all memory is given back", func() bool { return memory.Used() == 0 })
+}
+
+// While others have used up the memory, a large message or body is refused, and
+// told so under its corr; small ones pass, and the connection goes on.
+func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
+	memory := budget.New(1 << 20)
+	s := start(t, setup{memory: memory})
+	c := s.dial(t)
+	large := strings.Repeat("x", 60<<10)
+	c.ask(`{"op":"PUBLISH","topic":"t","corr":"before","payload":"%s"}`, large[:30<<10])
+	settled(t, memory)
+	memory.Take(1000 << 10)
+	for range 3 {
+		c.send(`{"op":"PUBLISH","corr":"mine","topic":"t","payload":"%s"}`, large)
+		if f := c.want("ERR/overloaded"); f.Corr != "mine" || f.RetryAfterMS == nil || !strings.Contains(f.Msg, "1048576 bytes of memory") {
+			t.Errorf("%+v", f)
+		}
+	}
+	c.ask(`{"op":"PUBLISH","topic":"t","payload":"small"}`)
+	c.alive()
+	if status, text := rawPost(t, s, fmt.Sprintf("Content-Length: %d\r\n", len(large)+2), strings.NewReader(`"`+large+`"`)); status != http.StatusServiceUnavailable || !strings.Contains(text, `"code":"overloaded"`) || !strings.Contains(text, `"retry_after_ms":1000`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := rawPost(t, s, "Content-Length: 1\r\n", strings.NewReader("1")); status != http.StatusCreated {
+		t.Errorf("%d %s", status, text)
+	}
+	memory.Give(1000 << 10)
+	c.ask(`{"op":"PUBLISH","topic":"t","payload":"%s"}`, large[:20<<10])
+	settled(t, memory)
+}
+
+// A client that is not answered yet, or does not read, has memory of the budget
+// until it is gone.
+func TestWhatIsUnderWayIsCounted(t *testing.T) {
+	memory := budget.New(1 << 20)
+	s := start(t, setup{memory: memory})
+	c := s.dial(t)
+	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
+	c.ask(`{"op":"PUBLISH","topic":"t","opts":{"id":"a"},"payload":"%s"}`, strings.Repeat("x", 10<<10))
+	c.wantEvent("a")
+	if used := memory.Used(); used < 10<<10 {
+		t.Errorf("%d bytes are taken for an unacked event of 10 KiB", used)
+	}
+	s.log.hold()
+	c.send(`{"op":"PUBLISH","topic":"t","payload":"%s"}`, strings.Repeat("x", 30<<10))
+	eventually(t, "a publish is under way", func() bool { return memory.Used() >= 40<<10 })
+	s.log.open()
+	c.ws.CloseNow()
+	eventually(t, "what the connection had is given back", func() bool { return memory.Used() <= 64<<10 })
+}
+
+// While there is no memory, a connection is sent events only once it has read
+// what waits for it; one that reads gets them all.
+func TestDeliveriesWithoutMemory(t *testing.T) {
+	memory := budget.New(1)
+	s := start(t, setup{memory: memory, policies: onePartition})
+	for i := range 50 {
+		s.publish(t, "t", fmt.Sprint(i), "")
+	}
+	memory.Take(1 << 20)
+	c := s.dial(t)
+	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"earliest"}}`)
+	for i := 0; i < 50; {
+		if f := c.next(); f.Op == "EVENT" {
+			if f.Event.ID != fmt.Sprint(i) {
+				t.Fatalf("event %s; want %d", f.Event.ID, i)
+			}
+			c.send(`{"op":"ACK","topic":"t","group":"g","id":"%d"}`, i)
+			i++
+		}
+	}
+	alone := s.dial(t)
+	alone.ask(`{"op":"SUBSCRIBE","topic":"t","opts":{"from":"earliest"}}`)
+	for i := range 50 {
+		alone.wantEvent(fmt.Sprint(i))
+	}
+	memory.Give(1 << 20)
+	settled(t, memory)
+}
+
+// A message or a body that does not come whole in time ends its connection, and
+// the client is told why.
+func TestMessageThatDoesNotComeWhole(t *testing.T) {
+	t.Parallel()
+	bounds := DefaultBounds()
+	bounds.ReceiveTimeout = 50 * time.Millisecond
+	memory := budget.New(1 << 20)
+	s := start(t, setup{bounds: &bounds, memory: memory})
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	head := append([]byte{0x81, 0x80 | 127}, binary.BigEndian.AppendUint64(nil, 1<<20)...)
+	_, _ = c.Write(append(head, make([]byte, 4+100_000)...))
+	var got bytes.Buffer
+	_, _ = got.ReadFrom(c) // until it is closed
+	if text := got.String(); !strings.Contains(text, `"code":"bad_request"`) || !strings.Contains(text, "has not come whole within 50ms") || !strings.Contains(text, "\x03\xf0a message has not come whole") {
+		t.Errorf("%q", text)
+	}
+	settled(t, memory)
+
+	if status, text := rawPost(t, s, "Content-Length: 1000\r\n", strings.NewReader("1")); status != http.StatusBadRequest || !strings.Contains(text, "has not come whole within 50ms") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// A message has its deadline from its beginning on, and between two there is
+// none.
+func TestDeadlineOfAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, peer := pipedOutbox(Bounds{OutboxBytes: 1000, SlowClientTimeout: time.Hour, ReceiveTimeout: time.Minute})
+		read := func() error { _, err := o.Read(make([]byte, 1)); return err }
+		drip := func(n int) {
+			for range n {
+				time.Sleep(25 * time.Second)
+				_, _ = peer.Write([]byte{1})
+			}
+		}
+		go drip(2 + 2 + 4)
+		for range 2 {
+			o.beginMessage()
+			for range 2 {
+				if err := read(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := o.endMessage(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.beginMessage()
+		var err error
+		n := 0
+		for ; err == nil; n++ {
+			err = read()
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || n != 3 {
+			t.Errorf("%v at byte %d; want no more than a minute's", err, n)
+		}
+		_ = o.Close()
+		_ = peer.Close()
+		o.wait()
+		time.Sleep(time.Hour) // until nobody writes any more
+	})
+}
