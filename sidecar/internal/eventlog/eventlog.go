@@ -21,6 +21,9 @@ import (
 var (
 	// ErrNotFound: no such topic, event or group epoch.
 	ErrNotFound = errors.New("not found")
+	// ErrDeleting: the topic is being deleted, or that was broken off:
+	// DeleteTopic goes on with it.
+	ErrDeleting = errors.New("being deleted")
 	// ErrUnavailable: the store cannot be reached or has failed. What was
 	// asked for may or may not have happened; an append may be repeated.
 	ErrUnavailable = errors.New("store unavailable")
@@ -133,6 +136,7 @@ type Log interface {
 	Groups
 	Retainer
 	Compactor
+	Deleter
 	// Close waits for calls under way, makes everything durable and releases
 	// the store. Methods called later wrap ErrUnavailable.
 	Close() error
@@ -142,6 +146,7 @@ type Log interface {
 type Appender interface {
 	// EnsureTopic returns the topic, creating it with that many partitions
 	// if it is new. Racing calls agree on one number. 1 ≤ partitions ≤ 1024.
+	// ErrDeleting while the deletion of an earlier topic of that name goes on.
 	EnsureTopic(ctx context.Context, name string, partitions int) (Topic, error)
 
 	// Append stores a batch in one partition of an existing topic and returns
@@ -275,6 +280,11 @@ type Epoch struct {
 	Owner    string // a Node's ID; the sidecar's own name where the log is not shared
 	Beat     uint64 // rises while the owner lives
 	Released bool   // the owner has finished with it
+	// Deleted says that the group was deleted with this epoch: it has no
+	// progress that anybody goes on from, and what it is the latest epoch of
+	// has no place yet. Its number is taken all the same, so that what its
+	// owners before may still send changes nothing.
+	Deleted  bool
 	Progress Progress
 	// Inherit is for TakeEpochs alone: the epoch goes on from the progress of
 	// the one before it, whatever Progress says. Where there is none before
@@ -332,17 +342,19 @@ type Mark struct {
 // because a delivery need not wait for what an answered ack must: once saved,
 // progress survives the process being killed; once synced, a power cut too.
 type Groups interface {
-	// ListGroups names the groups that the topic has, sorted.
+	// ListGroups names the groups that the topic has, sorted; deleted ones are
+	// none.
 	ListGroups(ctx context.Context, topic string) ([]string, error)
 
 	// LatestEpochs returns the highest epoch of each partition of the group
 	// that has one, by partition. A group that nobody ever took has none. What
-	// it tells survives a kill, not always a power cut.
+	// it tells survives a kill, not always a power cut. Those of a deleted
+	// group may be Deleted, or not be there any more.
 	LatestEpochs(ctx context.Context, topic, group string) ([]Epoch, error)
 
 	// AllEpochs returns what LatestEpochs does for all groups there are, by
 	// topic, group and partition, but of the progress only the cursor and what
-	// is settled.
+	// is settled, and none that are Deleted.
 	AllEpochs(ctx context.Context) ([]Epoch, error)
 
 	// Backlog returns, in order, about what partitions hold above known heads;
@@ -361,7 +373,7 @@ type Groups interface {
 	// however the two raced. The first save of the new owner replaces it.
 	TakeEpochs(ctx context.Context, epochs []Epoch) []error
 
-	// SaveEpochs stores the owner's Beat, Released and Progress of epochs that
+	// SaveEpochs stores the owner's Beat, Released, Deleted and Progress of epochs that
 	// it took, and the marks. When it returns nil, all of it survives a kill,
 	// and no epoch's progress ever survives what its marks do not. ErrFenced
 	// (wrapped) when a higher epoch exists for any of them: then no progress
@@ -432,4 +444,28 @@ type Compaction struct {
 	Now              int64 // milliseconds since the epoch
 	TombstonesBefore int64
 	Limit            int // events to look at
+}
+
+// Deleter removes what somebody wants gone. Everything that it does is durable
+// when it returns, and may be done again: after an error that goes on where it
+// stopped.
+type Deleter interface {
+	// DeleteTopic removes a topic with its events, ids and marks; ErrNotFound
+	// if there is none. Its groups are to be deleted before. What is appended
+	// meanwhile goes with it, or fails with ErrNotFound. EnsureTopic makes the
+	// topic again, with as many partitions as it had: its ids may be used
+	// again, and its seqs are above those that were given before, so that no
+	// reader takes an event for one of those, and nobody's request that comes
+	// late brings one of those back.
+	DeleteTopic(ctx context.Context, name string) error
+
+	// ForgetGroup removes the marks and the earlier epochs of a group whose
+	// latest epochs are Deleted, or that has none.
+	ForgetGroup(ctx context.Context, topic, group string) error
+
+	// Erase removes everything of events of a partition but their ids, seqs and
+	// times, and returns how many of these seqs had an event. The ids are
+	// remembered as Sweep does it, without what was published under them: an
+	// event of any content is a conflict.
+	Erase(ctx context.Context, topic string, partition int, seqs []uint64, r Retention, now int64) (removed int, err error)
 }

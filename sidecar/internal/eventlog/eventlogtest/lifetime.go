@@ -56,6 +56,12 @@ func testLifetime(t *testing.T, s *suite) {
 			_, _, err := s.log.Compact(ctx, topic, 0, 1, keepAll)
 			return err
 		},
+		"DeleteTopic": func(ctx context.Context) error { return s.log.DeleteTopic(ctx, topic) },
+		"ForgetGroup": func(ctx context.Context) error { return s.log.ForgetGroup(ctx, topic, "none") },
+		"Erase": func(ctx context.Context) error {
+			_, err := s.log.Erase(ctx, topic, 0, []uint64{1}, eventlog.Retention{}, start)
+			return err
+		},
 		"SweepMarks": func(ctx context.Context) error { _, _, err := s.log.SweepMarks(ctx, 0, 1); return err },
 	}
 	t.Run("a finished context", func(t *testing.T) {

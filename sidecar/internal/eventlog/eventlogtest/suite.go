@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Retention", testRetention},
 		{"Deduplication", testDeduplication},
 		{"Compaction", testCompaction},
+		{"Deletion", testDeletion},
 		{"Model", testModel},
 		{"History", testHistory},
 		{"Lifetime", testLifetime}, // closes its store, so it has the last word

@@ -46,16 +46,28 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 	if len(batch) == 0 {
 		return out
 	}
-	c, err := l.newCall(ctx, name, p, batch)
-	if err == nil {
-		err = l.enqueue(c)
-	}
-	if err == nil {
-		select {
-		case <-c.done:
-			copy(out, c.out)
-		case <-ctx.Done():
-			err = context.Cause(ctx)
+	err := l.appendOnce(ctx, name, p, batch, out)
+	for err == nil {
+		// The topic was deleted meanwhile, and maybe made again: what had no
+		// place yet begins anew.
+		var rest []*eventlog.Record
+		var at []int
+		for i := range out {
+			if errors.Is(out[i].Err, errAnotherGeneration) {
+				rest, at = append(rest, batch[i]), append(at, i)
+			}
+		}
+		if len(rest) == 0 {
+			break
+		}
+		again := make([]eventlog.Outcome, len(rest))
+		if failed := l.appendOnce(ctx, name, p, rest, again); failed != nil {
+			for i := range again {
+				again[i].Err = unknown(failed)
+			}
+		}
+		for i, o := range again {
+			out[at[i]] = o
 		}
 	}
 	for i, r := range batch {
@@ -72,6 +84,24 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 	return out
 }
 
+// appendOnce is Append to the topic's generation that is known.
+func (l *Log) appendOnce(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) error {
+	c, err := l.newCall(ctx, name, p, batch)
+	if err == nil {
+		err = l.enqueue(c)
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		copy(out, c.out)
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // unknown is the outcome of an event of which it is not known whether it is stored.
 func unknown(err error) error {
 	if !errors.Is(err, eventlog.ErrNotFound) && !errors.Is(err, eventlog.ErrUnavailable) {
@@ -82,13 +112,15 @@ func unknown(err error) error {
 
 // call is one call of Append.
 type call struct {
-	ctx    context.Context
-	topic  *topic
-	p      int
-	events []*pending // those that make a document
-	out    []eventlog.Outcome
-	left   int // events without an outcome
-	done   chan struct{}
+	ctx   context.Context
+	topic *topic
+	p     int
+	// generation is the topic's that the documents are of.
+	generation int64
+	events     []*pending // those that make a document
+	out        []eventlog.Outcome
+	left       int // events without an outcome
+	done       chan struct{}
 }
 
 // pending is a document on its way: an event's, or the void that takes the seq of one that is not stored.
@@ -111,12 +143,13 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 	if err != nil {
 		return nil, err
 	}
-	c := &call{ctx: ctx, topic: t, p: p, out: make([]eventlog.Outcome, len(batch)), done: make(chan struct{})}
+	c := &call{ctx: ctx, topic: t, p: p, generation: t.generation.Load(), out: make([]eventlog.Outcome, len(batch)), done: make(chan struct{})}
 	size := 0
 	for _, r := range batch {
 		size += r.Size() + 2*len(name) + 256
 	}
 	enc, writer, buf := l.engine().encoder(), rand.Int64(), make([]byte, 0, size)
+	enc.Generation = c.generation
 	ends := make([]int, len(batch))
 	for i, r := range batch {
 		event := *r
@@ -148,14 +181,16 @@ func (l *Log) enqueue(c *call) error {
 
 // batch is what is appended to a topic at a time.
 type batch struct {
-	log     *Log
-	topic   *topic
-	concern concern
-	lines   []*line
-	renew   func() // the time that is left begins anew, since the server answers
-	most    int    // documents in the next insert
-	lookup  int    // ids to look up at the next duplicate
-	wait    backoff
+	log   *Log
+	topic *topic
+	// generation is the topic's that the batch is for.
+	generation int64
+	concern    concern
+	lines      []*line
+	renew      func() // the time that is left begins anew, since the server answers
+	most       int    // documents in the next insert
+	lookup     int    // ids to look up at the next duplicate
+	wait       backoff
 }
 
 // line is what a batch has for one partition, in order.
@@ -168,9 +203,15 @@ type line struct {
 }
 
 func (l *Log) appendCalls(t *topic, calls []*call) {
-	b := &batch{log: l, topic: t, lookup: 1}
+	b := &batch{log: l, topic: t, generation: t.generation.Load(), lookup: 1}
 	lines := map[int]*line{}
 	for _, c := range calls {
+		if c.generation != b.generation {
+			for _, d := range c.events {
+				c.settle(d.at, eventlog.Outcome{Err: errAnotherGeneration})
+			}
+			continue
+		}
 		at := lines[c.p]
 		if at == nil {
 			at = &line{p: c.p}
@@ -190,6 +231,10 @@ func (l *Log) appendCalls(t *topic, calls []*call) {
 	b.most = l.engine().maxOrdered
 	err = b.run(ctx)
 	if err == nil {
+		return
+	}
+	if errors.Is(err, errAnotherGeneration) {
+		b.refuse(err)
 		return
 	}
 	if refusal := b.unmetConcern(ctx, err); refusal != nil {
@@ -233,7 +278,7 @@ func (b *batch) run(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if ctx.Err() != nil || isHopeless(err) || isUnmet(err) {
+		if ctx.Err() != nil || isHopeless(err) || isUnmet(err) || errors.Is(err, errAnotherGeneration) {
 			return err
 		}
 		longest := longWait
@@ -313,9 +358,10 @@ func (b *batch) reserve(ctx context.Context) error {
 	ctx, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
 	defer cancel()
 	o := options.FindOneAndUpdate().SetReturnDocument(options.After)
-	raw, err := b.concern.heads.FindOneAndUpdate(ctx, byHead(b.topic.Name), update, o).Raw()
+	ours := append(byHead(b.topic.Name), bson.E{Key: fieldGeneration, Value: b.generation})
+	raw, err := b.concern.heads.FindOneAndUpdate(ctx, ours, update, o).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return b.log.makeHead(ctx, b.topic)
+		return b.noHead(ctx)
 	}
 	if err != nil {
 		return err

@@ -20,8 +20,10 @@ import (
 // maxPartitions is the interface's bound.
 const maxPartitions = 1024
 
-// catalog is the topics that this sidecar has come across. They never change,
-// so it is right for ever, and never larger than the store's.
+// catalog is the topics that this sidecar has come across, also deleted ones. It
+// is never larger than the store's. What does not change of a topic while it
+// is deleted and made again is right for ever; its generation is what was found
+// last, and whoever rests on it finds out if there is a later one.
 type catalog struct {
 	mu     sync.RWMutex
 	topics map[string]*topic
@@ -40,7 +42,9 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 	}
 	list := make([]eventlog.Topic, 0, n)
 	for _, t := range c.topics {
-		list = append(list, t.Topic)
+		if t.exists() {
+			list = append(list, t.Topic)
+		}
 	}
 	slices.SortFunc(list, func(a, b eventlog.Topic) int { return strings.Compare(a.Name, b.Name) })
 	return list
@@ -50,6 +54,8 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 type topic struct {
 	eventlog.Topic
 	partitions []partition
+	// generation is the highest that was found; see delete.go.
+	generation atomic.Int64
 	// eventBytes is about how large an event of the topic is, as wire.Event.Size
 	// counts; 0 until one was read.
 	eventBytes atomic.Int64
@@ -78,6 +84,9 @@ type partition struct {
 	oldest atomic.Int64
 }
 
+// exists says whether the topic is not deleted, as far as is known.
+func (t *topic) exists() bool { return t.generation.Load()%2 == 0 }
+
 // raise has n be at least as high as to.
 func raise(n *atomic.Uint64, to uint64) {
 	for was := n.Load(); was < to && !n.CompareAndSwap(was, to); was = n.Load() {
@@ -88,6 +97,10 @@ func raise(n *atomic.Uint64, to uint64) {
 type topicDocument struct {
 	Name       string `bson:"_id"`
 	Partitions int    `bson:"partitions"`
+	// Generation is odd where the topic is deleted, and Emptied says that
+	// nothing of it is left then.
+	Generation int64 `bson:"generation,omitempty"`
+	Emptied    bool  `bson:"emptied,omitempty"`
 }
 
 // readTopic reads a topic's document, which people may have edited.
@@ -105,11 +118,14 @@ func (d topicDocument) check() error {
 	return nil
 }
 
-// cached is the topic if it is known.
+// cached is the topic if it is known, and exists.
 func (c *catalog) cached(name string) *topic {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.topics[name]
+	if t := c.topics[name]; t != nil && t.exists() {
+		return t
+	}
+	return nil
 }
 
 // remember returns the topic of a document that is in the store.
@@ -131,6 +147,7 @@ func (c *catalog) remember(raw bson.Raw) (*topic, error) {
 		}
 		c.topics[d.Name] = t
 	}
+	t.generation.Store(max(t.generation.Load(), d.Generation)) // mu is held
 	return t, nil
 }
 
@@ -151,6 +168,11 @@ func (l *Log) topic(ctx context.Context, name string) (*topic, error) {
 	if t := l.catalog.cached(name); t != nil {
 		return t, nil
 	}
+	return l.storedTopic(ctx, name)
+}
+
+// storedTopic is the topic as the store has it.
+func (l *Log) storedTopic(ctx context.Context, name string) (*topic, error) {
 	var raw bson.Raw
 	err := l.persist(ctx, func() (err error) {
 		raw, err = l.majority(topicsName).FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Raw()
@@ -158,12 +180,18 @@ func (l *Log) topic(ctx context.Context, name string) (*topic, error) {
 	})
 	switch {
 	case errors.Is(err, mongo.ErrNoDocuments):
-		return nil, fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound)
+		return nil, notThere(name)
 	case err != nil:
 		return nil, unavailable(ctx, "look up topic "+name, err)
 	}
-	return l.catalog.remember(raw)
+	t, err := l.catalog.remember(raw)
+	if err == nil && !t.exists() {
+		err = notThere(name)
+	}
+	return t, err
 }
+
+func notThere(name string) error { return fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound) }
 
 // partition finds a partition of a topic; it must be called between begin and
 // its end.
@@ -201,10 +229,19 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		// Whoever inserts it first wins; then it is read, at majority, which
 		// may take a moment to have another sidecar's.
 		longest := shortWait
-		if _, err = l.majority(topicsName).InsertOne(ctx, d); err == nil {
-			continue
-		} else if !mongo.IsDuplicateKeyError(err) {
+		if _, err = l.majority(topicsName).InsertOne(ctx, d); mongo.IsDuplicateKeyError(err) {
+			var again bool
+			if again, err = l.makeAgain(ctx, name); err == nil && !again {
+				err = errBehind
+			}
+		} else if err != nil {
 			longest = longWait
+		}
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, eventlog.ErrDeleting):
+			return eventlog.Topic{}, err
 		}
 		if isHopeless(err) || wait.sleep(ctx, l.opts.Clock, longest) != nil {
 			return eventlog.Topic{}, unavailable(ctx, "create topic "+name, err)
@@ -238,13 +275,15 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	if err != nil {
 		return nil, unavailable(ctx, "list topics", err)
 	}
-	list := make([]eventlog.Topic, len(documents))
-	for i, raw := range documents {
+	list := make([]eventlog.Topic, 0, len(documents))
+	for _, raw := range documents {
 		t, err := l.catalog.remember(raw)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = t.Topic
+		if t.exists() {
+			list = append(list, t.Topic)
+		}
 	}
 	l.catalog.mu.Lock()
 	l.catalog.listed = began
@@ -260,9 +299,18 @@ func (l *Log) LookupTopic(ctx context.Context, name string) (eventlog.Topic, err
 		return eventlog.Topic{}, err
 	}
 	defer end()
-	t, err := l.topic(ctx, name)
+	t, err := l.storedTopic(ctx, name)
 	if err != nil {
 		return eventlog.Topic{}, err
 	}
 	return t.Topic, nil
+}
+
+// known is the topic, for what begins an operation of its own with each step.
+func (l *Log) known(ctx context.Context, name string) (*topic, error) {
+	_, t, end, err := l.beginOn(ctx, name)
+	if err == nil {
+		end()
+	}
+	return t, err
 }

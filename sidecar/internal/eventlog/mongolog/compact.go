@@ -19,10 +19,11 @@ import (
 // stays so, and events are only ever removed when everything is gone already
 // that they supersede.
 func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
-	if _, err := l.LookupTopic(ctx, name); err != nil {
+	t, err := l.known(ctx, name)
+	if err != nil {
 		return from, 0, err
 	}
-	x := compaction{log: l, topic: l.catalog.cached(name), partition: p, from: int64(from), rules: c}
+	x := compaction{log: l, topic: t, partition: p, from: int64(from), rules: c}
 	if p < 0 || p >= len(x.topic.partitions) {
 		return from, 0, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", name, len(x.topic.partitions)-1, p, eventlog.ErrNotFound)
 	}

@@ -79,7 +79,7 @@ func (b *batch) settle(ctx context.Context, at *line) (bool, error) {
 		if d.call == nil {
 			continue
 		}
-		raw, ok := found[document.ID(b.topic.Name, d.record.ID)]
+		raw, ok := found[document.ID(b.topic.Name, b.generation, d.record.ID)]
 		if !ok {
 			continue
 		}
@@ -124,7 +124,7 @@ func (b *batch) find(ctx context.Context, events []*pending) (map[string]bson.Ra
 	var ids []string
 	for _, d := range events {
 		if d.call != nil {
-			ids = append(ids, document.ID(b.topic.Name, d.record.ID))
+			ids = append(ids, document.ID(b.topic.Name, b.generation, d.record.ID))
 		}
 	}
 	cursor, err := b.log.majority(eventsName).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})

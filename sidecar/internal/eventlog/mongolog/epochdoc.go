@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -25,6 +26,10 @@ type epochDoc struct {
 	Owner     string `bson:"owner"`
 	Beat      int64  `bson:"beat"`
 	Released  bool   `bson:"released"`
+	// Deleted says that the group was; expireAt is when nothing of its owners
+	// can come any more.
+	Deleted  bool      `bson:"deleted,omitempty"`
+	ExpireAt time.Time `bson:"expireAt,omitempty"`
 	// Claim is of the TakeEpochs call that inserted it: that call knows its
 	// own document by it after a lost reply.
 	Claim string `bson:"claim"`
@@ -60,7 +65,7 @@ func epochID(e *eventlog.Epoch) string {
 func newEpochDoc(e *eventlog.Epoch, claim string) epochDoc {
 	return epochDoc{
 		ID: epochID(e), Topic: e.Topic, Group: e.Group, Partition: e.Partition, Number: int64(e.Number),
-		Owner: e.Owner, Beat: int64(e.Beat), Released: e.Released, Claim: claim,
+		Owner: e.Owner, Beat: int64(e.Beat), Released: e.Released, Deleted: e.Deleted, Claim: claim,
 		Inherit: e.Inherit, Progress: newProgressDoc(&e.Progress),
 	}
 }
@@ -68,7 +73,7 @@ func newEpochDoc(e *eventlog.Epoch, claim string) epochDoc {
 // epoch is all of it but the progress.
 func (d *epochDoc) epoch(at eventlog.GroupPartition) eventlog.Epoch {
 	return eventlog.Epoch{
-		GroupPartition: at, Number: uint64(d.Number), Owner: d.Owner, Beat: uint64(d.Beat), Released: d.Released,
+		GroupPartition: at, Number: uint64(d.Number), Owner: d.Owner, Beat: uint64(d.Beat), Released: d.Released, Deleted: d.Deleted,
 	}
 }
 
@@ -224,7 +229,7 @@ func (c chain) fenceUpdates(number uint64) (models []mongo.WriteModel) {
 func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
 	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: below(save)}, unfenced)
 	return mongo.NewUpdateOneModel().SetFilter(earlier).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
-		{Key: "save", Value: save}, {Key: "beat", Value: int64(e.Beat)}, {Key: "released", Value: e.Released},
+		{Key: "save", Value: save}, {Key: "beat", Value: int64(e.Beat)}, {Key: "released", Value: e.Released}, {Key: "deleted", Value: e.Deleted},
 		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
 }
 

@@ -34,13 +34,16 @@ func (l *Log) ListGroups(ctx context.Context, topic string) ([]string, error) {
 	return slices.Compact(groups), nil
 }
 
+// notDeleted are the epochs that no group was deleted with.
+var notDeleted = bson.E{Key: "deleted", Value: bson.D{{Key: "$ne", Value: true}}}
+
 // listGroups hops from one group to the next along the index.
 func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
 	coll := l.majority(epochsName)
 	project := bson.D{{Key: "_id", Value: 0}, {Key: "group", Value: 1}}
 	var groups []string
 	next := options.FindOne().SetProjection(project).SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}})
-	filter := bson.D{{Key: "topic", Value: topic}}
+	filter := bson.D{{Key: "topic", Value: topic}, notDeleted}
 	for {
 		var d epochDoc
 		err := l.persist(ctx, func() error { return coll.FindOne(ctx, filter, next).Decode(&d) })
@@ -51,7 +54,7 @@ func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
 			return nil, err
 		}
 		groups = append(groups, d.Group)
-		filter = bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: bson.D{{Key: "$gt", Value: d.Group}}}}
+		filter = bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: bson.D{{Key: "$gt", Value: d.Group}}}, notDeleted}
 	}
 }
 
@@ -86,7 +89,7 @@ func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 	if err != nil {
 		return nil, unavailable(ctx, "read the epochs of all groups", err)
 	}
-	return found.latest(), nil
+	return slices.DeleteFunc(found.latest(), func(e eventlog.Epoch) bool { return e.Deleted }), nil
 }
 
 // TakeEpochs implements eventlog.Groups. Inserting decides who has an epoch;

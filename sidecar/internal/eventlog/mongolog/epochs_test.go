@@ -318,7 +318,7 @@ func TestDocumentIDs(t *testing.T) {
 		ids := func(w whole) (string, string) {
 			e := eventlog.Epoch{Number: w.number}
 			e.Topic, e.Group, e.Partition = w.topic, w.group, w.partition
-			return epochID(&e), markID(w.topic, w.group, w.id)
+			return epochID(&e), markID(w.topic, 0, w.group, w.id)
 		}
 		epochA, markA := ids(a)
 		epochB, markB := ids(b)

@@ -20,6 +20,7 @@ import (
 //	head      the highest seq that was given out
 //	settled   every seq up to it is stored, or was removed
 //	first     no live event is below it
+//	generation  see delete.go
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //
 // A number that is left out is 0. head rises by $inc and $max, settled and first by $max, and so does patience; whoever
@@ -31,6 +32,8 @@ const (
 	fieldSettled  = "settled"
 	fieldFirst    = "first"
 	fieldPatience = "patience"
+
+	fieldGeneration = "generation"
 
 	headPartition = -1
 	headSeq       = math.MaxInt64
@@ -64,8 +67,22 @@ func byHead(topic string) bson.D {
 	return bson.D{{Key: "_id", Value: headID(topic)}, {Key: document.FieldTopic, Value: topic}}
 }
 
-// readHead reads a topic's head, and makes it if there is none.
+// readHead reads a topic's head, and makes it if there is none. A topic that
+// turns out to be deleted is an error.
 func (l *Log) readHead(ctx context.Context, t *topic) (topicHead, error) {
+	for {
+		head, err := l.findHead(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if same, err := l.meet(ctx, t, head); same || err != nil {
+			return head, err
+		}
+	}
+}
+
+// findHead is readHead, whatever the topic's generation is.
+func (l *Log) findHead(ctx context.Context, t *topic) (topicHead, error) {
 	var wait backoff
 	for {
 		var raw bson.Raw
@@ -103,7 +120,7 @@ func (l *Log) makeHead(ctx context.Context, t *topic) error {
 		doc := bson.D{
 			{Key: "_id", Value: headID(t.Name)}, {Key: document.FieldTopic, Value: t.Name},
 			{Key: document.FieldPartition, Value: headPartition}, {Key: document.FieldSeq, Value: int64(headSeq)},
-			{Key: "generation", Value: int64(0)},
+			{Key: fieldGeneration, Value: t.generation.Load()},
 			{Key: fieldHead, Value: given}, {Key: fieldSettled, Value: given},
 			{Key: fieldFirst, Value: bson.D{}}, {Key: fieldPatience, Value: bson.D{}},
 		}

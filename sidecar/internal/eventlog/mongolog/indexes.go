@@ -72,7 +72,7 @@ func (l *Log) indexes(e engine) []index {
 		ix = append(ix, x)
 	}
 	if e.ttl {
-		for _, c := range []string{eventsName, marksName} {
+		for _, c := range []string{eventsName, marksName, epochsName} {
 			x := newIndex(c, false, ascending(document.FieldExpireAt))
 			x.model.Options.SetExpireAfterSeconds(0).SetSparse(true) // what is kept has no entry
 			ix = append(ix, x)

@@ -283,6 +283,9 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 // network or the server; ctx is begin's. The caller's own end of patience stays
 // what it is.
 func unavailable(ctx context.Context, op string, err error) error {
+	if errors.Is(err, eventlog.ErrNotFound) { // it was reached, and the topic is deleted
+		return fmt.Errorf("%s: %w", op, err)
+	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, eventlog.ErrTimeout):
 		err = fmt.Errorf("%s: %w: %w: %w%s", op, eventlog.ErrUnavailable, cause, err, hint(err))

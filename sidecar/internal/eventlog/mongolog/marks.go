@@ -2,6 +2,7 @@ package mongolog
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
 // markDoc is a mark in the store. The same time is in it twice: as a date for
@@ -21,7 +23,26 @@ type markDoc struct {
 }
 
 // markID escapes the group, so that no two marks share an id.
-func markID(topic, group, id string) string { return topic + "/" + url.PathEscape(group) + "/" + id }
+func markID(topic string, generation int64, group, id string) string {
+	return marksPrefix(topic, generation, group) + id
+}
+
+// marksPrefix begins the _id of all marks of a group.
+func marksPrefix(topic string, generation int64, group string) string {
+	return document.Prefix(topic, generation) + url.PathEscape(group) + "/"
+}
+
+// generationOf is a topic's generation; 0 where the topic is not there.
+func (l *Log) generationOf(ctx context.Context, topic string) (int64, error) {
+	t, err := l.topic(ctx, topic)
+	switch {
+	case errors.Is(err, eventlog.ErrNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return t.generation.Load(), nil
+}
 
 // saveMarks returns once the marks are durable. One that is renewed keeps the
 // later of its times.
@@ -31,8 +52,12 @@ func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
 	}
 	models := make([]mongo.WriteModel, len(marks))
 	for i, m := range marks {
+		generation, err := l.generationOf(ctx, m.Topic)
+		if err != nil {
+			return err
+		}
 		models[i] = mongo.NewUpdateOneModel().SetUpsert(true).
-			SetFilter(byID(markID(m.Topic, m.Group, m.ID))).
+			SetFilter(byID(markID(m.Topic, generation, m.Group, m.ID))).
 			SetUpdate(bson.D{{Key: "$max", Value: bson.D{
 				{Key: "expires", Value: m.ExpiresAt},
 				{Key: "expireAt", Value: time.UnixMilli(m.ExpiresAt)},
@@ -52,9 +77,13 @@ func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now
 		return nil, err
 	}
 	defer end()
+	generation, err := l.generationOf(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		keys[i] = markID(topic, group, id)
+		keys[i] = markID(topic, generation, group, id)
 	}
 	expires := map[string]int64{}
 	err = l.causally(ctx, func(ctx context.Context) error { return l.readMarks(ctx, keys, expires) })

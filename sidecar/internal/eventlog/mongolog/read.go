@@ -130,6 +130,12 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 		return true, nil, l.makeHead(ctx, r.topic)
 	}
 	head := topicHead(slices.Clone(cursor.Current))
+	if head.generation() > r.topic.generation.Load() {
+		// What is read goes by seqs alone, and only others need to know it.
+		if _, err := l.meet(ctx, r.topic, head); err != nil {
+			return false, nil, err
+		}
+	}
 	r.settled = head.settled(r.p)
 	raise(&r.part.settled, r.settled)
 	raise(&r.part.floor, head.first(r.p))
@@ -318,16 +324,34 @@ const maxBatch = 10_000
 
 // Lookup implements eventlog.Reader.
 func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, error) {
-	ctx, _, end, err := l.beginOn(ctx, name)
+	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	what := fmt.Sprintf("event %q of topic %q", id, name)
+	for {
+		generation := t.generation.Load()
+		rec, err := l.lookup(ctx, t, generation, id)
+		if !errors.Is(err, eventlog.ErrNotFound) {
+			return rec, err
+		}
+		// There may be a later generation, which has it.
+		if _, gone := l.storedTopic(ctx, name); gone != nil {
+			return nil, gone
+		}
+		if t.generation.Load() == generation {
+			return nil, err
+		}
+	}
+}
+
+// lookup is Lookup in one generation of the topic.
+func (l *Log) lookup(ctx context.Context, t *topic, generation int64, id string) (*eventlog.Record, error) {
+	what := fmt.Sprintf("event %q of topic %q", id, t.Name)
 	var raw bson.Raw
-	err = l.persist(ctx, func() (err error) {
+	err := l.persist(ctx, func() (err error) {
 		// On some servers any filter but this one reads the whole collection.
-		raw, err = l.majority(eventsName).FindOne(ctx, byID(document.ID(name, id))).Raw()
+		raw, err = l.majority(eventsName).FindOne(ctx, byID(document.ID(t.Name, generation, id))).Raw()
 		return err
 	})
 	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {

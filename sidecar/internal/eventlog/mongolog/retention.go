@@ -17,11 +17,12 @@ const sweepBatch = 1000
 // are deleted when nothing needs them any more; see stubs.go. Several may run
 // at once: then each counts what it found to remove.
 func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now int64, limit int) (removed int, more bool, err error) {
-	if _, err := l.LookupTopic(ctx, name); err != nil {
+	t, err := l.known(ctx, name)
+	if err != nil {
 		return 0, false, err
 	}
 	s := sweep{
-		log: l, topic: l.catalog.cached(name),
+		log: l, topic: t,
 		keep: r, remember: remembering{windowMS: r.DedupeWindowMS, now: now}, now: now, limit: limit,
 	}
 	if err := l.within(ctx, "sweep topic "+name, s.settle); err != nil {

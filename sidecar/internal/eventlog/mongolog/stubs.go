@@ -2,6 +2,7 @@ package mongolog
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -122,8 +123,9 @@ func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Durat
 	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
 }
 
-// makeStubs turns events of a partition into stubs, in seq order.
-func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r remembering) error {
+// makeStubs turns events of a partition into stubs, in seq order, which lose
+// also these fields.
+func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r remembering, also ...bson.E) error {
 	now, err := l.serverTime(ctx)
 	if err != nil {
 		return err
@@ -142,7 +144,7 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r
 			n++
 		}
 		models = append(models, mongo.NewUpdateManyModel().
-			SetFilter(inPartition(t.Name, p, among(seqsOf(victims[:n])), live)).SetUpdate(stubUpdate(now, at)))
+			SetFilter(inPartition(t.Name, p, among(seqsOf(victims[:n])), live)).SetUpdate(stubUpdate(now, at, also)))
 		victims = victims[n:]
 	}
 	return writeInOrder(ctx, l, l.majority(eventsName), models)
@@ -156,12 +158,12 @@ func writeInOrder(ctx context.Context, l *Log, c *mongo.Collection, models []mon
 	})
 }
 
-func stubUpdate(now, expireAt time.Time) bson.D {
+func stubUpdate(now, expireAt time.Time, also []bson.E) bson.D {
 	set := bson.D{{Key: document.FieldGone, Value: true}, {Key: fieldGoneAt, Value: now.UnixMilli()}}
 	if !expireAt.IsZero() {
 		set = append(set, bson.E{Key: document.FieldExpireAt, Value: expireAt})
 	}
-	return bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: stubless}}
+	return bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: append(slices.Clip(stubless), also...)}}
 }
 
 // deleteStubs deletes the documents of stubs of a partition; seqs ascend.

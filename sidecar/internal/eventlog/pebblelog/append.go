@@ -99,6 +99,9 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 		return nil, err
 	}
 	defer part.turn.give()
+	if a.topic.gone.Load() {
+		return nil, fmt.Errorf("topic %q: %w", a.topic.name, eventlog.ErrNotFound)
+	}
 	first := part.last + 1
 	last := part.last + uint64(len(a.fresh))
 	x, err := a.log.commits.apply(ctx, a.encode(first), func() { part.head.Store(last) })

@@ -32,6 +32,9 @@ type catalog struct {
 type topic struct {
 	id   uint32
 	name string
+	// gone says that the topic is deleted. Its entry stays, for the sake of its
+	// number and its seqs. It changes with all of the partitions' turns held.
+	gone atomic.Bool
 
 	claims     claims
 	sweeping   turn // held by the one sweep that may run
@@ -70,7 +73,15 @@ func (t *topic) entry() eventlog.Topic {
 }
 
 // A catalog entry's value: the topic's number and its partitions, as unsigned
-// varints.
+// varints, and then 1 if it is deleted.
+func (t *topic) value(gone bool) []byte {
+	value := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(t.id)), uint64(len(t.partitions)))
+	if gone {
+		value = append(value, 1)
+	}
+	return value
+}
+
 func loadCatalog(db *pebble.DB) (*catalog, error) {
 	c := &catalog{creating: newTurn(), nextID: 1, topics: map[string]*topic{}}
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindCatalog}, UpperBound: []byte{kindCatalog + 1}})
@@ -85,7 +96,9 @@ func loadCatalog(db *pebble.DB) (*catalog, error) {
 		if d.err != nil || partitions < 1 || partitions > maxPartitions {
 			return nil, fmt.Errorf("catalog entry of topic %q is damaged", name)
 		}
-		c.topics[name] = newTopic(id, name, partitions)
+		t := newTopic(id, name, partitions)
+		t.gone.Store(len(d.rest) > 0 && d.rest[0] == 1)
+		c.topics[name] = t
 		c.nextID = max(c.nextID, id+1)
 	}
 	return c, it.Error()
@@ -94,10 +107,20 @@ func loadCatalog(db *pebble.DB) (*catalog, error) {
 func (c *catalog) find(name string) (*topic, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if t, ok := c.topics[name]; ok {
+	if t, ok := c.topics[name]; ok && !t.gone.Load() {
 		return t, nil
 	}
 	return nil, fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound)
+}
+
+// deleted is the topic of that name if it is deleted, else nil.
+func (c *catalog) deleted(name string) *topic {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if t := c.topics[name]; t != nil && t.gone.Load() {
+		return t
+	}
+	return nil
 }
 
 // EnsureTopic implements eventlog.Appender.
@@ -119,10 +142,13 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	if t, err := l.catalog.find(name); err == nil {
 		return t.entry(), nil
 	}
-	t := newTopic(l.catalog.nextID, name, partitions)
+	t := l.catalog.deleted(name)
+	again := t != nil
+	if !again {
+		t = newTopic(l.catalog.nextID, name, partitions)
+	}
 	b := l.db.NewBatch()
-	value := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(t.id)), uint64(partitions))
-	_ = b.Set(catalogKey(name), value, nil)
+	_ = b.Set(catalogKey(name), t.value(false), nil)
 	// An entry that is on its way is not called back, so its commit is waited
 	// for whatever the context says: the next caller must find it.
 	x, err := l.commits.apply(ctx, b, nil)
@@ -131,6 +157,10 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	}
 	if <-x.done; x.err != nil {
 		return eventlog.Topic{}, x.err
+	}
+	if again {
+		t.gone.Store(false)
+		return t.entry(), nil
 	}
 	l.catalog.nextID++
 	l.catalog.mu.Lock()
@@ -148,7 +178,9 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	l.catalog.mu.RLock()
 	list := make([]eventlog.Topic, 0, len(l.catalog.topics))
 	for _, t := range l.catalog.topics {
-		list = append(list, t.entry())
+		if !t.gone.Load() {
+			list = append(list, t.entry())
+		}
 	}
 	l.catalog.mu.RUnlock()
 	slices.SortFunc(list, func(a, b eventlog.Topic) int { return cmp.Compare(a.Name, b.Name) })
@@ -208,7 +240,7 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if part.ready.Load() {
 		return part, nil
 	}
-	floor, err := l.storedFloor(t.id, p)
+	floor, err := l.storedSeq(floorKey(t.id, p))
 	if err != nil {
 		return nil, err
 	}
@@ -216,8 +248,12 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if err != nil {
 		return nil, err
 	}
+	given, err := l.storedSeq(givenKey(t.id, p))
+	if err != nil {
+		return nil, err
+	}
 	part.turn = newTurn()
-	part.last = max(last, floor)
+	part.last = max(last, floor, given)
 	part.head.Store(part.last)
 	part.floor.Store(floor)
 	part.ready.Store(true)
@@ -238,14 +274,15 @@ func (l *Log) heads(t *topic) ([]uint64, error) {
 	return heads, nil
 }
 
-func (l *Log) storedFloor(topic uint32, p int) (uint64, error) {
-	value, found, err := l.get(floorKey(topic, p))
+// storedSeq is the seq under a key, 0 if there is none.
+func (l *Log) storedSeq(key []byte) (uint64, error) {
+	value, found, err := l.get(key)
 	if !found || err != nil {
 		return 0, err
 	}
 	d := decoder{rest: value}
-	floor := d.uvarint()
-	return floor, d.err
+	seq := d.uvarint()
+	return seq, d.err
 }
 
 // lastSeq is the highest seq of the partition's events, 0 if there are none.

@@ -14,7 +14,7 @@ import (
 // distances from the one before, so that long lists stay small.
 //
 //	version  1 byte, 1
-//	released 1 byte, 0 or 1
+//	flags    1 byte: bit 0 released, bit 1 deleted
 //	number   n
 //	owner    text
 //	beat     n
@@ -25,7 +25,12 @@ import (
 //	out by   text
 //	unsure   as settled
 //	delays   n, then of each: seq, until as a signed varint
-const epochVersion = 1
+const (
+	epochVersion = 1
+
+	flagReleased = 1 << 0
+	flagDeleted  = 1 << 1
+)
 
 // epochID is what an epoch's key says.
 type epochID struct {
@@ -53,11 +58,14 @@ func decodeEpochKey(key string) (epochID, error) {
 }
 
 func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
-	released := byte(0)
+	flags := byte(0)
 	if e.Released {
-		released = 1
+		flags |= flagReleased
 	}
-	b = append(b, epochVersion, released)
+	if e.Deleted {
+		flags |= flagDeleted
+	}
+	b = append(b, epochVersion, flags)
 	b = binary.AppendUvarint(b, e.Number)
 	b = appendString(b, e.Owner)
 	b = binary.AppendUvarint(b, e.Beat)
@@ -122,7 +130,7 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 	if value[0] != epochVersion {
 		return e, fmt.Errorf("epoch: version %d is not known", value[0])
 	}
-	e.Released = value[1] != 0
+	e.Released, e.Deleted = value[1]&flagReleased != 0, value[1]&flagDeleted != 0
 	d := decoder{rest: value[2:]}
 	e.Number = d.uvarint()
 	e.Owner = d.string()

@@ -68,6 +68,9 @@ func (l *Log) AllEpochs(ctx context.Context) (all []eventlog.Epoch, err error) {
 				return nil, err
 			}
 			for _, e := range epochs {
+				if e.Deleted {
+					continue
+				}
 				e.Progress = eventlog.Progress{Cursor: e.Progress.Cursor, Settled: e.Progress.Settled}
 				all = append(all, e)
 			}

@@ -15,13 +15,14 @@ import (
 // is escaped and terminated, see appendText; text at its end stands as it is.
 //
 //	kind  key                     value
-//	t     name                    catalog: topic number, partitions
+//	t     name                    catalog: topic number, partitions; 1 if it is deleted
 //	e     t p seq                 the event (record.go)
 //	i     t id                    where the id is, or what remains of it (index.go)
 //	s     t ts id                 p seq: the (ts, id) order
 //	k     t key ts id             p seq: the same order within one key
 //	l     t key p seq             nothing: the log order within one key
 //	h     t p                     seq: the highest that retention has removed
+//	g     t p                     seq: one that was given, where the events may not tell
 //	r     t accepted id           nothing: ids without event, oldest first
 //	m     t group id              when the mark expires
 //	x     expires t group id      nothing: marks in the order they expire
@@ -37,6 +38,7 @@ const (
 	kindKeyTime  = 'k'
 	kindKeySeq   = 'l'
 	kindFloor    = 'h'
+	kindGiven    = 'g'
 	kindRemnant  = 'r'
 	kindMark     = 'm'
 	kindMarkTime = 'x'
@@ -86,6 +88,10 @@ func locationAt(b []byte) location {
 
 func floorKey(topic uint32, partition int) []byte {
 	return binary.BigEndian.AppendUint16(topicPrefix(nil, kindFloor, topic), uint16(partition))
+}
+
+func givenKey(topic uint32, partition int) []byte {
+	return binary.BigEndian.AppendUint16(topicPrefix(nil, kindGiven, topic), uint16(partition))
 }
 
 func remnantKey(b []byte, topic uint32, acceptedAt int64, id string) []byte {

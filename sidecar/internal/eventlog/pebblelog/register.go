@@ -27,8 +27,9 @@ type register struct {
 
 // latestEpoch is an epoch that is in the journal.
 type latestEpoch struct {
-	number uint64
-	value  []byte // the document
+	number  uint64
+	deleted bool
+	value   []byte // the document
 }
 
 // claim is an epoch that its owner takes or saves.
@@ -56,7 +57,7 @@ func openRegister(fsys vfs.FS, path string, h *health) (*register, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("progress journal: %w", err), journal.Close())
 		}
-		r.set(id, latestEpoch{number: e.Number, value: value})
+		r.set(id, latestEpoch{number: e.Number, deleted: e.Deleted, value: value})
 	}
 	return r, nil
 }
@@ -79,7 +80,46 @@ func (r *register) groups(ctx context.Context, topic uint32) ([]string, error) {
 		return nil, err
 	}
 	defer r.turn.give()
-	return slices.Sorted(maps.Keys(r.topics[topic])), nil
+	var names []string
+	for name, epochs := range r.topics[topic] {
+		if !deleted(epochs) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// deleted says that all of a group's epochs are.
+func deleted(epochs map[int]latestEpoch) bool {
+	for _, e := range epochs {
+		if !e.deleted {
+			return false
+		}
+	}
+	return true
+}
+
+// forget removes the epochs of a group, all of which are deleted. Nobody has it
+// in hand, and nothing comes late from elsewhere, so its numbers may be taken again.
+func (r *register) forget(ctx context.Context, topic uint32, group string) error {
+	if err := r.turn.take(ctx); err != nil {
+		return err
+	}
+	defer r.turn.give()
+	epochs := r.topics[topic][group]
+	if !deleted(epochs) {
+		return fmt.Errorf("group %q: %w", group, eventlog.ErrFenced)
+	}
+	var removals []progress.Entry
+	for p := range epochs {
+		removals = append(removals, progress.Entry{Key: epochKey(epochID{topic: topic, partition: p, group: group})})
+	}
+	if r.journal.Put(removals) != nil {
+		return r.health.err()
+	}
+	delete(r.topics[topic], group)
+	return nil
 }
 
 // latest is a copy of a group's epochs by partition.
@@ -189,7 +229,7 @@ func (r *register) write(claims []claim) error {
 		return r.health.err()
 	}
 	for i, c := range claims {
-		r.set(c.id, latestEpoch{number: c.epoch.Number, value: entries[i].Value})
+		r.set(c.id, latestEpoch{number: c.epoch.Number, deleted: c.epoch.Deleted, value: entries[i].Value})
 	}
 	return nil
 }

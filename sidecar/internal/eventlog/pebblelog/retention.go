@@ -129,22 +129,33 @@ func (s *sweep) eventBatch(ctx context.Context, p int, part *partition) (n int, 
 // forget removes an event's index entries, and leaves its id behind while the
 // deduplication window lasts.
 func (s *sweep) forget(b *pebble.Batch, r *eventlog.Record) {
+	if s.over(r.AcceptedAt, s.keep.DedupeWindowMS) {
+		s.unindex(b, r)
+		_ = b.Delete(idKey(nil, s.topic.id, r.ID), nil)
+		return
+	}
+	s.leave(b, r, wire.ContentHash(&r.Event))
+}
+
+// unindex removes an event's entries but those of its seq and its id.
+func (s *sweep) unindex(b *pebble.Batch, r *eventlog.Record) {
 	t := s.topic.id
 	_ = b.Delete(timeKey(nil, t, r.TS, r.ID), nil)
 	if r.Key != "" {
 		_ = b.Delete(keyTimeKey(nil, t, r.Key, r.TS, r.ID), nil)
 		_ = b.Delete(keySeqKey(nil, t, r.Key, r.Partition, r.Seq), nil)
 	}
-	if s.over(r.AcceptedAt, s.keep.DedupeWindowMS) {
-		_ = b.Delete(idKey(nil, t, r.ID), nil)
-		return
-	}
+}
+
+// leave leaves an event's id behind, and the hash of its content.
+func (s *sweep) leave(b *pebble.Batch, r *eventlog.Record, hash [32]byte) {
+	s.unindex(b, r)
 	left := idEntry{
 		location: location{partition: r.Partition, seq: r.Seq},
-		remnant:  true, ts: r.TS, acceptedAt: r.AcceptedAt, hash: wire.ContentHash(&r.Event),
+		remnant:  true, ts: r.TS, acceptedAt: r.AcceptedAt, hash: hash,
 	}
-	_ = b.Set(idKey(nil, t, r.ID), appendIDEntry(nil, left), nil)
-	_ = b.Set(remnantKey(nil, t, r.AcceptedAt, r.ID), nil, nil)
+	_ = b.Set(idKey(nil, s.topic.id, r.ID), appendIDEntry(nil, left), nil)
+	_ = b.Set(remnantKey(nil, s.topic.id, r.AcceptedAt, r.ID), nil, nil)
 }
 
 // remnants removes the ids whose window is over, oldest first.

@@ -3,7 +3,7 @@
 //
 // A document's fields, in this order:
 //
-//	_id           string, "<topic>/<id>"
+//	_id           string, "<topic>/<id>", see ID
 //	topic         string
 //	partition     int32
 //	seq           int64
@@ -30,6 +30,8 @@
 package document
 
 import (
+	"strconv"
+
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
@@ -80,7 +82,18 @@ func MaxPayload(lim wire.Limits) int {
 }
 
 // ID is the _id of a topic's event: no topic holds a slash, so it is unique.
-func ID(topic, id string) string { return topic + "/" + id }
+// The generation is 0 until the topic is deleted, and another one whenever it is
+// made again: so ids are free then, though stubs still have them.
+func ID(topic string, generation int64, id string) string { return Prefix(topic, generation) + id }
+
+// Prefix begins the _id of all events of a topic and generation. No topic holds
+// a tilde either.
+func Prefix(topic string, generation int64) string {
+	if generation == 0 {
+		return topic + "/"
+	}
+	return topic + "~" + strconv.FormatInt(generation, 10) + "/"
+}
 
 // appendKey begins an element.
 func appendKey(dst []byte, t bsoncore.Type, key string) []byte {

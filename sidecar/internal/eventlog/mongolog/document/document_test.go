@@ -59,7 +59,7 @@ func TestDocumentsHaveTheirFieldsInOrder(t *testing.T) {
 	if !bytes.Equal(doc, marshalled) {
 		t.Errorf("got  %v\nwant %v", bson.Raw(doc), bson.Raw(marshalled))
 	}
-	if id := ID("orders.created", "id-1"); id != "orders.created/id-1" {
+	if id := ID("orders.created", 0, "id-1"); id != "orders.created/id-1" {
 		t.Errorf("ID is %s", id)
 	}
 }

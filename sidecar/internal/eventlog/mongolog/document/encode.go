@@ -18,6 +18,8 @@ type Encoder struct {
 	// NestedArrays says that the engine holds arrays right within arrays, as
 	// MongoDB does and FerretDB does not.
 	NestedArrays bool
+	// Generation is the topic's.
+	Generation int64
 }
 
 // Append appends the record as a whole document. On an error, which says that
@@ -25,7 +27,7 @@ type Encoder struct {
 func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int64) ([]byte, error) {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
-	dst = appendID(dst, topic, r.ID)
+	dst = appendID(dst, Prefix(topic, c.Generation), r.ID)
 	dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, FieldTopic), topic)
 	dst = bsoncore.AppendInt32(appendKey(dst, bsoncore.TypeInt32, FieldPartition), int32(r.Partition))
 	dst = appendInt64(dst, FieldSeq, int64(r.Seq))
@@ -47,12 +49,11 @@ func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int
 	return closeDocument(dst, start), nil
 }
 
-func appendID(dst []byte, topic, id string) []byte {
+func appendID(dst []byte, prefix, id string) []byte {
 	dst = appendKey(dst, bsoncore.TypeString, FieldID)
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
-	dst = append(dst, topic...)
-	dst = append(dst, '/')
+	dst = append(dst, prefix...)
 	dst = append(dst, id...)
 	return closeString(dst, at)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Entry is a key and its value.
+// Entry is a key and its value; one without a value removes the key.
 type Entry struct {
 	Key   string
 	Value []byte
@@ -167,8 +167,12 @@ func (j *Journal) write(entries []Entry) error {
 		if old, ok := j.live[e.Key]; ok {
 			j.liveSize -= entrySize(e.Key, old)
 		}
-		j.liveSize += entrySize(e.Key, e.Value)
-		j.live[e.Key] = e.Value
+		if len(e.Value) == 0 {
+			delete(j.live, e.Key)
+		} else {
+			j.liveSize += entrySize(e.Key, e.Value)
+			j.live[e.Key] = e.Value
+		}
 		if j.changed != nil {
 			j.changed[e.Key] = e.Value
 		}

@@ -27,7 +27,9 @@ func (m *model) put(t *rapid.T) {
 		key := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "key")
 		value := rapid.StringN(0, 20, -1).Draw(t, "value")
 		entries = append(entries, Entry{key, []byte(value)})
-		next[key] = value
+		if next[key] = value; value == "" {
+			delete(next, key)
+		}
 	}
 	if err := m.j.Put(entries); err != nil {
 		t.Fatalf("Put: %v", err)

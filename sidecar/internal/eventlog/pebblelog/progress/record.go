@@ -11,7 +11,8 @@ import (
 //	length   4 bytes, little-endian: of the entries
 //	checksum 4 bytes, little-endian: CRC-32C of the length and the entries
 //	entries  one after the other, up to the record's end:
-//	         n and that many bytes, the key; n and that many bytes, the value
+//	         n and that many bytes, the key; n and that many bytes, the value,
+//	         which is empty where the key is removed
 //
 // n is an unsigned varint. The checksum is over the length too, so that a tail
 // of zeros, which a power cut may leave, is no record.
@@ -56,7 +57,9 @@ func replay(log []byte, live map[string][]byte) (valid int) {
 			return valid
 		}
 		for _, e := range entries {
-			live[e.Key] = e.Value
+			if live[e.Key] = e.Value; len(e.Value) == 0 {
+				delete(live, e.Key)
+			}
 		}
 		valid += size
 	}

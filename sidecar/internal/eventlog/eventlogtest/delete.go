@@ -1,0 +1,240 @@
+package eventlogtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// deleteGroup does what those do who delete a group that nobody uses.
+func (s *suite) deleteGroup(t tester, topic, group string) {
+	t.Helper()
+	latest, err := s.log.LatestEpochs(t.Context(), topic, group)
+	if err != nil {
+		t.Fatalf("LatestEpochs: %v", err)
+	}
+	for i := range latest {
+		latest[i].Number++
+		latest[i].Owner, latest[i].Released, latest[i].Inherit = "deleter", false, true
+	}
+	if err := errors.Join(s.log.TakeEpochs(t.Context(), latest)...); err != nil {
+		t.Fatalf("TakeEpochs: %v", err)
+	}
+	for i := range latest {
+		latest[i].Released, latest[i].Deleted, latest[i].Inherit, latest[i].Progress = true, true, false, eventlog.Progress{}
+	}
+	err = s.log.SaveEpochs(t.Context(), latest, nil)
+	if err = errors.Join(err, s.log.Sync(t.Context())); err != nil {
+		t.Fatalf("SaveEpochs: %v", err)
+	}
+	for range 2 { // and again changes nothing
+		if err := s.log.ForgetGroup(t.Context(), topic, group); err != nil {
+			t.Fatalf("ForgetGroup: %v", err)
+		}
+	}
+}
+
+func testDeletion(t *testing.T, s *suite) {
+	t.Run("a deleted group is not there any more", func(t *testing.T) { s.testGroupDeleted(t) })
+	t.Run("a group that is not deleted is not forgotten", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		if err := s.take(t, epoch(topic, "g", 0, 1, "n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.log.ForgetGroup(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrFenced) {
+			t.Errorf("ForgetGroup: %v; want ErrFenced", err)
+		}
+		s.latest(t, topic, "g", epoch(topic, "g", 0, 1, "n"))
+	})
+	t.Run("a deleted topic is not there any more", func(t *testing.T) { s.testTopicDeleted(t) })
+	t.Run("a topic that is made again has new events only", func(t *testing.T) { s.testMadeAgain(t) })
+	t.Run("events are erased", func(t *testing.T) { s.testErase(t) })
+}
+
+func (s *suite) testGroupDeleted(t *testing.T) {
+	topic := s.topic(t, 2)
+	const later = 4_000_000_000_000
+	owned := []eventlog.Epoch{epoch(topic, "g", 0, 3, "n"), epoch(topic, "g", 1, 1, "n")}
+	other := epoch(topic, "h", 0, 1, "n")
+	if err := errors.Join(s.log.TakeEpochs(t.Context(), append(slices.Clone(owned), other))...); err != nil {
+		t.Fatal(err)
+	}
+	marks := []eventlog.Mark{{Topic: topic, Group: "g", ID: "a", ExpiresAt: later}, {Topic: topic, Group: "h", ID: "a", ExpiresAt: later}}
+	if err := s.log.SaveEpochs(t.Context(), owned, marks); err != nil {
+		t.Fatal(err)
+	}
+	s.deleteGroup(t, topic, "g")
+	for range 2 {
+		if groups, err := s.log.ListGroups(t.Context(), topic); err != nil || !slices.Equal(groups, []string{"h"}) {
+			t.Errorf("ListGroups = %q, %v", groups, err)
+		}
+		latest, err := s.log.LatestEpochs(t.Context(), topic, "g")
+		if err != nil || slices.ContainsFunc(latest, func(e eventlog.Epoch) bool { return !e.Deleted || e.Progress.Cursor != 0 }) {
+			t.Errorf("LatestEpochs = %+v, %v", latest, err)
+		}
+		all, err := s.log.AllEpochs(t.Context())
+		if err != nil || slices.ContainsFunc(all, func(e eventlog.Epoch) bool { return e.Topic == topic && e.Group == "g" }) {
+			t.Errorf("AllEpochs = %+v, %v", all, err)
+		}
+		for group, want := range map[string]bool{"g": false, "h": true} {
+			if got, err := s.log.Marked(t.Context(), topic, group, []string{"a"}, 0); err != nil || got[0] != want {
+				t.Errorf("Marked of group %s = %v, %v; want %v", group, got, err, want)
+			}
+		}
+		// What its owner still sends changes nothing.
+		owned[0].Progress.Cursor = 9
+		err = s.log.SaveEpochs(t.Context(), owned[:1], nil)
+		if !errors.Is(err, eventlog.ErrFenced) && !errors.Is(err, eventlog.ErrNotFound) {
+			t.Errorf("SaveEpochs of a deleted group's owner: %v", err)
+		}
+		s.reopen(t)
+	}
+	// It begins again with what its first subscriber says.
+	var first []eventlog.Epoch
+	latest, err := s.log.LatestEpochs(t.Context(), topic, "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range 2 {
+		e := epoch(topic, "g", p, 1, "m")
+		for _, was := range latest {
+			if was.Partition == p {
+				e.Number = was.Number + 1
+			}
+		}
+		e.Progress.Cursor = 7
+		first = append(first, e)
+	}
+	if err := errors.Join(s.log.TakeEpochs(t.Context(), first)...); err != nil {
+		t.Fatal(err)
+	}
+	s.latest(t, topic, "g", first...)
+	if groups, err := s.log.ListGroups(t.Context(), topic); err != nil || !slices.Equal(groups, []string{"g", "h"}) {
+		t.Errorf("ListGroups = %q, %v", groups, err)
+	}
+}
+
+func (s *suite) testTopicDeleted(t *testing.T) {
+	topic, other := s.topic(t, 2), s.topic(t, 1)
+	s.stored(t, topic, 0, Events("a", 3)...)
+	s.stored(t, topic, 1, Events("b", 2)...)
+	s.stored(t, other, 0, Events("a", 1)...)
+	if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
+		t.Fatalf("DeleteTopic: %v", err)
+	}
+	for range 2 {
+		notFound(t, "DeleteTopic again", s.log.DeleteTopic(t.Context(), topic))
+		_, err := s.log.LookupTopic(t.Context(), topic)
+		notFound(t, "LookupTopic", err)
+		_, err = s.log.Extents(t.Context(), topic)
+		notFound(t, "Extents", err)
+		_, err = s.log.Lookup(t.Context(), topic, "a-000")
+		notFound(t, "Lookup", err)
+		for _, o := range s.log.Append(t.Context(), topic, 0, Events("late", 2)) {
+			notFound(t, "Append", o.Err)
+		}
+		list, err := s.log.Topics(t.Context())
+		if err != nil || slices.ContainsFunc(list, func(tp eventlog.Topic) bool { return tp.Name == topic }) {
+			t.Errorf("Topics = %+v, %v", list, err)
+		}
+		if len(s.readAll(t, other, 0)) != 1 {
+			t.Error("another topic has lost its event")
+		}
+		s.reopen(t)
+	}
+	notFound(t, "DeleteTopic of a topic that never was", s.log.DeleteTopic(t.Context(), "never-was"))
+	if err := s.log.DeleteTopic(ended(), other); !errors.Is(err, context.Canceled) {
+		t.Errorf("DeleteTopic with a context that is over: %v", err)
+	}
+}
+
+func (s *suite) testMadeAgain(t *testing.T) {
+	topic := s.topic(t, 2)
+	keyed := func() []*eventlog.Record { return Events("e", 3, Keyed("k")) }
+	before := s.stored(t, topic, 0, keyed()...)
+	last := before[len(before)-1]
+	for round := range 3 {
+		if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
+			t.Fatal(err)
+		}
+		if round == 1 {
+			s.reopen(t)
+		}
+		made, err := s.log.EnsureTopic(t.Context(), topic, 5)
+		if err != nil || made.Partitions != 2 {
+			t.Fatalf("EnsureTopic = %+v, %v; want the 2 partitions that it had", made, err)
+		}
+		if round == 2 {
+			s.reopen(t)
+		}
+		if x := s.extent(t, topic, 0); x.First <= last || x.Head != x.First-1 {
+			t.Errorf("Extents of what was made again: %+v; want nothing above seq %d", x, last)
+		}
+		if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything); err != nil || len(got) > 0 {
+			t.Errorf("Scan finds %q, %v", ids(got), err)
+		}
+		if events := s.readAll(t, topic, 0); len(events) > 0 {
+			t.Errorf("Read finds %q", ids(events))
+		}
+		_, err = s.log.Lookup(t.Context(), topic, "e-000")
+		notFound(t, "Lookup", err)
+		_, err = s.log.LatestByKey(t.Context(), topic, "k")
+		notFound(t, "LatestByKey", err)
+		again := s.stored(t, topic, 0, keyed()...) // their ids are free
+		if again[0] <= last {
+			t.Errorf("seqs %d of what was made again: want above %d", again, last)
+		}
+		last = again[len(again)-1]
+		if events := s.readAll(t, topic, 0); !slices.Equal(seqs(events), again) {
+			t.Errorf("Read finds seqs %d; want %d", seqs(events), again)
+		}
+		starts, err := s.log.Seek(t.Context(), topic, eventlog.Position{From: wire.FromEarliest})
+		if err != nil || starts[0] != again[0] {
+			t.Errorf("Seek to the earliest = %d, %v; want %d", starts, err, again[0])
+		}
+		if got := s.append(t, topic, 0, keyed()[0])[0]; !got.Duplicate || got.Seq != again[0] {
+			t.Errorf("published again: %+v; want a duplicate of seq %d", got, again[0])
+		}
+	}
+}
+
+func (s *suite) testErase(t *testing.T) {
+	topic := s.topic(t, 1)
+	at := s.stored(t, topic, 0, Events("e", 5, Keyed("k"))...)
+	keep := eventlog.Retention{DedupeWindowMS: hour}
+	victims := []uint64{at[1], at[4], at[4] + 100}
+	for i, want := range []int{2, 0} {
+		if n, err := s.log.Erase(t.Context(), topic, 0, victims, keep, start); err != nil || n != want {
+			t.Fatalf("Erase, time %d, = %d, %v; want %d", i+1, n, err, want)
+		}
+	}
+	for range 2 {
+		if got := s.readAll(t, topic, 0); !slices.Equal(ids(got), []string{"e-000", "e-002", "e-003"}) {
+			t.Errorf("Read finds %q", ids(got))
+		}
+		if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything); err != nil || len(got) != 3 {
+			t.Errorf("Scan finds %q, %v", ids(got), err)
+		}
+		_, err := s.log.Lookup(t.Context(), topic, "e-004")
+		notFound(t, "Lookup", err)
+		if latest, err := s.log.LatestByKey(t.Context(), topic, "k"); err != nil || latest.ID != "e-003" {
+			t.Errorf("LatestByKey = %+v, %v", latest, err)
+		}
+		if x := s.extent(t, topic, 0); x.Head != at[3] && x.Head != at[4] {
+			t.Errorf("Extents = %+v; want the head of what is left, or of all", x)
+		}
+		again := Event("e-004", Keyed("k"))
+		var conflict *eventlog.ConflictError
+		if out := s.append(t, topic, 0, again)[0]; !errors.As(out.Err, &conflict) || conflict.Seq != at[4] {
+			t.Errorf("an erased event published again: %+v; want a conflict with seq %d", out, at[4])
+		}
+		s.reopen(t)
+	}
+	if next := s.stored(t, topic, 0, Events("f", 1)...); next[0] <= at[4] {
+		t.Errorf("seq %d was given again", next[0])
+	}
+}

@@ -1,0 +1,333 @@
+package mongolog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// A topic's generation is even while it exists and odd while it is deleted. It
+// is in the topic's document, which says what it is to be, and then in the head,
+// by which appends go. It only rises, and neither document is ever deleted.
+//
+// Deleting goes in steps, each of which may be done again by anybody, in this order:
+//
+//  1. The topic's document gets the next, odd generation.
+//  2. So does the head. A reservation names the generation that it is for, so
+//     from here on no seq is given out: what the head says is final.
+//  3. Voids take the seqs up to there that nothing is stored at. What is still
+//     on its way meets them, as it does those of a hole.
+//  4. Live events up to there become stubs, whose seqs stay taken as those of
+//     other stubs do.
+//  5. The head's first goes above. Heads are never lowered, so that no reader
+//     takes an event that comes later for one of these.
+//  6. The topic's document says that it is emptied.
+//
+// Making it again gives it the next, even generation. An event's _id begins with
+// the generation, so that ids are free though stubs have them, and so does a
+// mark's. Sidecars that know an earlier generation find out by the head: when
+// they reserve, when they read, and when they look for an id that they do not
+// find.
+
+// errAnotherGeneration: what was to be appended is of a generation that is over.
+var errAnotherGeneration = errors.New("the topic was deleted meanwhile")
+
+func (h topicHead) generation() int64 {
+	n, _ := bson.Raw(h).Lookup(fieldGeneration).AsInt64OK()
+	return n
+}
+
+// meet compares a head's generation with the one that is known of the topic.
+// Where the head has a later one, or was left behind, that is mended, and the
+// head is to be read again. A topic that turns out to be deleted is an error.
+func (l *Log) meet(ctx context.Context, t *topic, head topicHead) (same bool, err error) {
+	switch known := t.generation.Load(); {
+	case head.generation() < known:
+		err = l.raiseGeneration(ctx, t, known)
+	case head.generation() > known:
+		_, err = l.storedTopic(ctx, t.Name)
+		if err == nil && t.generation.Load() < head.generation() {
+			err = errBehind // the topic's document was written before the head
+		}
+	default:
+		same = true
+	}
+	if err == nil && !t.exists() {
+		err = notThere(t.Name)
+	}
+	return same, err
+}
+
+// raiseGeneration has the head be of that generation at least.
+func (l *Log) raiseGeneration(ctx context.Context, t *topic, to int64) error {
+	return l.updateHead(ctx, t, bson.D{{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: to}}}},
+		bson.E{Key: fieldGeneration, Value: bson.D{{Key: "$lt", Value: to}}})
+}
+
+// noHead finds out why there is no head of the batch's generation.
+func (b *batch) noHead(ctx context.Context) error {
+	_, err := b.log.readHead(ctx, b.topic)
+	if err == nil && b.topic.generation.Load() == b.generation {
+		return nil // there is one now
+	}
+	if err == nil || errors.Is(err, eventlog.ErrNotFound) {
+		return errAnotherGeneration
+	}
+	return err
+}
+
+// ofGeneration finds a topic's document while it has that generation.
+func ofGeneration(name string, generation int64) bson.D {
+	if generation == 0 {
+		return append(byID(name), bson.E{Key: fieldGeneration, Value: nil})
+	}
+	return append(byID(name), bson.E{Key: fieldGeneration, Value: generation})
+}
+
+// storedDocument is the topic's document.
+func (l *Log) storedDocument(ctx context.Context, name string) (d topicDocument, err error) {
+	var raw bson.Raw
+	err = l.persist(ctx, func() (err error) {
+		raw, err = l.majority(topicsName).FindOne(ctx, byID(name)).Raw()
+		return err
+	})
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return d, notThere(name)
+	}
+	if err == nil {
+		d, err = readTopic(raw)
+	}
+	if err == nil {
+		_, err = l.catalog.remember(raw)
+	}
+	return d, err
+}
+
+// makeAgain makes a topic again that is deleted; made is false where it is not.
+func (l *Log) makeAgain(ctx context.Context, name string) (made bool, err error) {
+	d, err := l.storedDocument(ctx, name)
+	switch {
+	case errors.Is(err, eventlog.ErrNotFound):
+		return false, nil
+	case err != nil || d.Generation%2 == 0:
+		return false, err
+	case !d.Emptied:
+		return false, fmt.Errorf("topic %q is %w: delete it again to go on where that was broken off", name, eventlog.ErrDeleting)
+	}
+	_, err = l.majority(topicsName).UpdateOne(ctx, ofGeneration(name, d.Generation), bson.D{
+		{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: d.Generation + 1}}}, {Key: "$unset", Value: bson.D{{Key: "emptied", Value: ""}}}})
+	return err == nil, err
+}
+
+// DeleteTopic implements eventlog.Deleter.
+func (l *Log) DeleteTopic(ctx context.Context, name string) error {
+	op := "delete topic " + name
+	var d topicDocument
+	err := l.within(ctx, op, func(ctx context.Context) (err error) {
+		if d, err = l.storedDocument(ctx, name); err != nil || d.Generation%2 == 1 {
+			return err
+		}
+		_, err = l.majority(topicsName).UpdateOne(ctx, ofGeneration(name, d.Generation),
+			bson.D{{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: d.Generation + 1}}}})
+		if err == nil {
+			d, err = l.storedDocument(ctx, name)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case d.Emptied:
+		return notThere(name)
+	case d.Generation%2 == 0: // made again meanwhile
+		return fmt.Errorf("%s: %w", op, eventlog.ErrDeleting)
+	}
+	l.catalog.mu.RLock()
+	t := l.catalog.topics[name]
+	l.catalog.mu.RUnlock()
+	if err := l.empty(ctx, op, t, d.Generation); err != nil {
+		return err
+	}
+	return l.within(ctx, op, func(ctx context.Context) error {
+		_, err := l.majority(topicsName).UpdateOne(ctx, ofGeneration(name, d.Generation),
+			bson.D{{Key: "$set", Value: bson.D{{Key: "emptied", Value: true}}}})
+		return err
+	})
+}
+
+// empty does what is to be done of a topic's deletion with its events.
+func (l *Log) empty(ctx context.Context, op string, t *topic, generation int64) error {
+	var head topicHead
+	err := l.within(ctx, op, func(ctx context.Context) (err error) {
+		if _, err = l.findHead(ctx, t); err != nil { // there is one from here on
+			return err
+		}
+		if err = l.raiseGeneration(ctx, t, generation); err != nil {
+			return err
+		}
+		// Where nobody has read the topic lately, this is to say how far nothing is missing.
+		if head, err = l.findHead(ctx, t); err != nil {
+			return err
+		}
+		if _, err = l.extentsUnder(ctx, t, head); err != nil {
+			return err
+		}
+		if err = l.settle(ctx, t, head); err != nil {
+			return err
+		}
+		head, err = l.findHead(ctx, t)
+		return err
+	})
+	for p := range t.partitions {
+		if err != nil {
+			return err
+		}
+		err = l.emptyPartition(ctx, op, t, p, head)
+	}
+	return err
+}
+
+func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, head topicHead) error {
+	last := head.head(p)
+	if last < head.first(p) {
+		return nil // it was empty, or is emptied
+	}
+	for first := head.settled(p) + 1; first <= last; first += maxVoids {
+		err := l.within(ctx, op, func(ctx context.Context) error { return l.fill(ctx, t, p, first, min(first+maxVoids-1, last)) })
+		if err != nil {
+			return err
+		}
+	}
+	for on := true; on; {
+		err := l.within(ctx, op, func(ctx context.Context) error {
+			page, err := findAll[entry](ctx, l, l.majority(eventsName), inPartition(t.Name, p, between(0, int64(last)), live),
+				options.Find().SetHint(l.hint(byLiveSeq)).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(sweepBatch).SetProjection(entryFields))
+			if on = len(page) > 0; err != nil || !on {
+				return err
+			}
+			return l.makeStubs(ctx, t, p, page, forgetful)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := l.within(ctx, op, func(ctx context.Context) error {
+		return l.updateHead(ctx, t, bson.D{{Key: "$max", Value: bson.D{
+			{Key: of(fieldSettled, p), Value: int64(last)}, {Key: of(fieldFirst, p), Value: int64(last) + 1}}}})
+	})
+	if err == nil {
+		t.partitions[p].unswept.Store(0)
+		raise(&t.partitions[p].floor, last+1)
+	}
+	return err
+}
+
+// forgetful keeps stubs for the sake of their seqs alone.
+var forgetful = remembering{windowMS: 1, now: math.MaxInt64 / 2}
+
+// ForgetGroup implements eventlog.Deleter. The last epochs go once nothing of
+// their owners can come any more, where the server has a TTL index.
+func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
+	ctx, renew, end, err := l.beginSteps(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	t, err := l.topic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	err = l.causally(ctx, func(ctx context.Context) error { return l.forgetChains(ctx, topic, group) })
+	prefix := marksPrefix(topic, t.generation.Load(), group)
+	for more := true; more && err == nil; renew() {
+		more, err = l.deleteMarks(ctx, prefix)
+	}
+	if err != nil && !errors.Is(err, eventlog.ErrFenced) {
+		err = unavailable(ctx, "forget group "+group, err)
+	}
+	return err
+}
+
+func (l *Log) forgetChains(ctx context.Context, topic, group string) error {
+	found, err := l.readChains(ctx, bson.A{bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: group}}}, withoutProgress)
+	if err != nil {
+		return err
+	}
+	now, err := l.serverTime(ctx)
+	if err != nil {
+		return err
+	}
+	var updates []mongo.WriteModel
+	var old chain
+	for at, c := range found {
+		last := c[len(c)-1]
+		if !last.Deleted {
+			return fmt.Errorf("group %q of topic %q, partition %d: %w", group, topic, at.Partition, eventlog.ErrFenced)
+		}
+		old = append(old, c[:len(c)-1]...)
+		updates = append(updates, mongo.NewUpdateOneModel().SetFilter(append(byID(last.ID), bson.E{Key: "claim", Value: last.Claim})).
+			SetUpdate(bson.D{{Key: "$max", Value: bson.D{{Key: document.FieldExpireAt, Value: now.Add(l.opts.SeqTaken)}}}}))
+	}
+	l.forgetEpochs(ctx, old)
+	if len(updates) == 0 {
+		return nil
+	}
+	_, err = l.bulkWrite(ctx, l.majority(epochsName), updates)
+	return err
+}
+
+// deleteMarks deletes some of the marks whose _id begins with prefix.
+func (l *Log) deleteMarks(ctx context.Context, prefix string) (more bool, err error) {
+	beyond := prefix[:len(prefix)-1] + "0" // the character behind the slash
+	docs, err := findAll[markDoc](ctx, l, l.majority(marksName), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: prefix}, {Key: "$lt", Value: beyond}}}},
+		options.Find().SetLimit(maxMarkIDs).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	ids := make([]string, len(docs))
+	for i, d := range docs {
+		ids[i] = d.ID
+	}
+	return true, l.persist(ctx, func() error {
+		_, err := l.majority(marksName).DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+		return err
+	})
+}
+
+// Erase implements eventlog.Deleter: events become stubs, without a hash.
+func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error) {
+	t, err := l.known(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if p < 0 || p >= len(t.partitions) {
+		return 0, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", name, len(t.partitions)-1, p, eventlog.ErrNotFound)
+	}
+	wanted := make(bson.A, len(seqs))
+	for i, seq := range seqs {
+		wanted[i] = int64(seq)
+	}
+	err = l.within(ctx, "erase events of topic "+name, func(ctx context.Context) error {
+		in := bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$in", Value: wanted}}}
+		victims, err := findAll[entry](ctx, l, l.majority(eventsName), inPartition(name, p, in, live),
+			options.Find().SetHint(l.hint(byLiveSeq)).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetProjection(entryFields))
+		if err != nil || len(victims) == 0 {
+			return err
+		}
+		removed = len(victims)
+		t.partitions[p].unswept.Store(0)
+		return l.makeStubs(ctx, t, p, victims, remembering{windowMS: r.DedupeWindowMS, now: now}, contentHash)
+	})
+	return removed, err
+}
+
+// contentHash is the field that tells whether an event is published again.
+var contentHash = bson.E{Key: document.FieldHash, Value: ""}

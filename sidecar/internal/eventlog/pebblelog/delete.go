@@ -1,0 +1,160 @@
+package pebblelog
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// ofTopic are the kinds of entries that go with a topic.
+const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindKeyTime) + string(kindKeySeq) +
+	string(kindRemnant) + string(kindMark) + string(kindGiven)
+
+// DeleteTopic implements eventlog.Deleter, by one commit. The catalog's entry
+// stays, and so do the partitions' floors, which say where seqs go on.
+func (l *Log) DeleteTopic(ctx context.Context, name string) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	if err := l.catalog.creating.take(ctx); err != nil {
+		return err
+	}
+	defer l.catalog.creating.give()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return err
+	}
+	release, err := l.halt(ctx, t)
+	defer release()
+	if err != nil {
+		return err
+	}
+	b := l.db.NewBatch()
+	_ = b.Set(catalogKey(name), t.value(true), nil)
+	for _, kind := range []byte(ofTopic) {
+		prefix := topicPrefix(nil, kind, t.id)
+		_ = b.DeleteRange(prefix, after(prefix), nil)
+	}
+	for p := range t.partitions {
+		_ = b.Set(floorKey(t.id, p), binary.AppendUvarint(nil, t.partitions[p].last), nil)
+	}
+	// What was applied before is durable, and so readable, by then.
+	x, err := l.commits.apply(ctx, b, func() {
+		t.gone.Store(true)
+		for p := range t.partitions {
+			t.partitions[p].floor.Store(t.partitions[p].last)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	<-x.done // also where ctx ends: it is not called back
+	return x.err
+}
+
+// halt waits until nobody appends to the topic or sweeps it, and keeps it so
+// until release is called, which has to be in any case.
+func (l *Log) halt(ctx context.Context, t *topic) (release func(), err error) {
+	var held []turn
+	release = func() {
+		for _, turn := range held {
+			turn.give()
+		}
+	}
+	turns := []turn{t.sweeping}
+	for p := range t.partitions {
+		part, err := l.partition(t, p)
+		if err != nil {
+			return release, err
+		}
+		turns = append(turns, part.turn)
+	}
+	for _, turn := range turns {
+		if err := turn.take(ctx); err != nil {
+			return release, err
+		}
+		held = append(held, turn)
+	}
+	return release, nil
+}
+
+// ForgetGroup implements eventlog.Deleter. The marks go first: a group whose
+// epochs are gone has nothing left to be found by.
+func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return err
+	}
+	b := l.db.NewBatch()
+	marks := groupPrefix(kindMark, t.id, group)
+	_ = b.DeleteRange(marks, after(marks), nil)
+	x, err := l.commits.apply(ctx, b, nil)
+	if err != nil {
+		return err
+	}
+	if err := l.commits.wait(ctx, x); err != nil {
+		return err
+	}
+	if err := l.epochs.forget(ctx, t.id, group); err != nil {
+		return err
+	}
+	return l.epochs.sync(ctx)
+}
+
+// Erase implements eventlog.Deleter. The disk keeps the bytes until Pebble's
+// compactions come to them.
+func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error) {
+	if err := l.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return 0, err
+	}
+	part, err := l.partition(t, p)
+	if err != nil {
+		return 0, err
+	}
+	if err := t.sweeping.take(ctx); err != nil {
+		return 0, err
+	}
+	defer t.sweeping.give()
+	s := sweep{log: l, topic: t, keep: r, now: now}
+	b := l.db.NewBatch()
+	for _, seq := range seqs {
+		if seq > part.head.Load() {
+			continue
+		}
+		value, found, err := l.get(eventKey(nil, t.id, p, seq))
+		if err != nil {
+			b.Close()
+			return 0, err
+		}
+		if !found {
+			continue
+		}
+		rec, err := decodeRecord(name, p, seq, value)
+		if err != nil {
+			b.Close()
+			return 0, failed(err)
+		}
+		_ = b.Delete(eventKey(nil, t.id, p, seq), nil)
+		s.leave(b, rec, [32]byte{})
+		removed++
+	}
+	// The newest event tells after a restart which seqs were given.
+	_ = b.Set(givenKey(t.id, p), binary.AppendUvarint(nil, part.head.Load()), nil)
+	x, err := l.commits.apply(ctx, b, nil)
+	if err != nil {
+		return 0, fmt.Errorf("erase events of topic %q: %w", name, err)
+	}
+	return removed, l.commits.wait(ctx, x)
+}
