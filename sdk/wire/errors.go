@@ -23,6 +23,8 @@ const (
 	StaleLease         Code = "stale_lease"
 	Conflict           Code = "conflict"
 	PreconditionFailed Code = "precondition_failed"
+	OutOfRange         Code = "out_of_range"
+	InUse              Code = "in_use"
 	PayloadTooLarge    Code = "payload_too_large"
 	InvalidPolicy      Code = "invalid_policy"
 	PartialFleet       Code = "partial_fleet"
@@ -38,7 +40,7 @@ const (
 // statusOf is the one table from code to HTTP status.
 var statusOf = map[Code]int{
 	BadJSON: 400, BadRequest: 400, Unauthorized: 401, Forbidden: 403, NotFound: 404,
-	AlreadySubscribed: 409, NotSubscribed: 409, UnknownID: 409, StaleLease: 409, Conflict: 409,
+	AlreadySubscribed: 409, NotSubscribed: 409, UnknownID: 409, StaleLease: 409, Conflict: 409, InUse: 409, OutOfRange: 416,
 	PreconditionFailed: 412, PayloadTooLarge: 413, InvalidPolicy: 422, PartialFleet: 502,
 	SchemaViolation: 422, RateLimited: 429, Overloaded: 503, StoreUnavailable: 503,
 	TopicPaused: 503, UnknownOp: 400, Internal: 500,
@@ -64,7 +66,7 @@ func CodeOfStatus(status int) Code {
 	case status == 422:
 		return SchemaViolation
 	case status >= 400 && status < 500:
-		for _, c := range []Code{Unauthorized, Forbidden, NotFound, PreconditionFailed, PayloadTooLarge, RateLimited} {
+		for _, c := range []Code{Unauthorized, Forbidden, NotFound, PreconditionFailed, PayloadTooLarge, OutOfRange, RateLimited} {
 			if statusOf[c] == status {
 				return c
 			}

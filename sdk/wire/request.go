@@ -64,6 +64,9 @@ const (
 	FromEarliest = "earliest"
 	FromTS       = "ts"
 	FromAfterID  = "afterId"
+	// FromPositions is for what moves a group: it goes on right behind the
+	// positions of the partitions that are named.
+	FromPositions = "positions"
 )
 
 // SubscribeOptions are the opts of SUBSCRIBE as sent; nil and "" mean not
@@ -72,6 +75,7 @@ type SubscribeOptions struct {
 	From         string
 	TS           *int64
 	AfterID      string
+	Positions    map[int]uint64 // by partition, with FromPositions
 	MaxInflight  *int
 	AckTimeoutMS *int64
 	MaxAttempts  *int

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
@@ -39,6 +41,10 @@ func (g *Group) balance() {
 	}
 	if g.face(latest) { // and there may be more to take now
 		g.balancer.wake()
+	}
+	if g.uproot(todo.missing, latest) {
+		g.balancer.wake()
+		return
 	}
 	strays := g.strays(todo.absent, latest)
 	missing := append(todo.missing, strays...)
@@ -179,6 +185,28 @@ func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
 	return lost
 }
 
+// uproot begins the group again where another sidecar has deleted it though it
+// has members here, who had come just then: it starts where the first of them
+// asked for. It reports whether it has done so.
+func (g *Group) uproot(missing []int, latest []eventlog.Epoch) bool {
+	if !slices.ContainsFunc(missing, func(i int) bool { return latest[i].Deleted }) {
+		return false
+	}
+	g.mu.Lock()
+	g.planted = false
+	var o wire.SubscribeOptions
+	if len(g.members) > 0 {
+		o = g.members[0].requested
+	}
+	g.mu.Unlock()
+	if err := g.plant(g.cfg.Context, o); err != nil {
+		g.failed("begin again, since it was deleted", err)
+		g.lookLater(true)
+		return false
+	}
+	return true
+}
+
 // strays are those of the partitions that the store says are this sidecar's, or
 // that it may say so of once a take whose answer got lost is executed: until
 // somebody has that number. Nobody else can have them before they are taken
@@ -299,7 +327,7 @@ func (g *Group) free(st *roster.Standing, view *roster.View, missing []int, late
 		}
 		// What is this process's own, but not in its hands, is from a take
 		// whose answer got lost.
-		if e.Number > 0 && (e.Released || g.cfg.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.rivalHeard)) {
+		if e.Number > 0 && !e.Deleted && (e.Released || g.cfg.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.rivalHeard)) {
 			n := g.epochOf(i, e.Number+1, st.ID)
 			n.Inherit, n.Progress = true, e.Progress
 			next = append(next, n)

@@ -86,6 +86,13 @@ func (l *fakeLog) EnsureTopic(_ context.Context, name string, partitions int) (e
 	return eventlog.Topic{Name: name, Partitions: len(l.topics[name])}, nil
 }
 
+func (l *fakeLog) ForgetGroup(_ context.Context, topic, group string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.marks, func(m markID, _ int64) bool { return m.topic == topic && m.group == group })
+	return nil
+}
+
 func (l *fakeLog) Topics(context.Context) (ts []eventlog.Topic, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

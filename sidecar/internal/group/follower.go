@@ -25,6 +25,7 @@ type Follower struct {
 	starts []uint64
 	worker worker
 	alarm  clock.Timer
+	gone   func() // tells the Manager, once
 
 	// send is held while deliveries are handed to the sink, so that none
 	// follows the return of Pause or Close.
@@ -72,6 +73,8 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*Follower, error)
 		f.watch.Close()
 		return nil, err
 	}
+	m.countFollower(s.Topic, 1)
+	f.gone = sync.OnceFunc(func() { m.countFollower(s.Topic, -1) })
 	if s.Merged {
 		f.merger = newMerger(tp.Partitions)
 	}
@@ -115,6 +118,7 @@ func (f *Follower) Close(Leaving) {
 	f.letGo(len(f.pending))
 	f.alarm.Stop()
 	f.watch.Close()
+	f.gone()
 }
 
 func (f *Follower) set(change func()) {

@@ -23,13 +23,15 @@ func (g *Group) load(partitions int) {
 	}
 }
 
-func (g *Group) isLoaded() bool {
+// inUse reports whether the group has members or partitions here.
+func (g *Group) inUse() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.parts != nil
+	return len(g.members)+g.joining > 0 || g.ownsAny()
 }
 
-// plant gives the partitions that nobody ever had a first epoch, at the position
+// plant gives the partitions that nobody ever had, or that nobody has had since
+// the group was deleted, a first epoch, at the position
 // that o asks for. It is released from the start, so whoever is to have the
 // partition takes it from there, and of racing subscribers the first one's
 // position counts.
@@ -51,15 +53,21 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(stored) < tp.Partitions {
+	placed := 0
+	for _, e := range stored {
+		if !e.Deleted {
+			placed++
+		}
+	}
+	if placed < tp.Partitions {
 		starts, err := seek(ctx, g.cfg.Log, g.topic, o)
 		if err != nil {
 			return err
 		}
 		var first []eventlog.Epoch
 		for i, e := range byPartition(stored, tp.Partitions) {
-			if e.Number == 0 {
-				e = g.epochOf(i, 1, g.cfg.Roster.Standing().ID)
+			if e.Number == 0 || e.Deleted {
+				e = g.epochOf(i, e.Number+1, g.cfg.Roster.Standing().ID)
 				e.Released, e.Progress.Cursor = true, starts[i]
 				first = append(first, e)
 			}
@@ -82,6 +90,8 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions) ([]uint64, error) {
 	p := eventlog.Position{From: o.From}
 	switch o.From {
+	case wire.FromPositions:
+		return behindPositions(ctx, log, topic, o.Positions)
 	case "":
 		p.From = wire.FromLatest
 	case wire.FromTS:
@@ -97,6 +107,28 @@ func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 		p.After = eventlog.Point{TS: rec.TS, ID: rec.ID}
 	}
 	return log.Seek(ctx, topic, p)
+}
+
+// behindPositions starts each partition right behind its position; 0 stands for
+// those that have none.
+func behindPositions(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64) ([]uint64, error) {
+	extents, err := log.Extents(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	starts := make([]uint64, len(extents))
+	for p, seq := range positions {
+		switch {
+		case p >= len(extents):
+			return nil, wire.Errorf(wire.BadRequest, "positions: topic %q has partitions 0 to %d, not %d", topic, len(extents)-1, p)
+		case seq > extents[p].Head && seq >= extents[p].First:
+			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d has seqs up to %d, not %d", p, extents[p].Head, seq)
+		case seq+1 < extents[p].First:
+			return nil, wire.Errorf(wire.OutOfRange, "positions: partition %d begins at seq %d now; the event after position %d is gone", p, extents[p].First, seq)
+		}
+		starts[p] = seq + 1
+	}
+	return starts, nil
 }
 
 // join adds a member. The group follows its topic from here on, until it has no

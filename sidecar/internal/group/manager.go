@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -41,6 +42,7 @@ type Log interface {
 	eventlog.Reader
 	eventlog.Groups
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
+	ForgetGroup(ctx context.Context, topic, group string) error
 }
 
 // Config is what a Manager needs; every field but Moved, Memory, Tracing and
@@ -91,10 +93,11 @@ type Manager struct {
 	asking     context.Context
 	stopAsking context.CancelFunc
 
-	mu      sync.Mutex
-	stopped bool
-	groups  map[eventlog.GroupName]*Group
-	list    []*Group // the same, in order of arrival
+	mu        sync.Mutex
+	stopped   bool
+	groups    map[eventlog.GroupName]*Group
+	followers map[string]int // subscriptions without a group, by topic
+	list      []*Group       // the same, in order of arrival
 
 	// Of looked alone.
 	version   uint64 // of the view that was acted on
@@ -105,7 +108,7 @@ type Manager struct {
 
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group)}
+	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group), followers: make(map[string]int)}
 	m.asking, m.stopAsking = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.looked)
 	return m
@@ -207,7 +210,7 @@ func (g *Group) retire() bool {
 // nobody ever subscribed to it. It takes no ownership.
 func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error) {
 	g, err := m.hold(topic, name)
-	if err != nil || g.isLoaded() {
+	if err != nil || g.inUse() {
 		return g, err
 	}
 	tp, err := m.cfg.Log.LookupTopic(ctx, topic)
@@ -215,8 +218,8 @@ func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error)
 	if err == nil {
 		epochs, err = m.cfg.Log.LatestEpochs(ctx, topic, name)
 	}
-	if err == nil && len(epochs) == 0 {
-		err = eventlog.ErrNotFound
+	if err == nil && !slices.ContainsFunc(epochs, func(e eventlog.Epoch) bool { return !e.Deleted }) {
+		err = fmt.Errorf("group %q of topic %q: %w", name, topic, eventlog.ErrNotFound)
 	}
 	if err != nil {
 		m.release(g)

@@ -68,6 +68,9 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	var forced []eventlog.Epoch
 	life := g.cfg.Roster.Standing().ID
 	for i, p := range g.parts {
+		if starts[i] == 0 { // not named
+			continue
+		}
 		if p.own == foreign {
 			e := g.epochOf(i, latest[i].Number+1, life)
 			e.Released, e.Progress.Cursor = true, starts[i]
@@ -86,4 +89,72 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		g.balancer.wake()
 	}
 	return answer, err
+}
+
+// SeekPlan is what a seek would do.
+type SeekPlan struct {
+	// Replays is how many seqs that are settled now would not be any more, and
+	// Skips how many would be that are not. Where events were removed there are
+	// fewer than seqs.
+	Replays    int64           `json:"replays"`
+	Skips      int64           `json:"skips"`
+	Partitions []PartitionMove `json:"partitions"`
+}
+
+// PartitionMove is a cursor's way.
+type PartitionMove struct {
+	Partition int    `json:"partition"`
+	From      uint64 `json:"from"`
+	To        uint64 `json:"to"`
+}
+
+// PlanSeek tells what Seek would do now, and changes nothing.
+func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.SubscribeOptions) (SeekPlan, error) {
+	g, err := m.known(ctx, topic, name)
+	if err != nil {
+		return SeekPlan{}, err
+	}
+	defer m.release(g)
+	starts, err := seek(ctx, m.cfg.Log, topic, o)
+	if err != nil {
+		return SeekPlan{}, err
+	}
+	extents, err := m.cfg.Log.Extents(ctx, topic)
+	if err != nil {
+		return SeekPlan{}, err
+	}
+	latest, err := g.latest(ctx)
+	if err != nil {
+		return SeekPlan{}, err
+	}
+	plan := SeekPlan{Partitions: []PartitionMove{}}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, p := range g.parts {
+		if p.own == foreign {
+			p = stored(&latest[i])
+		}
+		to, x := starts[i], extents[i]
+		if to == 0 {
+			to = p.cursor()
+		} else {
+			above := eventlog.Extent{First: max(to, x.First), Head: x.Head}
+			left := p.unsettledFrom(above)
+			plan.Skips += p.unsettled(x) - left
+			plan.Replays += max(int64(above.Head)-int64(above.First)+1, 0) - left
+		}
+		plan.Partitions = append(plan.Partitions, PartitionMove{Partition: i, From: p.cursor(), To: to})
+	}
+	return plan, nil
+}
+
+// unsettledFrom is unsettled, without what is below the extent.
+func (p *partition) unsettledFrom(x eventlog.Extent) int64 {
+	n := p.unsettled(x)
+	for _, e := range p.entries {
+		if e.state != settled && e.seq < x.First {
+			n--
+		}
+	}
+	return n
 }

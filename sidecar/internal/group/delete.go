@@ -1,0 +1,150 @@
+package group
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// countFollower counts the subscriptions without a group.
+func (m *Manager) countFollower(topic string, by int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.followers[topic] += by; m.followers[topic] == 0 {
+		delete(m.followers, topic)
+	}
+}
+
+// Unused returns an error with in_use while somebody is subscribed to the topic:
+// to one of its groups on any sidecar of the store, as far as its roster tells,
+// or without a group here. Nobody is told of the latter elsewhere.
+func (m *Manager) Unused(ctx context.Context, topic string) error {
+	m.mu.Lock()
+	followers := m.followers[topic]
+	m.mu.Unlock()
+	if followers > 0 {
+		return wire.Errorf(wire.InUse, "topic %q has %d subscriptions without a group here; it can go once they have ended", topic, followers)
+	}
+	for _, g := range m.all() {
+		if g.topic != topic {
+			continue
+		}
+		if err := m.unused(g); err != nil {
+			return err
+		}
+	}
+	names, err := m.cfg.Log.ListGroups(ctx, topic)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := m.unusedElsewhere(topic, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Manager) unused(g *Group) error {
+	g.mu.Lock()
+	members := len(g.members) + g.joining
+	g.mu.Unlock()
+	if members > 0 {
+		return wire.Errorf(wire.InUse, "group %q of topic %q has %d members here; it can go once they have left", g.name, g.topic, members)
+	}
+	return m.unusedElsewhere(g.topic, g.name)
+}
+
+func (m *Manager) unusedElsewhere(topic, name string) error {
+	if others := m.cfg.Roster.View().Others(eventlog.GroupName{Topic: topic, Group: name}); len(others) > 0 {
+		return wire.Errorf(wire.InUse, "group %q of topic %q has members at sidecar %q; it can go once they have left", name, topic, others[0])
+	}
+	return nil
+}
+
+// Delete removes a group, its progress and its marks. ErrNotFound if there is
+// none, and a *wire.Error with in_use while it has members, on whatever sidecar. Those who come to it
+// elsewhere in the moment before the roster tells of them begin again where
+// they asked to start. After another error it may be done again.
+func (m *Manager) Delete(ctx context.Context, topic, name string) error {
+	g, err := m.known(ctx, topic, name)
+	if err != nil {
+		return err
+	}
+	defer m.release(g)
+	for range seekTries {
+		if err = m.unused(g); err != nil {
+			return err
+		}
+		if err = g.delete(ctx); !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	m.cfg.tellMoved(topic, name)
+	return m.cfg.Log.ForgetGroup(ctx, topic, name)
+}
+
+// delete takes the next epoch of all partitions, whoever has them, and then
+// stores that the group is deleted with them. Until then each goes on from where
+// it was, so that nothing is lost where that fails half-way.
+func (g *Group) delete(ctx context.Context) error {
+	g.moving.Lock()
+	defer g.moving.Unlock()
+	latest, err := g.latest(ctx)
+	if err != nil {
+		return err
+	}
+	g.face(latest)
+	life := g.cfg.Roster.Standing().ID
+	var last []eventlog.Epoch
+	for i, e := range latest {
+		if e.Number == 0 || e.Deleted {
+			continue
+		}
+		next := g.epochOf(i, e.Number+1, life)
+		next.Inherit, next.Progress = true, e.Progress
+		last = append(last, next)
+	}
+	taken := last[:0:0]
+	for i, failed := range g.cfg.Log.TakeEpochs(ctx, last) {
+		if err = errors.Join(err, failed); failed == nil {
+			taken = append(taken, last[i])
+		} else {
+			g.try(last[i])
+		}
+	}
+	if err != nil {
+		g.wonder() // what was taken is ours, and released in order by a balance
+		g.balancer.wake()
+		return err
+	}
+	for i := range taken {
+		taken[i].Inherit, taken[i].Released, taken[i].Deleted, taken[i].Progress = false, true, true, eventlog.Progress{}
+	}
+	if err = g.cfg.Log.SaveEpochs(ctx, taken, nil); err == nil {
+		err = g.cfg.Log.Sync(ctx)
+	}
+	if err != nil {
+		g.wonder()
+		g.balancer.wake()
+		return err
+	}
+	g.mu.Lock()
+	g.planted = false
+	var waiters []func(error)
+	for _, p := range g.parts {
+		if p.tried = 0; p.own != foreign {
+			waiters = append(waiters, g.abandon(p)...)
+		}
+	}
+	clear(g.marks)
+	g.mu.Unlock()
+	answerAll(waiters, errTakenOver)
+	g.worker.wake()
+	return nil
+}

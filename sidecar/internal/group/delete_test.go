@@ -1,0 +1,116 @@
+package group
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+func TestDeleteGroup(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a:k", "b:k", "c")
+		if err := w.m.Delete(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrNotFound) {
+			t.Errorf("a group that nobody has: %v", err)
+		}
+		c := w.join()
+		c.wants("a/1 c/1")
+		c.ack("a")
+		c.wants("b/1")
+		if err := w.m.Delete(t.Context(), topic, "g"); !errors.Is(err, &wire.Error{Code: wire.InUse}) {
+			t.Errorf("a group with a member: %v; want in_use", err)
+		}
+		c.leave(Unsubscribed)
+		if err := w.m.Delete(t.Context(), topic, "g"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.m.Info(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrNotFound) {
+			t.Errorf("Info of a deleted group: %v; want ErrNotFound", err)
+		}
+		if err := w.m.Delete(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrNotFound) {
+			t.Errorf("deleted again: %v", err)
+		}
+		w.join().wants("a/1 c/1") // it begins anew
+	})
+}
+
+// TestDeleteIsBrokenOff: where a step fails, the group is as it was, and goes
+// when it is deleted again.
+func TestDeleteIsBrokenOff(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b")
+		c := w.join()
+		c.ack("a")
+		c.leave(Unsubscribed)
+		w.log.locked(func() { w.log.saveErr = errStore })
+		if err := w.m.Delete(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Fatalf("error %v", err)
+		}
+		w.log.locked(func() { w.log.saveErr = nil })
+		again := w.join()
+		again.wants("b/1")
+		again.leave(Unsubscribed)
+		if err := w.m.Delete(t.Context(), topic, "g"); err != nil {
+			t.Fatal(err)
+		}
+		w.join().wants("a/1 b/1")
+	})
+}
+
+func TestUnused(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		inUse := func() bool {
+			err := w.m.Unused(t.Context(), topic)
+			if err != nil && !errors.Is(err, &wire.Error{Code: wire.InUse}) {
+				t.Errorf("Unused: %v", err)
+			}
+			return err != nil
+		}
+		c := w.join()
+		if !inUse() {
+			t.Error("a topic with a member")
+		}
+		c.leave(Unsubscribed)
+		if inUse() {
+			t.Error("a topic that nobody has")
+		}
+	})
+}
+
+func TestPlanSeek(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b", "c", "d")
+		c := w.join()
+		c.ack("a", "b")
+		before, err := w.m.Info(t.Context(), topic, "g")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := slices.MaxFunc(before.Partitions, func(a, b PartitionInfo) int { return int(a.Head) - int(b.Head) })
+		for _, tc := range []struct {
+			o              wire.SubscribeOptions
+			replays, skips int64
+		}{
+			{wire.SubscribeOptions{From: wire.FromEarliest}, 2, 0},
+			{wire.SubscribeOptions{From: wire.FromLatest}, 0, 2},
+			{wire.SubscribeOptions{From: wire.FromPositions}, 0, 0},
+		} {
+			plan, err := w.m.PlanSeek(t.Context(), topic, "g", tc.o)
+			if err != nil || plan.Replays != tc.replays || plan.Skips != tc.skips || len(plan.Partitions) != len(before.Partitions) {
+				t.Errorf("%s: %+v, %v; want %d replays and %d skips", tc.o.From, plan, err, tc.replays, tc.skips)
+			}
+		}
+		for seq, code := range map[uint64]wire.Code{last.Head + 1: wire.BadRequest} {
+			o := wire.SubscribeOptions{From: wire.FromPositions, Positions: map[int]uint64{last.Partition: seq}}
+			if err := w.m.Seek(t.Context(), topic, "g", o); !errors.Is(err, &wire.Error{Code: code}) {
+				t.Errorf("position %d: %v; want %s", seq, err, code)
+			}
+		}
+		after, err := w.m.Info(t.Context(), topic, "g")
+		if err != nil || after.Lag != before.Lag {
+			t.Errorf("a plan has moved the group: %+v, %v", after, err)
+		}
+	})
+}
