@@ -67,6 +67,8 @@ type Config struct {
 
 	Limits            wire.Limits
 	MaxTopicLabels    int           // topics past it share one metrics label
+	MaxTopics         int           // topics of the store past which none is made
+	MaxGroups         int           // the same of consumer groups
 	DrainTimeout      time.Duration // how long a graceful stop may take
 	SlowClientTimeout time.Duration // without progress in reading
 	ReceiveTimeout    time.Duration // of a message or a body, once it has begun
@@ -92,6 +94,8 @@ func DefaultConfig() Config {
 		SpoolMaxBytes:     4 << 30,
 		Limits:            wire.DefaultLimits(),
 		MaxTopicLabels:    1000,
+		MaxTopics:         10_000,
+		MaxGroups:         10_000,
 		DrainTimeout:      15 * time.Second,
 		SlowClientTimeout: 5 * time.Minute,
 		ReceiveTimeout:    time.Minute,
@@ -181,7 +185,7 @@ func (c Config) validateBounds() (errs []error) {
 		{"max-header-bytes", c.Limits.HeaderBytes}, {"max-key-bytes", c.Limits.KeyBytes},
 		{"max-batch-events", c.Limits.BatchEvents}, {"max-batch-bytes", c.Limits.BatchBytes},
 		{"max-frame-bytes", c.Limits.FrameBytes}, {"max-json-depth", c.Limits.JSONDepth},
-		{"max-topic-labels", c.MaxTopicLabels},
+		{"max-topic-labels", c.MaxTopicLabels}, {"max-topics", c.MaxTopics}, {"max-groups", c.MaxGroups},
 		{"drain-timeout", int(c.DrainTimeout)}, {"slow-client-timeout", int(c.SlowClientTimeout)},
 		{"retention-interval", int(c.RetentionInterval)}, {"receive-timeout", int(c.ReceiveTimeout)},
 		{"max-connections", c.MaxConnections},

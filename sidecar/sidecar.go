@@ -35,6 +35,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -59,6 +60,7 @@ type Sidecar struct {
 	quota     *quota.Client
 	tails     *tail.Tails
 	memory    *budget.Budget // of all connections
+	topics    *topics.Catalog
 	writer    *writer.Writer
 	publisher *admit.Publisher
 	groups    *group.Manager
@@ -151,17 +153,19 @@ func (s *Sidecar) openAudit() (err error) {
 func (s *Sidecar) assemble() {
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abort = abort
+	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics})
 	s.writer = writer.New(writer.Config{
-		Log: s.store.way, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
+		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
 	})
 	s.publisher = admit.New(admit.Config{
-		Catalog: s.store.way, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),
+		Catalog: s.topics, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),
 		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
 	})
 	s.groups = group.NewManager(group.Config{
 		Context:     groupCtx,
-		Log:         s.store.log,
+		Log:         s.groupLog(),
+		MaxGroups:   s.cfg.MaxGroups,
 		Tails:       s.tails,
 		Policy:      s.policyOf,
 		DeadLetters: s.publisher,
@@ -180,6 +184,7 @@ func (s *Sidecar) assemble() {
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
+		Topics: s.topics,
 		Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	})
 	if s.store.shared != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
 )
 
@@ -159,6 +160,23 @@ func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record)
 		outs[i] = eventlog.Outcome{Partition: partition, Seq: rec.Seq}
 	}
 	s.writer.Announce(topic, partition, recs, outs)
+}
+
+// away says that the store does not answer now.
+func (st *store) away() bool { return st.shared != nil && st.shared.spool.Stats().Away }
+
+// groupLog is the log as groups see it: subscribing makes the topics that
+// publishing would.
+type groupLog struct {
+	eventlog.Log
+	topics *topics.Catalog
+}
+
+func (s *Sidecar) groupLog() groupLog { return groupLog{s.store.log, s.topics} }
+
+// EnsureTopic implements eventlog.Appender, without the spool.
+func (l groupLog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	return l.topics.EnsureIn(ctx, l.Log, name, partitions)
 }
 
 // signal tells the other sidecars of what was appended here; nil where there

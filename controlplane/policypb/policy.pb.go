@@ -180,6 +180,7 @@ type Settings struct {
 	Schema        *Settings_Schema       `protobuf:"bytes,8,opt,name=schema,proto3" json:"schema,omitempty"`
 	Tracing       *Settings_Tracing      `protobuf:"bytes,9,opt,name=tracing,proto3" json:"tracing,omitempty"`
 	Paused        *bool                  `protobuf:"varint,10,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	AutoCreate    *bool                  `protobuf:"varint,11,opt,name=auto_create,json=autoCreate,proto3,oneof" json:"auto_create,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,6 +281,13 @@ func (x *Settings) GetTracing() *Settings_Tracing {
 func (x *Settings) GetPaused() bool {
 	if x != nil && x.Paused != nil {
 		return *x.Paused
+	}
+	return false
+}
+
+func (x *Settings) GetAutoCreate() bool {
+	if x != nil && x.AutoCreate != nil {
+		return *x.AutoCreate
 	}
 	return false
 }
@@ -822,7 +830,7 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"GlobPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12/\n" +
-	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xee\x0f\n" +
+	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xa4\x10\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -840,7 +848,9 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x06schema\x18\b \x01(\v2\x1a.sluice.v1.Settings.SchemaR\x06schema\x125\n" +
 	"\atracing\x18\t \x01(\v2\x1b.sluice.v1.Settings.TracingR\atracing\x12\x1b\n" +
 	"\x06paused\x18\n" +
-	" \x01(\bH\x01R\x06paused\x88\x01\x01\x1a\xae\x02\n" +
+	" \x01(\bH\x01R\x06paused\x88\x01\x01\x12$\n" +
+	"\vauto_create\x18\v \x01(\bH\x02R\n" +
+	"autoCreate\x88\x01\x01\x1a\xae\x02\n" +
 	"\aPublish\x12\x17\n" +
 	"\x04rate\x18\x01 \x01(\x01H\x00R\x04rate\x88\x01\x01\x12\x19\n" +
 	"\x05burst\x18\x02 \x01(\x03H\x01R\x05burst\x88\x01\x01\x12-\n" +
@@ -906,7 +916,8 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\fsample_ratio\x18\x01 \x01(\x01H\x00R\vsampleRatio\x88\x01\x01B\x0f\n" +
 	"\r_sample_ratioB\r\n" +
 	"\v_partitionsB\t\n" +
-	"\a_pausedB4Z2github.com/sluice-bus/sluice/controlplane/policypbb\x06proto3"
+	"\a_pausedB\x0e\n" +
+	"\f_auto_createB4Z2github.com/sluice-bus/sluice/controlplane/policypbb\x06proto3"
 
 var (
 	file_policypb_policy_proto_rawDescOnce sync.Once

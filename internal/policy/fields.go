@@ -96,6 +96,7 @@ var fields = []field{
 		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull)).unless(never),
 
 	at("tracing.sample_ratio", func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)).unless(never),
+	at("auto_create", func(e *Effective) *bool { return &e.AutoCreate }, boolean),
 	at("paused", func(e *Effective) *bool { return &e.Paused }, boolean),
 }
 

@@ -27,7 +27,7 @@ func TestMarshalJSON(t *testing.T) {
 			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,"backoff":{"min":"13ms","max":"14ms"}},` +
 			`"partitions":15,"dedupe":{"window":"16h"},"retention":{"ttl":"17h","compact":true,"max_bytes":19},` +
 			`"durability":{"write_concern":"w:2","on_store_unavailable":"reject","spool_max_bytes":18},` +
-			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},"tracing":{"sample_ratio":0.5},"paused":true}`,
+			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},"tracing":{"sample_ratio":0.5},"auto_create":false,"paused":true}`,
 	} {
 		policies, err := policy.ParseYAML([]byte(document))
 		if err != nil {

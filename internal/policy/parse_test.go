@@ -27,6 +27,7 @@ const contract = `
   durability: {write_concern: majority, on_store_unavailable: spool, spool_max_bytes: 1073741824}   # or w:1; or reject
   schema:    {json_schema: null, compatibility: backward}
   tracing:   {sample_ratio: 1.0}
+  auto_create: true
   paused: false
 `
 
@@ -43,6 +44,7 @@ policies:
   durability: {write_concern: w:2, on_store_unavailable: reject, spool_max_bytes: 18}
   schema: {json_schema: {type: object, required: [a, "b"], maximum: 1.50}, compatibility: full}
   tracing: {sample_ratio: 0.5}
+  auto_create: false
   paused: true
 `
 

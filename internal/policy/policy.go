@@ -84,6 +84,8 @@ type Effective struct {
 	Durability Durability
 	Schema     Schema
 	Tracing    Tracing
+	// AutoCreate makes a topic when somebody publishes or subscribes to it.
+	AutoCreate bool
 	// Paused refuses publishes.
 	Paused bool
 }
@@ -168,6 +170,7 @@ func Defaults() Effective {
 		Durability: Durability{WriteConcern: WriteConcernMajority, OnStoreUnavailable: StoreSpool, SpoolMaxBytes: 1 << 30},
 		Schema:     Schema{Compatibility: CompatibilityBackward},
 		Tracing:    Tracing{SampleRatio: 1},
+		AutoCreate: true,
 	}
 }
 

@@ -29,7 +29,8 @@ delivery.rate, delivery.max_inflight, delivery.ack_timeout,
 delivery.max_attempts, delivery.backoff.min, delivery.backoff.max, partitions,
 dedupe.window, retention.ttl, retention.compact, retention.max_bytes,
 durability.write_concern, durability.on_store_unavailable, durability.spool_max_bytes,
-schema.json_schema, schema.compatibility, tracing.sample_ratio, paused.
+schema.json_schema, schema.compatibility, tracing.sample_ratio,
+auto_create, paused.
 
 Examples:
 

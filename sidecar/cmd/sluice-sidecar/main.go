@@ -69,6 +69,8 @@ type settings struct {
 	MaxBatchBytes   int `default:"8388608" placeholder:"N" help:"Largest batch."`
 	MaxFrameBytes   int `default:"16777216" placeholder:"N" help:"Largest WebSocket message."`
 	MaxJSONDepth    int `name:"max-json-depth" default:"512" placeholder:"N" help:"Deepest nesting of a payload."`
+	MaxTopics       int `default:"10000" placeholder:"N" help:"Topics of the store past which none is made."`
+	MaxGroups       int `default:"10000" placeholder:"N" help:"Consumer groups of the store past which none is made."`
 	MaxTopicLabels  int `default:"1000" placeholder:"N" help:"Topics with metrics of their own; those past it share the label _other."`
 
 	DrainTimeout      time.Duration `default:"15s" placeholder:"D" help:"Longest time that a graceful stop may take."`
@@ -173,6 +175,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg.Limits.PayloadBytes, cfg.Limits.HeaderCount, cfg.Limits.HeaderBytes = s.MaxPayloadBytes, s.MaxHeaders, s.MaxHeaderBytes
 	cfg.Limits.KeyBytes, cfg.Limits.BatchEvents, cfg.Limits.BatchBytes = s.MaxKeyBytes, s.MaxBatchEvents, s.MaxBatchBytes
 	cfg.Limits.FrameBytes, cfg.Limits.JSONDepth = s.MaxFrameBytes, s.MaxJSONDepth
+	cfg.MaxTopics, cfg.MaxGroups = s.MaxTopics, s.MaxGroups
 	cfg.MaxTopicLabels, cfg.DrainTimeout = s.MaxTopicLabels, s.DrainTimeout
 	cfg.SlowClientTimeout, cfg.RetentionInterval = s.SlowClientTimeout, s.RetentionInterval
 	cfg.ReceiveTimeout, cfg.MaxConnections, cfg.MaxBufferedBytes = s.ReceiveTimeout, s.MaxConnections, s.MaxBufferedBytes

@@ -48,6 +48,8 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 			Code: wire.Overloaded, RetryAfter: full.RetryAfter,
 			Msg: "too many events wait for the log: the " + full.Queue + " queue is full; try again later",
 		}
+	case errors.Is(err, eventlog.ErrDeleting):
+		return wire.Errorf(wire.InUse, "%v", err)
 	case errors.Is(err, writer.ErrStopped):
 		return unavailable("the sidecar is shutting down and did not store the event; try again later")
 	case errors.Is(err, eventlog.ErrUnavailable):

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
 // Bounds of what one WebSocket connection may keep busy, and HTTP altogether.
@@ -68,13 +69,21 @@ func DefaultBounds() Bounds {
 	}
 }
 
+// Log is what a Gateway needs of the event log.
+type Log interface {
+	eventlog.Reader
+	eventlog.Deleter
+	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
+}
+
 // Config is what a Gateway needs; every field but Access and Memory is required.
 type Config struct {
 	// Access says who may do what; nil lets everybody do everything.
 	Access    *access.Access
 	Publisher *admit.Publisher
 	Groups    *group.Manager
-	Log       eventlog.Reader
+	Log       Log
+	Topics    *topics.Catalog
 	Policies  *policy.Current
 	Metrics   *telemetry.Metrics
 	Limits    wire.Limits
@@ -133,6 +142,9 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("POST "+daprBulkPathAlpha, g.publishDaprBulk)
 	mux.HandleFunc("GET /v1/topics/{topic}/events/{id}", g.showEvent)
 	mux.HandleFunc("GET /v1/topics", g.listTopics)
+	mux.HandleFunc("PUT /v1/topics/{topic}", g.makeTopic)
+	mux.HandleFunc("DELETE /v1/topics/{topic}", g.deleteTopic)
+	mux.HandleFunc("DELETE /v1/topics/{topic}/groups/{group}", g.deleteGroup)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups", g.listGroups)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups/{group}", g.showGroup)
 	mux.HandleFunc("PUT /v1/topics/{topic}/groups/{group}/cursor", g.moveGroup)

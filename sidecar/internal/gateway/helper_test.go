@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
@@ -75,8 +76,9 @@ func start(t testing.TB, s setup) *sidecar {
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	metrics := telemetry.Discard()
 	tails := tail.New(tail.DefaultBounds())
-	w := writer.New(writer.Config{Log: log, Tails: tails, Bounds: writer.DefaultBounds()})
-	publisher := admit.New(admit.Config{Catalog: log, Writer: w, Policies: policies, Limits: limits, Metrics: metrics})
+	catalog := topics.New(topics.Config{Way: log, Log: log, Policies: policies, Most: 1000})
+	w := writer.New(writer.Config{Log: catalog, Tails: tails, Bounds: writer.DefaultBounds()})
+	publisher := admit.New(admit.Config{Catalog: catalog, Writer: w, Policies: policies, Limits: limits, Metrics: metrics})
 	ctx, cancel := context.WithCancel(context.Background())
 	groups := group.NewManager(group.Config{
 		Context: ctx, Log: log, Tails: tails,
@@ -87,6 +89,7 @@ func start(t testing.TB, s setup) *sidecar {
 		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.memory,
+		Topics: catalog,
 		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -122,7 +122,7 @@ func TestTopicsAndGroups(t *testing.T) {
 	get("/v1/topics", `{"topics":[]}`)
 	s.publish(t, "a.b", "e1", "k")
 	s.publish(t, "a.b", "e2", "k")
-	get("/v1/topics", `{"topics":[{"topic":"a.b","partitions":[{"partition":0,"first":1,"head":2}]}]}`)
+	s.want(t, 200, `{"topics":[{"topic":"a.b","partitions":[{"partition":0,"first":1,"head":2}],"events":2,`, "GET", "/v1/topics", "")
 	get("/v1/topics/a.b/groups", `{"groups":[]}`)
 	c := s.dial(t)
 	c.ask(`{"op":"SUBSCRIBE","topic":"a.b","group":"grün","opts":{"from":"earliest"}}`)

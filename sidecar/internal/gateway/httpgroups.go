@@ -3,27 +3,17 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
-
-// topicInfo is a topic as GET /v1/topics lists it.
-type topicInfo struct {
-	Topic      string          `json:"topic"`
-	Partitions []partitionInfo `json:"partitions"`
-}
-
-// partitionInfo is what a partition holds: seqs from First to Head, and nothing
-// where First is above Head.
-type partitionInfo struct {
-	Partition int    `json:"partition"`
-	First     uint64 `json:"first"`
-	Head      uint64 `json:"head"`
-}
 
 // answer writes what ask returns, as JSON, or its error.
 func answer[T any](g *Gateway, w http.ResponseWriter, r *http.Request, ask func() (T, error)) {
@@ -36,39 +26,6 @@ func answer[T any](g *Gateway, w http.ResponseWriter, r *http.Request, ask func(
 		}
 	}
 	httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-}
-
-func (g *Gateway) listTopics(w http.ResponseWriter, r *http.Request) {
-	type list struct {
-		Topics []topicInfo `json:"topics"`
-	}
-	answer(g, w, r, func() (list, error) {
-		topics, err := g.topicInfos(r)
-		return list{topics}, err
-	})
-}
-
-func (g *Gateway) topicInfos(r *http.Request) ([]topicInfo, error) {
-	topics, err := g.cfg.Log.Topics(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	infos := make([]topicInfo, 0, len(topics))
-	for _, tp := range topics {
-		if !g.sees(r, tp.Name) {
-			continue
-		}
-		extents, err := g.cfg.Log.Extents(r.Context(), tp.Name)
-		if err != nil {
-			return nil, err
-		}
-		info := topicInfo{Topic: tp.Name, Partitions: make([]partitionInfo, len(extents))}
-		for i, e := range extents {
-			info.Partitions[i] = partitionInfo{Partition: i, First: e.First, Head: e.Head}
-		}
-		infos = append(infos, info)
-	}
-	return infos, nil
 }
 
 // sees says whether the sender may do anything with a topic.
@@ -130,43 +87,83 @@ func groupOf(r *http.Request) (topic, name string, err error) {
 // maxCursorBody is more than any cursor takes.
 const maxCursorBody = 64 << 10
 
-// moveGroup sets a group's cursor.
+// moveGroup sets a group's cursor, or tells what that would do.
 func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) {
-	if err := g.seek(w, r); err != nil {
+	topic, name, o, dry, err := g.seekOf(w, r)
+	if err == nil && dry {
+		answer(g, w, r, func() (group.SeekPlan, error) { return g.cfg.Groups.PlanSeek(r.Context(), topic, name, o) })
+		return
+	}
+	if err == nil {
+		err = g.cfg.Groups.Seek(r.Context(), topic, name, o)
+	}
+	g.finish(w, r, err)
+}
+
+// finish answers what has nothing to tell, or its error.
+func (g *Gateway) finish(w http.ResponseWriter, r *http.Request, err error) {
+	if err != nil {
 		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (g *Gateway) seek(w http.ResponseWriter, r *http.Request) error {
-	topic, name, err := groupOf(r)
-	if err != nil {
-		return err
+func (g *Gateway) seekOf(w http.ResponseWriter, r *http.Request) (topic, name string, o wire.SubscribeOptions, dry bool, err error) {
+	if topic, name, err = groupOf(r); err != nil {
+		return topic, name, o, dry, err
 	}
 	if g.refusing() {
-		return errStopping()
+		return topic, name, o, dry, errStopping()
+	}
+	if dry, err = dryRun(r); err != nil {
+		return topic, name, o, dry, err
 	}
 	content, bad := g.readAtMost(w, r, maxCursorBody)
 	if bad != nil {
-		return bad
+		return topic, name, o, dry, bad
 	}
-	o, bad := cursorOf(content)
-	if bad != nil {
-		return bad
+	if o, bad = cursorOf(content); bad != nil {
+		return topic, name, o, dry, bad
 	}
-	if err := g.may(r, access.Subscribe, topic, name); err != nil {
-		return err
-	}
-	return g.cfg.Groups.Seek(r.Context(), topic, name, o)
+	return topic, name, o, dry, g.may(r, access.Subscribe, topic, name)
 }
+
+// dryRun says whether nothing is to be changed.
+func dryRun(r *http.Request) (bool, error) {
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return false, err
+	}
+	n, err := p.Choice("dry_run", "0", "1")
+	return n == "1", err
+}
+
+// deleteGroup removes a group that has no members.
+func (g *Gateway) deleteGroup(w http.ResponseWriter, r *http.Request) {
+	topic, name, err := groupOf(r)
+	if err == nil {
+		err = g.may(r, access.Subscribe, topic, name)
+	}
+	if err == nil {
+		err = g.cfg.Groups.Delete(r.Context(), topic, name)
+	}
+	if err == nil {
+		g.cfg.Logger.Info("a group was deleted", "topic", topic, "group", name, "by", g.sender(r))
+	}
+	g.finish(w, r, err)
+}
+
+// sender is who asks, as the log names it.
+func (g *Gateway) sender(r *http.Request) string { return g.cfg.Access.From(r.Context()).Name }
 
 // cursorOf reads where a group is to be moved.
 func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 	var in struct {
-		From    *string `json:"from"`
-		TS      *int64  `json:"ts"`
-		AfterID *string `json:"afterId"`
+		From      *string           `json:"from"`
+		TS        *int64            `json:"ts"`
+		AfterID   *string           `json:"afterId"`
+		Positions map[string]uint64 `json:"positions"`
 	}
 	if !utf8.Valid(content) {
 		return o, wire.Errorf(wire.BadJSON, "the body is not JSON: it is not valid UTF-8")
@@ -175,15 +172,16 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 	err := json.Unmarshal(content, &in)
 	switch {
 	case errors.As(err, &wrong) && wrong.Field == "":
-		return o, wire.Errorf(wire.BadRequest, "the body must be a JSON object with from, and ts or afterId where from needs it")
+		return o, wire.Errorf(wire.BadRequest, "the body must be a JSON object with from, and ts, afterId or positions where from needs it")
 	case errors.As(err, &wrong):
-		return o, wire.Errorf(wire.BadRequest, "%s must be a %s, and not a %s", wrong.Field, kinds[wrong.Field], wrong.Value)
+		field, _, _ := strings.Cut(wrong.Field, ".")
+		return o, wire.Errorf(wire.BadRequest, "%s must be a %s, and not a %s", field, kinds[field], wrong.Value)
 	case err != nil:
 		return o, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
 	case in.From == nil:
-		return o, wire.Errorf(wire.BadRequest, "from is missing; allowed are latest, earliest, ts and afterId")
+		return o, wire.Errorf(wire.BadRequest, "from is missing; allowed are latest, earliest, ts, afterId and positions")
 	case *in.From == "":
-		return o, wire.Errorf(wire.BadRequest, "from is empty; allowed are latest, earliest, ts and afterId")
+		return o, wire.Errorf(wire.BadRequest, "from is empty; allowed are latest, earliest, ts, afterId and positions")
 	}
 	if in.AfterID != nil {
 		if bad := wire.CheckID(*in.AfterID); bad != nil {
@@ -197,8 +195,30 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 		}
 	}
 	o.From, o.TS = *in.From, in.TS
+	if o.From == wire.FromPositions {
+		return o, positionsOf(&o, in.Positions)
+	}
 	return o, wire.CheckFrom(o.From, o.TS, o.AfterID)
 }
 
+// positionsOf reads the positions of partitions.
+func positionsOf(o *wire.SubscribeOptions, in map[string]uint64) *wire.Error {
+	if len(in) == 0 {
+		return wire.Errorf(wire.BadRequest, "positions is missing: from positions needs it, such as {\"0\":1042}")
+	}
+	o.Positions = make(map[int]uint64, len(in))
+	for name, seq := range in {
+		p, err := strconv.Atoi(name)
+		if err != nil || p < 0 || strconv.Itoa(p) != name {
+			return wire.Errorf(wire.BadRequest, "positions: %q is not the number of a partition", name)
+		}
+		if seq > math.MaxInt64-1 {
+			return wire.Errorf(wire.BadRequest, "positions: partition %d: no seq is that high", p)
+		}
+		o.Positions[p] = seq
+	}
+	return nil
+}
+
 // kinds says what the members of a cursor are.
-var kinds = map[string]string{"from": "string", "ts": "whole number of milliseconds", "afterId": "string"}
+var kinds = map[string]string{"from": "string", "ts": "whole number of milliseconds", "afterId": "string", "positions": "object of whole numbers"}

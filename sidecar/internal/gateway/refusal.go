@@ -23,6 +23,8 @@ func refusal(err error) error {
 		return nil
 	case errors.As(err, &known):
 		return known
+	case errors.Is(err, eventlog.ErrDeleting):
+		return wire.Errorf(wire.InUse, "%v", err)
 	case errors.Is(err, eventlog.ErrNotFound):
 		return wire.Errorf(wire.NotFound, "there is no such topic or group")
 	case errors.Is(err, eventlog.ErrUnavailable):

@@ -59,6 +59,11 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 			placed++
 		}
 	}
+	if placed == 0 {
+		if err := g.cfg.room(ctx); err != nil {
+			return err
+		}
+	}
 	if placed < tp.Partitions {
 		starts, err := seek(ctx, g.cfg.Log, g.topic, o)
 		if err != nil {

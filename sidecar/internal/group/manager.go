@@ -74,6 +74,11 @@ type Config struct {
 	// it is used up a group that holds something fetches no more.
 	Memory *budget.Budget
 	Clock  clock.Clock
+	// MaxGroups is how many groups the store may have for another one to be
+	// made; 0: any number.
+	MaxGroups int
+	// room is asked for by a group that is new.
+	room func(ctx context.Context) error
 }
 
 // DefaultAckLinger is for a log whose saves cost a store elsewhere a command.
@@ -97,7 +102,8 @@ type Manager struct {
 	stopped   bool
 	groups    map[eventlog.GroupName]*Group
 	followers map[string]int // subscriptions without a group, by topic
-	list      []*Group       // the same, in order of arrival
+	crowd     crowd
+	list      []*Group // the same, in order of arrival
 
 	// Of looked alone.
 	version   uint64 // of the view that was acted on
@@ -109,6 +115,7 @@ type Manager struct {
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group), followers: make(map[string]int)}
+	m.cfg.room = func(ctx context.Context) error { return m.crowd.enter(ctx, cfg.Log, cfg.Clock.Now(), cfg.MaxGroups) }
 	m.asking, m.stopAsking = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.looked)
 	return m

@@ -6,6 +6,7 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -98,6 +99,9 @@ func (s *Sweeper) round(ctx context.Context) {
 			}
 			began := s.Clock.Now()
 			worked, more, failure := j.batch(began)
+			if errors.Is(failure, eventlog.ErrNotFound) {
+				return true // the topic was deleted
+			}
 			if failure != nil {
 				if failures++; err == nil {
 					err = fmt.Errorf("%s: %w", j.what, failure)

@@ -30,5 +30,6 @@ export const fields = [
   {"path": "schema.json_schema", "kind": "json", "default": null},
   {"path": "schema.compatibility", "kind": "choice", "default": "backward", "options": ["none", "backward", "forward", "full"]},
   {"path": "tracing.sample_ratio", "kind": "number", "default": 1, "max": 1},
+  {"path": "auto_create", "kind": "yesno", "default": true},
   {"path": "paused", "kind": "yesno", "default": false, "form": "Publish", "label": "Paused", "help": "refuse every publish"}
 ];

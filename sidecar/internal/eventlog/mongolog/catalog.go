@@ -33,7 +33,7 @@ type catalog struct {
 // listAgain is how long the number of topics is trusted, which a server that crashed may have wrong.
 const listAgain = 10 * time.Minute
 
-// all are the topics by name, if there are n and the list is not too old; else nil.
+// all are the topics by name, if there are n, none was deleted and the list is not too old; else nil.
 func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -42,9 +42,10 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 	}
 	list := make([]eventlog.Topic, 0, n)
 	for _, t := range c.topics {
-		if t.exists() {
-			list = append(list, t.Topic)
+		if !t.exists() { // it may have been made again
+			return nil
 		}
+		list = append(list, t.Topic)
 	}
 	slices.SortFunc(list, func(a, b eventlog.Topic) int { return strings.Compare(a.Name, b.Name) })
 	return list

@@ -1,0 +1,336 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// topicInfo is a topic as GET /v1/topics lists it.
+type topicInfo struct {
+	Topic      string          `json:"topic"`
+	Partitions []partitionInfo `json:"partitions"`
+	holding
+	Groups []string `json:"groups"`
+}
+
+// partitionInfo is what a partition holds: seqs from First to Head, and nothing
+// where First is above Head.
+type partitionInfo struct {
+	Partition int    `json:"partition"`
+	First     uint64 `json:"first"`
+	Head      uint64 `json:"head"`
+}
+
+// holding is what a topic holds. Of a large one Events counts seqs, also those
+// in between whose events were removed, and Bytes is reckoned by some of them.
+type holding struct {
+	Events  int64  `json:"events"`
+	Bytes   int64  `json:"bytes"`
+	FirstTS *int64 `json:"first_ts,omitempty"`
+	LastTS  *int64 `json:"last_ts,omitempty"`
+}
+
+// Of a topic so much is looked at to tell what it holds.
+var sample = eventlog.Bounds{Events: 256, Bytes: 256 << 10}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	// listedAtOnce is how many topics are looked at at a time.
+	listedAtOnce = 8
+)
+
+func (g *Gateway) listTopics(w http.ResponseWriter, r *http.Request) {
+	type list struct {
+		Topics []*topicInfo `json:"topics"`
+		Next   string       `json:"next,omitempty"`
+	}
+	answer(g, w, r, func() (list, error) {
+		page, err := pageOf(r)
+		if err != nil {
+			return list{}, err
+		}
+		topics, err := g.cfg.Log.Topics(r.Context())
+		if err != nil {
+			return list{}, err
+		}
+		l := list{Topics: []*topicInfo{}}
+		for len(topics) > 0 && l.Next == "" {
+			var names []string
+			for len(topics) > 0 && len(names)+len(l.Topics) < page.limit {
+				if name := topics[0].Name; name > page.after && strings.HasPrefix(name, page.prefix) && g.sees(r, name) {
+					names = append(names, name)
+				}
+				topics = topics[1:]
+			}
+			infos, err := g.topicInfos(r, names)
+			if err != nil {
+				return list{}, err
+			}
+			l.Topics = append(l.Topics, infos...)
+			more := slices.ContainsFunc(topics, func(tp eventlog.Topic) bool { return strings.HasPrefix(tp.Name, page.prefix) && g.sees(r, tp.Name) })
+			if len(l.Topics) == page.limit && more {
+				l.Next = base64.RawURLEncoding.EncodeToString([]byte(l.Topics[page.limit-1].Topic))
+			}
+		}
+		return l, nil
+	})
+}
+
+// topicPage is which topics are asked for.
+type topicPage struct {
+	prefix, after string
+	limit         int
+}
+
+func pageOf(r *http.Request) (page topicPage, err error) {
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return page, err
+	}
+	if p.Has("prefix") {
+		if page.prefix, err = p.Text("prefix"); err != nil {
+			return page, err
+		}
+	}
+	limit, err := p.Whole("limit", defaultPage, 1, maxPage)
+	if err != nil {
+		return page, err
+	}
+	page.limit = int(limit)
+	cursor, err := p.Text("cursor")
+	if err != nil || cursor == "" {
+		return page, err
+	}
+	after, bad := base64.RawURLEncoding.DecodeString(cursor)
+	if bad != nil || wire.CheckReadTopic(string(after)) != nil {
+		return page, httpapi.BadParam("cursor", "it is not one that this list has given as next")
+	}
+	page.after = string(after)
+	return page, nil
+}
+
+// topicInfos are those of the topics that are still there.
+func (g *Gateway) topicInfos(r *http.Request, names []string) ([]*topicInfo, error) {
+	infos := make([]*topicInfo, len(names))
+	work, ctx := errgroup.WithContext(r.Context())
+	work.SetLimit(listedAtOnce)
+	for i, name := range names {
+		work.Go(func() error {
+			info, err := g.topicInfo(ctx, name)
+			if errors.Is(err, eventlog.ErrNotFound) {
+				return nil // it was deleted just now
+			}
+			if err == nil {
+				info.Groups = slices.DeleteFunc(info.Groups, func(name string) bool { return g.may(r, access.Subscribe, info.Topic, name) != nil })
+				infos[i] = info
+			}
+			return err
+		})
+	}
+	err := work.Wait()
+	return slices.DeleteFunc(infos, func(info *topicInfo) bool { return info == nil }), err
+}
+
+// topicInfo tells of a topic and all of its groups.
+func (g *Gateway) topicInfo(ctx context.Context, name string) (*topicInfo, error) {
+	extents, err := g.cfg.Log.Extents(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	info := &topicInfo{Topic: name, Partitions: make([]partitionInfo, len(extents))}
+	for i, e := range extents {
+		info.Partitions[i] = partitionInfo{Partition: i, First: e.First, Head: e.Head}
+	}
+	if info.holding, err = g.holdingOf(ctx, name, extents); err != nil {
+		return nil, err
+	}
+	names, err := g.cfg.Groups.Groups(ctx, name)
+	info.Groups = append([]string{}, names...) // an empty array, not null
+	return info, err
+}
+
+func (g *Gateway) holdingOf(ctx context.Context, topic string, extents []eventlog.Extent) (h holding, err error) {
+	for _, e := range extents {
+		h.Events += int64(e.Head - e.First + 1)
+	}
+	if h.Events == 0 {
+		return h, nil
+	}
+	first, err := g.cfg.Log.Scan(ctx, topic, eventlog.ScanQuery{}, sample)
+	if err != nil || len(first) == 0 {
+		return holding{}, err
+	}
+	for _, rec := range first {
+		h.Bytes += int64(rec.Size())
+	}
+	h.FirstTS, h.LastTS = &first[0].TS, &first[len(first)-1].TS
+	if len(first) < sample.Events && h.Bytes < int64(sample.Bytes) {
+		h.Events = int64(len(first)) // that is all of it
+		return h, nil
+	}
+	h.Events = max(h.Events, int64(len(first)))
+	h.Bytes = int64(float64(h.Bytes) / float64(len(first)) * float64(h.Events))
+	last, err := g.cfg.Log.Scan(ctx, topic, eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 1})
+	if err == nil && len(last) > 0 {
+		h.LastTS = &last[0].TS
+	}
+	return h, err
+}
+
+// makeTopic makes a topic, also where publishing does not.
+func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) {
+	topic := r.PathValue("topic")
+	var made bool
+	var tp eventlog.Topic
+	err := g.mayMake(r, topic)
+	if err == nil {
+		tp, made, err = g.ensureTopic(r.Context(), topic)
+	}
+	var body []byte
+	if err == nil {
+		body, err = json.Marshal(struct {
+			Topic      string `json:"topic"`
+			Partitions int    `json:"partitions"`
+		}{topic, tp.Partitions})
+	}
+	if err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+		return
+	}
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+		g.cfg.Logger.Info("a topic was made", "topic", topic, "by", g.sender(r))
+	}
+	writeJSON(w, status, body)
+}
+
+// mayMake says whether the sender may make a topic: those who administer it, and
+// where publishing makes it those who may publish.
+func (g *Gateway) mayMake(r *http.Request, topic string) error {
+	if bad := wire.CheckTopic(topic); bad != nil {
+		return bad
+	}
+	if g.refusing() {
+		return errStopping()
+	}
+	if g.cfg.Policies.Load().Topic(topic).AutoCreate && g.may(r, access.Publish, topic, "") == nil {
+		return nil
+	}
+	return g.may(r, access.Admin, topic, "")
+}
+
+func (g *Gateway) ensureTopic(ctx context.Context, topic string) (tp eventlog.Topic, made bool, err error) {
+	if tp, err = g.cfg.Log.LookupTopic(ctx, topic); !errors.Is(err, eventlog.ErrNotFound) {
+		return tp, false, err
+	}
+	if err = g.cfg.Topics.Room(ctx); err != nil {
+		return tp, false, err
+	}
+	tp, err = g.cfg.Log.EnsureTopic(ctx, topic, g.cfg.Policies.Load().Topic(topic).Partitions)
+	return tp, true, err
+}
+
+// deleteTopic removes a topic, its groups and its dead letters, or tells what
+// would go.
+func (g *Gateway) deleteTopic(w http.ResponseWriter, r *http.Request) {
+	topic, dry, err := g.deletionOf(r)
+	if err == nil && dry {
+		answer(g, w, r, func() (deletionPlan, error) { return g.planDeletion(r.Context(), topic) })
+		return
+	}
+	if err == nil {
+		err = g.removeTopic(r.Context(), topic)
+	}
+	if err == nil {
+		g.cfg.Logger.Info("a topic was deleted", "topic", topic, "by", g.sender(r))
+	}
+	g.finish(w, r, err)
+}
+
+func (g *Gateway) deletionOf(r *http.Request) (topic string, dry bool, err error) {
+	topic = r.PathValue("topic")
+	if bad := wire.CheckReadTopic(topic); bad != nil {
+		return topic, false, bad
+	}
+	if g.refusing() {
+		return topic, false, errStopping()
+	}
+	if dry, err = dryRun(r); err != nil {
+		return topic, dry, err
+	}
+	return topic, dry, g.may(r, access.Admin, topic, "")
+}
+
+// deletionPlan is what goes with a topic.
+type deletionPlan struct {
+	Events      int64    `json:"events"`
+	Bytes       int64    `json:"bytes"`
+	Groups      []string `json:"groups"`
+	DeadLetters int64    `json:"dead_letters"`
+}
+
+func (g *Gateway) planDeletion(ctx context.Context, topic string) (deletionPlan, error) {
+	info, err := g.topicInfo(ctx, topic)
+	if err != nil {
+		return deletionPlan{}, err
+	}
+	plan := deletionPlan{Events: info.Events, Bytes: info.Bytes, Groups: info.Groups}
+	switch letters, err := g.topicInfo(ctx, topic+wire.DeadLetterSuffix); {
+	case err == nil:
+		plan.DeadLetters = letters.Events
+	case !errors.Is(err, eventlog.ErrNotFound):
+		return deletionPlan{}, err
+	}
+	return plan, nil
+}
+
+// removeTopic removes a topic after its dead letters, so that where it stops
+// half-way the topic is there to be deleted again.
+func (g *Gateway) removeTopic(ctx context.Context, topic string) error {
+	parts := []string{topic}
+	if !strings.HasSuffix(topic, wire.DeadLetterSuffix) {
+		parts = []string{topic + wire.DeadLetterSuffix, topic}
+	}
+	groups := make([][]string, len(parts))
+	for i, name := range parts {
+		_, err := g.cfg.Log.LookupTopic(ctx, name)
+		if errors.Is(err, eventlog.ErrNotFound) {
+			continue // or a deletion was broken off, once all groups had gone
+		}
+		if err == nil {
+			err = g.cfg.Groups.Unused(ctx, name)
+		}
+		if err == nil {
+			groups[i], err = g.cfg.Groups.Groups(ctx, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i, name := range parts {
+		for _, group := range groups[i] {
+			if err := g.cfg.Groups.Delete(ctx, name, group); err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+				return err
+			}
+		}
+		err := g.cfg.Log.DeleteTopic(ctx, name)
+		if err != nil && (name == topic || !errors.Is(err, eventlog.ErrNotFound)) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// want makes a request and checks its status, and that the body has a part.
+func (s *sidecar) want(t *testing.T, status int, part, method, path, body string, headers ...string) string {
+	t.Helper()
+	res, text := s.do(t, method, path, body, headers...)
+	if res.StatusCode != status || !strings.Contains(text, part) {
+		t.Errorf("%s %s: %s %s; want %d and %q", method, path, res.Status, text, status, part)
+	}
+	return text
+}
+
+const (
+	dlqTopic = "/v1/topics/orders.dlq"
+	orders   = "/v1/topics/orders"
+	billing  = orders + "/groups/billing"
+	pullOne  = `{"max":1,"wait_ms":0,"opts":{"from":"earliest"}}`
+)
+
+func TestListTopics(t *testing.T) {
+	s := start(t, setup{policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"partitions":2}]`})
+	s.want(t, 200, `{"topics":[]}`, "GET", "/v1/topics", "")
+	for i := range 5 {
+		s.want(t, 201, `"partitions":2`, "PUT", fmt.Sprintf("/v1/topics/idle.%d", i), "")
+	}
+	s.publish(t, "orders", "a", "k")
+	s.publish(t, "orders", "b", "k")
+	s.want(t, 200, `"events":[{`, "POST", billing+"/pull", pullOne)
+	var list struct {
+		Topics []struct {
+			Topic      string
+			Partitions []map[string]any
+			Events     int
+			Bytes      int
+			FirstTS    *int64 `json:"first_ts"`
+			Groups     []string
+		}
+		Next string
+	}
+	read := func(query string) []string {
+		t.Helper()
+		list.Topics, list.Next = nil, ""
+		if err := json.Unmarshal([]byte(s.want(t, 200, "", "GET", "/v1/topics"+query, "")), &list); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, tp := range list.Topics {
+			names = append(names, tp.Topic)
+		}
+		return names
+	}
+	if names := read("?prefix=orders"); len(names) != 1 || list.Topics[0].Events != 2 || list.Topics[0].Bytes == 0 || list.Topics[0].FirstTS == nil ||
+		len(list.Topics[0].Partitions) != 2 || fmt.Sprint(list.Topics[0].Groups) != "[billing]" {
+		t.Errorf("%+v", list)
+	}
+	var all []string
+	for query := "?prefix=idle&limit=2"; ; query = "?prefix=idle&limit=2&cursor=" + list.Next {
+		all = append(all, read(query)...)
+		if list.Next == "" {
+			break
+		}
+	}
+	if fmt.Sprint(all) != "[idle.0 idle.1 idle.2 idle.3 idle.4]" {
+		t.Errorf("page by page: %v", all)
+	}
+	if read("?limit=6"); list.Next != "" {
+		t.Error("a next after the last")
+	}
+	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "cursor=%21", "prefix="} {
+		s.want(t, 400, "bad_request", "GET", "/v1/topics?"+query, "")
+	}
+}
+
+func TestMakeTopic(t *testing.T) {
+	s := start(t, setup{})
+	s.want(t, 201, `{"topic":"orders","partitions":8}`, "PUT", orders, "")
+	s.want(t, 200, `{"topic":"orders","partitions":8}`, "PUT", orders, "")
+	s.want(t, 400, "bad_request", "PUT", "/v1/topics/_sys", "")
+}
+
+func TestDeleteTopic(t *testing.T) {
+	s := start(t, setup{})
+	s.want(t, 404, "not_found", "DELETE", orders, "")
+	s.want(t, 404, "not_found", "DELETE", orders+"?dry_run=1", "")
+	for i := range 3 {
+		s.publish(t, "orders", fmt.Sprint(i), "k")
+	}
+	s.publish(t, "orders.dlq", "d", "k")
+	s.want(t, 200, `"events":[{`, "POST", billing+"/pull", pullOne)
+	s.want(t, 200, `"events":3,`, "DELETE", orders+"?dry_run=1", "")
+	s.want(t, 200, `"groups":["billing"],"dead_letters":1}`, "DELETE", orders+"?dry_run=1", "")
+	s.want(t, 409, "in_use", "DELETE", orders, "")
+	s.want(t, 409, "in_use", "DELETE", billing, "")
+	s.want(t, 400, "bad_request", "DELETE", orders+"?dry_run=maybe", "")
+	s.gateway.pulls.end(errStopping())
+	s.want(t, 204, "", "DELETE", orders, "")
+	s.want(t, 404, "not_found", "DELETE", orders, "")
+	s.want(t, 404, "not_found", "GET", billing, "")
+	s.want(t, 200, `{"topics":[]}`, "GET", "/v1/topics", "")
+	s.publish(t, "orders", "0", "k") // it is made again, and the id is free
+	s.want(t, 200, `"events":1,`, "DELETE", orders+"?dry_run=1", "")
+}
+
+func TestDeleteGroup(t *testing.T) {
+	s := start(t, setup{})
+	s.want(t, 404, "not_found", "DELETE", billing, "")
+	s.publish(t, "orders", "a", "k")
+	s.want(t, 200, `"events":[{`, "POST", billing+"/pull", pullOne)
+	s.gateway.pulls.end(errStopping())
+	s.want(t, 204, "", "DELETE", billing, "")
+	s.want(t, 404, "not_found", "DELETE", billing, "")
+	s.want(t, 404, "not_found", "GET", billing, "")
+	s.want(t, 200, `{"groups":[]}`, "GET", orders+"/groups", "")
+}
+
+func TestPlanSeek(t *testing.T) {
+	s := start(t, setup{policies: `[{"name":"*","publish":{"rate":0},"partitions":1}]`})
+	for i := range 4 {
+		s.publish(t, "orders", fmt.Sprint(i), "k")
+	}
+	s.want(t, 200, "", "POST", billing+"/pull", `{"max":1,"wait_ms":0,"opts":{"from":"earliest"}}`)
+	cursor := billing + "/cursor"
+	s.want(t, 200, `{"replays":0,"skips":4,"partitions":[{"partition":0,"from":1,"to":5}]}`, "PUT", cursor+"?dry_run=1", `{"from":"latest"}`)
+	s.want(t, 200, `"lag":4`, "GET", billing, "") // nothing has changed
+	s.want(t, 204, "", "PUT", cursor, `{"from":"positions","positions":{"0":3}}`)
+	s.want(t, 200, `"cursor":4`, "GET", billing, "")
+	s.want(t, 200, `{"replays":3,"skips":0,"partitions":[{"partition":0,"from":4,"to":1}]}`, "PUT", cursor+"?dry_run=1", `{"from":"earliest"}`)
+	for body, part := range map[string]string{
+		`{"from":"positions"}`:                      "positions is missing",
+		`{"from":"positions","positions":{"1":1}}`:  "partitions 0 to 0, not 1",
+		`{"from":"positions","positions":{"x":1}}`:  "is not the number of a partition",
+		`{"from":"positions","positions":{"0":-1}}`: "positions must be a object",
+		`{"from":"positions","positions":{"0":99}}`: "seqs up to 4, not 99",
+		`{"from":"positions","positions":[1]}`:      "positions must be a object",
+		`{"from":"elsewhere"}`:                      "from is",
+	} {
+		s.want(t, 400, part, "PUT", cursor, body)
+	}
+	s.want(t, 404, "not_found", "PUT", orders+"/groups/nobody/cursor?dry_run=1", `{"from":"latest"}`)
+}
+
+func TestRightsToDelete(t *testing.T) {
+	s := start(t, setup{access: authOf(t, "tokens:\n"+entry("app", "publish: [orders], subscribe: [orders], groups: [billing]")+entry("admin", "admin: [orders]")).Access})
+	bearer := func(token string) string { return "Authorization: Bearer " + token }
+	s.want(t, 403, "forbidden", "PUT", "/v1/topics/other", "", bearer("app"))
+	s.want(t, 201, "", "PUT", orders, "", bearer("app")) // as publishing would
+	s.want(t, 200, "", "PUT", orders, "", bearer("admin"))
+	s.want(t, 403, "forbidden", "DELETE", orders, "", bearer("app"))
+	s.want(t, 403, "forbidden", "DELETE", orders+"/groups/other", "", bearer("app"))
+	s.want(t, 404, "not_found", "DELETE", billing, "", bearer("app"))
+	s.want(t, 403, "forbidden", "DELETE", "/v1/topics/other", "", bearer("admin"))
+	s.want(t, 204, "", "DELETE", orders, "", bearer("admin"))
+}
+
+// TestAutoCreate: where the policy says so, nothing but PUT makes a topic.
+func TestAutoCreate(t *testing.T) {
+	s := start(t, setup{policies: `[{"name":"*","auto_create":false,"publish":{"rate":0}}]`})
+	publish := orders + "/events"
+	s.want(t, 404, `auto_create`, "POST", publish, "1")
+	s.want(t, 200, `{"topics":[]}`, "GET", "/v1/topics", "")
+	s.want(t, 201, "", "PUT", orders, "")
+	s.want(t, 201, "", "POST", publish, "1")
+	s.want(t, 204, "", "DELETE", orders, "")
+	s.want(t, 404, "not_found", "POST", publish, "1") // it does not come back by itself
+	s.want(t, 201, "", "PUT", orders, "")
+	s.want(t, 201, "", "POST", publish, "1")
+}

@@ -1,0 +1,53 @@
+package group
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// crowd is about how many groups the store has: as they were counted last, and
+// those that were made here since.
+type crowd struct {
+	mu      sync.Mutex
+	counted time.Time
+	groups  int
+}
+
+const (
+	// countEvery is how old a count may be by which another group is made.
+	countEvery = 10 * time.Second
+	// retryFull is when to try again where there are too many groups: somebody
+	// has to delete some.
+	retryFull = time.Minute
+)
+
+// enter takes the place of one more group, or says that there is none.
+func (c *crowd) enter(ctx context.Context, log eventlog.Groups, now time.Time, most int) error {
+	if most == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counted.IsZero() || now.Sub(c.counted) >= countEvery {
+		all, err := log.AllEpochs(ctx)
+		if err != nil {
+			return err
+		}
+		names := make(map[eventlog.GroupName]bool)
+		for _, e := range all {
+			names[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] = true
+		}
+		c.counted, c.groups = now, len(names)
+	}
+	if c.groups >= most {
+		e := wire.Errorf(wire.Overloaded, "there are %d groups, and --max-groups allows %d: delete some, or raise it", c.groups, most)
+		e.RetryAfter = retryFull
+		return e
+	}
+	c.groups++
+	return nil
+}

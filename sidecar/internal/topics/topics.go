@@ -1,0 +1,158 @@
+// Package topics decides which topics come into being: by publishing and
+// subscribing where the policy says so, and up to a number. It stands between
+// those who need a topic and the log, and must not know who they are.
+package topics
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Log is what a Catalog needs of the store's log.
+type Log interface {
+	Maker
+	LookupTopic(ctx context.Context, name string) (eventlog.Topic, error)
+	Topics(ctx context.Context) ([]eventlog.Topic, error)
+}
+
+// Maker makes topics.
+type Maker interface {
+	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
+}
+
+// Config is what a Catalog needs; every field but Away is required.
+type Config struct {
+	// Way is how publishes get into the Log, which may be through a spool.
+	Way interface {
+		Maker
+		eventlog.Appender
+	}
+	Log Log
+	// Policies say which topics are made by those who use them.
+	Policies *policy.Current
+	// Away says that the Log does not answer now; nil: it always does.
+	Away func() bool
+	// Most is how many topics there may be for another one to be made.
+	Most int
+}
+
+// Catalog is an eventlog.Appender which makes the topics that may be made. Its
+// methods are safe for concurrent use.
+type Catalog struct {
+	cfg Config
+
+	mu    sync.RWMutex
+	known map[string]bool // topics that were there
+}
+
+// New makes a Catalog.
+func New(cfg Config) *Catalog { return &Catalog{cfg: cfg, known: make(map[string]bool)} }
+
+// retryFull is when to try again where there are too many topics: somebody has
+// to delete some.
+const retryFull = time.Minute
+
+// May returns nil where the topic is there or may be made. The error is a
+// *wire.Error, or the log's.
+func (c *Catalog) May(ctx context.Context, name string) error {
+	c.mu.RLock()
+	known := c.known[name]
+	c.mu.RUnlock()
+	if known {
+		return nil
+	}
+	made := c.madeByUse(name)
+	if made && c.cfg.Away != nil && c.cfg.Away() {
+		return nil // the spool decides
+	}
+	_, err := c.cfg.Log.LookupTopic(ctx, name)
+	switch {
+	case err == nil:
+		c.learn(name, true)
+		return nil
+	case errors.Is(err, eventlog.ErrNotFound):
+		return c.mayMake(ctx, name, made)
+	case made && errors.Is(err, eventlog.ErrUnavailable):
+		return nil
+	}
+	return err
+}
+
+// madeByUse says whether publishing and subscribing make the topic. Dead letters
+// always have a place.
+func (c *Catalog) madeByUse(name string) bool {
+	return strings.HasSuffix(name, wire.DeadLetterSuffix) || c.cfg.Policies.Load().Topic(name).AutoCreate
+}
+
+func (c *Catalog) mayMake(ctx context.Context, name string, byUse bool) error {
+	if !byUse {
+		return wire.Errorf(wire.NotFound, "there is no topic %q, and its policy has auto_create: false; PUT /v1/topics/%s makes it", name, name)
+	}
+	return c.Room(ctx)
+}
+
+// Room returns an error where there are as many topics as may be.
+func (c *Catalog) Room(ctx context.Context) error {
+	list, err := c.cfg.Log.Topics(ctx)
+	if err == nil && len(list) >= c.cfg.Most {
+		return &wire.Error{Code: wire.Overloaded, RetryAfter: retryFull, Msg: tooMany("topics", len(list), "--max-topics", c.cfg.Most)}
+	}
+	return err
+}
+
+func (c *Catalog) learn(name string, there bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if there {
+		c.known[name] = true
+	} else {
+		delete(c.known, name)
+	}
+}
+
+// EnsureTopic implements eventlog.Appender.
+func (c *Catalog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	return c.EnsureIn(ctx, c.cfg.Way, name, partitions)
+}
+
+// EnsureIn is EnsureTopic by another way.
+func (c *Catalog) EnsureIn(ctx context.Context, way Maker, name string, partitions int) (eventlog.Topic, error) {
+	if err := c.May(ctx, name); err != nil {
+		return eventlog.Topic{}, err
+	}
+	return way.EnsureTopic(ctx, name, partitions)
+}
+
+// Append implements eventlog.Appender. Events of a topic that was deleted
+// meanwhile make it again, where those of a new one do.
+func (c *Catalog) Append(ctx context.Context, name string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
+	outs := c.cfg.Way.Append(ctx, name, partition, batch)
+	var rest []*eventlog.Record
+	var at []int
+	for i := range outs {
+		if errors.Is(outs[i].Err, eventlog.ErrNotFound) {
+			rest, at = append(rest, batch[i]), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return outs
+	}
+	c.learn(name, false)
+	if _, err := c.EnsureIn(ctx, c.cfg.Log, name, c.cfg.Policies.Load().Topic(name).Partitions); err != nil {
+		for _, i := range at {
+			outs[i] = eventlog.Outcome{Err: err}
+		}
+		return outs
+	}
+	for i, out := range c.cfg.Way.Append(ctx, name, partition, rest) {
+		outs[at[i]] = out
+	}
+	return outs
+}
