@@ -38,12 +38,13 @@ const unlimited = `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"de
 
 // setup is what a test may want of its sidecar; zero values are the defaults.
 type setup struct {
-	policies string // JSON
-	bounds   *Bounds
-	limits   *wire.Limits
-	origins  []string
-	access   *access.Access
-	memory   *budget.Budget
+	policies   string // JSON
+	bounds     *Bounds
+	limits     *wire.Limits
+	origins    []string
+	access     *access.Access
+	memory     *budget.Budget
+	mostTopics int // 0: 1000
 }
 
 // sidecar is everything between a real TCP listener and a real log in memory.
@@ -76,7 +77,10 @@ func start(t testing.TB, s setup) *sidecar {
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	metrics := telemetry.Discard()
 	tails := tail.New(tail.DefaultBounds())
-	catalog := topics.New(topics.Config{Way: log, Log: log, Policies: policies, Most: 1000})
+	if s.mostTopics == 0 {
+		s.mostTopics = 1000
+	}
+	catalog := topics.New(topics.Config{Way: log, Log: log, Policies: policies, Most: s.mostTopics})
 	w := writer.New(writer.Config{Log: catalog, Tails: tails, Bounds: writer.DefaultBounds()})
 	publisher := admit.New(admit.Config{Catalog: catalog, Writer: w, Policies: policies, Limits: limits, Metrics: metrics})
 	ctx, cancel := context.WithCancel(context.Background())

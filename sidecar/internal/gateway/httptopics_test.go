@@ -172,3 +172,17 @@ func TestAutoCreate(t *testing.T) {
 	s.want(t, 201, "", "PUT", orders, "")
 	s.want(t, 201, "", "POST", publish, "1")
 }
+
+// TestTooManyTopics: no caller can make more topics than the store is to have.
+func TestTooManyTopics(t *testing.T) {
+	s := start(t, setup{mostTopics: 2})
+	for i := range 5 {
+		status := map[bool]int{true: 201, false: 503}[i < 2]
+		s.want(t, status, "", "POST", fmt.Sprintf("/v1/topics/t%d/events", i), "1")
+	}
+	s.want(t, 503, `"retry_after_ms":60000`, "PUT", orders, "")
+	s.want(t, 503, "--max-topics allows 2", "PUT", orders, "")
+	s.want(t, 201, "", "POST", "/v1/topics/t0/events", "1")
+	s.want(t, 204, "", "DELETE", "/v1/topics/t1", "")
+	s.want(t, 201, "", "PUT", orders, "")
+}

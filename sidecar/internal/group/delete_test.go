@@ -1,9 +1,12 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -111,6 +114,42 @@ func TestPlanSeek(t *testing.T) {
 		after, err := w.m.Info(t.Context(), topic, "g")
 		if err != nil || after.Lag != before.Lag {
 			t.Errorf("a plan has moved the group: %+v, %v", after, err)
+		}
+	})
+}
+
+// TestTooManyGroups: no caller can make more groups than the store is to have.
+func TestTooManyGroups(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.m.cfg.room = func(ctx context.Context) error { return w.m.crowd.enter(ctx, w.log, time.Now(), 3) }
+		subscribe := func(name string) error {
+			m, err := w.m.Subscribe(t.Context(), Subscription{Topic: topic, Group: name, Sink: &fakeSink{}, Pacer: &fakePacer{}})
+			if err == nil {
+				m.Close(Unsubscribed)
+			}
+			return err
+		}
+		made := 0
+		for i := range 101 {
+			switch err := subscribe(strconv.Itoa(i)); {
+			case err == nil:
+				made++
+			case !errors.Is(err, &wire.Error{Code: wire.Overloaded}):
+				t.Fatal(err)
+			}
+		}
+		if made != 3 {
+			t.Errorf("%d groups were made; want 3", made)
+		}
+		if err := subscribe("0"); err != nil {
+			t.Errorf("a group that is there: %v", err)
+		}
+		if err := w.m.Delete(t.Context(), topic, "0"); err != nil {
+			t.Fatal(err)
+		}
+		advance(countEvery)
+		if err := subscribe("new"); err != nil {
+			t.Errorf("after a deletion: %v", err)
 		}
 	})
 }

@@ -217,7 +217,7 @@ func (l *fakeLog) LatestEpochs(_ context.Context, topic, group string) ([]eventl
 func (l *fakeLog) AllEpochs(context.Context) ([]eventlog.Epoch, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(maps.Values(l.epochs)), nil
+	return slices.DeleteFunc(slices.Collect(maps.Values(l.epochs)), func(e eventlog.Epoch) bool { return e.Deleted }), nil
 }
 
 func (l *fakeLog) Backlog(ctx context.Context, known []eventlog.Hint) (extents []eventlog.Extent, err error) {
