@@ -1,6 +1,9 @@
 package sluice
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // dispatcher decides which event is handled next: in the order in which they
 // came, and those of one key one after the other. The subscription's lock guards
@@ -9,6 +12,9 @@ type dispatcher struct {
 	ready   []*item
 	lanes   map[string]*keyLane
 	waiting int // items that no handler has yet
+	// retrying are the items whose handler has failed, and is called again soon.
+	// Their keys wait for them.
+	retrying map[*item]*time.Timer
 }
 
 // keyLane is a key of which one event is ready or with a handler, and the events
@@ -41,6 +47,37 @@ func (d *dispatcher) next() *item {
 	d.ready = d.ready[1:]
 	d.waiting--
 	return it
+}
+
+// postpone has an item wait for its next try.
+func (d *dispatcher) postpone(it *item, timer *time.Timer) {
+	if d.retrying == nil {
+		d.retrying = map[*item]*time.Timer{}
+	}
+	d.retrying[it] = timer
+}
+
+// resume has an item handled again that was postponed; false where it was dropped meanwhile.
+func (d *dispatcher) resume(it *item) bool {
+	if d.retrying[it] == nil {
+		return false
+	}
+	delete(d.retrying, it)
+	d.ready = slices.Insert(d.ready, 0, it)
+	d.waiting++
+	return true
+}
+
+// cancelRetry takes an item out of those that are postponed, and lets its key go on.
+func (d *dispatcher) cancelRetry(it *item) bool {
+	timer := d.retrying[it]
+	if timer == nil {
+		return false
+	}
+	timer.Stop()
+	delete(d.retrying, it)
+	d.release(it)
+	return true
 }
 
 // release lets the key of an item go on, whose handler has returned or which
@@ -80,5 +117,11 @@ func (d *dispatcher) drop(which func(*item) bool) (dropped []*item) {
 		d.release(it)
 	}
 	d.waiting -= len(dropped)
+	for it := range d.retrying {
+		if which(it) {
+			d.cancelRetry(it)
+			dropped = append(dropped, it)
+		}
+	}
 	return dropped
 }

@@ -108,7 +108,13 @@ func (s *Subscription) revoke(partitions []int) {
 	if len(lost) == 0 {
 		return
 	}
-	s.giveUp(s.drop(func(it *item) bool { return slices.Contains(lost, it.message.Event.Partition) }))
+	isLost := func(it *item) bool { return slices.Contains(lost, it.message.Event.Partition) }
+	s.giveUp(s.drop(isLost))
+	for _, it := range s.held {
+		if it.running && isLost(it) {
+			it.cancel(ErrRevoked)
+		}
+	}
 	s.tell(change{false, lost})
 }
 

@@ -8,7 +8,7 @@
 //		Topic: "orders", Key: "customer-17", Payload: []byte(`{"order":1}`),
 //	})
 //
-//	// Consume: nil acks, an error has the event delivered again.
+//	// Consume: nil acks; after an error the handler is called again.
 //	sub, err := client.Subscribe(ctx, "orders", "billing", func(ctx context.Context, m *sluice.Message) error {
 //		return bill(ctx, m.Event.Payload)
 //	})
@@ -32,7 +32,8 @@
 // Events of one key are logged in the order in which they were published.
 //
 // Consuming ([Client.Subscribe]): with a group, every event is delivered until a
-// handler of the group succeeded, or it became a dead letter. Deadlines are
+// handler of the group succeeded, or it became a dead letter. A handler that fails
+// is called again for 5 minutes before that counts ([RetryFor]). Deadlines are
 // extended while a handler runs. With [Concurrency] several handlers run, but
 // those of one key one after the other. Without a group ("") a subscription gets
 // every event, once, and nothing is remembered.

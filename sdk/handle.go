@@ -1,10 +1,12 @@
 package sluice
 
 import (
+	"context"
 	"errors"
 	"time"
 	"unicode/utf8"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -106,9 +108,12 @@ func (s *Subscription) handle() {
 		it.running = true
 		partition := it.message.Event.Partition
 		s.division.enter(partition)
+		var ctx context.Context
+		ctx, it.cancel = context.WithCancelCause(s.client.tracing(s.ctx, it.message.Event.Headers))
 		s.mu.Unlock()
-		err := s.handler(s.client.tracing(s.ctx, it.message.Event.Headers), &it.message)
+		err := s.handler(ctx, &it.message)
 		s.mu.Lock()
+		it.cancel(nil)
 		s.division.leave(partition)
 		s.handled(it, err)
 	}
@@ -120,7 +125,13 @@ func (s *Subscription) handle() {
 
 // handled settles an event as its handler said.
 func (s *Subscription) handled(it *item, err error) {
-	it.running, it.returned = false, true
+	it.running = false
+	if s.retryInHand(it, err) {
+		s.spawn(1)
+		s.changed.Broadcast()
+		return
+	}
+	it.returned = true
 	s.bytes -= it.size
 	s.release(it)
 	s.spawn(1) // the caller takes one
@@ -133,9 +144,62 @@ func (s *Subscription) handled(it *item, err error) {
 		}
 	case err == nil:
 		s.decide(it, true, Nack{})
+	case s.draining && isPlain(err) && !it.decided:
+		s.forget(it, ErrLost) // it goes back when the subscription leaves, which counts no attempt
 	default:
 		s.decide(it, false, nackFor(err))
 	}
+}
+
+// Pauses before a handler is called again for the same event: they double from
+// the first to the last.
+const (
+	firstRetryPause = 100 * time.Millisecond
+	lastRetryPause  = 5 * time.Second
+)
+
+// retryInHand has an event's handler called again after a pause, unless its
+// error says what is to become of the event, or it has failed for too long. The
+// event stays with this subscription: no attempt is counted, its deadline is
+// extended, later events of its key wait, and others are handled meanwhile.
+func (s *Subscription) retryInHand(it *item, err error) bool {
+	first := false
+	if it.failedAt.IsZero() {
+		it.failedAt = time.Now()
+		it.retries = pause.Backoff{First: firstRetryPause, Most: lastRetryPause}
+		first = true
+	}
+	wait := it.retries.Step()
+	if err == nil || !isPlain(err) || s.group == "" || it.decided || it.gone || it.conn == nil || s.draining || s.stopping ||
+		time.Since(it.failedAt)+wait > s.config.retryFor {
+		return false
+	}
+	if first {
+		s.client.config.log.Warn("a handler failed, and is called again", "topic", s.topic, "group", s.group, "id", it.message.Event.ID, "error", err)
+	}
+	s.postpone(it, time.AfterFunc(wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.resume(it) {
+			s.spawn(0)
+		}
+	}))
+	return true
+}
+
+// endRetry calls no handler again for an item.
+func (s *Subscription) endRetry(it *item) {
+	if s.cancelRetry(it) {
+		s.bytes -= it.size
+		s.spawn(0)
+		s.changed.Broadcast()
+	}
+}
+
+// isPlain says whether an error says nothing of what is to become of the event.
+func isPlain(err error) bool {
+	_, as := errors.AsType[*nackAs](err)
+	return !as
 }
 
 // nackFor is what a handler's error says to the sidecar.
@@ -180,6 +244,7 @@ func (s *Subscription) lost(conn *ConnSubscription) {
 			s.doubt(it)
 		case it.running:
 			it.conn = nil
+			it.cancel(ErrLost)
 		default: // it waits for a settlement by hand
 			s.forget(it, ErrLost)
 		}

@@ -43,7 +43,7 @@ const (
 	FateSettled  = "settled"
 	FateInflight = "in_flight"
 	FateWaiting  = "waiting" // see WaitsFor
-	FateDead     = "dead"    // see DeadLetter
+	FateDead     = "dead"    // see EventDeadLetter
 )
 
 // EventFate is what has become of an event in one group.
@@ -59,12 +59,12 @@ type EventFate struct {
 	Member   string `json:"member"` // that has it in flight
 	// DueMS is how long until the member's time is over, or until it is
 	// delivered again, in milliseconds.
-	DueMS      *int64      `json:"due_ms"`
-	DeadLetter *DeadLetter `json:"dead_letter"`
+	DueMS      *int64           `json:"due_ms"`
+	DeadLetter *EventDeadLetter `json:"dead_letter"`
 }
 
-// DeadLetter is what an event has become that a group could not process.
-type DeadLetter struct {
+// EventDeadLetter is what an event has become that a group could not process.
+type EventDeadLetter struct {
 	Topic     string `json:"topic"`
 	ID        string `json:"id"`
 	TS        int64  `json:"ts"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -23,6 +24,10 @@ type Message struct {
 // ErrLost is matched by the error of settling a message whose connection broke
 // meanwhile: it is delivered again, unless the settlement had arrived.
 var ErrLost = fmt.Errorf("%w: the event is delivered again", ErrClosed)
+
+// ErrRevoked is the cause of a handler's context that ended because the event's
+// partition is another consumer's by now. It matches [ErrLost].
+var ErrRevoked = fmt.Errorf("%w: its partition was revoked", ErrLost)
 
 var errNoGroup = errors.New("sluice: without a group nothing is delivered again")
 
@@ -78,9 +83,10 @@ func (m *Message) Extend(ctx context.Context, d time.Duration) error {
 type item struct {
 	message  Message
 	size     int
-	conn     *ConnSubscription // that delivered it last; nil: that is gone
-	running  bool              // a handler has it
-	returned bool              // a handler had it
+	conn     *ConnSubscription       // that delivered it last; nil: that is gone
+	running  bool                    // a handler has it
+	cancel   context.CancelCauseFunc // of that handler's context
+	returned bool                    // a handler had it
 
 	decided bool // how it is settled: ack, or nack
 	ack     bool
@@ -89,7 +95,9 @@ type item struct {
 	settled chan struct{} // closed when it is gone
 	err     error         // of the settlement; written before settled is closed
 
-	since    time.Time // it is with this subscription
+	failedAt time.Time     // the first time that a handler failed
+	retries  pause.Backoff // until it is called again
+	since    time.Time     // it is with this subscription
 	extendAt time.Time
 	retryAt  time.Time // its settlement is sent again
 }
@@ -100,6 +108,7 @@ func (s *Subscription) decide(it *item, ack bool, n Nack) {
 		return
 	}
 	it.decided, it.ack, it.nack = true, ack, n
+	s.endRetry(it)
 	s.send(it)
 }
 
@@ -168,6 +177,7 @@ func (s *Subscription) forget(it *item, err error) {
 		return
 	}
 	it.gone, it.err = true, err
+	s.endRetry(it)
 	close(it.settled)
 	if id := it.message.Event.ID; s.held[id] == it {
 		delete(s.held, id)

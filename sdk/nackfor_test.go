@@ -19,9 +19,9 @@ func TestNackFor(t *testing.T) {
 	}{
 		{no, Nack{Reason: "no"}},
 		{RetryIn(time.Second, no), Nack{Reason: "no", DelayMS: &second}},
-		{fmt.Errorf("wrapped: %w", HoldFor(time.Second, no)), Nack{Reason: "wrapped: no", DelayMS: &second, Hold: true}},
-		{HoldFor(1<<62, no), Nack{Reason: "no", DelayMS: &far, Hold: true}},
-		{ToDeadLetters(no), Nack{Reason: "no", DeadLetter: true}},
+		{fmt.Errorf("wrapped: %w", Hold(time.Second, no)), Nack{Reason: "wrapped: no", DelayMS: &second, Hold: true}},
+		{Hold(1<<62, no), Nack{Reason: "no", DelayMS: &far, Hold: true}},
+		{DeadLetter(no), Nack{Reason: "no", DeadLetter: true}},
 	} {
 		if got := nackFor(c.err); !reflect.DeepEqual(got, c.want) || !errors.Is(c.err, no) {
 			t.Errorf("%v is nacked as %+v; want %+v", c.err, got, c.want)

@@ -8,14 +8,20 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A Handler handles one event. When it returns nil the event is acked, and when
-// it returns an error the event is delivered again after the policy's backoff,
-// or the time of [RetryIn] or [HoldFor], and in the end, after maxAttempts, moved to the
-// dead-letter topic with the error's text as the reason, at once with [ToDeadLetters]. A handler that settled
-// its message itself, with [Message.Ack] or [Message.Nack], has said it all.
+// A Handler handles one event. When it returns nil the event is acked. When it
+// returns an error it is called again for the same event after a pause, for up
+// to [RetryFor]; that counts no attempt, and later events of the key wait. Only
+// then the event is given back, to be delivered again after the policy's
+// backoff, and after maxAttempts moved to the dead-letter topic with the error's
+// text as the reason. [RetryIn], [Hold] and [DeadLetter] wrap errors that say
+// more. A handler that settled its message itself, with [Message.Ack] or
+// [Message.Nack], has said it all.
 //
-// The context ends with [Subscription.Stop]; it carries the values of the
-// context given to Subscribe, and what [WithPropagator] extracts.
+// The context ends with [Subscription.Stop]; with the cause [ErrLost] when the
+// connection is lost, for then the event is delivered again; and with
+// [ErrRevoked] when its partition is another consumer's, where [OnAssigned] or
+// [OnRevoked] ask for partitions. It carries the values of the context given to
+// Subscribe, and what [WithPropagator] extracts.
 type Handler func(ctx context.Context, m *Message) error
 
 // A SubscribeOption sets something of a [Subscription]. What is not set is the
@@ -27,6 +33,7 @@ type subscribeConfig struct {
 	concurrency  int
 	manual       bool
 	maxExtension time.Duration
+	retryFor     time.Duration
 	maxBytes     int
 	assigned     func(ctx context.Context, partitions []int)
 	revoked      func(ctx context.Context, partitions []int)
@@ -34,6 +41,7 @@ type subscribeConfig struct {
 
 const (
 	defaultMaxExtension = time.Hour
+	defaultRetryFor     = 5 * time.Minute
 	defaultHeldBytes    = 64 << 20
 	// deliverBatch is the most events of one frame.
 	deliverBatch = 100
@@ -88,6 +96,13 @@ func MaxExtension(d time.Duration) SubscribeOption {
 	return func(c *subscribeConfig) { c.maxExtension = d }
 }
 
+// RetryFor bounds how long a handler that fails is called again for the same
+// event before the event is given back, which counts an attempt (5 min). 0 gives
+// it back after the first error.
+func RetryFor(d time.Duration) SubscribeOption {
+	return func(c *subscribeConfig) { c.retryFor = d }
+}
+
 // MaxAttempts says after how many deliveries an event becomes a dead letter.
 func MaxAttempts(n int) SubscribeOption {
 	return func(c *subscribeConfig) { c.wire.MaxAttempts = &n }
@@ -100,9 +115,9 @@ func Unordered() SubscribeOption {
 	return func(c *subscribeConfig) { c.wire.Ordered = &ordered }
 }
 
-// ExactlyOnce has the sidecar remember acked ids for that long (0: the default
+// RememberAcks has the sidecar remember acked ids for that long (0: the default
 // of 7 days), so that an id that was acked is not delivered to the group again.
-func ExactlyOnce(ttl time.Duration) SubscribeOption {
+func RememberAcks(ttl time.Duration) SubscribeOption {
 	return func(c *subscribeConfig) {
 		c.wire.ExactlyOnce = true
 		if ms := ttl.Milliseconds(); ms > 0 {
@@ -155,7 +170,7 @@ func OnRevoked(f func(ctx context.Context, partitions []int)) SubscribeOption {
 // connection of its own, and makes it anew when it breaks.
 func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Handler, opts ...SubscribeOption) (*Subscription, error) {
 	batch := deliverBatch
-	cfg := subscribeConfig{concurrency: 1, maxExtension: defaultMaxExtension, maxBytes: defaultHeldBytes}
+	cfg := subscribeConfig{concurrency: 1, maxExtension: defaultMaxExtension, retryFor: defaultRetryFor, maxBytes: defaultHeldBytes}
 	cfg.wire.MaxBatch = &batch
 	for _, set := range opts {
 		if set != nil {
@@ -189,16 +204,16 @@ func RetryIn(d time.Duration, err error) error {
 	return &nackAs{Nack{DelayMS: delayMS(d)}, err}
 }
 
-// HoldFor wraps the error of a handler that cannot handle its event yet: the
+// Hold wraps the error of a handler that cannot handle its event yet: the
 // event is delivered again after d without counting an attempt, and later events
 // of its key wait for it.
-func HoldFor(d time.Duration, err error) error {
+func Hold(d time.Duration, err error) error {
 	return &nackAs{Nack{DelayMS: delayMS(d), Hold: true}, err}
 }
 
-// ToDeadLetters wraps the error of a handler that no other attempt would change: the
+// DeadLetter wraps the error of a handler that no other attempt would change: the
 // event goes to the dead letters at once, with the error's text as the reason.
-func ToDeadLetters(err error) error { return &nackAs{Nack{DeadLetter: true}, err} }
+func DeadLetter(err error) error { return &nackAs{Nack{DeadLetter: true}, err} }
 
 func delayMS(d time.Duration) *int64 {
 	ms := min(max(d.Milliseconds(), 0), wire.MaxDelayMS)

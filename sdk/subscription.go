@@ -205,6 +205,7 @@ func (s *Subscription) Drain() {
 		return
 	}
 	s.draining, s.paused = true, false
+	s.giveUp(s.drop(func(it *item) bool { return s.retrying[it] != nil })) // they go back when the subscription leaves
 	if conn := s.conn; conn != nil {
 		_ = conn.conn.start(conn.encode(wire.AppendPause), ignoreReply(nil)) // what comes all the same goes back
 	}

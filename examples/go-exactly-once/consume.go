@@ -8,7 +8,6 @@ import (
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
-	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 )
 
 // consume adds up payments until the group has caught up. Where die is not nil the consumer dies on the way, at the worst
@@ -39,9 +38,6 @@ func consume(ctx context.Context, l ledger, die func(disconnect func())) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		if after, ok := exactlyonce.RetryAfter(err); ok { // another consumer has it, or had it when it died
-			return sluice.RetryIn(after, err)
-		}
 		if err == nil && says != "" {
 			fmt.Println(m.Event.ID, says+".")
 		}

@@ -78,12 +78,18 @@ type bid struct {
 }
 
 // claim claims the id, or returns errDone or an *InProgressError. It waits and
-// tries again as the options say.
-func (h *Handler) claim(ctx context.Context, id string) (*Claim, error) {
+// tries again as the options say; patient says that it tries until ctx ends.
+func (h *Handler) claim(ctx context.Context, id string, patient bool) (*Claim, error) {
 	began := time.Now()
+	until := func() time.Time {
+		if patient {
+			return time.Time{}
+		}
+		return time.Now().Add(h.opts.Timeout)
+	}
 	x := &claimant{h: h, id: id, owner: newToken()}
 	x.fresh = bid{slot: Slot{Key: h.key(id), Chain: newToken(), Number: 1}, began: began}
-	tries := retries{until: began.Add(h.opts.Timeout)}
+	tries := retries{until: until()}
 	for {
 		c, err := x.bounded(ctx)
 		elsewhere, isElsewhere := RetryAfter(err)
@@ -91,15 +97,18 @@ func (h *Handler) claim(ctx context.Context, id string) (*Claim, error) {
 		case err == nil || errors.Is(err, errDone) || errors.Is(err, ErrFull):
 			return c, err
 		case isElsewhere:
-			left := h.opts.Wait - time.Since(began)
-			if left <= 0 {
-				return nil, err
+			wait := min(max(h.opts.Lease/20, 20*time.Millisecond), time.Second, max(elsewhere, time.Millisecond))
+			if h.opts.Wait != 0 {
+				left := h.opts.Wait - time.Since(began)
+				if left <= 0 {
+					return nil, err
+				}
+				wait = min(wait, left)
 			}
-			look := min(max(h.opts.Lease/20, 20*time.Millisecond), time.Second)
-			if !sleep(ctx, min(left, look, max(elsewhere, time.Millisecond))) {
-				return nil, context.Cause(ctx)
+			if !sleep(ctx, wait) {
+				return nil, fmt.Errorf("%w, while another consumer has it: %w", context.Cause(ctx), err)
 			}
-			tries = retries{until: time.Now().Add(h.opts.Timeout)}
+			tries = retries{until: until()}
 		case !tries.again(ctx):
 			return nil, err
 		}

@@ -5,10 +5,10 @@
 //
 //	h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders.created", "billing")})
 //	…
-//	_, err = h.Do(ctx, event.ID, func(ctx context.Context) error { return charge(ctx, event) })
-//	// err == nil: acknowledge the event; else give it back (RetryAfter says when it makes sense to come again)
+//	sub, err := client.Subscribe(ctx, "orders.created", "billing", exactlyonce.Once(h, charge))
 //
-// The package knows neither events nor MongoDB. A [Store] holds the claims and marks:
+// [Once], [OnceClaimed] and [OnceTx] are the forms below as handlers of a
+// subscription. The package does not know MongoDB. A [Store] holds the claims and marks:
 // [Memory] those of one process, package mongostore those of any number of
 // processes in MongoDB.
 //

@@ -40,7 +40,7 @@ func Example() {
 // delay.
 func ExampleRetryAfter() {
 	ctx := context.Background()
-	h, err := exactlyonce.New(exactlyonce.NewMemory(0), exactlyonce.Options{Scope: "billing/orders", Lease: time.Minute})
+	h, err := exactlyonce.New(exactlyonce.NewMemory(0), exactlyonce.Options{Scope: "billing/orders", Lease: time.Minute, Wait: exactlyonce.NoWait})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func New(store Store, o Options) (*Handler, error) {
 //	ran    err
 //	true   nil            the effect has run, and is marked
 //	false  nil            the effect had run before
-//	false  ErrInProgress  somebody else has claimed the id: RetryAfter
+//	false  ErrInProgress  somebody else has claimed the id, for longer than Options.Wait
 //	false  other          the effect has failed with that, or was never begun
 //	true   ErrFenced      it has run, but so may another: the lease was lost
 //	true   ErrNotMarked   it has run, but whether it is marked is not known
@@ -48,7 +48,7 @@ func (h *Handler) Do(ctx context.Context, id string, effect func(ctx context.Con
 // DoClaimed is Do for an effect that makes its own writes conditional on its
 // claim's fence.
 func (h *Handler) DoClaimed(ctx context.Context, id string, effect func(ctx context.Context, c *Claim) error) (ran bool, err error) {
-	c, err := h.begin(ctx, id)
+	c, err := h.begin(ctx, id, false)
 	if err != nil {
 		return false, ignoreDone(err)
 	}
@@ -78,7 +78,7 @@ func (h *Handler) DoTx(ctx context.Context, id string, effect func(ctx context.C
 	if err := tx.CanTransact(ctx); err != nil {
 		return false, fmt.Errorf("exactlyonce: %w", err)
 	}
-	c, err := h.begin(ctx, id)
+	c, err := h.begin(ctx, id, true)
 	if err != nil {
 		return false, ignoreDone(err)
 	}
@@ -110,11 +110,11 @@ func (h *Handler) Mark(ctx context.Context, id string) error {
 	return h.mark(ctx, h.key(id), h.opts.TTL)
 }
 
-func (h *Handler) begin(ctx context.Context, id string) (*Claim, error) {
+func (h *Handler) begin(ctx context.Context, id string, patient bool) (*Claim, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	c, err := h.claim(ctx, id)
+	c, err := h.claim(ctx, id, patient)
 	if err != nil && !errors.Is(err, errDone) {
 		return nil, fmt.Errorf("exactlyonce: claim %q: %w", id, err)
 	}

@@ -17,6 +17,9 @@ func newHandler(t testing.TB, s exactlyonce.Store, o exactlyonce.Options) *exact
 	if o.Scope == "" {
 		o.Scope = exactlyonce.Scope("orders", "billing")
 	}
+	if o.Wait == 0 {
+		o.Wait = exactlyonce.NoWait
+	}
 	h, err := exactlyonce.New(s, o)
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +306,7 @@ func TestDedupeStore(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	m := exactlyonce.NewMemory(0)
-	_, err := exactlyonce.New(m, exactlyonce.Options{Lease: time.Millisecond, TTL: -1, Wait: -1, Timeout: -1})
+	_, err := exactlyonce.New(m, exactlyonce.Options{Lease: time.Millisecond, TTL: -1, Wait: -2, Timeout: -1})
 	for _, field := range []string{"Scope", "Lease", "TTL", "Wait", "Timeout"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not named: %v", field, err)

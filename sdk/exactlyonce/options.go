@@ -43,12 +43,19 @@ type Options struct {
 	// the effect. 0: DefaultLease.
 	Lease time.Duration
 	// Wait is how long Do waits for an effect that is in progress elsewhere,
-	// before it returns ErrInProgress. 0: not at all.
+	// before it returns ErrInProgress. 0: until its context ends; NoWait: not at
+	// all.
 	Wait time.Duration
 	// Timeout is how long Do tries to reach a store that fails: once for the
-	// claim, and once for the mark. 0: DefaultTimeout.
+	// claim, and once for the mark. 0: DefaultTimeout. DoTx tries to claim until
+	// its context ends: where a process died within its transaction, the server
+	// keeps others from the mark's place until it gives that up, on MongoDB after
+	// 60 s.
 	Timeout time.Duration
 }
+
+// NoWait is for Options.Wait: a claim of somebody else is ErrInProgress at once.
+const NoWait time.Duration = -1
 
 // Scope is the scope of a consumer group's work on a topic.
 func Scope(topic, group string) string { return group + "/" + topic }
@@ -77,8 +84,8 @@ func (o Options) validate() error {
 	if o.TTL < o.Lease {
 		errs = append(errs, fmt.Errorf("the option TTL is %v; at least the lease (%v) is allowed", o.TTL, o.Lease))
 	}
-	if o.Wait < 0 {
-		errs = append(errs, fmt.Errorf("the option Wait is %v; 0 or more is allowed", o.Wait))
+	if o.Wait < NoWait {
+		errs = append(errs, fmt.Errorf("the option Wait is %v; NoWait, 0 (until the context ends) or more is allowed", o.Wait))
 	}
 	if o.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("the option Timeout is %v; 0 (the default) or more is allowed", o.Timeout))

@@ -13,7 +13,7 @@ const (
 
 // retries paces the repetition of what may be repeated.
 type retries struct {
-	until time.Time
+	until time.Time // zero: as long as the context
 	pause time.Duration
 }
 
@@ -21,7 +21,7 @@ type retries struct {
 func (r *retries) again(ctx context.Context) bool {
 	r.pause = min(max(2*r.pause, firstPause), lastPause)
 	wait := r.pause/2 + rand.N(r.pause/2)
-	if time.Until(r.until) < wait {
+	if !r.until.IsZero() && time.Until(r.until) < wait {
 		return false
 	}
 	return sleep(ctx, wait)

@@ -61,6 +61,9 @@ func newHandler(t testing.TB, s exactlyonce.Store, o exactlyonce.Options) *exact
 	if o.Scope == "" {
 		o.Scope = scope
 	}
+	if o.Wait == 0 {
+		o.Wait = exactlyonce.NoWait
+	}
 	h, err := exactlyonce.New(s, o)
 	if err != nil {
 		t.Fatal(err)
