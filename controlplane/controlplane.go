@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -62,6 +63,7 @@ type policyStore interface {
 	store.Store
 	store.Presence
 	store.Roster
+	store.Secrets
 	Ping(ctx context.Context) error
 }
 
@@ -97,7 +99,11 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	if err := c.readRoster(ctx); err != nil {
 		return nil, err
 	}
-	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger})
+	issuer, err := c.openIssuer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger})
 	c.quota = c.newQuota()
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err
@@ -151,6 +157,22 @@ func (c *ControlPlane) openStore() (err error) {
 	}
 	c.store = shared
 	return nil
+}
+
+// peersSecret is the store's name of the secret by which sidecars' credentials are
+// signed: those of one control plane count at the sidecars of all.
+const peersSecret = "peers"
+
+func (c *ControlPlane) openIssuer(ctx context.Context) (*access.PeerIssuer, error) {
+	fresh := make([]byte, access.PeerSeedBytes)
+	if _, err := rand.Read(fresh); err != nil {
+		return nil, err
+	}
+	seed, err := c.store.Secret(ctx, peersSecret, fresh)
+	if err != nil {
+		return nil, err
+	}
+	return access.NewPeerIssuer(seed)
 }
 
 func (c *ControlPlane) openCatalog(ctx context.Context, seed []policy.Policy) (err error) {

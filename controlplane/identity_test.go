@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
@@ -153,6 +154,67 @@ func TestATokenIsForItsNodesAlone(t *testing.T) {
 	}
 	if got := c.uncovered.Load(); got != refused {
 		t.Errorf("%d refusals are counted of %d", got, refused)
+	}
+}
+
+// What two control planes of one store say of their sidecars counts at both.
+func TestCredentialsOfPeers(t *testing.T) {
+	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`})
+	issuer, err := c.openIssuer(t.Context()) // as another one has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := access.NewPeerKey("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	credential, err := issuer.Issue("b", other.Public())
+	if err == nil {
+		err = other.Take(credential, issuer.Public())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := access.NewPeerKey("orders-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(as(t, "orders-token-0123456789"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discovery.DeltaDiscoveryRequest{
+		Node: &core.Node{Id: "orders-1", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+			policypb.PeerKey: structpb.NewStringValue(policypb.EncodeKey(key.Public())),
+		}}},
+		TypeUrl: policypb.PeerCredentialType, ResourceNamesSubscribe: []string{policypb.PeerCredentialName("orders-1")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	response, err := stream.Recv()
+	if err != nil || len(response.GetResources()) != 1 {
+		t.Fatalf("%v, %v", response, err)
+	}
+	var m structpb.Struct
+	if err := response.GetResources()[0].GetResource().UnmarshalTo(&m); err != nil {
+		t.Fatal(err)
+	}
+	credential, by, err := policypb.ReadPeerCredential(&m)
+	if err == nil {
+		err = key.Take(credential, by)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node, err := other.Check(key.Token("b")); err != nil || node != "orders-1" {
+		t.Errorf("%q, %v", node, err)
+	}
+	if node, err := key.Check(other.Token("orders-1")); err != nil || node != "b" {
+		t.Errorf("%q, %v", node, err)
+	}
+	bad := map[string]*structpb.Value{policypb.PeerKey: structpb.NewStringValue("AAAA")}
+	if err := join(t, conn, "orders-token-0123456789", "orders-2", "i", bad); rpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), policypb.PeerKey) {
+		t.Errorf("a key that is none: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
@@ -52,12 +53,16 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 	if s.cfg.ControlAccess.TokenFile != "" {
 		perRPC = client.PerRPCCredentials()
 	}
+	if s.peerKey, err = access.NewPeerKey(s.cfg.NodeID); err != nil {
+		return err
+	}
 	s.control, err = control.Open(control.Config{
 		Address: s.cfg.ControlPlane, Credentials: client.TransportCredentials(), PerRPC: perRPC,
 		NodeID: s.cfg.NodeID, Instance: s.instance, Version: s.cfg.Version,
 		StoreID: func() string { return s.store.id() }, Replay: s.replayAddress,
 		UnmetConcerns: func() map[string]string { return s.store.unmetConcerns() },
-		Dir:           s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
+		PeerKey:       s.peerKey.Public(), Vouched: s.peerKey.Take,
+		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
 	})
 	if err != nil {
 		return &ConfigError{Err: fmt.Errorf("control-plane: %w", err)}

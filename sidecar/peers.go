@@ -27,9 +27,9 @@ func (c Config) validatePeers() (errs []error) {
 	if !c.company() && c.PeerAccess != (access.ClientConfig{}) {
 		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where there is a certificate for them"))
 	}
-	if c.company() && c.PeerTokenFile == "" && !c.Insecure && c.ReplayListen != "" && !listen.IsLoopback(c.ReplayListen) {
+	if len(c.Peers) > 0 && c.PeerTokenFile == "" && !c.Insecure && c.ReplayListen != "" && !listen.IsLoopback(c.ReplayListen) {
 		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and there is no --peer-token-file by which "+
-			"the other sidecars are known; give one, listen on a loopback address, or give --insecure", c.ReplayListen))
+			"those of --peers are known; give one, listen on a loopback address, or give --insecure", c.ReplayListen))
 	}
 	return errs
 }
@@ -48,10 +48,8 @@ func isPeerAddress(text string) bool {
 
 // openPeers prepares to ask the other sidecars, and to be asked by them.
 func (s *Sidecar) openPeers() (err error) {
-	if s.cfg.PeerTokenFile != "" {
-		if s.peerTokens, err = access.OpenPeerTokens(s.cfg.PeerTokenFile, s.cfg.Logger); err != nil {
-			return &ConfigError{Err: fmt.Errorf("peer-token-file: %w", err)}
-		}
+	if s.peerTokens, err = access.OpenPeerTokens(s.cfg.PeerTokenFile, s.peerKey, s.cfg.Logger); err != nil {
+		return &ConfigError{Err: fmt.Errorf("peer-token-file: %w", err)}
 	}
 	client, err := s.cfg.PeerAccess.Open()
 	if err != nil {

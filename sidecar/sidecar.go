@@ -47,6 +47,7 @@ type Sidecar struct {
 
 	app, replay, ops net.Listener
 	access           *access.Access     // nil: everybody may do everything
+	peerKey          *access.PeerKey    // nil without a control plane
 	peerTokens       *access.PeerTokens // nil: sidecars show each other nothing
 	audit            *audit.Log         // nil: off
 	auditFile        *os.File           // nil where audit writes to the log

@@ -108,7 +108,7 @@ func TestGuessesOverEveryWay(t *testing.T) {
 		f.writef("auth.yaml", "tokens: [{name: node, role: sidecar, sha256: %s}]", sumOf(nodeToken))
 		f.writef("peers", "%s", aliceToken)
 		a, log := f.open(ControlPlane)
-		peers, err := OpenPeerTokens(f.path("peers"), a.log)
+		peers, err := OpenPeerTokens(f.path("peers"), nil, a.log)
 		if err != nil {
 			t.Fatal(err)
 		}

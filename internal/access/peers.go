@@ -22,16 +22,18 @@ import (
 // in use, and another while they are rotated.
 const maxPeerTokens = 2
 
-// PeerTokens are what the sidecars of a fleet know each other by: the tokens of
-// one file, a line each. The first is shown to others; each lets others in. Its
-// methods are safe for concurrent use, and for nil *PeerTokens, which shows no
-// token and knows nobody.
+// PeerTokens are what the sidecars of a fleet know each other by. Those that a
+// control plane names show each other signed tokens ([PeerKey]); those of --peers
+// the tokens of one file, a line each: the first is shown to others, each lets others
+// in. Its methods are safe for concurrent use, and for nil *PeerTokens, which shows
+// no token and knows nobody.
 type PeerTokens struct {
-	path  string
+	path  string // "": there is no file
 	log   *slog.Logger
 	every time.Duration
-	now   atomic.Pointer[peerTokens]
-	told  *rate.Limiter // of attempts that were refused
+	now   atomic.Pointer[peerTokens] // nil without a file
+	key   *PeerKey                   // nil without a control plane
+	told  *rate.Limiter              // of attempts that were refused
 
 	guesses guesses     // where there is no Access that knows of them
 	used    atomic.Bool // a peer has come in since the program started
@@ -55,10 +57,17 @@ var (
 	anyPeer   = Identity{Name: "peer", Verified: true, may: &peerGrant}
 )
 
-// OpenPeerTokens reads a file with one or two tokens. Call [PeerTokens.Run] to
-// follow its changes.
-func OpenPeerTokens(path string, log *slog.Logger) (*PeerTokens, error) {
-	p := &PeerTokens{path: path, log: log, every: pollEvery, told: rate.NewLimiter(1, 10)}
+// OpenPeerTokens reads a file with one or two tokens, if path is not "". key is what
+// this sidecar has from its control plane, nil without one. Call [PeerTokens.Run] to
+// follow the file's changes.
+func OpenPeerTokens(path string, key *PeerKey, log *slog.Logger) (*PeerTokens, error) {
+	if path == "" && key == nil {
+		return nil, nil
+	}
+	p := &PeerTokens{path: path, key: key, log: log, every: pollEvery, told: rate.NewLimiter(1, 10)}
+	if path == "" {
+		return p, nil
+	}
 	f := p.read()
 	now, err := parsePeerTokens(f)
 	if err != nil {
@@ -110,7 +119,7 @@ func (p *PeerTokens) take(now *peerTokens, f file) {
 // acts once two looks in a row have found it; one with a mistake is logged, and
 // what was in force stays.
 func (p *PeerTokens) Run(ctx context.Context) error {
-	if p == nil {
+	if p == nil || p.path == "" {
 		return nil
 	}
 	for pause.For(ctx, p.every) {
@@ -140,15 +149,28 @@ func (p *PeerTokens) look() {
 	p.trouble = ""
 }
 
-// Authorize shows the first token with a request to a peer.
-func (p *PeerTokens) Authorize(r *http.Request) {
-	if p != nil {
-		r.Header.Set("Authorization", "Bearer "+p.now.Load().shown)
+// Authorize shows a token with a request to a peer: one for that sidecar alone where
+// the control plane has named it, for whose address anybody can be who joins there;
+// the file's first where node is "", since the settings name an address.
+func (p *PeerTokens) Authorize(r *http.Request, node string) {
+	token := ""
+	switch {
+	case p == nil:
+	case node != "" && p.key != nil:
+		token = p.key.Token(node)
+	case node == "" && p.path != "":
+		token = p.now.Load().shown
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 }
 
-// knows says whether it is one of the tokens.
+// knows says whether it is one of the file's tokens.
 func (p *PeerTokens) knows(token string) bool {
+	if p.path == "" {
+		return false
+	}
 	shown, found := digestOf(token), 0
 	for _, d := range p.now.Load().digests {
 		found |= subtle.ConstantTimeCompare(shown[:], d[:])
@@ -160,7 +182,7 @@ func (p *PeerTokens) knows(token string) bool {
 // replay every topic, and nothing else.
 func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
 	others := a.Authenticate(next)
-	if p == nil {
+	if p == nil || a == nil && p.path == "" {
 		return others
 	}
 	search := &p.guesses
@@ -174,6 +196,10 @@ func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
 			return
 		}
 		token, malformed := bearer(values)
+		if malformed == nil && p.key != nil && isPeerToken(token) {
+			p.bySignature(w, r, token, next)
+			return
+		}
 		known := malformed == nil && p.knows(token)
 		if known && !p.used.Load() || !known && a == nil {
 			if err := search.check(r.RemoteAddr); err != nil {
@@ -193,6 +219,22 @@ func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
 	})
 }
 
+// bySignature lets a sidecar in that shows a signed token.
+func (p *PeerTokens) bySignature(w http.ResponseWriter, r *http.Request, token string, next http.Handler) {
+	node, err := p.key.Check(token)
+	if err != nil {
+		if p.told.Allow() {
+			p.log.Warn("a peer was not let in", "from", r.RemoteAddr, "reason", wire.AsError(err).Msg)
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice", error="invalid_token"`)
+		httpapi.WriteError(w, r, err, p.log)
+		return
+	}
+	id := anyPeer
+	id.Name = "peer " + node
+	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, id)))
+}
+
 // Failures is [Access.Failures] of a program where peers alone have tokens.
 func (p *PeerTokens) Failures() (refused, unseen int64) {
 	if p == nil {
@@ -208,7 +250,7 @@ func (p *PeerTokens) Failures() (refused, unseen int64) {
 func (p *PeerTokens) MayAsk(a *Access, r *http.Request) error {
 	id, _ := r.Context().Value(identityKey{}).(Identity)
 	switch {
-	case id.may == &peerGrant || a == nil && p == nil:
+	case id.may == &peerGrant || a == nil && (p == nil || p.path == ""):
 		return nil
 	case a == nil:
 		return wire.Errorf(wire.Unauthorized, "only the other sidecars may ask this: it needs the token of --peer-token-file as Authorization: Bearer …")

@@ -52,7 +52,7 @@ func peerFile(t *testing.T, text string) string {
 }
 
 func TestWhoMayAskForParts(t *testing.T) {
-	p, err := OpenPeerTokens(peerFile(t, "first-token-of-peers\nsecond-token-of-peers\n"), slog.New(slog.DiscardHandler))
+	p, err := OpenPeerTokens(peerFile(t, "first-token-of-peers\nsecond-token-of-peers\n"), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,12 +79,12 @@ func TestWhoMayAskForParts(t *testing.T) {
 		}
 	}
 	r := httptest.NewRequest("GET", "/", nil)
-	p.Authorize(r)
+	p.Authorize(r, "")
 	if got := r.Header.Get("Authorization"); got != "Bearer first-token-of-peers" {
 		t.Errorf("shown: %q", got)
 	}
 	r.Header.Del("Authorization")
-	if (*PeerTokens)(nil).Authorize(r); r.Header.Get("Authorization") != "" {
+	if (*PeerTokens)(nil).Authorize(r, ""); r.Header.Get("Authorization") != "" {
 		t.Error("a token without a file")
 	}
 }
@@ -98,11 +98,11 @@ func TestPeerTokenFilesThatAreRefused(t *testing.T) {
 		strings.Repeat("x", 65_537):  "line 1",
 		"good\n\x01" + "bad-in-it\n": "line 2",
 	} {
-		if _, err := OpenPeerTokens(peerFile(t, text), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := OpenPeerTokens(peerFile(t, text), nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.20q: %v, want it to say %q", text, err, says)
 		}
 	}
-	if _, err := OpenPeerTokens(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "none") {
+	if _, err := OpenPeerTokens(filepath.Join(t.TempDir(), "none"), nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("no file: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestPeerTokenFilesThatAreRefused(t *testing.T) {
 func TestPeerTokensRotate(t *testing.T) {
 	path := peerFile(t, "old-old-old-old-old\n")
 	synctest.Test(t, func(t *testing.T) {
-		p, err := OpenPeerTokens(path, slog.New(slog.DiscardHandler))
+		p, err := OpenPeerTokens(path, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -239,20 +240,12 @@ func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 
 // unbound are the entries whose holders may join as any sidecar.
 func (r *rules) unbound() (entries patterns) {
-	for _, h := range r.certs {
-		entries = appendUnbound(entries, h)
-	}
-	for _, h := range r.tokens {
-		entries = appendUnbound(entries, h)
+	for _, h := range slices.Concat(slices.Collect(maps.Values(r.tokens)), r.certs, r.subjects) {
+		if h.may.role == RoleSidecar && h.may.nodes == nil {
+			entries = append(entries, h.at+" ("+h.name+")")
+		}
 	}
 	slices.Sort(entries)
-	return entries
-}
-
-func appendUnbound(entries patterns, h *holder) patterns {
-	if h.may.role == RoleSidecar && h.may.nodes == nil {
-		entries = append(entries, h.at+" ("+h.name+")")
-	}
 	return entries
 }
 

@@ -118,10 +118,14 @@ func (m *eventMembers) scan(s *scanner) *SyntaxError {
 		return s.skip()
 	}
 	return s.members(func(name value) *SyntaxError {
-		if slot := m.slot(name.name()); slot != nil {
-			return s.into(slot)
+		slot := m.slot(name.name())
+		if slot == nil {
+			return s.skip()
 		}
-		return s.skip()
+		if slot.kind != 0 { // readers differ in which of the two counts
+			return s.fail("a member of the event occurs twice")
+		}
+		return s.into(slot)
 	})
 }
 

@@ -54,8 +54,6 @@ func TestRefusesToStart(t *testing.T) {
 		{"no peers", []string{"--peer-ca", "x.pem"}, 2, []string{"peers", "missing"}},
 		{"peers beyond loopback without a token", []string{"--peers", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--auth-config", nobody}, 2,
 			[]string{"replay-listen", "--peer-token-file", "--insecure"}},
-		{"a control plane beyond loopback without a token", []string{"--control-plane", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--auth-config", nobody}, 2,
-			[]string{"replay-listen", "--peer-token-file", "--insecure"}},
 		{"a token of peers is not enough", []string{"--peers", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--peer-token-file", peerToken}, 2,
 			[]string{"replay-listen", "--auth-config"}},
 		{"auth config", []string{"--auth-config", "x.yaml"}, 2, []string{"auth-config", "x.yaml"}},

@@ -77,7 +77,7 @@ func (c callbacks) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) er
 func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
 	s := c.streams.remove(id)
 	c.log.Debug("xds: a sidecar has left", "node_id", s.nodeID)
-	if err := s.close(); err != nil {
+	if err := errors.Join(s.close(), c.credentials.take(s)); err != nil {
 		c.log.Error("xds: end of a stream", "node_id", s.nodeID, "error", err)
 	}
 }
@@ -103,6 +103,13 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			return err
 		}
 		s.nodeID = node.ID
+		key, err := policypb.DecodeKey(r.GetNode().GetMetadata().GetFields()[policypb.PeerKey].GetStringValue())
+		if err == nil {
+			err = c.credentials.give(s, key)
+		}
+		if err != nil {
+			return status.Errorf(codes.InvalidArgument, "node.metadata.%s: %v", policypb.PeerKey, err)
+		}
 		c.log.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
 	}
 	if r.GetNode() != nil { // it may say later, too, what has become different

@@ -16,6 +16,8 @@
 //     more of them at a time than peersPerSecond. Those that a sidecar knows from
 //     an earlier connection are left to it while the control plane is young
 //     (held.go).
+//   - Struct: by what peers know each other (credentials.go). Each sidecar
+//     subscribes to its own.
 //
 // Each resource's version is a hash of its content, so it is the same on every
 // control plane and after a restart: a sidecar that connects again with
@@ -53,6 +55,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/internal/access"
 )
 
 const (
@@ -95,6 +98,8 @@ type Config struct {
 	// Admit says whether the caller of a stream, whose context it is, may go by a node
 	// id; the error has a status. nil: everybody may go by any.
 	Admit func(ctx context.Context, nodeID string) error
+	// Issuer signs by what sidecars know each other; nil: they have nothing for that.
+	Issuer *access.PeerIssuer
 	// Drained notes that a sidecar leaves nothing behind, where that outlives this
 	// process, too; nil: the registry does. The error is the sidecar's to know.
 	Drained func(fleet.Node) error
@@ -121,12 +126,13 @@ type Server struct {
 	applying sync.Mutex
 	applied  *catalog.State // guarded by applying
 
-	policies *policies
-	peers    *peers
-	held     *held
-	streams  streams
-	delta    delta.Server
-	stop     context.CancelFunc // ends the streams
+	policies    *policies
+	peers       *peers
+	held        *held
+	credentials *credentials
+	streams     streams
+	delta       delta.Server
+	stop        context.CancelFunc // ends the streams
 }
 
 // New makes a server that serves the state in force, so that no sidecar is told
@@ -153,7 +159,7 @@ func New(c Config) *Server {
 	s := &Server{
 		states: c.States, registry: c.Registry, admit: c.Admit, drained: c.Drained, log: c.Logger,
 		peersInterval: c.PeersInterval, peersSettle: c.PeersSettle,
-		policies: newPolicies(), peers: newPeers(),
+		policies: newPolicies(), peers: newPeers(), credentials: newCredentials(c.Issuer),
 	}
 	s.held = newHeld(s.peers.cache)
 	s.streams.open = map[int64]*stream{}
@@ -161,7 +167,7 @@ func New(c Config) *Server {
 	s.updatePeers()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.delta = delta.NewServer(ctx, newWatcher(s.policies, s.peers, s.held), callbacks{s}, delta.DeactivateLegacyWildcard())
+	s.delta = delta.NewServer(ctx, newWatcher(s.policies, s.peers, s.held, s.credentials), callbacks{s}, delta.DeactivateLegacyWildcard())
 	return s
 }
 
@@ -210,6 +216,9 @@ func (s *Server) Run(ctx context.Context) error {
 			if held && all && time.Since(began) >= s.peersSettle {
 				held = false
 				s.release()
+			}
+			if err := s.credentials.renew(time.Now()); err != nil {
+				s.log.Error("xds: renewing what peers are known by", "error", err)
 			}
 			if err := s.policies.sweep(); err != nil {
 				s.log.Error("xds: removing unused placeholders", "error", err)

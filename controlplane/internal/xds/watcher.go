@@ -21,13 +21,15 @@ type watcher struct {
 	held     *held
 }
 
-func newWatcher(p *policies, e *peers, h *held) *watcher {
+func newWatcher(p *policies, e *peers, h *held, c *credentials) *watcher {
 	return &watcher{policies: p, held: h, MuxCache: cache.MuxCache{
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches: map[string]cache.Cache{ // never changed: it has no lock
 			policypb.TopicPolicyType: p.topicCache,
 			policypb.GlobPolicyType:  p.globCache,
 			resource.EndpointType:    e.cache,
+
+			policypb.PeerCredentialType: c.cache,
 		},
 	}}
 }

@@ -48,7 +48,7 @@ type settings struct {
 	ReplayAdvertise       string `placeholder:"ADDR" help:"Where other sidecars reach the replay API. Default: the address bound."`
 
 	Peers         []string `placeholder:"HOST:PORT" help:"Replay APIs of other sidecars (host:port or unix:/path), for scope=fleet; those of the control plane are known without it."`
-	PeerTokenFile string   `placeholder:"FILE" help:"File with one or two tokens, a line each, by which sidecars know each other: the first is shown, both are accepted. Needed to replay beyond loopback."`
+	PeerTokenFile string   `placeholder:"FILE" help:"File with one or two tokens, a line each, by which those of --peers know each other: the first is shown, both are accepted. Those of a control plane need none."`
 	PeerTLS       bool     `name:"peer-tls" help:"Use TLS to other sidecars, with the authorities that the system trusts."`
 	PeerCA        string   `name:"peer-ca" placeholder:"FILE" help:"Use TLS to other sidecars, with this authority's certificate."`
 	PeerCert      string   `placeholder:"FILE" help:"Certificate that this sidecar shows to others; uses TLS."`

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
@@ -38,6 +41,9 @@ func (p *pace) spent(began time.Time) {
 // apply puts an update in force as a whole, or says why it cannot be, naming
 // the resources and their fields. When it returns nil the update is in force.
 func (c *Control) apply(ctx context.Context, u xds.Update) error {
+	if u.Type == policypb.PeerCredentialType {
+		return c.vouched(u)
+	}
 	revision, err := c.notBefore(u)
 	if err != nil {
 		return err
@@ -78,6 +84,25 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 		c.pace.spent(began)
 	}
 	c.settle(u, first)
+	return nil
+}
+
+// vouched takes what the control plane says of this sidecar. It is not kept: it is
+// the process's own, and lapses soon.
+func (c *Control) vouched(u xds.Update) error {
+	for _, r := range u.Resources {
+		var m structpb.Struct
+		if err := proto.Unmarshal(r.Body, &m); err != nil {
+			return fmt.Errorf("%q: %w", r.Name, err)
+		}
+		credential, issuer, err := policypb.ReadPeerCredential(&m)
+		if err == nil {
+			err = c.cfg.Vouched(credential, issuer)
+		}
+		if err != nil {
+			return fmt.Errorf("%q: %w", r.Name, err)
+		}
+	}
 	return nil
 }
 

@@ -84,6 +84,12 @@ type Config struct {
 	// nil: there are none.
 	UnmetConcerns func() map[string]string
 
+	// PeerKey is the public key by which other sidecars know this one, and Vouched is
+	// given what the control plane says of it, with the key of who says so; nil:
+	// nobody needs to know.
+	PeerKey []byte
+	Vouched func(credential string, issuer []byte) error
+
 	// Dir is the folder of the cache; "": nothing is kept.
 	Dir string
 	// Fallback is in force until anything is known from the control plane, be it
@@ -172,6 +178,7 @@ func Open(cfg Config) (*Control, error) {
 		Types: []xds.Type{
 			{URL: policypb.TopicPolicyType, Versions: c.versions(policypb.TopicPolicyType)},
 			{URL: peersType, Wildcard: true, Versions: c.versions(peersType)},
+			{URL: policypb.PeerCredentialType},
 			{URL: policypb.GlobPolicyType, Wildcard: true, Versions: c.versions(policypb.GlobPolicyType)},
 		},
 		Apply:      c.apply,
@@ -181,6 +188,11 @@ func Open(cfg Config) (*Control, error) {
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.conn.Close())
+	}
+	if cfg.Vouched != nil {
+		if err := c.client.Subscribe(policypb.PeerCredentialType, policypb.PeerCredentialName(cfg.NodeID)); err != nil {
+			return nil, errors.Join(err, c.conn.Close())
+		}
 	}
 	return c, nil
 }
@@ -216,6 +228,9 @@ func (c *Control) node() *corev3.Node {
 		if value != nil {
 			about[key] = structpb.NewStringValue(value())
 		}
+	}
+	if c.cfg.PeerKey != nil {
+		about[policypb.PeerKey] = structpb.NewStringValue(policypb.EncodeKey(c.cfg.PeerKey))
 	}
 	if c.cfg.UnmetConcerns != nil {
 		concerns := c.cfg.UnmetConcerns()

@@ -33,8 +33,9 @@ type Config struct {
 	Unknown func() string
 	// Client is how peers are connected to; nil is without TLS.
 	Client *access.Client
-	// Authorize shows a peer who asks; nil shows nothing.
-	Authorize func(*http.Request)
+	// Authorize shows a peer who asks, by the node id under which the control plane lists
+	// it, "" where --peers does; nil shows nothing.
+	Authorize func(r *http.Request, nodeID string)
 	// Transport wraps the way to peers; nil leaves it as it is.
 	Transport func(http.RoundTripper) http.RoundTripper
 	Logger    *slog.Logger
@@ -103,7 +104,7 @@ func New(c Config) *Fleet {
 		Transport:     way,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	f.reach = func(p Peer) member { return newPeer(&f.cfg, f.client, p.Address) }
+	f.reach = func(p Peer) member { return newPeer(&f.cfg, f.client, p) }
 	return f
 }
 

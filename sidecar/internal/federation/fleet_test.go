@@ -434,7 +434,7 @@ func TestUnixSocket(t *testing.T) {
 	if wantPartial(t, err, "unix:"+path); !strings.Contains(err.Error(), "refuses the peer token") {
 		t.Error(err)
 	}
-	c.Authorize = func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }
+	c.Authorize = func(r *http.Request, _ string) { r.Header.Set("Authorization", "Bearer secret") }
 	wrapped := 0
 	c.Transport = func(next http.RoundTripper) http.RoundTripper { wrapped++; return next }
 	g, err := drain(mustOpen(t, newFleet(t, c), replay.FleetQuery{}), 0)

@@ -57,6 +57,7 @@ func (c *chunk) size() int64 { return int64(cap(c.text)) }
 type cutter struct {
 	desc    bool
 	maxLine int
+	asked   *ask            // of a peer, whose lines are checked; nil: this sidecar's own
 	last    *eventlog.Point // behind which the next line has to be; nil: anywhere
 
 	rest  []byte // the beginning of a line that the last chunk had no room for
@@ -65,8 +66,9 @@ type cutter struct {
 }
 
 // errTruncated is the end of a text within a line, errDisorder an event that
-// should have come before the last one.
+// should have come before the last one, errForeign a line that was not asked for.
 var (
+	errForeign   = errors.New("it sent something else than the events that it was asked for")
 	errTruncated = errors.New("the answer ends in the middle of a line")
 	errDisorder  = errors.New("comes out of order")
 )
@@ -91,7 +93,7 @@ func (t *cutter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 				continue
 			}
 			if len(c.text) > t.maxLine {
-				err = fmt.Errorf("a line is longer than %d bytes", t.maxLine)
+				err = fmt.Errorf("%w: a line is longer than %d bytes", errForeign, t.maxLine)
 				break
 			}
 			c.text = append(make([]byte, 0, 2*cap(c.text)), c.text...)
@@ -135,7 +137,7 @@ func (t *cutter) cut(c *chunk, start, end int) error {
 		return nil
 	}
 	begun := len(t.ids)
-	ts, ids, err := appendPlace(t.ids, c.text[start:end])
+	ts, ids, err := t.appendPlace(t.ids, c.text[start:end])
 	if err != nil {
 		return err
 	}
@@ -183,6 +185,29 @@ func (t *cutter) keepLast(c *chunk) {
 	}
 	t.place = eventlog.Point{TS: c.lines[n-1].ts, ID: c.ids[from:]}
 	t.last = &t.place
+}
+
+// appendPlace reads the place of an event. A peer's is read whole, and has to be one
+// that was asked for: it is passed on as it came.
+func (t *cutter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
+	if t.asked == nil {
+		return appendPlace(dst, text)
+	}
+	e, err := wire.ParseEvent(text)
+	q := &t.asked.scan
+	switch {
+	case err != nil:
+	case e.ID == "" || e.Topic != t.asked.topic:
+		err = fmt.Errorf("it is event %q of topic %q", e.ID, e.Topic)
+	case q.Key != nil && e.Key != *q.Key:
+		err = fmt.Errorf("event %q has the key %q", e.ID, e.Key)
+	case e.TS < q.MinTS || e.TS > q.Upper():
+		err = fmt.Errorf("event %q is of ts %d", e.ID, e.TS)
+	}
+	if err != nil {
+		return 0, dst, fmt.Errorf("%w: %w", errForeign, err)
+	}
+	return e.TS, append(dst, e.ID...), nil
 }
 
 // lineStart is how every event begins that a sidecar writes.

@@ -139,6 +139,10 @@ func (p *part) attempt(ctx context.Context, s *sidecar) error {
 func (p *part) attemptOnce(ctx context.Context, s *sidecar, a ask) error {
 	p.came = 0
 	p.cut.restart()
+	p.cut.asked = &a
+	if s.self {
+		p.cut.asked = nil
+	}
 	text, empty, err := p.open(ctx, s, a)
 	if err != nil {
 		return err

@@ -84,13 +84,15 @@ type peer struct {
 	base      url.URL
 	host      string // of the Host header; "": that of the URL
 	client    *http.Client
-	authorize func(*http.Request) // may be nil
-	patience  time.Duration       // without a byte
+	node      string                      // as the control plane lists it; "": it does not
+	authorize func(*http.Request, string) // may be nil
+	patience  time.Duration               // without a byte
 }
 
-func newPeer(c *Config, client *http.Client, address string) *peer {
+func newPeer(c *Config, client *http.Client, listed Peer) *peer {
+	address := listed.Address
 	p := &peer{
-		address: address, client: client, authorize: c.Authorize, patience: c.StallTimeout,
+		address: address, node: listed.NodeID, client: client, authorize: c.Authorize, patience: c.StallTimeout,
 		base: url.URL{Scheme: "http", Host: address},
 	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
@@ -211,7 +213,7 @@ func (p *peer) do(ctx context.Context, method, path string, q url.Values, body [
 		r.Header["Idempotency-Key"] = nil // not sent; says that asking twice is fine
 	}
 	if p.authorize != nil {
-		p.authorize(r)
+		p.authorize(r, p.node)
 	}
 	res, err := p.client.Do(r)
 	if err != nil {

@@ -117,6 +117,8 @@ func reasonOf(err error) string {
 	switch {
 	case err == nil:
 		return "has not reached its store yet"
+	case errors.Is(err, errForeign):
+		return "sent something else than the events that it was asked for"
 	case errors.Is(err, errCopied):
 		return "has a copy of another sidecar's store"
 	case errors.Is(err, errSilent), errors.Is(err, errStalled):

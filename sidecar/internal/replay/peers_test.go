@@ -236,7 +236,7 @@ func TestWhoIsAPeer(t *testing.T) {
 		return path
 	}
 	log := slog.New(slog.DiscardHandler)
-	tokens, err := access.OpenPeerTokens(write("peers", "token-of-the-peers\n"), log)
+	tokens, err := access.OpenPeerTokens(write("peers", "token-of-the-peers\n"), nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

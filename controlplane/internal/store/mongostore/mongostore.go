@@ -19,6 +19,11 @@
 //
 //	{_id: "its key", life: "…", doc: BinData, left: "an earlier life", left_at: Date}
 //
+// Collection sluice_controlplane_secrets has a document for each secret that the
+// control planes have in common; nobody else may read it:
+//
+//	{_id: "peers", secret: BinData}
+//
 // A request may be carried out long after its sender has given it up. So a Put
 // replaces what has a lower beat, and what was removed stays, without its
 // document, for leftKept: a Put from before that does not bring it back.
@@ -56,6 +61,7 @@ const (
 	commitsName  = "sluice_policy_commits"
 	presenceName = "sluice_controlplanes"
 	rosterName   = "sluice_sidecars"
+	secretsName  = "sluice_controlplane_secrets"
 )
 
 // Options say where a store is.
@@ -69,13 +75,15 @@ type Options struct {
 	Dialer  options.ContextDialer // nil: the network
 }
 
-// Store is a [store.Store], a [store.Roster] and a [store.Presence].
+// Store is a [store.Store], a [store.Roster], a [store.Presence], and
+// [store.Secrets].
 type Store struct {
 	timeout  time.Duration
 	client   *mongo.Client
 	commits  *mongo.Collection
 	presence *mongo.Collection
 	roster   *mongo.Collection
+	secrets  *mongo.Collection
 
 	// ctx ends with Close, and with it what is under way.
 	ctx    context.Context
@@ -120,6 +128,7 @@ func Open(o Options) (*Store, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	db := client.Database(database)
 	s.commits, s.presence, s.roster = db.Collection(commitsName), db.Collection(presenceName), db.Collection(rosterName)
+	s.secrets = db.Collection(secretsName)
 	return s, nil
 }
 

@@ -21,6 +21,7 @@ type Backend interface {
 	store.Store
 	store.Presence
 	store.Roster
+	store.Secrets
 	Ping(context.Context) error
 }
 
@@ -48,6 +49,7 @@ func Run(t *testing.T, empty func(t *testing.T) Place) {
 		"Closed":     testClosed,
 		"Presence":   testPresence,
 		"Roster":     testRoster,
+		"Secrets":    testSecrets,
 		"OutOfRange": testOutOfRange,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, empty(t)) })
@@ -440,4 +442,36 @@ func testRoster(t *testing.T, p Place) {
 	check("and comes back in the same life", s.Enter(ctx, a), a, b3)
 	check("one leaves before it is entered", s.Leave(ctx, "c", "1"), a, b3)
 	check("late", s.Enter(ctx, entry("c", "1", "")), a, b3)
+}
+
+// testSecrets: whoever asks first, all have the same one, also later.
+func testSecrets(t *testing.T, p Place) {
+	ctx := t.Context()
+	all := make([][]byte, 8)
+	var asking sync.WaitGroup
+	for h := range p.Handles {
+		s := p.open(t)
+		for i := h; i < len(all); i += p.Handles {
+			asking.Go(func() {
+				var err error
+				if all[i], err = s.Secret(ctx, "a", fmt.Append(nil, "fresh ", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if h == p.Handles-1 {
+			asking.Wait()
+			if other, err := s.Secret(ctx, "b", []byte{0, 1}); err != nil || !bytes.Equal(other, []byte{0, 1}) {
+				t.Errorf("another secret: %q, %v", other, err)
+			}
+			if again, err := s.Secret(ctx, "a", []byte("late")); err != nil || !bytes.Equal(again, all[0]) {
+				t.Errorf("asked again: %q, %v", again, err)
+			}
+		}
+	}
+	for i, got := range all {
+		if len(got) == 0 || !bytes.Equal(got, all[0]) {
+			t.Errorf("%d has %q, and 0 %q", i, got, all[0])
+		}
+	}
 }

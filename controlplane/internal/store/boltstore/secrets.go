@@ -1,0 +1,29 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+
+	"go.etcd.io/bbolt"
+)
+
+var secretsBucket = []byte("secrets")
+
+// Secret implements store.Secrets.
+func (s *Store) Secret(_ context.Context, name string, fresh []byte) (secret []byte, err error) {
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		secrets, err := tx.CreateBucketIfNotExists(secretsBucket) // a file of before there were any has none
+		if err != nil {
+			return err
+		}
+		if secret = bytes.Clone(secrets.Get([]byte(name))); secret != nil {
+			return nil
+		}
+		secret = fresh
+		return secrets.Put([]byte(name), fresh)
+	})
+	if err != nil {
+		return nil, wrap("read a secret of the control planes", err)
+	}
+	return secret, nil
+}

@@ -1,0 +1,68 @@
+package xds
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/access"
+)
+
+// Credentials are made anew before they lapse, and go with the stream that they were
+// made for, unless the sidecar has another one by then.
+func TestCredentialsAreRenewed(t *testing.T) {
+	issuer, err := access.NewPeerIssuer(bytes.Repeat([]byte{1}, access.PeerSeedBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCredentials(issuer)
+	key, err := access.NewPeerKey("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() string {
+		r, there := c.cache.GetResources()[policypb.PeerCredentialName("a")]
+		if !there {
+			return ""
+		}
+		text, by, err := policypb.ReadPeerCredential(r.(*structpb.Struct))
+		if err == nil {
+			err = key.Take(text, by)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	first, second := &stream{nodeID: "a"}, &stream{nodeID: "a"}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(c.give(first, key.Public()))
+	was, began := held(), c.holders["a"].issued
+	must(c.renew(began.Add(access.PeerCredentialRenew - time.Nanosecond)))
+	if c.holders["a"].issued != began || held() != was {
+		t.Error("it is made anew too soon")
+	}
+	must(c.renew(began.Add(access.PeerCredentialRenew)))
+	if c.holders["a"].issued == began || held() == "" {
+		t.Error("it is not made anew")
+	}
+	must(c.give(second, key.Public()))
+	must(c.take(first))
+	if held() == "" {
+		t.Error("it has gone with the stream before")
+	}
+	must(c.take(second))
+	if held() != "" || len(c.holders) != 0 {
+		t.Error("it stays")
+	}
+	must(c.give(first, nil)) // an earlier version
+	must(newCredentials(nil).give(first, key.Public()))
+}

@@ -1,0 +1,230 @@
+package access
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+func newPeerIssuer(t testing.TB, secret byte) *PeerIssuer {
+	t.Helper()
+	i, err := NewPeerIssuer(bytes.Repeat([]byte{secret}, PeerSeedBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// vouched is the key of a sidecar that an issuer vouches for.
+func vouched(t testing.TB, i *PeerIssuer, node string) *PeerKey {
+	t.Helper()
+	k, err := NewPeerKey(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew(t, i, k)
+	return k
+}
+
+func renew(t testing.TB, i *PeerIssuer, k *PeerKey) {
+	t.Helper()
+	credential, err := i.Issue(k.node, k.Public())
+	if err == nil {
+		err = k.Take(credential, i.Public())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func refusedPeer(t *testing.T, what string, k *PeerKey, token, says string) {
+	t.Helper()
+	node, err := k.Check(token)
+	if !errors.Is(err, &wire.Error{Code: wire.Unauthorized}) || !strings.Contains(err.Error(), says) {
+		t.Errorf("%s: it is %q's, %v; want %q", what, node, err, says)
+	}
+}
+
+// A sidecar joins with its own credential and announces an address of its own: what
+// others show it there opens no other sidecar.
+func TestAPeerTokenIsForOneTarget(t *testing.T) {
+	cp := newPeerIssuer(t, 1)
+	a, b, mallory := vouched(t, cp, "a"), vouched(t, newPeerIssuer(t, 1), "b"), vouched(t, cp, "mallory")
+	if node, err := b.Check(a.Token("b")); err != nil || node != "a" {
+		t.Fatalf("%q, %v", node, err)
+	}
+	stolen := a.Token("mallory")
+	if node, err := mallory.Check(stolen); err != nil || node != "a" {
+		t.Fatalf("%q, %v", node, err)
+	}
+	refusedPeer(t, "shown to another", b, stolen, `it is for sidecar "mallory", and this is "b"`)
+	refusedPeer(t, "shown back", a, stolen, `it is for sidecar "mallory", and this is "a"`)
+
+	// The credential of a, which mallory has seen, with a proof of mallory's own.
+	pieces := strings.Split(stolen, ".")
+	credential := pieces[1] + "." + pieces[2]
+	proof := peerProof{For: "b", Until: time.Now().Add(peerTokenLife).Unix()}
+	refusedPeer(t, "another's credential", b, peerTokenKind+signedText(mallory.key, proofSaid, credential+".", proof), "not signed by the sidecar that its credential names")
+	refusedPeer(t, "another's credential, and its own signature", b, peerTokenKind+signedText(mallory.key, credentialSaid, credential+".", proof), "not signed by")
+
+	// A credential that mallory has signed.
+	own := signedText(mallory.key, credentialSaid, "", peerCredential{Node: "a", Key: mallory.Public(), Until: time.Now().Add(time.Minute).Unix()})
+	refusedPeer(t, "a credential of its own making", b, peerTokenKind+signedText(mallory.key, proofSaid, own+".", proof), "of no control plane that is known here")
+	refusedPeer(t, "a credential of another fleet", b, vouched(t, newPeerIssuer(t, 2), "a").Token("b"), "of no control plane that is known here")
+
+	for _, token := range []string{
+		"", "sluice1.", "sluice1....", "x" + a.Token("b"), a.Token("b") + ".x", strings.Replace(a.Token("b"), ".", ".!", 1),
+		"sluice1." + strings.Repeat("a.", 3) + strings.Repeat("a", maxPeerToken),
+		"sluice1." + strings.Repeat(base64.RawURLEncoding.EncodeToString([]byte(`{"for":"b","until":99999999999,"key":"AA=="}`))+".", 3) + "e30",
+	} {
+		refusedPeer(t, "no token", b, token, "does not count here")
+	}
+	if err := b.Take(credential, cp.Public()); err == nil {
+		t.Error("a sidecar takes another's credential for its own")
+	}
+}
+
+func TestPeerTokensLapse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cp := newPeerIssuer(t, 1)
+		a, b := vouched(t, cp, "a"), vouched(t, cp, "b")
+		token := a.Token("b")
+		time.Sleep(peerTokenLife + peerSkew)
+		if _, err := b.Check(token); err != nil {
+			t.Errorf("at its end: %v", err)
+		}
+		time.Sleep(time.Second)
+		refusedPeer(t, "after its end", b, token, "it is over")
+		last := a.Token("b")
+		time.Sleep(PeerCredentialLife - peerTokenLife - peerSkew)
+		if token := a.Token("b"); token != "" {
+			t.Error("a sidecar that nobody vouches for any more shows a token")
+		}
+		refusedPeer(t, "after the credential's end", b, last, "it is over")
+
+		// Another key of the control planes: what the old one has signed counts until
+		// it lapses, as not all sidecars hear of it at once.
+		renew(t, cp, a)
+		renew(t, cp, b)
+		renew(t, newPeerIssuer(t, 2), b)
+		if _, err := b.Check(a.Token("b")); err != nil {
+			t.Errorf("signed with the key before: %v", err)
+		}
+		renew(t, cp, a)
+		time.Sleep(PeerCredentialLife - time.Second)
+		later := a.Token("b")
+		time.Sleep(peerSkew + time.Second)
+		refusedPeer(t, "long after the key was replaced", b, later, "of no control plane that is known here")
+
+		long := signedText(newPeerIssuer(t, 2).key, credentialSaid, "", peerCredential{Node: "a", Key: a.Public(), Until: time.Now().Add(time.Hour).Unix()})
+		refusedPeer(t, "a credential for an hour", b, peerTokenKind+signedText(a.key, proofSaid, long+".", peerProof{For: "b", Until: time.Now().Unix()}), "longer than is allowed")
+		renew(t, newPeerIssuer(t, 2), a)
+		a.mu.Lock()
+		credential := a.credential
+		a.mu.Unlock()
+		refusedPeer(t, "a token for an hour", b, peerTokenKind+signedText(a.key, proofSaid, credential+".", peerProof{For: "b", Until: time.Now().Add(time.Hour).Unix()}), "longer than is allowed")
+	})
+}
+
+// Whom the control plane names is never shown the token of the file, and the file's
+// peers are not shown what is for others.
+func TestWhichTokenIsShown(t *testing.T) {
+	cp := newPeerIssuer(t, 1)
+	a, b := vouched(t, cp, "a"), vouched(t, cp, "b")
+	file := peerFile(t, "first-token-of-peers\n")
+	auth := peerFile(t, "tokens: [{name: app, sha256: "+sumOf("app")+", publish: ['*']}]\n")
+	log := slog.New(slog.DiscardHandler)
+	access, err := Open(auth, Sidecar, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(path string, key *PeerKey) *PeerTokens {
+		t.Helper()
+		p, err := OpenPeerTokens(path, key, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	shows := func(p *PeerTokens, node string) string {
+		r := httptest.NewRequest("GET", "/", nil)
+		p.Authorize(r, node)
+		return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	}
+	unvouched, err := NewPeerKey("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		what  string
+		p     *PeerTokens
+		node  string
+		shown string // "signed": by the key
+	}{
+		{"a control plane", at("", a), "b", "signed"},
+		{"a control plane, to one of --peers", at("", a), "", ""},
+		{"both", at(file, a), "b", "signed"},
+		{"both, to one of --peers", at(file, a), "", "first-token-of-peers"},
+		{"a file", at(file, nil), "", "first-token-of-peers"},
+		{"neither", at("", nil), "b", ""},
+		{"a control plane that says nothing", at(file, unvouched), "b", ""},
+	} {
+		got := shows(tc.p, tc.node)
+		if tc.shown == "signed" {
+			if node, err := b.Check(got); err != nil || node != "a" {
+				t.Errorf("%s: %q, %v", tc.what, node, err)
+			}
+		} else if got != tc.shown {
+			t.Errorf("%s shows %q", tc.what, got)
+		}
+	}
+	signed := at("", b)
+	for token, want := range map[string]int{"": 401, "app": 403, a.Token("b"): 200, a.Token("a"): 401, "first-token-of-peers": 401} {
+		if got := as(asker(signed, access), token); got != want {
+			t.Errorf("by signatures, as %.20q: %d, want %d", token, got, want)
+		}
+	}
+	for token, want := range map[string]int{"": 200, "whatever": 200, a.Token("a"): 200} {
+		if got := as(asker(signed, nil), token); got != want {
+			t.Errorf("without authentication, as %.20q: %d, want %d", token, got, want)
+		}
+	}
+}
+
+func FuzzPeerToken(f *testing.F) {
+	k := vouched(f, newPeerIssuer(f, 1), "a")
+	f.Add(k.Token("a"))
+	f.Add("sluice1.a.b.c.d")
+	f.Fuzz(func(t *testing.T, token string) {
+		node, err := k.Check(token)
+		if err == nil && node != "a" {
+			t.Fatalf("%q lets %q in", token, node)
+		}
+	})
+}
+
+func BenchmarkPeerToken(b *testing.B) {
+	cp := newPeerIssuer(b, 1)
+	x, y := vouched(b, cp, "x"), vouched(b, cp, "y")
+	b.Run("make", func(b *testing.B) {
+		for b.Loop() {
+			x.Token("y")
+		}
+	})
+	token := x.Token("y")
+	b.Run("check", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := y.Check(token); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
