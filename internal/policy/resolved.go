@@ -67,6 +67,7 @@ func NewResolvedSnapshot(policies []Resolved) *Snapshot {
 	}
 	slices.SortFunc(s.lengths, func(a, b int) int { return b - a })
 	s.lengths = slices.Compact(s.lengths)
+	s.keepLetters()
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -22,6 +23,9 @@ type Snapshot struct {
 	globs map[string]*Effective // by literal prefix; "" is '*' or the defaults
 	// lengths are those of the prefixes in globs, longest first.
 	lengths []int
+	// letters holds for dead letter topics that no policy names: '*' matches them
+	// and does not name them.
+	letters *Effective
 	// policies and list are ascending by name, one element of each for a policy.
 	policies []*Policy
 	list     []InForce
@@ -60,7 +64,22 @@ func (s *Snapshot) Topic(name string) *Effective {
 	if e, ok := s.exact[name]; ok {
 		return e
 	}
-	return s.byPrefix(name)
+	e := s.byPrefix(name)
+	if e == s.globs[""] && strings.HasSuffix(name, wire.DeadLetterSuffix) {
+		return s.letters
+	}
+	return e
+}
+
+// DeadLetterTTL is how long a dead letter topic keeps its events where no policy
+// names it.
+const DeadLetterTTL = 720 * time.Hour
+
+// keepLetters sets letters, once globs is complete.
+func (s *Snapshot) keepLetters() {
+	e := *s.globs[""]
+	e.Retention = Retention{TTL: DeadLetterTTL}
+	s.letters = &e
 }
 
 // Connection returns the limit of each connection, which is read from the
@@ -91,7 +110,9 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 		lengths: []int{0},
 	}
 	order, bad := inOrder(policies)
-	return s, append(bad, s.add(order)...)
+	bad = append(bad, s.add(order)...)
+	s.keepLetters()
+	return s, bad
 }
 
 // placed is a policy, and where it stands in a document; -1: in none.

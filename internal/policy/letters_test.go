@@ -1,0 +1,45 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+// Dead letters are kept for 720 hours and never compacted where no policy names
+// their topic, and '*' does not.
+func TestDeadLetterTopics(t *testing.T) {
+	list, err := ParseYAML([]byte(`
+- {name: "*", paused: true, retention: {ttl: 1h, compact: true}}
+- {name: "orders.*", retention: {ttl: 2h}}
+- {name: "audit.dlq", retention: {ttl: 0s}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSnapshot(list, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved := NewResolvedSnapshot([]Resolved{{Name: "*", Effective: s.Topic("x")}, {Name: "orders.*", Effective: s.Topic("orders.x")},
+		{Name: "audit.dlq", Effective: s.Topic("audit.dlq")}})
+	for _, s := range []*Snapshot{s, resolved} {
+		for topic, want := range map[string]Retention{
+			"x": {time.Hour, true}, "x.dlq": {720 * time.Hour, false}, ".dlq": {720 * time.Hour, false}, "dlq": {time.Hour, true},
+			"orders.new.dlq": {2 * time.Hour, true}, "audit.dlq": {0, true},
+		} {
+			if got := s.Topic(topic).Retention; got != want {
+				t.Errorf("%s keeps %+v; want %+v", topic, got, want)
+			}
+		}
+		if !s.Topic("x.dlq").Paused {
+			t.Error("'*' does not hold for x.dlq at all")
+		}
+	}
+	empty, err := NewSnapshot(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := empty.Topic("x.dlq").Retention; got != (Retention{TTL: DeadLetterTTL}) {
+		t.Errorf("without policies x.dlq keeps %+v", got)
+	}
+}
