@@ -9,4 +9,14 @@ const (
 	HeaderDeadGroup    = "sluice-dlq-group"
 	HeaderDeadAttempts = "sluice-dlq-attempts"
 	HeaderDeadID       = "sluice-dlq-id"
+	// Where the event was, which dead letters of older versions do not say.
+	HeaderDeadPartition = "sluice-dlq-partition"
+	HeaderDeadSeq       = "sluice-dlq-seq"
+	HeaderDeadTS        = "sluice-dlq-ts"
 )
+
+// HeaderDeadAll begins the headers above.
+const HeaderDeadAll = "sluice-dlq-"
+
+// HeaderRedriven is on a dead letter that is delivered again; it says which.
+const HeaderRedriven = "sluice-redriven"

@@ -3,7 +3,9 @@ package eventlog
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -12,6 +14,26 @@ import (
 // DeadLetterID begins the ids of dead letters.
 const DeadLetterID = "dlq-"
 
+// letterIDBytes is how long the part of a dead letter's id is that stays when it
+// was redriven and died again: its events are dlq-X, dlq-X-1, dlq-X-2 and so on,
+// of which only the last is there once the death is recorded.
+const letterIDBytes = len(DeadLetterID) + 32
+
+// StableLetterID is what the dead letter with that event is called, however often
+// it died.
+func StableLetterID(letter string) string { return letter[:min(len(letter), letterIDBytes)] }
+
+// Deaths is how often the dead letter with that event had died before.
+func Deaths(letter string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(letter[len(StableLetterID(letter)):], "-"))
+	return n
+}
+
+// NextLetter is the event of a dead letter that was redriven and has died again.
+func NextLetter(letter string) string {
+	return StableLetterID(letter) + "-" + strconv.Itoa(Deaths(letter)+1)
+}
+
 // Death is why an event becomes a dead letter.
 type Death struct {
 	Group    string // that could not process it; "" where none had it
@@ -19,24 +41,33 @@ type Death struct {
 	Attempts int
 	// Which tells events apart that had the same topic, group and id.
 	Which string
+	// Redriven is the dead letter that the event came from, "" where it came from
+	// its topic.
+	Redriven string
 }
 
 // DeadLetter is the event that goes to the dead letter topic. Its id is derived
 // from what it is a dead letter of, so that burying it again after a crash
 // stores it once.
 func DeadLetter(src *Record, d Death, now time.Time) *Record {
-	sum := sha256.Sum256([]byte(src.Topic + "\x00" + d.Group + "\x00" + src.ID + "\x00" + d.Which))
+	id := NextLetter(d.Redriven)
+	if d.Redriven == "" {
+		id = letterID(src.Topic, d.Group, src.ID, d.Which)
+	}
 	return &Record{
 		Event: wire.Event{
-			ID:    DeadLetterID + hex.EncodeToString(sum[:16]),
+			ID:    id,
 			TS:    now.UnixMilli(),
 			Topic: src.Topic + wire.DeadLetterSuffix,
 			Key:   src.Key,
-			Headers: src.Headers.
+			Headers: withoutRedriven(src.Headers).
 				With(wire.HeaderDeadReason, d.Reason).
 				With(wire.HeaderDeadGroup, d.Group).
 				With(wire.HeaderDeadAttempts, strconv.Itoa(d.Attempts)).
-				With(wire.HeaderDeadID, src.ID),
+				With(wire.HeaderDeadID, src.ID).
+				With(wire.HeaderDeadPartition, strconv.Itoa(src.Partition)).
+				With(wire.HeaderDeadSeq, strconv.FormatUint(src.Seq, 10)).
+				With(wire.HeaderDeadTS, strconv.FormatInt(src.TS, 10)),
 			Tags:     src.Tags,
 			CausedBy: []string{src.ID},
 			SID:      src.SID,
@@ -45,4 +76,66 @@ func DeadLetter(src *Record, d Death, now time.Time) *Record {
 		},
 		AcceptedAt: now.UnixMilli(),
 	}
+}
+
+func withoutRedriven(h wire.Headers) wire.Headers {
+	return slices.DeleteFunc(slices.Clone(h), func(x wire.Header) bool { return x.Name == wire.HeaderRedriven })
+}
+
+func letterID(topic, group, id, which string) string {
+	sum := sha256.Sum256([]byte(topic + "\x00" + group + "\x00" + id + "\x00" + which))
+	return DeadLetterID + hex.EncodeToString(sum[:16])
+}
+
+// IsDeadLetter recognizes what Sluice itself publishes to dead letter topics.
+func IsDeadLetter(r *Record) bool {
+	_, named := r.Headers.Get(wire.HeaderDeadID)
+	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, DeadLetterID)
+}
+
+// Dead is what a dead letter says.
+type Dead struct {
+	Letter   *Record // as it is in the dead letter topic
+	ID       string  // StableLetterID
+	Group    string  // "" where no group had the event
+	Reason   string
+	Attempts int
+	// Event is what died, as far as the dead letter knows it. Its seq is 0 where
+	// an older version wrote the dead letter.
+	Event *Record
+}
+
+// ReadDead reads a dead letter; false where it is none.
+func ReadDead(r *Record) (d Dead, ok bool) {
+	if !IsDeadLetter(r) {
+		return d, false
+	}
+	header := func(name string) string { v, _ := r.Headers.Get(name); return v }
+	d = Dead{Letter: r, ID: StableLetterID(r.ID), Group: header(wire.HeaderDeadGroup), Reason: header(wire.HeaderDeadReason)}
+	d.Attempts, _ = strconv.Atoi(header(wire.HeaderDeadAttempts))
+	event := *r
+	event.Topic, event.ID, event.CausedBy = strings.TrimSuffix(r.Topic, wire.DeadLetterSuffix), header(wire.HeaderDeadID), nil
+	event.Partition, _ = strconv.Atoi(header(wire.HeaderDeadPartition))
+	event.Seq, _ = strconv.ParseUint(header(wire.HeaderDeadSeq), 10, 64)
+	if ts, err := strconv.ParseInt(header(wire.HeaderDeadTS), 10, 64); err == nil {
+		event.TS = ts
+	}
+	event.Headers = slices.DeleteFunc(slices.Clone(r.Headers), func(h wire.Header) bool { return strings.HasPrefix(h.Name, wire.HeaderDeadAll) })
+	d.Event = &event
+	return d, true
+}
+
+// Of completes a dead letter of an older version by the event that is in the
+// topic under its id, which may be nil; it reports whether it is that one.
+func (d *Dead) Of(event *Record) bool {
+	if event == nil || letterID(event.Topic, d.Group, event.ID, strconv.FormatUint(event.Seq, 10)) != d.ID {
+		return false
+	}
+	d.Event = event
+	return true
+}
+
+// Redrive asks for the dead letter to be delivered again.
+func (d *Dead) Redrive() Redrive {
+	return Redrive{GroupPartition: GroupPartition{d.Event.Topic, d.Group, d.Event.Partition}, Seq: d.Event.Seq, Letter: d.Letter.ID}
 }

@@ -137,6 +137,7 @@ type Log interface {
 	Retainer
 	Compactor
 	Deleter
+	Redrives
 	// Close waits for calls under way, makes everything durable and releases
 	// the store. Methods called later wrap ErrUnavailable.
 	Close() error
@@ -313,6 +314,11 @@ type Progress struct {
 	// Delays are the events that are to be delivered no earlier than that,
 	// ascending by seq.
 	Delays []Delay
+	// Since is when the group was put there where it began, by its start or by a
+	// seek, in milliseconds since the epoch; 0: not known.
+	Since int64
+	// Redrives are redriven dead letters of which there is something to say.
+	Redrives []RedriveProgress
 }
 
 // Delay is when an event may be delivered again, in milliseconds since the

@@ -66,6 +66,9 @@ func (g *Group) place(e *entry, now time.Time) bool {
 	for {
 		m, fit := g.pick(e)
 		switch {
+		case fit == unwanted && e.letter != "": // it stays a dead letter until somebody wants it
+			g.stuck++
+			return false
 		case fit == unwanted:
 			g.settle(e)
 			return true

@@ -378,6 +378,7 @@ func (g *Group) failed(what string, err error) {
 
 // suspect lets the group ask soon whether somebody has taken over what it owns.
 func (g *Group) suspect() {
+	g.lookForRedrives()
 	g.wonder()
 	g.balancer.wake()
 }

@@ -51,9 +51,15 @@ func (g *Group) laid(e *entry, err error) {
 	}
 }
 
-// deadLetter is what an event becomes that the group is not to get any more.
-func deadLetter(e *entry, group string, now time.Time) *eventlog.Record {
+// deadLetter is what an event becomes that the group is not to get any more;
+// since is that of the progress. A group that was set back buries anew what it
+// had buried before: the dead letter of that time may be settled and gone.
+func deadLetter(e *entry, group string, since int64, now time.Time) *eventlog.Record {
+	which := strconv.FormatUint(e.rec.Seq, 10)
+	if since != 0 {
+		which += "@" + strconv.FormatInt(since, 10)
+	}
 	return eventlog.DeadLetter(e.rec, eventlog.Death{
-		Group: group, Reason: e.reason, Attempts: e.attempts, Which: strconv.FormatUint(e.rec.Seq, 10),
+		Group: group, Reason: e.reason, Attempts: e.attempts, Which: which, Redriven: e.letter,
 	}, now)
 }

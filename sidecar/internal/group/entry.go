@@ -41,6 +41,8 @@ type entry struct {
 	due   time.Time
 	index int // in the timers, or -1
 
+	letter  string           // the dead letter that it is redriven from, or ""
+	ending  bool             // settled: its dead letter is being taken away
 	burial  *burial          // while burying: what waits for it, or nil
 	reason  string           // why the last delivery failed
 	process *tracing.Process // the last delivery's span; nil: none is recorded

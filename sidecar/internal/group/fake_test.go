@@ -19,6 +19,7 @@ type fakeLog struct {
 	eventlog.Reader
 	tails *tail.Tails
 
+	fakeRedrives
 	mu       sync.Mutex
 	topics   map[string][][]*eventlog.Record // partitions
 	firsts   map[string]uint64               // of partition 0, where retention removed events

@@ -86,6 +86,8 @@ func (p *fakePacer) Take(now time.Time) (time.Duration, bool) {
 
 // fakeGraves is the dead letter topics.
 type fakeGraves struct {
+	log *fakeLog // that keeps what is buried, if any
+
 	mu     sync.Mutex
 	err    error
 	hold   bool
@@ -107,6 +109,9 @@ func (d *fakeGraves) Bury(_ context.Context, rec *eventlog.Record, done func(err
 	}
 	on := d.onBury
 	d.mu.Unlock()
+	if err == nil && d.log != nil {
+		d.log.bury(rec)
+	}
 	if err == nil && on != nil {
 		on(rec)
 	}

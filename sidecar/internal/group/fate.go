@@ -99,11 +99,11 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	if rec.Partition < len(elsewhere) {
 		last = elsewhere[rec.Partition]
 	}
-	f := g.fate(rec, &last, m.owner(&last), m.cfg.Clock.Now())
+	f, since := g.fate(rec, &last, m.owner(&last), m.cfg.Clock.Now())
 	if f.State != FateSettled {
 		return f, nil
 	}
-	if f.DeadLetter, err = deadLetterOf(ctx, rec, name, lookup); err != nil {
+	if f.DeadLetter, err = deadLetterOf(ctx, rec, name, since, lookup); err != nil {
 		return f, err
 	}
 	if f.DeadLetter != nil {
@@ -122,17 +122,21 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 
 // fate is what the group itself knows of an event: of a partition that is not
 // owned here, what its last epoch says, and who has that.
-func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) Fate {
+func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f Fate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f, p := Fate{Group: g.name, Owner: owner}, stored(last)
+	p := stored(last)
+	f = Fate{Group: g.name, Owner: owner}
 	here := rec.Partition < len(g.parts) && g.parts[rec.Partition].own != foreign
 	if here {
 		f.Owner, p = g.cfg.Roster.View().Name, g.parts[rec.Partition]
 	}
 	f.Cursor = p.cursor()
 	i := slices.IndexFunc(p.entries, func(e *entry) bool { return e.seq == rec.Seq })
+	again := slices.IndexFunc(p.redrive.entries, func(e *entry) bool { return e.seq == rec.Seq && e.state != settled })
 	switch {
+	case again >= 0:
+		p.redrive.entries[again].tell(&f, now)
 	case i >= 0:
 		p.entries[i].tell(&f, now)
 	case rec.Seq < p.next || slices.ContainsFunc(p.skip, holds(rec.Seq)):
@@ -151,7 +155,7 @@ func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, n
 			f.WaitsFor = WaitsForMember
 		}
 	}
-	return f
+	return f, p.since
 }
 
 func holds(seq uint64) func(eventlog.SeqRange) bool {
@@ -186,11 +190,19 @@ func until(due, now time.Time) *int64 {
 	return new(max(0, due.Sub(now).Milliseconds()))
 }
 
+// deathsLooked is after how many redrives a dead letter is looked for.
+const deathsLooked = 4
+
 // deadLetterOf finds the dead letter that an event became for the group; nil if
 // there is none. Its id follows from the event's.
-func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, lookup Lookup) (*DeadLetter, error) {
-	d := deadLetter(&entry{rec: rec}, group, time.Time{})
-	got, err := lookup(ctx, d.Topic, d.ID)
+func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*DeadLetter, error) {
+	d := deadLetter(&entry{rec: rec}, group, since, time.Time{})
+	id := d.ID
+	got, err := lookup(ctx, d.Topic, id)
+	for died := 0; errors.Is(err, eventlog.ErrNotFound) && died < deathsLooked; died++ {
+		id = eventlog.NextLetter(id)
+		got, err = lookup(ctx, d.Topic, id)
+	}
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return nil, nil
 	}

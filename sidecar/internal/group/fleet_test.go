@@ -66,7 +66,8 @@ func runFleet(t *testing.T, partitions int, scenario func(t *testing.T, f *fleet
 }
 
 func newFleet(t fataler, partitions int) *fleet {
-	f := &fleet{t: t, log: newFakeLog(), nodes: eventlogtest.NewNodes(), graves: &fakeGraves{}}
+	f := &fleet{t: t, log: newFakeLog(), nodes: eventlogtest.NewNodes()}
+	f.graves = &fakeGraves{log: f.log}
 	eff := policy.Defaults()
 	eff.Partitions = partitions
 	f.policy.Store(&eff)

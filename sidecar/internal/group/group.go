@@ -75,6 +75,10 @@ type Group struct {
 	saveDue time.Time                // when to try again after a failed save; zero: at once
 	ackDue  time.Time                // when to save acks if nothing else is to be saved before; zero: at once
 
+	redriveDue time.Time          // when redrives are asked for again after that has failed
+	ended      []eventlog.Redrive // settled, and saved as such: their dead letters are to be taken away
+	endDue     time.Time          // when that is tried again; zero: not waited for
+
 	saves    uint64        // how many succeeded
 	synced   uint64        // how many of those are known to be durable
 	unsynced []func(error) // to be told once all that is saved is durable

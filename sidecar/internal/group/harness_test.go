@@ -50,7 +50,8 @@ func run(t *testing.T, scenario func(t *testing.T, w *world)) {
 }
 
 func newWorld(t fataler, partitions int) *world {
-	w := &world{t: t, log: newFakeLog(), graves: &fakeGraves{}, bounds: DefaultBounds()}
+	w := &world{t: t, log: newFakeLog(), bounds: DefaultBounds()}
+	w.graves = &fakeGraves{log: w.log}
 	eff := policy.Defaults()
 	eff.Partitions = partitions
 	w.policy.Store(&eff)

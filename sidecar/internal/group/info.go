@@ -77,7 +77,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 			p = stored(&elsewhere[i])
 		}
 		pi.Cursor, pi.Lag = p.cursor(), p.unsettled(extents[i])
-		for _, e := range p.entries {
+		for e := range p.all() {
 			if e.state == inflight {
 				pi.Inflight++
 			}
@@ -158,7 +158,7 @@ func (g *Group) states(f *wire.Filter) (has [dropped + 1]bool) {
 		if p.own != owned {
 			continue
 		}
-		for _, e := range p.entries {
+		for e := range p.all() {
 			if e.state != settled && f.Matches(&e.rec.Event) {
 				has[e.state] = true
 			}

@@ -11,12 +11,25 @@ import (
 // it. What was being delivered counts an attempt, unless the owner has ended in
 // order, and said so as the last thing that it did.
 func inherited(pr eventlog.Progress, ended func(life string) bool) eventlog.Progress {
+	over := pr.OutBy != "" && ended(pr.OutBy)
 	switch {
 	case len(pr.Out) == 0:
-	case ended(pr.OutBy):
+	case over:
 		pr.Attempts = lessOne(pr.Attempts, pr.Out)
 	default:
 		pr.Unsure = union(pr.Unsure, pr.Out)
+	}
+	pr.Redrives = slices.Clone(pr.Redrives)
+	for i := range pr.Redrives {
+		r := &pr.Redrives[i]
+		switch {
+		case !r.Out:
+		case over:
+			r.Attempts--
+		default:
+			r.Unsure = true
+		}
+		r.Out = false
 	}
 	pr.Out, pr.OutBy = nil, ""
 	return pr

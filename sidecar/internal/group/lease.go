@@ -51,6 +51,11 @@ func (g *Group) leased(l Lease) *entry {
 	if l.Partition < 0 || l.Partition >= len(g.parts) {
 		return nil
 	}
+	for _, e := range g.parts[l.Partition].redrive.entries {
+		if e.lease == l.Number && e.state == inflight && e.sent {
+			return e
+		}
+	}
 	es := g.parts[l.Partition].entries
 	i, found := slices.BinarySearchFunc(es, l.Seq, func(e *entry, seq uint64) int { return cmp.Compare(e.seq, seq) })
 	if !found || es[i].state != inflight || !es[i].sent || es[i].lease != l.Number {

@@ -41,6 +41,7 @@ func DefaultBounds() Bounds {
 type Log interface {
 	eventlog.Reader
 	eventlog.Groups
+	eventlog.Redrives
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 	ForgetGroup(ctx context.Context, topic, group string) error
 }
@@ -204,7 +205,7 @@ func (g *Group) retire() bool {
 	if slices.ContainsFunc(g.parts, func(p *partition) bool { return p.tried > 0 }) {
 		return false
 	}
-	if len(g.members)+g.joining+len(g.waiters)+len(g.unsynced)+len(g.marks) > 0 || g.watch != nil || g.saving || g.doubt || g.ownsAny() {
+	if len(g.members)+g.joining+len(g.waiters)+len(g.unsynced)+len(g.marks)+len(g.ended) > 0 || g.watch != nil || g.saving || g.doubt || g.ownsAny() {
 		return false
 	}
 	g.stopped = true

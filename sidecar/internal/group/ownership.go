@@ -77,7 +77,7 @@ func (g *Group) finishDrains(now time.Time) {
 		if p.own != draining || now.Before(p.drainDue) && p.busy() {
 			continue
 		}
-		for _, e := range p.entries {
+		for e := range p.all() {
 			if e.state == inflight {
 				g.giveBack(e)
 			}
@@ -91,7 +91,12 @@ func (g *Group) finishDrains(now time.Time) {
 // busy reports whether something of the partition is in flight, or on its way
 // to the dead letter topic.
 func (p *partition) busy() bool {
-	return slices.ContainsFunc(p.entries, func(e *entry) bool { return e.state == inflight || e.state == burying })
+	for e := range p.all() {
+		if e.state == inflight || e.state == burying {
+			return true
+		}
+	}
+	return false
 }
 
 // park forgets what was fetched of a partition but keeps its progress.
@@ -104,15 +109,15 @@ func (g *Group) park(p *partition) {
 // drop forgets everything fetched of a partition.
 func (g *Group) drop(p *partition) {
 	p.generation++
-	if len(p.entries) == 0 {
+	if len(p.entries)+len(p.redrive.entries) == 0 {
 		return
 	}
-	for _, e := range p.entries {
+	for e := range p.all() {
 		if e.state != settled {
 			g.dropEntry(e)
 		}
 	}
-	p.entries = nil
+	p.entries, p.redrive.entries = nil, nil
 	of := func(e *entry) bool { return e.part == p }
 	g.ready = slices.DeleteFunc(g.ready, of)
 	g.burying = slices.DeleteFunc(g.burying, of)

@@ -43,6 +43,9 @@ type partition struct {
 	unsure  []eventlog.SeqRange
 	delays  []eventlog.Delay
 
+	since   int64 // of the progress
+	redrive lane
+
 	passed  int64     // events passed over that are not counted yet
 	dirty   bool      // progress differs from what was last saved
 	readDue time.Time // when to read again after the log could not be read
@@ -57,6 +60,8 @@ func (p *partition) restore(pr eventlog.Progress) {
 	p.carried = slices.Clone(pr.Attempts)
 	p.unsure = slices.Clone(pr.Unsure)
 	p.delays = slices.Clone(pr.Delays)
+	p.since = pr.Since
+	p.redrive.restore(pr.Redrives)
 	p.advance()
 }
 
@@ -183,7 +188,7 @@ func (p *partition) unsettled(x eventlog.Extent) int64 {
 // progress is what a takeover needs to know.
 func (p *partition) progress() eventlog.Progress {
 	p.trim()
-	pr := eventlog.Progress{Cursor: p.cursor()}
+	pr := eventlog.Progress{Cursor: p.cursor(), Since: p.since}
 	at := pr.Cursor // every seq below is in pr
 	for _, e := range p.entries {
 		if e.state == settled {
@@ -217,6 +222,10 @@ func (p *partition) progress() eventlog.Progress {
 		pr.Unsure = append(pr.Unsure, r)
 	}
 	pr.Delays = append(pr.Delays, p.delays...)
+	pr.Redrives = p.redrive.progress()
+	if slices.ContainsFunc(pr.Redrives, func(r eventlog.RedriveProgress) bool { return r.Out }) {
+		pr.OutBy = p.life
+	}
 	return pr
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // TestGroupKeepsItsPromises lets members, a failing store and a mortal process
@@ -54,6 +55,7 @@ func (x *exam) actions() map[string]func(*rapid.T) {
 		"store":   x.breakOrMendStore,
 		"graves":  x.breakOrMendGraves,
 		"seek":    x.seekEarliest,
+		"redrive": x.redriveSome,
 		"restart": x.restart,
 		"":        x.nobodyWaits,
 	}
@@ -167,7 +169,11 @@ func (x *exam) nackOne(t *rapid.T) {
 	c.m.Nack([]string{e.id}, how, func(err error) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		if err == nil && how.DeadLetter && e.doomed && e.fate != over {
+		switch {
+		case err != nil || !how.DeadLetter || !e.doomed:
+		case e.fate == asked:
+			e.fate = over
+		default:
 			t.Errorf("the nack of %s was answered before it was buried", e.id)
 		}
 	})
@@ -293,7 +299,7 @@ func (x *exam) breakOrMendGraves(t *rapid.T) {
 }
 
 func (x *exam) seekEarliest(*rapid.T) {
-	if rapid.IntRange(0, 3).Draw(x.t, "really") > 0 || len(x.events) == 0 {
+	if rapid.IntRange(0, 3).Draw(x.t, "really") > 0 || len(x.events) == 0 || x.redriving() {
 		return
 	}
 	x.mendStore()
@@ -328,6 +334,7 @@ func (x *exam) restart(t *rapid.T) {
 	for _, e := range x.events {
 		if kill {
 			e.kills++
+			e.twice = e.twice || x.shaky
 		}
 		if x.shaky {
 			e.most++ // a count may be stored whose delivery was given back
@@ -392,12 +399,48 @@ func (x *exam) finish() {
 			x.t.Errorf("%s is lost", id)
 		}
 	}
+	for id, letters := range x.log.dead() {
+		names := map[string]bool{} // a seek gives it another
+		for _, d := range letters {
+			names[d.ID] = true
+		}
+		if len(letters) != len(names) || x.redriving() {
+			x.t.Errorf("%s has %d dead letters of %d names", id, len(letters), len(names))
+		}
+	}
 	if info := x.info(); info.Lag != 0 || info.Inflight != 0 {
 		x.t.Errorf("lag %d, in flight %d after everything was settled", info.Lag, info.Inflight)
 	}
 }
 
-func (x *exam) drained() bool { return x.info().Lag == 0 }
+func (x *exam) drained() bool { return x.info().Lag == 0 && !x.redriving() }
+
+// redriving reports whether there is something redriven that is not settled.
+func (x *exam) redriving() (is bool) {
+	x.log.locked(func() { is = len(x.log.redrives) > 0 })
+	return is
+}
+
+// redriveSome asks for dead letters to be delivered again; maybe twice.
+func (x *exam) redriveSome(t *rapid.T) {
+	dead := x.log.dead()
+	var rs []eventlog.Redrive
+	x.mu.Lock()
+	for _, id := range slices.Sorted(maps.Keys(dead)) {
+		e, d := x.events[id], dead[id][0]
+		if has, _ := x.log.HasRedrives(context.Background(), topic, []eventlog.Redrive{d.Redrive()}); has[0] || e.fate != over || e.twice || len(dead[id]) > 1 || !rapid.Bool().Draw(t, id) {
+			continue // of two the earlier is being taken away
+		}
+		rs = append(rs, d.Redrive())
+		*e = examEvent{id: e.id, key: e.key, redriven: true}
+	}
+	x.mu.Unlock()
+	for range rapid.IntRange(1, 2).Draw(t, "times") {
+		_ = x.log.AddRedrives(context.Background(), topic, rs)
+		x.m.Redriven(topic, "g")
+	}
+	synctest.Wait()
+}
 
 // nobodyWaits checks that no wake-up was lost: once everything has come to
 // rest, a member that is sent nothing has a reason.

@@ -23,6 +23,7 @@ type save struct {
 	waiters []func(error) // to be told once it is synced
 	members []*Member     // that have been assigned events
 	graves  []*entry
+	ended   []eventlog.Redrive // that are settled
 }
 
 // collect takes all progress that is not saved. The store refuses what is not
@@ -36,6 +37,7 @@ func (g *Group) collect() save {
 		if p.dirty {
 			p.dirty = false
 			s.epochs = append(s.epochs, g.epoch(p, p.own == leaving))
+			s.ended = append(s.ended, p.redrive.toEnd(g.topic, g.name, p.index)...)
 		}
 	}
 	if len(s.epochs) > 0 {
@@ -85,6 +87,7 @@ func (g *Group) saved(s save, err error) {
 			g.saves++
 		}
 		g.unsynced = append(g.unsynced, s.waiters...)
+		g.ended = append(g.ended, s.ended...)
 		moved = g.released(s)
 	} else {
 		g.unsave(s, again, err)
@@ -96,7 +99,7 @@ func (g *Group) saved(s save, err error) {
 		answerAll(s.waiters, errTakenOver)
 	case err != nil:
 		answerAll(s.waiters, err)
-	case len(s.waiters) > 0:
+	case len(s.waiters)+len(s.ended) > 0:
 		g.syncer.wake()
 	}
 	if moved {
@@ -134,6 +137,7 @@ func (g *Group) unsave(s save, again bool, err error) {
 		// It may have been lost meanwhile, or renewed.
 		if p := g.parts[e.Partition]; p.own != foreign && p.epoch >= e.Number {
 			p.dirty = true
+			p.redrive.endAgain()
 		}
 	}
 	for _, m := range s.members {
@@ -150,10 +154,10 @@ func (g *Group) unsave(s save, again bool, err error) {
 // runs beside the turns, so that no delivery waits for it.
 func (g *Group) sync() {
 	g.mu.Lock()
-	waiters, upTo := g.unsynced, g.saves
-	g.unsynced = nil
+	waiters, upTo, ended := g.unsynced, g.saves, g.ended
+	g.unsynced, g.ended = nil, nil
 	g.mu.Unlock()
-	if len(waiters) == 0 {
+	if len(waiters)+len(ended) == 0 {
 		return
 	}
 	err := g.cfg.Log.Sync(g.cfg.Context)
@@ -161,6 +165,9 @@ func (g *Group) sync() {
 		g.mu.Lock()
 		g.synced = max(g.synced, upTo)
 		g.mu.Unlock()
+	}
+	if len(ended) > 0 {
+		err = errors.Join(err, g.end(ended, err))
 	}
 	answerAll(waiters, err)
 }

@@ -66,19 +66,24 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		return nil, errStopped
 	}
 	var forced []eventlog.Epoch
-	life := g.cfg.Roster.Standing().ID
+	life, since := g.cfg.Roster.Standing().ID, g.cfg.Clock.Now().UnixMilli()
 	for i, p := range g.parts {
 		if starts[i] == 0 { // not named
 			continue
 		}
 		if p.own == foreign {
 			e := g.epochOf(i, latest[i].Number+1, life)
-			e.Released, e.Progress.Cursor = true, starts[i]
+			e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: since,
+				Redrives: latest[i].Progress.Redrives, OutBy: latest[i].Progress.OutBy}
 			forced = append(forced, e)
 			continue
 		}
+		redrives := p.redrive.progress()
+		for i := range redrives {
+			redrives[i].Out = false
+		}
 		g.drop(p)
-		p.restore(eventlog.Progress{Cursor: starts[i]})
+		p.restore(eventlog.Progress{Cursor: starts[i], Since: since, Redrives: redrives})
 		p.dirty = true
 	}
 	answer := make(chan error, 1)

@@ -164,7 +164,7 @@ func (g *Group) dig(e *entry) {
 		g.mu.Unlock()
 		return
 	}
-	rec := deadLetter(e, g.name, g.cfg.Clock.Now())
+	rec := deadLetter(e, g.name, e.part.since, g.cfg.Clock.Now())
 	ctx := e.process.Within(g.cfg.Context)
 	g.mu.Unlock()
 	g.cfg.DeadLetters.Bury(ctx, rec, func(err error) { g.buried(e, err) })

@@ -54,7 +54,7 @@ func (g *Group) release() (s save, ok bool) {
 	g.over = true
 	g.beat++
 	for _, p := range g.parts {
-		for _, e := range p.entries {
+		for e := range p.all() {
 			g.laid(e, errStopped)
 		}
 		p.dirty = false // saved below, as released

@@ -9,6 +9,7 @@ import (
 func (g *Group) turn() {
 	g.prepare(g.cfg.Clock.Now())
 	g.fetch(g.cfg.Context)
+	g.fetchRedrives(g.cfg.Context)
 	if s, ok := g.step(g.cfg.Clock.Now()); ok {
 		err := s.store(g.cfg.Context, g.cfg.Log)
 		g.saved(s, err)
@@ -23,6 +24,10 @@ func (g *Group) turn() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if now := g.cfg.Clock.Now(); !g.endDue.IsZero() && !g.endDue.After(now) {
+		g.endDue = time.Time{}
+		g.syncer.wake()
+	}
 	g.rest(g.cfg.Clock.Now())
 }
 
@@ -94,7 +99,7 @@ func (g *Group) rest(now time.Time) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.again || g.saveDue.IsZero() && !now.Before(g.ackDue) && g.unsaved() || g.nextToFetch(now) != nil {
+	if g.again || g.saveDue.IsZero() && !now.Before(g.ackDue) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.wake()
 	} else {
 		g.tellTakers()
@@ -120,6 +125,10 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 	if g.scarce {
 		sooner(now.Add(retryAfterFailure))
 	}
+	if g.redriveDue.After(now) {
+		sooner(g.redriveDue)
+	}
+	sooner(g.endDue)
 	sooner(g.saveDue)
 	if g.saveDue.IsZero() {
 		sooner(g.ackDue)

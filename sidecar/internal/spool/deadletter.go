@@ -43,7 +43,7 @@ func (l *Log) buryAll(ctx context.Context, t *topic, list []dead) error {
 	waiting := 0
 	for _, d := range list {
 		switch {
-		case !isDeadLetter(d.rec):
+		case !eventlog.IsDeadLetter(d.rec):
 			waiting++
 			letter := deadLetter(d, l.cfg.Clock.Now())
 			l.cfg.Bury(ctx, letter, func(err error) { all <- settled{d, letter, err} })
@@ -94,12 +94,6 @@ func (l *Log) setAside(letter *eventlog.Record, cause error) error {
 type buryError struct{ cause error }
 
 func (e *buryError) Error() string { return "dead letter: " + e.cause.Error() }
-
-// isDeadLetter recognizes what Sluice itself publishes to dead letter topics.
-func isDeadLetter(r *eventlog.Record) bool {
-	_, named := r.Headers.Get(wire.HeaderDeadID)
-	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, eventlog.DeadLetterID)
-}
 
 // deadLetter is what an event becomes that the log will not take; its content
 // tells it from others that had the id.

@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Inherit", testInherit},
 		{"Progress", testProgress},
 		{"Marks", testMarks},
+		{"Redrives", testRedrives},
 		{"Retention", testRetention},
 		{"Deduplication", testDeduplication},
 		{"Compaction", testCompaction},

@@ -8,6 +8,7 @@ package mongolog
 //	         {_id: {void: topic, partition, seq}, …}           see holes.go
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
 //	marks    {_id: topic/group/id, expireAt}
+//	redrives {_id: topic/group/partition/seq/letter}            inserted by who asks, deleted once the dead letter is gone
 //	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by whoever declares it
 //	         {_id: "roll", n, changes}                         upserted; see nodes.go
 //	signals_0, …  {node, slots, appended, moved, nodes}        capped: what sidecars tell each other about topics of these slots
@@ -24,6 +25,7 @@ const (
 	eventsName  = "events"
 	epochsName  = "epochs"
 	marksName   = "marks"
+	redriveName = "redrives"
 	nodesName   = "nodes"
 	signalsName = "signals"
 	metaName    = "meta"

@@ -246,9 +246,10 @@ func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
 		return err
 	}
 	err = l.causally(ctx, func(ctx context.Context) error { return l.forgetChains(ctx, topic, group) })
-	prefix := marksPrefix(topic, t.generation.Load(), group)
-	for more := true; more && err == nil; renew() {
-		more, err = l.deleteMarks(ctx, prefix)
+	for coll, prefix := range map[string]string{marksName: marksPrefix(topic, t.generation.Load(), group), redriveName: redrivePrefix(topic, group, -1)} {
+		for more := true; more && err == nil; renew() {
+			more, err = l.deleteMarks(ctx, coll, prefix)
+		}
 	}
 	if err != nil && !errors.Is(err, eventlog.ErrFenced) {
 		err = unavailable(ctx, "forget group "+group, err)
@@ -284,10 +285,10 @@ func (l *Log) forgetChains(ctx context.Context, topic, group string) error {
 	return err
 }
 
-// deleteMarks deletes some of the marks whose _id begins with prefix.
-func (l *Log) deleteMarks(ctx context.Context, prefix string) (more bool, err error) {
+// deleteMarks deletes some of the marks, or redrives, whose _id begins with prefix.
+func (l *Log) deleteMarks(ctx context.Context, coll, prefix string) (more bool, err error) {
 	beyond := prefix[:len(prefix)-1] + "0" // the character behind the slash
-	docs, err := findAll[markDoc](ctx, l, l.majority(marksName), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: prefix}, {Key: "$lt", Value: beyond}}}},
+	docs, err := findAll[markDoc](ctx, l, l.majority(coll), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: prefix}, {Key: "$lt", Value: beyond}}}},
 		options.Find().SetLimit(maxMarkIDs).SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil || len(docs) == 0 {
 		return false, err
@@ -297,7 +298,7 @@ func (l *Log) deleteMarks(ctx context.Context, prefix string) (more bool, err er
 		ids[i] = d.ID
 	}
 	return true, l.persist(ctx, func() error {
-		_, err := l.majority(marksName).DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+		_, err := l.majority(coll).DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
 		return err
 	})
 }

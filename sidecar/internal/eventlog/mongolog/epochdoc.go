@@ -54,6 +54,19 @@ type progressDoc struct {
 	OutBy    string  `bson:"out_by,omitempty"`
 	Unsure   []int64 `bson:"unsure,omitempty"`
 	Delays   []int64 `bson:"delays,omitempty"` // seq, until, …
+	Since    int64   `bson:"since,omitempty"`
+
+	Redrives []redriveProgressDoc `bson:"redrives,omitempty"`
+}
+
+type redriveProgressDoc struct {
+	Seq      int64  `bson:"seq"`
+	Letter   string `bson:"letter"`
+	Attempts int    `bson:"attempts,omitempty"`
+	Until    int64  `bson:"until,omitempty"`
+	Out      bool   `bson:"out,omitempty"`
+	Unsure   bool   `bson:"unsure,omitempty"`
+	Done     bool   `bson:"done,omitempty"`
 }
 
 // epochID is unambiguous although a group's name may hold a slash: a topic's
@@ -90,6 +103,10 @@ func newProgressDoc(p *eventlog.Progress) progressDoc {
 	for _, x := range p.Delays {
 		d.Delays = append(d.Delays, int64(x.Seq), x.Until)
 	}
+	d.Since = p.Since
+	for _, r := range p.Redrives {
+		d.Redrives = append(d.Redrives, redriveProgressDoc{int64(r.Seq), r.Letter, r.Attempts, r.Until, r.Out, r.Unsure, r.Done})
+	}
 	return d
 }
 
@@ -104,6 +121,10 @@ func (d progressDoc) decode() eventlog.Progress {
 		if len(c) == 2 {
 			p.Delays = append(p.Delays, eventlog.Delay{Seq: uint64(c[0]), Until: c[1]})
 		}
+	}
+	p.Since = d.Since
+	for _, r := range d.Redrives {
+		p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: uint64(r.Seq), Letter: r.Letter, Attempts: r.Attempts, Until: r.Until, Out: r.Out, Unsure: r.Unsure, Done: r.Done})
 	}
 	return p
 }
@@ -295,7 +316,7 @@ func anyOf(filters bson.A) bson.D {
 }
 
 // insertNew inserts the documents that are not there yet.
-func insertNew(ctx context.Context, coll *mongo.Collection, docs []epochDoc) error {
+func insertNew(ctx context.Context, coll *mongo.Collection, docs any) error {
 	_, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
 	var be mongo.BulkWriteException
 	if !errors.As(err, &be) || be.WriteConcernError != nil {

@@ -84,7 +84,8 @@ func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 	}
 	defer end()
 	brief := bson.D{{Key: "progress.attempts", Value: 0}, {Key: "progress.out", Value: 0}, {Key: "progress.out_by", Value: 0},
-		{Key: "progress.unsure", Value: 0}, {Key: "progress.delays", Value: 0}}
+		{Key: "progress.unsure", Value: 0}, {Key: "progress.delays", Value: 0},
+		{Key: "progress.redrives", Value: 0}, {Key: "progress.since", Value: 0}}
 	found, err := l.readChains(ctx, bson.A{bson.D{}}, brief)
 	if err != nil {
 		return nil, unavailable(ctx, "read the epochs of all groups", err)

@@ -10,7 +10,7 @@ import (
 
 // ofTopic are the kinds of entries that go with a topic.
 const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindKeyTime) + string(kindKeySeq) +
-	string(kindRemnant) + string(kindMark) + string(kindGiven)
+	string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive)
 
 // DeleteTopic implements eventlog.Deleter, by one commit. The catalog's entry
 // stays, and so do the partitions' floors, which say where seqs go on.
@@ -95,6 +95,8 @@ func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
 	b := l.db.NewBatch()
 	marks := groupPrefix(kindMark, t.id, group)
 	_ = b.DeleteRange(marks, after(marks), nil)
+	redrives := groupPrefix(kindRedrive, t.id, group)
+	_ = b.DeleteRange(redrives, after(redrives), nil)
 	x, err := l.commits.apply(ctx, b, nil)
 	if err != nil {
 		return err

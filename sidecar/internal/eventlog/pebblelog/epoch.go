@@ -25,6 +25,9 @@ import (
 //	out by   text
 //	unsure   as settled
 //	delays   n, then of each: seq, until as a signed varint
+//	since    signed varint; with all that follows missing in older values
+//	redrives n, then of each: seq, letter as text, attempts, until as a signed
+//	         varint, 1 for out + 2 for unsure + 4 for done
 const (
 	epochVersion = 1
 
@@ -84,6 +87,20 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 	for _, d := range e.Progress.Delays {
 		b = binary.AppendUvarint(b, d.Seq)
 		b = binary.AppendVarint(b, d.Until)
+	}
+	b = binary.AppendVarint(b, e.Progress.Since)
+	b = binary.AppendUvarint(b, uint64(len(e.Progress.Redrives)))
+	for _, r := range e.Progress.Redrives {
+		b = appendString(binary.AppendUvarint(b, r.Seq), r.Letter)
+		b = binary.AppendUvarint(b, uint64(r.Attempts))
+		b = binary.AppendVarint(b, r.Until)
+		var flags uint64
+		for i, is := range []bool{r.Out, r.Unsure, r.Done} {
+			if is {
+				flags |= 1 << i
+			}
+		}
+		b = binary.AppendUvarint(b, flags)
 	}
 	return b
 }
@@ -151,6 +168,15 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 		e.Progress.Unsure = d.seqRanges()
 		for range d.count(2) {
 			e.Progress.Delays = append(e.Progress.Delays, eventlog.Delay{Seq: d.uvarint(), Until: d.varint()})
+		}
+	}
+	if d.err == nil && len(d.rest) > 0 {
+		e.Progress.Since = d.varint()
+		for range d.count(5) {
+			r := eventlog.RedriveProgress{Seq: d.uvarint(), Letter: d.string(), Attempts: int(d.uvarint()), Until: d.varint()}
+			flags := d.uvarint()
+			r.Out, r.Unsure, r.Done = flags&1 != 0, flags&2 != 0, flags&4 != 0
+			e.Progress.Redrives = append(e.Progress.Redrives, r)
 		}
 	}
 	if d.err != nil {

@@ -26,6 +26,7 @@ import (
 //	r     t accepted id           nothing: ids without event, oldest first
 //	m     t group id              when the mark expires
 //	x     expires t group id      nothing: marks in the order they expire
+//	d     t group p seq letter    nothing: dead letters that are to be delivered again
 //
 // An event without a key costs three entries (e, i, s), one with a key five.
 // l is separate from k because the latest by seq is not the latest by ts.
@@ -42,6 +43,7 @@ const (
 	kindRemnant  = 'r'
 	kindMark     = 'm'
 	kindMarkTime = 'x'
+	kindRedrive  = 'd'
 )
 
 func topicPrefix(b []byte, kind byte, topic uint32) []byte {

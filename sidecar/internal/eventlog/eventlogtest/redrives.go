@@ -1,0 +1,126 @@
+package eventlogtest
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+func redrive(topic, group string, partition int, seq uint64, letter string) eventlog.Redrive {
+	return eventlog.Redrive{GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition}, Seq: seq, Letter: letter}
+}
+
+// testRedrives: what is asked for is listed in order until it is ended, whatever
+// the group is called, and survives a restart.
+func testRedrives(t *testing.T, s *suite) {
+	topic, other := s.topic(t, 3), s.topic(t, 1)
+	all := []eventlog.Redrive{
+		redrive(topic, "g", 0, 2, "dlq-b"), redrive(topic, "g", 0, 10, "dlq-a"), redrive(topic, "g", 0, 10, "dlq-a-1"),
+		redrive(topic, "g", 2, 1, "dlq-c"),
+	}
+	beside := []eventlog.Redrive{redrive(topic, "g/0", 0, 1, "x"), redrive(topic, "G", 0, 1, "x"), redrive(topic, "g\x00", 0, 1, "x"), redrive(topic, "g%", 0, 1, "x")}
+	add := func(topic string, rs ...eventlog.Redrive) {
+		t.Helper()
+		if err := s.log.AddRedrives(t.Context(), topic, rs); err != nil {
+			t.Fatalf("AddRedrives: %v", err)
+		}
+	}
+	list := func(group string, partition, limit int, want ...eventlog.Redrive) {
+		t.Helper()
+		got, err := s.log.ListRedrives(t.Context(), topic, group, partition, limit)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("ListRedrives(%q, %d, %d) = %v, %v; want %v", group, partition, limit, got, err, want)
+		}
+	}
+	add(topic, all[3], all[1], all[0])
+	add(topic, all[2], all[0], all[1]) // some are there already
+	add(topic, beside...)
+	add(other, redrive(other, "g", 0, 1, "x"))
+	add(topic)
+	for range 2 {
+		list("g", -1, 10, all...)
+		list("g", -1, 2, all[:2]...)
+		list("g", 0, 10, all[:3]...)
+		list("g", 1, 10)
+		list("g", 2, 1, all[3])
+		for _, r := range beside {
+			list(r.Group, -1, 10, r)
+		}
+		s.reopen(t)
+	}
+	if err := s.log.EndRedrives(t.Context(), topic, []eventlog.Redrive{all[1], redrive(topic, "g", 1, 1, "none")}); err != nil {
+		t.Fatalf("EndRedrives: %v", err)
+	}
+	list("g", -1, 10, all[0], all[2], all[3])
+	s.reopen(t)
+	has, err := s.log.HasRedrives(t.Context(), topic, all)
+	if err != nil || !slices.Equal(has, []bool{true, false, true, true}) {
+		t.Errorf("HasRedrives = %v, %v", has, err)
+	}
+
+	t.Run("progress", func(t *testing.T) {
+		own := epoch(topic, "h", 0, 1, "n")
+		if err := s.take(t, own); err != nil {
+			t.Fatal(err)
+		}
+		own.Progress.Since = 1_723_140_000_000
+		own.Progress.Redrives = []eventlog.RedriveProgress{
+			{Seq: 3, Letter: "a", Attempts: 2, Until: 1_723_140_000_001, Unsure: true}, {Seq: 1, Letter: "b", Out: true}, {Seq: 9, Letter: "c-1", Done: true}}
+		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			s.latest(t, topic, "h", own)
+			s.reopen(t)
+		}
+		next := epoch(topic, "h", 0, 2, "m")
+		next.Inherit = true
+		if err := s.take(t, next); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.log.LatestEpochs(t.Context(), topic, "h"); err != nil || !reflect.DeepEqual(got[0].Progress, own.Progress) {
+			t.Errorf("inherited %+v, %v; want %+v", got, err, own.Progress)
+		}
+	})
+	t.Run("remove", func(t *testing.T) { testRemove(t, s) })
+}
+
+// testRemove: removed events are gone for every reader, their ids stay taken, and
+// no seq is given again, also where a partition's newest event goes.
+func testRemove(t *testing.T, s *suite) {
+	topic := s.topic(t, 2)
+	first := s.stored(t, topic, 0, Events("a", 5, Keyed("k"))...)
+	s.stored(t, topic, 1, Events("b", 2)...)
+	remove := func(want int, ids ...string) {
+		t.Helper()
+		n, err := s.log.Remove(t.Context(), topic, ids, eventlog.Retention{DedupeWindowMS: 1 << 50}, start)
+		if err != nil || n != want {
+			t.Errorf("Remove(%q) = %d, %v; want %d", ids, n, err, want)
+		}
+	}
+	remove(3, "a-001", "a-004", "b-000", "none")
+	remove(0, "a-001", "a-004")
+	for range 2 {
+		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, []string{"a-000", "a-002", "a-003"}) {
+			t.Errorf("partition 0 has %q", got)
+		}
+		scanned, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything)
+		if got := ids(scanned); err != nil || !slices.Equal(got, []string{"a-000", "a-002", "a-003", "b-001"}) {
+			t.Errorf("Scan = %q, %v", got, err)
+		}
+		found, err := s.log.LookupEach(t.Context(), topic, []string{"a-004", "b-001", "none", "a-000", "b-001"})
+		if err != nil || len(found) != 5 || found[0] != nil || found[2] != nil || found[1] == nil || found[1].ID != "b-001" || found[3] == nil || found[4] == nil {
+			t.Errorf("LookupEach = %v, %v", found, err)
+		}
+		s.reopen(t)
+	}
+	out := s.append(t, topic, 0, Event("a-004", Keyed("k")), Event("new"))
+	if !out[0].Duplicate {
+		t.Errorf("a removed id was stored again: %+v", out[0])
+	}
+	if out[1].Err != nil || out[1].Seq <= first[4] {
+		t.Errorf("the next event has seq %d after %d: %v", out[1].Seq, first[4], out[1].Err)
+	}
+}

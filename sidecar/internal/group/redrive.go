@@ -1,0 +1,382 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// redrivesAhead bounds the redriven dead letters of a partition that are in memory.
+const redrivesAhead = 512
+
+// lane is the redriven dead letters of a partition: beside the cursor, and
+// delivered as what is behind it. Who redrives puts them into the store, where
+// they stay until their dead letters are gone; the owner of the partition reads
+// them there. What has become of them so far is part of its progress.
+//
+// An ack is saved first (done), and only what is saved may take the dead letter
+// away: an owner that was fenced takes away nothing. The ack is answered after
+// that, so that what was acked is in no list. Who dies again is buried under the
+// next id before the dead letter that he came from goes.
+type lane struct {
+	// entries are those in memory, by arrival, until their dead letters are gone.
+	entries []*entry
+	// known is what the stored progress says of others, by letter.
+	known map[string]eventlog.RedriveProgress
+	// look says that the store may have others.
+	look bool
+	// more says that it has, beyond those in memory.
+	more bool
+}
+
+func (l *lane) restore(rs []eventlog.RedriveProgress) {
+	*l = lane{known: map[string]eventlog.RedriveProgress{}, look: true}
+	for _, r := range rs {
+		l.known[r.Letter] = r
+	}
+}
+
+// progress is what a takeover needs to know.
+func (l *lane) progress() (rs []eventlog.RedriveProgress) {
+	for _, e := range l.entries {
+		r := eventlog.RedriveProgress{
+			Seq: e.seq, Letter: e.letter, Attempts: e.attempts,
+			Out: e.state == inflight, Unsure: e.unsure, Done: e.state == settled,
+		}
+		if e.state == delayed {
+			r.Until = e.due.UnixMilli()
+		}
+		if r.Attempts > 0 || r.Done || r.Until != 0 {
+			rs = append(rs, r)
+		}
+	}
+	for _, letter := range slices.Sorted(maps.Keys(l.known)) {
+		rs = append(rs, l.known[letter])
+	}
+	return rs
+}
+
+// toEnd are those that are settled since it was last called.
+func (l *lane) toEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
+	for _, e := range l.entries {
+		if e.state == settled && !e.ending {
+			e.ending = true
+			rs = append(rs, eventlog.Redrive{
+				GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition}, Seq: e.seq, Letter: e.letter,
+			})
+		}
+	}
+	return rs
+}
+
+// endAgain lets toEnd tell all again.
+func (l *lane) endAgain() {
+	for _, e := range l.entries {
+		e.ending = false
+	}
+}
+
+// open are those in memory that are not settled.
+func (l *lane) open() (n int) {
+	for _, e := range l.entries {
+		if e.state != settled {
+			n++
+		}
+	}
+	return n
+}
+
+// all are the partition's events in memory, those of its lane too.
+func (p *partition) all() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for _, es := range [][]*entry{p.entries, p.redrive.entries} {
+			for _, e := range es {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Redriven says that there are redrives for the group: its sidecars look for them.
+func (m *Manager) Redriven(topic, name string) {
+	k := eventlog.GroupName{Topic: topic, Group: name}
+	m.mu.Lock()
+	g := m.groups[k]
+	m.mu.Unlock()
+	if g != nil {
+		g.lookForRedrives()
+	}
+	m.cfg.tellMoved(topic, name)
+}
+
+// lookForRedrives lets the next turn with room ask for redrives.
+func (g *Group) lookForRedrives() {
+	g.mu.Lock()
+	for _, p := range g.parts {
+		p.redrive.look = true
+	}
+	g.mu.Unlock()
+	g.worker.wake()
+}
+
+// redrivesToFetch are the partitions whose redrives are to be asked for, and may
+// be taken in.
+func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
+	if g.stopped || g.lapsed || g.watch == nil || len(g.members) == 0 || g.redriveDue.After(now) ||
+		g.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
+		return nil
+	}
+	for _, p := range g.parts {
+		if p.own == owned && p.redrive.look && p.redrive.open() < redrivesAhead/2 {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// redriving is what was asked for one partition.
+type redriving struct {
+	*partition
+	was  int // the partition's generation
+	have map[string]bool
+	rs   []eventlog.Redrive
+	full bool // there may be more
+}
+
+// fetchRedrives reads redrives and their events.
+func (g *Group) fetchRedrives(ctx context.Context) {
+	g.mu.Lock()
+	parts := g.redrivesToFetch(g.cfg.Clock.Now())
+	list := make([]*redriving, len(parts))
+	for i, p := range parts {
+		p.redrive.look = false
+		list[i] = &redriving{partition: p, was: p.generation, have: map[string]bool{}}
+		for _, e := range p.redrive.entries {
+			list[i].have[e.letter] = true
+		}
+	}
+	exactlyOnce := g.exactlyOnce()
+	g.mu.Unlock()
+	if len(list) == 0 {
+		return
+	}
+	dead, marked, err := g.readRedrives(ctx, list, exactlyOnce)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil {
+			g.cfg.Logger.Warn("consumer group cannot read its redrives", "topic", g.topic, "group", g.name, "error", err)
+		}
+		g.redriveDue = g.cfg.Clock.Now().Add(retryAfterFailure)
+		for _, r := range list {
+			r.redrive.look = true
+		}
+		return
+	}
+	for _, r := range list {
+		switch {
+		case r.was != r.generation || r.own != owned || len(g.members) == 0:
+			r.redrive.look = true
+		default:
+			g.takeRedrives(r, dead, marked)
+		}
+	}
+}
+
+// readRedrives asks for the redrives of partitions: for all at once first, since
+// there are none mostly. dead has the events of those whose dead letters are
+// there; the others are ended.
+func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, marked map[string]bool, err error) {
+	const most = 2 * redrivesAhead
+	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
+	if err != nil {
+		return nil, nil, err
+	}
+	var letters []string
+	var void []eventlog.Redrive
+	for _, r := range list {
+		of := all
+		if len(all) == most {
+			if of, err = g.cfg.Log.ListRedrives(ctx, g.topic, g.name, r.index, most); err != nil {
+				return nil, nil, err
+			}
+			r.full = len(of) == most
+		}
+		r.rs = firstOfEach(of, r.index)
+		for _, x := range r.rs {
+			if !r.have[x.Letter] {
+				letters = append(letters, x.Letter)
+			}
+		}
+	}
+	if len(letters) == 0 {
+		return nil, nil, nil
+	}
+	if dead, err = g.deadEvents(ctx, letters); err != nil {
+		return nil, nil, err
+	}
+	ids := make([]string, 0, len(dead))
+	for _, rec := range dead {
+		ids = append(ids, rec.ID)
+	}
+	if exactlyOnce && len(ids) > 0 {
+		if marked, err = g.marked(ctx, ids); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, r := range list {
+		for _, x := range r.rs {
+			if !r.have[x.Letter] && dead[x.Letter] == nil {
+				void = append(void, x)
+				r.full = true // what takes its place may be for the same event
+			}
+		}
+	}
+	if len(void) > 0 {
+		err = g.cfg.Log.EndRedrives(ctx, g.topic, void)
+	}
+	return dead, marked, err
+}
+
+// firstOfEach are the redrives of a partition, one for each seq: of two, a burial
+// has not taken the earlier away yet, and does so soon.
+func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) {
+	for _, r := range all {
+		n := len(rs)
+		switch {
+		case r.Partition != partition:
+		case n > 0 && rs[n-1].Seq == r.Seq && eventlog.StableLetterID(rs[n-1].Letter) == eventlog.StableLetterID(r.Letter):
+			if eventlog.Deaths(r.Letter) < eventlog.Deaths(rs[n-1].Letter) {
+				rs[n-1] = r
+			}
+		default:
+			rs = append(rs, r)
+		}
+	}
+	return rs
+}
+
+// deadEvents are the events of dead letters that are there: as they are in the
+// topic, or else as the dead letter has them.
+func (g *Group) deadEvents(ctx context.Context, letters []string) (map[string]*eventlog.Record, error) {
+	found, err := g.cfg.Log.LookupEach(ctx, g.topic+wire.DeadLetterSuffix, letters)
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return nil, err
+	}
+	events := map[string]*eventlog.Record{}
+	var dead []eventlog.Dead
+	var ids []string
+	for _, rec := range found {
+		if rec == nil {
+			continue
+		}
+		if d, ok := eventlog.ReadDead(rec); ok {
+			dead, ids = append(dead, d), append(ids, d.Event.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return events, nil
+	}
+	originals, err := g.cfg.Log.LookupEach(ctx, g.topic, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range dead {
+		if o := originals[i]; o != nil && (o.Partition == d.Event.Partition && o.Seq == d.Event.Seq || d.Event.Seq == 0) {
+			d.Event = o
+		}
+		rec := *d.Event
+		rec.Headers = rec.Headers.With(wire.HeaderRedriven, d.ID)
+		events[d.Letter.ID] = &rec
+	}
+	return events, nil
+}
+
+// takeRedrives admits what was read of a partition.
+func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, marked map[string]bool) {
+	l := &r.redrive
+	listed := map[string]bool{}
+	l.more = r.full
+	for _, x := range r.rs {
+		listed[x.Letter] = true
+		rec := dead[x.Letter]
+		if r.have[x.Letter] || rec == nil {
+			continue
+		}
+		if l.open() >= redrivesAhead || g.held >= g.cfg.Bounds.HeldBytes {
+			l.more = true
+			break
+		}
+		k := l.known[x.Letter]
+		delete(l.known, x.Letter)
+		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure}
+		if k.Until != 0 {
+			e.due = time.UnixMilli(k.Until)
+		}
+		l.entries = append(l.entries, e)
+		if k.Done || marked[rec.ID] || g.isMarked(rec.ID) && g.exactlyOnce() {
+			e.state, e.rec = settled, nil
+			r.dirty = true
+			continue
+		}
+		g.admit(e, false)
+	}
+	if !l.more { // what is in the store no more is settled
+		maps.DeleteFunc(l.known, func(letter string, _ eventlog.RedriveProgress) bool { return !listed[letter] })
+	}
+}
+
+// end takes away what is settled and saved as such, unless that failed: first the
+// dead letters, and then what asks for them. What fails is tried again.
+func (g *Group) end(rs []eventlog.Redrive, failed error) error {
+	ctx := g.cfg.Context
+	letters := make([]string, len(rs))
+	for i, r := range rs {
+		letters[i] = r.Letter
+	}
+	err := failed
+	if err == nil {
+		keep := eventlog.Retention{DedupeWindowMS: g.cfg.Policy(g.topic + wire.DeadLetterSuffix).Dedupe.Window.Milliseconds()}
+		_, err = g.cfg.Log.Remove(ctx, g.topic+wire.DeadLetterSuffix, letters, keep, g.cfg.Clock.Now().UnixMilli())
+		if errors.Is(err, eventlog.ErrNotFound) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = g.cfg.Log.EndRedrives(ctx, g.topic, rs)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil {
+		if failed == nil && ctx.Err() == nil {
+			g.cfg.Logger.Warn("consumer group cannot take away settled dead letters", "topic", g.topic, "group", g.name, "error", err)
+		}
+		g.ended = append(g.ended, rs...)
+		g.endDue = g.cfg.Clock.Now().Add(retryAfterFailure)
+		g.worker.wake()
+		return err
+	}
+	gone := map[string]bool{}
+	for _, letter := range letters {
+		gone[letter] = true
+	}
+	for _, p := range g.parts {
+		l := &p.redrive
+		before := len(l.entries)
+		l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return e.state == settled && gone[e.letter] })
+		maps.DeleteFunc(l.known, func(letter string, _ eventlog.RedriveProgress) bool { return gone[letter] })
+		if len(l.entries) < before && l.more {
+			l.look = true
+			g.worker.wake()
+		}
+	}
+	return nil
+}
