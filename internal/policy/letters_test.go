@@ -24,8 +24,8 @@ func TestDeadLetterTopics(t *testing.T) {
 		{Name: "audit.dlq", Effective: s.Topic("audit.dlq")}})
 	for _, s := range []*Snapshot{s, resolved} {
 		for topic, want := range map[string]Retention{
-			"x": {time.Hour, true}, "x.dlq": {720 * time.Hour, false}, ".dlq": {720 * time.Hour, false}, "dlq": {time.Hour, true},
-			"orders.new.dlq": {2 * time.Hour, true}, "audit.dlq": {0, true},
+			"x": {TTL: time.Hour, Compact: true}, "x.dlq": {TTL: 720 * time.Hour}, ".dlq": {TTL: 720 * time.Hour}, "dlq": {TTL: time.Hour, Compact: true},
+			"orders.new.dlq": {TTL: 2 * time.Hour, Compact: true}, "audit.dlq": {Compact: true},
 		} {
 			if got := s.Topic(topic).Retention; got != want {
 				t.Errorf("%s keeps %+v; want %+v", topic, got, want)

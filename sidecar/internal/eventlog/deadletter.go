@@ -34,6 +34,19 @@ func NextLetter(letter string) string {
 	return StableLetterID(letter) + "-" + strconv.Itoa(Deaths(letter)+1)
 }
 
+// LetterBefore is the event of the same dead letter when it died the time before,
+// "" where this is the first.
+func LetterBefore(letter string) string {
+	switch n := Deaths(letter); n {
+	case 0:
+		return ""
+	case 1:
+		return StableLetterID(letter)
+	default:
+		return StableLetterID(letter) + "-" + strconv.Itoa(n-1)
+	}
+}
+
 // Death is why an event becomes a dead letter.
 type Death struct {
 	Group    string // that could not process it; "" where none had it

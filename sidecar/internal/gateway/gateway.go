@@ -73,6 +73,7 @@ func DefaultBounds() Bounds {
 type Log interface {
 	eventlog.Reader
 	eventlog.Deleter
+	eventlog.Redrives
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
@@ -153,6 +154,9 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/nack", g.nackLeases)
 	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/modack", g.extendLeases)
 	mux.HandleFunc("GET /v1/topics/{topic}/stream", g.streamEvents)
+	mux.HandleFunc("GET /v1/topics/{topic}/dlq", g.listDeadLetters)
+	mux.HandleFunc("POST /v1/topics/{topic}/dlq/redrive", g.redriveDeadLetters)
+	mux.HandleFunc("POST /v1/topics/{topic}/dlq/discard", g.discardDeadLetters)
 	published := []string{"POST /v1/topics/{topic}/events", "POST " + daprPublishPath, "POST " + daprBulkPath, "POST " + daprBulkPathAlpha}
 	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, httpapi.Routes(mux), published...)
 	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

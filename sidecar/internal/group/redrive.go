@@ -344,7 +344,7 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	}
 	err := failed
 	if err == nil {
-		keep := eventlog.Retention{DedupeWindowMS: g.cfg.Policy(g.topic + wire.DeadLetterSuffix).Dedupe.Window.Milliseconds()}
+		keep := eventlog.Retention{DedupeWindowMS: max(g.cfg.Policy(g.topic+wire.DeadLetterSuffix).Dedupe.Window.Milliseconds(), 1)}
 		_, err = g.cfg.Log.Remove(ctx, g.topic+wire.DeadLetterSuffix, letters, keep, g.cfg.Clock.Now().UnixMilli())
 		if errors.Is(err, eventlog.ErrNotFound) {
 			err = nil

@@ -1,0 +1,267 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// deadLetterInfo is a dead letter as GET …/dlq lists it.
+type deadLetterInfo struct {
+	ID       string          `json:"dlq_id"`
+	Event    string          `json:"id"`
+	Group    string          `json:"group"`
+	Reason   string          `json:"reason"`
+	Attempts int             `json:"attempts"`
+	DiedAt   int64           `json:"died_at"`
+	State    string          `json:"state"`
+	Content  json.RawMessage `json:"event"`
+}
+
+const (
+	stateDead     = "dead"
+	stateRedriven = "redriven"
+)
+
+// deadPage is how many dead letters are read at a time.
+const deadPage = 1000
+
+// deadLetters selects dead letters of a topic; what is empty selects all.
+type deadLetters struct {
+	topic         string
+	group, reason string
+	before        int64           // only those that died earlier; 0: all
+	ids           map[string]bool // nil: all
+	sees          func(group string) bool
+	descending    bool
+	after         *eventlog.Point // in the dead letter topic
+}
+
+func (q *deadLetters) selects(d *eventlog.Dead) bool {
+	return (q.group == "" || q.group == d.Group) && (q.reason == "" || q.reason == d.Reason) &&
+		(q.before == 0 || d.Letter.TS < q.before) && (q.ids == nil || q.ids[d.ID]) && q.sees(d.Group)
+}
+
+// eachDead visits pages of what q selects, by the time of death, until visit
+// says that it has enough.
+func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
+	scan := eventlog.ScanQuery{Descending: q.descending, After: q.after}
+	for {
+		page, err := g.cfg.Log.Scan(ctx, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody})
+		if errors.Is(err, eventlog.ErrNotFound) {
+			return nil // nothing ever died
+		}
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		var dead []eventlog.Dead
+		for _, rec := range page {
+			if d, ok := eventlog.ReadDead(rec); ok && q.selects(&d) {
+				dead = append(dead, d)
+			}
+		}
+		if len(dead) > 0 {
+			if more, err := visit(dead); !more || err != nil {
+				return err
+			}
+		}
+		last := page[len(page)-1]
+		scan.After = &eventlog.Point{TS: last.TS, ID: last.ID}
+	}
+}
+
+// complete finds where the events of dead letters are that older versions wrote.
+func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.Dead) error {
+	var ids []string
+	var old []*eventlog.Dead
+	for i := range dead {
+		if d := &dead[i]; d.Event.Seq == 0 {
+			ids, old = append(ids, d.Event.ID), append(old, d)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	events, err := g.cfg.Log.LookupEach(ctx, topic, ids)
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return err
+	}
+	for i, rec := range events {
+		old[i].Of(rec)
+	}
+	return nil
+}
+
+// count counts what q selects. Those in over were redriven and have died again:
+// what follows them is there already, and they are being taken away.
+func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
+	over = map[string]bool{}
+	q.after = nil
+	err = g.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) {
+		total += len(dead)
+		for _, d := range dead {
+			if before := eventlog.LetterBefore(d.Letter.ID); before != "" {
+				over[before] = true
+			}
+		}
+		return true, nil
+	})
+	if err != nil || len(over) == 0 {
+		return total, over, err
+	}
+	return total, over, g.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) {
+		for _, d := range dead {
+			if over[d.Letter.ID] {
+				total--
+			}
+		}
+		return true, nil
+	})
+}
+
+// redriven tells of each dead letter whether it is to be delivered again.
+func (g *Gateway) redriven(ctx context.Context, topic string, dead []eventlog.Dead) ([]bool, error) {
+	rs := make([]eventlog.Redrive, len(dead))
+	for i := range dead {
+		rs[i] = dead[i].Redrive()
+	}
+	if len(rs) == 0 {
+		return nil, nil
+	}
+	has, err := g.cfg.Log.HasRedrives(ctx, topic, rs)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return make([]bool, len(rs)), nil
+	}
+	return has, err
+}
+
+func (g *Gateway) listDeadLetters(w http.ResponseWriter, r *http.Request) {
+	type list struct {
+		Total int              `json:"total"`
+		Dead  []deadLetterInfo `json:"dead_letters"`
+		Next  string           `json:"next,omitempty"`
+	}
+	answer(g, w, r, func() (out list, err error) {
+		q, limit, err := g.deadQuery(r)
+		if err != nil {
+			return out, err
+		}
+		total, over, err := g.count(r.Context(), q)
+		if err != nil {
+			return out, err
+		}
+		out.Total, out.Dead = total, []deadLetterInfo{}
+		var page []eventlog.Dead
+		err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+			for _, d := range dead {
+				if !over[d.Letter.ID] {
+					page = append(page, d)
+				}
+			}
+			return len(page) <= limit, nil
+		})
+		if err != nil {
+			return out, err
+		}
+		if len(page) > limit {
+			page = page[:limit]
+			out.Next = deadCursor(q.descending, page[limit-1].Letter)
+		}
+		if err := g.complete(r.Context(), q.topic, page); err != nil {
+			return out, err
+		}
+		redriven, err := g.redriven(r.Context(), q.topic, page)
+		for i := range page {
+			d := &page[i]
+			info := deadLetterInfo{
+				ID: d.ID, Event: d.Event.ID, Group: d.Group, Reason: d.Reason, Attempts: d.Attempts,
+				DiedAt: d.Letter.TS, State: stateDead, Content: d.Event.AppendJSON(nil),
+			}
+			if err == nil && redriven[i] {
+				info.State = stateRedriven
+			}
+			out.Dead = append(out.Dead, info)
+		}
+		return out, err
+	})
+}
+
+// deadQuery reads the parameters of a list.
+func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err error) {
+	if q, err = g.deadOf(r); err != nil {
+		return q, 0, err
+	}
+	if err := g.may(r, access.Subscribe, q.topic, ""); err != nil {
+		return q, 0, err
+	}
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return q, 0, err
+	}
+	n, err1 := p.Whole("limit", 100, 1, 1000)
+	order, err2 := p.Choice("order", "desc", "asc")
+	cursor, err3 := p.Text("cursor")
+	var err4, err5 error
+	q.group, err4 = p.Text("group")
+	q.reason, err5 = p.Text("reason")
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		return q, 0, err
+	}
+	q.descending = order == "desc"
+	if cursor != "" {
+		if q.descending, q.after, err = readDeadCursor(cursor); err != nil {
+			return q, 0, err
+		}
+		if p.Has("order") && q.descending != (order == "desc") {
+			return q, 0, httpapi.BadParam("order", "the cursor goes on in the other order")
+		}
+	}
+	return q, int(n), nil
+}
+
+// deadOf is the request's topic, and the groups that its sender may read on as.
+func (g *Gateway) deadOf(r *http.Request) (q deadLetters, err error) {
+	q.topic = r.PathValue("topic")
+	if bad := wire.CheckReadTopic(q.topic); bad != nil {
+		return q, bad
+	}
+	allowed := map[string]bool{}
+	q.sees = func(group string) bool {
+		is, known := allowed[group]
+		if !known {
+			is = g.may(r, access.Subscribe, q.topic, group) == nil
+			allowed[group] = is
+		}
+		return is
+	}
+	return q, nil
+}
+
+// deadCursor is where a list goes on.
+func deadCursor(descending bool, last *eventlog.Record) string {
+	order := "a"
+	if descending {
+		order = "d"
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(order + strconv.FormatInt(last.TS, 10) + "/" + last.ID))
+}
+
+func readDeadCursor(text string) (descending bool, after *eventlog.Point, err error) {
+	plain, err := base64.RawURLEncoding.DecodeString(text)
+	ts, id, found := strings.Cut(string(plain), "/")
+	if err == nil && found && len(ts) > 1 && (ts[0] == 'a' || ts[0] == 'd') {
+		if n, err := strconv.ParseInt(ts[1:], 10, 64); err == nil {
+			return ts[0] == 'd', &eventlog.Point{TS: n, ID: id}, nil
+		}
+	}
+	return false, nil, httpapi.BadParam("cursor", "it is none: take it from next of the page before")
+}

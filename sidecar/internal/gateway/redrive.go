@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+const (
+	// redriveRate is how many dead letters a second are redriven unless the
+	// request says, and maxRedriveRate how many at the most.
+	redriveRate    = 100
+	maxRedriveRate = 100_000
+	// maxDeadIDs is how many dead letters a request may name.
+	maxDeadIDs = 10_000
+	// progressEvery is the least time between two lines of progress.
+	progressEvery = 100 * time.Millisecond
+)
+
+// deadSelection is the body of a redrive or a discard.
+type deadSelection struct {
+	IDs    []string `json:"dlq_ids"`
+	Group  *string  `json:"group"`
+	Reason string   `json:"reason"`
+	Before *int64   `json:"before"`
+	Rate   *float64 `json:"rate"`
+}
+
+// deadKinds says what its members are.
+var deadKinds = map[string]string{
+	"dlq_ids": "list of strings", "group": "string", "reason": "string",
+	"before": "whole number of milliseconds", "rate": "number of dead letters a second",
+}
+
+func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
+	if !utf8.Valid(content) {
+		return s, wire.Errorf(wire.BadJSON, "the body is not JSON: it is not valid UTF-8")
+	}
+	const allowed = `the body must be a JSON object with dlq_ids, or with group and maybe reason and before`
+	var wrong *json.UnmarshalTypeError
+	err := json.Unmarshal(content, &s)
+	name, _, _ := strings.Cut(errField(err, &wrong), ".")
+	switch {
+	case wrong != nil && deadKinds[name] == "":
+		return s, wire.Errorf(wire.BadRequest, "%s", allowed)
+	case wrong != nil:
+		return s, wire.Errorf(wire.BadRequest, "%s must be a %s, and not a %s", name, deadKinds[name], wrong.Value)
+	case err != nil:
+		return s, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	case (s.IDs == nil) == (s.Group == nil):
+		return s, wire.Errorf(wire.BadRequest, "give dlq_ids or group, one of them: %s", allowed)
+	case s.IDs != nil && (s.Reason != "" || s.Before != nil):
+		return s, wire.Errorf(wire.BadRequest, "reason and before go with group, and not with dlq_ids")
+	case s.IDs != nil && (len(s.IDs) == 0 || len(s.IDs) > maxDeadIDs):
+		return s, wire.Errorf(wire.BadRequest, "dlq_ids has %d ids; 1 to %d are allowed", len(s.IDs), maxDeadIDs)
+	case s.Before != nil && *s.Before <= 0:
+		return s, wire.Errorf(wire.BadRequest, "before is %d; allowed are times in milliseconds since the epoch, from 1 on", *s.Before)
+	case s.Rate != nil && !(*s.Rate > 0 && *s.Rate <= maxRedriveRate):
+		return s, wire.Errorf(wire.BadRequest, "rate is %v; above 0 and up to %d a second are allowed", *s.Rate, maxRedriveRate)
+	}
+	if s.Group != nil {
+		return s, wire.CheckGroup(*s.Group)
+	}
+	for i, id := range s.IDs {
+		if eventlog.StableLetterID(id) != id || !strings.HasPrefix(id, eventlog.DeadLetterID) {
+			return s, wire.Errorf(wire.BadRequest, "dlq_ids[%d] is %q, which is no dlq_id: those of the list of dead letters are allowed", i, shorten(id))
+		}
+	}
+	return s, nil
+}
+
+// errField is the member that is of another type, if that is what is wrong.
+func errField(err error, wrong **json.UnmarshalTypeError) string {
+	if errors.As(err, wrong) {
+		return (*wrong).Field
+	}
+	return ""
+}
+
+func (g *Gateway) redriveDeadLetters(w http.ResponseWriter, r *http.Request) {
+	g.changeDead(w, r, g.planRedrive)
+}
+
+func (g *Gateway) discardDeadLetters(w http.ResponseWriter, r *http.Request) {
+	g.changeDead(w, r, g.planDiscard)
+}
+
+// change is something that is done to many dead letters.
+type change struct {
+	of   int
+	rate float64 // a second; 0: as fast as it goes
+	step func(ctx context.Context, from, to int) error
+}
+
+// changeDead answers what is wrong with the request as any other does. From the
+// first line of progress on, errors are lines, too.
+func (g *Gateway) changeDead(w http.ResponseWriter, r *http.Request, plan func(*http.Request, deadLetters, deadSelection) (change, error)) {
+	c, err := g.planChange(w, r, plan)
+	if err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := http.NewResponseController(w)
+	line := func(content any) {
+		text, _ := json.Marshal(content)
+		_, _ = w.Write(append(text, '\n')) // a client that has gone ends the context
+		_ = out.Flush()
+	}
+	type progress struct {
+		Done int  `json:"done"`
+		Of   int  `json:"of"`
+		OK   bool `json:"ok,omitempty"`
+	}
+	batch := deadPage
+	if c.rate > 0 {
+		batch = min(max(int(c.rate*progressEvery.Seconds()), 1), deadPage)
+	}
+	began, told := time.Now(), time.Time{}
+	for done := 0; done < c.of; {
+		if time.Since(told) >= progressEvery {
+			told = time.Now()
+			line(progress{Done: done, Of: c.of})
+		}
+		to := min(done+batch, c.of)
+		if err := c.step(r.Context(), done, to); err != nil {
+			if r.Context().Err() == nil {
+				e := wire.AsError(refusal(err))
+				line(map[string]string{"error": e.Msg, "code": string(e.Code)})
+			}
+			return
+		}
+		done = to
+		if c.rate > 0 && done < c.of {
+			timer := time.NewTimer(time.Until(began.Add(time.Duration(float64(done) / c.rate * float64(time.Second)))))
+			select {
+			case <-timer.C:
+			case <-r.Context().Done():
+				timer.Stop()
+				return
+			case <-g.ctx.Done():
+				timer.Stop()
+				line(map[string]string{"error": errStopping().Msg, "code": string(errStopping().Code)})
+				return
+			}
+		}
+	}
+	line(progress{Done: c.of, Of: c.of, OK: true})
+}
+
+func (g *Gateway) planChange(w http.ResponseWriter, r *http.Request, plan func(*http.Request, deadLetters, deadSelection) (change, error)) (c change, err error) {
+	if g.refusing() {
+		return c, errStopping()
+	}
+	q, err := g.deadOf(r)
+	if err != nil {
+		return c, err
+	}
+	content, bad := g.readAtMost(w, r, maxSettleBody)
+	if bad != nil {
+		return c, bad
+	}
+	s, bad := readDeadSelection(content)
+	if bad != nil {
+		return c, bad
+	}
+	if s.Group != nil {
+		q.group, q.reason = *s.Group, s.Reason
+		if s.Before != nil {
+			q.before = *s.Before
+		}
+	}
+	if s.IDs != nil {
+		q.ids = map[string]bool{}
+		for _, id := range s.IDs {
+			q.ids[id] = true
+		}
+	}
+	return plan(r, q, s)
+}
+
+// planRedrive finds what is to be redriven, in log order: what is so already is
+// not asked for again.
+func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
+	if err := g.may(r, access.Subscribe, q.topic, q.group); err != nil {
+		return c, err
+	}
+	sees := q.sees
+	q.sees = func(string) bool { return true } // dead letters that are named are refused, not left out
+	_, over, err := g.count(r.Context(), q)
+	if err != nil {
+		return c, err
+	}
+	var rs []eventlog.Redrive
+	err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+		if err := g.complete(r.Context(), q.topic, dead); err != nil {
+			return false, err
+		}
+		redriven, err := g.redriven(r.Context(), q.topic, dead)
+		if err != nil {
+			return false, err
+		}
+		for i := range dead {
+			d := &dead[i]
+			switch {
+			case over[d.Letter.ID] || redriven[i]:
+			case !sees(d.Group):
+				return false, g.may(r, access.Subscribe, q.topic, d.Group)
+			case d.Group == "":
+				return false, wire.Errorf(wire.BadRequest, "dead letter %s is of no group: its event never came into its topic; read its reason, and publish it again", d.ID)
+			case d.Event.Seq == 0:
+				return false, wire.Errorf(wire.BadRequest, "dead letter %s does not say where its event was, and the event is in the topic no more: publish it again", d.ID)
+			default:
+				rs = append(rs, d.Redrive())
+			}
+		}
+		return true, nil
+	})
+	slices.SortFunc(rs, func(a, b eventlog.Redrive) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Partition, b.Partition))
+	})
+	c = change{of: len(rs), rate: redriveRate}
+	if s.Rate != nil {
+		c.rate = *s.Rate
+	}
+	c.step = func(ctx context.Context, from, to int) error {
+		if err := g.cfg.Log.AddRedrives(ctx, q.topic, rs[from:to]); err != nil {
+			return err
+		}
+		groups := map[string]bool{}
+		for _, x := range rs[from:to] {
+			if !groups[x.Group] {
+				groups[x.Group] = true
+				g.cfg.Groups.Redriven(q.topic, x.Group)
+			}
+		}
+		return nil
+	}
+	return c, err
+}
+
+// planDiscard finds what is to be removed, redriven or not.
+func (g *Gateway) planDiscard(r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
+	if err := g.may(r, access.Admin, q.topic, ""); err != nil {
+		return c, err
+	}
+	q.sees = func(string) bool { return true }
+	if s.Rate != nil {
+		c.rate = *s.Rate
+	}
+	var letters []string
+	var rs []eventlog.Redrive
+	err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+		for i := range dead {
+			letters, rs = append(letters, dead[i].Letter.ID), append(rs, dead[i].Redrive())
+		}
+		return true, nil
+	})
+	c.of = len(letters)
+	c.step = func(ctx context.Context, from, to int) error {
+		keep := eventlog.Retention{DedupeWindowMS: max(g.cfg.Policies.Load().Topic(q.topic+wire.DeadLetterSuffix).Dedupe.Window.Milliseconds(), 1)}
+		_, err := g.cfg.Log.Remove(ctx, q.topic+wire.DeadLetterSuffix, letters[from:to], keep, time.Now().UnixMilli())
+		if err == nil {
+			err = g.cfg.Log.EndRedrives(ctx, q.topic, rs[from:to])
+		}
+		return err
+	}
+	return c, err
+}
