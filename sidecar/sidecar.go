@@ -71,8 +71,9 @@ type Sidecar struct {
 	fleet     *federation.Fleet // nil where there are no other sidecars
 
 	serving, stopping atomic.Bool
-	// abort ends what groups do when stopping has taken too long.
-	abort context.CancelFunc
+	// abort ends what groups do when stopping has taken too long, with groupCtx.
+	abort    context.CancelFunc
+	groupCtx context.Context
 }
 
 // New opens the log, the policies and the listeners. What it returns is
@@ -153,7 +154,7 @@ func (s *Sidecar) openAudit() (err error) {
 // if there is one → log, deliveries log → group → gateway.
 func (s *Sidecar) assemble() {
 	groupCtx, abort := context.WithCancel(context.Background())
-	s.abort = abort
+	s.abort, s.groupCtx = abort, groupCtx
 	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics})
 	s.writer = writer.New(writer.Config{
 		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
@@ -185,7 +186,7 @@ func (s *Sidecar) assemble() {
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
-		Topics: s.topics,
+		Topics: s.topics, Erased: s.erased, Spooled: s.spooled,
 		Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	})
 	if s.store.shared != nil {

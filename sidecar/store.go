@@ -139,6 +139,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 		Log: log, Tails: s.tails, Unread: s.unread(), Logger: s.cfg.Logger, Nodes: s.store.roster.Poke,
 		Moved:      func(groups []eventlog.GroupName) { s.groups.Moved(groups) },
 		MaybeMoved: func(topics []string) { s.groups.MaybeMoved(topics) },
+		Erased:     s.forgetErased,
 	})
 	return nil
 }
@@ -160,6 +161,32 @@ func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record)
 		outs[i] = eventlog.Outcome{Partition: partition, Seq: rec.Seq}
 	}
 	s.writer.Announce(topic, partition, recs, outs)
+}
+
+// forgetErased lets go of what is in memory of topics of which another sidecar
+// has erased events. It must not block.
+func (s *Sidecar) forgetErased(names []string) {
+	for _, name := range names {
+		s.tails.Forget(name)
+		go func() {
+			if err := s.groups.Recheck(s.groupCtx, name); err != nil {
+				s.cfg.Logger.Warn("events that another sidecar has erased may be delivered from memory", "topic", name, "error", err)
+			}
+		}()
+	}
+}
+
+// erased tells the other sidecars that events of a topic were erased.
+func (s *Sidecar) erased(topic string) {
+	s.tails.Forget(topic)
+	if sh := s.store.shared; sh != nil {
+		sh.log.Send(eventlog.Signal{Erased: []string{topic}})
+	}
+}
+
+// spooled says whether events of a topic wait in the spool.
+func (s *Sidecar) spooled(topic string) bool {
+	return s.store.shared != nil && s.store.shared.spool.Holds(topic)
 }
 
 // away says that the store does not answer now.

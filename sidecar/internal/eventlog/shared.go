@@ -135,6 +135,9 @@ type Signal struct {
 	// Nodes are topics of whose groups other nodes have members now, since one
 	// came, went, or changed its mind.
 	Nodes []string
+	// Erased are topics of which events were erased that others may have in
+	// memory.
+	Erased []string
 }
 
 // NodeSignal is what a node tells that came, went, or changed its mind about groups.

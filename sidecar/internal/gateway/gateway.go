@@ -85,12 +85,17 @@ type Config struct {
 	Groups    *group.Manager
 	Log       Log
 	Topics    *topics.Catalog
-	Policies  *policy.Current
-	Metrics   *telemetry.Metrics
-	Limits    wire.Limits
-	Bounds    Bounds
-	NodeID    string
-	Logger    *slog.Logger
+	// Erased lets go of what is in memory of a topic of which events were
+	// erased, here and at other sidecars, but for Groups. Spooled says whether
+	// events of a topic are on their way into the Log.
+	Erased   func(topic string)
+	Spooled  func(topic string) bool
+	Policies *policy.Current
+	Metrics  *telemetry.Metrics
+	Limits   wire.Limits
+	Bounds   Bounds
+	NodeID   string
+	Logger   *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
 	// Memory is what connections keep of what they send until it is answered, and
@@ -145,6 +150,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/topics", g.listTopics)
 	mux.HandleFunc("PUT /v1/topics/{topic}", g.makeTopic)
 	mux.HandleFunc("DELETE /v1/topics/{topic}", g.deleteTopic)
+	mux.HandleFunc("DELETE /v1/topics/{topic}/events", g.deleteEvents)
 	mux.HandleFunc("DELETE /v1/topics/{topic}/groups/{group}", g.deleteGroup)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups", g.listGroups)
 	mux.HandleFunc("GET /v1/topics/{topic}/groups/{group}", g.showGroup)

@@ -93,7 +93,7 @@ func start(t testing.TB, s setup) *sidecar {
 		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.memory,
-		Topics: catalog,
+		Topics: catalog, Erased: tails.Forget, Spooled: func(string) bool { return false },
 		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

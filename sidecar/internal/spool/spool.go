@@ -195,6 +195,12 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
+// Holds says whether events of the topic wait in the spool.
+func (l *Log) Holds(topic string) bool {
+	t := l.find(topic)
+	return t != nil && t.spooling.Load()
+}
+
 // FullError refuses an event because the spool is full: it is not stored.
 type FullError struct {
 	Bound string // "topic" or "total"

@@ -137,6 +137,17 @@ func (t *Tails) Heard(name string, partition int, head uint64) {
 	})
 }
 
+// Forget lets go of the events of a topic, some of which are not there any more.
+func (t *Tails) Forget(name string) {
+	t.announce(name, func(tp *topic) bool {
+		for _, r := range tp.rings {
+			t.bytes.Add(-int64(r.bytes))
+			r.clear()
+		}
+		return false
+	})
+}
+
 // announce changes a topic that is watched, and wakes its readers if there is
 // news for them.
 func (t *Tails) announce(name string, change func(*topic) (news bool)) {

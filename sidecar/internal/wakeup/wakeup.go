@@ -34,6 +34,8 @@ type Config struct {
 	// MaybeMoved is told of which topics signals may have been lost that Moved
 	// was for.
 	MaybeMoved func(topics []string)
+	// Erased is told of topics of which events were erased; nil: nobody is.
+	Erased func(topics []string)
 	// Nodes is told that other sidecars came, went or changed their minds.
 	Nodes func()
 	// Unread are topics that signals are wanted of though nobody reads them.
@@ -109,6 +111,9 @@ func (w *Waker) heard(s eventlog.Signal, missed []string) {
 	}
 	if len(s.Moved) > 0 && w.cfg.Moved != nil {
 		w.cfg.Moved(s.Moved)
+	}
+	if len(s.Erased) > 0 && w.cfg.Erased != nil {
+		w.cfg.Erased(s.Erased)
 	}
 	if len(missed) > 0 && w.cfg.MaybeMoved != nil {
 		w.cfg.MaybeMoved(missed)

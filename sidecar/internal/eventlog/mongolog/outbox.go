@@ -144,6 +144,9 @@ func (o *outbox) put(s eventlog.Signal) (start []int) {
 	for _, topic := range s.Nodes {
 		of(topic).addNodes(topic)
 	}
+	for _, topic := range s.Erased {
+		of(topic).addErased(topic)
+	}
 	for shard := range o.shards {
 		if of := &o.shards[shard]; !of.sending && !of.waiting.empty() {
 			of.sending = true
@@ -183,6 +186,7 @@ type signalSet struct {
 	heads map[eventlog.Hint]uint64 // by hint without head
 	moved map[eventlog.GroupName]struct{}
 	nodes map[string]struct{}
+	gone  map[string]struct{} // topics of which events were erased
 	bytes int
 	all   bool // too much to name
 }
@@ -204,6 +208,8 @@ func (s *signalSet) addMoved(g eventlog.GroupName) { put(s, &s.moved, g, struct{
 
 func (s *signalSet) addNodes(topic string) { put(s, &s.nodes, topic, struct{}{}, topic, "") }
 
+func (s *signalSet) addErased(topic string) { put(s, &s.gone, topic, struct{}{}, topic, "") }
+
 func (s *signalSet) putBack(d *signalDoc) {
 	for _, h := range d.signal().Appended {
 		s.addHint(h)
@@ -213,6 +219,9 @@ func (s *signalSet) putBack(d *signalDoc) {
 	}
 	for _, topic := range d.Nodes {
 		s.addNodes(topic)
+	}
+	for _, topic := range d.Erased {
+		s.addErased(topic)
 	}
 	if d.All {
 		s.overflow(d.Slots...)
@@ -229,7 +238,7 @@ func put[K comparable, V any](s *signalSet, into *map[K]V, key K, value V, topic
 	switch {
 	case s.all:
 		return
-	case len(s.heads)+len(s.moved)+len(s.nodes) >= maxSignalParts || s.bytes+bytes > maxSignalBytes:
+	case len(s.heads)+len(s.moved)+len(s.nodes)+len(s.gone) >= maxSignalParts || s.bytes+bytes > maxSignalBytes:
 		s.overflow()
 		return
 	case *into == nil:
@@ -256,7 +265,7 @@ func (s *signalSet) overflow(slots ...int32) {
 }
 
 func (s *signalSet) doc() *signalDoc {
-	d := &signalDoc{Slots: slices.Sorted(maps.Keys(s.slots)), Nodes: slices.Sorted(maps.Keys(s.nodes)), All: s.all}
+	d := &signalDoc{Slots: slices.Sorted(maps.Keys(s.slots)), Nodes: slices.Sorted(maps.Keys(s.nodes)), Erased: slices.Sorted(maps.Keys(s.gone)), All: s.all}
 	for h, head := range s.heads {
 		d.Appended = append(d.Appended, hintDoc{Topic: h.Topic, Partition: h.Partition, Head: int64(head)})
 	}

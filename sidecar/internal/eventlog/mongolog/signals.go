@@ -43,6 +43,7 @@ type signalDoc struct {
 	Appended []hintDoc     `bson:"appended,omitempty"`
 	Moved    []groupDoc    `bson:"moved,omitempty"`
 	Nodes    []string      `bson:"nodes,omitempty"`
+	Erased   []string      `bson:"erased,omitempty"`
 	// All says that there was more than one signal holds: look at all topics of its slots.
 	All bool `bson:"all,omitempty"`
 }
@@ -55,7 +56,7 @@ type hintDoc struct {
 }
 
 func (d *signalDoc) signal() eventlog.Signal {
-	s := eventlog.Signal{Nodes: d.Nodes}
+	s := eventlog.Signal{Nodes: d.Nodes, Erased: d.Erased}
 	for _, h := range d.Appended {
 		s.Appended = append(s.Appended, eventlog.Hint{Topic: h.Topic, Partition: h.Partition, Head: uint64(h.Head)})
 	}
@@ -74,7 +75,7 @@ func (d *signalDoc) size() int {
 	for _, g := range d.Moved {
 		n += 32 + len(g.Topic) + len(g.Group)
 	}
-	for _, topic := range d.Nodes {
+	for _, topic := range slices.Concat(d.Nodes, d.Erased) {
 		n += 16 + len(topic)
 	}
 	return n

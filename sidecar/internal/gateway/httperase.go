@@ -1,0 +1,188 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+)
+
+// erasure is which events are to go: that of an id, or all of a key.
+type erasure struct {
+	topic   string
+	id, key *string
+}
+
+// deleteEvents erases events with their dead letters. It streams its progress;
+// done again it goes on.
+func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
+	x, err := g.erasureOf(r)
+	var found []*eventlog.Record
+	if err == nil {
+		found, err = g.toErase(r.Context(), x)
+	}
+	if err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	err = g.erase(r.Context(), found, func(done int) {
+		_ = out.Encode(progressLine{Done: done, Of: len(found)})
+		_ = http.NewResponseController(w).Flush()
+	})
+	code := wire.Code("")
+	if err != nil {
+		known := wire.AsError(refusal(err))
+		code = known.Code
+		_ = out.Encode(map[string]any{"error": known.Msg, "code": code})
+	} else {
+		_ = out.Encode(progressLine{Done: len(found), Of: len(found), OK: true})
+	}
+	by := "id"
+	if x.key != nil {
+		by = "key"
+	}
+	// What is erased is not named again in a log that is kept.
+	g.cfg.Logger.Info("events were erased", "topic", x.topic, "selected_by", by, "events", len(found), "by", g.sender(r), "from", r.RemoteAddr, "code", code)
+}
+
+// progressLine is one line of what a long change streams.
+type progressLine struct {
+	Done int  `json:"done"`
+	Of   int  `json:"of"`
+	OK   bool `json:"ok,omitempty"`
+}
+
+func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
+	x.topic = r.PathValue("topic")
+	if bad := wire.CheckReadTopic(x.topic); bad != nil {
+		return x, bad
+	}
+	if g.refusing() {
+		return x, errStopping()
+	}
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return x, err
+	}
+	for name, to := range map[string]**string{"id": &x.id, "key": &x.key} {
+		text, err := p.Text(name)
+		if err != nil {
+			return x, err
+		}
+		if text != "" {
+			*to = &text
+		}
+	}
+	if (x.id == nil) == (x.key == nil) {
+		return x, wire.Errorf(wire.BadRequest, "one of the parameters id and key is needed: the event with that id, or all events with that key")
+	}
+	return x, g.may(r, access.Admin, x.topic, "")
+}
+
+// toErase finds the events: dead letters first, so that they are not forgotten
+// where it stops before the event itself.
+func (g *Gateway) toErase(ctx context.Context, x erasure) ([]*eventlog.Record, error) {
+	letters := x.topic + wire.DeadLetterSuffix
+	for _, topic := range []string{x.topic, letters} {
+		if g.cfg.Spooled(topic) {
+			e := wire.Errorf(wire.Overloaded, "events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
+			e.RetryAfter = retryStore
+			return nil, e
+		}
+	}
+	found, err := g.scan(ctx, letters, x.key, func(rec *eventlog.Record) bool {
+		of, _ := rec.Headers.Get(wire.HeaderDeadID)
+		return x.key != nil || of == *x.id
+	})
+	if err != nil {
+		return nil, err
+	}
+	if x.key != nil {
+		own, err := g.scan(ctx, x.topic, x.key, func(*eventlog.Record) bool { return true })
+		return append(found, own...), err
+	}
+	own, err := g.cfg.Log.Lookup(ctx, x.topic, *x.id)
+	if notFound(err) && len(found) > 0 {
+		return found, nil
+	}
+	return append(found, own), err
+}
+
+func notFound(err error) bool { return err != nil && wire.AsError(refusal(err)).Code == wire.NotFound }
+
+// scan finds events of a topic, which need not be there. Of each only what says where it
+// is is kept.
+func (g *Gateway) scan(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool) (found []*eventlog.Record, err error) {
+	q := eventlog.ScanQuery{Key: key}
+	for {
+		page, err := g.cfg.Log.Scan(ctx, topic, q, eventlog.Bounds{Events: 1000, Bytes: 1 << 20})
+		if notFound(err) {
+			return nil, nil
+		}
+		if err != nil || len(page) == 0 {
+			slices.SortFunc(found, func(a, b *eventlog.Record) int {
+				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq))
+			})
+			return found, err
+		}
+		for _, rec := range page {
+			if wanted(rec) {
+				found = append(found, &eventlog.Record{Event: wire.Event{Topic: topic, Partition: rec.Partition, Seq: rec.Seq}})
+			}
+		}
+		last := page[len(page)-1]
+		q.After = &eventlog.Point{TS: last.TS, ID: last.ID}
+	}
+}
+
+// eraseBatch is how many events are erased at a time.
+const eraseBatch = 500
+
+// erase erases events, and lets go of what is in memory of them.
+func (g *Gateway) erase(ctx context.Context, events []*eventlog.Record, progress func(done int)) error {
+	for done := 0; done < len(events); {
+		topic := events[done].Topic
+		n, err := g.eraseFrom(ctx, events[done:], func(n int) { progress(done + n) })
+		g.cfg.Erased(topic)
+		if err := errors.Join(err, g.cfg.Groups.Recheck(ctx, topic)); err != nil {
+			return err
+		}
+		done += n
+	}
+	return nil
+}
+
+// eraseFrom erases the first of the events that are of one topic, and returns
+// how many these are.
+func (g *Gateway) eraseFrom(ctx context.Context, events []*eventlog.Record, progress func(done int)) (done int, err error) {
+	topic := events[0].Topic
+	rules := retention.Rules(g.cfg.Policies.Load().Topic(topic))
+	for done < len(events) && events[done].Topic == topic {
+		partition := events[done].Partition
+		var seqs []uint64
+		for _, rec := range events[done:] {
+			if rec.Topic != topic || rec.Partition != partition || len(seqs) == eraseBatch {
+				break
+			}
+			seqs = append(seqs, rec.Seq)
+		}
+		if _, err := g.cfg.Log.Erase(ctx, topic, partition, seqs, rules, time.Now().UnixMilli()); err != nil {
+			return done, err
+		}
+		done += len(seqs)
+		progress(done)
+	}
+	return done, nil
+}
