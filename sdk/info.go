@@ -12,6 +12,13 @@ import (
 type TopicInfo struct {
 	Topic      string      `json:"topic"`
 	Partitions []Partition `json:"partitions"`
+	// Events and Bytes are what it holds, reckoned where that is much.
+	Events int64 `json:"events"`
+	Bytes  int64 `json:"bytes"`
+	// FirstTS and LastTS are those of its events, nil where there are none.
+	FirstTS *int64   `json:"first_ts,omitempty"`
+	LastTS  *int64   `json:"last_ts,omitempty"`
+	Groups  []string `json:"groups"`
 }
 
 // Partition tells which seqs of a partition there are.
@@ -108,11 +115,30 @@ type Backlog struct {
 
 // Topics returns the topics of the sidecar's store.
 func (h *HTTP) Topics(ctx context.Context) ([]TopicInfo, error) {
-	var body struct {
-		Topics []TopicInfo `json:"topics"`
+	return h.TopicsWithPrefix(ctx, "")
+}
+
+// TopicsWithPrefix returns those whose names begin with prefix.
+func (h *HTTP) TopicsWithPrefix(ctx context.Context, prefix string) ([]TopicInfo, error) {
+	query := url.Values{"limit": {"1000"}}
+	if prefix != "" {
+		query.Set("prefix", prefix)
 	}
-	err := h.decode(ctx, h.AppURL, "/v1/topics", &body)
-	return body.Topics, err
+	var all []TopicInfo
+	for {
+		var page struct {
+			Topics []TopicInfo `json:"topics"`
+			Next   string      `json:"next"`
+		}
+		if err := h.decode(ctx, h.AppURL, "/v1/topics?"+query.Encode(), &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Topics...)
+		if page.Next == "" {
+			return all, nil
+		}
+		query.Set("cursor", page.Next)
+	}
 }
 
 // Groups returns the names of a topic's groups.

@@ -23,11 +23,15 @@ func Routes(mux *http.ServeMux) http.Handler {
 			refuse(w, wire.Errorf(wire.NotFound, "no such route: %s", r.URL.Path))
 			return
 		}
-		allow := probe.header.Get("Allow")
-		w.Header().Set("Allow", allow)
-		refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s", r.Method, r.URL.Path, allow),
-			http.StatusMethodNotAllowed)
+		RefuseMethod(w, r, probe.header.Get("Allow"))
 	})
+}
+
+// RefuseMethod answers where the path has other methods than the request's.
+func RefuseMethod(w http.ResponseWriter, r *http.Request, allow string) {
+	w.Header().Set("Allow", allow)
+	refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s", r.Method, r.URL.Path, allow),
+		http.StatusMethodNotAllowed)
 }
 
 // discard is a ResponseWriter that keeps the header and the status.

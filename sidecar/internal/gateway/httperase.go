@@ -25,6 +25,10 @@ type erasure struct {
 // deleteEvents erases events with their dead letters. It streams its progress;
 // done again it goes on.
 func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
+	if r.URL.RawQuery == "" { // as what deletes all of them would be
+		httpapi.RefuseMethod(w, r, "POST, DELETE with one of the parameters id and key")
+		return
+	}
 	x, err := g.erasureOf(r)
 	var found []*eventlog.Record
 	if err == nil {

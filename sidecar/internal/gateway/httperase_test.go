@@ -17,7 +17,8 @@ func TestEraseByID(t *testing.T) {
 	s.want(t, 201, "", "POST", dlqTopic+"/events", `"secret"`, "Sluice-Id: dlq-1", "Sluice-Header-sluice-dlq-id: b")
 	events := orders + "/events"
 	s.want(t, 404, "not_found", "DELETE", events+"?id=nobody", "")
-	for _, query := range []string{"", "?id=", "?id=a&key=k", "?key="} {
+	s.want(t, 405, "id and key", "DELETE", events, "")
+	for _, query := range []string{"?id=", "?id=a&key=k", "?key="} {
 		s.want(t, 400, "bad_request", "DELETE", events+query, "")
 	}
 	s.want(t, 200, erasedLine(2), "DELETE", events+"?id=b", "")

@@ -1,0 +1,145 @@
+package sluice
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Position is where a group is moved to. From is one of wire.FromLatest,
+// FromEarliest, FromTS (with TS), FromAfterID (with AfterID) and FromPositions
+// (with Positions, the seqs by partition that it goes on right after).
+type Position struct {
+	From      string         `json:"from"`
+	TS        *int64         `json:"ts,omitempty"`
+	AfterID   string         `json:"afterId,omitempty"`
+	Positions map[int]uint64 `json:"positions,omitempty"`
+}
+
+// SeekPlan is what moving a group would do.
+type SeekPlan struct {
+	Replays    int64           `json:"replays"` // settled seqs that would come again
+	Skips      int64           `json:"skips"`   // unsettled ones that would not come
+	Partitions []PartitionMove `json:"partitions"`
+}
+
+// PartitionMove is the way of a group's cursor in one partition.
+type PartitionMove struct {
+	Partition int    `json:"partition"`
+	From      uint64 `json:"from"`
+	To        uint64 `json:"to"`
+}
+
+// TopicDeletion is what goes with a topic.
+type TopicDeletion struct {
+	Events      int64    `json:"events"`
+	Bytes       int64    `json:"bytes"`
+	Groups      []string `json:"groups"`
+	DeadLetters int64    `json:"dead_letters"`
+}
+
+func topicPath(topic string) string { return "/v1/topics/" + url.PathEscape(topic) }
+
+// change makes a request whose answer has nothing to tell.
+func (h *HTTP) change(ctx context.Context, method, path string, body []byte) (status int, err error) {
+	resp, err := h.call(ctx, method, h.AppURL, path, body, nil)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
+
+// MakeTopic makes a topic; made is false where it was there.
+func (h *HTTP) MakeTopic(ctx context.Context, topic string) (made bool, err error) {
+	status, err := h.change(ctx, http.MethodPut, topicPath(topic), nil)
+	return status == http.StatusCreated, err
+}
+
+// DeleteTopic deletes a topic with its groups and dead letters; the code in_use
+// says that somebody is subscribed.
+func (h *HTTP) DeleteTopic(ctx context.Context, topic string) error {
+	_, err := h.change(ctx, http.MethodDelete, topicPath(topic), nil)
+	return err
+}
+
+// PlanTopicDeletion tells what DeleteTopic would delete.
+func (h *HTTP) PlanTopicDeletion(ctx context.Context, topic string) (plan TopicDeletion, err error) {
+	return plan, h.ask(ctx, http.MethodDelete, topicPath(topic)+"?dry_run=1", nil, &plan)
+}
+
+// DeleteGroup deletes a group; the code in_use says that it has members.
+func (h *HTTP) DeleteGroup(ctx context.Context, topic, group string) error {
+	_, err := h.change(ctx, http.MethodDelete, topicPath(topic)+"/groups/"+url.PathEscape(group), nil)
+	return err
+}
+
+// SeekGroup moves a group.
+func (h *HTTP) SeekGroup(ctx context.Context, topic, group string, to Position) error {
+	body, err := json.Marshal(to)
+	if err == nil {
+		_, err = h.change(ctx, http.MethodPut, groupPath(topic, group, "cursor"), body)
+	}
+	return err
+}
+
+// PlanSeek tells what SeekGroup would do.
+func (h *HTTP) PlanSeek(ctx context.Context, topic, group string, to Position) (plan SeekPlan, err error) {
+	body, err := json.Marshal(to)
+	if err != nil {
+		return plan, err
+	}
+	return plan, h.ask(ctx, http.MethodPut, groupPath(topic, group, "cursor?dry_run=1"), body, &plan)
+}
+
+// ask makes a request and decodes its answer.
+func (h *HTTP) ask(ctx context.Context, method, path string, body []byte, answer any) error {
+	resp, err := h.call(ctx, method, h.AppURL, path, body, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(answer)
+}
+
+// DeleteEvent erases the event with that id, and its dead letters. It returns
+// how many there were.
+func (h *HTTP) DeleteEvent(ctx context.Context, topic, id string) (int, error) {
+	return h.erase(ctx, topic, "id", id)
+}
+
+// DeleteKey erases all events with that key. Where it fails, doing it again goes on.
+func (h *HTTP) DeleteKey(ctx context.Context, topic, key string) (int, error) {
+	return h.erase(ctx, topic, "key", key)
+}
+
+func (h *HTTP) erase(ctx context.Context, topic, by, what string) (done int, err error) {
+	resp, err := h.call(ctx, http.MethodDelete, h.AppURL, topicPath(topic)+"/events?"+url.Values{by: {what}}.Encode(), nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		var line struct {
+			Done  int       `json:"done"`
+			OK    bool      `json:"ok"`
+			Error string    `json:"error"`
+			Code  wire.Code `json:"code"`
+		}
+		switch err := json.Unmarshal(lines.Bytes(), &line); {
+		case err != nil:
+			return done, fmt.Errorf("the sidecar's answer: %w", err)
+		case line.Code != "":
+			return done, &wire.Error{Code: line.Code, Msg: line.Error}
+		case line.OK:
+			return line.Done, nil
+		}
+		done = line.Done
+	}
+	return done, errors.New("the sidecar's answer has broken off; doing the same again goes on")
+}
