@@ -2,6 +2,7 @@ package sluice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,7 +20,7 @@ import (
 //   - when the sidecar asks for time (rate_limited, overloaded,
 //     store_unavailable), after the time that it names.
 //
-// Any other refusal is the event's result, an [*Error].
+// Any other refusal is the event's result, a [*PublishError] of an [*Error].
 //
 // Events of one (topic, key) are logged in the order in which they were handed
 // over to this publisher, whatever is refused or lost on the way: the next one is
@@ -48,6 +49,7 @@ type PublisherOption func(*publisherConfig)
 type publisherConfig struct {
 	count, bytes int
 	keyedBatches bool
+	stopKey      bool
 	asked        func(refusal *Error, wait time.Duration)
 }
 
@@ -70,6 +72,38 @@ func Window(count, bytes int) PublisherOption {
 // those are logged behind: with this option their order is lost.
 func KeyedBatches() PublisherOption {
 	return func(c *publisherConfig) { c.keyedBatches = true }
+}
+
+// StopKeyOnError has an event that fails for good take those with it that were
+// handed over behind it and have its (topic, key): their error matches
+// [ErrKeyStopped]. Publishing them again, the failed one first, keeps the order
+// of the key. Without this option those behind go on.
+func StopKeyOnError() PublisherOption {
+	return func(c *publisherConfig) { c.stopKey = true }
+}
+
+// ErrKeyStopped is matched by the errors of events that were not sent because
+// one of their key failed before them: see [StopKeyOnError].
+var ErrKeyStopped = errors.New("an event of the same key failed before it")
+
+// A PublishError is the error of each event that was not published, or whose
+// publishing is not known to have succeeded. To publish it again, give it that
+// id: it is stored once.
+type PublishError struct {
+	Topic, ID string
+	Err       error
+}
+
+func (e *PublishError) Error() string { return fmt.Sprintf("%v (event %q)", e.Err, e.ID) }
+
+func (e *PublishError) Unwrap() error { return e.Err }
+
+// failed is the error of an event; nil where err is.
+func (e *entry) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &PublishError{Topic: e.event.Topic, ID: e.event.ID, Err: err}
 }
 
 // OnWait is called when the sidecar asks for time, once for each request, with
@@ -128,16 +162,16 @@ func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, err
 	next := &entry{event: *e, done: done}
 	next.event.Headers = p.client.traced(ctx, slices.Clone(e.Headers))
 	if err := next.prepare(); err != nil {
-		return nil, err
+		return nil, next.failed(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, next.failed(err)
 		}
 		if p.closed {
-			return nil, ErrClosed
+			return nil, next.failed(ErrClosed)
 		}
 		if p.count == 0 || p.count < p.config.count && p.bytes+next.size <= p.config.bytes {
 			break
@@ -198,7 +232,7 @@ func (p *Publisher) publishBatch(ctx context.Context, events []Event) ([]Result,
 		}
 	}
 	answered := context.AfterFunc(ctx, func() {
-		for _, e := range entries {
+		for _, e := range slices.Backward(entries) { // no event overtakes one of its key that was given up
 			if e != nil {
 				p.abandon(e, ctx.Err())
 			}
@@ -268,7 +302,7 @@ func (p *Publisher) abandon(e *entry, cause error) {
 	case e.over || e.abandoned:
 	case e.state == sent:
 		e.abandoned = true
-		over = append(over, result{0, e.done, Receipt{}, cause})
+		over = append(over, result{0, e.done, Receipt{}, e.failed(cause)})
 		e.done = func(Receipt, error) {}
 	default:
 		p.finish(e, Receipt{}, cause, &over)
@@ -309,6 +343,12 @@ func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 		return
 	}
 	e.over = true
+	var stopped results // of the last one first
+	if err != nil && p.config.stopKey && e.lane != nil && e.state != behind {
+		for at := e.lane.behind.Back(); at != nil; at = e.lane.behind.Back() {
+			p.finish(at.Value.(*entry), Receipt{}, fmt.Errorf("%w: %w", ErrKeyStopped, e.failed(err)), &stopped)
+		}
+	}
 	p.queue.remove(e)
 	p.count--
 	p.bytes -= e.size
@@ -319,5 +359,7 @@ func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 	if e.doubtful && e.fresh {
 		r.Duplicate = false // of nothing but its own first try
 	}
-	*over = append(*over, result{e.number, e.done, r, err})
+	*over = append(*over, result{e.number, e.done, r, e.failed(err)})
+	slices.Reverse(stopped)
+	*over = append(*over, stopped...)
 }
