@@ -23,6 +23,7 @@ type commandLine struct {
 	Topics topicsCommand `cmd:"" help:"List the topics."`
 	Trace  traceCommand  `cmd:"" help:"Tell the life of one event: where it is, and what each group did with it."`
 	Groups groupsCommand `cmd:"" help:"Show the consumer groups of a topic: lag, members, what holds them up."`
+	DLQ    dlqCommand    `cmd:"" name:"dlq" help:"Show dead letters, have them delivered again, or remove them."`
 	Policy policyCommand `cmd:"" help:"Show and change the policies of the control plane."`
 	Fleet  fleetCommand  `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
 }

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/terminal"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// dlqCommand is the commands about dead letters.
+type dlqCommand struct {
+	List    dlqListCommand    `cmd:"" help:"List the dead letters of a topic."`
+	Show    dlqShowCommand    `cmd:"" help:"Show one dead letter, with its event."`
+	Redrive dlqRedriveCommand `cmd:"" help:"Have the group that failed them get dead letters again."`
+	Discard dlqDiscardCommand `cmd:"" help:"Remove dead letters."`
+}
+
+func (*dlqCommand) Help() string {
+	return `A dead letter is an event that a group could not process: it was delivered as
+often as it may be, or its consumer sent it there.
+
+Examples:
+
+  sluice dlq list orders --group billing
+  sluice dlq show orders dlq-5f0c…
+  sluice dlq redrive orders --group billing --reason "no stock" --dry-run
+  sluice dlq redrive orders --group billing --rate 50
+  sluice dlq discard orders dlq-5f0c…`
+}
+
+type dlqListCommand struct {
+	Topic  string `arg:"" help:"The topic that they died in."`
+	Group  string `help:"Only those of this group."`
+	Reason string `help:"Only those with exactly this reason."`
+	Max    int    `help:"How many at the most; 0 is all." default:"100"`
+	Oldest bool   `help:"The oldest first."`
+}
+
+func (*dlqListCommand) Help() string {
+	return `STATE is dead, or redriven while it is delivered again and not acked yet.
+
+Examples:
+
+  sluice dlq list orders
+  sluice dlq list orders --json --max 0 | jq -r .reason | sort | uniq -c`
+}
+
+// Run prints the list.
+func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	var rows [][]string
+	n := 0
+	for d, err := range h.AllDeadLetters(ctx, l.Topic, sluice.DeadLetterQuery{Group: l.Group, Reason: l.Reason, Ascending: l.Oldest}) {
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			if err := printJSON(app.Stdout, d); err != nil {
+				return err
+			}
+		} else {
+			rows = append(rows, []string{d.DLQID, visible(d.ID), visible(d.Group), fmt.Sprint(d.Attempts), d.State, died(d), visible(d.Reason)})
+		}
+		if n++; n == l.Max {
+			break
+		}
+	}
+	if c.JSON {
+		return nil
+	}
+	return table(app.Stdout, []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED AT", "REASON"}, rows)
+}
+
+func died(d sluice.ListedDeadLetter) string {
+	return time.UnixMilli(d.DiedAt).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+type dlqShowCommand struct {
+	Topic string `arg:"" help:"The topic that it died in."`
+	ID    string `arg:"" name:"dlq-id" help:"Its id, as sluice dlq list shows it."`
+}
+
+func (*dlqShowCommand) Help() string {
+	return `Examples:
+
+  sluice dlq show orders dlq-5f0c…
+  sluice dlq show orders dlq-5f0c… --json | jq .event.payload`
+}
+
+// Run prints the dead letter.
+func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	for d, err := range h.AllDeadLetters(ctx, s.Topic, sluice.DeadLetterQuery{Limit: 1000}) {
+		if err != nil {
+			return err
+		}
+		if d.DLQID != s.ID {
+			continue
+		}
+		if c.JSON {
+			return printJSON(app.Stdout, d)
+		}
+		if _, err := fmt.Fprintf(app.Stdout, "%s: %s, of group %s after %d attempts at %s\nreason: %s\n\n",
+			d.DLQID, d.State, visible(d.Group), d.Attempts, died(d), visible(d.Reason)); err != nil {
+			return err
+		}
+		e, err := wire.ParseEvent(d.Event)
+		if err == nil {
+			_, err = app.Stdout.Write(eventPrinter{}.append(nil, &e, 0))
+		}
+		return err
+	}
+	return wire.Errorf(wire.NotFound, "topic %s has no dead letter %s: it may be acked or discarded, or past its retention", s.Topic, s.ID)
+}
+
+// dlqSelection is which dead letters a command is about.
+type dlqSelection struct {
+	Topic  string   `arg:"" help:"The topic that they died in."`
+	IDs    []string `arg:"" optional:"" name:"dlq-id" help:"Their ids, as sluice dlq list shows them; or give --group."`
+	Group  string   `help:"All of this group."`
+	Reason string   `help:"With --group: only those with exactly this reason."`
+	Before string   `help:"With --group: only those that died before this time, as 2006-01-02T15:04:05Z."`
+	DryRun bool     `help:"Only say how many it would be."`
+}
+
+func (s *dlqSelection) read() (sel sluice.DeadLetterSelection, err error) {
+	if (len(s.IDs) > 0) == (s.Group != "") {
+		return sel, program.Usagef("give dlq-ids or --group, one of them")
+	}
+	if s.Group == "" && (s.Reason != "" || s.Before != "") {
+		return sel, program.Usagef("--reason and --before go with --group")
+	}
+	sel = sluice.DeadLetterSelection{DLQIDs: s.IDs, Group: s.Group, Reason: s.Reason}
+	if s.Before != "" {
+		at, err := time.Parse(time.RFC3339, s.Before)
+		if err != nil {
+			return sel, program.Usagef("--before=%s is no time; give one as 2006-01-02T15:04:05Z", s.Before)
+		}
+		sel.Before = at.UnixMilli()
+	}
+	return sel, nil
+}
+
+// changeDead is a method of sluice.HTTP.
+type changeDead func(h *sluice.HTTP, ctx context.Context, topic string, s sluice.DeadLetterSelection, progress func(done, of int)) (int, error)
+
+// run changes what is selected, and says how many that were; done is what became
+// of them.
+func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, done string, states []string, rate float64, change changeDead) error {
+	sel, err := s.read()
+	if err != nil {
+		return err
+	}
+	sel.Rate = rate
+	h := c.http()
+	defer h.CloseIdle()
+	var n int
+	if s.DryRun {
+		n, err = s.count(ctx, h, sel, states)
+		done = "would be " + done
+	} else {
+		progress, told := terminal.NewProgress(app.Stderr, done, 0), 0
+		n, err = change(h, ctx, s.Topic, sel, func(done, of int) {
+			progress.Add(int64(done - told))
+			told = done
+		})
+		progress.Finish()
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(app.Stdout, map[string]any{"of": n, "dry_run": s.DryRun})
+	}
+	_, err = fmt.Fprintf(app.Stdout, "%d %s\n", n, done)
+	return err
+}
+
+// count counts what is selected and in one of the states.
+func (s *dlqSelection) count(ctx context.Context, h *sluice.HTTP, sel sluice.DeadLetterSelection, states []string) (n int, err error) {
+	ids, of := map[string]bool{}, map[string]bool{}
+	for _, id := range sel.DLQIDs {
+		ids[id] = true
+	}
+	for _, state := range states {
+		of[state] = true
+	}
+	for d, err := range h.AllDeadLetters(ctx, s.Topic, sluice.DeadLetterQuery{Group: sel.Group, Reason: sel.Reason, Limit: 1000}) {
+		if err != nil {
+			return 0, err
+		}
+		if of[d.State] && (len(ids) == 0 || ids[d.DLQID]) && (sel.Before == 0 || d.DiedAt < sel.Before) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+type dlqRedriveCommand struct {
+	dlqSelection
+	Rate float64 `help:"How many a second." default:"100"`
+}
+
+func (*dlqRedriveCommand) Help() string {
+	return `Redriven events go to the group that failed them and to no other. They are in
+the list until they are acked. Broken off, the same again does the rest.
+
+Examples:
+
+  sluice dlq redrive orders --group billing --dry-run
+  sluice dlq redrive orders dlq-5f0c… dlq-77ab…`
+}
+
+// Run redrives.
+func (r *dlqRedriveCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	return r.run(ctx, app, c, "redriven", []string{sluice.StateDead}, r.Rate, (*sluice.HTTP).Redrive)
+}
+
+type dlqDiscardCommand struct{ dlqSelection }
+
+func (*dlqDiscardCommand) Help() string {
+	return `What is discarded is gone for good.
+
+Examples:
+
+  sluice dlq discard orders --group billing --before 2026-01-02T00:00:00Z --dry-run
+  sluice dlq discard orders dlq-5f0c…`
+}
+
+// Run discards.
+func (d *dlqDiscardCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	return d.run(ctx, app, c, "discarded", []string{sluice.StateDead, sluice.StateRedriven}, 0, (*sluice.HTTP).Discard)
+}

@@ -1,0 +1,164 @@
+package sluice
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// The states of a dead letter.
+const (
+	StateDead     = "dead"
+	StateRedriven = "redriven" // it is delivered again, and not acked yet
+)
+
+// ListedDeadLetter is an event that a group could not process.
+type ListedDeadLetter struct {
+	DLQID    string `json:"dlq_id"` // stays the same when it is redriven and dies again
+	ID       string `json:"id"`     // of the event
+	Group    string `json:"group"`  // "" where the event never came into its topic
+	Reason   string `json:"reason"`
+	Attempts int    `json:"attempts"`
+	DiedAt   int64  `json:"died_at"` // in milliseconds since the epoch
+	State    string `json:"state"`
+	// Event is the event as JSON; [wire.ParseEvent] reads it.
+	Event json.RawMessage `json:"event"`
+}
+
+// DeadLetterPage is a page of a topic's dead letters.
+type DeadLetterPage struct {
+	Total       int                `json:"total"` // that the query selects, on all pages
+	DeadLetters []ListedDeadLetter `json:"dead_letters"`
+	Next        string             `json:"next"` // the cursor of the next page; "": this is the last
+}
+
+// DeadLetterQuery selects dead letters; the zero value selects all, the latest
+// first.
+type DeadLetterQuery struct {
+	Group, Reason string
+	Ascending     bool   // the earliest first
+	Limit         int    // of a page; 0: 100
+	Cursor        string // Next of the page before
+}
+
+// DeadLetters lists dead letters of a topic that the caller may see.
+func (h *HTTP) DeadLetters(ctx context.Context, topic string, q DeadLetterQuery) (page DeadLetterPage, err error) {
+	v := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("group", q.Group)
+	set("reason", q.Reason)
+	set("cursor", q.Cursor)
+	if q.Ascending {
+		v.Set("order", "asc")
+	}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	return page, h.decode(ctx, h.AppURL, deadPath(topic, "")+"?"+v.Encode(), &page)
+}
+
+// AllDeadLetters yields what DeadLetters does, page after page; an error is the
+// last that is yielded.
+func (h *HTTP) AllDeadLetters(ctx context.Context, topic string, q DeadLetterQuery) iter.Seq2[ListedDeadLetter, error] {
+	return func(yield func(ListedDeadLetter, error) bool) {
+		for {
+			page, err := h.DeadLetters(ctx, topic, q)
+			if err != nil {
+				yield(ListedDeadLetter{}, err)
+				return
+			}
+			for _, d := range page.DeadLetters {
+				if !yield(d, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			q.Cursor = page.Next
+		}
+	}
+}
+
+// DeadLetterSelection says which dead letters are redriven or discarded: those of
+// these ids, or those of a group.
+type DeadLetterSelection struct {
+	DLQIDs []string `json:"dlq_ids,omitempty"`
+
+	Group  string `json:"group,omitempty"`
+	Reason string `json:"reason,omitempty"` // "": any
+	Before int64  `json:"before,omitempty"` // that died earlier than that; 0: any
+
+	Rate float64 `json:"rate,omitempty"` // a second; 0: 100 for a redrive, and no bound for a discard
+}
+
+// Redrive has dead letters delivered again, to the groups that failed them. It
+// returns once all are on their way; progress, if not nil, is told how many are.
+// Where it is broken off, the same again does the rest.
+func (h *HTTP) Redrive(ctx context.Context, topic string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
+	return h.changeDead(ctx, deadPath(topic, "/redrive"), s, progress)
+}
+
+// Discard removes dead letters. It goes as Redrive does.
+func (h *HTTP) Discard(ctx context.Context, topic string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
+	return h.changeDead(ctx, deadPath(topic, "/discard"), s, progress)
+}
+
+func deadPath(topic, verb string) string {
+	return "/v1/topics/" + url.PathEscape(topic) + "/dlq" + verb
+}
+
+// ErrBrokenOff is matched by the error of a change whose answer ended before it
+// said that all is done.
+var ErrBrokenOff = errors.New("sluice: the answer broke off before all was done; the same again does the rest")
+
+func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := h.call(ctx, http.MethodPost, h.AppURL, path, body, http.Header{"Content-Type": {"application/json"}})
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		var line struct {
+			Done, Of int
+			OK       bool
+			Code     wire.Code
+			Error    string
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return of, fmt.Errorf("sluice: a line of progress cannot be read: %w", err)
+		}
+		if line.Code != "" {
+			return of, &wire.Error{Code: line.Code, Msg: line.Error}
+		}
+		of = line.Of
+		if progress != nil {
+			progress(line.Done, line.Of)
+		}
+		if line.OK {
+			return of, nil
+		}
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return of, errors.Join(ErrBrokenOff, err)
+	}
+	return of, ErrBrokenOff
+}
