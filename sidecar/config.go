@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 )
 
 // Config is what a sidecar is made from. DefaultConfig has every default but
@@ -37,6 +38,10 @@ type Config struct {
 	StoreTimeout  time.Duration // of one operation, retries included
 	StoreLinger   time.Duration // after a batch of a topic, for the next one to grow
 	SpoolMaxBytes int64         // of all topics together, while the store is away
+
+	// DiskLowWater is how much of the disk has to be free for events to be stored
+	// there: bytes, 0 for none, or LowWaterAuto.
+	DiskLowWater int64
 
 	// Outboxes are collections whose documents are published: a MongoDB
 	// connection string, '#' and the collection.
@@ -92,6 +97,7 @@ func DefaultConfig() Config {
 		StoreTimeout:      5 * time.Second,
 		StoreLinger:       mongolog.DefaultLinger,
 		SpoolMaxBytes:     4 << 30,
+		DiskLowWater:      LowWaterAuto,
 		Limits:            wire.DefaultLimits(),
 		MaxTopicLabels:    1000,
 		MaxTopics:         10_000,
@@ -106,6 +112,10 @@ func DefaultConfig() Config {
 		Logger:            slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 }
+
+// LowWaterAuto is a twentieth of the disk: 64 MiB at least, 1 GiB at the most, and
+// no more than half of it.
+const LowWaterAuto = pebblelog.LowWaterAuto
 
 // ConfigError says that a setting is wrong.
 type ConfigError = setting.Error
@@ -194,6 +204,9 @@ func (c Config) validateBounds() (errs []error) {
 		if n.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s: must be above 0", n.name))
 		}
+	}
+	if c.DiskLowWater < 0 && c.DiskLowWater != LowWaterAuto {
+		errs = append(errs, errors.New("disk-low-water: must be auto, or a number of bytes of at least 0"))
 	}
 	if c.StoreLinger < 0 || c.StoreLinger > maxLinger {
 		errs = append(errs, fmt.Errorf("store-linger: must be 0 to %s", maxLinger))

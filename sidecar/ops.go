@@ -25,6 +25,7 @@ type status struct {
 	Subscriptions int              `json:"subscriptions"`
 	Spool         spoolStatus      `json:"spool"`
 	BufferedBytes int64            `json:"buffered_bytes"` // memory of all connections
+	Disk          diskStatus       `json:"disk"`
 	Outboxes      []outbox.Stats   `json:"outboxes"`
 	ControlPlane  *control.Status  `json:"control_plane"` // null without one
 	Peers         []peer           `json:"peers"`
@@ -39,6 +40,13 @@ type storeStatus struct {
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 }
 
+// diskStatus is the disk of the embedded log, or of the spool.
+type diskStatus struct {
+	FreeBytes     int64 `json:"free_bytes"`
+	LowWaterBytes int64 `json:"low_water_bytes"`
+	Short         bool  `json:"short"` // nothing is stored there
+}
+
 type spoolStatus struct {
 	Events int64 `json:"events"`
 	Bytes  int64 `json:"bytes"`
@@ -47,9 +55,10 @@ type spoolStatus struct {
 // States of the store.
 const (
 	stateOK       = "ok"
-	stateAway     = "away"     // publishes are spooled, or refused
-	stateDraining = "draining" // it is back, and gets what was spooled
-	stateFull     = "full"     // it is away, and the spool is full
+	stateAway     = "away"      // publishes are spooled, or refused
+	stateDraining = "draining"  // it is back, and gets what was spooled
+	stateFull     = "full"      // it is away, and the spool is full
+	stateDisk     = "disk_full" // the disk has too little room for events
 	stateFailed   = "failed"
 	stateStarting = "starting"
 	stateStopping = "stopping"
@@ -63,6 +72,8 @@ func (s *Sidecar) opsHandler() http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		switch state, detail := s.storeState(); state {
+		case stateDisk:
+			httpapi.WriteError(w, r, &wire.Error{Code: wire.Overloaded, Reason: "disk", Msg: detail}, s.cfg.Logger)
 		case stateFailed, stateFull, stateStarting, stateStopping:
 			httpapi.WriteError(w, r, &wire.Error{Code: wire.StoreUnavailable, Msg: detail}, s.cfg.Logger)
 		case stateAway:
@@ -115,6 +126,11 @@ func (s *Sidecar) authFailures() (refused, unseen int64) {
 	return refused + r, unseen + u
 }
 
+func (s *Sidecar) disk() diskStatus {
+	space := s.store.space()
+	return diskStatus{FreeBytes: space.Free, LowWaterBytes: space.LowWater, Short: space.Short}
+}
+
 func (s *Sidecar) status() status {
 	state, _ := s.storeState()
 	waiting := s.store.waiting()
@@ -137,6 +153,7 @@ func (s *Sidecar) status() status {
 		Subscriptions: clients.Subscriptions,
 		Spool:         spoolStatus{Events: waiting.Events, Bytes: waiting.Bytes},
 		BufferedBytes: s.memory.Used(),
+		Disk:          s.disk(),
 		Outboxes:      outboxes,
 		ControlPlane:  controlPlane,
 		Peers:         s.peers(),

@@ -201,6 +201,10 @@ func (s *Sidecar) assemble() {
 	s.metrics.ObserveSpool(s.store.waiting)
 	s.metrics.ObserveAuthFailures(s.authFailures)
 	s.metrics.ObserveBuffered(s.memory.Used)
+	s.metrics.ObserveDisk(func() telemetry.DiskStat {
+		d := s.disk()
+		return telemetry.DiskStat{Free: d.FreeBytes, LowWater: d.LowWaterBytes, Short: d.Short}
+	})
 }
 
 // Addresses are the addresses really bound.

@@ -36,6 +36,8 @@ type store struct {
 
 	// held is how much of the heap the store keeps for good.
 	held func() int64
+	// space is the state of the disk that events are stored on here.
+	space func() pebblelog.Space
 	// id names the store; "" while a shared one was never reached.
 	id func() string
 	// state says whether publishes can be accepted, and why not.
@@ -68,7 +70,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 	if dir := s.spoolDir(); exists(dir) {
 		s.cfg.Logger.Warn("this folder may have events that were spooled for a shared store; start with that --store to bring them there", "folder", dir)
 	}
-	log, err := pebblelog.Open(pebblelog.Options{Dir: s.cfg.DataDir, Beside: []string{spoolName, pendingEndsName}, NodeID: s.cfg.NodeID, Logger: s.cfg.Logger})
+	log, err := s.openPebble(ctx, pebblelog.Options{Dir: s.cfg.DataDir, Beside: []string{spoolName, pendingEndsName}})
 	if err != nil {
 		return err
 	}
@@ -78,13 +80,24 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 		held:   log.Held,
 		id:     log.StoreID,
 		state: func() (state, detail string) {
-			if log.Err() != nil {
+			switch {
+			case log.Err() != nil:
 				return stateFailed, "the embedded log has failed and takes no more events; restart the sidecar"
+			case log.Space().Short:
+				return stateDisk, "the disk has too little room: publishes are refused, and all else goes on"
 			}
 			return stateOK, ""
 		},
+		space: log.Space,
 	}
 	return nil
+}
+
+// openPebble opens a log on this machine's disk. It waits for room there until
+// ctx ends, and so does what is written to it later.
+func (s *Sidecar) openPebble(ctx context.Context, o pebblelog.Options) (*pebblelog.Log, error) {
+	o.NodeID, o.Logger, o.LowWater, o.GiveUp = s.cfg.NodeID, s.cfg.Logger, s.cfg.DiskLowWater, ctx.Done()
+	return pebblelog.Open(o)
 }
 
 // openShared opens the log in MongoDB, which may not be there yet, and the
@@ -107,10 +120,10 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	}
 	sh := &sharedStore{log: log}
 	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}
-	if sh.queue, err = pebblelog.Open(pebblelog.Options{Dir: s.spoolDir(), NodeID: s.cfg.NodeID, Logger: s.cfg.Logger}); err != nil {
+	if sh.queue, err = s.openPebble(ctx, pebblelog.Options{Dir: s.spoolDir()}); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
-	s.store.held = sh.queue.Held
+	s.store.held, s.store.space = sh.queue.Held, sh.queue.Space
 	sh.spool, err = spool.Open(ctx, spool.Config{
 		Log: log, Ping: log.Ping, StoreID: log.StoreID, StoreURL: secrets.Without(s.cfg.Store), Store: sh.queue, Folder: s.spoolDir(), Policies: s.policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger,
 		Announce: func(topic string, partition int, recs []*eventlog.Record) { s.announce(topic, partition, recs) },
@@ -236,6 +249,8 @@ func (sh *sharedStore) state() (state, detail string) {
 		return stateStarting, "the spool has events for another --store, and this one is away; publishes are refused until it is known whether it is the same store"
 	case stats.Full:
 		return stateFull, "the spool is full: events wait there for the store, and there is no room for more"
+	case (stats.Away || sh.log.Err() != nil) && sh.queue.Space().Short:
+		return stateDisk, "the store is away, and the disk of the spool has too little room: publishes are refused"
 	case stats.Away || sh.log.Err() != nil:
 		return stateAway, "the store is away; publishes are spooled, where their topics' policies allow it"
 	case stats.Draining:

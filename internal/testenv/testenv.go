@@ -3,6 +3,7 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -70,4 +71,26 @@ func strict() bool {
 		}
 	}
 	return false
+}
+
+// SmallDisk returns the folder of an empty disk of so many bytes, in memory, which
+// is gone with the test. Only root may make one: where the test may not, it is
+// left out like one that lacks a tool.
+func SmallDisk(t testing.TB, bytes int) string {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=700", bytes), "tmpfs", dir).CombinedOutput()
+	if err != nil {
+		const cannot = "this test needs a disk of its own, which only root may mount: %v: %s"
+		if strict() {
+			t.Fatalf(cannot, err, out)
+		}
+		t.Skipf(cannot, err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount %s: %v: %s", dir, err, out)
+		}
+	})
+	return dir
 }

@@ -116,6 +116,9 @@ func (e *Error) appendFields(dst []byte, sentence string) []byte {
 	if e.Scope != "" {
 		dst = AppendString(append(dst, `,"scope":`...), e.Scope)
 	}
+	if e.Reason != "" {
+		dst = AppendString(append(dst, `,"reason":`...), e.Reason)
+	}
 	if e.Seq > 0 {
 		dst = strconv.AppendUint(append(dst, `,"seq":`...), e.Seq, 10)
 	}

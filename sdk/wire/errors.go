@@ -88,6 +88,8 @@ type Error struct {
 	RetryAfter time.Duration
 	// Scope says whose bucket was empty: connection, topic or fleet.
 	Scope string
+	// Reason says which of its causes an overloaded has: "disk", or nothing.
+	Reason string
 	// Seq is the stored event's seq, with conflict.
 	Seq uint64
 	// Fields are all bad fields, with invalid_policy.

@@ -145,9 +145,9 @@ func ParseErrorBody(status int, body []byte) *Error {
 type answer struct {
 	op, corr, topic, group value
 
-	id, ts, partition, seq, duplicate, durability   value
-	code, msg, retryAfterMS, scope, fields, missing value
-	pointer, partitions                             value
+	id, ts, partition, seq, duplicate, durability           value
+	code, msg, retryAfterMS, scope, reason, fields, missing value
+	pointer, partitions                                     value
 
 	delivery   deliveryMembers
 	deliveries []Delivery
@@ -226,6 +226,8 @@ func (m *answer) slot(name []byte) *value {
 		return &m.retryAfterMS
 	case "scope":
 		return &m.scope
+	case "reason":
+		return &m.reason
 	case "fields":
 		return &m.fields
 	case "missing":
@@ -290,6 +292,7 @@ func (m *answer) error(in *memberReader) *Error {
 	in.text("code", &m.code, (*string)(&e.Code))
 	in.text("msg", &m.msg, &e.Msg)
 	in.text("scope", &m.scope, &e.Scope)
+	in.text("reason", &m.reason, &e.Reason)
 	in.text("pointer", &m.pointer, &e.Pointer)
 	wait := in.whole("retry_after_ms", &m.retryAfterMS)
 	e.RetryAfter = time.Duration(min(wait, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type settings struct {
 	StoreTimeout  time.Duration `default:"5s" placeholder:"D" help:"Shared store: longest that one operation is tried before the store counts as away."`
 	StoreLinger   time.Duration `default:"1ms" placeholder:"D" help:"Shared store: how long after a batch of a topic the next one is waited for, at most 1s; 0 sends it at once, for more commands and less latency."`
 	SpoolMaxBytes int64         `default:"4294967296" placeholder:"N" help:"Shared store: most bytes kept in --data-dir while it is away, for all topics together."`
+	DiskLowWater  string        `default:"auto" placeholder:"N" help:"Free bytes of the disk of --data-dir below which nothing is published to it; auto: 5 % of the disk, 64 MiB at least and 1 GiB at most; 0: none."`
 	Outbox        []string      `secret:"outbox in --config, or SLUICE_OUTBOX" sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
 	DaprApp         string `placeholder:"URL" help:"Give an application that was written for Dapr the events of its subscriptions: http://127.0.0.1:PORT."`
@@ -124,7 +126,10 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 	defer cfg.Exports.Close()
 	cfg.Logger = cfg.Exports.Logger(app.Logger)
 	sc, err := sidecar.New(ctx, cfg)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // told to stop before it had started
+	case err != nil:
 		return err
 	}
 	if os.Getenv("GOGC") == "" {
@@ -152,6 +157,18 @@ func paceCollector(sc *sidecar.Sidecar) (end func()) {
 	}
 }
 
+// lowWater reads --disk-low-water.
+func lowWater(text string) (int64, error) {
+	if text == "auto" {
+		return sidecar.LowWaterAuto, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, program.Usagef("disk-low-water: %q must be auto, or a number of bytes of at least 0", text)
+	}
+	return n, nil
+}
+
 // config turns the settings into the sidecar's.
 func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg := sidecar.DefaultConfig()
@@ -162,6 +179,9 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	}
 	cfg.DataDir, cfg.NodeID = s.DataDir, s.NodeID
 	cfg.Lease, cfg.StoreTimeout, cfg.StoreLinger, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.StoreLinger, s.SpoolMaxBytes, s.Outbox
+	if cfg.DiskLowWater, err = lowWater(s.DiskLowWater); err != nil {
+		return cfg, err
+	}
 	cfg.DaprApp, cfg.DaprAppID, cfg.DaprAppIdentity = s.DaprApp, s.DaprAppID, s.DaprAppIdentity
 	cfg.ControlPlane, cfg.Policies, cfg.AuthConfig = s.ControlPlane, s.Policies, s.AuthConfig
 	cfg.ControlAccess = access.ClientConfig{

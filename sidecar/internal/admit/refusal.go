@@ -21,6 +21,7 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var full *writer.FullError
 	var spoolFull *spool.FullError
 	var away *spool.AwayError
+	var disk *eventlog.DiskFullError
 	var unmet *eventlog.ConcernError
 	var refused *eventlog.RefusedError
 	switch conflict := asConflict(err); {
@@ -33,6 +34,8 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 			Code: wire.Overloaded, RetryAfter: spoolFull.RetryAfter,
 			Msg: "too many events wait for the store: " + spoolFull.Error() + "; try again later",
 		}
+	case errors.As(err, &disk):
+		return diskFull(errors.Is(err, eventlog.ErrUnavailable))
 	case errors.As(err, &away):
 		return &wire.Error{
 			Code: wire.StoreUnavailable, RetryAfter: away.RetryAfter,
@@ -61,6 +64,23 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	e := wire.AsError(err)
 	if e.Code == wire.Internal {
 		p.cfg.Logger.Error("publish failed", "topic", topic, "error", err)
+	}
+	return e
+}
+
+// retryDisk is when to try again where the disk is full: somebody has to make
+// room, or retention.
+const retryDisk = 5 * time.Second
+
+// diskFull refuses an event for want of room on the disk; unsure: it may be
+// stored all the same.
+func diskFull(unsure bool) *wire.Error {
+	e := &wire.Error{
+		Code: wire.Overloaded, Reason: "disk", RetryAfter: retryDisk,
+		Msg: "the sidecar's disk has too little room, so the event is not stored; try again later",
+	}
+	if unsure {
+		e.Msg = "the sidecar's disk is full, so it is not known whether the event is stored; published again under the same id it is stored once"
 	}
 	return e
 }

@@ -112,6 +112,16 @@ type Outcome struct {
 	Err error
 }
 
+// DiskFullError says that an append was refused, and nothing of it stored, since
+// the disk under the log has too little room; where it wraps ErrUnavailable as
+// well, that the disk was full before it was known whether it is stored. Reading,
+// progress and retention go on.
+type DiskFullError struct {
+	Free, LowWater int64 // bytes, where known
+}
+
+func (e *DiskFullError) Error() string { return "the disk under the event log has too little room" }
+
 // Bounds of one page of results. At least one event is returned however
 // large it is, so that a reader always gets on.
 type Bounds struct {

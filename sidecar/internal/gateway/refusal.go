@@ -18,6 +18,7 @@ const retryStore = time.Second
 // no word for as it is: that one is internal.
 func refusal(err error) error {
 	var known *wire.Error
+	var disk *eventlog.DiskFullError
 	switch {
 	case err == nil:
 		return nil
@@ -25,6 +26,8 @@ func refusal(err error) error {
 		return known
 	case errors.Is(err, eventlog.ErrDeleting):
 		return wire.Errorf(wire.InUse, "%v", err)
+	case errors.As(err, &disk):
+		return &wire.Error{Code: wire.Overloaded, Reason: "disk", RetryAfter: retryStore, Msg: "the sidecar's disk has too little room: try again later"}
 	case errors.Is(err, eventlog.ErrNotFound):
 		return wire.Errorf(wire.NotFound, "there is no such topic or group")
 	case errors.Is(err, eventlog.ErrUnavailable):

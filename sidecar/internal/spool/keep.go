@@ -28,7 +28,7 @@ func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs
 	l.nudge()
 	if _, err := l.cfg.Store.EnsureTopic(ctx, t.name, t.lanes); err != nil {
 		for n := range k.recs {
-			k.refuse(n, gaveUp(err))
+			k.refuse(n, notKept(err))
 			l.account.give(t, 1, int64(k.recs[n].Size()))
 		}
 		return
@@ -90,12 +90,28 @@ func (k *keeping) settle(answers []eventlog.Outcome) {
 			}
 		case errors.As(a.Err, &conflict):
 			k.outs[k.at[n]] = eventlog.Outcome{Err: &eventlog.ConflictError{ID: conflict.ID}} // it has no seq yet
+		case diskFull(a.Err) && !unavailable(a.Err):
+			k.refuse(n, a.Err)
 		default: // it may be in the spool, so it goes on to count
-			k.refuse(n, gaveUp(a.Err))
+			k.refuse(n, notKept(a.Err))
 			continue
 		}
 		k.log.account.give(k.topic, 1, int64(k.recs[n].Size()))
 	}
+}
+
+// notKept is why the spool did not take an event: for want of room on the disk,
+// or else as of a store that may have taken it.
+func notKept(err error) error {
+	if diskFull(err) {
+		return err
+	}
+	return gaveUp(err)
+}
+
+func diskFull(err error) bool {
+	_, is := errors.AsType[*eventlog.DiskFullError](err)
+	return is
 }
 
 // refuse sets the outcome of the n-th of recs, if it has none.

@@ -26,6 +26,8 @@ type instruments struct {
 	policyVersion           metric.Int64ObservableGauge
 	authFailures            metric.Int64ObservableCounter
 	bufferedBytes           metric.Int64ObservableGauge
+	diskFree, diskLowWater  metric.Int64ObservableGauge
+	diskShort               metric.Int64ObservableGauge
 	shed                    metric.Int64Counter
 	refusedConnections      metric.Int64Counter
 
@@ -81,6 +83,12 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 
 		bufferedBytes: b.gauge("sluice_buffered_bytes", "By",
 			"Memory of all connections: of what they send until it is answered, and of what they are sent until it is settled."),
+		diskFree: b.gauge("sluice_disk_free_bytes", "By",
+			"Free bytes of the disk of the embedded log, or of the spool."),
+		diskLowWater: b.gauge("sluice_disk_low_water_bytes", "By",
+			"Free bytes below which nothing is published to that disk."),
+		diskShort: b.gauge("sluice_disk_short", "",
+			"1 while publishes to that disk are refused, 0 else."),
 		shed: b.counter("sluice_messages_refused_total", "{message}",
 			"Messages and bodies refused while they came: for want of memory, or since they were not whole in time."),
 		refusedConnections: b.counter("sluice_connections_refused_total", "{connection}",

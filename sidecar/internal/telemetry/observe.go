@@ -21,6 +21,12 @@ type PolicyVersion struct{ Policy, Version, Source string }
 // SpoolStat is what waits in the spool for the store.
 type SpoolStat struct{ Events, Bytes int64 }
 
+// DiskStat is the state of the disk that events are stored on here, in bytes.
+type DiskStat struct {
+	Free, LowWater int64
+	Short          bool // nothing is stored
+}
+
 // observed are what the gauges are read from at a scrape.
 type observed struct {
 	groups   atomic.Pointer[func() []GroupStat]
@@ -28,6 +34,7 @@ type observed struct {
 	spool    atomic.Pointer[func() SpoolStat]
 	failures atomic.Pointer[func() (refused, unseen int64)]
 	buffered atomic.Pointer[func() int64]
+	disk     atomic.Pointer[func() DiskStat]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -53,10 +60,13 @@ func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 // memory of all connections, in bytes.
 func (m *Metrics) ObserveBuffered(f func() int64) { m.observed.buffered.Store(&f) }
 
+// ObserveDisk has f read at every scrape, on the terms of ObserveGroups.
+func (m *Metrics) ObserveDisk(f func() DiskStat) { m.observed.disk.Store(&f) }
+
 func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
 	_, err := meter.RegisterCallback(m.observe,
-		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes)
+		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort)
 	if err != nil {
 		return fmt.Errorf("telemetry: register callback: %w", err)
 	}
@@ -81,6 +91,16 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 		buffered = (*f)()
 	}
 	o.ObserveInt64(m.inst.bufferedBytes, buffered)
+	if f := m.observed.disk.Load(); f != nil {
+		disk := (*f)()
+		o.ObserveInt64(m.inst.diskFree, disk.Free)
+		o.ObserveInt64(m.inst.diskLowWater, disk.LowWater)
+		short := int64(0)
+		if disk.Short {
+			short = 1
+		}
+		o.ObserveInt64(m.inst.diskShort, short)
+	}
 	if f := m.observed.groups.Load(); f != nil {
 		m.observeGroups(o, (*f)())
 	}

@@ -103,6 +103,7 @@ func TestExposition(t *testing.T) {
 	m.ObserveSpool(func() telemetry.SpoolStat { return telemetry.SpoolStat{Events: 9, Bytes: 10} })
 	m.Shed(telemetry.ShedLate)
 	m.ConnectionsRefused("listen", 2)
+	m.ObserveDisk(func() telemetry.DiskStat { return telemetry.DiskStat{Free: 14, LowWater: 15, Short: true} })
 	m.ObserveBuffered(func() int64 { return 13 })
 	m.ObserveAuthFailures(func() (refused, unseen int64) { return 11, 12 })
 
@@ -129,6 +130,12 @@ func TestExposition(t *testing.T) {
 		`# TYPE sluice_policy_version_info gauge`,
 		`# TYPE sluice_buffered_bytes gauge`,
 		`sluice_buffered_bytes 13`,
+		`# TYPE sluice_disk_free_bytes gauge`,
+		`sluice_disk_free_bytes 14`,
+		`# TYPE sluice_disk_low_water_bytes gauge`,
+		`sluice_disk_low_water_bytes 15`,
+		`# TYPE sluice_disk_short gauge`,
+		`sluice_disk_short 1`,
 		`# TYPE sluice_messages_refused_total counter`,
 		`sluice_messages_refused_total{reason="memory"} 0`,
 		`sluice_messages_refused_total{reason="timeout"} 1`,

@@ -37,6 +37,9 @@ func (l *Log) append(ctx context.Context, name string, p int, batch []*eventlog.
 		return err
 	}
 	defer l.leave()
+	if err := l.space.check(); err != nil {
+		return err
+	}
 	t, err := l.catalog.find(name)
 	if err != nil {
 		return err

@@ -142,6 +142,9 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	if t, err := l.catalog.find(name); err == nil {
 		return t.entry(), nil
 	}
+	if err := l.space.check(); err != nil {
+		return eventlog.Topic{}, err
+	}
 	t := l.catalog.deleted(name)
 	again := t != nil
 	if !again {

@@ -18,6 +18,7 @@ import (
 type committer struct {
 	db     *pebble.DB
 	health *health
+	space  *space
 
 	// turn serializes apply. Pebble could apply several batches at once, but
 	// panics while it holds its own locks when the write-ahead log has failed:
@@ -45,9 +46,9 @@ type commit struct {
 // maxUnsettled bounds the commits without a verdict.
 const maxUnsettled = 1024
 
-func newCommitter(db *pebble.DB, h *health) *committer {
+func newCommitter(db *pebble.DB, h *health, room *space) *committer {
 	c := &committer{
-		db: db, health: h,
+		db: db, health: h, space: room,
 		turn:    newTurn(),
 		slots:   make(chan struct{}, maxUnsettled),
 		applied: make(chan *commit, maxUnsettled),
@@ -71,6 +72,8 @@ func (c *committer) enqueue(ctx context.Context, x *commit) error {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-c.space.isFull():
+		return &eventlog.DiskFullError{}
 	}
 	err := c.turn.take(ctx)
 	if err == nil {
@@ -139,14 +142,16 @@ func (c *committer) settle() {
 	}
 }
 
-// wait returns once the commit is durable. If the context ends first, the
-// commit goes on and it is not known what becomes of it.
+// wait returns once the commit is durable. If the context ends first, or there is
+// no room on the disk, the commit goes on and it is not known what becomes of it.
 func (c *committer) wait(ctx context.Context, x *commit) error {
 	select {
 	case <-x.done:
 		return x.err
 	case <-ctx.Done():
 		return unknown(ctx.Err())
+	case <-c.space.isFull():
+		return unknown(&eventlog.DiskFullError{})
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guardedFS is the file system that Pebble gets. It does two things:
+// guardedFS is the file system that Pebble gets. It does three things:
 //
 //   - A failed write or sync of a write-ahead log fails the store before
 //     Pebble hears of it. Pebble tells the commits that waited for that sync,
@@ -17,9 +17,20 @@ import (
 //     written, renamed or removed. The folder stays as a crash at that moment
 //     would have left it, which is what recovery is made for, whatever Pebble
 //     does after the Fatalf that returned.
+//   - What finds no room on the disk waits for it. To Pebble a write-ahead log
+//     or manifest that cannot be written is the end; a write that found no room
+//     has written what it says and nothing else, and goes on from there. A sync
+//     that finds none has failed like any other. The tables of flushes and
+//     compactions need no wait: Pebble removes and repeats them.
 type guardedFS struct {
 	vfs.FS
 	health *health
+	space  *space
+}
+
+// isTable says whether a file is a table of events, which Pebble writes again where that fails.
+func isTable(name string) bool {
+	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
 }
 
 // refusalPause slows down Pebble's flushes, which repeat at once and for ever
@@ -30,7 +41,7 @@ func (g guardedFS) guard(f vfs.File, name string, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guardedFile{File: f, health: g.health, wal: strings.HasSuffix(name, ".log")}, nil
+	return &guardedFile{File: f, health: g.health, space: g.space, wal: strings.HasSuffix(name, ".log"), table: isTable(name)}, nil
 }
 
 func (g guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -38,15 +49,30 @@ func (g guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 		time.Sleep(refusalPause)
 		return nil, err
 	}
-	f, err := g.FS.Create(name, c)
+	f, err := g.making(name, func() (vfs.File, error) { return g.FS.Create(name, c) })
 	return g.guard(f, name, err)
+}
+
+// making makes a file, for which there may be no room.
+func (g guardedFS) making(name string, do func() (vfs.File, error)) (f vfs.File, err error) {
+	if isTable(name) {
+		if f, err = do(); noRoom(err) {
+			g.space.await(err)
+		}
+		return f, err
+	}
+	err = g.space.retry(func() error {
+		f, err = do()
+		return err
+	})
+	return f, err
 }
 
 func (g guardedFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if err := g.health.err(); err != nil {
 		return nil, err
 	}
-	f, err := g.FS.ReuseForWrite(old, name, c)
+	f, err := g.making(name, func() (vfs.File, error) { return g.FS.ReuseForWrite(old, name, c) })
 	return g.guard(f, name, err)
 }
 
@@ -62,14 +88,14 @@ func (g guardedFS) Link(old, name string) error {
 	if err := g.health.err(); err != nil {
 		return err
 	}
-	return g.FS.Link(old, name)
+	return g.space.retry(func() error { return g.FS.Link(old, name) })
 }
 
 func (g guardedFS) Rename(old, name string) error {
 	if err := g.health.err(); err != nil {
 		return err
 	}
-	return g.FS.Rename(old, name)
+	return g.space.retry(func() error { return g.FS.Rename(old, name) })
 }
 
 func (g guardedFS) Remove(name string) error {
@@ -93,7 +119,9 @@ func (g guardedFS) Unwrap() vfs.FS { return g.FS }
 type guardedFile struct {
 	vfs.File
 	health *health
+	space  *space
 	wal    bool
+	table  bool
 }
 
 // judge fails the store when err is a write-ahead log's.
@@ -108,16 +136,38 @@ func (f *guardedFile) Write(p []byte) (int, error) {
 	if err := f.health.err(); err != nil {
 		return 0, err
 	}
-	n, err := f.File.Write(p)
-	return n, f.judge(err)
+	n := 0
+	for {
+		m, err := f.File.Write(p[n:])
+		if n += m; !f.awaits(err) {
+			return n, f.judge(err)
+		}
+	}
+}
+
+// awaits says that a write found no room, and is to be tried again now.
+func (f *guardedFile) awaits(err error) bool {
+	return noRoom(err) && f.space.await(err) && !f.table
+}
+
+// Preallocate is advice: what there is no room for in advance may yet fit.
+func (f *guardedFile) Preallocate(offset, length int64) error {
+	if err := f.File.Preallocate(offset, length); !noRoom(err) {
+		return err
+	}
+	return nil
 }
 
 func (f *guardedFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.health.err(); err != nil {
 		return 0, err
 	}
-	n, err := f.File.WriteAt(p, off)
-	return n, f.judge(err)
+	for {
+		n, err := f.File.WriteAt(p, off)
+		if !f.awaits(err) {
+			return n, f.judge(err)
+		}
+	}
 }
 
 func (f *guardedFile) Sync() error {

@@ -39,6 +39,12 @@ type Options struct {
 	NodeID string
 	// Logger gets Pebble's warnings and the store's failure; nil: slog.Default.
 	Logger *slog.Logger
+	// LowWater is how much of the disk has to be free for appends: bytes,
+	// LowWaterAuto, or 0 for none.
+	LowWater int64
+	// GiveUp, once it is closed, ends all waits for room on the disk, Open's too;
+	// nil: only Close does.
+	GiveUp <-chan struct{}
 }
 
 // Log is an eventlog.Log. Open makes one.
@@ -49,6 +55,7 @@ type Log struct {
 	lock    *os.File // nil on a file system of a test's
 	db      *pebble.DB
 	health  *health
+	space   *space
 	commits *committer
 	catalog *catalog
 	epochs  *register
@@ -107,7 +114,19 @@ func claimFolder(fsys vfs.FS, dir string, beside []string) error {
 	return checkOwned(fsys, dir, beside)
 }
 
-func open(o Options) (*Log, error) {
+// open opens the log. Where there is no room on the disk for what has to be
+// written first, it waits for it: to fail and be started again would change
+// nothing.
+func open(o Options) (l *Log, err error) {
+	room := newSpace(o)
+	_ = room.retry(func() error {
+		l, err = openOnce(o, room)
+		return err
+	})
+	return l, err
+}
+
+func openOnce(o Options, room *space) (*Log, error) {
 	f, err := openFormat(o.FS, o.Dir)
 	if err != nil {
 		return nil, err
@@ -120,8 +139,8 @@ func open(o Options) (*Log, error) {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	h := &health{log: o.Logger}
-	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, marksTurn: newTurn()}
-	guarded := guardedFS{FS: o.FS, health: h}
+	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, marksTurn: newTurn()}
+	guarded := guardedFS{FS: o.FS, health: h, space: room}
 	if l.db, err = openPebble(db, guarded, h); err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)
 	}
@@ -131,13 +150,45 @@ func open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the store in %s: %w", o.Dir, err), l.db.Close())
 	}
-	l.commits = newCommitter(l.db, h)
+	l.commits = newCommitter(l.db, h, room)
 	return l, nil
 }
 
-// openPebble opens the database. Pebble's Fatalf returns here, so that it may
-// panic on what it says can not be, or call a failed start a success.
-func openPebble(dir string, fsys vfs.FS, h *health) (db *pebble.DB, err error) {
+// openPebble opens the database. While there is no room on the disk for the tables
+// of what the last run left in its log, Pebble goes on trying, and has no way to be
+// stopped: once nobody waits any more it is left behind, with the disk frozen.
+func openPebble(dir string, fsys guardedFS, h *health) (*pebble.DB, error) {
+	type result struct {
+		db  *pebble.DB
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		db, err := openDB(dir, fsys, h)
+		opened <- result{db, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.db, r.err
+	case <-fsys.space.giveUp:
+	}
+	select {
+	case r := <-opened:
+		return r.db, r.err
+	case <-time.After(abandonAfter):
+		h.fail(errAbandoned)
+		return nil, errAbandoned
+	}
+}
+
+// abandonAfter is how long an open that is given up may take to end by itself.
+const abandonAfter = 2 * time.Second
+
+var errAbandoned = errors.New("given up before it was open")
+
+// openDB opens the database. Pebble's Fatalf returns here, so that it may panic on
+// what it says can not be, or call a failed start a success.
+func openDB(dir string, fsys guardedFS, h *health) (db *pebble.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%v", p)
@@ -155,6 +206,9 @@ func openPebble(dir string, fsys vfs.FS, h *health) (db *pebble.DB, err error) {
 
 // Err is nil while the log can be written, and says why once it cannot.
 func (l *Log) Err() error { return l.health.err() }
+
+// Space is the state of the disk.
+func (l *Log) Space() Space { return l.space.now() }
 
 // StoreID names this store: a random UUID made when its folder was created.
 func (l *Log) StoreID() string { return l.storeID }
@@ -189,6 +243,7 @@ func (l *Log) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
+	l.space.stop()
 	l.calls.Lock()
 	defer l.calls.Unlock()
 	l.commits.stop()

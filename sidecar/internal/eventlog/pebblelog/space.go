@@ -1,0 +1,174 @@
+package pebblelog
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// LowWaterAuto stands for a twentieth of the disk, but 64 MiB at least, which is
+// more than Pebble's memtables need when they are written, 1 GiB at the most, and
+// no more than half of the disk.
+const LowWaterAuto = -1
+
+const (
+	minAutoLowWater = 64 << 20
+	maxAutoLowWater = 1 << 30
+	// spaceEvery is how often a disk is looked at of which much is free: several
+	// times the mark. Others are looked at with each append.
+	spaceEvery = 200 * time.Millisecond
+	// roomRetry is how long a write waits that found no room on the disk.
+	roomRetry = 250 * time.Millisecond
+)
+
+// space knows whether there is room on the disk. Below the low-water mark appends
+// are refused, and everything else goes on in what is left; they are let in again
+// a quarter of the mark above it. Where all the same no room is left, since others
+// fill the disk too, what Pebble cannot do without waits for room, as on a disk
+// that is slow; see guardedFile.
+type space struct {
+	fsys     vfs.FS
+	dir      string
+	lowWater int64
+	log      *slog.Logger
+	giveUp   <-chan struct{} // nobody waits any more
+
+	looked    atomic.Int64 // when, in nanoseconds since the epoch
+	free, low atomic.Int64
+	short     atomic.Bool
+
+	mu      sync.Mutex
+	waiting int           // writes
+	full    chan struct{} // closed while some write waits
+	over    chan struct{} // closed once nobody waits any more
+	closed  bool
+}
+
+func newSpace(o Options) *space {
+	return &space{
+		fsys: o.FS, dir: o.Dir, lowWater: o.LowWater, log: o.Logger, giveUp: o.GiveUp,
+		full: make(chan struct{}), over: make(chan struct{}),
+	}
+}
+
+// Space is the state of the disk under a log, in bytes. A file system that does
+// not tell has none.
+type Space struct {
+	Free, LowWater int64
+	Short          bool // appends are refused
+}
+
+// now looks at the disk, unless somebody just has.
+func (s *space) now() Space {
+	now, last := time.Now().UnixNano(), s.looked.Load()
+	if (now-last >= int64(spaceEvery) || s.free.Load() < 4*s.low.Load()) && s.looked.CompareAndSwap(last, now) {
+		s.look()
+	}
+	return Space{Free: s.free.Load(), LowWater: s.low.Load(), Short: s.short.Load()}
+}
+
+func (s *space) look() {
+	usage, err := s.fsys.GetDiskUsage(s.dir)
+	if err != nil {
+		return // as it was
+	}
+	low, free := s.lowWater, int64(usage.AvailBytes)
+	if low == LowWaterAuto {
+		total := int64(usage.TotalBytes)
+		low = min(max(total/20, minAutoLowWater), maxAutoLowWater, total/2)
+	}
+	s.free.Store(free)
+	s.low.Store(low)
+	switch {
+	case low > 0 && free < low:
+		if !s.short.Swap(true) {
+			s.log.Error("the disk has too little room: publishes are refused until there is more", "folder", s.dir, "free_bytes", free, "low_water_bytes", low)
+		}
+	case free > low+low/4 && !s.blocked():
+		if s.short.Swap(false) {
+			s.log.Info("the disk has room again", "folder", s.dir, "free_bytes", free)
+		}
+	}
+}
+
+// check returns a *eventlog.DiskFullError while appends are refused.
+func (s *space) check() error {
+	if now := s.now(); now.Short {
+		return &eventlog.DiskFullError{Free: now.Free, LowWater: now.LowWater}
+	}
+	return nil
+}
+
+func (s *space) blocked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting > 0
+}
+
+// isFull is closed while something waits for room.
+func (s *space) isFull() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
+// await waits for a moment, after which there may be room; false: nobody waits
+// any more.
+func (s *space) await(cause error) bool {
+	s.mu.Lock()
+	if s.waiting++; s.waiting == 1 {
+		close(s.full)
+		if !s.short.Swap(true) {
+			s.log.Error("no room is left on the disk: what has to be written waits, and publishes are refused, until there is", "folder", s.dir, "error", cause)
+		}
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.waiting--; s.waiting == 0 {
+			s.full = make(chan struct{})
+		}
+	}()
+	timer := time.NewTimer(roomRetry)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.giveUp:
+	case <-s.over:
+	}
+	return false
+}
+
+// stop lets nobody wait any more.
+func (s *space) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.over)
+	}
+}
+
+// retry does something until it finds room, or nobody waits any more.
+func (s *space) retry(do func() error) error {
+	for {
+		err := do()
+		if !noRoom(err) || !s.await(err) {
+			return err
+		}
+	}
+}
+
+// noRoom says that an operation failed for want of room, and can be done again.
+func noRoom(err error) bool {
+	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || vfs.IsNoSpaceError(err))
+}
