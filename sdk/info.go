@@ -13,12 +13,12 @@ type TopicInfo struct {
 	Topic      string      `json:"topic"`
 	Partitions []Partition `json:"partitions"`
 	// Events and Bytes are what it holds, reckoned where that is much.
-	Events int64 `json:"events"`
-	Bytes  int64 `json:"bytes"`
+	Events int64 `json:"events,omitempty"`
+	Bytes  int64 `json:"bytes,omitempty"`
 	// FirstTS and LastTS are those of its events, nil where there are none.
 	FirstTS *int64   `json:"first_ts,omitempty"`
 	LastTS  *int64   `json:"last_ts,omitempty"`
-	Groups  []string `json:"groups"`
+	Groups  []string `json:"groups,omitempty"`
 }
 
 // Partition tells which seqs of a partition there are.

@@ -13,11 +13,46 @@ import (
 )
 
 type groupsCommand struct {
+	List   groupsListCommand   `cmd:"" default:"withargs" help:"List the groups of a topic, or show one."`
+	Show   groupsShowCommand   `cmd:"" help:"Show a group, with its partitions and members."`
+	Seek   groupsSeekCommand   `cmd:"" help:"Move a group: show what that replays or skips, and do it."`
+	Delete groupsDeleteCommand `cmd:"" help:"Delete a group that has no members."`
+}
+
+func (*groupsCommand) Help() string {
+	return `Without a command of its own it lists the groups of a topic.
+
+Examples:
+
+  sluice groups orders
+  sluice groups show orders billing
+  sluice groups seek orders billing --from earliest --dry-run
+  sluice groups delete orders billing`
+}
+
+type groupsListCommand struct {
 	Topic string `arg:"" help:"The topic."`
 	Group string `arg:"" optional:"" help:"Only this group, with its partitions and members."`
 }
 
-func (*groupsCommand) Help() string {
+type groupsShowCommand struct {
+	Topic string `arg:"" help:"The topic."`
+	Group string `arg:"" help:"The group."`
+}
+
+func (*groupsShowCommand) Help() string {
+	return `Examples:
+
+  sluice groups show orders billing
+  sluice groups show orders billing --json | jq .lag`
+}
+
+// Run prints the group.
+func (g *groupsShowCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	return (&groupsListCommand{g.Topic, g.Group}).Run(ctx, app, c)
+}
+
+func (*groupsListCommand) Help() string {
 	return `LAG counts the events that are not settled, INFLIGHT those of them that are with
 a member. BLOCKED BY says why a member is sent nothing right now:
 
@@ -32,12 +67,12 @@ a member. BLOCKED BY says why a member is sent nothing right now:
 
 Examples:
 
-  sluice groups orders
-  sluice groups orders billing`
+  sluice groups list orders
+  sluice groups list orders --json`
 }
 
 // Run prints the groups.
-func (g *groupsCommand) Run(ctx context.Context, app *program.App, c *client) error {
+func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client) error {
 	var infos []sluice.GroupInfo
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
 		infos, err = g.ask(ctx, c)
@@ -64,7 +99,7 @@ func (g *groupsCommand) Run(ctx context.Context, app *program.App, c *client) er
 	return table(app.Stdout, []string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, rows)
 }
 
-func (g *groupsCommand) ask(ctx context.Context, c *client) ([]sluice.GroupInfo, error) {
+func (g *groupsListCommand) ask(ctx context.Context, c *client) ([]sluice.GroupInfo, error) {
 	h := c.http()
 	defer h.CloseIdle()
 	names := []string{g.Group}

@@ -20,9 +20,9 @@ type commandLine struct {
 	Replay replayCommand `cmd:"" help:"Print events that were published before."`
 	Export exportCommand `cmd:"" help:"Write a topic to a file."`
 	Status statusCommand `cmd:"" help:"Show the sidecar's state."`
-	Topics topicsCommand `cmd:"" help:"List the topics."`
+	Topics topicsCommand `cmd:"" help:"List, make and delete topics."`
 	Trace  traceCommand  `cmd:"" help:"Tell the life of one event: where it is, and what each group did with it."`
-	Groups groupsCommand `cmd:"" help:"Show the consumer groups of a topic: lag, members, what holds them up."`
+	Groups groupsCommand `cmd:"" help:"Show, move and delete the consumer groups of a topic: lag, members, what holds them up."`
 	DLQ    dlqCommand    `cmd:"" name:"dlq" help:"Show dead letters, have them delivered again, or remove them."`
 	Policy policyCommand `cmd:"" help:"Show and change the policies of the control plane."`
 	Fleet  fleetCommand  `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
@@ -43,6 +43,8 @@ sluice sub orders.created --group billing
 sluice replay orders.created --max 10
 sluice export orders.created -o orders.ndjson
 sluice groups orders.created
+sluice groups seek orders.created billing --from earliest --dry-run
+sluice topics delete orders.created --dry-run
 sluice trace orders.created order-17
 sluice policy set orders.created publish.rate=500
 sluice fleet topics --watch`,

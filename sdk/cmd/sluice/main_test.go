@@ -81,7 +81,8 @@ func fill(t *testing.T, sidecar *sluicetest.Sidecar, topic string, count int) {
 
 func TestEveryCommandHasExamples(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
-	for _, command := range []string{"pub", "sub", "replay", "export", "status", "topics", "groups",
+	for _, command := range []string{"pub", "sub", "replay", "export", "status", "topics", "topics list", "topics create", "topics delete",
+		"groups", "groups list", "groups show", "groups seek", "groups delete",
 		"dlq", "dlq list", "dlq show", "dlq redrive", "dlq discard", "policy", "policy list", "policy get", "policy set", "policy apply", "policy diff", "policy history", "policy rollback",
 		"policy delete", "policy pause", "policy resume", "fleet", "fleet topics"} {
 		got := run(t, sidecar, "", append(strings.Fields(command), "--help")...).wantOK(t)

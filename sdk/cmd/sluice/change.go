@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/terminal"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// change is the flags of a command that cannot be taken back.
+type change struct {
+	DryRun bool `name:"dry-run" help:"Show what would be done, and do nothing."`
+	Yes    bool `short:"y" help:"Do not ask before it is done."`
+}
+
+// may shows what is to be done, and reports whether it is to be: whoever sits at
+// a terminal is asked, and others have to give --yes.
+func (x change) may(ctx context.Context, app *program.App, c *client, plan any, show func(io.Writer) error, question string) (bool, error) {
+	asks := !x.Yes && !x.DryRun && isTerminal(app.Stdin) && terminal.Is(app.Stderr)
+	switch {
+	case c.JSON && x.DryRun:
+		return false, printJSON(app.Stdout, plan)
+	case x.DryRun:
+		return false, show(app.Stdout)
+	case x.Yes:
+		return true, nil
+	case !asks:
+		return false, program.Usagef("this cannot be taken back: see what it does with --dry-run, and do it with --yes")
+	}
+	if err := show(app.Stderr); err != nil {
+		return false, err
+	}
+	yes, err := confirm(ctx, app.Stdin, app.Stderr, question)
+	if err == nil && !yes {
+		err = errors.New("nothing was done")
+	}
+	return yes, err
+}
+
+type topicsCreateCommand struct {
+	Topic string `arg:"" help:"The topic."`
+}
+
+func (*topicsCreateCommand) Help() string {
+	return `Makes a topic with as many partitions as its policy says. One that is there stays
+as it is.
+
+Examples:
+
+  sluice topics create orders.created`
+}
+
+// Run makes the topic.
+func (t *topicsCreateCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	var made bool
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		made, err = h.MakeTopic(ctx, t.Topic)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(app.Stdout, map[string]any{"topic": t.Topic, "made": made})
+	}
+	what := "was there"
+	if made {
+		what = "is made"
+	}
+	_, err = fmt.Fprintf(app.Stdout, "%s %s\n", t.Topic, what)
+	return err
+}
+
+type topicsDeleteCommand struct {
+	Topic string `arg:"" help:"The topic."`
+	change
+}
+
+func (*topicsDeleteCommand) Help() string {
+	return `Deletes a topic, with its events, groups, marks and dead letters. It is refused
+while somebody is subscribed. Where it is broken off, doing it again goes on.
+
+Examples:
+
+  sluice topics delete orders.created --dry-run
+  sluice topics delete orders.created --yes`
+}
+
+// Run deletes the topic.
+func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	var plan sluice.TopicDeletion
+	if !t.Yes { // what a broken deletion has left cannot be shown
+		err := c.ask(ctx, func(ctx context.Context) (err error) {
+			plan, err = h.PlanTopicDeletion(ctx, t.Topic)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	show := func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s: %d events (%d bytes), %d dead letters, groups: %s\n",
+			t.Topic, plan.Events, plan.Bytes, plan.DeadLetters, orNone(plan.Groups))
+		return err
+	}
+	if yes, err := t.may(ctx, app, c, plan, show, "Delete all of this? [y/N] "); err != nil || !yes {
+		return err
+	}
+	if err := c.ask(ctx, func(ctx context.Context) error { return h.DeleteTopic(ctx, t.Topic) }); err != nil {
+		return err
+	}
+	return done(app, c, map[string]any{"topic": t.Topic, "deleted": true}, t.Topic+" is deleted")
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// done says what was done.
+func done(app *program.App, c *client, document any, sentence string) error {
+	if c.JSON {
+		return printJSON(app.Stdout, document)
+	}
+	_, err := fmt.Fprintln(app.Stdout, sentence)
+	return err
+}
+
+type groupsDeleteCommand struct {
+	Topic string `arg:"" help:"The topic."`
+	Group string `arg:"" help:"The group."`
+	change
+}
+
+func (*groupsDeleteCommand) Help() string {
+	return `Deletes a group and its progress. It is refused while the group has members. Whoever
+subscribes later begins where it asks to.
+
+Examples:
+
+  sluice groups delete orders billing --dry-run
+  sluice groups delete orders billing --yes`
+}
+
+// Run deletes the group.
+func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	var info sluice.GroupInfo
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = h.GroupInfo(ctx, g.Topic, g.Group)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) }, "Delete this group? [y/N] "); err != nil || !yes {
+		return err
+	}
+	if err := c.ask(ctx, func(ctx context.Context) error { return h.DeleteGroup(ctx, g.Topic, g.Group) }); err != nil {
+		return err
+	}
+	return done(app, c, map[string]any{"topic": g.Topic, "group": g.Group, "deleted": true}, g.Group+" of "+g.Topic+" is deleted")
+}
+
+type groupsSeekCommand struct {
+	Topic    string   `arg:"" help:"The topic."`
+	Group    string   `arg:"" help:"The group."`
+	From     string   `required:"" enum:"latest,earliest,ts,afterId,positions" help:"Where it goes on: latest, earliest, ts, afterId or positions."`
+	TS       int64    `name:"ts" default:"-1" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
+	AfterID  string   `name:"after-id" placeholder:"ID" help:"With --from afterId: the event that it goes on after."`
+	Position []string `placeholder:"PARTITION=SEQ" help:"With --from positions, once for each partition that is to move: the seq that it goes on right after."`
+	change
+}
+
+func (*groupsSeekCommand) Help() string {
+	return `Shows what moving a group replays and skips, and moves it. Members may stay
+connected: what they have in flight becomes stale.
+
+Examples:
+
+  sluice groups seek orders billing --from earliest --dry-run
+  sluice groups seek orders billing --from ts --ts 1723140000000
+  sluice groups seek orders billing --from positions --position 0=1042 --yes`
+}
+
+// Run moves the group.
+func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	to, err := g.position()
+	if err != nil {
+		return err
+	}
+	h := c.http()
+	defer h.CloseIdle()
+	var plan sluice.SeekPlan
+	err = c.ask(ctx, func(ctx context.Context) (err error) {
+		plan, err = h.PlanSeek(ctx, g.Topic, g.Group, to)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if yes, err := g.may(ctx, app, c, plan, func(w io.Writer) error { return printSeek(w, plan) }, "Move the group? [y/N] "); err != nil || !yes {
+		return err
+	}
+	if err := c.ask(ctx, func(ctx context.Context) error { return h.SeekGroup(ctx, g.Topic, g.Group, to) }); err != nil {
+		return err
+	}
+	return done(app, c, plan, fmt.Sprintf("%s of %s is moved: %d events are replayed, %d skipped", g.Group, g.Topic, plan.Replays, plan.Skips))
+}
+
+func (g *groupsSeekCommand) position() (to sluice.Position, err error) {
+	to.From = g.From
+	switch {
+	case (g.From == wire.FromTS) != (g.TS >= 0):
+		return to, program.Usagef("--ts goes with --from ts")
+	case (g.From == wire.FromAfterID) != (g.AfterID != ""):
+		return to, program.Usagef("--after-id goes with --from afterId")
+	case (g.From == wire.FromPositions) != (len(g.Position) > 0):
+		return to, program.Usagef("--position goes with --from positions")
+	}
+	if g.TS >= 0 {
+		to.TS = &g.TS
+	}
+	to.AfterID = g.AfterID
+	for _, text := range g.Position {
+		partition, seq, _ := strings.Cut(text, "=")
+		p, bad := strconv.Atoi(partition)
+		n, wrong := strconv.ParseUint(seq, 10, 63)
+		if bad != nil || wrong != nil || p < 0 {
+			return to, program.Usagef("--position %q: write PARTITION=SEQ, such as 0=1042", text)
+		}
+		if to.Positions == nil {
+			to.Positions = map[int]uint64{}
+		}
+		to.Positions[p] = n
+	}
+	return to, nil
+}
+
+func printSeek(w io.Writer, plan sluice.SeekPlan) error {
+	if _, err := fmt.Fprintf(w, "%d events are replayed, %d skipped\n\n", plan.Replays, plan.Skips); err != nil {
+		return err
+	}
+	rows := make([][]string, len(plan.Partitions))
+	for i, p := range plan.Partitions {
+		rows[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.From), fmt.Sprint(p.To)}
+	}
+	return table(w, []string{"PARTITION", "FROM", "TO"}, rows)
+}
