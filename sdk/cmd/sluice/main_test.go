@@ -187,3 +187,22 @@ func TestTables(t *testing.T) {
 	}
 	run(t, sidecar, "", "groups", "orders", "none").wantFailure(t, 1, "not_found")
 }
+
+// TestChangesAreAskedFor: nothing is deleted or moved by somebody who is at no
+// terminal and has not given --yes.
+func TestChangesAreAskedFor(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	fill(t, sidecar, "orders", 3)
+	run(t, sidecar, "", "sub", "orders", "--group", "billing", "--from", "earliest", "--max", "2").wantOK(t)
+	run(t, sidecar, "y\n", "groups", "delete", "orders", "billing").wantFailure(t, 2, "--yes")
+	run(t, sidecar, "", "groups", "delete", "orders", "billing", "--dry-run").wantOK(t)
+	for _, args := range [][]string{
+		{"--from", "ts"}, {"--from", "latest", "--ts", "1"}, {"--from", "afterId"}, {"--from", "positions"}, {"--from", "positions", "--position", "0"}, {"--from", "nowhere"},
+	} {
+		run(t, sidecar, "", append([]string{"groups", "seek", "orders", "billing", "--yes"}, args...)...).wantFailure(t, 2, "--")
+	}
+	got := run(t, sidecar, "", "groups", "show", "orders", "billing").wantOK(t)
+	if !strings.HasPrefix(got.stdout, "billing of orders: lag 1") {
+		t.Errorf("got %s", got.stdout)
+	}
+}
