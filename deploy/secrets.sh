@@ -1,47 +1,62 @@
 #!/usr/bin/env bash
-# Makes the tokens of a deployment and the two files for --auth-config that know them, in a folder:
+# Makes what a deployment keeps secret, in a folder: an authority, certificates for the control plane and for the sidecars of
+# each application, tokens, and the files for --auth-config that know them.
 #
-#   deploy/secrets.sh FOLDER
+#   deploy/secrets.sh FOLDER APP...
 #
-# Tokens that are there are kept, so it may run again; delete one and run it to have it replaced. The files for
-# --auth-config hold digests alone. The folder is closed to other users; the files in it are not, since the programs in the
-# containers run under a number of their own (65532) and are handed the files one by one. Sidecars warn of that.
+# APP is NAME[:NODE-ID[:DNS-NAME]]: the name of an application; the node ids of its sidecars, one or a prefix followed by *; and
+# the name by which other sidecars reach them, which may be a wildcard. NODE-ID and DNS-NAME are NAME where they are left out.
+# Name all applications each time: the control plane's file knows those alone.
+#
+# What is there is kept, so it may run again; delete a file and run it to have it replaced. Certificates are replaced in the
+# last 30 of their 365 days. The files for --auth-config hold digests of tokens alone. The folder is closed to other users; most
+# files in it are not, since the programs in the containers run under a number of their own (65532) and are handed the files one
+# by one. Sidecars warn of that. Nobody but this script needs ca.key: keep it elsewhere.
 set -euo pipefail
-if [ $# != 1 ]; then
-  echo "usage: $0 FOLDER" >&2
+if [ $# -lt 2 ]; then
+  echo "usage: $0 FOLDER APP[:NODE-ID[:DNS-NAME]]..." >&2
   exit 2
 fi
 mkdir -p "$1"
 chmod 700 "$1"
 cd "$1"
+shift
 umask 022
 
-# app: the applications; peers: sidecars, to each other's replay API (--peer-token-file says so, no entry needs to);
-# monitoring: Prometheus; sidecar: sidecars, to the control plane; admin: people, to the control plane.
-for name in app peers monitoring sidecar admin; do
-  if [ ! -s "$name" ]; then
-    openssl rand -hex 32 > "$name"
-  fi
-done
+# token NAME: makes one, if there is none.
+token() {
+  [ -s "$1" ] || openssl rand -hex 32 > "$1"
+}
 
 digest() { tr -d '\n' < "$1" | openssl dgst -sha256 -r | cut -d' ' -f1; }
 
-cat > sidecar-auth.yaml.new <<EOF
-tokens:
-  - name: app
-    sha256: $(digest app)
-    publish: ["*"]
-    subscribe: ["*"]
-    replay: ["*"]
-  - name: monitoring
-    sha256: $(digest monitoring)
-    ops: true
-EOF
+# certificate NAME DNS-NAME...: makes NAME.pem and NAME.key, if they are not there, or end soon.
+certificate() {
+  local name=$1 names="DNS:localhost,IP:127.0.0.1"
+  shift
+  for dns in "$@"; do names="DNS:$dns,$names"; done
+  if [ -s "$name.key" ] && openssl x509 -in "$name.pem" -noout -checkend 2592000 > /dev/null 2>&1; then return; fi
+  openssl ecparam -name prime256v1 -genkey -noout -out "$name.key.new"
+  openssl req -new -key "$name.key.new" -subj "/CN=$name" -out "$name.csr"
+  printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$names" > "$name.ext"
+  openssl x509 -req -in "$name.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days 365 -sha256 -extfile "$name.ext" -out "$name.pem.new" 2> /dev/null
+  chmod 644 "$name.key.new"
+  mv "$name.key.new" "$name.key"
+  mv "$name.pem.new" "$name.pem"
+  rm -f "$name.csr" "$name.ext"
+}
+
+if [ ! -s ca.key ]; then
+  (umask 077 && openssl ecparam -name prime256v1 -genkey -noout -out ca.key)
+  openssl req -x509 -new -key ca.key -sha256 -days 3650 -subj "/CN=Sluice fleet CA" -out ca.pem
+fi
+token monitoring # Prometheus
+token admin      # people, to the control plane
+certificate controlplane controlplane sluice-controlplane sluice-controlplane.sluice.svc sluice-controlplane-xds.sluice.svc
+
 cat > controlplane-auth.yaml.new <<EOF
+tls: {cert: tls.pem, key: tls.key}
 tokens:
-  - name: sidecar
-    role: sidecar
-    sha256: $(digest sidecar)
   - name: monitoring
     role: viewer
     sha256: $(digest monitoring)
@@ -49,6 +64,30 @@ tokens:
     role: admin
     sha256: $(digest admin)
 EOF
-# In one step each, for programs that read them at this moment.
-mv sidecar-auth.yaml.new sidecar-auth.yaml
+for app in "$@"; do
+  IFS=: read -r name node dns <<< "$app"
+  token "$name-app"     # the application, to its sidecar
+  token "$name-sidecar" # its sidecars, to the control plane
+  certificate "$name" sluice-sidecar "${dns:-$name}"
+  cat > "$name-auth.yaml.new" <<EOF
+tls: {cert: tls.pem, key: tls.key}
+tokens:
+  - name: $name
+    sha256: $(digest "$name-app")
+    publish: ["*"]
+    subscribe: ["*"]
+    replay: ["*"]
+  - name: monitoring
+    sha256: $(digest monitoring)
+    ops: true
+EOF
+  cat >> controlplane-auth.yaml.new <<EOF
+  - name: $name
+    role: sidecar
+    sidecar: "${node:-$name}"
+    sha256: $(digest "$name-sidecar")
+EOF
+  # In one step each, for programs that read them at this moment.
+  mv "$name-auth.yaml.new" "$name-auth.yaml"
+done
 mv controlplane-auth.yaml.new controlplane-auth.yaml

@@ -61,7 +61,7 @@ type Config struct {
 	Policies        string              // a file; "" for the defaults, or those of the control plane
 	AuthConfig      string
 	AllowedOrigins  []string
-	Insecure        bool // listen beyond loopback without authentication
+	Insecure        bool // listen beyond loopback without authentication, and use other machines without TLS
 
 	Peers         []string            // replay APIs of other sidecars, beside those of the control plane
 	PeerTokenFile string              // what sidecars know each other by; "": nothing
@@ -137,6 +137,11 @@ func (c Config) Validate() error {
 			bad("control-plane: %q must be host:port or unix:/path", c.ControlPlane)
 		}
 	}
+	if c.ControlPlane != "" {
+		if err := c.ControlAccess.CheckDial("control-plane", c.ControlPlane, "--control-plane-ca or --control-plane-tls", c.Insecure); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if c.DataDir == "" {
 		bad("data-dir: must not be empty")
 	}
@@ -146,9 +151,7 @@ func (c Config) Validate() error {
 	case !isName(c.NodeID):
 		bad("node-id: %q has space around it, or what cannot be shown", c.NodeID)
 	}
-	for _, l := range []struct{ name, addr string }{
-		{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen},
-	} {
+	for _, l := range c.listeners() {
 		if l.addr == "" {
 			bad("%s: must be host:port or unix:/path", l.name)
 		} else if err := access.CheckListener(l.name, l.addr, c.AuthConfig != "", c.Insecure); err != nil {
@@ -171,6 +174,13 @@ func (c Config) Validate() error {
 		return &ConfigError{Err: errors.Join(errs...)}
 	}
 	return nil
+}
+
+// listener is one of the settings that name an address to listen on.
+type listener struct{ name, addr string }
+
+func (c Config) listeners() []listener {
+	return []listener{{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen}}
 }
 
 // isName says whether a text can name a sidecar to people and in headers, which

@@ -22,6 +22,8 @@ func (c Config) validatePeers() (errs []error) {
 	for _, p := range c.Peers {
 		if !isPeerAddress(p) {
 			errs = append(errs, fmt.Errorf("peers: %q must be host:port or unix:/path", p))
+		} else if err := c.PeerAccess.CheckDial("peers", p, "--peer-ca or --peer-tls", c.Insecure); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if !c.company() && c.PeerAccess != (access.ClientConfig{}) {
@@ -58,7 +60,7 @@ func (s *Sidecar) openPeers() (err error) {
 	if s.cfg.company() {
 		s.fleet = federation.New(federation.Config{
 			Self: s.self, Parts: s.parts(), Store: s.store.source, Peers: s.knownPeers,
-			Unknown: s.unknownPeers, Client: client, Authorize: s.peerTokens.Authorize, Transport: s.tracing.Transport, Logger: s.cfg.Logger,
+			Unknown: s.unknownPeers, Client: client, Insecure: s.cfg.Insecure, Authorize: s.peerTokens.Authorize, Transport: s.tracing.Transport, Logger: s.cfg.Logger,
 		})
 	}
 	return nil

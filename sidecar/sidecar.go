@@ -94,6 +94,11 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 			return nil, &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
 		}
 	}
+	for _, l := range cfg.listeners() {
+		if err := s.access.CheckTLS(l.name, l.addr, cfg.Insecure); err != nil {
+			return nil, &ConfigError{Err: err}
+		}
+	}
 	if err := s.openAudit(); err != nil {
 		return nil, err
 	}

@@ -138,6 +138,58 @@ func TestSidecarIsNative(t *testing.T) {
 	}
 }
 
+// TestSidecarHasItsOwn: its credential is for its own pods, others reach it by a name
+// that its certificate has, its database user is not the control plane's, and only
+// pods of the fleet's namespaces reach its replay listener and the control plane.
+func TestSidecarHasItsOwn(t *testing.T) {
+	c, pod := sidecarContainer(t)
+	set := map[string]string{}
+	for _, e := range list(c["env"]) {
+		set[text(at(e, "name"))] = text(at(e, "value"))
+	}
+	node := strings.NewReplacer("$(POD_NAMESPACE)", "sluice", "$(POD_NAME)", "orders-0")
+	dns, _, _ := strings.Cut(node.Replace(set["SLUICE_REPLAY_ADVERTISE"]), ":")
+	if node.Replace(set["SLUICE_NODE_ID"]) != "sluice.orders-0" || dns != "orders-0.orders-sidecar.sluice.svc" ||
+		!strings.Contains(read(t, "kubernetes/kustomization.yaml"), "'orders:sluice.orders-*:*.orders-sidecar.sluice.svc'") ||
+		at(manifest(t, "StatefulSet", "orders"), "spec", "serviceName") != "orders-sidecar" ||
+		at(manifest(t, "Service", "orders-sidecar"), "spec", "publishNotReadyAddresses") != true {
+		t.Errorf("node id %s at %s", set["SLUICE_NODE_ID"], dns)
+	}
+	for _, v := range list(pod["volumes"]) {
+		if name := text(at(v, "secret", "secretName")); name != "orders-sidecar" && name != "orders-token" {
+			t.Errorf("the pod has the secret %s", name)
+		}
+	}
+	store := func(container object) (names []string) {
+		for _, from := range list(container["envFrom"]) {
+			names = append(names, text(at(from, "secretRef", "name")))
+		}
+		return names
+	}
+	if slices.Contains(store(c), "sluice-controlplane-store") || !slices.Contains(store(controlPlaneContainer(t)), "sluice-controlplane-store") {
+		t.Errorf("the sidecar's stores: %v", store(c))
+	}
+	if at(manifest(t, "Namespace", "sluice"), "metadata", "labels", "sluice") != "fleet" {
+		t.Error("the namespace is not of the fleet")
+	}
+	for _, policy := range []string{"sluice-sidecar", "sluice-controlplane"} {
+		for _, rule := range list(at(manifest(t, "NetworkPolicy", policy), "spec", "ingress")) {
+			for _, from := range list(at(rule, "from")) {
+				if labels, _ := at(from, "namespaceSelector", "matchLabels").(object); len(labels) == 0 {
+					t.Errorf("%s lets in pods of every namespace: %v", policy, from)
+				}
+			}
+		}
+	}
+	for _, each := range []object{c, controlPlaneContainer(t)} {
+		for _, probe := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
+			if at(each, probe, "httpGet", "scheme") != "HTTPS" {
+				t.Errorf("%v: the %s asks without TLS", each["name"], probe)
+			}
+		}
+	}
+}
+
 // literal is a setting of a generated ConfigMap.
 func literal(t *testing.T, configMap, variable string) string {
 	t.Helper()

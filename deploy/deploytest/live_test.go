@@ -1,6 +1,8 @@
 package deploytest
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,8 +22,13 @@ import (
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// web asks without connections that outlive the request.
-var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+// authorities are those that secrets.sh has made; web believes them, and asks without
+// connections that outlive the request.
+var (
+	authorities = x509.NewCertPool()
+	web         = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}}}
+)
 
 // ask sends a request with a token and returns status and body.
 func ask(t *testing.T, method, url, token, body string) (int, string) {
@@ -46,7 +53,7 @@ func ask(t *testing.T, method, url, token, body string) (int, string) {
 }
 
 // deployment is a control plane and a sidecar that are set up as compose has
-// them, on the log embedded and on loopback.
+// them, with TLS, on the log embedded and on loopback.
 type deployment struct {
 	folder       string // Prometheus's
 	sidecar      *sidecartest.Process
@@ -67,11 +74,42 @@ func (d *deployment) token(t *testing.T, name string) string {
 func deploy(t *testing.T) *deployment {
 	t.Helper()
 	d := &deployment{folder: prometheusFolder(t)}
-	d.controlPlane = controlplanetest.Start(t, "--auth-config", d.secret("controlplane-auth.yaml"), "--policies", "../compose/policies.yaml")
-	d.sidecar = sidecartest.Start(t, t.TempDir(), "--auth-config", d.secret("sidecar-auth.yaml"), "--peer-token-file", d.secret("peers"),
-		"--control-plane", d.controlPlane.XDS(), "--control-plane-token-file", d.secret("sidecar"))
+	if ca, err := os.ReadFile(d.secret("ca.pem")); err != nil || !authorities.AppendCertsFromPEM(ca) {
+		t.Fatalf("the authority: %v", err)
+	}
+	controlPlane := d.mounted(t, "controlplane")
+	d.controlPlane = controlplanetest.Start(t, "--auth-config", filepath.Join(controlPlane, "auth.yaml"), "--policies", "../compose/policies.yaml")
+	d.sidecar = d.start(t, "sidecar-a", "sidecar-a")
 	return d
 }
+
+// start starts a sidecar under a node id, with what compose gives to a service.
+func (d *deployment) start(t *testing.T, service, node string) *sidecartest.Process {
+	t.Helper()
+	secrets := d.mounted(t, service)
+	return sidecartest.Start(t, t.TempDir(), "--node-id", node, "--auth-config", filepath.Join(secrets, "auth.yaml"),
+		"--control-plane", d.controlPlane.XDS(), "--control-plane-ca", filepath.Join(secrets, "ca.pem"),
+		"--control-plane-token-file", filepath.Join(secrets, "sidecar"), "--peer-ca", filepath.Join(secrets, "ca.pem"))
+}
+
+// mounted is /run/secrets of a service of compose.
+func (d *deployment) mounted(t *testing.T, service string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for target, file := range composeSecrets(documents(t, read(t, "compose/compose.yaml"))[0], composeServices(t)[service]) {
+		data, err := os.ReadFile(filepath.Join(d.folder, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, target), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// secured is a URL of a listener with TLS.
+func secured(url string) string { return strings.Replace(url, "http://", "https://", 1) }
 
 // TestTokens shows that what secrets.sh makes lets everybody do what they have
 // to, and not what others do.
@@ -81,19 +119,19 @@ func TestTokens(t *testing.T) {
 		method, url, token string
 		want               int
 	}{
-		{"POST", d.sidecar.URL() + "/v1/topics/orders.created/events", "app", 201},
-		{"POST", d.sidecar.URL() + "/v1/topics/orders.created/events", "peers", 401},
-		{"POST", d.sidecar.URL() + "/v1/topics/orders.created/events", "", 401},
-		{"GET", d.sidecar.ReplayURL() + "/replay?topic=orders.created", "peers", 200},
-		{"GET", d.sidecar.ReplayURL() + "/replay?topic=orders.created", "monitoring", 403},
-		{"GET", d.sidecar.OpsURL() + "/metrics", "monitoring", 200},
-		{"GET", d.sidecar.OpsURL() + "/metrics", "app", 403},
-		{"GET", d.sidecar.OpsURL() + "/readyz", "", 200},
-		{"GET", d.controlPlane.URL() + "/metrics", "monitoring", 200},
-		{"GET", d.controlPlane.URL() + "/metrics", "sidecar", 403},
-		{"GET", d.controlPlane.URL() + "/readyz", "", 200},
-		{"DELETE", d.controlPlane.URL() + "/v1/policies/heartbeat.%2A", "monitoring", 403},
-		{"DELETE", d.controlPlane.URL() + "/v1/policies/heartbeat.%2A", "admin", 204},
+		{"POST", secured(d.sidecar.URL()) + "/v1/topics/orders.created/events", "sidecar-a-app", 201},
+		{"POST", secured(d.sidecar.URL()) + "/v1/topics/orders.created/events", "sidecar-b-app", 401},
+		{"POST", secured(d.sidecar.URL()) + "/v1/topics/orders.created/events", "", 401},
+		{"GET", secured(d.sidecar.ReplayURL()) + "/replay?topic=orders.created", "sidecar-a-app", 200},
+		{"GET", secured(d.sidecar.ReplayURL()) + "/replay?topic=orders.created", "monitoring", 403},
+		{"GET", secured(d.sidecar.OpsURL()) + "/metrics", "monitoring", 200},
+		{"GET", secured(d.sidecar.OpsURL()) + "/metrics", "sidecar-a-app", 403},
+		{"GET", secured(d.sidecar.OpsURL()) + "/readyz", "", 200},
+		{"GET", secured(d.controlPlane.URL()) + "/metrics", "monitoring", 200},
+		{"GET", secured(d.controlPlane.URL()) + "/metrics", "sidecar-a-sidecar", 403},
+		{"GET", secured(d.controlPlane.URL()) + "/readyz", "", 200},
+		{"DELETE", secured(d.controlPlane.URL()) + "/v1/policies/heartbeat.%2A", "monitoring", 403},
+		{"DELETE", secured(d.controlPlane.URL()) + "/v1/policies/heartbeat.%2A", "admin", 204},
 	} {
 		token := test.token
 		if token != "" {
@@ -103,10 +141,28 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s %s with the token %s: %d, want %d: %s", test.method, test.url, test.token, got, test.want, body)
 		}
 	}
+	// The two sidecars know each other by what the control plane says of them.
+	other := d.start(t, "sidecar-b", "sidecar-b")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		status, body := ask(t, "GET", secured(other.ReplayURL())+"/replay?topic=orders.created&scope=fleet", d.token(t, "sidecar-b-app"), "")
+		if status == 200 && strings.Contains(body, `"count":1`) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a replay of the fleet: %d: %s", status, body)
+		}
+	}
+	// A credential is for its own sidecar.
+	thief := d.start(t, "sidecar-b", "sidecar-c")
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(thief.Log(), "allowed are sidecar-b"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("sidecar-c with the token of sidecar-b: %s", thief.Log())
+		}
+	}
 	// Run again, it keeps the tokens.
-	before := d.token(t, "app")
-	run(t, "..", "bash", "secrets.sh", filepath.Join(d.folder, "secrets"))
-	if d.token(t, "app") != before {
+	before := d.token(t, "sidecar-a-app")
+	run(t, "..", "bash", "secrets.sh", filepath.Join(d.folder, "secrets"), "sidecar-a", "sidecar-b")
+	if d.token(t, "sidecar-a-app") != before {
 		t.Error("secrets.sh has replaced a token")
 	}
 }
@@ -125,9 +181,9 @@ func TestPrometheusSeesEverything(t *testing.T) {
 			waiting[filled(q.expr)] = q.where
 		}
 	}
-	token := d.token(t, "app")
-	events := d.sidecar.URL() + "/v1/topics/orders.created/events"
-	group := d.sidecar.URL() + "/v1/topics/orders.created/groups/billing"
+	token := d.token(t, "sidecar-a-app")
+	events := secured(d.sidecar.URL()) + "/v1/topics/orders.created/events"
+	group := secured(d.sidecar.URL()) + "/v1/topics/orders.created/groups/billing"
 	ask(t, "POST", events, token, "not JSON")
 	for deadline := time.Now().Add(2 * time.Minute); len(waiting) > 0; {
 		if time.Now().After(deadline) {

@@ -31,7 +31,7 @@ func prometheusFolder(t *testing.T) string {
 		}
 	}
 	testenv.Need(t, testenv.OpenSSL)
-	run(t, "..", "bash", "secrets.sh", filepath.Join(dir, "secrets"))
+	run(t, "..", "bash", "secrets.sh", filepath.Join(dir, "secrets"), "sidecar-a", "sidecar-b")
 	return dir
 }
 

@@ -38,7 +38,7 @@ func checkSettings(t *testing.T, where string, known []string, variables []strin
 	for _, v := range variables {
 		name, ours := strings.CutPrefix(v, "SLUICE_")
 		if !ours {
-			if !strings.HasPrefix(v, "OTEL_") && v != "GOMEMLIMIT" && !strings.HasPrefix(v, "POD_") && v != "PATH" {
+			if !strings.HasPrefix(v, "OTEL_") && v != "GOMEMLIMIT" && v != "SSL_CERT_FILE" && !strings.HasPrefix(v, "POD_") && v != "PATH" {
 				t.Errorf("%s: nobody reads %s", where, v)
 			}
 			continue
@@ -57,9 +57,9 @@ func TestSettingsExist(t *testing.T) {
 
 	services := composeServices(t)
 	for _, name := range []string{"sidecar-a", "sidecar-b"} {
-		checkSettings(t, "compose.yaml "+name, sidecar, keys(at(services[name], "environment")))
+		checkSettings(t, "compose.yaml "+name, append(sidecar, "ops-url"), keys(at(services[name], "environment")))
 	}
-	checkSettings(t, "compose.yaml controlplane", controlPlane, keys(at(services["controlplane"], "environment")))
+	checkSettings(t, "compose.yaml controlplane", append(controlPlane, "ops-url"), keys(at(services["controlplane"], "environment")))
 
 	for _, g := range list(kustomization(t)["configMapGenerator"]) {
 		var names []string
@@ -91,12 +91,13 @@ func TestSecretsAndStoreAreGiven(t *testing.T) {
 		env, _ := at(s, "environment").(object)
 		for variable, value := range env {
 			secret, isSecret := strings.CutPrefix(text(value), "/run/secrets/")
-			if isSecret && (!slices.Contains(list(at(s, "secrets")), any(secret)) || at(doc, "secrets", secret, "file") == nil) {
+			if isSecret && composeSecrets(doc, s)[secret] == "" {
 				t.Errorf("%s: %s is %v, which it is not given", name, variable, value)
 			}
 		}
 	}
-	// In Kubernetes each file of a generator is mounted at /etc/sluice.
+	// In Kubernetes each file of a generator is mounted at /etc/sluice: by the ConfigMap's name, the secret's.
+	mounts := map[string]string{"sluice-controlplane": "sluice-controlplane", "sluice-sidecar": "orders-sidecar"}
 	k := kustomization(t)
 	for _, g := range list(k["configMapGenerator"]) {
 		for _, l := range list(at(g, "literals")) {
@@ -106,13 +107,29 @@ func TestSecretsAndStoreAreGiven(t *testing.T) {
 				continue
 			}
 			given := slices.ContainsFunc(list(k["secretGenerator"]), func(s any) bool {
-				return at(s, "name") == at(g, "name") && slices.Contains(list(at(s, "files")), any("secrets/"+file))
+				return mounts[text(at(g, "name"))] == at(s, "name") && slices.ContainsFunc(list(at(s, "files")), func(f any) bool {
+					return f == "secrets/"+file || strings.HasPrefix(text(f), file+"=secrets/")
+				})
 			})
 			if !given {
 				t.Errorf("kustomization.yaml: %v, and its secret has no such file", l)
 			}
 		}
 	}
+}
+
+// composeSecrets are the files of a service's secrets, by what they are called in
+// it.
+func composeSecrets(doc, service object) map[string]string {
+	files := map[string]string{}
+	for _, s := range list(service["secrets"]) {
+		source, target := text(s), text(s)
+		if o, long := s.(object); long {
+			source, target = text(o["source"]), text(o["target"])
+		}
+		files[target] = text(at(doc, "secrets", source, "file"))
+	}
+	return files
 }
 
 func keys(v any) []string {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -55,9 +56,21 @@ func (c ClientConfig) Open() (*Client, error) {
 }
 
 // Secure says whether connections use TLS.
-func (c *Client) Secure() bool {
-	return c != nil && (c.cfg.TLS || c.cfg.CA != "" || c.cfg.Cert != "")
+func (c ClientConfig) Secure() bool { return c.TLS || c.CA != "" || c.Cert != "" }
+
+// CheckDial refuses an address on another machine that would be dialled without
+// TLS, unless insecure. name is that of the setting, and settings are those that
+// ask for TLS there.
+func (c ClientConfig) CheckDial(name, addr, settings string, insecure bool) error {
+	if insecure || c.Secure() || listen.IsLoopback(addr) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s is not on this machine, and there is no TLS to it: tokens and events would travel in clear; "+
+		"give %s, or --insecure for a network that encrypts by itself", name, addr, settings)
 }
+
+// Secure says whether connections use TLS.
+func (c *Client) Secure() bool { return c != nil && c.cfg.Secure() }
 
 // DialOptions are what a gRPC connection needs.
 func (c *Client) DialOptions() []grpc.DialOption {

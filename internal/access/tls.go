@@ -42,6 +42,16 @@ func (a *Access) Listener(name string, ln net.Listener) net.Listener {
 	return ln
 }
 
+// CheckTLS refuses a listener that other machines reach without TLS, unless
+// insecure.
+func (a *Access) CheckTLS(name, addr string, insecure bool) error {
+	if a == nil || a.TLS() != nil || insecure || listen.IsLoopback(addr) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s can be reached from other machines, and --auth-config has no section tls: tokens and events would travel in clear; "+
+		"add the section, listen on a loopback address, or give --insecure for a network that encrypts by itself", name, addr)
+}
+
 func (a *Access) warnOfClear(name string, ln net.Listener) {
 	if addr := listen.Address(ln); !listen.IsLoopback(addr) {
 		a.log.Warn("tokens travel in clear: --auth-config has no section tls; this is for networks that encrypt by themselves",

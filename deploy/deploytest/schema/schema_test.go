@@ -29,13 +29,15 @@ func deploy(t *testing.T) string {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("../..", part))); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("bash", "../../secrets.sh", filepath.Join(dir, part, "secrets")).CombinedOutput(); err != nil {
+		if out, err := exec.Command("bash", "../../secrets.sh", filepath.Join(dir, part, "secrets"), "sidecar-a", "sidecar-b", "orders:sluice.orders-*:*.orders-sidecar.sluice.svc").CombinedOutput(); err != nil {
 			t.Fatalf("secrets.sh: %v\n%s", err, out)
 		}
 	}
 	store := []byte("SLUICE_STORE=mongodb://user:password@db.example.com/sluice?replicaSet=rs0\n")
-	if err := os.WriteFile(filepath.Join(dir, "kubernetes/secrets/store.env"), store, 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"store.env", "controlplane-store.env"} {
+		if err := os.WriteFile(filepath.Join(dir, "kubernetes/secrets", name), store, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }
@@ -82,7 +84,7 @@ func TestKubernetes(t *testing.T) {
 			checkSidecar(t, set)
 		}
 	}
-	if len(seen) != len(kinds) || seen["v1/Secret"] != 4 {
+	if len(seen) != len(kinds) || seen["v1/Secret"] != 5 {
 		t.Errorf("made %v", seen)
 	}
 }

@@ -58,7 +58,7 @@ type settings struct {
 
 	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, who may publish and read what, and TLS certificates; needed to listen beyond loopback."`
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
-	Insecure       bool     `help:"Listen beyond loopback without authentication: whoever reaches the port may do everything."`
+	Insecure       bool     `help:"Listen beyond loopback without --auth-config: whoever reaches the port may do everything. With it: listen there, and use other machines, without TLS, for networks that encrypt by themselves."`
 
 	AuditTopics []string `placeholder:"TOPIC" help:"Topics, or prefixes followed by *, whose accesses are logged: who published, consumed, replayed, sought and deleted, from where. Default: none."`
 	AuditFile   string   `placeholder:"FILE" help:"Append those lines to this file, as JSON. Default: standard error, with the other lines."`

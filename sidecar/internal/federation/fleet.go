@@ -33,6 +33,8 @@ type Config struct {
 	Unknown func() string
 	// Client is how peers are connected to; nil is without TLS.
 	Client *access.Client
+	// Insecure has peers on other machines asked without TLS, too.
+	Insecure bool
 	// Authorize shows a peer who asks, by the node id under which the control plane lists
 	// it, "" where --peers does; nil shows nothing.
 	Authorize func(r *http.Request, nodeID string)

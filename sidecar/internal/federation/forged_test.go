@@ -102,3 +102,12 @@ func TestForgedLinesAreHadElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// A peer on another machine is not asked in clear, wherever its address comes from.
+func TestNoPeerIsAskedInClear(t *testing.T) {
+	c := config(newNode("self", "self", newMemory(), nil), Peer{Address: "192.0.2.1:8083", NodeID: "far"})
+	_, err := newFleet(t, c).Open(t.Context(), replay.FleetQuery{Topic: topic})
+	if wantPartial(t, err, "far (192.0.2.1:8083)"); !strings.Contains(err.Error(), "no TLS to it (--peer-ca, --peer-tls)") {
+		t.Error(err)
+	}
+}

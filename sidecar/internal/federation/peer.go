@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -87,6 +88,7 @@ type peer struct {
 	node      string                      // as the control plane lists it; "": it does not
 	authorize func(*http.Request, string) // may be nil
 	patience  time.Duration               // without a byte
+	clear     bool                        // what is said would travel in clear, which it may not
 }
 
 func newPeer(c *Config, client *http.Client, listed Peer) *peer {
@@ -99,6 +101,8 @@ func newPeer(c *Config, client *http.Client, listed Peer) *peer {
 		p.base.Host, p.host = socketHost(path), "localhost"
 	} else if c.Client.Secure() {
 		p.base.Scheme = "https"
+	} else {
+		p.clear = !c.Insecure && !listen.IsLoopback(address)
 	}
 	return p
 }
@@ -201,6 +205,9 @@ func checkOrigin(h http.Header, a ask) error {
 // do sends a request and returns the answer if it is 200, else what was refused
 // as a *wire.Error.
 func (p *peer) do(ctx context.Context, method, path string, q url.Values, body []byte) (*http.Response, error) {
+	if p.clear {
+		return nil, errClear
+	}
 	u := p.base
 	u.Path, u.RawQuery = path, q.Encode()
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))

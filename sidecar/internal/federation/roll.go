@@ -13,10 +13,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// errSilent is what a peer does that does not say who it is in time; errCopied is
-// one's store whose folder was copied from another sidecar.
+// errSilent is what a peer does that does not say who it is in time; errClear is why
+// one is not asked; errCopied is one's store whose folder was copied from another sidecar.
 var (
 	errSilent = errors.New("it did not answer in time")
+	errClear  = errors.New("it is on another machine, and there is no TLS to it")
 	errCopied = errors.New("its store is a copy of another sidecar's")
 )
 
@@ -117,6 +118,8 @@ func reasonOf(err error) string {
 	switch {
 	case err == nil:
 		return "has not reached its store yet"
+	case errors.Is(err, errClear):
+		return "is on another machine, and there is no TLS to it (--peer-ca, --peer-tls)"
 	case errors.Is(err, errForeign):
 		return "sent something else than the events that it was asked for"
 	case errors.Is(err, errCopied):
