@@ -65,6 +65,7 @@ type Sidecar struct {
 	writer    *writer.Writer
 	publisher *admit.Publisher
 	groups    *group.Manager
+	dead      group.DeadStats
 	gateway   *gateway.Gateway
 	outboxes  []*outbox.Drainer
 	daprApp   *daprapp.App      // nil where no application is given events
@@ -202,6 +203,7 @@ func (s *Sidecar) assemble() {
 			return stats
 		})
 	}
+	s.metrics.ObserveDead(s.dead.Get)
 	s.metrics.ObservePolicies(s.policyVersions)
 	s.metrics.ObserveSpool(s.store.waiting)
 	s.metrics.ObserveAuthFailures(s.authFailures)
@@ -288,6 +290,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	if s.file != nil {
 		helpers.Go(func() error { return s.file.Run(helpersCtx) })
 	}
+	helpers.Go(func() error { return s.dead.Run(helpersCtx, s.groups) })
 	if s.store.shared != nil {
 		helpers.Go(func() error { return s.store.shared.waker.Run(helpersCtx) })
 		helpers.Go(func() error { return s.store.shared.gauges.Run(helpersCtx, s.groups) })

@@ -18,6 +18,9 @@ type instruments struct {
 	latency                                                         metric.Float64Histogram
 	inflight, lag                                                   metric.Int64ObservableGauge
 
+	// By topic, of the one sidecar of a store that counts them.
+	deadLetters, deadLetterAge metric.Int64ObservableGauge
+
 	// Of the sidecar.
 	appendDuration          metric.Float64Histogram
 	batchSize               metric.Int64Histogram
@@ -81,6 +84,10 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		authFailures: b.observedCounter("sluice_auth_failures_total", "{attempt}",
 			"Wrong tokens, and tokens that were not looked at since their address had shown too many."),
 
+		deadLetters: b.gauge("sluice_dead_letters", "{event}",
+			"Dead letters of the topic, redriven ones included."),
+		deadLetterAge: b.gauge("sluice_dead_letter_oldest_age_seconds", "s",
+			"How long ago the topic's oldest dead letter died; 0 without any."),
 		bufferedBytes: b.gauge("sluice_buffered_bytes", "By",
 			"Memory of all connections: of what they send until it is answered, and of what they are sent until it is settled."),
 		diskFree: b.gauge("sluice_disk_free_bytes", "By",

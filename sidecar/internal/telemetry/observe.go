@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -13,6 +14,13 @@ import (
 type GroupStat struct {
 	Topic, Group  string
 	Inflight, Lag int64 // events
+}
+
+// DeadStat is the dead letters of a topic.
+type DeadStat struct {
+	Topic  string // that they died in
+	Count  int64
+	Oldest time.Time // when the first of them died; zero: there is none
 }
 
 // PolicyVersion is one policy in force.
@@ -35,6 +43,7 @@ type observed struct {
 	failures atomic.Pointer[func() (refused, unseen int64)]
 	buffered atomic.Pointer[func() int64]
 	disk     atomic.Pointer[func() DiskStat]
+	dead     atomic.Pointer[func() []DeadStat]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -63,10 +72,36 @@ func (m *Metrics) ObserveBuffered(f func() int64) { m.observed.buffered.Store(&f
 // ObserveDisk has f read at every scrape, on the terms of ObserveGroups.
 func (m *Metrics) ObserveDisk(f func() DiskStat) { m.observed.disk.Store(&f) }
 
+// ObserveDead has f read at every scrape, on the terms of ObserveGroups.
+func (m *Metrics) ObserveDead(f func() []DeadStat) { m.observed.dead.Store(&f) }
+
+// observeDead adds up the topics that share a label.
+func (m *Metrics) observeDead(o metric.Observer, stats []DeadStat, now time.Time) {
+	sums := make(map[*Topic]DeadStat, len(stats))
+	for _, s := range stats {
+		t := m.Topic(s.Topic)
+		sum := sums[t]
+		sum.Count += s.Count
+		if !s.Oldest.IsZero() && (sum.Oldest.IsZero() || s.Oldest.Before(sum.Oldest)) {
+			sum.Oldest = s.Oldest
+		}
+		sums[t] = sum
+	}
+	for t, sum := range sums {
+		var age time.Duration
+		if !sum.Oldest.IsZero() {
+			age = max(now.Sub(sum.Oldest), 0)
+		}
+		o.ObserveInt64(m.inst.deadLetters, sum.Count, t.labels.observe...)
+		o.ObserveInt64(m.inst.deadLetterAge, int64(age.Seconds()), t.labels.observe...)
+	}
+}
+
 func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
 	_, err := meter.RegisterCallback(m.observe,
-		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort)
+		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
+		i.deadLetters, i.deadLetterAge)
 	if err != nil {
 		return fmt.Errorf("telemetry: register callback: %w", err)
 	}
@@ -103,6 +138,9 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 	}
 	if f := m.observed.groups.Load(); f != nil {
 		m.observeGroups(o, (*f)())
+	}
+	if f := m.observed.dead.Load(); f != nil {
+		m.observeDead(o, (*f)(), time.Now())
 	}
 	if f := m.observed.policies.Load(); f != nil {
 		for _, p := range (*f)() {
