@@ -37,6 +37,7 @@ type fixture struct {
 	// counts those under way.
 	spoolLatency time.Duration
 	spooling     atomic.Int32
+	diskFull     atomic.Bool // appends to the spool are refused for want of room
 	diskFails    atomic.Bool // appends to the spool are stored, and then fail
 	logged       *lockedBuffer
 
@@ -153,6 +154,9 @@ func (s slowStore) Append(ctx context.Context, topic string, partition int, batc
 	if s.f.spoolLatency > 0 {
 		time.Sleep(s.f.spoolLatency)
 		defer time.Sleep(s.f.spoolLatency)
+	}
+	if s.f.diskFull.Load() {
+		return slices.Repeat([]eventlog.Outcome{{Err: &eventlog.DiskFullError{}}}, len(batch))
 	}
 	outs := s.Log.Append(ctx, topic, partition, batch)
 	if s.f.diskFails.Load() {

@@ -22,6 +22,7 @@ func word(out eventlog.Outcome) string {
 	var away *spool.AwayError
 	var conflict *eventlog.ConflictError
 	var unmet *eventlog.ConcernError
+	var disk *eventlog.DiskFullError
 	w := "ok"
 	switch {
 	case errors.As(out.Err, &unmet):
@@ -35,6 +36,8 @@ func word(out eventlog.Outcome) string {
 			return "conflict in the spool"
 		}
 		return "conflict"
+	case errors.As(out.Err, &disk) && !errors.Is(out.Err, eventlog.ErrUnavailable):
+		return "disk full"
 	case errors.Is(out.Err, eventlog.ErrUnavailable):
 		return "unknown"
 	case out.Err != nil:
@@ -420,6 +423,27 @@ func TestBounds(t *testing.T) {
 		f.shared.set(down)
 		f.want(f.publish("t", "b-1", "b-2", "b-3", "b-4", "b-5", "b-6"), "spooled", "spooled", "spooled", "spooled", "spooled", "unknown")
 		f.want(f.publish("t", "b-6"), "full total")
+	})
+}
+
+// TestDiskIsFull: what the spool's disk has no room for is refused and does not
+// count; what goes straight into the store needs none, and it goes on by itself.
+func TestDiskIsFull(t *testing.T) {
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.want(f.publish("t", "a-1"), "ok")
+		f.diskFull.Store(true)
+		f.want(f.publish("t", "a-2"), "ok")
+		f.shared.set(down)
+		f.want(f.publish("t", "a-3"), "unknown") // the store may have it
+		f.want(f.publish("t", "a-4", "a-5"), "disk full")
+		if s := f.Stats(); s.Events != 0 || s.Bytes != 0 {
+			t.Errorf("stats %+v", s)
+		}
+		f.diskFull.Store(false)
+		f.want(f.publish("t", "a-3", "a-4"), "spooled")
+		f.shared.set(up)
+		f.drained()
+		f.wantLogged("t", "a-1", "a-2", "a-3", "a-4")
 	})
 }
 
