@@ -78,6 +78,9 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 		if err = m.unused(g); err != nil {
 			return err
 		}
+		if err = g.endRedrives(ctx); err != nil {
+			return err
+		}
 		if err = g.delete(ctx); !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
 			break
 		}
@@ -87,6 +90,27 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	}
 	m.cfg.tellMoved(topic, name)
 	return m.cfg.Log.ForgetGroup(ctx, topic, name)
+}
+
+// endRedrives takes away what asks for dead letters to be delivered again, which
+// nobody would answer any more. The dead letters stay.
+func (g *Group) endRedrives(ctx context.Context) error {
+	const some = 1000
+	for _, p := range g.parts {
+		for {
+			rs, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, p.index, some)
+			if err != nil || len(rs) == 0 {
+				if err != nil {
+					return err
+				}
+				break
+			}
+			if err := g.cfg.Log.EndRedrives(ctx, g.topic, rs); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // delete takes the next epoch of all partitions, whoever has them, and then

@@ -153,3 +153,34 @@ func TestTooManyGroups(t *testing.T) {
 		}
 	})
 }
+
+// TestRecheckForgetsRedriven: a dead letter that was erased is not redriven from
+// memory, and what asks for one is gone with its group.
+func TestRecheckForgetsRedriven(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a:k", "b:k", "c:k")
+		c := w.join()
+		for _, id := range []string{"a", "b", "c"} {
+			c.wants(id + "/1")
+			c.nackAs(toDeadLetters, id)
+		}
+		letter := w.log.dead()["b"][0].Letter.ID
+		w.redrive("a", "b", "c")
+		c.wants("a/1") // b and c wait for it in memory
+		if _, err := w.log.Remove(t.Context(), topic+wire.DeadLetterSuffix, []string{letter}, eventlog.Retention{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.m.Recheck(t.Context(), topic+wire.DeadLetterSuffix); err != nil {
+			t.Fatal(err)
+		}
+		c.ack("a")
+		c.wants("c/1")
+		c.leave(Unsubscribed)
+		if err := w.m.Delete(t.Context(), topic, "g"); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(w.log.redrives); n != 0 {
+			t.Errorf("%d redrives are left of a deleted group", n)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
@@ -15,7 +16,7 @@ import (
 // dead letters gets there.
 func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 	for _, g := range m.all() {
-		if g.topic == topic {
+		if g.topic == topic || g.topic+wire.DeadLetterSuffix == topic { // of which it may have redriven ones
 			err = errors.Join(err, g.recheck(ctx))
 		}
 	}
@@ -30,11 +31,39 @@ func (g *Group) recheck(ctx context.Context) error {
 	}
 	g.mu.Unlock()
 	for _, p := range parts {
-		if err := g.recheckPartition(ctx, p); err != nil {
+		if err := errors.Join(g.recheckPartition(ctx, p), g.recheckRedrives(ctx, p)); err != nil {
 			return err
 		}
 	}
 	g.worker.wake()
+	return nil
+}
+
+// recheckRedrives looks for the dead letters of what is being redriven.
+func (g *Group) recheckRedrives(ctx context.Context, p *partition) error {
+	g.mu.Lock()
+	var letters []string
+	for _, e := range p.redrive.entries {
+		if e.forgettable() {
+			letters = append(letters, e.letter)
+		}
+	}
+	g.mu.Unlock()
+	if len(letters) == 0 {
+		return nil
+	}
+	dead, err := g.deadEvents(ctx, letters)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range slices.Clone(p.redrive.entries) {
+		if e.forgettable() && slices.Contains(letters, e.letter) && dead[e.letter] == nil {
+			e.process.End(tracing.Revoked, "erased")
+			g.settle(e)
+		}
+	}
 	return nil
 }
 
