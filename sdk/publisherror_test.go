@@ -16,37 +16,39 @@ import (
 
 // Each event of a batch whose time is over says its id, and publishing those again in order keeps the order of the key.
 func TestABatchGivesUpFromTheBack(t *testing.T) {
-	const events = 60
-	_, client := open(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { time.Sleep(100 * time.Microsecond); return nil }})
-	seqs := make([]uint64, events)
-	var left []sluice.Event
-	var index []int
-	for i := range events {
-		left, index = append(left, sluice.Event{Topic: "orders", Key: "k", Payload: fmt.Append(nil, i)}), append(index, i)
-	}
-	for rounds := 1; len(left) > 0; rounds++ {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds)*time.Millisecond)
-		results, err := client.PublishBatch(ctx, left)
-		cancel()
-		var again []sluice.Event
-		var indexes []int
-		for i, r := range results {
-			if r.Err == nil {
-				seqs[index[i]] = r.Receipt.Seq
-				continue
-			}
-			var failed *sluice.PublishError
-			if err == nil || !errors.As(r.Err, &failed) || failed.ID == "" || failed.Topic != "orders" || !errors.Is(r.Err, context.DeadlineExceeded) {
-				t.Fatalf("%v of %v", r.Err, err)
-			}
-			e := left[i]
-			e.ID = failed.ID
-			again, indexes = append(again, e), append(indexes, index[i])
+	const events = 400
+	_, client := open(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { return nil }})
+	for round := range 10 {
+		seqs := make([]uint64, events)
+		var left []sluice.Event
+		var index []int
+		for i := range events {
+			left, index = append(left, sluice.Event{Topic: "orders", Key: fmt.Sprint(round), Payload: fmt.Append(nil, i)}), append(index, i)
 		}
-		left, index = again, indexes
-	}
-	if !slices.IsSorted(seqs) || len(slices.Compact(seqs)) != events {
-		t.Errorf("the events have the seqs %v", seqs)
+		for rounds := 1; len(left) > 0; rounds++ {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds)*200*time.Microsecond)
+			results, err := client.PublishBatch(ctx, left)
+			cancel()
+			var again []sluice.Event
+			var indexes []int
+			for i, r := range results {
+				if r.Err == nil {
+					seqs[index[i]] = r.Receipt.Seq
+					continue
+				}
+				var failed *sluice.PublishError
+				if err == nil || !errors.As(r.Err, &failed) || failed.ID == "" || failed.Topic != "orders" || !errors.Is(r.Err, context.DeadlineExceeded) {
+					t.Fatalf("%v of %v", r.Err, err)
+				}
+				e := left[i]
+				e.ID = failed.ID
+				again, indexes = append(again, e), append(indexes, index[i])
+			}
+			left, index = again, indexes
+		}
+		if !slices.IsSorted(seqs) || len(slices.Compact(seqs)) != events {
+			t.Errorf("the events have the seqs %v", seqs)
+		}
 	}
 }
 
