@@ -20,6 +20,7 @@ type ConnSubscription struct {
 	conn         *Conn
 	topic, group string
 	deliver      func([]wire.Delivery)
+	positions    map[int]uint64                    // that it started behind, without a group; nil: not known
 	divide       func(op string, partitions []int) // gets ASSIGNED and REVOKED; nil: nobody asked for them
 }
 
@@ -55,6 +56,8 @@ func (s *ConnSubscription) subscribe(ctx context.Context, opts *wire.SubscribeOp
 		func(r *wire.Reply, err error) {
 			if err != nil {
 				s.forget()
+			} else {
+				s.positions = r.Positions
 			}
 			w.done(r, err)
 		})

@@ -1,6 +1,8 @@
 package sluice
 
 import (
+	"errors"
+	"maps"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -13,6 +15,35 @@ type lonePlace struct {
 	last   int64          // the highest ts, but not beyond the time of its delivery
 	latest int64          // the highest ts
 	seen   map[int]uint64 // the highest seq by partition
+	// places are the positions to go on behind: as the sidecar said where it
+	// starts, and moved on by what came. nil: not known.
+	places map[int]uint64
+}
+
+// errMisplaced has a subscription try again, from another place.
+var errMisplaced = errors.New("the place is gone")
+
+// started notes where a subscription has started.
+func (l *lonePlace) started(positions map[int]uint64) {
+	if l.places != nil || positions == nil {
+		return
+	}
+	l.places = make(map[int]uint64, len(positions))
+	for p, seq := range positions {
+		l.places[p] = max(seq, l.seen[p])
+	}
+}
+
+// misplaced reports whether a subscription was refused because of the positions
+// that it wanted to go on behind: retention has passed them, or the log is
+// another one. The next try goes by time.
+func (l *lonePlace) misplaced(err error) bool {
+	refusal, ok := errors.AsType[*wire.Error](err)
+	if !ok || l.places == nil || refusal.Code != wire.OutOfRange && refusal.Code != wire.BadRequest {
+		return false
+	}
+	l.places = nil
+	return true
 }
 
 // loneSlack is how much older than events before it an event may say it is, and
@@ -33,6 +64,9 @@ func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 		clear(l.seen)
 	}
 	l.seen[e.Partition] = e.Seq
+	if l.places != nil {
+		l.places[e.Partition] = e.Seq
+	}
 	if l.first == 0 {
 		l.first = e.TS
 	}
@@ -41,14 +75,19 @@ func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 	return true
 }
 
-// from says where to subscribe: as it was asked for at first, and then a while
-// before the last event. What comes twice by that does not pass.
+// from says where to subscribe: as it was asked for at first, and then behind
+// the positions, or where these are not known a while before the last event.
+// What comes twice by that does not pass.
 func (l *lonePlace) from(asked wire.SubscribeOptions, group string) wire.SubscribeOptions {
 	if group != "" {
 		return asked
 	}
 	if l.joined == 0 {
 		l.joined = time.Now().UnixMilli()
+		return asked
+	}
+	if l.places != nil {
+		asked.From, asked.TS, asked.AfterID, asked.Positions = wire.FromPositions, nil, "", maps.Clone(l.places)
 		return asked
 	}
 	latest := asked.From == "" || asked.From == wire.FromLatest

@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -67,6 +68,15 @@ func FromTime(t time.Time) SubscribeOption {
 // the topic.
 func AfterID(id string) SubscribeOption {
 	return func(c *subscribeConfig) { c.wire.From, c.wire.AfterID = wire.FromAfterID, id }
+}
+
+// FromPositions starts right behind these seqs of the topic's partitions, and
+// with the first event of partitions that are not named, while the group has no
+// place in the topic. Where retention has removed the event behind one the
+// subscription is refused with the code out_of_range.
+func FromPositions(positions map[int]uint64) SubscribeOption {
+	positions = maps.Clone(positions)
+	return func(c *subscribeConfig) { c.wire.From, c.wire.Positions = wire.FromPositions, positions }
 }
 
 // Concurrency lets n handlers run at a time (1). Events of one key are still

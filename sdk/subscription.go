@@ -21,9 +21,9 @@ import (
 // the group may have got it. For effects that must happen once, see package
 // exactlyonce.
 //
-// A subscription without a group goes on after the last event it saw. It hands
-// out each event once, but may miss those whose ts is more than a minute before
-// that of events that were published earlier.
+// A subscription without a group goes on right behind the last event that it saw
+// of each partition: it hands out each event once and misses none, unless retention
+// removes some while it has no connection.
 type Subscription struct {
 	client       *Client
 	topic, group string
@@ -132,7 +132,19 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 	s.mu.Unlock()
 	if err := cs.subscribe(ctx, &opts); err != nil {
 		s.lost(cs)
+		s.mu.Lock()
+		misplaced := s.lone.misplaced(err)
+		s.mu.Unlock()
+		if misplaced {
+			s.client.config.log.Warn("a subscription cannot go on right where it was", "topic", s.topic, "error", err)
+			return errMisplaced
+		}
 		return err
+	}
+	if s.group == "" {
+		s.mu.Lock()
+		s.lone.started(cs.positions)
+		s.mu.Unlock()
 	}
 	if paused {
 		return conn.start(cs.encode(wire.AppendPause), ignoreReply(nil))

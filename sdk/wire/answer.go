@@ -27,6 +27,12 @@ func AppendOK(dst []byte, corr string, hasCorr bool) []byte {
 	return append(appendOKHead(dst, corr, hasCorr), '}')
 }
 
+// AppendSubscribed appends the OK frame of a SUBSCRIBE without a group, with the
+// positions that it starts right behind.
+func AppendSubscribed(dst []byte, positions map[int]uint64, corr string, hasCorr bool) []byte {
+	return append(AppendPositions(append(appendOKHead(dst, corr, hasCorr), `,"positions":`...), positions), '}')
+}
+
 // appendOKHead appends an OK frame up to what the op adds.
 func appendOKHead(dst []byte, corr string, hasCorr bool) []byte {
 	return appendCorr(append(dst, `{"op":"OK"`...), corr, hasCorr)

@@ -77,6 +77,9 @@ func appendOpts(dst []byte, o *SubscribeOptions) []byte {
 	w.text("from", o.From)
 	w.whole("ts", o.TS)
 	w.text("afterId", o.AfterID)
+	if o.From == FromPositions {
+		w.dst = AppendPositions(w.name("positions"), o.Positions)
+	}
 	w.int("maxInflight", o.MaxInflight)
 	w.whole("ackTimeoutMs", o.AckTimeoutMS)
 	w.int("maxAttempts", o.MaxAttempts)

@@ -27,7 +27,7 @@ type options struct {
 	id, key, headers, tags, causedBy, sid value
 	ts                                    value
 
-	from, afterID, filter                            value
+	from, afterID, positions, filter                 value
 	maxInflight, ackTimeoutMS, maxAttempts, maxBatch value
 	ordered, exactlyOnce, dedupeTTLMS                value
 	autoAck, rebalance                               value
@@ -148,6 +148,8 @@ func (o *options) slot(name []byte) *value {
 		return &o.from
 	case "afterId":
 		return &o.afterID
+	case "positions":
+		return &o.positions
 	case "filter":
 		return &o.filter
 	case "maxInflight":

@@ -15,6 +15,9 @@ type Reply struct {
 	Receipt Receipt      // OK of a single publish
 	Results []ResultItem // OK of a batch
 	Err     *Error       // ERR
+	// Positions is of the OK to a SUBSCRIBE without a group: what it starts
+	// behind, by partition. nil: an older sidecar did not say so.
+	Positions map[int]uint64
 
 	Topic      string
 	Group      string
@@ -55,6 +58,9 @@ func DecodeReply(text []byte) (*Reply, error) {
 		in.err = Errorf(BadRequest, "op is missing")
 	case r.Op == OpOK:
 		r.Receipt, r.Results = m.receipt(&in), m.results
+		if m.positions.given() {
+			r.Positions, in.err = ParsePositions(m.positions.raw)
+		}
 	case r.Op == OpErr:
 		r.Err = m.error(&in)
 	case r.Op == OpEvent:
@@ -147,7 +153,7 @@ type answer struct {
 
 	id, ts, partition, seq, duplicate, durability           value
 	code, msg, retryAfterMS, scope, reason, fields, missing value
-	pointer, partitions                                     value
+	pointer, partitions, positions                          value
 
 	delivery   deliveryMembers
 	deliveries []Delivery
@@ -236,6 +242,8 @@ func (m *answer) slot(name []byte) *value {
 		return &m.pointer
 	case "partitions":
 		return &m.partitions
+	case "positions":
+		return &m.positions
 	}
 	return nil
 }

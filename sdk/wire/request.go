@@ -64,8 +64,9 @@ const (
 	FromEarliest = "earliest"
 	FromTS       = "ts"
 	FromAfterID  = "afterId"
-	// FromPositions is for what moves a group: it goes on right behind the
-	// positions of the partitions that are named.
+	// FromPositions starts right behind a seq of each partition that is named; a
+	// subscription starts others at their first event, and what moves a group
+	// leaves them where they are.
 	FromPositions = "positions"
 )
 

@@ -57,11 +57,19 @@ func (o *SubscribeOptions) fillStart(in *options) (err *Error) {
 			return err
 		}
 	}
-	return CheckFrom(o.From, o.TS, o.AfterID)
+	if o.From != FromPositions {
+		return CheckFrom(o.From, o.TS, o.AfterID)
+	}
+	if !in.positions.given() {
+		_, err = PositionsOf(nil)
+		return err
+	}
+	o.Positions, err = ParsePositions(in.positions.raw)
+	return err
 }
 
-// CheckFrom checks how a start is given: from one of the four names or absent,
-// with the ts or afterId that it needs.
+// CheckFrom checks how a start is given, but for positions: from one of the four
+// other names or absent, with the ts or afterId that it needs.
 func CheckFrom(from string, ts *int64, afterID string) *Error {
 	switch from {
 	case "", FromLatest, FromEarliest:
@@ -77,7 +85,7 @@ func CheckFrom(from string, ts *int64, afterID string) *Error {
 		}
 		return nil
 	}
-	return Errorf(BadRequest, "from is %s; allowed are latest, earliest, ts and afterId", shown(from))
+	return Errorf(BadRequest, "from is %s; allowed are latest, earliest, ts, afterId and positions", shown(from))
 }
 
 func filterField(v *value, lim Limits) (*Filter, *Error) {

@@ -40,8 +40,8 @@ With --ack manual, standard input is read for lines of these forms:
 The end of the input ends the subscription.
 
 When the connection is lost, or the sidecar restarts, it subscribes again, for as
-long as that takes, and says so on standard error. With a group nothing is missed;
-without one, events of the meantime may be.
+long as that takes, and says so on standard error. Nothing is missed: with a group, and
+without one unless retention removes events meanwhile.
 
 Examples:
 

@@ -22,6 +22,7 @@ type frame struct {
 	Durability                        string
 	Results                           []frame
 	Partitions                        []int
+	Positions                         map[string]uint64
 	Event                             event
 	Ctx                               delivery
 	Events                            []struct {

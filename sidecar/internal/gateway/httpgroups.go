@@ -3,9 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -196,28 +194,10 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 	}
 	o.From, o.TS = *in.From, in.TS
 	if o.From == wire.FromPositions {
-		return o, positionsOf(&o, in.Positions)
+		o.Positions, bad = wire.PositionsOf(in.Positions)
+		return o, bad
 	}
 	return o, wire.CheckFrom(o.From, o.TS, o.AfterID)
-}
-
-// positionsOf reads the positions of partitions.
-func positionsOf(o *wire.SubscribeOptions, in map[string]uint64) *wire.Error {
-	if len(in) == 0 {
-		return wire.Errorf(wire.BadRequest, "positions is missing: from positions needs it, such as {\"0\":1042}")
-	}
-	o.Positions = make(map[int]uint64, len(in))
-	for name, seq := range in {
-		p, err := strconv.Atoi(name)
-		if err != nil || p < 0 || strconv.Itoa(p) != name {
-			return wire.Errorf(wire.BadRequest, "positions: %q is not the number of a partition", name)
-		}
-		if seq > math.MaxInt64-1 {
-			return wire.Errorf(wire.BadRequest, "positions: partition %d: no seq is that high", p)
-		}
-		o.Positions[p] = seq
-	}
-	return nil
 }
 
 // kinds says what the members of a cursor are.

@@ -99,7 +99,7 @@ func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last st
 			return o, "", httpapi.BadParam("group", "%s", bad.Msg)
 		}
 	}
-	if o.From, err = p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID); err != nil {
+	if o.From, err = p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID, wire.FromPositions); err != nil {
 		return o, "", err
 	}
 	ts, err := p.Whole("ts", 0, 0, wire.MaxTS)
@@ -117,10 +117,18 @@ func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last st
 			return o, "", httpapi.BadParam("afterId", "%s", bad.Msg)
 		}
 	}
-	if bad := wire.CheckFrom(o.From, o.TS, o.AfterID); bad != nil {
+	positions, err := p.Text("positions")
+	if err != nil {
+		return o, "", err
+	}
+	bad := wire.CheckFrom(o.From, o.TS, o.AfterID)
+	if o.From == wire.FromPositions {
+		o.Positions, bad = wire.ParsePositions([]byte(positions))
+	}
+	if bad != nil {
 		return o, "", bad
 	}
-	last, bad := singleHeader(r.Header, "Last-Event-ID")
+	last, bad = singleHeader(r.Header, "Last-Event-ID")
 	if bad == nil && last != "" {
 		bad = wire.CheckID(last)
 		o.From, o.AfterID = wire.FromAfterID, last

@@ -32,7 +32,7 @@ type pullerKey struct{ topic, group, opts string }
 func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.SubscribeOptions) {
 	o.MaxBatch, o.AutoAck, o.Rebalance = nil, false, false
 	same := o
-	same.From, same.TS, same.AfterID = "", nil, ""
+	same.From, same.TS, same.AfterID, same.Positions = "", nil, "", nil
 	if f := o.Filter; f != nil {
 		sorted := *f
 		sorted.Headers = slices.SortedFunc(slices.Values(f.Headers), func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })

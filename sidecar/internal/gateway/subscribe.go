@@ -54,7 +54,15 @@ func (c *conn) subscribe(req *wire.Request) {
 		c.replyError(req, err)
 		return
 	}
-	c.replyOK(req)
+	if f, alone := s.follower.(*group.Follower); alone {
+		positions := make(map[int]uint64)
+		for p, start := range f.Starts() {
+			positions[p] = start - 1
+		}
+		c.reply(func(dst []byte) []byte { return wire.AppendSubscribed(dst, positions, req.Corr, req.HasCorr) })
+	} else {
+		c.replyOK(req)
+	}
 	s.Start()
 }
 

@@ -65,7 +65,7 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 		}
 	}
 	if placed < tp.Partitions {
-		starts, err := seek(ctx, g.cfg.Log, g.topic, o)
+		starts, err := startsOf(ctx, g.cfg.Log, g.topic, o)
 		if err != nil {
 			return err
 		}
@@ -112,6 +112,22 @@ func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 		p.After = eventlog.Point{TS: rec.TS, ID: rec.ID}
 	}
 	return log.Seek(ctx, topic, p)
+}
+
+// startsOf is where a subscription starts in each partition: where no position
+// is given of it, at its first event.
+func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions) ([]uint64, error) {
+	starts, err := seek(ctx, log, topic, o)
+	if err != nil || !slices.Contains(starts, 0) {
+		return starts, err
+	}
+	first, err := log.Seek(ctx, topic, eventlog.Position{From: wire.FromEarliest})
+	for p := range min(len(starts), len(first)) {
+		if starts[p] == 0 {
+			starts[p] = first[p]
+		}
+	}
+	return starts, err
 }
 
 // behindPositions starts each partition right behind its position; 0 stands for

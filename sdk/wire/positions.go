@@ -1,0 +1,53 @@
+package wire
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// MaxPosition is the highest position that a partition can have.
+const MaxPosition = math.MaxInt64 - 1
+
+// PositionsOf reads positions as JSON has them: by the names of partitions.
+func PositionsOf(in map[string]uint64) (map[int]uint64, *Error) {
+	if len(in) == 0 {
+		return nil, Errorf(BadRequest, "positions is missing: from positions needs it, such as {\"0\":1042}")
+	}
+	positions := make(map[int]uint64, len(in))
+	for name, seq := range in {
+		p, err := strconv.Atoi(name)
+		if err != nil || p < 0 || strconv.Itoa(p) != name {
+			return nil, Errorf(BadRequest, "positions: %s is not the number of a partition", shown(name))
+		}
+		if seq > MaxPosition {
+			return nil, Errorf(BadRequest, "positions: partition %d: no seq is that high", p)
+		}
+		positions[p] = seq
+	}
+	return positions, nil
+}
+
+// ParsePositions reads a JSON object of positions.
+func ParsePositions(text []byte) (map[int]uint64, *Error) {
+	var in map[string]uint64
+	if err := json.Unmarshal(text, &in); err != nil {
+		return nil, Errorf(BadRequest, "positions must be an object of whole numbers by partition, such as {\"0\":1042}")
+	}
+	return PositionsOf(in)
+}
+
+// AppendPositions appends positions as a JSON object, by partition.
+func AppendPositions(dst []byte, positions map[int]uint64) []byte {
+	dst = append(dst, '{')
+	for i, p := range slices.Sorted(maps.Keys(positions)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(strconv.AppendInt(append(dst, '"'), int64(p), 10), `":`...)
+		dst = strconv.AppendUint(dst, positions[p], 10)
+	}
+	return append(dst, '}')
+}
