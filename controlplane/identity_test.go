@@ -219,13 +219,17 @@ func TestCredentialsOfPeers(t *testing.T) {
 }
 
 // A second process has the node id of one that is connected, and a credential for it.
-func TestASecondProcessGetsNoQuota(t *testing.T) {
+func TestASecondProcessGetsNothing(t *testing.T) {
 	_, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`})
 	if err := join(t, conn, "orders-token-0123456789", "orders-1", "first", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := join(t, conn, "orders-token-0123456789", "orders-1", "second", nil); rpcstatus.Code(err) != codes.AlreadyExists {
 		t.Errorf("policies: %v", err)
+	}
+	goodbye := map[string]*structpb.Value{"drained": structpb.NewBoolValue(true)}
+	if err := join(t, conn, "orders-token-0123456789", "orders-1", "second", goodbye); rpcstatus.Code(err) != codes.AlreadyExists {
+		t.Errorf("goodbye: %v", err)
 	}
 	if err := askQuota(t, conn, "orders-token-0123456789", "orders-1", "second"); rpcstatus.Code(err) != codes.AlreadyExists {
 		t.Errorf("quota: %v", err)

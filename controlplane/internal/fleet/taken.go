@@ -43,9 +43,7 @@ func (e *TakenError) Error() string {
 // moment. The error is a *TakenError.
 func (r *Registry) Await(ctx context.Context, nodeID, instance string) error {
 	for deadline := time.Now().Add(r.await); ; {
-		r.mu.Lock()
-		taken := r.taken(nodeID, instance)
-		r.mu.Unlock()
+		taken := r.Taken(nodeID, instance)
 		if taken == nil {
 			return nil
 		}
@@ -53,6 +51,16 @@ func (r *Registry) Await(ctx context.Context, nodeID, instance string) error {
 			return taken
 		}
 	}
+}
+
+// Taken says who else is connected under a node id now; the error is a *TakenError.
+func (r *Registry) Taken(nodeID, instance string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if taken := r.taken(nodeID, instance); taken != nil {
+		return taken
+	}
+	return nil
 }
 
 // taken says who else is connected under a node id, to whichever control plane;

@@ -94,6 +94,9 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			return err
 		}
 		if r.GetNode().GetMetadata().GetFields()["drained"].GetBoolValue() {
+			if err := c.registry.Taken(node.ID, node.Instance); err != nil { // whose node is there, with what it has
+				return status.Error(codes.AlreadyExists, err.Error())
+			}
 			if err := c.drained(node); err != nil {
 				return status.Error(codes.Unavailable, err.Error())
 			}
