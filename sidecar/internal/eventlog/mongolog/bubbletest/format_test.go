@@ -2,6 +2,7 @@ package bubbletest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -21,9 +22,11 @@ func TestFormat(t *testing.T) {
 	t.Run("without a number", func(t *testing.T) {
 		testFormat(t, bson.D{}, bson.D{})
 	})
-	t.Run("2", func(t *testing.T) {
-		testFormat(t, bson.D{{Key: "format", Value: 2}}, bson.D{{Key: "state", Value: "live"}})
-	})
+	for _, format := range []int{2, 3} {
+		t.Run(fmt.Sprint(format), func(t *testing.T) {
+			testFormat(t, bson.D{{Key: "format", Value: format}}, bson.D{{Key: "state", Value: "live"}})
+		})
+	}
 }
 
 // testFormat opens a store with this in its document, and with this in that of a node.
@@ -70,7 +73,7 @@ func testFormat(t *testing.T, store, node bson.D) {
 			t.Errorf("the store is called %q", id)
 		}
 		must(nil, open(t, set, mongolog.Options{}).Ping(t.Context()))
-		must(db.Collection("meta").UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: 4}}}}))
+		must(db.Collection("meta").UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: 5}}}}))
 		l.Close()
 		l, err = mongolog.Open(mongolog.Options{
 			URL: strings.Replace(set.URI(), "/?", "/"+database+"?", 1), Dialer: set.Dialer("sidecar"), Logger: slog.New(slog.DiscardHandler)})
@@ -78,6 +81,6 @@ func testFormat(t *testing.T, store, node bson.D) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		refused("has format 4")
+		refused("has format 5")
 	})
 }
