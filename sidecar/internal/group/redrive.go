@@ -315,6 +315,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, mar
 			l.more = true
 			break
 		}
+		rec.Partition, rec.Seq = x.Partition, x.Seq // which dead letters of older versions do not say
 		k := l.known[x.Letter]
 		delete(l.known, x.Letter)
 		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure}

@@ -1,0 +1,60 @@
+package eventlog
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+func TestLetterIDs(t *testing.T) {
+	base := DeadLetterID + strings.Repeat("a", 32)
+	letters := []string{base}
+	for range 11 {
+		letters = append(letters, NextLetter(letters[len(letters)-1]))
+	}
+	for i, l := range letters {
+		before := ""
+		if i > 0 {
+			before = letters[i-1]
+		}
+		if StableLetterID(l) != base || Deaths(l) != i || LetterBefore(l) != before {
+			t.Errorf("%s: %s, %d deaths, before it %q", l, StableLetterID(l), Deaths(l), LetterBefore(l))
+		}
+	}
+}
+
+// A dead letter tells what died, and one that an older version wrote is completed
+// by the event of its topic, and by no other.
+func TestReadDead(t *testing.T) {
+	event := &Record{Event: wire.Event{ID: "e", TS: 7, Topic: "t", Partition: 3, Seq: 42, Key: "k", Payload: []byte("1"),
+		Headers: wire.Headers{}.With("h", "v").With(wire.HeaderRedriven, "x")}}
+	letter := DeadLetter(event, Death{Group: "g", Reason: "why", Attempts: 2, Which: "42"}, time.UnixMilli(100))
+	d, ok := ReadDead(letter)
+	if e := d.Event; !ok || d.Group != "g" || d.Reason != "why" || d.Attempts != 2 || e.ID != "e" || e.Topic != "t" || e.Partition != 3 || e.Seq != 42 ||
+		e.TS != 7 || e.Key != "k" || len(e.Headers) != 1 || d.Redrive().Letter != letter.ID {
+		t.Errorf("%+v has %+v", d, d.Event)
+	}
+	sum := sha256.Sum256([]byte("t\x00g\x00e\x0042"))
+	if want := DeadLetterID + hex.EncodeToString(sum[:16]); letter.ID != want {
+		t.Errorf("id %s; older versions had %s", letter.ID, want)
+	}
+
+	old := *letter
+	old.Headers = slices.DeleteFunc(slices.Clone(letter.Headers), func(h wire.Header) bool {
+		return h.Name == wire.HeaderDeadSeq || h.Name == wire.HeaderDeadPartition || h.Name == wire.HeaderDeadTS
+	})
+	d, ok = ReadDead(&old)
+	other := *event
+	other.Seq = 43
+	if !ok || d.Event.Seq != 0 || d.Of(nil) || d.Of(&other) || !d.Of(event) || d.Event.Seq != 42 || d.Event.Partition != 3 {
+		t.Errorf("%+v has %+v", d, d.Event)
+	}
+	if _, ok := ReadDead(event); ok {
+		t.Error("an ordinary event is read as a dead letter")
+	}
+}
