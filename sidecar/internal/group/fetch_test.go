@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -91,6 +92,34 @@ func TestLookahead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While the memory of all connections is used up, a group holds one event, and
+// gets on with it; once there is memory again it fetches what it has room for,
+// though nothing else happens. All is given back in the end.
+func TestWithoutMemory(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.memory = budget.New(1 << 20)
+		w.start()
+		w.memory.Take(1 << 20)
+		c := w.join()
+		w.publishN(6, "")
+		c.wants("e1/1")
+		c.ack("e1")
+		c.wants("e2/1")
+		w.memory.Give(1 << 20)
+		time.Sleep(time.Second)
+		c.wants("e3/1 e4/1 e5/1 e6/1")
+		if w.memory.Used() == 0 {
+			t.Error("what the group holds does not count")
+		}
+		for i := 2; i <= 6; i++ {
+			c.ack("e" + strconv.Itoa(i))
+		}
+		if n := w.memory.Used(); n != 0 {
+			t.Errorf("%d bytes are left taken", n)
+		}
+	})
 }
 
 // A log that cannot be read is asked again now and then, and holds up nothing

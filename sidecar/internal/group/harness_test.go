@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -25,6 +26,7 @@ type world struct {
 	policy atomic.Pointer[policy.Effective]
 	graves *fakeGraves
 	bounds Bounds
+	memory *budget.Budget // nil: no bound
 
 	mortal *mortalLog
 	m      *Manager
@@ -75,6 +77,7 @@ func (w *world) start(change ...func(*Config)) {
 		Roster:      roster.Alone("node"),
 		Logger:      slog.New(slog.DiscardHandler),
 		Bounds:      w.bounds,
+		Memory:      w.memory,
 	}
 	for _, f := range change {
 		f(&cfg)
