@@ -118,6 +118,17 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 // The error is a *[wire.Error] with code invalid_policy and every bad field by
 // its path, such as publish.rate.
 func ParsePolicy(data []byte, ignored ...string) (Policy, error) {
+	return parsePolicy(data, parser{ignored: ignored, unnamed: true})
+}
+
+// ParseStored is ParsePolicy for a policy that was let in before: whether its
+// schema compiles is not looked at again, since an older program may have
+// allowed it.
+func ParseStored(data []byte) (Policy, error) {
+	return parsePolicy(data, parser{unnamed: true, stored: true})
+}
+
+func parsePolicy(data []byte, p parser) (Policy, error) {
 	if len(data) > MaxDocumentBytes {
 		return Policy{}, tooLarge(len(data))
 	}
@@ -129,7 +140,6 @@ func ParsePolicy(data []byte, ignored ...string) (Policy, error) {
 		return Policy{}, refusal([]wire.FieldError{{Field: "policy",
 			Message: "must be an object such as {\"name\":\"orders.*\"}, not " + shown(root)}})
 	}
-	p := parser{ignored: ignored, unnamed: true}
 	policy := p.policy(root, "")
 	if len(p.bad) > 0 {
 		return Policy{}, refusal(p.bad)

@@ -16,8 +16,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// MaxDocumentBytes is the size up to which a policy document is read.
-const MaxDocumentBytes = 16 << 20
+// Bounds up to which a policy document is read. Each of its values and names is
+// a node, which takes 160 bytes while it is read; the ten thousand policies that set
+// every field have 800,000.
+const (
+	MaxDocumentBytes = 16 << 20
+	MaxDocumentNodes = 1_000_000
+)
 
 // ParseYAML reads a document: a list of policies, or an object whose member
 // "policies" is one. The error is a *[wire.Error] with code invalid_policy
@@ -25,6 +30,9 @@ const MaxDocumentBytes = 16 << 20
 func ParseYAML(data []byte) ([]Policy, error) {
 	if len(data) > MaxDocumentBytes {
 		return nil, tooLarge(len(data))
+	}
+	if indicators(data) > 2*MaxDocumentNodes {
+		return nil, refusal([]wire.FieldError{{Field: "policies", Message: errTooManyNodes.Error()}})
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -55,11 +63,28 @@ func ParseJSON(data []byte) ([]Policy, error) {
 	return parse(root)
 }
 
+// indicators counts what begins or ends the nodes of a YAML document: there is
+// at least one for each node, an alias too, which is never followed.
+func indicators(data []byte) (n int) {
+	for _, c := range data {
+		switch c {
+		case '[', '{', ',', ':', '\n', '-', '?':
+			n++
+		}
+	}
+	return n
+}
+
+var errTooManyNodes = fmt.Errorf("the document has more than %d values and names, the most that are read", MaxDocumentNodes)
+
 // jsonRoot reads a text that is one JSON value.
 func jsonRoot(data []byte) (*yaml.Node, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := nodeReader{Decoder: json.NewDecoder(bytes.NewReader(data)), left: MaxDocumentNodes}
 	dec.UseNumber()
-	root, err := jsonNode(dec, 0)
+	root, err := dec.node(0)
+	if errors.Is(err, errTooManyNodes) {
+		return nil, err
+	}
 	if err == nil {
 		if _, end := dec.Token(); !errors.Is(end, io.EOF) {
 			err = errors.New("more text after the document")
@@ -74,9 +99,18 @@ func jsonRoot(data []byte) (*yaml.Node, error) {
 // maxNesting bounds how deep a JSON document goes: reading takes stack.
 const maxNesting = 512
 
-// jsonNode reads the next JSON value as the node that YAML would make of it,
+// nodeReader reads JSON values as nodes, a bounded number of them.
+type nodeReader struct {
+	*json.Decoder
+	left int
+}
+
+// node reads the next JSON value as the node that YAML would make of it,
 // without a line; depth is in how many others it is.
-func jsonNode(dec *json.Decoder, depth int) (*yaml.Node, error) {
+func (dec *nodeReader) node(depth int) (*yaml.Node, error) {
+	if dec.left--; dec.left < 0 {
+		return nil, errTooManyNodes
+	}
 	tok, err := dec.Token()
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -108,7 +142,7 @@ func jsonNode(dec *json.Decoder, depth int) (*yaml.Node, error) {
 		n.Kind, n.Tag = yaml.MappingNode, "!!map" // names and values in turn
 	}
 	for dec.More() {
-		item, err := jsonNode(dec, depth+1)
+		item, err := dec.node(depth + 1)
 		if err != nil {
 			return nil, err
 		}
@@ -148,6 +182,8 @@ type parser struct {
 	ignored []string
 	// unnamed allows a policy without a name.
 	unnamed bool
+	// stored says that it was let in before: its schema is not looked at again.
+	stored bool
 }
 
 func (p *parser) refuse(n *yaml.Node, path, format string, args ...any) {
@@ -255,7 +291,11 @@ func (p *parser) member(out *Policy, policyPath, section string, name, value *ya
 	}
 	path := join(section, name.Value)
 	if i := slices.IndexFunc(fields, func(f field) bool { return f.path == path }); i >= 0 {
-		if err := fields[i].read(&out.values, value); err != nil {
+		read := fields[i].read
+		if p.stored && path == schemaPath {
+			read = storedSchema
+		}
+		if err := read(&out.values, value); err != nil {
 			p.refuse(value, join(policyPath, path), "%v", err)
 			return
 		}

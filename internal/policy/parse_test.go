@@ -263,6 +263,26 @@ func TestRefusedDocuments(t *testing.T) {
 	}
 }
 
+// What would take much memory to read is refused before it has: nodes are
+// counted, and so are aliases, which nothing follows.
+func TestNodesAreCounted(t *testing.T) {
+	const n = policy.MaxDocumentNodes
+	for _, c := range []struct {
+		parse    func([]byte) ([]policy.Policy, error)
+		document string
+	}{
+		{policy.ParseJSON, "[" + strings.Repeat("[],", n) + "[]]"},
+		{policy.ParseJSON, `{"policies":[{"name":"a","schema":{"json_schema":{"enum":[` + strings.Repeat("1,", n) + `1]}}}]}`},
+		{policy.ParseYAML, "[" + strings.Repeat("[],", n) + "[]]"},
+		{policy.ParseYAML, "- &a [x]\n" + strings.Repeat("- *a\n", n)},
+		{policy.ParseYAML, strings.Repeat("- a\n", n+1)},
+	} {
+		if got := badFields(t, c.parse, c.document); !strings.Contains(got["policies"], "more than 1000000 values and names") {
+			t.Errorf("%.40s…: %q", c.document, got)
+		}
+	}
+}
+
 func TestFieldsThatDoNotFitTogether(t *testing.T) {
 	for _, c := range []struct{ document, field, message string }{
 		{"[{name: a, publish: {burst: 0}}]", "policies[0].publish.burst", "line 1: with a rate of 1000 the burst must be at least 1"},

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -15,12 +17,60 @@ const schemaPath = "schema.json_schema"
 
 // goodSchemas are those that compiled lately: a schema is read again with every
 // change of the policies that it is in.
-var goodSchemas = schema.NewCache(256)
+var goodSchemas = seen{size: 4096}
 
-// jsonSchema reads a schema written as an object or as a string of JSON text,
-// with one result for both; null, said in so many words, is no schema and stops
-// the fall-through. One that does not compile is refused.
+// seen keeps the digests of texts: of the latest size, and as many before them.
+type seen struct {
+	size int
+
+	mu            sync.Mutex
+	recent, older map[[sha256.Size]byte]struct{}
+}
+
+// checked compiles a schema, unless it is known to compile.
+func (s *seen) checked(text string) error {
+	digest := sha256.Sum256([]byte(text))
+	s.mu.Lock()
+	_, known := s.recent[digest]
+	if !known {
+		_, known = s.older[digest]
+	}
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if _, err := schema.Compile(text); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.recent == nil || len(s.recent) >= s.size {
+		s.recent, s.older = make(map[[sha256.Size]byte]struct{}), s.recent
+	}
+	s.recent[digest] = struct{}{}
+	return nil
+}
+
+// jsonSchema reads a schema as schemaText does; one that does not compile is
+// refused.
 func jsonSchema(n *yaml.Node) (string, error) {
+	text, err := schemaText(n)
+	if err == nil && text != "" {
+		err = goodSchemas.checked(text)
+	}
+	return text, err
+}
+
+// storedSchema reads a schema that was let in before.
+func storedSchema(e *Effective, n *yaml.Node) (err error) {
+	e.Schema.JSONSchema, err = schemaText(n)
+	return err
+}
+
+// schemaText reads a schema written as an object or as a string of JSON text,
+// with one result for both; null, said in so many words, is no schema and stops
+// the fall-through.
+func schemaText(n *yaml.Node) (string, error) {
 	bad := fmt.Errorf("must be null, a JSON Schema object, or a string that holds one, not %s", shown(n))
 	switch {
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
@@ -30,14 +80,11 @@ func jsonSchema(n *yaml.Node) (string, error) {
 		if err != nil || root.Kind != yaml.MappingNode {
 			return "", bad
 		}
-		return jsonSchema(root)
+		return schemaText(root)
 	case n.Kind == yaml.MappingNode:
 		text, err := appendJSON(nil, n, 0)
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", bad, err)
-		}
-		if _, err := goodSchemas.Get(string(text)); err != nil {
-			return "", err
 		}
 		return string(text), nil
 	}

@@ -40,7 +40,7 @@ type Catalog struct {
 	current atomic.Pointer[reign]
 	read    atomic.Pointer[time.Time] // when the last look at the store began that succeeded
 
-	// history is every commit so far; it is never behind the state.
+	// history says where in the store every change is; it is never behind the state.
 	mu      sync.RWMutex
 	history history
 }

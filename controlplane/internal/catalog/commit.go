@@ -16,6 +16,9 @@ import (
 )
 
 const (
+	// MaxPoliciesBytes bounds the policies in force together, as JSON: they are
+	// kept in memory, about three times.
+	MaxPoliciesBytes = 32 << 20
 	// maxLost is how often somebody else may come first before a change is
 	// given up.
 	maxLost = 20
@@ -119,6 +122,10 @@ func (c *Catalog) draft(now *State, by string, w *wish) (store.Commit, *State, e
 	next, err := now.with(commit.Revision, put, w.remove)
 	if err != nil {
 		return store.Commit{}, nil, w.refused(err)
+	}
+	if next.bytes > MaxPoliciesBytes && next.bytes > now.bytes {
+		return store.Commit{}, nil, wire.Errorf(wire.PayloadTooLarge,
+			"all policies together would have %d bytes; at most %d are kept: make schemas smaller, or remove policies", next.bytes, MaxPoliciesBytes)
 	}
 	next.Series = max(next.Series, commit.Series)
 	return commit, next, nil

@@ -66,6 +66,19 @@ func (f *fakeStore) After(_ context.Context, revision int64) ([]store.Commit, er
 	return slices.Clone(f.commits[revision:min(revision+3, int64(len(f.commits)))]), nil
 }
 
+func (f *fakeStore) At(_ context.Context, revision int64) (store.Commit, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.arrive()
+	switch {
+	case f.away != nil:
+		return store.Commit{}, f.away
+	case revision < 1 || revision > int64(len(f.commits)):
+		return store.Commit{}, store.ErrNone
+	}
+	return f.commits[revision-1], nil
+}
+
 func (f *fakeStore) Append(_ context.Context, c store.Commit) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,22 +11,31 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// history is every commit, as it is stored: about half a kilobyte for a change.
+// Bounds of what is answered at once.
+const (
+	// MaxVersions is how many versions of a policy are shown and can be brought
+	// back: the latest. The audit log has all.
+	MaxVersions = 1000
+	// maxAnswerBytes is of policies; an answer that has as many ends there.
+	maxAnswerBytes = 8 << 20
+)
+
+// history says where in the store what is: 16 bytes for a change.
 type history struct {
-	commits []store.Commit // by revision, from 1 on
-	places  map[string][]place
+	token  string // of the last commit
+	places map[string][]place
 }
 
-// place is where a change stands.
-type place struct{ commit, change int }
+// place is the revision of a change of a policy, and the version that it made.
+type place struct{ revision, version int64 }
 
 func (h *history) add(commits []store.Commit) {
-	for _, c := range commits {
-		for i := range c.Changes {
-			name := c.Changes[i].Name
-			h.places[name] = append(h.places[name], place{len(h.commits), i})
+	for i := range commits {
+		for j := range commits[i].Changes {
+			ch := &commits[i].Changes[j]
+			h.places[ch.Name] = append(h.places[ch.Name], place{commits[i].Revision, ch.Version})
 		}
-		h.commits = append(h.commits, c)
+		h.token = commits[i].Token
 	}
 }
 
@@ -34,8 +45,27 @@ func (h *history) lastVersion(name string) int64 {
 	if len(places) == 0 {
 		return 0
 	}
-	p := places[len(places)-1]
-	return h.commits[p.commit].Changes[p.change].Version
+	return places[len(places)-1].version
+}
+
+// placesOf are those of all changes of a policy.
+func (c *Catalog) placesOf(name string) []place {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.history.places[name] // which only grows, and what it holds never changes
+}
+
+// at reads the commit of a revision, and finds the change of a policy in it.
+func (c *Catalog) at(ctx context.Context, revision int64, name string) (*store.Commit, *store.Change, error) {
+	commit, err := c.cfg.Store.At(ctx, revision)
+	if err != nil {
+		return nil, nil, c.explain(err, false)
+	}
+	i := slices.IndexFunc(commit.Changes, func(ch store.Change) bool { return ch.Name == name })
+	if i < 0 {
+		return nil, nil, fmt.Errorf("revision %d of the policies has no change of %q any more", revision, name)
+	}
+	return &commit, &commit.Changes[i], nil
 }
 
 // Version is one version of a policy.
@@ -60,84 +90,79 @@ type Record struct {
 }
 
 // History returns the versions of a policy, newest first, also of one that is
-// deleted. The error is not_found for one that never was.
-func (c *Catalog) History(_ context.Context, name string) ([]Version, error) {
-	c.mu.RLock()
-	commits, places := c.history.commits, c.history.places[name]
-	c.mu.RUnlock() // both only grow, and what they hold never changes
+// deleted: the latest MaxVersions, or fewer where they are large. The error is
+// not_found for one that never was.
+func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
+	places := c.placesOf(name)
 	if len(places) == 0 {
 		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
 	}
-	versions := make([]Version, 0, len(places))
+	var versions []Version
+	size := 0
 	for _, p := range slices.Backward(places) {
-		commit := &commits[p.commit]
-		ch := &commit.Changes[p.change]
+		if len(versions) == MaxVersions || size >= maxAnswerBytes {
+			break
+		}
+		commit, ch, err := c.at(ctx, p.revision, name)
+		if err != nil {
+			return nil, err
+		}
 		e, err := entryOf(commit, ch)
 		if err != nil {
 			return nil, err
 		}
+		size += len(ch.Policy)
 		versions = append(versions, Version{Version: ch.Version, At: commit.At, By: commit.By, Action: ch.Action, To: ch.To, Entry: e})
 	}
 	return versions, nil
 }
 
 // Audit returns what was done in revisions below before, newest first. It ends
-// after the commit with which there are limit records, so that no commit is
-// split; next is what before has to be to go on from there, 0 at the end.
-func (c *Catalog) Audit(_ context.Context, before int64, limit int) (records []Record, next int64, _ error) {
-	changed, next := c.changed(before, limit)
-	records = make([]Record, len(changed))
-	for i, ch := range changed {
-		r := &records[i]
-		if ch.at < 0 {
-			*r = Record{Revision: ch.to.Revision, At: ch.to.At, By: ch.to.By, Action: store.NewSeries}
-			continue
+// after the commit with which there are limit records, or many bytes of
+// policies, so that no commit is split; next is what before has to be to go on
+// from there, 0 at the end.
+func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records []Record, next int64, _ error) {
+	size := 0
+	for r := min(before-1, c.State().Revision); r >= 1 && len(records) < limit && size < maxAnswerBytes; r-- {
+		commit, err := c.cfg.Store.At(ctx, r)
+		if err != nil {
+			return nil, 0, c.explain(err, false)
 		}
-		change := &ch.to.Changes[ch.at]
-		*r = Record{Revision: ch.to.Revision, At: ch.to.At, By: ch.to.By, Action: change.Action, Name: change.Name, Version: change.Version}
-		var err error
-		if r.To, err = entryOf(ch.to, change); err != nil {
-			return nil, 0, err
-		}
-		if ch.from == nil {
-			continue
-		}
-		if r.From, err = entryOf(ch.from, &ch.from.Changes[ch.fromAt]); err != nil {
-			return nil, 0, err
-		}
-	}
-	return records, next, nil
-}
-
-// changed is one change of a policy and the one before it, if there is one; at
-// is -1 where a series begins.
-type changed struct {
-	to, from   *store.Commit
-	at, fromAt int
-}
-
-// changed finds what Audit is asked for.
-func (c *Catalog) changed(before int64, limit int) (list []changed, next int64) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	h := &c.history
-	for i := min(before-1, int64(len(h.commits))); i >= 1 && len(list) < limit; i-- {
-		commit := &h.commits[i-1]
 		if commit.Series > 0 {
-			list = append(list, changed{to: commit, at: -1})
+			records = append(records, Record{Revision: r, At: commit.At, By: commit.By, Action: store.NewSeries})
 		}
-		for j := range commit.Changes {
-			list = append(list, changed{to: commit, at: j})
-			places := h.places[commit.Changes[j].Name]
-			if p, _ := slices.BinarySearchFunc(places, int(i-1), func(p place, commit int) int { return p.commit - commit }); p > 0 {
-				older := &list[len(list)-1]
-				older.from, older.fromAt = &h.commits[places[p-1].commit], places[p-1].change
+		for i := range commit.Changes {
+			one, bytes, err := c.record(ctx, &commit, &commit.Changes[i])
+			if err != nil {
+				return nil, 0, err
 			}
+			records = append(records, one)
+			size += bytes
 		}
-		next = commit.Revision
+		next = r
 	}
 	if next == 1 {
 		next = 0
 	}
-	return list, next
+	return records, next, nil
+}
+
+// record says what a change did, and how many bytes of policies that takes.
+func (c *Catalog) record(ctx context.Context, commit *store.Commit, ch *store.Change) (r Record, bytes int, err error) {
+	r = Record{Revision: commit.Revision, At: commit.At, By: commit.By, Action: ch.Action, Name: ch.Name, Version: ch.Version}
+	if r.To, err = entryOf(commit, ch); err != nil {
+		return r, 0, err
+	}
+	bytes = len(ch.Policy)
+	places := c.placesOf(ch.Name)
+	at, _ := slices.BinarySearchFunc(places, commit.Revision, func(p place, revision int64) int { return cmp.Compare(p.revision, revision) })
+	if at == 0 {
+		return r, bytes, nil
+	}
+	older, was, err := c.at(ctx, places[at-1].revision, ch.Name)
+	if err != nil {
+		return r, 0, err
+	}
+	r.From, err = entryOf(older, was)
+	return r, bytes + len(was.Policy), err
 }

@@ -125,12 +125,12 @@ func entryOf(c *store.Commit, ch *store.Change) (*Entry, error) {
 	if ch.Policy == nil {
 		return nil, nil
 	}
-	p, err := policy.ParsePolicy(ch.Policy)
+	p, err := policy.ParseStored(ch.Policy)
 	if err == nil && p.Name != ch.Name {
 		err = fmt.Errorf("the policy's name is %q", p.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("revision %d of the policies, %q: this version cannot read it: %w", c.Revision, ch.Name, err)
 	}
-	return &Entry{Policy: p, Version: ch.Version, UpdatedAt: c.At, UpdatedBy: c.By}, nil
+	return &Entry{Policy: p, Version: ch.Version, UpdatedAt: c.At, UpdatedBy: c.By, bytes: len(ch.Policy)}, nil
 }

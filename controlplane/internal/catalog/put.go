@@ -94,7 +94,7 @@ func (c *Catalog) Rollback(ctx context.Context, by, name string, version int64, 
 		if err := allowed(permits, s.Find(name)); err != nil {
 			return nil, err
 		}
-		return &wish{put: []policy.Policy{old.Policy}, action: store.RolledBack, to: version, call: callOthers(name)}, nil
+		return &wish{put: []policy.Policy{old}, action: store.RolledBack, to: version, call: callOthers(name)}, nil
 	})
 	if err != nil {
 		return Entry{}, err
@@ -110,19 +110,25 @@ func (c *Catalog) NewSeries(ctx context.Context, by string) (*State, error) {
 	return after, err
 }
 
-// version finds the content of a version.
-func (c *Catalog) version(ctx context.Context, name string, version int64) (*Entry, error) {
-	versions, err := c.History(ctx, name)
-	if err != nil {
-		return nil, err
+// version reads the content of a version, as if it was put now: it may be one
+// that an older program let in.
+func (c *Catalog) version(ctx context.Context, name string, version int64) (policy.Policy, error) {
+	places := c.placesOf(name)
+	last, oldest := int64(len(places)), max(int64(len(places))-MaxVersions, 0)+1
+	switch { // versions have no gaps
+	case last == 0:
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
+	case version < oldest || version > last:
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "the policy %q has the versions %d to %d that can be brought back, and no %d", name, oldest, last, version)
 	}
-	if i := int64(len(versions)) - version; i >= 0 && version >= 1 { // versions have no gaps
-		if e := versions[i].Entry; e != nil {
-			return e, nil
-		}
-		return nil, wire.Errorf(wire.NotFound, "version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
+	_, ch, err := c.at(ctx, places[version-1].revision, name)
+	switch {
+	case err != nil:
+		return policy.Policy{}, err
+	case ch.Policy == nil:
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
 	}
-	return nil, wire.Errorf(wire.NotFound, "the policy %q has the versions 1 to %d, and no %d", name, len(versions), version)
+	return policy.ParsePolicy(ch.Policy)
 }
 
 // callOthers names policies in errors about a change of the one named self.

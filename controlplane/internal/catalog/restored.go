@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
@@ -20,13 +21,13 @@ func (c *Catalog) verify(ctx context.Context) error {
 	if revision == 0 {
 		return nil
 	}
-	there, err := c.cfg.Store.After(ctx, revision-1)
+	there, err := c.cfg.Store.At(ctx, revision)
 	switch {
+	case errors.Is(err, store.ErrNone):
+		return errBehind
 	case err != nil:
 		return err
-	case len(there) == 0:
-		return errBehind
-	case there[0].Token == c.lastToken():
+	case there.Token == c.lastToken():
 		return nil
 	}
 	c.cfg.Logger.Warn("the policy store has another history than before, as if it was restored from a backup: all of it is read anew", "revision", revision)
@@ -37,7 +38,7 @@ func (c *Catalog) verify(ctx context.Context) error {
 func (c *Catalog) lastToken() string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.history.commits[len(c.history.commits)-1].Token
+	return c.history.token
 }
 
 // reload puts in force what the store has, whatever was before. The caller has

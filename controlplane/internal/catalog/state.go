@@ -15,6 +15,8 @@ type Entry struct {
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
+
+	bytes int // of the policy as JSON
 }
 
 // Resolved is one policy in force with all that holds for its name, fields that
@@ -30,6 +32,7 @@ type Resolved struct {
 type State struct {
 	Revision int64
 	Series   int64 // that the revision is of
+	bytes    int   // of all policies as JSON
 	// Entries are ascending by name.
 	Entries []Entry
 	// Resolved has one element for each of Entries, in their order.
@@ -74,6 +77,7 @@ func (s *State) with(revision int64, put []Entry, remove []string) (*State, erro
 	next.Resolved = make([]Resolved, len(next.Entries))
 	for i := range next.Entries {
 		e := &next.Entries[i]
+		next.bytes += e.bytes
 		next.Resolved[i] = Resolved{Name: e.Policy.Name, Version: e.Version, Effective: snapshot.Effective(e.Policy.Name)}
 	}
 	return next, nil

@@ -2,8 +2,10 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -34,16 +36,59 @@ type changeBody struct {
 	To     *policyBody `json:"to"`
 }
 
+// maxWaitingApplies is how many applies may be under way of those who may only
+// look, and as many of the others.
+const maxWaitingApplies = 4
+
+// gate bounds the memory that documents take: few applies are under way at a
+// time, and one document after another is read and worked out.
+type gate struct {
+	viewers, others chan struct{} // a token for each apply that is under way
+	turn            chan struct{} // for the document that is worked out
+}
+
+func newGate() gate {
+	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), make(chan struct{}, 1)}
+}
+
+// inTurn calls f once no other document is worked out. What waits for a client
+// must not be in f.
+func (g *gate) inTurn(ctx context.Context, f func() error) error {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (h *handler) apply(w http.ResponseWriter, r *request) error {
-	body, err := readBody(w, r.Request)
+	underWay, most := h.gate.others, int64(maxApplyBytes)
+	if r.sender.may(editor) != nil {
+		underWay, most = h.gate.viewers, maxBodyBytes
+	}
+	select {
+	case underWay <- struct{}{}:
+		defer func() { <-underWay }()
+	default:
+		e := wire.Errorf(wire.Overloaded, "%d applies are under way already; try again", maxWaitingApplies)
+		e.RetryAfter = retryAfter
+		return e
+	}
+	body, err := readBody(w, r.Request, most)
 	if err != nil {
 		return err
 	}
-	req, err := readApply(body, r.sender.may)
-	if err != nil {
+	var req applyRequest
+	var done catalog.Applied
+	err = h.gate.inTurn(r.Context(), func() error {
+		if req, err = readApply(body, r.sender.may); err != nil {
+			return err
+		}
+		done, err = h.Catalog.Apply(r.Context(), r.sender.Name, req.policies, req.prune, req.dryRun)
 		return err
-	}
-	done, err := h.Catalog.Apply(r.Context(), r.sender.Name, req.policies, req.prune, req.dryRun)
+	})
 	if err != nil {
 		return err
 	}

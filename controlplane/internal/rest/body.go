@@ -16,26 +16,30 @@ import (
 )
 
 const (
-	maxBodyBytes   = policy.MaxDocumentBytes
+	// A document of many policies is as large only where its sender may change
+	// them; the other bodies are small.
+	maxBodyBytes   = 1 << 20
+	maxApplyBytes  = policy.MaxDocumentBytes
 	maxBodyNesting = 512
 	// bodyTimeout is how long a client may take to send a body, and to take an
 	// answer.
 	bodyTimeout = time.Minute
 )
 
-// readBody reads a request's body, which must be one JSON value in UTF-8.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// readBody reads a request's body of up to a number of bytes, which must be one
+// JSON value in UTF-8.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if err := checkContentType(r); err != nil {
 		return nil, err
 	}
 	// A writer that has no deadlines, as in tests, is read for as long as it takes.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, wire.Errorf(wire.PayloadTooLarge, "the body is larger than %d bytes, the most that is read", maxBodyBytes)
+		return nil, wire.Errorf(wire.PayloadTooLarge, "the body is larger than %d bytes, the most that is read of you here", most)
 	case err != nil:
 		return nil, wire.Errorf(wire.BadRequest, "the body could not be read to its end")
 	}

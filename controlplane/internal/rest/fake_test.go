@@ -24,6 +24,12 @@ func (m *memory) After(_ context.Context, revision int64) ([]store.Commit, error
 	return slices.Clone(m.commits[revision:]), nil
 }
 
+func (m *memory) At(_ context.Context, revision int64) (store.Commit, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.commits[revision-1], nil
+}
+
 func (m *memory) Append(_ context.Context, c store.Commit) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

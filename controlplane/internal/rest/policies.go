@@ -77,7 +77,7 @@ func readChange(w http.ResponseWriter, r *request) (asked condition, body []byte
 	if asked, err = readCondition(r.Header); err != nil {
 		return asked, nil, err
 	}
-	body, err = readBody(w, r.Request)
+	body, err = readBody(w, r.Request, maxBodyBytes)
 	return asked, body, err
 }
 
@@ -86,11 +86,15 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	p, err := namedPolicy(r.PathValue("name"), body)
-	if err != nil {
+	var entry catalog.Entry
+	var created bool
+	err = h.gate.inTurn(r.Context(), func() error {
+		p, err := namedPolicy(r.PathValue("name"), body)
+		if err == nil {
+			entry, created, err = h.Catalog.Put(r.Context(), r.sender.Name, p, asked.permits)
+		}
 		return err
-	}
-	entry, created, err := h.Catalog.Put(r.Context(), r.sender.Name, p, asked.permits)
+	})
 	if err != nil {
 		return err
 	}

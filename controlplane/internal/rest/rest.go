@@ -40,12 +40,15 @@ type Config struct {
 }
 
 // handler serves the API.
-type handler struct{ Config }
+type handler struct {
+	Config
+	gate gate
+}
 
 // New makes the handler of the control plane's HTTP listener, with the guards
 // against web pages of elsewhere in front of all of it.
 func New(c Config) http.Handler {
-	h := &handler{c}
+	h := &handler{Config: c, gate: newGate()}
 	api := secured(httpapi.Routes(h.routes()))
 	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPI(r.URL.Path) {

@@ -14,6 +14,9 @@ import (
 // ErrConflict says that somebody else has made a commit of that revision.
 var ErrConflict = errors.New("another change came first")
 
+// ErrNone says that there is no commit of a revision.
+var ErrNone = errors.New("no such commit")
+
 // ErrUnavailable says that the store cannot be reached, or cannot write.
 var ErrUnavailable = errors.New("policy store unavailable")
 
@@ -75,6 +78,8 @@ type Store interface {
 	// After returns commits after a revision, in order and without gaps: all of
 	// them, or the first ones of about PageBytes. None: there is none so far.
 	After(ctx context.Context, revision int64) ([]Commit, error)
+	// At returns the commit of a revision; ErrNone: there is none so far.
+	At(ctx context.Context, revision int64) (Commit, error)
 	// Append adds a commit whose revision is one above the last one. Once it
 	// has returned nil the commit survives a kill and a power cut; it may be
 	// repeated, since nil is also the answer where the commit is there already,

@@ -69,6 +69,25 @@ func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, erro
 	return commits, nil
 }
 
+// At implements store.Store.
+func (s *Store) At(ctx context.Context, revision int64) (c store.Commit, err error) {
+	if err := ctx.Err(); err != nil {
+		return c, err
+	}
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		text := tx.Bucket(commitsBucket).Get(key(revision))
+		if text == nil {
+			return store.ErrNone
+		}
+		c, err = read(text)
+		return err
+	})
+	if err != nil {
+		return store.Commit{}, wrap(fmt.Sprintf("read commit %d of the policy store", revision), err)
+	}
+	return c, nil
+}
+
 // Append implements store.Store.
 func (s *Store) Append(ctx context.Context, c store.Commit) error {
 	if err := ctx.Err(); err != nil {

@@ -26,8 +26,6 @@ const (
 	pointReads = 4
 )
 
-var errNone = errors.New("no such commit")
-
 // After implements store.Store.
 func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, error) {
 	ctx, end, err := s.begin(ctx)
@@ -38,7 +36,7 @@ func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, erro
 	var commits []store.Commit
 	for len(commits) < pointReads {
 		c, err := s.one(ctx, revision+1)
-		if errors.Is(err, errNone) {
+		if errors.Is(err, store.ErrNone) {
 			return commits, nil
 		}
 		if err != nil {
@@ -50,12 +48,22 @@ func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, erro
 	return s.following(ctx, revision, commits)
 }
 
-// one reads a commit by its revision; errNone: there is none.
+// At implements store.Store.
+func (s *Store) At(ctx context.Context, revision int64) (store.Commit, error) {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return store.Commit{}, err
+	}
+	defer end()
+	return s.one(ctx, revision)
+}
+
+// one reads a commit by its revision; store.ErrNone: there is none.
 func (s *Store) one(ctx context.Context, revision int64) (store.Commit, error) {
 	raw, err := s.commits.FindOne(ctx, byID(revision)).Raw()
 	switch {
 	case errors.Is(err, mongo.ErrNoDocuments):
-		return store.Commit{}, errNone
+		return store.Commit{}, store.ErrNone
 	case err != nil:
 		return store.Commit{}, failed(ctx, "read the policy store", err)
 	}
@@ -105,7 +113,7 @@ func (s *Store) Append(ctx context.Context, c store.Commit) error {
 	defer end()
 	if c.Revision != 1 {
 		switch _, err := s.one(ctx, c.Revision-1); {
-		case errors.Is(err, errNone):
+		case errors.Is(err, store.ErrNone):
 			return fmt.Errorf("commit %d cannot follow what is stored", c.Revision)
 		case err != nil:
 			return err
@@ -142,7 +150,7 @@ func (s *Store) insert(ctx context.Context, c store.Commit, doc bson.Raw) error 
 			return nil // an earlier try, whose answer was lost
 		case err == nil:
 			return store.ErrConflict
-		case !errors.Is(err, errNone):
+		case !errors.Is(err, store.ErrNone):
 			return err
 		}
 		if !pause.For(ctx, settleEvery) {

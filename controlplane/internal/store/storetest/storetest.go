@@ -130,6 +130,12 @@ func testOrder(t *testing.T, p Place) {
 			}
 		}
 	}
+	for r := int64(0); r <= count+1; r++ {
+		c, err := s.At(t.Context(), r)
+		if there := 1 <= r && r <= count; there && (err != nil || !reflect.DeepEqual(c, Commit(r))) || !there && !errors.Is(err, store.ErrNone) {
+			t.Errorf("commit %d: %+v, %v", r, c, err)
+		}
+	}
 	if err := s.Ping(t.Context()); err != nil {
 		t.Errorf("Ping: %v", err)
 	}

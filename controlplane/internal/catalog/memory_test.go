@@ -1,0 +1,112 @@
+package catalog
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// large is a policy of about 250 KB.
+func large(name string, n int) string {
+	return fmt.Sprintf(`{"name":%q,"schema":{"json_schema":{"description":"%d %s"}}}`, name, n, strings.Repeat("x", 250_000))
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// What policies were takes no memory, only what they are.
+func TestHistoryIsOnDisk(t *testing.T) {
+	s, err := boltstore.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := catalogOn(t, s)
+	before := heap()
+	const versions = 100
+	for i := range versions {
+		mustPut(t, c, large("a", i))
+	}
+	if grown := heap() - before; grown > 8<<20 {
+		t.Errorf("%d versions of a policy of 250 KB take %d bytes", versions, grown)
+	}
+	again := catalogOn(t, s)
+	if grown := heap() - before; grown > 16<<20 {
+		t.Errorf("read again they take %d bytes", grown)
+	}
+
+	// What is answered at once is bounded, too, and nothing is left out of the log.
+	list, err := again.History(t.Context(), "a")
+	if err != nil || len(list) < 10 || len(list) > maxAnswerBytes/250_000+1 || list[0].Version != versions {
+		t.Errorf("%d versions, %v", len(list), err)
+	}
+	total := 0
+	for next := int64(1 << 50); next > 0; {
+		var records []Record
+		if records, next, err = again.Audit(t.Context(), next, 1000); err != nil || len(records) > maxAnswerBytes/250_000 {
+			t.Fatalf("%d records, %v", len(records), err)
+		}
+		total += len(records)
+	}
+	if total != versions {
+		t.Errorf("the audit log has %d changes", total)
+	}
+	if e, err := again.Rollback(t.Context(), "", "a", 1, nil); err != nil || !strings.Contains(text(&e), `"0 x`) {
+		t.Errorf("the first version: %v", err)
+	}
+}
+
+func TestPoliciesAreBounded(t *testing.T) {
+	c := catalogOn(t, newFake())
+	n := 0
+	for ; n < 200; n++ {
+		_, _, err := c.Put(t.Context(), "", pol(t, large(fmt.Sprint("p", n), n)), nil)
+		if code(err) == wire.PayloadTooLarge {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n == 200 || n < MaxPoliciesBytes/260_000 {
+		t.Fatalf("%d policies of 250 KB", n)
+	}
+	mustPut(t, c, `{"name":"p1"}`)
+	mustPut(t, c, large("more", 1))
+	if _, err := c.Apply(t.Context(), "", pols(t, large("p1", 1), large("p2", 2)), false, true); code(err) != wire.PayloadTooLarge {
+		t.Errorf("a dry run: %v", err)
+	}
+}
+
+// Versions that cannot be brought back are said so: they are too old, or an older
+// program has let in what is refused now. What is in force stays so.
+func TestVersionsOfBefore(t *testing.T) {
+	f := newFake()
+	f.add(store.Commit{Revision: 1, Token: "1", Changes: []store.Change{
+		{Name: "a", Version: 1, Action: store.Created, Policy: []byte(`{"name":"a","schema":{"json_schema":{"items":{"$ref":"#"}}}}`)}}})
+	c := catalogOn(t, f)
+	if e, err := c.Get("a"); err != nil || !strings.Contains(text(&e), `"$ref"`) {
+		t.Errorf("%s, %v", text(&e), err)
+	}
+	if _, err := c.Rollback(t.Context(), "", "a", 1, nil); code(err) != wire.InvalidPolicy || !strings.Contains(err.Error(), "recursive") {
+		t.Errorf("brought back: %v", err)
+	}
+	for i := range MaxVersions {
+		mustPut(t, c, fmt.Sprintf(`{"name":"a","publish":{"rate":%d}}`, i+1))
+	}
+	if _, err := c.Rollback(t.Context(), "", "a", 1, nil); code(err) != wire.NotFound || !strings.Contains(err.Error(), "versions 2 to 1001") {
+		t.Errorf("too old: %v", err)
+	}
+	if list, err := c.History(t.Context(), "a"); err != nil || len(list) != MaxVersions {
+		t.Errorf("%d versions, %v", len(list), err)
+	}
+}
