@@ -137,6 +137,13 @@ func (c *conn) takeSubscriptions() map[subKey]*subscription {
 // from is where the client is.
 func (c *conn) from() string { return c.out.RemoteAddr().String() }
 
+// notePublished writes to the access log what became of a PUBLISH.
+func (c *conn) notePublished(who *access.Identity, items []wire.PublishItem, results []wire.ResultItem, err error) {
+	if c.cfg.Audit != nil {
+		c.cfg.Audit.Published(items, results, *who, c.from(), err)
+	}
+}
+
 // note writes to the access log.
 func (c *conn) note(action string, k subKey, err error) {
 	if c.cfg.Audit == nil {

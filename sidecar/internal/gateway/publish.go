@@ -21,12 +21,12 @@ func (c *conn) publish(who *access.Identity, req *wire.Request, size int) {
 		return
 	}
 	err := c.cfg.Publisher.Publish(c.ctx, c.limits, items, func(results []wire.ResultItem) {
-		c.cfg.Audit.Published(items, results, *who, c.from(), nil)
+		c.notePublished(who, items, results, nil)
 		c.replyPublished(req, results)
 		c.window.leave(len(items), size)
 	})
 	if err != nil {
-		c.cfg.Audit.Published(items, nil, *who, c.from(), err)
+		c.notePublished(who, items, nil, err)
 		c.replyError(req, err)
 		c.window.leave(len(items), size)
 	}
