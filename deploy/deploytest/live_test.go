@@ -201,8 +201,14 @@ func TestPrometheusSeesEverything(t *testing.T) {
 			}
 		}
 	}
-	if !answered(t, base, `up{job="sluice-controlplane"} == 1`) || answered(t, base, `ALERTS{alertname="SluiceControlPlaneDown"}`) {
-		t.Error("the control plane is not seen")
+	// A machine that has other things to do may miss a scrape, which makes an alert pending.
+	for deadline := time.Now().Add(time.Minute); !answered(t, base, `up{job="sluice-controlplane"} == 1`); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the control plane is not seen")
+		}
+	}
+	if answered(t, base, `ALERTS{alertname="SluiceControlPlaneDown",alertstate="firing"}`) {
+		t.Error("an alert says that the control plane is down")
 	}
 }
 
