@@ -75,7 +75,7 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 				last[e.Key] = max(last[e.Key], e.Seq)
 				mu.Unlock()
 			}
-			results, err := h.Ack(ctx, topic, groupName, leases(ds)...)
+			results, err := h.Ack(context.WithoutCancel(ctx), topic, groupName, leases(ds)...)
 			if err != nil {
 				return
 			}

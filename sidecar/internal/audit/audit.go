@@ -22,7 +22,7 @@ const (
 	Unsubscribe = "unsubscribe"
 )
 
-// Log is an access log. A line is written before the one whom it is about is answered, or when an answer that takes long
+// Log is an access log. The line of a publish is written before its answer, that of another HTTP request when its answer
 // has ended. A nil *Log is off. Its methods are safe for concurrent use.
 type Log struct {
 	topics []string
