@@ -144,6 +144,7 @@ func (g *Gateway) deleteGroup(w http.ResponseWriter, r *http.Request) {
 		err = g.may(r, access.Subscribe, topic, name)
 	}
 	if err == nil {
+		g.pulls.leave(topic, name)
 		err = g.cfg.Groups.Delete(r.Context(), topic, name)
 	}
 	if err == nil {

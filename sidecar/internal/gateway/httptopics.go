@@ -253,6 +253,7 @@ func (g *Gateway) deleteTopic(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
+		g.pulls.leave(topic, "")
 		err = g.removeTopic(r.Context(), topic)
 	}
 	if err == nil {

@@ -120,6 +120,17 @@ func TestDeleteGroup(t *testing.T) {
 	s.want(t, 200, `{"groups":[]}`, "GET", orders+"/groups", "")
 }
 
+// Whoever has pulled and settled everything is no member that keeps a group, or a topic, from being deleted.
+func TestDeleteBehindPulls(t *testing.T) {
+	s := start(t, setup{})
+	const all = `{"max":10,"wait_ms":0,"opts":{"from":"earliest","autoAck":true}}`
+	for _, what := range []string{billing, orders} {
+		s.publish(t, "orders", "a", "k")
+		s.want(t, 200, `"events":[{`, "POST", billing+"/pull", all)
+		eventually(t, "the ack is saved", func() bool { res, _ := s.do(t, "DELETE", what, ""); return res.StatusCode == 204 })
+	}
+}
+
 func TestPlanSeek(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","publish":{"rate":0},"partitions":1}]`})
 	for i := range 4 {

@@ -163,6 +163,18 @@ func (x *pullers) makeRoom() bool {
 	return false
 }
 
+// leave ends the pullers of a topic, or of one of its groups, that nobody uses
+// now: whoever pulls no more is no member that keeps a group from being deleted.
+func (x *pullers) leave(topic, group string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for key, p := range x.all {
+		if key.topic == topic && (group == "" || key.group == group) && p.users == 0 && p.member.Inflight() == 0 {
+			x.drop(p)
+		}
+	}
+}
+
 // drop forgets a puller that has nothing in flight.
 func (x *pullers) drop(p *puller) {
 	p.gone = true
