@@ -124,8 +124,8 @@ func TestDeleteGroup(t *testing.T) {
 func TestDeleteBehindPulls(t *testing.T) {
 	s := start(t, setup{})
 	const all = `{"max":10,"wait_ms":0,"opts":{"from":"earliest","autoAck":true}}`
-	for _, what := range []string{billing, orders} {
-		s.publish(t, "orders", "a", "k")
+	for id, what := range map[string]string{"a": billing, "b": orders} {
+		s.publish(t, "orders", id, "k")
 		s.want(t, 200, `"events":[{`, "POST", billing+"/pull", all)
 		eventually(t, "the ack is saved", func() bool { res, _ := s.do(t, "DELETE", what, ""); return res.StatusCode == 204 })
 	}
