@@ -1,11 +1,15 @@
 package sidecar
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/pprof"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -64,7 +68,21 @@ const (
 	stateStopping = "stopping"
 )
 
-// opsHandler serves the ops listener.
+// startOps serves the ops listener before the store is open, since that may
+// take long: on a full disk, until there is room.
+func (s *Sidecar) startOps(ctx context.Context) (err error) {
+	const name = "ops-listen"
+	if s.ops, err = listen.On(ctx, s.cfg.OpsListen); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	server := s.server(s.ops, s.access.Require(access.Operate, s.opsHandler(), "/healthz", "/readyz"), nil)
+	ctx, s.endOps = context.WithCancel(context.WithoutCancel(ctx))
+	s.opsServer.Go(func() error { return server.Serve(ctx, s.access.Listener(name, s.bounded(name, s.ops))) })
+	return nil
+}
+
+// opsHandler serves the ops listener. Until the sidecar is assembled it knows no
+// more than that the process lives.
 func (s *Sidecar) opsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -92,7 +110,14 @@ func (s *Sidecar) opsHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index) // heap, goroutine and the like
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return httpapi.Routes(mux)
+	routes := httpapi.Routes(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.assembled.Load() && r.URL.Path != "/healthz" {
+			httpapi.WriteError(w, r, wire.Errorf(wire.StoreUnavailable, "the sidecar is starting: its store is not open yet; on a disk without room, that waits for room"), s.cfg.Logger)
+			return
+		}
+		routes.ServeHTTP(w, r)
+	})
 }
 
 func writeText(w http.ResponseWriter, text string) {

@@ -71,15 +71,18 @@ type Sidecar struct {
 	daprApp   *daprapp.App      // nil where no application is given events
 	fleet     *federation.Fleet // nil where there are no other sidecars
 
-	serving, stopping atomic.Bool
+	opsServer errgroup.Group // serves the ops listener
+	endOps    context.CancelFunc
+
+	assembled, serving, stopping atomic.Bool
 	// abort ends what groups do when stopping has taken too long, with groupCtx.
 	abort    context.CancelFunc
 	groupCtx context.Context
 }
 
-// New opens the log, the policies and the listeners. What it returns is
-// running nothing yet; Run has to follow, also to close it. Settings that are
-// wrong are a *ConfigError.
+// New opens the log, the policies and the listeners. What it returns serves the
+// ops listener and nothing else yet; Run has to follow, also to close it.
+// Settings that are wrong are a *ConfigError.
 func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -116,6 +119,9 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 		Tracer: cfg.Exports.Tracer(),
 		Ratio:  func(topic string) float64 { return s.policies.Load().Topic(topic).Tracing.SampleRatio },
 	})
+	if err := s.startOps(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
@@ -133,12 +139,13 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 		ln         *net.Listener
 		name, addr string
 	}{
-		{&s.app, "listen", cfg.Listen}, {&s.replay, "replay-listen", cfg.ReplayListen}, {&s.ops, "ops-listen", cfg.OpsListen},
+		{&s.app, "listen", cfg.Listen}, {&s.replay, "replay-listen", cfg.ReplayListen},
 	} {
 		if *l.ln, err = listen.On(ctx, l.addr); err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
 	}
+	s.assembled.Store(true)
 	return s, nil
 }
 
@@ -255,7 +262,6 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 
 	servers, failed := errgroup.WithContext(lasting)
 	history := s.history()
-	operate := s.access.Require(access.Operate, s.opsHandler(), "/healthz", "/readyz")
 	for _, srv := range []struct {
 		name string
 		ln   net.Listener
@@ -263,12 +269,15 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}{
 		{"listen", s.app, s.server(s.app, s.gateway.Handler(), s.gateway.ConnContext)},
 		{"replay-listen", s.replay, s.server(s.replay, s.tracing.Handler(history, "/replay", "/export"), nil)},
-		{"ops-listen", s.ops, s.server(s.ops, operate, nil)},
 	} {
 		servers.Go(func() error {
 			return srv.http.Serve(serversCtx, s.access.Listener(srv.name, s.bounded(srv.name, srv.ln)))
 		})
 	}
+	servers.Go(func() error {
+		defer context.AfterFunc(serversCtx, s.endOps)()
+		return s.opsServer.Wait()
+	})
 	servers.Go(func() error {
 		if s.awaitPolicies(ctx); ctx.Err() != nil {
 			return nil
@@ -366,6 +375,10 @@ func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 
 // release closes what New opened.
 func (s *Sidecar) release() {
+	if s.endOps != nil {
+		s.endOps()
+		_ = s.opsServer.Wait() // Run has told why it failed
+	}
 	for _, ln := range []net.Listener{s.app, s.replay, s.ops} {
 		if ln != nil {
 			ln.Close() // closing twice is harmless

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -63,7 +64,7 @@ func TestFullDisk(t *testing.T) {
 	// A start on a disk that is full waits for room, and can be stopped.
 	more := filepath.Join(dir, "more")
 	fill(t, more) // what the stop has made free
-	waitsForRoom(t, data)
+	waitsForRoom(t, data, filepath.Join(t.TempDir(), "ops"))
 	for _, path := range []string{filler, more} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
@@ -102,12 +103,15 @@ func TestFullDisk(t *testing.T) {
 	stopSoon(t, p)
 }
 
-// waitsForRoom starts a sidecar that finds no room, and stops it.
-func waitsForRoom(t *testing.T, data string) {
+// waitsForRoom starts a sidecar that finds no room, asks it on its ops socket what
+// it does, and stops it.
+func waitsForRoom(t *testing.T, data, socket string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, sidecartest.Binary(t), "--data-dir", data, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, sidecartest.Binary(t), "--data-dir", data, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "unix:"+socket)
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -117,10 +121,18 @@ func waitsForRoom(t *testing.T, data string) {
 	}
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		if strings.Contains(lines.Text(), "no room is left on the disk") {
+			for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/status": 503, "/metrics": 503} {
+				if status, body := askSocket(t, socket, path); status != want || want == 503 && (!strings.Contains(body, "room") || !strings.Contains(body, `"code":"store_unavailable"`)) {
+					t.Errorf("%s while the start waits for room: %d %s; want %d", path, status, body, want)
+				}
+			}
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			_, _ = io.Copy(io.Discard, stderr)
 			if err := cmd.Wait(); err != nil || ctx.Err() != nil {
 				t.Errorf("a start that was told to stop: %v, %v", err, ctx.Err())
+			}
+			if stdout.Len() > 0 {
+				t.Errorf("it says that it is ready: %s", &stdout)
 			}
 			return
 		}
@@ -151,6 +163,25 @@ func exchange(t *testing.T, method, url, body string) (int, string) {
 		t.Fatal(err)
 	}
 	return res.StatusCode, string(text)
+}
+
+// askSocket sends a request to a server that listens on a socket.
+func askSocket(t *testing.T, socket, path string) (int, string) {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	res, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get("http://localhost" + path)
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+		return 0, ""
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode, string(body)
 }
 
 // consumeOne pulls an event and acks it.
