@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -42,6 +43,9 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	}
 	if _, err := parseEndpoint(address); err != nil {
 		return nil, err
+	}
+	if c.config.log == nil {
+		return nil, fmt.Errorf("%w: the logger of WithLogger", ErrNil)
 	}
 	c.http = &HTTP{AppURL: address, ReplayURL: c.config.replayURL, TokenFunc: c.config.token}
 	if c.http.ReplayURL == "" {

@@ -187,7 +187,7 @@ func TestWindowAndClose(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := p.Publish(ctx, event("orders", ""), nil); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.Publish(ctx, event("orders", ""), func(wire.Receipt, error) {}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a third one: %v", err)
 	}
 	if err := p.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -200,7 +200,7 @@ func TestWindowAndClose(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := p.Publish(t.Context(), event("orders", ""), nil); !errors.Is(err, sluice.ErrClosed) {
+	if err := p.Publish(t.Context(), event("orders", ""), func(wire.Receipt, error) {}); !errors.Is(err, sluice.ErrClosed) {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -412,7 +412,7 @@ func TestDrainAndCloseOfTheClient(t *testing.T) {
 	if _, err := client.Publish(t.Context(), event("orders", "")); !errors.Is(err, sluice.ErrClosed) {
 		t.Errorf("publishing afterwards: %v", err)
 	}
-	if _, err := client.Subscribe(t.Context(), "orders", "g", nil); !errors.Is(err, sluice.ErrClosed) {
+	if _, err := client.Subscribe(t.Context(), "orders", "g", func(context.Context, *sluice.Message) error { return nil }); !errors.Is(err, sluice.ErrClosed) {
 		t.Errorf("subscribing afterwards: %v", err)
 	}
 }

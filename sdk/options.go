@@ -46,7 +46,7 @@ const (
 
 func newConfig(opts []Option) config {
 	c := config{
-		log: slog.New(slog.DiscardHandler), changed: func(ConnectionChange) {},
+		log: slog.Default(), changed: func(ConnectionChange) {},
 		minPause: defaultMinPause, maxPause: defaultMaxPause, heartbeat: defaultHeartbeat,
 	}
 	for _, set := range opts {
@@ -74,7 +74,7 @@ func WithTokenFunc(token func(context.Context) (string, error)) Option {
 func WithReplayURL(url string) Option { return func(c *config) { c.replayURL = url } }
 
 // WithLogger tells a logger of connections that were lost and made, and of
-// what is tried again. Without it nothing is logged.
+// what is tried again. Without it that is slog.Default.
 func WithLogger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
 // WithBackoff bounds the pause between two attempts to connect, which doubles

@@ -86,6 +86,9 @@ func StopKeyOnError() PublisherOption {
 // one of their key failed before them: see [StopKeyOnError].
 var ErrKeyStopped = errors.New("an event of the same key failed before it")
 
+// ErrNil is matched by the errors of what was given as nil and may not be.
+var ErrNil = errors.New("sluice: nil is not allowed here")
+
 // A PublishError is the error of each event that was not published, or whose
 // publishing is not known to have succeeded. To publish it again, give it that
 // id: it is stored once.
@@ -159,6 +162,9 @@ func (p *Publisher) Publish(ctx context.Context, e *Event, done func(Receipt, er
 
 // submit checks an event and queues it.
 func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, error)) (*entry, error) {
+	if e == nil || done == nil {
+		return nil, fmt.Errorf("%w: the event, or the callback, of a publish", ErrNil)
+	}
 	next := &entry{event: *e, done: done}
 	next.event.Headers = p.client.traced(ctx, slices.Clone(e.Headers))
 	if err := next.prepare(); err != nil {

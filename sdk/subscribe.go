@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
 
@@ -179,6 +180,9 @@ func OnRevoked(f func(ctx context.Context, partitions []int)) SubscribeOption {
 // succeed; the subscription ends with Stop, Drain or the client's Close. It has a
 // connection of its own, and makes it anew when it breaks.
 func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Handler, opts ...SubscribeOption) (*Subscription, error) {
+	if handler == nil {
+		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)
+	}
 	batch := deliverBatch
 	cfg := subscribeConfig{concurrency: 1, maxExtension: defaultMaxExtension, retryFor: defaultRetryFor, maxBytes: defaultHeldBytes}
 	cfg.wire.MaxBatch = &batch

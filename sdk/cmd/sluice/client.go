@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
@@ -48,7 +49,7 @@ const longestPause = time.Second
 
 // dial connects. What is there then reconnects by itself.
 func (c *client) dial(ctx context.Context, opts ...sluice.Option) (dialled *sluice.Client, err error) {
-	opts = append(opts, sluice.WithBackoff(50*time.Millisecond, longestPause))
+	opts = append(opts, sluice.WithBackoff(50*time.Millisecond, longestPause), sluice.WithLogger(slog.New(slog.DiscardHandler)))
 	if c.Token != "" || c.TokenFile != "" {
 		opts = append(opts, sluice.WithTokenFunc(c.token))
 	}
