@@ -53,6 +53,9 @@ func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapsh
 		return nil, refusal(bad)
 	}
 	next.keepPointers(s, order)
+	if next.letters = s.letters; next.globs[""] != s.globs[""] {
+		next.keepLetters()
+	}
 	return next, nil
 }
 

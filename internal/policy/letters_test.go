@@ -22,7 +22,22 @@ func TestDeadLetterTopics(t *testing.T) {
 	}
 	resolved := NewResolvedSnapshot([]Resolved{{Name: "*", Effective: s.Topic("x")}, {Name: "orders.*", Effective: s.Topic("orders.x")},
 		{Name: "audit.dlq", Effective: s.Topic("audit.dlq")}})
-	for _, s := range []*Snapshot{s, resolved} {
+	empty, err := NewSnapshot(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := empty.Change(list, nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := changed.Change([]Policy{list[1]}, nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed.Topic("x.dlq") != again.Topic("x.dlq") {
+		t.Error("what a change leaves as it was has not kept its pointer")
+	}
+	for _, s := range []*Snapshot{s, resolved, changed, again} {
 		for topic, want := range map[string]Retention{
 			"x": {TTL: time.Hour, Compact: true}, "x.dlq": {TTL: 720 * time.Hour}, ".dlq": {TTL: 720 * time.Hour}, "dlq": {TTL: time.Hour, Compact: true},
 			"orders.new.dlq": {TTL: 2 * time.Hour, Compact: true}, "audit.dlq": {Compact: true},
@@ -34,10 +49,6 @@ func TestDeadLetterTopics(t *testing.T) {
 		if !s.Topic("x.dlq").Paused {
 			t.Error("'*' does not hold for x.dlq at all")
 		}
-	}
-	empty, err := NewSnapshot(nil, "test")
-	if err != nil {
-		t.Fatal(err)
 	}
 	if got := empty.Topic("x.dlq").Retention; got != (Retention{TTL: DeadLetterTTL}) {
 		t.Errorf("without policies x.dlq keeps %+v", got)
