@@ -71,6 +71,22 @@ func (s *Snapshot) Topic(name string) *Effective {
 	return e
 }
 
+// Retention returns what is kept of the topics that the policy of a name is for,
+// whether there is one or not, and of the dead letter topics among them: the topic
+// of that name, or those with its prefix that no more specific policy names.
+func (s *Snapshot) Retention(name string) (topics, letters Retention) {
+	prefix, glob := strings.CutSuffix(name, "*")
+	if !glob {
+		e := s.Topic(name)
+		return e.Retention, e.Retention
+	}
+	e := s.byPrefix(prefix)
+	if e == s.globs[""] {
+		return e.Retention, s.letters.Retention
+	}
+	return e.Retention, e.Retention
+}
+
 // DeadLetterTTL is how long a dead letter topic keeps its events where no policy
 // names it.
 const DeadLetterTTL = 720 * time.Hour

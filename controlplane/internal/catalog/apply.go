@@ -27,7 +27,7 @@ type Applied struct {
 // others. A dry run changes nothing: it says what would be done, with the
 // versions that there would be. Errors are those of [Catalog.Put], but for bad
 // fields, which are policies[i].field for the policies that are applied.
-func (c *Catalog) Apply(ctx context.Context, by string, policies []policy.Policy, prune, dryRun bool) (Applied, error) {
+func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy, prune, dryRun bool) (Applied, error) {
 	places, err := placesOf(policies)
 	if err != nil {
 		return Applied{}, err
@@ -97,7 +97,7 @@ func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bo
 	if err != nil {
 		return false, err
 	}
-	before, _, err := c.commit(ctx, "--policies", false, func(s *State) (*wish, error) {
+	before, _, err := c.commit(ctx, Author{Name: "--policies", Admin: true}, false, func(s *State) (*wish, error) {
 		if s.Revision > 0 || len(policies) == 0 {
 			return nil, nil
 		}

@@ -20,7 +20,7 @@ import (
 
 func mustPut(t *testing.T, c *Catalog, document string) Entry {
 	t.Helper()
-	e, _, err := c.Put(t.Context(), "alice", pol(t, document), nil)
+	e, _, err := c.Put(t.Context(), Author{Name: "alice"}, pol(t, document), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func TestFieldsInErrors(t *testing.T) {
 	mustPut(t, c, `{"name":"ab","delivery":{"backoff":{"min":"1000s"}}}`)
 	before := c.State()
 	put := func(document string) error {
-		_, _, err := c.Put(t.Context(), "", pol(t, document), nil)
+		_, _, err := c.Put(t.Context(), Author{}, pol(t, document), nil)
 		return err
 	}
 	apply := func(prune bool, documents ...string) error {
-		_, err := c.Apply(t.Context(), "", pols(t, documents...), prune, false)
+		_, err := c.Apply(t.Context(), Author{}, pols(t, documents...), prune, false)
 		return err
 	}
 	_, seed := c.Seed(t.Context(), pols(t, `{"name":"a"}`, `{"name":"a"}`))
@@ -78,7 +78,7 @@ func TestFieldsInErrors(t *testing.T) {
 		{put(`{"name":"a*"}`), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
 		{put(`{"name":"a*","publish":{"burst":0},"delivery":{"backoff":{"max":"950s"}}}`), `policies["ab"].delivery.backoff.min publish.burst`},
 		{put(`{}`), "name"},
-		{c.Delete(t.Context(), "", "a*", nil), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
+		{c.Delete(t.Context(), Author{}, "a*", nil), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
 		{apply(false, `{"name":"ok"}`, `{"name":"x","publish":{"burst":0}}`, `{"name":"a*","delivery":{"backoff":{"max":"950s"}}}`),
 			`policies["ab"].delivery.backoff.min policies[1].publish.burst`},
 		{apply(true, `{"name":"ab","delivery":{"backoff":{"min":"1000s"}}}`), `policies[0].delivery.backoff.min`},
@@ -98,18 +98,18 @@ func TestRollback(t *testing.T) {
 	c := catalogOn(t, newFake())
 	mustPut(t, c, `{"name":"a","partitions":1}`)
 	mustPut(t, c, `{"name":"a","partitions":2}`)
-	if err := c.Delete(t.Context(), "bob", "a", nil); err != nil {
+	if err := c.Delete(t.Context(), Author{Name: "bob"}, "a", nil); err != nil {
 		t.Fatal(err)
 	}
 	for version, want := range map[int64]wire.Code{0: wire.NotFound, 3: wire.NotFound, 4: wire.NotFound, -1: wire.NotFound} {
-		if _, err := c.Rollback(t.Context(), "", "a", version, nil); code(err) != want {
+		if _, err := c.Rollback(t.Context(), Author{}, "a", version, nil); code(err) != want {
 			t.Errorf("version %d: %v", version, err)
 		}
 	}
-	if _, err := c.Rollback(t.Context(), "", "never", 1, nil); code(err) != wire.NotFound {
+	if _, err := c.Rollback(t.Context(), Author{}, "never", 1, nil); code(err) != wire.NotFound {
 		t.Errorf("of a policy that never was: %v", err)
 	}
-	e, err := c.Rollback(t.Context(), "carol", "a", 1, nil)
+	e, err := c.Rollback(t.Context(), Author{Name: "carol"}, "a", 1, nil)
 	if err != nil || e.Version != 4 || e.UpdatedBy != "carol" || text(&e) != `{"name":"a","partitions":1}` || e.UpdatedAt != noon.UTC().Truncate(time.Millisecond) {
 		t.Errorf("got %+v, %v", e, err)
 	}
@@ -128,7 +128,7 @@ func TestRollback(t *testing.T) {
 func TestAuditKeepsCommitsWhole(t *testing.T) {
 	c := catalogOn(t, newFake())
 	mustPut(t, c, `{"name":"a"}`)
-	if _, err := c.Apply(t.Context(), "", pols(t, `{"name":"b"}`, `{"name":"c"}`, `{"name":"d"}`), false, false); err != nil {
+	if _, err := c.Apply(t.Context(), Author{}, pols(t, `{"name":"b"}`, `{"name":"c"}`, `{"name":"d"}`), false, false); err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, c, `{"name":"e"}`)
@@ -170,7 +170,7 @@ func TestLostAnswers(t *testing.T) {
 		}
 		c := catalogOn(t, f)
 		f.faults = check.faults
-		_, created, err := c.Put(t.Context(), "alice", pol(t, `{"name":"a"}`), nil)
+		_, created, err := c.Put(t.Context(), Author{Name: "alice"}, pol(t, `{"name":"a"}`), nil)
 		if code(err) != check.want || created != (err == nil) || len(f.all()) != check.commits {
 			t.Errorf("%s: created %v, %v, %d commits", name, created, err, len(f.all()))
 		}
@@ -187,7 +187,7 @@ func TestAlwaysBeaten(t *testing.T) {
 	}
 	c := catalogOn(t, f)
 	f.faults = slices.Repeat([]fault{beaten}, maxLost)
-	if _, _, err := c.Put(t.Context(), "", pol(t, `{"name":"a"}`), nil); code(err) != wire.StoreUnavailable || !strings.Contains(err.Error(), "other changes came first") {
+	if _, _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"a"}`), nil); code(err) != wire.StoreUnavailable || !strings.Contains(err.Error(), "other changes came first") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -202,9 +202,9 @@ func TestStoreAway(t *testing.T) {
 	c := catalogOn(t, f)
 	mustPut(t, c, `{"name":"a"}`)
 	f.away = fmt.Errorf("%w: no route to 10.0.0.1", store.ErrUnavailable)
-	_, _, putErr := c.Put(t.Context(), "", pol(t, `{"name":"b"}`), nil)
-	_, dryErr := c.Apply(t.Context(), "", pols(t, `{"name":"b"}`), false, true)
-	for _, err := range []error{putErr, dryErr, c.Delete(t.Context(), "", "a", nil)} {
+	_, _, putErr := c.Put(t.Context(), Author{}, pol(t, `{"name":"b"}`), nil)
+	_, dryErr := c.Apply(t.Context(), Author{}, pols(t, `{"name":"b"}`), false, true)
+	for _, err := range []error{putErr, dryErr, c.Delete(t.Context(), Author{}, "a", nil)} {
 		if code(err) != wire.StoreUnavailable || strings.Contains(err.Error(), "10.0.0.1") || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("got %v", err)
 		}
@@ -213,13 +213,13 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("what is in force: %v", err)
 	}
 	f.away = store.ErrTooLarge
-	if _, _, err := c.Put(t.Context(), "", pol(t, `{"name":"b"}`), nil); code(err) != wire.PayloadTooLarge {
+	if _, _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"b"}`), nil); code(err) != wire.PayloadTooLarge {
 		t.Errorf("too large: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	<-c.turn
-	if _, _, err := c.Put(ended, "", pol(t, `{"name":"b"}`), nil); !errors.Is(err, context.Canceled) {
+	if _, _, err := c.Put(ended, Author{}, pol(t, `{"name":"b"}`), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("without its turn: %v", err)
 	}
 	c.giveBack()
@@ -243,7 +243,7 @@ func TestCommitsOfOthersThatCannotBeRead(t *testing.T) {
 		if err := c.follow(t.Context()); err == nil || c.State() != before {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := c.Put(t.Context(), "", pol(t, `{"name":"d"}`), nil); err == nil || len(f.all()) != 2 {
+		if _, _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"d"}`), nil); err == nil || len(f.all()) != 2 {
 			t.Errorf("%s: a change on top of it: %v", name, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestSeedOnce(t *testing.T) {
 		t.Errorf("%d say that they seeded: %+v", count, commits)
 	}
 	c := catalogOn(t, f)
-	if _, err := c.Apply(t.Context(), "", nil, true, false); err != nil {
+	if _, err := c.Apply(t.Context(), Author{}, nil, true, false); err != nil {
 		t.Fatal(err)
 	}
 	if did, err := c.Seed(t.Context(), pols(t, `{"name":"a"}`)); did || err != nil { // empty, not new
@@ -379,10 +379,10 @@ func TestReopen(t *testing.T) {
 		}
 		c := catalogOn(t, s)
 		if round == 0 {
-			if _, err := c.Apply(t.Context(), "alice\xff", pols(t, `{"name":"*","schema":{"json_schema":{"pattern":"<\u0041>"}}}`, `{"name":"a","paused":true}`), false, false); err != nil {
+			if _, err := c.Apply(t.Context(), Author{Name: "alice\xff"}, pols(t, `{"name":"*","schema":{"json_schema":{"pattern":"<\u0041>"}}}`, `{"name":"a","paused":true}`), false, false); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Delete(t.Context(), "bob", "a", nil); err != nil {
+			if err := c.Delete(t.Context(), Author{Name: "bob"}, "a", nil); err != nil {
 				t.Fatal(err)
 			}
 			before = c.State()

@@ -52,7 +52,7 @@ type decide func(*State) (*wish, error)
 
 // commit makes one commit of what is decided, and returns the states before and
 // after it; they are one where nothing changes. A rehearsal stores nothing.
-func (c *Catalog) commit(ctx context.Context, by string, rehearsal bool, what decide) (before, after *State, _ error) {
+func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, _ error) {
 	if err := c.take(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -69,6 +69,9 @@ func (c *Catalog) commit(ctx context.Context, by string, rehearsal bool, what de
 		made, next, err := c.draft(before, by, w)
 		if err != nil || rehearsal {
 			return before, next, err
+		}
+		if err := by.mayShorten(before, next); err != nil {
+			return nil, nil, err
 		}
 		err = c.append(ctx, made)
 		if errors.Is(err, store.ErrConflict) {
@@ -89,9 +92,9 @@ func (c *Catalog) commit(ctx context.Context, by string, rehearsal bool, what de
 }
 
 // draft makes the commit that fulfils a wish, and the state that follows it.
-func (c *Catalog) draft(now *State, by string, w *wish) (store.Commit, *State, error) {
+func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, error) {
 	commit := store.Commit{
-		Revision: now.Revision + 1, By: strings.ToValidUTF8(by, "\uFFFD"), Token: rand.Text(),
+		Revision: now.Revision + 1, By: strings.ToValidUTF8(by.Name, "\uFFFD"), Token: rand.Text(),
 		At: c.cfg.Now().UTC().Truncate(time.Millisecond),
 	}
 	if w.series {

@@ -22,7 +22,7 @@ func FuzzChanges(f *testing.F) {
 		var policies []policy.Policy
 		if p, err := policy.ParsePolicy(data); err == nil {
 			before := c.State()
-			_, _, err := c.Put(t.Context(), "", p, nil)
+			_, _, err := c.Put(t.Context(), Author{}, p, nil)
 			judgeFuzzed(t, c, before, []policy.Policy{p}, err)
 			policies = append(policies, p)
 		} else if len(wire.AsError(err).Fields) == 0 {
@@ -32,7 +32,7 @@ func FuzzChanges(f *testing.F) {
 			policies = list
 		}
 		before := c.State()
-		_, err := c.Apply(t.Context(), "", policies, prune, false)
+		_, err := c.Apply(t.Context(), Author{}, policies, prune, false)
 		judgeFuzzed(t, c, before, policies, err)
 		again := catalogOn(t, s) // all of it can be read back
 		if got, want := again.State(), c.State(); got.Revision != want.Revision || len(got.Entries) != len(want.Entries) {

@@ -60,7 +60,7 @@ func TestHistoryIsOnDisk(t *testing.T) {
 	if total != versions {
 		t.Errorf("the audit log has %d changes", total)
 	}
-	if e, err := again.Rollback(t.Context(), "", "a", 1, nil); err != nil || !strings.Contains(text(&e), `"0 x`) {
+	if e, err := again.Rollback(t.Context(), Author{}, "a", 1, nil); err != nil || !strings.Contains(text(&e), `"0 x`) {
 		t.Errorf("the first version: %v", err)
 	}
 }
@@ -69,7 +69,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 	c := catalogOn(t, newFake())
 	n := 0
 	for ; n < 200; n++ {
-		_, _, err := c.Put(t.Context(), "", pol(t, large(fmt.Sprint("p", n), n)), nil)
+		_, _, err := c.Put(t.Context(), Author{}, pol(t, large(fmt.Sprint("p", n), n)), nil)
 		if code(err) == wire.PayloadTooLarge {
 			break
 		}
@@ -82,7 +82,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 	}
 	mustPut(t, c, `{"name":"p1"}`)
 	mustPut(t, c, large("more", 1))
-	if _, err := c.Apply(t.Context(), "", pols(t, large("p1", 1), large("p2", 2)), false, true); code(err) != wire.PayloadTooLarge {
+	if _, err := c.Apply(t.Context(), Author{}, pols(t, large("p1", 1), large("p2", 2)), false, true); code(err) != wire.PayloadTooLarge {
 		t.Errorf("a dry run: %v", err)
 	}
 }
@@ -97,13 +97,13 @@ func TestVersionsOfBefore(t *testing.T) {
 	if e, err := c.Get("a"); err != nil || !strings.Contains(text(&e), `"$ref"`) {
 		t.Errorf("%s, %v", text(&e), err)
 	}
-	if _, err := c.Rollback(t.Context(), "", "a", 1, nil); code(err) != wire.InvalidPolicy || !strings.Contains(err.Error(), "recursive") {
+	if _, err := c.Rollback(t.Context(), Author{}, "a", 1, nil); code(err) != wire.InvalidPolicy || !strings.Contains(err.Error(), "recursive") {
 		t.Errorf("brought back: %v", err)
 	}
 	for i := range MaxVersions {
 		mustPut(t, c, fmt.Sprintf(`{"name":"a","publish":{"rate":%d}}`, i+1))
 	}
-	if _, err := c.Rollback(t.Context(), "", "a", 1, nil); code(err) != wire.NotFound || !strings.Contains(err.Error(), "versions 2 to 1001") {
+	if _, err := c.Rollback(t.Context(), Author{}, "a", 1, nil); code(err) != wire.NotFound || !strings.Contains(err.Error(), "versions 2 to 1001") {
 		t.Errorf("too old: %v", err)
 	}
 	if list, err := c.History(t.Context(), "a"); err != nil || len(list) != MaxVersions {

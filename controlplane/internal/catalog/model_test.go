@@ -142,7 +142,7 @@ func (m *machine) put(t *rapid.T) {
 	c, by := m.begin(t)
 	name := rapid.SampledFrom(modelNames).Draw(t, "name")
 	text, permits := drawText(t, name), drawPermits(t)
-	e, created, err := c.Put(t.Context(), by, pol(t, text), permits)
+	e, created, err := c.Put(t.Context(), Author{Name: by}, pol(t, text), permits)
 	m.judge(t, err, want{by: by, permits: permits, on: name, put: map[string]string{name: text}})
 	if err == nil {
 		if got := string(e.Policy.AppendJSON(nil)); got != text {
@@ -157,7 +157,7 @@ func (m *machine) put(t *rapid.T) {
 func (m *machine) delete(t *rapid.T) {
 	c, by := m.begin(t)
 	name, permits := rapid.SampledFrom(modelNames).Draw(t, "name"), drawPermits(t)
-	err := c.Delete(t.Context(), by, name, permits)
+	err := c.Delete(t.Context(), Author{Name: by}, name, permits)
 	m.judge(t, err, want{by: by, permits: permits, on: name, remove: func(model) []string { return []string{name} },
 		unknown: replay(m.store.all()).version(name) == 0})
 }
@@ -170,7 +170,7 @@ func (m *machine) rollback(t *rapid.T) {
 	if versions := replay(m.store.all()).versions[name]; version >= 1 && version <= int64(len(versions)) && versions[version-1].Policy != nil {
 		w.unknown, w.put = false, map[string]string{name: string(versions[version-1].Policy)}
 	}
-	_, err := c.Rollback(t.Context(), by, name, version, permits)
+	_, err := c.Rollback(t.Context(), Author{Name: by}, name, version, permits)
 	m.judge(t, err, w)
 }
 
@@ -189,7 +189,7 @@ func (m *machine) apply(t *rapid.T) {
 			return slices.DeleteFunc(slices.Collect(maps.Keys(m.now)), func(name string) bool { return slices.Contains(names, name) })
 		}
 	}
-	done, err := c.Apply(t.Context(), by, policies, prune, dry)
+	done, err := c.Apply(t.Context(), Author{Name: by}, policies, prune, dry)
 	if dry {
 		m.rehearsed(t, done, err, w)
 		return

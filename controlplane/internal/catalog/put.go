@@ -46,7 +46,7 @@ func notFound(name string) error {
 // may have been made or not where the error says so. Bad fields are named
 // publish.rate where they are of the policy that is put, and
 // policies["name"].publish.rate where another one becomes invalid by the change.
-func (c *Catalog) Put(ctx context.Context, by string, p policy.Policy, permits Permits) (entry Entry, created bool, _ error) {
+func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits Permits) (entry Entry, created bool, _ error) {
 	if !policy.ValidName(p.Name) {
 		return Entry{}, false, badName("name", p.Name)
 	}
@@ -67,7 +67,7 @@ func (c *Catalog) Put(ctx context.Context, by string, p policy.Policy, permits P
 }
 
 // Delete removes a policy; without one the error is not_found.
-func (c *Catalog) Delete(ctx context.Context, by, name string, permits Permits) error {
+func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Permits) error {
 	_, _, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
 		e := s.Find(name)
 		if e == nil {
@@ -85,7 +85,7 @@ func (c *Catalog) Delete(ctx context.Context, by, name string, permits Permits) 
 // version, also where it is the same or the policy is deleted. The error is not_found for a
 // version that never was or is a deletion, and invalid_policy where the content
 // does not go together with the other policies any more.
-func (c *Catalog) Rollback(ctx context.Context, by, name string, version int64, permits Permits) (Entry, error) {
+func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version int64, permits Permits) (Entry, error) {
 	_, after, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
 		old, err := c.version(ctx, name, version)
 		if err != nil {
@@ -105,7 +105,7 @@ func (c *Catalog) Rollback(ctx context.Context, by, name string, version int64, 
 // NewSeries declares the policies in force to be right, whatever revision the
 // sidecars have: they refuse lower ones, as a store has that was restored from a
 // backup. What the policies say stays.
-func (c *Catalog) NewSeries(ctx context.Context, by string) (*State, error) {
+func (c *Catalog) NewSeries(ctx context.Context, by Author) (*State, error) {
 	_, after, err := c.commit(ctx, by, false, func(*State) (*wish, error) { return &wish{series: true}, nil })
 	return after, err
 }

@@ -24,7 +24,7 @@ func TestRestoredWhileRunning(t *testing.T) {
 		mustPut(t, old, document)
 	}
 	f.restore(1)
-	_, _, err := old.Put(t.Context(), "", pol(t, `{"name":"d"}`), nil)
+	_, _, err := old.Put(t.Context(), Author{}, pol(t, `{"name":"d"}`), nil)
 	if e := wire.AsError(err); e.Code != wire.StoreUnavailable || len(f.all()) != 1 {
 		t.Errorf("a change while the store is behind: %v", err)
 	}
@@ -56,7 +56,7 @@ func TestNewSeries(t *testing.T) {
 	f := newFake()
 	one, two := catalogOn(t, f), catalogOn(t, f)
 	mustPut(t, one, `{"name":"a"}`)
-	first, err := one.NewSeries(t.Context(), "alice")
+	first, err := one.NewSeries(t.Context(), Author{Name: "alice"})
 	if err != nil || first.Series <= 0 || first.Revision != 2 || first.Find("a") == nil {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -65,7 +65,7 @@ func TestNewSeries(t *testing.T) {
 	}
 	assertSame(t, one, two)
 	mustPut(t, two, `{"name":"b"}`)
-	second, err := two.NewSeries(t.Context(), "bob")
+	second, err := two.NewSeries(t.Context(), Author{Name: "bob"})
 	if err != nil || second.Series <= first.Series || catalogOn(t, f).State().Series != second.Series {
 		t.Errorf("series %d after %d, %v", second.Series, first.Series, err)
 	}
@@ -74,7 +74,7 @@ func TestNewSeries(t *testing.T) {
 		t.Errorf("%+v, %v", records, err)
 	}
 	f.restore(1)
-	third, err := catalogOn(t, f).NewSeries(t.Context(), "")
+	third, err := catalogOn(t, f).NewSeries(t.Context(), Author{})
 	if err != nil || third.Series < first.Series || third.Revision != 2 {
 		t.Errorf("after a restore: %+v, %v", third, err)
 	}

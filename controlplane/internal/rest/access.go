@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -43,6 +44,11 @@ func (id Identity) may(role string) error {
 		return nil
 	}
 	return wire.Errorf(wire.Forbidden, "%s has the role %s; this needs the role %s", id.Name, id.Role, role)
+}
+
+// author is the sender as the catalog knows those who change policies.
+func (id Identity) author() catalog.Author {
+	return catalog.Author{Name: id.Name, Admin: id.may(admin) == nil}
 }
 
 const maxUserChars = 128

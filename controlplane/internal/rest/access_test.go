@@ -71,6 +71,35 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// What events are kept is for admins to shorten, whichever way an editor tries.
+func TestEditorsShortenNothing(t *testing.T) {
+	a := newAPI(t, func(c *Config) { c.Access = tokens{} })
+	as := func(role, method, path, body string) *httptest.ResponseRecorder {
+		return a.send(method, path, body, "Authorization", "Bearer "+role)
+	}
+	as(admin, "PUT", "/v1/policies/orders", `{"retention":{"ttl":"1h"}}`)
+	as(admin, "PUT", "/v1/policies/orders", `{"retention":{"ttl":"2h"}}`)
+	for _, try := range [][3]string{
+		{"PUT", "/v1/policies/orders", `{"retention":{"ttl":"1h"}}`},
+		{"POST", "/v1/policies/orders/rollback", `{"version":1}`},
+		{"POST", "/v1/apply", `{"policies":[{"name":"orders","retention":{"ttl":"1h"}}]}`},
+	} {
+		w := as(editor, try[0], try[1], try[2])
+		refused(t, w, wire.Forbidden)
+		if !strings.Contains(w.Body.String(), "retention.ttl") {
+			t.Errorf("%s %s: %s", try[0], try[1], w.Body)
+		}
+	}
+	if w := as(editor, "POST", "/v1/apply", `{"policies":[{"name":"orders","retention":{"ttl":"1h"}}],"dry_run":true}`); w.Code != 200 {
+		t.Errorf("what would change: %d %s", w.Code, w.Body)
+	}
+	answered(t, as(viewer, "GET", "/v1/policies/orders", ""), 200, `"2"`,
+		`{"name":"orders","retention":{"ttl":"2h"},"version":2,"updated_at":"T","updated_by":"the admin"}`)
+	if w := as(editor, "PUT", "/v1/policies/orders", `{"retention":{"ttl":"3h"}}`); w.Code != 200 {
+		t.Errorf("a ttl that is raised: %d %s", w.Code, w.Body)
+	}
+}
+
 func TestWhoAmI(t *testing.T) {
 	a := newAPI(t)
 	want(t, a.send("GET", "/v1/whoami", ""), 200, `{"name":"anonymous","role":"admin","auth":false}`)

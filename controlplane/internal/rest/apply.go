@@ -86,7 +86,7 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 		if req, err = readApply(body, r.sender.may); err != nil {
 			return err
 		}
-		done, err = h.Catalog.Apply(r.Context(), r.sender.Name, req.policies, req.prune, req.dryRun)
+		done, err = h.Catalog.Apply(r.Context(), r.sender.author(), req.policies, req.prune, req.dryRun)
 		return err
 	})
 	if err != nil {
@@ -108,7 +108,7 @@ func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err
 	}
-	state, err := h.Catalog.NewSeries(r.Context(), r.sender.Name)
+	state, err := h.Catalog.NewSeries(r.Context(), r.sender.author())
 	if err != nil {
 		return err
 	}

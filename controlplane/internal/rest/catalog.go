@@ -16,11 +16,11 @@ type Catalog interface {
 	Get(name string) (catalog.Entry, error)
 	// Put, Delete and Rollback ask permits before they change a policy, as of
 	// the very state that they change: what it returns is their error.
-	Put(ctx context.Context, by string, p policy.Policy, permits catalog.Permits) (entry catalog.Entry, created bool, err error)
-	Delete(ctx context.Context, by, name string, permits catalog.Permits) error
-	Rollback(ctx context.Context, by, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
-	Apply(ctx context.Context, by string, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
-	NewSeries(ctx context.Context, by string) (*catalog.State, error)
+	Put(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits) (entry catalog.Entry, created bool, err error)
+	Delete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits) error
+	Rollback(ctx context.Context, by catalog.Author, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
+	Apply(ctx context.Context, by catalog.Author, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
+	NewSeries(ctx context.Context, by catalog.Author) (*catalog.State, error)
 	// History and Audit are newest first.
 	History(ctx context.Context, name string) ([]catalog.Version, error)
 	Audit(ctx context.Context, before int64, limit int) (records []catalog.Record, next int64, err error)

@@ -65,14 +65,16 @@ func (f failing) History(context.Context, string) ([]catalog.Version, error) { r
 func (f failing) Audit(context.Context, int64, int) ([]catalog.Record, int64, error) {
 	return nil, 0, f.err
 }
-func (f failing) Put(context.Context, string, policy.Policy, catalog.Permits) (catalog.Entry, bool, error) {
+func (f failing) Put(context.Context, catalog.Author, policy.Policy, catalog.Permits) (catalog.Entry, bool, error) {
 	return catalog.Entry{}, false, f.err
 }
-func (f failing) Delete(context.Context, string, string, catalog.Permits) error { return f.err }
-func (f failing) Rollback(context.Context, string, string, int64, catalog.Permits) (catalog.Entry, error) {
+func (f failing) Delete(context.Context, catalog.Author, string, catalog.Permits) error { return f.err }
+func (f failing) Rollback(context.Context, catalog.Author, string, int64, catalog.Permits) (catalog.Entry, error) {
 	return catalog.Entry{}, f.err
 }
-func (f failing) NewSeries(context.Context, string) (*catalog.State, error) { return nil, f.err }
-func (f failing) Apply(context.Context, string, []policy.Policy, bool, bool) (catalog.Applied, error) {
+func (f failing) NewSeries(context.Context, catalog.Author) (*catalog.State, error) {
+	return nil, f.err
+}
+func (f failing) Apply(context.Context, catalog.Author, []policy.Policy, bool, bool) (catalog.Applied, error) {
 	return catalog.Applied{}, f.err
 }

@@ -57,7 +57,7 @@ type slow struct {
 	begun, end chan struct{}
 }
 
-func (s slow) Apply(context.Context, string, []policy.Policy, bool, bool) (catalog.Applied, error) {
+func (s slow) Apply(context.Context, catalog.Author, []policy.Policy, bool, bool) (catalog.Applied, error) {
 	s.begun <- struct{}{}
 	<-s.end
 	return catalog.Applied{}, nil

@@ -91,7 +91,7 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	err = h.gate.inTurn(r.Context(), func() error {
 		p, err := namedPolicy(r.PathValue("name"), body)
 		if err == nil {
-			entry, created, err = h.Catalog.Put(r.Context(), r.sender.Name, p, asked.permits)
+			entry, created, err = h.Catalog.Put(r.Context(), r.sender.author(), p, asked.permits)
 		}
 		return err
 	})
@@ -159,7 +159,7 @@ func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Catalog.Delete(r.Context(), r.sender.Name, r.PathValue("name"), asked.permits); err != nil {
+	if err := h.Catalog.Delete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

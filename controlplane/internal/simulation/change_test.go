@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -61,14 +62,14 @@ func (r *run) write(who int, plan writerPlan) {
 		switch k := d.IntN(10); {
 		case k < 7:
 			x.action = store.Updated
-			entry, _, err := c.Put(ctx, x.by, policyOf(x.name, who*1000+n), permits)
+			entry, _, err := c.Put(ctx, catalog.Author{Name: x.by}, policyOf(x.name, who*1000+n), permits)
 			x.version, x.err = entry.Version, err
 		case k < 9:
 			x.action = store.Deleted
-			x.err = c.Delete(ctx, x.by, x.name, permits)
+			x.err = c.Delete(ctx, catalog.Author{Name: x.by}, x.name, permits)
 		default:
 			x.action = store.RolledBack
-			entry, err := c.Rollback(ctx, x.by, x.name, 1, permits)
+			entry, err := c.Rollback(ctx, catalog.Author{Name: x.by}, x.name, 1, permits)
 			x.version, x.err = entry.Version, err
 		}
 		if ctx.Err() != nil && x.err != nil {

@@ -1,0 +1,54 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Author is who makes a change.
+type Author struct {
+	Name string // as the history has it
+	// Admin says that the change may have events removed: no other author may
+	// shorten what topics keep.
+	Admin bool
+}
+
+// mayShorten returns a *wire.Error with forbidden where topics keep less after a
+// change than before, and the author is no admin. It compares what is in force for
+// every policy, since others inherit from the ones that changed. It is for changes
+// that remove no policy: those are for admins alone.
+func (a Author) mayShorten(before, after *State) error {
+	if a.Admin {
+		return nil
+	}
+	for i := range after.Entries {
+		name := after.Entries[i].Policy.Name
+		was, wasLetters := before.Snapshot.Retention(name)
+		is, letters := after.Snapshot.Retention(name)
+		what, less := "topics", shortened(was, is)
+		if less == nil {
+			what, less = "dead letter topics", shortened(wasLetters, letters)
+		}
+		if less != nil {
+			return wire.Errorf(wire.Forbidden, "only a sender with the role admin may have events removed, and %s of policy %q would keep less: %s",
+				what, name, strings.Join(less, ", "))
+		}
+	}
+	return nil
+}
+
+// shortened names the fields by which fewer events are kept.
+func shortened(was, is policy.Retention) (fields []string) {
+	add := func(less bool, field string, was, is any) {
+		if less {
+			fields = append(fields, fmt.Sprintf("%s from %v to %v", field, was, is))
+		}
+	}
+	add(is.TTL > 0 && (was.TTL == 0 || is.TTL < was.TTL), "retention.ttl", was.TTL, is.TTL)
+	add(is.Compact && !was.Compact, "retention.compact", was.Compact, is.Compact)
+	add(is.MaxBytes > 0 && (was.MaxBytes == 0 || is.MaxBytes < was.MaxBytes), "retention.max_bytes", was.MaxBytes, is.MaxBytes)
+	return fields
+}
