@@ -31,8 +31,9 @@ import (
 )
 
 const (
-	// settling is how long after the last fault was mended everything has to be published and settled.
-	settling = 5 * time.Minute
+	// settling is how long after the last fault was mended everything has to be published and settled. Consumers that take 3 s
+	// for an event, one after the other of a key, and let some run into their deadlines, take 5 minutes for what there is at most.
+	settling = 10 * time.Minute
 	// lingering is how long a run goes on after that, for what comes late.
 	lingering = 15 * time.Second
 )
