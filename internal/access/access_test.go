@@ -2,6 +2,9 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -113,6 +116,50 @@ func TestIdentifyByToken(t *testing.T) {
 	}
 	if strings.Contains(log.String(), aliceToken) || strings.Contains(log.String(), nodeToken) {
 		t.Errorf("a token is in the log:\n%s", log)
+	}
+}
+
+// An editor of some policies changes those that the prefixes cover whole, however
+// it comes in.
+func TestEditorsOfSomePolicies(t *testing.T) {
+	i, ca := newIssuer(t, "one"), newAuthority(t, "fleet")
+	f := newFolder(t)
+	f.write("keys.json", i.keys())
+	entry := `role: editor, policies: ["orders.*", payments]`
+	f.writef("auth.yaml", `
+tokens: [{name: alice, sha256: %s, %s}]
+certs: [{name: node-7, %s}]
+jwt: {issuer: "https://issuer.example", audience: sluice, jwks_file: keys.json}
+subjects: [{name: orders-service, %s}]
+`, sumOf(aliceToken), entry, entry, entry)
+	a, _ := f.open(ControlPlane)
+	cert, key := ca.issue("node-7")
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := *a.now.Load()
+	rules.roots = map[digest]bool{sha256.Sum256(pair.Leaf.Raw): true}
+	byToken, err1 := a.Token(t.Context(), aliceToken, "127.0.0.1:1")
+	byJWT, err2 := a.Token(t.Context(), i.sign(nil), "127.0.0.1:1")
+	byCert, err3 := rules.byCertificate(&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{pair.Leaf}}})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []Identity{byToken, byJWT, byCert} {
+		for _, name := range []string{"orders.created", "orders.*", "orders.a*", "payments"} {
+			if err := id.May(Edit, name, ""); err != nil {
+				t.Errorf("%s: %v", id.Name, err)
+			}
+		}
+		for _, name := range []string{"*", "ord*", "orders*", "orders", "payments*", "payments.a", "customers"} {
+			if err := id.May(Edit, name, ""); !errors.Is(err, coded(wire.Forbidden)) || !strings.Contains(err.Error(), "allowed are orders.*, payments") {
+				t.Errorf("%s, policy %s: %v", id.Name, name, err)
+			}
+		}
+		if id.May(View, "", "") != nil || id.May(Administer, "", "") == nil {
+			t.Errorf("%s is no editor", id.Name)
+		}
 	}
 }
 

@@ -120,6 +120,7 @@ func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 			{name: "name", must: true, read: r.name(&e.name)},
 			{name: "role", only: onlyControlPlane, must: true, read: r.role(&e.may.role)},
 			{name: "sidecar", only: onlyControlPlane, read: r.nodes(&e.may.nodes)},
+			{name: "policies", only: onlyControlPlane, read: r.patterns(&e.may.policies)},
 			{name: "publish", only: onlySidecar, read: r.patterns(&e.may.publish)},
 			{name: "subscribe", only: onlySidecar, read: r.patterns(&e.may.subscribe)},
 			{name: "groups", only: onlySidecar, read: r.patterns(&e.may.groups)},
@@ -135,6 +136,9 @@ func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 		r.object(item, e.at, keys)
 		if e.may.nodes != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
 			r.refuse(item, e.at+".sidecar", "goes with role: sidecar alone; %q does not join as one", e.may.role)
+		}
+		if e.may.policies != nil && e.may.role != RoleEditor && !r.refused(e.at+".role") {
+			r.refuse(item, e.at+".policies", "goes with role: editor alone, not with %q", e.may.role)
 		}
 		if !tokens || item.Kind != yaml.MappingNode {
 			continue

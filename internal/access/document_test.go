@@ -68,8 +68,13 @@ func TestParseRefuses(t *testing.T) {
 			"line 2: xds: means nothing to a sidecar; allowed here: tokens, certs, jwt, subjects, tls",
 		}},
 		{"of a sidecar", ControlPlane, token + "role: viewer, publish: [a], ops: true}]", []string{
-			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sidecar, sha256, token_file",
-			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: name, role, sidecar, sha256, token_file",
+			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sidecar, policies, sha256, token_file",
+			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: name, role, sidecar, policies, sha256, token_file",
+		}},
+		{"policies that cannot be", ControlPlane, token + "role: admin, policies: [a]}, {name: b, token_file: b, role: editor, policies: ['a*b', a.*, '']}]", []string{
+			`line 1: tokens[0].policies: goes with role: editor alone, not with "admin"`,
+			`line 1: tokens[1].policies[0]: must be a name, or a prefix followed by *, not "a*b"`,
+			`line 1: tokens[1].policies[2]: must be a name, or a prefix followed by *, not ""`,
 		}},
 		{"node ids that cannot be", ControlPlane, token + "role: editor, sidecar: a}, {name: b, token_file: b, role: sidecar, sidecar: {}}, " +
 			"{name: c, token_file: c, role: sidecar, sidecar: ['a*b', '', \"a\\n\", [x]]}, {name: d, token_file: d, role: sidecar, sidecar: []}]", []string{

@@ -35,10 +35,10 @@ const (
 	Operate          // see the sidecar's state, metrics and profiles
 )
 
-// What is done at a control plane; no topic and no group go with these.
+// What is done at a control plane; no group goes with these.
 const (
 	View       Action = iota + 100
-	Edit              // put policies, roll them back, apply without pruning
+	Edit              // put policies, roll them back, apply without pruning; the policy's name stands for the topic; "" for any
 	Administer        // delete and prune policies
 	Join              // xDS and RLQS, as the sidecar whose node id stands for the topic; "" for any
 )
@@ -107,13 +107,17 @@ var enough = map[Action]struct {
 	Join:       {[]Role{RoleSidecar, RoleAdmin}, "join as a sidecar"},
 }
 
-func (id Identity) mayAtControlPlane(do Action, node string) error {
+func (id Identity) mayAtControlPlane(do Action, on string) error {
 	need := enough[do]
 	if slices.Contains(need.roles, id.Role) {
-		if do != Join || node == "" || id.may == nil || id.may.nodes == nil || id.may.nodes.match(node) {
-			return nil
+		switch {
+		case on == "" || id.may == nil:
+		case do == Join && id.may.nodes != nil && !id.may.nodes.match(on):
+			return wire.Errorf(wire.Forbidden, "%s may not join as node %s; allowed are %s", shown(id.Name), shown(on), id.may.nodes)
+		case do == Edit && id.may.policies != nil && !id.may.policies.match(on):
+			return wire.Errorf(wire.Forbidden, "%s may not change policy %s; allowed are %s", shown(id.Name), shown(on), id.may.policies)
 		}
-		return wire.Errorf(wire.Forbidden, "%s may not join as node %s; allowed are %s", shown(id.Name), shown(node), id.may.nodes)
+		return nil
 	}
 	return wire.Errorf(wire.Forbidden, "%s may not %s: its role is %q, and one of %v is needed", shown(id.Name), need.what, id.Role, need.roles)
 }
@@ -122,6 +126,7 @@ func (id Identity) mayAtControlPlane(do Action, node string) error {
 type grant struct {
 	role                       Role     // at a control plane
 	nodes                      patterns // at a control plane, as which sidecars; nil: all
+	policies                   patterns // at a control plane, which an editor may change; nil: all
 	publish, subscribe, replay patterns
 	admin                      patterns
 	groups                     patterns // nil: all

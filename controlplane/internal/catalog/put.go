@@ -50,7 +50,15 @@ func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits P
 	if !policy.ValidName(p.Name) {
 		return Entry{}, false, badName("name", p.Name)
 	}
-	before, after, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
+	before, after, err := c.commit(ctx, by, false, putting(p, permits))
+	if err != nil {
+		return Entry{}, false, err
+	}
+	return *after.Find(p.Name), before.Find(p.Name) == nil, nil
+}
+
+func putting(p policy.Policy, permits Permits) decide {
+	return func(s *State) (*wish, error) {
 		e := s.Find(p.Name)
 		if err := allowed(permits, e); err != nil {
 			return nil, err
@@ -59,16 +67,17 @@ func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits P
 			return nil, nil
 		}
 		return &wish{put: []policy.Policy{p}, call: callOthers(p.Name)}, nil
-	})
-	if err != nil {
-		return Entry{}, false, err
 	}
-	return *after.Find(p.Name), before.Find(p.Name) == nil, nil
 }
 
 // Delete removes a policy; without one the error is not_found.
 func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Permits) error {
-	_, _, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
+	_, _, err := c.commit(ctx, by, false, deleting(name, permits))
+	return err
+}
+
+func deleting(name string, permits Permits) decide {
+	return func(s *State) (*wish, error) {
 		e := s.Find(name)
 		if e == nil {
 			return nil, notFound(name)
@@ -77,8 +86,29 @@ func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Pe
 			return nil, err
 		}
 		return &wish{remove: []string{name}, call: callOthers(name)}, nil
-	})
-	return err
+	}
+}
+
+// PlanPut says what Put would do, and does nothing. Its errors are those of Put.
+func (c *Catalog) PlanPut(ctx context.Context, by Author, p policy.Policy, permits Permits) (Applied, error) {
+	if !policy.ValidName(p.Name) {
+		return Applied{}, badName("name", p.Name)
+	}
+	return c.plan(ctx, by, p.Name, putting(p, permits))
+}
+
+// PlanDelete says what Delete would do, and does nothing. Its errors are those of
+// Delete.
+func (c *Catalog) PlanDelete(ctx context.Context, by Author, name string, permits Permits) (Applied, error) {
+	return c.plan(ctx, by, name, deleting(name, permits))
+}
+
+func (c *Catalog) plan(ctx context.Context, by Author, name string, what decide) (Applied, error) {
+	before, after, err := c.commit(ctx, by, true, what)
+	if err != nil {
+		return Applied{}, err
+	}
+	return Applied{Revision: before.Revision, Changes: changes(before, after, map[string]int{name: 0})}, nil
 }
 
 // Rollback brings back the content that a policy had in some version, as a new

@@ -18,6 +18,9 @@ type Identity struct {
 	// Verified says that the name was proven. It is false where nobody has to
 	// prove anything.
 	Verified bool
+	// Edit says whether somebody who may change policies may change the one of a
+	// name; nil: all of them.
+	Edit func(policy string) error
 }
 
 // Access knows who sends a request. It is safe for concurrent use.
@@ -44,6 +47,14 @@ func (id Identity) may(role string) error {
 		return nil
 	}
 	return wire.Errorf(wire.Forbidden, "%s has the role %s; this needs the role %s", id.Name, id.Role, role)
+}
+
+// mayEdit says whether the sender may change the policy of a name.
+func (id Identity) mayEdit(policy string) error {
+	if err := id.may(editor); err != nil || id.Edit == nil {
+		return err
+	}
+	return id.Edit(policy)
 }
 
 // author is the sender as the catalog knows those who change policies.

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -97,6 +98,46 @@ func TestEditorsShortenNothing(t *testing.T) {
 		`{"name":"orders","retention":{"ttl":"2h"},"version":2,"updated_at":"T","updated_by":"the admin"}`)
 	if w := as(editor, "PUT", "/v1/policies/orders", `{"retention":{"ttl":"3h"}}`); w.Code != 200 {
 		t.Errorf("a ttl that is raised: %d %s", w.Code, w.Body)
+	}
+}
+
+// someOf makes of the editor one of the policies orders.* alone.
+type someOf struct{ tokens }
+
+func (s someOf) Identify(r *http.Request) (Identity, error) {
+	id, err := s.tokens.Identify(r)
+	id.Edit = func(policy string) error {
+		if id.Role == editor && !strings.HasPrefix(policy, "orders.") {
+			return wire.Errorf(wire.Forbidden, "allowed are orders.*")
+		}
+		return nil
+	}
+	return id, err
+}
+
+func TestEditorsOfSomePolicies(t *testing.T) {
+	a := newAPI(t, func(c *Config) { c.Access = someOf{} })
+	as := func(role, method, path, body string) *httptest.ResponseRecorder {
+		return a.send(method, path, body, "Authorization", "Bearer "+role)
+	}
+	for _, name := range []string{"orders.*", "*"} {
+		as(admin, "PUT", "/v1/policies/"+name, `{"partitions":1}`)
+		for _, try := range [][3]string{
+			{"PUT", "/v1/policies/" + name, `{"partitions":2}`},
+			{"POST", "/v1/policies/" + name + "/rollback", `{"version":1}`},
+			{"POST", "/v1/apply", `{"policies":[{"name":"orders.a"},{"name":"` + name + `","partitions":3}]}`},
+		} {
+			if w := as(editor, try[0], try[1], try[2]); name == "*" {
+				refused(t, w, wire.Forbidden)
+			} else if w.Code >= 300 {
+				t.Errorf("%q: %d %s", try, w.Code, w.Body)
+			}
+		}
+	}
+	answered(t, as(editor, "GET", "/v1/policies/*", ""), 200, `"1"`,
+		`{"name":"*","partitions":1,"version":1,"updated_at":"T","updated_by":"the admin"}`)
+	if w := as(editor, "PUT", "/v1/policies/*?dry_run=1", `{}`); w.Code != 200 {
+		t.Errorf("what would change: %d %s", w.Code, w.Body)
 	}
 }
 

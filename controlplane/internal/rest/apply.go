@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
@@ -63,19 +64,33 @@ func (g *gate) inTurn(ctx context.Context, f func() error) error {
 	}
 }
 
-func (h *handler) apply(w http.ResponseWriter, r *request) error {
-	underWay, most := h.gate.others, int64(maxApplyBytes)
-	if r.sender.may(editor) != nil {
-		underWay, most = h.gate.viewers, maxBodyBytes
+// enter takes a place among the applies and plans that are under way, until leave
+// is called; the error is overloaded where there is none.
+func (g *gate) enter(sender Identity) (leave func(), _ error) {
+	underWay := g.others
+	if sender.may(editor) != nil {
+		underWay = g.viewers
 	}
 	select {
 	case underWay <- struct{}{}:
-		defer func() { <-underWay }()
+		return func() { <-underWay }, nil
 	default:
 		e := wire.Errorf(wire.Overloaded, "%d applies are under way already; try again", maxWaitingApplies)
 		e.RetryAfter = retryAfter
-		return e
+		return nil, e
 	}
+}
+
+func (h *handler) apply(w http.ResponseWriter, r *request) error {
+	most := int64(maxApplyBytes)
+	if r.sender.may(editor) != nil {
+		most = maxBodyBytes
+	}
+	leave, err := h.gate.enter(r.sender)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	body, err := readBody(w, r.Request, most)
 	if err != nil {
 		return err
@@ -86,21 +101,39 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 		if req, err = readApply(body, r.sender.may); err != nil {
 			return err
 		}
+		for i := range req.policies {
+			if req.dryRun {
+				break
+			}
+			if err := r.sender.mayEdit(req.policies[i].Name); err != nil {
+				return err
+			}
+		}
 		done, err = h.Catalog.Apply(r.Context(), r.sender.author(), req.policies, req.prune, req.dryRun)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	return h.answerChanges(w, r, req.dryRun, done)
+}
+
+// answerChanges shows what an apply did, or would do.
+func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, done catalog.Applied) error {
 	list := make([]changeBody, len(done.Changes))
 	for i, c := range done.Changes {
 		list[i] = changeBody{Name: c.Name, Action: c.Action, From: bodyOf(c.From), To: bodyOf(c.To)}
 	}
+	var events json.RawMessage
+	if dryRun {
+		events = json.RawMessage("null") // only the sidecars know how many would go
+	}
 	return h.answer(w, r.Request, http.StatusOK, struct {
-		DryRun   bool         `json:"dry_run"`
-		Revision int64        `json:"revision"`
-		Changes  []changeBody `json:"changes"`
-	}{req.dryRun, done.Revision, list})
+		DryRun   bool            `json:"dry_run"`
+		Revision int64           `json:"revision"`
+		Changes  []changeBody    `json:"changes"`
+		Events   json.RawMessage `json:"events,omitempty"`
+	}{dryRun, done.Revision, list, events})
 }
 
 // newSeries has sidecars take the policies in force whatever revision they have.

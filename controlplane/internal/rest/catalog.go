@@ -19,6 +19,9 @@ type Catalog interface {
 	Put(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits) (entry catalog.Entry, created bool, err error)
 	Delete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits) error
 	Rollback(ctx context.Context, by catalog.Author, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
+	// PlanPut and PlanDelete say what Put and Delete would do.
+	PlanPut(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits) (catalog.Applied, error)
+	PlanDelete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits) (catalog.Applied, error)
 	Apply(ctx context.Context, by catalog.Author, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
 	NewSeries(ctx context.Context, by catalog.Author) (*catalog.State, error)
 	// History and Audit are newest first.

@@ -71,7 +71,7 @@ func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
 // readChange reads the condition and the body of a change that an editor may
 // make.
 func readChange(w http.ResponseWriter, r *request) (asked condition, body []byte, err error) {
-	if err = r.sender.may(editor); err != nil {
+	if err = r.sender.mayEdit(r.PathValue("name")); err != nil {
 		return asked, nil, err
 	}
 	if asked, err = readCondition(r.Header); err != nil {
@@ -82,6 +82,12 @@ func readChange(w http.ResponseWriter, r *request) (asked condition, body []byte
 }
 
 func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
+	switch dryRun, err := r.dryRun(); {
+	case err != nil:
+		return err
+	case dryRun:
+		return h.planPut(w, r)
+	}
 	asked, body, err := readChange(w, r)
 	if err != nil {
 		return err
@@ -151,7 +157,60 @@ func textMember(body []byte, name string) (text string) {
 	return text
 }
 
+// planPut answers with what a put would change, for those who may read.
+func (h *handler) planPut(w http.ResponseWriter, r *request) error {
+	asked, err := readCondition(r.Header)
+	if err != nil {
+		return err
+	}
+	leave, err := h.gate.enter(r.sender)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	body, err := readBody(w, r.Request, maxBodyBytes)
+	if err != nil {
+		return err
+	}
+	var plan catalog.Applied
+	err = h.gate.inTurn(r.Context(), func() error {
+		p, err := namedPolicy(r.PathValue("name"), body)
+		if err == nil {
+			plan, err = h.Catalog.PlanPut(r.Context(), r.sender.author(), p, asked.permits)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return h.answerChanges(w, r, true, plan)
+}
+
+// planDelete answers with what a deletion would change, for those who may read.
+func (h *handler) planDelete(w http.ResponseWriter, r *request) error {
+	asked, err := readCondition(r.Header)
+	if err != nil {
+		return err
+	}
+	plan, err := h.Catalog.PlanDelete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits)
+	if err != nil {
+		return err
+	}
+	return h.answerChanges(w, r, true, plan)
+}
+
+func (r *request) dryRun() (bool, error) {
+	n, err := r.params.Choice("dry_run", "0", "1")
+	return n == "1", err
+}
+
 func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
+	switch dryRun, err := r.dryRun(); {
+	case err != nil:
+		return err
+	case dryRun:
+		return h.planDelete(w, r)
+	}
 	if err := r.sender.may(admin); err != nil {
 		return err
 	}

@@ -44,6 +44,40 @@ func TestPolicyFromPutToDelete(t *testing.T) {
 		`{"name":"orders.*","version":4,"updated_at":"T","updated_by":"anonymous"}`)
 }
 
+// A dry run is for all who read, answers as that of an apply, and changes nothing.
+func TestPlans(t *testing.T) {
+	a := newAPI(t, func(c *Config) { c.Access = tokens{} })
+	as := func(role, method, path, body string, header ...string) *httptest.ResponseRecorder {
+		return a.send(method, path, body, append(header, "Authorization", "Bearer "+role)...)
+	}
+	as(admin, "PUT", "/v1/policies/a", `{"partitions":1}`)
+	one := `{"name":"a","partitions":1,"version":1,"updated_at":"T","updated_by":"the admin"}`
+	two := `{"name":"a","partitions":2,"version":2,"updated_at":"T","updated_by":"the viewer"}`
+	plan := func(change string) string {
+		return `{"dry_run":true,"revision":1,"changes":[{"name":"a",` + change + `}],"events":null}`
+	}
+	update := plan(`"action":"update","from":` + one + `,"to":` + two)
+	want(t, as(viewer, "PUT", "/v1/policies/a?dry_run=1", `{"partitions":2}`), 200, update)
+	want(t, as(viewer, "POST", "/v1/apply", `{"policies":[{"name":"a","partitions":2}],"dry_run":true}`), 200, update)
+	want(t, as(viewer, "PUT", "/v1/policies/a?dry_run=1", `{"partitions":1}`), 200, plan(`"action":"unchanged","from":`+one+`,"to":`+one))
+	want(t, as(viewer, "DELETE", "/v1/policies/a?dry_run=1", "", "If-Match", `"1"`), 200, plan(`"action":"delete","from":`+one+`,"to":null`))
+	created := as(viewer, "PUT", "/v1/policies/b?dry_run=1", `{"retention":{"ttl":"1h"}}`)
+	if created.Code != 200 || !strings.Contains(created.Body.String(), `{"name":"b","action":"create","from":null,"to":{"name":"b",`) {
+		t.Errorf("%d %s", created.Code, created.Body)
+	}
+	refused(t, as(viewer, "PUT", "/v1/policies/a?dry_run=1", `{}`, "If-Match", `"2"`), wire.PreconditionFailed)
+	refused(t, as(viewer, "DELETE", "/v1/policies/a?dry_run=1", "", "If-Match", `"2"`), wire.PreconditionFailed)
+	refused(t, as(viewer, "DELETE", "/v1/policies/b?dry_run=1", ""), wire.NotFound)
+	refused(t, as(admin, "DELETE", "/v1/policies/a?dry_run=yes", ""), wire.BadRequest)
+	refused(t, as(admin, "PUT", "/v1/policies/a?dry_run=", `{}`), wire.BadRequest)
+	if got := refused(t, as(viewer, "PUT", "/v1/policies/a?dry_run=1", `{"publish":{"rate":1,"burst":0}}`), wire.InvalidPolicy); !slices.Equal(got, []string{"publish.burst"}) {
+		t.Errorf("fields %q", got)
+	}
+	refused(t, as(viewer, "PUT", "/v1/policies/a?dry_run=0", `{}`), wire.Forbidden)
+	refused(t, as(editor, "DELETE", "/v1/policies/a?dry_run=0", ""), wire.Forbidden)
+	want(t, as(viewer, "GET", "/v1/policies", ""), 200, `{"policies":[`+one+`],"revision":1}`)
+}
+
 func TestHistoryAndRollback(t *testing.T) {
 	a := newAPI(t)
 	refused(t, a.send("GET", "/v1/policies/a/history", ""), wire.NotFound)

@@ -1,0 +1,34 @@
+package controlplane
+
+import (
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// What an entry of --auth-config says of policies reaches the API.
+func TestPoliciesOfAnEditor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "auth.yaml")
+	text := "tokens: [{name: bob, role: editor, policies: [orders.*], token_file: bob}]"
+	for name, data := range map[string]string{path: text, filepath.Join(filepath.Dir(path), "bob"): "bob-0123456789abcdef"} {
+		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := access.Open(path, access.ControlPlane, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("PUT", "/v1/policies/a", nil)
+	r.Header.Set("Authorization", "Bearer bob-0123456789abcdef")
+	id, err := identities{a}.Identify(r)
+	if err != nil || id.Edit("orders.*") != nil || !errors.Is(id.Edit("*"), &wire.Error{Code: wire.Forbidden}) {
+		t.Errorf("%+v %v", id, err)
+	}
+}
