@@ -1,15 +1,10 @@
 package sluice
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-
-	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Position is where a group is moved to. From is one of wire.FromLatest,
@@ -44,8 +39,6 @@ type TopicDeletion struct {
 	DeadLetters int64    `json:"dead_letters"`
 }
 
-func topicPath(topic string) string { return "/v1/topics/" + url.PathEscape(topic) }
-
 // change makes a request whose answer has nothing to tell.
 func (h *HTTP) change(ctx context.Context, method, path string, body []byte) (status int, err error) {
 	resp, err := h.call(ctx, method, h.AppURL, path, body, nil)
@@ -75,7 +68,7 @@ func (h *HTTP) PlanTopicDeletion(ctx context.Context, topic string) (plan TopicD
 
 // DeleteGroup deletes a group; the code in_use says that it has members.
 func (h *HTTP) DeleteGroup(ctx context.Context, topic, group string) error {
-	_, err := h.change(ctx, http.MethodDelete, topicPath(topic)+"/groups/"+url.PathEscape(group), nil)
+	_, err := h.change(ctx, http.MethodDelete, topicPath(topic, "groups", group), nil)
 	return err
 }
 
@@ -83,7 +76,7 @@ func (h *HTTP) DeleteGroup(ctx context.Context, topic, group string) error {
 func (h *HTTP) SeekGroup(ctx context.Context, topic, group string, to Position) error {
 	body, err := json.Marshal(to)
 	if err == nil {
-		_, err = h.change(ctx, http.MethodPut, groupPath(topic, group, "cursor"), body)
+		_, err = h.change(ctx, http.MethodPut, topicPath(topic, "groups", group, "cursor"), body)
 	}
 	return err
 }
@@ -94,7 +87,7 @@ func (h *HTTP) PlanSeek(ctx context.Context, topic, group string, to Position) (
 	if err != nil {
 		return plan, err
 	}
-	return plan, h.ask(ctx, http.MethodPut, groupPath(topic, group, "cursor?dry_run=1"), body, &plan)
+	return plan, h.ask(ctx, http.MethodPut, topicPath(topic, "groups", group, "cursor")+"?dry_run=1", body, &plan)
 }
 
 // ask makes a request and decodes its answer.
@@ -118,28 +111,8 @@ func (h *HTTP) DeleteKey(ctx context.Context, topic, key string) (int, error) {
 	return h.erase(ctx, topic, "key", key)
 }
 
-func (h *HTTP) erase(ctx context.Context, topic, by, what string) (done int, err error) {
-	resp, err := h.call(ctx, http.MethodDelete, h.AppURL, topicPath(topic)+"/events?"+url.Values{by: {what}}.Encode(), nil, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		var line struct {
-			Done  int       `json:"done"`
-			OK    bool      `json:"ok"`
-			Error string    `json:"error"`
-			Code  wire.Code `json:"code"`
-		}
-		switch err := json.Unmarshal(lines.Bytes(), &line); {
-		case err != nil:
-			return done, fmt.Errorf("the sidecar's answer: %w", err)
-		case line.Code != "":
-			return done, &wire.Error{Code: line.Code, Msg: line.Error}
-		case line.OK:
-			return line.Done, nil
-		}
-		done = line.Done
-	}
-	return done, errors.New("the sidecar's answer has broken off; doing the same again goes on")
+func (h *HTTP) erase(ctx context.Context, topic, by, what string) (erased int, err error) {
+	path := topicPath(topic, "events") + "?" + url.Values{by: {what}}.Encode()
+	err = h.follow(ctx, http.MethodDelete, path, nil, func(done, _ int) { erased = done })
+	return erased, err
 }

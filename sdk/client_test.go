@@ -328,18 +328,21 @@ func TestPropagator(t *testing.T) {
 			h["traceparent"] = trace
 		}
 	}
+	var subscribed atomic.Pointer[sluice.Subscription]
 	extract := func(ctx context.Context, h map[string]string) context.Context {
+		subscribed.Load().Resume() // no lock of the subscription is held
 		return context.WithValue(ctx, traceKey{}, "of "+h["traceparent"])
 	}
 	_, client := open(t, sluicetest.Options{}, sluice.WithPropagator(inject, extract))
 	got := make(chan any, 1)
-	_, err := client.Subscribe(t.Context(), "orders", "g", func(ctx context.Context, m *sluice.Message) error {
+	sub, err := client.Subscribe(t.Context(), "orders", "g", func(ctx context.Context, m *sluice.Message) error {
 		got <- ctx.Value(traceKey{})
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	subscribed.Store(sub)
 	if _, err := client.Publish(context.WithValue(t.Context(), traceKey{}, "00-1-2-01"), event("orders", "1")); err != nil {
 		t.Fatal(err)
 	}

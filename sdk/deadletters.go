@@ -67,7 +67,7 @@ func (h *HTTP) DeadLetters(ctx context.Context, topic string, q DeadLetterQuery)
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}
-	return page, h.decode(ctx, h.AppURL, deadPath(topic, "")+"?"+v.Encode(), &page)
+	return page, h.decode(ctx, h.AppURL, topicPath(topic, "dlq")+"?"+v.Encode(), &page)
 }
 
 // AllDeadLetters yields what DeadLetters does, page after page; an error is the
@@ -109,16 +109,12 @@ type DeadLetterSelection struct {
 // returns once all are on their way; progress, if not nil, is told how many are.
 // Where it is broken off, the same again does the rest.
 func (h *HTTP) Redrive(ctx context.Context, topic string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
-	return h.changeDead(ctx, deadPath(topic, "/redrive"), s, progress)
+	return h.changeDead(ctx, topicPath(topic, "dlq", "redrive"), s, progress)
 }
 
 // Discard removes dead letters. It goes as Redrive does.
 func (h *HTTP) Discard(ctx context.Context, topic string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
-	return h.changeDead(ctx, deadPath(topic, "/discard"), s, progress)
-}
-
-func deadPath(topic, verb string) string {
-	return "/v1/topics/" + url.PathEscape(topic) + "/dlq" + verb
+	return h.changeDead(ctx, topicPath(topic, "dlq", "discard"), s, progress)
 }
 
 // ErrBrokenOff is matched by the error of a change whose answer ended before it
@@ -130,9 +126,25 @@ func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelectio
 	if err != nil {
 		return 0, err
 	}
-	resp, err := h.call(ctx, http.MethodPost, h.AppURL, path, body, http.Header{"Content-Type": {"application/json"}})
+	err = h.follow(ctx, http.MethodPost, path, body, func(done, all int) {
+		of = all
+		if progress != nil {
+			progress(done, all)
+		}
+	})
+	return of, err
+}
+
+// follow makes a change whose answer tells of its progress in lines, until all is
+// done.
+func (h *HTTP) follow(ctx context.Context, method, path string, body []byte, progress func(done, of int)) error {
+	header := http.Header{}
+	if body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	resp, err := h.call(ctx, method, h.AppURL, path, body, header)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
@@ -144,21 +156,18 @@ func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelectio
 			Error    string
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return of, fmt.Errorf("sluice: a line of progress cannot be read: %w", err)
+			return fmt.Errorf("sluice: a line of progress cannot be read: %w", err)
 		}
 		if line.Code != "" {
-			return of, &wire.Error{Code: line.Code, Msg: line.Error}
+			return &wire.Error{Code: line.Code, Msg: line.Error}
 		}
-		of = line.Of
-		if progress != nil {
-			progress(line.Done, line.Of)
-		}
+		progress(line.Done, line.Of)
 		if line.OK {
-			return of, nil
+			return nil
 		}
 	}
 	if err := lines.Err(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return of, errors.Join(ErrBrokenOff, err)
+		return errors.Join(ErrBrokenOff, err)
 	}
-	return of, ErrBrokenOff
+	return ErrBrokenOff
 }

@@ -96,8 +96,8 @@ func (s *Subscription) spawn(taken int) {
 	}
 }
 
-// handle handles events until there is none to handle. A handler that panics
-// finds no lock held.
+// handle handles events until there is none to handle. The application's own
+// functions find no lock held.
 func (s *Subscription) handle() {
 	s.mu.Lock()
 	for !s.paused && !s.stopping {
@@ -109,9 +109,9 @@ func (s *Subscription) handle() {
 		partition := it.message.Event.Partition
 		s.division.enter(partition)
 		var ctx context.Context
-		ctx, it.cancel = context.WithCancelCause(s.client.tracing(s.ctx, it.message.Event.Headers))
+		ctx, it.cancel = context.WithCancelCause(s.ctx)
 		s.mu.Unlock()
-		err := s.handler(ctx, &it.message)
+		err := s.handler(s.client.tracing(ctx, it.message.Event.Headers), &it.message)
 		s.mu.Lock()
 		it.cancel(nil)
 		s.division.leave(partition)
@@ -163,15 +163,16 @@ const (
 // event stays with this subscription: no attempt is counted, its deadline is
 // extended, later events of its key wait, and others are handled meanwhile.
 func (s *Subscription) retryInHand(it *item, err error) bool {
-	first := false
-	if it.failedAt.IsZero() {
+	if err == nil || !isPlain(err) || s.group == "" || it.decided || it.gone || it.conn == nil || s.draining || s.stopping {
+		return false
+	}
+	first := it.failedAt.IsZero()
+	if first {
 		it.failedAt = time.Now()
 		it.retries = pause.Backoff{First: firstRetryPause, Most: lastRetryPause}
-		first = true
 	}
 	wait := it.retries.Step()
-	if err == nil || !isPlain(err) || s.group == "" || it.decided || it.gone || it.conn == nil || s.draining || s.stopping ||
-		time.Since(it.failedAt)+wait > s.config.retryFor {
+	if time.Since(it.failedAt)+wait > s.config.retryFor {
 		return false
 	}
 	if first {

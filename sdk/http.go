@@ -110,6 +110,15 @@ func (h *HTTP) get(ctx context.Context, address, path string) ([]byte, error) {
 	return body, nil
 }
 
+// topicPath is the path of a topic, or of a part of it.
+func topicPath(topic string, parts ...string) string {
+	path := "/v1/topics/" + url.PathEscape(topic)
+	for _, part := range parts {
+		path += "/" + url.PathEscape(part)
+	}
+	return path
+}
+
 // errorBytes is the most that is read of the body of a refusal.
 const errorBytes = 64 << 10
 

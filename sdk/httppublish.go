@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -61,7 +60,7 @@ func (h *HTTP) Publish(ctx context.Context, e *wire.Event) (wire.Receipt, error)
 }
 
 func (h *HTTP) publish(ctx context.Context, topic string, body []byte, header http.Header) ([]byte, error) {
-	resp, err := h.call(ctx, http.MethodPost, h.AppURL, "/v1/topics/"+url.PathEscape(topic)+"/events", body, header)
+	resp, err := h.call(ctx, http.MethodPost, h.AppURL, topicPath(topic, "events"), body, header)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -32,7 +31,7 @@ func (h *HTTP) Pull(ctx context.Context, q PullQuery) ([]wire.Delivery, error) {
 	if p.Max == 0 {
 		p.Max = wire.DefaultPull
 	}
-	answer, err := h.post(ctx, groupPath(q.Topic, q.Group, "pull"), wire.AppendPull(nil, &p))
+	answer, err := h.post(ctx, topicPath(q.Topic, "groups", q.Group, "pull"), wire.AppendPull(nil, &p))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +62,7 @@ func (h *HTTP) settle(ctx context.Context, topic, group, verb string, t wire.Set
 	if len(t.Leases) == 0 {
 		return nil, nil
 	}
-	answer, err := h.post(ctx, groupPath(topic, group, verb), wire.AppendSettlement(nil, &t))
+	answer, err := h.post(ctx, topicPath(topic, "groups", group, verb), wire.AppendSettlement(nil, &t))
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +71,6 @@ func (h *HTTP) settle(ctx context.Context, topic, group, verb string, t wire.Set
 		err = fmt.Errorf("the sidecar gave %d results for %d leases", len(results), len(t.Leases))
 	}
 	return results, err
-}
-
-func groupPath(topic, group, verb string) string {
-	return "/v1/topics/" + url.PathEscape(topic) + "/groups/" + url.PathEscape(group) + "/" + verb
 }
 
 // post sends a body of JSON and returns the whole answer.

@@ -37,7 +37,7 @@ func (q *StreamQuery) path() string {
 	if q.TS != nil {
 		v.Set("ts", strconv.FormatInt(*q.TS, 10))
 	}
-	return "/v1/topics/" + url.PathEscape(q.Topic) + "/stream?" + v.Encode()
+	return topicPath(q.Topic, "stream") + "?" + v.Encode()
 }
 
 // ErrStreamEnded is matched by the error that ends a stream: the sidecar stops,

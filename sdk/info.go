@@ -146,7 +146,7 @@ func (h *HTTP) Groups(ctx context.Context, topic string) ([]string, error) {
 	var body struct {
 		Groups []string `json:"groups"`
 	}
-	err := h.decode(ctx, h.AppURL, "/v1/topics/"+url.PathEscape(topic)+"/groups", &body)
+	err := h.decode(ctx, h.AppURL, topicPath(topic, "groups"), &body)
 	return body.Groups, err
 }
 
@@ -154,7 +154,7 @@ func (h *HTTP) Groups(ctx context.Context, topic string) ([]string, error) {
 // subscribed to it.
 func (h *HTTP) GroupInfo(ctx context.Context, topic, group string) (GroupInfo, error) {
 	var info GroupInfo
-	err := h.decode(ctx, h.AppURL, "/v1/topics/"+url.PathEscape(topic)+"/groups/"+url.PathEscape(group), &info)
+	err := h.decode(ctx, h.AppURL, topicPath(topic, "groups", group), &info)
 	return info, err
 }
 

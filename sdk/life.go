@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -96,16 +95,12 @@ func (l *EventLife) UnmarshalJSON(data []byte) error {
 // the topic does not have it, or not any more.
 func (h *HTTP) EventLife(ctx context.Context, topic, id string) (EventLife, error) {
 	var life EventLife
-	err := h.decode(ctx, h.AppURL, eventPath(topic, id), &life)
+	err := h.decode(ctx, h.AppURL, topicPath(topic, "events", id), &life)
 	return life, err
 }
 
 // EventLifeJSON is EventLife as the sidecar sent it, with members that EventLife
 // does not know.
 func (h *HTTP) EventLifeJSON(ctx context.Context, topic, id string) ([]byte, error) {
-	return h.get(ctx, h.AppURL, eventPath(topic, id))
-}
-
-func eventPath(topic, id string) string {
-	return "/v1/topics/" + url.PathEscape(topic) + "/events/" + url.PathEscape(id)
+	return h.get(ctx, h.AppURL, topicPath(topic, "events", id))
 }
