@@ -250,7 +250,7 @@ type identities struct{ access *access.Access }
 func (i identities) Identify(r *http.Request) (rest.Identity, error) {
 	id, err := i.access.Identify(r)
 	edit := func(policy string) error { return id.May(access.Edit, policy, "") }
-	return rest.Identity{Name: id.Name, Role: string(id.Role), Verified: id.Verified, Edit: edit}, err
+	return rest.Identity{Name: id.Name, Role: string(id.Role), Verified: id.Verified, Edit: edit, Policies: id.Policies()}, err
 }
 
 func (i identities) Challenge(w http.ResponseWriter, r *http.Request, err error) {

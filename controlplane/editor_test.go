@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/access"
@@ -28,7 +29,7 @@ func TestPoliciesOfAnEditor(t *testing.T) {
 	r := httptest.NewRequest("PUT", "/v1/policies/a", nil)
 	r.Header.Set("Authorization", "Bearer bob-0123456789abcdef")
 	id, err := identities{a}.Identify(r)
-	if err != nil || id.Edit("orders.*") != nil || !errors.Is(id.Edit("*"), &wire.Error{Code: wire.Forbidden}) {
+	if err != nil || id.Edit("orders.*") != nil || !slices.Equal(id.Policies, []string{"orders.*"}) || !errors.Is(id.Edit("*"), &wire.Error{Code: wire.Forbidden}) {
 		t.Errorf("%+v %v", id, err)
 	}
 }

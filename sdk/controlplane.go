@@ -75,6 +75,20 @@ func (c *ControlPlane) PutPolicy(ctx context.Context, name string, document json
 	return p, err
 }
 
+// PlanPutPolicy returns what PutPolicy would change, and changes nothing.
+func (c *ControlPlane) PlanPutPolicy(ctx context.Context, name string, document json.RawMessage, when Condition) (ApplyResult, error) {
+	var plan ApplyResult
+	err := c.call(ctx, http.MethodPut, policyPath(name)+"?dry_run=1", document, when, &plan)
+	return plan, err
+}
+
+// PlanDeletePolicy returns what DeletePolicy would change, and changes nothing.
+func (c *ControlPlane) PlanDeletePolicy(ctx context.Context, name string, when Condition) (ApplyResult, error) {
+	var plan ApplyResult
+	err := c.call(ctx, http.MethodDelete, policyPath(name)+"?dry_run=1", nil, when, &plan)
+	return plan, err
+}
+
 // DeletePolicy takes the policy away. Its history stays.
 func (c *ControlPlane) DeletePolicy(ctx context.Context, name string, when Condition) error {
 	return c.call(ctx, http.MethodDelete, policyPath(name), nil, when, nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,7 +114,7 @@ func TestControlPlaneRefusals(t *testing.T) {
 	wantCode(t, err, wire.Unauthorized)
 	withToken := &sluice.ControlPlane{URL: plane.URL, Token: "secret"}
 	defer withToken.CloseIdle()
-	if who, err := withToken.WhoAmI(ctx); err != nil || who != (sluice.Identity{Name: "token", Role: "admin", Auth: true}) {
+	if who, err := withToken.WhoAmI(ctx); err != nil || !reflect.DeepEqual(who, sluice.Identity{Name: "token", Role: "admin", Auth: true}) {
 		t.Errorf("who am I: %+v, %v", who, err)
 	}
 }

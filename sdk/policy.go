@@ -123,4 +123,7 @@ type Identity struct {
 	Name string `json:"name"`
 	Role string `json:"role"` // viewer, editor or admin
 	Auth bool   `json:"auth"` // whether it asks for tokens at all
+	// Policies are the names and prefixes of the policies that an editor may
+	// change; nil: all.
+	Policies []string `json:"policies,omitempty"`
 }

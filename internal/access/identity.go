@@ -78,6 +78,15 @@ type digest = [sha256.Size]byte
 // everybody is who comes in without authentication.
 var everybody = Identity{Name: "anonymous", Role: RoleAdmin}
 
+// Policies are the policies that an editor may change, by name or prefix and *;
+// nil: all.
+func (id Identity) Policies() []string {
+	if id.may == nil {
+		return nil
+	}
+	return slices.Clone(id.may.policies)
+}
+
 // May returns nil where the identity may do that, on that topic as that group:
 // "" where none is named. The error is a *wire.Error with forbidden, and names
 // what is not allowed and what is; for nobody it is unauthorized.

@@ -170,6 +170,9 @@ func (c *ControlPlane) put(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.FormValue("dry_run") == "1" {
+		return c.plan(name, fields), nil
+	}
 	if now := c.now(name); now != nil && same(*now, fields) {
 		return now, nil
 	}
@@ -184,9 +187,17 @@ func (c *ControlPlane) remove(r *http.Request) (any, error) {
 	if c.now(r.PathValue("name")) == nil {
 		return nil, noPolicy(r)
 	}
+	if r.FormValue("dry_run") == "1" {
+		return c.plan(r.PathValue("name"), nil), nil
+	}
 	c.revision++
 	c.commit(r, r.PathValue("name"), nil, 0)
 	return nil, nil
+}
+
+// plan is what putting the fields, or deleting, would change.
+func (c *ControlPlane) plan(name string, fields map[string]any) sluice.ApplyResult {
+	return sluice.ApplyResult{DryRun: true, Revision: c.revision, Changes: []sluice.PolicyChange{c.change(name, fields)}}
 }
 
 func (c *ControlPlane) versions(r *http.Request) (any, error) {

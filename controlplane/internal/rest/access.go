@@ -21,6 +21,8 @@ type Identity struct {
 	// Edit says whether somebody who may change policies may change the one of a
 	// name; nil: all of them.
 	Edit func(policy string) error
+	// Policies are the names and prefixes that Edit allows; nil: all.
+	Policies []string
 }
 
 // Access knows who sends a request. It is safe for concurrent use.

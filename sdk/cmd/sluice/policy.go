@@ -292,7 +292,7 @@ func printSaved(w io.Writer, asJSON bool, before, now *sluice.Policy) error {
 
 type policyDeleteCommand struct {
 	Name string `arg:"" help:"The policy."`
-	waitFlags
+	changeFlags
 }
 
 func (*policyDeleteCommand) Help() string {
@@ -301,7 +301,8 @@ matches. Rolling back brings it back.
 
 Examples:
 
-  sluice policy delete orders.created`
+  sluice policy delete orders.created
+  sluice policy delete orders.created --dry-run --json`
 }
 
 // Run deletes the version that is there now.
@@ -311,6 +312,15 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 		return err
 	}
 	defer plane.CloseIdle()
+	if d.DryRun {
+		plan, err := asked(ctx, c, func(ctx context.Context) (sluice.ApplyResult, error) {
+			return plane.PlanDeletePolicy(ctx, d.Name, sluice.Condition{})
+		})
+		if err != nil {
+			return listed(app.Stderr, err, d.Name)
+		}
+		return printPlan(app.Stdout, c.JSON, plan)
+	}
 	deleted, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
 		found, err := plane.Policy(ctx, d.Name)
 		if err != nil {
@@ -334,7 +344,7 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 
 type policyPauseCommand struct {
 	Topic string `arg:"" help:"The topic, or a prefix and a *."`
-	waitFlags
+	changeFlags
 }
 
 func (*policyPauseCommand) Help() string {
@@ -348,12 +358,12 @@ Examples:
 
 // Run pauses.
 func (u *policyPauseCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("true")}}, &u.waitFlags)
+	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("true")}}, &u.changeFlags)
 }
 
 type policyResumeCommand struct {
 	Topic string `arg:"" help:"The topic, or a prefix and a *."`
-	waitFlags
+	changeFlags
 }
 
 func (*policyResumeCommand) Help() string {
@@ -367,7 +377,7 @@ Examples:
 
 // Run resumes.
 func (u *policyResumeCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("false")}}, &u.waitFlags)
+	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("false")}}, &u.changeFlags)
 }
 
 type policyNewSeriesCommand struct{}

@@ -125,6 +125,42 @@ orders.created is now at version 3
 	}
 }
 
+// A dry run shows what a command would change, and changes nothing.
+func TestPolicyDryRun(t *testing.T) {
+	plane := startPlane(t, sluicetest.ControlPlaneOptions{})
+	plane.ok("policy", "set", "orders.created", "publish.rate=1000", "retention.ttl=48h")
+	before := plane.ok("policy", "history", "orders.created")
+	want(t, plane.ok("policy", "set", "orders.created", "retention.ttl=24h", "paused=true", "--dry-run"), `~ orders.created (version 1)
+    retention.ttl: 48h -> 24h
+    paused: true
+
+0 to create, 1 to update, 0 to delete, 0 unchanged
+`)
+	want(t, plane.ok("policy", "pause", "orders.*", "--dry-run"), `+ orders.*
+    paused: true
+
+1 to create, 0 to update, 0 to delete, 0 unchanged
+`)
+	want(t, plane.ok("policy", "set", "orders.created", "publish.rate=1000", "--dry-run"), "0 to create, 0 to update, 0 to delete, 1 unchanged\n")
+	want(t, plane.ok("policy", "delete", "orders.created", "--dry-run"), `- orders.created (version 1)
+    publish.rate: 1000 -> not set
+    retention.ttl: 48h -> not set
+
+0 to create, 0 to update, 1 to delete, 0 unchanged
+`)
+	for _, args := range [][]string{{"set", "orders.created", "paused=true"}, {"delete", "orders.created"}} {
+		var plan sluice.ApplyResult
+		text := plane.ok(append(append([]string{"policy"}, args...), "--json", "--dry-run")...)
+		if err := json.Unmarshal([]byte(text), &plan); err != nil || !plan.DryRun || len(plan.Changes) != 1 {
+			t.Errorf("%v: %q %v", args, text, err)
+		}
+	}
+	if out := plane.run("", "policy", "delete", "payments", "--dry-run"); out.status != program.StatusFailure {
+		t.Errorf("a policy that is not there: %+v", out)
+	}
+	want(t, plane.ok("policy", "history", "orders.created"), before)
+}
+
 // Whatever get prints, apply takes, and finds no difference.
 func TestPolicyGetIsWhatApplyTakes(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{})

@@ -214,6 +214,14 @@ func printChanges(w io.Writer, changes []sluice.PolicyChange) error {
 	return err
 }
 
+// printPlan prints what would change.
+func printPlan(w io.Writer, asJSON bool, plan sluice.ApplyResult) error {
+	if asJSON {
+		return printJSON(w, plan)
+	}
+	return printChanges(w, plan.Changes)
+}
+
 func version(p *sluice.Policy) string {
 	if p == nil || p.Version == 0 {
 		return ""

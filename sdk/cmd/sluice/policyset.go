@@ -15,7 +15,7 @@ import (
 type policySetCommand struct {
 	Name   string   `arg:"" help:"The policy: a topic, or a prefix and a *. It is made if there is none."`
 	Fields []string `arg:"" name:"FIELD=VALUE" help:"A field's path and its value; without a value the field is not set any more."`
-	waitFlags
+	changeFlags
 }
 
 func (*policySetCommand) Help() string {
@@ -36,6 +36,7 @@ Examples:
 
   sluice policy set orders.created publish.rate=500 publish.burst=500
   sluice policy set 'orders.*' publish.scope=fleet --wait
+  sluice policy set orders.created retention.ttl=24h --dry-run
   sluice policy set orders.created retention.ttl=`
 }
 
@@ -48,7 +49,7 @@ func (s *policySetCommand) Run(ctx context.Context, app *program.App, c *client,
 			return err
 		}
 	}
-	return assign(ctx, app, c, p, s.Name, assignments, &s.waitFlags)
+	return assign(ctx, app, c, p, s.Name, assignments, &s.changeFlags)
 }
 
 // assignment gives a field a value; nil takes it away.
@@ -84,7 +85,7 @@ const assignTries = 5
 
 // assign changes fields of a policy, whoever else changes others of them, and
 // prints what it changed.
-func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, name string, assignments []assignment, wait *waitFlags) error {
+func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, name string, assignments []assignment, flags *changeFlags) error {
 	plane, err := p.open(c)
 	if err != nil {
 		return err
@@ -95,38 +96,52 @@ func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, n
 		if err != nil {
 			return err
 		}
-		now, err := put(ctx, c, plane, name, before, assignments)
+		document, when, err := assigned(name, before, assignments)
+		if err != nil {
+			return err
+		}
+		var plan sluice.ApplyResult
+		var now sluice.Policy
+		if flags.DryRun {
+			plan, err = asked(ctx, c, func(ctx context.Context) (sluice.ApplyResult, error) {
+				return plane.PlanPutPolicy(ctx, name, document, when)
+			})
+		} else {
+			now, err = asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
+				return plane.PutPolicy(ctx, name, document, when)
+			})
+		}
 		if errors.Is(err, &wire.Error{Code: wire.PreconditionFailed}) && try < assignTries {
 			continue
 		}
 		if err != nil {
 			return listed(app.Stderr, err, name)
 		}
+		if flags.DryRun {
+			return printPlan(app.Stdout, c.JSON, plan)
+		}
 		if err := printSaved(app.Stdout, c.JSON, before, &now); err != nil {
 			return err
 		}
-		return wait.await(ctx, app, c, plane, map[string]int64{name: now.Version})
+		return flags.await(ctx, app, c, plane, map[string]int64{name: now.Version})
 	}
 }
 
-// put makes before, with the assignments, the policy, if it still is what is
-// there.
-func put(ctx context.Context, c *client, plane *sluice.ControlPlane, name string, before *sluice.Policy, assignments []assignment) (sluice.Policy, error) {
-	document, when := json.RawMessage(`{}`), sluice.Condition{Absent: true}
+// assigned is the policy before with the assignments, and the condition that it
+// is still the one that is there.
+func assigned(name string, before *sluice.Policy, assignments []assignment) (document json.RawMessage, when sluice.Condition, err error) {
+	document, when = json.RawMessage(`{}`), sluice.Condition{Absent: true}
 	if before != nil {
 		document, when = before.Document, sluice.Condition{Version: before.Version}
 	} else if !slices.ContainsFunc(assignments, func(a assignment) bool { return a.value != nil }) {
-		return sluice.Policy{}, wire.Errorf(wire.NotFound, "there is no policy %q in which to unset anything", name)
+		return nil, when, wire.Errorf(wire.NotFound, "there is no policy %q in which to unset anything", name)
 	}
 	for _, a := range assignments {
-		var err error
 		if document, err = withMember(document, strings.Split(a.path, "."), a.value); err != nil {
-			return sluice.Policy{}, err
+			return nil, when, err
 		}
 	}
-	return asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
-		return plane.PutPolicy(ctx, name, document, when)
-	})
+	return document, when, nil
 }
 
 // withMember returns the object with the member at path set, or taken away

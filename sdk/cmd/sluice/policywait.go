@@ -20,6 +20,12 @@ type waitFlags struct {
 	WaitTimeout time.Duration `default:"30s" help:"For how long, with --wait."`
 }
 
+// changeFlags are the flags of a command that changes one policy.
+type changeFlags struct {
+	DryRun bool `help:"Show what would change, and change nothing."`
+	waitFlags
+}
+
 // gone is the version of a policy that was deleted.
 const gone = 0
 

@@ -97,7 +97,7 @@ function Me({me, onMe}) {
       onMe();
     };
     return html`
-      <div class="me"><span><b>${me.name}</b> <span class="badge">${me.role}</span></span>
+      <div class="me"><span><b>${me.name}</b> <span class="badge">${me.role}${me.policies ? ` of ${me.policies.join(', ')}` : ''}</span></span>
         <button type="button" class="quiet" onClick=${leave}>Sign out</button></div>`;
   }
   const set = e => {

@@ -59,7 +59,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
 
   const message = field => refused.find(f => f.field === field.path)?.message || hint(field, get(doc, field.path));
   const others = refused.filter(f => !inForm.has(f.field));
-  const no = denied(me, 'editor');
+  const no = denied(me, 'editor', name);
   return html`
     <form class="editor" ref=${form} onSubmit=${e => { e.preventDefault(); if (!no && ready) setReviewing(true); }}>
       ${groups.map(group => html`

@@ -34,7 +34,7 @@ export function History({name, policy, policies, me, onSaved}) {
         : html`
           <${Compare} versions=${versions} />
           <ol class="history">${versions.map((v, i) => html`
-            <${Version} key=${v.version} v=${v} before=${versions[i + 1]} last=${i === 0} me=${me} onBack=${() => setBack(v)} />`)}
+            <${Version} key=${v.version} v=${v} before=${versions[i + 1]} last=${i === 0} name=${name} me=${me} onBack=${() => setBack(v)} />`)}
           </ol>`}
       ${back && html`
         <${Confirm} title="Roll ${name} back to version ${back.version}" verb="Roll back" act=${rollback} onClose=${() => setBack(null)}>
@@ -45,9 +45,9 @@ export function History({name, policy, policies, me, onSaved}) {
     </section>`;
 }
 
-function Version({v, before, last, me, onBack}) {
+function Version({v, before, last, name, me, onBack}) {
   const list = changes(content(before?.policy), content(v.policy));
-  const no = denied(me, 'editor');
+  const no = denied(me, 'editor', name);
   return html`
     <li>
       <div class="line">

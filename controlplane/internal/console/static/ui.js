@@ -81,9 +81,11 @@ export const ErrorNote = ({error}) => (error ? html`<p class="note bad" role="al
 export const topicLink = name => '#/topics/' + encodeURIComponent(name);
 export const policyLink = name => '#/policies/' + encodeURIComponent(name);
 
-// may says whether a role may do something; '' is yes, else it is the reason.
-export function denied(me, needs) {
+// denied says why somebody may not do something, to the policy of a name where one is given; '' is that they may.
+export function denied(me, needs, policy) {
   const ranks = ['viewer', 'editor', 'admin'];
-  if (ranks.indexOf(me.role) >= ranks.indexOf(needs)) return '';
-  return `Your role is ${me.role}; this needs ${needs}.`;
+  if (ranks.indexOf(me.role) < ranks.indexOf(needs)) return `Your role is ${me.role}; this needs ${needs}.`;
+  const covers = p => p === policy || (p.endsWith('*') && policy.startsWith(p.slice(0, -1)));
+  if (!policy || !me.policies || me.policies.some(covers)) return '';
+  return `You may change the policies ${me.policies.join(', ')}.`;
 }
