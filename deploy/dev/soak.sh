@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Repeats the tests that use soak.Rounds, one after the other, and ends with the first failure. MINUTES are for all of them
-# together, SEED is that of each one's first round, RUN a regular expression of their names. With SEED and without MINUTES each
-# has one round: that repeats a failure.
+# together: a share for each, and three, ten minutes of an hour, for the application that everything else is there for. SEED is
+# that of each one's first round, RUN a regular expression of their names. With SEED and without MINUTES each has one round: that
+# repeats a failure.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -14,9 +15,12 @@ if [ -z "$tests" ]; then
   exit 2
 fi
 
+shares() { # how many of them a list of tests has
+  awk '{ n += $2 == "TestEffectsHappenOnce" ? 3 : 1 } END { print n }' <<<"$1"
+}
+share=0
 if [ -n "${MINUTES:-}" ] || [ -z "${SEED:-}" ]; then
-  seconds=$((${MINUTES:-60} * 60 / $(wc -l <<<"$tests")))
-  export SLUICE_SOAK_TIME=${seconds}s
+  share=$((${MINUTES:-60} * 60 / $(shares "$tests")))
 fi
 export SLUICE_SOAK_SEED=${SEED:-}
 
@@ -28,11 +32,15 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 while read -r folder name; do
+  seconds=$((share * $(shares "$folder $name")))
+  if [ "$share" != 0 ]; then
+    export SLUICE_SOAK_TIME=${seconds}s
+  fi
   echo "=== $name in $folder, ${SLUICE_SOAK_TIME:-one round}"
   race=$detector
   case $folder in */simulation) race='' ;; esac # see test.sh
   # A round that has begun is waited for.
-  if ! go test $race -trimpath -vet=off -count=1 -timeout $((${seconds:-0} + 1800))s -v -run "^$name\$" "$folder" </dev/null 2>&1 |
+  if ! go test $race -trimpath -vet=off -count=1 -timeout $((seconds + 1800))s -v -run "^$name\$" "$folder" </dev/null 2>&1 |
     tee "$log" | awk '/ rounds done: / { sub(/.* rounds done/, "rounds done"); print; fflush() }'; then
     grep -v '^ *=== ' "$log" || true
     exit 1

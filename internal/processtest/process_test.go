@@ -105,11 +105,7 @@ func TestTailKeepsTheEnd(t *testing.T) {
 }
 
 func TestLaunch(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Program{build: func() (string, error) { return self, nil }}
+	p := Self()
 	l := p.Launch(t, []string{"ANY=thing"}, "program", "first\nsecond")
 	if line, err := l.Stdout.ReadString('\n'); err != nil || line != "first\n" {
 		t.Fatalf("%q, %v", line, err)

@@ -4,6 +4,7 @@
 package processtest
 
 import (
+	"os"
 	"sync"
 	"testing"
 
@@ -20,6 +21,9 @@ type Program struct {
 func New(p testbuild.Program) *Program {
 	return &Program{name: p.Name, build: sync.OnceValues(p.Build)}
 }
+
+// Self is the test program itself, for tests whose TestMain is another program where the arguments say so.
+func Self() *Program { return &Program{name: "the test program", build: os.Executable} }
 
 // Binary is the path of the program, which the first call builds if that is
 // necessary.
