@@ -332,10 +332,12 @@ type Progress struct {
 }
 
 // Delay is when an event may be delivered again, in milliseconds since the
-// epoch.
+// epoch, and how many of them that was away when it was saved; 0: not known.
+// Clocks differ: another owner waits for the lesser of both.
 type Delay struct {
 	Seq   uint64
 	Until int64
+	Left  int64
 }
 
 // SeqRange is the seqs from First to Last, both included.

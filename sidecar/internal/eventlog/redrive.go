@@ -44,8 +44,8 @@ type RedriveProgress struct {
 	Letter   string
 	Attempts int
 	// Until is when it may be delivered again, in milliseconds since the epoch;
-	// 0: at once.
-	Until int64
+	// 0: at once. Left is as in Delay.
+	Until, Left int64
 	// Out and Unsure are as in Progress.
 	Out, Unsure bool
 	// Done says that it is settled: what is left is to take the dead letter away.

@@ -221,7 +221,7 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 		case p.own == foreign:
 		case g.watch == nil:
 			e := g.epochOf(p.index, p.epoch, p.life)
-			e.Progress = p.progress()
+			e.Progress = p.progress(g.cfg.Clock.Now())
 			owned = append(owned, e)
 		default:
 			st.Lag += p.unsettled(eventlog.Extent{First: 1, Head: max(p.head, g.watch.Head(p.index))})

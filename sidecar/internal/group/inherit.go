@@ -3,14 +3,16 @@ package group
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // inherited is the progress of an earlier owner as the next one goes on from
 // it. What was being delivered counts an attempt, unless the owner has ended in
-// order, and said so as the last thing that it did.
-func inherited(pr eventlog.Progress, ended func(life string) bool) eventlog.Progress {
+// order, and said so as the last thing that it did. What is delayed waits for
+// no longer than that owner would have had it wait: its clock may be ahead.
+func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time) eventlog.Progress {
 	over := pr.OutBy != "" && ended(pr.OutBy)
 	switch {
 	case len(pr.Out) == 0:
@@ -19,7 +21,10 @@ func inherited(pr eventlog.Progress, ended func(life string) bool) eventlog.Prog
 	default:
 		pr.Unsure = union(pr.Unsure, pr.Out)
 	}
-	pr.Redrives = slices.Clone(pr.Redrives)
+	pr.Delays, pr.Redrives = slices.Clone(pr.Delays), slices.Clone(pr.Redrives)
+	for i := range pr.Delays {
+		pr.Delays[i].Until = noLater(pr.Delays[i].Until, pr.Delays[i].Left, now)
+	}
 	for i := range pr.Redrives {
 		r := &pr.Redrives[i]
 		switch {
@@ -30,9 +35,19 @@ func inherited(pr eventlog.Progress, ended func(life string) bool) eventlog.Prog
 			r.Unsure = true
 		}
 		r.Out = false
+		r.Until = noLater(r.Until, r.Left, now)
 	}
 	pr.Out, pr.OutBy = nil, ""
 	return pr
+}
+
+// noLater is a time that was left away when it was saved, or how far that is
+// from now, whichever is sooner.
+func noLater(until, left int64, now time.Time) int64 {
+	if left == 0 { // an older version has saved it
+		return until
+	}
+	return min(until, now.UnixMilli()+left)
 }
 
 // lessOne takes one attempt from the seqs of the ranges.

@@ -3,6 +3,7 @@ package group
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -30,7 +31,7 @@ func TestInherited(t *testing.T) {
 			}
 		}
 		ended := rapid.Bool().Draw(t, "ended")
-		got := inherited(pr, func(life string) bool { return ended && life == "life" })
+		got := inherited(pr, func(life string) bool { return ended && life == "life" }, time.Now())
 		if len(got.Out) > 0 || got.OutBy != "" {
 			t.Fatalf("out: %v", got)
 		}
@@ -52,4 +53,34 @@ func TestInherited(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A delay is no longer for whoever takes over than it was for the owner who saved it, and whose clock may be ahead; where
+// that is behind, the time itself counts.
+func TestInheritedDelays(t *testing.T) {
+	const wait = 5 * time.Second
+	now := time.UnixMilli(1_723_140_000_000)
+	never := func(string) bool { return false }
+	for ahead, want := range map[time.Duration]time.Duration{time.Hour: wait, 0: wait, -time.Hour: wait - time.Hour} {
+		saved := now.Add(ahead)
+		p := &partition{
+			entries: []*entry{{seq: 3, state: delayed, due: saved.Add(wait)}},
+			redrive: lane{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: saved.Add(wait)}}},
+		}
+		p.next = 4
+		pr := p.progress(saved)
+		for range 2 { // what is not fetched yet goes on with the rest
+			pr = inherited(pr, never, now)
+			p = &partition{}
+			p.restore(pr)
+			if d, r := pr.Delays, pr.Redrives; len(d) != 1 || len(r) != 1 || d[0].Until != now.Add(want).UnixMilli() || r[0].Until != d[0].Until {
+				t.Errorf("saved by a clock that is %v ahead: %+v %+v; want %v from now", ahead, d, r, want)
+			}
+			pr = p.progress(now)
+		}
+		pr.Delays[0] = eventlog.Delay{Seq: 3, Until: 7} // as an older version has it
+		if got := inherited(pr, never, now).Delays[0]; got.Until != 7 {
+			t.Errorf("without what is left: %+v", got)
+		}
+	}
 }

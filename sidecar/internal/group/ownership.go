@@ -37,7 +37,7 @@ func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
 func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
 	p.own, p.epoch, p.life, p.dirty = owned, e.Number, e.Owner, false
 	p.head = max(p.head, head)
-	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended))
+	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended, g.cfg.Clock.Now()))
 	g.recut = true
 }
 
@@ -101,7 +101,7 @@ func (p *partition) busy() bool {
 
 // park forgets what was fetched of a partition but keeps its progress.
 func (g *Group) park(p *partition) {
-	pr := p.progress()
+	pr := p.progress(g.cfg.Clock.Now())
 	g.drop(p)
 	p.restore(pr)
 }

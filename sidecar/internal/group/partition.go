@@ -186,7 +186,7 @@ func (p *partition) unsettled(x eventlog.Extent) int64 {
 }
 
 // progress is what a takeover needs to know.
-func (p *partition) progress() eventlog.Progress {
+func (p *partition) progress(now time.Time) eventlog.Progress {
 	p.trim()
 	pr := eventlog.Progress{Cursor: p.cursor(), Since: p.since}
 	at := pr.Cursor // every seq below is in pr
@@ -222,12 +222,18 @@ func (p *partition) progress() eventlog.Progress {
 		pr.Unsure = append(pr.Unsure, r)
 	}
 	pr.Delays = append(pr.Delays, p.delays...)
-	pr.Redrives = p.redrive.progress()
+	for i := range pr.Delays {
+		pr.Delays[i].Left = left(pr.Delays[i].Until, now)
+	}
+	pr.Redrives = p.redrive.progress(now)
 	if slices.ContainsFunc(pr.Redrives, func(r eventlog.RedriveProgress) bool { return r.Out }) {
 		pr.OutBy = p.life
 	}
 	return pr
 }
+
+// left is how far away a time is, 1 ms at least, since 0 is not known.
+func left(until int64, now time.Time) int64 { return max(until-now.UnixMilli(), 1) }
 
 // maxDelays bounds the delays of fetched events that are stored: a takeover
 // delivers those behind them early.

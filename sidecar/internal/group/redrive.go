@@ -43,7 +43,7 @@ func (l *lane) restore(rs []eventlog.RedriveProgress) {
 }
 
 // progress is what a takeover needs to know.
-func (l *lane) progress() (rs []eventlog.RedriveProgress) {
+func (l *lane) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 	for _, e := range l.entries {
 		r := eventlog.RedriveProgress{
 			Seq: e.seq, Letter: e.letter, Attempts: e.attempts,
@@ -58,6 +58,11 @@ func (l *lane) progress() (rs []eventlog.RedriveProgress) {
 	}
 	for _, letter := range slices.Sorted(maps.Keys(l.known)) {
 		rs = append(rs, l.known[letter])
+	}
+	for i := range rs {
+		if r := &rs[i]; r.Until != 0 {
+			r.Left = left(r.Until, now)
+		}
 	}
 	return rs
 }

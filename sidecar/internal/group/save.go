@@ -60,7 +60,7 @@ func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 		Owner:          p.life,
 		Beat:           g.beat,
 		Released:       released,
-		Progress:       p.progress(),
+		Progress:       p.progress(g.cfg.Clock.Now()),
 	}
 }
 

@@ -78,7 +78,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 			forced = append(forced, e)
 			continue
 		}
-		redrives := p.redrive.progress()
+		redrives := p.redrive.progress(g.cfg.Clock.Now())
 		for i := range redrives {
 			redrives[i].Out = false
 		}

@@ -150,7 +150,7 @@ func testEpochs(t *testing.T, s *suite) {
 			},
 			Out: []eventlog.SeqRange{{First: 11, Last: 11}, {First: 13, Last: 13}}, OutBy: "n1/life/2",
 			Unsure: []eventlog.SeqRange{{First: 10, Last: 11}},
-			Delays: []eventlog.Delay{{Seq: 10, Until: 1700000000123}},
+			Delays: []eventlog.Delay{{Seq: 10, Until: 1700000000123, Left: 4000}, {Seq: 13, Until: 1700000000124}},
 		}
 		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one, two}, nil); err != nil {
 			t.Fatal(err)

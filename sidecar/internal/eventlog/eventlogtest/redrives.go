@@ -67,7 +67,7 @@ func testRedrives(t *testing.T, s *suite) {
 		}
 		own.Progress.Since = 1_723_140_000_000
 		own.Progress.Redrives = []eventlog.RedriveProgress{
-			{Seq: 3, Letter: "a", Attempts: 2, Until: 1_723_140_000_001, Unsure: true}, {Seq: 1, Letter: "b", Out: true}, {Seq: 9, Letter: "c-1", Done: true}}
+			{Seq: 3, Letter: "a", Attempts: 2, Until: 1_723_140_000_001, Left: 7, Unsure: true}, {Seq: 1, Letter: "b", Out: true}, {Seq: 9, Letter: "c-1", Done: true}}
 		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); err != nil {
 			t.Fatal(err)
 		}

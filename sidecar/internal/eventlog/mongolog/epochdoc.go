@@ -54,6 +54,7 @@ type progressDoc struct {
 	OutBy    string  `bson:"out_by,omitempty"`
 	Unsure   []int64 `bson:"unsure,omitempty"`
 	Delays   []int64 `bson:"delays,omitempty"` // seq, until, …
+	Left     []int64 `bson:"left,omitempty"`   // of each delay; missing in older documents
 	Since    int64   `bson:"since,omitempty"`
 
 	Redrives []redriveProgressDoc `bson:"redrives,omitempty"`
@@ -64,6 +65,7 @@ type redriveProgressDoc struct {
 	Letter   string `bson:"letter"`
 	Attempts int    `bson:"attempts,omitempty"`
 	Until    int64  `bson:"until,omitempty"`
+	Left     int64  `bson:"left,omitempty"`
 	Out      bool   `bson:"out,omitempty"`
 	Unsure   bool   `bson:"unsure,omitempty"`
 	Done     bool   `bson:"done,omitempty"`
@@ -101,11 +103,11 @@ func newProgressDoc(p *eventlog.Progress) progressDoc {
 		d.Attempts = append(d.Attempts, int64(r.First), int64(r.Last), int64(r.Attempts))
 	}
 	for _, x := range p.Delays {
-		d.Delays = append(d.Delays, int64(x.Seq), x.Until)
+		d.Delays, d.Left = append(d.Delays, int64(x.Seq), x.Until), append(d.Left, x.Left)
 	}
 	d.Since = p.Since
 	for _, r := range p.Redrives {
-		d.Redrives = append(d.Redrives, redriveProgressDoc{int64(r.Seq), r.Letter, r.Attempts, r.Until, r.Out, r.Unsure, r.Done})
+		d.Redrives = append(d.Redrives, redriveProgressDoc{int64(r.Seq), r.Letter, r.Attempts, r.Until, r.Left, r.Out, r.Unsure, r.Done})
 	}
 	return d
 }
@@ -122,9 +124,12 @@ func (d progressDoc) decode() eventlog.Progress {
 			p.Delays = append(p.Delays, eventlog.Delay{Seq: uint64(c[0]), Until: c[1]})
 		}
 	}
+	for i := range min(len(d.Left), len(p.Delays)) {
+		p.Delays[i].Left = d.Left[i]
+	}
 	p.Since = d.Since
 	for _, r := range d.Redrives {
-		p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: uint64(r.Seq), Letter: r.Letter, Attempts: r.Attempts, Until: r.Until, Out: r.Out, Unsure: r.Unsure, Done: r.Done})
+		p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: uint64(r.Seq), Letter: r.Letter, Attempts: r.Attempts, Until: r.Until, Left: r.Left, Out: r.Out, Unsure: r.Unsure, Done: r.Done})
 	}
 	return p
 }

@@ -285,6 +285,12 @@ func TestProgressDocument(t *testing.T) {
 			r := eventlog.SeqRange{First: seq.Draw(t, "first"), Last: seq.Draw(t, "last")}
 			p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: r, Attempts: rapid.IntRange(1, 1<<20).Draw(t, "n")})
 		}
+		for range rapid.IntRange(0, 4).Draw(t, "delays") {
+			p.Delays = append(p.Delays, eventlog.Delay{Seq: seq.Draw(t, "seq"), Until: rapid.Int64().Draw(t, "until"), Left: rapid.Int64().Draw(t, "left")})
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "redrives") {
+			p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: seq.Draw(t, "seq"), Until: rapid.Int64().Draw(t, "until"), Left: rapid.Int64().Draw(t, "left")})
+		}
 		raw, err := bson.Marshal(newProgressDoc(&p))
 		if err != nil {
 			t.Fatal(err)
@@ -297,6 +303,10 @@ func TestProgressDocument(t *testing.T) {
 			t.Errorf("%+v became %+v", p, got)
 		}
 	})
+	older := progressDoc{Delays: []int64{3, 7}}.decode()
+	if want := []eventlog.Delay{{Seq: 3, Until: 7}}; !reflect.DeepEqual(older.Delays, want) {
+		t.Errorf("an older document's delays: %+v", older.Delays)
+	}
 }
 
 // TestDocumentIDs: what differs in anything has another id, though groups and

@@ -28,6 +28,8 @@ import (
 //	since    signed varint; with all that follows missing in older values
 //	redrives n, then of each: seq, letter as text, attempts, until as a signed
 //	         varint, 1 for out + 2 for unsure + 4 for done
+//	left     of each delay, then of each redrive: signed varint; missing in
+//	         older values
 const (
 	epochVersion = 1
 
@@ -101,6 +103,12 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 			}
 		}
 		b = binary.AppendUvarint(b, flags)
+	}
+	for _, d := range e.Progress.Delays {
+		b = binary.AppendVarint(b, d.Left)
+	}
+	for _, r := range e.Progress.Redrives {
+		b = binary.AppendVarint(b, r.Left)
 	}
 	return b
 }
@@ -177,6 +185,14 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 			flags := d.uvarint()
 			r.Out, r.Unsure, r.Done = flags&1 != 0, flags&2 != 0, flags&4 != 0
 			e.Progress.Redrives = append(e.Progress.Redrives, r)
+		}
+	}
+	if d.err == nil && len(d.rest) > 0 {
+		for i := range e.Progress.Delays {
+			e.Progress.Delays[i].Left = d.varint()
+		}
+		for i := range e.Progress.Redrives {
+			e.Progress.Redrives[i].Left = d.varint()
 		}
 	}
 	if d.err != nil {

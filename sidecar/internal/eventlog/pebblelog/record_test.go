@@ -76,6 +76,17 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
+// TestOlderEpoch: the value of an older version ends before what is left of delays.
+func TestOlderEpoch(t *testing.T) {
+	e := eventlog.Epoch{Progress: eventlog.Progress{Delays: []eventlog.Delay{{Seq: 3, Until: 7, Left: 1}},
+		Redrives: []eventlog.RedriveProgress{{Seq: 2, Letter: "a", Until: 8, Left: 1}}}}
+	value := appendEpoch(nil, &e)
+	e.Progress.Delays[0].Left, e.Progress.Redrives[0].Left = 0, 0
+	if got, err := decodeEpoch(value[:len(value)-2]); err != nil || !reflect.DeepEqual(got, e) {
+		t.Errorf("got %+v, %v; want %+v", got, err, e)
+	}
+}
+
 // FuzzDecodeEntries: the same for the smaller values and an epoch's key.
 func FuzzDecodeEntries(f *testing.F) {
 	f.Add(appendIDEntry(nil, idEntry{location: location{1, 2}}))
