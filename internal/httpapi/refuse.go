@@ -9,10 +9,15 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// RefuseConn answers a connection that was not let in, whatever it asks for, with
-// an error of HTTP, and reads until the peer has gone, or the connection's
-// deadline: closing it while the peer still sends could destroy the answer.
+// RefuseConn answers the first request of a connection that was not let in with
+// an error of HTTP. It waits for the request's first byte, because clients take an
+// answer that precedes it for a broken connection. Then it reads until the peer has
+// gone, or the connection's deadline: closing the connection while the peer still
+// sends could destroy the answer.
 func RefuseConn(c net.Conn, e *wire.Error) {
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		return
+	}
 	body := append(wire.AppendErrorBody(nil, e), '\n')
 	status := e.Code.HTTPStatus()
 	retry := ""

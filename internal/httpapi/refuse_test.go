@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A client that is not let in gets the answer of any other refusal, whatever it
-// sends.
+// A client that is not let in gets the answer of any other refusal once it has
+// begun to ask, and not before, whatever it sends.
 func TestRefusedConnection(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,6 +25,14 @@ func TestRefusedConnection(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _, _ = bound.Accept() }()
 	defer func() { bound.Close(); <-done }()
+	silent, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if early, err := io.ReadAll(silent); err != nil || len(early) > 0 {
+		t.Errorf("before its request, a client is told %q, %v", early, err)
+	}
 	res, err := client(t).Post("http://"+ln.Addr().String(), "text/plain", strings.NewReader(strings.Repeat("x", 10_000)))
 	if err != nil {
 		t.Fatal(err)

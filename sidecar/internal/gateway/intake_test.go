@@ -87,8 +87,8 @@ func TestWhatIsUnderWayIsCounted(t *testing.T) {
 	memory := budget.New(1 << 20)
 	s := start(t, setup{memory: memory})
 	c := s.dial(t)
-	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
 	c.ask(`{"op":"PUBLISH","topic":"t","opts":{"id":"a"},"payload":"%s"}`, strings.Repeat("x", 10<<10))
+	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"earliest"}}`)
 	c.wantEvent("a")
 	if used := memory.Used(); used < 10<<10 {
 		t.Errorf("%d bytes are taken for an unacked event of 10 KiB", used)
