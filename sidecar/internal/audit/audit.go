@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,12 +136,7 @@ func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler,
 			if topic == "" {
 				topic = r.URL.Query().Get("topic")
 			}
-			for _, pattern := range leftOut {
-				if r.Pattern == pattern {
-					return
-				}
-			}
-			if topic == "" || r.Pattern == "" {
+			if topic == "" || r.Pattern == "" || slices.Contains(leftOut, r.Pattern) {
 				return
 			}
 			l.Note(r.Pattern, topic, who(r.Context()), r.RemoteAddr, nil, slog.String("group", groupOf(r)), slog.Int("status", answer.status),

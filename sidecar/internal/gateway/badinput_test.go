@@ -215,6 +215,7 @@ var badRequests = []struct {
 }{
 	{"no such route", "GET", "/v2", "", nil, 404, "not_found", "/v2"},
 	{"no such method", "DELETE", "/v1/topics/t/events", "", nil, 405, "not_found", "POST"},
+	{"no such method of ws", "POST", "/ws", "", nil, 405, "not_found", "GET"},
 	{"ws without upgrade", "GET", "/ws", "", nil, 400, "bad_request", "WebSocket"},
 	{"bad topic", "POST", "/v1/topics/a%20b/events", "1", nil, 400, "bad_request", "topic"},
 	{"topic with a slash", "POST", "/v1/topics/a%2Fb/events", "1", nil, 400, "bad_request", "topic"},

@@ -163,11 +163,12 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/topics/{topic}/dlq", g.listDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/redrive", g.redriveDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/discard", g.discardDeadLetters)
+	routes := httpapi.Routes(mux)
 	published := []string{"POST /v1/topics/{topic}/events", "POST " + daprPublishPath, "POST " + daprBulkPath, "POST " + daprBulkPathAlpha}
-	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, httpapi.Routes(mux), published...)
+	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, published...)
 	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == socketPath {
-			mux.ServeHTTP(w, r)
+			routes.ServeHTTP(w, r)
 			return
 		}
 		audited.ServeHTTP(w, r)

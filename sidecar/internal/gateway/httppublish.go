@@ -151,7 +151,9 @@ func headerOfOne(h http.Header) string {
 // publish admits events, all of one topic, and waits for what becomes of them.
 // When the client goes away first, they may be stored all the same.
 func (g *Gateway) publish(r *http.Request, items []wire.PublishItem) (results []wire.ResultItem, err error) {
-	defer func() { g.cfg.Audit.Published(items, results, g.cfg.Access.From(r.Context()), r.RemoteAddr, err) }()
+	if g.cfg.Audit != nil {
+		defer func() { g.cfg.Audit.Published(items, results, g.cfg.Access.From(r.Context()), r.RemoteAddr, err) }()
+	}
 	topic := items[0].Event.Topic
 	if err := g.may(r, access.Publish, topic, ""); err != nil {
 		g.cfg.Publisher.Refused(topic, wire.AsError(err).Code, len(items))
