@@ -35,7 +35,7 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 			Msg: "too many events wait for the store: " + spoolFull.Error() + "; try again later",
 		}
 	case errors.As(err, &disk):
-		return diskFull(errors.Is(err, eventlog.ErrUnavailable))
+		return DiskFull(err)
 	case errors.As(err, &away):
 		return &wire.Error{
 			Code: wire.StoreUnavailable, RetryAfter: away.RetryAfter,
@@ -72,15 +72,15 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 // room, or retention.
 const retryDisk = 5 * time.Second
 
-// diskFull refuses an event for want of room on the disk; unsure: it may be
-// stored all the same.
-func diskFull(unsure bool) *wire.Error {
+// DiskFull refuses a publish or a change for want of room on the disk, as the log's error says. Where that error wraps
+// eventlog.ErrUnavailable, the log may have stored it all the same.
+func DiskFull(err error) *wire.Error {
 	e := &wire.Error{
 		Code: wire.Overloaded, Reason: "disk", RetryAfter: retryDisk,
-		Msg: "the sidecar's disk has too little room, so the event is not stored; try again later",
+		Msg: "the sidecar's disk has too little room, so nothing is stored; try again later",
 	}
-	if unsure {
-		e.Msg = "the sidecar's disk is full, so it is not known whether the event is stored; published again under the same id it is stored once"
+	if errors.Is(err, eventlog.ErrUnavailable) {
+		e.Msg = "the sidecar's disk is full, so it is not known whether this is stored; it is safe to repeat, a publish under the same id"
 	}
 	return e
 }

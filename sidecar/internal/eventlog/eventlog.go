@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -254,6 +255,26 @@ type ScanQuery struct {
 	Key *string
 	// Descending turns the order round.
 	Descending bool
+}
+
+// Pages scans a topic page by page. An error is the last of them.
+func Pages(ctx context.Context, log interface {
+	Scan(ctx context.Context, topic string, q ScanQuery, b Bounds) ([]*Record, error)
+}, topic string, q ScanQuery, b Bounds) iter.Seq2[[]*Record, error] {
+	return func(yield func([]*Record, error) bool) {
+		for {
+			page, err := log.Scan(ctx, topic, q, b)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) == 0 || !yield(page, nil) {
+				return
+			}
+			last := page[len(page)-1]
+			q.After = &Point{TS: last.TS, ID: last.ID}
+		}
+	}
 }
 
 // Upper is the inclusive upper bound on ts.

@@ -55,12 +55,11 @@ func (q *deadLetters) selects(d *eventlog.Dead) bool {
 // says that it has enough.
 func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
 	scan := eventlog.ScanQuery{Descending: q.descending, After: q.after}
-	for {
-		page, err := g.cfg.Log.Scan(ctx, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody})
+	for page, err := range eventlog.Pages(ctx, g.cfg.Log, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody}) {
 		if errors.Is(err, eventlog.ErrNotFound) {
 			return nil // nothing ever died
 		}
-		if err != nil || len(page) == 0 {
+		if err != nil {
 			return err
 		}
 		var dead []eventlog.Dead
@@ -74,9 +73,8 @@ func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]even
 				return err
 			}
 		}
-		last := page[len(page)-1]
-		scan.After = &eventlog.Point{TS: last.TS, ID: last.ID}
 	}
+	return nil
 }
 
 // complete finds where the events of dead letters are that older versions wrote.

@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -38,34 +37,14 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
 		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := json.NewEncoder(w)
-	out.SetEscapeHTML(false)
-	err = g.erase(r.Context(), found, func(done int) {
-		_ = out.Encode(progressLine{Done: done, Of: len(found)})
-		_ = http.NewResponseController(w).Flush()
-	})
-	code := wire.Code("")
-	if err != nil {
-		known := wire.AsError(refusal(err))
-		code = known.Code
-		_ = out.Encode(map[string]any{"error": known.Msg, "code": code})
-	} else {
-		_ = out.Encode(progressLine{Done: len(found), Of: len(found), OK: true})
-	}
+	lines := newProgress(w, len(found))
+	code := lines.end(g.erase(r.Context(), found, lines.at))
 	by := "id"
 	if x.key != nil {
 		by = "key"
 	}
 	// What is erased is not named again in a log that is kept.
 	g.cfg.Logger.Info("events were erased", "topic", x.topic, "selected_by", by, "events", len(found), "by", g.sender(r), "from", r.RemoteAddr, "code", code)
-}
-
-// progressLine is one line of what a long change streams.
-type progressLine struct {
-	Done int  `json:"done"`
-	Of   int  `json:"of"`
-	OK   bool `json:"ok,omitempty"`
 }
 
 func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
@@ -129,26 +108,23 @@ func notFound(err error) bool { return err != nil && wire.AsError(refusal(err)).
 // scan finds events of a topic, which need not be there. Of each only what says where it
 // is is kept.
 func (g *Gateway) scan(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool) (found []*eventlog.Record, err error) {
-	q := eventlog.ScanQuery{Key: key}
-	for {
-		page, err := g.cfg.Log.Scan(ctx, topic, q, eventlog.Bounds{Events: 1000, Bytes: 1 << 20})
+	for page, err := range eventlog.Pages(ctx, g.cfg.Log, topic, eventlog.ScanQuery{Key: key}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
 		if notFound(err) {
 			return nil, nil
 		}
-		if err != nil || len(page) == 0 {
-			slices.SortFunc(found, func(a, b *eventlog.Record) int {
-				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq))
-			})
-			return found, err
+		if err != nil {
+			return nil, err
 		}
 		for _, rec := range page {
 			if wanted(rec) {
 				found = append(found, &eventlog.Record{Event: wire.Event{Topic: topic, Partition: rec.Partition, Seq: rec.Seq}})
 			}
 		}
-		last := page[len(page)-1]
-		q.After = &eventlog.Point{TS: last.TS, ID: last.ID}
 	}
+	slices.SortFunc(found, func(a, b *eventlog.Record) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq))
+	})
+	return found, nil
 }
 
 // eraseBatch is how many events are erased at a time.

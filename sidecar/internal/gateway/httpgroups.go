@@ -87,13 +87,13 @@ const maxCursorBody = 64 << 10
 
 // moveGroup sets a group's cursor, or tells what that would do.
 func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) {
-	topic, name, o, dry, err := g.seekOf(w, r)
-	if err == nil && dry {
-		answer(g, w, r, func() (group.SeekPlan, error) { return g.cfg.Groups.PlanSeek(r.Context(), topic, name, o) })
+	s, err := g.seekOf(w, r)
+	if err == nil && s.dry {
+		answer(g, w, r, func() (group.SeekPlan, error) { return g.cfg.Groups.PlanSeek(r.Context(), s.topic, s.group, s.to) })
 		return
 	}
 	if err == nil {
-		err = g.cfg.Groups.Seek(r.Context(), topic, name, o)
+		err = g.cfg.Groups.Seek(r.Context(), s.topic, s.group, s.to)
 	}
 	g.finish(w, r, err)
 }
@@ -107,24 +107,31 @@ func (g *Gateway) finish(w http.ResponseWriter, r *http.Request, err error) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (g *Gateway) seekOf(w http.ResponseWriter, r *http.Request) (topic, name string, o wire.SubscribeOptions, dry bool, err error) {
-	if topic, name, err = groupOf(r); err != nil {
-		return topic, name, o, dry, err
+// seek is where a group is to be moved.
+type seek struct {
+	topic, group string
+	to           wire.SubscribeOptions
+	dry          bool // only say what it would do
+}
+
+func (g *Gateway) seekOf(w http.ResponseWriter, r *http.Request) (s seek, err error) {
+	if s.topic, s.group, err = groupOf(r); err != nil {
+		return s, err
 	}
 	if g.refusing() {
-		return topic, name, o, dry, errStopping()
+		return s, errStopping()
 	}
-	if dry, err = dryRun(r); err != nil {
-		return topic, name, o, dry, err
+	if s.dry, err = dryRun(r); err != nil {
+		return s, err
 	}
 	content, bad := g.readAtMost(w, r, maxCursorBody)
 	if bad != nil {
-		return topic, name, o, dry, bad
+		return s, bad
 	}
-	if o, bad = cursorOf(content); bad != nil {
-		return topic, name, o, dry, bad
+	if s.to, bad = cursorOf(content); bad != nil {
+		return s, bad
 	}
-	return topic, name, o, dry, g.may(r, access.Subscribe, topic, name)
+	return s, g.may(r, access.Subscribe, s.topic, s.group)
 }
 
 // dryRun says whether nothing is to be changed.

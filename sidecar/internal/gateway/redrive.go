@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
 const (
@@ -24,8 +25,6 @@ const (
 	maxRedriveRate = 100_000
 	// maxDeadIDs is how many dead letters a request may name.
 	maxDeadIDs = 10_000
-	// progressEvery is the least time between two lines of progress.
-	progressEvery = 100 * time.Millisecond
 )
 
 // deadSelection is the body of a redrive or a discard.
@@ -111,34 +110,17 @@ func (g *Gateway) changeDead(w http.ResponseWriter, r *http.Request, plan func(*
 		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
-	line := func(content any) {
-		text, _ := json.Marshal(content)
-		_, _ = w.Write(append(text, '\n')) // a client that has gone ends the context
-		_ = out.Flush()
-	}
-	type progress struct {
-		Done int  `json:"done"`
-		Of   int  `json:"of"`
-		OK   bool `json:"ok,omitempty"`
-	}
+	lines := newProgress(w, c.of)
 	batch := deadPage
 	if c.rate > 0 {
 		batch = min(max(int(c.rate*progressEvery.Seconds()), 1), deadPage)
 	}
-	began, told := time.Now(), time.Time{}
+	began := time.Now()
 	for done := 0; done < c.of; {
-		if time.Since(told) >= progressEvery {
-			told = time.Now()
-			line(progress{Done: done, Of: c.of})
-		}
+		lines.at(done)
 		to := min(done+batch, c.of)
 		if err := c.step(r.Context(), done, to); err != nil {
-			if r.Context().Err() == nil {
-				e := wire.AsError(refusal(err))
-				line(map[string]string{"error": e.Msg, "code": string(e.Code)})
-			}
+			lines.end(err)
 			return
 		}
 		done = to
@@ -151,12 +133,12 @@ func (g *Gateway) changeDead(w http.ResponseWriter, r *http.Request, plan func(*
 				return
 			case <-g.ctx.Done():
 				timer.Stop()
-				line(map[string]string{"error": errStopping().Msg, "code": string(errStopping().Code)})
+				lines.end(errStopping())
 				return
 			}
 		}
 	}
-	line(progress{Done: c.of, Of: c.of, OK: true})
+	lines.end(nil)
 }
 
 func (g *Gateway) planChange(w http.ResponseWriter, r *http.Request, plan func(*http.Request, deadLetters, deadSelection) (change, error)) (c change, err error) {
@@ -269,8 +251,8 @@ func (g *Gateway) planDiscard(r *http.Request, q deadLetters, s deadSelection) (
 	})
 	c.of = len(letters)
 	c.step = func(ctx context.Context, from, to int) error {
-		keep := eventlog.Retention{DedupeWindowMS: max(g.cfg.Policies.Load().Topic(q.topic+wire.DeadLetterSuffix).Dedupe.Window.Milliseconds(), 1)}
-		_, err := g.cfg.Log.Remove(ctx, q.topic+wire.DeadLetterSuffix, letters[from:to], keep, time.Now().UnixMilli())
+		rules := retention.Rules(g.cfg.Policies.Load().Topic(q.topic + wire.DeadLetterSuffix))
+		_, err := g.cfg.Log.Remove(ctx, q.topic+wire.DeadLetterSuffix, letters[from:to], rules, time.Now().UnixMilli())
 		if err == nil {
 			err = g.cfg.Log.EndRedrives(ctx, q.topic, rs[from:to])
 		}

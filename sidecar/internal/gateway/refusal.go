@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -27,7 +28,7 @@ func refusal(err error) error {
 	case errors.Is(err, eventlog.ErrDeleting):
 		return wire.Errorf(wire.InUse, "%v", err)
 	case errors.As(err, &disk):
-		return &wire.Error{Code: wire.Overloaded, Reason: "disk", RetryAfter: retryStore, Msg: "the sidecar's disk has too little room: try again later"}
+		return admit.DiskFull(err)
 	case errors.Is(err, eventlog.ErrNotFound):
 		return wire.Errorf(wire.NotFound, "there is no such topic or group")
 	case errors.Is(err, eventlog.ErrUnavailable):

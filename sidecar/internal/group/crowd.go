@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
 // crowd is about how many groups the store has: as they were counted last, and
@@ -17,13 +17,8 @@ type crowd struct {
 	groups  int
 }
 
-const (
-	// countEvery is how old a count may be by which another group is made.
-	countEvery = 10 * time.Second
-	// retryFull is when to try again where there are too many groups: somebody
-	// has to delete some.
-	retryFull = time.Minute
-)
+// countEvery is how old a count may be by which another group is made.
+const countEvery = 10 * time.Second
 
 // enter takes the place of one more group, or says that there is none.
 func (c *crowd) enter(ctx context.Context, log eventlog.Groups, now time.Time, most int) error {
@@ -44,9 +39,7 @@ func (c *crowd) enter(ctx context.Context, log eventlog.Groups, now time.Time, m
 		c.counted, c.groups = now, len(names)
 	}
 	if c.groups >= most {
-		e := wire.Errorf(wire.Overloaded, "there are %d groups, and --max-groups allows %d: delete some, or raise it", c.groups, most)
-		e.RetryAfter = retryFull
-		return e
+		return topics.TooMany("groups", c.groups, "--max-groups", most)
 	}
 	c.groups++
 	return nil

@@ -63,14 +63,10 @@ func (m *Manager) deadStats(ctx context.Context) (stats []telemetry.DeadStat, er
 			continue
 		}
 		st := telemetry.DeadStat{Topic: topic}
-		q, size := eventlog.ScanQuery{}, 0
-		for st.Count < deadStatsMost && size < deadStatsBytes {
-			page, err := m.cfg.Log.Scan(ctx, t.Name, q, eventlog.Bounds{Events: 1000, Bytes: deadStatsBytes / 8})
+		size := 0
+		for page, err := range eventlog.Pages(ctx, m.cfg.Log, t.Name, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1000, Bytes: deadStatsBytes / 8}) {
 			if err != nil {
 				return nil, err
-			}
-			if len(page) == 0 {
-				break
 			}
 			if st.Count == 0 {
 				st.Oldest = time.UnixMilli(page[0].TS)
@@ -79,8 +75,9 @@ func (m *Manager) deadStats(ctx context.Context) (stats []telemetry.DeadStat, er
 			for _, rec := range page {
 				size += rec.Size()
 			}
-			last := page[len(page)-1]
-			q.After = &eventlog.Point{TS: last.TS, ID: last.ID}
+			if st.Count >= deadStatsMost || size >= deadStatsBytes {
+				break
+			}
 		}
 		stats = append(stats, st)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
 // redrivesAhead bounds the redriven dead letters of a partition that are in memory.
@@ -350,8 +351,8 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	}
 	err := failed
 	if err == nil {
-		keep := eventlog.Retention{DedupeWindowMS: max(g.cfg.Policy(g.topic+wire.DeadLetterSuffix).Dedupe.Window.Milliseconds(), 1)}
-		_, err = g.cfg.Log.Remove(ctx, g.topic+wire.DeadLetterSuffix, letters, keep, g.cfg.Clock.Now().UnixMilli())
+		rules := retention.Rules(g.cfg.Policy(g.topic + wire.DeadLetterSuffix))
+		_, err = g.cfg.Log.Remove(ctx, g.topic+wire.DeadLetterSuffix, letters, rules, g.cfg.Clock.Now().UnixMilli())
 		if errors.Is(err, eventlog.ErrNotFound) {
 			err = nil
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -55,10 +54,6 @@ type Catalog struct {
 // New makes a Catalog.
 func New(cfg Config) *Catalog { return &Catalog{cfg: cfg, known: make(map[string]bool)} }
 
-// retryFull is when to try again where there are too many topics: somebody has
-// to delete some.
-const retryFull = time.Minute
-
 // May returns nil where the topic is there or may be made. The error is a
 // *wire.Error, or the log's.
 func (c *Catalog) May(ctx context.Context, name string) error {
@@ -102,7 +97,7 @@ func (c *Catalog) mayMake(ctx context.Context, name string, byUse bool) error {
 func (c *Catalog) Room(ctx context.Context) error {
 	list, err := c.cfg.Log.Topics(ctx)
 	if err == nil && len(list) >= c.cfg.Most {
-		return &wire.Error{Code: wire.Overloaded, RetryAfter: retryFull, Msg: tooMany("topics", len(list), "--max-topics", c.cfg.Most)}
+		return TooMany("topics", len(list), "--max-topics", c.cfg.Most)
 	}
 	return err
 }
