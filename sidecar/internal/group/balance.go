@@ -42,7 +42,7 @@ func (g *Group) balance() {
 	if g.face(latest) { // and there may be more to take now
 		g.balancer.wake()
 	}
-	if g.uproot(todo.missing, latest) {
+	if g.recreateDeleted(todo.missing, latest) {
 		g.balancer.wake()
 		return
 	}
@@ -185,10 +185,10 @@ func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
 	return lost
 }
 
-// uproot begins the group again where another sidecar has deleted it though it
+// recreateDeleted begins the group again where another sidecar has deleted it though it
 // has members here, who had come just then: it starts where the first of them
 // asked for. It reports whether it has done so.
-func (g *Group) uproot(missing []int, latest []eventlog.Epoch) bool {
+func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	if !slices.ContainsFunc(missing, func(i int) bool { return latest[i].Deleted }) {
 		return false
 	}

@@ -17,43 +17,43 @@ type DeadLetters interface {
 	Bury(ctx context.Context, rec *eventlog.Record, done func(error))
 }
 
-// burial is a nack that asks for dead letters: it is answered once all of them
-// are durable, and the progress that says so.
-type burial struct {
+// pendingNack is a nack that asks for dead letters: it is answered once all of
+// them are durable, and the progress that says so.
+type pendingNack struct {
 	left int
 	done func(error)
 }
 
-// whenBuried arranges for done to be called as b says; nil, or one without
+// whenDeadLettered arranges for done to be called as n says; nil, or one without
 // events, is whenDurable. It is called with mu held and releases it.
-func (g *Group) whenBuried(b *burial, done func(error)) {
-	if b == nil || b.left == 0 {
+func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
+	if n == nil || n.left == 0 {
 		g.whenDurable(done)
 		return
 	}
-	b.done = g.timed(g.traced(done))
+	n.done = g.timed(g.traced(done))
 	g.mu.Unlock()
 }
 
-// laid takes an event off the burial that waits for it, if one does; err says
-// that nobody here will bury it.
-func (g *Group) laid(e *entry, err error) {
-	b := e.burial
-	if b == nil {
+// deadLettered takes an event off the nack that waits for it, if one does; err
+// says that nobody here will make it a dead letter.
+func (g *Group) deadLettered(e *entry, err error) {
+	n := e.nack
+	if n == nil {
 		return
 	}
-	e.burial = nil
-	if b.left--; err != nil {
-		b.done = func(done func(error)) func(error) { return func(error) { done(err) } }(b.done)
+	e.nack = nil
+	if n.left--; err != nil {
+		n.done = func(done func(error)) func(error) { return func(error) { done(err) } }(n.done)
 	}
-	if b.left == 0 {
-		g.waiters = append(g.waiters, b.done)
+	if n.left == 0 {
+		g.waiters = append(g.waiters, n.done)
 	}
 }
 
 // deadLetter is what an event becomes that the group is not to get any more;
-// since is that of the progress. A group that was set back buries anew what it
-// had buried before: the dead letter of that time may be settled and gone.
+// since is that of the progress. A group that was set back makes dead letters again of
+// what it had made them of before: those of that time may be settled and gone.
 func deadLetter(e *entry, group string, since int64, now time.Time) *eventlog.Record {
 	which := strconv.FormatUint(e.rec.Seq, 10)
 	if since != 0 {

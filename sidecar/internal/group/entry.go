@@ -43,7 +43,7 @@ type entry struct {
 
 	letter  string           // the dead letter that it is redriven from, or ""
 	ending  bool             // settled: its dead letter is being taken away
-	burial  *burial          // while burying: what waits for it, or nil
+	nack    *pendingNack     // while burying: what waits for it, or nil
 	reason  string           // why the last delivery failed
 	process *tracing.Process // the last delivery's span; nil: none is recorded
 }

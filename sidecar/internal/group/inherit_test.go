@@ -65,7 +65,7 @@ func TestInheritedDelays(t *testing.T) {
 		saved := now.Add(ahead)
 		p := &partition{
 			entries: []*entry{{seq: 3, state: delayed, due: saved.Add(wait)}},
-			redrive: lane{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: saved.Add(wait)}}},
+			redrive: redriveQueue{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: saved.Add(wait)}}},
 		}
 		p.next = 4
 		pr := p.progress(saved)

@@ -116,16 +116,16 @@ func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, 
 		return allStale(leases)
 	}
 	now := m.cfg.Clock.Now()
-	nacked, b := 0, &burial{}
+	nacked, pending := 0, &pendingNack{}
 	stale, _ = g.eachLeased(leases, func(e *entry) {
-		g.nack(e, how, b, now)
+		g.nack(e, how, pending, now)
 		nacked++
 	})
 	if nacked > 0 {
 		g.metrics.Nacked(nacked)
 		g.worker.wake() // also if there is nothing to save
 	}
-	g.whenBuried(b, done)
+	g.whenDeadLettered(pending, done)
 	return stale
 }
 

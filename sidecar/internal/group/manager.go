@@ -103,7 +103,7 @@ type Manager struct {
 	stopped   bool
 	groups    map[eventlog.GroupName]*Group
 	followers map[string]int // subscriptions without a group, by topic
-	crowd     crowd
+	count     groupCount
 	list      []*Group // the same, in order of arrival
 
 	// Of looked alone.
@@ -116,7 +116,7 @@ type Manager struct {
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group), followers: make(map[string]int)}
-	m.cfg.room = func(ctx context.Context) error { return m.crowd.enter(ctx, cfg.Log, cfg.Clock.Now(), cfg.MaxGroups) }
+	m.cfg.room = func(ctx context.Context) error { return m.count.reserve(ctx, cfg.Log, cfg.Clock.Now(), cfg.MaxGroups) }
 	m.asking, m.stopAsking = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.looked)
 	return m

@@ -161,20 +161,20 @@ func (m *Member) Nack(ids []string, how wire.Nack, done func(error)) {
 	g := m.group
 	g.mu.Lock()
 	now := m.group.cfg.Clock.Now()
-	nacked, b := 0, &burial{}
+	nacked, pending := 0, &pendingNack{}
 	for _, id := range ids {
 		e := g.ids.inflight(id)
 		if e == nil || e.member != m || !e.sent {
 			continue
 		}
-		g.nack(e, how, b, now)
+		g.nack(e, how, pending, now)
 		nacked++
 	}
 	if nacked > 0 {
 		g.metrics.Nacked(nacked)
 		g.worker.wake() // also if there is nothing to save
 	}
-	g.whenBuried(b, done)
+	g.whenDeadLettered(pending, done)
 }
 
 // Extend sets the deadline of an event in flight to extend from now. It reports

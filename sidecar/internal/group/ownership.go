@@ -128,7 +128,7 @@ func (g *Group) dropEntry(e *entry) {
 	if e.state == burying {
 		g.graves--
 		e.part.dirty = true // what waits for it is answered with the next save
-		g.laid(e, errTakenOver)
+		g.deadLettered(e, errTakenOver)
 	}
 	g.hold(-e.rec.Size())
 	g.detach(e)

@@ -44,7 +44,7 @@ type partition struct {
 	delays  []eventlog.Delay
 
 	since   int64 // of the progress
-	redrive lane
+	redrive redriveQueue
 
 	passed  int64     // events passed over that are not counted yet
 	dirty   bool      // progress differs from what was last saved

@@ -16,7 +16,7 @@ import (
 // redrivesAhead bounds the redriven dead letters of a partition that are in memory.
 const redrivesAhead = 512
 
-// lane is the redriven dead letters of a partition: beside the cursor, and
+// redriveQueue is the redriven dead letters of a partition: beside the cursor, and
 // delivered as what is behind it. Who redrives puts them into the store, where
 // they stay until their dead letters are gone; the owner of the partition reads
 // them there. What has become of them so far is part of its progress.
@@ -25,7 +25,7 @@ const redrivesAhead = 512
 // away: an owner that was fenced takes away nothing. The ack is answered after
 // that, so that what was acked is in no list. Who dies again is buried under the
 // next id before the dead letter that he came from goes.
-type lane struct {
+type redriveQueue struct {
 	// entries are those in memory, by arrival, until their dead letters are gone.
 	entries []*entry
 	// known is what the stored progress says of others, by letter.
@@ -36,16 +36,16 @@ type lane struct {
 	more bool
 }
 
-func (l *lane) restore(rs []eventlog.RedriveProgress) {
-	*l = lane{known: map[string]eventlog.RedriveProgress{}, look: true}
+func (q *redriveQueue) restore(rs []eventlog.RedriveProgress) {
+	*q = redriveQueue{known: map[string]eventlog.RedriveProgress{}, look: true}
 	for _, r := range rs {
-		l.known[r.Letter] = r
+		q.known[r.Letter] = r
 	}
 }
 
 // progress is what a takeover needs to know.
-func (l *lane) progress(now time.Time) (rs []eventlog.RedriveProgress) {
-	for _, e := range l.entries {
+func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
+	for _, e := range q.entries {
 		r := eventlog.RedriveProgress{
 			Seq: e.seq, Letter: e.letter, Attempts: e.attempts,
 			Out: e.state == inflight, Unsure: e.unsure, Done: e.state == settled,
@@ -57,8 +57,8 @@ func (l *lane) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 			rs = append(rs, r)
 		}
 	}
-	for _, letter := range slices.Sorted(maps.Keys(l.known)) {
-		rs = append(rs, l.known[letter])
+	for _, letter := range slices.Sorted(maps.Keys(q.known)) {
+		rs = append(rs, q.known[letter])
 	}
 	for i := range rs {
 		if r := &rs[i]; r.Until != 0 {
@@ -69,8 +69,8 @@ func (l *lane) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 }
 
 // toEnd are those that are settled since it was last called.
-func (l *lane) toEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
-	for _, e := range l.entries {
+func (q *redriveQueue) toEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
+	for _, e := range q.entries {
 		if e.state == settled && !e.ending {
 			e.ending = true
 			rs = append(rs, eventlog.Redrive{
@@ -82,15 +82,15 @@ func (l *lane) toEnd(topic, group string, partition int) (rs []eventlog.Redrive)
 }
 
 // endAgain lets toEnd tell all again.
-func (l *lane) endAgain() {
-	for _, e := range l.entries {
+func (q *redriveQueue) endAgain() {
+	for _, e := range q.entries {
 		e.ending = false
 	}
 }
 
 // open are those in memory that are not settled.
-func (l *lane) open() (n int) {
-	for _, e := range l.entries {
+func (q *redriveQueue) open() (n int) {
+	for _, e := range q.entries {
 		if e.state != settled {
 			n++
 		}
@@ -98,7 +98,7 @@ func (l *lane) open() (n int) {
 	return n
 }
 
-// all are the partition's events in memory, those of its lane too.
+// all are the partition's events in memory, those that are redriven too.
 func (p *partition) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for _, es := range [][]*entry{p.entries, p.redrive.entries} {
@@ -252,8 +252,8 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	return dead, marked, err
 }
 
-// firstOfEach are the redrives of a partition, one for each seq: of two, a burial
-// has not taken the earlier away yet, and does so soon.
+// firstOfEach are the redrives of a partition, one for each seq: of two, the
+// earlier dead letter is about to be taken away.
 func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) {
 	for _, r := range all {
 		n := len(rs)

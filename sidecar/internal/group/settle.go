@@ -28,7 +28,7 @@ func (g *Group) ack(e *entry, now time.Time) {
 
 // nack gives an event back that its member could not process, or is not to be
 // given yet.
-func (g *Group) nack(e *entry, how wire.Nack, b *burial, now time.Time) {
+func (g *Group) nack(e *entry, how wire.Nack, pending *pendingNack, now time.Time) {
 	reason := how.Reason
 	if reason == "" {
 		reason = "nacked"
@@ -52,8 +52,8 @@ func (g *Group) nack(e *entry, how wire.Nack, b *burial, now time.Time) {
 	most := e.member.opts.MaxAttempts
 	if how.DeadLetter {
 		most = 0
-		e.burial = b
-		b.left++
+		e.nack = pending
+		pending.left++
 	}
 	g.fail(e, tracing.Nacked, reason, now, wait, most)
 }
@@ -178,7 +178,7 @@ func (g *Group) buried(e *entry, err error) {
 			g.graves--
 			g.metrics.DeadLettered(1)
 			g.settle(e)
-			g.laid(e, nil)
+			g.deadLettered(e, nil)
 		} else {
 			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
 			g.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure))

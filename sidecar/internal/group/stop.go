@@ -55,7 +55,7 @@ func (g *Group) release() (s save, ok bool) {
 	g.beat++
 	for _, p := range g.parts {
 		for e := range p.all() {
-			g.laid(e, errStopped)
+			g.deadLettered(e, errStopped)
 		}
 		p.dirty = false // saved below, as released
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
-// crowd is about how many groups the store has: as they were counted last, and
-// those that were made here since.
-type crowd struct {
+// groupCount is about how many groups the store has: as they were counted last,
+// and those that were made here since.
+type groupCount struct {
 	mu      sync.Mutex
 	counted time.Time
 	groups  int
@@ -20,8 +20,8 @@ type crowd struct {
 // countEvery is how old a count may be by which another group is made.
 const countEvery = 10 * time.Second
 
-// enter takes the place of one more group, or says that there is none.
-func (c *crowd) enter(ctx context.Context, log eventlog.Groups, now time.Time, most int) error {
+// reserve takes the place of one more group, or says that there is none.
+func (c *groupCount) reserve(ctx context.Context, log eventlog.Groups, now time.Time, most int) error {
 	if most == 0 {
 		return nil
 	}
