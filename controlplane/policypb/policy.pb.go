@@ -605,6 +605,7 @@ type Settings_Retention struct {
 	Ttl           *durationpb.Duration   `protobuf:"bytes,1,opt,name=ttl,proto3,oneof" json:"ttl,omitempty"`
 	Compact       *bool                  `protobuf:"varint,2,opt,name=compact,proto3,oneof" json:"compact,omitempty"`
 	MaxBytes      *int64                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
+	Expired       *string                `protobuf:"bytes,4,opt,name=expired,proto3,oneof" json:"expired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -658,6 +659,13 @@ func (x *Settings_Retention) GetMaxBytes() int64 {
 		return *x.MaxBytes
 	}
 	return 0
+}
+
+func (x *Settings_Retention) GetExpired() string {
+	if x != nil && x.Expired != nil {
+		return *x.Expired
+	}
+	return ""
 }
 
 type Settings_Durability struct {
@@ -830,7 +838,7 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"GlobPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12/\n" +
-	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xa4\x10\n" +
+	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xcf\x10\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -888,16 +896,19 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\r_max_attempts\x1aK\n" +
 	"\x06Dedupe\x126\n" +
 	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x06window\x88\x01\x01B\t\n" +
-	"\a_window\x1a\xa0\x01\n" +
+	"\a_window\x1a\xcb\x01\n" +
 	"\tRetention\x120\n" +
 	"\x03ttl\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x03ttl\x88\x01\x01\x12\x1d\n" +
 	"\acompact\x18\x02 \x01(\bH\x01R\acompact\x88\x01\x01\x12 \n" +
-	"\tmax_bytes\x18\x03 \x01(\x03H\x02R\bmaxBytes\x88\x01\x01B\x06\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03H\x02R\bmaxBytes\x88\x01\x01\x12\x1d\n" +
+	"\aexpired\x18\x04 \x01(\tH\x03R\aexpired\x88\x01\x01B\x06\n" +
 	"\x04_ttlB\n" +
 	"\n" +
 	"\b_compactB\f\n" +
 	"\n" +
-	"_max_bytes\x1a\xd9\x01\n" +
+	"_max_bytesB\n" +
+	"\n" +
+	"\b_expired\x1a\xd9\x01\n" +
 	"\n" +
 	"Durability\x12(\n" +
 	"\rwrite_concern\x18\x01 \x01(\tH\x00R\fwriteConcern\x88\x01\x01\x125\n" +

@@ -86,6 +86,7 @@ var fields = []field{
 	at("retention.ttl", func(e *Effective) *time.Duration { return &e.Retention.TTL }, duration(0, forever)),
 	at("retention.compact", func(e *Effective) *bool { return &e.Retention.Compact }, boolean),
 	at("retention.max_bytes", func(e *Effective) *int64 { return &e.Retention.MaxBytes }, whole[int64](0, math.MaxInt64)),
+	at("retention.expired", func(e *Effective) *Expired { return &e.Retention.Expired }, oneOf(ExpiredDrop, ExpiredDeadLetter)),
 
 	at("durability.write_concern", func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern),
 	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)),

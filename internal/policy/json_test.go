@@ -25,7 +25,7 @@ func TestMarshalJSON(t *testing.T) {
 		`[{name: a, schema: {json_schema: '{"pattern": "<\u0041>", "maximum": 1.50}'}}]`: `{"name":"a","schema":{"json_schema":{"pattern":"\u003cA\u003e","maximum":1.50}}}`,
 		strings.TrimPrefix(everything, "\npolicies:"): `{"name":"*","publish":{"rate":2.5,"burst":3,"bytes_per_second":1000000,"scope":"fleet","on_limit":"wait","max_wait":"1.5s"},` +
 			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,"backoff":{"min":"13ms","max":"14ms"}},` +
-			`"partitions":15,"dedupe":{"window":"16h"},"retention":{"ttl":"17h","compact":true,"max_bytes":19},` +
+			`"partitions":15,"dedupe":{"window":"16h"},"retention":{"ttl":"17h","compact":true,"max_bytes":19,"expired":"dead_letter"},` +
 			`"durability":{"write_concern":"w:2","on_store_unavailable":"reject","spool_max_bytes":18},` +
 			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},"tracing":{"sample_ratio":0.5},"auto_create":false,"paused":true}`,
 	} {
@@ -67,6 +67,7 @@ func drawn(t *rapid.T) string {
 		"delivery/backoff/max":            duration,
 		"partitions":                      rapid.IntRange(1, 1024).AsAny(),
 		"retention/compact":               rapid.Bool().AsAny(),
+		"retention/expired":               rapid.SampledFrom([]any{"drop", "dead_letter"}),
 		"durability/write_concern":        rapid.SampledFrom([]any{"majority", "w:1", 3}),
 		"schema/json_schema":              rapid.OneOf(schema, rapid.Just[any](nil), rapid.Just[any](json.RawMessage(`{"a":[1e400,"\ud800",{"<":null}]}`))),
 		"tracing/sample_ratio":            rapid.Float64Range(0, 1).AsAny(),

@@ -42,6 +42,7 @@ func TestDeadLetterTopics(t *testing.T) {
 			"x": {TTL: time.Hour, Compact: true}, "x.dlq": {TTL: 720 * time.Hour}, ".dlq": {TTL: 720 * time.Hour}, "dlq": {TTL: time.Hour, Compact: true},
 			"orders.new.dlq": {TTL: 2 * time.Hour, Compact: true}, "audit.dlq": {Compact: true},
 		} {
+			want.Expired = ExpiredDrop
 			if got := s.Topic(topic).Retention; got != want {
 				t.Errorf("%s keeps %+v; want %+v", topic, got, want)
 			}
@@ -50,7 +51,7 @@ func TestDeadLetterTopics(t *testing.T) {
 			t.Error("'*' does not hold for x.dlq at all")
 		}
 	}
-	if got := empty.Topic("x.dlq").Retention; got != (Retention{TTL: DeadLetterTTL}) {
+	if got := empty.Topic("x.dlq").Retention; got != (Retention{TTL: DeadLetterTTL, Expired: ExpiredDrop}) {
 		t.Errorf("without policies x.dlq keeps %+v", got)
 	}
 }

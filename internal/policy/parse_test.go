@@ -23,7 +23,7 @@ const contract = `
   delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}}
   partitions: 8
   dedupe:    {window: 168h}
-  retention: {ttl: 0s, compact: false, max_bytes: 0}  # 0 = for ever; compact keeps the latest per key
+  retention: {ttl: 0s, compact: false, max_bytes: 0, expired: drop}  # 0 = for ever; compact keeps the latest per key
   durability: {write_concern: majority, on_store_unavailable: spool, spool_max_bytes: 1073741824}   # or w:1; or reject
   schema:    {json_schema: null, compatibility: backward}
   tracing:   {sample_ratio: 1.0}
@@ -40,7 +40,7 @@ policies:
   delivery: {rate: 9, max_inflight: 10, ack_timeout: 11s, max_attempts: 12, backoff: {min: 13ms, max: 14ms}}
   partitions: 15
   dedupe: {window: 16h}
-  retention: {ttl: 17h, compact: true, max_bytes: 19}
+  retention: {ttl: 17h, compact: true, max_bytes: 19, expired: dead_letter}
   durability: {write_concern: w:2, on_store_unavailable: reject, spool_max_bytes: 18}
   schema: {json_schema: {type: object, required: [a, "b"], maximum: 1.50}, compatibility: full}
   tracing: {sample_ratio: 0.5}
@@ -55,7 +55,7 @@ var everythingEffective = policy.Effective{
 		Backoff: policy.Backoff{Min: 13 * time.Millisecond, Max: 14 * time.Millisecond}},
 	Partitions: 15,
 	Dedupe:     policy.Dedupe{Window: 16 * time.Hour},
-	Retention:  policy.Retention{TTL: 17 * time.Hour, Compact: true, MaxBytes: 19},
+	Retention:  policy.Retention{TTL: 17 * time.Hour, Compact: true, MaxBytes: 19, Expired: policy.ExpiredDeadLetter},
 	Durability: policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 18},
 	Schema:     policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`, Compatibility: policy.CompatibilityFull},
 	Tracing:    policy.Tracing{SampleRatio: 0.5},

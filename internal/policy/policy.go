@@ -65,6 +65,15 @@ const (
 	CompatibilityFull     Compatibility = "full"
 )
 
+// Expired is what becomes of events whose own ttl has passed.
+type Expired string
+
+// What may become of them.
+const (
+	ExpiredDrop       Expired = "drop"
+	ExpiredDeadLetter Expired = "dead_letter"
+)
+
 // WriteConcernMajority is the write concern that waits for a majority of the
 // replica set; the others are "w:1", "w:2" and so on.
 const WriteConcernMajority = "majority"
@@ -129,6 +138,9 @@ type Retention struct {
 	Compact bool          // keep the latest event of each key only
 	// MaxBytes is about how much the topic's events may hold; the oldest go. 0: no limit.
 	MaxBytes int64
+	// Expired is what becomes of an event for a group when the event's own ttl
+	// has passed.
+	Expired Expired
 }
 
 // Durability says when a publish counts as kept. It is about a store that is
@@ -167,6 +179,7 @@ func Defaults() Effective {
 		},
 		Partitions: 8,
 		Dedupe:     Dedupe{Window: 7 * 24 * time.Hour},
+		Retention:  Retention{Expired: ExpiredDrop},
 		Durability: Durability{WriteConcern: WriteConcernMajority, OnStoreUnavailable: StoreSpool, SpoolMaxBytes: 1 << 30},
 		Schema:     Schema{Compatibility: CompatibilityBackward},
 		Tracing:    Tracing{SampleRatio: 1},

@@ -94,7 +94,7 @@ const DeadLetterTTL = 720 * time.Hour
 // keepLetters sets letters, once globs is complete.
 func (s *Snapshot) keepLetters() {
 	e := *s.globs[""]
-	e.Retention = Retention{TTL: DeadLetterTTL}
+	e.Retention = Retention{TTL: DeadLetterTTL, Expired: ExpiredDrop}
 	s.letters = &e
 }
 

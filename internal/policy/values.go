@@ -48,6 +48,8 @@ func plain(v any) any {
 		return string(v)
 	case Compatibility:
 		return string(v)
+	case Expired:
+		return string(v)
 	}
 	return v
 }

@@ -330,5 +330,8 @@ func (o *options) decode(p *PublishItem, lim Limits) (err *Error) {
 	if len(e.SID) > MaxSIDBytes {
 		return Errorf(BadRequest, "sid is %d bytes long; at most %d are allowed", len(e.SID), MaxSIDBytes)
 	}
-	return nil
+	if o.ttlMS.given() {
+		e.TTLMS, err = wholeOf("ttl_ms", &o.ttlMS, 1, MaxTTLMS)
+	}
+	return err
 }

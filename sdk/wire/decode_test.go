@@ -46,6 +46,8 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{pub(`"payload":1,"opts":{"ts":-1}`), BadRequest, "ts"}, {pub(`"payload":1,"opts":{"ts":1.5}`), BadRequest, "ts"}, {pub(`"payload":1,"opts":{"ts":"1"}`), BadRequest, "ts"},
 		{pub(`"payload":1,"opts":{"ts":9007199254740992}`), BadRequest, "ts"}, {pub(`"payload":1,"opts":{"ts":1e99999999999999999999}`), BadRequest, "ts"},
 		{pub(`"payload":1,"opts":{"key":"` + long + `"}`), BadRequest, "key"}, {pub(`"payload":1,"opts":{"key":"\ud800"}`), BadRequest, "key"}, {pub(`"payload":1,"opts":{"sid":"` + long + `"}`), BadRequest, "sid"},
+		{pub(`"payload":1,"opts":{"ttl_ms":0}`), BadRequest, "ttl_ms must be a whole number from 1"}, {pub(`"payload":1,"opts":{"ttl_ms":1.5}`), BadRequest, "ttl_ms"},
+		{pub(`"payload":1,"opts":{"ttl_ms":"1"}`), BadRequest, "ttl_ms"}, {pub(`"payload":1,"opts":{"ttl_ms":315360000001}`), BadRequest, "315360000000"},
 		{pub(`"payload":1,"opts":{"headers":[]}`), BadRequest, "headers"}, {pub(`"payload":1,"opts":{"headers":{"a":1}}`), BadRequest, "headers"}, {pub(`"payload":1,"opts":{"headers":{"":"x"}}`), BadRequest, "headers"},
 		{pub(`"payload":1,"opts":{"headers":{` + times(65, `"h%d":""`) + `}}`), PayloadTooLarge, "64"}, {pub(`"payload":1,"opts":{"headers":{"a":"` + strings.Repeat("x", 16<<10) + `"}}`), PayloadTooLarge, "headers"},
 		{pub(`"payload":1,"opts":{"tags":"x"}`), BadRequest, "tags"}, {pub(`"payload":1,"opts":{"tags":[1]}`), BadRequest, "tags"}, {pub(`"payload":1,"opts":{"tags":[` + times(65, `"%d"`) + `]}`), BadRequest, "tags"},
@@ -97,8 +99,8 @@ func TestDecodeRequestAccepts(t *testing.T) {
 			t.Errorf("payload %.40s became %.40s", payload, r.Publish.Event.Payload)
 		}
 	}
-	e := decode(pub(`"payload":0,"payload":1,"unknown":[{}],"opts":{"id":"\u0041é","ts":1.7e3,"key":"","headers":{"a":"1","a":"2","b":null},"tags":["x",""],"caused_by":["y"],"sid":null}`)).Publish
-	want := Event{ID: "Aé", TS: 1700, Topic: "t", Headers: Headers{{"a", "2"}}, Tags: []string{"x", ""}, CausedBy: []string{"y"}, Payload: []byte("1")}
+	e := decode(pub(`"payload":0,"payload":1,"unknown":[{}],"opts":{"id":"\u0041é","ts":1.7e3,"key":"","headers":{"a":"1","a":"2","b":null},"tags":["x",""],"caused_by":["y"],"sid":null,"ttl_ms":5e3}`)).Publish
+	want := Event{ID: "Aé", TS: 1700, Topic: "t", Headers: Headers{{"a", "2"}}, Tags: []string{"x", ""}, CausedBy: []string{"y"}, TTLMS: 5000, Payload: []byte("1")}
 	if !reflect.DeepEqual(e.Event, want) || !e.HasTS {
 		t.Errorf("got %+v", e)
 	}

@@ -25,6 +25,9 @@ type Event struct {
 	Tags     []string
 	CausedBy []string
 	SID      string
+	// TTLMS is for how many milliseconds after its acceptance the event is
+	// delivered to groups; 0: for as long as the topic keeps it.
+	TTLMS int64
 	// Payload is compact JSON text (no insignificant white space), or any
 	// bytes at all when Binary is set: those travel as "payload_base64".
 	Payload []byte

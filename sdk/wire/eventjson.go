@@ -45,6 +45,9 @@ func (e *Event) appendOptional(dst []byte) []byte {
 	if e.SID != "" {
 		dst = append(AppendString(append(dst, `"sid":`...), e.SID), ',')
 	}
+	if e.TTLMS > 0 {
+		dst = append(strconv.AppendInt(append(dst, `"ttl_ms":`...), e.TTLMS, 10), ',')
+	}
 	return dst
 }
 
@@ -109,6 +112,7 @@ type eventMembers struct {
 	kind                              byte // first byte of the event as a whole
 	id, ts, topic, partition, seq     value
 	key, headers, tags, causedBy, sid value
+	ttlMS                             value
 	payload, payload64, spooled       value
 }
 
@@ -151,6 +155,8 @@ func (m *eventMembers) slot(name []byte) *value {
 		return &m.causedBy
 	case "sid":
 		return &m.sid
+	case "ttl_ms":
+		return &m.ttlMS
 	case "payload":
 		return &m.payload
 	case "payload_base64":
@@ -182,6 +188,7 @@ func (m *eventMembers) decode() (Event, *Error) {
 	r.text("key", &m.key, &e.Key)
 	r.text("sid", &m.sid, &e.SID)
 	e.TS = r.whole("ts", &m.ts)
+	e.TTLMS = r.whole("ttl_ms", &m.ttlMS)
 	e.Partition = int(r.whole("partition", &m.partition))
 	e.Seq = uint64(r.whole("seq", &m.seq))
 	e.Spooled = r.flag("spooled", &m.spooled)

@@ -25,7 +25,7 @@ type item struct {
 // it is may stand behind them in the frame.
 type options struct {
 	id, key, headers, tags, causedBy, sid value
-	ts                                    value
+	ts, ttlMS                             value
 
 	from, afterID, positions, filter                 value
 	maxInflight, ackTimeoutMS, maxAttempts, maxBatch value
@@ -144,6 +144,8 @@ func (o *options) slot(name []byte) *value {
 		return &o.causedBy
 	case "sid":
 		return &o.sid
+	case "ttl_ms":
+		return &o.ttlMS
 	case "from":
 		return &o.from
 	case "afterId":

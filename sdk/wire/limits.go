@@ -43,6 +43,7 @@ const (
 	MaxTags       = 64 // and as many entries of caused_by
 	MaxTagBytes   = 256
 	MaxSIDBytes   = 128
+	MaxTTLMS      = 10 * 365 * 24 * 60 * 60 * 1000 // ten years
 	MaxTokenBytes = 64 << 10
 
 	MaxSettleIDs   = 10_000 // ids of one ACK, NACK or MODACK

@@ -17,12 +17,12 @@ func sameEvent(a, b *Event) bool {
 
 func fullEvent() *Event {
 	return &Event{ID: "id-1", TS: 1723140000000, Topic: "orders.created", Partition: 3, Seq: 1042, Key: "customer \"17\"", Headers: Headers{{"b", "2"}, {"a", "é\n"}},
-		Tags: []string{"eu", ""}, CausedBy: []string{"id-0"}, SID: "boot-1", Payload: []byte(`{"any":"JSON","n":12345678901234567890}`)}
+		Tags: []string{"eu", ""}, CausedBy: []string{"id-0"}, SID: "boot-1", TTLMS: 60000, Payload: []byte(`{"any":"JSON","n":12345678901234567890}`)}
 }
 
 func TestAppendJSONIsTheContractsForm(t *testing.T) {
 	want := `{"id":"id-1","ts":1723140000000,"topic":"orders.created","partition":3,"seq":1042,"key":"customer \"17\"","headers":{"b":"2","a":"é\n"},` +
-		`"tags":["eu",""],"caused_by":["id-0"],"sid":"boot-1","payload":{"any":"JSON","n":12345678901234567890}}`
+		`"tags":["eu",""],"caused_by":["id-0"],"sid":"boot-1","ttl_ms":60000,"payload":{"any":"JSON","n":12345678901234567890}}`
 	if got := string(fullEvent().AppendJSON(nil)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -27,7 +27,7 @@ The fields: publish.rate, publish.burst, publish.bytes_per_second, publish.scope
 publish.on_limit, publish.max_wait, connection.rate, connection.burst,
 delivery.rate, delivery.max_inflight, delivery.ack_timeout,
 delivery.max_attempts, delivery.backoff.min, delivery.backoff.max, partitions,
-dedupe.window, retention.ttl, retention.compact, retention.max_bytes,
+dedupe.window, retention.ttl, retention.compact, retention.max_bytes, retention.expired,
 durability.write_concern, durability.on_store_unavailable, durability.spool_max_bytes,
 schema.json_schema, schema.compatibility, tracing.sample_ratio,
 auto_create, paused.

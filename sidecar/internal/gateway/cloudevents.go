@@ -113,6 +113,9 @@ func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
 // ceTrace are the extensions that go into the event's trace headers.
 var ceTrace = []string{"traceparent", "tracestate"}
 
+// ceTTL is the extension that is the event's ttl_ms.
+const ceTTL = "ttlms"
+
 // fill puts the attributes into an event, which holds what the request's own
 // headers say of it already: that has to agree with them, save for ts, which
 // counts rather than time, and the trace, which is nearer than that of the
@@ -131,6 +134,16 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute partitionkey and the header %s differ: an event has one key", headerKey)
 		}
 		e.Key = key
+	}
+	if value, given := a[ceTTL]; given {
+		ttl, err := ttlText("the CloudEvent's attribute "+ceTTL, value, 1)
+		if err != nil {
+			return err
+		}
+		if e.TTLMS != 0 && e.TTLMS != ttl {
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s and the header %s differ: an event has one ttl", ceTTL, headerTTL)
+		}
+		e.TTLMS = ttl
 	}
 	if value, given := a["time"]; given {
 		ts, fits, err := eventTime(value)
@@ -153,7 +166,7 @@ func (a attributes) addHeaders(e *wire.Event) {
 	added := make(wire.Headers, 0, len(a)+len(given))
 	for name, value := range a {
 		switch {
-		case name == "id" || name == "partitionkey":
+		case name == "id" || name == "partitionkey" || name == ceTTL:
 			continue
 		case slices.Contains(ceTrace, name) && !traced && value != "":
 		default:

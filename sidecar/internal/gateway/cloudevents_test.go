@@ -33,6 +33,9 @@ func told(it wire.PublishItem, err *wire.Error) string {
 	if it.HasTS {
 		fmt.Fprintf(&out, " ts=%d", e.TS)
 	}
+	if e.TTLMS != 0 {
+		fmt.Fprintf(&out, " ttl_ms=%d", e.TTLMS)
+	}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		fmt.Fprintf(&out, " %s=%s", name, headers[name])
 	}
@@ -88,6 +91,9 @@ func TestBinaryCloudEvent(t *testing.T) {
 		{with("ce-time: 2018-04-05t17:31:00+02:00", "Sluice-Ts: 7"), `1`, `id=i ts=7 ` + kept + ` ce-time=2018-04-05t17:31:00+02:00 ce-type=com.example.t json=1`},
 		{with("ce-time: 1969-12-31T23:59:59Z"), `1`, `id=i ` + kept + ` ce-time=1969-12-31T23:59:59Z ce-type=com.example.t json=1`},
 		{with("ce-partitionkey: k"), `1`, `id=i key=k ` + kept + ` ce-type=com.example.t json=1`},
+		{with("ce-ttlms: 5"), `1`, `id=i ttl_ms=5 ` + kept + ` ce-type=com.example.t json=1`},
+		{with("ce-ttlms: 5", "Sluice-Ttl-Ms: 5"), `1`, `id=i ttl_ms=5 ` + kept + ` ce-type=com.example.t json=1`},
+		{with("Sluice-Ttl-Ms: 7"), `1`, `id=i ttl_ms=7 ` + kept + ` ce-type=com.example.t json=1`},
 		{with("ce-partitionkey: k", "Sluice-Key: k", "Idempotency-Key: i"), `1`, `id=i key=k ` + kept + ` ce-type=com.example.t json=1`},
 		{with("ce-traceparent: 00-a", "ce-tracestate: x=1"), `1`, `id=i ` + kept + ` ce-type=com.example.t traceparent=00-a tracestate=x=1 json=1`},
 		{with("ce-traceparent: 00-a", "traceparent: 00-b"), `1`, `id=i ` + kept + ` ce-traceparent=00-a ce-type=com.example.t traceparent=00-b json=1`},
@@ -127,6 +133,10 @@ func TestBinaryCloudEvent(t *testing.T) {
 		{with("ce-time: yesterday"), `1`, `bad_request: the CloudEvent's attribute time is "yesterday"`},
 		{with("ce-datacontenttype: text/xml"), `1`, `bad_request: header Ce-Datacontenttype`},
 		{with("Sluice-Id: j"), `1`, `bad_request: the CloudEvent's attribute id and`},
+		{with("ce-ttlms: 0"), `1`, `bad_request: the CloudEvent's attribute ttlms is "0"; a whole number from 1 to 315360000000 is allowed`},
+		{with("ce-ttlms: 5", "Sluice-Ttl-Ms: 6"), `1`, `bad_request: the CloudEvent's attribute ttlms and`},
+		{with("Sluice-Ttl-Ms: +5"), `1`, `bad_request: header Sluice-Ttl-Ms is "+5"`},
+		{with("Sluice-Ttl-Ms: "), `1`, `bad_request: header Sluice-Ttl-Ms is ""`},
 		{with("ce-partitionkey: k", "Sluice-Key: l"), `1`, `bad_request: the CloudEvent's attribute partitionkey and`},
 		{with("ce-partitionkey: " + strings.Repeat("k", 513)), `1`, `bad_request: key is 513 bytes long`},
 		{with("Content-Type: application/json"), `{`, `bad_json: payload`},

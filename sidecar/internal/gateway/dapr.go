@@ -67,6 +67,7 @@ type daprMetadata struct {
 	raw   bool   // a CloudEvent is a payload like any other
 	key   string // orders the event
 	id    string
+	ttlMS int64
 	attrs []wire.Header // of a CloudEvent, by name
 }
 
@@ -112,7 +113,9 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 	case strings.EqualFold(name, "partitionKey"):
 		m.key = value
 	case strings.EqualFold(name, "ttlInSeconds"):
-		return wire.Errorf(wire.BadRequest, "metadata.ttlInSeconds is not supported: events are kept for the retention.ttl of the topic's policy")
+		var bad *wire.Error
+		m.ttlMS, bad = ttlText("metadata.ttlInSeconds", value, 1000)
+		return bad
 	case isAttribute && attr == "id":
 		m.id = value
 		return wire.CheckID(value)
@@ -145,6 +148,9 @@ func (m *daprMetadata) fill(it *wire.PublishItem, lim wire.Limits) *wire.Error {
 			return wire.Errorf(wire.BadRequest, "metadata.partitionKey and the event's own key differ: an event has one key")
 		}
 		e.Key = m.key
+	}
+	if m.ttlMS != 0 {
+		e.TTLMS = m.ttlMS
 	}
 	for _, attr := range m.attrs {
 		name := attr.Name

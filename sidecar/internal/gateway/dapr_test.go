@@ -61,7 +61,7 @@ func TestPublishDapr(t *testing.T) {
 	}{
 		{"p/t", `{`, 400, "bad_json"},
 		{"p/_t", `1`, 400, "topic"},
-		{"p/t?metadata.ttlInSeconds=5", `1`, 400, "ttlInSeconds"},
+		{"p/t?metadata.ttlInSeconds=0", `1`, 400, "metadata.ttlInSeconds is \\\"0\\\"; a whole number from 1 to 315360000 is allowed"},
 		{"p/t?metadata.rawPayload=perhaps", `1`, 400, "rawPayload"},
 		{"p/t?metadata.partitionKey=a&metadata.partitionKey=b", `1`, 400, "partitionKey"},
 		{"p/t?metadata.cloudevent.my-ext=a", `1`, 400, "my-ext"},
@@ -119,7 +119,8 @@ func TestDaprEntries(t *testing.T) {
 		{`"event":1,"metadata":{"cloudevent.pubsub":"q"}`, `id= ce-pubsub=q json=1`},
 		{`"event":1,"contentType":"text/plain"`, `bad_request: event must be a string where contentType is "text/plain"`},
 		{`"event":"*","contentType":"image/png"`, `bad_request: event must be base64 where contentType is "image/png"`},
-		{`"event":1,"metadata":{"ttlInSeconds":"1"}`, `bad_request: metadata.ttlInSeconds is not supported: events are kept for the retention.ttl of the topic's policy`},
+		{`"event":1,"metadata":{"ttlInSeconds":"5"}`, `id= ttl_ms=5000 ce-pubsub=p json=1`},
+		{`"event":1,"metadata":{"ttlInSeconds":"-1"}`, `bad_request: metadata.ttlInSeconds is "-1"; a whole number from 1 to 315360000 is allowed`},
 		{`"contentType":"application/json"`, `bad_request: event is missing`},
 	} {
 		entries, items, err := daprItemsOf("t", "metadata.cloudevent.pubsub=p", []byte(`[{"entryId":"1",`+tc.entry+`}]`), wire.DefaultLimits())

@@ -17,6 +17,7 @@ const (
 	headerID             = "Sluice-Id"
 	headerKey            = "Sluice-Key"
 	headerTS             = "Sluice-Ts"
+	headerTTL            = "Sluice-Ttl-Ms"
 	headerPrefix         = "Sluice-Header-"
 )
 
@@ -107,6 +108,9 @@ func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind bod
 	if e.TS, it.HasTS, err = tsOf(h); err != nil {
 		return err
 	}
+	if e.TTLMS, err = ttlOf(h); err != nil {
+		return err
+	}
 	e.Headers, err = headersOf(h, kind, lim)
 	return err
 }
@@ -162,6 +166,23 @@ func tsOf(h http.Header) (ts int64, given bool, err *wire.Error) {
 			headerTS, shorten(value), int64(wire.MaxTS))
 	}
 	return ts, true, nil
+}
+
+func ttlOf(h http.Header) (int64, *wire.Error) {
+	value, err := singleHeader(h, headerTTL)
+	if _, given := h[headerTTL]; !given || err != nil {
+		return 0, err
+	}
+	return ttlText("header "+headerTTL, value, 1)
+}
+
+// ttlText reads a ttl in units of so many milliseconds.
+func ttlText(name, value string, unit int64) (int64, *wire.Error) {
+	n, err := strconv.ParseUint(value, 10, 63)
+	if err != nil || n < 1 || n > uint64(wire.MaxTTLMS/unit) {
+		return 0, wire.Errorf(wire.BadRequest, "%s is %q; a whole number from 1 to %d is allowed", name, shorten(value), wire.MaxTTLMS/unit)
+	}
+	return int64(n) * unit, nil
 }
 
 // headersOf are the event's headers, by name.

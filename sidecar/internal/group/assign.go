@@ -1,6 +1,10 @@
 package group
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+)
 
 // assign gives ready events to members with room, in rotation, until either
 // runs out.
@@ -62,6 +66,15 @@ func (g *Group) place(e *entry, now time.Time) bool {
 	case g.ids.inflight(e.rec.ID) != nil:
 		e.state = doubled
 		return true
+	case e.outlived(now):
+		g.metrics.Expired(1)
+		if g.policy.Retention.Expired == policy.ExpiredDeadLetter {
+			e.reason = "expired"
+			g.bury(e)
+		} else {
+			g.settle(e)
+		}
+		return true
 	}
 	for {
 		m, fit := g.pick(e)
@@ -102,6 +115,12 @@ func (e *entry) exhausted(most int) bool {
 		most += maxUnsure
 	}
 	return e.attempts >= most
+}
+
+// outlived reports whether the event's own ttl has passed. Who redrives a dead
+// letter wants it all the same.
+func (e *entry) outlived(now time.Time) bool {
+	return e.rec.TTLMS > 0 && e.letter == "" && now.UnixMilli()-e.rec.AcceptedAt > e.rec.TTLMS
 }
 
 // fit is how well members and an event go together.

@@ -30,6 +30,7 @@ func (i *instruments) newGroup(k groupKey) *Group {
 	g.Redelivered(0)
 	g.DeadLettered(0)
 	g.PassedOver(0)
+	g.Expired(0)
 	return g
 }
 
@@ -62,6 +63,11 @@ func (g *Group) DeadLettered(n int) {
 // got to them.
 func (g *Group) PassedOver(n int) {
 	g.inst.passedOver.Add(context.Background(), int64(n), g.labels.add...)
+}
+
+// Expired counts events whose own ttl passed before the group was done with them.
+func (g *Group) Expired(n int) {
+	g.inst.expired.Add(context.Background(), int64(n), g.labels.add...)
 }
 
 // Latency counts one event that was acked d after it was accepted.

@@ -14,9 +14,10 @@ type instruments struct {
 	publishDuration                metric.Float64Histogram
 
 	// By topic and group.
-	delivered, acked, nacked, redelivered, deadLettered, passedOver metric.Int64Counter
-	latency                                                         metric.Float64Histogram
-	inflight, lag                                                   metric.Int64ObservableGauge
+	delivered, acked, nacked, redelivered metric.Int64Counter
+	deadLettered, passedOver, expired     metric.Int64Counter
+	latency                               metric.Float64Histogram
+	inflight, lag                         metric.Int64ObservableGauge
 
 	// By topic, of the one sidecar of a store that counts them.
 	deadLetters, deadLetterAge metric.Int64ObservableGauge
@@ -62,6 +63,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Events moved to the dead-letter topic."),
 		passedOver: b.counter("sluice_events_passed_over_total", "{event}",
 			"Events that retention or compaction removed before the group got to them."),
+		expired: b.counter("sluice_events_expired_total", "{event}",
+			"Events whose own ttl passed before the group was done with them."),
 		latency: b.seconds("sluice_delivery_latency_seconds",
 			"From an event's acceptance to the group's ack."),
 		inflight: b.gauge("sluice_events_inflight", "{event}",

@@ -88,6 +88,7 @@ func TestExposition(t *testing.T) {
 	mail.Redelivered(3)
 	mail.DeadLettered(2)
 	mail.PassedOver(3)
+	mail.Expired(4)
 	mail.Latency(time.Second)
 	m.BatchAppended(100, 2*time.Millisecond)
 	m.ConnectionOpened()
@@ -118,6 +119,7 @@ func TestExposition(t *testing.T) {
 		`# TYPE sluice_events_redelivered_total counter`,
 		`# TYPE sluice_events_dead_lettered_total counter`,
 		`# TYPE sluice_events_passed_over_total counter`,
+		`# TYPE sluice_events_expired_total counter`,
 		`# TYPE sluice_events_inflight gauge`,
 		`# TYPE sluice_group_lag gauge`,
 		`# TYPE sluice_publish_duration_seconds histogram`,
@@ -155,6 +157,7 @@ func TestExposition(t *testing.T) {
 		`sluice_events_redelivered_total` + group + ` 3`,
 		`sluice_events_dead_lettered_total` + group + ` 2`,
 		`sluice_events_passed_over_total` + group + ` 3`,
+		`sluice_events_expired_total` + group + ` 4`,
 		`sluice_delivery_latency_seconds_count` + group + ` 1`,
 		`sluice_events_inflight` + group + ` 7`,
 		`sluice_group_lag` + group + ` 8`,

@@ -34,6 +34,7 @@ func testFidelity(t *testing.T, s *suite) {
 			r.Tags, r.CausedBy, r.SID = []string{"eu", "", "eu"}, []string{"headers", "nothing"}, "boot-1"
 		})),
 		Event("keyed", Keyed("k\x00\xc3\xa9\u2028"+strings.Repeat("k", 500))),
+		Event("ttl", with(func(r *eventlog.Record) { r.TTLMS = wire.MaxTTLMS })),
 		Event("ts 0", At(0), Accepted(start+7)),
 		Event("ts max", At(wire.MaxTS), Accepted(1)),
 		Event(strings.Repeat("i", wire.MaxIDBytes)),

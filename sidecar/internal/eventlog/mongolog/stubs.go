@@ -42,7 +42,7 @@ const stubDelay = time.Minute
 // stubless are the fields that a stub has no more.
 var stubless = func() (fields bson.D) {
 	for _, name := range []string{
-		document.FieldKey, document.FieldSID, document.FieldTags, document.FieldCausedBy,
+		document.FieldKey, document.FieldSID, document.FieldTTL, document.FieldTags, document.FieldCausedBy,
 		document.FieldHeaders, document.FieldHeadersList,
 		document.FieldPayload, document.FieldPayloadJSON, document.FieldPayloadBytes,
 	} {

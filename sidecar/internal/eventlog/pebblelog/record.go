@@ -13,8 +13,9 @@ import (
 // The value of an event's entry; topic, partition and seq are in its key.
 // n is an unsigned and z a zigzag varint, text is n and that many bytes.
 //
-//	version  1 byte, 1
+//	version  1 byte: 1, or 2 for an event with a ttl
 //	flags    1 byte: bit 0 the payload is binary
+//	ttl      n, in version 2 alone
 //	ts       z
 //	accepted z, relative to ts: most publishers let the sidecar set ts
 //	id       text
@@ -25,8 +26,9 @@ import (
 //	caused   n, then each, text
 //	payload  the rest
 const (
-	recordVersion = 1
-	flagBinary    = 1 << 0
+	recordVersion    = 1
+	recordVersionTTL = 2
+	flagBinary       = 1 << 0
 )
 
 var errTruncated = errors.New("it ends too early")
@@ -37,7 +39,11 @@ func appendRecord(b []byte, r *eventlog.Record) []byte {
 	if r.Binary {
 		flags |= flagBinary
 	}
-	b = append(b, recordVersion, flags)
+	if r.TTLMS > 0 {
+		b = binary.AppendUvarint(append(b, recordVersionTTL, flags), uint64(r.TTLMS))
+	} else {
+		b = append(b, recordVersion, flags)
+	}
 	b = binary.AppendVarint(b, r.TS)
 	b = binary.AppendVarint(b, r.AcceptedAt-r.TS)
 	b = appendString(b, r.ID)
@@ -70,13 +76,16 @@ func decodeRecord(topic string, partition int, seq uint64, value []byte) (*event
 	if len(value) < 2 {
 		return nil, fmt.Errorf("event %s/%d/%d: %w", topic, partition, seq, errTruncated)
 	}
-	if value[0] != recordVersion {
+	if value[0] != recordVersion && value[0] != recordVersionTTL {
 		return nil, fmt.Errorf("event %s/%d/%d: record version %d is not known", topic, partition, seq, value[0])
 	}
 	flags := value[1]
 	d := decoder{rest: value[2:]}
 	r := &eventlog.Record{}
 	r.Topic, r.Partition, r.Seq = topic, partition, seq
+	if value[0] == recordVersionTTL {
+		r.TTLMS = int64(d.uvarint())
+	}
 	r.TS = d.varint()
 	r.AcceptedAt = d.varint() + r.TS
 	r.ID, r.Key, r.SID = d.string(), d.string(), d.string()

@@ -18,6 +18,7 @@ func anyRecord(t *rapid.T) *eventlog.Record {
 	r.Topic, r.Partition, r.Seq = "t", 3, 7
 	r.ID, r.Key, r.SID = text.Draw(t, "id"), text.Draw(t, "key"), text.Draw(t, "sid")
 	r.TS = rapid.Int64().Draw(t, "ts")
+	r.TTLMS = rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, wire.MaxTTLMS)).Draw(t, "ttl")
 	r.Tags, r.CausedBy = drawTexts(t, "tags"), drawTexts(t, "caused by")
 	for _, name := range drawTexts(t, "headers") {
 		r.Headers = append(r.Headers, wire.Header{Name: name, Value: text.Draw(t, "value")})
@@ -50,6 +51,19 @@ func TestRecordRoundTrip(t *testing.T) {
 	})
 }
 
+// Events without a ttl are written as they were before there were ttls.
+func TestRecordsWithoutTTL(t *testing.T) {
+	r := &eventlog.Record{AcceptedAt: 5}
+	r.Topic, r.Partition, r.Seq, r.ID, r.TS, r.Payload = "t", 3, 7, "id", 4, []byte("1")
+	old := []byte{1, 0, 8, 2, 2, 'i', 'd', 0, 0, 0, 0, 0, '1'}
+	if got := appendRecord(nil, r); !bytes.Equal(got, old) {
+		t.Errorf("%v is written; want %v", got, old)
+	}
+	if got, err := decodeRecord("t", 3, 7, old); err != nil || !reflect.DeepEqual(got, r) {
+		t.Errorf("%+v is read, %v; want %+v", got, err, r)
+	}
+}
+
 // FuzzDecodeRecord: damage is an error, never a panic or a huge allocation,
 // and what decodes means the same when it is written again.
 func FuzzDecodeRecord(f *testing.F) {
@@ -63,6 +77,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	}
 	f.Add(whole)
 	f.Add([]byte{2, 0, 0})
+	r.TTLMS = 300
+	f.Add(appendRecord(nil, r))
 	f.Add(append(bytes.Clone(whole[:2]), bytes.Repeat([]byte{0xff}, 12)...))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		r, err := decodeRecord("t", 1, 2, value)

@@ -48,7 +48,8 @@ func Decode(raw []byte) (Stored, error) {
 // decoder reads one field after the other and keeps the first error.
 type decoder struct {
 	id, topic, partition, seq, ts, accepted, eventID bsoncore.Value
-	key, sid, tags, causedBy, headers, headersList   bsoncore.Value
+	key, sid, ttl, tags, causedBy                    bsoncore.Value
+	headers, headersList                             bsoncore.Value
 	payload, payloadJSON, payloadBytes               bsoncore.Value
 	hash, writer, gone, expireAt                     bsoncore.Value
 
@@ -94,6 +95,8 @@ func (d *decoder) slot(name []byte) *bsoncore.Value {
 		return &d.key
 	case FieldSID:
 		return &d.sid
+	case FieldTTL:
+		return &d.ttl
 	case FieldTags:
 		return &d.tags
 	case FieldCausedBy:
@@ -140,6 +143,7 @@ func (d *decoder) stored() Stored {
 	r.AcceptedAt = d.whole(FieldAccepted, d.required(FieldAccepted, &d.accepted), 0)
 	r.Key = d.text(FieldKey, &d.key)
 	r.SID = d.text(FieldSID, &d.sid)
+	r.TTLMS = d.whole(FieldTTL, &d.ttl, 0)
 	r.Tags = d.list(FieldTags, &d.tags)
 	r.CausedBy = d.list(FieldCausedBy, &d.causedBy)
 	r.Headers = d.readHeaders()

@@ -10,6 +10,7 @@
 //	ts, accepted  int64, milliseconds since the epoch
 //	id            string
 //	key, sid      string; left out when empty
+//	ttl_ms        int64; left out when 0
 //	tags          array of strings; left out when empty
 //	caused_by     array of strings; left out when empty
 //	headers       document of strings; left out when empty, or
@@ -51,6 +52,7 @@ const (
 	FieldTags         = "tags"
 	FieldCausedBy     = "caused_by"
 	FieldSID          = "sid"
+	FieldTTL          = "ttl_ms"
 	FieldPayload      = "payload"
 	FieldPayloadJSON  = "payload_json"
 	FieldPayloadBytes = "payload_bytes"

@@ -36,6 +36,9 @@ func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int
 	dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, FieldEventID), r.ID)
 	dst = appendOptional(dst, FieldKey, r.Key)
 	dst = appendOptional(dst, FieldSID, r.SID)
+	if r.TTLMS > 0 {
+		dst = appendInt64(dst, FieldTTL, r.TTLMS)
+	}
 	dst = appendList(dst, FieldTags, r.Tags)
 	dst = appendList(dst, FieldCausedBy, r.CausedBy)
 	dst = appendHeaders(dst, r.Headers)
