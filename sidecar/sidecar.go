@@ -75,9 +75,8 @@ type Sidecar struct {
 	endOps    context.CancelFunc
 
 	assembled, serving, stopping atomic.Bool
-	// abort ends what groups do when stopping has taken too long, with groupCtx.
-	abort    context.CancelFunc
-	groupCtx context.Context
+	// abort ends what groups do when stopping has taken too long.
+	abort context.CancelFunc
 }
 
 // New opens the log, the policies and the listeners. What it returns serves the
@@ -167,7 +166,7 @@ func (s *Sidecar) openAudit() (err error) {
 // if there is one → log, deliveries log → group → gateway.
 func (s *Sidecar) assemble() {
 	groupCtx, abort := context.WithCancel(context.Background())
-	s.abort, s.groupCtx = abort, groupCtx
+	s.abort = abort
 	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics})
 	s.writer = writer.New(writer.Config{
 		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
@@ -302,6 +301,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	helpers.Go(func() error { return s.dead.Run(helpersCtx, s.groups) })
 	if s.store.shared != nil {
 		helpers.Go(func() error { return s.store.shared.waker.Run(helpersCtx) })
+		helpers.Go(func() error { return s.store.shared.erasures.run(helpersCtx, s.groups.Recheck, s.cfg.Logger) })
 		helpers.Go(func() error { return s.store.shared.gauges.Run(helpersCtx, s.groups) })
 	}
 	for _, o := range s.outboxes {

@@ -60,6 +60,7 @@ type sharedStore struct {
 	waker     *wakeup.Waker
 	announcer wakeup.Announcer
 	gauges    group.Gauges
+	erasures  *erasures
 }
 
 // openStore opens the log that the settings name.
@@ -118,7 +119,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	case err != nil:
 		return &ConfigError{Err: err}
 	}
-	sh := &sharedStore{log: log}
+	sh := &sharedStore{log: log, erasures: newErasures()}
 	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}
 	if sh.queue, err = s.openPebble(ctx, pebblelog.Options{Dir: s.spoolDir()}); err != nil {
 		return fmt.Errorf("spool: %w", err)
@@ -181,12 +182,8 @@ func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record)
 func (s *Sidecar) forgetErased(names []string) {
 	for _, name := range names {
 		s.tails.Forget(name)
-		go func() {
-			if err := s.groups.Recheck(s.groupCtx, name); err != nil {
-				s.cfg.Logger.Warn("events that another sidecar has erased may be delivered from memory", "topic", name, "error", err)
-			}
-		}()
 	}
+	s.store.shared.erasures.add(names...)
 }
 
 // erased tells the other sidecars that events of a topic were erased.

@@ -174,14 +174,10 @@ func (l *Log) topic(ctx context.Context, name string) (*topic, error) {
 
 // storedTopic is the topic as the store has it.
 func (l *Log) storedTopic(ctx context.Context, name string) (*topic, error) {
-	var raw bson.Raw
-	err := l.persist(ctx, func() (err error) {
-		raw, err = l.majority(topicsName).FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Raw()
-		return err
-	})
+	raw, err := l.topicRaw(ctx, name)
 	switch {
-	case errors.Is(err, mongo.ErrNoDocuments):
-		return nil, notThere(name)
+	case errors.Is(err, eventlog.ErrNotFound):
+		return nil, err
 	case err != nil:
 		return nil, unavailable(ctx, "look up topic "+name, err)
 	}
@@ -190,6 +186,18 @@ func (l *Log) storedTopic(ctx context.Context, name string) (*topic, error) {
 		err = notThere(name)
 	}
 	return t, err
+}
+
+// topicRaw reads a topic's document.
+func (l *Log) topicRaw(ctx context.Context, name string) (raw bson.Raw, err error) {
+	err = l.persist(ctx, func() (err error) {
+		raw, err = l.majority(topicsName).FindOne(ctx, byID(name)).Raw()
+		return err
+	})
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		err = notThere(name)
+	}
+	return raw, err
 }
 
 func notThere(name string) error { return fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound) }

@@ -92,28 +92,21 @@ func ofGeneration(name string, generation int64) bson.D {
 	return append(byID(name), bson.E{Key: fieldGeneration, Value: generation})
 }
 
-// storedDocument is the topic's document.
-func (l *Log) storedDocument(ctx context.Context, name string) (d topicDocument, err error) {
-	var raw bson.Raw
-	err = l.persist(ctx, func() (err error) {
-		raw, err = l.majority(topicsName).FindOne(ctx, byID(name)).Raw()
-		return err
-	})
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return d, notThere(name)
-	}
+// storedDocument is a topic, also a deleted one, and its document.
+func (l *Log) storedDocument(ctx context.Context, name string) (t *topic, d topicDocument, err error) {
+	raw, err := l.topicRaw(ctx, name)
 	if err == nil {
 		d, err = readTopic(raw)
 	}
 	if err == nil {
-		_, err = l.catalog.remember(raw)
+		t, err = l.catalog.remember(raw)
 	}
-	return d, err
+	return t, d, err
 }
 
 // makeAgain makes a topic again that is deleted; made is false where it is not.
 func (l *Log) makeAgain(ctx context.Context, name string) (made bool, err error) {
-	d, err := l.storedDocument(ctx, name)
+	_, d, err := l.storedDocument(ctx, name)
 	switch {
 	case errors.Is(err, eventlog.ErrNotFound):
 		return false, nil
@@ -130,15 +123,16 @@ func (l *Log) makeAgain(ctx context.Context, name string) (made bool, err error)
 // DeleteTopic implements eventlog.Deleter.
 func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	op := "delete topic " + name
+	var t *topic
 	var d topicDocument
 	err := l.within(ctx, op, func(ctx context.Context) (err error) {
-		if d, err = l.storedDocument(ctx, name); err != nil || d.Generation%2 == 1 {
+		if t, d, err = l.storedDocument(ctx, name); err != nil || d.Generation%2 == 1 {
 			return err
 		}
 		_, err = l.majority(topicsName).UpdateOne(ctx, ofGeneration(name, d.Generation),
 			bson.D{{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: d.Generation + 1}}}})
 		if err == nil {
-			d, err = l.storedDocument(ctx, name)
+			t, d, err = l.storedDocument(ctx, name)
 		}
 		return err
 	})
@@ -150,9 +144,6 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	case d.Generation%2 == 0: // made again meanwhile
 		return fmt.Errorf("%s: %w", op, eventlog.ErrDeleting)
 	}
-	l.catalog.mu.RLock()
-	t := l.catalog.topics[name]
-	l.catalog.mu.RUnlock()
 	if err := l.empty(ctx, op, t, d.Generation); err != nil {
 		return err
 	}
@@ -287,8 +278,7 @@ func (l *Log) forgetChains(ctx context.Context, topic, group string) error {
 
 // deleteMarks deletes some of the marks, or redrives, whose _id begins with prefix.
 func (l *Log) deleteMarks(ctx context.Context, coll, prefix string) (more bool, err error) {
-	beyond := prefix[:len(prefix)-1] + "0" // the character behind the slash
-	docs, err := findAll[markDoc](ctx, l, l.majority(coll), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: prefix}, {Key: "$lt", Value: beyond}}}},
+	docs, err := findAll[markDoc](ctx, l, l.majority(coll), idsUnder(prefix),
 		options.Find().SetLimit(maxMarkIDs).SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil || len(docs) == 0 {
 		return false, err
@@ -298,7 +288,7 @@ func (l *Log) deleteMarks(ctx context.Context, coll, prefix string) (more bool, 
 		ids[i] = d.ID
 	}
 	return true, l.persist(ctx, func() error {
-		_, err := l.majority(coll).DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+		_, err := l.majority(coll).DeleteMany(ctx, bson.D{idAmong(ids)})
 		return err
 	})
 }

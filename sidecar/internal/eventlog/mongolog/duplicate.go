@@ -127,7 +127,7 @@ func (b *batch) find(ctx context.Context, events []*pending) (map[string]bson.Ra
 			ids = append(ids, document.ID(b.topic.Name, b.generation, d.record.ID))
 		}
 	}
-	cursor, err := b.log.majority(eventsName).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+	cursor, err := b.log.majority(eventsName).Find(ctx, bson.D{idAmong(ids)})
 	if err != nil {
 		return nil, err
 	}

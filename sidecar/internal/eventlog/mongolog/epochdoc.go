@@ -227,6 +227,13 @@ func (c chain) outdated(number int64) chain {
 
 func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 
+func idAmong(ids []string) bson.E { return bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}} }
+
+// idsUnder selects the ids that begin with a prefix, which ends with a slash; '0' is the character behind that.
+func idsUnder(prefix string) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: prefix}, {Key: "$lt", Value: prefix[:len(prefix)-1] + "0"}}}}
+}
+
 // below is the condition on a number that only rises: n is higher, or there is none yet.
 func below(n int64) bson.D { return bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: n}}}} }
 

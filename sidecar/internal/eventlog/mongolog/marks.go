@@ -145,7 +145,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 		ids[i] = d.ID
 	}
 	err = l.persist(ctx, func() error {
-		result, err := coll.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, expired})
+		result, err := coll.DeleteMany(ctx, bson.D{idAmong(ids), expired})
 		if err == nil {
 			removed = int(result.DeletedCount)
 		}

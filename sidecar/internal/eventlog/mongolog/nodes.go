@@ -276,5 +276,3 @@ func (d *rollDoc) roll() eventlog.Roll {
 func stateOf(name string) eventlog.NodeState {
 	return eventlog.NodeState(max(slices.Index(states, name), 0))
 }
-
-func idAmong(ids []string) bson.E { return bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}} }

@@ -67,7 +67,7 @@ func (l *Log) EndRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) 
 		err := l.within(ctx, "end redrives", func(ctx context.Context) error {
 			return l.causally(ctx, func(ctx context.Context) error {
 				return l.persist(ctx, func() error {
-					_, err := l.majority(redriveName).DeleteMany(ctx, withIDs(some))
+					_, err := l.majority(redriveName).DeleteMany(ctx, bson.D{idAmong(some)})
 					return err
 				})
 			})
@@ -79,15 +79,9 @@ func (l *Log) EndRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) 
 	return nil
 }
 
-func withIDs(ids []string) bson.D {
-	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
-}
-
 // ListRedrives implements eventlog.Redrives.
 func (l *Log) ListRedrives(ctx context.Context, topic, group string, partition, limit int) (rs []eventlog.Redrive, err error) {
-	prefix := redrivePrefix(topic, group, partition)
-	// '0' is what follows '/', with which the prefix ends.
-	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: prefix}, {Key: "$lt", Value: prefix[:len(prefix)-1] + "0"}}}}
+	filter := idsUnder(redrivePrefix(topic, group, partition))
 	var docs []redriveDoc
 	err = l.within(ctx, "list redrives", func(ctx context.Context) error {
 		return l.causally(ctx, func(ctx context.Context) error {
@@ -122,7 +116,7 @@ func (l *Log) HasRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) 
 	for some := range slices.Chunk(redriveIDs(rs), maxMarkIDs) {
 		err := l.within(ctx, "look up redrives", func(ctx context.Context) error {
 			return l.causally(ctx, func(ctx context.Context) error {
-				docs, err := findAll[redriveDoc](ctx, l, l.majority(redriveName), withIDs(some), options.Find())
+				docs, err := findAll[redriveDoc](ctx, l, l.majority(redriveName), bson.D{idAmong(some)}, options.Find())
 				for _, d := range docs {
 					found[d.ID] = true
 				}
@@ -182,7 +176,7 @@ func (l *Log) lookupAll(ctx context.Context, topic string, ids []string, project
 		return l.causally(ctx, func(ctx context.Context) error {
 			var raws []bson.Raw
 			err := l.persist(ctx, func() error {
-				cur, err := l.majority(eventsName).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: keys}}}}, o)
+				cur, err := l.majority(eventsName).Find(ctx, bson.D{idAmong(keys)}, o)
 				if err != nil {
 					return err
 				}

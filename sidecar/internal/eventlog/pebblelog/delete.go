@@ -3,7 +3,6 @@ package pebblelog
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -97,11 +96,7 @@ func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
 	_ = b.DeleteRange(marks, after(marks), nil)
 	redrives := groupPrefix(kindRedrive, t.id, group)
 	_ = b.DeleteRange(redrives, after(redrives), nil)
-	x, err := l.commits.apply(ctx, b, nil)
-	if err != nil {
-		return err
-	}
-	if err := l.commits.wait(ctx, x); err != nil {
+	if err := l.commitSynced(ctx, b); err != nil {
 		return err
 	}
 	if err := l.epochs.forget(ctx, t.id, group); err != nil {
@@ -154,9 +149,5 @@ func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r ev
 	}
 	// The newest event tells after a restart which seqs were given.
 	_ = b.Set(givenKey(t.id, p), binary.AppendUvarint(nil, part.head.Load()), nil)
-	x, err := l.commits.apply(ctx, b, nil)
-	if err != nil {
-		return 0, fmt.Errorf("erase events of topic %q: %w", name, err)
-	}
-	return removed, l.commits.wait(ctx, x)
+	return removed, l.commitSynced(ctx, b)
 }

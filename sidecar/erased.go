@@ -1,0 +1,71 @@
+package sidecar
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+// erasures are the topics of which other sidecars have erased events, until the
+// groups here have let go of these. A topic waits once, however many signals name
+// it, so that there are never more than topics.
+type erasures struct {
+	mu     sync.Mutex
+	topics map[string]bool
+	some   chan struct{} // holds one token: topics may wait
+}
+
+func newErasures() *erasures {
+	return &erasures{topics: map[string]bool{}, some: make(chan struct{}, 1)}
+}
+
+// add does not block.
+func (e *erasures) add(topics ...string) {
+	e.mu.Lock()
+	for _, topic := range topics {
+		e.topics[topic] = true
+	}
+	e.mu.Unlock()
+	select {
+	case e.some <- struct{}{}:
+	default: // run looks at them all the same
+	}
+}
+
+// take takes out what waits.
+func (e *erasures) take() map[string]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	taken := e.topics
+	e.topics = map[string]bool{}
+	return taken
+}
+
+// run rechecks one topic after the other until ctx ends, and returns nil then.
+// What fails is tried again.
+func (e *erasures) run(ctx context.Context, recheck func(ctx context.Context, topic string) error, logger *slog.Logger) error {
+	retry := pause.Backoff{First: time.Second, Most: time.Minute}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.some:
+		}
+		failed := false
+		for topic := range e.take() {
+			if err := recheck(ctx, topic); err != nil && ctx.Err() == nil {
+				logger.Warn("events that another sidecar has erased may be delivered from memory, until this is tried again", "topic", topic, "error", err)
+				e.add(topic)
+				failed = true
+			}
+		}
+		if !failed {
+			retry.Reset()
+		} else if !pause.For(ctx, retry.Step()) {
+			return nil
+		}
+	}
+}
