@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 
 PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./controlplane/cmd/sluice-controlplane ./sdk/cmd/sluice ./bench/cmd/sluice-bench
+# The packages of all modules of go.work.
+PACKAGES    := work
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS     := -s -w -X github.com/sluice-bus/sluice/internal/program.version=$(VERSION)
 # The tools that are not the modules' own. What they weigh is said before it is downloaded.
@@ -53,11 +55,11 @@ test-server: ## Build FerretDB for tests (122 MB of modules), and say which serv
 .PHONY: lint
 lint: ## Run staticcheck (1 min the first time, then 5 s)
 	$(call announce,$(STATICCHECK),6 MB)
-	CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go run $(subst @,/cmd/staticcheck@,$(STATICCHECK)) ./...
+	CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go run $(subst @,/cmd/staticcheck@,$(STATICCHECK)) $(PACKAGES)
 
 .PHONY: vet
 vet: ## Run go vet (20 s, then 2 s)
-	CGO_ENABLED=0 go vet -trimpath ./...
+	CGO_ENABLED=0 go vet -trimpath $(PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME, 20s (40 targets: 15 min)
@@ -73,7 +75,7 @@ soak: ## Repeat the tests that are left to chance for MINUTES in all, or a failu
 
 .PHONY: bench
 bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench loads a running sidecar
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PACKAGES)
 
 .PHONY: docker
 docker: ## Build the images sluice-sidecar and sluice-controlplane, with docker
@@ -84,7 +86,7 @@ docker: ## Build the images sluice-sidecar and sluice-controlplane, with docker
 # A module of its own, since what it needs is large: the first time takes minutes.
 .PHONY: check-deploy
 check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by Compose's loader (1 min and 28 MB of modules the first time, then 5 s)
-	cd deploy/deploytest/schema && go test -count=1 ./...
+	cd deploy/deploytest/schema && GOWORK=off go test -count=1 ./...
 
 .PHONY: generate
 generate: ## Make the Go code of the protobuf schemas anew; it is committed (2 min the first time)

@@ -9,12 +9,16 @@ require (
 	github.com/coder/websocket v1.8.15
 	github.com/envoyproxy/go-control-plane v0.14.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
+	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/go-logr/logr v1.4.4
 	github.com/google/uuid v1.6.0
 	github.com/klauspost/compress v1.20.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/otlptranslator v1.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/sluice-bus/sluice/sdk v0.0.0
+	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore v0.0.0
+	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
 	go.etcd.io/bbolt v1.5.0
 	go.mongodb.org/mongo-driver/v2 v2.9.3
 	go.opentelemetry.io/contrib/bridges/otelslog v0.21.0
@@ -63,7 +67,6 @@ require (
 	github.com/cockroachdb/tokenbucket v0.0.0-20230807174530-cc333fc44b06 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/getsentry/sentry-go v0.27.0 // indirect
-	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/snappy v0.0.5-0.20231225225746-43d5d4cd4e0e // indirect
@@ -91,4 +94,17 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261019180522-ce908d29299b // indirect
+)
+
+// Modules that nothing here is built of ask for these. The workspace, which looks at all that is asked for, would find packages of
+// the first in two modules, and build with another x/net than this module alone.
+exclude (
+	golang.org/x/net v0.61.0
+	google.golang.org/genproto v0.0.0-20230410155749-daa745c078e1
+)
+
+replace (
+	github.com/sluice-bus/sluice/sdk => ./sdk
+	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ./sdk/exactlyonce/mongostore
+	github.com/sluice-bus/sluice/sdk/sluicetest => ./sdk/sluicetest
 )

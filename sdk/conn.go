@@ -96,8 +96,8 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 	}
 	ws.SetReadLimit(-1) // the sidecar bounds what it sends, and is trusted
 	c.ws = ws
-	c.work.Go(c.write)
-	c.work.Go(c.read)
+	goIn(&c.work, c.write)
+	goIn(&c.work, c.read)
 	if opts.Token != "" {
 		if err := c.auth(ctx, opts.Token); err != nil {
 			c.abort(err)

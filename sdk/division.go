@@ -127,7 +127,7 @@ func (s *Subscription) tell(c change) {
 	d.changes = append(d.changes, c)
 	if !d.telling {
 		d.telling = true
-		s.work.Go(s.tellHooks)
+		goIn(&s.work, s.tellHooks)
 	}
 }
 

@@ -67,7 +67,7 @@ func fleetServer(t *testing.T, trailers bool) *sluice.HTTP {
 func TestPartialReplay(t *testing.T) {
 	h := fleetServer(t, true)
 	_, err := h.Replay(t.Context(), sluice.ReplayQuery{Topic: "orders", Scope: "fleet"})
-	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.PartialFleet || !slices.Equal(e.Missing, []string{"node-3 (x:1)"}) {
+	if e := new(wire.Error); !errors.As(err, &e) || e.Code != wire.PartialFleet || !slices.Equal(e.Missing, []string{"node-3 (x:1)"}) {
 		t.Errorf("%v", err)
 	}
 	page, err := h.Replay(t.Context(), sluice.ReplayQuery{Topic: "orders", Scope: "fleet", Partial: true})
@@ -108,7 +108,7 @@ func TestPartialExport(t *testing.T) {
 			t.Errorf("%d events, missing %q, parts %v", events, missing, parts)
 		}
 		for _, err := range h.Export(t.Context(), sluice.ExportQuery{Topic: "orders", Scope: "fleet"}) {
-			if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.PartialFleet || len(e.Missing) != 1 {
+			if e := new(wire.Error); !errors.As(err, &e) || e.Code != wire.PartialFleet || len(e.Missing) != 1 {
 				t.Errorf("%v", err)
 			}
 		}

@@ -2,11 +2,10 @@ package sluice
 
 import (
 	"context"
-	"errors"
 	"time"
 	"unicode/utf8"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sdk/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -92,7 +91,7 @@ func (s *Subscription) accept(it *item) {
 func (s *Subscription) spawn(taken int) {
 	for ready := len(s.ready) - taken; ready > 0 && s.running < s.config.concurrency && !s.paused && !s.stopping; ready-- {
 		s.running++
-		s.work.Go(s.handle)
+		goIn(&s.work, s.handle)
 	}
 }
 
@@ -199,14 +198,14 @@ func (s *Subscription) endRetry(it *item) {
 
 // isPlain says whether an error says nothing of what is to become of the event.
 func isPlain(err error) bool {
-	_, as := errors.AsType[*nackAs](err)
+	_, as := asType[*nackAs](err)
 	return !as
 }
 
 // nackFor is what a handler's error says to the sidecar.
 func nackFor(err error) Nack {
 	var n Nack
-	if as, ok := errors.AsType[*nackAs](err); ok {
+	if as, ok := asType[*nackAs](err); ok {
 		n = as.nack
 	}
 	n.Reason = clip(err.Error())

@@ -3,7 +3,6 @@ package sluice
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -135,7 +134,7 @@ func readError(resp *http.Response) error {
 // unwrapURLError drops the method and the whole URL, which http puts before
 // what went wrong.
 func unwrapURLError(err error) error {
-	if u, ok := errors.AsType[*url.Error](err); ok {
+	if u, ok := asType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sdk/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -74,7 +74,7 @@ func (l *link) up() {
 func (l *link) hold(ctx context.Context, conn *Conn) error {
 	held, release := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { l.watch(held, conn) })
+	goIn(&watch, func() { l.watch(held, conn) })
 	err := l.serve(ctx, conn, l.up)
 	release()
 	if ended := conn.Close(); err == nil {
@@ -146,7 +146,7 @@ const defaultRetryAfter = 50 * time.Millisecond
 // which time at the earliest: a refusal that only asks for time, or no answer at
 // all.
 func worthRetrying(err error) (after time.Duration, ok bool) {
-	refusal, refused := errors.AsType[*wire.Error](err)
+	refusal, refused := asType[*wire.Error](err)
 	if !refused {
 		return 0, err != nil
 	}

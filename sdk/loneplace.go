@@ -38,7 +38,7 @@ func (l *lonePlace) started(positions map[int]uint64) {
 // that it wanted to go on behind: retention has passed them, or the log is
 // another one. The next try goes by time.
 func (l *lonePlace) misplaced(err error) bool {
-	refusal, ok := errors.AsType[*wire.Error](err)
+	refusal, ok := asType[*wire.Error](err)
 	if !ok || l.places == nil || refusal.Code != wire.OutOfRange && refusal.Code != wire.BadRequest {
 		return false
 	}

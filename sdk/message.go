@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sdk/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -138,7 +138,7 @@ func (s *Subscription) answered(it *item, conn *ConnSubscription, err error) {
 	if it.gone || it.conn != conn {
 		return
 	}
-	refusal, refused := errors.AsType[*wire.Error](err)
+	refusal, refused := asType[*wire.Error](err)
 	switch after, again := worthRetrying(err); {
 	case err == nil:
 		s.forget(it, nil)

@@ -140,7 +140,7 @@ func (c *Client) newPublisher(opts []PublisherOption, first *Conn) *Publisher {
 	}
 	c.pubs[p] = struct{}{}
 	l := link{client: c, name: "publishing", serve: p.serve}
-	p.work.Go(func() { l.run(p.ctx, first) })
+	goIn(&p.work, func() { l.run(p.ctx, first) })
 	return p
 }
 

@@ -126,7 +126,7 @@ func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error)
 	var asked *wire.Error // for the longest time
 	var longest time.Duration
 	p.mu.Lock()
-	refusal, refused := errors.AsType[*wire.Error](err)
+	refusal, refused := asType[*wire.Error](err)
 	switch {
 	case err != nil && !refused:
 		p.lost(batch, err, &over)
@@ -217,7 +217,7 @@ func checkTexts(e *Event) *wire.Error {
 // unbearable tells whether the sidecar ended the connection because of what a
 // message was, and which refusal that is; "" otherwise.
 func unbearable(err error) wire.Code {
-	closed, ok := errors.AsType[closedError](err)
+	closed, ok := asType[closedError](err)
 	switch {
 	case ok && closed.is.Code == websocket.StatusMessageTooBig:
 		return wire.PayloadTooLarge

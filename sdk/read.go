@@ -3,7 +3,6 @@ package sluice
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/coder/websocket"
@@ -45,7 +44,7 @@ func (c *Conn) read() {
 // ending says in one sentence how the sidecar closed the connection, where it
 // did so in order.
 func ending(err error) error {
-	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
+	if closed, ok := asType[websocket.CloseError](err); ok {
 		return closedError{closed}
 	}
 	return err

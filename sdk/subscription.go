@@ -92,7 +92,7 @@ func (s *Subscription) start(conn *Conn) error {
 
 func (s *Subscription) run(conn *Conn) {
 	var keeping sync.WaitGroup
-	keeping.Go(s.keep)
+	goIn(&keeping, s.keep)
 	l := link{
 		client: s.client, name: fmt.Sprintf("topic %s, group %q", s.topic, s.group),
 		change: ConnectionChange{Topic: s.topic, Group: s.group}, serve: s.serve,

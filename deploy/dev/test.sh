@@ -29,9 +29,9 @@ step() {
 }
 
 modules() {
-  if ! GOPROXY=off go mod download 2>/dev/null; then
+  if ! GOPROXY=off go list -deps -test work >/dev/null 2>&1; then
     echo "Downloading the Go modules of the programs and their tests: about 117 MB the first time."
-    go mod download
+    GOWORK=off go mod download # the root's, which all of the others' are among
   fi
 }
 
@@ -54,7 +54,7 @@ tests() {
   # Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in these
   # packages (see golang/go#78156).
   local bubbles='/(mongolog/bubbletest|mongomodel|mongomodel/facts|simulation)$' bubbled
-  packages=$(go list -e ./...)
+  packages=$(go list -e work)
   bubbled=$(grep -E "$bubbles" <<<"$packages") packages=$(grep -vE "$bubbles" <<<"$packages")
   # Bubbles keep one processor busy; what they say waits for the end, since lines of two would mix. The other tests mostly wait,
   # for processes and for what they limit to so much a second.

@@ -59,6 +59,13 @@ var rules = []rule{
 		caught: [2]string{"sdk", "sidecar"},
 	},
 	{
+		name:   "what applications import needs nothing of the programs",
+		from:   []string{"sdk/..."},
+		except: []string{"sdk/cmd/...", "sdk/sluicetest/..."},
+		to:     []string{"internal/..."},
+		caught: [2]string{"sdk", "internal/pause"},
+	},
+	{
 		name:   "only the helpers for applications on MongoDB know it in the SDK",
 		from:   []string{"sdk/..."},
 		except: []string{"sdk/exactlyonce/...", "sdk/outbox/...", "sdk/projector/..."},
@@ -310,16 +317,17 @@ func TestRulesCatchWhatTheyAreFor(t *testing.T) {
 	}
 }
 
-// readImports returns what each package of the module at root imports, tests aside.
+// readImports returns what each package of the workspace at root imports, tests aside.
 func readImports(t *testing.T, root fs.FS) map[string]map[string]bool {
 	t.Helper()
 	imports := map[string]map[string]bool{}
+	folders := workspace(t, root)
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if entry.IsDir() {
-			return skipFolder(root, name)
+			return skipFolder(root, folders, name)
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return nil
@@ -351,9 +359,9 @@ func readImports(t *testing.T, root fs.FS) map[string]map[string]bool {
 	return imports
 }
 
-// skipFolder leaves out what the go tool leaves out: hidden folders, test data, and modules within the module.
-func skipFolder(root fs.FS, name string) error {
-	if name == "." {
+// skipFolder leaves out what the go tool leaves out: hidden folders, test data, and modules that are not of the workspace.
+func skipFolder(root fs.FS, workspace []string, name string) error {
+	if slices.Contains(workspace, name) {
 		return nil
 	}
 	base := path.Base(name)

@@ -78,7 +78,7 @@ func (p Program) Update() (bin, digest string, err error) {
 }
 
 func (p Program) path() (string, error) {
-	root, err := testcache.ModuleRoot()
+	root, err := testcache.Root()
 	if err != nil {
 		return "", err
 	}

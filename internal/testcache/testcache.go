@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Folder is where tests keep what is built for them, below the module's root.
+// Folder is where tests keep what is built for them, below the root.
 var Folder = filepath.Join("bin", "test")
 
 // Variable is the environment variable that has the digest of what tests depend on under a name. The program testinputs sets
@@ -32,7 +32,7 @@ func Input(name string) (digest string, err error) {
 // Never keeps go test from caching the result: it does not if the test has opened a file of the module that has changed just
 // now, or is about to.
 func Never() error {
-	root, err := ModuleRoot()
+	root, err := above("go.mod") // go test looks at the files of this module alone
 	if err != nil {
 		return err
 	}
@@ -48,18 +48,21 @@ func Never() error {
 	return errors.Join(f.Close(), os.Chtimes(name, tomorrow, tomorrow))
 }
 
-// ModuleRoot is the folder of the go.mod that the test belongs to.
-func ModuleRoot() (string, error) {
+// Root is the folder of the workspace that the test belongs to, which is the root module's.
+func Root() (string, error) { return above("go.work") }
+
+// above is the nearest folder above the test that has the file.
+func above(file string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for at := dir; ; at = filepath.Dir(at) {
-		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(at, file)); err == nil {
 			return at, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", errors.New("looking for the module: there is no go.mod above " + dir)
+			return "", errors.New("there is no " + file + " above " + dir)
 		}
 	}
 }

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 func jsonEvent(payload string) *Event { return &Event{Payload: []byte(payload)} }
@@ -106,9 +105,8 @@ func TestContentHashOfHostilePayloads(t *testing.T) {
 }
 
 func TestDecimalsCompareAsNumbers(t *testing.T) {
-	number := rapid.StringMatching(`-?(0|[1-9][0-9]{0,5})(\.[0-9]{1,5})?([eE][+-]?[0-9]{1,2})?`)
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := number.Draw(t, "a"), number.Draw(t, "b")
+	atRandom(t, func(t *testing.T, r *rand.Rand) {
+		a, b := number(r, 5, 5, 2), number(r, 5, 5, 2)
 		x, _ := new(big.Rat).SetString(a)
 		y, _ := new(big.Rat).SetString(b)
 		if same := SameContent(jsonEvent(a), jsonEvent(b)); same != (x.Cmp(y) == 0) {
@@ -124,38 +122,39 @@ func TestDecimalsCompareAsNumbers(t *testing.T) {
 
 // A value written in two ways is the same; its hash says so too.
 func TestSameContentWhateverTheSpelling(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := spellTwice(t, 3)
+	atRandom(t, func(t *testing.T, r *rand.Rand) {
+		a, b := spellTwice(r, 3)
 		if !SameContent(jsonEvent(a), jsonEvent(b)) || ContentHash(jsonEvent(a)) != ContentHash(jsonEvent(b)) {
 			t.Fatalf("%s and %s should be the same", a, b)
 		}
 	})
 }
 
-func spellTwice(t *rapid.T, depth int) (a, b string) {
+func spellTwice(r *rand.Rand, depth int) (a, b string) {
 	kinds := []string{"number", "string", "literal", "array", "object"}
-	switch rapid.SampledFrom(kinds[:3+min(depth, 1)*2]).Draw(t, "kind") {
+	switch kinds[r.IntN(3+min(depth, 1)*2)] {
 	case "number":
-		n := rapid.IntRange(-999, 999).Draw(t, "n")
-		return fmt.Sprint(n), fmt.Sprintf("%d.%s", n, strings.Repeat("0", rapid.IntRange(1, 3).Draw(t, "zeros")))
+		n := r.IntN(1999) - 999
+		return fmt.Sprint(n), fmt.Sprintf("%d.%s", n, strings.Repeat("0", 1+r.IntN(3)))
 	case "string":
-		c := rapid.IntRange('A', 'Z').Draw(t, "c")
+		c := 'A' + r.IntN(26)
 		return fmt.Sprintf(`"%c"`, c), fmt.Sprintf(`"\u%04x"`, c)
 	case "array":
 		var as, bs []string
-		for range rapid.IntRange(0, 3).Draw(t, "elements") {
-			x, y := spellTwice(t, depth-1)
+		for range r.IntN(4) {
+			x, y := spellTwice(r, depth-1)
 			as, bs = append(as, x), append(bs, y)
 		}
 		return `[` + strings.Join(as, ",") + `]`, `[` + strings.Join(bs, ",") + `]`
 	case "object":
 		var as, bs []string
-		for i := range rapid.IntRange(0, 4).Draw(t, "members") {
-			x, y := spellTwice(t, depth-1)
+		for i := range r.IntN(5) {
+			x, y := spellTwice(r, depth-1)
 			name := fmt.Sprintf(`"m%d":`, i)
 			as, bs = append(as, name+x), append(bs, name+y)
 		}
-		return `{` + strings.Join(as, ",") + `}`, `{` + strings.Join(rapid.Permutation(bs).Draw(t, "order"), ",") + `}`
+		r.Shuffle(len(bs), func(i, j int) { bs[i], bs[j] = bs[j], bs[i] })
+		return `{` + strings.Join(as, ",") + `}`, `{` + strings.Join(bs, ",") + `}`
 	}
 	return "null", "null"
 }
@@ -212,14 +211,16 @@ func TestContentHashesAtOnce(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for n := range 4 {
-		wg.Go(func() {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
 			for i := range events {
 				i = (i + n*len(events)/4) % len(events)
 				if ContentHash(&events[i].event) != want[i] {
 					t.Errorf("%s has another hash among others", events[i].name)
 				}
 			}
-		})
+		}()
 	}
 	wg.Wait()
 }

@@ -96,7 +96,9 @@ func oneWins(t *testing.T, s exactlyonce.Store) {
 		var all sync.WaitGroup
 		start := make(chan struct{})
 		for j := range each {
-			all.Go(func() {
+			all.Add(1)
+			go func() {
+				defer all.Done()
 				<-start
 				r := claim(1, fmt.Sprint(j))
 				r.Key = fmt.Sprint("group/topic ", i)
@@ -106,7 +108,7 @@ func oneWins(t *testing.T, s exactlyonce.Store) {
 				case !errors.Is(err, exactlyonce.ErrExists):
 					t.Error(err)
 				}
-			})
+			}()
 		}
 		close(start)
 		all.Wait()

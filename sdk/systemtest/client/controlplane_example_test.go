@@ -13,7 +13,7 @@ import (
 
 // A change that names the version it was made of does not undo one that
 // somebody else made in between.
-func ExampleControlPlane() {
+func Example_controlPlane() {
 	ctx := context.Background()
 	standIn := sluicetest.StartControlPlane(sluicetest.ControlPlaneOptions{}) // in place of http://127.0.0.1:7080
 	defer standIn.Close()

@@ -71,7 +71,7 @@ func Example() {
 
 // A client that starts together with its sidecar waits for it, and asks for a
 // token whenever it connects.
-func ExampleDial() {
+func Example_dial() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070
@@ -92,7 +92,7 @@ func ExampleDial() {
 }
 
 // A refusal says by its code what is wrong.
-func ExampleClient_Publish() {
+func Example_clientPublish() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -107,7 +107,7 @@ func ExampleClient_Publish() {
 	// true
 }
 
-func ExampleClient_PublishBatch() {
+func Example_clientPublishBatch() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -127,7 +127,7 @@ func ExampleClient_PublishBatch() {
 }
 
 // Many events are on their way at a time; each has its result.
-func ExamplePublisher() {
+func Example_publisher() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -151,7 +151,7 @@ func ExamplePublisher() {
 }
 
 // An error has the event delivered again; here at once.
-func ExampleClient_Subscribe() {
+func Example_clientSubscribe() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -181,7 +181,7 @@ func ExampleClient_Subscribe() {
 }
 
 // Without a group a subscription gets every event, and nothing is remembered.
-func ExampleClient_Subscribe_withoutAGroup() {
+func Example_clientSubscribeWithoutAGroup() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -203,7 +203,7 @@ func ExampleClient_Subscribe_withoutAGroup() {
 }
 
 // Messages that are settled together, after their handlers have returned.
-func ExampleMessage_Ack() {
+func Example_messageAck() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -232,7 +232,7 @@ func ExampleMessage_Ack() {
 
 // State that is kept by partition is loaded when the partition comes, and saved
 // when it goes.
-func ExampleOnAssigned() {
+func Example_onAssigned() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -257,7 +257,7 @@ func ExampleOnAssigned() {
 	// save [0]
 }
 
-func ExampleClient_Replay() {
+func Example_clientReplay() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -274,7 +274,7 @@ func ExampleClient_Replay() {
 	// order-2 {"order":2}
 }
 
-func ExampleClient_Export() {
+func Example_clientExport() {
 	ctx := context.Background()
 	client, end := stand(ctx)
 	defer end()
@@ -294,7 +294,7 @@ func ExampleClient_Export() {
 
 // The trace of a publisher goes on in the handler. In a program, inject and
 // extract are those of OpenTelemetry's propagator.
-func ExampleWithPropagator() {
+func Example_withPropagator() {
 	ctx := context.Background()
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070
 	defer sidecar.Close()

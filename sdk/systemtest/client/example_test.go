@@ -12,7 +12,7 @@ import (
 
 // Events are pipelined: each is on its way before the one before it is
 // answered.
-func ExampleConn_PublishAsync() {
+func Example_connPublishAsync() {
 	ctx := context.Background()
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070
 	defer sidecar.Close()
@@ -43,7 +43,7 @@ func ExampleConn_PublishAsync() {
 }
 
 // A callback must not wait, so it hands its events on.
-func ExampleConn_Subscribe() {
+func Example_connSubscribe() {
 	ctx := context.Background()
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070
 	defer sidecar.Close()

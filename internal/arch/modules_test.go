@@ -1,0 +1,119 @@
+package arch
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// apart are the modules that the workspace leaves out, since what they need is large and for them alone.
+var apart = []string{"deploy/deploytest/schema", "internal/mongotest/ferretdb"}
+
+// workspace returns the folders of the modules that go.work uses.
+func workspace(t *testing.T, root fs.FS) (folders []string) {
+	t.Helper()
+	for _, words := range directives(t, root, "go.work") {
+		if words[0] == "use" {
+			folders = append(folders, path.Clean(words[1]))
+		}
+	}
+	return folders
+}
+
+// directives returns the lines of a go.mod or go.work as words, those of a block with its verb before them.
+func directives(t *testing.T, root fs.FS, name string) (lines [][]string) {
+	t.Helper()
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := ""
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0 || words[0] == "//":
+		case words[0] == ")":
+			block = ""
+		case words[len(words)-1] == "(":
+			block = words[0]
+		case block != "":
+			lines = append(lines, append([]string{block}, words...))
+		default:
+			lines = append(lines, words)
+		}
+	}
+	return lines
+}
+
+// requirements returns what a module requires: the versions by path, and whether its own packages import it.
+func requirements(t *testing.T, root fs.FS, folder string) (versions map[string]string, direct map[string]bool) {
+	t.Helper()
+	versions, direct = map[string]string{}, map[string]bool{}
+	for _, words := range directives(t, root, path.Join(folder, "go.mod")) {
+		if words[0] == "require" {
+			versions[words[1]] = words[2]
+			direct[words[1]] = !slices.Contains(words, "indirect")
+		}
+	}
+	return versions, direct
+}
+
+// TestTheSDKBringsLittle: an application that imports the SDK gets no other modules than these, and no newer versions of those that
+// it has. A test of the SDK that needs more is one of the module sdk/systemtest: what tests need is required of applications too.
+func TestTheSDKBringsLittle(t *testing.T) {
+	root := os.DirFS("../..")
+	versions, _ := requirements(t, root, "sdk")
+	for name := range versions {
+		if name != "github.com/coder/websocket" && name != "github.com/google/uuid" {
+			t.Errorf("sdk/go.mod requires %s", name)
+		}
+	}
+	for _, words := range directives(t, root, "sdk/go.mod") {
+		if words[0] == "go" && words[1] != "1.24" || words[0] == "toolchain" || words[0] == "replace" {
+			t.Errorf("sdk/go.mod says %q", words)
+		}
+	}
+	versions, _ = requirements(t, root, "sdk/exactlyonce/mongostore")
+	for name := range versions {
+		if strings.HasPrefix(name, "google.golang.org/") || name == module {
+			t.Errorf("sdk/exactlyonce/mongostore/go.mod requires %s", name)
+		}
+	}
+}
+
+// TestModulesAgree: each module is one of the workspace, and is built by itself with what it is built with there.
+func TestModulesAgree(t *testing.T) {
+	root := os.DirFS("../..")
+	folders := workspace(t, root)
+	all, _ := requirements(t, root, ".")
+	for _, folder := range folders {
+		versions, direct := requirements(t, root, folder)
+		replaced := map[string]string{}
+		for _, words := range directives(t, root, path.Join(folder, "go.mod")) {
+			if words[0] == "replace" {
+				replaced[words[1]] = path.Join(folder, words[3])
+			}
+		}
+		for name, version := range versions {
+			if own, is := strings.CutPrefix(name+"/", module+"/"); is {
+				if want := path.Clean(own); replaced[name] != want {
+					t.Errorf("%s/go.mod replaces %s by %q, want %s", folder, name, replaced[name], want)
+				}
+			} else if direct[name] && all[name] != version {
+				t.Errorf("%s/go.mod requires %s %s, and the root's %q", folder, name, version, all[name])
+			}
+		}
+	}
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if folder := path.Dir(name); err == nil && path.Base(name) == "go.mod" && !slices.Contains(folders, folder) && !slices.Contains(apart, folder) {
+			t.Errorf("go.work does not use %s", folder)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
