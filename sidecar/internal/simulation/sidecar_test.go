@@ -418,10 +418,11 @@ func (d gated) DialContext(ctx context.Context, network, address string) (net.Co
 	if err != nil {
 		return nil, err
 	}
-	if d.tamper != nil && (d.tamper.commands != nil || d.tamper.answers != nil) {
+	conn = gatedConn{conn, d.gate}
+	if d.tamper != nil && (d.tamper.commands != nil || d.tamper.answers != nil) { // by what the process has heard
 		conn = &tamperingConn{Conn: conn, tampering: d.tamper, sent: map[uint32]*command{}}
 	}
-	return gatedConn{conn, d.gate}, nil
+	return conn, nil
 }
 
 type gatedConn struct {
