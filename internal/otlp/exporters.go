@@ -25,8 +25,8 @@ import (
 // The exporters read where to send, and how, from the environment by
 // themselves. They connect when they first send.
 
-func (e *Exports) openTraces(ctx context.Context, wanted requests, console io.Writer) error {
-	exporters, err := open(traces, wanted.traces, makers[sdktrace.SpanExporter]{
+func (e *Exports) openTraces(ctx context.Context, asked request, console io.Writer) error {
+	exporters, err := open(traces, asked, makers[sdktrace.SpanExporter]{
 		grpc:    func() (sdktrace.SpanExporter, error) { return otlptracegrpc.New(ctx) },
 		http:    func() (sdktrace.SpanExporter, error) { return otlptracehttp.New(ctx) },
 		console: func() (sdktrace.SpanExporter, error) { return stdouttrace.New(stdouttrace.WithWriter(console)) },
@@ -36,33 +36,29 @@ func (e *Exports) openTraces(ctx context.Context, wanted requests, console io.Wr
 	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(e.about)}
 	for _, x := range exporters {
-		room := newRoom(wanted.spanQueue)
-		opts = append(opts, sdktrace.WithSpanProcessor(&spanQueue{
-			SpanProcessor: sdktrace.NewBatchSpanProcessor(
-				&spanExporter{SpanExporter: x, room: room, link: e.link(ctx, "traces")},
-				sdktrace.WithMaxQueueSize(wanted.spanQueue),
-			),
-			room: room, report: e.report,
-		}))
+		q := &spanQueue{report: e.report}
+		q.SpanProcessor = sdktrace.NewBatchSpanProcessor(&spanExporter{x, q, e.link(ctx, "traces")},
+			func(o *sdktrace.BatchSpanProcessorOptions) { q.most = int64(o.MaxQueueSize) })
+		opts = append(opts, sdktrace.WithSpanProcessor(q))
 	}
 	e.tracing = sdktrace.NewTracerProvider(opts...)
 	return err
 }
 
-func (e *Exports) openMetrics(ctx context.Context, wanted requests, console io.Writer) error {
-	exporters, err := open(metrics, wanted.metrics, makers[sdkmetric.Exporter]{
+func (e *Exports) openMetrics(ctx context.Context, asked request, console io.Writer) error {
+	exporters, err := open(metrics, asked, makers[sdkmetric.Exporter]{
 		grpc:    func() (sdkmetric.Exporter, error) { return otlpmetricgrpc.New(ctx) },
 		http:    func() (sdkmetric.Exporter, error) { return otlpmetrichttp.New(ctx) },
 		console: func() (sdkmetric.Exporter, error) { return stdoutmetric.New(stdoutmetric.WithWriter(console)) },
 	})
 	for _, x := range exporters {
-		e.readers = append(e.readers, sdkmetric.NewPeriodicReader(&metricExporter{Exporter: x, link: e.link(ctx, "metrics")}))
+		e.readers = append(e.readers, sdkmetric.NewPeriodicReader(&metricExporter{x, e.link(ctx, "metrics")}))
 	}
 	return err
 }
 
-func (e *Exports) openLogs(ctx context.Context, wanted requests, console io.Writer) error {
-	exporters, err := open(logs, wanted.logs, makers[sdklog.Exporter]{
+func (e *Exports) openLogs(ctx context.Context, asked request, console io.Writer) error {
+	exporters, err := open(logs, asked, makers[sdklog.Exporter]{
 		grpc:    func() (sdklog.Exporter, error) { return otlploggrpc.New(ctx) },
 		http:    func() (sdklog.Exporter, error) { return otlploghttp.New(ctx) },
 		console: func() (sdklog.Exporter, error) { return stdoutlog.New(stdoutlog.WithWriter(console)) },
@@ -72,14 +68,7 @@ func (e *Exports) openLogs(ctx context.Context, wanted requests, console io.Writ
 	}
 	opts := []sdklog.LoggerProviderOption{sdklog.WithResource(e.about)}
 	for _, x := range exporters {
-		room := newRoom(wanted.logQueue)
-		opts = append(opts, sdklog.WithProcessor(&logQueue{
-			Processor: sdklog.NewBatchProcessor(
-				&logExporter{Exporter: x, room: room, link: e.link(ctx, "logs")},
-				sdklog.WithMaxQueueSize(wanted.logQueue),
-			),
-			room: room, report: e.report,
-		}))
+		opts = append(opts, sdklog.WithProcessor(sdklog.NewBatchProcessor(&logExporter{x, e.link(ctx, "logs")})))
 	}
 	e.logging = sdklog.NewLoggerProvider(opts...)
 	return err
@@ -91,25 +80,21 @@ type makers[T any] struct{ grpc, http, console func() (T, error) }
 // open makes those exporters that are asked for. It returns what it made
 // together with the error, so that it can be closed.
 func open[T any](signal string, asked request, m makers[T]) (made []T, err error) {
-	var makes []func() (T, error)
-	switch {
-	case asked.otlp && asked.protocol == protocolGRPC:
-		makes = append(makes, m.grpc)
-	case asked.otlp:
-		makes = append(makes, m.http)
-	}
-	if asked.console {
-		makes = append(makes, m.console)
-	}
-	for _, f := range makes {
-		x, failed := f()
-		if failed != nil {
-			err = errors.Join(err, fmt.Errorf("otlp: exporter of %s: %w", signal, failed))
+	var errs []error
+	for _, one := range []struct {
+		wanted bool
+		make   func() (T, error)
+	}{{asked.otlp && asked.grpc, m.grpc}, {asked.otlp && !asked.grpc, m.http}, {asked.console, m.console}} {
+		if !one.wanted {
 			continue
 		}
-		made = append(made, x)
+		if x, err := one.make(); err != nil {
+			errs = append(errs, fmt.Errorf("otlp: exporter of %s: %w", signal, err))
+		} else {
+			made = append(made, x)
+		}
 	}
-	return made, err
+	return made, errors.Join(errs...)
 }
 
 // describe is the program as those that get its data see it. What the operator

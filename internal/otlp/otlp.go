@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,15 +63,15 @@ type Exports struct {
 // Errors of OpenTelemetry's own machinery, of which a process has one, go to
 // the Log of the last call.
 func Open(ctx context.Context, cfg Config) (*Exports, error) {
-	env := environment(os.Getenv)
+	env := environment(func(name string) string { return strings.TrimSpace(os.Getenv(name)) })
 	if env.disabled() {
 		return &Exports{}, nil
 	}
-	wanted, err := env.read()
+	asked, err := env.read()
 	if err != nil {
 		return nil, &setting.Error{Err: err}
 	}
-	if !wanted.any() {
+	if len(asked) == 0 {
 		return &Exports{}, nil
 	}
 	if cfg.Console == nil {
@@ -82,9 +83,9 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	lasting, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	e.abandon = abandon
 	err = errors.Join(
-		e.openTraces(lasting, wanted, cfg.Console),
-		e.openMetrics(lasting, wanted, cfg.Console),
-		e.openLogs(lasting, wanted, cfg.Console),
+		e.openTraces(lasting, asked[traces], cfg.Console),
+		e.openMetrics(lasting, asked[metrics], cfg.Console),
+		e.openLogs(lasting, asked[logs], cfg.Console),
 	)
 	if err != nil {
 		abandon()

@@ -11,57 +11,24 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// room counts what waits to be sent, so that what finds none can be told of:
-// the queue of the SDK, which has the same bound, would drop it unseen.
-type room struct {
-	most    int64
-	waiting atomic.Int64
-}
-
-func newRoom(most int) *room { return &room{most: int64(most)} }
-
-// take reports whether there was room for one more.
-func (r *room) take() bool {
-	if r.waiting.Add(1) > r.most {
-		r.waiting.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (r *room) give(n int) { r.waiting.Add(-int64(n)) }
-
-// spanQueue is the way of ended spans to their exporter.
+// spanQueue is the way of ended spans to their exporter. It counts those that wait, so that what finds no room can be told
+// of: the queue of the SDK, which has the same bound, would drop it unseen. That of log records says so itself.
 type spanQueue struct {
 	sdktrace.SpanProcessor
-	room   *room
-	report *reporter
+	most    int64
+	waiting atomic.Int64
+	report  *reporter
 }
 
 func (q *spanQueue) OnEnd(s sdktrace.ReadOnlySpan) {
-	if !s.SpanContext().IsSampled() {
-		return // it would not be sent
-	}
-	if !q.room.take() {
+	switch {
+	case !s.SpanContext().IsSampled(): // it would not be sent
+	case q.waiting.Add(1) > q.most:
+		q.waiting.Add(-1)
 		q.report.dropped("traces")
-		return
+	default:
+		q.SpanProcessor.OnEnd(s)
 	}
-	q.SpanProcessor.OnEnd(s)
-}
-
-// logQueue is the way of log records to their exporter.
-type logQueue struct {
-	sdklog.Processor
-	room   *room
-	report *reporter
-}
-
-func (q *logQueue) OnEmit(ctx context.Context, r *sdklog.Record) error {
-	if !q.room.take() {
-		q.report.dropped("logs")
-		return nil
-	}
-	return q.Processor.OnEmit(ctx, r)
 }
 
 // link is the end of every way: what is sent, and what becomes of it.
@@ -89,25 +56,23 @@ func (l link) send(ctx context.Context, n int, f func(context.Context) error) {
 
 type spanExporter struct {
 	sdktrace.SpanExporter
-	room *room
-	link link
+	queue *spanQueue
+	link  link
 }
 
 func (x *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	x.link.send(ctx, len(spans), func(ctx context.Context) error { return x.SpanExporter.ExportSpans(ctx, spans) })
-	x.room.give(len(spans))
+	x.queue.waiting.Add(-int64(len(spans)))
 	return nil
 }
 
 type logExporter struct {
 	sdklog.Exporter
-	room *room
 	link link
 }
 
 func (x *logExporter) Export(ctx context.Context, records []sdklog.Record) error {
 	x.link.send(ctx, len(records), func(ctx context.Context) error { return x.Exporter.Export(ctx, records) })
-	x.room.give(len(records))
 	return nil
 }
 
