@@ -3,6 +3,8 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -69,29 +71,24 @@ func (m meter) of(s *jsonschema.Schema) (cost, error) {
 	if s.UniqueItems {
 		c.below.value = uniqueSteps
 	}
-	for _, form := range onTheSame(s) {
-		of, err := m.of(form)
-		if err != nil {
-			return cost{}, err
+	var failed error
+	each := func(forms []*jsonschema.Schema, add func(cost)) {
+		for _, form := range forms {
+			if form != nil && failed == nil {
+				var of cost
+				if of, failed = m.of(form); failed == nil {
+					add(of)
+				}
+			}
 		}
-		c.here, c.below = c.here.plus(of.here), c.below.plus(of.below)
 	}
-	one, each := onWhatIsInside(s)
+	each(onTheSame(s), func(of cost) { c.here, c.below = c.here.plus(of.here), c.below.plus(of.below) })
 	var most steps
-	for _, form := range one {
-		of, err := m.of(form)
-		if err != nil {
-			return cost{}, err
-		}
-		most = most.most(of.most())
-	}
+	each(onOneInside(s), func(of cost) { most = most.most(of.most()) })
 	c.below = c.below.plus(most)
-	for _, form := range each {
-		of, err := m.of(form)
-		if err != nil {
-			return cost{}, err
-		}
-		c.below = c.below.plus(of.most())
+	each(onEachInside(s), func(of cost) { c.below = c.below.plus(of.most()) })
+	if failed != nil {
+		return cost{}, failed
 	}
 	for p := range s.PatternProperties {
 		c.below.text += instructions(p)
@@ -154,44 +151,26 @@ func instructions(p jsonschema.Regexp) int {
 	return 0
 }
 
-// onTheSame are the forms that a schema holds the same value to.
-func onTheSame(s *jsonschema.Schema) (forms []*jsonschema.Schema) {
-	for _, some := range [][]*jsonschema.Schema{{s.Ref, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf} {
-		forms = appendForms(forms, some...)
-	}
-	for _, form := range s.DependentSchemas {
-		forms = appendForms(forms, form)
-	}
+// onTheSame are the forms that a schema holds the same value to. In this and the next two, nil is no form.
+func onTheSame(s *jsonschema.Schema) []*jsonschema.Schema {
+	forms := slices.Concat([]*jsonschema.Schema{s.Ref, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
+	forms = slices.AppendSeq(forms, maps.Values(s.DependentSchemas))
 	for _, dependency := range s.Dependencies {
-		forms = appendForms(forms, formIn(dependency))
+		forms = append(forms, formIn(dependency))
 	}
 	return forms
 }
 
-// onWhatIsInside are the forms that a schema holds members and elements to: of
-// the first ones each to one alone.
-func onWhatIsInside(s *jsonschema.Schema) (one, each []*jsonschema.Schema) {
-	one = appendForms(one, s.PrefixItems...)
-	if items, ok := s.Items.([]*jsonschema.Schema); ok {
-		one = appendForms(one, items...)
-	}
-	for _, form := range s.Properties {
-		one = appendForms(one, form)
-	}
-	for _, form := range s.PatternProperties {
-		each = appendForms(each, form)
-	}
-	return one, appendForms(each, s.PropertyNames, s.UnevaluatedProperties, s.UnevaluatedItems, s.Contains, s.Items2020,
-		formIn(s.Items), formIn(s.AdditionalItems), formIn(s.AdditionalProperties))
+// onOneInside are the forms that a schema holds one member or element each to.
+func onOneInside(s *jsonschema.Schema) []*jsonschema.Schema {
+	items, _ := s.Items.([]*jsonschema.Schema)
+	return slices.AppendSeq(slices.Concat(s.PrefixItems, items), maps.Values(s.Properties))
 }
 
-func appendForms(forms []*jsonschema.Schema, more ...*jsonschema.Schema) []*jsonschema.Schema {
-	for _, form := range more {
-		if form != nil {
-			forms = append(forms, form)
-		}
-	}
-	return forms
+// onEachInside are those that it may hold any member or element to.
+func onEachInside(s *jsonschema.Schema) []*jsonschema.Schema {
+	return slices.AppendSeq([]*jsonschema.Schema{s.PropertyNames, s.UnevaluatedProperties, s.UnevaluatedItems, s.Contains, s.Items2020,
+		formIn(s.Items), formIn(s.AdditionalItems), formIn(s.AdditionalProperties)}, maps.Values(s.PatternProperties))
 }
 
 // formIn is nil for what is no schema, as a list of names or a boolean.
