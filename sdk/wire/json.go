@@ -163,90 +163,37 @@ func (s *scanner) value() (v value, err *SyntaxError) {
 
 // nested scans an array or object with all that it contains.
 func (s *scanner) nested() (deepest int, spaced bool, err *SyntaxError) {
-	var open nesting
+	t := Tokens{s: *s, place: atValue}
 	for {
-		switch c := s.peek(); c {
-		case '{', '[':
-			s.i++
-			open.push(c)
-			deepest = max(deepest, open.depth)
-			spaced = s.space() || spaced
-			if s.peek() != closing(c) {
-				if c == '{' {
-					_, sp, err := s.name()
-					if err != nil {
-						return 0, false, err
-					}
-					spaced = spaced || sp
-				}
-				continue
-			}
-			s.i++
-			open.depth--
-		case '"':
-			if _, err := s.str(); err != nil {
-				return 0, false, err
-			}
-		default:
-			if _, err := s.scalar(); err != nil {
-				return 0, false, err
-			}
-		}
-		sp, err := s.after(&open)
-		if err != nil {
+		if err := t.next(); err != nil {
 			return 0, false, err
 		}
-		spaced = spaced || sp
-		if open.depth == 0 {
-			return deepest, spaced, nil
+		deepest = max(deepest, t.open.depth)
+		if t.open.depth == 0 {
+			s.i = t.s.i
+			return deepest, t.spaced, nil
 		}
 	}
-}
-
-// after follows a finished value inside open: it closes what ends here, and
-// stops at the next value or when nothing is open any more.
-func (s *scanner) after(open *nesting) (spaced bool, err *SyntaxError) {
-	for open.depth > 0 {
-		spaced = s.space() || spaced
-		inside := open.innermost()
-		switch c := s.peek(); {
-		case c == closing(inside):
-			s.i++
-			open.depth--
-		case c == ',':
-			s.i++
-			spaced = s.space() || spaced
-			if inside == '{' {
-				_, sp, err := s.name()
-				return spaced || sp, err
-			}
-			return spaced, nil
-		case inside == '{':
-			return false, s.fail("expected , or } after an object's member")
-		default:
-			return false, s.fail("expected , or ] after an array's element")
-		}
-	}
-	return spaced, nil
 }
 
 // name scans a member's name and its colon, up to the member's value.
-func (s *scanner) name() (v value, spaced bool, err *SyntaxError) {
+func (s *scanner) name() (v value, err *SyntaxError) {
 	if s.peek() != '"' {
-		return value{}, false, s.fail("expected a member's name in double quotes")
+		return value{}, s.fail("expected a member's name in double quotes")
 	}
 	start := s.i
 	v.kind = '"'
 	if v.escaped, err = s.str(); err != nil {
-		return value{}, false, err
+		return value{}, err
 	}
 	v.raw = s.b[start:s.i:s.i]
-	spaced = s.space()
+	s.space()
 	if s.peek() != ':' {
-		return value{}, false, s.fail("expected : after a member's name")
+		return value{}, s.fail("expected : after a member's name")
 	}
 	s.i++
-	return v, s.space() || spaced, nil
+	s.space()
+	return v, nil
 }
 
 // members walks over the object that starts at the next byte. each is called
@@ -259,7 +206,7 @@ func (s *scanner) members(each func(name value) *SyntaxError) *SyntaxError {
 		return nil
 	}
 	for {
-		name, _, err := s.name()
+		name, err := s.name()
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ type Tokens struct {
 	// of { } [ ] " t f n.
 	Kind    byte
 	escaped bool
+	spaced  bool // there was white space so far
 	place   place
 	start   int // of the token's text
 	end     int
@@ -67,7 +68,7 @@ func (t *Tokens) Next() error {
 
 func (t *Tokens) next() *SyntaxError {
 	s := &t.s
-	s.space()
+	t.space()
 	switch t.place {
 	case atStart:
 		if err := checkUTF8(s.b); err != nil {
@@ -92,7 +93,7 @@ func (t *Tokens) next() *SyntaxError {
 			return t.close()
 		case ',':
 			s.i++
-			s.space()
+			t.space()
 			if inside == '{' {
 				return t.name()
 			}
@@ -100,33 +101,46 @@ func (t *Tokens) next() *SyntaxError {
 			return s.fail("expected , or " + string(closing(inside)) + " after a value")
 		}
 	}
-	return t.value()
-}
-
-func (t *Tokens) value() (err *SyntaxError) {
-	t.start = t.s.i
+	t.start = s.i
 	t.place = behindValue
-	switch t.Kind = t.s.peek(); t.Kind {
+	var err *SyntaxError
+	switch t.Kind = s.peek(); t.Kind {
 	case '"':
-		t.escaped, err = t.s.str()
+		t.escaped, err = s.str()
 	case '{', '[':
-		t.s.i++
+		s.i++
 		t.open.push(t.Kind)
 		t.place = atFirst
 	default:
-		t.Kind, err = t.s.scalar()
+		t.Kind, err = s.scalar()
 	}
-	t.end = t.s.i
+	t.end = s.i
 	return err
 }
 
-func (t *Tokens) name() *SyntaxError {
-	t.Kind, t.start = TokenName, t.s.i
-	v, _, err := t.s.name()
-	t.end = t.start + len(v.raw)
-	t.escaped = v.escaped
-	t.place = atValue
-	return err
+// space passes over white space.
+func (t *Tokens) space() {
+	if t.s.i < len(t.s.b) && t.s.b[t.s.i] <= ' ' && t.s.space() {
+		t.spaced = true
+	}
+}
+
+func (t *Tokens) name() (err *SyntaxError) {
+	s := &t.s
+	t.Kind, t.start, t.place = TokenName, s.i, atValue
+	if s.peek() != '"' {
+		return s.fail("expected a member's name in double quotes")
+	}
+	if t.escaped, err = s.str(); err != nil {
+		return err
+	}
+	t.end = s.i
+	t.space()
+	if s.peek() != ':' {
+		return s.fail("expected : after a member's name")
+	}
+	s.i++
+	return nil
 }
 
 func (t *Tokens) close() *SyntaxError {
