@@ -2,8 +2,11 @@ package group
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -55,6 +58,10 @@ type fetchingPart struct {
 	eventlog.Place
 	was  int // the partition's generation
 	page page
+
+	carried []eventlog.AttemptRange // the partition's
+	since   int64
+	dead    map[uint64]bool // those of the page that have a dead letter already
 }
 
 // eachReader is a log of which several partitions can be read at once; see
@@ -98,7 +105,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 }
 
 func (f *fetching) add(p *partition) *fetchingPart {
-	fp := &fetchingPart{partition: p, Place: eventlog.Place{Partition: p.index, Seq: p.next}, was: p.generation}
+	fp := &fetchingPart{partition: p, Place: eventlog.Place{Partition: p.index, Seq: p.next}, was: p.generation, carried: p.carried, since: p.since}
 	f.parts = append(f.parts, fp)
 	return fp
 }
@@ -111,6 +118,11 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 		p := f.parts[0]
 		p.page, err = readPage(ctx, g.cfg.Log, g.topic, p.page.recs, p.Partition, p.Seq, f.bounds)
 	}
+	for _, p := range f.parts {
+		if err == nil {
+			err = p.lookForDead(ctx, g)
+		}
+	}
 	if err != nil || !f.exactlyOnce {
 		return err
 	}
@@ -122,6 +134,34 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	}
 	if len(ids) > 0 {
 		f.marked, err = g.marked(ctx, ids)
+	}
+	return err
+}
+
+// lookForDead finds out which events of the page an earlier owner has buried, but
+// not settled before it died. They were delivered before.
+func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
+	if p.since == 0 { // the ids of dead letters do not tell what was set back since
+		return nil
+	}
+	var letters []string
+	var seqs []uint64
+	for _, rec := range p.page.recs {
+		if slices.ContainsFunc(p.carried, func(r eventlog.AttemptRange) bool { return holds(rec.Seq)(r.SeqRange) }) {
+			letters = append(letters, deadLetter(&entry{rec: rec}, g.name, p.since, time.Time{}).ID)
+			seqs = append(seqs, rec.Seq)
+		}
+	}
+	if len(letters) == 0 {
+		return nil
+	}
+	found, err := g.cfg.Log.LookupEach(ctx, g.topic+wire.DeadLetterSuffix, letters)
+	if errors.Is(err, eventlog.ErrNotFound) { // there is no such topic
+		return nil
+	}
+	p.dead = map[uint64]bool{}
+	for i, rec := range found {
+		p.dead[seqs[i]] = rec != nil
 	}
 	return err
 }
@@ -184,17 +224,18 @@ func (g *Group) take(f *fetching, err error) {
 		case err != nil:
 			p.readDue = g.cfg.Clock.Now().Add(retryAfterFailure)
 		case p.was == p.generation && len(g.members) > 0:
-			g.takePage(p.partition, p.page, f.marked)
+			g.takePage(p, f.marked)
 		}
 	}
 }
 
 // takePage admits a page of a partition; marked has the ids that the group
 // acked before.
-func (g *Group) takePage(p *partition, pg page, marked map[string]bool) {
+func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
+	pg := p.page
 	for _, rec := range pg.recs {
 		if e := p.fetched(rec); e != nil {
-			g.admit(e, marked != nil && (marked[rec.ID] || g.isMarked(rec.ID)) || !g.wanted(rec))
+			g.admit(e, p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.isMarked(rec.ID)) || !g.wanted(rec))
 		}
 	}
 	if len(pg.recs) == 0 && p.skipTo(pg.next, g.cfg.Clock.Now()) {

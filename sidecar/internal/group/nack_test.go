@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 func hold(d time.Duration) wire.Nack { return wire.Nack{Hold: true, DelayMS: new(d.Milliseconds())} }
@@ -140,4 +141,28 @@ func TestBackoffJitterOnlyAdds(t *testing.T) {
 			t.Fatalf("a dead letter after %v", total)
 		}
 	}
+}
+
+// An event that became a dead letter is not delivered again, though its sidecar was
+// killed before that was saved.
+func TestDeadLetterOfWhoWasKilled(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a:k", "b:k")
+		c := w.join()
+		c.wants("a/1")
+		w.graves.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
+		c.nackAs(toDeadLetters, "a")
+		synctest.Wait()
+		w.graves.onBury = nil
+		w.wantDead("a")
+		w.kill()
+		w.log.locked(func() { w.log.saveErr = nil })
+		c = w.join()
+		c.wants("b/1")
+		c.ack("b")
+		w.wantDead("a")
+		advance(time.Second)
+		w.seekEarliest() // from here on it is to come again
+		c.wants("a/1")
+	})
 }
