@@ -74,6 +74,9 @@ type Config struct {
 	MaxTopicLabels    int           // topics past it share one metrics label
 	MaxTopics         int           // topics of the store past which none is made
 	MaxGroups         int           // the same of consumer groups
+	MaxTopicsEach     int           // topics made for one identity past which none is made for it; 0: any number
+	MaxGroupsEach     int           // the same of consumer groups
+	GroupExpiry       time.Duration // after which a group goes that has settled nothing and has no members; 0: never
 	DrainTimeout      time.Duration // how long a graceful stop may take
 	SlowClientTimeout time.Duration // without progress in reading
 	ReceiveTimeout    time.Duration // of a message or a body, once it has begun
@@ -102,6 +105,8 @@ func DefaultConfig() Config {
 		MaxTopicLabels:    1000,
 		MaxTopics:         10_000,
 		MaxGroups:         10_000,
+		MaxTopicsEach:     1_000,
+		MaxGroupsEach:     1_000,
 		DrainTimeout:      15 * time.Second,
 		SlowClientTimeout: 5 * time.Minute,
 		ReceiveTimeout:    time.Minute,
@@ -214,6 +219,12 @@ func (c Config) validateBounds() (errs []error) {
 		if n.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s: must be above 0", n.name))
 		}
+	}
+	if c.MaxTopicsEach < 0 || c.MaxGroupsEach < 0 {
+		errs = append(errs, errors.New("max-topics-per-identity, max-groups-per-identity: must be at least 0, which is any number"))
+	}
+	if c.GroupExpiry < 0 {
+		errs = append(errs, errors.New("group-expiry: must be at least 0, which is never"))
 	}
 	if c.DiskLowWater < 0 && c.DiskLowWater != LowWaterAuto {
 		errs = append(errs, errors.New("disk-low-water: must be auto, or a number of bytes of at least 0"))

@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/federation"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -167,7 +168,7 @@ func (s *Sidecar) openAudit() (err error) {
 func (s *Sidecar) assemble() {
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abort = abort
-	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics})
+	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics, MostEach: s.cfg.MaxTopicsEach})
 	s.writer = writer.New(writer.Config{
 		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
@@ -177,9 +178,9 @@ func (s *Sidecar) assemble() {
 		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
 	})
 	s.groups = group.NewManager(group.Config{
-		Context:     groupCtx,
-		Log:         s.groupLog(),
-		MaxGroups:   s.cfg.MaxGroups,
+		Context:   groupCtx,
+		Log:       s.groupLog(),
+		MaxGroups: s.cfg.MaxGroups, MaxGroupsEach: s.cfg.MaxGroupsEach,
 		Tails:       s.tails,
 		Policy:      s.policyOf,
 		DeadLetters: s.publisher,
@@ -299,6 +300,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		helpers.Go(func() error { return s.file.Run(helpersCtx) })
 	}
 	helpers.Go(func() error { return s.dead.Run(helpersCtx, s.groups) })
+	helpers.Go(func() error { return s.groups.Expire(helpersCtx, s.cfg.GroupExpiry) })
 	if s.store.shared != nil {
 		helpers.Go(func() error { return s.store.shared.waker.Run(helpersCtx) })
 		helpers.Go(func() error { return s.store.shared.erasures.run(helpersCtx, s.groups.Recheck, s.cfg.Logger) })
@@ -315,7 +317,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		})
 	}
 	if s.daprApp != nil {
-		helpers.Go(func() error { return s.daprApp.Run(helpersCtx) })
+		helpers.Go(func() error { return s.daprApp.Run(eventlog.MadeBy(helpersCtx, s.cfg.DaprAppIdentity)) })
 	}
 
 	select {

@@ -73,7 +73,11 @@ type settings struct {
 	MaxJSONDepth    int `name:"max-json-depth" default:"512" placeholder:"N" help:"Deepest nesting of a payload."`
 	MaxTopics       int `default:"10000" placeholder:"N" help:"Topics of the store past which none is made."`
 	MaxGroups       int `default:"10000" placeholder:"N" help:"Consumer groups of the store past which none is made."`
-	MaxTopicLabels  int `default:"1000" placeholder:"N" help:"Topics with metrics of their own; those past it share the label _other."`
+
+	MaxTopicsPerIdentity int           `default:"1000" placeholder:"N" help:"Topics made for one identity past which none is made for it; 0: any number."`
+	MaxGroupsPerIdentity int           `default:"1000" placeholder:"N" help:"Consumer groups made for one identity past which none is made for it; 0: any number."`
+	GroupExpiry          time.Duration `default:"0" help:"Delete a consumer group that has settled no event and has had no member for as long; 0: never."`
+	MaxTopicLabels       int           `default:"1000" placeholder:"N" help:"Topics with metrics of their own; those past it share the label _other."`
 
 	DrainTimeout      time.Duration `default:"15s" placeholder:"D" help:"Longest time that a graceful stop may take."`
 	SlowClientTimeout time.Duration `default:"5m" placeholder:"D" help:"Disconnect a client that has read nothing for this long."`
@@ -196,6 +200,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg.Limits.KeyBytes, cfg.Limits.BatchEvents, cfg.Limits.BatchBytes = s.MaxKeyBytes, s.MaxBatchEvents, s.MaxBatchBytes
 	cfg.Limits.FrameBytes, cfg.Limits.JSONDepth = s.MaxFrameBytes, s.MaxJSONDepth
 	cfg.MaxTopics, cfg.MaxGroups = s.MaxTopics, s.MaxGroups
+	cfg.MaxTopicsEach, cfg.MaxGroupsEach, cfg.GroupExpiry = s.MaxTopicsPerIdentity, s.MaxGroupsPerIdentity, s.GroupExpiry
 	cfg.MaxTopicLabels, cfg.DrainTimeout = s.MaxTopicLabels, s.DrainTimeout
 	cfg.SlowClientTimeout, cfg.RetentionInterval = s.SlowClientTimeout, s.RetentionInterval
 	cfg.ReceiveTimeout, cfg.MaxConnections, cfg.MaxBufferedBytes = s.ReceiveTimeout, s.MaxConnections, s.MaxBufferedBytes

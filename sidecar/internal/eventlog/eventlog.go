@@ -95,6 +95,7 @@ type Record struct {
 type Topic struct {
 	Name       string
 	Partitions int
+	By         string // whom it was made for, as MadeBy said
 }
 
 // Outcome is what became of one event of an append.
@@ -157,7 +158,7 @@ type Log interface {
 // Appender makes events durable.
 type Appender interface {
 	// EnsureTopic returns the topic, creating it with that many partitions
-	// if it is new. Racing calls agree on one number. 1 ≤ partitions ≤ 1024.
+	// if it is new, for whom MadeBy says. Racing calls agree on one number. 1 ≤ partitions ≤ 1024.
 	// ErrDeleting while the deletion of an earlier topic of that name goes on.
 	EnsureTopic(ctx context.Context, name string, partitions int) (Topic, error)
 
@@ -345,6 +346,12 @@ type Progress struct {
 	// Delays are the events that are to be delivered no earlier than that,
 	// ascending by seq.
 	Delays []Delay
+	// By is whom the group was made for, as MadeBy said.
+	By string
+	// Unused says that the group has settled no event, and when it was last in
+	// use as far as is known, in milliseconds since the epoch. 0: it has settled
+	// some, was put somewhere by a seek, or nothing is known.
+	Unused int64
 	// Since is when the group was put there where it began, by its start or by a
 	// seek, in milliseconds since the epoch; 0: not known.
 	Since int64
@@ -392,8 +399,8 @@ type Groups interface {
 	LatestEpochs(ctx context.Context, topic, group string) ([]Epoch, error)
 
 	// AllEpochs returns what LatestEpochs does for all groups there are, by
-	// topic, group and partition, but of the progress only the cursor and what
-	// is settled, and none that are Deleted.
+	// topic, group and partition, but of the progress only the cursor, what
+	// is settled, By and Unused, and none that are Deleted.
 	AllEpochs(ctx context.Context) ([]Epoch, error)
 
 	// Backlog returns, in order, about what partitions hold above known heads;

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -168,6 +170,21 @@ func (g *Gateway) rightsChanged() {
 			s.end(group.Disconnected, time.Now().Add(closeLinger))
 		}
 	}
+}
+
+// madeFor has topics and groups be made for an identity that was proved; who
+// nobody checks makes them for nobody in particular.
+func madeFor(ctx context.Context, id *access.Identity) context.Context {
+	if id == nil || !id.Verified {
+		return ctx
+	}
+	return eventlog.MadeBy(ctx, id.Name)
+}
+
+// madeFor does that for the sender of a request.
+func (g *Gateway) madeFor(r *http.Request) context.Context {
+	id := g.cfg.Access.From(r.Context())
+	return madeFor(r.Context(), &id)
 }
 
 // may says whether the sender of a request may do that; Handler has let it

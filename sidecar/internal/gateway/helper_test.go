@@ -45,6 +45,17 @@ type setup struct {
 	access     *access.Access
 	memory     *budget.Budget
 	mostTopics int // 0: 1000
+	mostEach   int // of topics and of groups; 0: any number
+}
+
+// viaCatalog is a log in which subscribing makes the topics that publishing would.
+type viaCatalog struct {
+	eventlog.Log
+	topics *topics.Catalog
+}
+
+func (l viaCatalog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	return l.topics.EnsureIn(ctx, l.Log, name, partitions)
 }
 
 // sidecar is everything between a real TCP listener and a real log in memory.
@@ -80,12 +91,13 @@ func start(t testing.TB, s setup) *sidecar {
 	if s.mostTopics == 0 {
 		s.mostTopics = 1000
 	}
-	catalog := topics.New(topics.Config{Way: log, Log: log, Policies: policies, Most: s.mostTopics})
+	catalog := topics.New(topics.Config{Way: log, Log: log, Policies: policies, Most: s.mostTopics, MostEach: s.mostEach})
 	w := writer.New(writer.Config{Log: catalog, Tails: tails, Bounds: writer.DefaultBounds()})
 	publisher := admit.New(admit.Config{Catalog: catalog, Writer: w, Policies: policies, Limits: limits, Metrics: metrics})
 	ctx, cancel := context.WithCancel(context.Background())
 	groups := group.NewManager(group.Config{
-		Context: ctx, Log: log, Tails: tails,
+		MaxGroupsEach: s.mostEach,
+		Context:       ctx, Log: viaCatalog{log, catalog}, Tails: tails,
 		Policy:      func(topic string) *policy.Effective { return policies.Load().Topic(topic) },
 		DeadLetters: publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: logger, Bounds: group.DefaultBounds(), Memory: s.memory,
 	})

@@ -160,7 +160,7 @@ func (g *Gateway) publish(r *http.Request, items []wire.PublishItem) (results []
 		return nil, err
 	}
 	answered := make(chan []wire.ResultItem, 1)
-	if bad := g.cfg.Publisher.Publish(r.Context(), g.connection(r), items, func(results []wire.ResultItem) { answered <- results }); bad != nil {
+	if bad := g.cfg.Publisher.Publish(g.madeFor(r), g.connection(r), items, func(results []wire.ResultItem) { answered <- results }); bad != nil {
 		return nil, bad
 	}
 	select {

@@ -50,7 +50,7 @@ func (g *Gateway) pull(w http.ResponseWriter, r *http.Request) error {
 	if err := g.may(r, access.Subscribe, topic, name); err != nil {
 		return err
 	}
-	p, err := g.pulls.enter(r.Context(), topic, name, req.Subscribe)
+	p, err := g.pulls.enter(g.madeFor(r), topic, name, req.Subscribe)
 	if err != nil {
 		return err
 	}

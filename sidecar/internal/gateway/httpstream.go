@@ -68,7 +68,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	}
 	var pacer *sharedPacer
 	pacer, s.release = g.httpConn(r).pacer(g.cfg.Policies, k.topic)
-	if err := s.join(r.Context(), g, o, pacer); err != nil {
+	if err := s.join(madeFor(r.Context(), &s.who), g, o, pacer); err != nil {
 		s.release()
 		return nil, err
 	}

@@ -197,7 +197,7 @@ func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) {
 	var tp eventlog.Topic
 	err := g.mayMake(r, topic)
 	if err == nil {
-		tp, made, err = g.ensureTopic(r.Context(), topic)
+		tp, made, err = g.ensureTopic(g.madeFor(r), topic)
 	}
 	var body []byte
 	if err == nil {

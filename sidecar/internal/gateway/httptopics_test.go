@@ -197,3 +197,38 @@ func TestTooManyTopics(t *testing.T) {
 	s.want(t, 204, "", "DELETE", "/v1/topics/t1", "")
 	s.want(t, 201, "", "PUT", orders, "")
 }
+
+// TestTooManyOfOneIdentity: an identity makes no more topics and groups than it
+// may, by whichever way. Others, and what is there, go on.
+func TestTooManyOfOneIdentity(t *testing.T) {
+	rights := `publish: ["*"], subscribe: ["*"], admin: ["*"]`
+	s := start(t, setup{mostEach: 2, access: authOf(t, "tokens:\n"+entry("mallory", rights)+entry("app", rights)).Access})
+	mallory, app := "Authorization: Bearer mallory", "Authorization: Bearer app"
+	s.want(t, 201, "", "POST", "/v1/topics/m0/events", "1", mallory)
+	s.want(t, 201, "", "PUT", "/v1/topics/m1", "", mallory)
+	s.want(t, 503, `2 topics that were made for \"mallory\", and --max-topics-per-identity allows 2`, "POST", "/v1/topics/m2/events", "1", mallory)
+	s.want(t, 503, "overloaded", "PUT", "/v1/topics/m2", "", mallory)
+	s.want(t, 503, "overloaded", "POST", "/v1/topics/m2/groups/g/pull", `{"wait_ms":0}`, mallory)
+	ws := s.dialAs(t, "mallory")
+	ws.send(`{"op":"PUBLISH","topic":"m2","payload":1}`)
+	ws.want("ERR/overloaded")
+	ws.send(`{"op":"SUBSCRIBE","topic":"m2"}`)
+	ws.want("ERR/overloaded")
+	s.want(t, 201, "", "POST", "/v1/topics/m1/events", "1", mallory)
+	s.want(t, 201, "", "POST", "/v1/topics/m2/events", "1", app)
+	s.want(t, 201, "", "POST", "/v1/topics/m2/events", "1", mallory)
+	s.want(t, 204, "", "DELETE", "/v1/topics/m0", "", mallory)
+	s.want(t, 201, "", "PUT", "/v1/topics/m3", "", mallory)
+
+	pull := func(status int, part, group, who string) {
+		t.Helper()
+		s.want(t, status, part, "POST", "/v1/topics/m1/groups/"+group+"/pull", `{"wait_ms":0}`, who)
+	}
+	pull(200, "", "g0", mallory)
+	ws.ask(`{"op":"SUBSCRIBE","topic":"m1","group":"g1"}`)
+	pull(503, `--max-groups-per-identity allows 2`, "g2", mallory)
+	ws.send(`{"op":"SUBSCRIBE","topic":"m1","group":"g2"}`)
+	ws.want("ERR/overloaded")
+	pull(200, "", "g0", mallory)
+	pull(200, "", "g2", app)
+}

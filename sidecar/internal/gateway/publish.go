@@ -20,7 +20,7 @@ func (c *conn) publish(who *access.Identity, req *wire.Request, size int) {
 	if !c.window.enter(len(items), size) {
 		return
 	}
-	err := c.cfg.Publisher.Publish(c.ctx, c.limits, items, func(results []wire.ResultItem) {
+	err := c.cfg.Publisher.Publish(madeFor(c.ctx, c.who.Load()), c.limits, items, func(results []wire.ResultItem) {
 		c.notePublished(who, items, results, nil)
 		c.replyPublished(req, results)
 		c.window.leave(len(items), size)

@@ -109,12 +109,13 @@ func (s *subscription) join(c *conn, req *wire.Request) error {
 		Topic: s.topic, Group: s.group, Options: req.Subscribe,
 		Sink: s, Pacer: s.pacer, MemberID: c.name,
 	}
+	ctx := madeFor(c.ctx, c.who.Load())
 	if s.group == "" {
-		f, err := c.cfg.Groups.Follow(c.ctx, asked)
+		f, err := c.cfg.Groups.Follow(ctx, asked)
 		s.follower = f
 		return err
 	}
-	m, err := c.cfg.Groups.Subscribe(c.ctx, asked)
+	m, err := c.cfg.Groups.Subscribe(ctx, asked)
 	if err != nil {
 		return err
 	}

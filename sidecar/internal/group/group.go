@@ -178,7 +178,7 @@ func (g *Group) hold(n int) {
 func (g *Group) admit(e *entry, passed bool) {
 	if passed {
 		e.state, e.rec = settled, nil
-		e.part.dirty = true
+		e.part.dirty, e.part.unused = true, false
 		e.part.trim()
 		return
 	}

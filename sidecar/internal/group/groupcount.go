@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -9,20 +10,26 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
-// groupCount is about how many groups the store has: as they were counted last,
-// and those that were made here since.
+// groupCount is about how many groups the store has, and made for whom: as they
+// were counted last, and those that were made here since.
 type groupCount struct {
 	mu      sync.Mutex
 	counted time.Time
 	groups  int
+	madeFor map[string]int
 }
 
 // countEvery is how old a count may be by which another group is made.
 const countEvery = 10 * time.Second
 
-// reserve takes the place of one more group, or says that there is none.
-func (c *groupCount) reserve(ctx context.Context, log eventlog.Groups, now time.Time, most int) error {
-	if most == 0 {
+// reserve takes the place of one more group, made for whom ctx names, or says that
+// there is none: of so many in all, and so many of each maker; 0: any number.
+func (c *groupCount) reserve(ctx context.Context, log eventlog.Groups, now time.Time, most, each int) error {
+	by := eventlog.Maker(ctx)
+	if by == "" {
+		each = 0
+	}
+	if most == 0 && each == 0 {
 		return nil
 	}
 	c.mu.Lock()
@@ -33,14 +40,22 @@ func (c *groupCount) reserve(ctx context.Context, log eventlog.Groups, now time.
 			return err
 		}
 		names := make(map[eventlog.GroupName]bool)
+		c.madeFor = make(map[string]int)
 		for _, e := range all {
-			names[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] = true
+			if name := (eventlog.GroupName{Topic: e.Topic, Group: e.Group}); !names[name] {
+				names[name] = true
+				c.madeFor[e.Progress.By]++
+			}
 		}
 		c.counted, c.groups = now, len(names)
 	}
-	if c.groups >= most {
+	switch {
+	case most > 0 && c.groups >= most:
 		return topics.TooMany("groups", c.groups, "--max-groups", most)
+	case each > 0 && c.madeFor[by] >= each:
+		return topics.TooMany("groups that were made for "+strconv.Quote(by), c.madeFor[by], "--max-groups-per-identity", each)
 	}
 	c.groups++
+	c.madeFor[by]++
 	return nil
 }

@@ -73,7 +73,8 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 		for i, e := range byPartition(stored, tp.Partitions) {
 			if e.Number == 0 || e.Deleted {
 				e = g.epochOf(i, e.Number+1, g.cfg.Roster.Standing().ID)
-				e.Released, e.Progress.Cursor, e.Progress.Since = true, starts[i], g.cfg.Clock.Now().UnixMilli()
+				now := g.cfg.Clock.Now().UnixMilli()
+				e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: now, By: eventlog.Maker(ctx), Unused: now}
 				first = append(first, e)
 			}
 		}

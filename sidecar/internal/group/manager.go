@@ -78,6 +78,9 @@ type Config struct {
 	// MaxGroups is how many groups the store may have for another one to be
 	// made; 0: any number.
 	MaxGroups int
+	// MaxGroupsEach is how many of them may have been made for the same
+	// identity; 0: any number.
+	MaxGroupsEach int
 	// room is asked for by a group that is new.
 	room func(ctx context.Context) error
 }
@@ -116,7 +119,9 @@ type Manager struct {
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group), followers: make(map[string]int)}
-	m.cfg.room = func(ctx context.Context) error { return m.count.reserve(ctx, cfg.Log, cfg.Clock.Now(), cfg.MaxGroups) }
+	m.cfg.room = func(ctx context.Context) error {
+		return m.count.reserve(ctx, cfg.Log, cfg.Clock.Now(), cfg.MaxGroups, cfg.MaxGroupsEach)
+	}
 	m.asking, m.stopAsking = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.looked)
 	return m

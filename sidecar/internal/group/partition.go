@@ -43,7 +43,9 @@ type partition struct {
 	unsure  []eventlog.SeqRange
 	delays  []eventlog.Delay
 
-	since   int64 // of the progress
+	since   int64  // of the progress
+	by      string // the same
+	unused  bool   // nothing of it has been settled
 	redrive redriveQueue
 
 	passed  int64     // events passed over that are not counted yet
@@ -60,7 +62,7 @@ func (p *partition) restore(pr eventlog.Progress) {
 	p.carried = slices.Clone(pr.Attempts)
 	p.unsure = slices.Clone(pr.Unsure)
 	p.delays = slices.Clone(pr.Delays)
-	p.since = pr.Since
+	p.since, p.by, p.unused = pr.Since, pr.By, pr.Unused != 0
 	p.redrive.restore(pr.Redrives)
 	p.advance()
 }
@@ -188,7 +190,10 @@ func (p *partition) unsettled(x eventlog.Extent) int64 {
 // progress is what a takeover needs to know.
 func (p *partition) progress(now time.Time) eventlog.Progress {
 	p.trim()
-	pr := eventlog.Progress{Cursor: p.cursor(), Since: p.since}
+	pr := eventlog.Progress{Cursor: p.cursor(), Since: p.since, By: p.by}
+	if p.unused {
+		pr.Unused = now.UnixMilli()
+	}
 	at := pr.Cursor // every seq below is in pr
 	for _, e := range p.entries {
 		if e.state == settled {

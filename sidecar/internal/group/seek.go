@@ -73,7 +73,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		}
 		if p.own == foreign {
 			e := g.epochOf(i, latest[i].Number+1, life)
-			e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: since,
+			e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: since, By: latest[i].Progress.By,
 				Redrives: latest[i].Progress.Redrives, OutBy: latest[i].Progress.OutBy}
 			forced = append(forced, e)
 			continue
@@ -83,7 +83,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 			redrives[i].Out = false
 		}
 		g.drop(p)
-		p.restore(eventlog.Progress{Cursor: starts[i], Since: since, Redrives: redrives})
+		p.restore(eventlog.Progress{Cursor: starts[i], Since: since, By: p.by, Redrives: redrives})
 		p.dirty = true
 	}
 	answer := make(chan error, 1)

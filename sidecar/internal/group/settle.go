@@ -65,7 +65,7 @@ func (g *Group) settle(e *entry) {
 	g.detach(e)
 	g.ids.remove(e)
 	e.state, e.rec, e.process = settled, nil, nil
-	e.part.dirty = true
+	e.part.dirty, e.part.unused = true, false
 	e.part.trim()
 	if head := g.keys.remove(key, e); head != nil && head.state == waiting {
 		g.makeReady(head)

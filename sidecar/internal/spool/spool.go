@@ -164,7 +164,7 @@ func (l *Log) recover(ctx context.Context, tp eventlog.Topic) error {
 		next = page[len(page)-1].Seq + 1
 	}
 	if events > 0 {
-		t := l.add(tp.Name, tp.Partitions, 0)
+		t := l.add(tp.Name, tp.Partitions, 0, tp.By)
 		l.account.restore(t, events, bytes)
 	}
 	return nil

@@ -17,6 +17,8 @@ type topic struct {
 	// lanes is the number of partitions that this process was told, and goes
 	// by until it ends.
 	lanes int
+	// by is whom the topic was made for while the store was away.
+	by string
 	// letters says that these are dead letters. They never wait for a drain,
 	// which may be waiting for them.
 	letters bool
@@ -42,13 +44,13 @@ func (l *Log) find(name string) *topic {
 	return l.topics[name]
 }
 
-// add makes a topic known. Where another call was faster, its numbers count.
-func (l *Log) add(name string, lanes, partitions int) *topic {
+// add makes a topic known. Where another call was faster, what that said counts.
+func (l *Log) add(name string, lanes, partitions int, by string) *topic {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.topics[name]
 	if t == nil {
-		t = &topic{name: name, lanes: lanes, letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
+		t = &topic{name: name, lanes: lanes, by: by, letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
 		t.partitions.Store(int32(partitions))
 		l.topics[name] = t
 	}
@@ -68,7 +70,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 			// So that it is known when the store is away. Without it, publishes
 			// go on as they do with an unknown topic.
 			_, _ = l.cfg.Store.EnsureTopic(ctx, name, tp.Partitions)
-			t := l.add(name, tp.Partitions, tp.Partitions)
+			t := l.add(name, tp.Partitions, tp.Partitions, tp.By)
 			return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
 		}
 		if !unavailable(err) || ctx.Err() != nil {
@@ -86,7 +88,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	if err != nil {
 		return eventlog.Topic{}, err
 	}
-	t := l.add(name, tp.Partitions, 0)
+	t := l.add(name, tp.Partitions, 0, tp.By)
 	return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
 }
 
@@ -101,7 +103,7 @@ func (l *Log) ensured(ctx context.Context, t *topic) (int, error) {
 	if n := t.partitions.Load(); n > 0 {
 		return int(n), nil
 	}
-	tp, err := l.cfg.Log.EnsureTopic(ctx, t.name, t.lanes)
+	tp, err := l.cfg.Log.EnsureTopic(eventlog.MadeBy(ctx, t.by), t.name, t.lanes)
 	if err != nil {
 		return 0, err
 	}

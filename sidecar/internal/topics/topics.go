@@ -6,6 +6,7 @@ package topics
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -38,8 +39,9 @@ type Config struct {
 	Policies *policy.Current
 	// Away says that the Log does not answer now; nil: it always does.
 	Away func() bool
-	// Most is how many topics there may be for another one to be made.
-	Most int
+	// Most is how many topics there may be for another one to be made, and
+	// MostEach how many that were made for the same identity; 0: any number.
+	Most, MostEach int
 }
 
 // Catalog is an eventlog.Appender which makes the topics that may be made. Its
@@ -93,13 +95,26 @@ func (c *Catalog) mayMake(ctx context.Context, name string, byUse bool) error {
 	return c.Room(ctx)
 }
 
-// Room returns an error where there are as many topics as may be.
+// Room returns an error where there are as many topics as may be, or as many of
+// the maker that ctx names. Several that are made at the same moment may all find room.
 func (c *Catalog) Room(ctx context.Context) error {
 	list, err := c.cfg.Log.Topics(ctx)
-	if err == nil && len(list) >= c.cfg.Most {
+	if err != nil {
+		return err
+	}
+	if len(list) >= c.cfg.Most {
 		return TooMany("topics", len(list), "--max-topics", c.cfg.Most)
 	}
-	return err
+	by, own := eventlog.Maker(ctx), 0
+	for i := range list {
+		if list[i].By == by {
+			own++
+		}
+	}
+	if by != "" && c.cfg.MostEach > 0 && own >= c.cfg.MostEach {
+		return TooMany("topics that were made for "+strconv.Quote(by), own, "--max-topics-per-identity", c.cfg.MostEach)
+	}
+	return nil
 }
 
 func (c *Catalog) learn(name string, there bool) {

@@ -52,7 +52,35 @@ func testDeletion(t *testing.T, s *suite) {
 	})
 	t.Run("a deleted topic is not there any more", func(t *testing.T) { s.testTopicDeleted(t) })
 	t.Run("a topic that is made again has new events only", func(t *testing.T) { s.testMadeAgain(t) })
+	t.Run("a topic says whom it was made for", func(t *testing.T) { s.testMadeFor(t) })
 	t.Run("events are erased", func(t *testing.T) { s.testErase(t) })
+}
+
+func (s *suite) testMadeFor(t *testing.T) {
+	topic := s.topic(t, 1) + ".of"
+	says := func(want string) {
+		t.Helper()
+		for range 2 {
+			list, err := s.log.Topics(t.Context())
+			one, notFound := s.log.LookupTopic(t.Context(), topic)
+			i := slices.IndexFunc(list, func(tp eventlog.Topic) bool { return tp.Name == topic })
+			if err != nil || notFound != nil || i < 0 || list[i].By != want || one.By != want || one.Partitions != 2 {
+				t.Errorf("Topics = %+v, %v; LookupTopic = %+v, %v; want one made for %q", list, err, one, notFound, want)
+			}
+			s.reopen(t)
+		}
+	}
+	for _, name := range []string{"orders", "", "payments"} {
+		for _, later := range []string{name, "somebody"} { // who comes later finds it
+			if _, err := s.log.EnsureTopic(eventlog.MadeBy(t.Context(), later), topic, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		says(name)
+		if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func (s *suite) testGroupDeleted(t *testing.T) {

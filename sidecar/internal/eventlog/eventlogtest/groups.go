@@ -78,7 +78,7 @@ func testEpochs(t *testing.T, s *suite) {
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
-		one.Progress = eventlog.Progress{Cursor: 3, Settled: []eventlog.SeqRange{{First: 5, Last: 6}}, Attempts: []eventlog.AttemptRange{{SeqRange: eventlog.SeqRange{First: 3, Last: 3}, Attempts: 2}}}
+		one.Progress = eventlog.Progress{Cursor: 3, By: "orders", Unused: 1_723_140_000_000, Settled: []eventlog.SeqRange{{First: 5, Last: 6}}, Attempts: []eventlog.AttemptRange{{SeqRange: eventlog.SeqRange{First: 3, Last: 3}, Attempts: 2}}}
 		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one}, nil); err != nil {
 			t.Fatal(err)
 		}

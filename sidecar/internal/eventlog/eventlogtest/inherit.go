@@ -34,6 +34,7 @@ var someProgress = eventlog.Progress{
 	Out: []eventlog.SeqRange{{First: 20, Last: 20}}, OutBy: "n1",
 	Unsure: []eventlog.SeqRange{{First: 21, Last: 21}},
 	Delays: []eventlog.Delay{{Seq: 21, Until: 1700000000123, Left: 1 << 40}},
+	By:     "orders", Unused: 1_723_140_000_000,
 }
 
 func testInherit(t *testing.T, s *suite) {

@@ -45,7 +45,7 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 		if !t.exists() { // it may have been made again
 			return nil
 		}
-		list = append(list, t.Topic)
+		list = append(list, t.entry())
 	}
 	slices.SortFunc(list, func(a, b eventlog.Topic) int { return strings.Compare(a.Name, b.Name) })
 	return list
@@ -55,8 +55,10 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 type topic struct {
 	eventlog.Topic
 	partitions []partition
-	// generation is the highest that was found; see delete.go.
+	// generation is the highest that was found; see delete.go. made has whom that
+	// one was made for, in place of the Topic's.
 	generation atomic.Int64
+	made       atomic.Pointer[string]
 	// eventBytes is about how large an event of the topic is, as wire.Event.Size
 	// counts; 0 until one was read.
 	eventBytes atomic.Int64
@@ -88,6 +90,15 @@ type partition struct {
 // exists says whether the topic is not deleted, as far as is known.
 func (t *topic) exists() bool { return t.generation.Load()%2 == 0 }
 
+// entry is the topic with whom it was made for.
+func (t *topic) entry() eventlog.Topic {
+	tp := t.Topic
+	if by := t.made.Load(); by != nil {
+		tp.By = *by
+	}
+	return tp
+}
+
 // raise has n be at least as high as to.
 func raise(n *atomic.Uint64, to uint64) {
 	for was := n.Load(); was < to && !n.CompareAndSwap(was, to); was = n.Load() {
@@ -98,6 +109,7 @@ func raise(n *atomic.Uint64, to uint64) {
 type topicDocument struct {
 	Name       string `bson:"_id"`
 	Partitions int    `bson:"partitions"`
+	By         string `bson:"by,omitempty"` // whom it was made for
 	// Generation is odd where the topic is deleted, and Emptied says that
 	// nothing of it is left then.
 	Generation int64 `bson:"generation,omitempty"`
@@ -148,7 +160,10 @@ func (c *catalog) remember(raw bson.Raw) (*topic, error) {
 		}
 		c.topics[d.Name] = t
 	}
-	t.generation.Store(max(t.generation.Load(), d.Generation)) // mu is held
+	if d.Generation >= t.generation.Load() { // mu is held
+		t.made.Store(&d.By)
+		t.generation.Store(d.Generation)
+	}
 	return t, nil
 }
 
@@ -226,12 +241,12 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	for {
 		t, err := l.topic(ctx, name)
 		if err == nil {
-			return t.Topic, nil
+			return t.entry(), nil
 		}
 		if !errors.Is(err, eventlog.ErrNotFound) {
 			return eventlog.Topic{}, err
 		}
-		d := topicDocument{Name: name, Partitions: partitions}
+		d := topicDocument{Name: name, Partitions: partitions, By: eventlog.Maker(ctx)}
 		if err := d.check(); err != nil {
 			return eventlog.Topic{}, err
 		}
@@ -291,7 +306,7 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 			return nil, err
 		}
 		if t.exists() {
-			list = append(list, t.Topic)
+			list = append(list, t.entry())
 		}
 	}
 	l.catalog.mu.Lock()
@@ -312,7 +327,7 @@ func (l *Log) LookupTopic(ctx context.Context, name string) (eventlog.Topic, err
 	if err != nil {
 		return eventlog.Topic{}, err
 	}
-	return t.Topic, nil
+	return t.entry(), nil
 }
 
 // known is the topic, for what begins an operation of its own with each step.

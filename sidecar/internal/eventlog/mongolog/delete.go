@@ -116,7 +116,7 @@ func (l *Log) makeAgain(ctx context.Context, name string) (made bool, err error)
 		return false, fmt.Errorf("topic %q is %w: delete it again to go on where that was broken off", name, eventlog.ErrDeleting)
 	}
 	_, err = l.majority(topicsName).UpdateOne(ctx, ofGeneration(name, d.Generation), bson.D{
-		{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: d.Generation + 1}}}, {Key: "$unset", Value: bson.D{{Key: "emptied", Value: ""}}}})
+		{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: d.Generation + 1}, {Key: "by", Value: eventlog.Maker(ctx)}}}, {Key: "$unset", Value: bson.D{{Key: "emptied", Value: ""}}}})
 	return err == nil, err
 }
 

@@ -56,6 +56,8 @@ type progressDoc struct {
 	Delays   []int64 `bson:"delays,omitempty"` // seq, until, …
 	Left     []int64 `bson:"left,omitempty"`   // of each delay; missing in older documents
 	Since    int64   `bson:"since,omitempty"`
+	By       string  `bson:"by,omitempty"`
+	Unused   int64   `bson:"unused,omitempty"`
 
 	Redrives []redriveProgressDoc `bson:"redrives,omitempty"`
 }
@@ -105,7 +107,7 @@ func newProgressDoc(p *eventlog.Progress) progressDoc {
 	for _, x := range p.Delays {
 		d.Delays, d.Left = append(d.Delays, int64(x.Seq), x.Until), append(d.Left, x.Left)
 	}
-	d.Since = p.Since
+	d.Since, d.By, d.Unused = p.Since, p.By, p.Unused
 	for _, r := range p.Redrives {
 		d.Redrives = append(d.Redrives, redriveProgressDoc{int64(r.Seq), r.Letter, r.Attempts, r.Until, r.Left, r.Out, r.Unsure, r.Done})
 	}
@@ -127,7 +129,7 @@ func (d progressDoc) decode() eventlog.Progress {
 	for i := range min(len(d.Left), len(p.Delays)) {
 		p.Delays[i].Left = d.Left[i]
 	}
-	p.Since = d.Since
+	p.Since, p.By, p.Unused = d.Since, d.By, d.Unused
 	for _, r := range d.Redrives {
 		p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: uint64(r.Seq), Letter: r.Letter, Attempts: r.Attempts, Until: r.Until, Left: r.Left, Out: r.Out, Unsure: r.Unsure, Done: r.Done})
 	}

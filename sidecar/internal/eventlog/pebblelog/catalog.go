@@ -32,6 +32,7 @@ type catalog struct {
 type topic struct {
 	id   uint32
 	name string
+	by   atomic.Pointer[string] // nil: nobody in particular
 	// gone says that the topic is deleted. Its entry stays, for the sake of its
 	// number and its seqs. It changes with all of the partitions' turns held.
 	gone atomic.Bool
@@ -69,17 +70,31 @@ func newTopic(id uint32, name string, partitions int) *topic {
 }
 
 func (t *topic) entry() eventlog.Topic {
-	return eventlog.Topic{Name: t.name, Partitions: len(t.partitions)}
+	tp := eventlog.Topic{Name: t.name, Partitions: len(t.partitions)}
+	if by := t.by.Load(); by != nil {
+		tp.By = *by
+	}
+	return tp
 }
 
 // A catalog entry's value: the topic's number and its partitions, as unsigned
-// varints, and then 1 if it is deleted.
-func (t *topic) value(gone bool) []byte {
+// varints, then 1 if it is deleted and 0 if not, and whom it was made for, to the
+// end. What would be 0 or empty at the end may be missing.
+func (t *topic) value(gone bool, by string) []byte {
 	value := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(t.id)), uint64(len(t.partitions)))
-	if gone {
+	switch {
+	case gone:
 		value = append(value, 1)
+	case by != "":
+		value = append(append(value, 0), by...)
 	}
 	return value
+}
+
+func (t *topic) madeBy(name string) {
+	if t.by.Store(nil); name != "" {
+		t.by.Store(&name)
+	}
 }
 
 func loadCatalog(db *pebble.DB) (*catalog, error) {
@@ -97,7 +112,10 @@ func loadCatalog(db *pebble.DB) (*catalog, error) {
 			return nil, fmt.Errorf("catalog entry of topic %q is damaged", name)
 		}
 		t := newTopic(id, name, partitions)
-		t.gone.Store(len(d.rest) > 0 && d.rest[0] == 1)
+		if len(d.rest) > 0 {
+			t.gone.Store(d.rest[0] == 1)
+			t.madeBy(string(d.rest[1:]))
+		}
 		c.topics[name] = t
 		c.nextID = max(c.nextID, id+1)
 	}
@@ -151,7 +169,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		t = newTopic(l.catalog.nextID, name, partitions)
 	}
 	b := l.db.NewBatch()
-	_ = b.Set(catalogKey(name), t.value(false), nil)
+	by := eventlog.Maker(ctx)
+	_ = b.Set(catalogKey(name), t.value(false, by), nil)
 	// An entry that is on its way is not called back, so its commit is waited
 	// for whatever the context says: the next caller must find it.
 	x, err := l.commits.apply(ctx, b, nil)
@@ -161,6 +180,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	if <-x.done; x.err != nil {
 		return eventlog.Topic{}, x.err
 	}
+	t.madeBy(by)
 	if again {
 		t.gone.Store(false)
 		return t.entry(), nil

@@ -30,6 +30,8 @@ import (
 //	         varint, 1 for out + 2 for unsure + 4 for done
 //	left     of each delay, then of each redrive: signed varint; missing in
 //	         older values
+//	by       text; with all that follows missing in older values
+//	unused   signed varint
 const (
 	epochVersion = 1
 
@@ -110,7 +112,8 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 	for _, r := range e.Progress.Redrives {
 		b = binary.AppendVarint(b, r.Left)
 	}
-	return b
+	b = appendString(b, e.Progress.By)
+	return binary.AppendVarint(b, e.Progress.Unused)
 }
 
 func appendRanges(b []byte, ranges []eventlog.SeqRange) []byte {
@@ -194,6 +197,9 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 		for i := range e.Progress.Redrives {
 			e.Progress.Redrives[i].Left = d.varint()
 		}
+	}
+	if d.err == nil && len(d.rest) > 0 {
+		e.Progress.By, e.Progress.Unused = d.string(), d.varint()
 	}
 	if d.err != nil {
 		return e, fmt.Errorf("epoch: %w", d.err)

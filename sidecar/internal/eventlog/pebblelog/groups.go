@@ -71,7 +71,7 @@ func (l *Log) AllEpochs(ctx context.Context) (all []eventlog.Epoch, err error) {
 				if e.Deleted {
 					continue
 				}
-				e.Progress = eventlog.Progress{Cursor: e.Progress.Cursor, Settled: e.Progress.Settled}
+				e.Progress = eventlog.Progress{Cursor: e.Progress.Cursor, Settled: e.Progress.Settled, By: e.Progress.By, Unused: e.Progress.Unused}
 				all = append(all, e)
 			}
 		}

@@ -92,11 +92,17 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// TestOlderEpoch: the value of an older version ends before what is left of delays.
+// TestOlderEpoch: the value of an older version ends before whom the group was made
+// for, and that of one before it before what is left of delays.
 func TestOlderEpoch(t *testing.T) {
-	e := eventlog.Epoch{Progress: eventlog.Progress{Delays: []eventlog.Delay{{Seq: 3, Until: 7, Left: 1}},
+	e := eventlog.Epoch{Progress: eventlog.Progress{By: "x", Unused: 1, Delays: []eventlog.Delay{{Seq: 3, Until: 7, Left: 1}},
 		Redrives: []eventlog.RedriveProgress{{Seq: 2, Letter: "a", Until: 8, Left: 1}}}}
 	value := appendEpoch(nil, &e)
+	value = value[:len(value)-3]
+	e.Progress.By, e.Progress.Unused = "", 0
+	if got, err := decodeEpoch(value); err != nil || !reflect.DeepEqual(got, e) {
+		t.Errorf("got %+v, %v; want %+v", got, err, e)
+	}
 	e.Progress.Delays[0].Left, e.Progress.Redrives[0].Left = 0, 0
 	if got, err := decodeEpoch(value[:len(value)-2]); err != nil || !reflect.DeepEqual(got, e) {
 		t.Errorf("got %+v, %v; want %+v", got, err, e)
