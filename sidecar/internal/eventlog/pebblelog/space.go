@@ -46,6 +46,7 @@ type space struct {
 
 	mu      sync.Mutex
 	waiting int           // writes
+	until   time.Time     // the last that waited may find no room again until then
 	full    chan struct{} // closed while some write waits
 	over    chan struct{} // closed once nobody waits any more
 	closed  bool
@@ -106,10 +107,12 @@ func (s *space) check() error {
 	return nil
 }
 
+// blocked reports whether a write waits for room, or has waited just now and is
+// being tried again.
 func (s *space) blocked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.waiting > 0
+	return s.waiting > 0 || time.Now().Before(s.until)
 }
 
 // isFull is closed while something waits for room.
@@ -134,7 +137,7 @@ func (s *space) await(cause error) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.waiting--; s.waiting == 0 {
-			s.full = make(chan struct{})
+			s.full, s.until = make(chan struct{}), time.Now().Add(roomRetry)
 		}
 	}()
 	timer := time.NewTimer(roomRetry)

@@ -233,6 +233,24 @@ func TestTablesWithoutRoomAreWrittenAgain(t *testing.T) {
 	})
 }
 
+// TestShortBetweenAttempts: appends are refused as well while a write that found
+// no room is being tried again, and no longer.
+func TestShortBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpace(Options{FS: newCrowded(), Logger: quiet})
+		for range 3 {
+			s.await(syscall.ENOSPC)
+			if !s.now().Short {
+				t.Fatal("appends are let in before the write was tried again")
+			}
+		}
+		time.Sleep(roomRetry)
+		if s.now().Short {
+			t.Error("appends are refused though nothing waits for room any more")
+		}
+	})
+}
+
 // TestFullDiskHoldsUpNoStop: Close ends what waits for room, and what was answered
 // is there after the next start.
 func TestFullDiskHoldsUpNoStop(t *testing.T) {
