@@ -3,7 +3,6 @@ package sluice
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -44,10 +43,13 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	if _, err := parseEndpoint(address); err != nil {
 		return nil, err
 	}
-	if c.config.log == nil {
-		return nil, fmt.Errorf("%w: the logger of WithLogger", ErrNil)
+	if c.config.bad != nil {
+		return nil, c.config.bad
 	}
-	c.http = &HTTP{AppURL: address, ReplayURL: c.config.replayURL, TokenFunc: c.config.token}
+	c.http = &HTTP{
+		AppURL: address, ReplayURL: c.config.replayURL, TokenFunc: c.config.token,
+		TLSConfig: c.config.tls, Dialer: c.config.dialer,
+	}
 	if c.http.ReplayURL == "" {
 		c.http.ReplayURL = besideReplay(address)
 	}

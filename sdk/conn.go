@@ -2,6 +2,7 @@ package sluice
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -26,6 +27,10 @@ type ConnOptions struct {
 	// Window is how many publishes may wait for their answers; the next one
 	// waits for one of them. 0 means 1024. A batch counts as one.
 	Window int
+	// TLSConfig is for https; nil trusts what the system trusts.
+	TLSConfig *tls.Config
+	// Dialer makes the connection, as net.Dialer.DialContext does, which nil stands for.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 const defaultWindow = 1024
@@ -74,6 +79,7 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 	if err != nil {
 		return nil, err
 	}
+	at = at.with(opts.TLSConfig, opts.Dialer)
 	c := &Conn{window: opts.Window, done: make(chan struct{}), subs: map[subKey]*ConnSubscription{}}
 	if c.window <= 0 {
 		c.window = defaultWindow
@@ -89,6 +95,10 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 		c.cork = newCorkedConn(raw)
 		return c.cork, nil
 	}}
+	if at.tls != nil {
+		transport.TLSClientConfig = at.tls.Clone()
+		transport.TLSClientConfig.NextProtos = []string{"http/1.1"} // WebSocket is not spoken over another
+	}
 	ws, resp, err := websocket.Dial(ctx, at.base+"/ws", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		transport.CloseIdleConnections()

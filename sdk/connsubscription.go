@@ -2,6 +2,7 @@ package sluice
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -35,6 +36,9 @@ type ConnSubscription struct {
 //
 // When ctx ends first, the connection may or may not be subscribed: close it.
 func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions, deliver func([]wire.Delivery)) (*ConnSubscription, error) {
+	if deliver == nil {
+		return nil, fmt.Errorf("%w: the callback of a subscription", ErrNil)
+	}
 	s := &ConnSubscription{conn: c, topic: topic, group: group, deliver: deliver}
 	if err := s.subscribe(ctx, opts); err != nil {
 		return nil, err

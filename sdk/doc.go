@@ -35,7 +35,8 @@
 // handler of the group succeeded, or it became a dead letter. A handler that fails
 // is called again for 5 minutes before that counts ([RetryFor]). Deadlines are
 // extended while a handler runs. With [Concurrency] several handlers run, but
-// those of one key one after the other. Without a group ("") a subscription gets
+// those of one key one after the other. [Client.SubscribeBatch] hands over several
+// events at a time. Without a group ("") a subscription gets
 // every event, once, and nothing is remembered.
 //
 // A subscription is held up by [Subscription.Pause] (no handler starts until
@@ -53,9 +54,15 @@
 // # Errors
 //
 // What the sidecar refuses is an [*Error], with its code; a test for one is
-// errors.Is(err, &sluice.Error{Code: wire.TopicPaused}). Errors of what was
-// closed match [ErrClosed]. When a context ends before a publish is answered, the
+// errors.Is(err, sluice.ErrTopicPaused). A subscription that is refused for good,
+// after it had lost its connection, ends, and [Subscription.Err] says why. Errors of
+// what was closed match [ErrClosed]. When a context ends before a publish is answered, the
 // event may have been accepted: publish it again under the same id.
+//
+// # Around it
+//
+// [WithTLSConfig] and [WithDialer] are for other ways to the sidecar, and
+// [WithObserver] for metrics: it tells how long everything takes.
 //
 // # Bounds
 //

@@ -2,6 +2,7 @@ package sluice
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +14,14 @@ import (
 type endpoint struct {
 	base string // of the URLs, without a slash at its end
 	unix string // the socket's path, or "": what base says
+	tls  *tls.Config
+	by   func(ctx context.Context, network, address string) (net.Conn, error) // nil: package net's
+}
+
+// with returns the endpoint as it is reached with that.
+func (e endpoint) with(c *tls.Config, by func(ctx context.Context, network, address string) (net.Conn, error)) endpoint {
+	e.tls, e.by = c, by
+	return e
 }
 
 // parseEndpoint reads http://host:port, https://host:port (or ws and wss, which
@@ -42,11 +51,14 @@ func parseEndpoint(text string) (endpoint, error) {
 }
 
 func (e endpoint) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	var d net.Dialer
-	if e.unix != "" {
-		return d.DialContext(ctx, "unix", e.unix)
+	dial := e.by
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
 	}
-	return d.DialContext(ctx, network, address)
+	if e.unix != "" {
+		return dial(ctx, "unix", e.unix)
+	}
+	return dial(ctx, network, address)
 }
 
 // transport returns one of its own, so that closing its idle connections
@@ -54,6 +66,9 @@ func (e endpoint) dial(ctx context.Context, network, address string) (net.Conn, 
 func (e endpoint) transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = e.dial
+	if e.tls != nil {
+		t.TLSClientConfig = e.tls.Clone()
+	}
 	t.DisableCompression = true // what is asked for is said at the request
 	return t
 }

@@ -89,7 +89,13 @@ func (s *Subscription) accept(it *item) {
 // spawn starts handlers for what is ready, but for those that are taken anyhow,
 // as many as may run.
 func (s *Subscription) spawn(taken int) {
-	for ready := len(s.ready) - taken; ready > 0 && s.running < s.config.concurrency && !s.paused && !s.stopping; ready-- {
+	batch := max(s.config.batch, 1)
+	ready := len(s.ready) - taken*batch
+	if s.gathering {
+		s.changed.Broadcast()
+		ready -= batch
+	}
+	for ; ready > 0 && s.running < s.config.concurrency && !s.paused && !s.stopping; ready -= batch {
 		s.running++
 		goIn(&s.work, s.handle)
 	}
@@ -98,23 +104,36 @@ func (s *Subscription) spawn(taken int) {
 // handle handles events until there is none to handle. The application's own
 // functions find no lock held.
 func (s *Subscription) handle() {
+	var batch []*item
 	s.mu.Lock()
-	for !s.paused && !s.stopping {
-		it := s.next()
-		if it == nil {
+	for !s.paused && !s.stopping && s.gather() {
+		batch = batch[:0]
+		for it := s.next(); it != nil; it = s.next() {
+			if batch = append(batch, it); len(batch) >= s.config.batch {
+				break
+			}
+		}
+		if len(batch) == 0 {
 			break
 		}
-		it.running = true
-		partition := it.message.Event.Partition
-		s.division.enter(partition)
-		var ctx context.Context
-		ctx, it.cancel = context.WithCancelCause(s.ctx)
+		ctx, cancel := context.WithCancelCause(s.ctx)
+		for _, it := range batch {
+			it.running, it.cancel = true, cancel
+			s.division.enter(it.message.Event.Partition)
+		}
+		s.spawn(0)
 		s.mu.Unlock()
-		err := s.handler(s.client.tracing(ctx, it.message.Event.Headers), &it.message)
+		err := s.call(ctx, batch)
+		cancel(nil)
 		s.mu.Lock()
-		it.cancel(nil)
-		s.division.leave(partition)
-		s.handled(it, err)
+		for i, it := range batch {
+			s.division.leave(it.message.Event.Partition)
+			if s.config.batchHandler == nil {
+				s.handled(it, err)
+			} else {
+				s.handled(it, err.(BatchErrors)[i])
+			}
+		}
 	}
 	s.running--
 	s.changed.Broadcast()
@@ -122,10 +141,45 @@ func (s *Subscription) handle() {
 	s.mu.Unlock()
 }
 
+// call calls the handler. Of a batch it returns BatchErrors.
+func (s *Subscription) call(ctx context.Context, batch []*item) error {
+	o, first := &s.client.config.observer, &batch[0].message
+	began := time.Now()
+	if o.Delivered != nil {
+		for _, it := range batch {
+			o.Delivered(s.topic, s.group, it.message.Attempt, began.Sub(it.since))
+		}
+	}
+	if s.config.batchHandler == nil {
+		err := s.config.handler(s.client.tracing(ctx, first.Event.Headers), first)
+		if o.Handled != nil {
+			o.Handled(s.topic, s.group, time.Since(began), err)
+		}
+		return err
+	}
+	messages := make([]*Message, len(batch))
+	for i, it := range batch {
+		messages[i] = &it.message
+	}
+	errs := each(s.config.batchHandler(ctx, messages), len(batch))
+	if o.Handled != nil {
+		took := time.Since(began)
+		for _, err := range errs {
+			o.Handled(s.topic, s.group, took, err)
+		}
+	}
+	return errs
+}
+
 // handled settles an event as its handler said.
 func (s *Subscription) handled(it *item, err error) {
 	it.running = false
-	if s.retryInHand(it, err) {
+	if wait, again := s.retryInHand(it, err); again {
+		if retried := s.client.config.observer.Retried; retried != nil {
+			s.mu.Unlock()
+			retried(s.topic, s.group, wait, err)
+			s.mu.Lock()
+		}
 		s.spawn(1)
 		s.changed.Broadcast()
 		return
@@ -161,18 +215,18 @@ const (
 // error says what is to become of the event, or it has failed for too long. The
 // event stays with this subscription: no attempt is counted, its deadline is
 // extended, later events of its key wait, and others are handled meanwhile.
-func (s *Subscription) retryInHand(it *item, err error) bool {
+func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, again bool) {
 	if err == nil || !isPlain(err) || s.group == "" || it.decided || it.gone || it.conn == nil || s.draining || s.stopping {
-		return false
+		return 0, false
 	}
 	first := it.failedAt.IsZero()
 	if first {
 		it.failedAt = time.Now()
 		it.retries = pause.Backoff{First: firstRetryPause, Most: lastRetryPause}
 	}
-	wait := it.retries.Step()
+	wait = it.retries.Step()
 	if time.Since(it.failedAt)+wait > s.config.retryFor {
-		return false
+		return 0, false
 	}
 	if first {
 		s.client.config.log.Warn("a handler failed, and is called again", "topic", s.topic, "group", s.group, "id", it.message.Event.ID, "error", err)
@@ -184,7 +238,7 @@ func (s *Subscription) retryInHand(it *item, err error) bool {
 			s.spawn(0)
 		}
 	}))
-	return true
+	return wait, true
 }
 
 // endRetry calls no handler again for an item.

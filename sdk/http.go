@@ -3,8 +3,10 @@ package sluice
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -24,6 +26,8 @@ type HTTP struct {
 	// TokenFunc, where it is set, is asked for the token of each request, instead
 	// of Token.
 	TokenFunc func(context.Context) (string, error)
+	TLSConfig *tls.Config                                                          // for https; nil trusts what the system trusts
+	Dialer    func(ctx context.Context, network, address string) (net.Conn, error) // makes connections; nil is package net's
 
 	mu      sync.Mutex
 	clients map[string]*client
@@ -57,7 +61,7 @@ func (h *HTTP) client(address string) (*client, error) {
 	if h.clients == nil {
 		h.clients = map[string]*client{}
 	}
-	c := &client{base: at.base, http: &http.Client{Transport: at.transport()}}
+	c := &client{base: at.base, http: &http.Client{Transport: at.with(h.TLSConfig, h.Dialer).transport()}}
 	h.clients[address] = c
 	return c, nil
 }

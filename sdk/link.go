@@ -21,6 +21,8 @@ type link struct {
 	// serve uses a connection until it ends or ctx does, and calls up once it is set
 	// up. An error that is not the connection's own is one of setting it up.
 	serve func(ctx context.Context, conn *Conn, up func()) error
+	// ended says whether it is over, after serve; nil: it never is.
+	ended func() bool
 }
 
 // run connects and serves, again and again, until ctx ends. A conn that is not
@@ -44,8 +46,11 @@ func (l *link) run(ctx context.Context, conn *Conn) {
 		if ctx.Err() != nil {
 			break
 		}
-		wait := pauses.Step()
 		l.down(err)
+		if l.ended != nil && l.ended() {
+			return
+		}
+		wait := pauses.Step()
 		cfg.log.Warn("no connection to the sidecar", "for", l.name, "error", err, "next_attempt_in", wait)
 		pause.For(ctx, wait)
 	}
@@ -100,10 +105,14 @@ func (l *link) watch(ctx context.Context, conn *Conn) {
 }
 
 // connect makes one attempt to connect.
-func (c *Client) connect(ctx context.Context) (*Conn, error) {
+func (c *Client) connect(ctx context.Context) (conn *Conn, err error) {
+	if connected := c.config.observer.Connected; connected != nil {
+		began := time.Now()
+		defer func() { connected(time.Since(began), err) }()
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	opts := ConnOptions{Window: connWindow}
+	opts := ConnOptions{Window: connWindow, TLSConfig: c.config.tls, Dialer: c.config.dialer}
 	if c.config.token != nil {
 		token, err := c.config.token(ctx)
 		if err != nil {

@@ -121,6 +121,13 @@ func (s *Subscription) send(it *item) {
 	}
 	var err error
 	done := func(err error) { s.answered(it, conn, err) }
+	if settled := s.client.config.observer.Settled; settled != nil {
+		began, ack := time.Now(), it.ack
+		done = func(err error) {
+			settled(s.topic, s.group, ack, time.Since(began), err)
+			s.answered(it, conn, err)
+		}
+	}
 	if it.ack {
 		err = conn.AckAsync(done, it.message.Event.ID)
 	} else {

@@ -2,7 +2,10 @@ package sluice
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
 	"log/slog"
+	"net"
 	"time"
 )
 
@@ -19,6 +22,17 @@ type config struct {
 	publisher          []PublisherOption
 	propagator         propagator
 	changed            func(ConnectionChange)
+	observer           Observer
+	tls                *tls.Config
+	dialer             func(ctx context.Context, network, address string) (net.Conn, error)
+	bad                error // of what was given
+}
+
+// need notes what was given as nil and may not be.
+func (c *config) need(given bool, what string) {
+	if !given && c.bad == nil {
+		c.bad = fmt.Errorf("%w: the %s", ErrNil, what)
+	}
 }
 
 // A ConnectionChange says what became of one of a client's connections: each
@@ -66,7 +80,10 @@ func WithToken(token string) Option {
 // request is sent, for tokens that expire. It may be called by several
 // goroutines at once.
 func WithTokenFunc(token func(context.Context) (string, error)) Option {
-	return func(c *config) { c.token = token }
+	return func(c *config) {
+		c.token = token
+		c.need(token != nil, "function of WithTokenFunc")
+	}
 }
 
 // WithReplayURL says where the sidecar's replay API is. Without it, it is
@@ -75,7 +92,31 @@ func WithReplayURL(url string) Option { return func(c *config) { c.replayURL = u
 
 // WithLogger tells a logger of connections that were lost and made, and of
 // what is tried again. Without it that is slog.Default.
-func WithLogger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
+func WithLogger(log *slog.Logger) Option {
+	return func(c *config) {
+		c.log = log
+		c.need(log != nil, "logger of WithLogger")
+	}
+}
+
+// WithTLSConfig says how connections to https://host:port are secured: which
+// certificates are trusted, and which is the application's own. It must not be
+// changed afterwards.
+func WithTLSConfig(t *tls.Config) Option {
+	return func(c *config) {
+		c.tls = t
+		c.need(t != nil, "configuration of WithTLSConfig")
+	}
+}
+
+// WithDialer makes all connections with dial, through a proxy for example: to the
+// address of a host on the network tcp, or to the path of a socket on unix.
+func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
+	return func(c *config) {
+		c.dialer = dial
+		c.need(dial != nil, "function of WithDialer")
+	}
+}
 
 // WithBackoff bounds the pause between two attempts to connect, which doubles
 // from shortest (50 ms) to longest (5 s), with jitter.
@@ -105,7 +146,10 @@ func WithPublisher(opts ...PublisherOption) Option { return func(c *config) { c.
 // [Dial] and [Client.Subscribe] tell, is no change. Calls about one connection
 // come one after the other, and hold its next attempt up.
 func WithConnectionHook(f func(ConnectionChange)) Option {
-	return func(c *config) { c.changed = f }
+	return func(c *config) {
+		c.changed = f
+		c.need(f != nil, "function of WithConnectionHook")
+	}
 }
 
 // WithPropagator carries the context of a trace through Sluice. inject is

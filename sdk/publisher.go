@@ -112,7 +112,11 @@ func (e *entry) failed(err error) error {
 // OnWait is called when the sidecar asks for time, once for each request, with
 // its refusal and how long the events are held back. It must not wait.
 func OnWait(f func(refusal *Error, wait time.Duration)) PublisherOption {
-	return func(c *publisherConfig) { c.asked = f }
+	return func(c *publisherConfig) {
+		if f != nil {
+			c.asked = f
+		}
+	}
 }
 
 // NewPublisher makes a publisher; [Publisher.Close] or the client's Close ends
@@ -127,7 +131,9 @@ func (c *Client) newPublisher(opts []PublisherOption, first *Conn) *Publisher {
 		wake: make(chan struct{}, 1), queue: newSendQueue(),
 	}
 	for _, set := range opts {
-		set(&p.config)
+		if set != nil {
+			set(&p.config)
+		}
 	}
 	p.queue.keyedBatches = p.config.keyedBatches
 	p.ctx, p.cancel = context.WithCancel(c.ctx)
@@ -164,6 +170,13 @@ func (p *Publisher) Publish(ctx context.Context, e *Event, done func(Receipt, er
 func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, error)) (*entry, error) {
 	if e == nil || done == nil {
 		return nil, fmt.Errorf("%w: the event, or the callback, of a publish", ErrNil)
+	}
+	if published := p.client.config.observer.Published; published != nil {
+		began, topic, then := time.Now(), e.Topic, done
+		done = func(r Receipt, err error) {
+			published(topic, time.Since(began), err)
+			then(r, err)
+		}
 	}
 	next := &entry{event: *e, done: done}
 	next.event.Headers = p.client.traced(ctx, slices.Clone(e.Headers))

@@ -31,12 +31,16 @@ type Handler func(ctx context.Context, m *Message) error
 type SubscribeOption func(*subscribeConfig)
 
 type subscribeConfig struct {
+	handler      Handler
+	batchHandler BatchHandler // nil: handler is called for each event
 	wire         wire.SubscribeOptions
 	concurrency  int
 	manual       bool
 	maxExtension time.Duration
 	retryFor     time.Duration
 	maxBytes     int
+	batch        int // 0: events are handled one by one
+	batchWait    time.Duration
 	assigned     func(ctx context.Context, partitions []int)
 	revoked      func(ctx context.Context, partitions []int)
 }
@@ -183,6 +187,15 @@ func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Han
 	if handler == nil {
 		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)
 	}
+	cfg := newSubscribeConfig(opts)
+	if cfg.batch > 0 {
+		return nil, errors.New("sluice: Batch needs SubscribeBatch")
+	}
+	cfg.handler = handler
+	return c.subscribe(ctx, topic, group, cfg)
+}
+
+func newSubscribeConfig(opts []SubscribeOption) subscribeConfig {
 	batch := deliverBatch
 	cfg := subscribeConfig{concurrency: 1, maxExtension: defaultMaxExtension, retryFor: defaultRetryFor, maxBytes: defaultHeldBytes}
 	cfg.wire.MaxBatch = &batch
@@ -191,10 +204,14 @@ func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Han
 			set(&cfg)
 		}
 	}
+	return cfg
+}
+
+func (c *Client) subscribe(ctx context.Context, topic, group string, cfg subscribeConfig) (*Subscription, error) {
 	if err := cfg.check(group); err != nil {
 		return nil, err
 	}
-	s := newSubscription(ctx, c, topic, group, handler, cfg)
+	s := newSubscription(ctx, c, topic, group, cfg)
 	conn, err := c.reach(ctx, true, func(conn *Conn) error { return s.join(ctx, conn) })
 	if err != nil {
 		return nil, err

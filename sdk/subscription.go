@@ -27,7 +27,6 @@ import (
 type Subscription struct {
 	client       *Client
 	topic, group string
-	handler      Handler
 	config       subscribeConfig
 
 	base   context.Context // of the hooks
@@ -45,21 +44,23 @@ type Subscription struct {
 	draining bool
 	stopping bool
 	paused   bool
+	err      error // why it was refused
 
 	dispatcher
-	running  int
-	bytes    int
-	held     map[string]*item     // by id, with a group: in hand and not settled
-	doubtful map[string]time.Time // acks that may not have arrived, until when
-	lease    time.Duration        // the longest time that was left to settle
-	tendAt   time.Time            // when the keeper looks again
-	lone     lonePlace
-	division division
+	gathering bool // a handler's goroutine waits for a whole batch
+	running   int
+	bytes     int
+	held      map[string]*item     // by id, with a group: in hand and not settled
+	doubtful  map[string]time.Time // acks that may not have arrived, until when
+	lease     time.Duration        // the longest time that was left to settle
+	tendAt    time.Time            // when the keeper looks again
+	lone      lonePlace
+	division  division
 }
 
-func newSubscription(ctx context.Context, c *Client, topic, group string, handler Handler, cfg subscribeConfig) *Subscription {
+func newSubscription(ctx context.Context, c *Client, topic, group string, cfg subscribeConfig) *Subscription {
 	s := &Subscription{
-		client: c, topic: topic, group: group, handler: handler, config: cfg,
+		client: c, topic: topic, group: group, config: cfg,
 		base: context.WithoutCancel(ctx), closed: make(chan struct{}), keeper: make(chan struct{}, 1),
 		held: map[string]*item{}, doubtful: map[string]time.Time{},
 	}
@@ -95,9 +96,10 @@ func (s *Subscription) run(conn *Conn) {
 	goIn(&keeping, s.keep)
 	l := link{
 		client: s.client, name: fmt.Sprintf("topic %s, group %q", s.topic, s.group),
-		change: ConnectionChange{Topic: s.topic, Group: s.group}, serve: s.serve,
+		change: ConnectionChange{Topic: s.topic, Group: s.group}, serve: s.serve, ended: func() bool { return s.Err() != nil },
 	}
 	l.run(s.life, conn)
+	s.finish()
 
 	s.mu.Lock()
 	s.stopping = true
@@ -162,6 +164,7 @@ func (s *Subscription) serve(ctx context.Context, conn *Conn, up func()) error {
 		err := s.join(joining, conn)
 		cancel()
 		if err != nil {
+			s.refused(err)
 			return err
 		}
 		s.mu.Lock()
@@ -235,6 +238,31 @@ func (s *Subscription) checkDrained() {
 // Closed is closed when the subscription has ended, no handler runs and the last
 // hook has returned.
 func (s *Subscription) Closed() <-chan struct{} { return s.closed }
+
+// Err is why the subscription ended by itself: the [*Error] with which the sidecar
+// refused it for good, after a connection was lost. It is nil while the
+// subscription goes on, and after Stop, Drain and the client's Close.
+func (s *Subscription) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// refused notes a refusal that trying again would not change. A token that is not
+// valid is none: the next one may be.
+func (s *Subscription) refused(err error) {
+	refusal, ok := asType[*wire.Error](err)
+	if !ok {
+		return
+	}
+	switch refusal.Code {
+	case wire.BadRequest, wire.Forbidden, wire.NotFound, wire.OutOfRange:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.err = refusal
+		s.client.config.log.Error("a subscription has ended: the sidecar refuses it", "topic", s.topic, "group", s.group, "error", err)
+	}
+}
 
 // Pause lets no further handler start until Resume. Those that run go on, and
 // what was delivered already waits, its deadlines extended.

@@ -1,0 +1,103 @@
+package sluice
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A BatchHandler handles events together. When it returns nil all are acked; a
+// [BatchErrors] says it for each; any other error is that of each event. What an
+// error does is said at [Handler]: those that succeeded are acked meanwhile. The
+// context is that of a [Handler] that has all of them, without what
+// [WithPropagator] extracts.
+type BatchHandler func(ctx context.Context, batch []*Message) error
+
+// BatchErrors are the errors of a batch's events, in order; nil acks the event.
+type BatchErrors []error
+
+func (e BatchErrors) Error() string {
+	failed, first := 0, error(nil)
+	for _, err := range e {
+		if err != nil {
+			failed++
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d events failed, the first with: %v", failed, len(e), first)
+}
+
+// Unwrap returns the errors.
+func (e BatchErrors) Unwrap() []error { return e }
+
+const (
+	defaultBatchEvents = 100
+	defaultBatchWait   = 100 * time.Millisecond
+)
+
+// Batch bounds the batches of [Client.SubscribeBatch]: n events (100), and how long
+// the first of them waits for others (100 ms). They are smaller where fewer may be
+// in flight ([MaxInflight], [MaxBytes]).
+func Batch(n int, wait time.Duration) SubscribeOption {
+	return func(c *subscribeConfig) { c.batch, c.batchWait = max(n, 1), max(wait, 0) }
+}
+
+// SubscribeBatch is [Client.Subscribe] with a handler that takes several events at
+// a time, each of another key: the next event of a key comes in a later batch.
+// Batches are handled one after the other, or as many at a time as [Concurrency]
+// says.
+func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handler BatchHandler, opts ...SubscribeOption) (*Subscription, error) {
+	if handler == nil {
+		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)
+	}
+	cfg := newSubscribeConfig(opts)
+	if cfg.batch == 0 {
+		cfg.batch, cfg.batchWait = defaultBatchEvents, defaultBatchWait
+	}
+	if most := cfg.wire.MaxInflight; most != nil {
+		cfg.batch = min(cfg.batch, max(*most, 1))
+	}
+	cfg.batchHandler = handler
+	return c.subscribe(ctx, topic, group, cfg)
+}
+
+// gather waits until there is a whole batch, or the first event of it has waited
+// long enough. It is false where another handler's goroutine does so already.
+func (s *Subscription) gather() bool {
+	if s.config.batch <= 1 || len(s.ready) >= s.config.batch {
+		return true
+	}
+	if s.gathering {
+		return false
+	}
+	s.gathering = true
+	over := false
+	timer := time.AfterFunc(s.config.batchWait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		over = true
+		s.changed.Broadcast()
+	})
+	for len(s.ready) > 0 && len(s.ready) < s.config.batch && !over && !s.full() && !s.paused && !s.draining && !s.stopping {
+		s.changed.Wait()
+	}
+	timer.Stop()
+	s.gathering = false
+	return !s.paused && !s.stopping
+}
+
+// each makes the errors of a batch's events of what its handler returned.
+func each(err error, n int) BatchErrors {
+	if errs, ok := asType[BatchErrors](err); ok && len(errs) == n {
+		return errs
+	} else if ok {
+		err = fmt.Errorf("sluice: a batch of %d events has %d results: %w", n, len(errs), err)
+	}
+	all := make(BatchErrors, n)
+	for i := range all {
+		all[i] = err
+	}
+	return all
+}
