@@ -165,4 +165,21 @@ func TestDeadLetterOfWhoWasKilled(t *testing.T) {
 		w.seekEarliest() // from here on it is to come again
 		c.wants("a/1")
 	})
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a")
+		c := w.join()
+		c.wants("a/1")
+		c.nackAs(toDeadLetters, "a")
+		w.redrive("a")
+		c.wants("a/1")
+		w.graves.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
+		c.nackAs(toDeadLetters, "a")
+		synctest.Wait()
+		w.graves.onBury = nil
+		w.kill()
+		w.log.locked(func() { w.log.saveErr = nil })
+		c = w.join()
+		c.wants("")
+		w.wantDead("a")
+	})
 }

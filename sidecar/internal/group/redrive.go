@@ -174,7 +174,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 	if len(list) == 0 {
 		return
 	}
-	dead, marked, err := g.readRedrives(ctx, list, exactlyOnce)
+	dead, over, marked, err := g.readRedrives(ctx, list, exactlyOnce)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
@@ -192,19 +192,20 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 		case r.was != r.generation || r.own != owned || len(g.members) == 0:
 			r.redrive.look = true
 		default:
-			g.takeRedrives(r, dead, marked)
+			g.takeRedrives(r, dead, over, marked)
 		}
 	}
 }
 
 // readRedrives asks for the redrives of partitions: for all at once first, since
 // there are none mostly. dead has the events of those whose dead letters are
-// there; the others are ended.
-func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, marked map[string]bool, err error) {
+// there; the others are ended. over are the letters of those that an earlier owner
+// has buried anew, but not settled before it died.
+func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over, marked map[string]bool, err error) {
 	const most = 2 * redrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var letters []string
 	var void []eventlog.Redrive
@@ -212,7 +213,7 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 		of := all
 		if len(all) == most {
 			if of, err = g.cfg.Log.ListRedrives(ctx, g.topic, g.name, r.index, most); err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			r.full = len(of) == most
 		}
@@ -224,10 +225,13 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 		}
 	}
 	if len(letters) == 0 {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	if dead, err = g.deadEvents(ctx, letters); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
+	}
+	if over, err = g.buriedAnew(ctx, dead); err != nil {
+		return nil, nil, nil, err
 	}
 	ids := make([]string, 0, len(dead))
 	for _, rec := range dead {
@@ -235,7 +239,7 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	}
 	if exactlyOnce && len(ids) > 0 {
 		if marked, err = g.marked(ctx, ids); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	for _, r := range list {
@@ -249,7 +253,25 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	if len(void) > 0 {
 		err = g.cfg.Log.EndRedrives(ctx, g.topic, void)
 	}
-	return dead, marked, err
+	return dead, over, marked, err
+}
+
+// buriedAnew are those letters of which the next is there.
+func (g *Group) buriedAnew(ctx context.Context, dead map[string]*eventlog.Record) (map[string]bool, error) {
+	letters := slices.Collect(maps.Keys(dead))
+	next := make([]string, len(letters))
+	for i, letter := range letters {
+		next[i] = eventlog.NextLetter(letter)
+	}
+	found, err := g.cfg.Log.LookupEach(ctx, g.topic+wire.DeadLetterSuffix, next)
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return nil, err
+	}
+	over := map[string]bool{}
+	for i, rec := range found {
+		over[letters[i]] = rec != nil
+	}
+	return over, nil
 }
 
 // firstOfEach are the redrives of a partition, one for each seq: of two, the
@@ -307,7 +329,7 @@ func (g *Group) deadEvents(ctx context.Context, letters []string) (map[string]*e
 }
 
 // takeRedrives admits what was read of a partition.
-func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, marked map[string]bool) {
+func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, over, marked map[string]bool) {
 	l := &r.redrive
 	listed := map[string]bool{}
 	l.more = r.full
@@ -329,7 +351,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, mar
 			e.due = time.UnixMilli(k.Until)
 		}
 		l.entries = append(l.entries, e)
-		if k.Done || marked[rec.ID] || g.isMarked(rec.ID) && g.exactlyOnce() {
+		if k.Done || over[x.Letter] || marked[rec.ID] || g.isMarked(rec.ID) && g.exactlyOnce() {
 			e.state, e.rec = settled, nil
 			r.dirty = true
 			continue
