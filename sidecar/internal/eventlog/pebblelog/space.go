@@ -127,10 +127,10 @@ func (s *space) isFull() <-chan struct{} {
 func (s *space) await(cause error) bool {
 	s.mu.Lock()
 	if s.waiting++; s.waiting == 1 {
-		close(s.full)
-		if !s.short.Swap(true) {
+		if !s.short.Swap(true) { // before those who wait hear of it and go on
 			s.log.Error("no room is left on the disk: what has to be written waits, and publishes are refused, until there is", "folder", s.dir, "error", cause)
 		}
+		close(s.full)
 	}
 	s.mu.Unlock()
 	defer func() {
