@@ -34,6 +34,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
 	"github.com/sluice-bus/sluice/sidecar/internal/quota"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
@@ -69,6 +70,7 @@ type Sidecar struct {
 	dead      group.DeadStats
 	gateway   *gateway.Gateway
 	outboxes  []*outbox.Drainer
+	scheduler *schedule.Scheduler
 	daprApp   *daprapp.App      // nil where no application is given events
 	fleet     *federation.Fleet // nil where there are no other sidecars
 
@@ -173,9 +175,15 @@ func (s *Sidecar) assemble() {
 		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
 	})
+	s.scheduler = schedule.New(schedule.Config{
+		Log: s.store.log, Mine: s.store.slots(), Released: s.released, CountEvery: s.store.countEvery(), Logger: s.cfg.Logger,
+		Late: func(topic string, by time.Duration) { s.metrics.Topic(topic).Late(by) },
+	})
+	s.metrics.ObserveScheduled(s.scheduler.Counts)
 	s.publisher = admit.New(admit.Config{
 		Catalog: s.topics, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),
 		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
+		Scheduled: s.scheduler.Accepted,
 	})
 	s.groups = group.NewManager(group.Config{
 		Context:   groupCtx,
@@ -289,6 +297,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	var helpers errgroup.Group
 	sweeper := retention.Sweeper{Log: s.store.log, Mine: s.store.roster.Mine, Known: s.knowsPolicy, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
 	helpers.Go(func() error { return sweeper.Run(helpersCtx) })
+	helpers.Go(func() error { return s.scheduler.Run(helpersCtx) })
 	helpers.Go(func() error { return s.followPolicies(helpersCtx) })
 	helpers.Go(func() error { return s.access.Run(helpersCtx) })
 	helpers.Go(func() error { return s.peerTokens.Run(helpersCtx) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/mongowatch"
@@ -121,7 +122,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	}
 	sh := &sharedStore{log: log, erasures: newErasures()}
 	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}
-	if sh.queue, err = s.openPebble(ctx, pebblelog.Options{Dir: s.spoolDir()}); err != nil {
+	if sh.queue, err = s.openPebble(ctx, pebblelog.Options{Dir: s.spoolDir(), Queue: true}); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
 	s.store.held, s.store.space = sh.queue.Held, sh.queue.Space
@@ -175,6 +176,31 @@ func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record)
 		outs[i] = eventlog.Outcome{Partition: partition, Seq: rec.Seq}
 	}
 	s.writer.Announce(topic, partition, recs, outs)
+}
+
+// released tells of scheduled events that are in the log now.
+func (s *Sidecar) released(topic string, partition int, head uint64) {
+	s.tails.Heard(topic, partition, head)
+	if signal := s.store.signal(); signal != nil {
+		signal(eventlog.Hint{Topic: topic, Partition: partition, Head: head})
+	}
+}
+
+// slots says which slots of scheduled events are for this sidecar to release;
+// nil: all.
+func (st *store) slots() func(int) bool {
+	if st.shared == nil {
+		return nil
+	}
+	return func(slot int) bool { return st.roster.Mine("_scheduled-" + strconv.Itoa(slot)) }
+}
+
+// countEvery is how often scheduled events are counted, at most.
+func (st *store) countEvery() time.Duration {
+	if st.shared == nil {
+		return time.Second
+	}
+	return 15 * time.Second
 }
 
 // forgetErased lets go of what is in memory of topics of which another sidecar

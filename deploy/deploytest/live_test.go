@@ -184,7 +184,9 @@ func TestPrometheusSeesEverything(t *testing.T) {
 	token := d.token(t, "sidecar-a-app")
 	events := secured(d.sidecar.URL()) + "/v1/topics/orders.created/events"
 	group := secured(d.sidecar.URL()) + "/v1/topics/orders.created/groups/billing"
+	later := secured(d.sidecar.URL()) + "/v1.0/publish/any/orders.created?metadata.deliverAfter="
 	ask(t, "POST", events, token, "not JSON")
+	ask(t, "POST", later+"1h", token, "1")
 	for deadline := time.Now().Add(2 * time.Minute); len(waiting) > 0; {
 		if time.Now().After(deadline) {
 			for expr, where := range waiting {
@@ -194,6 +196,7 @@ func TestPrometheusSeesEverything(t *testing.T) {
 		}
 		// Rates need a counter that moves from one scrape to the next.
 		ask(t, "POST", events, token, `{"n": 1}`)
+		ask(t, "POST", later+"1ms", token, "1")
 		consume(t, group, token)
 		for expr := range waiting {
 			if answered(t, base, expr) {

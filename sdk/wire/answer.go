@@ -9,6 +9,10 @@ type Receipt struct {
 	// Partition and Seq are not known, and left out, while the event is spooled.
 	Partition int
 	Seq       uint64
+	// DeliverAt is when the event is due, in milliseconds since the epoch, for
+	// one that was to be scheduled; 0 else. Until then it has no TS, Partition
+	// and Seq.
+	DeliverAt int64
 	// Duplicate: the topic held the event before.
 	Duplicate bool
 	// Spooled: durable in the sidecar's spool ("durability":"spool"), not yet
@@ -59,10 +63,16 @@ func AppendReceiptBody(dst []byte, r *Receipt) []byte {
 // AppendFields appends the receipt's members, without braces.
 func (r *Receipt) AppendFields(dst []byte) []byte {
 	dst = AppendString(append(dst, `"id":`...), r.ID)
-	dst = strconv.AppendInt(append(dst, `,"ts":`...), r.TS, 10)
-	if !r.Spooled {
+	waits := r.DeliverAt != 0 && r.Seq == 0
+	if !waits {
+		dst = strconv.AppendInt(append(dst, `,"ts":`...), r.TS, 10)
+	}
+	if !r.Spooled && !waits {
 		dst = strconv.AppendInt(append(dst, `,"partition":`...), int64(r.Partition), 10)
 		dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
+	}
+	if r.DeliverAt != 0 {
+		dst = strconv.AppendInt(append(dst, `,"deliver_at":`...), r.DeliverAt, 10)
 	}
 	if r.Duplicate {
 		dst = append(dst, `,"duplicate":true`...)

@@ -309,6 +309,12 @@ func (o *options) decode(p *PublishItem, lim Limits) (err *Error) {
 			return err
 		}
 	}
+	if p.Later.DeliverAt, err = wholeField("deliver_at", &o.deliverAt, 0, MaxTS); err != nil {
+		return err
+	}
+	if p.Later.DelayMS, err = wholeField("delay_ms", &o.delayMS, 0, MaxLaterMS); err != nil {
+		return err
+	}
 	if e.Key, err = stringInto(&arena, "key", &o.key); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type item struct {
 // it is may stand behind them in the frame.
 type options struct {
 	id, key, headers, tags, causedBy, sid value
-	ts, ttlMS                             value
+	ts, ttlMS, deliverAt, delayMS         value
 
 	from, afterID, positions, filter                 value
 	maxInflight, ackTimeoutMS, maxAttempts, maxBatch value
@@ -146,6 +146,10 @@ func (o *options) slot(name []byte) *value {
 		return &o.sid
 	case "ttl_ms":
 		return &o.ttlMS
+	case "deliver_at":
+		return &o.deliverAt
+	case "delay_ms":
+		return &o.delayMS
 	case "from":
 		return &o.from
 	case "afterId":

@@ -152,6 +152,7 @@ type answer struct {
 	op, corr, topic, group value
 
 	id, ts, partition, seq, duplicate, durability           value
+	deliverAt                                               value
 	code, msg, retryAfterMS, scope, reason, fields, missing value
 	pointer, partitions, positions                          value
 
@@ -216,6 +217,8 @@ func (m *answer) slot(name []byte) *value {
 		return &m.id
 	case "ts":
 		return &m.ts
+	case "deliver_at":
+		return &m.deliverAt
 	case "partition":
 		return &m.partition
 	case "seq":
@@ -290,6 +293,7 @@ func (m *answer) receipt(in *memberReader) (r Receipt) {
 	r.TS = in.whole("ts", &m.ts)
 	r.Partition = int(in.whole("partition", &m.partition))
 	r.Seq = uint64(in.whole("seq", &m.seq))
+	r.DeliverAt = in.whole("deliver_at", &m.deliverAt)
 	r.Duplicate = in.flag("duplicate", &m.duplicate)
 	r.Spooled = m.durability.kind == '"' && string(m.durability.name()) == "spool"
 	return r

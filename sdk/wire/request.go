@@ -55,6 +55,7 @@ type Request struct {
 type PublishItem struct {
 	Event Event // ID may be "": the sidecar makes one
 	HasTS bool  // whether Event.TS was given
+	Later Later // when it is to go into the log; zero: at once
 	Err   *Error
 }
 

@@ -102,9 +102,16 @@ func (a *admission) Settled(i int, out eventlog.Outcome) {
 		return
 	}
 	a.span(i).Accepted(a.records[i].ID, out)
+	due := out.DeliverAt
+	if !out.Duplicate {
+		due = a.results[i].Receipt.DeliverAt // which may be past
+	}
 	a.results[i].Receipt = wire.Receipt{
-		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq,
+		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq, DeliverAt: due,
 		Duplicate: out.Duplicate, Spooled: out.Spooled,
+	}
+	if tell := a.p.cfg.Scheduled; tell != nil && out.DeliverAt != 0 && !out.Duplicate {
+		tell(a.records[i].Topic, out.DeliverAt)
 	}
 	a.finish()
 }

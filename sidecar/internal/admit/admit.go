@@ -49,7 +49,7 @@ type Quota interface {
 }
 
 // Config is what a Publisher needs; every field is required but Interest, Quota,
-// Tracing and Clock.
+// Tracing, Scheduled and Clock.
 type Config struct {
 	Catalog  Catalog
 	Writer   *writer.Writer
@@ -57,10 +57,13 @@ type Config struct {
 	Interest Interest         // nil: all policies are known
 	Quota    Quota            // nil: this sidecar is the fleet
 	Tracing  *tracing.Tracing // nil: off
-	Limits   wire.Limits
-	Metrics  *telemetry.Metrics
-	Logger   *slog.Logger // is told the causes of internal errors
-	Clock    clock.Clock
+	// Scheduled is told of events that are kept until they are due, in
+	// milliseconds since the epoch; nil: nobody is. It must not block.
+	Scheduled func(topic string, due int64)
+	Limits    wire.Limits
+	Metrics   *telemetry.Metrics
+	Logger    *slog.Logger // is told the causes of internal errors
+	Clock     clock.Clock
 }
 
 // Publisher admits events. Its methods are safe for concurrent use.
@@ -116,7 +119,8 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 
 // Publish takes events through every stage, in the order of this function:
 //
-//  1. shape: an item that arrives with an Err is refused with it;
+//  1. shape: an item that arrives with an Err is refused with it, and so is
+//     one that is to be scheduled for a time that cannot be;
 //  2. policy: it is made known; a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
 //  4. schema: the items whose payloads it does not allow are refused, and their
@@ -138,6 +142,7 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // but not items itself, of which it may set the Err.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
+	refuseUndue(items, a.began.UnixMilli())
 	p.await(ctx, items)
 	var judged *policy.Snapshot // what the items have been held to already
 	for a.accepted = a.began; ; a.accepted = p.cfg.Clock.Now() {
@@ -168,6 +173,15 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 	}
 	a.finish() // the reservation of newAdmission
 	return nil
+}
+
+// refuseUndue refuses the items that cannot be scheduled as they ask for.
+func refuseUndue(items []wire.PublishItem, now int64) {
+	for i := range items {
+		if it := &items[i]; it.Err == nil && it.Later.Given() {
+			_, it.Err = it.DueAt(now)
+		}
+	}
 }
 
 // await makes the policies of the items' topics known: it asks for all of them
@@ -232,6 +246,12 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly b
 	}
 	if !it.HasTS {
 		rec.TS = rec.AcceptedAt
+	}
+	if due, _ := it.DueAt(rec.AcceptedAt); it.Later.Given() {
+		a.results[i].Receipt.DeliverAt = due
+		if due > rec.AcceptedAt {
+			rec.DeliverAt = due
+		}
 	}
 	span := a.span(i)
 	rec.Headers = span.Headers(rec.Headers)

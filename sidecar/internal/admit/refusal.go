@@ -26,7 +26,7 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var refused *eventlog.RefusedError
 	switch conflict := asConflict(err); {
 	case conflict != nil && conflict.Seq == 0:
-		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content; it has no seq yet", conflict.ID)
+		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content, or until it is due; it has no seq yet", conflict.ID)
 	case conflict != nil:
 		return &wire.Error{Code: wire.Conflict, Msg: conflict.Error(), Seq: conflict.Seq}
 	case errors.As(err, &spoolFull):

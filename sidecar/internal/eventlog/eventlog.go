@@ -88,6 +88,9 @@ type Record struct {
 	// LogOnly says that the event must not be spooled: its publisher keeps it
 	// until the log has it. It is not stored.
 	LogOnly bool
+	// DeliverAt has an append keep the event until that time (milliseconds
+	// since the epoch), see Scheduler; 0: it goes into the log at once.
+	DeliverAt int64
 }
 
 // Topic is a topic's entry in the catalog. Its number of partitions never
@@ -108,6 +111,9 @@ type Outcome struct {
 	// Spooled says that the event is durable on this sidecar, and on its way
 	// into the log: it has no Partition or Seq yet. No Log says so itself.
 	Spooled bool
+	// DeliverAt says that the event is scheduled for that time, or for a
+	// Duplicate that the first one is: it has no Partition, Seq or TS yet.
+	DeliverAt int64
 	// Err is a *ConflictError or *RefusedError, or wraps ErrUnavailable when it is not known
 	// whether the event was stored, or wraps ErrNotFound when there is no such
 	// topic or partition. Nothing else is set with it.
@@ -150,6 +156,7 @@ type Log interface {
 	Compactor
 	Deleter
 	Redrives
+	Scheduler
 	// Close waits for calls under way, makes everything durable and releases
 	// the store. Methods called later wrap ErrUnavailable.
 	Close() error
@@ -178,6 +185,9 @@ type Appender interface {
 	//     deduplication window lasts.
 	//   - After Err wrapping ErrUnavailable, appending the same events again
 	//     is safe.
+	//   - An event with a DeliverAt takes its id, and nothing else: it is
+	//     scheduled, whatever the partition. A Duplicate of one keeps the time
+	//     that the first was given. A *ConflictError with one has no Seq.
 	//
 	// The log fills in Partition and Seq of the records it stores, keeps
 	// references to them, and so do readers: the caller never changes a

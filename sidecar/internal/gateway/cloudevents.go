@@ -145,12 +145,15 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 		}
 		e.TTLMS = ttl
 	}
+	if err := a.later(&it.Later); err != nil {
+		return err
+	}
 	if value, given := a["time"]; given {
 		ts, fits, err := eventTime(value)
 		if err != nil {
 			return err
 		}
-		if fits && !it.HasTS {
+		if fits && !it.HasTS && !it.Later.Given() {
 			e.TS, it.HasTS = ts, true
 		}
 	}
@@ -166,7 +169,7 @@ func (a attributes) addHeaders(e *wire.Event) {
 	added := make(wire.Headers, 0, len(a)+len(given))
 	for name, value := range a {
 		switch {
-		case name == "id" || name == "partitionkey" || name == ceTTL:
+		case name == "id" || name == "partitionkey" || name == ceTTL || name == ceDeliverAt || name == ceDelay:
 			continue
 		case slices.Contains(ceTrace, name) && !traced && value != "":
 		default:

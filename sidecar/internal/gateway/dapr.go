@@ -69,6 +69,7 @@ type daprMetadata struct {
 	id    string
 	ttlMS int64
 	attrs []wire.Header // of a CloudEvent, by name
+	later wire.Later
 }
 
 // metadataPrefix begins the names of those query parameters that are metadata.
@@ -116,6 +117,8 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 		var bad *wire.Error
 		m.ttlMS, bad = ttlText("metadata.ttlInSeconds", value, 1000)
 		return bad
+	case strings.EqualFold(name, "deliverAt"), strings.EqualFold(name, "deliverAfter"):
+		return m.setLater(name, value)
 	case isAttribute && attr == "id":
 		m.id = value
 		return wire.CheckID(value)
@@ -151,6 +154,12 @@ func (m *daprMetadata) fill(it *wire.PublishItem, lim wire.Limits) *wire.Error {
 	}
 	if m.ttlMS != 0 {
 		e.TTLMS = m.ttlMS
+	}
+	if m.later.Given() {
+		it.Later = m.later
+		if _, given := e.Headers.Get(strings.ToLower(cePrefix) + "time"); given {
+			e.TS, it.HasTS = 0, false // which was the CloudEvent's time
+		}
 	}
 	for _, attr := range m.attrs {
 		name := attr.Name

@@ -74,6 +74,7 @@ type Log interface {
 	eventlog.Reader
 	eventlog.Deleter
 	eventlog.Redrives
+	eventlog.Scheduler
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
@@ -160,6 +161,8 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/nack", g.nackLeases)
 	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/modack", g.extendLeases)
 	mux.HandleFunc("GET /v1/topics/{topic}/stream", g.streamEvents)
+	mux.HandleFunc("GET /v1/topics/{topic}/scheduled", g.listScheduled)
+	mux.HandleFunc("DELETE /v1/topics/{topic}/scheduled/{id}", g.cancelScheduled)
 	mux.HandleFunc("GET /v1/topics/{topic}/dlq", g.listDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/redrive", g.redriveDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/discard", g.discardDeadLetters)

@@ -30,21 +30,23 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	x, err := g.erasureOf(r)
 	var found []*eventlog.Record
+	cancelled := 0
 	if err == nil {
-		found, err = g.toErase(r.Context(), x)
+		found, cancelled, err = g.toErase(r.Context(), x)
 	}
 	if err != nil {
 		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
 		return
 	}
-	lines := newProgress(w, len(found))
-	code := lines.end(g.erase(r.Context(), found, lines.at))
+	of := cancelled + len(found)
+	lines := newProgress(w, of)
+	code := lines.end(g.erase(r.Context(), found, func(done int) { lines.at(cancelled + done) }))
 	by := "id"
 	if x.key != nil {
 		by = "key"
 	}
 	// What is erased is not named again in a log that is kept.
-	g.cfg.Logger.Info("events were erased", "topic", x.topic, "selected_by", by, "events", len(found), "by", g.sender(r), "from", r.RemoteAddr, "code", code)
+	g.cfg.Logger.Info("events were erased", "topic", x.topic, "selected_by", by, "events", of, "by", g.sender(r), "from", r.RemoteAddr, "code", code)
 }
 
 func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
@@ -74,33 +76,42 @@ func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
 	return x, g.may(r, access.Admin, x.topic, "")
 }
 
+// errOnItsWay refuses to look for an event while the spool may have it.
+func errOnItsWay(topic string) *wire.Error {
+	e := wire.Errorf(wire.Overloaded, "events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
+	e.RetryAfter = retryStore
+	return e
+}
+
 // toErase finds the events: dead letters first, so that they are not forgotten
-// where it stops before the event itself.
-func (g *Gateway) toErase(ctx context.Context, x erasure) ([]*eventlog.Record, error) {
+// where it stops before the event itself. Those that are scheduled are cancelled
+// before it looks, so that none comes into the log behind it.
+func (g *Gateway) toErase(ctx context.Context, x erasure) (found []*eventlog.Record, cancelled int, err error) {
 	letters := x.topic + wire.DeadLetterSuffix
 	for _, topic := range []string{x.topic, letters} {
 		if g.cfg.Spooled(topic) {
-			e := wire.Errorf(wire.Overloaded, "events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
-			e.RetryAfter = retryStore
-			return nil, e
+			return nil, 0, errOnItsWay(topic)
 		}
 	}
-	found, err := g.scan(ctx, letters, x.key, func(rec *eventlog.Record) bool {
+	if cancelled, err = g.eraseScheduled(ctx, x); err != nil {
+		return nil, cancelled, err
+	}
+	found, err = g.scan(ctx, letters, x.key, func(rec *eventlog.Record) bool {
 		of, _ := rec.Headers.Get(wire.HeaderDeadID)
 		return x.key != nil || of == *x.id
 	})
 	if err != nil {
-		return nil, err
+		return nil, cancelled, err
 	}
 	if x.key != nil {
 		own, err := g.scan(ctx, x.topic, x.key, func(*eventlog.Record) bool { return true })
-		return append(found, own...), err
+		return append(found, own...), cancelled, err
 	}
 	own, err := g.cfg.Log.Lookup(ctx, x.topic, *x.id)
-	if notFound(err) && len(found) > 0 {
-		return found, nil
+	if notFound(err) && len(found)+cancelled > 0 {
+		return found, cancelled, nil
 	}
-	return append(found, own), err
+	return append(found, own), cancelled, err
 }
 
 func notFound(err error) bool { return err != nil && wire.AsError(refusal(err)).Code == wire.NotFound }

@@ -18,6 +18,8 @@ const (
 	headerKey            = "Sluice-Key"
 	headerTS             = "Sluice-Ts"
 	headerTTL            = "Sluice-Ttl-Ms"
+	headerDeliverAt      = "Sluice-Deliver-At"
+	headerDelay          = "Sluice-Delay-Ms"
 	headerPrefix         = "Sluice-Header-"
 )
 
@@ -109,6 +111,9 @@ func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind bod
 		return err
 	}
 	if e.TTLMS, err = ttlOf(h); err != nil {
+		return err
+	}
+	if it.Later, err = laterOf(h); err != nil {
 		return err
 	}
 	e.Headers, err = headersOf(h, kind, lim)

@@ -75,6 +75,8 @@ func statusOf(r *wire.Receipt) int {
 		return http.StatusAccepted
 	case r.Duplicate:
 		return http.StatusOK
+	case r.DeliverAt != 0:
+		return http.StatusAccepted
 	}
 	return http.StatusCreated
 }
@@ -135,7 +137,7 @@ func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wi
 // headerOfOne is a header of the request that is about a single event; "":
 // there is none.
 func headerOfOne(h http.Header) string {
-	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS} {
+	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS, headerDeliverAt, headerDelay} {
 		if _, given := h[name]; given {
 			return name
 		}

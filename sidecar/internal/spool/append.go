@@ -112,7 +112,7 @@ func placed(batch []*eventlog.Record, partitions int) map[int][]int {
 func (l *Log) announce(t *topic, partition int, recs []*eventlog.Record, outs []eventlog.Outcome) {
 	fresh := make([]*eventlog.Record, 0, len(recs))
 	for i, out := range outs {
-		if out.Err == nil && !out.Duplicate {
+		if out.Err == nil && !out.Duplicate && out.DeliverAt == 0 {
 			fresh = append(fresh, recs[i])
 		}
 	}

@@ -258,7 +258,7 @@ func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*ev
 	heads := map[int]uint64{}
 	for i, out := range outs {
 		switch {
-		case out.Err == nil && out.Duplicate:
+		case out.Err == nil && out.Duplicate && out.DeliverAt == 0:
 			heads[out.Partition] = max(heads[out.Partition], out.Seq)
 		case out.Err == nil:
 		case final(out.Err):

@@ -32,7 +32,7 @@ func (s *Source) Lookup(ctx context.Context, topic, id string) (*eventlog.Record
 		return nil, err
 	}
 	stored, err := s.log.Lookup(ctx, topic, id)
-	if waiting != nil && errors.Is(err, eventlog.ErrNotFound) {
+	if waiting != nil && waiting.DeliverAt == 0 && errors.Is(err, eventlog.ErrNotFound) {
 		return marked(waiting), nil
 	}
 	return stored, err
@@ -123,7 +123,9 @@ func (s *Source) settle(ctx context.Context, topic string, key *string, merged [
 			stored, err := s.log.Lookup(ctx, topic, f.rec.ID)
 			switch {
 			case errors.Is(err, eventlog.ErrNotFound):
-				page[i] = marked(f.rec)
+				if f.rec.DeliverAt == 0 { // else nobody may read it yet
+					page[i] = marked(f.rec)
+				}
 			case err != nil:
 				return err
 			case stored.TS == f.rec.TS && (key == nil || stored.Key == *key):

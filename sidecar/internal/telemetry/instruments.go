@@ -11,7 +11,8 @@ import (
 type instruments struct {
 	// By topic.
 	published, duplicate, rejected metric.Int64Counter
-	publishDuration                metric.Float64Histogram
+	publishDuration, lateness      metric.Float64Histogram
+	scheduled                      metric.Int64ObservableGauge
 
 	// By topic and group.
 	delivered, acked, nacked, redelivered metric.Int64Counter
@@ -50,6 +51,11 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Events refused, by error code."),
 		publishDuration: b.seconds("sluice_publish_duration_seconds",
 			"From a publish's arrival to its answer."),
+
+		scheduled: b.gauge("sluice_scheduled_events", "{event}",
+			"Events that wait until they are due, of topics that this sidecar releases them for."),
+		lateness: b.seconds("sluice_scheduled_lateness_seconds",
+			"From when a scheduled event was due until it was in the log."),
 
 		delivered: b.counter("sluice_events_delivered_total", "{event}",
 			"Events sent to the group's members, redeliveries included."),

@@ -44,6 +44,8 @@ type observed struct {
 	buffered atomic.Pointer[func() int64]
 	disk     atomic.Pointer[func() DiskStat]
 	dead     atomic.Pointer[func() []DeadStat]
+
+	scheduled atomic.Pointer[func() map[string]int64]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -75,6 +77,21 @@ func (m *Metrics) ObserveDisk(f func() DiskStat) { m.observed.disk.Store(&f) }
 // ObserveDead has f read at every scrape, on the terms of ObserveGroups.
 func (m *Metrics) ObserveDead(f func() []DeadStat) { m.observed.dead.Store(&f) }
 
+// ObserveScheduled has f read at every scrape, on the terms of ObserveGroups: how
+// many events of each topic are scheduled.
+func (m *Metrics) ObserveScheduled(f func() map[string]int64) { m.observed.scheduled.Store(&f) }
+
+// observeScheduled adds up the topics that share a label.
+func (m *Metrics) observeScheduled(o metric.Observer, counts map[string]int64) {
+	sums := make(map[*Topic]int64, len(counts))
+	for topic, n := range counts {
+		sums[m.Topic(topic)] += n
+	}
+	for t, n := range sums {
+		o.ObserveInt64(m.inst.scheduled, n, t.labels.observe...)
+	}
+}
+
 // observeDead adds up the topics that share a label.
 func (m *Metrics) observeDead(o metric.Observer, stats []DeadStat, now time.Time) {
 	sums := make(map[*Topic]DeadStat, len(stats))
@@ -101,7 +118,7 @@ func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
 	_, err := meter.RegisterCallback(m.observe,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
-		i.deadLetters, i.deadLetterAge)
+		i.deadLetters, i.deadLetterAge, i.scheduled)
 	if err != nil {
 		return fmt.Errorf("telemetry: register callback: %w", err)
 	}
@@ -141,6 +158,9 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 	}
 	if f := m.observed.dead.Load(); f != nil {
 		m.observeDead(o, (*f)(), time.Now())
+	}
+	if f := m.observed.scheduled.Load(); f != nil {
+		m.observeScheduled(o, (*f)())
 	}
 	if f := m.observed.policies.Load(); f != nil {
 		for _, p := range (*f)() {

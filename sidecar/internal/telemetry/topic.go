@@ -57,6 +57,11 @@ func (t *Topic) Rejected(code wire.Code, n int) {
 	t.inst.rejected.Add(context.Background(), int64(n), l.add...)
 }
 
+// Late counts a scheduled event that came into the log d after it was due.
+func (t *Topic) Late(d time.Duration) {
+	t.inst.lateness.Record(context.Background(), d.Seconds(), t.labels.record...)
+}
+
 // PublishDuration counts one publish request that was answered after d.
 func (t *Topic) PublishDuration(d time.Duration) {
 	t.inst.publishDuration.Record(context.Background(), d.Seconds(), t.labels.record...)

@@ -76,7 +76,7 @@ func (s *Send) Accepted(id string, out eventlog.Outcome) {
 		return
 	}
 	attrs := append(s.about(id), keyDurability.String(durability(out)))
-	if !out.Spooled {
+	if !out.Spooled && out.DeliverAt == 0 {
 		attrs = append(attrs, partitionID(out.Partition), keySeq.Int64(int64(out.Seq)))
 	}
 	if out.Duplicate {

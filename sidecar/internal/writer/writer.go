@@ -218,7 +218,7 @@ func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, 
 		switch {
 		case errors.Is(out.Err, eventlog.ErrUnavailable), errors.As(out.Err, &unmet):
 			unknown = true
-		case out.Err == nil && !out.Duplicate && !out.Spooled && out.Partition == partition:
+		case out.Err == nil && !out.Duplicate && !out.Spooled && out.DeliverAt == 0 && out.Partition == partition:
 			if stored == nil {
 				stored = make([]*eventlog.Record, 0, len(recs))
 			}

@@ -61,6 +61,7 @@ var onEmbedded = []func(*testing.T){
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
 	TestSlowReader, // the outbox of a connection
+	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledOverAKill,
 	TestStopEndsStreamsAndPulls,
 	TestExactlyOnceAfterARepublish, // a shared store knows every id for ten minutes at least
 }

@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Progress", testProgress},
 		{"Marks", testMarks},
 		{"Redrives", testRedrives},
+		{"Scheduled", testScheduled},
 		{"Retention", testRetention},
 		{"Deduplication", testDeduplication},
 		{"Compaction", testCompaction},

@@ -152,6 +152,11 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 	enc.Generation = c.generation
 	ends := make([]int, len(batch))
 	for i, r := range batch {
+		if r.DeliverAt != 0 {
+			c.out[i].Err = &eventlog.RefusedError{Cause: errNotScheduled}
+			ends[i] = len(buf)
+			continue
+		}
 		event := *r
 		event.Partition, event.Seq = p, 0
 		if buf, err = enc.Append(buf, name, &event, writer); err != nil {

@@ -19,20 +19,26 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 	if len(batch) == 0 {
 		return out
 	}
-	if err := l.append(ctx, name, p, batch, out); err != nil {
-		if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) && !errors.Is(err, eventlog.ErrUnavailable) {
-			err = unknown(err)
-		}
-		for i := range out {
-			out[i] = eventlog.Outcome{Err: err}
-			// Whoever tries again must find what this try may have stored.
-			batch[i].FreshID = false
-		}
-	}
+	a := appending{log: l, partition: p, batch: batch, out: out}
+	l.begin(ctx, name, &a)
 	return out
 }
 
-func (l *Log) append(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) error {
+// begin takes a batch through Append, and gives its events their outcomes.
+func (l *Log) begin(ctx context.Context, name string, a *appending) {
+	if err := l.append(ctx, name, a); err != nil {
+		if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) && !errors.Is(err, eventlog.ErrUnavailable) {
+			err = unknown(err)
+		}
+		for i := range a.out {
+			a.out[i] = eventlog.Outcome{Err: err}
+			// Whoever tries again must find what this try may have stored.
+			a.batch[i].FreshID = false
+		}
+	}
+}
+
+func (l *Log) append(ctx context.Context, name string, a *appending) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
@@ -44,12 +50,12 @@ func (l *Log) append(ctx context.Context, name string, p int, batch []*eventlog.
 	if err != nil {
 		return err
 	}
-	part, err := l.partition(t, p)
+	part, err := l.partition(t, a.partition)
 	if err != nil {
 		return err
 	}
 	var ids []string
-	for _, r := range batch {
+	for _, r := range a.batch {
 		if !r.FreshID {
 			ids = append(ids, r.ID)
 		}
@@ -59,7 +65,7 @@ func (l *Log) append(ctx context.Context, name string, p int, batch []*eventlog.
 		return err
 	}
 	// The claims end with the apply: from then on a look-up finds the ids.
-	a := appending{log: l, topic: t, partition: p, batch: batch, out: out}
+	a.topic = t
 	x, err := a.decideAndApply(ctx, part, len(ids) > 0)
 	release()
 	if err != nil {
@@ -79,8 +85,12 @@ type appending struct {
 	partition int
 	batch     []*eventlog.Record
 	out       []eventlog.Outcome
+	// release has the events that are due, by the index of the batch: those that
+	// are scheduled so, and no others, go into the log.
+	release []eventlog.Scheduled
 
 	fresh   []int    // indexes of the events to store, in order
+	later   []int    // and of those to schedule
 	repeats []repeat // events whose id a new one before them has
 	// unsettled says that an outcome rests on another append's event whose
 	// sync is still outstanding.
@@ -95,7 +105,7 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	if err := a.decide(ctx, lookUp); err != nil {
 		return nil, err
 	}
-	if len(a.fresh) == 0 {
+	if len(a.fresh)+len(a.later) == 0 {
 		return nil, nil
 	}
 	if err := part.turn.take(ctx); err != nil {
@@ -107,7 +117,10 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	}
 	first := part.last + 1
 	last := part.last + uint64(len(a.fresh))
-	x, err := a.log.commits.apply(ctx, a.encode(first), func() { part.head.Store(last) })
+	b := a.encode(first)
+	x, err := a.topic.waiting.noted(a.schedule(b), func() (*commit, error) {
+		return a.log.commits.apply(ctx, b, func() { part.head.Store(last) })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +138,7 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 	a.fresh = make([]int, 0, len(a.batch))
 	if !lookUp {
 		for i := range a.batch {
-			a.fresh = append(a.fresh, i)
+			a.isNew(i)
 		}
 		return nil
 	}
@@ -143,7 +156,7 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 			return err
 		}
 		if r.FreshID {
-			a.fresh = append(a.fresh, i)
+			a.isNew(i)
 			continue
 		}
 		if j, again := first[r.ID]; again {
@@ -158,7 +171,7 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 			if first != nil {
 				first[r.ID] = i
 			}
-			a.fresh = append(a.fresh, i)
+			a.isNew(i)
 		}
 	}
 	return nil
@@ -168,9 +181,16 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 func (a *appending) stored(ids *idLookup, i int) (bool, error) {
 	r := a.batch[i]
 	e, found, err := ids.find(r.ID)
+	if err == nil && a.release != nil {
+		return a.released(i, e, found), nil
+	}
 	for {
 		if err != nil || !found {
 			return false, err
+		}
+		if e.due != 0 {
+			a.unsettled = true
+			return true, a.scheduledBefore(i, e)
 		}
 		if e.remnant {
 			same := wire.ContentHash(&r.Event) == e.hash
@@ -188,7 +208,7 @@ func (a *appending) stored(ids *idLookup, i int) (bool, error) {
 		}
 		// A sweep has removed the event since; look at what it left.
 		e, found, err = a.log.idEntry(a.topic.id, r.ID)
-		if err == nil && found && !e.remnant {
+		if err == nil && found && e.inLog() {
 			return false, fmt.Errorf("%w: id %q points at seq %d, which is missing", eventlog.ErrUnavailable, r.ID, e.seq)
 		}
 	}
@@ -250,5 +270,8 @@ func (a *appending) answer() {
 		r, was := a.batch[again.index], a.out[again.first]
 		same := wire.SameContent(&a.batch[again.first].Event, &r.Event)
 		a.out[again.index] = repeated(r.ID, location{partition: was.Partition, seq: was.Seq}, was.TS, same)
+		if same {
+			a.out[again.index].DeliverAt = was.DeliverAt
+		}
 	}
 }

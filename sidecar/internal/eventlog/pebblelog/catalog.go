@@ -39,6 +39,7 @@ type topic struct {
 
 	claims     claims
 	sweeping   turn // held by the one sweep that may run
+	waiting    tally
 	partitions []partition
 }
 

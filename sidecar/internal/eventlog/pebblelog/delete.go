@@ -9,7 +9,7 @@ import (
 
 // ofTopic are the kinds of entries that go with a topic.
 const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindKeyTime) + string(kindKeySeq) +
-	string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive)
+	string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive) + string(kindWaiting)
 
 // DeleteTopic implements eventlog.Deleter, by one commit. The catalog's entry
 // stays, and so do the partitions' floors, which say where seqs go on.
@@ -43,6 +43,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	// What was applied before is durable, and so readable, by then.
 	x, err := l.commits.apply(ctx, b, func() {
 		t.gone.Store(true)
+		t.waiting.n.Store(0)
 		for p := range t.partitions {
 			t.partitions[p].floor.Store(t.partitions[p].last)
 		}

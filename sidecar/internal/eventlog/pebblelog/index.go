@@ -29,26 +29,35 @@ func decodeLocation(value []byte) (location, error) {
 // idEntry is the value of an i entry: where the id's event is or was. Once
 // retention has removed the event, what a repeated publish must be told stays.
 //
-//	state     1 byte: 1 the event is in the log, 2 only this remnant
+//	state     1 byte: 1 the event is in the log, 2 only this remnant, 3 it is scheduled
 //	partition unsigned varint
 //	seq       unsigned varint
 //	ts        varint            ⎫
 //	accepted  varint            ⎬ remnant only
 //	hash      32 bytes          ⎭ wire.ContentHash
+//	due       varint            scheduled only, in place of partition and seq
 type idEntry struct {
 	location
 	remnant    bool
 	ts         int64
 	acceptedAt int64
 	hash       [32]byte
+	due        int64 // not 0: it is scheduled
 }
+
+// inLog says that the id's event is in the log.
+func (e idEntry) inLog() bool { return !e.remnant && e.due == 0 }
 
 const (
 	idStored  = 1
 	idRemnant = 2
+	idWaiting = 3
 )
 
 func appendIDEntry(b []byte, e idEntry) []byte {
+	if e.due != 0 {
+		return binary.AppendVarint(append(b, idWaiting), e.due)
+	}
 	if !e.remnant {
 		return appendLocation(append(b, idStored), e.location)
 	}
@@ -59,12 +68,16 @@ func appendIDEntry(b []byte, e idEntry) []byte {
 }
 
 func decodeIDEntry(value []byte) (idEntry, error) {
-	if len(value) == 0 || (value[0] != idStored && value[0] != idRemnant) {
+	if len(value) == 0 || value[0] < idStored || value[0] > idWaiting {
 		return idEntry{}, fmt.Errorf("id entry: its state is not known")
 	}
 	e := idEntry{remnant: value[0] == idRemnant}
 	d := decoder{rest: value[1:]}
-	e.partition, e.seq = int(d.uvarint()), d.uvarint()
+	if value[0] == idWaiting {
+		e.due = d.varint()
+	} else {
+		e.partition, e.seq = int(d.uvarint()), d.uvarint()
+	}
 	if e.remnant {
 		e.ts, e.acceptedAt = d.varint(), d.varint()
 		if copy(e.hash[:], d.rest) < len(e.hash) {

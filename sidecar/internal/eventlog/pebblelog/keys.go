@@ -27,6 +27,8 @@ import (
 //	m     t group id              when the mark expires
 //	x     expires t group id      nothing: marks in the order they expire
 //	d     t group p seq letter    nothing: dead letters that are to be delivered again
+//	w     t due id                a scheduled event (record.go)
+//	q     due t id                its key: the scheduled events of all topics by time
 //
 // An event without a key costs three entries (e, i, s), one with a key five.
 // l is separate from k because the latest by seq is not the latest by ts.
@@ -44,6 +46,8 @@ const (
 	kindMark     = 'm'
 	kindMarkTime = 'x'
 	kindRedrive  = 'd'
+	kindWaiting  = 'w'
+	kindDue      = 'q'
 )
 
 func topicPrefix(b []byte, kind byte, topic uint32) []byte {
@@ -94,6 +98,15 @@ func floorKey(topic uint32, partition int) []byte {
 
 func givenKey(topic uint32, partition int) []byte {
 	return binary.BigEndian.AppendUint16(topicPrefix(nil, kindGiven, topic), uint16(partition))
+}
+
+func waitingKey(b []byte, topic uint32, due int64, id string) []byte {
+	return appendPoint(topicPrefix(b, kindWaiting, topic), due, id)
+}
+
+func dueKey(b []byte, due int64, topic uint32, id string) []byte {
+	b = appendTime(append(b, kindDue), due)
+	return append(binary.BigEndian.AppendUint32(b, topic), id...)
 }
 
 func remnantKey(b []byte, topic uint32, acceptedAt int64, id string) []byte {

@@ -42,6 +42,9 @@ type Options struct {
 	// LowWater is how much of the disk has to be free for appends: bytes,
 	// LowWaterAuto, or 0 for none.
 	LowWater int64
+	// Queue says that events wait here for another log: one with a DeliverAt
+	// goes in as the others do, to be scheduled there.
+	Queue bool
 	// GiveUp, once it is closed, ends all waits for room on the disk, Open's too;
 	// nil: only Close does.
 	GiveUp <-chan struct{}
@@ -56,6 +59,7 @@ type Log struct {
 	db      *pebble.DB
 	health  *health
 	space   *space
+	queue   bool // Options.Queue
 	commits *committer
 	catalog *catalog
 	epochs  *register
@@ -139,7 +143,7 @@ func openOnce(o Options, room *space) (*Log, error) {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	h := &health{log: o.Logger}
-	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, marksTurn: newTurn()}
+	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue, marksTurn: newTurn()}
 	guarded := guardedFS{FS: o.FS, health: h, space: room}
 	if l.db, err = openPebble(db, guarded, h); err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)

@@ -113,7 +113,7 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 	if err != nil {
 		return nil, err
 	}
-	if !found || e.remnant {
+	if !found || !e.inLog() {
 		return nil, fmt.Errorf("event %q of topic %q: %w", id, name, eventlog.ErrNotFound)
 	}
 	part, err := l.partition(t, e.partition)

@@ -13,9 +13,10 @@ import (
 // The value of an event's entry; topic, partition and seq are in its key.
 // n is an unsigned and z a zigzag varint, text is n and that many bytes.
 //
-//	version  1 byte: 1, or 2 for an event with a ttl
+//	version  1 byte: 1, 2 for an event with a ttl, or 3 for one that is scheduled
 //	flags    1 byte: bit 0 the payload is binary
-//	ttl      n, in version 2 alone
+//	ttl      n, from version 2 on; in version 3 0 where there is none
+//	due      z, in version 3 alone
 //	ts       z
 //	accepted z, relative to ts: most publishers let the sidecar set ts
 //	id       text
@@ -28,6 +29,7 @@ import (
 const (
 	recordVersion    = 1
 	recordVersionTTL = 2
+	recordVersionDue = 3
 	flagBinary       = 1 << 0
 )
 
@@ -39,9 +41,13 @@ func appendRecord(b []byte, r *eventlog.Record) []byte {
 	if r.Binary {
 		flags |= flagBinary
 	}
-	if r.TTLMS > 0 {
+	switch {
+	case r.DeliverAt != 0:
+		b = binary.AppendUvarint(append(b, recordVersionDue, flags), uint64(r.TTLMS))
+		b = binary.AppendVarint(b, r.DeliverAt)
+	case r.TTLMS > 0:
 		b = binary.AppendUvarint(append(b, recordVersionTTL, flags), uint64(r.TTLMS))
-	} else {
+	default:
 		b = append(b, recordVersion, flags)
 	}
 	b = binary.AppendVarint(b, r.TS)
@@ -76,16 +82,14 @@ func decodeRecord(topic string, partition int, seq uint64, value []byte) (*event
 	if len(value) < 2 {
 		return nil, fmt.Errorf("event %s/%d/%d: %w", topic, partition, seq, errTruncated)
 	}
-	if value[0] != recordVersion && value[0] != recordVersionTTL {
+	if value[0] < recordVersion || value[0] > recordVersionDue {
 		return nil, fmt.Errorf("event %s/%d/%d: record version %d is not known", topic, partition, seq, value[0])
 	}
 	flags := value[1]
 	d := decoder{rest: value[2:]}
 	r := &eventlog.Record{}
 	r.Topic, r.Partition, r.Seq = topic, partition, seq
-	if value[0] == recordVersionTTL {
-		r.TTLMS = int64(d.uvarint())
-	}
+	r.TTLMS, r.DeliverAt = d.versioned(value[0])
 	r.TS = d.varint()
 	r.AcceptedAt = d.varint() + r.TS
 	r.ID, r.Key, r.SID = d.string(), d.string(), d.string()
@@ -102,6 +106,30 @@ func decodeRecord(topic string, partition int, seq uint64, value []byte) (*event
 	r.Binary = flags&flagBinary != 0
 	r.Payload = bytes.Clone(d.rest)
 	return r, nil
+}
+
+// identityOf is the id and the key in an event's value.
+func identityOf(value []byte) (id, key string, err error) {
+	if len(value) < 2 {
+		return "", "", errTruncated
+	}
+	d := decoder{rest: value[2:]}
+	d.versioned(value[0])
+	d.varint()
+	d.varint()
+	id, key = d.string(), d.string()
+	return id, key, d.err
+}
+
+// versioned reads what only later versions have.
+func (d *decoder) versioned(version byte) (ttl, due int64) {
+	if version >= recordVersionTTL {
+		ttl = int64(d.uvarint())
+	}
+	if version >= recordVersionDue {
+		due = d.varint()
+	}
+	return ttl, due
 }
 
 // decoder reads varints and texts off the front of rest. After an error it

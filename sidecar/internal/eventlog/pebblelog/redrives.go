@@ -149,7 +149,7 @@ func (l *Log) Remove(ctx context.Context, name string, ids []string, r eventlog.
 // remove removes an event; false where there is none.
 func (s *sweep) remove(b *pebble.Batch, id string) (bool, error) {
 	e, found, err := s.log.idEntry(s.topic.id, id)
-	if err != nil || !found || e.remnant {
+	if err != nil || !found || !e.inLog() {
 		return false, err
 	}
 	part, err := s.log.partition(s.topic, e.partition)

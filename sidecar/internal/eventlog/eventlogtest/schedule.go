@@ -1,0 +1,384 @@
+package eventlogtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Due schedules the event.
+func Due(at int64) func(*eventlog.Record) { return func(r *eventlog.Record) { r.DeliverAt = at } }
+
+// scheduledIDs are the ids of scheduled events.
+func scheduledIDs(list []eventlog.Scheduled) []string {
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	return ids
+}
+
+// due returns what is due of one topic.
+func (s *suite) due(t tester, topic string, now int64) (list []eventlog.Scheduled) {
+	t.Helper()
+	var last *eventlog.Scheduled
+	for {
+		page, _, err := s.log.Due(t.Context(), []int{eventlog.SlotOf(topic)}, last, now, 3)
+		if err != nil {
+			t.Fatalf("Due(%d): %v", now, err)
+		}
+		for _, w := range page {
+			if w.Topic == topic {
+				list = append(list, w)
+			}
+		}
+		if len(page) < 3 {
+			return list
+		}
+		last = &page[len(page)-1]
+	}
+}
+
+func (s *suite) listed(t tester, topic string) []eventlog.Scheduled {
+	t.Helper()
+	list, err := s.log.ListScheduled(t.Context(), topic, nil, 1000)
+	if err != nil {
+		t.Fatalf("ListScheduled: %v", err)
+	}
+	return list
+}
+
+// schedule schedules events that must be new.
+func (s *suite) schedule(t tester, topic string, batch ...*eventlog.Record) {
+	t.Helper()
+	for i, o := range s.append(t, topic, 0, batch...) {
+		if o != (eventlog.Outcome{DeliverAt: batch[i].DeliverAt}) {
+			t.Errorf("scheduling %q: %+v", batch[i].ID, o)
+		}
+	}
+}
+
+// waiting fails unless those, and no others, are scheduled in that order.
+func (s *suite) waiting(t tester, topic string, want ...string) {
+	t.Helper()
+	if got := scheduledIDs(s.listed(t, topic)); !slices.Equal(got, want) {
+		t.Errorf("scheduled: %q; want %q", got, want)
+	}
+	if n, err := s.log.CountScheduled(t.Context(), topic); err != nil || n != int64(len(want)) {
+		t.Errorf("CountScheduled = %d, %v; want %d", n, err, len(want))
+	}
+	counts, err := s.log.CountSlots(t.Context(), []int{eventlog.SlotOf(topic)})
+	if err != nil || counts[topic] != int64(len(want)) {
+		t.Errorf("CountSlots = %v, %v; want %d for %s", counts, err, len(want), topic)
+	}
+}
+
+func testScheduled(t *testing.T, s *suite) {
+	if o := s.log.Append(t.Context(), s.topic(t, 1), 0, []*eventlog.Record{Event("a", Due(start+10))})[0]; errors.As(o.Err, new(*eventlog.RefusedError)) {
+		t.Skip("not yet in this log")
+	}
+	t.Run("an event is read only once it was released, at its place by then", func(t *testing.T) {
+		topic := s.topic(t, 2)
+		later := []*eventlog.Record{
+			Event("c", Due(start+30), Keyed("k")), Event("a", Due(start+10), Keyed("k"), func(r *eventlog.Record) { r.Tags = []string{"t"} }),
+			Event("b", Due(start+20)), Event("d", Due(start+400)),
+		}
+		s.schedule(t, topic, later...)
+		for range 2 {
+			s.waiting(t, topic, "a", "b", "c", "d")
+			for p := range 2 {
+				if got := s.readAll(t, topic, p); len(got) > 0 {
+					t.Errorf("read %q before it was due", ids(got))
+				}
+			}
+			if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything); err != nil || len(got) > 0 {
+				t.Errorf("Scan = %q, %v", ids(got), err)
+			}
+			key := "k"
+			if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{Key: &key}, everything); err != nil || len(got) > 0 {
+				t.Errorf("Scan of a key = %q, %v", ids(got), err)
+			}
+			_, err := s.log.Lookup(t.Context(), topic, "a")
+			notFound(t, "Lookup", err)
+			_, err = s.log.LatestByKey(t.Context(), topic, "k")
+			notFound(t, "LatestByKey", err)
+			s.reopen(t)
+		}
+		if got := s.due(t, topic, start+9); len(got) > 0 {
+			t.Errorf("due too early: %q", scheduledIDs(got))
+		}
+		if due, next, err := s.log.Due(t.Context(), []int{eventlog.SlotOf(topic)}, nil, start+9, 10); err != nil || len(due) > 0 || next != start+10 {
+			t.Errorf("Due = %v, %d, %v; want the next at %d", due, next, err, start+10)
+		}
+		due := s.due(t, topic, start+30)
+		if got := scheduledIDs(due); !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Fatalf("due: %q", got)
+		}
+		for i, o := range s.log.Release(t.Context(), topic, due, start+31) {
+			if o.Err != nil || o.Duplicate || o.Seq == 0 || o.TS != start+31 || o.Partition != eventlog.PartitionOf(due[i].Key, due[i].ID, 2) {
+				t.Errorf("Release of %q: %+v", due[i].ID, o)
+			}
+		}
+		for range 2 {
+			s.waiting(t, topic, "d")
+			p := eventlog.PartitionOf("k", "", 2)
+			var keyed []string
+			for _, r := range s.readAll(t, topic, p) {
+				if r.Key == "k" {
+					keyed = append(keyed, r.ID)
+				}
+			}
+			if !slices.Equal(keyed, []string{"a", "c"}) {
+				t.Errorf("the key has %q", keyed)
+			}
+			got, err := s.log.Lookup(t.Context(), topic, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := *later[1]
+			want.TS, want.AcceptedAt, want.DeliverAt = start+31, start+31, 0
+			sameRecord(t, got, placed(&want, topic, p, got.Seq))
+			s.reopen(t)
+		}
+		if o := s.append(t, topic, 0, Event("a", Keyed("k"), Due(start+9000)))[0]; !o.Duplicate || o.Seq == 0 || o.DeliverAt != 0 {
+			t.Errorf("scheduled again after its release: %+v; want a duplicate of what is in the log", o)
+		}
+	})
+
+	t.Run("an id is taken at once", func(t *testing.T) {
+		topic := s.topic(t, 3)
+		s.schedule(t, topic, Event("x", Due(start+10)))
+		want := eventlog.Outcome{DeliverAt: start + 10, Duplicate: true}
+		for range 2 {
+			for p, again := range []*eventlog.Record{Event("x", Due(start+10)), Event("x", Due(start+99)), Event("x")} {
+				if o := s.append(t, topic, p, again)[0]; o != want {
+					t.Errorf("again, due at %d: %+v; want %+v", again.DeliverAt, o, want)
+				}
+			}
+			for _, other := range []*eventlog.Record{Event("x", Payload("1"), Due(start+10)), Event("x", Keyed("k"))} {
+				conflictAt(t, s.append(t, topic, 0, other)[0], "x", 0)
+			}
+			s.reopen(t)
+		}
+		out := s.append(t, topic, 0, Event("y", Due(start+20)), Event("z"), Event("y", Due(start+21)), Event("y", Payload("2")), Event("x", Due(start+10)))
+		if out[0] != (eventlog.Outcome{DeliverAt: start + 20}) || out[1].Seq == 0 || out[2] != (eventlog.Outcome{DeliverAt: start + 20, Duplicate: true}) || out[4] != want {
+			t.Errorf("a mixed batch: %+v", out)
+		}
+		conflictAt(t, out[3], "y", 0)
+		seq := s.stored(t, topic, 0, Event("stored"))[0]
+		if o := s.append(t, topic, 0, Event("stored", Due(start+50)))[0]; !o.Duplicate || o.Seq != seq || o.DeliverAt != 0 {
+			t.Errorf("an event of the log scheduled: %+v; want a duplicate of seq %d", o, seq)
+		}
+		conflictAt(t, s.append(t, topic, 0, Event("stored", Due(start+50), Payload("3")))[0], "stored", seq)
+		s.waiting(t, topic, "x", "y")
+	})
+
+	t.Run("a cancelled id is free", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		s.schedule(t, topic, Event("a", Due(start+10)), Event("b", Due(start+20)))
+		due := s.due(t, topic, start+10)
+		if err := s.log.Cancel(t.Context(), topic, "a"); err != nil {
+			t.Fatalf("Cancel: %v", err)
+		}
+		notFound(t, "Cancel again", s.log.Cancel(t.Context(), topic, "a"))
+		notFound(t, "Cancel of what never was", s.log.Cancel(t.Context(), topic, "none"))
+		notFound(t, "Cancel in a topic that is not there", s.log.Cancel(t.Context(), "nowhere", "a"))
+		s.reopen(t)
+		s.waiting(t, topic, "b")
+		notFound(t, "Release of what is cancelled", s.log.Release(t.Context(), topic, due, start+11)[0].Err)
+		s.schedule(t, topic, Event("a", Due(start+5), Payload("7")))
+		notFound(t, "Release of what was scheduled before", s.log.Release(t.Context(), topic, due, start+11)[0].Err)
+		s.waiting(t, topic, "a", "b")
+		if o := s.log.Release(t.Context(), topic, s.due(t, topic, start+5), start+12)[0]; o.Err != nil {
+			t.Errorf("Release: %v", o.Err)
+		}
+		notFound(t, "Cancel of what is in the log", s.log.Cancel(t.Context(), topic, "a"))
+		if got := s.readAll(t, topic, 0); len(got) != 1 || string(got[0].Payload) != "7" {
+			t.Errorf("the log has %q", ids(got))
+		}
+		seq := s.stored(t, topic, 0, Event("z"))[0]
+		if got := s.readAll(t, topic, 0); len(got) != 2 || got[1].Seq != seq {
+			t.Errorf("the log has %q", ids(got))
+		}
+	})
+
+	t.Run("of racing releases, cancels and publishes one wins", func(t *testing.T) {
+		topic := s.topic(t, 2)
+		for round := range 8 {
+			id := fmt.Sprintf("r%d", round)
+			s.schedule(t, topic, Event(id, Due(start+10)))
+			due := s.due(t, topic, start+10)
+			var outs [3]eventlog.Outcome
+			var cancelled error
+			var plain eventlog.Outcome
+			var wg sync.WaitGroup
+			for i := range outs {
+				wg.Go(func() { outs[i] = s.log.Release(t.Context(), topic, due, start+11)[0] })
+			}
+			wg.Go(func() { cancelled = s.log.Cancel(t.Context(), topic, id) })
+			wg.Go(func() { plain = s.append(t, topic, eventlog.PartitionOf("", id, 2), Event(id))[0] })
+			wg.Wait()
+			released := 0
+			for _, o := range outs {
+				if o.Err == nil && !o.Duplicate {
+					released++
+				} else if o.Err != nil {
+					notFound(t, "Release", o.Err)
+				}
+			}
+			_, err := s.log.Lookup(t.Context(), topic, id)
+			stored := err == nil
+			published := plain.Err == nil && !plain.Duplicate
+			switch {
+			case cancelled == nil && (released > 0 || stored != published):
+				t.Errorf("round %d: cancelled, and released %d times; stored %t, published %t", round, released, stored, published)
+			case cancelled != nil && (released != 1 || published || !stored):
+				t.Errorf("round %d: released %d times, stored %t, published %t; cancel: %v", round, released, stored, published, cancelled)
+			}
+			s.waiting(t, topic)
+		}
+	})
+
+	t.Run("scheduled events go with their topic", func(t *testing.T) {
+		topic := s.topic(t, 2)
+		s.schedule(t, topic, Events("e", 5, Due(start+10))...)
+		due := s.due(t, topic, start+10)
+		if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
+			t.Fatalf("DeleteTopic: %v", err)
+		}
+		for _, o := range s.log.Release(t.Context(), topic, due, start+11) {
+			notFound(t, "Release", o.Err)
+		}
+		if _, err := s.log.EnsureTopic(t.Context(), topic, 2); err != nil {
+			t.Fatal(err)
+		}
+		s.waiting(t, topic)
+		s.schedule(t, topic, Event("e-001", Due(start+20), Payload("1")))
+		s.reopen(t)
+		s.waiting(t, topic, "e-001")
+		for _, w := range s.due(t, topic, start+10) {
+			if o := s.log.Release(t.Context(), topic, []eventlog.Scheduled{w}, start+11)[0]; !errors.Is(o.Err, eventlog.ErrNotFound) {
+				t.Errorf("Release of %q, which went with its topic: %+v", w.ID, o)
+			}
+		}
+		if got := s.due(t, topic, start+10); len(got) > 0 {
+			t.Errorf("%q are still due", scheduledIDs(got))
+		}
+	})
+
+	t.Run("lists go on where they ended", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		s.schedule(t, topic, Events("e", 7, Due(start+10))...)
+		s.schedule(t, topic, Event("first", Due(start+1)), Event("last", Due(start+99), Keyed("k")))
+		var got []eventlog.Scheduled
+		for after := (*eventlog.Point)(nil); ; {
+			page, err := s.log.ListScheduled(t.Context(), topic, after, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) == 0 {
+				break
+			}
+			last := page[len(page)-1]
+			got, after = append(got, page...), &eventlog.Point{TS: last.DeliverAt, ID: last.ID}
+		}
+		if ids := scheduledIDs(got); len(ids) != 9 || ids[0] != "first" || ids[8] != "last" || got[8].Key != "k" || got[8].DeliverAt != start+99 {
+			t.Errorf("listed %+v", got)
+		}
+		_, err := s.log.ListScheduled(t.Context(), "nowhere", nil, 4)
+		notFound(t, "ListScheduled", err)
+	})
+
+	t.Run("model", func(t *testing.T) { rapid.Check(t, func(rt *rapid.T) { scheduledModel(rt, t, s) }) })
+}
+
+// scheduledModel does whatever may be done with scheduled events in any order,
+// with restarts in between, beside a map that says what has to come of it.
+func scheduledModel(rt *rapid.T, t *testing.T, s *suite) {
+	topic := s.topic(rt, 2)
+	waiting, stored := map[string]int64{}, map[string]bool{}
+	var seqs [2]uint64
+	id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
+	now := start
+	rt.Repeat(map[string]func(*rapid.T){
+		"schedule": func(rt *rapid.T) {
+			id, at := id.Draw(rt, "id"), now+rapid.Int64Range(1, 50).Draw(rt, "in")
+			o := s.append(rt, topic, 0, Event(id, Due(at)))[0]
+			switch was, is := waiting[id]; {
+			case is && o != (eventlog.Outcome{DeliverAt: was, Duplicate: true}),
+				!is && stored[id] && (!o.Duplicate || o.Seq == 0),
+				!is && !stored[id] && o != (eventlog.Outcome{DeliverAt: at}):
+				rt.Errorf("scheduling %q: %+v", id, o)
+			}
+			if _, is := waiting[id]; !is && !stored[id] {
+				waiting[id] = at
+			}
+		},
+		"publish": func(rt *rapid.T) {
+			id := id.Draw(rt, "id")
+			o := s.append(rt, topic, eventlog.PartitionOf("", id, 2), Event(id))[0]
+			if _, is := waiting[id]; o.Duplicate != (is || stored[id]) || is && o.DeliverAt != waiting[id] {
+				rt.Errorf("publishing %q: %+v", id, o)
+			} else if !is {
+				stored[id] = true
+			}
+		},
+		"cancel": func(rt *rapid.T) {
+			id := id.Draw(rt, "id")
+			_, is := waiting[id]
+			if err := s.log.Cancel(context.Background(), topic, id); (err == nil) != is {
+				rt.Errorf("Cancel of %q: %v", id, err)
+			}
+			delete(waiting, id)
+		},
+		"release": func(rt *rapid.T) {
+			now += rapid.Int64Range(0, 40).Draw(rt, "pass")
+			due := s.due(rt, topic, now)
+			if rapid.Bool().Draw(rt, "late") { // as another sidecar, which looked before
+				s.log.Release(context.Background(), topic, due, now)
+			}
+			for i, o := range s.log.Release(context.Background(), topic, due, now) {
+				w := due[i]
+				if o.Err != nil && !errors.Is(o.Err, eventlog.ErrNotFound) || o.Err == nil && o.TS < w.DeliverAt {
+					rt.Errorf("Release of %+v: %+v", w, o)
+				}
+			}
+			for id, at := range waiting {
+				if at <= now {
+					stored[id] = true
+					delete(waiting, id)
+				}
+			}
+		},
+		"restart": func(rt *rapid.T) { s.reopen(t) },
+		"": func(rt *rapid.T) {
+			n := 0
+			for p := range seqs {
+				for _, r := range s.readAll(rt, topic, p) {
+					if n++; !stored[r.ID] {
+						rt.Errorf("%q is in the log", r.ID)
+					}
+				}
+			}
+			if n != len(stored) {
+				rt.Errorf("the log has %d events; want %d", n, len(stored))
+			}
+			list := s.listed(rt, topic)
+			for _, w := range list {
+				if waiting[w.ID] != w.DeliverAt {
+					rt.Errorf("%+v is scheduled; want %d", w, waiting[w.ID])
+				}
+			}
+			if len(list) != len(waiting) || !slices.IsSortedFunc(list, func(a, b eventlog.Scheduled) int { return int(a.DeliverAt - b.DeliverAt) }) {
+				rt.Errorf("scheduled: %+v; want %v", list, waiting)
+			}
+		},
+	})
+}

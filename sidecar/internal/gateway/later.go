@@ -1,0 +1,250 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// The extensions by which a CloudEvent says when it is to be delivered.
+const (
+	ceDeliverAt = "deliverat"
+	ceDelay     = "delayms"
+)
+
+// laterOf is what a request's headers say of when its event is to be delivered.
+func laterOf(h http.Header) (l wire.Later, err *wire.Error) {
+	for name, to := range map[string]**int64{headerDeliverAt: &l.DeliverAt, headerDelay: &l.DelayMS} {
+		value, err := singleHeader(h, name)
+		if err != nil {
+			return l, err
+		}
+		if _, given := h[name]; !given {
+			continue
+		}
+		if *to = wholeMS(value); *to == nil {
+			return l, wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds is allowed", name, shorten(value))
+		}
+	}
+	return l, nil
+}
+
+// wholeMS is a whole number of milliseconds, nil where the text is none.
+func wholeMS(text string) *int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > wire.MaxTS || text[0] == '+' {
+		return nil
+	}
+	return &n
+}
+
+// timeMS is a time in milliseconds since the epoch, or as RFC 3339 writes it.
+func timeMS(text string) *int64 {
+	if t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text)); err == nil && t.UnixMilli() >= 0 {
+		ms := t.UnixMilli()
+		return &ms
+	}
+	return wholeMS(text)
+}
+
+// later takes what a CloudEvent says of when it is to be delivered.
+func (a attributes) later(l *wire.Later) *wire.Error {
+	for _, of := range []struct {
+		name, kind string
+		read       func(string) *int64
+		to         **int64
+	}{
+		{ceDeliverAt, "a time, in milliseconds since the epoch or as RFC 3339 writes it, is", timeMS, &l.DeliverAt},
+		{ceDelay, "a whole number of milliseconds is", wholeMS, &l.DelayMS},
+	} {
+		value, given := a[of.name]
+		if !given {
+			continue
+		}
+		at := of.read(value)
+		if at == nil {
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is %q; %s allowed", of.name, shorten(value), of.kind)
+		}
+		if *of.to != nil && **of.to != *at {
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s and the request's header for the same differ: an event is due once", of.name)
+		}
+		*of.to = at
+	}
+	return nil
+}
+
+// setLater takes metadata that says when an event is to be delivered, by the
+// names that Dapr has for it in other brokers.
+func (m *daprMetadata) setLater(name, value string) *wire.Error {
+	if strings.EqualFold(name, "deliverAt") {
+		if m.later.DeliverAt = timeMS(value); m.later.DeliverAt == nil {
+			return wire.Errorf(wire.BadRequest, "metadata.deliverAt is %q; a time as RFC 3339 writes it, or in milliseconds since the epoch, is allowed", shorten(value))
+		}
+		return nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return wire.Errorf(wire.BadRequest, "metadata.deliverAfter is %q; a duration like 1h30m is allowed", shorten(value))
+	}
+	ms := d.Milliseconds()
+	m.later.DelayMS = &ms
+	return nil
+}
+
+// scheduledInfo is a scheduled event as GET …/scheduled lists it.
+type scheduledInfo struct {
+	ID        string `json:"id"`
+	Key       string `json:"key,omitempty"`
+	DeliverAt int64  `json:"deliver_at"`
+}
+
+// scheduledPage is which scheduled events of a topic are asked for.
+type scheduledPage struct {
+	topic string
+	after *eventlog.Point
+	limit int
+}
+
+func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err error) {
+	page.topic = r.PathValue("topic")
+	if bad := wire.CheckReadTopic(page.topic); bad != nil {
+		return page, bad
+	}
+	if err := g.may(r, access.Subscribe, page.topic, ""); err != nil {
+		return page, err
+	}
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return page, err
+	}
+	limit, err := p.Whole("limit", defaultPage, 1, maxPage)
+	if err != nil {
+		return page, err
+	}
+	page.limit = int(limit)
+	cursor, err := p.Text("cursor")
+	if err != nil || cursor == "" {
+		return page, err
+	}
+	text, _ := base64.RawURLEncoding.DecodeString(cursor)
+	due, id, _ := strings.Cut(string(text), "/")
+	at := wholeMS(due)
+	if at == nil || wire.CheckID(id) != nil {
+		return page, httpapi.BadParam("cursor", "it is not one that this list has given as next")
+	}
+	page.after = &eventlog.Point{TS: *at, ID: id}
+	return page, nil
+}
+
+// listScheduled lists the events of a topic that are not due yet.
+func (g *Gateway) listScheduled(w http.ResponseWriter, r *http.Request) {
+	type list struct {
+		Total     int64           `json:"total"`
+		Scheduled []scheduledInfo `json:"scheduled"`
+		Next      string          `json:"next,omitempty"`
+	}
+	answer(g, w, r, func() (list, error) {
+		l := list{Scheduled: []scheduledInfo{}} // [] rather than null
+		page, err := g.scheduledPageOf(r)
+		if err != nil {
+			return l, err
+		}
+		found, err := g.cfg.Log.ListScheduled(r.Context(), page.topic, page.after, page.limit+1)
+		if err == nil {
+			l.Total, err = g.cfg.Log.CountScheduled(r.Context(), page.topic)
+		}
+		if notFound(err) {
+			return l, nil
+		}
+		for i := range found[:min(len(found), page.limit)] {
+			l.Scheduled = append(l.Scheduled, scheduledInfo{ID: found[i].ID, Key: found[i].Key, DeliverAt: found[i].DeliverAt})
+		}
+		if len(found) > page.limit {
+			last := &found[page.limit-1]
+			l.Next = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.DeliverAt, 10) + "/" + last.ID))
+		}
+		return l, err
+	})
+}
+
+// cancelScheduled takes a scheduled event back.
+func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) {
+	g.finish(w, r, g.unschedule(r, r.PathValue("topic"), r.PathValue("id")))
+}
+
+func (g *Gateway) unschedule(r *http.Request, topic, id string) error {
+	if bad := wire.CheckTopic(topic); bad != nil {
+		return bad
+	}
+	if bad := wire.CheckID(id); bad != nil {
+		return bad
+	}
+	if g.refusing() {
+		return errStopping()
+	}
+	if err := g.may(r, access.Publish, topic, ""); err != nil {
+		return err
+	}
+	err := g.cfg.Log.Cancel(r.Context(), topic, id)
+	switch {
+	case notFound(err) && g.cfg.Spooled(topic):
+		return errOnItsWay(topic)
+	case notFound(err):
+		return wire.Errorf(wire.NotFound, "no event with this id is scheduled: it is in the log already, was cancelled, or never was")
+	}
+	return err
+}
+
+// eachScheduled visits pages of a topic's scheduled events.
+func (g *Gateway) eachScheduled(ctx context.Context, topic string, visit func(*eventlog.Scheduled) error) error {
+	var after *eventlog.Point
+	for {
+		page, err := g.cfg.Log.ListScheduled(ctx, topic, after, maxPage)
+		if notFound(err) || err == nil && len(page) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if err := visit(&page[i]); err != nil {
+				return err
+			}
+		}
+		last := &page[len(page)-1]
+		after = &eventlog.Point{TS: last.DeliverAt, ID: last.ID}
+	}
+}
+
+// eraseScheduled cancels the scheduled events among those that are to be erased,
+// and returns how many these were.
+func (g *Gateway) eraseScheduled(ctx context.Context, x erasure) (n int, err error) {
+	cancel := func(id string) error {
+		err := g.cfg.Log.Cancel(ctx, x.topic, id)
+		if err == nil {
+			n++
+		} else if notFound(err) {
+			return nil // it is in the log by now, or was cancelled
+		}
+		return err
+	}
+	if x.id != nil {
+		err = cancel(*x.id)
+		return n, err
+	}
+	err = g.eachScheduled(ctx, x.topic, func(w *eventlog.Scheduled) error {
+		if w.Key != *x.key {
+			return nil
+		}
+		return cancel(w.ID)
+	})
+	return n, err
+}

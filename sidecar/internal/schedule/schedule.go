@@ -1,0 +1,306 @@
+// Package schedule puts events that were published for later into the log when
+// they are due. It decides when, by this sidecar's clock, and which of the
+// sidecars on a store does it; that an event comes into the log once is the
+// log's promise. What waits is in the log, and none of it in memory here.
+package schedule
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+const (
+	// lookEvery is the longest pause between two looks at what is scheduled: for
+	// what another sidecar has scheduled, and for slots that are new here.
+	lookEvery = 5 * time.Second
+	// clockEvery is the longest sleep, after which the clock is read again: it
+	// may have been set.
+	clockEvery = time.Second
+	// grace is how long after its time an event is left to the sidecar that has
+	// its slot, by the one that has scheduled it.
+	grace = 50 * time.Millisecond
+	// page is how many events are released at a time, and parallel of how many
+	// topics at once.
+	page     = 1000
+	parallel = 8
+	// retryFirst and retryMost bound the pause after a release that failed.
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 10 * time.Second
+	// countShare is which part of the time counting may take.
+	countShare = 100
+)
+
+// Config is what a Scheduler needs; every field but Mine, Late and Clock is
+// required.
+type Config struct {
+	Log eventlog.Scheduler
+	// Mine says whether it is for this sidecar to release the events of a slot.
+	// Two that think so do no harm. nil: all are.
+	Mine func(slot int) bool
+	// Released is told that a partition has got events, up to seq head at least.
+	Released func(topic string, partition int, head uint64)
+	// Late is told of each event by how much it was late; nil: nobody is.
+	Late   func(topic string, by time.Duration)
+	Logger *slog.Logger
+	// CountEvery is the least pause between two counts of what is scheduled.
+	CountEvery time.Duration
+	Clock      clock.Clock
+}
+
+// Scheduler releases what is due. Its methods are safe for concurrent use.
+type Scheduler struct {
+	cfg    Config
+	wake   chan struct{} // has an element when earliest has come nearer
+	counts atomic.Pointer[map[string]int64]
+
+	mu       sync.Mutex
+	earliest int64 // when the first event is due that was scheduled here since the last look
+	// others are the slots of other sidecars that events were scheduled in here,
+	// and until when these may be due before the others have looked.
+	others [eventlog.SchedulerSlots]int64
+
+	// Of Run alone.
+	failing map[string]failure // topics
+	away    bool               // the store did not answer
+}
+
+// failure is a topic that events could not be released to.
+type failure struct {
+	pause time.Duration
+	until time.Time
+}
+
+// New makes a Scheduler; Run has to follow.
+func New(cfg Config) *Scheduler {
+	return &Scheduler{cfg: cfg, wake: make(chan struct{}, 1), earliest: math.MaxInt64, failing: make(map[string]failure)}
+}
+
+// Accepted tells of an event that was scheduled here.
+func (s *Scheduler) Accepted(topic string, due int64) {
+	slot := eventlog.SlotOf(topic)
+	mine := s.mine(slot)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !mine {
+		if due > s.cfg.Clock.Now().Add(2*lookEvery).UnixMilli() {
+			return // whoever has the slot looks before that
+		}
+		due += grace.Milliseconds()
+		s.others[slot] = max(s.others[slot], due)
+	}
+	if due >= s.earliest {
+		return
+	}
+	s.earliest = due
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Scheduler) mine(slot int) bool { return s.cfg.Mine == nil || s.cfg.Mine(slot) }
+
+// Counts is how many events of each topic are scheduled, in the slots of this
+// sidecar, as they were counted last.
+func (s *Scheduler) Counts() map[string]int64 {
+	if m := s.counts.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+// Run releases what is due until ctx ends, and returns nil then.
+func (s *Scheduler) Run(ctx context.Context) error {
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counting.Go(func() { s.count(ctx) })
+	for {
+		next := s.look(ctx)
+		if !s.sleepUntil(ctx, next) {
+			return nil
+		}
+	}
+}
+
+// sleepUntil waits until a time by the clock, or until what was scheduled since
+// is due.
+func (s *Scheduler) sleepUntil(ctx context.Context, next int64) bool {
+	for {
+		s.mu.Lock()
+		until := min(next, s.earliest)
+		s.mu.Unlock()
+		now := s.cfg.Clock.Now()
+		if now.UnixMilli() >= until {
+			return ctx.Err() == nil
+		}
+		if !s.cfg.Clock.SleepUnless(ctx, min(time.UnixMilli(until).Sub(now), clockEvery), s.wake) {
+			return false
+		}
+	}
+}
+
+// look releases all that is due, and returns when to look again.
+func (s *Scheduler) look(ctx context.Context) (next int64) {
+	now := s.cfg.Clock.Now()
+	next = now.Add(lookEvery).UnixMilli()
+	var own, others []int
+	s.mu.Lock()
+	s.earliest = math.MaxInt64
+	for slot, until := range s.others {
+		switch {
+		case s.mine(slot):
+			own = append(own, slot)
+		case until+lookEvery.Milliseconds() >= now.UnixMilli():
+			others = append(others, slot)
+		}
+	}
+	s.mu.Unlock()
+	if s.cfg.Mine == nil {
+		own = nil
+	} else if len(own) == 0 {
+		own = []int{}
+	}
+	first, err := s.releaseDue(ctx, own, 0)
+	next = min(next, first)
+	if err == nil && len(others) > 0 {
+		first, err = s.releaseDue(ctx, others, grace)
+		next = min(next, first)
+	}
+	if err != nil && ctx.Err() == nil {
+		if !s.away {
+			s.cfg.Logger.Warn("scheduled events cannot be released; trying again, and silent until it works", "error", err)
+		}
+		next = s.cfg.Clock.Now().Add(clockEvery).UnixMilli()
+	}
+	s.away = err != nil
+	return next
+}
+
+// releaseDue releases what was due some time ago in slots, and returns when
+// there will be more. Of what cannot be released only what concerns all topics
+// is an error.
+func (s *Scheduler) releaseDue(ctx context.Context, slots []int, ago time.Duration) (next int64, err error) {
+	next = math.MaxInt64
+	if slots != nil && len(slots) == 0 {
+		return next, nil
+	}
+	var last *eventlog.Scheduled
+	for {
+		now := s.cfg.Clock.Now()
+		due, then, err := s.cfg.Log.Due(ctx, slots, last, now.Add(-ago).UnixMilli(), page)
+		if err != nil {
+			return next, err
+		}
+		again, err := s.releasePage(ctx, due, now)
+		if next = min(next, again); err != nil {
+			return next, err
+		}
+		if len(due) < page {
+			if then != 0 {
+				next = min(next, then+ago.Milliseconds())
+			}
+			return next, nil
+		}
+		last = &due[len(due)-1]
+	}
+}
+
+// releasePage releases events that are due, those of a topic in order, and
+// returns when those are to be tried again that could not be.
+func (s *Scheduler) releasePage(ctx context.Context, due []eventlog.Scheduled, now time.Time) (next int64, err error) {
+	next = math.MaxInt64
+	byTopic := map[string][]eventlog.Scheduled{}
+	for _, w := range due {
+		if f, failing := s.failing[w.Topic]; failing && now.Before(f.until) {
+			next = min(next, f.until.UnixMilli())
+			continue
+		}
+		byTopic[w.Topic] = append(byTopic[w.Topic], w)
+	}
+	var mu sync.Mutex
+	var work errgroup.Group
+	work.SetLimit(parallel)
+	for topic, list := range byTopic {
+		work.Go(func() error {
+			failed := s.releaseTopic(ctx, topic, list, now)
+			mu.Lock()
+			defer mu.Unlock()
+			if failed == nil {
+				delete(s.failing, topic)
+				return nil
+			}
+			if errors.Is(failed, eventlog.ErrUnavailable) || ctx.Err() != nil {
+				return failed
+			}
+			f := s.failing[topic]
+			if f.pause == 0 {
+				s.cfg.Logger.Error("scheduled events of a topic cannot be released; trying again", "topic", topic, "error", failed)
+			}
+			f.pause = min(max(2*f.pause, retryFirst), retryMost)
+			f.until = s.cfg.Clock.Now().Add(f.pause)
+			s.failing[topic] = f
+			next = min(next, f.until.UnixMilli())
+			return nil
+		})
+	}
+	err = work.Wait()
+	return next, err
+}
+
+// releaseTopic releases events of one topic. The error is that of the first that
+// is still scheduled.
+func (s *Scheduler) releaseTopic(ctx context.Context, topic string, due []eventlog.Scheduled, now time.Time) (failed error) {
+	heads := map[int]uint64{}
+	outs := s.cfg.Log.Release(ctx, topic, due, now.UnixMilli())
+	took := s.cfg.Clock.Now()
+	for i, out := range outs {
+		switch {
+		case errors.Is(out.Err, eventlog.ErrNotFound): // it was cancelled, or went with its topic
+		case out.Err != nil:
+			if failed == nil {
+				failed = out.Err
+			}
+		case !out.Duplicate:
+			heads[out.Partition] = max(heads[out.Partition], out.Seq)
+			if s.cfg.Late != nil {
+				s.cfg.Late(topic, took.Sub(time.UnixMilli(due[i].DeliverAt)))
+			}
+		}
+	}
+	for p, head := range heads {
+		s.cfg.Released(topic, p, head)
+	}
+	return failed
+}
+
+// count counts what is scheduled, now and then.
+func (s *Scheduler) count(ctx context.Context) {
+	for {
+		began := s.cfg.Clock.Now()
+		var slots []int
+		if s.cfg.Mine != nil {
+			slots = []int{}
+			for slot := range eventlog.SchedulerSlots {
+				if s.cfg.Mine(slot) {
+					slots = append(slots, slot)
+				}
+			}
+		}
+		if counts, err := s.cfg.Log.CountSlots(ctx, slots); err == nil {
+			s.counts.Store(&counts)
+		}
+		if !s.cfg.Clock.Sleep(ctx, max(s.cfg.CountEvery, countShare*s.cfg.Clock.Since(began))) {
+			return
+		}
+	}
+}
