@@ -15,11 +15,11 @@ import (
 type erasures struct {
 	mu     sync.Mutex
 	topics map[string]bool
-	some   chan struct{} // holds one token: topics may wait
+	some   pause.Wake // holds one token: topics may wait
 }
 
 func newErasures() *erasures {
-	return &erasures{topics: map[string]bool{}, some: make(chan struct{}, 1)}
+	return &erasures{topics: map[string]bool{}, some: pause.NewWake()}
 }
 
 // add does not block.
@@ -29,10 +29,7 @@ func (e *erasures) add(topics ...string) {
 		e.topics[topic] = true
 	}
 	e.mu.Unlock()
-	select {
-	case e.some <- struct{}{}:
-	default: // run looks at them all the same
-	}
+	e.some.Set()
 }
 
 // take takes out what waits.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // Entry is a sidecar as the store remembers it, from when it connects until it
@@ -31,11 +33,11 @@ func (e Entry) covers(s *instance) bool {
 type roster struct {
 	stored map[string]Entry // as the store had it last
 	due    map[string]Entry // to be stored
-	change chan struct{}    // there is something due
+	change pause.Wake       // there is something due
 }
 
 func newRoster() roster {
-	return roster{stored: map[string]Entry{}, due: map[string]Entry{}, change: make(chan struct{}, 1)}
+	return roster{stored: map[string]Entry{}, due: map[string]Entry{}, change: pause.NewWake()}
 }
 
 // enter has a sidecar stored, unless it is.
@@ -49,10 +51,7 @@ func (r *roster) enter(n Node, seen time.Time, anew bool) {
 		return
 	}
 	r.due[e.Key()] = e
-	select {
-	case r.change <- struct{}{}:
-	default:
-	}
+	r.change.Set()
 }
 
 func (r *roster) forget(e Entry) {

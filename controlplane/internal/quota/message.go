@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -184,7 +185,7 @@ type stream struct {
 	node, instance string
 	topics         map[string]bool // fleet-wide ones that it reported; of the goroutine that receives
 
-	ready   chan struct{}
+	ready   pause.Wake
 	mu      sync.Mutex
 	waiting map[string]*answer
 }
@@ -200,10 +201,7 @@ func (st *stream) tell(topic string, a *answer) {
 	}
 	st.waiting[topic] = a
 	st.mu.Unlock()
-	select {
-	case st.ready <- struct{}{}:
-	default:
-	}
+	st.ready.Set()
 }
 
 // send sends what waits until ctx ends or sending fails; then receiving does, too.

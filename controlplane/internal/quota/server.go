@@ -84,7 +84,7 @@ type Server struct {
 	began time.Time
 	epoch string        // tells this server's share numbers from another's
 	last  atomic.Uint64 // share number
-	kick  chan struct{} // a topic's round is due earlier than planned
+	kick  pause.Wake    // a topic's round is due earlier than planned
 	peers *peers
 
 	mu     sync.RWMutex
@@ -102,7 +102,7 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, began: cfg.Now(), epoch: rand.Text()[:10] + "-",
-		kick: make(chan struct{}, 1), peers: newPeers(cfg.Now()), topics: map[string]*topic{},
+		kick: pause.NewWake(), peers: newPeers(cfg.Now()), topics: map[string]*topic{},
 	}
 }
 
@@ -154,10 +154,7 @@ func (s *Server) forget(t *topic, now time.Time) {
 
 // urge has the rounds looked at soon.
 func (s *Server) urge() {
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
+	s.kick.Set()
 }
 
 // StreamRateLimitQuotas serves one sidecar.
@@ -199,7 +196,7 @@ func newStream(ctx context.Context) (*stream, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	st := &stream{
 		node: first(md, policypb.QuotaNodeID), instance: first(md, policypb.QuotaInstance),
-		ready: make(chan struct{}, 1), waiting: map[string]*answer{}, topics: map[string]bool{},
+		ready: pause.NewWake(), waiting: map[string]*answer{}, topics: map[string]bool{},
 	}
 	for key, v := range map[string]string{policypb.QuotaNodeID: st.node, policypb.QuotaInstance: st.instance} {
 		if v == "" || len(v) > maxIdentity {

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 )
@@ -108,7 +109,7 @@ type Control struct {
 	topics  *table
 	peers   atomic.Pointer[[]Peer]
 	synced  chan struct{} // closed when the globs have come in this life
-	changed chan struct{} // there is something to save
+	changed pause.Wake    // there is something to save
 	// full says that it was logged that there is no room for more topics.
 	full atomic.Bool
 	// silent says that nothing was heard of topics' policies since somebody
@@ -149,7 +150,7 @@ type Control struct {
 // [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
-		cfg: cfg, opened: time.Now(), topics: newTable(), synced: make(chan struct{}), changed: make(chan struct{}, 1),
+		cfg: cfg, opened: time.Now(), topics: newTable(), synced: make(chan struct{}), changed: pause.NewWake(),
 		held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}},
 	}
 	c.acting.stale = true

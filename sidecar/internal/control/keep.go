@@ -59,10 +59,7 @@ func (c *Control) restore() {
 // touch notes that there is something to save. c.mu is held.
 func (c *Control) touch() {
 	c.unsaved = true
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	c.changed.Set()
 }
 
 // keep saves what changes until ctx ends.

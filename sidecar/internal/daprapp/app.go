@@ -69,12 +69,12 @@ type App struct {
 	pushing context.Context
 	abort   context.CancelFunc
 	done    chan struct{} // closed when Run returns
-	rights  chan struct{} // has room for one: they have changed
+	rights  pause.Wake    // has room for one: they have changed
 }
 
 // New makes an App.
 func New(cfg Config) *App {
-	a := &App{cfg: cfg, done: make(chan struct{}), rights: make(chan struct{}, 1)}
+	a := &App{cfg: cfg, done: make(chan struct{}), rights: pause.NewWake()}
 	a.pushing, a.abort = context.WithCancel(context.Background())
 	a.client = &http.Client{
 		// No proxy, and no way to elsewhere: this is about the same machine.
@@ -128,10 +128,7 @@ func (a *App) Run(ctx context.Context) error {
 
 // RightsChanged has Config.May asked again.
 func (a *App) RightsChanged() {
-	select {
-	case a.rights <- struct{}{}:
-	default: // it is going to be
-	}
+	a.rights.Set()
 }
 
 // may says whether the application may subscribe to a topic.

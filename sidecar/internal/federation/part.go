@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -40,10 +41,10 @@ type part struct {
 	came     int  // events since a sidecar was asked last
 
 	// Between both.
-	ready chan *chunk   // closed at the end
-	err   error         // why, if not nil; read after ready is closed
-	held  atomic.Int64  // bytes of chunks that are filled or being taken from
-	room  chan struct{} // says that held has become less
+	ready chan *chunk  // closed at the end
+	err   error        // why, if not nil; read after ready is closed
+	held  atomic.Int64 // bytes of chunks that are filled or being taken from
+	room  pause.Wake   // says that held has become less
 
 	// Of the goroutine that merges.
 	chunk *chunk
@@ -60,7 +61,7 @@ func newPart(c partConfig) *part {
 		cut:        cutter{desc: c.ask.scan.Descending, maxLine: c.maxLine, last: c.ask.scan.After},
 		begun:      make(chan struct{}),
 		ready:      make(chan *chunk, c.share/chunkBytes+1),
-		room:       make(chan struct{}, 1),
+		room:       pause.NewWake(),
 	}
 }
 
@@ -238,10 +239,7 @@ func (p *part) letGo() {
 	p.held.Add(-p.chunk.size())
 	p.chunk.release()
 	p.chunk = nil
-	select {
-	case p.room <- struct{}{}:
-	default:
-	}
+	p.room.Set()
 }
 
 // take waits for the next chunk, and complains where that takes long. The

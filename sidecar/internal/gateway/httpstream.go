@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
@@ -63,7 +64,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	}
 	s := &stream{
 		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.OutboxBytes, budget: g.cfg.Memory,
-		ready: make(chan struct{}, 1), over: make(chan struct{}), finished: make(chan struct{}), last: last,
+		ready: pause.NewWake(), over: make(chan struct{}), finished: make(chan struct{}), last: last,
 		out: http.NewResponseController(w), how: group.Disconnected,
 	}
 	var pacer *sharedPacer

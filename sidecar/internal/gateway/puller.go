@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -34,7 +35,7 @@ type puller struct {
 // pull is one request that waits for events.
 type pull struct {
 	number  uint64
-	changed chan struct{} // has a value when something below has changed
+	changed pause.Wake // has a value when something below has changed
 
 	// Guarded by puller.mu.
 	wants  int // deliveries more
@@ -123,15 +124,12 @@ func (q *pull) take(ds []group.Delivery, now time.Time, memory *budget.Budget) {
 }
 
 func (q *pull) tell() {
-	select {
-	case q.changed <- struct{}{}:
-	default:
-	}
+	q.changed.Set()
 }
 
 // join lets a request wait for n events.
 func (p *puller) join(n int) *pull {
-	q := &pull{wants: n, changed: make(chan struct{}, 1)}
+	q := &pull{wants: n, changed: pause.NewWake()}
 	p.mu.Lock()
 	p.asked++
 	q.number, q.ended = p.asked, p.ended

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -28,7 +29,7 @@ type stream struct {
 	bound    int
 	budget   *budget.Budget
 	release  func()        // lets go of the connection's delivery bucket
-	ready    chan struct{} // has a value when there is something to write
+	ready    pause.Wake    // has a value when there is something to write
 	over     chan struct{} // closed when the stream is to end
 	finished chan struct{} // closed once it has
 	last     string        // the event that the client was sent last by another stream; "": it says of none
@@ -72,10 +73,7 @@ func (s *stream) Deliver(ds []group.Delivery) {
 	}
 	s.queued += len(s.buf) - before
 	s.budget.Take(len(s.buf) - before)
-	select {
-	case s.ready <- struct{}{}:
-	default:
-	}
+	s.ready.Set()
 }
 
 // appendSent appends an event as a stream sends it.

@@ -37,7 +37,7 @@ type Drainer struct {
 	owner    *ownership
 	group    atomic.Pointer[eventlog.GroupName] // as it is announced; nil: it is not
 	mine     atomic.Uint32                      // the shardSet, among the sidecars of the log
-	gained   chan struct{}                      // holds one token: a shard was gained
+	gained   pause.Wake                         // holds one token: a shard was gained
 	rests    rests
 	paces    paces
 
@@ -58,9 +58,9 @@ func New(c Config) (*Drainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Drainer{cfg: c, database: database, gained: make(chan struct{}, 1), state: health{logger: c.Logger}}
+	d := &Drainer{cfg: c, database: database, gained: pause.NewWake(), state: health{logger: c.Logger}}
 	d.owner = &ownership{
-		log: c.LogID, node: c.NodeID, lease: c.Lease, clock: c.Clock, wake: make(chan struct{}, 1), logger: c.Logger,
+		log: c.LogID, node: c.NodeID, lease: c.Lease, clock: c.Clock, wake: pause.NewWake(), logger: c.Logger,
 		idle:  func() bool { return c.Roster != nil && d.mine.Load() == 0 },
 		owned: d.announce,
 	}

@@ -64,7 +64,7 @@ type ownership struct {
 	clock  clock.Clock
 	idle   func() bool         // there is nothing to own it for
 	owned  func(outbox string) // called after every accepted write
-	wake   chan struct{}       // holds one token: there is something to own it for
+	wake   pause.Wake          // holds one token: there is something to own it for
 	logger *slog.Logger
 
 	standing atomic.Pointer[roster.Standing]

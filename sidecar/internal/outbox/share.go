@@ -40,8 +40,8 @@ func (d *Drainer) divide() {
 		}
 	}
 	if was := shardSet(d.mine.Swap(uint32(mine))); mine&^was != 0 {
-		signal(d.owner.wake)
-		signal(d.gained)
+		d.owner.wake.Set()
+		d.gained.Set()
 	}
 }
 
@@ -55,12 +55,4 @@ func (d *Drainer) usable() shardSet {
 		return allShards
 	}
 	return shardSet(d.mine.Load())
-}
-
-// signal puts a token into a channel for one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

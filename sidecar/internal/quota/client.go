@@ -37,6 +37,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
@@ -75,8 +76,8 @@ type Config struct {
 type Client struct {
 	cfg       Config
 	connected atomic.Bool
-	hurried   atomic.Bool   // somebody has something to report soon
-	kick      chan struct{} // and could do so now
+	hurried   atomic.Bool // somebody has something to report soon
+	kick      pause.Wake  // and could do so now
 	counters  counters
 
 	shares sync.Map // string to *share
@@ -102,7 +103,7 @@ func New(cfg Config) *Client {
 	if cfg.Known == nil {
 		cfg.Known = func() int { return 1 }
 	}
-	c := &Client{cfg: cfg, kick: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, kick: pause.NewWake()}
 	c.counters.since = time.Now()
 	return c
 }
@@ -170,8 +171,5 @@ func (c *Client) forget(s *share) {
 // young, with the next tick.
 func (c *Client) urge() {
 	c.hurried.Store(true)
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
+	c.kick.Set()
 }

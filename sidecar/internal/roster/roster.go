@@ -38,6 +38,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -93,7 +94,7 @@ type PendingEnds interface {
 type Roster struct {
 	cfg     Config
 	process string // begins the ids of all runs of this process
-	poked   chan struct{}
+	poked   pause.Wake
 
 	standing atomic.Pointer[Standing]
 	view     atomic.Pointer[View]
@@ -141,7 +142,7 @@ func New(cfg Config) *Roster {
 	r := &Roster{
 		cfg:     cfg,
 		process: cfg.Name + "/" + newProcess() + "/",
-		poked:   make(chan struct{}, 1),
+		poked:   pause.NewWake(),
 		groups:  make(map[eventlog.GroupName]struct{}),
 		asked:   make(map[string]struct{}),
 		lacking: make(map[string]lack),
@@ -265,10 +266,7 @@ func (r *Roster) Lease() time.Duration { return r.cfg.Lease }
 
 // Poke looks around soon: something may have changed. It never blocks.
 func (r *Roster) Poke() {
-	select {
-	case r.poked <- struct{}{}:
-	default:
-	}
+	r.poked.Set()
 }
 
 // Watch calls f after every look around, whether anything has changed or not.

@@ -56,10 +56,7 @@ func (l *Log) found() {
 
 // nudge wakes Run.
 func (l *Log) nudge() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Set()
 }
 
 // retryAway is when somebody should come again who needs the store: nobody

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -111,7 +112,7 @@ type Log struct {
 	cfg    Config
 	health health
 	// wake tells Run that there is something to do.
-	wake chan struct{}
+	wake pause.Wake
 
 	mu     sync.RWMutex
 	topics map[string]*topic // those that are known to exist
@@ -126,7 +127,7 @@ var _ eventlog.Appender = (*Log)(nil)
 // Open finds what an earlier run has left in the spool, and counts it. Run
 // drains it.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
-	l := &Log{cfg: cfg, wake: make(chan struct{}, 1), topics: make(map[string]*topic)}
+	l := &Log{cfg: cfg, wake: pause.NewWake(), topics: make(map[string]*topic)}
 	l.account.spooling = make(map[*topic]struct{})
 	l.drain.whole = defaultPage
 	l.drain.window.restart()

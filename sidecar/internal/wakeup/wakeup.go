@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
@@ -60,8 +61,8 @@ const (
 // Waker follows the signals of the other sidecars.
 type Waker struct {
 	cfg   Config
-	check chan struct{} // holds one token: the log is to be asked at once
-	due   atomic.Bool   // something was heard or missed since it was asked
+	check pause.Wake  // holds one token: the log is to be asked at once
+	due   atomic.Bool // something was heard or missed since it was asked
 
 	// topics are the watched ones that the log was asked about, with their
 	// heads then; ask's own.
@@ -73,7 +74,7 @@ func New(cfg Config) *Waker {
 	if cfg.Interval == 0 {
 		cfg.Interval = DefaultInterval
 	}
-	return &Waker{cfg: cfg, check: make(chan struct{}, 1), topics: make(map[string][]uint64)}
+	return &Waker{cfg: cfg, check: pause.NewWake(), topics: make(map[string][]uint64)}
 }
 
 // Run follows until ctx ends, and returns nil then.
@@ -104,10 +105,7 @@ func (w *Waker) heard(s eventlog.Signal, missed []string) {
 		w.cfg.Tails.Heard(h.Topic, h.Partition, h.Head)
 	}
 	if unclear {
-		select {
-		case w.check <- struct{}{}:
-		default: // it is to be asked already
-		}
+		w.check.Set()
 	}
 	if len(s.Moved) > 0 && w.cfg.Moved != nil {
 		w.cfg.Moved(s.Moved)

@@ -137,7 +137,7 @@ type Config struct {
 // Client holds one stream open. Its methods are safe for concurrent use.
 type Client struct {
 	cfg   Config
-	wake  chan struct{} // something is to be sent
+	wake  pause.Wake // something is to be sent
 	state watched
 	// unnamed says that the next request has to say who is asking.
 	unnamed atomic.Bool
@@ -157,7 +157,7 @@ func New(cfg Config) (*Client, error) {
 	setDefault(&cfg.MaxNames, DefaultMaxNames)
 	setDefault(&cfg.MaxMessageBytes, DefaultMaxMessageBytes)
 	setDefault(&cfg.MaxRequestBytes, DefaultMaxRequestBytes)
-	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, wake: pause.NewWake()}
 	c.state.set(State{Since: time.Now()})
 	for _, t := range cfg.Types {
 		if len(t.Versions) > cfg.MaxNames {
@@ -308,10 +308,7 @@ func (c *Client) bounds() bounds { return bounds{bytes: c.cfg.MaxRequestBytes, n
 
 // stir has the stream look at what is to be sent.
 func (c *Client) stir() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Set()
 }
 
 // kind returns what is known of a type, or nil. c.mu is held.

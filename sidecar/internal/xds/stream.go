@@ -37,7 +37,7 @@ type stream struct {
 	c   *Client
 	rpc discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
-	taken chan struct{} // something is to be kept
+	taken pause.Wake // something is to be kept
 
 	mu       sync.Mutex
 	verdicts []*discoveryv3.DeltaDiscoveryRequest // to be sent
@@ -66,7 +66,7 @@ func (c *Client) stream(ctx context.Context) error {
 	if err != nil {
 		return reason(ctx, err)
 	}
-	s := &stream{c: c, rpc: rpc, taken: make(chan struct{}, 1)}
+	s := &stream{c: c, rpc: rpc, taken: pause.NewWake()}
 	g.Go(func() error { return s.write(ctx) })
 	g.Go(func() error { return reason(ctx, s.keep(ctx)) })
 	g.Go(func() error {
@@ -142,10 +142,7 @@ func (s *stream) keepFirst(t taken) error {
 		return fmt.Errorf("%d responses were taken and cannot be kept", maxVerdicts)
 	}
 	s.unkept = append(s.unkept, t)
-	select {
-	case s.taken <- struct{}{}:
-	default:
-	}
+	s.taken.Set()
 	return nil
 }
 

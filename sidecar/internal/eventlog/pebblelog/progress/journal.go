@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 // Entry is a key and its value; one without a value removes the key.
@@ -51,7 +53,7 @@ type Journal struct {
 
 	// wake has room for one: settle looks at what there is to do when it is
 	// done with what it does.
-	wake    chan struct{}
+	wake    pause.Wake
 	stopped chan struct{}
 }
 
@@ -81,7 +83,7 @@ func open(fsys vfs.FS, path string, fail func(error), least int64) (*Journal, in
 	j := &Journal{
 		fsys: fsys, path: path, fail: fail, least: least,
 		live: map[string][]byte{},
-		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		wake: pause.NewWake(), stopped: make(chan struct{}),
 	}
 	torn := int64(len(log) - replay(log, j.live))
 	for key, value := range j.live {

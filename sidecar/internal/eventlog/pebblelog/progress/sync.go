@@ -37,10 +37,7 @@ func (j *Journal) Sync(ctx context.Context) error {
 
 // stir makes settle look for work.
 func (j *Journal) stir() {
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
+	j.wake.Set()
 }
 
 // settle does all syncs and rewrites, one after the other.
