@@ -150,7 +150,7 @@ type Control struct {
 // [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
-		cfg: cfg, opened: time.Now(), topics: newTable(), synced: make(chan struct{}), changed: pause.NewWake(),
+		cfg: cfg, opened: time.Now(), topics: new(table), synced: make(chan struct{}), changed: pause.NewWake(),
 		held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}},
 	}
 	c.acting.stale = true

@@ -1,17 +1,8 @@
 package control
 
 import (
-	"hash/maphash"
+	"sync"
 	"sync/atomic"
-)
-
-const (
-	// firstChains is how many chains a table begins with.
-	firstChains = 64
-	// chainLength is the average length of a chain at which there have to be
-	// more of them: growth times as many.
-	chainLength = 2
-	growth      = 4
 )
 
 // Standings of a topic.
@@ -54,76 +45,33 @@ func (t *topic) use() int32 {
 // table finds topics by name. Lookups take no lock and may go on during a
 // change; whoever changes it does so alone.
 type table struct {
-	seed   maphash.Seed
-	chains atomic.Pointer[[]chain]
+	topics sync.Map // name → *topic
 	count  atomic.Int64
 }
 
-type chain = atomic.Pointer[link]
-
-// link is immutable.
-type link struct {
-	topic *topic
-	next  *link
-}
-
-func newTable() *table {
-	t := &table{seed: maphash.MakeSeed()}
-	first := make([]chain, firstChains)
-	t.chains.Store(&first)
-	return t
-}
-
-// chain returns the one that a name is in; there are a power of two of them.
-func (t *table) chain(of []chain, name string) *chain {
-	return &of[maphash.String(t.seed, name)&uint64(len(of)-1)]
-}
-
 func (t *table) find(name string) *topic {
-	for l := t.chain(*t.chains.Load(), name).Load(); l != nil; l = l.next {
-		if l.topic.name == name {
-			return l.topic
-		}
-	}
-	return nil
+	tp, _ := t.topics.Load(name)
+	found, _ := tp.(*topic)
+	return found
 }
 
 // add puts in a topic that is not there.
 func (t *table) add(tp *topic) {
-	chains := *t.chains.Load()
-	if int(t.count.Add(1)) > chainLength*len(chains) {
-		chains = make([]chain, growth*len(chains))
-		for other := range t.all {
-			c := t.chain(chains, other.name)
-			c.Store(&link{topic: other, next: c.Load()})
-		}
-		t.chains.Store(&chains)
-	}
-	c := t.chain(chains, tp.name)
-	c.Store(&link{topic: tp, next: c.Load()})
+	t.topics.Store(tp.name, tp)
+	t.count.Add(1)
 }
 
 // remove takes out a topic that is there.
 func (t *table) remove(tp *topic) {
-	c := t.chain(*t.chains.Load(), tp.name)
-	var rest *link
-	for l := c.Load(); l != nil; l = l.next {
-		if l.topic != tp {
-			rest = &link{topic: l.topic, next: rest}
-		}
-	}
-	c.Store(rest)
+	t.topics.Delete(tp.name)
 	t.count.Add(-1)
 }
 
 // all yields every topic; those that it yields may be removed meanwhile.
 func (t *table) all(yield func(*topic) bool) {
-	chains := *t.chains.Load()
-	for i := range chains {
-		for l := chains[i].Load(); l != nil; l = l.next {
-			if !yield(l.topic) {
-				return
-			}
+	for _, tp := range t.topics.Range {
+		if !yield(tp.(*topic)) {
+			return
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 func TestTableIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		table, model := newTable(), map[string]*topic{}
+		table, model := new(table), map[string]*topic{}
 		name := func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 1500).Draw(t, "name")) }
 		t.Repeat(map[string]func(*rapid.T){
 			"add many": func(t *rapid.T) {
@@ -42,7 +42,7 @@ func TestTableIsAMap(t *testing.T) {
 
 // A lookup that goes on while the table grows and shrinks finds what stays.
 func TestLookupsDuringChanges(t *testing.T) {
-	table, stays := newTable(), newTopic("stays", known)
+	table, stays := new(table), newTopic("stays", known)
 	table.add(stays)
 	done := make(chan struct{})
 	go func() {
