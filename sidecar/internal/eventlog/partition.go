@@ -4,14 +4,19 @@ package eventlog
 // The function is part of the data format, since a key must find the same
 // partition for as long as the topic exists: FNV-1a with 64 bits, modulo.
 func PartitionOf(key, id string, partitions int) int {
-	const offset, prime = 14695981039346656037, 1099511628211
-	s := key
-	if s == "" {
-		s = id
+	if key == "" {
+		key = id
 	}
-	h := uint64(offset)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * prime
+	return int(Hash(HashStart, key) % uint64(partitions))
+}
+
+// HashStart begins a hash.
+const HashStart uint64 = 14695981039346656037
+
+// Hash goes on with a 64-bit FNV-1a hash.
+func Hash(h uint64, text string) uint64 {
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
 	}
-	return int(h % uint64(partitions))
+	return h
 }

@@ -1,6 +1,10 @@
 package outbox
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
 
 // Shards is into how many parts an outbox is divided. Drainers that do not agree
 // on it would do each other's work.
@@ -12,16 +16,7 @@ const Shards = 16
 func shardOf(topic, key string) int { return int(hash(topic, key) % Shards) }
 
 func hash(a, b string) uint64 {
-	const offset, prime = 14695981039346656037, 1099511628211
-	h := uint64(offset)
-	for i := range len(a) {
-		h = (h ^ uint64(a[i])) * prime
-	}
-	h *= prime // the zero byte
-	for i := range len(b) {
-		h = (h ^ uint64(b[i])) * prime
-	}
-	return h
+	return eventlog.Hash(eventlog.Hash(eventlog.Hash(eventlog.HashStart, a), "\x00"), b)
 }
 
 // shardSet is a set of shards, a bit for each.

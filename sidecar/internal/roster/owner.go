@@ -1,5 +1,7 @@
 package roster
 
+import "github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+
 // Owner chooses one of the names for what, by rendezvous hashing: the name with
 // the highest hash of both wins (Thaler and Ravishankar, "A name-based mapping
 // scheme for rendezvous", 1996). Everybody who knows the same names chooses
@@ -20,15 +22,11 @@ func Owner(names []string, what string) string {
 // weight is 64-bit FNV-1a over both, with the finalizer of MurmurHash3: FNV
 // alone leaves its high bits much the same for names that differ at their end.
 func weight(name, what string) uint64 {
-	h := uint64(14695981039346656037)
-	add := func(s string) {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-		h = (h ^ 0xff) * 1099511628211 // never in text: keeps the two apart
+	const apart = "\xff" // is never in text
+	h := eventlog.HashStart
+	for _, text := range [...]string{name, apart, what, apart} {
+		h = eventlog.Hash(h, text)
 	}
-	add(name)
-	add(what)
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -45,32 +46,30 @@ func (l *Log) Run(ctx context.Context) error {
 	if err != nil && ctx.Err() == nil {
 		l.lost(err) // so that the first publishes need not find it out
 	}
-	failed := 0
+	probes := pause.Backoff{First: minProbePause, Most: maxProbePause} // spread: not all sidecars of a store come at once
 	for ctx.Err() == nil {
 		if foreign, is := errors.AsType[*ForeignError](err); is {
 			return foreign
 		}
 		switch spooling := l.account.list(); {
 		case l.health.away.Load():
-			if !l.cfg.Clock.Sleep(ctx, probePause(failed)) {
+			if !l.cfg.Clock.Sleep(ctx, probes.Step()) {
 				return nil
 			}
-			failed++
 			if err = l.probe(ctx); err == nil {
-				failed = 0
+				probes.Reset()
 			}
 		case len(spooling) > 0:
 			if l.round(ctx, spooling) {
-				failed = 0
+				probes.Reset()
 				continue
 			}
-			failed++
-			if !l.health.away.Load() && !l.cfg.Clock.Sleep(ctx, probePause(failed)) {
+			if !l.health.away.Load() && !l.cfg.Clock.Sleep(ctx, probes.Step()) {
 				return nil
 			}
 		default:
 			l.drained()
-			failed = 0
+			probes.Reset()
 			select {
 			case <-l.wake:
 			case <-ctx.Done():

@@ -1,7 +1,6 @@
 package spool
 
 import (
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,13 +20,6 @@ const (
 	minProbePause = 25 * time.Millisecond
 	maxProbePause = time.Second
 )
-
-// probePause is how long to wait after that many probes that failed; it is
-// spread, so that the sidecars of a store do not all come at once.
-func probePause(failed int) time.Duration {
-	d := min(minProbePause<<min(failed, 10), maxProbePause)
-	return d/2 + rand.N(d/2)
-}
 
 // lost notes that the store did not answer.
 func (l *Log) lost(cause error) {
