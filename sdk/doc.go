@@ -78,6 +78,6 @@
 // sidecar's HTTP listeners about topics, groups and history, and consumes without
 // a WebSocket ([HTTP.Pull], [HTTP.Stream]); [ControlPlane] asks a control plane
 // about policies and the fleet. The contract's types and codes are those of
-// package wire. Package sluicetest has a stand-in for a sidecar, for
-// tests of what uses this one.
+// package wire. Package sluicetest runs a sidecar in
+// memory, for tests of what uses this one.
 package sluice

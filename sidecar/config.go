@@ -30,8 +30,10 @@ type Config struct {
 	OpsListen    string
 
 	DataDir string
-	Store   string // "embedded:", in DataDir, or a MongoDB connection string
-	NodeID  string
+	// InMemory keeps an embedded store in memory, for tests.
+	InMemory bool
+	Store    string // "embedded:", in DataDir, or a MongoDB connection string
+	NodeID   string
 
 	// Of a shared store only.
 	Lease         time.Duration // without a sign of life, a sidecar's partitions go to others

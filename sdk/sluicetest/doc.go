@@ -1,9 +1,12 @@
-// Package sluicetest has stand-ins for a sidecar and for a control plane, for
-// tests of what talks to one: they answer the same requests on 127.0.0.1 out of
-// memory, at once.
+// Package sluicetest has a sidecar and a stand-in for a control plane, for tests
+// of what talks to one.
 //
-// The sidecar is none: one partition, no limits, no policies, no deadlines, no
-// key order, and nothing outlives it. So is the control plane: it does not know
-// what a policy may say, has no roles, and tells nobody of a change. They must
-// not know what is tested with them.
+// The sidecar is the real one, in the test's own process, with a log in memory:
+// attempts, delays, dead letters, conflicts and filters are as they are in
+// production. In front of it requests and answers can be lost, refused and
+// overheard.
+//
+// The control plane is a stand-in: it does not know what a policy may say, has
+// no roles, and tells nobody of a change. They must not know what is tested with
+// them.
 package sluicetest

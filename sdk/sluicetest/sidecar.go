@@ -1,28 +1,53 @@
 package sluicetest
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar"
 )
 
-// A Sidecar is a stand-in for one. All three APIs are on one listener, at URL.
+// A Sidecar is a real one, whose log is in memory. All its APIs are on one
+// listener, at URL, where requests and answers can be lost and refused.
 type Sidecar struct {
 	URL string
 
-	opts    Options
-	server  *httptest.Server
-	serving sync.WaitGroup // the goroutines of sockets
+	opts             Options
+	dir              string // of the policies
+	app, replay, ops string // of the real sidecar, host:port
+	front            *httptest.Server
+	http             *http.Transport
+	links            sync.WaitGroup
+	stop             context.CancelFunc
+	ended            chan error // holds what the real sidecar ended with
 
-	mu      sync.Mutex
-	topics  map[string]*topic
-	sockets map[*socket]struct{}
-	down    bool
+	asking sync.Mutex // one of the options' functions is called at a time
+
+	mu        sync.Mutex
+	open      map[*link]struct{}
+	down      bool
+	extended  map[groupName]int
+	forgotten uint64 // events; guarded by asking
 }
+
+type groupName struct{ topic, group string }
 
 // Fate is what becomes of a request.
 type Fate int
@@ -36,25 +61,31 @@ const (
 	Overheard
 )
 
-// Options of a stand-in.
+// Options say what differs from a sidecar that takes everything at once. Those
+// that are about requests are about WebSockets' alone.
 type Options struct {
+	// Policies are those in force, as a file of policies has them. "": a topic has
+	// one partition, and nothing is limited.
+	Policies string
 	// Refuse is asked before an event is accepted; an error refuses it. Calls come
 	// one at a time.
 	Refuse func(*wire.Event) *wire.Error
 	// RefuseSettling is asked before an ACK or NACK has an effect; an error refuses
 	// it. Calls come one at a time.
 	RefuseSettling func(op string, ids []string) *wire.Error
+	// RefuseToken is asked about the token of an AUTH; an error refuses it, which
+	// ends the connection. Calls come one at a time.
+	RefuseToken func(token string) *wire.Error
 	// Fate decides what becomes of a request, by its op. It may be called by
 	// several goroutines at once.
 	Fate func(op string) Fate
-	// AckDeadline is what is told of events' deadlines (30 s). Nothing happens at
-	// its end.
+	// AckDeadline is the ack timeout of the default policies (30 s).
 	AckDeadline time.Duration
 	// FrameBytes ends connections that send a longer frame, with the status 1009;
-	// 0 takes any.
+	// 0: the sidecar's default.
 	FrameBytes int
-	// Burst refuses larger batches, as a sidecar does whose token bucket they can
-	// never fit; 0 takes any.
+	// Burst is that of the topics' token buckets in the default policies, which no
+	// larger batch can pass; 0: there are none.
 	Burst int
 	// Forget keeps no events: a publish is answered, and that is all.
 	Forget bool
@@ -63,31 +94,144 @@ type Options struct {
 	BreakExportAfter int
 }
 
-// Start starts a stand-in. Close ends it.
+// manyPerSecond fills a token bucket again at once.
+const manyPerSecond = 1_000_000
+
+// maxLine bounds the lines of what a sidecar answers.
+const maxLine = 64 << 20
+
+func (o Options) policies() string {
+	if o.Policies != "" {
+		return o.Policies
+	}
+	publish := "{rate: 0}"
+	if o.Burst > 0 {
+		publish = fmt.Sprintf("{rate: %d, burst: %d}", manyPerSecond, o.Burst)
+	}
+	return fmt.Sprintf("- name: \"*\"\n  connection: {rate: 0}\n  publish: %s\n  delivery: {ack_timeout: %s}\n  partitions: 1\n",
+		publish, cmp.Or(o.AckDeadline, 30*time.Second))
+}
+
+// Start starts a sidecar. Close ends it. It panics where it cannot, as with
+// policies that are not valid.
 func Start(opts Options) *Sidecar {
-	s := &Sidecar{opts: opts, topics: map[string]*topic{}, sockets: map[*socket]struct{}{}}
-	s.server = httptest.NewServer(s.routes())
-	s.URL = s.server.URL
+	s := &Sidecar{
+		opts: opts, http: &http.Transport{}, ended: make(chan error, 1),
+		open: map[*link]struct{}{}, extended: map[groupName]int{},
+	}
+	if err := s.start(); err != nil {
+		panic(fmt.Sprint("sluicetest: ", err))
+	}
 	return s
 }
 
-// Close breaks all connections and waits for the stand-in's goroutines.
+func (s *Sidecar) start() (err error) {
+	if s.dir, err = os.MkdirTemp("", "sluicetest"); err != nil {
+		return err
+	}
+	cfg := sidecar.DefaultConfig()
+	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	cfg.DataDir, cfg.InMemory, cfg.NodeID, cfg.Version = s.dir, true, "sluicetest", "test"
+	cfg.Policies = filepath.Join(s.dir, "policies.yaml")
+	if n := s.opts.FrameBytes; n > 0 {
+		cfg.Limits.FrameBytes, cfg.Limits.PayloadBytes = n, min(n, cfg.Limits.PayloadBytes)
+	}
+	if err := os.WriteFile(cfg.Policies, []byte(s.opts.policies()), 0o600); err != nil {
+		return errors.Join(err, os.RemoveAll(s.dir))
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	real, err := sidecar.New(ctx, cfg)
+	if err != nil {
+		stop()
+		return errors.Join(err, os.RemoveAll(s.dir))
+	}
+	ready := make(chan struct{})
+	s.stop = stop
+	go func() { s.ended <- real.Run(ctx, func() error { close(ready); return nil }) }()
+	select {
+	case <-ready:
+	case err := <-s.ended:
+		stop()
+		return errors.Join(err, os.RemoveAll(s.dir))
+	}
+	s.app, s.replay, s.ops = real.Addresses()
+	s.front = httptest.NewServer(s.routes())
+	s.URL = s.front.URL
+	return nil
+}
+
+// routes puts the three APIs on one listener.
+func (s *Sidecar) routes() http.Handler {
+	to := func(addr string) *httputil.ReverseProxy {
+		return &httputil.ReverseProxy{
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: addr}) },
+			Transport: s.http, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // who asked is told
+			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		}
+	}
+	exports := to(s.replay)
+	exports.ModifyResponse = func(r *http.Response) error {
+		if most := s.opts.BreakExportAfter; most > 0 {
+			r.Body = &brokenExport{ReadCloser: r.Body, lines: most}
+		}
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", to(s.app))
+	mux.HandleFunc("GET /ws", s.serveSocket)
+	mux.Handle("/replay", to(s.replay))
+	mux.Handle("/export", exports)
+	for _, path := range []string{"/v1/status", "/healthz", "/readyz", "/metrics"} {
+		mux.Handle(path, to(s.ops))
+	}
+	return mux
+}
+
+// brokenExport fails behind so many lines.
+type brokenExport struct {
+	io.ReadCloser
+	lines int
+}
+
+func (b *brokenExport) Read(p []byte) (int, error) {
+	if b.lines == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p)
+	for i, c := range p[:n] {
+		if c != '\n' {
+			continue
+		}
+		if b.lines--; b.lines == 0 {
+			return i + 1, nil
+		}
+	}
+	return n, err
+}
+
+// Close breaks all connections, stops the sidecar and waits for its end.
 func (s *Sidecar) Close() {
-	s.Disconnect()
-	s.server.Close()
-	s.serving.Wait()
+	s.SetDown(true)
+	s.front.CloseClientConnections()
+	s.front.Close()
+	s.links.Wait()
+	s.stop()
+	<-s.ended
+	s.http.CloseIdleConnections()
+	_ = os.RemoveAll(s.dir) // there is nothing in it that anybody needs
 }
 
 // Disconnect breaks all WebSocket connections without a good-bye.
 func (s *Sidecar) Disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for socket := range s.sockets {
-		_ = socket.conn.Close()
+	for l := range s.open {
+		l.breakOff()
 	}
 }
 
-// SetDown breaks all connections and makes new ones fail, or takes them again.
+// SetDown breaks all WebSocket connections and makes new ones fail, or takes
+// them again.
 func (s *Sidecar) SetDown(down bool) {
 	s.mu.Lock()
 	s.down = down
@@ -101,132 +245,60 @@ func (s *Sidecar) SetDown(down bool) {
 func (s *Sidecar) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.sockets)
+	return len(s.open)
 }
 
 // Extended returns how often a group's deadlines were extended.
 func (s *Sidecar) Extended(topic, group string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.topics[topic]; t != nil && t.groups[group] != nil {
-		return t.groups[group].extended
-	}
-	return 0
-}
-
-// Events returns what a topic holds, in order.
-func (s *Sidecar) Events(name string) []wire.Event {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.topics[name]
-	if t == nil {
-		return nil
-	}
-	events := make([]wire.Event, len(t.events))
-	for i, e := range t.events {
-		events[i] = *e
-	}
-	return events
+	return s.extended[groupName{topic, group}]
 }
 
 // Acked returns how many events a group has acked.
 func (s *Sidecar) Acked(topic, group string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.topics[topic]; t != nil && t.groups[group] != nil {
-		return t.groups[group].acked
-	}
-	return 0
-}
-
-// topic is one topic's log: the event with seq n is events[n-1].
-type topic struct {
-	events []*wire.Event
-	byID   map[string]*wire.Event
-	groups map[string]*group
-	subs   []*member // of all groups and of none
-	seq    uint64
-}
-
-func (s *Sidecar) topic(name string) *topic {
-	t := s.topics[name]
-	if t == nil {
-		t = &topic{byID: map[string]*wire.Event{}, groups: map[string]*group{}}
-		s.topics[name] = t
-	}
-	return t
-}
-
-// publish accepts one event. The lock is held.
-func (s *Sidecar) publish(item *wire.PublishItem) wire.ResultItem {
-	if item.Err != nil {
-		return wire.ResultItem{Err: item.Err}
-	}
-	e := &item.Event
-	if s.opts.Refuse != nil {
-		if err := s.opts.Refuse(e); err != nil {
-			return wire.ResultItem{Err: err}
+	sample := fmt.Sprintf("sluice_events_acked_total{group=%q,topic=%q} ", group, topic)
+	n := 0.
+	if err := s.lines(s.ops, "/metrics", func(line []byte) (err error) {
+		if value, ok := bytes.CutPrefix(line, []byte(sample)); ok {
+			n, err = strconv.ParseFloat(string(value), 64)
 		}
+		return err
+	}); err != nil {
+		panic(fmt.Sprint("sluicetest: ", err))
 	}
-	t := s.topic(e.Topic)
-	if old := t.byID[e.ID]; old != nil {
-		return wire.ResultItem{Receipt: wire.Receipt{ID: old.ID, TS: old.TS, Seq: old.Seq, Duplicate: true}}
-	}
-	t.seq++
-	if e.ID == "" {
-		e.ID = e.Topic + "-" + strconv.FormatUint(t.seq, 10)
-	}
-	if !item.HasTS {
-		e.TS = time.Now().UnixMilli()
-	}
-	e.Seq = t.seq
-	if !s.opts.Forget {
-		kept := *e
-		t.events = append(t.events, &kept)
-		t.byID[e.ID] = &kept
-	}
-	return wire.ResultItem{Receipt: wire.Receipt{ID: e.ID, TS: e.TS, Seq: e.Seq}}
+	return int(n)
 }
 
-// publishAll accepts several events and delivers them.
-func (s *Sidecar) publishAll(name string, items []wire.PublishItem) []wire.ResultItem {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	results := make([]wire.ResultItem, len(items))
-	for i := range items {
-		if items[i].Event.Topic == "" {
-			items[i].Event.Topic = name
-		}
-		results[i] = s.publish(&items[i])
+// Events returns what a topic holds, by partition and seq. It panics where it
+// cannot ask for them.
+func (s *Sidecar) Events(topic string) (events []wire.Event) {
+	if err := s.lines(s.replay, "/export?topic="+url.QueryEscape(topic), func(line []byte) error {
+		e, err := wire.ParseEvent(line)
+		events = append(events, e)
+		return err
+	}); err != nil {
+		panic(fmt.Sprint("sluicetest: ", err))
 	}
-	for i := range items {
-		s.topic(items[i].Event.Topic).deliver()
-	}
-	return results
-}
-
-func (s *Sidecar) serveSocket(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	down := s.down
-	s.mu.Unlock()
-	if down {
-		refuse(w, wire.Errorf(wire.StoreUnavailable, "down"))
-		return
-	}
-	socket, err := upgrade(w, r)
-	if err != nil {
-		return
-	}
-	s.mu.Lock()
-	s.sockets[socket] = struct{}{}
-	s.mu.Unlock()
-	s.serving.Go(socket.write)
-	s.serving.Go(func() {
-		session := session{sidecar: s, socket: socket}
-		session.serve()
-		socket.close()
-		s.mu.Lock()
-		delete(s.sockets, socket)
-		s.mu.Unlock()
+	slices.SortFunc(events, func(a, b wire.Event) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq))
 	})
+	return events
+}
+
+// lines asks the real sidecar.
+func (s *Sidecar) lines(addr, path string, each func(line []byte) error) error {
+	r, err := (&http.Client{Transport: s.http}).Get("http://" + addr + path)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	lines := bufio.NewScanner(r.Body)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		if err := each(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
 }

@@ -29,9 +29,10 @@ func TestPub(t *testing.T) {
 	if got.stdout != "x  partition 0  seq 1\n" {
 		t.Errorf("receipt %q", got.stdout)
 	}
-	if got = run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x", "--json").wantOK(t); !strings.Contains(got.stdout, `"duplicate":true`) {
+	if got = run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x", "--key", "k", "--header", "h=a=b,c", "--header", "i=", "--json").wantOK(t); !strings.Contains(got.stdout, `"duplicate":true`) {
 		t.Errorf("again: %q", got.stdout)
 	}
+	run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x").wantFailure(t, 1, "conflict") // the headers are others
 	run(t, sidecar, "", "pub", "t", "--file", "payload").wantOK(t)
 	run(t, sidecar, `"from stdin"`, "pub", "t").wantOK(t)
 	run(t, sidecar, "\x00\xff", "pub", "t", "--bytes", "--file", "-").wantOK(t)
@@ -68,7 +69,7 @@ func TestPubRefusesWhatMakesNoSense(t *testing.T) {
 	run(t, sidecar, "", "pub", "t", "--file", "not-there").wantFailure(t, 1, "not-there")
 }
 
-// refusing makes a stand-in that refuses every nth try, telling to come back in
+// refusing makes a sidecar that refuses every nth try, telling to come back in
 // a millisecond.
 func refusing(n int) sluicetest.Options {
 	tries := 0

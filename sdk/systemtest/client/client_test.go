@@ -25,6 +25,14 @@ func open(t *testing.T, o sluicetest.Options, opts ...sluice.Option) (*sluicetes
 	return sidecar, client
 }
 
+// wrongToken refuses the token "wrong".
+func wrongToken(token string) *wire.Error {
+	if token == "wrong" {
+		return wire.Errorf(wire.Unauthorized, "the token is not valid")
+	}
+	return nil
+}
+
 // eventually polls.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
@@ -75,7 +83,7 @@ func TestDialFailsAtOnceOrWaits(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	sidecar := start(t, sluicetest.Options{})
+	sidecar := start(t, sluicetest.Options{RefuseToken: wrongToken})
 	if _, err := sluice.Dial(t.Context(), sidecar.URL, sluice.WithWait(), sluice.WithToken("wrong")); !errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
 		t.Fatalf("got %v", err)
 	}
@@ -420,7 +428,7 @@ func TestDrainAndCloseOfTheClient(t *testing.T) {
 	}
 }
 
-// Client and stand-in together: events a second with many on their way, and one
+// Client and test sidecar together: events a second with many on their way, and one
 // after the other of one key.
 func BenchmarkPublisher(b *testing.B) {
 	for _, keys := range []int{0, 1, 64} {

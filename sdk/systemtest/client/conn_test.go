@@ -211,7 +211,7 @@ func TestCloseSendsWhatIsQueued(t *testing.T) {
 }
 
 func TestDialErrors(t *testing.T) {
-	sidecar := start(t, sluicetest.Options{})
+	sidecar := start(t, sluicetest.Options{RefuseToken: wrongToken})
 	for url, want := range map[string]string{
 		"127.0.0.1:7070":       "", // no scheme
 		"ftp://localhost":      "allowed are http://host:port",
@@ -237,7 +237,7 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// BenchmarkPublishAsync measures client and stand-in together.
+// BenchmarkPublishAsync measures client and test sidecar together.
 func BenchmarkPublishAsync(b *testing.B) {
 	conn := dial(b, start(b, sluicetest.Options{Forget: true}), nil)
 	e := &wire.Event{Topic: "bench", ID: "0197f1de-8c1b-7aaa-8bbb-0123456789ab", Key: "key-1", Payload: []byte(`"` + strings.Repeat("x", 200) + `"`)}

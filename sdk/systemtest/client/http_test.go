@@ -111,7 +111,7 @@ func TestInfo(t *testing.T) {
 	if _, err := h.GroupInfo(t.Context(), "orders", "none"); !errors.Is(err, &wire.Error{Code: wire.NotFound}) {
 		t.Errorf("an unknown group: %v", err)
 	}
-	if status, err := h.Status(t.Context()); err != nil || status.NodeID != "stand-in" || status.Store.State != "ok" {
+	if status, err := h.Status(t.Context()); err != nil || status.NodeID != "sluicetest" || status.Store.State != "ok" {
 		t.Errorf("status %+v, %v", status, err)
 	}
 }

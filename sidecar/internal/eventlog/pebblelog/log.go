@@ -35,6 +35,8 @@ type Options struct {
 	// FS is the file system that Dir is on; nil: the operating system's. The
 	// folder is locked against other processes on the latter only.
 	FS vfs.FS
+	// InMemory keeps everything in memory instead of on FS, for tests.
+	InMemory bool
 	// NodeID is what a second sidecar is told about who has the folder.
 	NodeID string
 	// Logger gets Pebble's warnings and the store's failure; nil: slog.Default.
@@ -83,6 +85,9 @@ var _ eventlog.Log = (*Log)(nil)
 func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.InMemory {
+		o.FS = vfs.NewMem()
 	}
 	var lock *os.File
 	if o.FS == nil {
