@@ -23,6 +23,8 @@ type trial struct {
 	events  map[string]*trialEvent
 	keys    map[string][]*trialEvent // in log order
 	clients []*trialClient
+	// behind are those that were paused when the group was moved: what they had saved before, they deliver once they go on.
+	behind map[*sidecar]bool
 }
 
 type trialEvent struct {
@@ -44,6 +46,7 @@ func newTrial(t *rapid.T, gentle bool) *trial {
 	x := &trial{
 		fleet: newFleet(t, rapid.IntRange(1, 4).Draw(t, "partitions")), rt: t, gentle: gentle,
 		events: make(map[string]*trialEvent), keys: make(map[string][]*trialEvent),
+		behind: make(map[*sidecar]bool),
 	}
 	eff := *x.policy.Load()
 	eff.Delivery.MaxInflight = rapid.IntRange(1, 6).Draw(t, "window")
@@ -69,7 +72,9 @@ func (c *trialClient) Deliver(ds []Delivery) {
 		x.mu.Lock()
 		e := x.events[d.Record.ID]
 		x.checkDelivery(c, e, d, others)
-		e.attempts, e.fate = d.Attempt, unsettled
+		if e.fate = unsettled; !x.behind[c.s] {
+			e.attempts = d.Attempt
+		}
 		e.deliveries++
 		x.mu.Unlock()
 	}

@@ -224,6 +224,11 @@ func (x *trial) seekSome(t *rapid.T) {
 	for _, e := range x.events {
 		e.attempts, e.fate = 0, perhaps // whether it moved already or not
 	}
+	for _, o := range x.live() {
+		if o.path.isPaused() {
+			x.behind[o] = true
+		}
+	}
 	x.mu.Unlock()
 	if err := s.m.Seek(context.Background(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}); err != nil {
 		t.Errorf("seek: %v", err)

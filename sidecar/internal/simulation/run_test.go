@@ -236,12 +236,12 @@ func (r *run) mend() {
 // rest stops all sidecars until what remembers ids and seqs may be deleted, and goes on with what is new, and with ids that
 // are still known.
 func (r *run) rest() {
-	if err := r.takeStock(); err != nil {
-		r.fail("reading the log before the rest: %v", err)
-	}
 	r.resting.Store(true)
 	for _, m := range r.machines {
 		m.stop()
+	}
+	if err := r.takeStock(); err != nil { // now that nobody removes anything
+		r.fail("reading the log before the rest: %v", err)
 	}
 	time.Sleep(r.plan.Rests.d())
 	r.resting.Store(false)
