@@ -225,6 +225,14 @@ func (s *Sidecar) spooled(topic string) bool {
 	return s.store.shared != nil && s.store.shared.spool.Holds(topic)
 }
 
+// eraseSpooled erases events of a topic that wait in the spool.
+func (s *Sidecar) eraseSpooled(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (int, error) {
+	if s.store.shared == nil {
+		return 0, nil
+	}
+	return s.store.shared.spool.Erase(ctx, topic, key, wanted, r)
+}
+
 // away says that the store does not answer now.
 func (st *store) away() bool { return st.shared != nil && st.shared.spool.Stats().Away }
 

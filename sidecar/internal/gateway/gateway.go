@@ -88,15 +88,17 @@ type Config struct {
 	Topics    *topics.Catalog
 	// Erased lets go of what is in memory of a topic of which events were
 	// erased, here and at other sidecars, but for Groups. Spooled says whether
-	// events of a topic are on their way into the Log.
-	Erased   func(topic string)
-	Spooled  func(topic string) bool
-	Policies *policy.Current
-	Metrics  *telemetry.Metrics
-	Limits   wire.Limits
-	Bounds   Bounds
-	NodeID   string
-	Logger   *slog.Logger
+	// events of a topic are on their way into the Log, and EraseSpooled erases some
+	// of these; nil: there are none. See spool.Log.
+	Erased       func(topic string)
+	Spooled      func(topic string) bool
+	EraseSpooled func(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (int, error)
+	Policies     *policy.Current
+	Metrics      *telemetry.Metrics
+	Limits       wire.Limits
+	Bounds       Bounds
+	NodeID       string
+	Logger       *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
 	// Memory is what connections keep of what they send until it is answered, and

@@ -46,6 +46,8 @@ type setup struct {
 	memory     *budget.Budget
 	mostTopics int // 0: 1000
 	mostEach   int // of topics and of groups; 0: any number
+
+	eraseSpooled func(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (int, error)
 }
 
 // viaCatalog is a log in which subscribing makes the topics that publishing would.
@@ -105,7 +107,7 @@ func start(t testing.TB, s setup) *sidecar {
 		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.memory,
-		Topics: catalog, Erased: tails.Forget, Spooled: func(string) bool { return false },
+		Topics: catalog, Erased: tails.Forget, Spooled: func(string) bool { return false }, EraseSpooled: s.eraseSpooled,
 		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -83,23 +83,44 @@ func errOnItsWay(topic string) *wire.Error {
 	return e
 }
 
-// toErase finds the events: dead letters first, so that they are not forgotten
-// where it stops before the event itself. Those that are scheduled are cancelled
-// before it looks, so that none comes into the log behind it.
-func (g *Gateway) toErase(ctx context.Context, x erasure) (found []*eventlog.Record, cancelled int, err error) {
-	letters := x.topic + wire.DeadLetterSuffix
-	for _, topic := range []string{x.topic, letters} {
-		if g.cfg.Spooled(topic) {
-			return nil, 0, errOnItsWay(topic)
+// isLetter says whether a dead letter is of an event that is to go.
+func (x erasure) isLetter(rec *eventlog.Record) bool {
+	of, _ := rec.Headers.Get(wire.HeaderDeadID)
+	return x.key != nil || of == *x.id
+}
+
+// eraseSpooled erases what waits in this sidecar's spool, before the log is looked
+// at: what leaves the spool meanwhile is in the log by then.
+func (g *Gateway) eraseSpooled(ctx context.Context, x erasure) (erased int, err error) {
+	if g.cfg.EraseSpooled == nil {
+		return 0, nil
+	}
+	own := func(rec *eventlog.Record) bool { return x.key != nil || rec.ID == *x.id }
+	for topic, wanted := range map[string]func(*eventlog.Record) bool{x.topic: own, x.topic + wire.DeadLetterSuffix: x.isLetter} {
+		n, err := g.cfg.EraseSpooled(ctx, topic, x.key, wanted, retention.Rules(g.cfg.Policies.Load().Topic(topic)))
+		if erased += n; err != nil {
+			return erased, err
 		}
 	}
-	if cancelled, err = g.eraseScheduled(ctx, x); err != nil {
+	return erased, nil
+}
+
+// toErase finds the events: dead letters first, so that they are not forgotten
+// where it stops before the event itself. What waits in the spool is erased, and what
+// is scheduled cancelled, before it looks, so that none comes into the log behind
+// it; cancelled counts both.
+func (g *Gateway) toErase(ctx context.Context, x erasure) (found []*eventlog.Record, cancelled int, err error) {
+	letters := x.topic + wire.DeadLetterSuffix
+	spooled, err := g.eraseSpooled(ctx, x)
+	if err != nil {
+		return nil, spooled, err
+	}
+	cancelled, err = g.eraseScheduled(ctx, x)
+	cancelled += spooled
+	if err != nil {
 		return nil, cancelled, err
 	}
-	found, err = g.scan(ctx, letters, x.key, func(rec *eventlog.Record) bool {
-		of, _ := rec.Headers.Get(wire.HeaderDeadID)
-		return x.key != nil || of == *x.id
-	})
+	found, err = g.scan(ctx, letters, x.key, x.isLetter)
 	if err != nil {
 		return nil, cancelled, err
 	}

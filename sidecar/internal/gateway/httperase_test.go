@@ -1,9 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // erasedLine ends the stream of an erasure of n events.
@@ -60,4 +65,27 @@ func TestRightsToErase(t *testing.T) {
 	s.want(t, 201, "", "POST", orders+"/events", "1", "Sluice-Id: a", "Authorization: Bearer app")
 	s.want(t, 403, "forbidden", "DELETE", orders+"/events?id=a", "", "Authorization: Bearer app")
 	s.want(t, 200, erasedLine(1), "DELETE", orders+"/events?id=a", "", "Authorization: Bearer admin")
+}
+
+// TestEraseSpooled: what waits in the spool goes as well, and is enough to be found.
+func TestEraseSpooled(t *testing.T) {
+	waiting := []eventlog.Record{{Event: wire.Event{ID: "a"}}, {Event: wire.Event{ID: "b"}}}
+	s := start(t, setup{eraseSpooled: func(_ context.Context, topic string, _ *string, wanted func(*eventlog.Record) bool, _ eventlog.Retention) (n int, _ error) {
+		if topic != "orders" {
+			return 0, nil
+		}
+		before := len(waiting)
+		waiting = slices.DeleteFunc(waiting, func(r eventlog.Record) bool { return wanted(&r) })
+		return before - len(waiting), nil
+	}})
+	s.publish(t, "orders", "c", "k")
+	s.want(t, 200, erasedLine(1), "DELETE", orders+"/events?id=b", "")
+	s.want(t, 404, "not_found", "DELETE", orders+"/events?id=b", "")
+	if len(waiting) != 1 || waiting[0].ID != "a" {
+		t.Errorf("waiting: %+v", waiting)
+	}
+	s.want(t, 200, erasedLine(2), "DELETE", orders+"/events?key=k", "")
+	if len(waiting) != 0 { // the stand-in knows no keys
+		t.Errorf("waiting: %+v", waiting)
+	}
 }

@@ -57,6 +57,8 @@ type Store interface {
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
 	LookupTopic(ctx context.Context, name string) (eventlog.Topic, error)
 	Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error)
+	// Erase is eventlog.Deleter's.
+	Erase(ctx context.Context, topic string, partition int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error)
 	// Truncate removes the events up to a seq, for good when it returns nil,
 	// and remembers no ids of them. Seqs go on from where they were.
 	Truncate(ctx context.Context, topic string, partition int, upTo uint64) error

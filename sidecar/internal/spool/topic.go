@@ -31,6 +31,8 @@ type topic struct {
 	// inside the gate and cleared while the gate is shut.
 	spooling atomic.Bool
 	gate     gate
+	// drain is held while a page goes into the log, and while events are erased.
+	drain turn
 
 	// Guarded by the account's lock.
 	events int
@@ -50,7 +52,7 @@ func (l *Log) add(name string, lanes, partitions int, by string) *topic {
 	defer l.mu.Unlock()
 	t := l.topics[name]
 	if t == nil {
-		t = &topic{name: name, lanes: lanes, by: by, letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
+		t = &topic{name: name, lanes: lanes, by: by, drain: newTurn(), letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
 		t.partitions.Store(int32(partitions))
 		l.topics[name] = t
 	}
