@@ -16,13 +16,14 @@ import (
 // are *wire.Error with bad_request and name the parameter.
 type Params struct {
 	values map[string]string
+	lists  map[string][]string
 }
 
 // ParseParams reads a raw query string (what follows the "?"), which must be
-// percent-encoded UTF-8 and may give each parameter once. Parameters are
-// separated by "&" alone; "+" is a space.
-func ParseParams(rawQuery string) (Params, error) {
-	p := Params{values: make(map[string]string)}
+// percent-encoded UTF-8 and may give each parameter once, but for those that are
+// lists. Parameters are separated by "&" alone; "+" is a space.
+func ParseParams(rawQuery string, lists ...string) (Params, error) {
+	p := Params{values: make(map[string]string), lists: make(map[string][]string)}
 	for pair := range strings.SplitSeq(rawQuery, "&") {
 		if pair == "" {
 			continue
@@ -35,6 +36,13 @@ func ParseParams(rawQuery string) (Params, error) {
 		value, err := unescape(rawValue)
 		if err != nil {
 			return Params{}, badParam(name, "its value is %v", err)
+		}
+		if slices.Contains(lists, name) {
+			if value == "" {
+				return Params{}, badParam(name, "%s", noValue)
+			}
+			p.lists[name] = append(p.lists[name], value)
+			continue
 		}
 		if _, twice := p.values[name]; twice {
 			return Params{}, badParam(name, "it is given twice; give it once")
@@ -78,10 +86,15 @@ func (p Params) Has(name string) bool {
 func (p Params) Text(name string) (string, error) {
 	v, given := p.values[name]
 	if given && v == "" {
-		return "", badParam(name, "it is given without a value; leave it out or give it one")
+		return "", badParam(name, "%s", noValue)
 	}
 	return v, nil
 }
+
+const noValue = "it is given without a value; leave it out or give it one"
+
+// List is the values of a parameter that is a list, in order.
+func (p Params) List(name string) []string { return p.lists[name] }
 
 // Whole is the parameter as a whole number from low to high, in decimal digits;
 // def when it is not given.

@@ -221,9 +221,13 @@ type Reader interface {
 	// when only its id is remembered for deduplication.
 	Lookup(ctx context.Context, topic, id string) (*Record, error)
 
-	// LatestByKey finds the event of the key with the highest seq;
-	// ErrNotFound if there is none.
-	LatestByKey(ctx context.Context, topic, key string) (*Record, error)
+	// Latest returns a page of the latest events of keys: of each key that q
+	// selects the one with the highest seq, also where it is a tombstone, in
+	// descending order of keys. A page that is empty is the end. It costs what
+	// it returns, and what there is above q.UpTo; what compaction removed costs
+	// nothing. Where q.UpTo is what Extents told, all of that is seen but what
+	// was removed since, by compaction only for a later event of its key.
+	Latest(ctx context.Context, topic string, q LatestQuery, b Bounds) ([]*Record, error)
 
 	// Seek translates a position into the seq to start at, per partition.
 	Seek(ctx context.Context, topic string, p Position) ([]uint64, error)

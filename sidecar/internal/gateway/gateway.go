@@ -119,6 +119,8 @@ type Gateway struct {
 	leases leaser
 	pulls  pullers
 
+	latest chan struct{} // has a value for each answer with latest events that is under way
+
 	streaming sync.WaitGroup // streams
 
 	mu       sync.Mutex
@@ -133,7 +135,7 @@ type Gateway struct {
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), uploads: make(map[*upload]struct{})}
+	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), uploads: make(map[*upload]struct{}), latest: make(chan struct{}, maxLatest)}
 	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg
 	cfg.Access.OnChange(g.rightsChanged)
 	return g
@@ -165,6 +167,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/topics/{topic}/stream", g.streamEvents)
 	mux.HandleFunc("GET /v1/topics/{topic}/scheduled", g.listScheduled)
 	mux.HandleFunc("DELETE /v1/topics/{topic}/scheduled/{id}", g.cancelScheduled)
+	mux.HandleFunc("GET /v1/topics/{topic}/latest", g.readLatest)
 	mux.HandleFunc("GET /v1/topics/{topic}/dlq", g.listDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/redrive", g.redriveDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/discard", g.discardDeadLetters)

@@ -89,7 +89,7 @@ func (m *Manager) startsOf(ctx context.Context, s Subscription) ([]uint64, error
 	if len(s.Starts) > 0 {
 		return s.Starts, nil
 	}
-	starts, err := startsOf(ctx, m.cfg.Log, s.Topic, s.Options)
+	starts, err := startsOf(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
 	if err == nil && s.Merged {
 		err = behind(ctx, m.cfg.Log, s.Topic, s.Options, starts)
 	}

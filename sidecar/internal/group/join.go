@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -65,7 +66,7 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 		}
 	}
 	if placed < tp.Partitions {
-		starts, err := startsOf(ctx, g.cfg.Log, g.topic, o)
+		starts, err := startsOf(ctx, g.cfg.Log, g.topic, o, g.cfg.Policy(g.topic).Retention)
 		if err != nil {
 			return err
 		}
@@ -93,11 +94,11 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 
 // seek turns a position as a client gives it into the seq to start at, per
 // partition.
-func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions) ([]uint64, error) {
+func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
 	p := eventlog.Position{From: o.From}
 	switch o.From {
 	case wire.FromPositions:
-		return behindPositions(ctx, log, topic, o.Positions)
+		return behindPositions(ctx, log, topic, o.Positions, keeps)
 	case "":
 		p.From = wire.FromLatest
 	case wire.FromTS:
@@ -117,8 +118,8 @@ func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 
 // startsOf is where a subscription starts in each partition: where no position
 // is given of it, at its first event.
-func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions) ([]uint64, error) {
-	starts, err := seek(ctx, log, topic, o)
+func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
+	starts, err := seek(ctx, log, topic, o, keeps)
 	if err != nil || !slices.Contains(starts, 0) {
 		return starts, err
 	}
@@ -132,8 +133,10 @@ func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.Sub
 }
 
 // behindPositions starts each partition right behind its position; 0 stands for
-// those that have none.
-func behindPositions(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64) ([]uint64, error) {
+// those that have none. Where nothing but compaction removes events, none that
+// is missing has not been replaced, and no position is too old.
+func behindPositions(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64, keeps policy.Retention) ([]uint64, error) {
+	expires := !keeps.Compact || keeps.TTL > 0 || keeps.MaxBytes > 0
 	extents, err := log.Extents(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -145,7 +148,7 @@ func behindPositions(ctx context.Context, log eventlog.Reader, topic string, pos
 			return nil, wire.Errorf(wire.BadRequest, "positions: topic %q has partitions 0 to %d, not %d", topic, len(extents)-1, p)
 		case seq > extents[p].Head && seq >= extents[p].First:
 			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d has seqs up to %d, not %d", p, extents[p].Head, seq)
-		case seq+1 < extents[p].First:
+		case expires && seq+1 < extents[p].First:
 			return nil, wire.Errorf(wire.OutOfRange, "positions: partition %d begins at seq %d now; the event after position %d is gone", p, extents[p].First, seq)
 		}
 		starts[p] = seq + 1

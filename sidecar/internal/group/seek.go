@@ -21,7 +21,7 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 		return err
 	}
 	defer m.release(g)
-	starts, err := seek(ctx, m.cfg.Log, topic, o)
+	starts, err := seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.Subsc
 		return SeekPlan{}, err
 	}
 	defer m.release(g)
-	starts, err := seek(ctx, m.cfg.Log, topic, o)
+	starts, err := seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention)
 	if err != nil {
 		return SeekPlan{}, err
 	}

@@ -81,7 +81,7 @@ func (s *suite) wantLeft(t tester, topic string, want ...uint64) {
 	}
 	delete(latest, "")
 	for key, seq := range latest {
-		if got, err := s.log.LatestByKey(t.Context(), topic, key); err != nil || got.Seq != seq {
+		if got, err := LatestByKey(t.Context(), s.log, topic, key); err != nil || got.Seq != seq {
 			t.Errorf("LatestByKey(%q) = %+v, %v; want seq %d", key, got, err, seq)
 		}
 	}
@@ -135,7 +135,7 @@ func testCompaction(t *testing.T, s *suite) {
 			t.Errorf("%d events went; want 4", n)
 		}
 		s.wantLeft(t, topic, 3, 4, 7, 8)
-		_, err := s.log.LatestByKey(t.Context(), topic, "a")
+		_, err := LatestByKey(t.Context(), s.log, topic, "a")
 		notFound(t, "LatestByKey of a key whose tombstone went", err)
 		old.TombstonesBefore++
 		s.compact(t, topic, 0, old)
@@ -309,7 +309,7 @@ func (s *suite) compactUnderReaders(t *testing.T) {
 	working.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			known := latest[i%keys].Load()
-			if e, err := s.log.LatestByKey(t.Context(), topic, key(i)); err != nil || e.Seq < known {
+			if e, err := LatestByKey(t.Context(), s.log, topic, key(i)); err != nil || e.Seq < known {
 				t.Errorf("LatestByKey(%q) = %+v, %v; seq %d was there", key(i), e, err, known)
 				return
 			}

@@ -210,7 +210,7 @@ func (s *suite) testMadeAgain(t *testing.T) {
 		}
 		_, err = s.log.Lookup(t.Context(), topic, "e-000")
 		notFound(t, "Lookup", err)
-		_, err = s.log.LatestByKey(t.Context(), topic, "k")
+		_, err = LatestByKey(t.Context(), s.log, topic, "k")
 		notFound(t, "LatestByKey", err)
 		again := s.stored(t, topic, 0, keyed()...) // their ids are free
 		if again[0] <= last {
@@ -249,7 +249,7 @@ func (s *suite) testErase(t *testing.T) {
 		}
 		_, err := s.log.Lookup(t.Context(), topic, "e-004")
 		notFound(t, "Lookup", err)
-		if latest, err := s.log.LatestByKey(t.Context(), topic, "k"); err != nil || latest.ID != "e-003" {
+		if latest, err := LatestByKey(t.Context(), s.log, topic, "k"); err != nil || latest.ID != "e-003" {
 			t.Errorf("LatestByKey = %+v, %v", latest, err)
 		}
 		if x := s.extent(t, topic, 0); x.Head != at[3] && x.Head != at[4] {

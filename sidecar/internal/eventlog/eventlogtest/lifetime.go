@@ -29,7 +29,7 @@ func testLifetime(t *testing.T, s *suite) {
 			return err
 		},
 		"Lookup":      func(ctx context.Context) error { _, err := s.log.Lookup(ctx, topic, "a"); return err },
-		"LatestByKey": func(ctx context.Context) error { _, err := s.log.LatestByKey(ctx, topic, "k"); return err },
+		"LatestByKey": func(ctx context.Context) error { _, err := LatestByKey(ctx, s.log, topic, "k"); return err },
 		"Seek": func(ctx context.Context) error {
 			_, err := s.log.Seek(ctx, topic, eventlog.Position{From: wire.FromLatest})
 			return err

@@ -102,6 +102,7 @@ func testModel(t *testing.T, s *suite) {
 			"read":   func(r *rapid.T) { s.randomRead(r, m) },
 			"scan":   func(r *rapid.T) { s.randomScan(r, m) },
 			"find":   func(r *rapid.T) { s.randomFind(r, m) },
+			"latest": func(r *rapid.T) { s.randomLatest(r, m) },
 			"seek":   func(r *rapid.T) { s.randomSeek(r, m) },
 			"sweep":  func(r *rapid.T) { s.randomSweep(r, m) },
 			"reopen": func(r *rapid.T) {
@@ -201,7 +202,7 @@ func (s *suite) randomFind(r *rapid.T, m *model) {
 
 	key := rapid.SampledFrom([]string{"k1", "k2", "k"}).Draw(r, "key")
 	keyed := selected(m.all(), eventlog.ScanQuery{Key: &key})
-	got, err = s.log.LatestByKey(r.Context(), m.topic, key)
+	got, err = LatestByKey(r.Context(), s.log, m.topic, key)
 	if len(keyed) == 0 {
 		if !errors.Is(err, eventlog.ErrNotFound) {
 			r.Fatalf("LatestByKey(%q) = %v, %v; want ErrNotFound", key, got, err)

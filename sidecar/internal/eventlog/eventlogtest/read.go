@@ -71,20 +71,20 @@ func testFind(t *testing.T, s *suite) {
 		notFound(t, "Lookup in another topic", err)
 	})
 	t.Run("LatestByKey goes by seq", func(t *testing.T) {
-		got, err := s.log.LatestByKey(t.Context(), topic, "k")
+		got, err := LatestByKey(t.Context(), s.log, topic, "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		sameRecord(t, got, placed(latest, topic, 1, seq))
 		for key, id := range map[string]string{"kk": "kk", "k\x00": "nul"} {
-			if got, err := s.log.LatestByKey(t.Context(), topic, key); err != nil || got.ID != id {
+			if got, err := LatestByKey(t.Context(), s.log, topic, key); err != nil || got.ID != id {
 				t.Errorf("latest of key %q: %+v, %v; want %q", key, got, err, id)
 			}
 		}
 	})
 	t.Run("LatestByKey of a key the topic does not have", func(t *testing.T) {
 		for _, key := range []string{"K", "kkk", ""} {
-			_, err := s.log.LatestByKey(t.Context(), topic, key)
+			_, err := LatestByKey(t.Context(), s.log, topic, key)
 			notFound(t, "LatestByKey of "+key, err)
 		}
 	})

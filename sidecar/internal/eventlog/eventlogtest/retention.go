@@ -80,9 +80,9 @@ func testRetention(t *testing.T, s *suite) {
 			}
 			_, err := s.log.Lookup(t.Context(), topic, a[0].ID)
 			notFound(t, "Lookup of a removed event", err)
-			_, err = s.log.LatestByKey(t.Context(), topic, b[0].Key)
+			_, err = LatestByKey(t.Context(), s.log, topic, b[0].Key)
 			notFound(t, "LatestByKey of a removed key", err)
-			if got, err := s.log.LatestByKey(t.Context(), topic, a[0].Key); err != nil || got.ID != a[9].ID {
+			if got, err := LatestByKey(t.Context(), s.log, topic, a[0].Key); err != nil || got.ID != a[9].ID {
 				t.Errorf("LatestByKey = %+v, %v", got, err)
 			}
 			if got, err := s.log.Seek(t.Context(), topic, eventlog.Position{From: wire.FromTS}); err != nil || !slices.Equal(got, []uint64{8, 5, 1}) {

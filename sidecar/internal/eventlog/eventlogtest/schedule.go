@@ -107,7 +107,7 @@ func testScheduled(t *testing.T, s *suite) {
 			}
 			_, err := s.log.Lookup(t.Context(), topic, "a")
 			notFound(t, "Lookup", err)
-			_, err = s.log.LatestByKey(t.Context(), topic, "k")
+			_, err = LatestByKey(t.Context(), s.log, topic, "k")
 			notFound(t, "LatestByKey", err)
 			s.reopen(t)
 		}

@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Scan", testScan},
 		{"Seek", testSeek},
 		{"Find", testFind},
+		{"Latest", testLatest},
 		{"Fidelity", testFidelity},
 		{"Epochs", testEpochs},
 		{"Inherit", testInherit},

@@ -370,25 +370,3 @@ func (l *Log) lookup(ctx context.Context, t *topic, generation int64, id string)
 	}
 	return s.Record, nil
 }
-
-// LatestByKey implements eventlog.Reader.
-func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Record, error) {
-	ctx, t, end, err := l.beginOn(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	what := fmt.Sprintf("key %q of topic %q", key, name)
-	if key == "" { // is no key
-		return nil, fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
-	}
-	filter := bson.D{{Key: "topic", Value: name}, {Key: "key", Value: key}, live}
-	events, err := l.page(ctx, t, filter, options.Find().SetHint(l.hint(byKeySeq)).SetSort(bson.D{{Key: "seq", Value: -1}}), eventlog.Bounds{Events: 1})
-	if err == nil && len(events) == 0 {
-		err = fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return events[0], nil
-}

@@ -57,9 +57,7 @@ func topicPrefix(b []byte, kind byte, topic uint32) []byte {
 func catalogKey(name string) []byte { return append([]byte{kindCatalog}, name...) }
 
 func eventKey(b []byte, topic uint32, partition int, seq uint64) []byte {
-	b = topicPrefix(b, kindEvent, topic)
-	b = binary.BigEndian.AppendUint16(b, uint16(partition))
-	return binary.BigEndian.AppendUint64(b, seq)
+	return appendPlace(topicPrefix(b, kindEvent, topic), partition, seq)
 }
 
 // seqOf is the seq at the end of an event's key.
@@ -82,7 +80,10 @@ func keyTimeKey(b []byte, topic uint32, key string, ts int64, id string) []byte 
 }
 
 func keySeqKey(b []byte, topic uint32, key string, partition int, seq uint64) []byte {
-	b = keyPrefix(b, kindKeySeq, topic, key)
+	return appendPlace(keyPrefix(b, kindKeySeq, topic, key), partition, seq)
+}
+
+func appendPlace(b []byte, partition int, seq uint64) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(partition))
 	return binary.BigEndian.AppendUint64(b, seq)
 }

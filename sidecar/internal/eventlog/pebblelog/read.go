@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -124,73 +123,6 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 		return nil, fmt.Errorf("event %q of topic %q: %w", id, name, eventlog.ErrNotFound)
 	}
 	return l.event(t, e.location)
-}
-
-// LatestByKey implements eventlog.Reader. It goes through the key's events
-// from the back, one look per partition that has any.
-func (l *Log) LatestByKey(ctx context.Context, name, key string) (*eventlog.Record, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		heads, err := l.heads(t)
-		if err != nil {
-			return nil, err
-		}
-		r, err := l.latestByKey(ctx, t, key, heads)
-		if !errors.Is(err, eventlog.ErrNotFound) {
-			return r, err
-		}
-		// Compaction may have removed what was there because of an event
-		// that has come since.
-		now, failure := l.heads(t)
-		if failure != nil {
-			return nil, failure
-		}
-		if slices.Equal(now, heads) {
-			return nil, err
-		}
-	}
-}
-
-// latestByKey is LatestByKey among the events up to the given heads.
-func (l *Log) latestByKey(ctx context.Context, t *topic, key string, heads []uint64) (*eventlog.Record, error) {
-	prefix := keyPrefix(nil, kindKeySeq, t.id, key)
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
-	if err != nil {
-		return nil, failed(err)
-	}
-	defer it.Close()
-	var latest location
-	for it.Last(); it.Valid(); {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		at := locationAt(it.Key()[len(prefix):])
-		if at.seq > heads[at.partition] {
-			it.SeekLT(keySeqKey(nil, t.id, key, at.partition, heads[at.partition]+1))
-			if !it.Valid() || locationAt(it.Key()[len(prefix):]).partition != at.partition {
-				continue
-			}
-			at = locationAt(it.Key()[len(prefix):])
-		}
-		if at.seq > latest.seq {
-			latest = at
-		}
-		it.SeekLT(keySeqKey(nil, t.id, key, at.partition, 0))
-	}
-	if err := it.Error(); err != nil {
-		return nil, failed(err)
-	}
-	if latest.seq == 0 {
-		return nil, fmt.Errorf("key %q of topic %q: %w", key, t.name, eventlog.ErrNotFound)
-	}
-	return l.event(t, latest)
 }
 
 // event reads one event; ErrNotFound if retention has removed it.

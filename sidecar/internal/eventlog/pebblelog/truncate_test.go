@@ -75,7 +75,7 @@ func TestTruncate(t *testing.T) {
 	if _, err := l.Lookup(t.Context(), "t", "e-000"); !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("Lookup of a removed event: %v; want ErrNotFound", err)
 	}
-	if _, err := l.LatestByKey(t.Context(), "t", "k"); !errors.Is(err, eventlog.ErrNotFound) {
+	if _, err := eventlogtest.LatestByKey(t.Context(), l, "t", "k"); !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("LatestByKey of a removed key: %v; want ErrNotFound", err)
 	}
 	// No id is remembered, and seqs go on.

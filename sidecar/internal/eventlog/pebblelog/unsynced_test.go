@@ -77,7 +77,7 @@ func readable(t *testing.T, l *Log) (found []string) {
 	for _, e := range scanned {
 		found = append(found, "Scan "+e.ID)
 	}
-	latest, err3 := l.LatestByKey(t.Context(), "t", "k")
+	latest, err3 := eventlogtest.LatestByKey(t.Context(), l, "t", "k")
 	if err := errors.Join(err, err2, err3); err != nil {
 		t.Fatal(err)
 	}

@@ -106,11 +106,20 @@ var readers = []struct {
 		return scan(ctx, l, topic, eventlog.ScanQuery{Key: &key})
 	}},
 	{"the latest of a key", 1, 1, func(ctx context.Context, l *mongolog.Log, topic string) (int, error) {
-		e, err := l.LatestByKey(ctx, topic, "k-7")
+		e, err := eventlogtest.LatestByKey(ctx, l, topic, "k-7")
 		if err == nil && e.ID != "e-907" {
 			err = fmt.Errorf("event %q", e.ID)
 		}
 		return 1, err
+	}},
+	{"the latest of all keys that have ten events each", 100, 903, func(ctx context.Context, l *mongolog.Log, topic string) (n int, _ error) {
+		for q := (eventlog.LatestQuery{}); ; {
+			page, err := l.Latest(ctx, topic, q, eventlog.Bounds{Events: 200})
+			if err != nil || len(page) == 0 {
+				return n, err
+			}
+			n, q.Below = n+len(page), page[len(page)-1].Key
+		}
 	}},
 	{"a seek to the earliest", 1, 3, seek(eventlog.Position{From: wire.FromEarliest}, 0)},
 	{"a seek to the latest", 1, 3, seek(eventlog.Position{From: wire.FromLatest}, liveEvents)},

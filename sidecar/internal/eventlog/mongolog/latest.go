@@ -1,0 +1,114 @@
+package mongolog
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// Latest implements eventlog.Reader. The index of keys and seqs, which has live
+// events alone, is read from its end: of each key the latest event comes first.
+func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	ctx, renew, end, err := l.beginSteps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	t, err := l.topic(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	b.Events = max(b.Events, 1)
+	r := &latestReading{page: page{bounds: b}, log: l, topic: t, query: q, limit: b.Events}
+	for more := true; more; renew() {
+		var broken error
+		err := l.persist(ctx, func() error {
+			return l.causally(ctx, func(ctx context.Context) (err error) {
+				more, broken, err = r.read(ctx)
+				return err
+			})
+		})
+		if err != nil {
+			return nil, unavailable(ctx, "read the latest events of topic "+name, err)
+		}
+		l.health.reached()
+		if broken != nil {
+			return nil, fmt.Errorf("read the latest events of topic %s: %w", name, broken)
+		}
+	}
+	return r.events, nil
+}
+
+// latestReading is one call of Latest; the query goes on behind what is on the page.
+type latestReading struct {
+	page
+	log   *Log
+	topic *topic
+	query eventlog.LatestQuery
+	limit int // documents that the next query looks at
+}
+
+// passedOver is how many events of a key are read after its latest one before the next key is asked for.
+const passedOver = 64
+
+// read is one query; more says that there may be more.
+func (r *latestReading) read(ctx context.Context) (more bool, broken, _ error) {
+	if r.query.UpTo != nil && r.log.engine().replicated {
+		// A primary that was replaced may not have what the caller has seen. One that has acknowledged a write since then
+		// does, be it of nothing, and what follows in the session sees it.
+		if err := r.log.updateHead(ctx, r.topic, bson.D{{Key: "$max", Value: bson.D{{Key: of(fieldHead, 0), Value: int64(0)}}}}); err != nil {
+			return false, nil, err
+		}
+	}
+	keys := bson.D{{Key: "$gte", Value: r.query.From}}
+	if r.query.Below != "" {
+		keys = append(keys, bson.E{Key: "$lt", Value: r.query.Below})
+	}
+	filter := bson.D{{Key: document.FieldTopic, Value: r.topic.Name}, {Key: document.FieldKey, Value: keys}, live}
+	cursor, err := r.log.majority(eventsName).Find(ctx, filter, options.Find().SetHint(r.log.hint(byKeySeq)).
+		SetSort(bson.D{{Key: document.FieldKey, Value: -1}, {Key: document.FieldSeq, Value: -1}}).
+		SetLimit(int64(r.limit)).SetBatchSize(r.topic.batchSize(r.limit, r.bounds.Bytes)))
+	if err != nil {
+		return false, nil, err
+	}
+	defer cursor.Close(ctx)
+	before, seen := len(r.events), 0
+	for passed := 0; !r.full() && passed < passedOver && cursor.Next(ctx); seen++ {
+		key, _ := cursor.Current.Lookup(document.FieldKey).StringValueOK()
+		switch {
+		case len(r.events) > 0 && key == r.query.Below:
+			passed++
+			more = passed == passedOver
+		case r.counts(cursor.Current):
+			if err := r.add(cursor.Current); err != nil {
+				return false, err, nil
+			}
+			r.query.Below, passed = key, 0
+		}
+	}
+	if err := cursor.Err(); err != nil || r.full() {
+		return false, nil, err
+	}
+	r.topic.sized(r.events, r.bytes)
+	switch more = more || seen == r.limit; {
+	case len(r.events) == before: // all of it is above UpTo
+		r.limit *= 2
+	case seen > 2*(len(r.events)-before):
+		r.limit = passedOver
+	default:
+		r.limit = r.bounds.Events - len(r.events)
+	}
+	return more, nil, nil
+}
+
+// counts reports whether an event is not above UpTo.
+func (r *latestReading) counts(raw bson.Raw) bool {
+	p, _ := raw.Lookup(document.FieldPartition).AsInt64OK()
+	seq, _ := raw.Lookup(document.FieldSeq).AsInt64OK()
+	return r.query.UpTo == nil || p >= 0 && p < int64(len(r.query.UpTo)) && uint64(seq) <= r.query.UpTo[p]
+}

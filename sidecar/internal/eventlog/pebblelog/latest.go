@@ -1,0 +1,88 @@
+package pebblelog
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Latest implements eventlog.Reader. It goes through the keys from the back,
+// where the latest event of each is: a step for each key, which passes over
+// whatever the key had before, and over the graves of that.
+func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	t, err := l.catalog.find(name)
+	if err != nil {
+		return nil, err
+	}
+	o := &pebble.IterOptions{LowerBound: keyPrefix(nil, kindKeySeq, t.id, q.From), UpperBound: after(topicPrefix(nil, kindKeySeq, t.id))}
+	if q.Below != "" {
+		o.UpperBound = keyPrefix(nil, kindKeySeq, t.id, q.Below)
+	}
+	it, err := l.db.NewIter(o)
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer it.Close()
+	// What compaction removed before the iterator's moment it removed for
+	// events that were durable by then: the heads that are read now count these.
+	heads, err := l.heads(t)
+	if err != nil {
+		return nil, err
+	}
+	for p := range heads {
+		if q.UpTo != nil {
+			heads[p] = min(heads[p], q.UpTo[p])
+		}
+	}
+	events := fetcher{topic: t, index: it, its: make([]*pebble.Iterator, len(heads))}
+	defer events.close()
+	page := newPage(b)
+	var key, seek []byte // the key that it is at, as the index has it
+	var latest location
+	take := func() error {
+		if latest.seq == 0 {
+			return nil
+		}
+		r, err := events.fetch(latest)
+		if err == nil {
+			page.add(r)
+		}
+		return failed(err)
+	}
+	const place = 2 + 8 // partition and seq
+	for seen, valid := 0, it.Last(); valid; seen++ {
+		if seen%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		entry := it.Key()
+		if prefix := entry[:len(entry)-place]; !bytes.Equal(prefix, key) {
+			if err := take(); err != nil {
+				return nil, err
+			}
+			if page.full() {
+				return page.events, nil
+			}
+			key, latest = append(key[:0], prefix...), location{}
+		}
+		at := locationAt(entry[len(entry)-place:])
+		below := uint64(0) // the next partition that has the key, or the next key
+		if at.seq > heads[at.partition] {
+			below = heads[at.partition] + 1
+		} else if at.seq > latest.seq {
+			latest = at
+		}
+		seek = appendPlace(append(seek[:0], key...), at.partition, below)
+		valid = it.SeekLT(seek)
+	}
+	if err := it.Error(); err != nil {
+		return nil, failed(err)
+	}
+	return page.events, take()
+}

@@ -1,0 +1,159 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+const (
+	// maxLatestKeys is how many keys a request for latest events may name.
+	maxLatestKeys = 1000
+	// maxLatest is how many answers with latest events may be under way.
+	maxLatest = 64
+	// retryLatest is when to ask again past that.
+	retryLatest = time.Second
+)
+
+// latestPage is what an answer with latest events holds in memory.
+var latestPage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
+
+// readLatest answers with the latest event of each key, and then with the
+// positions up to which these are the latest: a line each.
+func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) {
+	queries, err := g.latestOf(r)
+	if err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+		return
+	}
+	select {
+	case g.latest <- struct{}{}:
+		defer func() { <-g.latest }()
+	default:
+		e := wire.Errorf(wire.Overloaded, "%d answers with latest events are under way, which are as many as may be", maxLatest)
+		e.RetryAfter = retryLatest
+		httpapi.WriteError(w, r, e, g.cfg.Logger)
+		return
+	}
+	g.sendLatest(w, r, queries)
+}
+
+// latestOf reads which keys are asked for: those that are named and those with
+// the prefix; without either all.
+func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
+	topic := r.PathValue("topic")
+	if bad := wire.CheckReadTopic(topic); bad != nil {
+		return nil, bad
+	}
+	if g.refusing() {
+		return nil, errStopping()
+	}
+	p, err := httpapi.ParseParams(r.URL.RawQuery, "key")
+	if err != nil {
+		return nil, err
+	}
+	keys := p.List("key")
+	prefix, err := p.Text("prefix")
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) > maxLatestKeys {
+		return nil, httpapi.BadParam("key", "%d keys are named; at most %d are allowed", len(keys), maxLatestKeys)
+	}
+	for name, values := range map[string][]string{"key": keys, "prefix": {prefix}} {
+		for _, v := range values {
+			if bad := wire.CheckKey(v, g.cfg.Limits); bad != nil {
+				return nil, httpapi.BadParam(name, "%s", bad.Msg)
+			}
+		}
+	}
+	if err := g.may(r, access.Subscribe, topic, ""); err != nil {
+		return nil, err
+	}
+	var queries []eventlog.LatestQuery
+	if prefix != "" || len(keys) == 0 {
+		queries = append(queries, eventlog.KeyPrefix(prefix))
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		if prefix == "" || !strings.HasPrefix(key, prefix) {
+			queries = append(queries, eventlog.OneKey(key))
+		}
+	}
+	return queries, nil
+}
+
+// sendLatest goes page by page, so that memory is bounded. From the first line
+// on an error is a line, too, and no positions follow.
+func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) {
+	topic := r.PathValue("topic")
+	extents, err := g.cfg.Log.Extents(r.Context(), topic)
+	if err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+		return
+	}
+	upTo, positions := make([]uint64, len(extents)), make(map[int]uint64, len(extents))
+	for p, e := range extents {
+		upTo[p], positions[p] = e.Head, e.Head
+	}
+	out := http.NewResponseController(w)
+	defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // for the next answer on this connection
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	s := newScratch()
+	defer s.free()
+	if r.Method == http.MethodHead {
+		queries = nil
+	}
+	started := false
+	for _, q := range queries {
+		for q.UpTo = upTo; ; {
+			page, err := g.cfg.Log.Latest(r.Context(), topic, q, latestPage)
+			if err == nil {
+				err = g.mayStill(r, topic, "")
+			}
+			if err != nil && !started {
+				httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+				return
+			}
+			if err != nil {
+				if r.Context().Err() == nil {
+					e := wire.AsError(refusal(err))
+					text, _ := json.Marshal(map[string]string{"error": e.Msg, "code": string(e.Code)})
+					_ = g.writeLatest(w, out, append(text, '\n'))
+				}
+				return
+			}
+			if len(page) == 0 {
+				break
+			}
+			s.b = s.b[:0]
+			for _, rec := range page {
+				if !rec.Tombstone() {
+					s.b = append(rec.AppendJSON(s.b), '\n')
+				}
+			}
+			if g.writeLatest(w, out, s.b) != nil {
+				return // the client has gone, or does not read
+			}
+			started = true
+			q.Below = page[len(page)-1].Key
+		}
+	}
+	_ = g.writeLatest(w, out, append(wire.AppendPositions(append(s.b[:0], `{"positions":`...), positions), "}\n"...))
+}
+
+// writeLatest gives a client that takes nothing the time of other slow ones.
+func (g *Gateway) writeLatest(w http.ResponseWriter, out *http.ResponseController, text []byte) error {
+	g.cfg.Memory.Take(len(text))
+	defer g.cfg.Memory.Give(len(text))
+	_ = out.SetWriteDeadline(time.Now().Add(g.cfg.Bounds.SlowClientTimeout))
+	_, err := w.Write(text)
+	return err
+}
