@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
 // connWindow is the window of a client's connections; the publisher's own
@@ -20,7 +23,7 @@ const connWindow = 1024
 type Client struct {
 	url    string
 	config config
-	http   *HTTP
+	http   *admin.HTTP
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	main   *Publisher
@@ -40,13 +43,13 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 		url: address, config: newConfig(opts),
 		pubs: map[*Publisher]struct{}{}, subs: map[*Subscription]struct{}{},
 	}
-	if _, err := parseEndpoint(address); err != nil {
+	if _, err := endpoint.Parse(address); err != nil {
 		return nil, err
 	}
 	if c.config.bad != nil {
 		return nil, c.config.bad
 	}
-	c.http = &HTTP{
+	c.http = &admin.HTTP{
 		AppURL: address, ReplayURL: c.config.replayURL, TokenFunc: c.config.token,
 		TLSConfig: c.config.tls, Dialer: c.config.dialer,
 	}
@@ -75,7 +78,7 @@ func besideReplay(address string) string {
 
 // HTTP asks the same sidecar by HTTP, about topics and groups for example. It
 // is the client's: its fields must not be changed.
-func (c *Client) HTTP() *HTTP { return c.http }
+func (c *Client) HTTP() *admin.HTTP { return c.http }
 
 // Publish publishes one event and returns once it is durable. What it does about
 // refusals and lost connections is said at [Publisher]. When ctx ends first, the

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
+
 	"github.com/coder/websocket"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -75,11 +77,11 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 	if opts == nil {
 		opts = new(ConnOptions)
 	}
-	at, err := parseEndpoint(url)
+	at, err := endpoint.Parse(url)
 	if err != nil {
 		return nil, err
 	}
-	at = at.with(opts.TLSConfig, opts.Dialer)
+	at = at.With(opts.TLSConfig, opts.Dialer)
 	c := &Conn{window: opts.Window, done: make(chan struct{}), subs: map[subKey]*ConnSubscription{}}
 	if c.window <= 0 {
 		c.window = defaultWindow
@@ -88,18 +90,18 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 
 	// Of the connections that the transport makes, the last is the one in use.
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		raw, err := at.dial(ctx, network, address)
+		raw, err := at.Dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
 		c.cork = newCorkedConn(raw)
 		return c.cork, nil
 	}}
-	if at.tls != nil {
-		transport.TLSClientConfig = at.tls.Clone()
+	if at.TLS != nil {
+		transport.TLSClientConfig = at.TLS.Clone()
 		transport.TLSClientConfig.NextProtos = []string{"http/1.1"} // WebSocket is not spoken over another
 	}
-	ws, resp, err := websocket.Dial(ctx, at.base+"/ws", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	ws, resp, err := websocket.Dial(ctx, at.Base+"/ws", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		transport.CloseIdleConnections()
 		return nil, dialError(url, resp, err)
@@ -121,9 +123,9 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 // dialError prefers what the sidecar said over what the library made of it.
 func dialError(url string, resp *http.Response, err error) error {
 	if resp == nil || resp.StatusCode < 400 {
-		return fmt.Errorf("connecting to %s: %w", url, unwrapURLError(err))
+		return fmt.Errorf("connecting to %s: %w", url, endpoint.UnwrapURLError(err))
 	}
-	return readError(resp)
+	return endpoint.ReadError(resp)
 }
 
 func (c *Conn) auth(ctx context.Context, token string) error {

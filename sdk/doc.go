@@ -74,10 +74,8 @@
 // # Below and beside
 //
 // [Conn] is one connection and no more: nothing reconnects, nothing is sent
-// again, the caller acks. It is for tools and load generators. [HTTP] asks the
-// sidecar's HTTP listeners about topics, groups and history, and consumes without
-// a WebSocket ([HTTP.Pull], [HTTP.Stream]); [ControlPlane] asks a control plane
-// about policies and the fleet. The contract's types and codes are those of
-// package wire. Package sluicetest runs a sidecar in
-// memory, for tests of what uses this one.
+// again, the caller acks. It is for tools and load generators. Package admin asks a
+// sidecar by HTTP about topics, groups and dead letters, and a control plane about
+// policies and the fleet. The contract's types and codes are those of package wire.
+// Package sluicetest runs a sidecar in memory, for tests of what uses this one.
 package sluice

@@ -9,7 +9,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
 )
 
 func Example() {

@@ -4,34 +4,21 @@ import (
 	"context"
 	"errors"
 	"iter"
+
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// ReplayEvents yields the events of a replay, page by page: all that the query
-// fits, from its Cursor or start on. Limit is the size of a page. An error is
-// the last that is yielded; without one the replay is complete.
-func (h *HTTP) ReplayEvents(ctx context.Context, q ReplayQuery) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		for {
-			page, err := h.Replay(ctx, q)
-			if err != nil {
-				yield(Event{}, err)
-				return
-			}
-			for _, e := range page.Events {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if q.Missing != nil && len(page.Missing) > 0 {
-				q.Missing(page.Missing)
-			}
-			if page.Next == "" {
-				return
-			}
-			q.Cursor = page.Next
-		}
-	}
-}
+// The history's queries and its error, under this package's name.
+type (
+	// ReplayQuery says which events to replay.
+	ReplayQuery = admin.ReplayQuery
+	// ExportQuery says which events to export.
+	ExportQuery = admin.ExportQuery
+)
+
+// ErrTruncated is matched by the error that ends an export whose stream broke
+// off: what came is not all.
+var ErrTruncated = admin.ErrTruncated
 
 var errNoReplayURL = errors.New("sluice: where the replay API is is not known; give it with WithReplayURL")
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
 )
 
 // scripted is a server that answers frames as it is told: with that text, whose %s is the corr, and by closing the connection

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/console/browsertest"
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -45,7 +45,7 @@ func publish(url string, stop <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		h := &sluice.HTTP{AppURL: url}
+		h := &admin.HTTP{AppURL: url}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		_, _ = h.PublishBatch(ctx, topic, slices.Repeat([]wire.Event{{Payload: []byte(`{}`)}}, 15)) // a refusal is what it is for
 		cancel()

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 const (
@@ -32,12 +32,12 @@ func main() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := run(ctx, &sluice.ControlPlane{URL: os.Args[1]}, os.Args[2:]); err != nil {
+	if err := run(ctx, &admin.ControlPlane{URL: os.Args[1]}, os.Args[2:]); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, plane *sluice.ControlPlane, sidecars []string) error {
+func run(ctx context.Context, plane *admin.ControlPlane, sidecars []string) error {
 	var publishers []*publisher
 	for i, sidecar := range sidecars {
 		node, url, _ := strings.Cut(sidecar, "=")
@@ -61,9 +61,9 @@ func run(ctx context.Context, plane *sluice.ControlPlane, sidecars []string) err
 }
 
 // setLimit changes the topic's policy, and waits until every sidecar has said that it enforces it.
-func setLimit(ctx context.Context, plane *sluice.ControlPlane, limit, sidecars int) error {
+func setLimit(ctx context.Context, plane *admin.ControlPlane, limit, sidecars int) error {
 	document := fmt.Appendf(nil, `{"publish":{"rate":%d,"burst":%d,"scope":"fleet"}}`, limit, burst)
-	policy, err := plane.PutPolicy(ctx, topic, document, sluice.Condition{})
+	policy, err := plane.PutPolicy(ctx, topic, document, admin.Condition{})
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func setLimit(ctx context.Context, plane *sluice.ControlPlane, limit, sidecars i
 		if err != nil {
 			return err
 		}
-		behind := func(s sluice.Sidecar) bool { return s.Versions[topic] != policy.Version }
+		behind := func(s admin.Sidecar) bool { return s.Versions[topic] != policy.Version }
 		if len(using) == sidecars && !slices.ContainsFunc(using, behind) {
 			return nil
 		}

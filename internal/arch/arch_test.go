@@ -67,6 +67,13 @@ var rules = []rule{
 		caught: [2]string{"sdk", "internal/pause"},
 	},
 	{
+		name:   "administration does not need the client",
+		from:   []string{"sdk/admin", "sdk/internal/..."},
+		to:     []string{"sdk/..."},
+		allow:  []string{"sdk/wire", "sdk/internal/..."},
+		caught: [2]string{"sdk/admin", "sdk"},
+	},
+	{
 		name:   "only the helpers for applications on MongoDB know it in the SDK",
 		from:   []string{"sdk/..."},
 		except: []string{"sdk/exactlyonce/...", "sdk/outbox/...", "sdk/projector/..."},

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -28,8 +28,8 @@ type ControlPlaneOptions struct {
 	Refuse func(name string, document json.RawMessage) []wire.FieldError
 	// Sidecars and Topics are what is answered when the fleet is asked for; nil
 	// is an empty fleet. They must not call the stand-in.
-	Sidecars func() []sluice.Sidecar
-	Topics   func() []sluice.FleetTopic
+	Sidecars func() []admin.Sidecar
+	Topics   func() []admin.FleetTopic
 }
 
 // ControlPlane is a stand-in for a control plane: its REST API out of memory,
@@ -44,8 +44,8 @@ type ControlPlane struct {
 	mu       sync.Mutex
 	revision int64
 	series   int64
-	history  map[string][]sluice.PolicyVersion // oldest first
-	audit    []sluice.AuditEntry               // oldest first
+	history  map[string][]admin.PolicyVersion // oldest first
+	audit    []admin.AuditEntry               // oldest first
 }
 
 // Epoch is when the first change is made.
@@ -53,7 +53,7 @@ var Epoch = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
 // StartControlPlane starts one. It runs until Close.
 func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
-	c := &ControlPlane{opts: opts, history: map[string][]sluice.PolicyVersion{}}
+	c := &ControlPlane{opts: opts, history: map[string][]admin.PolicyVersion{}}
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(*http.Request) (any, error){
 		"GET /v1/policies":                  c.list,
@@ -80,7 +80,7 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 func (c *ControlPlane) newSeries(*http.Request) (any, error) {
 	c.revision++
 	c.series++
-	return sluice.Series{Series: c.series, Revision: c.revision}, nil
+	return admin.Series{Series: c.series, Revision: c.revision}, nil
 }
 
 // Close ends it.
@@ -109,7 +109,7 @@ func (c *ControlPlane) answer(w http.ResponseWriter, r *http.Request, serve func
 }
 
 // now returns the policy of that name, or nil.
-func (c *ControlPlane) now(name string) *sluice.Policy {
+func (c *ControlPlane) now(name string) *admin.Policy {
 	if all := c.history[name]; len(all) > 0 {
 		return all[len(all)-1].Policy
 	}
@@ -128,7 +128,7 @@ func (c *ControlPlane) names() []string {
 }
 
 func (c *ControlPlane) list(*http.Request) (any, error) {
-	list := sluice.PolicyList{Policies: []sluice.Policy{}, Revision: c.revision}
+	list := admin.PolicyList{Policies: []admin.Policy{}, Revision: c.revision}
 	for _, name := range c.names() {
 		list.Policies = append(list.Policies, *c.now(name))
 	}
@@ -196,8 +196,8 @@ func (c *ControlPlane) remove(r *http.Request) (any, error) {
 }
 
 // plan is what putting the fields, or deleting, would change.
-func (c *ControlPlane) plan(name string, fields map[string]any) sluice.ApplyResult {
-	return sluice.ApplyResult{DryRun: true, Revision: c.revision, Changes: []sluice.PolicyChange{c.change(name, fields)}}
+func (c *ControlPlane) plan(name string, fields map[string]any) admin.ApplyResult {
+	return admin.ApplyResult{DryRun: true, Revision: c.revision, Changes: []admin.PolicyChange{c.change(name, fields)}}
 }
 
 func (c *ControlPlane) versions(r *http.Request) (any, error) {
@@ -228,13 +228,13 @@ func (c *ControlPlane) rollback(r *http.Request) (any, error) {
 }
 
 func (c *ControlPlane) apply(r *http.Request) (any, error) {
-	var request sluice.ApplyRequest
+	var request admin.ApplyRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
 	}
-	result, wanted, bad := sluice.ApplyResult{DryRun: request.DryRun}, map[string]map[string]any{}, []wire.FieldError{}
+	result, wanted, bad := admin.ApplyResult{DryRun: request.DryRun}, map[string]map[string]any{}, []wire.FieldError{}
 	for i, document := range request.Policies {
-		var p sluice.Policy
+		var p admin.Policy
 		if err := json.Unmarshal(document, &p); err != nil {
 			return nil, wire.Errorf(wire.BadRequest, "policies[%d]: %v", i, err)
 		}
@@ -256,12 +256,12 @@ func (c *ControlPlane) apply(r *http.Request) (any, error) {
 			result.Changes = append(result.Changes, c.change(name, nil))
 		}
 	}
-	slices.SortFunc(result.Changes, func(a, b sluice.PolicyChange) int { return cmp.Compare(a.Name, b.Name) })
-	changes := slices.ContainsFunc(result.Changes, func(ch sluice.PolicyChange) bool { return ch.Action != sluice.ActionUnchanged })
+	slices.SortFunc(result.Changes, func(a, b admin.PolicyChange) int { return cmp.Compare(a.Name, b.Name) })
+	changes := slices.ContainsFunc(result.Changes, func(ch admin.PolicyChange) bool { return ch.Action != admin.ActionUnchanged })
 	if changes && !request.DryRun {
 		c.revision++
 		for i, ch := range result.Changes {
-			if ch.Action != sluice.ActionUnchanged {
+			if ch.Action != admin.ActionUnchanged {
 				result.Changes[i].To = c.commit(r, ch.Name, wanted[ch.Name], 0)
 			}
 		}
@@ -271,19 +271,19 @@ func (c *ControlPlane) apply(r *http.Request) (any, error) {
 }
 
 // change says what putting the fields makes of a policy; nil deletes it.
-func (c *ControlPlane) change(name string, fields map[string]any) sluice.PolicyChange {
-	ch := sluice.PolicyChange{Name: name, From: c.now(name), Action: sluice.ActionUpdate}
+func (c *ControlPlane) change(name string, fields map[string]any) admin.PolicyChange {
+	ch := admin.PolicyChange{Name: name, From: c.now(name), Action: admin.ActionUpdate}
 	if fields == nil {
-		ch.Action = sluice.ActionDelete
+		ch.Action = admin.ActionDelete
 		return ch
 	}
 	to := policyOf(name, fields, 0, time.Time{}, "")
 	ch.To = &to
 	switch {
 	case ch.From == nil:
-		ch.Action = sluice.ActionCreate
+		ch.Action = admin.ActionCreate
 	case same(*ch.From, fields):
-		ch.Action, ch.To = sluice.ActionUnchanged, ch.From
+		ch.Action, ch.To = admin.ActionUnchanged, ch.From
 	}
 	return ch
 }
@@ -306,13 +306,13 @@ func (c *ControlPlane) fields(name string, document json.RawMessage) (map[string
 }
 
 // same tells whether a policy has these settings already.
-func same(p sluice.Policy, fields map[string]any) bool {
+func same(p admin.Policy, fields map[string]any) bool {
 	again := policyOf(p.Name, fields, p.Version, p.UpdatedAt, p.UpdatedBy)
 	return string(again.Document) == string(p.Document)
 }
 
 // policyOf makes a policy; one with version 0 is not kept yet.
-func policyOf(name string, fields map[string]any, version int64, at time.Time, by string) sluice.Policy {
+func policyOf(name string, fields map[string]any, version int64, at time.Time, by string) admin.Policy {
 	all := maps.Clone(fields)
 	all["name"] = name
 	if version > 0 {
@@ -322,13 +322,13 @@ func policyOf(name string, fields map[string]any, version int64, at time.Time, b
 	if err != nil {
 		panic(err) // it was JSON before
 	}
-	return sluice.Policy{Name: name, Version: version, UpdatedAt: at, UpdatedBy: by, Document: document}
+	return admin.Policy{Name: name, Version: version, UpdatedAt: at, UpdatedBy: by, Document: document}
 }
 
 // commit adds a version, with nil fields a deletion, to the present revision.
-func (c *ControlPlane) commit(r *http.Request, name string, fields map[string]any, to int64) *sluice.Policy {
+func (c *ControlPlane) commit(r *http.Request, name string, fields map[string]any, to int64) *admin.Policy {
 	before := c.now(name)
-	v := sluice.PolicyVersion{
+	v := admin.PolicyVersion{
 		Version: int64(len(c.history[name])) + 1, At: Epoch.Add(time.Duration(c.revision-1) * time.Second),
 		By: c.sender(r), Action: "updated", To: to,
 	}
@@ -345,7 +345,7 @@ func (c *ControlPlane) commit(r *http.Request, name string, fields map[string]an
 		v.Policy = &p
 	}
 	c.history[name] = append(c.history[name], v)
-	c.audit = append(c.audit, sluice.AuditEntry{Revision: c.revision, At: v.At, By: v.By, Action: v.Action,
+	c.audit = append(c.audit, admin.AuditEntry{Revision: c.revision, At: v.At, By: v.By, Action: v.Action,
 		Name: name, Version: v.Version, From: before, To: v.Policy})
 	return v.Policy
 }
@@ -361,7 +361,7 @@ func (c *ControlPlane) sender(r *http.Request) string {
 }
 
 func (c *ControlPlane) log(r *http.Request) (any, error) {
-	page := sluice.AuditPage{Entries: []sluice.AuditEntry{}}
+	page := admin.AuditPage{Entries: []admin.AuditEntry{}}
 	limit, before := int64(100), c.revision+1
 	for name, into := range map[string]*int64{"limit": &limit, "before": &before} {
 		if text := r.FormValue(name); text != "" {
@@ -386,29 +386,29 @@ func (c *ControlPlane) log(r *http.Request) (any, error) {
 }
 
 func (c *ControlPlane) sidecars(r *http.Request) (any, error) {
-	list := []sluice.Sidecar{}
+	list := []admin.Sidecar{}
 	if c.opts.Sidecars != nil {
 		list = c.opts.Sidecars()
 	}
 	if policy := r.URL.Query().Get("policy"); policy != "" {
-		list = slices.DeleteFunc(slices.Clone(list), func(s sluice.Sidecar) bool { return !c.uses(s, policy) })
+		list = slices.DeleteFunc(slices.Clone(list), func(s admin.Sidecar) bool { return !c.uses(s, policy) })
 	}
 	return map[string]any{"sidecars": list}, nil
 }
 
 // forget takes the sidecars as they are: they are the caller's.
 func (c *ControlPlane) forget(r *http.Request) (any, error) {
-	if c.opts.Sidecars != nil && slices.ContainsFunc(c.opts.Sidecars(), func(s sluice.Sidecar) bool { return s.Missing && s.NodeID == r.PathValue("node_id") }) {
+	if c.opts.Sidecars != nil && slices.ContainsFunc(c.opts.Sidecars(), func(s admin.Sidecar) bool { return s.Missing && s.NodeID == r.PathValue("node_id") }) {
 		return nil, nil
 	}
 	return nil, wire.Errorf(wire.NotFound, "no sidecar %q is missing", r.PathValue("node_id"))
 }
 
 // uses reports whether a sidecar has a policy or, by the topics, uses its name.
-func (c *ControlPlane) uses(s sluice.Sidecar, policy string) bool {
+func (c *ControlPlane) uses(s admin.Sidecar, policy string) bool {
 	_, has := s.Versions[policy]
 	if !has && c.opts.Topics != nil {
-		has = slices.ContainsFunc(c.opts.Topics(), func(t sluice.FleetTopic) bool {
+		has = slices.ContainsFunc(c.opts.Topics(), func(t admin.FleetTopic) bool {
 			return t.Topic == policy && slices.Contains(t.Sidecars, s.NodeID)
 		})
 	}
@@ -416,7 +416,7 @@ func (c *ControlPlane) uses(s sluice.Sidecar, policy string) bool {
 }
 
 func (c *ControlPlane) topics(r *http.Request) (any, error) {
-	list := []sluice.FleetTopic{}
+	list := []admin.FleetTopic{}
 	if c.opts.Topics != nil {
 		list = c.opts.Topics()
 	}
@@ -430,5 +430,5 @@ func (c *ControlPlane) topics(r *http.Request) (any, error) {
 }
 
 func (c *ControlPlane) whoami(r *http.Request) (any, error) {
-	return sluice.Identity{Name: c.sender(r), Role: "admin", Auth: c.opts.Token != ""}, nil
+	return admin.Identity{Name: c.sender(r), Role: "admin", Auth: c.opts.Token != ""}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -26,7 +27,7 @@ func comeAndGo(t *testing.T, store ...string) {
 	defer cancel()
 	dir := t.TempDir()
 	p := sidecartest.Start(t, dir, store...)
-	h := &sluice.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL()}
+	h := &admin.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL()}
 	publish := func() {
 		t.Helper()
 		for i := range 5 {
@@ -84,7 +85,7 @@ func comeAndGo(t *testing.T, store ...string) {
 		info, err := h.GroupInfo(ctx, topic, "billing")
 		return err == nil && info.Lag == 0
 	})
-	if plan, err := h.PlanSeek(ctx, topic, "billing", sluice.Position{From: wire.FromEarliest}); err != nil || plan.Replays != 5 || plan.Skips != 0 {
+	if plan, err := h.PlanSeek(ctx, topic, "billing", admin.Position{From: wire.FromEarliest}); err != nil || plan.Replays != 5 || plan.Skips != 0 {
 		t.Errorf("%+v %v", plan, err)
 	}
 	for name, err := range map[string]error{"topic": h.DeleteTopic(ctx, topic), "group": h.DeleteGroup(ctx, topic, "billing")} {

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -20,7 +21,7 @@ func TestErasedElsewhere(t *testing.T) {
 	db := mongotest.Shared(t)
 	store := []string{"--store", db.URI(db.NewDatabase(t)), "--lease", "3s"}
 	a, b := sidecartest.Start(t, t.TempDir(), store...), sidecartest.Start(t, t.TempDir(), store...)
-	h := &sluice.HTTP{AppURL: a.URL()}
+	h := &admin.HTTP{AppURL: a.URL()}
 	client := dial(ctx, t, b)
 	got := make(chan string, 100)
 	release := make(chan struct{})
@@ -50,14 +51,14 @@ func TestErasedElsewhere(t *testing.T) {
 		t.Fatalf("got %s", id)
 	}
 	until(ctx, t, "the other sidecar has read all", func() bool {
-		info, err := (&sluice.HTTP{AppURL: b.URL()}).GroupInfo(ctx, topic, "billing")
+		info, err := (&admin.HTTP{AppURL: b.URL()}).GroupInfo(ctx, topic, "billing")
 		return err == nil && info.Lag == 2
 	})
 	if n, err := h.DeleteKey(ctx, topic, "person"); err != nil || n != 2 {
 		t.Fatalf("%d %v", n, err)
 	}
 	until(ctx, t, "the other sidecar has let go of it", func() bool {
-		info, err := (&sluice.HTTP{AppURL: b.URL()}).GroupInfo(ctx, topic, "billing")
+		info, err := (&admin.HTTP{AppURL: b.URL()}).GroupInfo(ctx, topic, "billing")
 		return err == nil && info.Lag == 0
 	})
 	close(release)

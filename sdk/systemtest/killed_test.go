@@ -15,7 +15,8 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/internal/soak"
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 const (
@@ -184,7 +185,7 @@ func (l *ledger) await(ctx context.Context, t *testing.T, client *sluice.Client)
 
 // check compares what was published, stored and handled.
 func (l *ledger) check(ctx context.Context, t *testing.T, p *sidecartest.Process) {
-	reader := &sluice.HTTP{ReplayURL: p.ReplayURL()}
+	reader := &admin.HTTP{ReplayURL: p.ReplayURL()}
 	defer reader.CloseIdle()
 	stored := map[string]int{}
 	type place struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -293,7 +294,7 @@ func (s *clients) settle(sub *sluice.ConnSubscription, d wire.Delivery) {
 // drained waits until the group has settled everything, and returns its lag.
 func drained(t *testing.T, p *sidecartest.Process) (lag int64) {
 	t.Helper()
-	h := &sluice.HTTP{AppURL: p.URL()}
+	h := &admin.HTTP{AppURL: p.URL()}
 	defer h.CloseIdle()
 	for deadline := time.Now().Add(settleTimeout); ; waitFor(t, 20*time.Millisecond) {
 		info, err := h.GroupInfo(t.Context(), topic, groupName)
@@ -318,7 +319,7 @@ func isStoreAway(err error) bool {
 // is asked for again.
 func export(t *testing.T, p *sidecartest.Process) []wire.Event {
 	t.Helper()
-	h := &sluice.HTTP{ReplayURL: p.ReplayURL()}
+	h := &admin.HTTP{ReplayURL: p.ReplayURL()}
 	defer h.CloseIdle()
 	for deadline := time.Now().Add(settleTimeout); ; waitFor(t, 100*time.Millisecond) {
 		events, err := exportOnce(t.Context(), h)
@@ -332,7 +333,7 @@ func export(t *testing.T, p *sidecartest.Process) []wire.Event {
 	}
 }
 
-func exportOnce(ctx context.Context, h *sluice.HTTP) (events []wire.Event, err error) {
+func exportOnce(ctx context.Context, h *admin.HTTP) (events []wire.Event, err error) {
 	for e, err := range h.Export(ctx, sluice.ExportQuery{Topic: topic}) {
 		if err != nil {
 			return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -106,7 +107,7 @@ func (f *fleet) settled(t *testing.T, endPublishing, endConsuming func()) {
 // awaitEmptySpool waits until a sidecar has brought everything into the store.
 func awaitEmptySpool(t *testing.T, i int, p *sidecartest.Process) {
 	t.Helper()
-	h := &sluice.HTTP{OpsURL: p.OpsURL()}
+	h := &admin.HTTP{OpsURL: p.OpsURL()}
 	defer h.CloseIdle()
 	for deadline := time.Now().Add(settleTimeout); ; waitFor(t, 50*time.Millisecond) {
 		status, err := h.Status(t.Context())
@@ -243,7 +244,7 @@ func TestSameIDThroughTwoSidecars(t *testing.T) {
 	begin := make(chan struct{})
 	for side, p := range f.lives {
 		both.Go(func() {
-			h := &sluice.HTTP{AppURL: p.URL()}
+			h := &admin.HTTP{AppURL: p.URL()}
 			defer h.CloseIdle()
 			<-begin
 			for n := range ids {
@@ -308,7 +309,7 @@ func listen(t *testing.T, p *sidecartest.Process, group, from string) (events <-
 
 func publishOne(t *testing.T, p *sidecartest.Process, id string) {
 	t.Helper()
-	h := &sluice.HTTP{AppURL: p.URL()}
+	h := &admin.HTTP{AppURL: p.URL()}
 	defer h.CloseIdle()
 	if _, err := h.Publish(t.Context(), &wire.Event{ID: id, Topic: topic, Payload: []byte(`1`)}); err != nil {
 		t.Fatal(err)
@@ -385,7 +386,7 @@ func TestSeekThroughAnotherSidecar(t *testing.T) {
 	events, _ := listen(t, f.lives[0], groupName, wire.FromEarliest)
 	publishOne(t, f.lives[0], "e")
 	awaitEvent(t, events, "e")
-	h := &sluice.HTTP{AppURL: f.lives[1].URL()}
+	h := &admin.HTTP{AppURL: f.lives[1].URL()}
 	defer h.CloseIdle()
 	put(t, f.lives[1].URL()+"/v1/topics/"+topic+"/groups/"+groupName+"/cursor", `{"from":"earliest"}`)
 	awaitEvent(t, events, "e")

@@ -14,13 +14,14 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // pair is two sidecars with a log each, that know each other by name and token.
 type pair struct {
 	files [2]string // of their tokens
-	asked [2]*sluice.HTTP
+	asked [2]*admin.HTTP
 	procs [2]*sidecartest.Process
 }
 
@@ -40,7 +41,7 @@ func startPair(t *testing.T, token string, args ...string) *pair {
 		p.procs[i] = sidecartest.Start(t, filepath.Join(t.TempDir(), name), append([]string{
 			"--node-id", name, "--replay-listen", sockets[i], "--peers", sockets[0] + "," + sockets[1], "--peer-token-file", p.files[i],
 		}, args...)...)
-		p.asked[i] = &sluice.HTTP{AppURL: p.procs[i].URL(), ReplayURL: sockets[i], Token: "audit-audit-audit-audit"}
+		p.asked[i] = &admin.HTTP{AppURL: p.procs[i].URL(), ReplayURL: sockets[i], Token: "audit-audit-audit-audit"}
 		t.Cleanup(p.asked[i].CloseIdle)
 		event := &wire.Event{ID: name, Topic: "orders", Payload: []byte("1")}
 		if _, err := p.asked[i].Publish(t.Context(), event); err != nil {
@@ -144,7 +145,7 @@ func TestPeersBesideAuthConfig(t *testing.T) {
 	if got := ask("GET", p.procs[0].OpsURL()+"/metrics", token); got != http.StatusUnauthorized {
 		t.Errorf("a peer sees the metrics: %d", got)
 	}
-	h := &sluice.HTTP{ReplayURL: p.asked[0].ReplayURL, OpsURL: p.procs[0].OpsURL(), Token: token}
+	h := &admin.HTTP{ReplayURL: p.asked[0].ReplayURL, OpsURL: p.procs[0].OpsURL(), Token: token}
 	defer h.CloseIdle()
 	if _, err := h.Replay(t.Context(), sluice.ReplayQuery{Topic: "anything"}); err != nil {
 		t.Errorf("a peer replays: %v", err)
@@ -165,7 +166,7 @@ type peersStatus struct {
 
 func (p *pair) firstStatus(t *testing.T) (status peersStatus, err error) {
 	t.Helper()
-	h := &sluice.HTTP{OpsURL: p.procs[0].OpsURL(), Token: "audit-audit-audit-audit"}
+	h := &admin.HTTP{OpsURL: p.procs[0].OpsURL(), Token: "audit-audit-audit-audit"}
 	defer h.CloseIdle()
 	body, err := h.StatusJSON(t.Context())
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -23,9 +24,9 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 	const n, keys = 2000, 50
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "policies.yaml"), policies)
-	start := func() (*sidecartest.Process, *sluice.HTTP) {
+	start := func() (*sidecartest.Process, *admin.HTTP) {
 		p := sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", file)
-		return p, &sluice.HTTP{AppURL: p.URL()}
+		return p, &admin.HTTP{AppURL: p.URL()}
 	}
 	p, h := start()
 	for from := 0; from < n; from += 500 {
@@ -37,7 +38,7 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pull := sluice.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second, Options: wire.SubscribeOptions{From: wire.FromEarliest}}
+	pull := admin.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second, Options: wire.SubscribeOptions{From: wire.FromEarliest}}
 	for dead := 0; dead < n; {
 		ds, err := h.Pull(t.Context(), pull)
 		if err != nil {
@@ -54,7 +55,7 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 
 	var mu sync.Mutex
 	acked, last := map[string]int{}, map[string]uint64{}
-	consume := func(ctx context.Context, h *sluice.HTTP) {
+	consume := func(ctx context.Context, h *admin.HTTP) {
 		for ctx.Err() == nil {
 			ds, err := h.Pull(ctx, pull)
 			if err != nil {
@@ -88,17 +89,17 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 			mu.Unlock()
 		}
 	}
-	run := func(h *sluice.HTTP, until func(done int) bool) error {
+	run := func(h *admin.HTTP, until func(done int) bool) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		var consuming sync.WaitGroup
 		consuming.Go(func() { consume(ctx, h) })
-		_, err := h.Redrive(t.Context(), topic, sluice.DeadLetterSelection{Group: groupName, Rate: 2000}, func(done, _ int) {
+		_, err := h.Redrive(t.Context(), topic, admin.DeadLetterSelection{Group: groupName, Rate: 2000}, func(done, _ int) {
 			if until(done) {
 				p.Kill()
 			}
 		})
 		for deadline := time.Now().Add(settleTimeout); err == nil; waitFor(t, 20*time.Millisecond) {
-			page, failed := h.DeadLetters(t.Context(), topic, sluice.DeadLetterQuery{Limit: 1})
+			page, failed := h.DeadLetters(t.Context(), topic, admin.DeadLetterQuery{Limit: 1})
 			if failed != nil || page.Total == 0 || time.Now().After(deadline) {
 				err = failed
 				break
@@ -148,10 +149,10 @@ func leases(ds []wire.Delivery) []string {
 }
 
 // listed are the events with a dead letter; none may have two.
-func listed(t *testing.T, h *sluice.HTTP) map[string]bool {
+func listed(t *testing.T, h *admin.HTTP) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
-	for d, err := range h.AllDeadLetters(t.Context(), topic, sluice.DeadLetterQuery{Limit: 1000}) {
+	for d, err := range h.AllDeadLetters(t.Context(), topic, admin.DeadLetterQuery{Limit: 1000}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +164,7 @@ func listed(t *testing.T, h *sluice.HTTP) map[string]bool {
 	return found
 }
 
-func wantDead(t *testing.T, h *sluice.HTTP, n int) {
+func wantDead(t *testing.T, h *admin.HTTP, n int) {
 	t.Helper()
 	if got := len(listed(t, h)); got != n {
 		t.Errorf("%d dead letters; want %d", got, n)

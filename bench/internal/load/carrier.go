@@ -3,7 +3,8 @@ package load
 import (
 	"context"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -27,7 +28,7 @@ type carrier interface {
 // requests of their own, not in batches of one.
 func (p *Publishing) open(ctx context.Context) (carrier, error) {
 	if p.Transport == TransportHTTP {
-		h := &sluice.HTTP{AppURL: p.URL, Token: p.Token}
+		h := &admin.HTTP{AppURL: p.URL, Token: p.Token}
 		if _, err := h.Topics(ctx); err != nil { // opens the connection that the publishes then use
 			return nil, err
 		}
@@ -61,7 +62,7 @@ func (c *wsCarrier) close()       { _ = c.conn.Close() } // flush has said what 
 
 // httpCarrier makes one request after the other over one TCP connection.
 type httpCarrier struct {
-	http    *sluice.HTTP
+	http    *admin.HTTP
 	topic   string
 	batched bool
 }

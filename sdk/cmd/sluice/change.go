@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -99,7 +99,7 @@ Examples:
 func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *client) error {
 	h := c.http()
 	defer h.CloseIdle()
-	var plan sluice.TopicDeletion
+	var plan admin.TopicDeletion
 	if !t.Yes { // what a broken deletion has left cannot be shown
 		err := c.ask(ctx, func(ctx context.Context) (err error) {
 			plan, err = h.PlanTopicDeletion(ctx, t.Topic)
@@ -159,7 +159,7 @@ Examples:
 func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *client) error {
 	h := c.http()
 	defer h.CloseIdle()
-	var info sluice.GroupInfo
+	var info admin.GroupInfo
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
 		info, err = h.GroupInfo(ctx, g.Topic, g.Group)
 		return err
@@ -205,7 +205,7 @@ func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client
 	}
 	h := c.http()
 	defer h.CloseIdle()
-	var plan sluice.SeekPlan
+	var plan admin.SeekPlan
 	err = c.ask(ctx, func(ctx context.Context) (err error) {
 		plan, err = h.PlanSeek(ctx, g.Topic, g.Group, to)
 		return err
@@ -222,7 +222,7 @@ func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client
 	return done(app, c, plan, fmt.Sprintf("%s of %s is moved: %d events are replayed, %d skipped", g.Group, g.Topic, plan.Replays, plan.Skips))
 }
 
-func (g *groupsSeekCommand) position() (to sluice.Position, err error) {
+func (g *groupsSeekCommand) position() (to admin.Position, err error) {
 	to.From = g.From
 	switch {
 	case (g.From == wire.FromTS) != (g.TS >= 0):
@@ -251,7 +251,7 @@ func (g *groupsSeekCommand) position() (to sluice.Position, err error) {
 	return to, nil
 }
 
-func printSeek(w io.Writer, plan sluice.SeekPlan) error {
+func printSeek(w io.Writer, plan admin.SeekPlan) error {
 	if _, err := fmt.Fprintf(w, "%d events are replayed, %d skipped\n\n", plan.Replays, plan.Skips); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // client is the flags that every command has: whom to ask, and how to print.
@@ -39,8 +40,8 @@ func (c *client) readToken() error {
 	return nil
 }
 
-func (c *client) http() *sluice.HTTP {
-	return &sluice.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token}
+func (c *client) http() *admin.HTTP {
+	return &admin.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token}
 }
 
 // longestPause is the longest one between two attempts to connect again: a

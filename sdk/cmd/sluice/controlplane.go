@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -26,8 +26,8 @@ type controlPlane struct {
 }
 
 // open makes a client of the flags.
-func (p *controlPlane) open(c *client) (*sluice.ControlPlane, error) {
-	plane := &sluice.ControlPlane{URL: p.URL, TokenFunc: c.token, User: p.User}
+func (p *controlPlane) open(c *client) (*admin.ControlPlane, error) {
+	plane := &admin.ControlPlane{URL: p.URL, TokenFunc: c.token, User: p.User}
 	if plane.User == "" {
 		if who, err := user.Current(); err == nil { // a name is a courtesy
 			plane.User = who.Username

@@ -7,7 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -55,7 +55,7 @@ func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client) e
 	defer h.CloseIdle()
 	var rows [][]string
 	n := 0
-	for d, err := range h.AllDeadLetters(ctx, l.Topic, sluice.DeadLetterQuery{Group: l.Group, Reason: l.Reason, Ascending: l.Oldest}) {
+	for d, err := range h.AllDeadLetters(ctx, l.Topic, admin.DeadLetterQuery{Group: l.Group, Reason: l.Reason, Ascending: l.Oldest}) {
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client) e
 	return table(app.Stdout, []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED AT", "REASON"}, rows)
 }
 
-func died(d sluice.ListedDeadLetter) string {
+func died(d admin.ListedDeadLetter) string {
 	return time.UnixMilli(d.DiedAt).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
@@ -96,7 +96,7 @@ func (*dlqShowCommand) Help() string {
 func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client) error {
 	h := c.http()
 	defer h.CloseIdle()
-	for d, err := range h.AllDeadLetters(ctx, s.Topic, sluice.DeadLetterQuery{Limit: 1000}) {
+	for d, err := range h.AllDeadLetters(ctx, s.Topic, admin.DeadLetterQuery{Limit: 1000}) {
 		if err != nil {
 			return err
 		}
@@ -129,14 +129,14 @@ type dlqSelection struct {
 	DryRun bool     `help:"Only say how many it would be."`
 }
 
-func (s *dlqSelection) read() (sel sluice.DeadLetterSelection, err error) {
+func (s *dlqSelection) read() (sel admin.DeadLetterSelection, err error) {
 	if (len(s.IDs) > 0) == (s.Group != "") {
 		return sel, program.Usagef("give dlq-ids or --group, one of them")
 	}
 	if s.Group == "" && (s.Reason != "" || s.Before != "") {
 		return sel, program.Usagef("--reason and --before go with --group")
 	}
-	sel = sluice.DeadLetterSelection{DLQIDs: s.IDs, Group: s.Group, Reason: s.Reason}
+	sel = admin.DeadLetterSelection{DLQIDs: s.IDs, Group: s.Group, Reason: s.Reason}
 	if s.Before != "" {
 		at, err := time.Parse(time.RFC3339, s.Before)
 		if err != nil {
@@ -147,8 +147,8 @@ func (s *dlqSelection) read() (sel sluice.DeadLetterSelection, err error) {
 	return sel, nil
 }
 
-// changeDead is a method of sluice.HTTP.
-type changeDead func(h *sluice.HTTP, ctx context.Context, topic string, s sluice.DeadLetterSelection, progress func(done, of int)) (int, error)
+// changeDead is a method of admin.HTTP.
+type changeDead func(h *admin.HTTP, ctx context.Context, topic string, s admin.DeadLetterSelection, progress func(done, of int)) (int, error)
 
 // run changes what is selected, and says how many that were; done is what became
 // of them.
@@ -183,7 +183,7 @@ func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, don
 }
 
 // count counts what is selected and in one of the states.
-func (s *dlqSelection) count(ctx context.Context, h *sluice.HTTP, sel sluice.DeadLetterSelection, states []string) (n int, err error) {
+func (s *dlqSelection) count(ctx context.Context, h *admin.HTTP, sel admin.DeadLetterSelection, states []string) (n int, err error) {
 	ids, of := map[string]bool{}, map[string]bool{}
 	for _, id := range sel.DLQIDs {
 		ids[id] = true
@@ -191,7 +191,7 @@ func (s *dlqSelection) count(ctx context.Context, h *sluice.HTTP, sel sluice.Dea
 	for _, state := range states {
 		of[state] = true
 	}
-	for d, err := range h.AllDeadLetters(ctx, s.Topic, sluice.DeadLetterQuery{Group: sel.Group, Reason: sel.Reason, Limit: 1000}) {
+	for d, err := range h.AllDeadLetters(ctx, s.Topic, admin.DeadLetterQuery{Group: sel.Group, Reason: sel.Reason, Limit: 1000}) {
 		if err != nil {
 			return 0, err
 		}
@@ -219,7 +219,7 @@ Examples:
 
 // Run redrives.
 func (r *dlqRedriveCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	return r.run(ctx, app, c, "redriven", []string{sluice.StateDead}, r.Rate, (*sluice.HTTP).Redrive)
+	return r.run(ctx, app, c, "redriven", []string{admin.StateDead}, r.Rate, (*admin.HTTP).Redrive)
 }
 
 type dlqDiscardCommand struct{ dlqSelection }
@@ -235,5 +235,5 @@ Examples:
 
 // Run discards.
 func (d *dlqDiscardCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	return d.run(ctx, app, c, "discarded", []string{sluice.StateDead, sluice.StateRedriven}, 0, (*sluice.HTTP).Discard)
+	return d.run(ctx, app, c, "discarded", []string{admin.StateDead, admin.StateRedriven}, 0, (*admin.HTTP).Discard)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 type exportCommand struct {
@@ -73,7 +74,7 @@ func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client) er
 
 // exporting is one export under way.
 type exporting struct {
-	http    *sluice.HTTP
+	http    *admin.HTTP
 	query   sluice.ExportQuery
 	count   int
 	missing []string

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sluice-bus/sluice/internal/terminal"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // fleetRedraw bounds how often the progress of a fleet's export is drawn.
@@ -36,8 +36,8 @@ type fleetProgress struct {
 
 	events int64
 	ts     int64 // of the last event; 0: not known
-	parts  []sluice.PartCount
-	away   []sluice.Peer
+	parts  []admin.PartCount
+	away   []admin.Peer
 	lines  int // on the terminal now
 }
 
@@ -62,7 +62,7 @@ func newFleetProgress(w io.Writer) *fleetProgress {
 func (p *fleetProgress) shown() bool { return p.out != nil }
 
 // fleet remembers which sidecars do not answer.
-func (p *fleetProgress) fleet(peers []sluice.Peer) {
+func (p *fleetProgress) fleet(peers []admin.Peer) {
 	for _, peer := range peers {
 		if !peer.Reachable {
 			p.away = append(p.away, peer)
@@ -81,7 +81,7 @@ func (p *fleetProgress) event(line []byte) {
 }
 
 // told takes what the sidecar says of the parts.
-func (p *fleetProgress) told(parts []sluice.PartCount) {
+func (p *fleetProgress) told(parts []admin.PartCount) {
 	p.parts = parts
 	p.draw()
 }
@@ -144,7 +144,7 @@ func thousands(n int64) string {
 	return digits
 }
 
-func peerName(p sluice.Peer) string {
+func peerName(p admin.Peer) string {
 	if p.NodeID == "" {
 		return p.Address
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // fleetCommand is the commands about all sidecars of a control plane.
@@ -92,7 +92,7 @@ func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *clien
 	return table(app.Stdout, []string{"NODE", "ADDRESS", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"}, rows)
 }
 
-func sidecarRow(s *sluice.Sidecar, newest map[string]int64, now time.Time) []string {
+func sidecarRow(s *admin.Sidecar, newest map[string]int64, now time.Time) []string {
 	current, behind := 0, 0
 	for name, version := range s.Versions {
 		switch there := newest[name]; {

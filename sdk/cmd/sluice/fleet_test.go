@@ -12,22 +12,22 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
 func TestFleetTables(t *testing.T) {
-	rejected := &sluice.Rejection{Policy: "*", Version: 2, Reason: "this\x1b[2J does not go together"}
+	rejected := &admin.Rejection{Policy: "*", Version: 2, Reason: "this\x1b[2J does not go together"}
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{
-		Sidecars: func() []sluice.Sidecar {
-			return []sluice.Sidecar{
+		Sidecars: func() []admin.Sidecar {
+			return []admin.Sidecar{
 				{NodeID: "s1", Address: "10.0.0.1:8083", Connected: true, LastSeen: time.Now(), Versions: map[string]int64{"*": 2, "orders": 1, "gone": 3}},
 				{NodeID: "s2", LastSeen: time.Now().Add(-125 * time.Second), Versions: map[string]int64{"*": 1}, Rejected: rejected},
 				{NodeID: "s3", LastSeen: time.Now().Add(-49 * time.Hour), Missing: true},
 			}
 		},
-		Topics: func() []sluice.FleetTopic {
-			return []sluice.FleetTopic{
+		Topics: func() []admin.FleetTopic {
+			return []admin.FleetTopic{
 				{Topic: "idle", Rate: 1000, Scope: "sidecar"},
 				{Topic: "orders", AllowedPerSecond: 499.6, DeniedPerSecond: 0.25, Rate: 500.5, Scope: "fleet", Policy: "orders.*", Sidecars: []string{"s1", "s2"}},
 				{Topic: "paused", DeniedPerSecond: 3, Rate: 1, Paused: true, Scope: "sidecar", Policy: "paused", Sidecars: []string{"s1"}},
@@ -82,8 +82,8 @@ func (l *lines) Write(p []byte) (int, error) {
 
 func TestFleetTopicsWatch(t *testing.T) {
 	var asked atomic.Int64
-	plane := startPlane(t, sluicetest.ControlPlaneOptions{Topics: func() []sluice.FleetTopic {
-		return []sluice.FleetTopic{{Topic: "orders", AllowedPerSecond: float64(asked.Add(1))}}
+	plane := startPlane(t, sluicetest.ControlPlaneOptions{Topics: func() []admin.FleetTopic {
+		return []admin.FleetTopic{{Topic: "orders", AllowedPerSecond: float64(asked.Add(1))}}
 	}})
 	signals := make(chan os.Signal, 1)
 	out := &lines{left: 2, signals: signals}
@@ -98,7 +98,7 @@ func TestFleetTopicsWatch(t *testing.T) {
 	}
 	n := 0
 	for line := range strings.Lines(out.String()) {
-		var second struct{ Topics []sluice.FleetTopic }
+		var second struct{ Topics []admin.FleetTopic }
 		if err := json.Unmarshal([]byte(line), &second); err != nil || len(second.Topics) != 1 || second.Topics[0].AllowedPerSecond != float64(n+1) {
 			t.Errorf("line %d: %s, %v", n, line, err)
 		}
@@ -114,7 +114,7 @@ func TestFleetTopicsWatch(t *testing.T) {
 func TestPrintWatched(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	app := &program.App{Name: "sluice", Stdout: &stdout, Stderr: &stderr}
-	topics := []sluice.FleetTopic{{Topic: "orders"}}
+	topics := []admin.FleetTopic{{Topic: "orders"}}
 	away := errors.New("connection refused")
 	for _, step := range []struct {
 		onScreen, first bool

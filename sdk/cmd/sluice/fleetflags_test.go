@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // partialSidecar cannot ask all of its fleet.
@@ -95,15 +95,15 @@ func TestFleetProgress(t *testing.T) {
 	p.out, p.now, p.began, p.drawn = &out, func() time.Time { return now }, now, now
 	p.size = func() (int, int) { return 60, 10 }
 	p.events = 0
-	p.fleet([]sluice.Peer{{NodeID: "n1", Reachable: true}, {NodeID: "n3", Address: "x:1", Reason: "no\nanswer"}, {Address: "y:1", Reason: "gone"}})
+	p.fleet([]admin.Peer{{NodeID: "n1", Reachable: true}, {NodeID: "n3", Address: "x:1", Reason: "no\nanswer"}, {Address: "y:1", Reason: "gone"}})
 	now = now.Add(2 * time.Second)
 	for range 128 {
 		p.event([]byte(`{"id":"a","ts":1767366245000,"topic":"t"}`))
 	}
-	p.told([]sluice.PartCount{{Part: "store of n1", Events: 1_234_567}}) // too soon to be drawn
+	p.told([]admin.PartCount{{Part: "store of n1", Events: 1_234_567}}) // too soon to be drawn
 	now = now.Add(2 * time.Second)
 	out.Reset()
-	p.told([]sluice.PartCount{{Part: "store of n1", Events: 1_234_567}})
+	p.told([]admin.PartCount{{Part: "store of n1", Events: 1_234_567}})
 	want := "\r\x1b[3A\x1b[J" + "exporting  128 events  32/s  4s  at 2026-01-02 15:04:05\n" +
 		"  store of n1  1,234,567\n" +
 		"  not reached: n3 (x:1): \"no\\nanswer\"\n" +

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 type fleetTopicsCommand struct {
@@ -64,7 +64,7 @@ func (f *fleetTopicsCommand) Run(ctx context.Context, app *program.App, c *clien
 
 // watchTopics prints the topics again and again. A control plane that goes away
 // is waited for, once it has been there.
-func watchTopics(ctx context.Context, app *program.App, c *client, plane *sluice.ControlPlane) error {
+func watchTopics(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	onScreen := terminal.Is(app.Stdout) && !c.JSON
 	if onScreen {
 		// A terminal's other screen, so that what was printed before comes back.
@@ -72,7 +72,7 @@ func watchTopics(ctx context.Context, app *program.App, c *client, plane *sluice
 		fmt.Fprint(own, "\x1b[?1049h\x1b[?25l")
 		defer fmt.Fprint(own, "\x1b[?25h\x1b[?1049l")
 	}
-	var seen []sluice.FleetTopic
+	var seen []admin.FleetTopic
 	for first := true; ; first = false {
 		topics, err := askTopics(ctx, c, plane)
 		switch {
@@ -93,7 +93,7 @@ func watchTopics(ctx context.Context, app *program.App, c *client, plane *sluice
 }
 
 // printWatched prints one second of --watch: the topics, or what went wrong.
-func printWatched(app *program.App, c *client, onScreen, first bool, topics []sluice.FleetTopic, failed error) error {
+func printWatched(app *program.App, c *client, onScreen, first bool, topics []admin.FleetTopic, failed error) error {
 	if onScreen {
 		var text bytes.Buffer
 		if failed != nil {
@@ -117,17 +117,17 @@ func printWatched(app *program.App, c *client, onScreen, first bool, topics []sl
 }
 
 // askTopics returns the topics, the busiest first.
-func askTopics(ctx context.Context, c *client, plane *sluice.ControlPlane) ([]sluice.FleetTopic, error) {
-	topics, err := asked(ctx, c, func(ctx context.Context) ([]sluice.FleetTopic, error) {
+func askTopics(ctx context.Context, c *client, plane *admin.ControlPlane) ([]admin.FleetTopic, error) {
+	topics, err := asked(ctx, c, func(ctx context.Context) ([]admin.FleetTopic, error) {
 		return plane.FleetTopics(ctx, false)
 	})
-	slices.SortStableFunc(topics, func(a, b sluice.FleetTopic) int {
+	slices.SortStableFunc(topics, func(a, b admin.FleetTopic) int {
 		return cmp.Compare(b.AllowedPerSecond+b.DeniedPerSecond, a.AllowedPerSecond+a.DeniedPerSecond)
 	})
 	return topics, err
 }
 
-func printTopics(w io.Writer, topics []sluice.FleetTopic) error {
+func printTopics(w io.Writer, topics []admin.FleetTopic) error {
 	if len(topics) == 0 {
 		_, err := fmt.Fprintln(w, "no topics: no sidecar has published, and no policy names one")
 		return err

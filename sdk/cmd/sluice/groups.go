@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 type groupsCommand struct {
@@ -73,7 +73,7 @@ Examples:
 
 // Run prints the groups.
 func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	var infos []sluice.GroupInfo
+	var infos []admin.GroupInfo
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
 		infos, err = g.ask(ctx, c)
 		return err
@@ -99,7 +99,7 @@ func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client
 	return table(app.Stdout, []string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, rows)
 }
 
-func (g *groupsListCommand) ask(ctx context.Context, c *client) ([]sluice.GroupInfo, error) {
+func (g *groupsListCommand) ask(ctx context.Context, c *client) ([]admin.GroupInfo, error) {
 	h := c.http()
 	defer h.CloseIdle()
 	names := []string{g.Group}
@@ -109,7 +109,7 @@ func (g *groupsListCommand) ask(ctx context.Context, c *client) ([]sluice.GroupI
 			return nil, err
 		}
 	}
-	infos := make([]sluice.GroupInfo, len(names))
+	infos := make([]admin.GroupInfo, len(names))
 	for i, name := range names {
 		var err error
 		if infos[i], err = h.GroupInfo(ctx, g.Topic, name); err != nil {
@@ -119,7 +119,7 @@ func (g *groupsListCommand) ask(ctx context.Context, c *client) ([]sluice.GroupI
 	return infos, nil
 }
 
-func printGroup(w io.Writer, info *sluice.GroupInfo) error {
+func printGroup(w io.Writer, info *admin.GroupInfo) error {
 	if _, err := fmt.Fprintf(w, "%s of %s: lag %d, in flight %d\n\n", info.Group, info.Topic, info.Lag, info.Inflight); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func printGroup(w io.Writer, info *sluice.GroupInfo) error {
 	return table(w, []string{"MEMBER", "INFLIGHT", "BLOCKED BY"}, members)
 }
 
-func reason(m sluice.GroupMember) string {
+func reason(m admin.GroupMember) string {
 	if m.BlockedBy == nil {
 		return "-"
 	}
@@ -152,7 +152,7 @@ func reason(m sluice.GroupMember) string {
 }
 
 // reasons lists what holds up any of the members.
-func reasons(members []sluice.GroupMember) string {
+func reasons(members []admin.GroupMember) string {
 	var all []string
 	for _, m := range members {
 		if m.BlockedBy != nil {

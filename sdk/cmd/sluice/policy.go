@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // policyCommand is the commands about policies. Those that take more than a few
@@ -153,7 +153,7 @@ func (g *policyGetCommand) Run(ctx context.Context, app *program.App, c *client,
 		return err
 	}
 	defer plane.CloseIdle()
-	found, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) { return plane.Policy(ctx, g.Name) })
+	found, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, g.Name) })
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *cli
 		return err
 	}
 	defer plane.CloseIdle()
-	versions, err := asked(ctx, c, func(ctx context.Context) ([]sluice.PolicyVersion, error) {
+	versions, err := asked(ctx, c, func(ctx context.Context) ([]admin.PolicyVersion, error) {
 		return plane.PolicyHistory(ctx, h.Name)
 	})
 	if err != nil {
@@ -200,7 +200,7 @@ func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *cli
 	}
 	rows := make([][]string, len(versions))
 	for i, v := range versions {
-		var before *sluice.Policy
+		var before *admin.Policy
 		if i+1 < len(versions) {
 			before = versions[i+1].Policy
 		}
@@ -248,7 +248,7 @@ func (r *policyRollbackCommand) Run(ctx context.Context, app *program.App, c *cl
 	if err != nil {
 		return err
 	}
-	now, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
+	now, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 		return plane.RollbackPolicy(ctx, r.Name, r.Version)
 	})
 	if err != nil {
@@ -261,8 +261,8 @@ func (r *policyRollbackCommand) Run(ctx context.Context, app *program.App, c *cl
 }
 
 // current returns the policy of that name, or nil.
-func current(ctx context.Context, c *client, plane *sluice.ControlPlane, name string) (*sluice.Policy, error) {
-	found, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) { return plane.Policy(ctx, name) })
+func current(ctx context.Context, c *client, plane *admin.ControlPlane, name string) (*admin.Policy, error) {
+	found, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, name) })
 	switch {
 	case isNotFound(err):
 		return nil, nil
@@ -273,7 +273,7 @@ func current(ctx context.Context, c *client, plane *sluice.ControlPlane, name st
 }
 
 // printSaved prints a policy that was changed, and how.
-func printSaved(w io.Writer, asJSON bool, before, now *sluice.Policy) error {
+func printSaved(w io.Writer, asJSON bool, before, now *admin.Policy) error {
 	if asJSON {
 		return printJSON(w, now)
 	}
@@ -313,20 +313,20 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 	}
 	defer plane.CloseIdle()
 	if d.DryRun {
-		plan, err := asked(ctx, c, func(ctx context.Context) (sluice.ApplyResult, error) {
-			return plane.PlanDeletePolicy(ctx, d.Name, sluice.Condition{})
+		plan, err := asked(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
+			return plane.PlanDeletePolicy(ctx, d.Name, admin.Condition{})
 		})
 		if err != nil {
 			return listed(app.Stderr, err, d.Name)
 		}
 		return printPlan(app.Stdout, c.JSON, plan)
 	}
-	deleted, err := asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
+	deleted, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 		found, err := plane.Policy(ctx, d.Name)
 		if err != nil {
 			return found, err
 		}
-		return found, plane.DeletePolicy(ctx, d.Name, sluice.Condition{Version: found.Version})
+		return found, plane.DeletePolicy(ctx, d.Name, admin.Condition{Version: found.Version})
 	})
 	if err != nil {
 		return listed(app.Stderr, err, d.Name)

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -149,7 +149,7 @@ func TestPolicyDryRun(t *testing.T) {
 0 to create, 0 to update, 1 to delete, 0 unchanged
 `)
 	for _, args := range [][]string{{"set", "orders.created", "paused=true"}, {"delete", "orders.created"}} {
-		var plan sluice.ApplyResult
+		var plan admin.ApplyResult
 		text := plane.ok(append(append([]string{"policy"}, args...), "--json", "--dry-run")...)
 		if err := json.Unmarshal([]byte(text), &plan); err != nil || !plan.DryRun || len(plan.Changes) != 1 {
 			t.Errorf("%v: %q %v", args, text, err)
@@ -305,7 +305,7 @@ func TestWithMemberProperty(t *testing.T) {
 				delete(model, at)
 			}
 		}
-		got, err := settings(&sluice.Policy{Document: document})
+		got, err := settings(&admin.Policy{Document: document})
 		if err != nil || len(got) != len(model) {
 			t.Fatalf("%s, want %v: %v", document, model, err)
 		}

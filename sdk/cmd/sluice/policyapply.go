@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -54,7 +54,7 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 		return err
 	}
 	defer plane.CloseIdle()
-	request := sluice.ApplyRequest{Prune: a.Prune, DryRun: true}
+	request := admin.ApplyRequest{Prune: a.Prune, DryRun: true}
 	plan, err := apply(ctx, app, c, plane, wanted, request)
 	if err != nil {
 		return err
@@ -89,13 +89,13 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 }
 
 // apply sends the wanted policies with the request.
-func apply(ctx context.Context, app *program.App, c *client, plane *sluice.ControlPlane, wanted []sluice.Policy, request sluice.ApplyRequest) (sluice.ApplyResult, error) {
+func apply(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, wanted []admin.Policy, request admin.ApplyRequest) (admin.ApplyResult, error) {
 	names := make([]string, len(wanted))
 	for i := range wanted {
 		names[i] = wanted[i].Name
 		request.Policies = append(request.Policies, wanted[i].Document)
 	}
-	result, err := asked(ctx, c, func(ctx context.Context) (sluice.ApplyResult, error) {
+	result, err := asked(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
 		return plane.ApplyPolicies(ctx, request)
 	})
 	if err != nil {
@@ -106,7 +106,7 @@ func apply(ctx context.Context, app *program.App, c *client, plane *sluice.Contr
 
 // show prints what will change: with --json only for those who are asked, or
 // who asked for no more.
-func (a *policyApplyCommand) show(app *program.App, c *client, plan sluice.ApplyResult, asks bool) error {
+func (a *policyApplyCommand) show(app *program.App, c *client, plan admin.ApplyResult, asks bool) error {
 	switch {
 	case !c.JSON:
 		return printChanges(app.Stdout, plan.Changes)
@@ -119,7 +119,7 @@ func (a *policyApplyCommand) show(app *program.App, c *client, plan sluice.Apply
 }
 
 // done says that it is done, and waits for the sidecars if that is wanted.
-func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *client, plane *sluice.ControlPlane, result sluice.ApplyResult) error {
+func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, result admin.ApplyResult) error {
 	targets := map[string]int64{}
 	for _, change := range result.Changes {
 		targets[change.Name] = gone
@@ -144,8 +144,8 @@ func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *clie
 }
 
 // sameChanges tells whether what was done is what was shown.
-func sameChanges(plan, done []sluice.PolicyChange) bool {
-	return slices.EqualFunc(plan, done, func(a, b sluice.PolicyChange) bool {
+func sameChanges(plan, done []admin.PolicyChange) bool {
+	return slices.EqualFunc(plan, done, func(a, b admin.PolicyChange) bool {
 		from, err := diff(a.From, b.From)
 		return a.Name == b.Name && a.Action == b.Action && err == nil && len(from) == 0
 	})
@@ -153,7 +153,7 @@ func sameChanges(plan, done []sluice.PolicyChange) bool {
 
 // readPolicies reads a file of policies. It prints every bad field with its
 // line, and then returns none.
-func readPolicies(app *program.App, name string) ([]sluice.Policy, error) {
+func readPolicies(app *program.App, name string) ([]admin.Policy, error) {
 	text, err := readAll(app, name)
 	if err != nil {
 		return nil, err
@@ -170,13 +170,13 @@ func readPolicies(app *program.App, name string) ([]sluice.Policy, error) {
 		}
 		return nil, program.Usagef("%s: the policies are not valid, so nothing was sent", name)
 	}
-	policies := make([]sluice.Policy, len(parsed))
+	policies := make([]admin.Policy, len(parsed))
 	for i := range parsed {
 		document, err := json.Marshal(parsed[i])
 		if err != nil {
 			return nil, err
 		}
-		policies[i] = sluice.Policy{Name: parsed[i].Name, Document: document}
+		policies[i] = admin.Policy{Name: parsed[i].Name, Document: document}
 	}
 	return policies, nil
 }

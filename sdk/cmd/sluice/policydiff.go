@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 type policyDiffCommand struct {
@@ -57,7 +57,7 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 		return false, err
 	}
 	defer plane.CloseIdle()
-	plan, err := apply(ctx, app, c, plane, wanted, sluice.ApplyRequest{Prune: d.Prune, DryRun: true})
+	plan, err := apply(ctx, app, c, plane, wanted, admin.ApplyRequest{Prune: d.Prune, DryRun: true})
 	if err != nil {
 		return false, err
 	}
@@ -73,7 +73,7 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 	return different, nil
 }
 
-func isChange(c sluice.PolicyChange) bool { return c.Action != sluice.ActionUnchanged }
+func isChange(c admin.PolicyChange) bool { return c.Action != admin.ActionUnchanged }
 
 // fieldChange is one field that differs; nil where it is not set.
 type fieldChange struct {
@@ -83,7 +83,7 @@ type fieldChange struct {
 
 // diff lists the fields that differ between two policies, of which either may
 // be nil.
-func diff(from, to *sluice.Policy) ([]fieldChange, error) {
+func diff(from, to *admin.Policy) ([]fieldChange, error) {
 	before, err := settings(from)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func paths(policies ...map[string]json.RawMessage) []string {
 }
 
 // settings are the fields that a policy sets, by their paths.
-func settings(p *sluice.Policy) (map[string]json.RawMessage, error) {
+func settings(p *admin.Policy) (map[string]json.RawMessage, error) {
 	set := map[string]json.RawMessage{}
 	if p == nil {
 		return set, nil
@@ -184,7 +184,7 @@ func shown(value json.RawMessage) string {
 
 // printChanges prints what becomes of each policy, and how many there are of
 // each kind.
-func printChanges(w io.Writer, changes []sluice.PolicyChange) error {
+func printChanges(w io.Writer, changes []admin.PolicyChange) error {
 	ink := inkFor(w)
 	count := map[string]int{}
 	var out bytes.Buffer
@@ -194,9 +194,9 @@ func printChanges(w io.Writer, changes []sluice.PolicyChange) error {
 			continue
 		}
 		switch change.Action {
-		case sluice.ActionCreate:
+		case admin.ActionCreate:
 			fmt.Fprintln(&out, ink.green("+ "+change.Name))
-		case sluice.ActionDelete:
+		case admin.ActionDelete:
 			fmt.Fprintln(&out, ink.red("- "+change.Name)+version(change.From))
 		default:
 			fmt.Fprintln(&out, ink.yellow("~ "+change.Name)+version(change.From))
@@ -208,21 +208,21 @@ func printChanges(w io.Writer, changes []sluice.PolicyChange) error {
 	if out.Len() > 0 {
 		out.WriteByte('\n')
 	}
-	fmt.Fprintf(&out, "%d to create, %d to update, %d to delete, %d unchanged\n", count[sluice.ActionCreate],
-		count[sluice.ActionUpdate], count[sluice.ActionDelete], count[sluice.ActionUnchanged])
+	fmt.Fprintf(&out, "%d to create, %d to update, %d to delete, %d unchanged\n", count[admin.ActionCreate],
+		count[admin.ActionUpdate], count[admin.ActionDelete], count[admin.ActionUnchanged])
 	_, err := out.WriteTo(w)
 	return err
 }
 
 // printPlan prints what would change.
-func printPlan(w io.Writer, asJSON bool, plan sluice.ApplyResult) error {
+func printPlan(w io.Writer, asJSON bool, plan admin.ApplyResult) error {
 	if asJSON {
 		return printJSON(w, plan)
 	}
 	return printChanges(w, plan.Changes)
 }
 
-func version(p *sluice.Policy) string {
+func version(p *admin.Policy) string {
 	if p == nil || p.Version == 0 {
 		return ""
 	}
@@ -230,7 +230,7 @@ func version(p *sluice.Policy) string {
 }
 
 // printFields prints the fields that differ.
-func printFields(out *bytes.Buffer, ink ink, from, to *sluice.Policy) error {
+func printFields(out *bytes.Buffer, ink ink, from, to *admin.Policy) error {
 	fields, err := diff(from, to)
 	for _, f := range fields {
 		switch {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -100,14 +100,14 @@ func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, n
 		if err != nil {
 			return err
 		}
-		var plan sluice.ApplyResult
-		var now sluice.Policy
+		var plan admin.ApplyResult
+		var now admin.Policy
 		if flags.DryRun {
-			plan, err = asked(ctx, c, func(ctx context.Context) (sluice.ApplyResult, error) {
+			plan, err = asked(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
 				return plane.PlanPutPolicy(ctx, name, document, when)
 			})
 		} else {
-			now, err = asked(ctx, c, func(ctx context.Context) (sluice.Policy, error) {
+			now, err = asked(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 				return plane.PutPolicy(ctx, name, document, when)
 			})
 		}
@@ -129,10 +129,10 @@ func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, n
 
 // assigned is the policy before with the assignments, and the condition that it
 // is still the one that is there.
-func assigned(name string, before *sluice.Policy, assignments []assignment) (document json.RawMessage, when sluice.Condition, err error) {
-	document, when = json.RawMessage(`{}`), sluice.Condition{Absent: true}
+func assigned(name string, before *admin.Policy, assignments []assignment) (document json.RawMessage, when admin.Condition, err error) {
+	document, when = json.RawMessage(`{}`), admin.Condition{Absent: true}
 	if before != nil {
-		document, when = before.Document, sluice.Condition{Version: before.Version}
+		document, when = before.Document, admin.Condition{Version: before.Version}
 	} else if !slices.ContainsFunc(assignments, func(a assignment) bool { return a.value != nil }) {
 		return nil, when, wire.Errorf(wire.NotFound, "there is no policy %q in which to unset anything", name)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // waitFlags are those of the commands that change policies.
@@ -35,7 +35,7 @@ const waitInterval = 200 * time.Millisecond
 // await waits until the sidecars have acked the policies at these versions, or
 // have refused them, and prints who has not. Policies that are gone are waited
 // for until nobody has them.
-func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plane *sluice.ControlPlane, targets map[string]int64) error {
+func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, targets map[string]int64) error {
 	if !f.Wait || len(targets) == 0 {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plan
 }
 
 // poll asks until everybody has acked or refused, or the time is up.
-func (f *waitFlags) poll(ctx context.Context, app *program.App, c *client, plane *sluice.ControlPlane, targets map[string]int64) (acks, error) {
+func (f *waitFlags) poll(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, targets map[string]int64) (acks, error) {
 	users, err := usersOf(ctx, c, plane, targets)
 	if err != nil {
 		return acks{}, err
@@ -125,13 +125,13 @@ func (a acks) String() string {
 
 // usersOf returns which sidecars use topics that a policy has the name of, by
 // policy. All of them use the globs, which are not in it.
-func usersOf(ctx context.Context, c *client, plane *sluice.ControlPlane, targets map[string]int64) (map[string][]string, error) {
+func usersOf(ctx context.Context, c *client, plane *admin.ControlPlane, targets map[string]int64) (map[string][]string, error) {
 	users := map[string][]string{}
 	for name, version := range targets {
 		if version == gone || strings.HasSuffix(name, "*") {
 			continue
 		}
-		using, err := asked(ctx, c, func(ctx context.Context) ([]sluice.Sidecar, error) { return plane.SidecarsUsing(ctx, name) })
+		using, err := asked(ctx, c, func(ctx context.Context) ([]admin.Sidecar, error) { return plane.SidecarsUsing(ctx, name) })
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func usersOf(ctx context.Context, c *client, plane *sluice.ControlPlane, targets
 
 // acked sorts the sidecars that use any of the policies by what they make of
 // them; the first policy that one lacks is named.
-func acked(targets map[string]int64, users map[string][]string, sidecars []sluice.Sidecar) acks {
+func acked(targets map[string]int64, users map[string][]string, sidecars []admin.Sidecar) acks {
 	now := acks{Acked: []string{}, Pending: []behind{}, Refused: []behind{}}
 	names := slices.Sorted(maps.Keys(targets))
 	for i := range sidecars {

@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 	"testing"
 
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
 func TestAcked(t *testing.T) {
 	targets := map[string]int64{"orders.*": 4, "payments": 2}
 	users := map[string][]string{"payments": {"new"}}
-	refusal := func(policy string, version int64) *sluice.Rejection {
-		return &sluice.Rejection{Policy: policy, Version: version, Reason: "no"}
+	refusal := func(policy string, version int64) *admin.Rejection {
+		return &admin.Rejection{Policy: policy, Version: version, Reason: "no"}
 	}
-	now := acked(targets, users, []sluice.Sidecar{
+	now := acked(targets, users, []admin.Sidecar{
 		{NodeID: "globs alone", Connected: true, Versions: map[string]int64{"orders.*": 4}},
 		{NodeID: "newer", Connected: true, Versions: map[string]int64{"orders.*": 5, "payments": 3}},
 		{NodeID: "old", Connected: true, Versions: map[string]int64{"orders.*": 3, "payments": 1}},
@@ -39,13 +39,13 @@ func TestAcked(t *testing.T) {
 		t.Error(got)
 	}
 	// Without the globs, those that have nothing to do with it do not count.
-	if now := acked(map[string]int64{"payments": 2}, nil, []sluice.Sidecar{{NodeID: "a", Connected: true}}); now.String() != "no connected sidecar uses it" {
+	if now := acked(map[string]int64{"payments": 2}, nil, []admin.Sidecar{{NodeID: "a", Connected: true}}); now.String() != "no connected sidecar uses it" {
 		t.Errorf("%+v", now)
 	}
 }
 
 func TestAckedThatItIsGone(t *testing.T) {
-	now := acked(map[string]int64{"orders.*": gone, "payments": 2}, nil, []sluice.Sidecar{
+	now := acked(map[string]int64{"orders.*": gone, "payments": 2}, nil, []admin.Sidecar{
 		{NodeID: "has none", Connected: true},
 		{NodeID: "has both", Connected: true, Versions: map[string]int64{"orders.*": 3, "payments": 2}},
 		{NodeID: "has one", Connected: true, Versions: map[string]int64{"payments": 2}},
@@ -58,12 +58,12 @@ func TestAckedThatItIsGone(t *testing.T) {
 
 func TestPolicyWait(t *testing.T) {
 	var asked atomic.Int64
-	sidecars := func() []sluice.Sidecar {
-		s1 := sluice.Sidecar{NodeID: "s1", Connected: true, Versions: map[string]int64{"*": 0}}
+	sidecars := func() []admin.Sidecar {
+		s1 := admin.Sidecar{NodeID: "s1", Connected: true, Versions: map[string]int64{"*": 0}}
 		if asked.Add(1) > 2 {
 			s1.Versions["*"] = 1
 		}
-		return []sluice.Sidecar{s1}
+		return []admin.Sidecar{s1}
 	}
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{Sidecars: sidecars})
 	want(t, plane.ok("policy", "set", "*", "paused=true", "--wait"), "    paused: true\n* is now at version 1\nacked by 1 of 1 sidecars\n")
@@ -79,8 +79,8 @@ func TestPolicyWait(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	plane = startPlane(t, sluicetest.ControlPlaneOptions{Sidecars: func() []sluice.Sidecar {
-		return []sluice.Sidecar{{NodeID: "s1", Connected: true, Rejected: &sluice.Rejection{Policy: "orders.*", Version: 1, Reason: "too old"}}}
+	plane = startPlane(t, sluicetest.ControlPlaneOptions{Sidecars: func() []admin.Sidecar {
+		return []admin.Sidecar{{NodeID: "s1", Connected: true, Rejected: &admin.Rejection{Policy: "orders.*", Version: 1, Reason: "too old"}}}
 	}})
 	got = plane.run("- name: orders.*\n", "policy", "apply", "-f", "-", "--wait").wantFailure(t, 1, "sidecars have refused the change")
 	if !strings.HasPrefix(got.stderr, "  s1 refused orders.* version 1: too old\n") || !strings.HasSuffix(got.stdout, "acked by 0 of 1 sidecars, refused by 1\n") {

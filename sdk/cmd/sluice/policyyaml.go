@@ -10,12 +10,12 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // printYAML prints a policy as a file of policies has it, behind a comment that
 // says who made it.
-func printYAML(w io.Writer, p *sluice.Policy) error {
+func printYAML(w io.Writer, p *admin.Policy) error {
 	set, err := settings(p)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/program"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -59,7 +60,7 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) er
 		if r.Max > 0 {
 			query.Limit = min(replayPage, r.Max-printed)
 		}
-		var page sluice.ReplayPage
+		var page admin.ReplayPage
 		err := c.ask(ctx, func(ctx context.Context) (err error) {
 			page, err = h.Replay(ctx, query)
 			return err

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 type statusCommand struct {
@@ -46,7 +46,7 @@ func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client) er
 		_, err := fmt.Fprintf(app.Stdout, "%s\n", bytes.TrimSpace(body))
 		return err
 	}
-	var status sluice.Status
+	var status admin.Status
 	if err := json.Unmarshal(body, &status); err != nil {
 		return fmt.Errorf("the sidecar's status: %w", err)
 	}
@@ -73,7 +73,7 @@ func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client) er
 }
 
 // printReady prints what the server says of its readiness.
-func printReady(ctx context.Context, app *program.App, c *client, h *sluice.HTTP) error {
+func printReady(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	var says string
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
 		says, err = h.Ready(ctx)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 type topicsCommand struct {
@@ -43,7 +43,7 @@ Examples:
 func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client) error {
 	h := c.http()
 	defer h.CloseIdle()
-	var topics []sluice.TopicInfo
+	var topics []admin.TopicInfo
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
 		topics, err = h.TopicsWithPrefix(ctx, l.Prefix)
 		return err

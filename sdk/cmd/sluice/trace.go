@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 type traceCommand struct {
@@ -54,7 +54,7 @@ func (t *traceCommand) Run(ctx context.Context, app *program.App, c *client) err
 		_, err := fmt.Fprintf(app.Stdout, "%s\n", bytes.TrimSpace(body))
 		return err
 	}
-	var life sluice.EventLife
+	var life admin.EventLife
 	if err := json.Unmarshal(body, &life); err != nil {
 		return fmt.Errorf("the sidecar's answer: %w", err)
 	}
@@ -71,7 +71,7 @@ type stage struct {
 }
 
 // printLife draws the stages of a life under the event.
-func printLife(w io.Writer, l *sluice.EventLife) error {
+func printLife(w io.Writer, l *admin.EventLife) error {
 	stages := []stage{published(l), kept(l)}
 	for i := range l.Groups {
 		stages = append(stages, fateOf(&l.Groups[i], l))
@@ -97,7 +97,7 @@ func printLife(w io.Writer, l *sluice.EventLife) error {
 	return err
 }
 
-func published(l *sluice.EventLife) stage {
+func published(l *admin.EventLife) stage {
 	var more []string
 	if l.Event.Key != "" {
 		more = append(more, "key "+visible(l.Event.Key))
@@ -111,7 +111,7 @@ func published(l *sluice.EventLife) stage {
 	return stage{name: "published", state: time.UnixMilli(l.Event.TS).UTC().Format(stageTime), detail: strings.Join(more, ", ")}
 }
 
-func kept(l *sluice.EventLife) stage {
+func kept(l *admin.EventLife) stage {
 	at := l.AcceptedAt.UTC().Format(stageTime)
 	if l.Stored == nil {
 		who := "a sidecar"
@@ -134,19 +134,19 @@ var waitsFor = map[string]string{
 	"owner":       "with another sidecar, which alone knows more",
 }
 
-func fateOf(f *sluice.EventFate, l *sluice.EventLife) stage {
+func fateOf(f *admin.EventFate, l *admin.EventLife) stage {
 	s := stage{name: visible(f.Group), state: strings.ReplaceAll(f.State, "_", " ")}
 	switch f.State {
-	case sluice.FateSettled:
+	case admin.FateSettled:
 		s.detail = "acked, or passed over"
-	case sluice.FateInflight:
+	case admin.FateInflight:
 		s.detail = fmt.Sprintf("attempt %d, with %s", f.Attempts, visible(f.Member))
 		if f.DueMS != nil {
 			s.detail += fmt.Sprintf(", %s left", millis(*f.DueMS))
 		}
-	case sluice.FateWaiting:
+	case admin.FateWaiting:
 		s.detail = waiting(f, l)
-	case sluice.FateDead:
+	case admin.FateDead:
 		if d := f.DeadLetter; d != nil {
 			s.detail = fmt.Sprintf("%s: %s", times(d.Attempts), visible(d.Reason))
 			at := "spooled"
@@ -159,7 +159,7 @@ func fateOf(f *sluice.EventFate, l *sluice.EventLife) stage {
 	return s
 }
 
-func waiting(f *sluice.EventFate, l *sluice.EventLife) string {
+func waiting(f *admin.EventFate, l *admin.EventLife) string {
 	parts := []string{waitsFor[f.WaitsFor]}
 	if parts[0] == "" {
 		parts[0] = visible(f.WaitsFor)

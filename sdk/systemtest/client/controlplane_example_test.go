@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -18,17 +18,17 @@ func Example_controlPlane() {
 	standIn := sluicetest.StartControlPlane(sluicetest.ControlPlaneOptions{}) // in place of http://127.0.0.1:7080
 	defer standIn.Close()
 
-	plane := &sluice.ControlPlane{URL: standIn.URL, User: "alice"}
+	plane := &admin.ControlPlane{URL: standIn.URL, User: "alice"}
 	defer plane.CloseIdle()
 	limit := func(rate int) []byte { return fmt.Appendf(nil, `{"publish":{"rate":%d}}`, rate) }
-	first, err := plane.PutPolicy(ctx, "orders.*", limit(1000), sluice.Condition{Absent: true})
+	first, err := plane.PutPolicy(ctx, "orders.*", limit(1000), admin.Condition{Absent: true})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := plane.PutPolicy(ctx, "orders.*", limit(500), sluice.Condition{Version: first.Version}); err != nil {
+	if _, err := plane.PutPolicy(ctx, "orders.*", limit(500), admin.Condition{Version: first.Version}); err != nil {
 		log.Fatal(err)
 	}
-	_, err = plane.PutPolicy(ctx, "orders.*", limit(700), sluice.Condition{Version: first.Version})
+	_, err = plane.PutPolicy(ctx, "orders.*", limit(700), admin.Condition{Version: first.Version})
 	fmt.Println(errors.Is(err, &wire.Error{Code: wire.PreconditionFailed}))
 
 	now, err := plane.Policy(ctx, "orders.*")

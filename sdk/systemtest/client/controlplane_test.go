@@ -11,16 +11,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-func controlPlane(t *testing.T, opts sluicetest.ControlPlaneOptions) *sluice.ControlPlane {
+func controlPlane(t *testing.T, opts sluicetest.ControlPlaneOptions) *admin.ControlPlane {
 	t.Helper()
 	standIn := sluicetest.StartControlPlane(opts)
 	t.Cleanup(standIn.Close)
-	plane := &sluice.ControlPlane{URL: standIn.URL, User: "alice"}
+	plane := &admin.ControlPlane{URL: standIn.URL, User: "alice"}
 	t.Cleanup(plane.CloseIdle)
 	return plane
 }
@@ -29,23 +29,23 @@ func TestPolicyLife(t *testing.T) {
 	plane := controlPlane(t, sluicetest.ControlPlaneOptions{})
 	ctx := t.Context()
 	for _, name := range []string{"orders.created", "orders.*", "*"} {
-		p, err := plane.PutPolicy(ctx, name, json.RawMessage(`{"publish":{"rate":1}}`), sluice.Condition{Absent: true})
+		p, err := plane.PutPolicy(ctx, name, json.RawMessage(`{"publish":{"rate":1}}`), admin.Condition{Absent: true})
 		if err != nil || p.Name != name || p.Version != 1 || p.UpdatedBy != "alice (not verified)" || p.UpdatedAt.IsZero() {
 			t.Fatalf("put %s: %+v, %v", name, p, err)
 		}
 	}
-	p, err := plane.PutPolicy(ctx, "orders.*", json.RawMessage(`{"paused":true}`), sluice.Condition{Version: 1})
+	p, err := plane.PutPolicy(ctx, "orders.*", json.RawMessage(`{"paused":true}`), admin.Condition{Version: 1})
 	if err != nil || p.Version != 2 {
 		t.Fatalf("put again: %+v, %v", p, err)
 	}
 	// What comes from the control plane can be sent back as it is.
-	if again, err := plane.PutPolicy(ctx, "orders.*", p.Document, sluice.Condition{}); err != nil || again.Version != 2 {
+	if again, err := plane.PutPolicy(ctx, "orders.*", p.Document, admin.Condition{}); err != nil || again.Version != 2 {
 		t.Fatalf("put the same: %+v, %v", again, err)
 	}
 	if back, err := plane.RollbackPolicy(ctx, "orders.*", 1); err != nil || back.Version != 3 || !strings.Contains(string(back.Document), `"rate":1`) {
 		t.Fatalf("rollback: %+v, %v", back, err)
 	}
-	if err := plane.DeletePolicy(ctx, "orders.*", sluice.Condition{Version: 3}); err != nil {
+	if err := plane.DeletePolicy(ctx, "orders.*", admin.Condition{Version: 3}); err != nil {
 		t.Fatal(err)
 	}
 	versions, err := plane.PolicyHistory(ctx, "orders.*")
@@ -67,7 +67,7 @@ func TestPolicyLife(t *testing.T) {
 
 func TestApplyPolicies(t *testing.T) {
 	plane := controlPlane(t, sluicetest.ControlPlaneOptions{})
-	apply := func(r sluice.ApplyRequest, documents ...string) (actions []string) {
+	apply := func(r admin.ApplyRequest, documents ...string) (actions []string) {
 		t.Helper()
 		for _, d := range documents {
 			r.Policies = append(r.Policies, json.RawMessage(d))
@@ -82,15 +82,15 @@ func TestApplyPolicies(t *testing.T) {
 		return actions
 	}
 	const a, b = `{"name":"a","paused":true}`, `{"name":"b"}`
-	for _, r := range []sluice.ApplyRequest{{DryRun: true}, {}} {
+	for _, r := range []admin.ApplyRequest{{DryRun: true}, {}} {
 		if got := apply(r, a, b); !slices.Equal(got, []string{"a create", "b create"}) {
 			t.Errorf("%+v: %v", r, got)
 		}
 	}
-	if got := apply(sluice.ApplyRequest{Prune: true}, a); !slices.Equal(got, []string{"a unchanged", "b delete"}) {
+	if got := apply(admin.ApplyRequest{Prune: true}, a); !slices.Equal(got, []string{"a unchanged", "b delete"}) {
 		t.Errorf("prune: %v", got)
 	}
-	if got := apply(sluice.ApplyRequest{Prune: true}); !slices.Equal(got, []string{"a delete"}) {
+	if got := apply(admin.ApplyRequest{Prune: true}); !slices.Equal(got, []string{"a delete"}) {
 		t.Errorf("nothing at all: %v", got)
 	}
 }
@@ -101,9 +101,9 @@ func TestControlPlaneRefusals(t *testing.T) {
 	ctx, body := t.Context(), json.RawMessage(`{}`)
 	_, err := plane.Policy(ctx, "none")
 	wantCode(t, err, wire.NotFound)
-	_, err = plane.PutPolicy(ctx, "a", body, sluice.Condition{Version: 7})
+	_, err = plane.PutPolicy(ctx, "a", body, admin.Condition{Version: 7})
 	wantCode(t, err, wire.PreconditionFailed)
-	_, err = plane.PutPolicy(ctx, "a", body, sluice.Condition{})
+	_, err = plane.PutPolicy(ctx, "a", body, admin.Condition{})
 	wantCode(t, err, wire.InvalidPolicy)
 	if refusal, ok := errors.AsType[*wire.Error](err); !ok || !slices.Equal(refusal.Fields, bad) {
 		t.Errorf("fields of %+v", err)
@@ -112,9 +112,9 @@ func TestControlPlaneRefusals(t *testing.T) {
 	plane = controlPlane(t, sluicetest.ControlPlaneOptions{Token: "secret"})
 	_, err = plane.Policies(ctx)
 	wantCode(t, err, wire.Unauthorized)
-	withToken := &sluice.ControlPlane{URL: plane.URL, Token: "secret"}
+	withToken := &admin.ControlPlane{URL: plane.URL, Token: "secret"}
 	defer withToken.CloseIdle()
-	if who, err := withToken.WhoAmI(ctx); err != nil || !reflect.DeepEqual(who, sluice.Identity{Name: "token", Role: "admin", Auth: true}) {
+	if who, err := withToken.WhoAmI(ctx); err != nil || !reflect.DeepEqual(who, admin.Identity{Name: "token", Role: "admin", Auth: true}) {
 		t.Errorf("who am I: %+v, %v", who, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestControlPlaneThatIsNone(t *testing.T) {
 		_, _ = w.Write([]byte("<html>"))
 	}))
 	defer server.Close()
-	plane := &sluice.ControlPlane{URL: server.URL, Client: server.Client()}
+	plane := &admin.ControlPlane{URL: server.URL, Client: server.Client()}
 	for status, code := range map[int]wire.Code{403: wire.Forbidden, 502: wire.StoreUnavailable} {
 		_, err := plane.Audit(t.Context(), status, 0)
 		wantCode(t, err, code)
@@ -143,7 +143,7 @@ func TestControlPlaneThatIsNone(t *testing.T) {
 		t.Errorf("a page in place of JSON: %v", err)
 	}
 	for _, url := range []string{"127.0.0.1:7080", "unix:", ""} {
-		if _, err := (&sluice.ControlPlane{URL: url}).Policies(t.Context()); err == nil || !strings.Contains(err.Error(), "the control plane's address") {
+		if _, err := (&admin.ControlPlane{URL: url}).Policies(t.Context()); err == nil || !strings.Contains(err.Error(), "the control plane's address") {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
@@ -152,13 +152,13 @@ func TestControlPlaneThatIsNone(t *testing.T) {
 func TestFleet(t *testing.T) {
 	share := 12.5
 	plane := controlPlane(t, sluicetest.ControlPlaneOptions{
-		Sidecars: func() []sluice.Sidecar {
-			return []sluice.Sidecar{{NodeID: "s1", Connected: true, LastSeen: sluicetest.Epoch, Versions: map[string]int64{"*": 2},
-				Rejected: &sluice.Rejection{Policy: "*", Version: 3, Reason: "no"}}}
+		Sidecars: func() []admin.Sidecar {
+			return []admin.Sidecar{{NodeID: "s1", Connected: true, LastSeen: sluicetest.Epoch, Versions: map[string]int64{"*": 2},
+				Rejected: &admin.Rejection{Policy: "*", Version: 3, Reason: "no"}}}
 		},
-		Topics: func() []sluice.FleetTopic {
-			return []sluice.FleetTopic{{Topic: "orders", AllowedPerSecond: 5, Sidecars: []string{"s1"},
-				BySidecar: []sluice.SidecarUsage{{NodeID: "s1", SharePerSecond: &share}}, History: []sluice.UsagePoint{{Allowed: 1}}}}
+		Topics: func() []admin.FleetTopic {
+			return []admin.FleetTopic{{Topic: "orders", AllowedPerSecond: 5, Sidecars: []string{"s1"},
+				BySidecar: []admin.SidecarUsage{{NodeID: "s1", SharePerSecond: &share}}, History: []admin.UsagePoint{{Allowed: 1}}}}
 		},
 	})
 	sidecars, err := plane.Sidecars(t.Context())
@@ -175,9 +175,9 @@ func TestFleet(t *testing.T) {
 
 // A sidecar tells the number of a control plane's policy, and a hash of a file's.
 func TestPolicyStatusVersions(t *testing.T) {
-	var status []sluice.PolicyStatus
+	var status []admin.PolicyStatus
 	err := json.Unmarshal([]byte(`[{"name":"a","version":12,"source":"control-plane"},{"name":"b","version":"0f3a","source":"file"}]`), &status)
-	want := []sluice.PolicyStatus{{Name: "a", Version: "12", Source: "control-plane"}, {Name: "b", Version: "0f3a", Source: "file"}}
+	want := []admin.PolicyStatus{{Name: "a", Version: "12", Source: "control-plane"}, {Name: "b", Version: "0f3a", Source: "file"}}
 	if err != nil || !slices.Equal(status, want) {
 		t.Errorf("%+v, %v", status, err)
 	}

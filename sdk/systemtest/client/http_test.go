@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-func httpClient(t *testing.T, sidecar *sluicetest.Sidecar) *sluice.HTTP {
-	h := &sluice.HTTP{AppURL: sidecar.URL, ReplayURL: sidecar.URL, OpsURL: sidecar.URL}
+func httpClient(t *testing.T, sidecar *sluicetest.Sidecar) *admin.HTTP {
+	h := &admin.HTTP{AppURL: sidecar.URL, ReplayURL: sidecar.URL, OpsURL: sidecar.URL}
 	t.Cleanup(h.CloseIdle)
 	return h
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 const (
@@ -137,7 +138,7 @@ func (s *shop) sell(ctx context.Context, random *rand.Rand) {
 
 // settle waits until every order is published, and every group has all.
 func (s *shop) settle(ctx context.Context) {
-	h := &sluice.HTTP{AppURL: s.sidecar.URL()}
+	h := &admin.HTTP{AppURL: s.sidecar.URL()}
 	defer h.CloseIdle()
 	var waits string
 	rested := func() bool {
@@ -175,11 +176,11 @@ func (s *shop) check(ctx context.Context) {
 		t.Error(f.Says)
 	}
 
-	h := &sluice.HTTP{AppURL: s.sidecar.URL(), ReplayURL: s.sidecar.ReplayURL()}
+	h := &admin.HTTP{AppURL: s.sidecar.URL(), ReplayURL: s.sidecar.ReplayURL()}
 	defer h.CloseIdle()
 	for topic, suffix := range map[string]string{ordersTopic: "", paymentsTopic: ".charged"} {
 		s.checkLog(ctx, h, topic, suffix)
-		dead, err := h.DeadLetters(ctx, topic, sluice.DeadLetterQuery{Limit: 3})
+		dead, err := h.DeadLetters(ctx, topic, admin.DeadLetterQuery{Limit: 3})
 		if err != nil || dead.Total > 0 {
 			t.Errorf("%d dead letters of %s: %+v, %v", dead.Total, topic, dead.DeadLetters, err)
 		}
@@ -190,7 +191,7 @@ func (s *shop) check(ctx context.Context) {
 }
 
 // checkLog compares the events of a topic with what was ordered.
-func (s *shop) checkLog(ctx context.Context, h *sluice.HTTP, topic, suffix string) {
+func (s *shop) checkLog(ctx context.Context, h *admin.HTTP, topic, suffix string) {
 	seqs := map[string]uint64{}
 	for e, err := range h.Export(ctx, sluice.ExportQuery{Topic: topic}) {
 		if err != nil {

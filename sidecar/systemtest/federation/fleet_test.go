@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -170,7 +171,7 @@ func (h *history) publish(ctx context.Context, s *site, seed uint64) {
 }
 
 func (h *history) publishOne(ctx context.Context, p *sidecartest.Process, id string) {
-	client := &sluice.HTTP{AppURL: p.URL()}
+	client := &admin.HTTP{AppURL: p.URL()}
 	defer client.CloseIdle()
 	h.send(id)
 	r, err := client.Publish(ctx, &wire.Event{ID: id, Topic: topic, Key: id, Payload: []byte(`{"n":1}`)})
@@ -181,7 +182,7 @@ func (h *history) publishOne(ctx context.Context, p *sidecartest.Process, id str
 
 // export asks a sidecar for the whole fleet's events.
 func export(ctx context.Context, p *sidecartest.Process) (events []wire.Event, err error) {
-	client := &sluice.HTTP{ReplayURL: p.ReplayURL()}
+	client := &admin.HTTP{ReplayURL: p.ReplayURL()}
 	defer client.CloseIdle()
 	for e, err := range client.Export(ctx, sluice.ExportQuery{Topic: topic, Scope: "fleet"}) {
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -51,7 +52,7 @@ func TestMemoryOfALargeExport(t *testing.T) {
 
 // count exports the fleet through a site, and checks the order.
 func (e *edge) count(t *testing.T, site int) (n int) {
-	client := &sluice.HTTP{ReplayURL: e.sockets[site]}
+	client := &admin.HTTP{ReplayURL: e.sockets[site]}
 	defer client.CloseIdle()
 	var last string
 	for line, err := range client.ExportLines(t.Context(), sluice.ExportQuery{Topic: topic, Scope: "fleet"}) {

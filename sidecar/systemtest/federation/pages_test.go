@@ -15,6 +15,7 @@ import (
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -70,7 +71,7 @@ func (e *edge) fill(t *testing.T) {
 	for n := range 240 {
 		number := random.IntN(200)
 		p := place{TS: 1_700_000_000_000 + int64(random.IntN(12)), ID: fmt.Sprintf("e-%03d", number), Key: fmt.Sprintf("k%d", number%5)}
-		client := &sluice.HTTP{AppURL: e.sites[n%3].process().URL()}
+		client := &admin.HTTP{AppURL: e.sites[n%3].process().URL()}
 		r, err := client.Publish(t.Context(), &wire.Event{ID: p.ID, TS: p.TS, Topic: topic, Key: p.Key, Payload: []byte(`1`)})
 		client.CloseIdle()
 		if err != nil {
@@ -211,7 +212,7 @@ func TestPartOfAFleet(t *testing.T) {
 func (e *edge) partialExport(t *testing.T) {
 	t.Helper()
 	var missing []string
-	client := &sluice.HTTP{ReplayURL: e.sockets[2]}
+	client := &admin.HTTP{ReplayURL: e.sockets[2]}
 	defer client.CloseIdle()
 	n := 0
 	for _, err := range client.Export(t.Context(), sluice.ExportQuery{

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -111,14 +112,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func client(t *testing.T, p *sidecartest.Process) *sluice.HTTP {
+func client(t *testing.T, p *sidecartest.Process) *admin.HTTP {
 	t.Helper()
-	h := &sluice.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL(), OpsURL: p.OpsURL()}
+	h := &admin.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL(), OpsURL: p.OpsURL()}
 	t.Cleanup(h.CloseIdle)
 	return h
 }
 
-func export(t *testing.T, h *sluice.HTTP, topic string) []wire.Event {
+func export(t *testing.T, h *admin.HTTP, topic string) []wire.Event {
 	t.Helper()
 	var events []wire.Event
 	for e, err := range h.Export(t.Context(), sluice.ExportQuery{Topic: topic}) {

@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -296,7 +296,7 @@ func TestSidecarWaitsForAMigration(t *testing.T) {
 	checkReceipts(t, receipts, export(t, h, topic))
 }
 
-func awaitEmptySpool(t *testing.T, h *sluice.HTTP) {
+func awaitEmptySpool(t *testing.T, h *admin.HTTP) {
 	t.Helper()
 	await(t, func() string {
 		s, err := h.Status(t.Context())

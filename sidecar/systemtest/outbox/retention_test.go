@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -39,7 +40,7 @@ func startSweepers(t *testing.T) (two []*sidecartest.Process, change func(polici
 	}
 }
 
-func publish(t *testing.T, h *sluice.HTTP, events ...wire.Event) []wire.ResultItem {
+func publish(t *testing.T, h *admin.HTTP, events ...wire.Event) []wire.ResultItem {
 	t.Helper()
 	results, err := h.PublishBatch(t.Context(), events[0].Topic, events)
 	if err != nil {
@@ -212,7 +213,7 @@ func TestCompactionOfASharedStore(t *testing.T) {
 		events = append(events, e)
 	}
 	publish(t, h, events...)
-	compacted := func(h *sluice.HTTP) string {
+	compacted := func(h *admin.HTTP) string {
 		seen := map[string]bool{}
 		superseded := 0
 		for _, e := range export(t, h, topic) {

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/faultproxy"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -81,8 +82,8 @@ func onLoopback(t *testing.T, addr string) string {
 }
 
 // as is the REST API as somebody with a role uses it; "" has no token.
-func (g *guarded) as(t *testing.T, role string) *sluice.ControlPlane {
-	return &sluice.ControlPlane{URL: "https://" + g.http, Token: g.tokens[role], Client: g.client(t), User: "mallory"}
+func (g *guarded) as(t *testing.T, role string) *admin.ControlPlane {
+	return &admin.ControlPlane{URL: "https://" + g.http, Token: g.tokens[role], Client: g.client(t), User: "mallory"}
 }
 
 // TestRolesOfTheControlPlane changes policies as each role.
@@ -101,8 +102,8 @@ func TestRolesOfTheControlPlane(t *testing.T) {
 	} {
 		api := g.as(t, c.role)
 		_, read := api.Policies(t.Context())
-		_, put := api.PutPolicy(t.Context(), "a", json.RawMessage(fmt.Sprintf(`{"publish":{"burst":%d}}`, len(c.role))), sluice.Condition{})
-		_, prune := api.ApplyPolicies(t.Context(), sluice.ApplyRequest{Prune: true})
+		_, put := api.PutPolicy(t.Context(), "a", json.RawMessage(fmt.Sprintf(`{"publish":{"burst":%d}}`, len(c.role))), admin.Condition{})
+		_, prune := api.ApplyPolicies(t.Context(), admin.ApplyRequest{Prune: true})
 		for what, pair := range map[string][2]wire.Code{"read": {code(t, read), c.read}, "PUT": {code(t, put), c.put}, "prune": {code(t, prune), c.prune}} {
 			if pair[0] != pair[1] {
 				t.Errorf("%s as %q: %q, want %q", what, c.role, pair[0], pair[1])
@@ -238,7 +239,7 @@ func TestTokensOfASidecar(t *testing.T) {
 		{orders + "x", "orders.created", wire.Unauthorized},
 	} {
 		event := &wire.Event{Topic: c.topic, Payload: []byte("1")}
-		api := &sluice.HTTP{AppURL: m.URL(), Token: c.token}
+		api := &admin.HTTP{AppURL: m.URL(), Token: c.token}
 		_, err := api.Publish(t.Context(), event)
 		if got := code(t, err); got != c.want {
 			t.Errorf("HTTP to %s with %.6q: %q, want %q", c.topic, c.token, got, c.want)

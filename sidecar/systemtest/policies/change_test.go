@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -61,7 +62,7 @@ func TestEveryChangeIsInForceEverywhere(t *testing.T) {
 			func(m *member) bool { return m.paused(t, globbed) == pause })
 	}
 	bursts("an apply that prunes", used, 11, func() {
-		_, err := f.api.ApplyPolicies(t.Context(), sluice.ApplyRequest{
+		_, err := f.api.ApplyPolicies(t.Context(), admin.ApplyRequest{
 			Policies: []json.RawMessage{
 				[]byte(`{"name":"*",` + unlimited[1:]), []byte(`{"name":"orders.used","publish":{"rate":100,"burst":11}}`),
 			}, Prune: true,
@@ -130,7 +131,7 @@ func TestInvalidChangesChangeNothing(t *testing.T) {
 	f.put(t, "a", `{"publish":{"rate":100,"burst":7}}`)
 	f.put(t, "b.*", `{"publish":{"rate":100,"burst":8}}`)
 	everywhere(t, f.sidecars, "two policies", time.Now(), func(m *member) bool { return m.burst(t, "a") == 7 && m.burst(t, "b.c") == 8 })
-	before := make([]map[string]sluice.PolicyStatus, len(f.sidecars))
+	before := make([]map[string]admin.PolicyStatus, len(f.sidecars))
 	for i, m := range f.sidecars {
 		before[i] = m.inForce(t)
 	}
@@ -140,13 +141,13 @@ func TestInvalidChangesChangeNothing(t *testing.T) {
 	}
 
 	const bad = `"publish":{"rate":-1,"burst":1.5,"brust":5,"scope":"galaxy"},"delivery":{"ack_timeout":"soon"},"paused":"maybe"`
-	_, err = f.api.PutPolicy(t.Context(), "a", json.RawMessage(`{`+bad+`}`), sluice.Condition{})
+	_, err = f.api.PutPolicy(t.Context(), "a", json.RawMessage(`{`+bad+`}`), admin.Condition{})
 	refused(t, "PUT", err, "publish.rate", "publish.burst", "publish.brust", "publish.scope", "delivery.ack_timeout", "paused")
-	_, err = f.api.ApplyPolicies(t.Context(), sluice.ApplyRequest{Prune: true, Policies: []json.RawMessage{
+	_, err = f.api.ApplyPolicies(t.Context(), admin.ApplyRequest{Prune: true, Policies: []json.RawMessage{
 		[]byte(`{"name":"a","publish":{"burst":99}}`), []byte(`{"name":"b.*","publish":{"rate":-1}}`), []byte(`{"name":"c d","paused":1}`),
 	}})
 	refused(t, "apply", err, "policies[1].publish.rate", "policies[2].name", "policies[2].paused")
-	_, err = f.api.PutPolicy(t.Context(), "b.c", json.RawMessage(`{"publish":{"burst":0}}`), sluice.Condition{})
+	_, err = f.api.PutPolicy(t.Context(), "b.c", json.RawMessage(`{"publish":{"burst":0}}`), admin.Condition{})
 	refused(t, "a burst that the glob's rate forbids", err, "publish.burst")
 
 	after, err := f.api.Policies(t.Context())

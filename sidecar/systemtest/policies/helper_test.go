@@ -18,7 +18,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -33,7 +33,7 @@ const unlimited = `{"connection":{"rate":0},"publish":{"rate":0}}`
 // lives.
 type plane struct {
 	*controlplanetest.Process
-	api  *sluice.ControlPlane
+	api  *admin.ControlPlane
 	args []string
 }
 
@@ -43,7 +43,7 @@ func startPlane(t *testing.T, args ...string) *plane {
 		"--data-dir", t.TempDir(), "--xds-listen", freeAddress(t), "--http-listen", freeAddress(t),
 	}, args...)}
 	p.start(t)
-	p.api = &sluice.ControlPlane{URL: p.URL(), User: "operator"}
+	p.api = &admin.ControlPlane{URL: p.URL(), User: "operator"}
 	t.Cleanup(p.api.CloseIdle)
 	return p
 }
@@ -68,9 +68,9 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-func (p *plane) put(t *testing.T, name, document string) sluice.Policy {
+func (p *plane) put(t *testing.T, name, document string) admin.Policy {
 	t.Helper()
-	out, err := p.api.PutPolicy(t.Context(), name, json.RawMessage(document), sluice.Condition{})
+	out, err := p.api.PutPolicy(t.Context(), name, json.RawMessage(document), admin.Condition{})
 	if err != nil {
 		t.Fatalf("PUT %s %s: %v", name, document, err)
 	}
@@ -79,7 +79,7 @@ func (p *plane) put(t *testing.T, name, document string) sluice.Policy {
 
 func (p *plane) remove(t *testing.T, name string) {
 	t.Helper()
-	if err := p.api.DeletePolicy(t.Context(), name, sluice.Condition{}); err != nil {
+	if err := p.api.DeletePolicy(t.Context(), name, admin.Condition{}); err != nil {
 		t.Fatalf("DELETE %s: %v", name, err)
 	}
 }
@@ -88,7 +88,7 @@ func (p *plane) remove(t *testing.T, name string) {
 // through all its lives.
 type member struct {
 	*sidecartest.Process
-	api  *sluice.HTTP
+	api  *admin.HTTP
 	name string
 	dir  string
 	args []string
@@ -104,7 +104,7 @@ func startSidecar(t *testing.T, name string, args ...string) *member {
 func (m *member) start(t *testing.T) {
 	t.Helper()
 	m.Process = sidecartest.Start(t, m.dir, m.args...)
-	m.api = &sluice.HTTP{AppURL: m.URL(), ReplayURL: m.ReplayURL(), OpsURL: m.OpsURL()}
+	m.api = &admin.HTTP{AppURL: m.URL(), ReplayURL: m.ReplayURL(), OpsURL: m.OpsURL()}
 	t.Cleanup(m.api.CloseIdle)
 }
 
@@ -203,13 +203,13 @@ func (m *member) burst(t *testing.T, topic string) int {
 }
 
 // inForce is what a sidecar says of the policies that it goes by.
-func (m *member) inForce(t *testing.T) map[string]sluice.PolicyStatus {
+func (m *member) inForce(t *testing.T) map[string]admin.PolicyStatus {
 	t.Helper()
 	status, err := m.api.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]sluice.PolicyStatus{}
+	out := map[string]admin.PolicyStatus{}
 	for _, p := range status.Policies {
 		out[p.Name] = p
 	}

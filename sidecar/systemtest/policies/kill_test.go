@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/soak"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -77,9 +77,9 @@ func (w *writer) document() string {
 }
 
 // write puts until the control plane is gone.
-func (w *writer) write(ctx context.Context, api *sluice.ControlPlane) {
+func (w *writer) write(ctx context.Context, api *admin.ControlPlane) {
 	for {
-		policy, err := api.PutPolicy(ctx, w.name, json.RawMessage(w.document()), sluice.Condition{})
+		policy, err := api.PutPolicy(ctx, w.name, json.RawMessage(w.document()), admin.Condition{})
 		if _, refused := errors.AsType[*wire.Error](err); refused {
 			w.faults = append(w.faults, err)
 		}
@@ -95,7 +95,7 @@ func (w *writer) write(ctx context.Context, api *sluice.ControlPlane) {
 
 // check wants every version that was answered, and no gap between versions. It
 // returns how many there are.
-func (w *writer) check(t *testing.T, api *sluice.ControlPlane) int64 {
+func (w *writer) check(t *testing.T, api *admin.ControlPlane) int64 {
 	t.Helper()
 	for _, err := range w.faults {
 		t.Errorf("%s: %v", w.name, err)
@@ -129,7 +129,7 @@ func (w *writer) check(t *testing.T, api *sluice.ControlPlane) int64 {
 	return now.Version
 }
 
-func burstIn(t *testing.T, p *sluice.Policy) int {
+func burstIn(t *testing.T, p *admin.Policy) int {
 	t.Helper()
 	var document struct{ Publish struct{ Burst int } }
 	if p == nil {

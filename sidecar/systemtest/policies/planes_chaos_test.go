@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/soak"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -53,8 +53,8 @@ type chaos struct {
 type watched struct {
 	*member
 	way  *way
-	to   []string                    // where it leads
-	life atomic.Pointer[sluice.HTTP] // nil: it is down
+	to   []string                   // where it leads
+	life atomic.Pointer[admin.HTTP] // nil: it is down
 
 	seen int // the highest burst that it has enforced; of its watcher alone
 }
@@ -255,7 +255,7 @@ func signal(t *testing.T, p *plane, s syscall.Signal) {
 }
 
 // change puts policies that count up, through one control plane, until ctx ends.
-func (c *chaos) change(ctx context.Context, api *sluice.ControlPlane) {
+func (c *chaos) change(ctx context.Context, api *admin.ControlPlane) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		c.put++
@@ -274,10 +274,10 @@ func (c *chaos) change(ctx context.Context, api *sluice.ControlPlane) {
 }
 
 // putBurst puts the policy with this burst, unless a higher one is there: what was asked for earlier may come late.
-func (c *chaos) putBurst(ctx context.Context, api *sluice.ControlPlane, burst int) error {
+func (c *chaos) putBurst(ctx context.Context, api *admin.ControlPlane, burst int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	when := sluice.Condition{Absent: true}
+	when := admin.Condition{Absent: true}
 	switch now, err := api.Policy(ctx, counted); {
 	case err == nil:
 		var document struct{ Publish struct{ Burst int } }
@@ -287,7 +287,7 @@ func (c *chaos) putBurst(ctx context.Context, api *sluice.ControlPlane, burst in
 		if document.Publish.Burst >= burst {
 			return errors.New("a later one is there")
 		}
-		when = sluice.Condition{Version: now.Version}
+		when = admin.Condition{Version: now.Version}
 	case !isCode(err, wire.NotFound):
 		return err
 	}
@@ -296,7 +296,7 @@ func (c *chaos) putBurst(ctx context.Context, api *sluice.ControlPlane, burst in
 }
 
 // probe tells which burst a sidecar enforces, if it answers.
-func probe(ctx context.Context, api *sluice.HTTP) (burst int, ok bool) {
+func probe(ctx context.Context, api *admin.HTTP) (burst int, ok bool) {
 	if api == nil {
 		return 0, false
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/mongotest"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -60,7 +60,7 @@ func oneOfManyWins(t *testing.T, planes []*plane) {
 	policy := planes[0].put(t, "race", `{"publish":{"burst":1}}`)
 	for round := range 8 {
 		type outcome struct {
-			policy sluice.Policy
+			policy admin.Policy
 			err    error
 		}
 		outcomes := make([]outcome, 2*len(planes))
@@ -69,7 +69,7 @@ func oneOfManyWins(t *testing.T, planes []*plane) {
 			racing.Go(func() {
 				document := fmt.Sprintf(`{"publish":{"burst":%d}}`, 10*(round+1)+i)
 				o := &outcomes[i]
-				o.policy, o.err = planes[i%len(planes)].api.PutPolicy(t.Context(), "race", json.RawMessage(document), sluice.Condition{Version: policy.Version})
+				o.policy, o.err = planes[i%len(planes)].api.PutPolicy(t.Context(), "race", json.RawMessage(document), admin.Condition{Version: policy.Version})
 			})
 		}
 		racing.Wait()

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/otlptest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 const (
@@ -135,7 +136,7 @@ send orders.created (producer) sluice-sidecar/a system=sluice operation=send top
 		t.Errorf("the inserts below the batch are %+v", insert)
 	}
 
-	h := &sluice.HTTP{ReplayURL: p.first.ReplayURL()}
+	h := &admin.HTTP{ReplayURL: p.first.ReplayURL()}
 	defer h.CloseIdle()
 	page, err := h.Replay(t.Context(), sluice.ReplayQuery{Topic: topic})
 	if err != nil || len(page.Events) != 1 {

@@ -1,4 +1,4 @@
-package sluice_test
+package admin_test
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // answering is a client of a server that answers everything so, and notes what
 // it was asked.
-func answering(t *testing.T, status int, body string) (*sluice.HTTP, *[]string) {
+func answering(t *testing.T, status int, body string) (*admin.HTTP, *[]string) {
 	asked := &[]string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
@@ -28,7 +28,7 @@ func answering(t *testing.T, status int, body string) (*sluice.HTTP, *[]string) 
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
 	}))
-	h := &sluice.HTTP{AppURL: server.URL}
+	h := &admin.HTTP{AppURL: server.URL}
 	t.Cleanup(func() { h.CloseIdle(); server.Close() })
 	return h, asked
 }
@@ -36,7 +36,7 @@ func answering(t *testing.T, status int, body string) (*sluice.HTTP, *[]string) 
 func TestHTTPPull(t *testing.T) {
 	h, asked := answering(t, 200, `{"events":[{"event":{"id":"a","ts":1,"topic":"orders","partition":2,"seq":3,"payload":{"n":1}},"ctx":{"attempt":2,"ack_deadline_ms":900,"lease":"L1"}}]}`)
 	window := 7
-	q := sluice.PullQuery{Topic: "orders", Group: "a/b", Wait: time.Second, Options: wire.SubscribeOptions{MaxInflight: &window, From: wire.FromEarliest}}
+	q := admin.PullQuery{Topic: "orders", Group: "a/b", Wait: time.Second, Options: wire.SubscribeOptions{MaxInflight: &window, From: wire.FromEarliest}}
 	ds, err := h.Pull(t.Context(), q)
 	if err != nil || len(ds) != 1 || ds[0].Event.ID != "a" || ds[0].Attempt != 2 || ds[0].AckDeadlineMS != 900 || ds[0].Lease != "L1" {
 		t.Errorf("%+v, %v", ds, err)
@@ -53,7 +53,7 @@ func TestHTTPSettle(t *testing.T) {
 	for _, settle := range []func() ([]*wire.Error, error){
 		func() ([]*wire.Error, error) { return h.Ack(t.Context(), "t", "g", "x", "y") },
 		func() ([]*wire.Error, error) {
-			return h.Nack(t.Context(), "t", "g", sluice.Nack{Reason: "no", DelayMS: &delay}, "x", "y")
+			return h.Nack(t.Context(), "t", "g", wire.Nack{Reason: "no", DelayMS: &delay}, "x", "y")
 		},
 		func() ([]*wire.Error, error) { return h.Modack(t.Context(), "t", "g", time.Minute, "x", "y") },
 	} {
@@ -83,18 +83,18 @@ func TestHTTPStream(t *testing.T) {
 	ts := int64(7)
 	var got []string
 	var last error
-	for e, err := range h.Stream(t.Context(), sluice.StreamQuery{Topic: "t", Group: "g", From: wire.FromTS, TS: &ts, AfterID: "é"}) {
+	for e, err := range h.Stream(t.Context(), admin.StreamQuery{Topic: "t", Group: "g", From: wire.FromTS, TS: &ts, AfterID: "é"}) {
 		if last = err; err == nil {
 			got = append(got, e.ID)
 		}
 	}
-	if fmt.Sprint(got) != "[a b]" || !errors.Is(last, sluice.ErrStreamEnded) {
+	if fmt.Sprint(got) != "[a b]" || !errors.Is(last, admin.ErrStreamEnded) {
 		t.Errorf("%v, then %v", got, last)
 	}
 	if want := "[GET /v1/topics/t/stream?afterId=%C3%A9&from=ts&group=g&ts=7 ]"; fmt.Sprint(*asked) != want {
 		t.Errorf("asked %v", *asked)
 	}
-	for range h.Stream(t.Context(), sluice.StreamQuery{Topic: "t"}) {
+	for range h.Stream(t.Context(), admin.StreamQuery{Topic: "t"}) {
 		break // closes the connection
 	}
 }
@@ -102,7 +102,7 @@ func TestHTTPStream(t *testing.T) {
 func TestHTTPStreamRefused(t *testing.T) {
 	h, _ := answering(t, 404, `{"error":"no such event","code":"not_found"}`)
 	var last error
-	for _, err := range h.Stream(t.Context(), sluice.StreamQuery{Topic: "t"}) {
+	for _, err := range h.Stream(t.Context(), admin.StreamQuery{Topic: "t"}) {
 		last = err
 	}
 	if !errors.Is(last, &wire.Error{Code: wire.NotFound}) {
@@ -110,13 +110,13 @@ func TestHTTPStreamRefused(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, err := range h.Stream(ctx, sluice.StreamQuery{Topic: "t"}) {
+	for _, err := range h.Stream(ctx, admin.StreamQuery{Topic: "t"}) {
 		last = err
 	}
 	if !errors.Is(last, context.Canceled) {
 		t.Error(last)
 	}
-	if _, err := h.Pull(t.Context(), sluice.PullQuery{Topic: "t", Group: "g"}); !errors.Is(err, &wire.Error{Code: wire.NotFound}) {
+	if _, err := h.Pull(t.Context(), admin.PullQuery{Topic: "t", Group: "g"}); !errors.Is(err, &wire.Error{Code: wire.NotFound}) {
 		t.Error(err)
 	}
 }

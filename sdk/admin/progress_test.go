@@ -1,4 +1,4 @@
-package sluice
+package admin
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func TestProgress(t *testing.T) {
 		"done":       {"{\"done\":1,\"of\":2}\n{\"done\":2,\"of\":2,\"ok\":true}\n", nil},
 		"broken off": {"{\"done\":2,\"of\":2}\n", ErrBrokenOff},
 		"empty":      {"", ErrBrokenOff},
-		"refused":    {"{\"done\":2,\"of\":2}\n{\"error\":\"gone\",\"code\":\"store_unavailable\"}\n", &Error{Code: wire.StoreUnavailable}},
+		"refused":    {"{\"done\":2,\"of\":2}\n{\"error\":\"gone\",\"code\":\"store_unavailable\"}\n", &wire.Error{Code: wire.StoreUnavailable}},
 	}
 	for name, answer := range answers {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

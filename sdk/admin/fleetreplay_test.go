@@ -1,4 +1,4 @@
-package sluice_test
+package admin_test
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // fleetServer answers as a sidecar whose fleet lacks a part, unless a partial
 // answer will not do.
-func fleetServer(t *testing.T, trailers bool) *sluice.HTTP {
+func fleetServer(t *testing.T, trailers bool) *admin.HTTP {
 	t.Helper()
 	mux := http.NewServeMux()
 	refused := func(w http.ResponseWriter, r *http.Request) bool {
@@ -59,23 +59,23 @@ func fleetServer(t *testing.T, trailers bool) *sluice.HTTP {
 	})
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
-	h := &sluice.HTTP{ReplayURL: srv.URL}
+	h := &admin.HTTP{ReplayURL: srv.URL}
 	t.Cleanup(h.CloseIdle)
 	return h
 }
 
 func TestPartialReplay(t *testing.T) {
 	h := fleetServer(t, true)
-	_, err := h.Replay(t.Context(), sluice.ReplayQuery{Topic: "orders", Scope: "fleet"})
+	_, err := h.Replay(t.Context(), admin.ReplayQuery{Topic: "orders", Scope: "fleet"})
 	if e := new(wire.Error); !errors.As(err, &e) || e.Code != wire.PartialFleet || !slices.Equal(e.Missing, []string{"node-3 (x:1)"}) {
 		t.Errorf("%v", err)
 	}
-	page, err := h.Replay(t.Context(), sluice.ReplayQuery{Topic: "orders", Scope: "fleet", Partial: true})
+	page, err := h.Replay(t.Context(), admin.ReplayQuery{Topic: "orders", Scope: "fleet", Partial: true})
 	if err != nil || !slices.Equal(page.Missing, []string{"node-3 (x:1)"}) || len(page.Events) != 1 {
 		t.Errorf("%+v, %v", page, err)
 	}
 	var told, events int
-	for _, err := range h.ReplayEvents(t.Context(), sluice.ReplayQuery{Topic: "orders", Scope: "fleet", Partial: true, Missing: func(names []string) { told += len(names) }}) {
+	for _, err := range h.ReplayEvents(t.Context(), admin.ReplayQuery{Topic: "orders", Scope: "fleet", Partial: true, Missing: func(names []string) { told += len(names) }}) {
 		if events++; err != nil {
 			t.Fatal(err)
 		}
@@ -92,22 +92,22 @@ func TestPartialExport(t *testing.T) {
 	}{{true, []string{"node-3 (x:1)", "b=c"}}, {false, []string{"early, bird"}}} {
 		h := fleetServer(t, tc.trailers)
 		var missing []string
-		var parts []sluice.PartCount
+		var parts []admin.PartCount
 		events := 0
-		for _, err := range h.Export(t.Context(), sluice.ExportQuery{
+		for _, err := range h.Export(t.Context(), admin.ExportQuery{
 			Topic: "orders", Scope: "fleet", Partial: true,
 			Missing:  func(names []string) { missing = append(missing, names...) },
-			Progress: func(p []sluice.PartCount) { parts = append(parts, p...) },
+			Progress: func(p []admin.PartCount) { parts = append(parts, p...) },
 		}) {
 			if events++; err != nil {
 				t.Fatal(err)
 			}
 		}
-		want := []sluice.PartCount{{Part: "store of a", Events: 7}, {Part: "store of b", Events: 7}}
+		want := []admin.PartCount{{Part: "store of a", Events: 7}, {Part: "store of b", Events: 7}}
 		if events != 2 || !slices.Equal(missing, tc.missing) || !slices.Equal(parts, want) {
 			t.Errorf("%d events, missing %q, parts %v", events, missing, parts)
 		}
-		for _, err := range h.Export(t.Context(), sluice.ExportQuery{Topic: "orders", Scope: "fleet"}) {
+		for _, err := range h.Export(t.Context(), admin.ExportQuery{Topic: "orders", Scope: "fleet"}) {
 			if e := new(wire.Error); !errors.As(err, &e) || e.Code != wire.PartialFleet || len(e.Missing) != 1 {
 				t.Errorf("%v", err)
 			}
@@ -117,7 +117,7 @@ func TestPartialExport(t *testing.T) {
 
 func TestPeers(t *testing.T) {
 	got, err := fleetServer(t, true).Peers(t.Context())
-	want := []sluice.Peer{{NodeID: "n", Address: "x:1", StoreID: "s", Self: true, Reason: "gone"}}
+	want := []admin.Peer{{NodeID: "n", Address: "x:1", StoreID: "s", Self: true, Reason: "gone"}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}

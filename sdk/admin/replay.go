@@ -1,9 +1,10 @@
-package sluice
+package admin
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/url"
 	"strconv"
 
@@ -92,4 +93,31 @@ func (h *HTTP) Replay(ctx context.Context, q ReplayQuery) (ReplayPage, error) {
 		}
 	}
 	return page, nil
+}
+
+// ReplayEvents yields the events of a replay, page by page: all that the query
+// fits, from its Cursor or start on. Limit is the size of a page. An error is
+// the last that is yielded; without one the replay is complete.
+func (h *HTTP) ReplayEvents(ctx context.Context, q ReplayQuery) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		for {
+			page, err := h.Replay(ctx, q)
+			if err != nil {
+				yield(wire.Event{}, err)
+				return
+			}
+			for _, e := range page.Events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if q.Missing != nil && len(page.Missing) > 0 {
+				q.Missing(page.Missing)
+			}
+			if page.Next == "" {
+				return
+			}
+			q.Cursor = page.Next
+		}
+	}
 }

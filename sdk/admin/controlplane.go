@@ -1,4 +1,4 @@
-package sluice
+package admin
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+
+	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
 // ControlPlane asks the REST API of a control plane: which policies there are
@@ -234,10 +236,10 @@ func (c *ControlPlane) call(ctx context.Context, method, path string, body []byt
 	c.describe(req, token, when)
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", c.URL, unwrapURLError(err))
+		return fmt.Errorf("asking %s: %w", c.URL, endpoint.UnwrapURLError(err))
 	}
 	if resp.StatusCode >= 300 {
-		return readError(resp)
+		return endpoint.ReadError(resp)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
@@ -273,14 +275,14 @@ func (c *ControlPlane) describe(req *http.Request, token string, when Condition)
 
 func (c *ControlPlane) client() (*http.Client, error) {
 	c.once.Do(func() {
-		at, err := parseEndpoint(c.URL)
+		at, err := endpoint.Parse(c.URL)
 		if err != nil {
 			c.bad = fmt.Errorf("the control plane's address: %w", err)
 			return
 		}
-		c.base, c.http = at.base, c.Client
+		c.base, c.http = at.Base, c.Client
 		if c.http == nil {
-			c.http = &http.Client{Transport: at.transport()}
+			c.http = &http.Client{Transport: at.Transport()}
 		}
 	})
 	return c.http, c.bad

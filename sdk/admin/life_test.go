@@ -1,4 +1,4 @@
-package sluice_test
+package admin_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -27,7 +27,7 @@ func TestEventLife(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	h := &sluice.HTTP{AppURL: server.URL}
+	h := &admin.HTTP{AppURL: server.URL}
 	defer h.CloseIdle()
 
 	l, err := h.EventLife(t.Context(), "orders", "o/17")
@@ -38,7 +38,7 @@ func TestEventLife(t *testing.T) {
 		!l.AcceptedAt.Equal(time.UnixMilli(1_700_000_000_004)) {
 		t.Errorf("life %+v", l)
 	}
-	if f := l.Groups[0]; f.State != sluice.FateInflight || f.Attempts != 2 || f.Member != "n/1" || f.DueMS == nil || *f.DueMS != 12 {
+	if f := l.Groups[0]; f.State != admin.FateInflight || f.Attempts != 2 || f.Member != "n/1" || f.DueMS == nil || *f.DueMS != 12 {
 		t.Errorf("fate %+v", f)
 	}
 	if _, err := h.EventLife(t.Context(), "orders", "none"); !errors.Is(err, &wire.Error{Code: wire.NotFound}) {

@@ -1,4 +1,4 @@
-package sluice_test
+package admin_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -46,8 +46,8 @@ func ExampleHTTP_Pull() {
 	sidecar := canned()
 	defer sidecar.Close()
 
-	h := &sluice.HTTP{AppURL: sidecar.URL}
-	deliveries, err := h.Pull(ctx, sluice.PullQuery{Topic: "orders", Group: "billing", Max: 10, Wait: time.Second})
+	h := &admin.HTTP{AppURL: sidecar.URL}
+	deliveries, err := h.Pull(ctx, admin.PullQuery{Topic: "orders", Group: "billing", Max: 10, Wait: time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,8 +75,8 @@ func ExampleHTTP_Stream() {
 	sidecar := canned()
 	defer sidecar.Close()
 
-	h := &sluice.HTTP{AppURL: sidecar.URL}
-	for event, err := range h.Stream(context.Background(), sluice.StreamQuery{Topic: "orders", From: wire.FromEarliest}) {
+	h := &admin.HTTP{AppURL: sidecar.URL}
+	for event, err := range h.Stream(context.Background(), admin.StreamQuery{Topic: "orders", From: wire.FromEarliest}) {
 		if err != nil {
 			break // a stream has no proper end: connect again behind the last event
 		}
@@ -93,8 +93,8 @@ func ExampleHTTP_Export_fleet() {
 	sidecar := canned()
 	defer sidecar.Close()
 
-	h := &sluice.HTTP{ReplayURL: sidecar.URL}
-	query := sluice.ExportQuery{
+	h := &admin.HTTP{ReplayURL: sidecar.URL}
+	query := admin.ExportQuery{
 		Topic: "orders", Scope: "fleet", Partial: true,
 		Missing: func(names []string) { fmt.Println("missing:", strings.Join(names, ", ")) },
 	}
@@ -114,7 +114,7 @@ func ExampleHTTP_EventLife() {
 	sidecar := canned()
 	defer sidecar.Close()
 
-	h := &sluice.HTTP{AppURL: sidecar.URL}
+	h := &admin.HTTP{AppURL: sidecar.URL}
 	life, err := h.EventLife(context.Background(), "orders", "order-1")
 	if err != nil {
 		log.Fatal(err)

@@ -1,4 +1,4 @@
-package sluice
+package admin
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func (h *HTTP) Ack(ctx context.Context, topic, group string, leases ...string) (
 
 // Nack gives pulled events back, to be delivered again. The results are those of
 // [HTTP.Ack].
-func (h *HTTP) Nack(ctx context.Context, topic, group string, n Nack, leases ...string) ([]*wire.Error, error) {
+func (h *HTTP) Nack(ctx context.Context, topic, group string, n wire.Nack, leases ...string) ([]*wire.Error, error) {
 	return h.settle(ctx, topic, group, "nack", wire.Settlement{Leases: leases, Nack: n})
 }
 

@@ -1,4 +1,4 @@
-package sluice
+package admin
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"sync"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
 // HTTP asks the HTTP listeners of a sidecar. An address is http://host:port,
@@ -54,14 +54,14 @@ func (h *HTTP) client(address string) (*client, error) {
 	if c := h.clients[address]; c != nil {
 		return c, nil
 	}
-	at, err := parseEndpoint(address)
+	at, err := endpoint.Parse(address)
 	if err != nil {
 		return nil, err
 	}
 	if h.clients == nil {
 		h.clients = map[string]*client{}
 	}
-	c := &client{base: at.base, http: &http.Client{Transport: at.with(h.TLSConfig, h.Dialer).transport()}}
+	c := &client{base: at.Base, http: &http.Client{Transport: at.With(h.TLSConfig, h.Dialer).Transport()}}
 	h.clients[address] = c
 	return c, nil
 }
@@ -91,10 +91,10 @@ func (h *HTTP) call(ctx context.Context, method, address, path string, body []by
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s: %w", address, unwrapURLError(err))
+		return nil, fmt.Errorf("asking %s: %w", address, endpoint.UnwrapURLError(err))
 	}
 	if resp.StatusCode >= 300 {
-		return nil, readError(resp)
+		return nil, endpoint.ReadError(resp)
 	}
 	return resp, nil
 }
@@ -120,26 +120,4 @@ func topicPath(topic string, parts ...string) string {
 		path += "/" + url.PathEscape(part)
 	}
 	return path
-}
-
-// errorBytes is the most that is read of the body of a refusal.
-const errorBytes = 64 << 10
-
-// readError makes an error of a refusal, and closes its body.
-func readError(resp *http.Response) error {
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, errorBytes))
-	if err != nil {
-		return fmt.Errorf("the answer has status %d, but its body cannot be read: %w", resp.StatusCode, err)
-	}
-	return wire.ParseErrorBody(resp.StatusCode, body)
-}
-
-// unwrapURLError drops the method and the whole URL, which http puts before
-// what went wrong.
-func unwrapURLError(err error) error {
-	if u, ok := asType[*url.Error](err); ok {
-		return u.Err
-	}
-	return err
 }
