@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // A BatchHandler handles events together. When it returns nil all are acked; a
@@ -37,27 +39,20 @@ const (
 	defaultBatchWait   = 100 * time.Millisecond
 )
 
-// Batch bounds the batches of [Client.SubscribeBatch]: n events (100), and how long
-// the first of them waits for others (100 ms). They are smaller where fewer may be
-// in flight ([MaxInflight], [MaxBytes]).
-func Batch(n int, wait time.Duration) SubscribeOption {
-	return func(c *subscribeConfig) { c.batch, c.batchWait = max(n, 1), max(wait, 0) }
-}
-
 // SubscribeBatch is [Client.Subscribe] with a handler that takes several events at
-// a time, each of another key: the next event of a key comes in a later batch.
-// Batches are handled one after the other, or as many at a time as [Concurrency]
+// a time, no two of one key: the next event of a key comes in a later batch.
+// Batches are handled one after the other, or as many at a time as [option.Concurrency]
 // says.
-func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handler BatchHandler, opts ...SubscribeOption) (*Subscription, error) {
+func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handler BatchHandler, opts ...option.Subscribe) (*Subscription, error) {
 	if handler == nil {
 		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)
 	}
 	cfg := newSubscribeConfig(opts)
-	if cfg.batch == 0 {
-		cfg.batch, cfg.batchWait = defaultBatchEvents, defaultBatchWait
+	if cfg.Batch == 0 {
+		cfg.Batch, cfg.BatchWait = defaultBatchEvents, defaultBatchWait
 	}
-	if most := cfg.wire.MaxInflight; most != nil {
-		cfg.batch = min(cfg.batch, max(*most, 1))
+	if most := cfg.Wire.MaxInflight; most != nil {
+		cfg.Batch = min(cfg.Batch, max(*most, 1))
 	}
 	cfg.batchHandler = handler
 	return c.subscribe(ctx, topic, group, cfg)
@@ -66,7 +61,7 @@ func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handle
 // gather waits until there is a whole batch, or the first event of it has waited
 // long enough. It is false where another handler's goroutine does so already.
 func (s *Subscription) gather() bool {
-	if s.config.batch <= 1 || len(s.ready) >= s.config.batch {
+	if s.config.Batch <= 1 || len(s.ready) >= s.config.Batch {
 		return true
 	}
 	if s.gathering {
@@ -74,13 +69,13 @@ func (s *Subscription) gather() bool {
 	}
 	s.gathering = true
 	over := false
-	timer := time.AfterFunc(s.config.batchWait, func() {
+	timer := time.AfterFunc(s.config.BatchWait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		over = true
 		s.changed.Broadcast()
 	})
-	for len(s.ready) > 0 && len(s.ready) < s.config.batch && !over && !s.full() && !s.paused && !s.draining && !s.stopping {
+	for len(s.ready) > 0 && len(s.ready) < s.config.Batch && !over && !s.full() && !s.paused && !s.draining && !s.stopping {
 		s.changed.Wait()
 	}
 	timer.Stop()

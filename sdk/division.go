@@ -137,9 +137,9 @@ func (s *Subscription) tellHooks() {
 	d := &s.division
 	for len(d.changes) > 0 {
 		c := d.changes[0]
-		hook := s.config.assigned
+		hook := s.config.Assigned
 		if !c.assigned {
-			hook = s.config.revoked
+			hook = s.config.Revoked
 			for slices.ContainsFunc(c.partitions, func(p int) bool { return d.running[p] > 0 }) {
 				s.changed.Wait()
 			}

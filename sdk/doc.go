@@ -33,8 +33,8 @@
 //
 // Consuming ([Client.Subscribe]): with a group, every event is delivered until a
 // handler of the group succeeded, or it became a dead letter. A handler that fails
-// is called again for 5 minutes before that counts ([RetryFor]). Deadlines are
-// extended while a handler runs. With [Concurrency] several handlers run, but
+// is called again for 5 minutes before that counts ([option.RetryFor]). Deadlines are
+// extended while a handler runs. With [option.Concurrency] several handlers run, but
 // those of one key one after the other. [Client.SubscribeBatch] hands over several
 // events at a time. Without a group ("") a subscription gets
 // every event, once, and nothing is remembered.
@@ -64,10 +64,13 @@
 // [WithTLSConfig] and [WithDialer] are for other ways to the sidecar, and
 // [WithObserver] for metrics: it tells how long everything takes.
 //
+// Options of a client are here ([WithToken]); those of subscriptions and publishers
+// are in package option ([option.FromEarliest]).
+//
 // # Bounds
 //
-// A publisher holds 10,000 events or 32 MiB ([Window]), a subscription what the
-// sidecar lets be in flight ([MaxInflight]) or 64 MiB ([MaxBytes]). At the bound
+// A publisher holds 10,000 events or 32 MiB ([option.Window]), a subscription what the
+// sidecar lets be in flight ([option.MaxInflight]) or 64 MiB ([option.MaxBytes]). At the bound
 // publishing waits, and a subscription's connection is not read. No goroutine is
 // left when [Client.Close] or [Client.Drain] has returned.
 //

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 func Example() {
@@ -21,7 +22,7 @@ func Example() {
 	_, err = client.Subscribe(ctx, "orders", "billing", func(_ context.Context, m *sluice.Message) error {
 		fmt.Println("bill", m.Event.ID)
 		return nil // acked
-	}, sluice.FromEarliest())
+	}, option.FromEarliest())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func ExampleClient_SubscribeBatch() {
 				errs[i] = insert(ctx, &m.Event)
 			}
 			return errs
-		}, sluice.Batch(500, 50*time.Millisecond), sluice.MaxInflight(1000))
+		}, option.Batch(500, 50*time.Millisecond), option.MaxInflight(1000))
 	}
 	_ = consume
 }

@@ -27,7 +27,7 @@ func (s *Subscription) deliver(conn *ConnSubscription, deliveries []wire.Deliver
 }
 
 func (s *Subscription) full() bool {
-	return s.bytes > s.config.maxBytes || s.group == "" && s.waiting >= loneWindow
+	return s.bytes > s.config.MaxBytes || s.group == "" && s.waiting >= loneWindow
 }
 
 // take takes one delivery.
@@ -44,7 +44,7 @@ func (s *Subscription) take(conn *ConnSubscription, d *wire.Delivery, now time.T
 	if it := s.held[id]; it != nil && it.decided && !it.ack {
 		s.forget(it, nil) // it was given back, and is here before the answer that says so
 	}
-	if it := s.held[id]; it != nil && it.returned && !it.decided && now.Sub(it.since) >= s.config.maxExtension {
+	if it := s.held[id]; it != nil && it.returned && !it.decided && now.Sub(it.since) >= s.config.MaxExtension {
 		s.forget(it, ErrLost) // its time was over: it is handed out again, as it would be elsewhere
 	}
 	if it := s.held[id]; it != nil { // it comes again while a handler has it
@@ -79,7 +79,7 @@ func newItem(s *Subscription, conn *ConnSubscription, d *wire.Delivery, now time
 
 func (s *Subscription) accept(it *item) {
 	s.bytes += it.size
-	if s.division.shuts(s.config.wire.Rebalance, it) {
+	if s.division.shuts(s.config.Wire.Rebalance, it) {
 		s.waiting++
 		return
 	}
@@ -89,13 +89,13 @@ func (s *Subscription) accept(it *item) {
 // spawn starts handlers for what is ready, but for those that are taken anyhow,
 // as many as may run.
 func (s *Subscription) spawn(taken int) {
-	batch := max(s.config.batch, 1)
+	batch := max(s.config.Batch, 1)
 	ready := len(s.ready) - taken*batch
 	if s.gathering {
 		s.changed.Broadcast()
 		ready -= batch
 	}
-	for ; ready > 0 && s.running < s.config.concurrency && !s.paused && !s.stopping; ready -= batch {
+	for ; ready > 0 && s.running < s.config.Concurrency && !s.paused && !s.stopping; ready -= batch {
 		s.running++
 		goIn(&s.work, s.handle)
 	}
@@ -109,7 +109,7 @@ func (s *Subscription) handle() {
 	for !s.paused && !s.stopping && s.gather() {
 		batch = batch[:0]
 		for it := s.next(); it != nil; it = s.next() {
-			if batch = append(batch, it); len(batch) >= s.config.batch {
+			if batch = append(batch, it); len(batch) >= s.config.Batch {
 				break
 			}
 		}
@@ -191,7 +191,7 @@ func (s *Subscription) handled(it *item, err error) {
 	s.changed.Broadcast()
 	switch {
 	case s.group == "":
-	case err == nil && s.config.manual:
+	case err == nil && s.config.Manual:
 		if it.conn == nil && !it.decided {
 			s.forget(it, ErrLost)
 		}
@@ -225,7 +225,7 @@ func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, aga
 		it.retries = pause.Backoff{First: firstRetryPause, Most: lastRetryPause}
 	}
 	wait = it.retries.Step()
-	if time.Since(it.failedAt)+wait > s.config.retryFor {
+	if time.Since(it.failedAt)+wait > s.config.RetryFor {
 		return 0, false
 	}
 	if first {
@@ -377,7 +377,7 @@ func (s *Subscription) tend(now time.Time) {
 				s.send(it)
 			}
 		}
-		if it.gone || s.lease == 0 || now.Sub(it.since) >= s.config.maxExtension {
+		if it.gone || s.lease == 0 || now.Sub(it.since) >= s.config.MaxExtension {
 			continue
 		}
 		if !it.extendAt.After(soon) {

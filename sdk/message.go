@@ -60,7 +60,7 @@ func (m *Message) settle(ctx context.Context, ack bool, n Nack) error {
 }
 
 // Extend moves the event's deadline to d from now. While a handler runs the
-// deadline is extended without that; it is for more time than [MaxExtension]
+// deadline is extended without that; it is for more time than [option.MaxExtension]
 // gives. The code unknown_id means that the event is another consumer's by now.
 func (m *Message) Extend(ctx context.Context, d time.Duration) error {
 	s, it := m.of, m.item

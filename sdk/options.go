@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // An Option sets something of a [Client].
@@ -19,7 +21,7 @@ type config struct {
 	minPause, maxPause time.Duration // between two attempts to connect
 	heartbeat          time.Duration
 	untilReached       bool
-	publisher          []PublisherOption
+	publisher          []option.Publish
 	propagator         propagator
 	changed            func(ConnectionChange)
 	observer           Observer
@@ -139,7 +141,7 @@ func WithHeartbeat(every time.Duration) Option {
 
 // WithPublisher sets options of the publisher behind [Client.Publish] and
 // [Client.PublishBatch].
-func WithPublisher(opts ...PublisherOption) Option { return func(c *config) { c.publisher = opts } }
+func WithPublisher(opts ...option.Publish) Option { return func(c *config) { c.publisher = opts } }
 
 // WithConnectionHook calls f when a connection is lost, when an attempt to
 // replace it failed, and when it is there again. The first connection, of which

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/internal/settings"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // A Publisher publishes events without waiting for each: many are on their way
@@ -29,7 +32,7 @@ import (
 // behind it. Events without a key have no order among each other.
 type Publisher struct {
 	client *Client
-	config publisherConfig
+	config settings.Publish
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -43,47 +46,13 @@ type Publisher struct {
 	room   chan struct{} // closed, and made anew, when count falls; nil: nobody waits
 }
 
-// A PublisherOption sets something of a [Publisher].
-type PublisherOption func(*publisherConfig)
-
-type publisherConfig struct {
-	count, bytes int
-	keyedBatches bool
-	stopKey      bool
-	asked        func(refusal *Error, wait time.Duration)
-}
-
 const (
 	defaultWindowEvents = 10_000
 	defaultWindowBytes  = 32 << 20
 )
 
-// Window bounds the events that have no result yet: their number (10,000) and
-// their size in bytes (32 MiB). At the bound, publishing waits. One event that
-// is larger than all bytes goes alone.
-func Window(count, bytes int) PublisherOption {
-	return func(c *publisherConfig) { c.count, c.bytes = max(count, 1), max(bytes, 1) }
-}
-
-// KeyedBatches lets events of one key share a request, up to 100 of them, so that
-// few keys are as fast as many. The next request of the key is sent when that one
-// is answered whole. Where the sidecar accepts some events of a request and asks
-// for time for others, because a queue was full or the store failed in between,
-// those are logged behind: with this option their order is lost.
-func KeyedBatches() PublisherOption {
-	return func(c *publisherConfig) { c.keyedBatches = true }
-}
-
-// StopKeyOnError has an event that fails for good take those with it that were
-// handed over behind it and have its (topic, key): their error matches
-// [ErrKeyStopped]. Publishing them again, the failed one first, keeps the order
-// of the key. Without this option those behind go on.
-func StopKeyOnError() PublisherOption {
-	return func(c *publisherConfig) { c.stopKey = true }
-}
-
 // ErrKeyStopped is matched by the errors of events that were not sent because
-// one of their key failed before them: see [StopKeyOnError].
+// one of their key failed before them: see [option.StopKeyOnError].
 var ErrKeyStopped = errors.New("an event of the same key failed before it")
 
 // ErrNil is matched by the errors of what was given as nil and may not be.
@@ -109,24 +78,14 @@ func (e *entry) failed(err error) error {
 	return &PublishError{Topic: e.event.Topic, ID: e.event.ID, Err: err}
 }
 
-// OnWait is called when the sidecar asks for time, once for each request, with
-// its refusal and how long the events are held back. It must not wait.
-func OnWait(f func(refusal *Error, wait time.Duration)) PublisherOption {
-	return func(c *publisherConfig) {
-		if f != nil {
-			c.asked = f
-		}
-	}
-}
-
 // NewPublisher makes a publisher; [Publisher.Close] or the client's Close ends
 // it.
-func (c *Client) NewPublisher(opts ...PublisherOption) *Publisher { return c.newPublisher(opts, nil) }
+func (c *Client) NewPublisher(opts ...option.Publish) *Publisher { return c.newPublisher(opts, nil) }
 
-func (c *Client) newPublisher(opts []PublisherOption, first *Conn) *Publisher {
+func (c *Client) newPublisher(opts []option.Publish, first *Conn) *Publisher {
 	p := &Publisher{
-		client: c, config: publisherConfig{
-			count: defaultWindowEvents, bytes: defaultWindowBytes, asked: func(*Error, time.Duration) {},
+		client: c, config: settings.Publish{
+			Count: defaultWindowEvents, Bytes: defaultWindowBytes, Asked: func(*Error, time.Duration) {},
 		},
 		wake: make(chan struct{}, 1), queue: newSendQueue(),
 	}
@@ -135,7 +94,7 @@ func (c *Client) newPublisher(opts []PublisherOption, first *Conn) *Publisher {
 			set(&p.config)
 		}
 	}
-	p.queue.keyedBatches = p.config.keyedBatches
+	p.queue.keyedBatches = p.config.KeyedBatches
 	p.ctx, p.cancel = context.WithCancel(c.ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +151,7 @@ func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, err
 		if p.closed {
 			return nil, next.failed(ErrClosed)
 		}
-		if p.count == 0 || p.count < p.config.count && p.bytes+next.size <= p.config.bytes {
+		if p.count == 0 || p.count < p.config.Count && p.bytes+next.size <= p.config.Bytes {
 			break
 		}
 		if p.room == nil {
@@ -363,7 +322,7 @@ func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 	}
 	e.over = true
 	var stopped results // of the last one first
-	if err != nil && p.config.stopKey && e.lane != nil && e.state != behind {
+	if err != nil && p.config.StopKey && e.lane != nil && e.state != behind {
 		for at := e.lane.behind.Back(); at != nil; at = e.lane.behind.Back() {
 			p.finish(at.Value.(*entry), Receipt{}, fmt.Errorf("%w: %w", ErrKeyStopped, e.failed(err)), &stopped)
 		}

@@ -169,7 +169,7 @@ func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error)
 	p.nudge()
 	p.mu.Unlock()
 	if asked != nil {
-		p.config.asked(asked, longest)
+		p.config.Asked(asked, longest)
 	}
 	p.tell(over)
 }

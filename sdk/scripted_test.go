@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // scripted is a server that answers frames as it is told: with that text, whose %s is the corr, and by closing the connection
@@ -183,10 +184,10 @@ func TestNilIsRefusedAtOnce(t *testing.T) {
 	if _, err := client.SubscribeBatch(t.Context(), "orders", "g", nil); !errors.Is(err, sluice.ErrNil) {
 		t.Errorf("a handler of batches: %v", err)
 	}
-	if _, err := client.Subscribe(t.Context(), "orders", "g", nothing, sluice.Batch(2, 0)); err == nil {
+	if _, err := client.Subscribe(t.Context(), "orders", "g", nothing, option.Batch(2, 0)); err == nil {
 		t.Error("a handler of one event has batches")
 	}
-	client.NewPublisher(nil, sluice.OnWait(nil)).Close()
+	client.NewPublisher(nil, option.OnWait(nil)).Close()
 	conn, err := sluice.DialConn(t.Context(), server.URL, nil)
 	if err != nil {
 		t.Fatal(err)

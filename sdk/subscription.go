@@ -125,12 +125,12 @@ func (s *Subscription) run(conn *Conn) {
 func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 	cs := &ConnSubscription{conn: conn, topic: s.topic, group: s.group}
 	cs.deliver = func(deliveries []wire.Delivery) { s.deliver(cs, deliveries) }
-	if s.config.wire.Rebalance {
+	if s.config.Wire.Rebalance {
 		cs.divide = func(op string, partitions []int) { s.divide(cs, op, partitions) }
 	}
 	s.mu.Lock()
 	s.conn = cs
-	opts, paused := s.lone.from(s.config.wire, s.group), s.paused
+	opts, paused := s.lone.from(s.config.Wire, s.group), s.paused
 	s.mu.Unlock()
 	if err := cs.subscribe(ctx, &opts); err != nil {
 		s.lost(cs)

@@ -7,13 +7,10 @@ import "github.com/sluice-bus/sluice/sdk/wire"
 type (
 	// Event is one event: to publish, Topic and Payload are enough.
 	Event = wire.Event
-	// Header is one of an event's headers, Headers are all of them.
-	Header  = wire.Header
+	// Headers are an event's headers.
 	Headers = wire.Headers
 	// Receipt is what a publisher is told about an accepted event.
 	Receipt = wire.Receipt
 	// Error is a refusal by the sidecar.
 	Error = wire.Error
-	// Filter passes events that match every part that is given.
-	Filter = wire.Filter
 )

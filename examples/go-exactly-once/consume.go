@@ -8,6 +8,7 @@ import (
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // consume adds up payments until the group has caught up. Where die is not nil the consumer dies on the way, at the worst
@@ -43,7 +44,7 @@ func consume(ctx context.Context, l ledger, die func(disconnect func())) error {
 		}
 		return err // nil acks
 	}
-	if _, err := client.Subscribe(ctx, topic, group, handle, sluice.FromEarliest()); err != nil {
+	if _, err := client.Subscribe(ctx, topic, group, handle, option.FromEarliest()); err != nil {
 		return err
 	}
 	for {

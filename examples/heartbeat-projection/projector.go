@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // projector follows heartbeats, and publishes a process's state when it changes.
@@ -16,11 +17,11 @@ type projector struct {
 }
 
 // startProjector follows the heartbeats from where the group stands. Several projectors at a time would each load what is
-// known in [sluice.OnAssigned], since partitions then move between them.
+// known in [option.OnAssigned], since partitions then move between them.
 func startProjector(ctx context.Context, client *sluice.Client, known map[string]state) (*projector, error) {
 	p := &projector{client: client, known: known, handled: make(chan struct{}, rounds*len(processes))}
 	var err error
-	p.sub, err = client.Subscribe(ctx, heartbeats, group, p.handle, sluice.FromEarliest())
+	p.sub, err = client.Subscribe(ctx, heartbeats, group, p.handle, option.FromEarliest())
 	return p, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // table shows the states as they change: in place on a terminal, elsewhere a line for each change.
@@ -30,7 +31,7 @@ func startTable(ctx context.Context, client *sluice.Client) (*table, error) {
 		return nil, err
 	}
 	t := &table{live: out.Mode()&os.ModeCharDevice != 0, states: map[string]state{}, changed: make(chan struct{}, 1)}
-	_, err = client.Subscribe(ctx, states, "", t.handle, sluice.FromEarliest()) // ends with the client
+	_, err = client.Subscribe(ctx, states, "", t.handle, option.FromEarliest()) // ends with the client
 	return t, err
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 const topic = "orders.created"
@@ -56,7 +57,7 @@ func work(ctx context.Context) error {
 			parent, _ := m.Event.Headers.Get("traceparent")
 			handled <- fmt.Sprintf("%-8s handles it in attempt %d, with traceparent %s", group, m.Attempt, parent)
 			return nil
-		}, sluice.FromEarliest())
+		}, option.FromEarliest())
 		if err != nil {
 			return err
 		}

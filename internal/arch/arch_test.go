@@ -67,8 +67,8 @@ var rules = []rule{
 		caught: [2]string{"sdk", "internal/pause"},
 	},
 	{
-		name:   "administration does not need the client",
-		from:   []string{"sdk/admin", "sdk/internal/..."},
+		name:   "administration and options do not know the client",
+		from:   []string{"sdk/admin", "sdk/option", "sdk/internal/..."},
 		to:     []string{"sdk/..."},
 		allow:  []string{"sdk/wire", "sdk/internal/..."},
 		caught: [2]string{"sdk/admin", "sdk"},

@@ -1,9 +1,13 @@
 package arch
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -115,5 +119,53 @@ func TestModulesAgree(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTheSDKIsSmall: what an application needs is in few names. Options of subscriptions and publishers are package option's,
+// administration is package admin's, and the contract's types are package wire's.
+func TestTheSDKIsSmall(t *testing.T) {
+	const most = 60
+	files, err := filepath.Glob("../../sdk/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	var names []string
+	add := func(ids ...*ast.Ident) {
+		for _, id := range ids {
+			if id.IsExported() {
+				names = append(names, id.Name)
+			}
+		}
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				if decl.Recv == nil {
+					add(decl.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range decl.Specs {
+					switch spec := spec.(type) {
+					case *ast.TypeSpec:
+						add(spec.Name)
+					case *ast.ValueSpec:
+						add(spec.Names...)
+					}
+				}
+			}
+		}
+	}
+	if len(names) > most {
+		slices.Sort(names)
+		t.Errorf("package sluice has %d exported names, and may have %d: %s", len(names), most, strings.Join(names, " "))
 	}
 }

@@ -10,7 +10,7 @@ import (
 // is acked once its effect has run, in this call or before. While another
 // consumer runs it the handler waits: it then is acked without running it again,
 // or this one's turn. An effect that fails is retried by the subscription (see
-// [sluice.RetryFor]); it may return [sluice.Hold] and [sluice.DeadLetter].
+// [option.RetryFor]); it may return [sluice.Hold] and [sluice.DeadLetter].
 func Once(h *Handler, f sluice.Handler) sluice.Handler {
 	return func(ctx context.Context, m *sluice.Message) error {
 		_, err := h.Do(ctx, m.Event.ID, func(ctx context.Context) error { return f(ctx, m) })

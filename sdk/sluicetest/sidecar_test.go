@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -44,7 +45,7 @@ func TestTheRulesAreReal(t *testing.T) {
 	if _, err := client.Subscribe(t.Context(), "orders.dlq", "", func(_ context.Context, m *sluice.Message) error {
 		dead <- m.Event
 		return nil
-	}, sluice.FromEarliest()); err != nil {
+	}, option.FromEarliest()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.Subscribe(t.Context(), "orders", "g", func(_ context.Context, m *sluice.Message) error {
@@ -53,7 +54,7 @@ func TestTheRulesAreReal(t *testing.T) {
 		}
 		attempts <- m.Attempt
 		return errors.New("it never works")
-	}, sluice.FromEarliest(), sluice.RetryFor(0), sluice.WithFilter(sluice.Filter{Key: new("a")})); err != nil {
+	}, option.FromEarliest(), option.RetryFor(0), option.WithFilter(wire.Filter{Key: new("a")})); err != nil {
 		t.Fatal(err)
 	}
 	e := <-dead

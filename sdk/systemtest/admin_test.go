@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -77,7 +78,7 @@ func comeAndGo(t *testing.T, store ...string) {
 	holds(5)
 
 	client := dial(ctx, t, p)
-	sub, err := client.Subscribe(ctx, topic, "billing", func(context.Context, *sluice.Message) error { return nil }, sluice.FromEarliest())
+	sub, err := client.Subscribe(ctx, topic, "billing", func(context.Context, *sluice.Message) error { return nil }, option.FromEarliest())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -31,7 +32,7 @@ func TestErasedElsewhere(t *testing.T) {
 			<-release // the key's others wait for it, in the sidecar's memory
 		}
 		return nil
-	}, sluice.FromEarliest(), sluice.Concurrency(10))
+	}, option.FromEarliest(), option.Concurrency(10))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 const (
@@ -65,11 +66,11 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	l := newLedger()
 	publishing, first, second := dial(), dial(), dial()
 	for _, client := range []*sluice.Client{first, second} {
-		if _, err := client.Subscribe(ctx, topic, group, l.shared.handle, sluice.FromEarliest(), sluice.Concurrency(4)); err != nil {
+		if _, err := client.Subscribe(ctx, topic, group, l.shared.handle, option.FromEarliest(), option.Concurrency(4)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := first.Subscribe(ctx, topic, "", l.alone.handle, sluice.FromEarliest()); err != nil {
+	if _, err := first.Subscribe(ctx, topic, "", l.alone.handle, option.FromEarliest()); err != nil {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})
@@ -127,7 +128,7 @@ func (l *ledger) fault(format string, args ...any) {
 
 // publish publishes until stop is closed, and waits for all results.
 func (l *ledger) publish(ctx context.Context, client *sluice.Client, publisher int, random *rand.Rand, stop <-chan struct{}) {
-	p := client.NewPublisher(sluice.Window(200, 1<<20))
+	p := client.NewPublisher(option.Window(200, 1<<20))
 	var next [keys]int
 	event := func() sluice.Event {
 		key := random.IntN(keys)

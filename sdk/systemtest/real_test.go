@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 func dial(ctx context.Context, t *testing.T, p *sidecartest.Process) *sluice.Client {
@@ -82,7 +83,7 @@ func TestSettlements(t *testing.T) {
 	sub, err := client.Subscribe(ctx, topic, group, func(_ context.Context, m *sluice.Message) error {
 		attempts <- m.Attempt
 		return sluice.RetryIn(0, errors.New("it never works"))
-	}, sluice.FromEarliest(), sluice.MaxAttempts(3))
+	}, option.FromEarliest(), option.MaxAttempts(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestSettlements(t *testing.T) {
 	_, err = client.Subscribe(ctx, topic+".dlq", "", func(_ context.Context, m *sluice.Message) error {
 		dead <- m.Event
 		return nil
-	}, sluice.FromEarliest())
+	}, option.FromEarliest())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestLongHandlers(t *testing.T) {
 		attempts <- m.Attempt
 		<-time.After(timeout + timeout/2) // longer than the timeout: that is the test
 		return nil
-	}, sluice.FromEarliest(), sluice.AckTimeout(timeout), sluice.Unordered())
+	}, option.FromEarliest(), option.AckTimeout(timeout), option.Unordered())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,15 +177,15 @@ func TestPartitionsMove(t *testing.T) {
 				t.Errorf("member %d handles an event of partition %d, and has %v", i, m.Event.Partition, owners[i])
 			}
 			return nil
-		}, sluice.FromEarliest(), sluice.Concurrency(3),
-			sluice.OnAssigned(func(_ context.Context, ps []int) {
+		}, option.FromEarliest(), option.Concurrency(3),
+			option.OnAssigned(func(_ context.Context, ps []int) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, p := range ps {
 					owners[i][p] = true
 				}
 			}),
-			sluice.OnRevoked(func(_ context.Context, ps []int) {
+			option.OnRevoked(func(_ context.Context, ps []int) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, p := range ps {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
-	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -97,7 +97,7 @@ func takeOver(t *testing.T, way string, n int, took *times) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
-		h := &sluice.HTTP{AppURL: f.lives[2].URL()}
+		h := &admin.HTTP{AppURL: f.lives[2].URL()}
 		defer h.CloseIdle()
 		for n := 0; ctx.Err() == nil; n++ {
 			_, _ = h.Publish(ctx, &wire.Event{ID: fmt.Sprint(n), Topic: topic, Payload: []byte(`1`)})

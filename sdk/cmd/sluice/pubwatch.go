@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -46,7 +47,7 @@ func newPubWatch(ctx context.Context, app *program.App, timeout time.Duration) *
 // dial connects with all that the watch needs to know.
 func (w *pubWatch) dial(c *client) (*sluice.Client, error) {
 	return c.dial(w.context, sluice.WithConnectionHook(w.connection),
-		sluice.WithPublisher(sluice.KeyedBatches(), sluice.OnWait(w.asked)))
+		sluice.WithPublisher(option.KeyedBatches(), option.OnWait(w.asked)))
 }
 
 // stop ends the watch.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/program"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -75,31 +76,31 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 	return err
 }
 
-func (s *subCommand) options() ([]sluice.SubscribeOption, error) {
+func (s *subCommand) options() ([]option.Subscribe, error) {
 	if err := wire.CheckFrom(s.From, s.TS, s.AfterID); err != nil {
 		return nil, program.Usagef("%s (--ts, --after-id)", err.Msg)
 	}
 	if s.Ack == "manual" && s.Group == "" {
 		return nil, program.Usagef("--ack manual needs a --group: without one there is nothing to ack")
 	}
-	var opts []sluice.SubscribeOption
+	var opts []option.Subscribe
 	switch s.From {
 	case wire.FromEarliest:
-		opts = append(opts, sluice.FromEarliest())
+		opts = append(opts, option.FromEarliest())
 	case wire.FromTS:
-		opts = append(opts, sluice.FromTime(time.UnixMilli(*s.TS)))
+		opts = append(opts, option.FromTime(time.UnixMilli(*s.TS)))
 	case wire.FromAfterID:
-		opts = append(opts, sluice.AfterID(s.AfterID))
+		opts = append(opts, option.AfterID(s.AfterID))
 	}
 	if s.Ack == "manual" {
 		// Whoever types acks sees what becomes of an event that gets none in time.
-		opts = append(opts, sluice.ManualAck(), sluice.MaxExtension(0))
+		opts = append(opts, option.ManualAck(), option.MaxExtension(0))
 	}
 	if s.MaxInflight != nil {
-		opts = append(opts, sluice.MaxInflight(*s.MaxInflight))
+		opts = append(opts, option.MaxInflight(*s.MaxInflight))
 	}
 	if s.Key != nil || s.Tag != nil {
-		opts = append(opts, sluice.WithFilter(wire.Filter{Key: s.Key, Tag: s.Tag}))
+		opts = append(opts, option.WithFilter(wire.Filter{Key: s.Key, Tag: s.Tag}))
 	}
 	return opts, nil
 }

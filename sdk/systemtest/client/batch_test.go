@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
-func subscribeBatch(t *testing.T, client *sluice.Client, handler sluice.BatchHandler, opts ...sluice.SubscribeOption) *sluice.Subscription {
+func subscribeBatch(t *testing.T, client *sluice.Client, handler sluice.BatchHandler, opts ...option.Subscribe) *sluice.Subscription {
 	t.Helper()
-	sub, err := client.SubscribeBatch(t.Context(), "orders", "g", handler, append([]sluice.SubscribeOption{sluice.FromEarliest()}, opts...)...)
+	sub, err := client.SubscribeBatch(t.Context(), "orders", "g", handler, append([]option.Subscribe{option.FromEarliest()}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestBatches(t *testing.T) {
 		largest = max(largest, len(batch))
 		handled = append(handled, idsOf(batch)...)
 		return nil
-	}, sluice.Batch(3, time.Minute/4), sluice.Concurrency(2))
+	}, option.Batch(3, time.Minute/4), option.Concurrency(2))
 	eventually(t, "all are acked", func() bool { return sidecar.Acked("orders", "g") == len(all) })
 	mu.Lock()
 	defer mu.Unlock()
@@ -81,7 +82,7 @@ func TestABatchThatDoesNotFillUp(t *testing.T) {
 		batches <- idsOf(batch)
 		return nil
 	}
-	sub := subscribeBatch(t, client, handler, sluice.Batch(100, time.Millisecond))
+	sub := subscribeBatch(t, client, handler, option.Batch(100, time.Millisecond))
 	got := 0
 	for got < 2 {
 		got += len(<-batches)
@@ -89,7 +90,7 @@ func TestABatchThatDoesNotFillUp(t *testing.T) {
 	sub.Drain()
 	<-sub.Closed()
 
-	sub = subscribeBatch(t, client, handler, sluice.Batch(100, time.Hour))
+	sub = subscribeBatch(t, client, handler, option.Batch(100, time.Hour))
 	publishKeyed(t, client, "a-2", "b-2")
 	eventually(t, "draining ends the wait", func() bool {
 		sub.Drain()
@@ -119,7 +120,7 @@ func TestResultsOfABatch(t *testing.T) {
 			}
 		}
 		return errs
-	}, sluice.Batch(3, 10*time.Millisecond))
+	}, option.Batch(3, 10*time.Millisecond))
 	want := []string{"ACK a-1", "ACK c-1", "NACK b-1", "NACK d-1"}
 	eventually(t, "all are settled as the handler says", func() bool {
 		got := said.all()
@@ -155,7 +156,7 @@ func TestFailuresInBatches(t *testing.T) {
 			handled = append(handled, m.Event.ID)
 		}
 		return errs
-	}, sluice.Batch(10, time.Millisecond))
+	}, option.Batch(10, time.Millisecond))
 	eventually(t, "all are acked", func() bool { return sidecar.Acked("orders", "g") == 3 })
 	mu.Lock()
 	defer mu.Unlock()

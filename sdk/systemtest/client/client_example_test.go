@@ -7,7 +7,8 @@ import (
 	"log"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -132,7 +133,7 @@ func Example_publisher() {
 	client, end := stand(ctx)
 	defer end()
 
-	publisher := client.NewPublisher(sluice.Window(1000, 8<<20))
+	publisher := client.NewPublisher(option.Window(1000, 8<<20))
 	for i := range 3 {
 		e := sluice.Event{Topic: "orders", Key: "customer-17", Payload: fmt.Appendf(nil, `{"order":%d}`, i)}
 		err := publisher.Publish(ctx, &e, func(r sluice.Receipt, err error) { fmt.Println(r.Seq, err) })
@@ -165,7 +166,7 @@ func Example_clientSubscribe() {
 		fmt.Println("attempt", m.Attempt, "succeeds")
 		close(done)
 		return nil
-	}, sluice.FromEarliest(), sluice.Concurrency(4))
+	}, option.FromEarliest(), option.Concurrency(4))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -191,7 +192,7 @@ func Example_clientSubscribeWithoutAGroup() {
 	sub, err := client.Subscribe(ctx, "orders", "", func(_ context.Context, m *sluice.Message) error {
 		seen <- m.Event.ID
 		return nil
-	}, sluice.FromEarliest())
+	}, option.FromEarliest())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -213,7 +214,7 @@ func Example_messageAck() {
 	sub, err := client.Subscribe(ctx, "orders", "archive", func(_ context.Context, m *sluice.Message) error {
 		messages <- m
 		return nil
-	}, sluice.FromEarliest(), sluice.ManualAck(), sluice.MaxInflight(100))
+	}, option.FromEarliest(), option.ManualAck(), option.MaxInflight(100))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -241,9 +242,9 @@ func Example_onAssigned() {
 	handled := make(chan struct{}, 3)
 	sub, err := client.Subscribe(ctx, "orders", "totals",
 		func(context.Context, *sluice.Message) error { handled <- struct{}{}; return nil },
-		sluice.FromEarliest(),
-		sluice.OnAssigned(func(_ context.Context, partitions []int) { fmt.Println("load", partitions) }),
-		sluice.OnRevoked(func(_ context.Context, partitions []int) { fmt.Println("save", partitions) }))
+		option.FromEarliest(),
+		option.OnAssigned(func(_ context.Context, partitions []int) { fmt.Println("load", partitions) }),
+		option.OnRevoked(func(_ context.Context, partitions []int) { fmt.Println("save", partitions) }))
 	if err != nil {
 		log.Fatal(err)
 	}

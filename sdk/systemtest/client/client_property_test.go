@@ -12,7 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -79,7 +80,7 @@ func TestPublisherProperty(t *testing.T) {
 		defer sidecar.Close()
 		client := connect(rt, sidecar)
 		defer client.Close()
-		publisher := client.NewPublisher(sluice.Window(rapid.IntRange(1, 20).Draw(rt, "window"), 1<<20))
+		publisher := client.NewPublisher(option.Window(rapid.IntRange(1, 20).Draw(rt, "window"), 1<<20))
 
 		keys := rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b", "c"}), 1, 60).Draw(rt, "keys")
 		closes := rapid.Bool().Draw(rt, "closes in the middle")
@@ -138,7 +139,7 @@ func TestKeyedBatchesProperty(t *testing.T) {
 		m := drawMishaps(rt)
 		sidecar := sluicetest.Start(sluicetest.Options{Fate: m.fate, Burst: rapid.IntRange(0, 5).Draw(rt, "burst")})
 		defer sidecar.Close()
-		client := connect(rt, sidecar, sluice.WithPublisher(sluice.KeyedBatches()))
+		client := connect(rt, sidecar, sluice.WithPublisher(option.KeyedBatches()))
 		defer client.Close()
 
 		keys := rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b"}), 1, 60).Draw(rt, "keys")
@@ -227,9 +228,9 @@ func TestSubscriptionProperty(t *testing.T) {
 		h := newHandled(len(keys))
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		sub, err := client.Subscribe(ctx, "orders", "g", h.handle, sluice.FromEarliest(),
-			sluice.Concurrency(rapid.IntRange(1, 4).Draw(rt, "concurrency")),
-			sluice.MaxInflight(rapid.IntRange(1, 20).Draw(rt, "inflight")))
+		sub, err := client.Subscribe(ctx, "orders", "g", h.handle, option.FromEarliest(),
+			option.Concurrency(rapid.IntRange(1, 4).Draw(rt, "concurrency")),
+			option.MaxInflight(rapid.IntRange(1, 20).Draw(rt, "inflight")))
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -186,7 +187,7 @@ func TestWindowAndClose(t *testing.T) {
 		<-release
 		return &wire.Error{Code: wire.Overloaded, Msg: "later", RetryAfter: time.Hour}
 	}})
-	p := client.NewPublisher(sluice.Window(2, 1<<20))
+	p := client.NewPublisher(option.Window(2, 1<<20))
 	results := make(chan error, 2)
 	for range 2 {
 		if err := p.Publish(t.Context(), event("orders", ""), func(_ wire.Receipt, err error) { results <- err }); err != nil {
@@ -236,7 +237,7 @@ func TestTopicsAreHeldAlone(t *testing.T) {
 }
 
 func TestKeyedBatchesShareRequests(t *testing.T) {
-	for want, opts := range map[int32][]sluice.PublisherOption{101: nil, 2: {sluice.KeyedBatches()}} {
+	for want, opts := range map[int32][]option.Publish{101: nil, 2: {option.KeyedBatches()}} {
 		var requests atomic.Int32
 		handedOver := make(chan struct{})
 		_, client := open(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate {
@@ -277,7 +278,7 @@ func TestOnWait(t *testing.T) {
 		}
 		refused = true
 		return &wire.Error{Code: wire.RateLimited, Msg: "slow down", RetryAfter: time.Millisecond}
-	}}, sluice.WithPublisher(sluice.OnWait(func(refusal *sluice.Error, wait time.Duration) {
+	}}, sluice.WithPublisher(option.OnWait(func(refusal *sluice.Error, wait time.Duration) {
 		if refusal.Code == wire.RateLimited {
 			asked <- wait
 		}

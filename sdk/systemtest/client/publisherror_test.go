@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -63,9 +64,9 @@ func TestStopKeyOnError(t *testing.T) {
 			}
 			return nil
 		}})
-		var opts []sluice.PublisherOption
+		var opts []option.Publish
 		if stop {
-			opts = append(opts, sluice.StopKeyOnError())
+			opts = append(opts, option.StopKeyOnError())
 		}
 		publisher := client.NewPublisher(opts...)
 		var mu sync.Mutex

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -100,7 +101,7 @@ func TestFailuresAreGivenBack(t *testing.T) {
 			return fmt.Errorf("wrapped: %w", sluice.RetryIn(time.Millisecond, no))
 		}
 		return nil
-	}, sluice.RetryFor(250*time.Millisecond))
+	}, option.RetryFor(250*time.Millisecond))
 	eventually(t, "all are acked", func() bool { return sidecar.Acked("orders", "g") == 4 })
 	if n := calls.Load(); n < 2 || n > 5 {
 		t.Errorf("the handler was called %d times in a quarter of a second", n)

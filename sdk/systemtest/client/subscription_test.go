@@ -11,14 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
+	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-func subscribe(t *testing.T, client *sluice.Client, group string, handler sluice.Handler, opts ...sluice.SubscribeOption) *sluice.Subscription {
+func subscribe(t *testing.T, client *sluice.Client, group string, handler sluice.Handler, opts ...option.Subscribe) *sluice.Subscription {
 	t.Helper()
-	sub, err := client.Subscribe(t.Context(), "orders", group, handler, append([]sluice.SubscribeOption{sluice.FromEarliest()}, opts...)...)
+	sub, err := client.Subscribe(t.Context(), "orders", group, handler, append([]option.Subscribe{option.FromEarliest()}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestManualAck(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	publish(t, sidecar, "orders", 3)
 	messages := make(chan *sluice.Message, 3)
-	sub := subscribe(t, client, "g", func(_ context.Context, m *sluice.Message) error { messages <- m; return nil }, sluice.ManualAck())
+	sub := subscribe(t, client, "g", func(_ context.Context, m *sluice.Message) error { messages <- m; return nil }, option.ManualAck())
 	all := []*sluice.Message{<-messages, <-messages, <-messages}
 	if n := sidecar.Acked("orders", "g"); n != 0 {
 		t.Fatalf("%d are acked", n)
@@ -148,7 +149,7 @@ func TestStopGivesBackAtOnce(t *testing.T) {
 		started <- struct{}{}
 		<-ctx.Done()
 		return nil // too late
-	}, sluice.Concurrency(2))
+	}, option.Concurrency(2))
 	<-started
 	<-started
 	sub.Stop()
@@ -224,8 +225,8 @@ func TestHooks(t *testing.T) {
 		note("handler returns")
 		return nil
 	},
-		sluice.OnAssigned(func(_ context.Context, ps []int) { note(fmt.Sprint("assigned ", ps)) }),
-		sluice.OnRevoked(func(ctx context.Context, ps []int) { note(fmt.Sprint("revoked ", ps, " ", ctx.Err())) }))
+		option.OnAssigned(func(_ context.Context, ps []int) { note(fmt.Sprint("assigned ", ps)) }),
+		option.OnRevoked(func(ctx context.Context, ps []int) { note(fmt.Sprint("revoked ", ps, " ", ctx.Err())) }))
 	<-handling
 	sidecar.Disconnect()
 	eventually(t, "it came again", func() bool { return sidecar.Connections() == 2 })
@@ -269,7 +270,7 @@ func TestWithoutAGroup(t *testing.T) {
 			t.Fatalf("got %v", got)
 		}
 	}
-	for _, opt := range []sluice.SubscribeOption{sluice.ManualAck(), sluice.OnAssigned(nil)} {
+	for _, opt := range []option.Subscribe{option.ManualAck(), option.OnAssigned(nil)} {
 		if _, err := client.Subscribe(t.Context(), "orders", "", nil, opt); err == nil {
 			t.Error("an option that needs a group was taken without one")
 		}
@@ -292,7 +293,7 @@ func TestASlowHandlerKeepsItsConnection(t *testing.T) {
 	publish(t, sidecar, "orders", 50)
 	release := make(chan struct{})
 	var handled atomic.Int64
-	subscribe(t, client, "", func(context.Context, *sluice.Message) error { <-release; handled.Add(1); return nil }, sluice.MaxBytes(1))
+	subscribe(t, client, "", func(context.Context, *sluice.Message) error { <-release; handled.Add(1); return nil }, option.MaxBytes(1))
 	eventually(t, "signs of life were asked for", func() bool { return pings.Load() >= 10 })
 	close(release)
 	eventually(t, "all are handled", func() bool { return handled.Load() == 50 })

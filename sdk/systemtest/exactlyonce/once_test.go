@@ -13,6 +13,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -79,7 +80,7 @@ func TestOnceWithADeadConsumer(t *testing.T) {
 			effects[m.Event.ID]++
 			return nil
 		})
-		if _, err := client.Subscribe(t.Context(), "orders", "g", handle, sluice.FromEarliest(), sluice.MaxInflight(2)); err != nil {
+		if _, err := client.Subscribe(t.Context(), "orders", "g", handle, option.FromEarliest(), option.MaxInflight(2)); err != nil {
 			t.Fatal(err)
 		}
 	}

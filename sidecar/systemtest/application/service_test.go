@@ -20,6 +20,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 const (
@@ -283,6 +284,6 @@ func (s *service) once(ctx context.Context, topic, group string) (*exactlyonce.H
 }
 
 func (s *service) subscribe(ctx context.Context, topic, group string, handler sluice.Handler) error {
-	_, err := s.client.Subscribe(ctx, topic, group, handler, sluice.FromEarliest(), sluice.Concurrency(4))
+	_, err := s.client.Subscribe(ctx, topic, group, handler, option.FromEarliest(), option.Concurrency(4))
 	return err
 }

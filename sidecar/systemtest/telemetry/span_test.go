@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 const (
@@ -56,14 +57,14 @@ func startPair(t *testing.T, protocol, policies string) *pair {
 }
 
 // consume subscribes a group through a sidecar.
-func consume(t *testing.T, p *sidecartest.Process, topic, group string, handler sluice.Handler, opts ...sluice.SubscribeOption) {
+func consume(t *testing.T, p *sidecartest.Process, topic, group string, handler sluice.Handler, opts ...option.Subscribe) {
 	t.Helper()
 	c, err := sluice.Dial(t.Context(), p.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.Subscribe(t.Context(), topic, group, handler, append(opts, sluice.FromEarliest())...); err != nil {
+	if _, err := c.Subscribe(t.Context(), topic, group, handler, append(opts, option.FromEarliest())...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -157,7 +158,7 @@ func TestSpansOfADeadLetter(t *testing.T) {
 	p := startPair(t, otlptest.HTTP, `[{name: "*", delivery: {backoff: {min: 1ms, max: 1ms}}}]`)
 	consume(t, p.second, topic, "billing", func(ctx context.Context, m *sluice.Message) error {
 		return m.Nack(ctx, sluice.Nack{Reason: "no stock"})
-	}, sluice.MaxAttempts(2))
+	}, option.MaxAttempts(2))
 	consume(t, p.first, topic+".dlq", "undertaker", ack)
 	publish(t, p.first, "order-1")
 	spans := p.waitFor(t, map[string]int{

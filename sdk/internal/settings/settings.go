@@ -1,0 +1,31 @@
+// Package settings is what options set.
+package settings
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Subscribe are the settings of a subscription.
+type Subscribe struct {
+	Wire         wire.SubscribeOptions
+	Concurrency  int
+	Manual       bool
+	MaxExtension time.Duration
+	RetryFor     time.Duration
+	MaxBytes     int
+	Batch        int // 0: events are handled one by one
+	BatchWait    time.Duration
+	Assigned     func(ctx context.Context, partitions []int)
+	Revoked      func(ctx context.Context, partitions []int)
+}
+
+// Publish are the settings of a publisher.
+type Publish struct {
+	Count, Bytes int
+	KeyedBatches bool
+	StopKey      bool
+	Asked        func(refusal *wire.Error, wait time.Duration)
+}
