@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Catalog{cfg: cfg, wait: pause.For, turn: make(chan struct{}, 1), history: history{places: map[string][]place{}}}
+	c := &Catalog{cfg: cfg, wait: pause.For, turn: make(chan struct{}, 1), history: newHistory()}
 	c.current.Store(&reign{state: emptyState(), ended: make(chan struct{})})
 	if err := c.load(ctx); err != nil {
 		return nil, err
@@ -96,10 +96,10 @@ func (c *Catalog) Watch() (*State, <-chan struct{}) {
 // others may have changed it since. Run looks every two seconds.
 func (c *Catalog) Unread() time.Duration { return time.Since(*c.read.Load()) }
 
-// put puts a state in force that commits led to. The caller has the turn.
-func (c *Catalog) put(next *State, commits ...store.Commit) {
+// put puts a state in force that the noted commits led to. The caller has the turn.
+func (c *Catalog) put(next *State, notes ...note) {
 	c.mu.Lock()
-	c.history.add(commits)
+	c.history.add(notes)
 	c.mu.Unlock()
 	close(c.current.Swap(&reign{state: next, ended: make(chan struct{})}).ended)
 }

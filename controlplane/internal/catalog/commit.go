@@ -83,7 +83,8 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 		if err != nil {
 			return nil, nil, c.explain(err, true)
 		}
-		c.put(next, made)
+		c.put(next, noteOf(&made))
+		c.trim(ctx)
 		return before, next, nil
 	}
 	e := wire.Errorf(wire.StoreUnavailable, "%d other changes came first; nothing was changed, try again", maxLost)

@@ -115,6 +115,18 @@ func (f *fakeStore) Append(_ context.Context, c store.Commit) error {
 	return nil
 }
 
+func (f *fakeStore) Forget(_ context.Context, changes map[int64][]string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away != nil {
+		return f.away
+	}
+	for revision, names := range changes {
+		f.commits[revision-1].Forget(names)
+	}
+	return nil
+}
+
 func (f *fakeStore) Await(ctx context.Context, revision int64) error {
 	for {
 		f.mu.Lock()

@@ -18,25 +18,132 @@ const (
 	MaxVersions = 1000
 	// maxAnswerBytes is of policies; an answer that has as many ends there.
 	maxAnswerBytes = 8 << 20
+	// MaxHistoryBytes bounds what is kept of policies that are not in force any
+	// more, beside MaxVersions of each: the oldest are forgotten first, and it is
+	// known of them only who changed what and when.
+	MaxHistoryBytes = 256 << 20
 )
 
-// history says where in the store what is: 16 bytes for a change.
+// history says where in the store what is: 24 bytes for a change.
 type history struct {
 	token  string // of the last commit
 	places map[string][]place
+	bytes  int64 // of policies that are kept and not in force
+	most   int64 // of bytes
 }
 
-// place is the revision of a change of a policy, and the version that it made.
-type place struct{ revision, version int64 }
+func newHistory() history { return history{places: map[string][]place{}, most: MaxHistoryBytes} }
 
-func (h *history) add(commits []store.Commit) {
-	for i := range commits {
-		for j := range commits[i].Changes {
-			ch := &commits[i].Changes[j]
-			h.places[ch.Name] = append(h.places[ch.Name], place{commits[i].Revision, ch.Version})
-		}
-		h.token = commits[i].Token
+// place is the revision of a change of a policy, the version that it made, and how
+// long the policy is that is kept of it.
+type place struct{ revision, version, bytes int64 }
+
+// note is what a history has of a commit.
+type note struct {
+	token   string
+	changes []noted
+}
+
+type noted struct {
+	name string
+	place
+}
+
+func noteOf(c *store.Commit) note {
+	n := note{token: c.Token, changes: make([]noted, len(c.Changes))}
+	for i := range c.Changes {
+		ch := &c.Changes[i]
+		n.changes[i] = noted{ch.Name, place{c.Revision, ch.Version, int64(len(ch.Policy))}}
 	}
+	return n
+}
+
+func (h *history) add(notes []note) {
+	for _, n := range notes {
+		for _, ch := range n.changes {
+			places := h.places[ch.name]
+			if last := len(places) - 1; last >= 0 {
+				h.bytes += places[last].bytes
+			}
+			h.places[ch.name] = append(places, ch.place)
+		}
+		h.token = n.token
+	}
+}
+
+// excess is what is to be forgotten: of each policy what is past MaxVersions, and
+// of all the oldest, a tenth at a time.
+func (h *history) excess() (list []noted) {
+	bytes := h.bytes
+	pick := func(name string, p place) {
+		list = append(list, noted{name, p})
+		bytes -= p.bytes
+	}
+	for name, places := range h.places {
+		for _, p := range places[:max(len(places)-MaxVersions, 0)] {
+			if p.bytes > 0 {
+				pick(name, p)
+			}
+		}
+	}
+	if bytes <= h.most {
+		return list
+	}
+	var kept []noted
+	for name, places := range h.places {
+		for _, p := range places[max(len(places)-MaxVersions, 0) : len(places)-1] {
+			if p.bytes > 0 {
+				kept = append(kept, noted{name, p})
+			}
+		}
+	}
+	slices.SortFunc(kept, func(a, b noted) int { return cmp.Compare(a.revision, b.revision) })
+	for _, n := range kept {
+		if bytes <= h.most-h.most/10 {
+			break
+		}
+		pick(n.name, n.place)
+	}
+	return list
+}
+
+// forgot takes note of what was forgotten.
+func (h *history) forgot(list []noted) {
+	for _, n := range list {
+		places := slices.Clone(h.places[n.name]) // others may be reading them
+		i, _ := slices.BinarySearchFunc(places, n.revision, func(p place, revision int64) int { return cmp.Compare(p.revision, revision) })
+		places[i].bytes = 0
+		h.places[n.name] = places
+		h.bytes -= n.bytes
+	}
+}
+
+// maxTrimmed is from how many commits something is forgotten at a time, since a
+// client waits for it.
+const maxTrimmed = 100
+
+// trim has the store forget what is past the bounds. What fails is tried again
+// with the next change. The caller has the turn.
+func (c *Catalog) trim(ctx context.Context) {
+	list := c.history.excess()
+	if len(list) == 0 {
+		return
+	}
+	changes := map[int64][]string{}
+	all := list
+	list = nil
+	for _, n := range all {
+		if changes[n.revision] != nil || len(changes) < maxTrimmed {
+			changes[n.revision], list = append(changes[n.revision], n.name), append(list, n)
+		}
+	}
+	if err := c.cfg.Store.Forget(ctx, changes); err != nil {
+		c.cfg.Logger.Warn("the history of policies is past its bound, and cannot be made shorter now", "error", err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history.forgot(list)
 }
 
 // lastVersion is the highest version of a name; 0: it never was.
@@ -75,7 +182,7 @@ type Version struct {
 	By      string
 	Action  store.Action
 	To      int64  // the version that a rollback brought back
-	Entry   *Entry // nil: this version is a deletion
+	Entry   *Entry // nil: this version is a deletion, or its content is not kept any more
 }
 
 // Record is what one commit did to one policy, or to none where a series begins.
@@ -86,7 +193,7 @@ type Record struct {
 	Action   store.Action
 	Name     string
 	Version  int64
-	From, To *Entry // nil: there was no policy before, is none after
+	From, To *Entry // nil: there was no policy before, is none after, or it is not kept any more
 }
 
 // History returns the versions of a policy, newest first, also of one that is

@@ -67,60 +67,89 @@ func (c *Catalog) load(ctx context.Context) error {
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
+	g, err := c.gather(ctx, c.State())
+	if err != nil {
+		return err
+	}
+	if len(g.notes) > 0 {
+		next, err := g.state()
+		if err != nil {
+			return err
+		}
+		c.put(next, g.notes...)
+	}
+	c.read.Store(&began)
+	return nil
+}
+
+// gathered is what commits make of a state. Only what all of them lead to is a
+// state again: of those in between, policies may be forgotten.
+type gathered struct {
+	from             *State
+	revision, series int64
+	last             map[string]*Entry // by name; nil: deleted
+	missing          map[string]bool   // forgotten, and not yet found again
+	notes            []note
+}
+
+// gather reads all commits after a state.
+func (c *Catalog) gather(ctx context.Context, from *State) (*gathered, error) {
+	g := &gathered{from: from, revision: from.Revision, series: from.Series, last: map[string]*Entry{}, missing: map[string]bool{}}
 	for {
-		now := c.State()
-		commits, err := c.cfg.Store.After(ctx, now.Revision)
-		if err != nil {
-			return err
+		commits, err := c.cfg.Store.After(ctx, g.revision)
+		if err != nil || len(commits) == 0 {
+			return g, err
 		}
-		if len(commits) == 0 {
-			c.read.Store(&began)
-			return nil
+		for i := range commits {
+			if err := g.add(&commits[i]); err != nil {
+				return nil, err
+			}
 		}
-		next, err := now.after(commits)
-		if err != nil {
-			return err
-		}
-		c.put(next, commits...)
 	}
 }
 
-// after returns the state that commits lead to. Each of them was validated when
-// it was made, so an error means that another version made it, or that somebody
-// has edited the store.
-func (s *State) after(commits []store.Commit) (*State, error) {
-	last := map[string]*Entry{} // by name; nil: deleted
-	series := s.Series
-	for i := range commits {
-		series = max(series, commits[i].Series)
-		for j := range commits[i].Changes {
-			ch := &commits[i].Changes[j]
-			e, err := entryOf(&commits[i], ch)
-			if err != nil {
-				return nil, err
-			}
-			last[ch.Name] = e
+// add takes a commit in. It was validated when it was made, so an error means that
+// another version made it, or that somebody has edited the store.
+func (g *gathered) add(c *store.Commit) error {
+	g.revision, g.series = c.Revision, max(g.series, c.Series)
+	for i := range c.Changes {
+		ch := &c.Changes[i]
+		e, err := entryOf(c, ch)
+		if err != nil {
+			return err
 		}
+		g.last[ch.Name] = e
+		if delete(g.missing, ch.Name); ch.Forgotten {
+			g.missing[ch.Name] = true
+		}
+	}
+	g.notes = append(g.notes, noteOf(c))
+	return nil
+}
+
+func (g *gathered) state() (*State, error) {
+	for name := range g.missing {
+		return nil, fmt.Errorf("the policy %q is in force, and the store has forgotten it: somebody has edited the store", name)
 	}
 	var put []Entry
 	var remove []string
-	for name, e := range last {
+	for name, e := range g.last {
 		if e == nil {
 			remove = append(remove, name)
 		} else {
 			put = append(put, *e)
 		}
 	}
-	revision := commits[len(commits)-1].Revision
-	next, err := s.with(revision, put, remove)
+	next, err := g.from.with(g.revision, put, remove)
 	if err != nil {
-		return nil, fmt.Errorf("the policies up to revision %d do not go together: %w", revision, err)
+		return nil, fmt.Errorf("the policies up to revision %d do not go together: %w", g.revision, err)
 	}
-	next.Series = series
+	next.Series = g.series
 	return next, nil
 }
 
-// entryOf is what a change made of its policy; nil: it is deleted.
+// entryOf is what a change made of its policy; nil: it is deleted, or
+// forgotten.
 func entryOf(c *store.Commit, ch *store.Change) (*Entry, error) {
 	if ch.Policy == nil {
 		return nil, nil

@@ -110,3 +110,88 @@ func TestVersionsOfBefore(t *testing.T) {
 		t.Errorf("%d versions, %v", len(list), err)
 	}
 }
+
+// TestHistoryIsBounded: what somebody changes again and again takes no more of the
+// disk than the bound, and an old version less than the latest ones. Who changed what is known for good,
+// and what is in force stays, whoever reads it.
+func TestHistoryIsBounded(t *testing.T) {
+	for what, s := range map[string]func(t *testing.T) store.Store{
+		"memory": func(*testing.T) store.Store { return newFake() },
+		"a file": func(t *testing.T) store.Store {
+			s, err := boltstore.Open(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := s(t)
+			c := catalogOn(t, s)
+			c.history.most = 2_500_000 // ten policies of 250 KB
+			mustPut(t, c, `{"name":"old","publish":{"rate":7}}`)
+			mustPut(t, c, `{"name":"*","publish":{"rate":10,"burst":10}}`)
+			mustPut(t, c, `{"name":"*","publish":{"rate":20,"burst":20}}`)
+			const versions = 40
+			for i := range versions {
+				mustPut(t, c, large("a", i))
+			}
+			commits, stored := int64(0), 0
+			for {
+				page, err := s.After(t.Context(), commits)
+				if err != nil || len(page) == 0 {
+					break
+				}
+				for _, commit := range page {
+					commits = commit.Revision
+					for _, ch := range commit.Changes {
+						stored += len(ch.Policy)
+					}
+				}
+			}
+			if most := int(c.history.most) + 300_000; stored > most || commits != versions+3 {
+				t.Errorf("%d commits with %d bytes of policies; want at most %d", commits, stored, most)
+			}
+			again := catalogOn(t, s)
+			for _, c := range []*Catalog{c, again} {
+				if st := c.State(); len(st.Entries) != 3 || st.Find("old") == nil || st.Find("a").Version != versions {
+					t.Fatalf("in force: %+v", st.Entries)
+				}
+				list, err := c.History(t.Context(), "a")
+				if err != nil || len(list) != versions || list[0].Entry == nil || list[versions-1].Entry != nil || list[versions-1].By != "alice" {
+					t.Errorf("%d versions, %v", len(list), err)
+				}
+				records, _, err := c.Audit(t.Context(), 1<<50, 1000)
+				if err != nil || len(records) != versions+3 {
+					t.Errorf("%d records, %v", len(records), err)
+				}
+			}
+			if _, err := again.Rollback(t.Context(), root, "a", 1, nil); code(err) != wire.NotFound || !strings.Contains(err.Error(), "not kept any more") {
+				t.Errorf("a version that is forgotten: %v", err)
+			}
+			if _, err := again.Rollback(t.Context(), root, "a", versions-1, nil); err != nil {
+				t.Errorf("the version before: %v", err)
+			}
+		})
+	}
+}
+
+// TestVersionsAreBounded: of each policy the latest versions are kept.
+func TestVersionsAreBounded(t *testing.T) {
+	f := newFake()
+	c := catalogOn(t, f)
+	const more = 5
+	for i := range MaxVersions + more {
+		mustPut(t, c, fmt.Sprintf(`{"name":"a","publish":{"rate":%d}}`, i+1))
+	}
+	kept := 0
+	for _, commit := range f.all() {
+		if commit.Changes[0].Policy != nil {
+			kept++
+		}
+	}
+	if kept != MaxVersions {
+		t.Errorf("%d versions are kept, want %d", kept, MaxVersions)
+	}
+}

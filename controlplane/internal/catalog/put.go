@@ -155,6 +155,8 @@ func (c *Catalog) version(ctx context.Context, name string, version int64) (poli
 	switch {
 	case err != nil:
 		return policy.Policy{}, err
+	case ch.Forgotten:
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is not kept any more: of all policies the latest %d MiB are", version, name, MaxHistoryBytes>>20)
 	case ch.Policy == nil:
 		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
 	}

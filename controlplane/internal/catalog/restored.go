@@ -44,23 +44,20 @@ func (c *Catalog) lastToken() string {
 // reload puts in force what the store has, whatever was before. The caller has
 // the turn.
 func (c *Catalog) reload(ctx context.Context) error {
-	state, read := emptyState(), history{places: map[string][]place{}}
-	for {
-		commits, err := c.cfg.Store.After(ctx, state.Revision)
-		if err != nil {
-			return err
-		}
-		if len(commits) == 0 {
-			break
-		}
-		if state, err = state.after(commits); err != nil {
-			return err
-		}
-		read.add(commits)
+	g, err := c.gather(ctx, emptyState())
+	if err != nil {
+		return err
 	}
-	if state.Revision == 0 {
+	if len(g.notes) == 0 {
 		return errBehind
 	}
+	state, err := g.state()
+	if err != nil {
+		return err
+	}
+	read := newHistory()
+	read.most = c.history.most
+	read.add(g.notes)
 	c.mu.Lock()
 	c.history = read
 	c.mu.Unlock()

@@ -40,8 +40,9 @@ func (m *memory) Append(_ context.Context, c store.Commit) error {
 	return nil
 }
 
-func (m *memory) Await(ctx context.Context, _ int64) error { <-ctx.Done(); return ctx.Err() }
-func (m *memory) Close() error                             { return nil }
+func (m *memory) Await(ctx context.Context, _ int64) error         { <-ctx.Done(); return ctx.Err() }
+func (m *memory) Close() error                                     { return nil }
+func (m *memory) Forget(context.Context, map[int64][]string) error { return nil }
 
 // newCatalog is one that is empty.
 func newCatalog(t testing.TB) *catalog.Catalog { return catalogOn(t, &memory{}) }

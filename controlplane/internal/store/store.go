@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -56,6 +57,9 @@ type Change struct {
 	Policy json.RawMessage `json:"policy,omitempty"`
 	// To is the version whose content a rollback brought back.
 	To int64 `json:"to,omitempty"`
+	// Forgotten says that the policy is not kept any more: a later change of the
+	// same name has taken its place.
+	Forgotten bool `json:"forgotten,omitempty"`
 }
 
 // Action says what was done to a policy.
@@ -70,6 +74,16 @@ const (
 	Seeded     Action = "seeded"     // by --policies on the first start
 	NewSeries  Action = "new_series" // of no policy: a new series begins
 )
+
+// Forget leaves out the policies of changes of these names.
+func (c *Commit) Forget(names []string) {
+	c.Changes = slices.Clone(c.Changes)
+	for i := range c.Changes {
+		if ch := &c.Changes[i]; ch.Policy != nil && slices.Contains(names, ch.Name) {
+			ch.Policy, ch.Forgotten = nil, true
+		}
+	}
+}
 
 // Store is a chain of commits. A revision is given once, whoever asks for it
 // and from wherever: that is the only compare-and-set that it needs. It is safe
@@ -86,6 +100,9 @@ type Store interface {
 	// token and all. ErrConflict: the revision is taken by another.
 	// ErrUnavailable: it may be stored, now or in a moment, or not.
 	Append(ctx context.Context, c Commit) error
+	// Forget leaves out the policies of changes, by revision the names, and marks
+	// them as Forgotten; who made them, when and what stays. It may be repeated.
+	Forget(ctx context.Context, changes map[int64][]string) error
 	// Await returns nil once there may be commits after a revision, within a
 	// second of their being stored by any process; early returns are harmless.
 	// Otherwise it returns the context's error, or ErrUnavailable after Close; a

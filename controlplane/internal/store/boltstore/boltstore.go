@@ -131,6 +131,35 @@ func (s *Store) Append(ctx context.Context, c store.Commit) error {
 	return nil
 }
 
+// Forget implements store.Store.
+func (s *Store) Forget(ctx context.Context, changes map[int64][]string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		commits := tx.Bucket(commitsBucket)
+		for revision, names := range changes {
+			c, err := read(commits.Get(key(revision)))
+			if err != nil {
+				return fmt.Errorf("commit %d: %w", revision, err)
+			}
+			c.Forget(names)
+			text, err := json.Marshal(c)
+			if err != nil {
+				return fmt.Errorf("commit %d: %w", revision, err)
+			}
+			if err := commits.Put(key(revision), text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return wrap("write to the policy store", err)
+	}
+	return nil
+}
+
 // Await implements store.Store.
 func (s *Store) Await(ctx context.Context, revision int64) error {
 	for {

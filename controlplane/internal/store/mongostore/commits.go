@@ -159,6 +159,38 @@ func (s *Store) insert(ctx context.Context, c store.Commit, doc bson.Raw) error 
 	}
 }
 
+// Forget implements store.Store. Of two that forget different changes of one commit
+// at a time, the earlier may have to do it again.
+func (s *Store) Forget(ctx context.Context, changes map[int64][]string) error {
+	for revision, names := range changes {
+		if err := s.forget(ctx, revision, names); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) forget(ctx context.Context, revision int64, names []string) error {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	c, err := s.one(ctx, revision)
+	if err != nil {
+		return err
+	}
+	c.Forget(names)
+	doc, err := encode(c)
+	if err != nil {
+		return err
+	}
+	if _, err := s.commits.ReplaceOne(ctx, byID(revision), doc); err != nil {
+		return failed(ctx, "write to the policy store", err)
+	}
+	return nil
+}
+
 // Await implements store.Store, by looking every pollEvery.
 func (s *Store) Await(ctx context.Context, revision int64) error {
 	for {

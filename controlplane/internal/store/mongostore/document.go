@@ -29,6 +29,8 @@ type changeDoc struct {
 	Action  string `bson:"action"`
 	Policy  string `bson:"policy,omitempty"`
 	To      int64  `bson:"to,omitempty"`
+
+	Forgotten bool `bson:"forgotten,omitempty"`
 }
 
 // encode writes a commit, or refuses it for its size.
@@ -36,7 +38,7 @@ func encode(c store.Commit) (bson.Raw, error) {
 	doc := commitDoc{Revision: c.Revision, Format: format, At: c.At, By: c.By, Token: c.Token, Series: c.Series,
 		Changes: make([]changeDoc, len(c.Changes))}
 	for i, ch := range c.Changes {
-		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.To}
+		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.To, ch.Forgotten}
 	}
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -60,7 +62,7 @@ func decode(raw bson.Raw) (store.Commit, error) {
 	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token, Series: doc.Series,
 		Changes: make([]store.Change, len(doc.Changes))}
 	for i, ch := range doc.Changes {
-		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), To: ch.To}
+		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), To: ch.To, Forgotten: ch.Forgotten}
 		if ch.Policy != "" {
 			c.Changes[i].Policy = json.RawMessage(ch.Policy)
 		}

@@ -45,6 +45,7 @@ func Run(t *testing.T, empty func(t *testing.T) Place) {
 		"Pages":      testPages,
 		"Appenders":  testAppenders,
 		"Await":      testAwait,
+		"Forget":     testForget,
 		"Reopen":     testReopen,
 		"Closed":     testClosed,
 		"Presence":   testPresence,
@@ -284,6 +285,29 @@ func appendSomewhere(ctx context.Context, s store.Store, token string) (revision
 		}
 		conflicts++
 		revision = c.Revision - 1
+	}
+}
+
+// What is forgotten has its place, who made it and when, and all else stays.
+func testForget(t *testing.T, p Place) {
+	s := p.open(t)
+	for r := int64(1); r <= 3; r++ {
+		mustAppend(t, s, Commit(r))
+	}
+	for range 2 {
+		if err := s.Forget(t.Context(), map[int64][]string{1: {"orders.*", "*", "gone"}, 2: {"*", "nobody"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, two := Commit(1), Commit(2)
+	for _, ch := range []*store.Change{&one.Changes[0], &one.Changes[1], &two.Changes[1]} {
+		ch.Policy, ch.Forgotten = nil, true
+	}
+	if all, want := mustAll(t, s, 0), []store.Commit{one, two, Commit(3)}; !reflect.DeepEqual(all, want) {
+		t.Errorf("got  %+v\nwant %+v", all, want)
+	}
+	if err := s.Append(t.Context(), Commit(1)); err != nil { // as after a lost answer
+		t.Errorf("a commit that is there: %v", err)
 	}
 }
 
