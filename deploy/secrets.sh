@@ -11,7 +11,7 @@
 # What is there is kept, so it may run again; delete a file and run it to have it replaced. Certificates are replaced in the
 # last 30 of their 365 days. The files for --auth-config hold digests of tokens alone. The folder is closed to other users; most
 # files in it are not, since the programs in the containers run under a number of their own (65532) and are handed the files one
-# by one. Sidecars warn of that. Nobody but this script needs ca.key: keep it elsewhere.
+# by one. Sidecars warn of that. What begins with mongodb or store is for compose/ alone. Nobody but this script needs ca.key: keep it elsewhere.
 set -euo pipefail
 if [ $# -lt 2 ]; then
   echo "usage: $0 FOLDER APP[:NODE-ID[:DNS-NAME]]..." >&2
@@ -50,8 +50,20 @@ if [ ! -s ca.key ]; then
   (umask 077 && openssl ecparam -name prime256v1 -genkey -noout -out ca.key)
   openssl req -x509 -new -key ca.key -sha256 -days 3650 -subj "/CN=Sluice fleet CA" -out ca.pem
 fi
+# store USER DATABASE: the password of a database user, and the URL with it, for the servers of compose.yaml.
+store() {
+  token "mongodb-$1"
+  echo "mongodb://$1:$(cat "mongodb-$1")@mongo1,mongo2,mongo3/$2?replicaSet=rs0" > "store-$1.new"
+  mv "store-$1.new" "store-$1"
+}
+
 token monitoring # Prometheus
 token admin      # people, to the control plane
+token mongodb-admin # who makes the database's users
+store sidecar sluice
+store controlplane controlplane
+# What the database's servers show each other: at most 1,024 characters of base64.
+[ -s mongodb.key ] || (umask 077 && openssl rand -base64 756 > mongodb.key)
 certificate controlplane controlplane sluice-controlplane sluice-controlplane.sluice.svc sluice-controlplane-xds.sluice.svc
 
 cat > controlplane-auth.yaml.new <<EOF

@@ -1,6 +1,7 @@
 package deploytest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -122,5 +123,40 @@ func TestCollector(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestComposeDatabaseHasUsers: nobody is let into the database without a password, and each program has its own user, with the rights
+// that mongodb.md names.
+func TestComposeDatabaseHasUsers(t *testing.T) {
+	services, doc := composeServices(t), documents(t, read(t, "compose/compose.yaml"))[0]
+	for _, name := range []string{"mongo1", "mongo2", "mongo3"} {
+		command := list(services[name]["command"])
+		if i := slices.Index(command, any("--keyFile")); i < 0 || composeSecrets(doc, services[name])["mongodb.key"] == "" {
+			t.Errorf("%s: %v", name, command)
+		}
+	}
+	for name, file := range map[string]string{"sidecar-a": "./secrets/store-sidecar", "sidecar-b": "./secrets/store-sidecar", "controlplane": "./secrets/store-controlplane"} {
+		env, _ := services[name]["environment"].(object)
+		if got := composeSecrets(doc, services[name])["store"]; got != file || env["SLUICE_STORE"] != nil || env["SLUICE_STORE_FILE"] != "/run/secrets/store" {
+			t.Errorf("%s: its store is %v, of %q", name, env["SLUICE_STORE_FILE"], got)
+		}
+	}
+	folder := filepath.Join(prometheusFolder(t), "secrets")
+	script, guide := read(t, "compose/replica-set.js"), read(t, "mongodb.md")
+	for user, database := range map[string]string{"sidecar": "sluice", "controlplane": "controlplane"} {
+		url, err := os.ReadFile(filepath.Join(folder, "store-"+user))
+		password, missing := os.ReadFile(filepath.Join(folder, "mongodb-"+user))
+		want := fmt.Sprintf("mongodb://%s:%s@mongo1,mongo2,mongo3/%s?replicaSet=rs0\n", user, strings.TrimSpace(string(password)), database)
+		if err != nil || missing != nil || string(url) != want || len(password) < 32 {
+			t.Errorf("store-%s is %q, %v, %v", user, url, err, missing)
+		}
+		rights := regexp.MustCompile(`user\("` + user + `", "` + database + `", "\w+",\s*(\[[^\]]*\])`).FindStringSubmatch(script)
+		if rights == nil || !strings.Contains(guide, "actions: "+rights[1]) && !strings.Contains(guide, rights[1]) {
+			t.Errorf("the rights of %s are not those of mongodb.md: %q", user, rights)
+		}
+	}
+	if key, err := os.ReadFile(filepath.Join(folder, "mongodb.key")); err != nil || len(key) > 1100 || len(key) < 100 {
+		t.Errorf("mongodb.key: %d bytes, %v", len(key), err)
 	}
 }
