@@ -33,6 +33,8 @@ var onBoth = []func(*testing.T){
 	TestExactlyOnceAfterASeek, TestExactlyOnceWithAutoAck,
 	// groups_test.go
 	TestBlockedBy, TestDeliveryRate, TestMoreMembersThanPartitions, TestSeek,
+	// later_test.go
+	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledOverAKill,
 	// limits_test.go
 	TestFieldLimits, TestTopicNames, TestBodyLimits, TestBatchLimitOverWebSocket,
 	// ops_test.go
@@ -61,7 +63,6 @@ var onEmbedded = []func(*testing.T){
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
 	TestSlowReader, // the outbox of a connection
-	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledOverAKill,
 	TestStopEndsStreamsAndPulls,
 	TestExactlyOnceAfterARepublish, // a shared store knows every id for ten minutes at least
 }

@@ -43,9 +43,26 @@ const (
 //   - Where it is not known what happened, the same is inserted at the same seqs again: ids and seqs make that safe.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
-	if len(batch) == 0 {
-		return out
+	for start := 0; start < len(batch); {
+		end, later := start+1, batch[start].DeliverAt != 0
+		for end < len(batch) && (batch[end].DeliverAt != 0) == later {
+			end++
+		}
+		if some := batch[start:end]; later {
+			l.schedule(ctx, name, some, out[start:end])
+			for i, r := range some {
+				r.FreshID = r.FreshID && out[start+i].Err == nil
+			}
+		} else {
+			l.appendNow(ctx, name, p, some, out[start:end])
+		}
+		start = end
 	}
+	return out
+}
+
+// appendNow is Append of events that are not to be scheduled.
+func (l *Log) appendNow(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) {
 	err := l.appendOnce(ctx, name, p, batch, out)
 	for err == nil {
 		// The topic was deleted meanwhile, and maybe made again: what had no
@@ -81,7 +98,6 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 			r.Partition, r.Seq = p, o.Seq
 		}
 	}
-	return out
 }
 
 // appendOnce is Append to the topic's generation that is known.
@@ -128,8 +144,9 @@ type pending struct {
 	call   *call // nil: a void
 	at     int   // in the call's batch
 	record *eventlog.Record
-	raw    bson.Raw
-	seq    uint64 // that was reserved; 0: none
+	raw    bson.Raw // nil where token is not 0
+	seq    uint64   // that was reserved; 0: none
+	token  int64    // of a scheduled event, which is moved to the seq; 0: the document is inserted
 }
 
 // newCall makes the documents of a call. An event that makes none gets its outcome.
@@ -152,11 +169,6 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 	enc.Generation = c.generation
 	ends := make([]int, len(batch))
 	for i, r := range batch {
-		if r.DeliverAt != 0 {
-			c.out[i].Err = &eventlog.RefusedError{Cause: errNotScheduled}
-			ends[i] = len(buf)
-			continue
-		}
 		event := *r
 		event.Partition, event.Seq = p, 0
 		if buf, err = enc.Append(buf, name, &event, writer); err != nil {
@@ -303,6 +315,9 @@ func (b *batch) step(ctx context.Context) error {
 		return err
 	}
 	lines, chunk := b.chunk()
+	if len(chunk) > 0 && chunk[0].token != 0 {
+		return b.move(ctx, lines, chunk)
+	}
 	stored, failure := b.insert(ctx, chunk)
 	if stored > 0 && failure.err != nil && b.log.engine().sharded {
 		// A mongos that has a write error to tell leaves out that the concern was not met.
@@ -391,6 +406,9 @@ func (at *line) give(last uint64, since moment) {
 	for _, d := range at.pending {
 		seq++
 		d.seq = seq
+		if d.token != 0 {
+			continue
+		}
 		binary.LittleEndian.PutUint64(d.raw.Lookup(document.FieldSeq).Value, seq)
 	}
 }
@@ -417,7 +435,7 @@ func (b *batch) chunk() (lines []*line, chunk []*pending) {
 	for _, at := range b.lines {
 		for _, d := range at.pending {
 			bytes += len(d.raw)
-			if d.seq == 0 || len(chunk) == most || len(chunk) > 0 && bytes > maxInsertBytes {
+			if d.seq == 0 || len(chunk) == most || len(chunk) > 0 && (d.token != 0) != (chunk[0].token != 0) || len(chunk) > 0 && bytes > maxInsertBytes {
 				return lines, chunk
 			}
 			lines, chunk = append(lines, at), append(chunk, d)

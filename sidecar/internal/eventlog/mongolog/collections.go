@@ -4,6 +4,7 @@ package mongolog
 //
 //	topics   {_id: topic, partitions}                          inserted once
 //	events   {_id: topic/id, topic, partition, seq, ts, id, …} see package document
+//	         the same with deliver_at, …                       see schedule.go
 //	         {_id: {head: topic}, head, settled, first, …}     see heads.go
 //	         {_id: {void: topic, partition, seq}, …}           see holes.go
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone

@@ -147,6 +147,9 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	if err := l.empty(ctx, op, t, d.Generation); err != nil {
 		return err
 	}
+	if err := l.forgetScheduled(ctx, op, name, d.Generation); err != nil {
+		return err
+	}
 	return l.within(ctx, op, func(ctx context.Context) error {
 		_, err := l.majority(topicsName).UpdateOne(ctx, ofGeneration(name, d.Generation),
 			bson.D{{Key: "$set", Value: bson.D{{Key: "emptied", Value: true}}}})

@@ -87,7 +87,7 @@ func (b *batch) settle(ctx context.Context, at *line) (bool, error) {
 		switch s, err := document.Decode(raw); {
 		case err != nil:
 			o = eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by what cannot be read: %w", err)}}
-		case s.Record.Partition == at.p && s.Record.Seq == d.seq:
+		case s.Record.DeliverAt == 0 && s.Record.Partition == at.p && s.Record.Seq == d.seq:
 			if i == stored {
 				stored++
 			}
@@ -110,6 +110,12 @@ func (b *batch) settle(ctx context.Context, at *line) (bool, error) {
 func repeated(d *pending, s document.Stored) eventlog.Outcome {
 	_, own, _ := d.raw.Lookup(document.FieldHash).BinaryOK()
 	same := bytes.Equal(own, s.Hash)
+	if s.Record.DeliverAt != 0 {
+		if !same {
+			return eventlog.Outcome{Err: &eventlog.ConflictError{ID: d.record.ID}}
+		}
+		return eventlog.Outcome{DeliverAt: s.Record.DeliverAt, Duplicate: true}
+	}
 	if s.Hash == nil && !s.Gone { // somebody took it away by hand
 		same = wire.SameContent(&d.record.Event, &s.Record.Event)
 	}

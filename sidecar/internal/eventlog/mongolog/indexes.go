@@ -71,6 +71,13 @@ func (l *Log) indexes(e engine) []index {
 		}
 		ix = append(ix, x)
 	}
+	for _, keys := range []bson.D{byDue, byTopicDue} {
+		x := newIndex(eventsName, false, keys)
+		if e.mongo {
+			x.model.Options.SetPartialFilterExpression(bson.D{isScheduled})
+		}
+		ix = append(ix, x)
+	}
 	if e.ttl {
 		for _, c := range []string{eventsName, marksName, epochsName} {
 			x := newIndex(c, false, ascending(document.FieldExpireAt))

@@ -85,6 +85,9 @@ func (b *batch) majorityHasNext(ctx context.Context) bool {
 	defer cancel()
 	for _, at := range b.lines {
 		if len(at.pending) > 0 {
+			if at.pending[0].token != 0 {
+				return false // it has been there all along
+			}
 			id := at.pending[0].raw.Lookup(document.FieldID)
 			return b.log.majority(eventsName).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err() == nil
 		}

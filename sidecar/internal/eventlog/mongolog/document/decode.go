@@ -51,7 +51,7 @@ type decoder struct {
 	key, sid, ttl, tags, causedBy                    bsoncore.Value
 	headers, headersList                             bsoncore.Value
 	payload, payloadJSON, payloadBytes               bsoncore.Value
-	hash, writer, gone, expireAt                     bsoncore.Value
+	hash, writer, gone, expireAt, deliverAt          bsoncore.Value
 
 	arena strings.Builder // holds all strings of the record
 	err   error
@@ -119,6 +119,8 @@ func (d *decoder) slot(name []byte) *bsoncore.Value {
 		return &d.gone
 	case FieldExpireAt:
 		return &d.expireAt
+	case FieldDeliverAt:
+		return &d.deliverAt
 	}
 	return nil
 }
@@ -137,7 +139,11 @@ func (d *decoder) stored() Stored {
 	r := s.Record
 	r.Topic = d.text(FieldTopic, d.required(FieldTopic, &d.topic))
 	r.ID = d.text(FieldEventID, d.required(FieldEventID, &d.eventID))
-	r.Partition = int(d.whole(FieldPartition, d.required(FieldPartition, &d.partition), 0))
+	least := int64(0)
+	if r.DeliverAt = d.whole(FieldDeliverAt, &d.deliverAt, 0); r.DeliverAt != 0 {
+		least = Unplaced
+	}
+	r.Partition = int(d.whole(FieldPartition, d.required(FieldPartition, &d.partition), least))
 	r.Seq = uint64(d.whole(FieldSeq, d.required(FieldSeq, &d.seq), 0))
 	r.TS = d.whole(FieldTS, d.required(FieldTS, &d.ts), 0)
 	r.AcceptedAt = d.whole(FieldAccepted, d.required(FieldAccepted, &d.accepted), 0)

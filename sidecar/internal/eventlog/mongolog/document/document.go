@@ -25,6 +25,10 @@
 // reads back with every member in its order, every number equal as a decimal
 // and every string the same, on every engine: see Encoder and payload.go.
 //
+// An event that is scheduled has no place yet, see Unplaced, and is not live: it
+// has gone (true), deliver_at (int64, milliseconds since the epoch), due_slot
+// (int32) and generation (int64), too.
+//
 // Of an event that retention removed a stub stays while its id is remembered:
 // gone (true), _id, topic, partition, seq, ts, accepted, id, hash and expireAt
 // (a date), some of which may be left out. Other fields are passed over.
@@ -60,7 +64,13 @@ const (
 	FieldWriter       = "writer"
 	FieldGone         = "gone"
 	FieldExpireAt     = "expireAt"
+	FieldDeliverAt    = "deliver_at"
+	FieldDueSlot      = "due_slot"
+	FieldGeneration   = "generation"
 )
+
+// Unplaced is the partition of a scheduled event, whose seq is a random number.
+const Unplaced = -2
 
 // MaxBytes is the largest document that MongoDB takes.
 const MaxBytes = 16 << 20

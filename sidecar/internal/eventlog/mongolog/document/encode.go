@@ -46,6 +46,12 @@ func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int
 	hash := wire.ContentHash(&r.Event)
 	dst = appendBinary(dst, FieldHash, hash[:])
 	dst = appendInt64(dst, FieldWriter, writer)
+	if r.DeliverAt != 0 {
+		dst = bsoncore.AppendBoolean(appendKey(dst, bsoncore.TypeBoolean, FieldGone), true)
+		dst = appendInt64(dst, FieldDeliverAt, r.DeliverAt)
+		dst = bsoncore.AppendInt32(appendKey(dst, bsoncore.TypeInt32, FieldDueSlot), int32(eventlog.SlotOf(topic)))
+		dst = appendInt64(dst, FieldGeneration, c.Generation)
+	}
 	if n := len(dst) - start; n >= MaxBytes {
 		return dst[:start], fmt.Errorf("event %q takes %d bytes as a document; MongoDB takes at most %d", r.ID, n+1, MaxBytes)
 	}
