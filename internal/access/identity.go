@@ -187,8 +187,12 @@ func errNobody() *wire.Error {
 // patterns are names, and prefixes followed by *.
 type patterns []string
 
-func (p patterns) match(name string) bool {
-	for _, pattern := range p {
+func (p patterns) match(name string) bool { return Covers(p, name) }
+
+// Covers says whether a name is one of the patterns, which are names, and prefixes
+// followed by *.
+func Covers(patterns []string, name string) bool {
+	for _, pattern := range patterns {
 		prefix, isPrefix := strings.CutSuffix(pattern, "*")
 		if pattern == name || isPrefix && strings.HasPrefix(name, prefix) {
 			return true

@@ -20,6 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -77,16 +78,11 @@ func (r *reader) jwt(to **jwtSection) func(*yaml.Node, string) {
 		}
 		if s.keysURL != "" {
 			u, err := url.Parse(s.keysURL)
-			if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+			if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !listen.IsLoopback(net.JoinHostPort(u.Hostname(), "0"))) {
 				r.refuse(n, at+".jwks_url", "must be https://…, or http:// to this machine: whoever changes the keys on their way may sign")
 			}
 		}
 	}
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // verifier verifies the tokens of one issuer. Its keys do not change.

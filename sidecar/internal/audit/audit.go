@@ -55,20 +55,9 @@ func CheckTopics(topics []string) error {
 	return nil
 }
 
-// covers says whether a topic's lines are written.
-func (l *Log) covers(topic string) bool {
-	for _, pattern := range l.topics {
-		prefix, isPrefix := strings.CutSuffix(pattern, "*")
-		if pattern == topic || isPrefix && strings.HasPrefix(topic, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
 // Note writes a line. err is why it was refused; nil: it was not. Of attributes that are "" nothing is written.
 func (l *Log) Note(action, topic string, who access.Identity, from string, err error, more ...slog.Attr) {
-	if l == nil || !l.covers(topic) {
+	if l == nil || !access.Covers(l.topics, topic) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("action", action), slog.String("topic", topic), slog.String("identity", who.Name), slog.String("from", from)}
