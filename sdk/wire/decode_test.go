@@ -221,3 +221,16 @@ func TestRequestKeepsNothingOfItsFrame(t *testing.T) {
 		}
 	}
 }
+
+// Decoding a frame allocates what the request keeps, and nothing for the frame.
+func TestDecodingAllocates(t *testing.T) {
+	for text, most := range map[string]float64{
+		`{"op":"ACK","topic":"t","group":"g","ids":["a"],"corr":"1"}`: 2,
+		`{"op":"PUBLISH","topic":"t","id":"a","key":"k","payload":{"n":1},"corr":"1"}`: 2,
+	} {
+		frame := []byte(text)
+		if n := testing.AllocsPerRun(100, func() { DecodeRequest(frame, DefaultLimits()) }); n > most {
+			t.Errorf("%s: %v allocations, want at most %v", text, n, most)
+		}
+	}
+}

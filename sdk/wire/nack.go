@@ -39,17 +39,16 @@ func (n *nackValues) read() (k Nack, err *Error) {
 	if k.DelayMS, err = wholeField("delay_ms", &n.delayMS, 0, MaxDelayMS); err != nil {
 		return k, err
 	}
-	for _, flag := range []struct {
-		name string
-		text *value
-		is   *bool
-	}{{"dead_letter", &n.deadLetter, &k.DeadLetter}, {"hold", &n.hold, &k.Hold}} {
-		is, err := boolField(flag.name, flag.text)
-		if err != nil {
-			return k, err
-		}
-		*flag.is = is != nil && *is
+	// Not in a loop over pointers to them: with these, every frame would be on the heap.
+	dead, err := boolField("dead_letter", &n.deadLetter)
+	if err != nil {
+		return k, err
 	}
+	hold, err := boolField("hold", &n.hold)
+	if err != nil {
+		return k, err
+	}
+	k.DeadLetter, k.Hold = dead != nil && *dead, hold != nil && *hold
 	switch {
 	case k.DeadLetter && k.Hold:
 		return k, Errorf(BadRequest, "dead_letter and hold are both true: an event either goes to the dead letters or comes again; only one of them is allowed")
