@@ -225,7 +225,7 @@ func TestRequestKeepsNothingOfItsFrame(t *testing.T) {
 // Decoding a frame allocates what the request keeps, and nothing for the frame.
 func TestDecodingAllocates(t *testing.T) {
 	for text, most := range map[string]float64{
-		`{"op":"ACK","topic":"t","group":"g","ids":["a"],"corr":"1"}`: 2,
+		`{"op":"ACK","topic":"t","group":"g","ids":["a"],"corr":"1"}`:                  2,
 		`{"op":"PUBLISH","topic":"t","id":"a","key":"k","payload":{"n":1},"corr":"1"}`: 2,
 	} {
 		frame := []byte(text)
