@@ -20,8 +20,14 @@ func httpClient(t *testing.T, sidecar *sluicetest.Sidecar) *admin.HTTP {
 
 func TestReplayPages(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
-	publish(t, sidecar, "orders", 25)
 	h := httpClient(t, sidecar)
+	for i := range 25 {
+		e := event("orders", fmt.Sprint(i))
+		e.TS = int64(1000 + i) // a replay is in its order
+		if _, err := h.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
 	query := sluice.ReplayQuery{Topic: "orders", Limit: 10}
 	var sizes, ids []string
 	for {
@@ -106,9 +112,10 @@ func TestInfo(t *testing.T) {
 	if groups, err := h.Groups(t.Context(), "orders"); err != nil || len(groups) != 1 || groups[0] != "g" {
 		t.Errorf("groups %v, %v", groups, err)
 	}
-	if info, err := h.GroupInfo(t.Context(), "orders", "g"); err != nil || len(info.Members) != 1 || *info.Members[0].BlockedBy != "caught_up" {
-		t.Errorf("group %+v, %v", info, err)
-	}
+	eventually(t, "the group's member is caught up", func() bool {
+		info, err := h.GroupInfo(t.Context(), "orders", "g")
+		return err == nil && len(info.Members) == 1 && info.Members[0].BlockedBy != nil && *info.Members[0].BlockedBy == "caught_up"
+	})
 	if _, err := h.GroupInfo(t.Context(), "orders", "none"); !errors.Is(err, &wire.Error{Code: wire.NotFound}) {
 		t.Errorf("an unknown group: %v", err)
 	}
