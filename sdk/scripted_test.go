@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -216,5 +217,63 @@ func TestErrorsAreValues(t *testing.T) {
 	_, err = client.Publish(t.Context(), &sluice.Event{Topic: "orders", Payload: []byte("1")})
 	if !errors.Is(err, sluice.ErrTopicPaused) || errors.Is(err, sluice.ErrConflict) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestResumeWhileItSubscribesAgain: what was said last holds on the new connection.
+func TestResumeWhileItSubscribesAgain(t *testing.T) {
+	var mu sync.Mutex
+	var ops []string
+	subscribing, resumed := make(chan struct{}), make(chan struct{})
+	subscribes := 0
+	server := scripted(t, func(_ int, op string) string {
+		mu.Lock()
+		ops = append(ops, op)
+		again := false
+		if op == "SUBSCRIBE" {
+			subscribes++
+			again = subscribes == 2
+		}
+		mu.Unlock()
+		if again {
+			close(subscribing)
+			<-resumed
+		}
+		return okay
+	})
+	server.Start()
+	defer server.Close()
+	dialled := make(chan net.Conn, 10)
+	client, err := sluice.Dial(t.Context(), server.URL, sluice.WithBackoff(time.Millisecond, time.Millisecond),
+		sluice.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			dialled <- conn
+			return conn, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	<-dialled // the publisher's
+	sub, err := client.Subscribe(t.Context(), "orders", "g", nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub.Pause()
+	(<-dialled).Close()
+	<-subscribing
+	sub.Resume()
+	close(resumed)
+	for left := false; !left; time.Sleep(time.Millisecond) { // until RESUME has come
+		mu.Lock()
+		left = slices.Contains(ops, "RESUME")
+		mu.Unlock()
+	}
+	sub.Stop()
+	<-sub.Closed()
+	mu.Lock()
+	defer mu.Unlock()
+	if again := ops[slices.Index(ops, "RESUME"):]; slices.Contains(again, "PAUSE") {
+		t.Errorf("after RESUME: %q", again)
 	}
 }

@@ -130,7 +130,7 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 	}
 	s.mu.Lock()
 	s.conn = cs
-	opts, paused := s.lone.from(s.config.Wire, s.group), s.paused
+	opts := s.lone.from(s.config.Wire, s.group)
 	s.mu.Unlock()
 	if err := cs.subscribe(ctx, &opts); err != nil {
 		s.lost(cs)
@@ -143,12 +143,12 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 		}
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.group == "" {
-		s.mu.Lock()
 		s.lone.started(cs.positions)
-		s.mu.Unlock()
 	}
-	if paused {
+	if s.paused { // by now: a Resume meanwhile has been said on this connection before
 		return conn.start(cs.encode(wire.AppendPause), ignoreReply(nil))
 	}
 	return nil
