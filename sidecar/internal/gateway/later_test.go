@@ -1,0 +1,24 @@
+package gateway
+
+import "testing"
+
+// Who may neither publish to a topic nor subscribe to it learns nothing of its
+// scheduled events, and takes none back.
+func TestScheduledRights(t *testing.T) {
+	s := start(t, setup{policies: onePartition, access: authOf(t, "tokens:\n"+entry("pub", `publish: ["t"]`)+
+		entry("sub", `subscribe: ["t"]`)+entry("else", `publish: ["u"], subscribe: ["u"], admin: ["u"]`)).Access})
+	as := func(token string) string { return "Authorization: Bearer " + token }
+	hour, list, one := "Sluice-Delay-Ms: 3600000", "/v1/topics/t/scheduled", "/v1/topics/t/scheduled/a"
+	for _, c := range []struct {
+		token, method, path string
+		want                int
+	}{
+		{"sub", "POST", "/v1/topics/t/events", 403}, {"else", "POST", "/v1/topics/t/events", 403}, {"pub", "POST", "/v1/topics/t/events", 202},
+		{"no", "GET", list, 401}, {"else", "GET", list, 403}, {"pub", "GET", list, 403}, {"sub", "GET", list, 200},
+		{"no", "DELETE", one, 401}, {"else", "DELETE", one, 403}, {"sub", "DELETE", one, 403}, {"pub", "DELETE", one, 204},
+	} {
+		if res, body := s.do(t, c.method, c.path, "1", as(c.token), "Sluice-Id: a", hour); res.StatusCode != c.want {
+			t.Errorf("%s: %s %s: %s %s; want %d", c.token, c.method, c.path, res.Status, body, c.want)
+		}
+	}
+}
