@@ -33,6 +33,8 @@ var onBoth = []func(*testing.T){
 	TestExactlyOnceAfterASeek, TestExactlyOnceWithAutoAck,
 	// groups_test.go
 	TestBlockedBy, TestDeliveryRate, TestMoreMembersThanPartitions, TestSeek,
+	// latest_test.go
+	TestLatestAndLive,
 	// later_test.go
 	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledOverAKill,
 	// limits_test.go
@@ -53,6 +55,8 @@ var onBoth = []func(*testing.T){
 	TestReplayPages, TestReplayFrom, TestReplayDefaultLimit, TestReplayBadInput, TestExport, TestExportEncodings,
 	// subscribe_test.go
 	TestFrom, TestGroupsShareAndOthersDoNot, TestOKComesBeforeTheFirstEvent, TestFilter, TestMaxBatch, TestAutoAck, TestPause, TestRebalance,
+	// ttl_test.go
+	TestTTL,
 }
 
 // onEmbedded are the tests of what no store has a say in: the program's start,
