@@ -316,14 +316,25 @@ func (c *connection) Deliver(ds []group.Delivery) {
 			Consumer: c.name, Sidecar: c.life.machine.name, Life: c.life.number, Topic: c.group.Topic, Group: c.group.Name,
 			Partition: d.Record.Partition, Seq: d.Record.Seq, ID: d.Record.ID, Key: d.Record.Key, Attempt: d.Attempt,
 		}
+		redriven := false
 		c.run.history.note(func(now moment) {
 			got.Came, got.Deadline = now, now.At+d.AckTimeout
-			c.run.history.Deliveries = append(c.run.history.Deliveries, got)
+			if _, redriven = d.Record.Headers.Get(wire.HeaderRedriven); redriven {
+				c.run.history.Redelivered = append(c.run.history.Redelivered, got)
+			} else {
+				c.run.history.Deliveries = append(c.run.history.Deliveries, got)
+			}
 			c.mu.Lock()
 			c.open = append(c.open, got)
 			c.mu.Unlock()
 		})
-		c.run.during(func() { c.process(got, d.Lease) })
+		c.run.during(func() {
+			if redriven {
+				c.processRedriven(got, d.Lease)
+			} else {
+				c.process(got, d.Lease)
+			}
+		})
 	}
 }
 

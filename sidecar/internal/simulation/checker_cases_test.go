@@ -68,6 +68,28 @@ func (h *teller) bury(id string, attempts int) {
 	h.Stored = append(h.Stored, stored{Topic: "t.dlq", ID: "dlq-" + id, Seq: uint64(len(h.Stored) + 1), DeadID: id, DeadGroup: "g", DeadAttempts: attempts})
 }
 
+// redrive is a call for dead letters of events that were published, and have used up their attempts.
+func (h *teller) redrive(ids ...string) *redrive {
+	call := &redrive{Topic: "t", Group: "g"}
+	for i, id := range ids {
+		h.publish(id, uint64(i+1))
+		h.store(id, uint64(i+1))
+		call.IDs, call.Letters = append(call.IDs, id), append(call.Letters, "dlq-"+id)
+	}
+	call.Began = h.now()
+	call.Ended = h.now()
+	h.Redrives = append(h.Redrives, call)
+	return call
+}
+
+// again is a delivery of a redriven event.
+func (h *teller) again(id string, seq uint64, _ *redrive) *delivery {
+	d := h.deliver(id, seq, 1)
+	h.Deliveries = h.Deliveries[:len(h.Deliveries)-1]
+	h.Redelivered = append(h.Redelivered, d)
+	return d
+}
+
 // deliver is a delivery to the consumer c0, unless another is named.
 func (h *teller) deliver(id string, seq uint64, attempt int, to ...string) *delivery {
 	d := &delivery{Consumer: "c0", Sidecar: "s0", Topic: "t", Group: "g", ID: id, Key: "k", Seq: seq, Attempt: attempt, Came: h.now()}
@@ -249,6 +271,31 @@ func TestRules(t *testing.T) {
 			h.settle(h.deliver("a", 1, 1), "ack").Failed = true
 			h.settle(h.deliver("a", 1, 2, "c1"), "ack")
 		}},
+		{"a dead letter that is redriven and acked", nil, func(h *teller) { h.settle(h.again("a", 1, h.redrive("a")), "ack") }},
+		{"a dead letter that is redriven for another group", []string{"redriven", "silent-drop"}, func(h *teller) {
+			call := h.redrive("a")
+			h.settle(h.again("a", 1, call), "ack")
+			call.Group = "another"
+		}},
+		{"a redriven event again after its ack", []string{"redriven"}, func(h *teller) {
+			call := h.redrive("a")
+			h.settle(h.again("a", 1, call), "ack")
+			h.again("a", 1, call)
+		}},
+		{"a redriven event that never comes", []string{"redriven"}, func(h *teller) { h.redrive("a"); h.bury("a", 3) }},
+		{"a redriven event that is neither acked nor listed", []string{"redriven"}, func(h *teller) { h.again("a", 1, h.redrive("a")) }},
+		{"a redriven event that was acked and is listed", []string{"redriven"}, func(h *teller) {
+			h.settle(h.again("a", 1, h.redrive("a")), "ack")
+			h.bury("a", 3)
+		}},
+		{"redriven events of a key upside down", []string{"redriven"}, func(h *teller) {
+			call := h.redrive("a", "b")
+			h.settle(h.again("b", 2, call), "ack")
+			h.settle(h.again("a", 1, call), "ack")
+		}},
+		{"a discarded dead letter", nil, func(h *teller) { h.redrive("a").Discards = true }},
+		{"a discarded dead letter that is listed", []string{"redriven"}, func(h *teller) { h.redrive("a").Discards = true; h.bury("a", 3) }},
+		{"redrives that come to no end", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Redriven: true}) }},
 		{"two live leases", []string{"two-leases"}, func(h *teller) {
 			h.publish("a", 1)
 			h.store("a", 1)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
@@ -32,6 +33,7 @@ var rules = []rule{
 	{"settled-again", "5: an event whose ack was answered OK does not come again", checkSettledAgain},
 	{"two-leases", "5: at most one live lease per group and event", checkLeases},
 	{"window", "6: in flight is never more than the window", checkWindows},
+	{"redriven", "4: a dead letter that is redriven comes to its group once, and to no other", checkRedriven},
 	{"outbox-lost", "1: what was inserted into an outbox is published", checkOutboxLost},
 	{"outbox-order", "2: what was inserted into an outbox is logged in its order, key by key", checkOutboxOrder},
 	{"removed", "an event is gone only after its retention, or once a later one of its key supersedes it", checkRemoved},
@@ -73,6 +75,7 @@ type view struct {
 	tries map[[2]string][]*publish  // (topic, id), in the order in which they began
 	byEvt map[[3]string][]*delivery // (topic, group, id), in the order in which they came
 	dead  map[[3]string][]*stored   // (topic, group, id)
+	died  map[[3]string]bool        // those that were redriven or discarded
 	parts map[part][]*stored        // by seq
 }
 
@@ -89,7 +92,7 @@ type place struct {
 func newView(h *history) *view {
 	v := &view{
 		history: h, byID: map[[2]string][]*stored{}, bySeq: map[place]*stored{}, tries: map[[2]string][]*publish{},
-		byEvt: map[[3]string][]*delivery{}, dead: map[[3]string][]*stored{}, parts: map[part][]*stored{},
+		byEvt: map[[3]string][]*delivery{}, dead: map[[3]string][]*stored{}, died: map[[3]string]bool{}, parts: map[part][]*stored{},
 	}
 	for i := range h.Stored {
 		s := &h.Stored[i]
@@ -109,6 +112,18 @@ func newView(h *history) *view {
 		if p.ID != "" {
 			v.tries[[2]string{p.Topic, p.ID}] = append(v.tries[[2]string{p.Topic, p.ID}], p)
 		}
+	}
+	for _, call := range h.Redrives {
+		for _, id := range call.IDs {
+			v.died[[3]string{call.Topic, call.Group, id}] = true
+		}
+	}
+	for k, letters := range v.dead { // one that has died again is there under its next letter
+		over := map[string]bool{}
+		for _, l := range letters {
+			over[eventlog.LetterBefore(l.ID)] = true
+		}
+		v.dead[k] = slices.DeleteFunc(letters, func(l *stored) bool { return over[l.ID] })
 	}
 	for _, d := range h.Deliveries {
 		k := [3]string{d.Topic, d.Group, d.ID}
@@ -327,7 +342,7 @@ func (v *view) checkFates(takenBack bool, broken func(string, ...any)) {
 			acked := slices.ContainsFunc(v.byEvt[k], func(d *delivery) bool {
 				return slices.ContainsFunc(d.Settles, func(x *settle) bool { return x.Kind == "ack" && !x.Stale })
 			})
-			if !acked && !s.Gone && len(v.dead[k]) == 0 {
+			if !acked && !s.Gone && len(v.dead[k]) == 0 && !v.died[k] {
 				broken("group %s of %s is through with %s, which nobody acked, and which is no dead letter", g[1], g[0], s.ID)
 			}
 		}
@@ -434,7 +449,7 @@ func checkKeyOrder(v *view, broken func(string, ...any)) {
 // asked reports whether somebody had asked for the event to be settled before a moment, or it is a dead letter, or was removed.
 func (v *view) asked(d *delivery, by moment) bool {
 	k := [3]string{d.Topic, d.Group, d.ID}
-	return len(v.dead[k]) > 0 || v.bySeq[place{part{d.Topic, d.Partition}, d.Seq}].goneBy(by.At) || slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
+	return len(v.dead[k]) > 0 || v.died[k] || v.bySeq[place{part{d.Topic, d.Partition}, d.Seq}].goneBy(by.At) || slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
 		return slices.ContainsFunc(o.Settles, func(s *settle) bool { return s.Kind == "ack" && s.Began.Order < by.Order })
 	})
 }
@@ -557,6 +572,9 @@ func checkStuck(v *view, broken func(string, ...any)) {
 		}
 		if l.Ahead != 0 && v.lasting(l.Topic) {
 			broken("group %s of %s is %d beyond the end", l.Group, l.Topic, l.Ahead)
+		}
+		if l.Redriven {
+			broken("group %s of %s does not come to the end of what is redriven", l.Group, l.Topic)
 		}
 	}
 }

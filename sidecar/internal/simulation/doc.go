@@ -18,6 +18,9 @@
 // Some topics expire or are compacted while a plan runs. What was removed is known from its stub, which stays for a day. Where a
 // plan rests, all sidecars are stopped for longer than that once everything is settled, and go on.
 //
+// Plans of their own have dead letters redriven and discarded while everything goes on (redrive_test.go): what comes of that has
+// rules of its own, and an event that was redriven or discarded is no more a silent drop than one that was acked.
+//
 // Random plans draw faults one by one, and half of them also in combinations that hurt together (combination_test.go). How
 // often they find what is wrong is known from weaknesses: ways to build the product wrong, which tests put around its parts.
 //

@@ -18,12 +18,15 @@ type history struct {
 
 	Publishes  []*publish  `json:"publishes"`
 	Deliveries []*delivery `json:"deliveries"`
-	Entries    []*entry    `json:"entries,omitempty"`
-	Reads      []read      `json:"reads"`
-	Lives      []*lifetime `json:"lives"`
-	Silences   []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others
-	Declared   []declared  `json:"declared"` // lives that others have declared dead, or tried to
-	Troubled   moment      `json:"troubled"` // the first fault, but for sidecars that were stopped in order
+	// Redelivered are those of redriven dead letters, for which other rules hold.
+	Redelivered []*delivery `json:"redelivered,omitempty"`
+	Redrives    []*redrive  `json:"redrives,omitempty"`
+	Entries     []*entry    `json:"entries,omitempty"`
+	Reads       []read      `json:"reads"`
+	Lives       []*lifetime `json:"lives"`
+	Silences    []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others
+	Declared    []declared  `json:"declared"` // lives that others have declared dead, or tried to
+	Troubled    moment      `json:"troubled"` // the first fault, but for sidecars that were stopped in order
 
 	// What there is in the end.
 	Stored []stored `json:"stored"`
@@ -160,6 +163,7 @@ type lag struct {
 	Topic, Group string
 	Events       int64
 	Ahead        int64 // how far it is beyond the ends of partitions
+	Redriven     bool  `json:",omitempty"` // a dead letter is redriven and not settled
 }
 
 func newHistory(p *plan) *history {

@@ -28,6 +28,7 @@ type plan struct {
 	Publishers []publisherPlan `json:"publishers"`
 	Consumers  []consumerPlan  `json:"consumers,omitempty"`
 	Inserters  []inserterPlan  `json:"inserters,omitempty"`
+	Redrivers  []redriverPlan  `json:"redrivers,omitempty"`
 	Faults     []fault         `json:"faults,omitempty"`
 	// Rests is how long all sidecars are stopped once everything is settled, before they go on; 0: they never are.
 	Rests ms `json:"rests,omitempty"`

@@ -192,6 +192,9 @@ func (r *run) startApplications() {
 		app := &consumer{run: r, name: consumerName(i), plan: c, group: r.plan.Groups[c.Group], told: c.Told}
 		r.apps.Go(app.work)
 	}
+	for _, b := range r.plan.Redrivers {
+		r.apps.Go(func() { r.redrives(b) })
+	}
 	for _, t := range r.plan.Topics {
 		if r.meter != nil {
 			break // a reader's commands are its own
@@ -322,6 +325,9 @@ func (r *run) quiet() bool {
 		return false
 	}
 	if r.plan.Weakness == "" && !r.readable() { // with some of them nothing ever mends a hole
+		return false
+	}
+	if len(r.plan.Redrivers) > 0 && r.redriving() {
 		return false
 	}
 	for _, g := range r.plan.Groups {
@@ -456,6 +462,13 @@ func (r *run) takeStock() error {
 		}
 		if len(epochs) < len(extents) {
 			left.Events++
+		}
+		for i := range extents {
+			rs, err := log.ListRedrives(ctx, g.Topic, g.Name, i, 1)
+			if err != nil {
+				return err
+			}
+			left.Redriven = left.Redriven || len(rs) > 0
 		}
 		r.history.Lags = append(r.history.Lags, left)
 	}

@@ -168,7 +168,7 @@ func weaken(name string) (weakness, error) {
 	if name == "" {
 		return weakness{}, nil
 	}
-	for _, w := range slices.Concat(weaknesses, logWeaknesses) {
+	for _, w := range slices.Concat(weaknesses, logWeaknesses, redriveWeaknesses) {
 		if w.name == name {
 			return w, nil
 		}
