@@ -151,7 +151,7 @@ func TestReceiptOfASpooledEvent(t *testing.T) {
 func TestFullQueueAndStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bounds := writer.DefaultBounds()
-		bounds.LaneEvents = 2
+		bounds.PartitionEvents = 2
 		log := &fakeLog{gate: make(chan struct{})}
 		f := newFixture(t, small, log, bounds)
 		keyed := func(n int) []wire.PublishItem { // all in one partition

@@ -38,7 +38,7 @@ type buryReceiver struct {
 }
 
 // Settled takes a conflict for success: the id says what it is a dead letter
-// of, and only the circumstances of an earlier burial can differ.
+// of, and only the circumstances of an earlier try can differ.
 func (g buryReceiver) Settled(_ int, out eventlog.Outcome) {
 	if conflict := asConflict(out.Err); conflict != nil {
 		out = eventlog.Outcome{Partition: g.rec.Partition, Seq: conflict.Seq, Duplicate: true}

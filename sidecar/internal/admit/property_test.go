@@ -44,7 +44,7 @@ func TestTokensGoneAreEventsAccepted(t *testing.T) {
 			policies += fmt.Sprintf(`, {name: %s, publish: {rate: 0.000001, burst: %d, bytes_per_second: 1}}`, topic, bursts[topic])
 		}
 		bounds := writer.DefaultBounds()
-		bounds.LaneEvents = rapid.IntRange(1, 20).Draw(rt, "lane")
+		bounds.PartitionEvents = rapid.IntRange(1, 20).Draw(rt, "partition")
 		f, began := newFixture(t, policies+"]", &fakeLog{}, bounds), time.Now()
 
 		var paid int
@@ -99,7 +99,7 @@ func TestConcurrentPublishes(t *testing.T) {
 	// So slow that no token comes back by itself while the test runs.
 	policies := fmt.Sprintf(`[{name: "*", partitions: 4, connection: {rate: 0}, publish: {rate: 0.000001, burst: %d}}]`, burst)
 	bounds := writer.DefaultBounds()
-	bounds.LaneEvents = 20
+	bounds.PartitionEvents = 20
 	f := newFixture(t, policies, &fakeLog{}, bounds)
 
 	var accepted [3]atomic.Int64

@@ -13,19 +13,19 @@ import (
 // Append implements eventlog.Appender: an Outcome may say Spooled, too. The
 // caller has one Append in flight per topic and partition, and the events of a
 // key are all in one.
-func (l *Log) Append(ctx context.Context, name string, lane int, batch []*eventlog.Record) []eventlog.Outcome {
+func (l *Log) Append(ctx context.Context, name string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
 	t := l.find(name)
 	if t == nil {
 		return repeat(fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound), len(batch))
 	}
-	if int(t.partitions.Load()) == t.lanes && !t.spooling.Load() && !l.health.away.Load() {
-		return l.rescued(ctx, t, batch, l.cfg.Log.Append(ctx, name, lane, batch))
+	if int(t.partitions.Load()) == t.known && !t.spooling.Load() && !l.health.away.Load() {
+		return l.rescued(ctx, t, batch, l.cfg.Log.Append(ctx, name, partition, batch))
 	}
-	return l.route(ctx, t, lane, batch)
+	return l.route(ctx, t, partition, batch)
 }
 
 // route finds the way of a batch that may not be the direct one.
-func (l *Log) route(ctx context.Context, t *topic, lane int, batch []*eventlog.Record) []eventlog.Outcome {
+func (l *Log) route(ctx context.Context, t *topic, partition int, batch []*eventlog.Record) []eventlog.Outcome {
 	for waited := false; ; {
 		if err := t.gate.enter(ctx); err != nil {
 			return repeat(gaveUp(err), len(batch))
@@ -57,7 +57,7 @@ func (l *Log) route(ctx context.Context, t *topic, lane int, batch []*eventlog.R
 		partitions, err := l.ensured(ctx, t)
 		switch {
 		case err == nil:
-			return l.rescued(ctx, t, batch, l.appendAs(ctx, t, lane, partitions, batch))
+			return l.rescued(ctx, t, batch, l.appendAs(ctx, t, partition, partitions, batch))
 		case ctx.Err() != nil:
 			return repeat(gaveUp(err), len(batch))
 		case !unavailable(err):
@@ -67,10 +67,10 @@ func (l *Log) route(ctx context.Context, t *topic, lane int, batch []*eventlog.R
 	}
 }
 
-// appendAs appends a lane's batch to a log that may place its events otherwise.
-func (l *Log) appendAs(ctx context.Context, t *topic, lane, partitions int, batch []*eventlog.Record) []eventlog.Outcome {
-	if partitions == t.lanes {
-		return l.cfg.Log.Append(ctx, t.name, lane, batch)
+// appendAs appends a partition's batch to a log that may place its events otherwise.
+func (l *Log) appendAs(ctx context.Context, t *topic, partition, partitions int, batch []*eventlog.Record) []eventlog.Outcome {
+	if partitions == t.known {
+		return l.cfg.Log.Append(ctx, t.name, partition, batch)
 	}
 	outs := make([]eventlog.Outcome, len(batch))
 	var work errgroup.Group
@@ -85,7 +85,7 @@ func (l *Log) appendAs(ctx context.Context, t *topic, lane, partitions int, batc
 			for n, i := range at {
 				outs[i] = answers[n]
 			}
-			if p != lane { // the writer announces its own lane's
+			if p != partition { // the writer announces its own partition's
 				l.announce(t, p, recs, answers)
 			}
 			return nil

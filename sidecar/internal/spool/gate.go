@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// gate is how lanes get into a topic's spool. The drainer shuts it to be alone
+// gate is how batches get into a topic's spool. The drainer shuts it to be alone
 // with the topic. It is a read-write lock whose waits can be cancelled; one
 // goroutine at a time shuts it.
 type gate struct {

@@ -26,7 +26,7 @@ func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs
 	}
 	l.account.begin(t)
 	l.nudge()
-	if _, err := l.cfg.Store.EnsureTopic(ctx, t.name, t.lanes); err != nil {
+	if _, err := l.cfg.Store.EnsureTopic(ctx, t.name, t.known); err != nil {
 		for n := range k.recs {
 			k.refuse(n, notKept(err))
 			l.account.give(t, 1, int64(k.recs[n].Size()))

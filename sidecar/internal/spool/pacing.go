@@ -2,7 +2,7 @@ package spool
 
 // pacing slows down what comes into a topic's spool while it is drained, so that
 // it becomes empty within about twice the time that its events take, however
-// fast new ones could come: lanes wait while more is left than the mark, which
+// fast new ones could come: partitions wait while more is left than the mark, which
 // goes down by half of what is drained. Then each that waits may go on with one
 // batch. So publishers wait for the store, as they do without a spool. While the
 // store is away nobody waits.

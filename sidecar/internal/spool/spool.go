@@ -12,12 +12,12 @@
 //
 // # What holds the order
 //
-// The writer has one batch in flight per (topic, lane), and a key is in one
-// lane. A topic is direct or spooling. It becomes spooling with the first event
-// that is spooled, and from then on every batch of every lane goes behind it.
-// It becomes direct again only while no lane is between asking and being
+// The writer has one batch in flight per (topic, partition), and a key is in one
+// partition. A topic is direct or spooling. It becomes spooling with the first event
+// that is spooled, and from then on every batch of every partition goes behind it.
+// It becomes direct again only while no batch is between asking and being
 // answered (gate.go), and with nothing left in the spool. So there is no moment
-// at which an event could pass an earlier one of its lane.
+// at which an event could pass an earlier one of its partition.
 //
 // # What makes it safe to repeat
 //

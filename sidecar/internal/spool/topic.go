@@ -14,16 +14,16 @@ import (
 // topic is what is known of one topic.
 type topic struct {
 	name string
-	// lanes is the number of partitions that this process was told, and goes
+	// known is the number of partitions that this process was told, and goes
 	// by until it ends.
-	lanes int
+	known int
 	// by is whom the topic was made for while the store was away.
 	by string
 	// letters says that these are dead letters. They never wait for a drain,
 	// which may be waiting for them.
 	letters bool
 	// partitions is the number that the log has; 0 while it is not known. It
-	// differs from lanes where somebody else created the topic while the store
+	// differs from known where somebody else created the topic while the store
 	// was away from here.
 	partitions atomic.Int32
 
@@ -47,12 +47,12 @@ func (l *Log) find(name string) *topic {
 }
 
 // add makes a topic known. Where another call was faster, what that said counts.
-func (l *Log) add(name string, lanes, partitions int, by string) *topic {
+func (l *Log) add(name string, known, partitions int, by string) *topic {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.topics[name]
 	if t == nil {
-		t = &topic{name: name, lanes: lanes, by: by, drain: newTurn(), letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
+		t = &topic{name: name, known: known, by: by, drain: newTurn(), letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
 		t.partitions.Store(int32(partitions))
 		l.topics[name] = t
 	}
@@ -64,7 +64,7 @@ func (l *Log) add(name string, lanes, partitions int, by string) *topic {
 // the store has; the answer for a topic never changes while the process runs.
 func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
 	if t := l.find(name); t != nil {
-		return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
+		return eventlog.Topic{Name: name, Partitions: t.known}, nil
 	}
 	if !l.health.away.Load() {
 		tp, err := l.cfg.Log.EnsureTopic(ctx, name, partitions)
@@ -73,7 +73,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 			// go on as they do with an unknown topic.
 			_, _ = l.cfg.Store.EnsureTopic(ctx, name, tp.Partitions)
 			t := l.add(name, tp.Partitions, tp.Partitions, tp.By)
-			return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
+			return eventlog.Topic{Name: name, Partitions: t.known}, nil
 		}
 		if !unavailable(err) || ctx.Err() != nil {
 			return eventlog.Topic{}, err
@@ -91,7 +91,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		return eventlog.Topic{}, err
 	}
 	t := l.add(name, tp.Partitions, 0, tp.By)
-	return eventlog.Topic{Name: name, Partitions: t.lanes}, nil
+	return eventlog.Topic{Name: name, Partitions: t.known}, nil
 }
 
 // spools says whether the topic's events may wait in the spool.
@@ -105,13 +105,13 @@ func (l *Log) ensured(ctx context.Context, t *topic) (int, error) {
 	if n := t.partitions.Load(); n > 0 {
 		return int(n), nil
 	}
-	tp, err := l.cfg.Log.EnsureTopic(eventlog.MadeBy(ctx, t.by), t.name, t.lanes)
+	tp, err := l.cfg.Log.EnsureTopic(eventlog.MadeBy(ctx, t.by), t.name, t.known)
 	if err != nil {
 		return 0, err
 	}
-	if tp.Partitions != t.lanes {
+	if tp.Partitions != t.known {
 		l.cfg.Logger.Info("the store has another number of partitions of a topic than was known while it was away",
-			"topic", t.name, "known", t.lanes, "partitions", tp.Partitions)
+			"topic", t.name, "known", t.known, "partitions", tp.Partitions)
 	}
 	t.partitions.Store(int32(tp.Partitions))
 	return tp.Partitions, nil

@@ -34,14 +34,14 @@ func newFakeLog() *fakeLog {
 	}
 }
 
-func lane(topic string, partition int) string { return fmt.Sprint(topic, "/", partition) }
+func place(topic string, partition int) string { return fmt.Sprint(topic, "/", partition) }
 
 func (l *fakeLog) EnsureTopic(context.Context, string, int) (eventlog.Topic, error) {
 	panic("the writer is given existing topics")
 }
 
 func (l *fakeLog) Append(ctx context.Context, topic string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
-	key := lane(topic, partition)
+	key := place(topic, partition)
 	l.mu.Lock()
 	if l.inflight[key] {
 		l.overlaps++
@@ -76,7 +76,7 @@ func (l *fakeLog) ids(topic string, partition int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var ids []string
-	for _, r := range l.stored[lane(topic, partition)] {
+	for _, r := range l.stored[place(topic, partition)] {
 		ids = append(ids, r.ID)
 	}
 	return ids

@@ -34,7 +34,7 @@ func TestStopDrains(t *testing.T) {
 			t.Errorf("enqueue while stopping: %v", err)
 		}
 		if err := w.Enqueue("new", 0, item("no", 0, to, 99)); !errors.Is(err, writer.ErrStopped) {
-			t.Errorf("enqueue in a new lane while stopping: %v", err)
+			t.Errorf("enqueue in a new partition while stopping: %v", err)
 		}
 		<-stopped
 		if took := time.Since(began); took < 3*time.Second || took > 4*time.Second {
@@ -77,7 +77,7 @@ func TestStopGivesUp(t *testing.T) {
 func TestStopAmongEnqueuers(t *testing.T) {
 	for range 50 {
 		log := newFakeLog()
-		w := newWriter(log, func(b *writer.Bounds) { b.LaneEvents = 20 })
+		w := newWriter(log, func(b *writer.Bounds) { b.PartitionEvents = 20 })
 		told := make([]*outcomes, 4)
 		taken := make([][]int, len(told))
 		var wg sync.WaitGroup

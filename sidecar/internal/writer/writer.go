@@ -20,17 +20,17 @@ import (
 
 // Bounds of the queues and of one batch.
 type Bounds struct {
-	LaneEvents  int   // waiting per partition
-	LaneBytes   int   // waiting per partition
-	TotalBytes  int64 // waiting in all partitions together
-	BatchEvents int
-	BatchBytes  int
+	PartitionEvents int   // waiting per partition
+	PartitionBytes  int   // waiting per partition
+	TotalBytes      int64 // waiting in all partitions together
+	BatchEvents     int
+	BatchBytes      int
 }
 
 // DefaultBounds are those of the design: batches of 1,000 events or 8 MiB.
 func DefaultBounds() Bounds {
 	return Bounds{
-		LaneEvents: 10_000, LaneBytes: 16 << 20, TotalBytes: 64 << 20,
+		PartitionEvents: 10_000, PartitionBytes: 16 << 20, TotalBytes: 64 << 20,
 		BatchEvents: 1000, BatchBytes: 8 << 20,
 	}
 }
@@ -82,10 +82,10 @@ type Writer struct {
 
 	mu      sync.RWMutex
 	stopped bool
-	lanes   map[laneKey]*lane
+	queues  map[partitionKey]*queue
 }
 
-type laneKey struct {
+type partitionKey struct {
 	topic     string
 	partition int
 }
@@ -93,7 +93,7 @@ type laneKey struct {
 // New makes a Writer with empty queues.
 func New(cfg Config) *Writer {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Writer{cfg: cfg, ctx: ctx, cancel: cancel, lanes: make(map[laneKey]*lane)}
+	return &Writer{cfg: cfg, ctx: ctx, cancel: cancel, queues: make(map[partitionKey]*queue)}
 }
 
 // FullError refuses an event because a queue is full.
@@ -113,7 +113,7 @@ var ErrStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 // Without an error the item's Receiver will be told the outcome; with one (a
 // *FullError or ErrStopped) nothing was queued.
 func (w *Writer) Enqueue(topic string, partition int, it Item) error {
-	l, err := w.lane(laneKey{topic, partition})
+	q, err := w.queue(partitionKey{topic, partition})
 	if err != nil {
 		return err
 	}
@@ -121,54 +121,54 @@ func (w *Writer) Enqueue(topic string, partition int, it Item) error {
 	size := it.Record.Size()
 	if w.bytes.Add(int64(size)) > w.cfg.Bounds.TotalBytes {
 		w.bytes.Add(-int64(size))
-		return &FullError{Queue: "total", RetryAfter: l.timeToEmpty()}
+		return &FullError{Queue: "total", RetryAfter: q.timeToEmpty()}
 	}
-	start, err := l.push(it, size, w.cfg.Bounds)
+	start, err := q.push(it, size, w.cfg.Bounds)
 	if err != nil {
 		w.bytes.Add(-int64(size))
 		return err
 	}
 	if start {
-		w.busy.Go(func() { w.drain(l) })
+		w.busy.Go(func() { w.drain(q) })
 	}
 	return nil
 }
 
-// lane finds or makes the lane and, without an error, raises busy for the
+// queue finds or makes the queue and, without an error, raises busy for the
 // caller, so that Stop cannot pass between the check and the start of a drain.
-func (w *Writer) lane(k laneKey) (*lane, error) {
+func (w *Writer) queue(k partitionKey) (*queue, error) {
 	w.mu.RLock()
-	l, stopped := w.lanes[k], w.stopped
-	if l != nil && !stopped {
+	q, stopped := w.queues[k], w.stopped
+	if q != nil && !stopped {
 		w.busy.Add(1)
 	}
 	w.mu.RUnlock()
 	if stopped {
 		return nil, ErrStopped
 	}
-	if l != nil {
-		return l, nil
+	if q != nil {
+		return q, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
 		return nil, ErrStopped
 	}
-	if l = w.lanes[k]; l == nil {
-		l = &lane{key: k, clock: w.cfg.Clock}
-		w.lanes[k] = l
+	if q = w.queues[k]; q == nil {
+		q = &queue{key: k, clock: w.cfg.Clock}
+		w.queues[k] = q
 	}
 	w.busy.Add(1)
-	return l, nil
+	return q, nil
 }
 
-// drain appends batch after batch until the lane is empty.
-func (w *Writer) drain(l *lane) {
+// drain appends batch after batch until the queue is empty.
+func (w *Writer) drain(q *queue) {
 	var batch []Item
 	var recs []*eventlog.Record
 	for {
 		var size int
-		batch, size = l.pop(batch[:0], w.cfg.Bounds)
+		batch, size = q.pop(batch[:0], w.cfg.Bounds)
 		if len(batch) == 0 {
 			return
 		}
@@ -176,17 +176,17 @@ func (w *Writer) drain(l *lane) {
 		for i := range batch {
 			recs = append(recs, batch[i].Record)
 		}
-		ctx, span := w.cfg.Tracing.Append(w.ctx, l.key.topic, l.key.partition, len(recs), size, spansOf(batch))
+		ctx, span := w.cfg.Tracing.Append(w.ctx, q.key.topic, q.key.partition, len(recs), size, spansOf(batch))
 		began := w.cfg.Clock.Now()
-		outs := w.cfg.Log.Append(ctx, l.key.topic, l.key.partition, recs)
+		outs := w.cfg.Log.Append(ctx, q.key.topic, q.key.partition, recs)
 		took := w.cfg.Clock.Since(began)
 		span.End(outs)
-		l.measured(len(batch), took)
+		q.measured(len(batch), took)
 		w.bytes.Add(-int64(size))
 		if w.cfg.Observer != nil {
 			w.cfg.Observer.BatchAppended(len(batch), took)
 		}
-		w.Announce(l.key.topic, l.key.partition, recs, outs)
+		w.Announce(q.key.topic, q.key.partition, recs, outs)
 		for i, it := range batch {
 			it.Receiver.Settled(it.Index, outs[i])
 		}
@@ -274,8 +274,8 @@ func (w *Writer) Depth() Depth {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	d := Depth{Bytes: w.bytes.Load()}
-	for _, l := range w.lanes {
-		d.Events += l.len()
+	for _, q := range w.queues {
+		d.Events += q.len()
 	}
 	return d
 }

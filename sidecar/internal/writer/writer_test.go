@@ -75,8 +75,8 @@ func TestFullQueues(t *testing.T) {
 		queue   string
 		another bool // whether another partition still takes one
 	}{
-		{"lane events", func(b *writer.Bounds) { b.LaneEvents = 3 }, 3, "partition", true},
-		{"lane bytes", func(b *writer.Bounds) { b.LaneBytes = 3*recordSize + 1 }, 3, "partition", true},
+		{"partition events", func(b *writer.Bounds) { b.PartitionEvents = 3 }, 3, "partition", true},
+		{"partition bytes", func(b *writer.Bounds) { b.PartitionBytes = 3*recordSize + 1 }, 3, "partition", true},
 		{"total bytes", func(b *writer.Bounds) { b.TotalBytes = int64(4*recordSize + 1) }, 3, "total", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -114,12 +114,12 @@ func TestFullQueues(t *testing.T) {
 	}
 }
 
-// An event over a byte bound of the lane or the batch goes alone.
+// An event over a byte bound of the partition or the batch goes alone.
 func TestEventLargerThanLaneAndBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, to := newFakeLog(), newOutcomes()
 		gate := log.gate()
-		w := newWriter(log, func(b *writer.Bounds) { b.LaneBytes, b.BatchBytes = 2*recordSize, 2*recordSize })
+		w := newWriter(log, func(b *writer.Bounds) { b.PartitionBytes, b.BatchBytes = 2*recordSize, 2*recordSize })
 		enqueue(t, w, to, 0, 0, 0)
 		synctest.Wait()
 		if err := w.Enqueue("t", 0, item("big", 5*recordSize, to, 1)); err != nil {
@@ -215,7 +215,7 @@ func TestRetryAfter(t *testing.T) {
 			time.Sleep(time.Duration(len(batch)) * perEvent)
 			return nil
 		}
-		w := newWriter(log, func(b *writer.Bounds) { b.LaneEvents, b.BatchEvents = 50, 10 })
+		w := newWriter(log, func(b *writer.Bounds) { b.PartitionEvents, b.BatchEvents = 50, 10 })
 		enqueue(t, w, to, 0, 0, 49)
 		time.Sleep(time.Hour) // the pace is known
 		enqueue(t, w, to, 0, 100, 100)
@@ -238,7 +238,7 @@ func TestRetryAfterWhileTheLogHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, to := newFakeLog(), newOutcomes()
 		gate := log.gate()
-		w := newWriter(log, func(b *writer.Bounds) { b.LaneEvents = 1 })
+		w := newWriter(log, func(b *writer.Bounds) { b.PartitionEvents = 1 })
 		enqueue(t, w, to, 0, 0, 0)
 		synctest.Wait()
 		enqueue(t, w, to, 0, 1, 1)

@@ -1,0 +1,114 @@
+package writer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+)
+
+// queue is the events of one partition that wait. At most one goroutine drains it.
+type queue struct {
+	key   partitionKey
+	clock clock.Clock
+
+	mu       sync.Mutex
+	items    []Item // items[start:] wait
+	start    int
+	bytes    int
+	draining bool
+	inflight int           // events of the batch being appended
+	popped   time.Time     // when that was
+	perEvent time.Duration // what an event took in the last batches, smoothed
+}
+
+// push queues an item; start tells the caller to start the drain.
+func (q *queue) push(it Item, size int, b Bounds) (start bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := len(q.items) - q.start
+	if waiting >= b.PartitionEvents || waiting > 0 && q.bytes+size > b.PartitionBytes {
+		return false, &FullError{Queue: "partition", RetryAfter: q.estimate()}
+	}
+	q.items = append(q.items, it)
+	q.bytes += size
+	start = !q.draining
+	q.draining = true
+	return start, nil
+}
+
+// pop moves the next batch into dst. An empty one means that the drain is over.
+func (q *queue) pop(dst []Item, b Bounds) (batch []Item, size int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.start < len(q.items) && len(dst) < b.BatchEvents {
+		n := q.items[q.start].Record.Size()
+		if len(dst) > 0 && size+n > b.BatchBytes {
+			break
+		}
+		size += n
+		dst = append(dst, q.items[q.start])
+		q.items[q.start] = Item{}
+		q.start++
+	}
+	q.bytes -= size
+	q.inflight, q.popped = len(dst), q.clock.Now()
+	q.compact()
+	if len(dst) == 0 {
+		q.draining = false
+	}
+	return dst, size
+}
+
+// compact drops what was popped, so that a queue that never runs empty does not
+// grow either.
+func (q *queue) compact() {
+	switch {
+	case q.start == len(q.items) && cap(q.items) > keepItems:
+		q.items, q.start = nil, 0
+	case q.start > len(q.items)/2:
+		n := copy(q.items, q.items[q.start:])
+		clear(q.items[n:])
+		q.items, q.start = q.items[:n], 0
+	}
+}
+
+// keepItems is how large an empty queue may stay allocated.
+const keepItems = 256
+
+// measured takes the duration of the batch that is over into the estimate.
+func (q *queue) measured(events int, took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.inflight = 0
+	per := took / time.Duration(events)
+	if q.perEvent == 0 {
+		q.perEvent = per
+		return
+	}
+	q.perEvent += (per - q.perEvent) / 8
+}
+
+func (q *queue) timeToEmpty() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.estimate()
+}
+
+// estimate is how long the events ahead take at the measured pace. A batch that
+// has been under way for longer than that is expected to take as long again, so
+// that nobody is sent to a hanging log every few milliseconds.
+func (q *queue) estimate() time.Duration {
+	d := time.Duration(len(q.items)-q.start+q.inflight) * q.perEvent
+	if q.inflight > 0 {
+		d = max(d, q.clock.Since(q.popped))
+	}
+	return min(max(d, 10*time.Millisecond), 10*time.Second)
+}
+
+// len counts the events that have no outcome yet.
+func (q *queue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) - q.start + q.inflight
+}
