@@ -14,15 +14,15 @@ import (
 // events and answers once all are there. Each index is written by one
 // goroutine alone; everything else is set before the first event is queued.
 type admission struct {
-	p        *Publisher
-	began    time.Time
-	accepted time.Time // when the tokens were taken
-	toll     toll
-	records  []*eventlog.Record // nil where an event was refused before it became one
-	results  []wire.ResultItem
-	spans    []*tracing.Send // nil where none is recorded
-	left     atomic.Int64    // outcomes to come, and 1 while Publish runs
-	done     func([]wire.ResultItem)
+	p           *Publisher
+	began       time.Time
+	accepted    time.Time // when the tokens were taken
+	reservation reservation
+	records     []*eventlog.Record // nil where an event was refused before it became one
+	results     []wire.ResultItem
+	spans       []*tracing.Send // nil where none is recorded
+	left        atomic.Int64    // outcomes to come, and 1 while Publish runs
+	done        func([]wire.ResultItem)
 
 	// Most calls are of one event: these save its slices' allocations.
 	oneRecord [1]*eventlog.Record
@@ -91,7 +91,7 @@ func (a *admission) refuse(i int, topic string, err *wire.Error) {
 // undo refuses an event whose tokens were taken.
 func (a *admission) undo(i int, cause error) {
 	rec := a.records[i]
-	a.toll.refund(rec.Topic, len(rec.Payload), a.p.cfg.Clock.Now())
+	a.reservation.refund(rec.Topic, len(rec.Payload), a.p.cfg.Clock.Now())
 	a.refuse(i, rec.Topic, a.p.refusal(rec.Topic, cause))
 }
 
@@ -129,15 +129,15 @@ func (a *admission) count() {
 	took := a.p.cfg.Clock.Since(a.began)
 	for i := range a.results {
 		if r := &a.results[i]; r.Err == nil {
-			t := a.toll.topic(a.records[i].Topic)
+			t := a.reservation.topic(a.records[i].Topic)
 			t.passed++
 			if r.Receipt.Duplicate {
 				t.duplicates++
 			}
 		}
 	}
-	for i := range a.toll.topics {
-		t := &a.toll.topics[i]
+	for i := range a.reservation.topics {
+		t := &a.reservation.topics[i]
 		if t.passed == 0 {
 			continue
 		}

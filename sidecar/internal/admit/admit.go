@@ -151,18 +151,18 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 			refusePaused(policies, items)
 			judged = policies
 		}
-		verdict := a.toll.take(ctx, p, c, policies, items, a.accepted)
-		a.toll.report(p.cfg.Quota, verdict)
+		verdict := a.reservation.take(ctx, p, c, policies, items, a.accepted)
+		a.reservation.report(p.cfg.Quota, verdict)
 		if verdict.OK {
 			break
 		}
-		waits := a.accepted.Add(verdict.Wait).Sub(a.began) <= a.toll.patience()
+		waits := a.accepted.Add(verdict.Wait).Sub(a.began) <= a.reservation.patience()
 		if verdict.OverBurst || !waits || !p.cfg.Clock.SleepUnless(ctx, verdict.Wait, changed) {
-			return p.refuseAll(ctx, a, items, a.toll.refusal(verdict))
+			return p.refuseAll(ctx, a, items, a.reservation.refusal(verdict))
 		}
 	}
-	p.holdToSchemas(&a.toll, items, a.accepted)
-	p.locate(ctx, &a.toll)
+	p.holdToSchemas(&a.reservation, items, a.accepted)
+	p.locate(ctx, &a.reservation)
 	a.trace(ctx, items)
 	for i := range items {
 		if err := items[i].Err; err != nil {
@@ -209,7 +209,7 @@ func eachTopic(items []wire.PublishItem, f func(topic string)) {
 }
 
 // locate finds the partitions of the topics that some event of the call is for.
-func (p *Publisher) locate(ctx context.Context, t *toll) {
+func (p *Publisher) locate(ctx context.Context, t *reservation) {
 	for i := range t.topics {
 		d := &t.topics[i]
 		if d.violations == t.charges[2*i+eventsCharge].N {
@@ -256,7 +256,7 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly b
 	span := a.span(i)
 	rec.Headers = span.Headers(rec.Headers)
 	a.records[i] = rec // before the writer has it, which may settle it at once
-	topic := a.toll.topic(rec.Topic)
+	topic := a.reservation.topic(rec.Topic)
 	err := topic.err
 	if err == nil {
 		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, topic.partitions)

@@ -32,7 +32,7 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 
 // holdToSchemas refuses the items that their topics' schemas do not allow, and
 // gives back what they took.
-func (p *Publisher) holdToSchemas(t *toll, items []wire.PublishItem, now time.Time) {
+func (p *Publisher) holdToSchemas(t *reservation, items []wire.PublishItem, now time.Time) {
 	for i := range items {
 		it := &items[i]
 		if it.Err != nil {

@@ -32,32 +32,32 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
-		if up.outbox == nil {
+		if up.sendBuffer == nil {
 			httpapi.WriteError(w, r, up.refusal(), g.cfg.Logger)
 		}
 		return
 	}
 	accepted := g.admitSocket(func(name string) *conn {
-		return newConn(g.ctx, &g.cfg, name, ws, up.outbox, limits, who)
+		return newConn(g.ctx, &g.cfg, name, ws, up.sendBuffer, limits, who)
 	})
 	if !accepted {
 		_ = ws.Close(websocket.StatusGoingAway, closingReason)
-		up.outbox.wait()
+		up.sendBuffer.wait()
 	}
 }
 
 // closingReason goes with the close code 1001.
 const closingReason = "the sidecar is shutting down"
 
-// upgrade is a ResponseWriter that puts an outbox between the WebSocket library
+// upgrade is a ResponseWriter that puts a send buffer between the WebSocket library
 // and the connection, and keeps the library's own refusals, which are plain
 // text, from the client.
 type upgrade struct {
 	http.ResponseWriter
-	cfg    *Config
-	outbox *outbox // once hijacked
-	status int
-	text   bytes.Buffer // of a refusal
+	cfg        *Config
+	sendBuffer *sendBuffer // once hijacked
+	status     int
+	text       bytes.Buffer // of a refusal
 }
 
 // controlFrame is room for a whole control frame, so that the library hands
@@ -70,8 +70,8 @@ func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	u.outbox = newOutbox(socket, u.cfg.Bounds, u.cfg.Memory)
-	return u.outbox, bufio.NewReadWriter(brw.Reader, bufio.NewWriterSize(u.outbox, controlFrame)), nil
+	u.sendBuffer = newSendBuffer(socket, u.cfg.Bounds, u.cfg.Memory)
+	return u.sendBuffer, bufio.NewReadWriter(brw.Reader, bufio.NewWriterSize(u.sendBuffer, controlFrame)), nil
 }
 
 // WriteHeader lets only the switch of protocols through.

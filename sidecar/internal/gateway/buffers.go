@@ -2,7 +2,7 @@ package gateway
 
 import "sync"
 
-// Sizes of the outbox's chunks. The first is small, since most of the time a
+// Sizes of the send buffer's chunks. The first is small, since most of the time a
 // connection has one reply or one event to write; what piles up behind it goes
 // into large ones.
 const (

@@ -22,7 +22,7 @@ type conn struct {
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 	ws     *websocket.Conn
-	out    *outbox
+	out    *sendBuffer
 	limits *admit.Connection
 	window window
 
@@ -40,7 +40,7 @@ type conn struct {
 type subKey struct{ topic, group string }
 
 // newConn makes a connection of who, or of somebody who has yet to authenticate.
-func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *outbox, limits *admit.Connection, who *access.Identity) *conn {
+func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *sendBuffer, limits *admit.Connection, who *access.Identity) *conn {
 	c := &conn{cfg: cfg, name: name, ws: ws, out: out, limits: limits}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.window.init(cfg.Bounds, cfg.Memory)
@@ -162,7 +162,7 @@ func (c *conn) subscriptions() int {
 	return len(c.subs)
 }
 
-// wakeSubscriptions says that the outbox has room again.
+// wakeSubscriptions says that the send buffer has room again.
 func (c *conn) wakeSubscriptions() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +171,7 @@ func (c *conn) wakeSubscriptions() {
 	}
 }
 
-// write puts one frame into the outbox. An error says that the connection has
+// write puts one frame into the send buffer. An error says that the connection has
 // ended, which its reader learns as well.
 func (c *conn) write(frame []byte) {
 	c.out.cork()
@@ -179,7 +179,7 @@ func (c *conn) write(frame []byte) {
 	c.out.uncork()
 }
 
-// reply builds a frame and puts it into the outbox.
+// reply builds a frame and puts it into the send buffer.
 func (c *conn) reply(build func(dst []byte) []byte) {
 	s := newScratch()
 	s.b = build(s.b)

@@ -25,7 +25,7 @@ func newDeliveries(c *conn, req *wire.Request) deliveries {
 // Room reports whether the client reads fast enough to be sent more.
 func (d *deliveries) Room() bool { return d.conn.out.hasRoom() }
 
-// Deliver puts deliveries into the outbox, as many in one frame as the client
+// Deliver puts deliveries into the send buffer, as many in one frame as the client
 // asked for.
 func (d *deliveries) Deliver(ds []group.Delivery) {
 	out := d.conn.out

@@ -7,20 +7,20 @@
 //
 // One goroutine reads for as long as the connection lasts. It handles ops in
 // the order of their arrival and never waits for the outcome of one: replies
-// are put into the outbox when they are known, by whoever knows. A second
-// goroutine empties the outbox into the socket, and exists only while there is
+// are put into the send buffer when they are known, by whoever knows. A second
+// goroutine empties it into the socket, and exists only while there is
 // something in it.
 //
 //	socket ──▶ read ──▶ window ──▶ publish, ack, subscribe, …
 //	             ▲         ▲                 │ replies, events
-//	        outbox full?   └─ answered ──────┤
+//	        buffer full?   └─ answered ──────┤
 //	             │                           ▼
-//	socket ◀── flush ◀──────────────────  outbox ──▶ Room? Wake
+//	socket ◀── flush ◀───────────────  send buffer ──▶ Room? Wake
 //
-// Both directions are bounded. While the outbox holds more than its bound,
+// Both directions are bounded. While the send buffer holds more than its bound,
 // subscriptions are told that there is no room and nothing is read from the
 // socket. While more than a window of ops is unanswered, no further op is
-// begun: an op counts as answered once its reply is in the outbox. So a client
+// begun: an op counts as answered once its reply is in the send buffer. So a client
 // that does not read is not read from either, and one that publishes faster
 // than the log takes is slowed by its own socket.
 //
@@ -38,7 +38,7 @@
 //
 // A stream (server-sent events) is a subscription whose events count as acked
 // once they are written. The request's goroutine writes what the group has put
-// into the stream's buffer, which is bounded as an outbox is.
+// into the stream's buffer, which is bounded as a send buffer is.
 //
 // # Who may do what
 //

@@ -26,7 +26,7 @@ func (s *sidecar) only(t testing.TB) *conn {
 	return nil
 }
 
-// queued is what waits in a connection's outbox.
+// queued is what waits in a connection's send buffer.
 func (c *conn) queued() int {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *sidecar) fill(t testing.TB, topic string) (events int) {
 func TestSlowReader(t *testing.T) {
 	const bound = 256 << 10
 	b := DefaultBounds()
-	b.OutboxBytes = bound
+	b.SendBufferBytes = bound
 	for _, group := range []string{"", "g"} {
 		t.Run("group "+group, func(t *testing.T) {
 			s := start(t, setup{bounds: &b})
@@ -60,7 +60,7 @@ func TestSlowReader(t *testing.T) {
 			c.ask(`{"op":"SUBSCRIBE","topic":"t","group":%q,"opts":{"ordered":false,"maxInflight":1000}}`, group)
 			events := s.fill(t, "t")
 			server := s.only(t)
-			eventually(t, "the outbox is full", func() bool { return !server.out.hasRoom() })
+			eventually(t, "the send buffer is full", func() bool { return !server.out.hasRoom() })
 			if group != "" {
 				eventually(t, "blocked by slow_reader", func() bool {
 					_, body := s.do(t, "GET", "/v1/topics/t/groups/g", "")
@@ -83,7 +83,7 @@ func TestSlowReader(t *testing.T) {
 func TestUnreadReplies(t *testing.T) {
 	const bound, requests = 64 << 10, 50
 	b := DefaultBounds()
-	b.OutboxBytes = bound
+	b.SendBufferBytes = bound
 	s := start(t, setup{bounds: &b})
 	c := s.dial(t)
 	// Each asks for a hundred kilobytes of refusals.
@@ -98,7 +98,7 @@ func TestUnreadReplies(t *testing.T) {
 		}
 	})
 	server := s.only(t)
-	eventually(t, "the outbox is full", func() bool { return server.queued() > bound })
+	eventually(t, "the send buffer is full", func() bool { return server.queued() > bound })
 	for range requests {
 		if f := c.want("OK"); len(f.Results) != 1000 {
 			t.Fatalf("%d results", len(f.Results))

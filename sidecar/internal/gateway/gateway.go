@@ -24,10 +24,10 @@ import (
 
 // Bounds of what one WebSocket connection may keep busy, and HTTP altogether.
 type Bounds struct {
-	// OutboxBytes is how much may wait for the client to read it. What is
+	// SendBufferBytes is how much may wait for the client to read it. What is
 	// answered or delivered at once may exceed it by a turn's deliveries and
 	// the replies to what was read already.
-	OutboxBytes int
+	SendBufferBytes int
 	// UnansweredEvents is how many events of publishes, and other ops that
 	// wait for the log, may be without their reply; UnansweredBytes is the
 	// size of their frames. One op is always let through.
@@ -56,7 +56,7 @@ type Bounds struct {
 // DefaultBounds let a connection that does its worst hold some ten megabytes.
 func DefaultBounds() Bounds {
 	return Bounds{
-		OutboxBytes:       1 << 20,
+		SendBufferBytes:   1 << 20,
 		UnansweredEvents:  4096,
 		UnansweredBytes:   8 << 20,
 		ReceiveTimeout:    time.Minute,

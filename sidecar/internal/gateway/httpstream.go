@@ -63,7 +63,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 		}
 	}
 	s := &stream{
-		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.OutboxBytes, budget: g.cfg.Memory,
+		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.SendBufferBytes, budget: g.cfg.Memory,
 		ready: pause.NewWake(), over: make(chan struct{}), finished: make(chan struct{}), last: last,
 		out: http.NewResponseController(w), how: group.Disconnected,
 	}

@@ -163,7 +163,7 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 // none.
 func TestDeadlineOfAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, peer := pipedOutbox(Bounds{OutboxBytes: 1000, SlowClientTimeout: time.Hour, ReceiveTimeout: time.Minute})
+		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 1000, SlowClientTimeout: time.Hour, ReceiveTimeout: time.Minute})
 		read := func() error { _, err := o.Read(make([]byte, 1)); return err }
 		drip := func(n int) {
 			for range n {

@@ -21,7 +21,7 @@ import (
 func (c *conn) read() closing {
 	for {
 		// A context that could end would cost a timer per frame; what ends the
-		// connection closes the outbox, and reading with it.
+		// connection closes the send buffer, and reading with it.
 		kind, r, err := c.ws.Reader(context.Background())
 		if err != nil {
 			return afterError(err)

@@ -41,7 +41,7 @@ func (s *subscription) tell(op string, partitions []int) {
 	s.conn.reply(func(dst []byte) []byte { return wire.AppendAssignment(dst, op, s.topic, s.group, partitions) })
 }
 
-// subscribe adds a subscription. Its OK is in the outbox before the first
+// subscribe adds a subscription. Its OK is in the send buffer before the first
 // event.
 func (c *conn) subscribe(req *wire.Request) {
 	s, err := c.addSubscription(req)

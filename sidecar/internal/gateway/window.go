@@ -41,7 +41,7 @@ func (w *window) enter(events, bytes int) bool {
 	return true
 }
 
-// leave counts an op out: its reply is in the outbox.
+// leave counts an op out: its reply is in the send buffer.
 func (w *window) leave(events, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

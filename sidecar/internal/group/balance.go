@@ -46,9 +46,9 @@ func (g *Group) balance() {
 		g.balancer.wake()
 		return
 	}
-	strays := g.strays(todo.absent, latest)
-	missing := append(todo.missing, strays...)
-	doubt := len(g.strays(missing, latest)) > 0 // what is missing here may be due elsewhere when it looks again
+	orphans := g.orphans(todo.absent, latest)
+	missing := append(todo.missing, orphans...)
+	doubt := len(g.orphans(missing, latest)) > 0 // what is missing here may be due elsewhere when it looks again
 	if !may {
 		if len(missing) > 0 || len(todo.frozen) > 0 {
 			g.lookLater(doubt)
@@ -59,7 +59,7 @@ func (g *Group) balance() {
 	switch taken := g.takeAll(g.cfg.Context, st, view, missing, latest); {
 	case !taken || !renewed:
 		g.lookLater(doubt)
-	case len(strays) > 0:
+	case len(orphans) > 0:
 		g.balancer.wake() // lets go of them in order
 	}
 }
@@ -193,13 +193,13 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 		return false
 	}
 	g.mu.Lock()
-	g.planted = false
+	g.created = false
 	var o wire.SubscribeOptions
 	if len(g.members) > 0 {
 		o = g.members[0].requested
 	}
 	g.mu.Unlock()
-	if err := g.plant(g.cfg.Context, o); err != nil {
+	if err := g.create(g.cfg.Context, o); err != nil {
 		g.failed("begin again, since it was deleted", err)
 		g.lookLater(true)
 		return false
@@ -207,19 +207,19 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	return true
 }
 
-// strays are those of the partitions that the store says are this sidecar's, or
+// orphans are those of the partitions that the store says are this sidecar's, or
 // that it may say so of once a take whose answer got lost is executed: until
 // somebody has that number. Nobody else can have them before they are taken
 // again and released.
-func (g *Group) strays(partitions []int, latest []eventlog.Epoch) (strays []int) {
+func (g *Group) orphans(partitions []int, latest []eventlog.Epoch) (orphans []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, i := range partitions {
 		if e, p := latest[i], g.parts[i]; !e.Released && g.cfg.Roster.Ours(e.Owner) || p.tried > e.Number {
-			strays = append(strays, i)
+			orphans = append(orphans, i)
 		}
 	}
-	return strays
+	return orphans
 }
 
 // epochOf is an epoch that is to be taken.

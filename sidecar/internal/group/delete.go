@@ -159,7 +159,7 @@ func (g *Group) delete(ctx context.Context) error {
 		return err
 	}
 	g.mu.Lock()
-	g.planted = false
+	g.created = false
 	var waiters []func(error)
 	for _, p := range g.parts {
 		if p.tried = 0; p.own != foreign {

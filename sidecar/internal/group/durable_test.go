@@ -202,7 +202,7 @@ func TestStopReleases(t *testing.T) {
 			t.Errorf("followed after the stop: %v", err)
 		}
 		g := w.m.all()[0] // for calls that had it before the stop
-		if err := g.plant(t.Context(), wire.SubscribeOptions{}); !errors.Is(err, errStopped) {
+		if err := g.create(t.Context(), wire.SubscribeOptions{}); !errors.Is(err, errStopped) {
 			t.Errorf("owned after the stop: %v", err)
 		}
 		if err := g.join(t.Context(), c.Member); !errors.Is(err, errStopped) || g.watch != nil {

@@ -32,7 +32,7 @@ type Group struct {
 	moving sync.Mutex
 
 	mu         sync.Mutex
-	planted    bool         // every partition has had an epoch
+	created    bool         // every partition has had an epoch
 	stopped    bool         // nobody joins and nothing is assigned any more
 	over       bool         // and everything is released
 	lapsed     bool         // the roster was not valid when the last turn began

@@ -31,19 +31,19 @@ func (g *Group) inUse() bool {
 	return len(g.members)+g.joining > 0 || g.ownsAny()
 }
 
-// plant gives the partitions that nobody ever had, or that nobody has had since
+// create gives the partitions that nobody ever had, or that nobody has had since
 // the group was deleted, a first epoch, at the position
 // that o asks for. It is released from the start, so whoever is to have the
 // partition takes it from there, and of racing subscribers the first one's
 // position counts.
-func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
+func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()
-	planted, stopped := g.planted, g.stopped
+	created, stopped := g.created, g.stopped
 	g.mu.Unlock()
 	if stopped {
 		return errStopped
 	}
-	if planted {
+	if created {
 		return nil
 	}
 	tp, err := g.cfg.Log.EnsureTopic(ctx, g.topic, g.cfg.Policy(g.topic).Partitions)
@@ -88,7 +88,7 @@ func (g *Group) plant(ctx context.Context, o wire.SubscribeOptions) error {
 	g.load(tp.Partitions)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.planted = true
+	g.created = true
 	return nil
 }
 

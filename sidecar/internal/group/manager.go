@@ -149,7 +149,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 		return nil, err
 	}
 	defer m.release(g)
-	if err := g.plant(ctx, s.Options); err != nil {
+	if err := g.create(ctx, s.Options); err != nil {
 		return nil, err
 	}
 	member := &Member{group: g, id: s.MemberID, sink: s.Sink, pacer: s.Pacer, requested: s.Options}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// outbox is the network connection under a WebSocket. What is written to it
+// sendBuffer is the network connection under a WebSocket. What is written to it
 // waits in memory for a goroutine that hands it to the socket, many frames with
 // one system call, and that runs only while there is something to write. So
 // writing never blocks, and the WebSocket library, whose pongs and close frames
@@ -19,7 +19,7 @@ import (
 //
 // Nothing keeps a writer below the bound: those who cause writes ask hasRoom
 // first, or are held back by Read, which waits while the bound is exceeded.
-type outbox struct {
+type sendBuffer struct {
 	net.Conn // the socket; the flusher alone writes to it
 	bound    int
 	budget   *budget.Budget
@@ -28,7 +28,7 @@ type outbox struct {
 	wake     func()        // called without mu once there is room for those who were told that there was none
 
 	mu       sync.Mutex
-	changed  sync.Cond // there is room, the outbox is closed, or the flusher has ended
+	changed  sync.Cond // there is room, the send buffer is closed, or the flusher has ended
 	chunks   [][]byte  // to be written
 	queued   int       // bytes in chunks and with the flusher
 	accepted uint64    // bytes, ever
@@ -51,17 +51,17 @@ type receipt struct {
 	done func()
 }
 
-// closeLinger is how long a closed outbox goes on writing what it holds.
+// closeLinger is how long a closed send buffer goes on writing what it holds.
 const closeLinger = 5 * time.Second
 
-func newOutbox(socket net.Conn, b Bounds, memory *budget.Budget) *outbox {
-	o := &outbox{Conn: socket, bound: b.OutboxBytes, budget: memory, patience: b.SlowClientTimeout, receive: b.ReceiveTimeout, wake: func() {}}
+func newSendBuffer(socket net.Conn, b Bounds, memory *budget.Budget) *sendBuffer {
+	o := &sendBuffer{Conn: socket, bound: b.SendBufferBytes, budget: memory, patience: b.SlowClientTimeout, receive: b.ReceiveTimeout, wake: func() {}}
 	o.changed.L = &o.mu
 	return o
 }
 
-// Write takes all of p, or nothing once the outbox is closed.
-func (o *outbox) Write(p []byte) (int, error) {
+// Write takes all of p, or nothing once the send buffer is closed.
+func (o *sendBuffer) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -85,10 +85,10 @@ func (o *outbox) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read waits while the outbox is over its bound: a client that does not read
+// Read waits while the send buffer is over its bound: a client that does not read
 // its replies is not read from either. What is read within a message has to come
 // by the message's deadline; one that comes at once needs none.
-func (o *outbox) Read(p []byte) (int, error) {
+func (o *sendBuffer) Read(p []byte) (int, error) {
 	o.mu.Lock()
 	for o.queued > o.bound && !o.closed {
 		o.changed.Wait()
@@ -102,11 +102,11 @@ func (o *outbox) Read(p []byte) (int, error) {
 }
 
 // beginMessage says that the reader has got the beginning of a message.
-func (o *outbox) beginMessage() { o.receiving.Store(true) }
+func (o *sendBuffer) beginMessage() { o.receiving.Store(true) }
 
 // endMessage says that it has got the end. The error is that of a connection
 // that has ended.
-func (o *outbox) endMessage() error {
+func (o *sendBuffer) endMessage() error {
 	o.receiving.Store(false)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,11 +117,11 @@ func (o *outbox) endMessage() error {
 	return o.Conn.SetReadDeadline(time.Time{})
 }
 
-// hasRoom reports whether the outbox is below its bound; that is 0 while the
+// hasRoom reports whether the send buffer is below its bound; that is 0 while the
 // budget of all connections is used up. After a false there is
 // none until half of the bound is free, and then wake is called: deliveries
 // come in bursts, and not one for each byte that the client reads.
-func (o *outbox) hasRoom() bool {
+func (o *sendBuffer) hasRoom() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.queued >= o.bound || o.queued > 0 && o.budget.Full() {
@@ -132,13 +132,13 @@ func (o *outbox) hasRoom() bool {
 
 // cork holds writes back until as many calls of uncork, so that they leave
 // together. What is done in between must not block.
-func (o *outbox) cork() {
+func (o *sendBuffer) cork() {
 	o.mu.Lock()
 	o.corks++
 	o.mu.Unlock()
 }
 
-func (o *outbox) uncork() {
+func (o *sendBuffer) uncork() {
 	o.mu.Lock()
 	o.corks--
 	o.flush()
@@ -147,7 +147,7 @@ func (o *outbox) uncork() {
 
 // whenWritten calls done from the flusher once everything accepted so far is on
 // the socket; never, when the connection ends before.
-func (o *outbox) whenWritten(done func()) {
+func (o *sendBuffer) whenWritten(done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closed {
@@ -157,15 +157,15 @@ func (o *outbox) whenWritten(done func()) {
 }
 
 // flush starts the flusher if there is something to do. It requires mu.
-func (o *outbox) flush() {
+func (o *sendBuffer) flush() {
 	if !o.flushing && !o.aborted && o.corks == 0 && (len(o.chunks) > 0 || len(o.receipts) > 0) {
 		o.flushing = true
 		go o.run() // wait waits for it
 	}
 }
 
-// run is the flusher: it writes until the outbox is empty.
-func (o *outbox) run() {
+// run is the flusher: it writes until the send buffer is empty.
+func (o *sendBuffer) run() {
 	var chunks [][]byte
 	for {
 		chunks = o.next(chunks[:0])
@@ -187,7 +187,7 @@ func (o *outbox) run() {
 
 // next takes what is to be written, calling receipts that are due; nil ends the
 // flusher.
-func (o *outbox) next(spare [][]byte) [][]byte {
+func (o *sendBuffer) next(spare [][]byte) [][]byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.chunks) == 0 || o.corks > 0 {
@@ -215,7 +215,7 @@ func (o *outbox) next(spare [][]byte) [][]byte {
 }
 
 // due takes the receipts whose bytes are written. It requires mu.
-func (o *outbox) due() []receipt {
+func (o *sendBuffer) due() []receipt {
 	n := 0
 	for n < len(o.receipts) && o.receipts[n].at <= o.written {
 		n++
@@ -228,7 +228,7 @@ func (o *outbox) due() []receipt {
 }
 
 // send writes to the socket for as long as the peer takes something.
-func (o *outbox) send(p []byte) error {
+func (o *sendBuffer) send(p []byte) error {
 	for {
 		o.mu.Lock()
 		lingering := o.closed // Close has set the deadline
@@ -244,7 +244,7 @@ func (o *outbox) send(p []byte) error {
 }
 
 // sent accounts for bytes that are on the socket.
-func (o *outbox) sent(n int) {
+func (o *sendBuffer) sent(n int) {
 	o.mu.Lock()
 	if !o.aborted {
 		o.queued -= n
@@ -269,7 +269,7 @@ func (o *outbox) sent(n int) {
 }
 
 // fail ends the connection after a write failed.
-func (o *outbox) fail(err error) {
+func (o *sendBuffer) fail(err error) {
 	o.mu.Lock()
 	o.stalled = !o.closed && errors.Is(err, os.ErrDeadlineExceeded)
 	o.flushing = false
@@ -278,7 +278,7 @@ func (o *outbox) fail(err error) {
 }
 
 // abort closes the socket at once and drops what was to be written.
-func (o *outbox) abort() {
+func (o *sendBuffer) abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed, o.aborted = true, true
@@ -290,7 +290,7 @@ func (o *outbox) abort() {
 
 // Close ends reading at once, and the connection when what was accepted is
 // written, or after closeLinger.
-func (o *outbox) Close() error {
+func (o *sendBuffer) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -307,7 +307,7 @@ func (o *outbox) Close() error {
 }
 
 // wait returns once nothing is written any more; call it after Close or abort.
-func (o *outbox) wait() {
+func (o *sendBuffer) wait() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.flushing || len(o.chunks) > 0 {
@@ -317,7 +317,7 @@ func (o *outbox) wait() {
 
 // isStalled reports whether the connection ended because its peer took nothing
 // for too long.
-func (o *outbox) isStalled() bool {
+func (o *sendBuffer) isStalled() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.stalled

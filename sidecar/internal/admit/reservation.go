@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// toll is the tokens that one call of Publish took: from the connection's
+// reservation is the tokens that one call of Publish took: from the connection's
 // bucket first, then two charges for each topic (events and bytes), in the
 // order of their names, which is the order of locking for all calls. Once
 // taken, its charges do not change, so that refunds may come from several
 // goroutines.
-type toll struct {
+type reservation struct {
 	topics  []destination
 	charges []limit.Charge // [1+2*i] and the next are those of topics[i]
 
@@ -48,70 +48,70 @@ const (
 )
 
 // index finds a topic of the call.
-func (t *toll) index(topic string) int {
-	if len(t.topics) == 1 {
+func (r *reservation) index(topic string) int {
+	if len(r.topics) == 1 {
 		return 0
 	}
-	i, _ := slices.BinarySearchFunc(t.topics, topic, func(d destination, name string) int {
+	i, _ := slices.BinarySearchFunc(r.topics, topic, func(d destination, name string) int {
 		return strings.Compare(d.name, name)
 	})
 	return i
 }
 
-func (t *toll) topic(name string) *destination { return &t.topics[t.index(name)] }
+func (r *reservation) topic(name string) *destination { return &r.topics[r.index(name)] }
 
 // take takes the tokens of all items that are not refused already, or none.
-func (t *toll) take(ctx context.Context, p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
-	*t = toll{}
-	t.name(items)
-	t.charges = append(t.few[:0], make([]limit.Charge, 1+2*len(t.topics))...)
+func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
+	*r = reservation{}
+	r.name(items)
+	r.charges = append(r.few[:0], make([]limit.Charge, 1+2*len(r.topics))...)
 	for i := range items {
 		if items[i].Err != nil {
 			continue
 		}
-		at := 2 * t.index(items[i].Event.Topic)
-		t.charges[0].N++
-		t.charges[at+eventsCharge].N++
-		t.charges[at+bytesCharge].N += len(items[i].Event.Payload)
+		at := 2 * r.index(items[i].Event.Topic)
+		r.charges[0].N++
+		r.charges[at+eventsCharge].N++
+		r.charges[at+bytesCharge].N += len(items[i].Event.Payload)
 	}
 	c.bucket.Retune(c.rate(policies), now)
-	t.charges[0].Bucket = c.bucket
-	for i := range t.topics {
-		d, events := &t.topics[i], &t.charges[2*i+eventsCharge]
+	r.charges[0].Bucket = c.bucket
+	for i := range r.topics {
+		d, events := &r.topics[i], &r.charges[2*i+eventsCharge]
 		d.policy = policies.Topic(d.name)
 		b := p.buckets.Topic(d.name, rates(d.policy), now)
 		if d.fleet = p.cfg.Quota != nil && d.policy.Publish.Scope == policy.ScopeFleet; d.fleet {
 			b.Events = p.cfg.Quota.Bucket(ctx, d.name, events.N, d.policy.Publish, now)
 		}
-		events.Bucket, t.charges[2*i+bytesCharge].Bucket = b.Events, b.Bytes
+		events.Bucket, r.charges[2*i+bytesCharge].Bucket = b.Events, b.Bytes
 	}
-	return limit.TakeAll(t.charges, now)
+	return limit.TakeAll(r.charges, now)
 }
 
 // name collects the topics, in order and each once.
-func (t *toll) name(items []wire.PublishItem) {
-	t.topics = t.one[:0]
+func (r *reservation) name(items []wire.PublishItem) {
+	r.topics = r.one[:0]
 	for i := range items {
 		name := items[i].Event.Topic
-		if items[i].Err != nil || len(t.topics) > 0 && t.topics[len(t.topics)-1].name == name {
+		if items[i].Err != nil || len(r.topics) > 0 && r.topics[len(r.topics)-1].name == name {
 			continue
 		}
-		t.topics = append(t.topics, destination{name: name})
+		r.topics = append(r.topics, destination{name: name})
 	}
-	if len(t.topics) > 1 {
-		slices.SortFunc(t.topics, func(a, b destination) int { return strings.Compare(a.name, b.name) })
-		t.topics = slices.CompactFunc(t.topics, func(a, b destination) bool { return a.name == b.name })
+	if len(r.topics) > 1 {
+		slices.SortFunc(r.topics, func(a, b destination) int { return strings.Compare(a.name, b.name) })
+		r.topics = slices.CompactFunc(r.topics, func(a, b destination) bool { return a.name == b.name })
 	}
 }
 
 // report tells who shares out rates what became of the events. Those that the
 // connection's limit refuses asked nothing of a fleet-wide one.
-func (t *toll) report(q Quota, v limit.Verdict) {
+func (r *reservation) report(q Quota, v limit.Verdict) {
 	if q == nil {
 		return
 	}
-	for i := range t.topics {
-		d, n := &t.topics[i], t.charges[2*i+eventsCharge].N
+	for i := range r.topics {
+		d, n := &r.topics[i], r.charges[2*i+eventsCharge].N
 		switch {
 		case v.OK:
 			q.Count(d.name, n, 0)
@@ -128,22 +128,22 @@ func rates(e *policy.Effective) limit.TopicRates {
 	}
 }
 
-// refund gives back what one event took. The rest of the toll stays taken.
-func (t *toll) refund(topic string, payload int, now time.Time) {
-	at := 2 * t.index(topic)
-	one := [3]limit.Charge{t.charges[0], t.charges[at+eventsCharge], t.charges[at+bytesCharge]}
+// refund gives back what one event took. The rest of the reservation stays taken.
+func (r *reservation) refund(topic string, payload int, now time.Time) {
+	at := 2 * r.index(topic)
+	one := [3]limit.Charge{r.charges[0], r.charges[at+eventsCharge], r.charges[at+bytesCharge]}
 	one[0].N, one[1].N, one[2].N = 1, 1, payload
 	limit.RefundAll(one[:], now)
 }
 
 // patience is how long the call may wait for tokens.
-func (t *toll) patience() time.Duration {
-	if len(t.topics) == 0 {
+func (r *reservation) patience() time.Duration {
+	if len(r.topics) == 0 {
 		return 0
 	}
-	least := t.topics[0].policy.Publish.MaxWait
-	for i := range t.topics {
-		pub := &t.topics[i].policy.Publish
+	least := r.topics[0].policy.Publish.MaxWait
+	for i := range r.topics {
+		pub := &r.topics[i].policy.Publish
 		if pub.OnLimit != policy.LimitWait {
 			return 0
 		}
@@ -152,11 +152,11 @@ func (t *toll) patience() time.Duration {
 	return least
 }
 
-// refusal is the error of a toll that was not taken.
-func (t *toll) refusal(v limit.Verdict) *wire.Error {
+// refusal is the error of a reservation that was not taken.
+func (r *reservation) refusal(v limit.Verdict) *wire.Error {
 	whose, scope, unit := "this connection", "connection", "events"
 	if v.Refused > 0 {
-		d := &t.topics[(v.Refused-1)/2]
+		d := &r.topics[(v.Refused-1)/2]
 		whose, scope = "topic "+d.name, "topic"
 		switch {
 		case v.Refused%2 == 0:
@@ -165,7 +165,7 @@ func (t *toll) refusal(v limit.Verdict) *wire.Error {
 			whose, scope = whose+" over all sidecars", "fleet"
 		}
 	}
-	n := t.charges[v.Refused].N
+	n := r.charges[v.Refused].N
 	if v.OverBurst {
 		return wire.Errorf(wire.BadRequest, "a publish of %d %s is larger than the burst of %s, which is %d: send smaller batches",
 			n, unit, whose, v.Burst)

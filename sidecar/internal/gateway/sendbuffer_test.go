@@ -12,16 +12,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-func pipedOutbox(b Bounds) (o *outbox, peer net.Conn) {
+func pipedSendBuffer(b Bounds) (o *sendBuffer, peer net.Conn) {
 	socket, peer := net.Pipe()
-	return newOutbox(socket, b, nil), peer
+	return newSendBuffer(socket, b, nil), peer
 }
 
-// TestOutboxKeepsOrder: whatever is written, corked or not, arrives as it was
+// TestSendBufferKeepsOrder: whatever is written, corked or not, arrives as it was
 // written, and a receipt comes once everything before it is on the socket.
-func TestOutboxKeepsOrder(t *testing.T) {
+func TestSendBufferKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o, peer := pipedOutbox(Bounds{OutboxBytes: 1000, SlowClientTimeout: time.Minute})
+		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 1000, SlowClientTimeout: time.Minute})
 		var want []byte
 		corked := false
 		var receipts []uint64 // what was accepted when each was asked for, and written when it came
@@ -70,19 +70,19 @@ func TestOutboxKeepsOrder(t *testing.T) {
 	})
 }
 
-func TestOutboxTellsRoom(t *testing.T) {
+func TestSendBufferTellsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, peer := pipedOutbox(Bounds{OutboxBytes: 2 * smallChunk, SlowClientTimeout: time.Hour})
+		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 2 * smallChunk, SlowClientTimeout: time.Hour})
 		woken := 0
 		o.wake = func() { woken++ }
 		if !o.hasRoom() {
-			t.Error("no room in an empty outbox")
+			t.Error("no room in an empty send buffer")
 		}
 		for range 5 {
 			_, _ = o.Write(make([]byte, smallChunk))
 		}
 		if o.hasRoom() {
-			t.Error("room in a full outbox")
+			t.Error("room in a full send buffer")
 		}
 		reads := make(chan error, 1)
 		go func() {
@@ -92,7 +92,7 @@ func TestOutboxTellsRoom(t *testing.T) {
 		go func() { _, _ = peer.Write([]byte{1}) }()
 		synctest.Wait()
 		if len(reads) != 0 || woken != 0 {
-			t.Error("a full outbox let its peer be read")
+			t.Error("a full send buffer let its peer be read")
 		}
 		_, _ = io.ReadFull(peer, make([]byte, 5*smallChunk))
 		synctest.Wait()
@@ -104,9 +104,9 @@ func TestOutboxTellsRoom(t *testing.T) {
 	})
 }
 
-func TestOutboxDropsPeerThatTakesNothing(t *testing.T) {
+func TestSendBufferDropsPeerThatTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, peer := pipedOutbox(Bounds{OutboxBytes: 10, SlowClientTimeout: 5 * time.Minute})
+		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 10, SlowClientTimeout: 5 * time.Minute})
 		_, _ = o.Write(make([]byte, 4))
 		for range 3 { // slow, but not dead
 			time.Sleep(4 * time.Minute)
@@ -129,9 +129,9 @@ func TestOutboxDropsPeerThatTakesNothing(t *testing.T) {
 	})
 }
 
-func TestOutboxClosesWithinReason(t *testing.T) {
+func TestSendBufferClosesWithinReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _ := pipedOutbox(Bounds{OutboxBytes: 10, SlowClientTimeout: time.Hour})
+		o, _ := pipedSendBuffer(Bounds{SendBufferBytes: 10, SlowClientTimeout: time.Hour})
 		_, _ = o.Write(make([]byte, 4))
 		began := time.Now()
 		o.Close()
@@ -143,7 +143,7 @@ func TestOutboxClosesWithinReason(t *testing.T) {
 			t.Errorf("closing took %v", took)
 		}
 		if o.isStalled() {
-			t.Error("a closed outbox counts as stalled")
+			t.Error("a closed send buffer counts as stalled")
 		}
 	})
 }
