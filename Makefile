@@ -89,7 +89,7 @@ check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by
 	cd deploy/deploytest/schema && GOWORK=off go test -count=1 ./...
 
 .PHONY: generate
-generate: ## Make the Go code of the protobuf schemas anew; it is committed (2 min the first time)
+generate: ## Make the Go code of the protobuf schemas again; it is committed (2 min the first time)
 	$(call announce,$(BUF),64 MB)
 	go run $(subst @,/cmd/buf@,$(BUF)) generate
 

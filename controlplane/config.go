@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// Config is what a control plane is made from; every field is required, but for
+// Config is what a control plane is made from; every field is required, except for
 // those that may be empty or false.
 type Config struct {
 	XDSListen  string // gRPC, for sidecars: host:port or unix:/path

@@ -16,7 +16,7 @@ const (
 	lookEvery = 200 * time.Millisecond
 )
 
-// current reports whether the policies in force are those of the store, but for
+// current reports whether the policies in force are those of the store, except for
 // the last seconds.
 func (c *ControlPlane) current() bool { return c.catalog.Unread() < maxUnread }
 

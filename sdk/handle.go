@@ -86,7 +86,7 @@ func (s *Subscription) accept(it *item) {
 	s.place(it)
 }
 
-// spawn starts handlers for what is ready, but for those that are taken anyhow,
+// spawn starts handlers for what is ready, except for those that are taken anyhow,
 // as many as may run.
 func (s *Subscription) spawn(taken int) {
 	batch := max(s.config.Batch, 1)

@@ -52,7 +52,7 @@ const loneSlack = time.Minute
 
 // pass notes an event, and reports whether it is new. One behind its partition's
 // highest seq that is younger than all before it was published after them: the
-// log is another one, whose seqs began anew.
+// log is another one, whose seqs started over.
 func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 	if l.seen == nil {
 		l.seen = map[int]uint64{}

@@ -43,7 +43,7 @@ type Publisher struct {
 	queue  sendQueue
 	count  int           // events without a result
 	bytes  int           // their size
-	room   chan struct{} // closed, and made anew, when count falls; nil: nobody waits
+	room   chan struct{} // closed, and made again, when count falls; nil: nobody waits
 }
 
 const (

@@ -51,7 +51,7 @@ const (
 //
 // The context bounds the subscribing alone, which is tried again while it can
 // succeed; the subscription ends with Stop, Drain or the client's Close. It has a
-// connection of its own, and makes it anew when it breaks.
+// connection of its own, and makes it again when it breaks.
 func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Handler, opts ...option.Subscribe) (*Subscription, error) {
 	if handler == nil {
 		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)

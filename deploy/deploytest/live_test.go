@@ -232,7 +232,7 @@ func consume(t *testing.T, group, token string) {
 	}
 }
 
-// startPrometheus runs the program with the configuration as it is, but for the
+// startPrometheus runs the program with the configuration as it is, except for the
 // addresses and the pace, and returns its URL.
 func startPrometheus(t *testing.T, bin string, d *deployment) string {
 	t.Helper()

@@ -84,7 +84,7 @@ func (c *Client) DialOptions() []grpc.DialOption {
 	return options
 }
 
-// TransportCredentials read the files anew for each connection.
+// TransportCredentials read the files again for each connection.
 func (c *Client) TransportCredentials() credentials.TransportCredentials {
 	if !c.Secure() {
 		return insecure.NewCredentials()

@@ -245,7 +245,7 @@ func (p *PeerTokens) Failures() (refused, unseen int64) {
 
 // MayAsk says whether who sent a request that came through Authenticate may ask
 // what only sidecars ask each other: peers, and those who may replay some topic.
-// Where there is no authentication but for peers, only they may; where there is
+// Where there is no authentication except for peers, only they may; where there is
 // none at all, everybody. The error is a *wire.Error.
 func (p *PeerTokens) MayAsk(a *Access, r *http.Request) error {
 	id, _ := r.Context().Value(identityKey{}).(Identity)

@@ -114,7 +114,7 @@ var rules = []rule{
 		caught: [2]string{"bench/cmd/sluice-bench", "sidecar"},
 	},
 	{
-		name:   "what all programs share knows none of them, but for the wire contract",
+		name:   "what all programs share knows none of them, except for the wire contract",
 		from:   []string{"internal/..."},
 		to:     []string{"sidecar/...", "controlplane/...", "sdk/...", "bench/..."},
 		allow:  []string{"sdk/wire"},

@@ -34,7 +34,7 @@ type Proxy struct {
 	cancel   context.CancelFunc
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and made anew, when a fault changes that somebody may be waiting in
+	changed chan struct{} // closed, and made again, when a fault changes that somebody may be waiting in
 	conns   map[*conn]struct{}
 	refuse  bool
 	paused  Direction
@@ -150,7 +150,7 @@ func (p *Proxy) Delay(d Direction, wait time.Duration) {
 	p.announce()
 }
 
-// Seed starts the sequence of decisions of CutRequests and CutReplies anew. With the same seed and the same order of
+// Seed starts the sequence of decisions of CutRequests and CutReplies again. With the same seed and the same order of
 // requests they are the same ones.
 func (p *Proxy) Seed(seed uint64) {
 	p.mu.Lock()

@@ -20,7 +20,7 @@ type Params struct {
 }
 
 // ParseParams reads a raw query string (what follows the "?"), which must be
-// percent-encoded UTF-8 and may give each parameter once, but for those that are
+// percent-encoded UTF-8 and may give each parameter once, except for those that are
 // lists. Parameters are separated by "&" alone; "+" is a space.
 func ParseParams(rawQuery string, lists ...string) (Params, error) {
 	p := Params{values: make(map[string]string), lists: make(map[string][]string)}

@@ -124,7 +124,7 @@ func (f *forest) draw(b *strings.Builder, i int, lead, indent string) {
 	}
 }
 
-// label is the line of a span, but for its times.
+// label is the line of a span, except for its times.
 func (f *forest) label(i int) string {
 	s := f.spans[i]
 	parts := []string{s.Name}

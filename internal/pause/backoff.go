@@ -22,5 +22,5 @@ func (b *Backoff) Step() time.Duration {
 // Reached is the longest that the last Step can have been; 0: there was none.
 func (b *Backoff) Reached() time.Duration { return b.reached }
 
-// Reset begins anew.
+// Reset starts over.
 func (b *Backoff) Reset() { b.reached = 0 }

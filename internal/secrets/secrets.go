@@ -40,7 +40,7 @@ func FromFile(path string) (string, error) {
 	return secret, nil
 }
 
-// Follow checks a secret's file and returns a function that reads it anew each
+// Follow checks a secret's file and returns a function that reads it again each
 // time: what it has had last, where it cannot be read. The function may be called
 // by several goroutines at once.
 func Follow(path string) (func() string, error) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What go test -json has printed of three packages, shortened: one is well but for a test left out, one fails in a subtest,
+// What go test -json has printed of three packages, shortened: one is well except for a test left out, one fails in a subtest,
 // one is not built.
 const printed = `{"Action":"start","Package":"m/a"}
 {"Action":"output","Package":"m/a","Test":"TestNoise","Output":"=== RUN   TestNoise\n"}

@@ -29,7 +29,7 @@ type ExportQuery struct {
 	// asked; without it that is an error with [wire.PartialFleet].
 	Partial bool
 	// Missing, if set, is called once at the end of an export that is complete
-	// but for what it names: the parts of the fleet that were left out. It is
+	// except for what it names: the parts of the fleet that were left out. It is
 	// not called where nothing is missing, and not without Partial.
 	Missing func(names []string)
 	// Progress, if set, is called now and then during an export of the fleet,
@@ -72,7 +72,7 @@ var ErrTruncated = errors.New("sluice: the export broke off before its end")
 
 // ExportLines yields the events of an export as the sidecar sent them: JSON
 // texts without a newline. A text is valid until the next one. An error is the
-// last that is yielded; without one the export is complete, but for what
+// last that is yielded; without one the export is complete, except for what
 // [ExportQuery] has Missing told of.
 func (h *HTTP) ExportLines(ctx context.Context, q ExportQuery) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {

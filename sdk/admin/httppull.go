@@ -11,7 +11,7 @@ import (
 )
 
 // PullQuery says what to pull. A field that is zero leaves it to the sidecar,
-// but for Wait.
+// except Wait.
 type PullQuery struct {
 	Topic, Group string
 	Max          int // events of one answer, 1 to 1,000 (100)

@@ -213,7 +213,7 @@ func (l *link) send(raw []byte) error {
 }
 
 // answer is what a request is answered that the sidecar is not to see; nil: it
-// is to be passed on, but for the items of a batch that it refuses.
+// is to be passed on, except for the items of a batch that it refuses.
 func (s *Sidecar) answer(r *request) []byte {
 	s.asking.Lock()
 	defer s.asking.Unlock()

@@ -68,7 +68,7 @@ func (o *SubscribeOptions) fillStart(in *options) (err *Error) {
 	return err
 }
 
-// CheckFrom checks how a start is given, but for positions: from one of the four
+// CheckFrom checks how a start is given, except for positions: from one of the four
 // other names or absent, with the ts or afterId that it needs.
 func CheckFrom(from string, ts *int64, afterID string) *Error {
 	switch from {

@@ -45,7 +45,7 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.max = max(h.max, other.max)
 }
 
-// Summary is a histogram in numbers: milliseconds, but for the count.
+// Summary is a histogram in numbers: milliseconds, except for the count.
 type Summary struct {
 	N    int64   `json:"n"`
 	P50  float64 `json:"p50"`

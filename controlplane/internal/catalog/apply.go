@@ -25,7 +25,7 @@ type Applied struct {
 
 // Apply puts all of some policies in one commit, and with prune removes all
 // others. A dry run changes nothing: it says what would be done, with the
-// versions that there would be. Errors are those of [Catalog.Put], but for bad
+// versions that there would be. Errors are those of [Catalog.Put], except for bad
 // fields, which are policies[i].field for the policies that are applied.
 func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy, prune, dryRun bool) (Applied, error) {
 	places, err := placesOf(policies)

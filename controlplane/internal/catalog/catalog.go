@@ -5,7 +5,7 @@
 //
 // The way of a change: put.go and apply.go say what is wanted of the policies as
 // they are, commit.go makes a commit of it and of the state that follows, and
-// begins anew where somebody else has come first; author.go says who may make it;
+// starts over where somebody else has come first; author.go says who may make it;
 // state.go is the policies as of one revision; load.go follows what others commit, and restored.go notices where
 // they go on from another past; history.go is what was.
 package catalog

@@ -14,7 +14,7 @@ var errBehind = fmt.Errorf("%w: it ends before the policies in force; if it was 
 
 // verify makes sure that what follows in the store follows what is in force. A
 // store that was restored from a backup meanwhile and has gone on from there is
-// read anew: its revisions are others by the same numbers. One that ends too
+// read again: its revisions are others by the same numbers. One that ends too
 // early is an error, as it may only lag. The caller has the turn.
 func (c *Catalog) verify(ctx context.Context) error {
 	revision := c.State().Revision
@@ -30,7 +30,7 @@ func (c *Catalog) verify(ctx context.Context) error {
 	case there.Token == c.lastToken():
 		return nil
 	}
-	c.cfg.Logger.Warn("the policy store has another history than before, as if it was restored from a backup: all of it is read anew", "revision", revision)
+	c.cfg.Logger.Warn("the policy store has another history than before, as if it was restored from a backup: all of it is read again", "revision", revision)
 	return c.reload(ctx)
 }
 

@@ -41,12 +41,12 @@ func newRoster() roster {
 }
 
 // enter has a sidecar stored, unless it is.
-func (r *roster) enter(n Node, seen time.Time, anew bool) {
+func (r *roster) enter(n Node, seen time.Time, again bool) {
 	e := Entry{n, seen.UTC().Truncate(time.Millisecond)}
 	if n.Address == "" {
 		return // nobody could ask it for its events
 	}
-	if was, known := r.stored[e.Key()]; known && was.Node == n && !anew {
+	if was, known := r.stored[e.Key()]; known && was.Node == n && !again {
 		delete(r.due, e.Key())
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 )
 
-// Config is what a handler is made from. Every field is required, but for
+// Config is what a handler is made from. Every field is required, except for
 // those that say otherwise.
 type Config struct {
 	Catalog  Catalog

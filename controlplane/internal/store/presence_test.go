@@ -22,7 +22,7 @@ func TestAlive(t *testing.T) {
 		{4 * time.Second, 8, "a b ", "map[]"},
 		{5 * time.Second, 8, "a ", "map[b:1]"},
 		{9 * time.Second, 8, "", "map[a:8 b:1]"},
-		{10 * time.Second, 1, "a ", "map[b:1]"}, // a began anew
+		{10 * time.Second, 1, "a ", "map[b:1]"}, // a started over
 	} {
 		docs[0].Beat = step.beat
 		var got string

@@ -12,7 +12,7 @@ import (
 )
 
 // credentials are by what sidecars know each other: a resource for each that is
-// connected, of which it alone has the key. They are made anew before they lapse.
+// connected, of which it alone has the key. They are made again before they lapse.
 type credentials struct {
 	issuer *access.PeerIssuer // nil: there are none
 	cache  *cache.LinearCache
@@ -67,7 +67,7 @@ func (c *credentials) take(s *stream) error {
 	return c.cache.DeleteResource(policypb.PeerCredentialName(s.nodeID))
 }
 
-// renew makes those anew that would lapse else.
+// renew makes those again that would lapse else.
 func (c *credentials) renew(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

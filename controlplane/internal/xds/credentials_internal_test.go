@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 )
 
-// Credentials are made anew before they lapse, and go with the stream that they were
+// Credentials are made again before they lapse, and go with the stream that they were
 // made for, unless the sidecar has another one by then.
 func TestCredentialsAreRenewed(t *testing.T) {
 	issuer, err := access.NewPeerIssuer(bytes.Repeat([]byte{1}, access.PeerSeedBytes))
@@ -48,11 +48,11 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	was, began := held(), c.holders["a"].issued
 	must(c.renew(began.Add(access.PeerCredentialRenew - time.Nanosecond)))
 	if c.holders["a"].issued != began || held() != was {
-		t.Error("it is made anew too soon")
+		t.Error("it is made again too soon")
 	}
 	must(c.renew(began.Add(access.PeerCredentialRenew)))
 	if c.holders["a"].issued == began || held() == "" {
-		t.Error("it is not made anew")
+		t.Error("it is not made again")
 	}
 	must(c.give(second, key.Public()))
 	must(c.take(first))

@@ -217,7 +217,7 @@ func TestConnectingAgainResendsNothing(t *testing.T) {
 	c.close()
 	f.stop()
 
-	// The control plane starts anew, and in the meantime b has changed.
+	// The control plane starts again, and in the meantime b has changed.
 	f = serve(t, policies{"a": 1, "b": 2, "x.*": 1, "*": 1})
 	c = f.connect(t, "n", "i")
 	c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: topics,

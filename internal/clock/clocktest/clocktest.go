@@ -175,7 +175,7 @@ func (t *timer) arm(d time.Duration) {
 		c.mu.Lock()
 		fires := false
 		switch {
-		case t.inner != own: // it was set anew
+		case t.inner != own: // it was set again
 		case c.stopped:
 			c.held = append(c.held, t)
 		default:

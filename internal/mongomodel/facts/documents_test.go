@@ -160,7 +160,7 @@ var orders = []fact{
 		t.insert(d)
 		t.is(t.stored(), d)
 	}},
-	{name: "fields keep their order, but for the _id", source: manual + "core/document/", check: func(t *trial) {
+	{name: "fields keep their order, except for the _id", source: manual + "core/document/", check: func(t *trial) {
 		t.insert(`{"b":1,"a":{"y":1,"x":2},"_id":1}`)
 		t.is(t.stored(), `{"_id":1,"b":1,"a":{"y":1,"x":2}}`)
 	}},

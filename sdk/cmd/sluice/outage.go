@@ -23,7 +23,7 @@ func (n *notes) say(format string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.watched {
-		format = "\r\x1b[K" + format // it is drawn anew
+		format = "\r\x1b[K" + format // it is drawn again
 	}
 	fmt.Fprintf(n.out, format+"\n", args...)
 }

@@ -385,7 +385,7 @@ type policyNewSeriesCommand struct{}
 func (*policyNewSeriesCommand) Help() string {
 	return `A sidecar never goes back to policies of a lower revision than those that it has,
 as those of a control plane that was cut off. A store that was restored from a
-backup, or begun anew, has lower ones, and every sidecar refuses them, which
+backup, or started over, has lower ones, and every sidecar refuses them, which
 "sluice fleet" shows. This declares the policies that the control plane has now to
 be right: a new series of revisions begins, which all sidecars take within seconds.
 

@@ -79,7 +79,7 @@ func parseAssignment(text string) (assignment, error) {
 	return assignment{path, quoted}, err
 }
 
-// assignTries is how often a change of fields is made anew because somebody
+// assignTries is how often a change of fields is made again because somebody
 // else changed the policy in between.
 const assignTries = 5
 

@@ -181,7 +181,7 @@ func TestPubThatGetsNoAnswerGivesUp(t *testing.T) {
 }
 
 // Being asked for time is an answer: however long it takes in all, the time to
-// wait for an answer begins anew.
+// wait for an answer starts over.
 func TestPubWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

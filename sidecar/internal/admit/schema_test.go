@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// withSchema has a schema on the topics shop.…, but for the one without, and
+// withSchema has a schema on the topics shop.…, except for the one without, and
 // few tokens.
 const withSchema = `[
   {name: "*", connection: {rate: 0.001, burst: 8}},

@@ -111,7 +111,7 @@ func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who
 	}
 }
 
-// HTTP writes a line for each request about a topic once it was answered, but for those of the routes that are left out. The
+// HTTP writes a line for each request about a topic once it was answered, except for those of the routes that are left out. The
 // topic is the part of the path that the route calls so, or the parameter.
 func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, leftOut ...string) http.Handler {
 	if l == nil {

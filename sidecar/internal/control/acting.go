@@ -13,10 +13,10 @@ import (
 // times what a snapshot does.
 type acting struct {
 	list  []policy.Resolved
-	stale bool // it is to be made anew
+	stale bool // it is to be made again
 }
 
-// manyChanges is from how many changes on it is quicker to sort anew.
+// manyChanges is from how many changes on it is quicker to sort again.
 const manyChanges = 64
 
 // change puts the entry of a name in, or takes it out where it is nil or says

@@ -42,7 +42,7 @@ const (
 	// decide what is gone for good.
 	firmAfter = time.Minute
 	// introduceEvery is how often it is looked at whether the control plane has
-	// to be told anew who this is.
+	// to be told again who this is.
 	introduceEvery = time.Second
 )
 

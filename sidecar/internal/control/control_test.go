@@ -251,7 +251,7 @@ func TestUnusedTopicsAreForgotten(t *testing.T) {
 	}
 }
 
-// A topic that is used while it is being forgotten stays, or is asked for anew.
+// A topic that is used while it is being forgotten stays, or is asked for again.
 func TestForgettingWhileInUse(t *testing.T) {
 	p := newPlane(t)
 	p.put(map[string]int64{"*": 1, "t": 2})

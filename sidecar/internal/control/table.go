@@ -16,7 +16,7 @@ const (
 // topic is a topic in use here.
 type topic struct {
 	name string
-	// standing changes under Control.mu, but for those who give up waiting.
+	// standing changes under Control.mu, except for those who give up waiting.
 	standing atomic.Int32
 	// used is set by whoever uses the topic, and cleared by each sweep.
 	used atomic.Bool

@@ -46,7 +46,7 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// Config is what an App needs; every field is required, but for May.
+// Config is what an App needs; every field is required, except for May.
 type Config struct {
 	Address  *url.URL // of the application, from ParseAddress
 	AppID    string   // the name of its consumer groups

@@ -20,7 +20,7 @@ const (
 )
 
 // chunk is a stretch of a part's text, cut into lines. What it lends out is
-// valid until it is released, but for the ids, which are strings of their own.
+// valid until it is released, except for the ids, which are strings of their own.
 type chunk struct {
 	text  []byte
 	lines []line

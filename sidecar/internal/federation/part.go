@@ -204,7 +204,7 @@ func (p *part) awaitHeld(ctx context.Context, less int64) error {
 }
 
 // next moves the head on; false is the part's end. What the head was is lost
-// with it, but for its id.
+// with it, except for its id.
 func (p *part) next() (bool, error) {
 	if p.chunk != nil {
 		if p.at++; p.at < len(p.chunk.lines) {

@@ -3,7 +3,7 @@ package federation
 import "hash/maphash"
 
 // seen remembers the ids of one stream. The last rememberedIDs are remembered
-// exactly, but for fingerprints of 128 bits with a seed of the stream's own:
+// exactly, except for fingerprints of 128 bits with a seed of the stream's own:
 // that two ids share one is less likely than a broken memory. What is older is
 // kept in a filter alone, and comes back as a suspicion. So its room is bounded,
 // however long the stream is.

@@ -117,7 +117,7 @@ var ceTrace = []string{"traceparent", "tracestate"}
 const ceTTL = "ttlms"
 
 // fill puts the attributes into an event, which holds what the request's own
-// headers say of it already: that has to agree with them, save for ts, which
+// headers say of it already: that has to agree with them, except for ts, which
 // counts rather than time, and the trace, which is nearer than that of the
 // attributes.
 func (a attributes) fill(it *wire.PublishItem) *wire.Error {

@@ -87,7 +87,7 @@ type Config struct {
 	Log       Log
 	Topics    *topics.Catalog
 	// Erased lets go of what is in memory of a topic of which events were
-	// erased, here and at other sidecars, but for Groups. Spooled says whether
+	// erased, here and at other sidecars, except for Groups. Spooled says whether
 	// events of a topic are on their way into the Log, and EraseSpooled erases some
 	// of these; nil: there are none. See spool.Log.
 	Erased       func(topic string)

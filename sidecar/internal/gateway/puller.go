@@ -46,7 +46,7 @@ type pull struct {
 	ended  *wire.Error
 }
 
-// pullBytes is how much an answer holds, but for the last turn's deliveries:
+// pullBytes is how much an answer holds, except for the last turn's deliveries:
 // what comes next waits for the next pull. While the budget of all connections
 // is used up it is what one turn delivers.
 const pullBytes = 4 << 20

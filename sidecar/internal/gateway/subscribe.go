@@ -67,7 +67,7 @@ func (c *conn) subscribe(req *wire.Request) {
 }
 
 // addSubscription makes a subscription that is not started. Only the reader
-// adds and removes, so what it has looked up stays, but for a shutdown
+// adds and removes, so what it has looked up stays, except for a shutdown
 // or a loss of rights.
 func (c *conn) addSubscription(req *wire.Request) (*subscription, error) {
 	s := &subscription{deliveries: newDeliveries(c, req)}

@@ -138,7 +138,7 @@ const (
 func (g *Group) pick(e *entry) (*Member, fit) {
 	if m := e.part.assignee; m != nil && (m.closed || m.opts.Filter.Matches(&e.rec.Event)) {
 		switch {
-		case m.closed || m.free <= 0: // the next turn divides anew
+		case m.closed || m.free <= 0: // the next turn divides again
 			return nil, full
 		case m.halted:
 			return nil, halted

@@ -369,7 +369,7 @@ func (g *Group) lookLater(doubt bool) {
 	}
 }
 
-// failed tells of a store that does not answer, but for a stop.
+// failed tells of a store that does not answer, except for a stop.
 func (g *Group) failed(what string, err error) {
 	if g.cfg.Context.Err() == nil {
 		g.cfg.Logger.Warn("consumer group cannot "+what, "topic", g.topic, "group", g.name, "error", err)

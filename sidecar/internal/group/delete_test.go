@@ -35,7 +35,7 @@ func TestDeleteGroup(t *testing.T) {
 		if err := w.m.Delete(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrNotFound) {
 			t.Errorf("deleted again: %v", err)
 		}
-		w.join().wants("a/1 c/1") // it begins anew
+		w.join().wants("a/1 c/1") // it starts over
 	})
 }
 

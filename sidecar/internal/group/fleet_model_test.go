@@ -111,7 +111,7 @@ func (x *trial) checkDelivery(c *trialClient, e *trialEvent, d Delivery, others 
 }
 
 // leases are the members that have the event in flight under a lease that
-// could still be settled, but for c.
+// could still be settled, except for c.
 func (x *trial) leases(rec *eventlog.Record, c *trialClient) (names []string) {
 	x.mu.Lock()
 	clients := slices.Clone(x.clients)

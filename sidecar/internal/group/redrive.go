@@ -200,7 +200,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 // readRedrives asks for the redrives of partitions: for all at once first, since
 // there are none mostly. dead has the events of those whose dead letters are
 // there; the others are ended. over are the letters of those that an earlier owner
-// has buried anew, but not settled before it died.
+// has buried again, but not settled before it died.
 func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over, marked map[string]bool, err error) {
 	const most = 2 * redrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)

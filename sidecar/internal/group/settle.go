@@ -74,7 +74,7 @@ func (g *Group) settle(e *entry) {
 }
 
 // mark remembers that an id is acked, and settles the other events that have
-// it, but for those that are on their way to the dead letter topic.
+// it, except for those that are on their way to the dead letter topic.
 func (g *Group) mark(id string, expires time.Time) {
 	g.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
 	for e := g.ids[id]; e != nil; {

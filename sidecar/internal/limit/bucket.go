@@ -26,7 +26,7 @@
 //
 // [Bucket.Retune] keeps the tokens that there are, up to the new burst, so each
 // stretch of time between two changes keeps to the bound of its own rate and
-// burst, save for tokens that were taken before a change and refunded after it.
+// burst, except for tokens that were taken before a change and refunded after it.
 //
 // # Refusals
 //

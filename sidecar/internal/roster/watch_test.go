@@ -206,7 +206,7 @@ func TestALifeThatIsNotInTheRoll(t *testing.T) {
 	})
 }
 
-// What is entered late brings nobody back, and the roll of a store that was restored is read anew.
+// What is entered late brings nobody back, and the roll of a store that was restored is read again.
 func TestOddRolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()

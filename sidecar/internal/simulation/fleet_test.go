@@ -59,7 +59,7 @@ func (c cost) commands(prefixes ...string) (n int) {
 	return n
 }
 
-// writes are those that a majority answers, but for beats; of signals one member does.
+// writes are those that a majority answers, except for beats; of signals one member does.
 var writes = []string{"insert events", "insert epochs", "insert nodes", "insert meta", "update ", "delete ", "findAndModify "}
 
 // above is what c costs beyond as much time of idling.

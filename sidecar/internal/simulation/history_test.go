@@ -26,7 +26,7 @@ type history struct {
 	Lives       []*lifetime `json:"lives"`
 	Silences    []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others
 	Declared    []declared  `json:"declared"` // lives that others have declared dead, or tried to
-	Troubled    moment      `json:"troubled"` // the first fault, but for sidecars that were stopped in order
+	Troubled    moment      `json:"troubled"` // the first fault, except for sidecars that were stopped in order
 
 	// What there is in the end.
 	Stored []stored `json:"stored"`

@@ -156,7 +156,7 @@ func (r *run) redriving() bool {
 	return false
 }
 
-// processRedriven does with a redriven event what a member that was mended does, but for now and then.
+// processRedriven does with a redriven event what a member that was mended does, except for now and then.
 func (c *connection) processRedriven(d *delivery, lease group.Lease) {
 	dice := newDice(c.plan.Seed, hash(d.ID+" again", d.Attempt))
 	takes := time.Duration(dice.Int64N(int64(c.plan.Takes.d()) + 1))

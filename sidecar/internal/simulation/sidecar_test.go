@@ -122,7 +122,7 @@ func (m *machine) pause() {
 	m.gate.set(true)
 }
 
-// suspend stops the machine, but for its wall clock.
+// suspend stops the machine, except for its wall clock.
 func (m *machine) suspend() {
 	const longest = time.Hour
 	m.clock.Suspend(longest)

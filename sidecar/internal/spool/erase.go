@@ -13,7 +13,7 @@ var erasePage = eventlog.Bounds{Events: 1000, Bytes: 1 << 20}
 // Erase removes the events of a topic that wait, and that wanted says yes to: of
 // a key, where that is not nil. It returns how many there were; they are gone for
 // good. What had left the spool before the call is in the log when it returns,
-// but for events whose append got no answer.
+// except events whose append got no answer.
 func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (erased int, err error) {
 	t := l.find(topic)
 	if t == nil || !t.spooling.Load() {

@@ -71,7 +71,7 @@ func (l *lockedBuffer) count(s string) int {
 	return strings.Count(l.b.String(), s)
 }
 
-// standard policies: topics spool, but for those that begin with "reject".
+// standard policies: topics spool, except for those that begin with "reject".
 const standard = `[{name: "*", partitions: 2}, {name: "reject*", durability: {on_store_unavailable: reject}}]`
 
 func snapshot(t testing.TB, yaml string) *policy.Snapshot {

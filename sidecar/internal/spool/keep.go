@@ -9,7 +9,7 @@ import (
 )
 
 // keep puts events of a batch into the spool, in order: those at the given
-// indexes, or all, but for those that must not be spooled. It sets their outcomes; that of an event which already has
+// indexes, or all, except for those that must not be spooled. It sets their outcomes; that of an event which already has
 // one, since an append did not answer for it, is left where the spool has no
 // room or fails: it may be stored. The caller is inside the topic's gate.
 func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs []eventlog.Outcome, at []int) {

@@ -108,7 +108,7 @@ type Config struct {
 	Clock   clock.Clock
 }
 
-// Log is the event log as the writer sees it. Everything is in memory but for
+// Log is the event log as the writer sees it. Everything is in memory except
 // the queue itself, so that the direct way costs nothing.
 type Log struct {
 	cfg    Config

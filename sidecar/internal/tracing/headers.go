@@ -17,7 +17,7 @@ const (
 	headerBaggage = "baggage"
 )
 
-// contextOf reads the context that an event's headers carry, but for its state;
+// contextOf reads the context that an event's headers carry, except for its state;
 // the zero value where there is none, or none that can be read.
 func contextOf(h wire.Headers) trace.SpanContext {
 	parent, ok := h.Get(headerParent)

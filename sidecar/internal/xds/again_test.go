@@ -104,7 +104,7 @@ func TestIntroduce(t *testing.T) {
 	}
 }
 
-// Another stream says anew who is asking, and has nothing sent again.
+// Another stream says again who is asking, and has nothing sent again.
 func TestAnew(t *testing.T) {
 	s := newServer(t)
 	s.put(globs, map[string]string{"*": "1"})

@@ -105,14 +105,14 @@ type Update struct {
 // required.
 type Config struct {
 	Conn grpc.ClientConnInterface
-	// Node says who is asking, anew for each stream and [Client.Introduce].
+	// Node says who is asking, again for each stream and [Client.Introduce].
 	Node func() *corev3.Node
 	// Types are asked for in their order; the server looks at the requests in
 	// that order too.
 	Types []Type
 	// Apply puts an update into effect as a whole, or returns why it has not;
 	// the server is told either way. One that wraps ErrLater has all asked for
-	// anew after a while. It is called by one goroutine, and the stream is not
+	// again after a while. It is called by one goroutine, and the stream is not
 	// read meanwhile.
 	Apply func(context.Context, Update) error
 	// Keep has what was applied survive the end of the process: a response is
@@ -144,8 +144,8 @@ type Client struct {
 
 	mu    sync.Mutex
 	kinds []*kind // in the order of Config.Types
-	// anew is why another stream is needed; "": none is.
-	anew string
+	// again is why another stream is needed; "": none is.
+	reopen string
 	// part is how many names a request may have; 0: MaxRequestBytes alone counts.
 	part int
 }
@@ -189,8 +189,8 @@ func (c *Client) Run(ctx context.Context) error {
 		if before.Connected && time.Since(before.Since) >= c.cfg.MaxBackoff { // else it may be of no use at all
 			wait.Reset()
 		}
-		if errors.Is(err, errAnew) {
-			c.cfg.Logger.Info("asking the control plane anew", "reason", err)
+		if errors.Is(err, errReopen) {
+			c.cfg.Logger.Info("asking the control plane again", "reason", err)
 			err = nil // it is there
 		} else if before.Connected || !told {
 			c.cfg.Logger.Warn("no connection to the control plane; trying again, and silent until there is one", "error", err)
@@ -255,7 +255,7 @@ func (c *Client) Unsubscribe(typeURL string, names ...string) {
 func (c *Client) Anew(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.anew = reason
+	c.reopen = reason
 	c.stir()
 }
 

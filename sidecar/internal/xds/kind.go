@@ -36,7 +36,7 @@ type kind struct {
 	missed     names // in responses that were refused, and not taken since
 	again      names // those of missed that are to be asked for again
 	asked      names // those that were, and have not come yet
-	// dropped are those that are no longer wanted, or wanted anew, since the update
+	// dropped are those that are no longer wanted, or wanted again, since the update
 	// that is taking effect began to; nil: none is.
 	dropped names
 }

@@ -27,8 +27,8 @@ const (
 	maxReasons = 8 << 10
 )
 
-// errAnew ends a stream for the sake of the next one.
-var errAnew = errors.New("another stream is needed")
+// errReopen ends a stream for the sake of the next one.
+var errReopen = errors.New("another stream is needed")
 
 // stream is one stream. One goroutine reads it and another writes, and neither
 // waits for the other: a server that reads nothing while it sends must not
@@ -263,7 +263,7 @@ func (s *stream) send(requests []*discoveryv3.DeltaDiscoveryRequest) error {
 func (c *Client) begin() (out []*discoveryv3.DeltaDiscoveryRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.anew = ""
+	c.reopen = ""
 	for _, k := range c.kinds {
 		out = append(out, k.first(c.bounds())...)
 	}
@@ -275,12 +275,12 @@ func (c *Client) begin() (out []*discoveryv3.DeltaDiscoveryRequest) {
 func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.anew != "" {
-		return nil, fmt.Errorf("%w: %s", errAnew, c.anew)
+	if c.reopen != "" {
+		return nil, fmt.Errorf("%w: %s", errReopen, c.reopen)
 	}
 	for _, k := range c.kinds {
 		if k.wildcard && k.again.has(wildcard) { // which cannot be asked for by its name
-			return nil, fmt.Errorf("%w: it is to bring what came in a refused update", errAnew)
+			return nil, fmt.Errorf("%w: it is to bring what came in a refused update", errReopen)
 		}
 		out = append(out, k.requests(c.bounds())...)
 	}

@@ -31,7 +31,7 @@ const (
 	// patience is how long everything may take to come to rest, on a machine that has other things to do: a real MongoDB keeps
 	// what a killed transaction has locked for a minute.
 	patience = 4 * time.Minute
-	// policies are the defaults, but for a deadline after which others get what a paused service has.
+	// policies are the defaults, except for a deadline after which others get what a paused service has.
 	policies = `
 - name: "*"
   delivery: {ack_timeout: 2s}

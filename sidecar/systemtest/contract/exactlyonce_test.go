@@ -60,7 +60,7 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 }
 
 // "or it was published again under another seq": once retention has removed the
-// event and the dedupe window is over, its id may be published anew.
+// event and the dedupe window is over, its id may be published again.
 func TestExactlyOnceAfterARepublish(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, retention: {ttl: 200ms}, dedupe: {window: 100ms}}]`,
@@ -72,7 +72,7 @@ func TestExactlyOnceAfterARepublish(t *testing.T) {
 	k.events(2)
 	k.ack("again", "once", "x")
 	var second object
-	apitest.Eventually(t, "x is accepted anew", func() bool {
+	apitest.Eventually(t, "x is accepted again", func() bool {
 		a := s.post(t, "again", "1", "Sluice-Id: x")
 		second = a.JSON(t)
 		return a.Status == 201

@@ -73,7 +73,7 @@ func stop(t *testing.T, p *sidecartest.Process) {
 	}
 }
 
-// quiet wants no lines of errors in a sidecar's log, but for some.
+// quiet wants no lines of errors in a sidecar's log, except for some.
 func quiet(t *testing.T, p *sidecartest.Process, but ...string) {
 	t.Helper()
 lines:

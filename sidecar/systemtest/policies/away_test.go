@@ -98,7 +98,7 @@ func noStorm(t *testing.T, proxies []*faultproxy.Proxy, tries []int, gone time.D
 	t.Helper()
 	for i, n := range connections(proxies) {
 		// Tries are 100 ms apart at first, and then ever more; a sidecar that is
-		// restarted begins anew.
+		// restarted starts over.
 		t.Logf("sidecar %d made %d connections while the control plane was away, for %v, and %d when it was back",
 			i, tries[i]-1, gone.Round(time.Millisecond), n-tries[i])
 		if tries[i] > 50 || n-tries[i] > 2 {

@@ -94,7 +94,7 @@ func TestAGoneSidecarIsMissedUntilItIsBackOrForgotten(t *testing.T) {
 		kill()
 	}
 
-	// Nobody is left who remembers, but for the store.
+	// Nobody is left who remembers, except for the store.
 	for _, p := range planes {
 		p.start(t)
 	}

@@ -218,7 +218,7 @@ func (c *chaos) fault(t *testing.T, random *rand.Rand) (mend func(), lasts time.
 		pass(t, brief)
 		s.way.leads(s.to...) // to this one first
 		return c.toStore[i].Heal, lasts
-	case 4, 5: // a sidecar has to connect anew, mostly to another one
+	case 4, 5: // a sidecar has to connect again, mostly to another one
 		s.way.cut()
 		return nil, 0
 	case 6: // a sidecar is killed

@@ -132,7 +132,7 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// clientOptions are the URL's, but for those that the store's promises need
+// clientOptions are the URL's, except for those that the store's promises need
 // otherwise.
 func clientOptions(o Options) *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's

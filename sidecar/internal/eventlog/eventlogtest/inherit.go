@@ -99,7 +99,7 @@ func testInherit(t *testing.T, s *suite) {
 		s.latest(t, topic, "g", shown(third, back))
 	})
 
-	t.Run("an epoch that does not inherit begins anew", func(t *testing.T) {
+	t.Run("an epoch that does not inherit starts over", func(t *testing.T) {
 		topic := s.topic(t, 1)
 		first, second, third := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 0, 2, "n2"), heir(topic, "g", 0, 3, "n3", 1)
 		first.Progress, second.Progress.Cursor = someProgress, 50

@@ -39,7 +39,7 @@ const (
 //   - It inserts the events at these seqs, in order. Readers go as far as nothing is missing (holes.go).
 //   - A duplicate (topic, id) is a repeated publish, or an earlier try whose answer was lost; a void takes the seq.
 //   - A duplicate (topic, partition, seq) is a void: readers waited for long enough. What is left of the partition's
-//     events reserves anew, in order.
+//     events reserves again, in order.
 //   - Where it is not known what happened, the same is inserted at the same seqs again: ids and seqs make that safe.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
@@ -66,7 +66,7 @@ func (l *Log) appendNow(ctx context.Context, name string, p int, batch []*eventl
 	err := l.appendOnce(ctx, name, p, batch, out)
 	for err == nil {
 		// The topic was deleted meanwhile, and maybe made again: what had no
-		// place yet begins anew.
+		// place yet starts over.
 		var rest []*eventlog.Record
 		var at []int
 		for i := range out {
@@ -204,7 +204,7 @@ type batch struct {
 	generation int64
 	concern    concern
 	lines      []*line
-	renew      func() // the time that is left begins anew, since the server answers
+	renew      func() // the time that is left starts over, since the server answers
 	most       int    // documents in the next insert
 	lookup     int    // ids to look up at the next duplicate
 	wait       backoff
@@ -413,7 +413,7 @@ func (at *line) give(last uint64, since moment) {
 	}
 }
 
-// restart has the events reserve anew; voids have no more place to take.
+// restart has the events reserve again; voids have no more place to take.
 func (at *line) restart() {
 	var events []*pending
 	for _, d := range at.pending {

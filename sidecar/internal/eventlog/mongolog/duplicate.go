@@ -33,7 +33,7 @@ func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 	return b.giveWay(ctx, at)
 }
 
-// giveWay has a line reserve anew, since the seq at its front is taken.
+// giveWay has a line reserve again, since the seq at its front is taken.
 func (b *batch) giveWay(ctx context.Context, at *line) error {
 	var found struct {
 		Void bool `bson:"void"`

@@ -55,7 +55,7 @@ func (l *Log) hint(index bson.D) any {
 	return index
 }
 
-// indexes are all that the log wants to have, but for those on _id.
+// indexes are all that the log wants to have, except for those on _id.
 func (l *Log) indexes(e engine) []index {
 	ix := []index{
 		newIndex(eventsName, true, bySeq),

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// indexSpec is what an index is, but for its name.
+// indexSpec is what an index is, except for its name.
 type indexSpec struct {
 	keys    string // as people write them: topic, -ts
 	unique  bool

@@ -182,7 +182,7 @@ func openError(err error, storeURL string) error {
 	return fmt.Errorf("store: %s", message)
 }
 
-// clientOptions are the URL's, but for those that the log's promises need
+// clientOptions are the URL's, except for those that the log's promises need
 // otherwise.
 func (l *Log) clientOptions() *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's
@@ -236,7 +236,7 @@ func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context
 }
 
 // beginSteps is begin for an operation of many steps: Options.Timeout begins
-// anew with every call of renew, so that a server that is slow, and gets on, is
+// again with every call of renew, so that a server that is slow, and gets on, is
 // not taken for one that is away.
 func (l *Log) beginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
 	var timer clock.Timer

@@ -60,7 +60,7 @@ func sweepOnce(t *testing.T, l *Log, r eventlog.Retention, now int64) int {
 	return n
 }
 
-// raw are the documents of a collection by _id, but for those of no event.
+// raw are the documents of a collection by _id, except for those of no event.
 func raw(t *testing.T, l *Log, collection string) map[string]bson.M {
 	t.Helper()
 	docs, err := findAll[bson.M](t.Context(), l, l.db.Collection(collection), bson.D{}, options.Find())

@@ -583,7 +583,7 @@ func (b *batch) settleMoved(ctx context.Context, at *line) error {
 				o.Err = &eventlog.RefusedError{Cause: err}
 			case s.Record.DeliverAt != 0 && int64(s.Record.Seq) == d.token:
 				continue // as it was
-			case s.Record.DeliverAt != 0: // cancelled, and scheduled anew
+			case s.Record.DeliverAt != 0: // cancelled, and scheduled again
 			case s.Record.Partition == at.p && s.Record.Seq == d.seq:
 				stored = append(stored, d)
 				continue

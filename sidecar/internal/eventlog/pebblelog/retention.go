@@ -216,7 +216,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	defer l.marksTurn.give()
 	from := []byte{kindMarkTime}
 	return l.removeInOrder(ctx, from, appendTime([]byte{kindMarkTime}, now+1), limit, func(b *pebble.Batch, rest []byte) error {
-		// Behind the time stands the mark's key, but for its kind.
+		// Behind the time stands the mark's key, except for its kind.
 		key := append([]byte{kindMark}, rest[8:]...)
 		value, found, err := l.get(key)
 		if err != nil || !found {

@@ -134,7 +134,7 @@ func (a *appending) schedule(b *pebble.Batch) (delta int) {
 	return -len(a.fresh)
 }
 
-// maxReleaseBytes bounds the events in memory of one Release, but for the last.
+// maxReleaseBytes bounds the events in memory of one Release, except for the last.
 const maxReleaseBytes = 8 << 20
 
 // Release implements eventlog.Scheduler: the commit that stores an event in its

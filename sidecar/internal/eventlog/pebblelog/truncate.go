@@ -16,7 +16,7 @@ import (
 // events back, always the newest part of them.
 //
 // An id that is appended at the same time is either found stored or stored
-// anew.
+// again.
 func (l *Log) Truncate(ctx context.Context, name string, p int, upTo uint64) error {
 	if err := l.enter(ctx); err != nil {
 		return err
