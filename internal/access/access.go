@@ -190,8 +190,8 @@ func (a *Access) byToken(ctx context.Context, token, from string) (Identity, err
 	}
 	asJWT := err != nil && r.jwt != nil && isJWT(token)
 	if asJWT {
-		if _, known := r.jwt.known(d); known {
-			id, _, err = r.byJWT(token, d)
+		if c, known := r.jwt.known(d); known {
+			id, err = r.byClaims(c, token, d)
 			a.noteExpiry(&id)
 			return id, err
 		}
@@ -200,8 +200,11 @@ func (a *Access) byToken(ctx context.Context, token, from string) (Identity, err
 		return Identity{}, tooMany
 	}
 	if asJWT {
-		var forged bool
-		if id, forged, err = r.byJWT(token, d); !forged {
+		c, forged, bad := r.jwt.verify(token, d)
+		if err = bad; err == nil {
+			id, err = r.byClaims(c, token, d)
+		}
+		if !forged {
 			a.noteExpiry(&id)
 			return id, err
 		}

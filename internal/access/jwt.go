@@ -88,7 +88,7 @@ func (r *reader) jwt(to **jwtSection) func(*yaml.Node, string) {
 // verifier verifies the tokens of one issuer. Its keys do not change.
 type verifier struct {
 	section  jwtSection
-	roots    []byte // of the authority that vouches for the server of jwks_url; nil: the system's
+	roots    *x509.CertPool // who vouches for the server of jwks_url; nil: the system's authorities
 	keys     *jose.JSONWebKeySet
 	unknown  *atomic.Bool // a token had a key that is not among them
 	mu       sync.Mutex
@@ -107,10 +107,14 @@ func (b *builder) jwt(s *jwtSection) {
 	b.rules.jwt = v
 	if s.rootsCA != "" {
 		ca := b.files[s.rootsCA]
-		if _, err := certificates(ca.data); ca.err != nil || err != nil {
+		authorities, err := certificates(ca.data)
+		if ca.err != nil || err != nil {
 			b.refuse(s.line, "jwt.jwks_ca", "%s: %v", s.rootsCA, errors.Join(ca.err, err))
 		}
-		v.roots = ca.data
+		v.roots = x509.NewCertPool()
+		for _, cert := range authorities {
+			v.roots.AddCert(cert)
+		}
 	}
 	if s.keysFile == "" {
 		return
@@ -223,7 +227,7 @@ func (v *verifier) check(signed *jwt.JSONWebToken, to ...any) error {
 	return err
 }
 
-// byJWT finds who has a JSON Web Token.
+// byJWT finds who has a JSON Web Token, also one that was not seen before.
 func (r *rules) byJWT(token string, d digest) (id Identity, forged bool, err error) {
 	c, known := r.jwt.known(d)
 	if !known {
@@ -231,19 +235,25 @@ func (r *rules) byJWT(token string, d digest) (id Identity, forged bool, err err
 			return Identity{}, forged, err
 		}
 	}
+	id, err = r.byClaims(c, token, d)
+	return id, false, err
+}
+
+// byClaims finds who has a JSON Web Token that says this.
+func (r *rules) byClaims(c verifiedClaims, token string, d digest) (Identity, error) {
 	for _, h := range r.subjects {
 		for _, name := range c.names {
 			if name != h.name {
 				continue
 			}
-			id = Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, jwt: token, digest: d, expires: c.expires}
+			id := Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, jwt: token, digest: d, expires: c.expires}
 			if c.subject != "" {
 				id.Name = c.subject
 			}
-			return id, false, nil
+			return id, nil
 		}
 	}
-	return Identity{}, false, wire.Errorf(wire.Unauthorized, "the JSON Web Token is valid, and its claim %s (%s) is listed nowhere under subjects", shown(r.jwt.section.claim), patterns(c.names))
+	return Identity{}, wire.Errorf(wire.Unauthorized, "the JSON Web Token is valid, and its claim %s (%s) is listed nowhere under subjects", shown(r.jwt.section.claim), patterns(c.names))
 }
 
 // fetched returns rules with the keys that jwks_url has now.
@@ -255,11 +265,7 @@ func (r *rules) fetched(ctx context.Context) (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-	if v.roots != nil {
-		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
-		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(v.roots)
-	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: v.roots}}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)

@@ -123,3 +123,9 @@ func (p Params) Choice(name string, choices ...string) (string, error) {
 	}
 	return "", badParam(name, "%q is not one of %s", v, strings.Join(choices, ", "))
 }
+
+// DryRun says whether nothing is to be changed: the parameter dry_run.
+func (p Params) DryRun() (bool, error) {
+	n, err := p.Choice("dry_run", "0", "1")
+	return n == "1", err
+}

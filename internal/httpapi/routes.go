@@ -23,14 +23,15 @@ func Routes(mux *http.ServeMux) http.Handler {
 			refuse(w, wire.Errorf(wire.NotFound, "no such route: %s", r.URL.Path))
 			return
 		}
-		RefuseMethod(w, r, probe.header.Get("Allow"))
+		RefuseMethod(w, r, probe.header.Get("Allow"), "")
 	})
 }
 
-// RefuseMethod answers where the path has other methods than the request's.
-func RefuseMethod(w http.ResponseWriter, r *http.Request, allow string) {
+// RefuseMethod answers where the path has other methods than the request's. The
+// hint, where it is not empty, is the rest of the sentence.
+func RefuseMethod(w http.ResponseWriter, r *http.Request, allow, hint string) {
 	w.Header().Set("Allow", allow)
-	refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s", r.Method, r.URL.Path, allow),
+	refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s%s", r.Method, r.URL.Path, allow, hint),
 		http.StatusMethodNotAllowed)
 }
 

@@ -31,7 +31,7 @@ func (h *handler) history(w http.ResponseWriter, r *request) error {
 }
 
 func (h *handler) rollback(w http.ResponseWriter, r *request) error {
-	asked, body, err := readChange(w, r)
+	asked, body, err := readChange(w, r, false)
 	if err != nil {
 		return err
 	}

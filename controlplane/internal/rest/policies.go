@@ -68,41 +68,58 @@ func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, policyBody(entry))
 }
 
-// readChange reads the condition and the body of a change that an editor may
-// make.
-func readChange(w http.ResponseWriter, r *request) (asked condition, body []byte, err error) {
-	if err = r.sender.mayEdit(r.PathValue("name")); err != nil {
-		return asked, nil, err
+// readChange reads the condition and the body of a change. Those who have it
+// planned need no right to make it.
+func readChange(w http.ResponseWriter, r *request, planned bool) (asked condition, body []byte, err error) {
+	if !planned {
+		err = r.sender.mayEdit(r.PathValue("name"))
 	}
-	if asked, err = readCondition(r.Header); err != nil {
+	if err == nil {
+		asked, err = readCondition(r.Header)
+	}
+	if err != nil {
 		return asked, nil, err
 	}
 	body, err = readBody(w, r.Request, maxBodyBytes)
 	return asked, body, err
 }
 
+// putPolicy puts a policy, or answers with what that would change.
 func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
-	switch dryRun, err := r.dryRun(); {
-	case err != nil:
-		return err
-	case dryRun:
-		return h.planPut(w, r)
-	}
-	asked, body, err := readChange(w, r)
+	planned, err := r.params.DryRun()
 	if err != nil {
 		return err
 	}
+	if planned {
+		leave, err := h.gate.enter(r.sender)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	asked, body, err := readChange(w, r, planned)
+	if err != nil {
+		return err
+	}
+	var plan catalog.Applied
 	var entry catalog.Entry
 	var created bool
 	err = h.gate.inTurn(r.Context(), func() error {
 		p, err := namedPolicy(r.PathValue("name"), body)
-		if err == nil {
+		switch {
+		case err != nil:
+		case planned:
+			plan, err = h.Catalog.PlanPut(r.Context(), r.sender.author(), p, asked.permits)
+		default:
 			entry, created, err = h.Catalog.Put(r.Context(), r.sender.author(), p, asked.permits)
 		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case planned:
+		return h.answerChanges(w, r, true, plan)
 	}
 	w.Header().Set("ETag", etag(entry.Version))
 	status := http.StatusOK
@@ -157,66 +174,25 @@ func textMember(body []byte, name string) (text string) {
 	return text
 }
 
-// planPut answers with what a put would change, for those who may read.
-func (h *handler) planPut(w http.ResponseWriter, r *request) error {
-	asked, err := readCondition(r.Header)
-	if err != nil {
-		return err
-	}
-	leave, err := h.gate.enter(r.sender)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	body, err := readBody(w, r.Request, maxBodyBytes)
-	if err != nil {
-		return err
-	}
-	var plan catalog.Applied
-	err = h.gate.inTurn(r.Context(), func() error {
-		p, err := namedPolicy(r.PathValue("name"), body)
-		if err == nil {
-			plan, err = h.Catalog.PlanPut(r.Context(), r.sender.author(), p, asked.permits)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return h.answerChanges(w, r, true, plan)
-}
-
-// planDelete answers with what a deletion would change, for those who may read.
-func (h *handler) planDelete(w http.ResponseWriter, r *request) error {
-	asked, err := readCondition(r.Header)
-	if err != nil {
-		return err
-	}
-	plan, err := h.Catalog.PlanDelete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits)
-	if err != nil {
-		return err
-	}
-	return h.answerChanges(w, r, true, plan)
-}
-
-func (r *request) dryRun() (bool, error) {
-	n, err := r.params.Choice("dry_run", "0", "1")
-	return n == "1", err
-}
-
+// deletePolicy deletes a policy, or answers with what that would change.
 func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
-	switch dryRun, err := r.dryRun(); {
-	case err != nil:
-		return err
-	case dryRun:
-		return h.planDelete(w, r)
+	planned, err := r.params.DryRun()
+	if err == nil && !planned {
+		err = r.sender.may(admin)
 	}
-	if err := r.sender.may(admin); err != nil {
+	if err != nil {
 		return err
 	}
 	asked, err := readCondition(r.Header)
 	if err != nil {
 		return err
+	}
+	if planned {
+		plan, err := h.Catalog.PlanDelete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits)
+		if err != nil {
+			return err
+		}
+		return h.answerChanges(w, r, true, plan)
 	}
 	if err := h.Catalog.Delete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits); err != nil {
 		return err

@@ -25,7 +25,7 @@ type erasure struct {
 // done again it goes on.
 func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
 	if r.URL.RawQuery == "" { // as what deletes all of them would be
-		httpapi.RefuseMethod(w, r, "POST, DELETE with one of the parameters id and key")
+		httpapi.RefuseMethod(w, r, "POST", ", and DELETE with one of the parameters id and key")
 		return
 	}
 	x, err := g.erasureOf(r)

@@ -23,6 +23,9 @@ func TestEraseByID(t *testing.T) {
 	events := orders + "/events"
 	s.want(t, 404, "not_found", "DELETE", events+"?id=nobody", "")
 	s.want(t, 405, "id and key", "DELETE", events, "")
+	if res, _ := s.do(t, "DELETE", events, ""); res.Header.Get("Allow") != "POST" {
+		t.Errorf("Allow is %q, which is to list methods", res.Header.Get("Allow"))
+	}
 	for _, query := range []string{"?id=", "?id=a&key=k", "?key="} {
 		s.want(t, 400, "bad_request", "DELETE", events+query, "")
 	}

@@ -140,8 +140,7 @@ func dryRun(r *http.Request) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n, err := p.Choice("dry_run", "0", "1")
-	return n == "1", err
+	return p.DryRun()
 }
 
 // deleteGroup removes a group that has no members.
