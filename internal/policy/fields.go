@@ -22,9 +22,6 @@ type field struct {
 	copy func(dst, src *Effective)
 	// get is the field's value, for hashing.
 	get func(e *Effective) any
-	// idle reports whether the value asks for something that nothing acts on
-	// yet; nil: everything acts.
-	idle func(e *Effective) bool
 }
 
 // at builds the field at path from where its value lives and how it is read.
@@ -43,15 +40,6 @@ func at[T any](path string, in func(*Effective) *T, read func(*yaml.Node) (T, er
 	}
 }
 
-// unless marks values of the field as not acting yet, save those that acts
-// says do.
-func (f field) unless(acts func(*Effective) bool) field {
-	f.idle = func(e *Effective) bool { return !acts(e) }
-	return f
-}
-
-func never(*Effective) bool { return false }
-
 const (
 	maxBurst       = 1_000_000_000
 	maxInflight    = 100_000
@@ -66,8 +54,7 @@ var fields = []field{
 	at("publish.rate", func(e *Effective) *float64 { return &e.Publish.Rate }, rate),
 	at("publish.burst", func(e *Effective) *int { return &e.Publish.Burst }, whole[int](0, maxBurst)),
 	at("publish.bytes_per_second", func(e *Effective) *int64 { return &e.Publish.BytesPerSecond }, whole[int64](0, math.MaxInt64)),
-	at("publish.scope", func(e *Effective) *Scope { return &e.Publish.Scope }, oneOf(ScopeSidecar, ScopeFleet)).
-		unless(func(e *Effective) bool { return e.Publish.Scope == ScopeSidecar }),
+	at("publish.scope", func(e *Effective) *Scope { return &e.Publish.Scope }, oneOf(ScopeSidecar, ScopeFleet)),
 	at("publish.on_limit", func(e *Effective) *OnLimit { return &e.Publish.OnLimit }, oneOf(LimitReject, LimitWait)),
 	at("publish.max_wait", func(e *Effective) *time.Duration { return &e.Publish.MaxWait }, duration(0, forever)),
 
@@ -94,9 +81,9 @@ var fields = []field{
 
 	at(schemaPath, func(e *Effective) *string { return &e.Schema.JSONSchema }, jsonSchema),
 	at("schema.compatibility", func(e *Effective) *Compatibility { return &e.Schema.Compatibility },
-		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull)).unless(never),
+		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull)),
 
-	at("tracing.sample_ratio", func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)).unless(never),
+	at("tracing.sample_ratio", func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)),
 	at("auto_create", func(e *Effective) *bool { return &e.AutoCreate }, boolean),
 	at("paused", func(e *Effective) *bool { return &e.Paused }, boolean),
 }

@@ -298,20 +298,20 @@ func TestFieldsThatDoNotFitTogether(t *testing.T) {
 	}
 }
 
-func TestNotActing(t *testing.T) {
+func TestIneffective(t *testing.T) {
 	policies, err := policy.ParseYAML([]byte(everything))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"publish.scope", "schema.compatibility", "tracing.sample_ratio"}
-	if got := policies[0].NotActing(); !reflect.DeepEqual(got, want) {
+	want := []string{"publish.scope"}
+	if got := policies[0].Ineffective(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	policies, err = policy.ParseYAML([]byte("[{name: a, connection: {rate: 1}, publish: {scope: sidecar, rate: 1}}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := policies[0].NotActing(), []string{"connection.rate"}; !reflect.DeepEqual(got, want) {
+	if got, want := policies[0].Ineffective(), []string{"connection.rate"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

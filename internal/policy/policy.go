@@ -11,14 +11,8 @@
 // the matching prefix policy with the longest prefix that does, down to '*',
 // else from [Defaults].
 //
-// # Not acting yet
-//
-// These fields are read, validated and resolved, but nothing acts on them yet;
-// [Policy.NotActing] names those that a policy sets:
-//
-//   - publish.scope: fleet, without a control plane: it acts like sidecar
-//   - schema.compatibility: any change of a schema is let through
-//   - tracing.sample_ratio
+// [Policy.Ineffective] names the fields of a policy that have no effect in a
+// sidecar's file.
 package policy
 
 import (
@@ -218,19 +212,19 @@ func (p *Policy) sets(path string) bool {
 	return i >= 0 && p.set.has(i)
 }
 
-// NotActing names the fields that the policy sets to something that nothing
-// acts on yet (see the package comment), and connection where the policy is
-// not '*', the only one that it is read from.
-func (p *Policy) NotActing() []string {
+// Ineffective names the fields that the policy sets without effect in a
+// sidecar's file: publish.scope fleet, since a control plane divides the rate
+// of a fleet; and connection outside of '*', the only policy that it is read
+// from.
+func (p *Policy) Ineffective() []string {
 	var out []string
 	for i, f := range fields {
 		if !p.set.has(i) {
 			continue
 		}
-		section, _, _ := strings.Cut(f.path, ".")
-		switch {
+		switch section, _, _ := strings.Cut(f.path, "."); {
 		case section == "connection" && p.Name != "*",
-			f.idle != nil && f.idle(&p.values):
+			f.path == "publish.scope" && p.values.Publish.Scope == ScopeFleet:
 			out = append(out, f.path)
 		}
 	}

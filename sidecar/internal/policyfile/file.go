@@ -104,7 +104,7 @@ func (f *Source) take(data []byte) {
 	f.log.Info("policies changed", "file", f.path, "policies", len(s.List()))
 }
 
-// snapshotOf reads a document, and tells of fields that it sets in vain.
+// snapshotOf reads a document, and logs which of its fields have no effect.
 func snapshotOf(data []byte, log *slog.Logger) (*policy.Snapshot, error) {
 	policies, err := policy.ParseYAML(data)
 	if err != nil {
@@ -115,8 +115,8 @@ func snapshotOf(data []byte, log *slog.Logger) (*policy.Snapshot, error) {
 		return nil, err
 	}
 	for i := range policies {
-		if idle := policies[i].NotActing(); len(idle) > 0 {
-			log.Warn("a policy sets fields that do not act in this version", "policy", policies[i].Name, "fields", idle)
+		if ineffective := policies[i].Ineffective(); len(ineffective) > 0 {
+			log.Warn("a policy sets fields that have no effect", "policy", policies[i].Name, "fields", ineffective)
 		}
 	}
 	return s, nil
