@@ -23,7 +23,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.
 		if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 			logger.DebugContext(r.Context(), "request given up by its client", "method", r.Method, "path", r.URL.Path)
 		} else {
-			logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+			logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
 	}
 	refuse(w, e)

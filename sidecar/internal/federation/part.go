@@ -101,7 +101,7 @@ func (p *part) read(ctx context.Context) error {
 			return &sourceError{source: source, err: err}
 		}
 		p.log.Warn("a part of the fleet is asked again, at the next sidecar that has it", "part", p.name, "sidecar", source.name(),
-			"next", p.sources[(i+1)%len(p.sources)].name(), "err", err)
+			"next", p.sources[(i+1)%len(p.sources)].name(), "error", err)
 	}
 }
 

@@ -196,7 +196,7 @@ func (c *conn) replyOK(req *wire.Request) {
 func (c *conn) replyError(req *wire.Request, err error) {
 	e := wire.AsError(err)
 	if e.Code == wire.Internal && c.ctx.Err() == nil {
-		c.cfg.Logger.Error("op failed", "connection", c.name, "op", req.Op, "err", err)
+		c.cfg.Logger.Error("op failed", "connection", c.name, "op", req.Op, "error", err)
 	}
 	c.reply(func(dst []byte) []byte { return wire.AppendErr(dst, e, req.Corr, req.HasCorr) })
 }

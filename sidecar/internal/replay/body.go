@@ -149,7 +149,7 @@ func (b *body) fail(err error) {
 		return
 	}
 	if gone := b.r.Context().Err() != nil && errors.Is(err, context.Canceled); !gone {
-		b.logger.Error("answer broken off", "path", b.r.URL.Path, "query", b.r.URL.RawQuery, "err", err)
+		b.logger.Error("answer broken off", "path", b.r.URL.Path, "query", b.r.URL.RawQuery, "error", err)
 	}
 	b.abort()
 }
