@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -112,7 +113,7 @@ func (m *Manager) owner(e *eventlog.Epoch) string {
 // stored is a partition as an epoch in the store tells of it.
 func stored(e *eventlog.Epoch) *partition {
 	p := &partition{index: e.Partition}
-	p.restore(e.Progress)
+	p.restore(e.Progress, time.Time{}) // nobody asks it when something is due
 	return p
 }
 

@@ -3,10 +3,12 @@ package group
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/internal/clock/clocktest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -72,7 +74,7 @@ func TestInheritedDelays(t *testing.T) {
 		for range 2 { // what is not fetched yet goes on with the rest
 			pr = inherited(pr, never, now)
 			p = &partition{}
-			p.restore(pr)
+			p.restore(pr, now)
 			if d, r := pr.Delays, pr.Redrives; len(d) != 1 || len(r) != 1 || d[0].Until != now.Add(want).UnixMilli() || r[0].Until != d[0].Until {
 				t.Errorf("saved by a clock that is %v ahead: %+v %+v; want %v from now", ahead, d, r, want)
 			}
@@ -83,4 +85,39 @@ func TestInheritedDelays(t *testing.T) {
 			t.Errorf("without what is left: %+v", got)
 		}
 	}
+}
+
+// A delay is as long as it was to be for whoever takes over also where the owner's wall clock is set right after it began,
+// whether the event is in memory or not.
+func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
+	const wait = 5 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		for _, off := range []time.Duration{time.Hour, -time.Hour} {
+			c := clocktest.New()
+			c.SetWall(off)
+			due := c.Now().Add(wait)
+			p := &partition{
+				entries: []*entry{{seq: 3, state: delayed, due: due}},
+				redrive: redriveQueue{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: due}}},
+				next:    4,
+			}
+			kept := &partition{}
+			kept.restore(p.progress(c.Now()), c.Now())
+			time.Sleep(time.Second)
+			c.SetWall(0)
+			want := time.Now().Add(wait - time.Second).UnixMilli()
+			for what, p := range map[string]*partition{"in memory": p, "kept": kept} {
+				pr := p.progress(c.Now())
+				d, r := pr.Delays[0], pr.Redrives[0]
+				if left := (wait - time.Second).Milliseconds(); d.Until != want || d.Left != left || r.Until != want || r.Left != left {
+					t.Errorf("%s, of a clock that was %v ahead: %+v %+v; want %d", what, off, d, r, want)
+				}
+			}
+			rec := &eventlog.Record{}
+			rec.Seq = 3
+			if e := kept.fetched(rec); e.due.Sub(c.Now()) != wait-time.Second {
+				t.Errorf("due in %v", e.due.Sub(c.Now()))
+			}
+		}
+	})
 }

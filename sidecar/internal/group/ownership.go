@@ -37,7 +37,8 @@ func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
 func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
 	p.own, p.epoch, p.life, p.dirty = owned, e.Number, e.Owner, false
 	p.head = max(p.head, head)
-	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended, g.cfg.Clock.Now()))
+	now := g.cfg.Clock.Now()
+	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended, now), now)
 	g.recut = true
 }
 
@@ -54,7 +55,7 @@ func (g *Group) abandon(p *partition) (waiters []func(error)) {
 	if p.dirty {
 		waiters, g.waiters = g.waiters, nil
 	}
-	p.restore(eventlog.Progress{})
+	p.restore(eventlog.Progress{}, time.Time{})
 	g.disown(p)
 	return waiters
 }
@@ -101,9 +102,10 @@ func (p *partition) busy() bool {
 
 // park forgets what was fetched of a partition but keeps its progress.
 func (g *Group) park(p *partition) {
-	pr := p.progress(g.cfg.Clock.Now())
+	now := g.cfg.Clock.Now()
+	pr := p.progress(now)
 	g.drop(p)
-	p.restore(pr)
+	p.restore(pr, now)
 }
 
 // drop forgets everything fetched of a partition.

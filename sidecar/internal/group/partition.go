@@ -41,7 +41,7 @@ type partition struct {
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
 	unsure  []eventlog.SeqRange
-	delays  []eventlog.Delay
+	delays  []delay
 
 	since   int64  // of the progress
 	by      string // the same
@@ -54,16 +54,26 @@ type partition struct {
 	vain    int       // reads in a row that did not find what was announced
 }
 
-// restore takes over stored progress: nothing is fetched yet.
-func (p *partition) restore(pr eventlog.Progress) {
+// delay is an event that is to be delivered no earlier than when it is due.
+type delay struct {
+	seq uint64
+	due time.Time
+}
+
+// restore takes over stored progress: nothing is fetched yet. What it delays is
+// due as the wall clock has it now, however that is set later.
+func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.entries = nil
 	p.next = max(pr.Cursor, 1)
 	p.skip = slices.Clone(pr.Settled)
 	p.carried = slices.Clone(pr.Attempts)
 	p.unsure = slices.Clone(pr.Unsure)
-	p.delays = slices.Clone(pr.Delays)
+	p.delays = make([]delay, len(pr.Delays))
+	for i, d := range pr.Delays {
+		p.delays[i] = delay{d.Seq, dueAt(d.Until, now)}
+	}
 	p.since, p.by, p.unused = pr.Since, pr.By, pr.Unused != 0
-	p.redrive.restore(pr.Redrives)
+	p.redrive.restore(pr.Redrives, now)
 	p.advance()
 }
 
@@ -115,7 +125,7 @@ func (p *partition) advance() {
 	for len(p.unsure) > 0 && p.unsure[0].Last < p.next {
 		p.unsure = p.unsure[1:]
 	}
-	for len(p.delays) > 0 && p.delays[0].Seq < p.next {
+	for len(p.delays) > 0 && p.delays[0].seq < p.next {
 		p.delays = p.delays[1:]
 	}
 }
@@ -138,8 +148,8 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 	}
 	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
 	e.unsure = len(p.unsure) > 0 && p.unsure[0].First <= e.seq
-	if len(p.delays) > 0 && p.delays[0].Seq == e.seq {
-		e.due = time.UnixMilli(p.delays[0].Until)
+	if len(p.delays) > 0 && p.delays[0].seq == e.seq {
+		e.due = p.delays[0].due
 	}
 	p.next, p.vain = rec.Seq+1, 0
 	p.advance()
@@ -194,6 +204,11 @@ func (p *partition) progress(now time.Time) eventlog.Progress {
 	if p.unused {
 		pr.Unused = now.UnixMilli()
 	}
+	wait := func(seq uint64, due time.Time) {
+		d := eventlog.Delay{Seq: seq}
+		d.Until, d.Left = untilDue(due, now)
+		pr.Delays = append(pr.Delays, d)
+	}
 	at := pr.Cursor // every seq below is in pr
 	for _, e := range p.entries {
 		if e.state == settled {
@@ -211,7 +226,7 @@ func (p *partition) progress(now time.Time) eventlog.Progress {
 		case e.state == inflight:
 			pr.Out, pr.OutBy = addSeq(pr.Out, e.seq), p.life
 		case e.state == delayed && len(pr.Delays) < maxDelays:
-			pr.Delays = append(pr.Delays, eventlog.Delay{Seq: e.seq, Until: e.due.UnixMilli()})
+			wait(e.seq, e.due)
 		}
 	}
 	if p.next > at {
@@ -226,9 +241,8 @@ func (p *partition) progress(now time.Time) eventlog.Progress {
 		r.First = max(r.First, p.next)
 		pr.Unsure = append(pr.Unsure, r)
 	}
-	pr.Delays = append(pr.Delays, p.delays...)
-	for i := range pr.Delays {
-		pr.Delays[i].Left = left(pr.Delays[i].Until, now)
+	for _, d := range p.delays {
+		wait(d.seq, d.due)
 	}
 	pr.Redrives = p.redrive.progress(now)
 	if slices.ContainsFunc(pr.Redrives, func(r eventlog.RedriveProgress) bool { return r.Out }) {
@@ -237,8 +251,22 @@ func (p *partition) progress(now time.Time) eventlog.Progress {
 	return pr
 }
 
-// left is how far away a time is, 1 ms at least, since 0 is not known.
-func left(until int64, now time.Time) int64 { return max(until-now.UnixMilli(), 1) }
+// dueAt is a stored time, in milliseconds since the epoch by the wall clock of
+// now, with now's monotonic reading: it stays as far away when the wall clock is
+// set. 0 is none.
+func dueAt(until int64, now time.Time) (due time.Time) {
+	if until == 0 {
+		return due
+	}
+	return now.Add(time.UnixMilli(until).Sub(now))
+}
+
+// untilDue is such a time by the wall clock of now, and how far away it is: 1 ms
+// at least, since 0 is not known.
+func untilDue(due, now time.Time) (until, left int64) {
+	d := due.Sub(now)
+	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 1)
+}
 
 // maxDelays bounds the delays of fetched events that are stored: a takeover
 // delivers those behind them early.

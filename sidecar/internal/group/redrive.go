@@ -29,17 +29,23 @@ type redriveQueue struct {
 	// entries are those in memory, by arrival, until their dead letters are gone.
 	entries []*entry
 	// known is what the stored progress says of others, by letter.
-	known map[string]eventlog.RedriveProgress
+	known map[string]knownRedrive
 	// look says that the store may have others.
 	look bool
 	// more says that it has, beyond those in memory.
 	more bool
 }
 
-func (q *redriveQueue) restore(rs []eventlog.RedriveProgress) {
-	*q = redriveQueue{known: map[string]eventlog.RedriveProgress{}, look: true}
+// knownRedrive is one that is not in memory, and when it is due.
+type knownRedrive struct {
+	eventlog.RedriveProgress
+	due time.Time
+}
+
+func (q *redriveQueue) restore(rs []eventlog.RedriveProgress, now time.Time) {
+	*q = redriveQueue{known: map[string]knownRedrive{}, look: true}
 	for _, r := range rs {
-		q.known[r.Letter] = r
+		q.known[r.Letter] = knownRedrive{r, dueAt(r.Until, now)}
 	}
 }
 
@@ -51,19 +57,18 @@ func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 			Out: e.state == inflight, Unsure: e.unsure, Done: e.state == settled,
 		}
 		if e.state == delayed {
-			r.Until = e.due.UnixMilli()
+			r.Until, r.Left = untilDue(e.due, now)
 		}
 		if r.Attempts > 0 || r.Done || r.Until != 0 {
 			rs = append(rs, r)
 		}
 	}
 	for _, letter := range slices.Sorted(maps.Keys(q.known)) {
-		rs = append(rs, q.known[letter])
-	}
-	for i := range rs {
-		if r := &rs[i]; r.Until != 0 {
-			r.Left = left(r.Until, now)
+		k := q.known[letter]
+		if !k.due.IsZero() {
+			k.Until, k.Left = untilDue(k.due, now)
 		}
+		rs = append(rs, k.RedriveProgress)
 	}
 	return rs
 }
@@ -346,10 +351,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 		rec.Partition, rec.Seq = x.Partition, x.Seq // which dead letters of older versions do not say
 		k := l.known[x.Letter]
 		delete(l.known, x.Letter)
-		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure}
-		if k.Until != 0 {
-			e.due = time.UnixMilli(k.Until)
-		}
+		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure, due: k.due}
 		l.entries = append(l.entries, e)
 		if k.Done || over[x.Letter] || marked[rec.ID] || g.isMarked(rec.ID) && g.exactlyOnce() {
 			e.state, e.rec = settled, nil
@@ -359,7 +361,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 		g.admit(e, false)
 	}
 	if !l.more { // what is in the store no more is settled
-		maps.DeleteFunc(l.known, func(letter string, _ eventlog.RedriveProgress) bool { return !listed[letter] })
+		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return !listed[letter] })
 	}
 }
 
@@ -401,7 +403,7 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 		l := &p.redrive
 		before := len(l.entries)
 		l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return e.state == settled && gone[e.letter] })
-		maps.DeleteFunc(l.known, func(letter string, _ eventlog.RedriveProgress) bool { return gone[letter] })
+		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return gone[letter] })
 		if len(l.entries) < before && l.more {
 			l.look = true
 			g.worker.wake()

@@ -66,7 +66,8 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		return nil, errStopped
 	}
 	var forced []eventlog.Epoch
-	life, since := g.cfg.Roster.Standing().ID, g.cfg.Clock.Now().UnixMilli()
+	now := g.cfg.Clock.Now()
+	life, since := g.cfg.Roster.Standing().ID, now.UnixMilli()
 	for i, p := range g.parts {
 		if starts[i] == 0 { // not named
 			continue
@@ -78,12 +79,12 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 			forced = append(forced, e)
 			continue
 		}
-		redrives := p.redrive.progress(g.cfg.Clock.Now())
+		redrives := p.redrive.progress(now)
 		for i := range redrives {
 			redrives[i].Out = false
 		}
 		g.drop(p)
-		p.restore(eventlog.Progress{Cursor: starts[i], Since: since, By: p.by, Redrives: redrives})
+		p.restore(eventlog.Progress{Cursor: starts[i], Since: since, By: p.by, Redrives: redrives}, now)
 		p.dirty = true
 	}
 	answer := make(chan error, 1)
