@@ -39,7 +39,7 @@ type trialClient struct {
 	x      *trial
 	s      *sidecar
 	m      *Member
-	silent bool // closed, or its process is gone: nothing may come
+	silent bool // closed, or its process is gone: nothing may come, except for what was on its way when that was killed
 }
 
 func newTrial(t *rapid.T, gentle bool) *trial {
@@ -70,6 +70,10 @@ func (c *trialClient) Deliver(ds []Delivery) {
 	for _, d := range ds {
 		others := x.leases(d.Record, c)
 		x.mu.Lock()
+		if c.silent && c.s.path.isDead() { // it was on its way when its process was killed: nobody hears of it
+			x.mu.Unlock()
+			continue
+		}
 		e := x.events[d.Record.ID]
 		x.checkDelivery(c, e, d, others)
 		if e.fate = unsettled; !x.behind[c.s] {
@@ -135,6 +139,11 @@ func (c *trialClient) holds(rec *eventlog.Record) bool {
 	defer g.mu.Unlock()
 	e := g.ids.inflight(rec.ID)
 	return e != nil && e.member == c.m && e.sent && e.part.epoch == newest && g.cfg.Roster.Valid(time.Now())
+}
+
+func (p *path) isDead() (is bool) {
+	p.set(func() { is = p.dead })
+	return is
 }
 
 func (p *path) isPaused() (is bool) {

@@ -34,6 +34,7 @@ func testFleet(t *testing.T, gentle bool) {
 			x := newTrial(t, gentle)
 			defer func() { // also after a failure, for goleak
 				for _, s := range x.live() {
+					s.path.set(func() { s.path.dead = true })
 					x.forget(func(c *trialClient) bool { return c.s == s })
 					s.kill()
 				}
