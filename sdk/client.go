@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
+	"github.com/sluice-bus/sluice/sdk/option"
 )
 
 // connWindow is the window of a client's connections; the publisher's own
@@ -83,17 +84,18 @@ func (c *Client) HTTP() *admin.HTTP { return c.http }
 // Publish publishes one event and returns once it is durable. What it does about
 // refusals and lost connections is said at [Publisher]. When ctx ends first, the
 // error wraps ctx's and, where there was one, the last refusal; the event may
-// have been accepted.
-func (c *Client) Publish(ctx context.Context, e *Event) (Receipt, error) {
-	return c.main.publish(ctx, e)
+// have been accepted. [option.Delay], [option.DeliverAt] and [option.TTL] say when
+// the event is put into the log, and until when groups get it.
+func (c *Client) Publish(ctx context.Context, e *Event, opts ...option.Event) (Receipt, error) {
+	return c.main.publish(ctx, e, opts)
 }
 
 // PublishBatch publishes events and returns once each of them is durable or
 // refused: one result for each, in order. Events of one key are logged in the
 // order of the batch; each succeeds or fails for itself. The error is nil if all
-// are accepted, and else one of the failures.
-func (c *Client) PublishBatch(ctx context.Context, events []Event) ([]Result, error) {
-	return c.main.publishBatch(ctx, events)
+// are accepted, and else one of the failures. The options are those of each event.
+func (c *Client) PublishBatch(ctx context.Context, events []Event, opts ...option.Event) ([]Result, error) {
+	return c.main.publishBatch(ctx, events, opts)
 }
 
 // Publisher is the publisher behind [Client.Publish] and [Client.PublishBatch],

@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -15,23 +16,28 @@ import (
 // lets the sidecar set the time. Payload must be JSON text, unless Binary is
 // set. The event is encoded before PublishAsync returns and is the caller's
 // again.
-func (c *Conn) PublishAsync(ctx context.Context, e *wire.Event, done func(wire.Receipt, error)) error {
+func (c *Conn) PublishAsync(ctx context.Context, e *wire.Event, done func(wire.Receipt, error), opts ...option.Event) error {
+	item := wire.NewPublishItem(e, opts)
+	return c.publishAsync(ctx, &item, done)
+}
+
+func (c *Conn) publishAsync(ctx context.Context, p *wire.PublishItem, done func(wire.Receipt, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.admit(ctx); err != nil {
 		return err
 	}
 	corr := c.calls.add(call{receipt: done, publish: true})
-	c.queue.bytes = wire.AppendPublish(c.queue.bytes, corr, e, e.TS != 0)
+	c.queue.bytes = wire.AppendPublish(c.queue.bytes, corr, p)
 	c.queued()
 	return nil
 }
 
 // Publish publishes one event and waits for its receipt. When ctx ends first,
 // the event may still be accepted.
-func (c *Conn) Publish(ctx context.Context, e *wire.Event) (wire.Receipt, error) {
+func (c *Conn) Publish(ctx context.Context, e *wire.Event, opts ...option.Event) (wire.Receipt, error) {
 	w := newWaiter()
-	err := c.PublishAsync(ctx, e, func(r wire.Receipt, err error) { w.done(&wire.Reply{Receipt: r}, err) })
+	err := c.PublishAsync(ctx, e, func(r wire.Receipt, err error) { w.done(&wire.Reply{Receipt: r}, err) }, opts...)
 	if err != nil {
 		return wire.Receipt{}, err
 	}
@@ -46,10 +52,15 @@ func (c *Conn) Publish(ctx context.Context, e *wire.Event) (wire.Receipt, error)
 // for each event, in order, or with the error that refused the batch as a
 // whole. An event without a Topic of its own gets topic. Else it is as
 // [Conn.PublishAsync].
-func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wire.Event, done func([]wire.ResultItem, error)) error {
+func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wire.Event, done func([]wire.ResultItem, error), opts ...option.Event) error {
+	return c.publishBatchAsync(ctx, topic, len(events), func(i int) wire.PublishItem { return wire.NewPublishItem(&events[i], opts) }, done)
+}
+
+// publishBatchAsync is PublishBatchAsync of n events, which it asks item for.
+func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item func(i int) wire.PublishItem, done func([]wire.ResultItem, error)) error {
 	reply := func(r *wire.Reply, err error) {
-		if err == nil && len(r.Results) != len(events) {
-			err = wire.Errorf(wire.Internal, "the sidecar gave %d results for a batch of %d", len(r.Results), len(events))
+		if err == nil && len(r.Results) != n {
+			err = wire.Errorf(wire.Internal, "the sidecar gave %d results for a batch of %d", len(r.Results), n)
 		}
 		if err != nil {
 			done(nil, err)
@@ -63,8 +74,8 @@ func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wir
 		return err
 	}
 	c.items = c.items[:0]
-	for i := range events {
-		c.items = append(c.items, wire.PublishItem{Event: events[i], HasTS: events[i].TS != 0})
+	for i := range n {
+		c.items = append(c.items, item(i))
 	}
 	corr := c.calls.add(call{reply: reply, publish: true})
 	c.queue.bytes = wire.AppendPublishBatch(c.queue.bytes, corr, topic, c.items)
@@ -75,11 +86,11 @@ func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wir
 
 // PublishBatch publishes a batch as one request and waits for the results: one
 // for each event, in order.
-func (c *Conn) PublishBatch(ctx context.Context, topic string, events []wire.Event) ([]wire.ResultItem, error) {
+func (c *Conn) PublishBatch(ctx context.Context, topic string, events []wire.Event, opts ...option.Event) ([]wire.ResultItem, error) {
 	w := newWaiter()
 	err := c.PublishBatchAsync(ctx, topic, events, func(results []wire.ResultItem, err error) {
 		w.done(&wire.Reply{Results: results}, err)
-	})
+	}, opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/internal/settings"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // A Publisher publishes events without waiting for each: many are on their way
@@ -120,13 +121,13 @@ func (c *Client) newPublisher(opts []option.Publish, first *Conn) *Publisher {
 //
 // done must not be nil and must not wait, neither for results nor for room. The
 // results of one key come in its order.
-func (p *Publisher) Publish(ctx context.Context, e *Event, done func(Receipt, error)) error {
-	_, err := p.submit(ctx, e, done)
+func (p *Publisher) Publish(ctx context.Context, e *Event, done func(Receipt, error), opts ...option.Event) error {
+	_, err := p.submit(ctx, e, opts, done)
 	return err
 }
 
 // submit checks an event and queues it.
-func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, error)) (*entry, error) {
+func (p *Publisher) submit(ctx context.Context, e *Event, opts []option.Event, done func(Receipt, error)) (*entry, error) {
 	if e == nil || done == nil {
 		return nil, fmt.Errorf("%w: the event, or the callback, of a publish", ErrNil)
 	}
@@ -137,7 +138,8 @@ func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, err
 			then(r, err)
 		}
 	}
-	next := &entry{event: *e, done: done}
+	item := wire.NewPublishItem(e, opts)
+	next := &entry{event: item.Event, later: item.Later, done: done}
 	next.event.Headers = p.client.traced(ctx, slices.Clone(e.Headers))
 	if err := next.prepare(); err != nil {
 		return nil, next.failed(err)
@@ -173,10 +175,10 @@ func (p *Publisher) submit(ctx context.Context, e *Event, done func(Receipt, err
 }
 
 // publish is Client.Publish.
-func (p *Publisher) publish(ctx context.Context, e *Event) (Receipt, error) {
+func (p *Publisher) publish(ctx context.Context, e *Event, opts []option.Event) (Receipt, error) {
 	var is Result
 	answered := make(chan struct{})
-	next, err := p.submit(ctx, e, func(r Receipt, err error) {
+	next, err := p.submit(ctx, e, opts, func(r Receipt, err error) {
 		is = Result{r, err}
 		close(answered)
 	})
@@ -193,14 +195,14 @@ func (p *Publisher) publish(ctx context.Context, e *Event) (Receipt, error) {
 }
 
 // publishBatch is Client.PublishBatch.
-func (p *Publisher) publishBatch(ctx context.Context, events []Event) ([]Result, error) {
+func (p *Publisher) publishBatch(ctx context.Context, events []Event, opts []option.Event) ([]Result, error) {
 	results := make([]Result, len(events))
 	entries := make([]*entry, len(events))
 	var left sync.WaitGroup
 	for i := range events {
 		left.Add(1)
 		var err error
-		entries[i], err = p.submit(ctx, &events[i], func(r Receipt, err error) {
+		entries[i], err = p.submit(ctx, &events[i], opts, func(r Receipt, err error) {
 			results[i] = Result{r, err}
 			left.Done()
 		})

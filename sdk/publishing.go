@@ -47,6 +47,10 @@ func (e *entry) prepare() error {
 	return nil
 }
 
+func (e *entry) item() *wire.PublishItem {
+	return &wire.PublishItem{Event: e.event, HasTS: e.event.TS != 0, Later: e.later}
+}
+
 // nudge wakes the sender.
 func (p *Publisher) nudge() {
 	select {
@@ -98,15 +102,12 @@ func (p *Publisher) serve(ctx context.Context, conn *Conn, up func()) error {
 func (p *Publisher) send(ctx context.Context, conn *Conn, batch []*entry) error {
 	var err error
 	if len(batch) == 1 {
-		err = conn.PublishAsync(ctx, &batch[0].event, func(r Receipt, err error) {
+		err = conn.publishAsync(ctx, batch[0].item(), func(r Receipt, err error) {
 			p.answered(batch, []wire.ResultItem{{Receipt: r}}, err)
 		})
 	} else {
-		events := make([]Event, len(batch))
-		for i, e := range batch {
-			events[i] = e.event
-		}
-		err = conn.PublishBatchAsync(ctx, batch[0].event.Topic, events, func(items []wire.ResultItem, err error) {
+		item := func(i int) wire.PublishItem { return *batch[i].item() }
+		err = conn.publishBatchAsync(ctx, batch[0].event.Topic, len(batch), item, func(items []wire.ResultItem, err error) {
 			p.answered(batch, items, err)
 		})
 	}

@@ -30,6 +30,7 @@ const (
 // entry is one event on its way to its result.
 type entry struct {
 	event Event
+	later wire.Later
 	size  int
 	done  func(Receipt, error)
 	fresh bool // the id was made here

@@ -66,9 +66,9 @@ func (q *ExportQuery) path() string {
 	return "/export?" + v.Encode()
 }
 
-// ErrTruncated is matched by the error that ends an export whose stream broke
-// off: what came is not all.
-var ErrTruncated = errors.New("sluice: the export broke off before its end")
+// ErrTruncated is matched by the error that ends an export, or another long answer, that
+// broke off: what came is not all.
+var ErrTruncated = errors.New("sluice: the answer broke off before its end")
 
 // ExportLines yields the events of an export as the sidecar sent them: JSON
 // texts without a newline. A text is valid until the next one. An error is the

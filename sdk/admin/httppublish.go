@@ -12,11 +12,13 @@ import (
 
 // PublishBatch publishes events, which all go to topic, in one request, and
 // returns one result for each, in order. What counts of an event is as with
-// [Conn.PublishAsync].
-func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Event) ([]wire.ResultItem, error) {
+// [Conn.PublishAsync]. The options, package option's [option.Event], are those of
+// each event.
+func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Event, opts ...func(*wire.PublishItem)) ([]wire.ResultItem, error) {
 	var body []byte
 	for i := range events {
-		body = append(wire.AppendPublishLine(body, &events[i], events[i].TS != 0), '\n')
+		item := wire.NewPublishItem(&events[i], opts)
+		body = append(wire.AppendPublishLine(body, &item), '\n')
 	}
 	answer, err := h.publish(ctx, topic, body, http.Header{"Content-Type": {"application/x-ndjson"}})
 	if err != nil {
@@ -31,7 +33,9 @@ func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Eve
 
 // Publish publishes one event with a request of its own. Tags, CausedBy and SID,
 // for which there are no HTTP headers, are not sent.
-func (h *HTTP) Publish(ctx context.Context, e *wire.Event) (wire.Receipt, error) {
+func (h *HTTP) Publish(ctx context.Context, e *wire.Event, opts ...func(*wire.PublishItem)) (wire.Receipt, error) {
+	item := wire.NewPublishItem(e, opts)
+	e = &item.Event
 	header := http.Header{"Content-Type": {"application/json"}}
 	if e.Binary {
 		header.Set("Content-Type", "application/octet-stream")
@@ -42,9 +46,19 @@ func (h *HTTP) Publish(ctx context.Context, e *wire.Event) (wire.Receipt, error)
 	if e.Key != "" {
 		header.Set("Sluice-Key", e.Key)
 	}
-	if e.TS != 0 {
-		header.Set("Sluice-Ts", strconv.FormatInt(e.TS, 10))
+	number := func(name string, n *int64) {
+		if n != nil {
+			header.Set(name, strconv.FormatInt(*n, 10))
+		}
 	}
+	if item.HasTS {
+		number("Sluice-Ts", &e.TS)
+	}
+	if e.TTLMS > 0 {
+		number("Sluice-Ttl-Ms", &e.TTLMS)
+	}
+	number("Sluice-Deliver-At", item.Later.DeliverAt)
+	number("Sluice-Delay-Ms", item.Later.DelayMS)
 	for _, x := range e.Headers {
 		if x.Name == "content-type" {
 			header.Set(x.Name, x.Value)

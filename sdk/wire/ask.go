@@ -11,11 +11,11 @@ func appendOp(dst []byte, op, corr string) []byte {
 }
 
 // AppendPublish appends a PUBLISH of one event: its topic, payload and what of
-// the opts is set. Partition and Seq are not sent; TS only with hasTS.
-func AppendPublish(dst []byte, corr string, e *Event, hasTS bool) []byte {
+// the opts is set. Partition and Seq are not sent; TS only with HasTS.
+func AppendPublish(dst []byte, corr string, p *PublishItem) []byte {
 	dst = appendOp(dst, OpPublish, corr)
-	dst = append(AppendString(append(dst, `,"topic":`...), e.Topic), ',')
-	return append(appendPublished(dst, e, hasTS), '}')
+	dst = append(AppendString(append(dst, `,"topic":`...), p.Event.Topic), ',')
+	return append(appendPublished(dst, p), '}')
 }
 
 // AppendPublishBatch appends a PUBLISH of several events; topic is that of
@@ -34,25 +34,32 @@ func AppendPublishBatch(dst []byte, corr, topic string, items []PublishItem) []b
 		if own := items[i].Event.Topic; own != "" && own != topic {
 			dst = append(AppendString(append(dst, `"topic":`...), own), ',')
 		}
-		dst = append(appendPublished(dst, &items[i].Event, items[i].HasTS), '}')
+		dst = append(appendPublished(dst, &items[i]), '}')
 	}
 	return append(dst, "]}"...)
 }
 
 // AppendPublishLine appends one line of an NDJSON publish, without its newline.
-func AppendPublishLine(dst []byte, e *Event, hasTS bool) []byte {
-	return append(appendPublished(append(dst, '{'), e, hasTS), '}')
+func AppendPublishLine(dst []byte, p *PublishItem) []byte {
+	return append(appendPublished(append(dst, '{'), p), '}')
 }
 
 // appendPublished appends payload and opts, without braces.
-func appendPublished(dst []byte, e *Event, hasTS bool) []byte {
+func appendPublished(dst []byte, p *PublishItem) []byte {
+	e := &p.Event
 	dst = append(e.appendPayload(dst), `,"opts":{`...)
 	open := len(dst)
 	if e.ID != "" {
 		dst = append(AppendString(append(dst, `"id":`...), e.ID), ',')
 	}
-	if hasTS {
+	if p.HasTS {
 		dst = append(strconv.AppendInt(append(dst, `"ts":`...), e.TS, 10), ',')
+	}
+	if at := p.Later.DeliverAt; at != nil {
+		dst = append(strconv.AppendInt(append(dst, `"deliver_at":`...), *at, 10), ',')
+	}
+	if delay := p.Later.DelayMS; delay != nil {
+		dst = append(strconv.AppendInt(append(dst, `"delay_ms":`...), *delay, 10), ',')
 	}
 	dst = e.appendOptional(dst)
 	if len(dst) == open {

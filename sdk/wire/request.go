@@ -59,6 +59,22 @@ type PublishItem struct {
 	Err   *Error
 }
 
+// NewPublishItem is the event as the options have it published; a TS of 0 is left
+// to the sidecar.
+func NewPublishItem(e *Event, opts []func(*PublishItem)) PublishItem {
+	if len(opts) == 0 {
+		return PublishItem{Event: *e, HasTS: e.TS != 0} // on the stack
+	}
+	p := &PublishItem{Event: *e}
+	for _, set := range opts {
+		if set != nil {
+			set(p)
+		}
+	}
+	p.HasTS = p.Event.TS != 0
+	return *p
+}
+
 // Where a subscription starts while its group has no cursor.
 const (
 	FromLatest   = "latest"

@@ -99,10 +99,10 @@ func TestRequestsRoundTrip(t *testing.T) {
 		frame []byte
 		want  Request
 	}{
-		{AppendPublish(nil, "c", e, true), Request{Op: OpPublish, Topic: e.Topic, Publish: PublishItem{Event: *e, HasTS: true}}},
-		{AppendPublish(nil, "c", &bytesOnly, false), Request{Op: OpPublish, Topic: "u", Publish: PublishItem{Event: bytesOnly}}},
-		{AppendPublishBatch(nil, "c", e.Topic, []PublishItem{{Event: *e, HasTS: true}, {Event: bytesOnly}}),
-			Request{Op: OpPublish, Topic: e.Topic, IsBatch: true, Events: []PublishItem{{Event: *e, HasTS: true}, {Event: bytesOnly}}}},
+		{AppendPublish(nil, "c", &PublishItem{Event: *e, HasTS: true, Later: Later{DelayMS: &n}}), Request{Op: OpPublish, Topic: e.Topic, Publish: PublishItem{Event: *e, HasTS: true, Later: Later{DelayMS: &n}}}},
+		{AppendPublish(nil, "c", &PublishItem{Event: bytesOnly}), Request{Op: OpPublish, Topic: "u", Publish: PublishItem{Event: bytesOnly}}},
+		{AppendPublishBatch(nil, "c", e.Topic, []PublishItem{{Event: *e, HasTS: true}, {Event: bytesOnly, Later: Later{DeliverAt: &n}}}),
+			Request{Op: OpPublish, Topic: e.Topic, IsBatch: true, Events: []PublishItem{{Event: *e, HasTS: true}, {Event: bytesOnly, Later: Later{DeliverAt: &n}}}}},
 		{AppendSubscribe(nil, "c", "t", "g", &opts), Request{Op: OpSubscribe, Topic: "t", Group: "g", Subscribe: opts}},
 		{AppendSubscribe(nil, "c", "t", "", nil), Request{Op: OpSubscribe, Topic: "t"}},
 		{AppendUnsubscribe(nil, "c", "t", "g"), Request{Op: OpUnsubscribe, Topic: "t", Group: "g"}},
@@ -121,7 +121,7 @@ func TestRequestsRoundTrip(t *testing.T) {
 			t.Errorf("%s\ngot  %+v (%v)\nwant %+v", c.frame, got, err, c.want)
 		}
 	}
-	if p := ParsePublishLine(AppendPublishLine(nil, e, true), DefaultLimits()); p.Err != nil || p.Event.ID != e.ID || p.Event.Topic != "" {
+	if p := ParsePublishLine(AppendPublishLine(nil, &PublishItem{Event: *e, HasTS: true}), DefaultLimits()); p.Err != nil || p.Event.ID != e.ID || p.Event.Topic != "" {
 		t.Errorf("got %+v", p)
 	}
 }

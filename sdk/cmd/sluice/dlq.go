@@ -76,9 +76,7 @@ func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client) e
 	return table(app.Stdout, []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED AT", "REASON"}, rows)
 }
 
-func died(d admin.ListedDeadLetter) string {
-	return time.UnixMilli(d.DiedAt).UTC().Format("2006-01-02T15:04:05.000Z")
-}
+func died(d admin.ListedDeadLetter) string { return milliseconds(d.DiedAt) }
 
 type dlqShowCommand struct {
 	Topic string `arg:"" help:"The topic that it died in."`

@@ -15,17 +15,19 @@ import (
 type commandLine struct {
 	client
 
-	Pub    pubCommand    `cmd:"" help:"Publish one event, or one for each line."`
-	Sub    subCommand    `cmd:"" help:"Subscribe to a topic and print its events."`
-	Replay replayCommand `cmd:"" help:"Print events that were published before."`
-	Export exportCommand `cmd:"" help:"Write a topic to a file."`
-	Status statusCommand `cmd:"" help:"Show the sidecar's state."`
-	Topics topicsCommand `cmd:"" help:"List, make and delete topics."`
-	Trace  traceCommand  `cmd:"" help:"Tell the life of one event: where it is, and what each group did with it."`
-	Groups groupsCommand `cmd:"" help:"Show, move and delete the consumer groups of a topic: lag, members, what holds them up."`
-	DLQ    dlqCommand    `cmd:"" name:"dlq" help:"Show dead letters, have them delivered again, or remove them."`
-	Policy policyCommand `cmd:"" help:"Show and change the policies of the control plane."`
-	Fleet  fleetCommand  `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
+	Pub       pubCommand       `cmd:"" help:"Publish one event, or one for each line."`
+	Sub       subCommand       `cmd:"" help:"Subscribe to a topic and print its events."`
+	Replay    replayCommand    `cmd:"" help:"Print events that were published before."`
+	Export    exportCommand    `cmd:"" help:"Write a topic to a file."`
+	Latest    latestCommand    `cmd:"" help:"Print the latest event of each key, and the positions behind which to go on."`
+	Status    statusCommand    `cmd:"" help:"Show the sidecar's state."`
+	Topics    topicsCommand    `cmd:"" help:"List, make and delete topics."`
+	Trace     traceCommand     `cmd:"" help:"Tell the life of one event: where it is, and what each group did with it."`
+	Groups    groupsCommand    `cmd:"" help:"Show, move and delete the consumer groups of a topic: lag, members, what holds them up."`
+	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Show dead letters, have them delivered again, or remove them."`
+	Scheduled scheduledCommand `cmd:"" help:"List events that are put into the log later, and take them back."`
+	Policy    policyCommand    `cmd:"" help:"Show and change the policies of the control plane."`
+	Fleet     fleetCommand     `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
 }
 
 // AfterApply hands the common flags to the command's Run.
@@ -42,6 +44,7 @@ func spec() program.Spec {
 sluice sub orders.created --group billing
 sluice replay orders.created --max 10
 sluice export orders.created -o orders.ndjson
+sluice latest customers --prefix eu-
 sluice groups orders.created
 sluice groups seek orders.created billing --from earliest --dry-run
 sluice topics delete orders.created --dry-run

@@ -36,7 +36,7 @@ func (p eventPrinter) append(dst []byte, e *wire.Event, attempt int) []byte {
 	if p.asJSON {
 		return append(e.AppendJSON(dst), '\n')
 	}
-	dst = time.UnixMilli(e.TS).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+	dst = append(dst, milliseconds(e.TS)...)
 	if e.Spooled {
 		dst = append(dst, "  spooled"...)
 	} else {
@@ -55,6 +55,11 @@ func (p eventPrinter) append(dst []byte, e *wire.Event, attempt int) []byte {
 		dst = fmt.Appendf(dst, "  %s\n", e.Payload)
 	}
 	return dst
+}
+
+// milliseconds is a time for people.
+func milliseconds(ms int64) string {
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 // visible quotes text that would break the line or hide in it.

@@ -7,9 +7,11 @@ import (
 	"math"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -22,6 +24,10 @@ type pubCommand struct {
 	File    string   `placeholder:"FILE" help:"Read the payload from this file; - is standard input."`
 	Bytes   bool     `xor:"form" help:"The payload is bytes and need not be JSON."`
 	Lines   bool     `xor:"form" help:"Each line is the JSON payload of an event of its own."`
+
+	Delay     *time.Duration `xor:"later" placeholder:"DURATION" help:"Put it into the log that long from now, up to a year."`
+	DeliverAt *time.Time     `xor:"later" placeholder:"TIME" help:"Put it into the log at this time, as 2006-01-02T15:04:05Z."`
+	TTL       *time.Duration `name:"ttl" placeholder:"DURATION" help:"Groups do not get it later than that after its acceptance."`
 }
 
 func (*pubCommand) Help() string {
@@ -37,11 +43,15 @@ Lines that are refused for another reason are named, the others published, and
 the exit status is 1. With --key the events are in the order of the lines, as
 long as the sidecar is not so overloaded that it refuses parts of a batch.
 
+With --delay or --deliver-at the sidecar keeps the event and nobody reads it until
+it is due; sluice scheduled lists such events and takes them back.
+
 Examples:
 
   sluice pub orders '{"order":17}' --key customer-3 --header region=eu
   sluice pub orders --file order.json
   sluice pub photos --file photo.jpg --bytes --header content-type=image/jpeg
+  sluice pub reminders '{"to":"ann"}' --delay 1h
   generate-orders | sluice pub orders --lines`
 }
 
@@ -51,8 +61,12 @@ func (p *pubCommand) Run(ctx context.Context, app *program.App, c *client) error
 	if err != nil {
 		return err
 	}
+	opts, err := p.options()
+	if err != nil {
+		return err
+	}
 	if p.Lines {
-		return p.publishLines(ctx, app, c, template)
+		return p.publishLines(ctx, app, c, template, opts)
 	}
 	if template.Payload, err = p.payload(app); err != nil {
 		return err
@@ -65,7 +79,7 @@ func (p *pubCommand) Run(ctx context.Context, app *program.App, c *client) error
 	}
 	defer func() { _ = client.Close() }() // the receipt has come, or the error is known
 	watch.handed()
-	receipt, err := client.Publish(watch.context, &template)
+	receipt, err := client.Publish(watch.context, &template, opts...)
 	watch.answered()
 	if err != nil {
 		return watch.cause(err)
@@ -98,6 +112,26 @@ func (p *pubCommand) event() (wire.Event, error) {
 		return e, program.Usagef("%s", err.Msg)
 	}
 	return e, nil
+}
+
+// options are those of each event.
+func (p *pubCommand) options() (opts []option.Event, err error) {
+	switch {
+	case p.Delay != nil && (*p.Delay < 0 || p.Delay.Milliseconds() > wire.MaxLaterMS):
+		return nil, program.Usagef("--delay=%v: 0 to %v are allowed, which is a year", *p.Delay, wire.MaxLaterMS*time.Millisecond)
+	case p.TTL != nil && (*p.TTL <= 0 || p.TTL.Milliseconds() > wire.MaxTTLMS):
+		return nil, program.Usagef("--ttl=%v: more than 0 and up to %v are allowed, which is ten years", *p.TTL, wire.MaxTTLMS*time.Millisecond)
+	}
+	if p.Delay != nil {
+		opts = append(opts, option.Delay(*p.Delay))
+	}
+	if p.DeliverAt != nil {
+		opts = append(opts, option.DeliverAt(*p.DeliverAt))
+	}
+	if p.TTL != nil {
+		opts = append(opts, option.TTL(*p.TTL))
+	}
+	return opts, nil
 }
 
 func (p *pubCommand) payload(app *program.App) ([]byte, error) {
@@ -151,9 +185,15 @@ func printReceipt(w io.Writer, r wire.Receipt, asJSON bool) error {
 		_, err := fmt.Fprintf(w, "%s\n", wire.AppendReceiptBody(nil, &r))
 		return err
 	}
-	line := fmt.Sprintf("%s  partition %d  seq %d", r.ID, r.Partition, r.Seq)
+	line := r.ID
+	if r.Seq != 0 {
+		line = fmt.Sprintf("%s  partition %d  seq %d", r.ID, r.Partition, r.Seq)
+	}
+	if r.DeliverAt != 0 && r.Seq == 0 {
+		line = fmt.Sprintf("%s  scheduled for %s", r.ID, milliseconds(r.DeliverAt))
+	}
 	if r.Spooled {
-		line = r.ID + "  spooled: durable, and not yet in the store"
+		line += "  spooled: durable, and not yet in the store"
 	}
 	if r.Duplicate {
 		line += "  (published before)"

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -33,6 +34,7 @@ type linePublisher struct {
 	publisher *sluice.Publisher
 	watch     *pubWatch
 	template  wire.Event
+	opts      []option.Event
 	progress  *terminal.Progress
 	lines     chan line
 
@@ -51,7 +53,7 @@ type pubSummary struct {
 	MS         int64 `json:"ms"`
 }
 
-func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *client, template wire.Event) error {
+func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *client, template wire.Event, opts []option.Event) error {
 	in, err := p.open(app)
 	if err != nil {
 		return err
@@ -67,7 +69,7 @@ func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return err
 	}
-	l := &linePublisher{publisher: client.Publisher(), watch: watch, template: template, lines: make(chan line, queuedLines)}
+	l := &linePublisher{publisher: client.Publisher(), watch: watch, template: template, opts: opts, lines: make(chan line, queuedLines)}
 	l.progress = terminal.NewProgress(app.Stderr, "publishing", total)
 	began := time.Now()
 	err = l.run(in)
@@ -163,7 +165,7 @@ func (l *linePublisher) publish(ctx context.Context, next line) error {
 	e := l.template
 	e.Payload = next.payload
 	l.watch.handed()
-	err := l.publisher.Publish(ctx, &e, func(r wire.Receipt, err error) { l.answered(next.number, r, err) })
+	err := l.publisher.Publish(ctx, &e, func(r wire.Receipt, err error) { l.answered(next.number, r, err) }, l.opts...)
 	if err == nil {
 		return nil
 	}

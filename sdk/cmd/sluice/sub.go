@@ -19,9 +19,10 @@ import (
 type subCommand struct {
 	Topic       string  `arg:"" help:"The topic."`
 	Group       string  `help:"The consumer group. Without one, this command alone gets every event, and nothing is remembered."`
-	From        string  `enum:",latest,earliest,ts,afterId" default:"" help:"Where to start while the group has no cursor: latest, earliest, ts or afterId."`
+	From        string  `enum:",latest,earliest,ts,afterId,positions" default:"" help:"Where to start while the group has no cursor: latest, earliest, ts, afterId or positions."`
 	TS          *int64  `name:"ts" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
 	AfterID     string  `placeholder:"ID" help:"With --from afterId: the last event that is not wanted."`
+	Positions   string  `placeholder:"JSON" help:"With --from positions: the last seq of each partition that is not wanted, as sluice latest prints them."`
 	Ack         string  `enum:"auto,manual" default:"auto" help:"With --group: auto acks what was printed, manual takes acks from standard input."`
 	Max         int     `help:"Stop after that many events; 0 does not stop."`
 	MaxInflight *int    `help:"How many events may wait for their ack (default: the topic's policy)."`
@@ -77,8 +78,15 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 }
 
 func (s *subCommand) options() ([]option.Subscribe, error) {
-	if err := wire.CheckFrom(s.From, s.TS, s.AfterID); err != nil {
-		return nil, program.Usagef("%s (--ts, --after-id)", err.Msg)
+	var positions map[int]uint64
+	var bad *wire.Error
+	if s.From == wire.FromPositions {
+		positions, bad = wire.ParsePositions([]byte(s.Positions))
+	} else {
+		bad = wire.CheckFrom(s.From, s.TS, s.AfterID)
+	}
+	if bad != nil {
+		return nil, program.Usagef("%s (--ts, --after-id, --positions)", bad.Msg)
 	}
 	if s.Ack == "manual" && s.Group == "" {
 		return nil, program.Usagef("--ack manual needs a --group: without one there is nothing to ack")
@@ -91,6 +99,8 @@ func (s *subCommand) options() ([]option.Subscribe, error) {
 		opts = append(opts, option.FromTime(time.UnixMilli(*s.TS)))
 	case wire.FromAfterID:
 		opts = append(opts, option.AfterID(s.AfterID))
+	case wire.FromPositions:
+		opts = append(opts, option.FromPositions(positions))
 	}
 	if s.Ack == "manual" {
 		// Whoever types acks sees what becomes of an event that gets none in time.

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+type latestCommand struct {
+	Topic  string   `arg:"" help:"The topic."`
+	Key    []string `sep:"none" help:"Only the event of this key; may be repeated."`
+	Prefix string   `help:"Only events whose keys begin with this."`
+}
+
+func (*latestCommand) Help() string {
+	return `Prints the latest event of each key, one on each line, and then the positions up to
+which they are the latest: sluice sub goes on right there, without a gap. Keys whose
+latest event has the payload null are deleted, and left out.
+
+Examples:
+
+  sluice latest customers
+  sluice latest customers --key customer-17 --prefix eu-
+  sluice latest customers --json | tail -n 1
+  sluice sub customers --from positions --positions '{"0":977,"1":1042}'`
+}
+
+// Run prints the events.
+func (l *latestCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	out := bufio.NewWriter(app.Stdout)
+	printer := eventPrinter{asJSON: c.JSON}
+	var line []byte
+	positions, err := h.Latest(ctx, admin.LatestQuery{Topic: l.Topic, Keys: l.Key, Prefix: l.Prefix}, func(e wire.Event) error {
+		line = printer.append(line[:0], &e, 1)
+		_, err := out.Write(line)
+		return err
+	})
+	if err == nil {
+		shape := "positions %s\n"
+		if c.JSON {
+			shape = `{"positions":%s}` + "\n"
+		}
+		fmt.Fprintf(out, shape, wire.AppendPositions(nil, positions)) // Flush has the error
+	}
+	if flushed := out.Flush(); err == nil {
+		err = flushed
+	}
+	return err
+}

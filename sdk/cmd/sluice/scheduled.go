@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-bus/sluice/internal/program"
+)
+
+// scheduledCommand is the commands about events that are put into the log later.
+type scheduledCommand struct {
+	List   scheduledListCommand   `cmd:"" help:"List the scheduled events of a topic."`
+	Cancel scheduledCancelCommand `cmd:"" help:"Take scheduled events back."`
+}
+
+func (*scheduledCommand) Help() string {
+	return `A scheduled event was published with a delay, or for a time. Until then nobody reads it.
+
+Examples:
+
+  sluice pub reminders '{"to":"ann"}' --id r-17 --delay 1h
+  sluice scheduled list reminders
+  sluice scheduled cancel reminders r-17`
+}
+
+type scheduledListCommand struct {
+	Topic string `arg:"" help:"The topic."`
+	Max   int    `help:"How many at the most; 0 is all." default:"100"`
+}
+
+func (*scheduledListCommand) Help() string {
+	return `Lists them by the time at which they are put into the log.
+
+Examples:
+
+  sluice scheduled list reminders
+  sluice scheduled list reminders --json --max 0 | wc -l`
+}
+
+// Run prints the list.
+func (l *scheduledListCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	var rows [][]string
+	n := 0
+	for e, err := range h.AllScheduled(ctx, l.Topic) {
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			if err := printJSON(app.Stdout, e); err != nil {
+				return err
+			}
+		} else {
+			rows = append(rows, []string{visible(e.ID), visible(e.Key), milliseconds(e.DeliverAt)})
+		}
+		if n++; n == l.Max {
+			break
+		}
+	}
+	if c.JSON {
+		return nil
+	}
+	return table(app.Stdout, []string{"EVENT", "KEY", "DELIVER AT"}, rows)
+}
+
+type scheduledCancelCommand struct {
+	Topic string   `arg:"" help:"The topic."`
+	IDs   []string `arg:"" name:"id" help:"The ids of the events."`
+}
+
+func (*scheduledCancelCommand) Help() string {
+	return `Takes the events back, and frees their ids. What is in the log by then is an error.
+
+Examples:
+
+  sluice scheduled cancel reminders r-17`
+}
+
+// Run cancels one after the other.
+func (s *scheduledCancelCommand) Run(ctx context.Context, app *program.App, c *client) error {
+	h := c.http()
+	defer h.CloseIdle()
+	for _, id := range s.IDs {
+		if err := c.ask(ctx, func(ctx context.Context) error { return h.CancelScheduled(ctx, s.Topic, id) }); err != nil {
+			return fmt.Errorf("event %q: %w", id, err)
+		}
+		if c.JSON {
+			if err := printJSON(app.Stdout, map[string]string{"cancelled": id}); err != nil {
+				return err
+			}
+		} else if _, err := fmt.Fprintf(app.Stdout, "%s  cancelled\n", visible(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
