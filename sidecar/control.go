@@ -115,7 +115,7 @@ func (s *Sidecar) knowsPolicy(topic string) bool {
 		return true
 	}
 	s.control.Use(topic)
-	return s.control.Known(topic) && s.control.Firm()
+	return s.control.Known(topic) && s.control.Confirmed()
 }
 
 // interest and shares are the control plane's parts in a publish, nil without

@@ -178,7 +178,7 @@ func (c *Control) merge(u xds.Update, entries map[string]*entry) (acts bool) {
 func (c *Control) confirm() {
 	for _, entries := range c.held {
 		for _, e := range entries {
-			e.live = e.live || !e.doubted
+			e.live = e.live || !e.outdated
 		}
 	}
 	c.acting.stale = true
@@ -224,12 +224,12 @@ func (c *Control) doubt(u xds.Update) {
 	defer c.mu.Unlock()
 	for _, r := range u.Resources {
 		if e := c.held[u.Type][r.Name]; e != nil {
-			e.doubted = true
+			e.outdated = true
 		}
 	}
 	for _, name := range u.Removed {
 		if e := c.held[u.Type][name]; e != nil {
-			e.doubted = true
+			e.outdated = true
 		}
 	}
 }

@@ -308,10 +308,10 @@ func (c *Control) Cached() bool {
 	return c.have
 }
 
-// Firm tells whether the policies in force are good enough to remove events by:
+// Confirmed tells whether the policies in force are good enough to remove events by:
 // the control plane has said in this life what they are, or was not there for so
 // long that those of an earlier life have to do.
-func (c *Control) Firm() bool {
+func (c *Control) Confirmed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.live || time.Since(c.opened) >= firmAfter

@@ -32,8 +32,8 @@ type entry struct {
 	peers     []Peer
 
 	// These two change under Control.mu.
-	live    bool // it came, or was confirmed, in this life
-	doubted bool // something newer was refused
+	live     bool // it came, or was confirmed, in this life
+	outdated bool // something newer was refused
 }
 
 // decode reads a resource and checks all of it. The error says which it is.

@@ -23,7 +23,7 @@ const (
 func (c *Control) Await(ctx context.Context, name string) {
 	t := c.topics.find(name)
 	if t != nil {
-		if s := t.use(); s == known || s == hopeless || s == asked && (c.client.Away() || c.silent.Load()) {
+		if s := t.use(); s == known || s == abandoned || s == asked && (c.client.Away() || c.silent.Load()) {
 			return
 		}
 	} else if c.topics.count.Load() >= MaxTopics {
@@ -93,7 +93,7 @@ func (c *Control) wait(ctx context.Context, t *topic) {
 		case <-ctx.Done():
 			return
 		case <-enough.C:
-			t.standing.CompareAndSwap(asked, hopeless)
+			t.standing.CompareAndSwap(asked, abandoned)
 			c.silent.Store(true)
 			return
 		}

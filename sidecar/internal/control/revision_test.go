@@ -35,7 +35,7 @@ func TestPoliciesNeverGoBack(t *testing.T) {
 				t.Errorf("told %q", reason)
 			}
 		}
-		if s.version("t") != 9 || s.version("x") != 9 || s.Firm() {
+		if s.version("t") != 9 || s.version("x") != 9 || s.Confirmed() {
 			t.Errorf("life %d, in force: %+v", life, s.Policies().Load().List())
 		}
 		if life == 0 {
@@ -49,7 +49,9 @@ func TestPoliciesNeverGoBack(t *testing.T) {
 	// The control plane reads on, and what the sidecar has refused is as it was: it is asked for again.
 	p.Version("0/9")
 	s.Use("new")
-	xdstest.Soon(t, "what was refused", func() bool { return s.version("t") == 5 && s.version("x") == 5 && s.version("new") == 5 && s.Firm() })
+	xdstest.Soon(t, "what was refused", func() bool {
+		return s.version("t") == 5 && s.version("x") == 5 && s.version("new") == 5 && s.Confirmed()
+	})
 	p.Version("7/1")
 	p.put(map[string]int64{"t": 3})
 	xdstest.Soon(t, "a new series", func() bool { return s.version("t") == 3 })

@@ -84,7 +84,7 @@ func TestFirm(t *testing.T) {
 	dir := t.TempDir()
 	keep := func(cfg *Config) { cfg.Dir = dir }
 	s := start(t, p, keep)
-	if s.sync(t); !s.Firm() {
+	if s.sync(t); !s.Confirmed() {
 		t.Error("what has come in this life is not firm")
 	}
 	s.Await(context.Background(), "t")
@@ -92,16 +92,16 @@ func TestFirm(t *testing.T) {
 	p.Stop()
 	s = start(t, p, keep)
 	xdstest.Soon(t, "a failure to connect", func() bool { return s.Status().Error != "" })
-	if !s.Known("t") || s.Firm() {
-		t.Errorf("known %v, firm %v; want what was kept in force, and it not to be firm", s.Known("t"), s.Firm())
+	if !s.Known("t") || s.Confirmed() {
+		t.Errorf("known %v, firm %v; want what was kept in force, and it not to be firm", s.Known("t"), s.Confirmed())
 	}
 	p.Start()
-	xdstest.Soon(t, "what the control plane says", s.Firm)
+	xdstest.Soon(t, "what the control plane says", s.Confirmed)
 	s.stop()
 	p.Stop()
 	s = open(t, p, keep)
 	s.opened = s.opened.Add(-firmAfter)
-	if !s.Firm() {
+	if !s.Confirmed() {
 		t.Error("no control plane for long, and what was kept is not firm")
 	}
 }

@@ -7,10 +7,10 @@ import (
 
 // Standings of a topic.
 const (
-	asked    int32 = iota // nothing was heard of its policy yet
-	known                 // its policy is known, or that it has none of its own
-	hopeless              // nothing was heard for so long that nobody waits any more
-	gone                  // it is out of the table, or about to be
+	asked     int32 = iota // nothing was heard of its policy yet
+	known                  // its policy is known, or that it has none of its own
+	abandoned              // nothing was heard for so long that nobody waits any more
+	gone                   // it is out of the table, or about to be
 )
 
 // topic is a topic in use here.

@@ -51,10 +51,10 @@ func (c *chunk) release() {
 // size is what the chunk holds of a part's share of the buffers.
 func (c *chunk) size() int64 { return int64(cap(c.text)) }
 
-// cutter cuts a part's text into chunks of lines, and sees to it that their
+// splitter splits a part's text into chunks of lines, and sees to it that their
 // events come in order. It outlives the sources that it reads from: after a
 // failure the next one goes on behind last.
-type cutter struct {
+type splitter struct {
 	desc    bool
 	maxLine int
 	asked   *ask            // of a peer, whose lines are checked; nil: this sidecar's own
@@ -76,7 +76,7 @@ var (
 // fill reads from src into c, until c is full or, with at least one line, hungry
 // says that somebody waits for it. The lines before an error are whole; io.EOF is
 // the proper end.
-func (t *cutter) fill(c *chunk, src io.Reader, hungry func() bool) error {
+func (t *splitter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 	c.text = append(c.text[:0], t.rest...)
 	t.rest = t.rest[:0]
 	t.ids = t.ids[:0]
@@ -108,7 +108,7 @@ func (t *cutter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 				break
 			}
 			end := searched + at
-			if bad := t.cut(c, begun, end); bad != nil {
+			if bad := t.split(c, begun, end); bad != nil {
 				err = bad
 				break
 			}
@@ -128,11 +128,11 @@ func (t *cutter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 }
 
 // restart forgets what a source that failed had begun.
-func (t *cutter) restart() { t.rest = t.rest[:0] }
+func (t *splitter) restart() { t.rest = t.rest[:0] }
 
-// cut adds the line of c.text between start and end. An empty one is a sign of
+// split adds the line of c.text between start and end. An empty one is a sign of
 // life and no event.
-func (t *cutter) cut(c *chunk, start, end int) error {
+func (t *splitter) split(c *chunk, start, end int) error {
 	if start == end || end == start+1 && c.text[start] == '\r' {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (t *cutter) cut(c *chunk, start, end int) error {
 
 // inOrder says whether (ts, id) comes behind the line before, whose id ends at
 // begun in t.ids.
-func (t *cutter) inOrder(c *chunk, begun int, ts int64, id []byte) bool {
+func (t *splitter) inOrder(c *chunk, begun int, ts int64, id []byte) bool {
 	var lastTS int64
 	order := 0
 	if n := len(c.lines); n > 0 {
@@ -174,7 +174,7 @@ func (t *cutter) inOrder(c *chunk, begun int, ts int64, id []byte) bool {
 }
 
 // keepLast notes the place of the chunk's last line.
-func (t *cutter) keepLast(c *chunk) {
+func (t *splitter) keepLast(c *chunk) {
 	n := len(c.lines)
 	if n == 0 {
 		return
@@ -189,7 +189,7 @@ func (t *cutter) keepLast(c *chunk) {
 
 // appendPlace reads the place of an event. A peer's is read whole, and has to be one
 // that was asked for: it is passed on as it came.
-func (t *cutter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
+func (t *splitter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
 	if t.asked == nil {
 		return appendPlace(dst, text)
 	}

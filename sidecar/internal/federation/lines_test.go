@@ -14,7 +14,7 @@ import (
 )
 
 // cutAll cuts a whole text and returns its lines, and the proper end as nil.
-func cutAll(t *cutter, src io.Reader) (lines []string, places []eventlog.Point, err error) {
+func cutAll(t *splitter, src io.Reader) (lines []string, places []eventlog.Point, err error) {
 	for err == nil {
 		c := newChunk()
 		err = t.fill(c, src, func() bool { return false })
@@ -64,7 +64,7 @@ func TestLines(t *testing.T) {
 			{"with the end", iotest.DataErrReader},
 		} {
 			t.Run(tc.name+" "+reader.name, func(t *testing.T) {
-				_, places, err := cutAll(&cutter{maxLine: 1 << 20}, reader.of(strings.NewReader(tc.text)))
+				_, places, err := cutAll(&splitter{maxLine: 1 << 20}, reader.of(strings.NewReader(tc.text)))
 				var got []string
 				for _, p := range places {
 					got = append(got, fmt.Sprintf("%s@%d", p.ID, p.TS))
@@ -82,7 +82,7 @@ func TestLines(t *testing.T) {
 
 func TestALineTooLong(t *testing.T) {
 	text := `{"id":"a","ts":1,"payload":"` + strings.Repeat("x", 4*chunkBytes)
-	if _, _, err := cutAll(&cutter{maxLine: 2 * chunkBytes}, strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "longer than") {
+	if _, _, err := cutAll(&splitter{maxLine: 2 * chunkBytes}, strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Error(err)
 	}
 }
@@ -108,7 +108,7 @@ func TestSignsOfLifeNeedNoRoom(t *testing.T) {
 	begun := `{"id":"a","ts":1,"topic":"t","payload":"`
 	end := strings.Repeat("x", chunkBytes) + `"}` + "\n"
 	src := io.MultiReader(&beats{100 * chunkBytes, io.EOF}, strings.NewReader(begun+end), &beats{100 * chunkBytes, io.ErrUnexpectedEOF})
-	cut := &cutter{maxLine: 1 << 20}
+	cut := &splitter{maxLine: 1 << 20}
 	c := newChunk()
 	if err := cut.fill(c, src, func() bool { return false }); err != nil || len(c.lines) != 1 {
 		t.Fatal(len(c.lines), err)
@@ -139,7 +139,7 @@ func TestGoingOn(t *testing.T) {
 		{false, line("b", 5), false}, {false, line("a", 5), false}, {false, line("c", 5), true}, {false, line("a", 6), true},
 		{true, line("b", 5), false}, {true, line("c", 5), false}, {true, line("a", 5), true}, {true, line("z", 4), true},
 	} {
-		cut := &cutter{maxLine: 100, desc: tc.desc}
+		cut := &splitter{maxLine: 100, desc: tc.desc}
 		failing := io.MultiReader(strings.NewReader(line("b", 5)+`{"id":"half`), iotest.ErrReader(errors.New("broken")))
 		if lines, _, err := cutAll(cut, failing); err == nil || len(lines) != 1 {
 			t.Fatal(lines, err)
@@ -174,8 +174,8 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"id":"a","ts":1,"x":1}`+"\n"+`{"id":"b","ts":1,"x":1}`+"\n"), false)
 	f.Add([]byte(`{"id":"b","ts":1,"x":1}`+"\n\n"+`{"id":"a","ts":1,"x":1}`+"\r\n"), true)
 	f.Fuzz(func(t *testing.T, text []byte, desc bool) {
-		lines, places, err := cutAll(&cutter{maxLine: 1 << 16, desc: desc}, bytes.NewReader(text))
-		again, _, err2 := cutAll(&cutter{maxLine: 1 << 16, desc: desc}, iotest.HalfReader(bytes.NewReader(text)))
+		lines, places, err := cutAll(&splitter{maxLine: 1 << 16, desc: desc}, bytes.NewReader(text))
+		again, _, err2 := cutAll(&splitter{maxLine: 1 << 16, desc: desc}, iotest.HalfReader(bytes.NewReader(text)))
 		if len(again) != len(lines) || (err == nil) != (err2 == nil) {
 			t.Fatalf("%d lines, %v; in pieces %d lines, %v", len(lines), err, len(again), err2)
 		}

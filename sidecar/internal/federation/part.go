@@ -34,7 +34,7 @@ type part struct {
 	partConfig
 
 	// Of the goroutine that reads.
-	cut      cutter
+	lines    splitter
 	begun    chan struct{} // closed with the first answer, or when there is none
 	hasBegun bool
 	empty    bool // there is nothing, whatever is asked for; known once begun
@@ -58,7 +58,7 @@ type part struct {
 func newPart(c partConfig) *part {
 	return &part{
 		partConfig: c,
-		cut:        cutter{desc: c.ask.scan.Descending, maxLine: c.maxLine, last: c.ask.scan.After},
+		lines:      splitter{desc: c.ask.scan.Descending, maxLine: c.maxLine, last: c.ask.scan.After},
 		begun:      make(chan struct{}),
 		ready:      make(chan *chunk, c.share/chunkBytes+1),
 		room:       pause.NewWake(),
@@ -119,8 +119,8 @@ func (p *part) attempt(ctx context.Context, s *sidecar) error {
 	for {
 		a := p.ask
 		a.store, a.node = p.store, s.said.NodeID
-		if p.cut.last != nil {
-			last := *p.cut.last
+		if p.lines.last != nil {
+			last := *p.lines.last
 			a.scan.After = &last
 		}
 		if err := p.attemptOnce(ctx, s, a); err != nil {
@@ -139,10 +139,10 @@ func (p *part) attempt(ctx context.Context, s *sidecar) error {
 
 func (p *part) attemptOnce(ctx context.Context, s *sidecar, a ask) error {
 	p.came = 0
-	p.cut.restart()
-	p.cut.asked = &a
+	p.lines.restart()
+	p.lines.asked = &a
 	if s.self {
-		p.cut.asked = nil
+		p.lines.asked = nil
 	}
 	text, empty, err := p.open(ctx, s, a)
 	if err != nil {
@@ -158,7 +158,7 @@ func (p *part) attemptOnce(ctx context.Context, s *sidecar, a ask) error {
 			return err
 		}
 		c := newChunk()
-		err := p.cut.fill(c, text, p.hungry)
+		err := p.lines.fill(c, text, p.hungry)
 		if len(c.lines) > 0 {
 			p.came += len(c.lines)
 			p.held.Add(c.size())

@@ -39,7 +39,7 @@ func (g *Group) balance() {
 		g.lookLater(todo.doubt)
 		return
 	}
-	if g.face(latest) { // and there may be more to take now
+	if g.abandonTaken(latest) { // and there may be more to take now
 		g.balancer.wake()
 	}
 	if g.recreateDeleted(todo.missing, latest) {
@@ -125,7 +125,7 @@ func (g *Group) due(view *roster.View) func(*partition) bool {
 // content takes note of whether everything is here that is to be.
 func (g *Group) content(is bool) {
 	if is && !g.complete {
-		g.recut = true // members without a partition are told so
+		g.assignDue = true // members without a partition are told so
 		g.worker.wake()
 	}
 	g.complete = is
@@ -154,8 +154,8 @@ func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
 	return all
 }
 
-// face abandons what others have taken over, and reports whether there was any.
-func (g *Group) face(latest []eventlog.Epoch) (lost bool) {
+// abandonTaken abandons what others have taken over, and reports whether there was any.
+func (g *Group) abandonTaken(latest []eventlog.Epoch) (lost bool) {
 	var waiters []func(error)
 	found := false
 	g.mu.Lock()
@@ -259,7 +259,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 			done, g.doubt, p.tried = false, true, max(p.tried, e.Number)
 		case p.own != foreign && p.epoch+1 == e.Number:
 			p.renew(e.Number, e.Owner)
-			g.recut = true
+			g.assignDue = true
 		}
 	}
 	g.mu.Unlock()
@@ -288,7 +288,7 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 		}
 	}
 	if !sure {
-		g.wonder()
+		g.refreshOwners()
 	}
 	if !won {
 		return false
@@ -305,7 +305,7 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 		}
 	}
 	g.failed("read the progress of what it has taken", err) // it is ours, and taken again
-	g.wonder()
+	g.refreshOwners()
 	return false
 }
 
@@ -352,8 +352,8 @@ func (g *Group) adoptAll(taken []uint64, inherited []eventlog.Epoch, extents []e
 	g.worker.wake()
 }
 
-// wonder makes the next balance ask who owns what.
-func (g *Group) wonder() {
+// refreshOwners makes the next balance ask who owns what.
+func (g *Group) refreshOwners() {
 	g.mu.Lock()
 	g.doubt = true
 	g.mu.Unlock()
@@ -379,7 +379,7 @@ func (g *Group) failed(what string, err error) {
 // suspect lets the group ask soon whether somebody has taken over what it owns.
 func (g *Group) suspect() {
 	g.lookForRedrives()
-	g.wonder()
+	g.refreshOwners()
 	g.balancer.wake()
 }
 

@@ -76,7 +76,7 @@ func benchConsume(b *testing.B, window, keys int, tr *tracing.Tracing, parent st
 	m := NewManager(Config{
 		Context: context.Background(), Log: log, Tails: log.tails,
 		Policy:      func(string) *policy.Effective { return &eff },
-		DeadLetters: &fakeGraves{}, Metrics: telemetry.Discard(), Roster: roster.Alone("node"),
+		DeadLetters: &fakeDeadLetters{}, Metrics: telemetry.Discard(), Roster: roster.Alone("node"),
 		Tracing: tr, Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
 	})
 	defer func() { _ = m.Stop(context.Background()) }()

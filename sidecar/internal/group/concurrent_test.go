@@ -78,7 +78,7 @@ func TestConcurrentUse(t *testing.T) {
 		all.Wait()
 		consume(time.Hour, Unsubscribed)
 		synctest.Wait()
-		if buried := len(w.graves.buried); len(acked)+buried < events {
+		if buried := len(w.deadLetters.buried); len(acked)+buried < events {
 			t.Errorf("%d acked and %d buried of %d", len(acked), buried, events)
 		}
 		if lag := w.info().Lag; lag != 0 {

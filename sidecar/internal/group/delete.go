@@ -123,7 +123,7 @@ func (g *Group) delete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.face(latest)
+	g.abandonTaken(latest)
 	life := g.cfg.Roster.Standing().ID
 	var last []eventlog.Epoch
 	for i, e := range latest {
@@ -143,7 +143,7 @@ func (g *Group) delete(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		g.wonder() // what was taken is ours, and released in order by a balance
+		g.refreshOwners() // what was taken is ours, and released in order by a balance
 		g.balancer.wake()
 		return err
 	}
@@ -154,7 +154,7 @@ func (g *Group) delete(ctx context.Context) error {
 		err = g.cfg.Log.Sync(ctx)
 	}
 	if err != nil {
-		g.wonder()
+		g.refreshOwners()
 		g.balancer.wake()
 		return err
 	}

@@ -149,21 +149,21 @@ func TestDeadLetter(t *testing.T) {
 		c := w.join(attempts(2))
 		c.nack(0, "a")
 		c.wants("a/1 a/2")
-		w.graves.set(func() { w.graves.hold = true })
+		w.deadLetters.set(func() { w.deadLetters.hold = true })
 		c.nack(0, "a")
 		if cursor := w.info().Partitions[0].Cursor; cursor != 1 {
 			t.Fatalf("the cursor is at %d before the dead letter is durable", cursor)
 		}
 		c.wants("") // b waits for its key
-		w.graves.release(errStore)
+		w.deadLetters.release(errStore)
 		synctest.Wait()
 		c.wants("")
 		advance(retryAfterFailure)
 		c.wants("b/1")
-		if len(w.graves.buried) != 1 {
-			t.Fatalf("%d dead letters", len(w.graves.buried))
+		if len(w.deadLetters.buried) != 1 {
+			t.Fatalf("%d dead letters", len(w.deadLetters.buried))
 		}
-		got := w.graves.buried[0]
+		got := w.deadLetters.buried[0]
 		if got.Topic != topic+".dlq" || got.Key != "k" || string(got.Payload) != `{"n":1}` || got.Tags[0] != "t" || got.CausedBy[0] != "a" {
 			t.Errorf("dead letter %+v", got)
 		}
@@ -186,20 +186,20 @@ func TestDeadLetterReasons(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			run(t, func(t *testing.T, w *world) {
 				w.publish("a")
-				w.graves.err = errStore
+				w.deadLetters.err = errStore
 				c := w.join(attempts(1))
 				c.wants("a/1")
 				end(c)
 				advance(time.Second)
-				if n := len(w.graves.buried); n != 0 {
+				if n := len(w.deadLetters.buried); n != 0 {
 					t.Fatalf("%d buried", n)
 				}
-				w.graves.set(func() { w.graves.err = nil })
+				w.deadLetters.set(func() { w.deadLetters.err = nil })
 				advance(retryAfterFailure)
-				if n := len(w.graves.buried); n != 1 {
+				if n := len(w.deadLetters.buried); n != 1 {
 					t.Fatalf("%d buried", n)
 				}
-				if got, _ := w.graves.buried[0].Headers.Get(wire.HeaderDeadReason); got != want {
+				if got, _ := w.deadLetters.buried[0].Headers.Get(wire.HeaderDeadReason); got != want {
 					t.Errorf("reason %q, want %q", got, want)
 				}
 				c.leave(Unsubscribed)
@@ -224,8 +224,8 @@ func TestDeadLetterAfterAKill(t *testing.T) {
 		c.wants("a/2")
 		c.nack(0, "a")
 		c.wants("b/1")
-		if len(w.graves.buried) != 1 {
-			t.Fatalf("%d buried", len(w.graves.buried))
+		if len(w.deadLetters.buried) != 1 {
+			t.Fatalf("%d buried", len(w.deadLetters.buried))
 		}
 	})
 	run(t, func(t *testing.T, w *world) {
@@ -235,8 +235,8 @@ func TestDeadLetterAfterAKill(t *testing.T) {
 			w.kill()
 		}
 		w.join(attempts(1)).wants("")
-		if len(w.graves.buried) != 1 {
-			t.Fatalf("%d buried", len(w.graves.buried))
+		if len(w.deadLetters.buried) != 1 {
+			t.Fatalf("%d buried", len(w.deadLetters.buried))
 		}
 	})
 }
@@ -245,10 +245,10 @@ func TestDeadLetterAfterAKill(t *testing.T) {
 func TestBurialWithoutMembers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")
-		w.graves.hold = true
+		w.deadLetters.hold = true
 		c := w.join(attempts(1))
 		c.leave(Disconnected)
-		w.graves.release(nil)
+		w.deadLetters.release(nil)
 		synctest.Wait()
 		if lag := w.info().Lag; lag != 0 {
 			t.Errorf("lag %d after the burial", lag)

@@ -29,11 +29,11 @@ type share struct {
 // events, and this is part of one, so nothing is assigned in between.
 func (g *Group) divide(now time.Time) {
 	g.mu.Lock()
-	if !g.recut || g.stopped {
+	if !g.assignDue || g.stopped {
 		g.mu.Unlock()
 		return
 	}
-	g.recut = false
+	g.assignDue = false
 	to := g.cut(now)
 	shares := g.shares(to)
 	for i, p := range g.parts {
@@ -110,7 +110,7 @@ func (g *Group) shares(to []*Member) []share {
 // revoke takes a partition from the member that has it for itself; the next
 // turn tells it.
 func (g *Group) revoke(p *partition) {
-	g.recut = true
+	g.assignDue = true
 	if p.assignee != nil {
 		p.assignee.revoked = append(p.assignee.revoked, p.index)
 		p.assignee = nil

@@ -272,7 +272,7 @@ func TestMarksOutliveAFailedSave(t *testing.T) {
 	})
 }
 
-// Events that were fetched before their twin was acked are not delivered
+// Events that were fetched before their sameID was acked are not delivered
 // either, be they delayed or ready.
 func TestExactlyOnceOfFetchedTwins(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
@@ -302,7 +302,7 @@ func TestExactlyOnceOfFetchedTwins(t *testing.T) {
 	})
 }
 
-// Without exactlyOnce a twin is an event of its own, but the two are never in
+// Without exactlyOnce a sameID is an event of its own, but the two are never in
 // flight together.
 func TestTwins(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

@@ -25,11 +25,11 @@ const (
 // entry is one fetched event of a group that is not settled, or that is
 // settled behind one that is not.
 type entry struct {
-	rec  *eventlog.Record // nil once settled
-	part *partition
-	seq  uint64
-	next *entry // the key's next event
-	twin *entry // another unsettled event with the same id
+	rec    *eventlog.Record // nil once settled
+	part   *partition
+	seq    uint64
+	next   *entry // the key's next event
+	sameID *entry // another unsettled event with the same id
 
 	state    state
 	attempts int  // deliveries counted

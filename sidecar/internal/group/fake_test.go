@@ -66,7 +66,7 @@ func (l *fakeLog) append(topic string, recs ...*eventlog.Record) {
 	}
 }
 
-// store stores an event. An id that is there already becomes a twin, as after
+// store stores an event. An id that is there already becomes a sameID, as after
 // the end of its deduplication window.
 func (l *fakeLog) store(topic string, rec *eventlog.Record) {
 	l.mu.Lock()

@@ -84,8 +84,8 @@ func (p *fakePacer) Take(now time.Time) (time.Duration, bool) {
 	return 0, true
 }
 
-// fakeGraves is the dead letter topics.
-type fakeGraves struct {
+// fakeDeadLetters is the dead letter topics.
+type fakeDeadLetters struct {
 	log *fakeLog // that keeps what is buried, if any
 
 	mu     sync.Mutex
@@ -96,7 +96,7 @@ type fakeGraves struct {
 	onBury func(*eventlog.Record) // if set, is called for what has become durable
 }
 
-func (d *fakeGraves) Bury(_ context.Context, rec *eventlog.Record, done func(error)) {
+func (d *fakeDeadLetters) Bury(_ context.Context, rec *eventlog.Record, done func(error)) {
 	d.mu.Lock()
 	err := d.err
 	if d.hold {
@@ -118,14 +118,14 @@ func (d *fakeGraves) Bury(_ context.Context, rec *eventlog.Record, done func(err
 	done(err)
 }
 
-func (d *fakeGraves) set(f func()) {
+func (d *fakeDeadLetters) set(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f()
 }
 
 // release ends the burials that are held.
-func (d *fakeGraves) release(err error) {
+func (d *fakeDeadLetters) release(err error) {
 	d.mu.Lock()
 	held := d.held
 	d.held, d.hold = nil, false

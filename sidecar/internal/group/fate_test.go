@@ -36,9 +36,9 @@ func (w *world) fateOf(id string) string {
 
 // lookup finds what was buried, too.
 func (w *world) lookup(ctx context.Context, topic, id string) (*eventlog.Record, error) {
-	w.graves.mu.Lock()
-	defer w.graves.mu.Unlock()
-	for _, rec := range w.graves.buried {
+	w.deadLetters.mu.Lock()
+	defer w.deadLetters.mu.Unlock()
+	for _, rec := range w.deadLetters.buried {
 		if rec.Topic == topic && rec.ID == id {
 			return rec, nil
 		}

@@ -88,7 +88,7 @@ func TestNoBurialAfterATakeover(t *testing.T) {
 		d.wants("e1/2") // perhaps nobody got it the first time
 		first.path.wake()
 		advance(lease / 100)
-		if n := len(f.graves.buried); n != 0 {
+		if n := len(f.deadLetters.buried); n != 0 {
 			t.Errorf("%d buried", n)
 		}
 	})

@@ -56,7 +56,7 @@ func newTrial(t *rapid.T, gentle bool) *trial {
 		eff.Delivery.AckTimeout, eff.Delivery.MaxAttempts = 1000*time.Hour, 1
 	}
 	x.fleet.policy.Store(&eff)
-	x.graves.onBury = x.buried
+	x.deadLetters.onBury = x.buried
 	x.join(x.fleet.start("s0"))
 	x.fleet.start("s1")
 	return x

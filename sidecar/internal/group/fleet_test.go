@@ -26,12 +26,12 @@ const lease = 10 * time.Second
 
 // fleet is several sidecars on one store.
 type fleet struct {
-	t      fataler
-	log    *fakeLog
-	nodes  *eventlogtest.Nodes
-	policy atomic.Pointer[policy.Effective]
-	graves *fakeGraves
-	ids    int
+	t           fataler
+	log         *fakeLog
+	nodes       *eventlogtest.Nodes
+	policy      atomic.Pointer[policy.Effective]
+	deadLetters *fakeDeadLetters
+	ids         int
 
 	mu       sync.Mutex
 	deaf     bool // signals between sidecars get lost
@@ -67,7 +67,7 @@ func runFleet(t *testing.T, partitions int, scenario func(t *testing.T, f *fleet
 
 func newFleet(t fataler, partitions int) *fleet {
 	f := &fleet{t: t, log: newFakeLog(), nodes: eventlogtest.NewNodes()}
-	f.graves = &fakeGraves{log: f.log}
+	f.deadLetters = &fakeDeadLetters{log: f.log}
 	eff := policy.Defaults()
 	eff.Partitions = partitions
 	f.policy.Store(&eff)
@@ -125,7 +125,7 @@ func (f *fleet) start(name string) *sidecar {
 	s.m = NewManager(Config{
 		Context: context.Background(), Log: &pathLog{f.log, s.path}, Tails: s.tails,
 		Policy:      func(string) *policy.Effective { return f.policy.Load() },
-		DeadLetters: f.graves, Metrics: telemetry.Discard(), Roster: s.roster,
+		DeadLetters: f.deadLetters, Metrics: telemetry.Discard(), Roster: s.roster,
 		Moved: func(g eventlog.GroupName) {
 			for _, o := range f.others(s) {
 				o.m.Moved([]eventlog.GroupName{g})

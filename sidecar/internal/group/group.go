@@ -40,7 +40,7 @@ type Group struct {
 	doubt      bool         // the store may say otherwise of what is owned here, and what is not
 	complete   bool         // everything is here that is to be, when last looked
 	divided    bool         // members have partitions of their own
-	recut      bool         // who of them has which has to be looked at
+	assignDue  bool         // who of them has which has to be looked at
 	parts      []*partition // all of the topic; nil before they are known
 	members    []*Member
 	joining    int // members on their way in
@@ -51,15 +51,15 @@ type Group struct {
 	policy     *policy.Effective
 	watch      *tail.Watch // while there are members
 
-	ordered bool // some member wants key order
-	keys    keys
-	ids     ids
-	ready   []*entry // and some that have been settled since
-	timers  timers
-	burying []*entry // to be handed to the dead letter topic by the next turn
-	graves  int      // events on their way to the dead letter topic
-	held    int      // bytes of fetched events that are not settled
-	scarce  bool     // the last look for something to fetch found no memory
+	ordered       bool // some member wants key order
+	keys          keys
+	ids           ids
+	ready         []*entry // and some that have been settled since
+	timers        timers
+	burying       []*entry // to be handed to the dead letter topic by the next turn
+	deadLettering int      // events on their way to the dead letter topic
+	held          int      // bytes of fetched events that are not settled
+	scarce        bool     // the last look for something to fetch found no memory
 
 	// What the last assign found.
 	takers  int       // members that could have been assigned more
@@ -112,7 +112,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 	if m.closed {
 		return
 	}
-	m.closed, g.recut = true, true
+	m.closed, g.assignDue = true, true
 	g.members = slices.DeleteFunc(slices.Clone(g.members), func(x *Member) bool { return x == m })
 	now := g.cfg.Clock.Now()
 	for _, e := range m.lent() {

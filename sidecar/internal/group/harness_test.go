@@ -21,12 +21,12 @@ const topic = "orders"
 
 // world is a log and the process that uses it.
 type world struct {
-	t      fataler
-	log    *fakeLog
-	policy atomic.Pointer[policy.Effective]
-	graves *fakeGraves
-	bounds Bounds
-	memory *budget.Budget // nil: no bound
+	t           fataler
+	log         *fakeLog
+	policy      atomic.Pointer[policy.Effective]
+	deadLetters *fakeDeadLetters
+	bounds      Bounds
+	memory      *budget.Budget // nil: no bound
 
 	mortal *mortalLog
 	m      *Manager
@@ -53,7 +53,7 @@ func run(t *testing.T, scenario func(t *testing.T, w *world)) {
 
 func newWorld(t fataler, partitions int) *world {
 	w := &world{t: t, log: newFakeLog(), bounds: DefaultBounds()}
-	w.graves = &fakeGraves{log: w.log}
+	w.deadLetters = &fakeDeadLetters{log: w.log}
 	eff := policy.Defaults()
 	eff.Partitions = partitions
 	w.policy.Store(&eff)
@@ -72,7 +72,7 @@ func (w *world) start(change ...func(*Config)) {
 		Log:         w.mortal,
 		Tails:       w.log.tails,
 		Policy:      func(string) *policy.Effective { return w.policy.Load() },
-		DeadLetters: w.graves,
+		DeadLetters: w.deadLetters,
 		Metrics:     telemetry.Discard(),
 		Roster:      roster.Alone("node"),
 		Logger:      slog.New(slog.DiscardHandler),

@@ -2,11 +2,11 @@ package group
 
 // ids finds unsettled events by id. One id can stand for several of them: once
 // its deduplication window is over it may be published again. Since members
-// settle by id, at most one of those twins is in flight at a time.
+// settle by id, at most one of them is in flight at a time.
 type ids map[string]*entry
 
 func (x ids) add(e *entry) {
-	e.twin = x[e.rec.ID]
+	e.sameID = x[e.rec.ID]
 	x[e.rec.ID] = e
 }
 
@@ -14,22 +14,22 @@ func (x ids) remove(e *entry) {
 	id := e.rec.ID
 	head := x[id]
 	switch {
-	case head == e && e.twin == nil:
+	case head == e && e.sameID == nil:
 		delete(x, id)
 	case head == e:
-		x[id] = e.twin
+		x[id] = e.sameID
 	default:
-		for head.twin != e {
-			head = head.twin
+		for head.sameID != e {
+			head = head.sameID
 		}
-		head.twin = e.twin
+		head.sameID = e.sameID
 	}
-	e.twin = nil
+	e.sameID = nil
 }
 
 // inflight finds the event with this id that is in flight, or nil.
 func (x ids) inflight(id string) *entry {
-	for e := x[id]; e != nil; e = e.twin {
+	for e := x[id]; e != nil; e = e.sameID {
 		if e.state == inflight {
 			return e
 		}

@@ -100,7 +100,7 @@ func (m *Member) room() int {
 // subscription is on its way.
 func (m *Member) Start() {
 	m.group.mu.Lock()
-	m.started, m.group.recut = true, true
+	m.started, m.group.assignDue = true, true
 	m.group.mu.Unlock()
 	m.group.worker.wake()
 }

@@ -197,7 +197,7 @@ func TestDeadLetterDuringALapse(t *testing.T) {
 		close(gate)
 		a.path.fail(nil)
 		advance(lease / 2)
-		if n := len(f.graves.buried); n != 1 {
+		if n := len(f.deadLetters.buried); n != 1 {
 			t.Errorf("%d buried", n)
 		}
 	})

@@ -66,7 +66,7 @@ type examClient struct {
 
 func newExam(t *rapid.T) *exam {
 	x := &exam{t: t, world: newWorld(t, 2), events: make(map[string]*examEvent), keys: make(map[string][]*examEvent), window: 5, store: "ok"}
-	x.graves.onBury = x.buried
+	x.deadLetters.onBury = x.buried
 	x.bounds.Lookahead = rapid.SampledFrom([]int{4, 100}).Draw(t, "lookahead")
 	x.start()
 	x.setPolicy(func(p *policy.Effective) {

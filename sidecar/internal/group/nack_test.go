@@ -26,14 +26,14 @@ func TestNackToDeadLetters(t *testing.T) {
 		w.publish("a:k", "b:k")
 		c := w.join()
 		c.wants("a/1")
-		w.graves.set(func() { w.graves.hold = true })
+		w.deadLetters.set(func() { w.deadLetters.hold = true })
 		a := c.nackAs(wire.Nack{DeadLetter: true, Reason: "poison"}, "a")
 		advance(time.Minute)
 		if a.given.Load() {
 			t.Error("answered before the dead letter was durable")
 		}
 		c.wants("")
-		w.graves.release(nil)
+		w.deadLetters.release(nil)
 		synctest.Wait()
 		if !a.ok() {
 			t.Errorf("the nack was not answered: %v", a.err.Load())
@@ -49,7 +49,7 @@ func TestNackToDeadLetters(t *testing.T) {
 		if a := c.nackAs(wire.Nack{DeadLetter: true, Reason: "poison"}, "a"); !a.ok() {
 			t.Errorf("the nack was not answered: %v", a.err.Load())
 		}
-		h := w.graves.buried[0].Headers
+		h := w.deadLetters.buried[0].Headers
 		reason, _ := h.Get(wire.HeaderDeadReason)
 		attempts, _ := h.Get(wire.HeaderDeadAttempts)
 		if reason != "poison" || attempts != "1" {
@@ -71,7 +71,7 @@ func TestNackToDeadLettersCannotBeMade(t *testing.T) {
 				w.publish("a")
 				c := w.join()
 				c.wants("a/1")
-				w.graves.set(func() { w.graves.err = errStore })
+				w.deadLetters.set(func() { w.deadLetters.err = errStore })
 				a := c.nackAs(wire.Nack{DeadLetter: true}, "a")
 				end(w)
 				synctest.Wait()
@@ -150,10 +150,10 @@ func TestDeadLetterOfWhoWasKilled(t *testing.T) {
 		w.publish("a:k", "b:k")
 		c := w.join()
 		c.wants("a/1")
-		w.graves.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
+		w.deadLetters.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
 		c.nackAs(toDeadLetters, "a")
 		synctest.Wait()
-		w.graves.onBury = nil
+		w.deadLetters.onBury = nil
 		w.wantDead("a")
 		w.kill()
 		w.log.locked(func() { w.log.saveErr = nil })
@@ -172,10 +172,10 @@ func TestDeadLetterOfWhoWasKilled(t *testing.T) {
 		c.nackAs(toDeadLetters, "a")
 		w.redrive("a")
 		c.wants("a/1")
-		w.graves.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
+		w.deadLetters.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
 		c.nackAs(toDeadLetters, "a")
 		synctest.Wait()
-		w.graves.onBury = nil
+		w.deadLetters.onBury = nil
 		w.kill()
 		w.log.locked(func() { w.log.saveErr = nil })
 		c = w.join()

@@ -39,7 +39,7 @@ func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
 	p.head = max(p.head, head)
 	now := g.cfg.Clock.Now()
 	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended, now), now)
-	g.recut = true
+	g.assignDue = true
 }
 
 // renew goes on owning a partition in a later life: since this sidecar has had
@@ -128,7 +128,7 @@ func (g *Group) drop(p *partition) {
 
 func (g *Group) dropEntry(e *entry) {
 	if e.state == burying {
-		g.graves--
+		g.deadLettering--
 		e.part.dirty = true // what waits for it is answered with the next save
 		g.deadLettered(e, errTakenOver)
 	}
@@ -137,7 +137,7 @@ func (g *Group) dropEntry(e *entry) {
 	delete(g.keys, e.rec.Key) // all events of a key are in one partition
 	g.ids.remove(e)
 	e.state = dropped
-	g.freeTwins(e.rec.ID)
+	g.wakeSameID(e.rec.ID)
 }
 
 // ownsAny reports whether the group has a partition here.

@@ -35,7 +35,7 @@ func TestOnTheEmbeddedLog(t *testing.T) {
 			w.policy.Store(&eff)
 			w.m = NewManager(Config{
 				Context: context.Background(), Log: log, Tails: tail.New(tail.DefaultBounds()),
-				Policy: func(string) *policy.Effective { return w.policy.Load() }, DeadLetters: &fakeGraves{},
+				Policy: func(string) *policy.Effective { return w.policy.Load() }, DeadLetters: &fakeDeadLetters{},
 				Metrics: telemetry.Discard(), Roster: roster.Alone("node"), Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
 			})
 			f(log, func() *client { return w.join(exactlyOnce) }, w.m)

@@ -53,7 +53,7 @@ func (x *exam) actions() map[string]func(*rapid.T) {
 		"room":    x.fillOrDrain,
 		"window":  x.changeWindow,
 		"store":   x.breakOrMendStore,
-		"graves":  x.breakOrMendGraves,
+		"graves":  x.breakOrMendDeadLetters,
 		"seek":    x.seekEarliest,
 		"redrive": x.redriveSome,
 		"restart": x.restart,
@@ -293,9 +293,9 @@ func (x *exam) mendStore() {
 	x.shaky = false
 }
 
-func (x *exam) breakOrMendGraves(t *rapid.T) {
+func (x *exam) breakOrMendDeadLetters(t *rapid.T) {
 	err := rapid.SampledFrom([]error{nil, errStore}).Draw(t, "graves")
-	x.graves.set(func() { x.graves.err = err })
+	x.deadLetters.set(func() { x.deadLetters.err = err })
 }
 
 func (x *exam) seekEarliest(*rapid.T) {
@@ -364,7 +364,7 @@ func (x *exam) restart(t *rapid.T) {
 // finish mends everything and acks whatever comes, until nothing comes.
 func (x *exam) finish() {
 	x.mendStore()
-	x.graves.set(func() { x.graves.err = nil })
+	x.deadLetters.set(func() { x.deadLetters.err = nil })
 	for _, c := range x.clients {
 		x.mu.Lock()
 		c.silent, c.full = false, false

@@ -18,19 +18,19 @@ var errStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 // save is the progress of one turn on its way to the store, and what is to
 // happen once it is there.
 type save struct {
-	epochs  []eventlog.Epoch
-	marks   []eventlog.Mark
-	waiters []func(error) // to be told once it is synced
-	members []*Member     // that have been assigned events
-	graves  []*entry
-	ended   []eventlog.Redrive // that are settled
+	epochs      []eventlog.Epoch
+	marks       []eventlog.Mark
+	waiters     []func(error) // to be told once it is synced
+	members     []*Member     // that have been assigned events
+	deadLetters []*entry
+	ended       []eventlog.Redrive // that are settled
 }
 
 // collect takes all progress that is not saved. The store refuses what is not
 // this sidecar's any more, so it does not matter here whether the roster is
 // valid.
 func (g *Group) collect() save {
-	s := save{marks: slices.Collect(maps.Values(g.marks)), waiters: g.waiters, graves: g.burying}
+	s := save{marks: slices.Collect(maps.Values(g.marks)), waiters: g.waiters, deadLetters: g.burying}
 	clear(g.marks)
 	g.waiters, g.burying, g.ackDue = nil, nil, time.Time{}
 	for _, p := range g.parts {
@@ -143,7 +143,7 @@ func (g *Group) unsave(s save, again bool, err error) {
 	for _, m := range s.members {
 		m.takeBack()
 	}
-	for _, e := range s.graves {
+	for _, e := range s.deadLetters {
 		if e.state == burying {
 			g.timers.set(e, g.saveDue)
 		}

@@ -59,7 +59,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	if err != nil {
 		return nil, err
 	}
-	g.face(latest)
+	g.abandonTaken(latest)
 	g.mu.Lock()
 	if g.stopped {
 		g.mu.Unlock()

@@ -70,7 +70,7 @@ func (g *Group) settle(e *entry) {
 	if head := g.keys.remove(key, e); head != nil && head.state == waiting {
 		g.makeReady(head)
 	}
-	g.freeTwins(id)
+	g.wakeSameID(id)
 }
 
 // mark remembers that an id is acked, and settles the other events that have
@@ -78,7 +78,7 @@ func (g *Group) settle(e *entry) {
 func (g *Group) mark(id string, expires time.Time) {
 	g.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
 	for e := g.ids[id]; e != nil; {
-		next := e.twin
+		next := e.sameID
 		if e.state != burying {
 			g.settle(e)
 		}
@@ -96,9 +96,9 @@ func (g *Group) detach(e *entry) {
 	}
 }
 
-// freeTwins lets events go on that waited for the same id in flight.
-func (g *Group) freeTwins(id string) {
-	for e := g.ids[id]; e != nil; e = e.twin {
+// wakeSameID lets events go on that waited for the same id in flight.
+func (g *Group) wakeSameID(id string) {
+	for e := g.ids[id]; e != nil; e = e.sameID {
 		if e.state == doubled {
 			g.makeReady(e)
 		}
@@ -111,7 +111,7 @@ func (g *Group) giveBack(e *entry) {
 	e.attempts--
 	e.part.dirty = true
 	g.makeReady(e)
-	g.freeTwins(e.rec.ID)
+	g.wakeSameID(e.rec.ID)
 }
 
 // fail ends a delivery that did not lead to an ack: the event comes again after
@@ -130,7 +130,7 @@ func (g *Group) fail(e *entry, how tracing.Outcome, reason string, now time.Time
 		return
 	}
 	g.bury(e)
-	g.freeTwins(e.rec.ID)
+	g.wakeSameID(e.rec.ID)
 }
 
 // retry has an event that is in flight no more come again after wait.
@@ -141,14 +141,14 @@ func (g *Group) retry(e *entry, now time.Time, wait time.Duration) {
 	} else {
 		g.makeReady(e)
 	}
-	g.freeTwins(e.rec.ID)
+	g.wakeSameID(e.rec.ID)
 }
 
 // bury sends an event to the dead letter topic; it is settled once it is
 // durable there.
 func (g *Group) bury(e *entry) {
 	e.state = burying
-	g.graves++
+	g.deadLettering++
 	g.burying = append(g.burying, e)
 }
 
@@ -175,7 +175,7 @@ func (g *Group) buried(e *entry, err error) {
 	g.mu.Lock()
 	if e.state == burying {
 		if err == nil {
-			g.graves--
+			g.deadLettering--
 			g.metrics.DeadLettered(1)
 			g.settle(e)
 			g.deadLettered(e, nil)

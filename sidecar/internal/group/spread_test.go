@@ -134,14 +134,14 @@ func TestLateBurial(t *testing.T) {
 		f.publish("e1", "k", true)
 		synctest.Wait()
 		c.wants("e1/1")
-		f.graves.set(func() { f.graves.hold = true })
+		f.deadLetters.set(func() { f.deadLetters.hold = true })
 		c.nack(0, "e1")
 		a.seek(wire.FromEarliest)
 		c.wants("e1/1")
-		f.graves.release(nil)
+		f.deadLetters.release(nil)
 		synctest.Wait()
-		if g := a.group(); g.graves != 0 {
-			t.Errorf("%d graves", g.graves)
+		if g := a.group(); g.deadLettering != 0 {
+			t.Errorf("%d on their way to the dead letter topic", g.deadLettering)
 		}
 		if !c.ack("e1").ok() || a.info().Lag != 0 {
 			t.Error("the event that came again was settled by the burial")

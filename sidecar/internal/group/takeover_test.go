@@ -159,7 +159,7 @@ func TestDrain(t *testing.T) {
 		c.wants("")
 		d.ack("e1")
 		d.wants("e2/1")
-		if len(f.graves.buried) != 0 {
+		if len(f.deadLetters.buried) != 0 {
 			t.Error("a rebalance has buried an event")
 		}
 	})

@@ -16,16 +16,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
 )
 
-// tracedGraves bury as the sidecar does.
-type tracedGraves struct {
-	*fakeGraves
+// tracedDeadLetters bury as the sidecar does.
+type tracedDeadLetters struct {
+	*fakeDeadLetters
 	rec *tracingtest.Recorder
 }
 
-func (d *tracedGraves) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
+func (d *tracedDeadLetters) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
 	span := d.rec.SendDeadLetter(ctx, &rec.Event)
 	rec.Headers = span.Headers(rec.Headers)
-	d.fakeGraves.Bury(ctx, rec, func(err error) {
+	d.fakeDeadLetters.Bury(ctx, rec, func(err error) {
 		span.Accepted(rec.ID, eventlog.Outcome{})
 		done(err)
 	})
@@ -36,7 +36,7 @@ func runTraced(t *testing.T, ratio float64, scenario func(t *testing.T, w *world
 	run(t, func(t *testing.T, w *world) {
 		rec := tracingtest.New(t, nil, ratio)
 		w.stop()
-		w.start(func(c *Config) { c.Tracing, c.DeadLetters = rec.Tracing, &tracedGraves{w.graves, rec} })
+		w.start(func(c *Config) { c.Tracing, c.DeadLetters = rec.Tracing, &tracedDeadLetters{w.deadLetters, rec} })
 		scenario(t, w, rec)
 	})
 }
@@ -107,7 +107,7 @@ b7ad6b7169203331: process orders consumer attempt=3 outcome=dead_lettered type=d
 			t.Errorf("a nack's span says %v", op)
 		}
 		send := rec.Named("send orders.dlq")[0].SpanContext
-		if got, _ := w.graves.buried[0].Headers.Get("traceparent"); got != "00-"+send.TraceID().String()+"-"+send.SpanID().String()+"-01" {
+		if got, _ := w.deadLetters.buried[0].Headers.Get("traceparent"); got != "00-"+send.TraceID().String()+"-"+send.SpanID().String()+"-01" {
 			t.Errorf("the dead letter carries %s", got)
 		}
 	})

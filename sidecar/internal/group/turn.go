@@ -17,7 +17,7 @@ func (g *Group) turn() {
 			m.flush()
 		}
 		if err == nil { // whoever comes after this sidecar knows now that the last delivery has failed
-			for _, e := range s.graves {
+			for _, e := range s.deadLetters {
 				g.dig(e)
 			}
 		}
@@ -47,7 +47,7 @@ func (g *Group) prepare(now time.Time) {
 func (g *Group) lapse(now time.Time) {
 	st := g.cfg.Roster.Standing()
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
-		g.lapsed, g.recut = lapsed, true
+		g.lapsed, g.assignDue = lapsed, true
 		if !lapsed {
 			g.timers.postpone(now.Sub(g.validUntil))
 		}
@@ -92,7 +92,7 @@ func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return
 	}
-	if len(g.members) == 0 && g.joining == 0 && g.graves == 0 && len(g.timers) == 0 && g.watch != nil {
+	if len(g.members) == 0 && g.joining == 0 && g.deadLettering == 0 && len(g.timers) == 0 && g.watch != nil {
 		for _, p := range g.parts {
 			g.park(p)
 		}

@@ -24,7 +24,7 @@ func NewEmptyBucket(r Rate, now time.Time) *Bucket {
 // burst. It returns how many tokens the bucket held above the new burst before
 // the grant, which are gone. A bucket without a limit gets one that starts with
 // the granted tokens.
-func (b *Bucket) Assign(r Rate, granted int, now time.Time) (cut float64) {
+func (b *Bucket) Assign(r Rate, granted int, now time.Time) (removed float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.forward(now)
@@ -34,7 +34,7 @@ func (b *Bucket) Assign(r Rate, granted int, now time.Time) (cut float64) {
 			b.tokens.AllowN(now, r.Burst)
 		}
 	} else if r != b.tuned {
-		cut = max(0, b.tokens.TokensAt(now)-float64(r.Burst))
+		removed = max(0, b.tokens.TokensAt(now)-float64(r.Burst))
 		b.tuned = r
 		b.tokens.SetLimitAt(now, rate.Limit(r.PerSecond))
 		b.tokens.SetBurstAt(now, r.Burst)
@@ -42,7 +42,7 @@ func (b *Bucket) Assign(r Rate, granted int, now time.Time) (cut float64) {
 	if b.tokens != nil && granted > 0 {
 		b.tokens.AllowN(now, -granted) // as a refund does
 	}
-	return cut
+	return removed
 }
 
 // Tokens is how many tokens there are at now: infinitely many without a limit.

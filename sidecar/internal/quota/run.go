@@ -38,7 +38,7 @@ func (c *Client) Run(ctx context.Context) error {
 		began := time.Now()
 		err := c.serve(ctx)
 		c.connected.Store(false)
-		c.desert()
+		c.fallBack()
 		if ctx.Err() != nil {
 			break
 		}
@@ -56,8 +56,8 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-// desert sends those to their fallback who wait for an answer that cannot come.
-func (c *Client) desert() {
+// fallBack sends those to their fallback who wait for an answer that cannot come.
+func (c *Client) fallBack() {
 	now := time.Now()
 	for _, v := range c.shares.Range {
 		v.(*share).unanswered(nil, now)

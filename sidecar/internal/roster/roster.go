@@ -112,9 +112,9 @@ type Roster struct {
 	served      []eventlog.GroupName // by what was announced last
 	pendingEnds []string             // lives that are over and that the store may take for live
 	others      others
-	next        map[string]*sighting // those that are watched
-	last        time.Time            // when they were last looked at; zero: never
-	lacking     map[string]lack      // changes that the roll may lack
+	next        map[string]*observation // those that are watched
+	last        time.Time               // when they were last looked at; zero: never
+	lacking     map[string]lack         // changes that the roll may lack
 }
 
 // Standing is this sidecar's place among the others.

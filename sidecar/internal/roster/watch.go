@@ -40,15 +40,15 @@ type end struct {
 // overRemembered is for how long ends are known. After that a life that something still belongs to is asked for.
 const overRemembered = 10 * time.Minute
 
-// sighting is what was seen of a node that is watched.
-type sighting struct {
+// observation is what was seen of a node that is watched.
+type observation struct {
 	beat  uint64
 	lease time.Duration
 	moved time.Time // when its beat was last seen to have moved, or the watch began
 }
 
 // due is when the node may be declared dead, unless it moves.
-func (s *sighting) due() time.Time { return s.moved.Add(s.lease) }
+func (s *observation) due() time.Time { return s.moved.Add(s.lease) }
 
 // lack is a change that was seen in a document, and not in the roll.
 type lack struct {
@@ -297,13 +297,13 @@ func (r *Roster) show() {
 		r.cfg.Logger.Warn("another process uses this sidecar's node id; the two are told apart by a number", "node", r.cfg.Name, "as", after.Name)
 	}
 	r.view.Store(after)
-	next := make(map[string]*sighting, watched)
+	next := make(map[string]*observation, watched)
 	for _, id := range append(nextAfter(r.life.id, slices.Collect(maps.Keys(o.live))), slices.Collect(maps.Keys(o.fresh))...) {
 		n, live := o.live[id]
 		if s := r.next[id]; s != nil && live {
 			next[id] = s
 		} else if live {
-			next[id] = &sighting{beat: n.Beat, lease: cmp.Or(n.Lease, r.cfg.Lease), moved: now}
+			next[id] = &observation{beat: n.Beat, lease: cmp.Or(n.Lease, r.cfg.Lease), moved: now}
 		}
 	}
 	r.next = next

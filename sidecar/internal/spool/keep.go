@@ -13,7 +13,7 @@ import (
 // one, since an append did not answer for it, is left where the spool has no
 // room or fails: it may be stored. The caller is inside the topic's gate.
 func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs []eventlog.Outcome, at []int) {
-	k := keeping{log: l, topic: t, outs: outs}
+	k := keepCall{log: l, topic: t, outs: outs}
 	if at == nil {
 		at = make([]int, len(batch))
 		for i := range at {
@@ -39,8 +39,8 @@ func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs
 	k.settle(answers)
 }
 
-// keeping is one call of keep.
-type keeping struct {
+// keepCall is one call of keep.
+type keepCall struct {
 	log   *Log
 	topic *topic
 	outs  []eventlog.Outcome
@@ -50,7 +50,7 @@ type keeping struct {
 }
 
 // admit counts the events that there is room for.
-func (k *keeping) admit(batch []*eventlog.Record, at []int) {
+func (k *keepCall) admit(batch []*eventlog.Record, at []int) {
 	most := k.log.cfg.Policies.Load().Topic(k.topic.name).Durability.SpoolMaxBytes
 	var full error
 	for _, i := range at {
@@ -79,7 +79,7 @@ func (k *keeping) admit(batch []*eventlog.Record, at []int) {
 }
 
 // settle takes the spool's answers.
-func (k *keeping) settle(answers []eventlog.Outcome) {
+func (k *keepCall) settle(answers []eventlog.Outcome) {
 	for n, a := range answers {
 		var conflict *eventlog.ConflictError
 		switch {
@@ -115,7 +115,7 @@ func diskFull(err error) bool {
 }
 
 // refuse sets the outcome of the n-th of recs, if it has none.
-func (k *keeping) refuse(n int, err error) {
+func (k *keepCall) refuse(n int, err error) {
 	if out := &k.outs[k.at[n]]; out.Err == nil {
 		out.Err = err
 	}

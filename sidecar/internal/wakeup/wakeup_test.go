@@ -234,7 +234,7 @@ func TestOthersAreTold(t *testing.T) {
 			t.Errorf("moved %v, nodes %d times; want the group, and 2", moved, nodes)
 		}
 		if !slices.Equal(doubts, []string{"b"}) {
-			t.Errorf("doubted %v after one gap", doubts)
+			t.Errorf("outdated %v after one gap", doubts)
 		}
 		if log.asked != 0 {
 			t.Errorf("the log was asked %d times, and nobody watches", log.asked)

@@ -295,7 +295,7 @@ func (b *batch) run(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if ctx.Err() != nil || isHopeless(err) || isUnmet(err) || errors.Is(err, errAnotherGeneration) {
+		if ctx.Err() != nil || isPermanent(err) || isUnmet(err) || errors.Is(err, errAnotherGeneration) {
 			return err
 		}
 		longest := longWait

@@ -224,7 +224,7 @@ func TestErrorsThatStay(t *testing.T) {
 	if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "needs the role") {
 		t.Errorf("%v", err)
 	}
-	if !isHopeless(fmt.Errorf("x: %w", mongo.CommandError{Code: codeAuthenticationFailed})) {
+	if !isPermanent(fmt.Errorf("x: %w", mongo.CommandError{Code: codeAuthenticationFailed})) {
 		t.Error("a wrong password is tried again")
 	}
 }

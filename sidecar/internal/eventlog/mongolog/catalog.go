@@ -267,7 +267,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		case errors.Is(err, eventlog.ErrDeleting):
 			return eventlog.Topic{}, err
 		}
-		if isHopeless(err) || wait.sleep(ctx, l.opts.Clock, longest) != nil {
+		if isPermanent(err) || wait.sleep(ctx, l.opts.Clock, longest) != nil {
 			return eventlog.Topic{}, unavailable(ctx, "create topic "+name, err)
 		}
 	}

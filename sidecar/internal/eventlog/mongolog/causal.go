@@ -21,8 +21,8 @@ import (
 //
 // The collection of epochs must not be spread over shards other than by topic, group and partition.
 
-// past is how far this log has seen the order of the writes in the store.
-type past struct {
+// causality is how far this log has seen the order of the writes in the store.
+type causality struct {
 	mu        sync.Mutex
 	cluster   bson.Raw        // the newest cluster time, signed by the server
 	operation *bson.Timestamp // of the newest operation
@@ -44,16 +44,16 @@ func (l *Log) causallyOn(ctx context.Context, client *mongo.Client, do func(ctx 
 		return err
 	}
 	defer s.EndSession(ctx)
-	if err := l.past.bring(s); err != nil {
+	if err := l.causal.advance(s); err != nil {
 		return err
 	}
 	err = do(mongo.NewSessionContext(ctx, s))
-	l.past.learn(s)
+	l.causal.observe(s)
 	return err
 }
 
-// bring moves a new session up to the past.
-func (p *past) bring(s *mongo.Session) error {
+// advance moves a new session up to the last known time.
+func (p *causality) advance(s *mongo.Session) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.operation == nil {
@@ -65,8 +65,8 @@ func (p *past) bring(s *mongo.Session) error {
 	return s.AdvanceOperationTime(p.operation)
 }
 
-// learn moves the past up to where a session has come.
-func (p *past) learn(s *mongo.Session) {
+// observe keeps the time up to which a session has come.
+func (p *causality) observe(s *mongo.Session) {
 	at, cluster := s.OperationTime(), s.ClusterTime()
 	if at == nil || cluster == nil {
 		return

@@ -33,8 +33,8 @@ func isBadDocument(err error) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(badDocument, server.HasErrorCode)
 }
 
-// isHopeless reports whether another try would fail the same way.
-func isHopeless(err error) bool {
+// isPermanent reports whether another try would fail the same way.
+func isPermanent(err error) bool {
 	var server mongo.ServerError
 	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAuthenticationFailed))
 }

@@ -7,8 +7,8 @@
 // seqs that came too late; read.go, scan.go and seek.go hand it out, up to the
 // first seq that is missing (holes.go); retention.go removes it. collections.go
 // draws the documents. The progress of groups is in epochs.go, what sidecars
-// tell each other in nodes.go and signals.go (sent by outbox.go, and followed by
-// tail.go or, where there are no capped collections, board.go).
+// tell each other in nodes.go and signals.go (sent by sender.go, and followed by
+// tail.go or, where there are no capped collections, mailbox.go).
 package mongolog
 
 import (
@@ -93,9 +93,9 @@ type Log struct {
 	unmet       unmet
 	serverClock serverClock
 	concerns    concerns
-	past        past
+	causal      causality
 	fences      fences
-	outbox      outbox
+	unsent      signalQueue
 	primary     primary
 	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with another Log.
 	saves   atomic.Int64

@@ -15,7 +15,7 @@ func (l *Log) persist(ctx context.Context, do func() error) error {
 	var wait backoff
 	for {
 		err := do()
-		if err == nil || errors.Is(err, mongo.ErrNoDocuments) || isHopeless(err) || isBadDocument(err) {
+		if err == nil || errors.Is(err, mongo.ErrNoDocuments) || isPermanent(err) || isBadDocument(err) {
 			return err
 		}
 		if wait.sleep(ctx, l.opts.Clock, longWait) != nil {

@@ -91,7 +91,7 @@ func (l *Log) schedule(ctx context.Context, name string, batch []*eventlog.Recor
 		var wait backoff
 		for len(s.left) > 0 {
 			err := s.step(ctx)
-			if len(s.left) == 0 || err != nil && isHopeless(err) {
+			if len(s.left) == 0 || err != nil && isPermanent(err) {
 				return err
 			}
 			if wait.sleep(ctx, l.opts.Clock, shortWait) != nil {

@@ -29,8 +29,8 @@ func TestSignalsThatAreNotCapped(t *testing.T) {
 	if err := x.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !x.boards() {
-		t.Error("signals do not go by boards")
+	if !x.mailboxes() {
+		t.Error("signals do not go by mailboxes")
 	}
 	if err := x.signals(3).Drop(t.Context()); err != nil {
 		t.Fatal(err)

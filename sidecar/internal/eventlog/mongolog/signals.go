@@ -101,7 +101,7 @@ func (l *Log) Follow(ctx context.Context, wanted eventlog.Topics, heard func(s e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	f := &following{log: l, node: l.outbox.node(), wanted: wanted, heard: heard}
+	f := &following{log: l, node: l.unsent.node(), wanted: wanted, heard: heard}
 	f.run(ctx)
 	if l.ctx.Err() != nil {
 		return errClosed
@@ -115,10 +115,10 @@ const followSpacing = 100 * time.Millisecond
 
 // following is one Follow.
 type following struct {
-	log    *Log
-	node   string // this log's own
-	wanted eventlog.Topics
-	boards bool // signals go by boards
+	log       *Log
+	node      string // this log's own
+	wanted    eventlog.Topics
+	mailboxes bool // signals go by mailboxes
 
 	mu    sync.Mutex // held while heard is called
 	heard func(s eventlog.Signal, missed []string)
@@ -178,16 +178,16 @@ func (f *following) prepare(ctx context.Context, _ func()) error {
 		return err
 	}
 	defer end()
-	f.boards = f.log.boards()
+	f.mailboxes = f.log.mailboxes()
 	return nil
 }
 
-// slots are those of topics by collection, each once, ascending. All boards are in one.
+// slots are those of topics by collection, each once, ascending. All mailboxes are in one.
 func (f *following) slots(topics []string) (by [signalShards][]int32) {
 	for _, topic := range topics {
 		slot := slotOf(topic)
 		shard := shardOf(slot)
-		if f.boards {
+		if f.mailboxes {
 			shard = 0
 		}
 		by[shard] = append(by[shard], slot)
@@ -226,8 +226,8 @@ func (f *following) start(ctx context.Context, shard int, slots []int32) *follow
 	r := &follower{following: f, shard: shard, slots: slots, ended: make(chan struct{})}
 	ctx, r.cancel = context.WithCancel(ctx)
 	follow := r.tail
-	if f.boards {
-		follow = r.watchBoards
+	if f.mailboxes {
+		follow = r.watchMailboxes
 	}
 	go func() {
 		defer close(r.ended)

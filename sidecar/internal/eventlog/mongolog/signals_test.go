@@ -72,9 +72,9 @@ func appended(topic string, partition int, head uint64) eventlog.Signal {
 	return eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: partition, Head: head}}}
 }
 
-// bothWays runs a test with signals on boards, and with a tailed collection.
+// bothWays runs a test with signals on mailboxes, and with a tailed collection.
 func bothWays(t *testing.T, test func(t *testing.T, adapt func(*engine))) {
-	t.Run("boards", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = true }) })
+	t.Run("mailboxes", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = true }) })
 	t.Run("tail", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = false }) })
 }
 
@@ -255,7 +255,7 @@ func TestSignalLatency(t *testing.T) {
 		if took[50] > time.Second {
 			t.Errorf("half of the signals took longer than %v", took[50])
 		}
-		if most := 2 / boardIdle.Seconds(); idle > most {
+		if most := 2 / mailboxIdle.Seconds(); idle > most {
 			t.Errorf("an idle follower sends %.1f commands a second; want at most %.0f", idle, most)
 		}
 	})
@@ -361,37 +361,37 @@ func TestASignalAboutAllTopics(t *testing.T) {
 	})
 }
 
-func TestBoard(t *testing.T) {
-	var b board
-	for range 3 * boardSignals {
+func TestMailbox(t *testing.T) {
+	var b mailbox
+	for range 3 * mailboxSignals {
 		b.add(&signalDoc{Node: "n", All: true})
 	}
-	if b.Last != 3*boardSignals || len(b.Signals) != boardSignals {
-		t.Errorf("the board has number %d and %d signals", b.Last, len(b.Signals))
+	if b.Last != 3*mailboxSignals || len(b.Signals) != mailboxSignals {
+		t.Errorf("the mailbox has number %d and %d signals", b.Last, len(b.Signals))
 	}
-	long := &signalDoc{Node: "n", Appended: []hintDoc{{Topic: strings.Repeat("x", boardBytes/4)}}}
-	for range boardSignals {
+	long := &signalDoc{Node: "n", Appended: []hintDoc{{Topic: strings.Repeat("x", mailboxBytes/4)}}}
+	for range mailboxSignals {
 		b.add(long)
 	}
 	if len(b.Signals) != 3 {
-		t.Errorf("%d long signals are on the board", len(b.Signals))
+		t.Errorf("%d long signals are on the mailbox", len(b.Signals))
 	}
-	b.add(&signalDoc{Node: "n", Appended: []hintDoc{{Topic: strings.Repeat("x", 2*boardBytes)}}})
+	b.add(&signalDoc{Node: "n", Appended: []hintDoc{{Topic: strings.Repeat("x", 2*mailboxBytes)}}})
 	if len(b.Signals) != 1 {
 		t.Errorf("beside one beyond the bound there are %d", len(b.Signals)-1)
 	}
 }
 
-// TestBoardNumbers: a follower hears each signal once, and knows when it has
+// TestMailboxNumbers: a follower hears each signal once, and knows when it has
 // missed some.
-func TestBoardNumbers(t *testing.T) {
+func TestMailboxNumbers(t *testing.T) {
 	var got []string
 	l := &Log{opts: Options{Logger: slog.New(slog.DiscardHandler)}}
 	f := &follower{slots: []int32{slotOf("t")}, following: &following{log: l, node: "own", wanted: always("t"), heard: func(s eventlog.Signal, missed []string) {
 		got = append(got, fmt.Sprintf("%s %v", s.Moved[0].Group, missed != nil))
 	}}}
-	seen := map[string]seenBoard{}
-	var b board
+	seen := map[string]seenMailbox{}
+	var b mailbox
 	put := func(node string, groups ...string) {
 		for _, g := range groups {
 			b.add(&signalDoc{Node: node, Slots: []int32{slotOf("t")}, Moved: []groupDoc{{Topic: "t", Group: g}}})
@@ -400,7 +400,7 @@ func TestBoardNumbers(t *testing.T) {
 	check := func(busy bool, want ...string) {
 		t.Helper()
 		got = nil
-		if f.hearBoards([]board{b}, seen) != busy || !slices.Equal(got, want) {
+		if f.hearMailboxes([]mailbox{b}, seen) != busy || !slices.Equal(got, want) {
 			t.Errorf("heard %q; want %q", got, want)
 		}
 	}
@@ -409,16 +409,16 @@ func TestBoardNumbers(t *testing.T) {
 	check(false)
 	put("n", "c")
 	check(true, "c false")
-	for i := range 2 * boardSignals {
+	for i := range 2 * mailboxSignals {
 		put("n", fmt.Sprint(i))
 	}
 	check(true, append([]string{"32 true"}, func() (rest []string) {
-		for i := boardSignals + 1; i < 2*boardSignals; i++ {
+		for i := mailboxSignals + 1; i < 2*mailboxSignals; i++ {
 			rest = append(rest, fmt.Sprint(i, " false"))
 		}
 		return rest
 	}()...)...)
-	b = board{}
+	b = mailbox{}
 	put("own", "x")
 	check(false)
 }

@@ -28,7 +28,7 @@ const signalRetry = 2 * time.Second
 
 // Send implements eventlog.Signals.
 func (l *Log) Send(s eventlog.Signal) {
-	for _, shard := range l.outbox.put(s) {
+	for _, shard := range l.unsent.put(s) {
 		if !l.join() {
 			return // closed: nobody sends any more
 		}
@@ -42,7 +42,7 @@ func (l *Log) Send(s eventlog.Signal) {
 // sendPending sends until nothing is left to send into a collection, or the log
 // is closed. Only one runs at a time for each.
 func (l *Log) sendPending(shard int) {
-	o := &l.outbox
+	o := &l.unsent
 	var retry backoff
 	for {
 		if !l.opts.Clock.Sleep(l.ctx, signalSpacing-l.opts.Clock.Since(o.shards[shard].sent)) {
@@ -76,7 +76,7 @@ func (l *Log) sendSignal(shard int, d *signalDoc) error {
 }
 
 func (l *Log) writeSignal(ctx context.Context, shard int, d *signalDoc) error {
-	if l.boards() {
+	if l.mailboxes() {
 		return l.postSignal(ctx, d)
 	}
 	_, err := l.signals(shard).InsertOne(ctx, d)
@@ -93,14 +93,14 @@ func (l *Log) sendLast() {
 	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
 	for shard := range signalShards {
-		if d, any := l.outbox.take(shard); any && l.writeSignal(ctx, shard, d) != nil {
+		if d, any := l.unsent.take(shard); any && l.writeSignal(ctx, shard, d) != nil {
 			return // whoever does not hear it looks around
 		}
 	}
 }
 
-// outbox is what is to be sent.
-type outbox struct {
+// signalQueue holds signals to be sent.
+type signalQueue struct {
 	mu     sync.Mutex
 	id     string // of this log
 	shards [signalShards]struct {
@@ -109,12 +109,12 @@ type outbox struct {
 		sent    time.Time // of the one that sends
 	}
 
-	boardMu sync.Mutex
-	board   board
+	mailboxMu sync.Mutex
+	mailbox   mailbox
 }
 
 // node is the log's id among those that send signals.
-func (o *outbox) node() string {
+func (o *signalQueue) node() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.id == "" {
@@ -125,7 +125,7 @@ func (o *outbox) node() string {
 
 // put adds to what is waiting, and returns the collections for which somebody
 // has to start sending.
-func (o *outbox) put(s eventlog.Signal) (start []int) {
+func (o *signalQueue) put(s eventlog.Signal) (start []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := func(topic string) *signalSet { return &o.shards[shardOf(slotOf(topic))].waiting }
@@ -158,7 +158,7 @@ func (o *outbox) put(s eventlog.Signal) (start []int) {
 
 // take takes all that is waiting for a collection; if nothing is, the sending
 // is over.
-func (o *outbox) take(shard int) (*signalDoc, bool) {
+func (o *signalQueue) take(shard int) (*signalDoc, bool) {
 	node := o.node()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -174,7 +174,7 @@ func (o *outbox) take(shard int) (*signalDoc, bool) {
 }
 
 // putBack keeps what could not be sent.
-func (o *outbox) putBack(shard int, d *signalDoc) {
+func (o *signalQueue) putBack(shard int, d *signalDoc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.shards[shard].waiting.putBack(d)
