@@ -19,6 +19,9 @@ func TestWhatHoldsArrives(t *testing.T) {
 	full.Durability = policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 1<<63 - 1}
 	full.Schema = policy.Schema{JSONSchema: `{"type":"object"}`, Compatibility: policy.CompatibilityFull}
 	full.Tracing.SampleRatio = 0
+	full.Publish.Per = "header:tenant"
+	full.Delivery.Fairness = policy.Fairness{By: "key_prefix:/", Weights: `{"a":0.5}`}
+	full.Groups = `{"audit":{"paused":true,"rate":1.5,"max_inflight":3}}`
 	full.Paused = true
 	for _, want := range []policy.Effective{policy.Defaults(), full} {
 		text, err := proto.Marshal(policypb.FromEffective(&want))

@@ -169,18 +169,20 @@ func (x *GlobPolicy) GetSettings() *Settings {
 
 // Settings are the fields of a policy, named as in the policy document.
 type Settings struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Publish       *Settings_Publish      `protobuf:"bytes,1,opt,name=publish,proto3" json:"publish,omitempty"`
-	Connection    *Settings_Connection   `protobuf:"bytes,2,opt,name=connection,proto3" json:"connection,omitempty"`
-	Delivery      *Settings_Delivery     `protobuf:"bytes,3,opt,name=delivery,proto3" json:"delivery,omitempty"`
-	Partitions    *int64                 `protobuf:"varint,4,opt,name=partitions,proto3,oneof" json:"partitions,omitempty"`
-	Dedupe        *Settings_Dedupe       `protobuf:"bytes,5,opt,name=dedupe,proto3" json:"dedupe,omitempty"`
-	Retention     *Settings_Retention    `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
-	Durability    *Settings_Durability   `protobuf:"bytes,7,opt,name=durability,proto3" json:"durability,omitempty"`
-	Schema        *Settings_Schema       `protobuf:"bytes,8,opt,name=schema,proto3" json:"schema,omitempty"`
-	Tracing       *Settings_Tracing      `protobuf:"bytes,9,opt,name=tracing,proto3" json:"tracing,omitempty"`
-	Paused        *bool                  `protobuf:"varint,10,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
-	AutoCreate    *bool                  `protobuf:"varint,11,opt,name=auto_create,json=autoCreate,proto3,oneof" json:"auto_create,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Publish    *Settings_Publish      `protobuf:"bytes,1,opt,name=publish,proto3" json:"publish,omitempty"`
+	Connection *Settings_Connection   `protobuf:"bytes,2,opt,name=connection,proto3" json:"connection,omitempty"`
+	Delivery   *Settings_Delivery     `protobuf:"bytes,3,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	Partitions *int64                 `protobuf:"varint,4,opt,name=partitions,proto3,oneof" json:"partitions,omitempty"`
+	Dedupe     *Settings_Dedupe       `protobuf:"bytes,5,opt,name=dedupe,proto3" json:"dedupe,omitempty"`
+	Retention  *Settings_Retention    `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
+	Durability *Settings_Durability   `protobuf:"bytes,7,opt,name=durability,proto3" json:"durability,omitempty"`
+	Schema     *Settings_Schema       `protobuf:"bytes,8,opt,name=schema,proto3" json:"schema,omitempty"`
+	Tracing    *Settings_Tracing      `protobuf:"bytes,9,opt,name=tracing,proto3" json:"tracing,omitempty"`
+	Paused     *bool                  `protobuf:"varint,10,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	AutoCreate *bool                  `protobuf:"varint,11,opt,name=auto_create,json=autoCreate,proto3,oneof" json:"auto_create,omitempty"`
+	// Groups are the limits of consumer groups, as the JSON of the policy document.
+	Groups        *string `protobuf:"bytes,12,opt,name=groups,proto3,oneof" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,6 +294,13 @@ func (x *Settings) GetAutoCreate() bool {
 	return false
 }
 
+func (x *Settings) GetGroups() string {
+	if x != nil && x.Groups != nil {
+		return *x.Groups
+	}
+	return ""
+}
+
 type Settings_Publish struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Rate           *float64               `protobuf:"fixed64,1,opt,name=rate,proto3,oneof" json:"rate,omitempty"`
@@ -300,6 +309,7 @@ type Settings_Publish struct {
 	Scope          *string                `protobuf:"bytes,4,opt,name=scope,proto3,oneof" json:"scope,omitempty"`
 	OnLimit        *string                `protobuf:"bytes,5,opt,name=on_limit,json=onLimit,proto3,oneof" json:"on_limit,omitempty"`
 	MaxWait        *durationpb.Duration   `protobuf:"bytes,6,opt,name=max_wait,json=maxWait,proto3,oneof" json:"max_wait,omitempty"`
+	Per            *string                `protobuf:"bytes,7,opt,name=per,proto3,oneof" json:"per,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -374,6 +384,13 @@ func (x *Settings_Publish) GetMaxWait() *durationpb.Duration {
 		return x.MaxWait
 	}
 	return nil
+}
+
+func (x *Settings_Publish) GetPer() string {
+	if x != nil && x.Per != nil {
+		return *x.Per
+	}
+	return ""
 }
 
 type Settings_Connection struct {
@@ -480,6 +497,59 @@ func (x *Settings_Backoff) GetMax() *durationpb.Duration {
 	return nil
 }
 
+// Fairness has its weights as the JSON of the policy document.
+type Settings_Fairness struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	By            *string                `protobuf:"bytes,1,opt,name=by,proto3,oneof" json:"by,omitempty"`
+	Weights       *string                `protobuf:"bytes,2,opt,name=weights,proto3,oneof" json:"weights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Settings_Fairness) Reset() {
+	*x = Settings_Fairness{}
+	mi := &file_policypb_policy_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settings_Fairness) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settings_Fairness) ProtoMessage() {}
+
+func (x *Settings_Fairness) ProtoReflect() protoreflect.Message {
+	mi := &file_policypb_policy_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settings_Fairness.ProtoReflect.Descriptor instead.
+func (*Settings_Fairness) Descriptor() ([]byte, []int) {
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 3}
+}
+
+func (x *Settings_Fairness) GetBy() string {
+	if x != nil && x.By != nil {
+		return *x.By
+	}
+	return ""
+}
+
+func (x *Settings_Fairness) GetWeights() string {
+	if x != nil && x.Weights != nil {
+		return *x.Weights
+	}
+	return ""
+}
+
 type Settings_Delivery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rate          *float64               `protobuf:"fixed64,1,opt,name=rate,proto3,oneof" json:"rate,omitempty"`
@@ -487,13 +557,14 @@ type Settings_Delivery struct {
 	AckTimeout    *durationpb.Duration   `protobuf:"bytes,3,opt,name=ack_timeout,json=ackTimeout,proto3,oneof" json:"ack_timeout,omitempty"`
 	MaxAttempts   *int64                 `protobuf:"varint,4,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
 	Backoff       *Settings_Backoff      `protobuf:"bytes,5,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	Fairness      *Settings_Fairness     `protobuf:"bytes,6,opt,name=fairness,proto3" json:"fairness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Settings_Delivery) Reset() {
 	*x = Settings_Delivery{}
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +576,7 @@ func (x *Settings_Delivery) String() string {
 func (*Settings_Delivery) ProtoMessage() {}
 
 func (x *Settings_Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +589,7 @@ func (x *Settings_Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Delivery.ProtoReflect.Descriptor instead.
 func (*Settings_Delivery) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 3}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 4}
 }
 
 func (x *Settings_Delivery) GetRate() float64 {
@@ -556,6 +627,13 @@ func (x *Settings_Delivery) GetBackoff() *Settings_Backoff {
 	return nil
 }
 
+func (x *Settings_Delivery) GetFairness() *Settings_Fairness {
+	if x != nil {
+		return x.Fairness
+	}
+	return nil
+}
+
 type Settings_Dedupe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3,oneof" json:"window,omitempty"`
@@ -565,7 +643,7 @@ type Settings_Dedupe struct {
 
 func (x *Settings_Dedupe) Reset() {
 	*x = Settings_Dedupe{}
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +655,7 @@ func (x *Settings_Dedupe) String() string {
 func (*Settings_Dedupe) ProtoMessage() {}
 
 func (x *Settings_Dedupe) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +668,7 @@ func (x *Settings_Dedupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Dedupe.ProtoReflect.Descriptor instead.
 func (*Settings_Dedupe) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 4}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 5}
 }
 
 func (x *Settings_Dedupe) GetWindow() *durationpb.Duration {
@@ -612,7 +690,7 @@ type Settings_Retention struct {
 
 func (x *Settings_Retention) Reset() {
 	*x = Settings_Retention{}
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +702,7 @@ func (x *Settings_Retention) String() string {
 func (*Settings_Retention) ProtoMessage() {}
 
 func (x *Settings_Retention) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +715,7 @@ func (x *Settings_Retention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Retention.ProtoReflect.Descriptor instead.
 func (*Settings_Retention) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 5}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 6}
 }
 
 func (x *Settings_Retention) GetTtl() *durationpb.Duration {
@@ -679,7 +757,7 @@ type Settings_Durability struct {
 
 func (x *Settings_Durability) Reset() {
 	*x = Settings_Durability{}
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +769,7 @@ func (x *Settings_Durability) String() string {
 func (*Settings_Durability) ProtoMessage() {}
 
 func (x *Settings_Durability) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +782,7 @@ func (x *Settings_Durability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Durability.ProtoReflect.Descriptor instead.
 func (*Settings_Durability) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 6}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 7}
 }
 
 func (x *Settings_Durability) GetWriteConcern() string {
@@ -738,7 +816,7 @@ type Settings_Schema struct {
 
 func (x *Settings_Schema) Reset() {
 	*x = Settings_Schema{}
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +828,7 @@ func (x *Settings_Schema) String() string {
 func (*Settings_Schema) ProtoMessage() {}
 
 func (x *Settings_Schema) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +841,7 @@ func (x *Settings_Schema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Schema.ProtoReflect.Descriptor instead.
 func (*Settings_Schema) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 7}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 8}
 }
 
 func (x *Settings_Schema) GetJsonSchema() string {
@@ -789,7 +867,7 @@ type Settings_Tracing struct {
 
 func (x *Settings_Tracing) Reset() {
 	*x = Settings_Tracing{}
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +879,7 @@ func (x *Settings_Tracing) String() string {
 func (*Settings_Tracing) ProtoMessage() {}
 
 func (x *Settings_Tracing) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +892,7 @@ func (x *Settings_Tracing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Tracing.ProtoReflect.Descriptor instead.
 func (*Settings_Tracing) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 8}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 9}
 }
 
 func (x *Settings_Tracing) GetSampleRatio() float64 {
@@ -838,7 +916,7 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"GlobPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12/\n" +
-	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xcf\x10\n" +
+	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xa3\x12\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -858,20 +936,23 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x06paused\x18\n" +
 	" \x01(\bH\x01R\x06paused\x88\x01\x01\x12$\n" +
 	"\vauto_create\x18\v \x01(\bH\x02R\n" +
-	"autoCreate\x88\x01\x01\x1a\xae\x02\n" +
+	"autoCreate\x88\x01\x01\x12\x1b\n" +
+	"\x06groups\x18\f \x01(\tH\x03R\x06groups\x88\x01\x01\x1a\xcd\x02\n" +
 	"\aPublish\x12\x17\n" +
 	"\x04rate\x18\x01 \x01(\x01H\x00R\x04rate\x88\x01\x01\x12\x19\n" +
 	"\x05burst\x18\x02 \x01(\x03H\x01R\x05burst\x88\x01\x01\x12-\n" +
 	"\x10bytes_per_second\x18\x03 \x01(\x03H\x02R\x0ebytesPerSecond\x88\x01\x01\x12\x19\n" +
 	"\x05scope\x18\x04 \x01(\tH\x03R\x05scope\x88\x01\x01\x12\x1e\n" +
 	"\bon_limit\x18\x05 \x01(\tH\x04R\aonLimit\x88\x01\x01\x129\n" +
-	"\bmax_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationH\x05R\amaxWait\x88\x01\x01B\a\n" +
+	"\bmax_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationH\x05R\amaxWait\x88\x01\x01\x12\x15\n" +
+	"\x03per\x18\a \x01(\tH\x06R\x03per\x88\x01\x01B\a\n" +
 	"\x05_rateB\b\n" +
 	"\x06_burstB\x13\n" +
 	"\x11_bytes_per_secondB\b\n" +
 	"\x06_scopeB\v\n" +
 	"\t_on_limitB\v\n" +
-	"\t_max_wait\x1aS\n" +
+	"\t_max_waitB\x06\n" +
+	"\x04_per\x1aS\n" +
 	"\n" +
 	"Connection\x12\x17\n" +
 	"\x04rate\x18\x01 \x01(\x01H\x00R\x04rate\x88\x01\x01\x12\x19\n" +
@@ -882,14 +963,21 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x03min\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x03min\x88\x01\x01\x120\n" +
 	"\x03max\x18\x02 \x01(\v2\x19.google.protobuf.DurationH\x01R\x03max\x88\x01\x01B\x06\n" +
 	"\x04_minB\x06\n" +
-	"\x04_max\x1a\xa6\x02\n" +
+	"\x04_max\x1aQ\n" +
+	"\bFairness\x12\x13\n" +
+	"\x02by\x18\x01 \x01(\tH\x00R\x02by\x88\x01\x01\x12\x1d\n" +
+	"\aweights\x18\x02 \x01(\tH\x01R\aweights\x88\x01\x01B\x05\n" +
+	"\x03_byB\n" +
+	"\n" +
+	"\b_weights\x1a\xe0\x02\n" +
 	"\bDelivery\x12\x17\n" +
 	"\x04rate\x18\x01 \x01(\x01H\x00R\x04rate\x88\x01\x01\x12&\n" +
 	"\fmax_inflight\x18\x02 \x01(\x03H\x01R\vmaxInflight\x88\x01\x01\x12?\n" +
 	"\vack_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationH\x02R\n" +
 	"ackTimeout\x88\x01\x01\x12&\n" +
 	"\fmax_attempts\x18\x04 \x01(\x03H\x03R\vmaxAttempts\x88\x01\x01\x125\n" +
-	"\abackoff\x18\x05 \x01(\v2\x1b.sluice.v1.Settings.BackoffR\abackoffB\a\n" +
+	"\abackoff\x18\x05 \x01(\v2\x1b.sluice.v1.Settings.BackoffR\abackoff\x128\n" +
+	"\bfairness\x18\x06 \x01(\v2\x1c.sluice.v1.Settings.FairnessR\bfairnessB\a\n" +
 	"\x05_rateB\x0f\n" +
 	"\r_max_inflightB\x0e\n" +
 	"\f_ack_timeoutB\x0f\n" +
@@ -928,7 +1016,8 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\r_sample_ratioB\r\n" +
 	"\v_partitionsB\t\n" +
 	"\a_pausedB\x0e\n" +
-	"\f_auto_createB4Z2github.com/sluice-bus/sluice/controlplane/policypbb\x06proto3"
+	"\f_auto_createB\t\n" +
+	"\a_groupsB4Z2github.com/sluice-bus/sluice/controlplane/policypbb\x06proto3"
 
 var (
 	file_policypb_policy_proto_rawDescOnce sync.Once
@@ -942,7 +1031,7 @@ func file_policypb_policy_proto_rawDescGZIP() []byte {
 	return file_policypb_policy_proto_rawDescData
 }
 
-var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_policypb_policy_proto_goTypes = []any{
 	(*TopicPolicy)(nil),         // 0: sluice.v1.TopicPolicy
 	(*GlobPolicy)(nil),          // 1: sluice.v1.GlobPolicy
@@ -950,37 +1039,39 @@ var file_policypb_policy_proto_goTypes = []any{
 	(*Settings_Publish)(nil),    // 3: sluice.v1.Settings.Publish
 	(*Settings_Connection)(nil), // 4: sluice.v1.Settings.Connection
 	(*Settings_Backoff)(nil),    // 5: sluice.v1.Settings.Backoff
-	(*Settings_Delivery)(nil),   // 6: sluice.v1.Settings.Delivery
-	(*Settings_Dedupe)(nil),     // 7: sluice.v1.Settings.Dedupe
-	(*Settings_Retention)(nil),  // 8: sluice.v1.Settings.Retention
-	(*Settings_Durability)(nil), // 9: sluice.v1.Settings.Durability
-	(*Settings_Schema)(nil),     // 10: sluice.v1.Settings.Schema
-	(*Settings_Tracing)(nil),    // 11: sluice.v1.Settings.Tracing
-	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
+	(*Settings_Fairness)(nil),   // 6: sluice.v1.Settings.Fairness
+	(*Settings_Delivery)(nil),   // 7: sluice.v1.Settings.Delivery
+	(*Settings_Dedupe)(nil),     // 8: sluice.v1.Settings.Dedupe
+	(*Settings_Retention)(nil),  // 9: sluice.v1.Settings.Retention
+	(*Settings_Durability)(nil), // 10: sluice.v1.Settings.Durability
+	(*Settings_Schema)(nil),     // 11: sluice.v1.Settings.Schema
+	(*Settings_Tracing)(nil),    // 12: sluice.v1.Settings.Tracing
+	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
 }
 var file_policypb_policy_proto_depIdxs = []int32{
 	2,  // 0: sluice.v1.TopicPolicy.settings:type_name -> sluice.v1.Settings
 	2,  // 1: sluice.v1.GlobPolicy.settings:type_name -> sluice.v1.Settings
 	3,  // 2: sluice.v1.Settings.publish:type_name -> sluice.v1.Settings.Publish
 	4,  // 3: sluice.v1.Settings.connection:type_name -> sluice.v1.Settings.Connection
-	6,  // 4: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
-	7,  // 5: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
-	8,  // 6: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
-	9,  // 7: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
-	10, // 8: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
-	11, // 9: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
-	12, // 10: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
-	12, // 11: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
-	12, // 12: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
-	12, // 13: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
+	7,  // 4: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
+	8,  // 5: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
+	9,  // 6: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
+	10, // 7: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
+	11, // 8: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
+	12, // 9: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
+	13, // 10: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
+	13, // 11: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
+	13, // 12: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
+	13, // 13: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
 	5,  // 14: sluice.v1.Settings.Delivery.backoff:type_name -> sluice.v1.Settings.Backoff
-	12, // 15: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
-	12, // 16: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	6,  // 15: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
+	13, // 16: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
+	13, // 17: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_policypb_policy_proto_init() }
@@ -998,13 +1089,14 @@ func file_policypb_policy_proto_init() {
 	file_policypb_policy_proto_msgTypes[9].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[10].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[11].OneofWrappers = []any{}
+	file_policypb_policy_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policypb_policy_proto_rawDesc), len(file_policypb_policy_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -18,7 +18,7 @@ type field struct {
 	path string
 	// read sets the field in e from the node; the error says what is allowed.
 	read func(e *Effective, n *yaml.Node) error
-	// copy sets the field in dst to its value in src.
+	// copy sets the field in dst to its value in src, or adds to it what src sets.
 	copy func(dst, src *Effective)
 	// get is the field's value, for hashing.
 	get func(e *Effective) any
@@ -40,6 +40,12 @@ func at[T any](path string, in func(*Effective) *T, read func(*yaml.Node) (T, er
 	}
 }
 
+// adding has members of the field fall through, each by its name.
+func (f field) adding(copy func(dst, src *Effective)) field {
+	f.copy = copy
+	return f
+}
+
 const (
 	maxBurst       = 1_000_000_000
 	maxInflight    = 100_000
@@ -48,6 +54,8 @@ const (
 	maxReplicas    = 50 // members of a MongoDB replica set
 	forever        = time.Duration(math.MaxInt64)
 	maxExactNumber = 1 << 53
+	minWeight      = 0.001
+	maxWeight      = 1000
 )
 
 var fields = []field{
@@ -58,6 +66,8 @@ var fields = []field{
 	at("publish.on_limit", func(e *Effective) *OnLimit { return &e.Publish.OnLimit }, oneOf(LimitReject, LimitWait)),
 	at("publish.max_wait", func(e *Effective) *time.Duration { return &e.Publish.MaxWait }, duration(0, forever)),
 
+	at("publish.per", func(e *Effective) *Grouping { return &e.Publish.Per }, perHeader),
+
 	at("connection.rate", func(e *Effective) *float64 { return &e.Connection.Rate }, rate),
 	at("connection.burst", func(e *Effective) *int { return &e.Connection.Burst }, whole[int](0, maxBurst)),
 
@@ -67,6 +77,12 @@ var fields = []field{
 	at("delivery.max_attempts", func(e *Effective) *int { return &e.Delivery.MaxAttempts }, whole[int](1, maxAttempts)),
 	at("delivery.backoff.min", func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Min }, duration(0, forever)),
 	at("delivery.backoff.max", func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Max }, duration(0, forever)),
+
+	at("delivery.fairness.by", func(e *Effective) *Grouping { return &e.Delivery.Fairness.By }, fairnessBy),
+	at("delivery.fairness.weights", func(e *Effective) *Weights { return &e.Delivery.Fairness.Weights }, weights).
+		adding(func(dst, src *Effective) {
+			dst.Delivery.Fairness.Weights = src.Delivery.Fairness.Weights.over(dst.Delivery.Fairness.Weights)
+		}),
 
 	at("partitions", func(e *Effective) *int { return &e.Partitions }, whole[int](1, maxPartitions)),
 	at("dedupe.window", func(e *Effective) *time.Duration { return &e.Dedupe.Window }, duration(0, forever)),
@@ -84,6 +100,8 @@ var fields = []field{
 		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull)),
 
 	at("tracing.sample_ratio", func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)),
+	at("groups", func(e *Effective) *Groups { return &e.Groups }, groups).
+		adding(func(dst, src *Effective) { dst.Groups = src.Groups.over(dst.Groups) }),
 	at("auto_create", func(e *Effective) *bool { return &e.AutoCreate }, boolean),
 	at("paused", func(e *Effective) *bool { return &e.Paused }, boolean),
 }

@@ -66,16 +66,20 @@ func appendValue(out []byte, path string, v any) []byte {
 	case time.Duration:
 		return appendText(out, durationText(v))
 	case string:
-		switch {
-		case path != schemaPath:
+		switch empty, isJSON := emptyJSON[path]; {
+		case !isJSON:
 			return appendText(out, v)
 		case v == "":
-			return append(out, "null"...)
+			return append(out, empty...)
 		}
 		return append(out, v...)
 	}
 	panic(fmt.Sprintf("policy: %s has a value of type %T", path, v))
 }
+
+// emptyJSON has the fields whose values are JSON themselves, and what they are
+// when they are empty.
+var emptyJSON = map[string]string{schemaPath: "null", "groups": "{}", "delivery.fairness.weights": "{}"}
 
 // durationText leaves out what time.Duration spells and people do not: 168h
 // rather than 168h0m0s.

@@ -23,11 +23,11 @@ func TestMarshalJSON(t *testing.T) {
 		`[{name: a, dedupe: {window: 168h}, delivery: {backoff: {max: 1500ms}}}]`:        `{"name":"a","delivery":{"backoff":{"max":"1.5s"}},"dedupe":{"window":"168h"}}`,
 		`[{name: a, publish: {rate: 1e20, burst: 1}, tracing: {sample_ratio: 1e-9}}]`:    `{"name":"a","publish":{"rate":1e+20,"burst":1},"tracing":{"sample_ratio":1e-09}}`,
 		`[{name: a, schema: {json_schema: '{"pattern": "<\u0041>", "maximum": 1.50}'}}]`: `{"name":"a","schema":{"json_schema":{"pattern":"\u003cA\u003e","maximum":1.50}}}`,
-		strings.TrimPrefix(everything, "\npolicies:"): `{"name":"*","publish":{"rate":2.5,"burst":3,"bytes_per_second":1000000,"scope":"fleet","on_limit":"wait","max_wait":"1.5s"},` +
-			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,"backoff":{"min":"13ms","max":"14ms"}},` +
+		strings.TrimPrefix(everything, "\npolicies:"): `{"name":"*","publish":{"rate":2.5,"burst":3,"bytes_per_second":1000000,"scope":"fleet","on_limit":"wait","max_wait":"1.5s","per":"header:tenant"},` +
+			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,"backoff":{"min":"13ms","max":"14ms"},"fairness":{"by":"key_prefix","weights":{"a":0.5,"b":2}}},` +
 			`"partitions":15,"dedupe":{"window":"16h"},"retention":{"ttl":"17h","compact":true,"max_bytes":19,"expired":"dead_letter"},` +
 			`"durability":{"write_concern":"w:2","on_store_unavailable":"reject","spool_max_bytes":18},` +
-			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},"tracing":{"sample_ratio":0.5},"auto_create":false,"paused":true}`,
+			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},"tracing":{"sample_ratio":0.5},"groups":{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,"rate":20}},"auto_create":false,"paused":true}`,
 	} {
 		policies, err := policy.ParseYAML([]byte(document))
 		if err != nil {
@@ -61,6 +61,10 @@ func drawn(t *rapid.T) string {
 		"publish/bytes_per_second":        rapid.Int64Range(0, math.MaxInt64).AsAny(),
 		"publish/scope":                   rapid.SampledFrom([]any{"sidecar", "fleet"}),
 		"publish/max_wait":                duration,
+		"publish/per":                     rapid.SampledFrom([]any{"", "header:Tenant", nil}),
+		"delivery/fairness/by":            rapid.SampledFrom([]any{"", "header:x-Tenant", "key_prefix", "key_prefix:/", nil}),
+		"delivery/fairness/weights":       rapid.MapOf(rapid.String(), rapid.Float64Range(0.001, 1000)).AsAny(),
+		"groups":                          rapid.MapOf(rapid.StringMatching(`[a-zé"<.]{1,3}`), rapid.MapOf(rapid.Just("rate"), rate)).AsAny(),
 		"connection/rate":                 rate,
 		"delivery/ack_timeout":            rapid.Just[any]("1h0m0.000000001s"),
 		"delivery/backoff/min":            duration,

@@ -296,7 +296,7 @@ func (p *parser) member(out *Policy, policyPath, section string, name, value *ya
 			read = storedSchema
 		}
 		if err := read(&out.values, value); err != nil {
-			p.refuse(value, join(policyPath, path), "%v", err)
+			p.bad = append(p.bad, fieldErrors(value.Line, join(policyPath, path), err)...)
 			return
 		}
 		out.set = out.set.with(i)

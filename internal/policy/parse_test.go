@@ -18,15 +18,16 @@ import (
 // defaults.
 const contract = `
 - name: orders.*
-  publish:   {rate: 1000, burst: 1000, bytes_per_second: 0, scope: sidecar, on_limit: reject, max_wait: 0s}   # scope: sidecar | fleet; on_limit: reject | wait
+  publish:   {rate: 1000, burst: 1000, bytes_per_second: 0, scope: sidecar, on_limit: reject, max_wait: 0s, per: ""}   # scope: sidecar | fleet; on_limit: reject | wait
   connection: {rate: 200, burst: 200}
-  delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}}
+  delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}, fairness: {by: "", weights: {}}}
   partitions: 8
   dedupe:    {window: 168h}
   retention: {ttl: 0s, compact: false, max_bytes: 0, expired: drop}  # 0 = for ever; compact keeps the latest per key
   durability: {write_concern: majority, on_store_unavailable: spool, spool_max_bytes: 1073741824}   # or w:1; or reject
   schema:    {json_schema: null, compatibility: backward}
   tracing:   {sample_ratio: 1.0}
+  groups:    {}
   auto_create: true
   paused: false
 `
@@ -35,30 +36,32 @@ const contract = `
 const everything = `
 policies:
 - name: '*'
-  publish: {rate: 2.5, burst: 3, bytes_per_second: 1e6, scope: fleet, on_limit: wait, max_wait: 1.5s}
+  publish: {rate: 2.5, burst: 3, bytes_per_second: 1e6, scope: fleet, on_limit: wait, max_wait: 1.5s, per: 'header:Tenant'}
   connection: {rate: 7, burst: 8}
-  delivery: {rate: 9, max_inflight: 10, ack_timeout: 11s, max_attempts: 12, backoff: {min: 13ms, max: 14ms}}
+  delivery: {rate: 9, max_inflight: 10, ack_timeout: 11s, max_attempts: 12, backoff: {min: 13ms, max: 14ms}, fairness: {by: key_prefix, weights: {b: 2, a: 0.5}}}
   partitions: 15
   dedupe: {window: 16h}
   retention: {ttl: 17h, compact: true, max_bytes: 19, expired: dead_letter}
   durability: {write_concern: w:2, on_store_unavailable: reject, spool_max_bytes: 18}
   schema: {json_schema: {type: object, required: [a, "b"], maximum: 1.50}, compatibility: full}
   tracing: {sample_ratio: 0.5}
+  groups: {z: {paused: false, rate: 20}, audit: {max_inflight: 21, paused: true}}
   auto_create: false
   paused: true
 `
 
 var everythingEffective = policy.Effective{
-	Publish:    policy.Publish{Rate: 2.5, Burst: 3, BytesPerSecond: 1e6, Scope: policy.ScopeFleet, OnLimit: policy.LimitWait, MaxWait: 1500 * time.Millisecond},
+	Publish:    policy.Publish{Rate: 2.5, Burst: 3, BytesPerSecond: 1e6, Scope: policy.ScopeFleet, OnLimit: policy.LimitWait, MaxWait: 1500 * time.Millisecond, Per: "header:tenant"},
 	Connection: policy.Rate{Rate: 7, Burst: 8},
 	Delivery: policy.Delivery{Rate: 9, MaxInflight: 10, AckTimeout: 11 * time.Second, MaxAttempts: 12,
-		Backoff: policy.Backoff{Min: 13 * time.Millisecond, Max: 14 * time.Millisecond}},
+		Backoff: policy.Backoff{Min: 13 * time.Millisecond, Max: 14 * time.Millisecond}, Fairness: policy.Fairness{By: "key_prefix", Weights: `{"a":0.5,"b":2}`}},
 	Partitions: 15,
 	Dedupe:     policy.Dedupe{Window: 16 * time.Hour},
 	Retention:  policy.Retention{TTL: 17 * time.Hour, Compact: true, MaxBytes: 19, Expired: policy.ExpiredDeadLetter},
 	Durability: policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 18},
 	Schema:     policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`, Compatibility: policy.CompatibilityFull},
 	Tracing:    policy.Tracing{SampleRatio: 0.5},
+	Groups:     `{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,"rate":20}}`,
 	Paused:     true,
 }
 
@@ -241,7 +244,7 @@ func TestRefusedDocuments(t *testing.T) {
 		{"policies: []\npolicies: []", "policies", "line 2: the key occurs twice"},
 		{"[{name: a, name: b}]", "policies[0].name", "line 1: the key occurs twice"},
 		{"[{name: a, ? [x] : 1}]", "policies[0]", "line 1: a key must be a string"},
-		{"[{name: a, publish: &p {rate: 1}}, {name: b, publish: *p}]", "policies[1].publish", "line 1: must be an object with rate, burst, bytes_per_second, scope, on_limit, max_wait, not an alias"},
+		{"[{name: a, publish: &p {rate: 1}}, {name: b, publish: *p}]", "policies[1].publish", "line 1: must be an object with rate, burst, bytes_per_second, scope, on_limit, max_wait, per, not an alias"},
 		{"[{name: a, schema: {json_schema: &s {a: *s}}}]", "policies[0].schema.json_schema", "line 1: must be null"},
 		{"[{name: a, schema: {json_schema: {a: .nan}}}]", "policies[0].schema.json_schema", "line 1: must be null"},
 		{"[{name: a, schema: {json_schema: {type: strnig}}}]", "policies[0].schema.json_schema", `line 1: is no JSON Schema: at "/type"`},
@@ -303,7 +306,7 @@ func TestIneffective(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"publish.scope"}
+	want := []string{"publish.scope", "publish.per", "delivery.fairness.by"}
 	if got := policies[0].Ineffective(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -87,6 +87,7 @@ type Effective struct {
 	Durability Durability
 	Schema     Schema
 	Tracing    Tracing
+	Groups     Groups
 	// AutoCreate makes a topic when somebody publishes or subscribes to it.
 	AutoCreate bool
 	// Paused refuses publishes.
@@ -107,6 +108,7 @@ type Publish struct {
 	Scope          Scope
 	OnLimit        OnLimit
 	MaxWait        time.Duration // with LimitWait
+	Per            Grouping      // Rate and Burst are for each tenant by itself; "": for all together
 }
 
 // Delivery is what a subscription gets that does not say, and the most for one
@@ -117,10 +119,18 @@ type Delivery struct {
 	AckTimeout  time.Duration
 	MaxAttempts int
 	Backoff     Backoff
+	Fairness    Fairness
 }
 
 // Backoff bounds the pause before a redelivery; Min ≤ Max.
 type Backoff struct{ Min, Max time.Duration }
+
+// Fairness has the events of a group's backlog delivered in turns of their
+// tenants.
+type Fairness struct {
+	By      Grouping // "": in the order of the log
+	Weights Weights
+}
 
 // Dedupe says for how long after its acceptance an id is remembered even where
 // its event is not kept.
@@ -224,7 +234,9 @@ func (p *Policy) Ineffective() []string {
 		}
 		switch section, _, _ := strings.Cut(f.path, "."); {
 		case section == "connection" && p.Name != "*",
-			f.path == "publish.scope" && p.values.Publish.Scope == ScopeFleet:
+			f.path == "publish.scope" && p.values.Publish.Scope == ScopeFleet,
+			f.path == "publish.per" && p.values.Publish.Per != "", // nothing acts on these two yet
+			f.path == "delivery.fairness.by" && p.values.Delivery.Fairness.By != "":
 			out = append(out, f.path)
 		}
 	}

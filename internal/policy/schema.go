@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/schema"
 )
 
-// schemaPath is the one field whose value is JSON itself.
+// schemaPath is the field of the schema.
 const schemaPath = "schema.json_schema"
 
 // goodSchemas are those that compiled lately: a schema is read again with every

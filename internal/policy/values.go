@@ -50,6 +50,12 @@ func plain(v any) any {
 		return string(v)
 	case Expired:
 		return string(v)
+	case Grouping:
+		return string(v)
+	case Groups:
+		return string(v)
+	case Weights:
+		return string(v)
 	}
 	return v
 }
@@ -67,7 +73,7 @@ func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 			continue
 		}
 		if err := fields[i].read(&p.values, valueNode(v)); err != nil {
-			bad = append(bad, fieldError(0, path, err.Error()))
+			bad = append(bad, fieldErrors(0, path, err)...)
 			continue
 		}
 		p.set = p.set.with(i)
@@ -96,7 +102,7 @@ func valueNode(v any) *yaml.Node {
 	case bool:
 		return scalar("!!bool", strconv.FormatBool(v))
 	case string:
-		if v == "" { // no schema; no other field may be empty
+		if v == "" { // no schema, tenants or groups; no other field may be empty
 			return scalar("!!null", "null")
 		}
 		return scalar("!!str", v)

@@ -32,8 +32,9 @@ type Partition struct {
 type GroupInfo struct {
 	Topic      string           `json:"topic"`
 	Group      string           `json:"group"`
-	Lag        int64            `json:"lag"`      // events that are not settled
-	Inflight   int              `json:"inflight"` // of those, sent and not settled
+	Paused     bool             `json:"paused,omitempty"` // by the topic's policy
+	Lag        int64            `json:"lag"`              // events that are not settled
+	Inflight   int              `json:"inflight"`         // of those, sent and not settled
 	Partitions []GroupPartition `json:"partitions"`
 	Members    []GroupMember    `json:"members"`
 }

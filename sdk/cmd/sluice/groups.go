@@ -57,8 +57,8 @@ func (*groupsListCommand) Help() string {
 a member. BLOCKED BY says why a member is sent nothing right now:
 
   caught_up      there is nothing to send
-  paused         it asked for a pause
-  max_inflight   it has as many unacked events as it may
+  paused         it asked for a pause, or the policy pauses the group
+  max_inflight   it or the group has as many unacked events as it may
   rate           a delivery rate is used up
   key_order      earlier events of the same keys are in flight
   backoff        events wait to be delivered again
@@ -94,7 +94,7 @@ func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client
 	}
 	rows := make([][]string, len(infos))
 	for i, info := range infos {
-		rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(info.Members)}
+		rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(&info)}
 	}
 	return table(app.Stdout, []string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, rows)
 }
@@ -120,7 +120,11 @@ func (g *groupsListCommand) ask(ctx context.Context, c *client) ([]admin.GroupIn
 }
 
 func printGroup(w io.Writer, info *admin.GroupInfo) error {
-	if _, err := fmt.Fprintf(w, "%s of %s: lag %d, in flight %d\n\n", info.Group, info.Topic, info.Lag, info.Inflight); err != nil {
+	paused := ""
+	if info.Paused {
+		paused = ", paused by the policy"
+	}
+	if _, err := fmt.Fprintf(w, "%s of %s: lag %d, in flight %d%s\n\n", info.Group, info.Topic, info.Lag, info.Inflight, paused); err != nil {
 		return err
 	}
 	partitions := make([][]string, len(info.Partitions))
@@ -151,10 +155,13 @@ func reason(m admin.GroupMember) string {
 	return *m.BlockedBy
 }
 
-// reasons lists what holds up any of the members.
-func reasons(members []admin.GroupMember) string {
+// reasons lists what holds up the group or any of its members.
+func reasons(info *admin.GroupInfo) string {
 	var all []string
-	for _, m := range members {
+	if info.Paused {
+		all = append(all, "paused")
+	}
+	for _, m := range info.Members {
 		if m.BlockedBy != nil {
 			all = append(all, *m.BlockedBy)
 		}

@@ -24,9 +24,11 @@ written as in YAML: 500, 30s, true, fleet. FIELD= unsets the field, so that it
 comes from the next policy that matches.
 
 The fields: publish.rate, publish.burst, publish.bytes_per_second, publish.scope,
-publish.on_limit, publish.max_wait, connection.rate, connection.burst,
+publish.on_limit, publish.max_wait, publish.per, connection.rate, connection.burst,
 delivery.rate, delivery.max_inflight, delivery.ack_timeout,
-delivery.max_attempts, delivery.backoff.min, delivery.backoff.max, partitions,
+delivery.max_attempts, delivery.backoff.min, delivery.backoff.max, delivery.fairness.by,
+delivery.fairness.weights.TENANT, groups.NAME.paused, groups.NAME.rate,
+groups.NAME.max_inflight, partitions,
 dedupe.window, retention.ttl, retention.compact, retention.max_bytes, retention.expired,
 durability.write_concern, durability.on_store_unavailable, durability.spool_max_bytes,
 schema.json_schema, schema.compatibility, tracing.sample_ratio,

@@ -9,12 +9,12 @@ import (
 // assign gives ready events to members with room, in rotation, until either
 // runs out.
 func (g *Group) assign(now time.Time) {
-	g.retune()
+	g.retune(now)
 	st := g.cfg.Roster.Standing()
 	for _, p := range g.parts {
 		p.open = p.delivers(st, now)
 	}
-	g.takers, g.stuck, g.again, g.paceDue = 0, 0, false, time.Time{}
+	g.takers, g.stuck, g.again, g.starved, g.paceDue = 0, 0, false, false, time.Time{}
 	for _, m := range g.members {
 		if m.taker != nil {
 			_, m.asked = m.taker.Wants()
@@ -23,6 +23,9 @@ func (g *Group) assign(now time.Time) {
 		if m.free > 0 {
 			g.takers++
 		}
+	}
+	if g.spare = g.room(); g.spare == 0 {
+		g.takers = 0
 	}
 	kept := 0
 	for i := 0; i < len(g.ready); i++ { // settling one event can make others ready
@@ -39,16 +42,15 @@ func (g *Group) assign(now time.Time) {
 	g.ready = g.ready[:kept]
 }
 
-// retune applies a changed policy to the members.
-func (g *Group) retune() {
-	eff := g.cfg.Policy(g.topic)
-	if eff == g.policy {
-		return
+// retune applies a changed policy to the group and its members.
+func (g *Group) retune(now time.Time) {
+	if eff := g.cfg.Policy(g.topic); eff != g.policy {
+		g.policy, g.limits = eff, eff.Groups.Of(g.name)
+		for _, m := range g.members {
+			m.opts = g.resolve(m.requested)
+		}
 	}
-	g.policy = eff
-	for _, m := range g.members {
-		m.opts = Resolve(m.requested, eff.Delivery)
-	}
+	g.tune(now)
 }
 
 // place finds out what becomes of a ready event. It reports false if the event
@@ -88,7 +90,7 @@ func (g *Group) place(e *entry, now time.Time) bool {
 		case fit == full:
 			g.stuck++
 			return false
-		case fit == halted:
+		case fit == halted, g.starved:
 			return false
 		case e.exhausted(m.opts.MaxAttempts):
 			if e.reason == "" {
@@ -163,15 +165,19 @@ func (g *Group) pick(e *entry) (*Member, fit) {
 	return nil, best
 }
 
-// pace takes a delivery token; without one the member gets no more in this
-// turn.
+// pace takes a delivery token of the group and one of the member's connection;
+// without one the group or the member gets no more in this turn.
 func (g *Group) pace(m *Member, now time.Time) bool {
-	wait, ok := m.pacer.Take(now)
-	if ok {
+	wait, ok := g.takeToken(now)
+	if !ok {
+		g.starved, g.takers = true, 0
+	} else if wait, ok = m.pacer.Take(now); ok {
 		return true
+	} else {
+		g.refundToken(now)
+		m.halted, m.starved = true, true
+		g.takers--
 	}
-	m.halted, m.starved = true, true
-	g.takers--
 	if at := now.Add(wait); g.paceDue.IsZero() || at.Before(g.paceDue) {
 		g.paceDue = at
 	}
@@ -188,10 +194,14 @@ func (g *Group) lend(e *entry, m *Member) {
 	m.count++
 	m.out = append(m.out, assignment{e, e.lease})
 	m.free--
+	g.spare--
 	if m.budget -= e.rec.Size(); m.budget <= 0 && m.free > 0 {
 		m.halted, g.again = true, true
 	}
-	if m.free == 0 || m.halted {
+	switch {
+	case g.spare == 0:
+		g.takers = 0
+	case m.free == 0 || m.halted:
 		g.takers--
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -49,7 +50,9 @@ type Group struct {
 	fetchAt    int // the partition that was read last
 	leases     uint64
 	policy     *policy.Effective
-	watch      *tail.Watch // while there are members
+	limits     policy.GroupLimits // of the policy
+	token      limit.Charge       // of the bucket for the policy's rate, if there is one
+	watch      *tail.Watch        // while there are members
 
 	ordered       bool // some member wants key order
 	keys          keys
@@ -62,10 +65,12 @@ type Group struct {
 	scarce        bool     // the last look for something to fetch found no memory
 
 	// What the last assign found.
+	spare   int       // events that the group's limit still lets it have in flight
+	starved bool      // for lack of a token of the group's
 	takers  int       // members that could have been assigned more
 	stuck   int       // ready events that only members without room let pass
 	again   bool      // it stopped at a bound of the turn
-	paceDue time.Time // when a member without tokens has one again; zero: none waits
+	paceDue time.Time // when there is a token again for those without; zero: none waits
 
 	beat    uint64
 	marks   map[string]eventlog.Mark // by id, to be saved with the progress

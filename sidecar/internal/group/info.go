@@ -26,8 +26,9 @@ const (
 type Info struct {
 	Topic      string          `json:"topic"`
 	Group      string          `json:"group"`
-	Lag        int64           `json:"lag"`      // events that are not settled
-	Inflight   int             `json:"inflight"` // of those, sent and not settled
+	Paused     bool            `json:"paused,omitempty"` // by the topic's policy
+	Lag        int64           `json:"lag"`              // events that are not settled
+	Inflight   int             `json:"inflight"`         // of those, sent and not settled
 	Partitions []PartitionInfo `json:"partitions"`
 	Members    []MemberInfo    `json:"members"`
 }
@@ -70,7 +71,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	info := Info{Topic: topic, Group: name, Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
+	info := Info{Topic: topic, Group: name, Paused: m.cfg.Policy(topic).Groups.Of(name).Paused, Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
 	for i, p := range g.parts {
 		pi := PartitionInfo{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
 		if p.own == foreign {
@@ -120,11 +121,11 @@ func stored(e *eventlog.Epoch) *partition {
 // blockedBy says why a member is sent nothing right now, or "".
 func (g *Group) blockedBy(m *Member) string {
 	switch {
-	case m.paused:
+	case m.paused, g.limits.Paused:
 		return BlockedPaused
 	case !g.serves(m):
 		return BlockedNoPartition
-	case m.count >= m.opts.MaxInflight:
+	case m.count >= m.opts.MaxInflight, g.room() == 0:
 		return BlockedMaxInflight
 	case !m.sink.Room() && m.taker != nil:
 		return m.taker.Blocked()
@@ -132,7 +133,7 @@ func (g *Group) blockedBy(m *Member) string {
 		return BlockedSlowReader
 	}
 	switch has := g.states(m.opts.Filter); {
-	case has[ready] && m.starved:
+	case has[ready] && (m.starved || g.starved):
 		return BlockedRate
 	case has[ready] || g.nextToFetch(g.cfg.Clock.Now()) != nil:
 		return ""

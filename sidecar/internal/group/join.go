@@ -186,7 +186,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	}
 	g.joined++
 	m.name = m.id + "#" + strconv.Itoa(g.joined)
-	m.opts = Resolve(m.requested, g.cfg.Policy(g.topic).Delivery)
+	m.opts = g.resolve(m.requested)
 	g.members = append(slices.Clip(g.members), m) // a turn may hold the old list
 	g.complete = g.complete && len(g.members) > 1 // without members it was not known what there is to be
 	g.reorder()

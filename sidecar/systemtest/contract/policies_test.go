@@ -155,6 +155,51 @@ func TestReload(t *testing.T) {
 	k.event() // max_inflight is what the subscription asked for again
 }
 
+// "groups: {NAME: {paused, rate, max_inflight}}": for that group alone, also
+// while it has members.
+func TestGroupPolicies(t *testing.T) {
+	t.Parallel()
+	const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: in, groups: {held: {paused: %v}, few: {max_inflight: 2}, slow: {rate: 0.01}}}]`
+	file := write(t, t.TempDir()+"/p.yaml", fmt.Sprintf(policies, true))
+	s := own(t, "", "--policies", file)
+	k := s.dial(t)
+	for _, group := range []string{"held", "few", "slow", "free"} {
+		k.ok(`{"op":"SUBSCRIBE","topic":"in","group":%q,"opts":{"from":"earliest"}}`, group)
+	}
+	for i := range 5 {
+		s.put(t, "in", fmt.Sprint(i), "1")
+	}
+	got := map[string]int{}
+	await := func(group string, n int) {
+		t.Helper()
+		for got[group] < n {
+			f := k.await("an event", isEvent)
+			got[f.Text("group")]++
+		}
+	}
+	await("free", 5)
+	await("few", 2)
+	await("slow", 1)
+	k.silent("the others have to wait")
+	for group, why := range map[string]string{"held": "paused", "few": "max_inflight", "slow": "rate", "free": "caught_up"} {
+		info := apitest.Call(t, "GET", s.URL()+"/v1/topics/in/groups/"+group, "").JSON(t)
+		if got := info.List("members")[0].Text("blocked_by"); got != why {
+			t.Errorf("%s is blocked by %s, want %s", group, got, why)
+		}
+		if paused := info.Text("paused") == "true"; paused != (group == "held") {
+			t.Errorf("%s: %v", group, info)
+		}
+	}
+	if a := apitest.Call(t, "POST", s.URL()+"/v1/topics/in/groups/held/pull", `{"wait_ms":0}`); len(a.JSON(t).List("events")) != 0 {
+		t.Errorf("pulled from a paused group: %s", a.Body)
+	}
+	write(t, file, fmt.Sprintf(policies, `soon`))
+	apitest.Eventually(t, "the log names the field", func() bool { return strings.Contains(s.Log(), "groups.held.paused") })
+	k.silent("an invalid file changes nothing")
+	write(t, file, fmt.Sprintf(policies, false))
+	await("held", 5)
+}
+
 // Live retuning: a connection that was limited is not, once its rate is lifted,
 // and is again when the limit comes back.
 func TestBucketsAreRetuned(t *testing.T) {

@@ -11,6 +11,7 @@ export const fields = [
   {"path": "publish.on_limit", "kind": "choice", "default": "reject", "options": ["reject", "wait"], "form": "Publish", "label": "Over the limit", "help": "refuse at once, or wait for a token"},
   {"path": "publish.max_wait", "kind": "duration", "default": "0s", "form": "Publish", "label": "Wait at most", "unit": "such as 1.5s", "help": "then refuse; with wait only"},
   {"path": "publish.bytes_per_second", "kind": "whole", "default": 0, "min": 0, "form": "Publish", "label": "Bytes", "unit": "bytes/s", "help": "0 is no limit"},
+  {"path": "publish.per", "kind": "text", "default": null},
   {"path": "connection.rate", "kind": "number", "default": 200},
   {"path": "connection.burst", "kind": "whole", "default": 200, "min": 0, "max": 1000000000},
   {"path": "delivery.rate", "kind": "number", "default": 0, "form": "Delivery", "label": "Rate", "unit": "events/s", "help": "0 is no limit"},
@@ -19,6 +20,8 @@ export const fields = [
   {"path": "delivery.max_attempts", "kind": "whole", "default": 25, "min": 1, "max": 1000000, "form": "Delivery", "label": "Attempts", "unit": "times", "help": "then it is a dead letter"},
   {"path": "delivery.backoff.min", "kind": "duration", "default": "100ms", "form": "Delivery", "label": "Backoff from", "help": "before the second attempt"},
   {"path": "delivery.backoff.max", "kind": "duration", "default": "5m", "form": "Delivery", "label": "Backoff to", "help": "before later ones"},
+  {"path": "delivery.fairness.by", "kind": "text", "default": null},
+  {"path": "delivery.fairness.weights", "kind": "json", "default": null},
   {"path": "partitions", "kind": "whole", "default": 8, "min": 1, "max": 1024},
   {"path": "dedupe.window", "kind": "duration", "default": "168h"},
   {"path": "retention.ttl", "kind": "duration", "default": "0s"},
@@ -31,6 +34,7 @@ export const fields = [
   {"path": "schema.json_schema", "kind": "json", "default": null},
   {"path": "schema.compatibility", "kind": "choice", "default": "backward", "options": ["none", "backward", "forward", "full"]},
   {"path": "tracing.sample_ratio", "kind": "number", "default": 1, "max": 1},
+  {"path": "groups", "kind": "json", "default": null},
   {"path": "auto_create", "kind": "yesno", "default": true},
   {"path": "paused", "kind": "yesno", "default": false, "form": "Publish", "label": "Paused", "help": "refuse every publish"}
 ];

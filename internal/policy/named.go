@@ -1,0 +1,323 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Bounds of the fields whose members have names of their own, in one policy.
+const (
+	MaxGroups  = 1000 // consumer groups in groups
+	MaxWeights = 1000 // tenants in delivery.fairness.weights
+)
+
+// Groups are the limits of consumer groups by their names: the object of the
+// document as JSON text, in the order of names, so that equal ones are ==. "":
+// there are none.
+type Groups string
+
+// GroupLimits are what a policy says of one consumer group.
+type GroupLimits struct {
+	Paused      bool    // nothing is delivered to it
+	Rate        float64 // events per second to all of its members together; 0: no limit
+	MaxInflight int     // events in flight at all of its members together; 0: no limit but their own
+}
+
+// groupFields are those of a group's limits that are set.
+type groupFields struct {
+	Paused      *bool    `json:"paused,omitempty"`
+	Rate        *float64 `json:"rate,omitempty"`
+	MaxInflight *int     `json:"max_inflight,omitempty"`
+}
+
+// Of returns the limits of a group. It reads all of them: keep what it returns.
+func (g Groups) Of(name string) GroupLimits {
+	var l GroupLimits
+	if g == "" {
+		return l
+	}
+	f := named[groupFields](string(g))[name]
+	if f.Paused != nil {
+		l.Paused = *f.Paused
+	}
+	if f.Rate != nil {
+		l.Rate = *f.Rate
+	}
+	if f.MaxInflight != nil {
+		l.MaxInflight = *f.MaxInflight
+	}
+	return l
+}
+
+// over returns the groups with what they leave unset taken from below.
+func (g Groups) over(below Groups) Groups {
+	return Groups(merged(string(g), string(below), func(f, below groupFields) groupFields {
+		return groupFields{
+			Paused:      cmp.Or(f.Paused, below.Paused),
+			Rate:        cmp.Or(f.Rate, below.Rate),
+			MaxInflight: cmp.Or(f.MaxInflight, below.MaxInflight),
+		}
+	}))
+}
+
+// Weights are the weights of tenants by their names, as [Groups] is; one that is
+// not named weighs 1.
+type Weights string
+
+// All returns the weights by the names of the tenants.
+func (w Weights) All() map[string]float64 {
+	if w == "" {
+		return nil
+	}
+	return named[float64](string(w))
+}
+
+// over returns the weights, and those of below that have other names.
+func (w Weights) over(below Weights) Weights {
+	return Weights(merged(string(w), string(below), func(weight, _ float64) float64 { return weight }))
+}
+
+// named reads what text makes of its members. It was written by this package.
+func named[T any](text string) map[string]T {
+	members := map[string]T{}
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &members); err != nil {
+			panic("policy: " + err.Error())
+		}
+	}
+	return members
+}
+
+// textOf writes members as named reads them.
+func textOf[T any](members map[string]T) string {
+	if len(members) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(members)
+	if err != nil {
+		panic("policy: " + err.Error())
+	}
+	return string(text)
+}
+
+// merged joins the members of two texts; both says what becomes of one that is in
+// both.
+func merged[T any](text, below string, both func(member, below T) T) string {
+	switch {
+	case text == "":
+		return below
+	case below == "":
+		return text
+	}
+	members := named[T](text)
+	for name, b := range named[T](below) {
+		if m, ok := members[name]; ok {
+			b = both(m, b)
+		}
+		members[name] = b
+	}
+	return textOf(members)
+}
+
+// memberErrors are what is wrong with the members of a field.
+type memberErrors []memberError
+
+type memberError struct {
+	path string // below the field's
+	line int
+	msg  string
+}
+
+func (e memberErrors) Error() string { return e[0].path + ": " + e[0].msg }
+
+// add notes what reading the member of that path has returned.
+func (e *memberErrors) add(path string, line int, err error) {
+	var members memberErrors
+	if !errors.As(err, &members) {
+		members = memberErrors{{line: line, msg: err.Error()}}
+	}
+	for _, m := range members {
+		*e = append(*e, memberError{join(path, m.path), m.line, m.msg})
+	}
+}
+
+// fieldErrors are err's, which reading the field at path has returned.
+func fieldErrors(line int, path string, err error) (bad []wire.FieldError) {
+	var members memberErrors
+	members.add(path, line, err)
+	for _, m := range members {
+		bad = append(bad, fieldError(m.line, m.path, m.msg))
+	}
+	return bad
+}
+
+// readNamed reads an object, or a string that holds one, whose members have names
+// of their own, which one reads.
+func readNamed(n *yaml.Node, most int, example string, one func(name string, value *yaml.Node) error) error {
+	shows := shown(n)
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+		if root, err := jsonRoot([]byte(n.Value)); err == nil {
+			n = root
+		}
+	}
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("must be an object such as %s, not %s", example, shows)
+	}
+	if len(n.Content) > 2*most {
+		return fmt.Errorf("has %d members; at most %d are allowed", len(n.Content)/2, most)
+	}
+	var bad memberErrors
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		switch {
+		case name.Kind != yaml.ScalarNode:
+			bad.add("", name.Line, fmt.Errorf("a key must be a string, not %s", shown(name)))
+		case seen[name.Value]:
+			bad.add(name.Value, name.Line, errors.New("the key occurs twice"))
+		default:
+			if err := one(name.Value, value); err != nil {
+				bad.add(name.Value, value.Line, err)
+			}
+		}
+		seen[name.Value] = true
+	}
+	if len(bad) > 0 {
+		return bad
+	}
+	return nil
+}
+
+// groups reads the limits of consumer groups.
+func groups(n *yaml.Node) (Groups, error) {
+	members := map[string]groupFields{}
+	err := readNamed(n, MaxGroups, "{audit: {paused: true}}", func(name string, value *yaml.Node) error {
+		if e := wire.CheckGroup(name); e != nil {
+			return errors.New(e.Msg)
+		}
+		f, err := oneGroup(value)
+		if f != (groupFields{}) {
+			members[name] = f
+		}
+		return err
+	})
+	return Groups(textOf(members)), err
+}
+
+// oneGroup reads the limits of one consumer group.
+func oneGroup(n *yaml.Node) (f groupFields, err error) {
+	err = readNamed(n, MaxGroups, "{paused: true}", func(key string, value *yaml.Node) (err error) {
+		switch key {
+		case "paused":
+			f.Paused, err = pointed(boolean, value)
+		case "rate":
+			f.Rate, err = pointed(rate, value)
+		case "max_inflight":
+			f.MaxInflight, err = pointed(whole[int](0, maxInflight), value)
+		default:
+			err = errors.New("unknown key; allowed here: paused, rate, max_inflight")
+		}
+		return err
+	})
+	return f, err
+}
+
+func pointed[T any](read func(*yaml.Node) (T, error), n *yaml.Node) (*T, error) {
+	v, err := read(n)
+	return &v, err
+}
+
+// weights reads the weights of tenants.
+func weights(n *yaml.Node) (Weights, error) {
+	members := map[string]float64{}
+	err := readNamed(n, MaxWeights, "{acme: 2}", func(name string, value *yaml.Node) (err error) {
+		members[name], err = number(minWeight, maxWeight)(value)
+		return err
+	})
+	return Weights(textOf(members)), err
+}
+
+// Grouping says by what events belong to tenants: the policy's publish.per and
+// delivery.fairness.by.
+type Grouping string
+
+// PerHeader begins a Grouping by the value of a header, whose name follows.
+const PerHeader = "header:"
+
+// KeyPrefix is the Grouping by the beginning of the key; a colon and a separator
+// may follow.
+const KeyPrefix = "key_prefix"
+
+// perHeader reads publish.per.
+func perHeader(n *yaml.Node) (Grouping, error) {
+	if g, ok := grouping(n); ok && (g == "" || strings.HasPrefix(string(g), PerHeader)) {
+		return g, nil
+	}
+	return "", fmt.Errorf(`must be "header:NAME", or "" for none, not %s`, shown(n))
+}
+
+// fairnessBy reads delivery.fairness.by.
+func fairnessBy(n *yaml.Node) (Grouping, error) {
+	if g, ok := grouping(n); ok {
+		return g, nil
+	}
+	return "", fmt.Errorf(`must be "header:NAME", "key_prefix", "key_prefix:SEPARATOR", or "" for none, not %s`, shown(n))
+}
+
+func grouping(n *yaml.Node) (Grouping, bool) {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		return "", false
+	case n.ShortTag() == "!!null":
+		return "", true
+	case n.Value == "", n.Value == KeyPrefix:
+		return Grouping(n.Value), true
+	}
+	kind, rest, _ := strings.Cut(n.Value, ":")
+	if rest == "" || len(rest) > wire.MaxGroupBytes || kind+":" != PerHeader && kind != KeyPrefix {
+		return "", false
+	}
+	if kind == KeyPrefix {
+		return Grouping(n.Value), true
+	}
+	return Grouping(PerHeader + strings.ToLower(rest)), true
+}
+
+// Tenant returns the tenant that an event belongs to; "" is that of events
+// without the header, or without a key.
+func (g Grouping) Tenant(key string, headers wire.Headers) string {
+	if name, ok := strings.CutPrefix(string(g), PerHeader); ok {
+		for i := range headers {
+			if strings.EqualFold(headers[i].Name, name) {
+				return headers[i].Value
+			}
+		}
+		return ""
+	}
+	end := -1
+	if separator, ok := strings.CutPrefix(string(g), KeyPrefix+":"); ok {
+		end = strings.Index(key, separator)
+	} else {
+		end = strings.IndexFunc(key, endsPrefix)
+	}
+	if end < 0 {
+		return key
+	}
+	return key[:end]
+}
+
+// endsPrefix reports whether a character ends the prefix of a key: any that is no
+// letter, digit, dash or underscore.
+func endsPrefix(c rune) bool {
+	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c >= 0x80)
+}
