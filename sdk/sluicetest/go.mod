@@ -91,6 +91,7 @@ replace (
 	github.com/sluice-bus/sluice => ../..
 	github.com/sluice-bus/sluice/sdk => ..
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ../exactlyonce/mongostore
+	github.com/sluice-bus/sluice/sdk/projector => ../projector
 	github.com/sluice-bus/sluice/sdk/sluicetest => .
 )
 

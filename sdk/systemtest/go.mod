@@ -6,6 +6,7 @@ require (
 	github.com/sluice-bus/sluice v0.0.0
 	github.com/sluice-bus/sluice/sdk v0.0.0
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore v0.0.0
+	github.com/sluice-bus/sluice/sdk/projector v0.0.0
 	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
 	go.mongodb.org/mongo-driver/v2 v2.9.3
 	go.uber.org/goleak v1.3.0
@@ -95,6 +96,7 @@ replace (
 	github.com/sluice-bus/sluice => ../..
 	github.com/sluice-bus/sluice/sdk => ..
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ../exactlyonce/mongostore
+	github.com/sluice-bus/sluice/sdk/projector => ../projector
 	github.com/sluice-bus/sluice/sdk/sluicetest => ../sluicetest
 )
 

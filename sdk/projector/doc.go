@@ -1,0 +1,45 @@
+// Package projector keeps a MongoDB collection equal to what a topic says: for
+// each key the document that its latest event is mapped to.
+//
+//	err := projector.Run(ctx, client, projector.Config{
+//		Topic: "customers", Group: "customers-view", Collection: db.Collection("customers"),
+//		Map: func(e *sluice.Event) (any, error) {
+//			var c Customer
+//			return c, json.Unmarshal(e.Payload, &c)
+//		},
+//	})
+//
+// # Documents
+//
+// A document has the event's key for its _id, the fields that Map returned, and
+// the guard, which says which event it is of:
+//
+//	{_id: "customer-17", city: "Bern", _sluice: {partition: 3, seq: 1042}}
+//
+// An event with the payload null deletes, and so does one that Map returns nil
+// for. Its guard stays for [Config.KeepDeleted], so that an earlier event that
+// comes late does not bring the document back:
+//
+//	{_id: "customer-17", _sluice: {partition: 3, seq: 1043, deleted: true, expireAt: Date}}
+//
+// Readers leave those out with [Live]. Such a document has no field of the
+// application's, so a query for one does not find it. A unique index of the
+// application's must be sparse, or partial: two documents that lack its field
+// would violate it.
+//
+// # Order
+//
+// A document is written only where its guard has a lower seq. The events of a key
+// are in one partition for as long as the topic exists in its store, so neither a
+// redelivery nor a second process, a slow one or a dead letter that is redriven
+// moves a document back. The write is one replacement of one document, which is
+// atomic on every engine.
+//
+// # Events that cannot be projected
+//
+// An event without a key, and one whose document MongoDB cannot store, goes to the
+// dead letters with the reason. So does one that violates a unique index, which is
+// named, once it has been tried for ten seconds and once more: the event
+// of another key may free the value meanwhile. While MongoDB is away events wait,
+// which counts no attempt.
+package projector

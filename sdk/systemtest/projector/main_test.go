@@ -1,0 +1,18 @@
+package projector_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain lets more tests run at once than there are processors: what is parallel here waits most of its time.
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8")
+	if os.Getenv(killSidecar) != "" {
+		os.Exit(m.Run()) // it is killed
+	}
+	goleak.VerifyTestMain(m)
+}
