@@ -9,6 +9,7 @@ import (
 // came, and those of one key one after the other. The subscription's lock guards
 // it.
 type dispatcher struct {
+	plain   bool // one after the other, and none again: no key waits behind another
 	ready   []*item
 	lanes   map[string]*keyLane
 	waiting int // items that no handler has yet
@@ -24,7 +25,7 @@ type keyLane struct{ behind []*item }
 // place adds an item.
 func (d *dispatcher) place(it *item) {
 	d.waiting++
-	if key := it.message.Event.Key; key != "" {
+	if key := it.message.Event.Key; key != "" && !d.plain {
 		if lane := d.lanes[key]; lane != nil {
 			lane.behind = append(lane.behind, it)
 			return
@@ -86,7 +87,7 @@ func (d *dispatcher) release(it *item) {
 	key := it.message.Event.Key
 	lane := d.lanes[key]
 	switch {
-	case key == "":
+	case key == "" || d.plain:
 	case len(lane.behind) > 0:
 		d.ready = append(d.ready, lane.behind[0])
 		lane.behind = slices.Delete(lane.behind, 0, 1)

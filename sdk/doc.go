@@ -76,6 +76,8 @@
 //
 // # Below and beside
 //
+// Package table keeps the latest event of each key in memory, and follows the topic.
+//
 // [Conn] is one connection and no more: nothing reconnects, nothing is sent
 // again, the caller acks. It is for tools and load generators. Package admin asks a
 // sidecar by HTTP about topics, groups and dead letters, and a control plane about

@@ -288,6 +288,9 @@ func (s *Subscription) lost(conn *ConnSubscription) {
 	s.conn = nil
 	s.changed.Broadcast()
 	if s.group == "" {
+		if s.lone.lost.IsZero() {
+			s.lone.lost = time.Now().Round(0) // by the wall clock, which does not stop when the machine sleeps
+		}
 		return // what came is to be handled all the same
 	}
 	s.giveUp(s.drop(everything))

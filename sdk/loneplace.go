@@ -18,6 +18,19 @@ type lonePlace struct {
 	// places are the positions to go on behind: as the sidecar said where it
 	// starts, and moved on by what came. nil: not known.
 	places map[int]uint64
+	lost   time.Time // when its connection was; zero: it has one, or had none yet
+}
+
+// longestAway is for how long a subscription with [option.EndOnGap] may have had no
+// connection: well below the day for which a compacted topic keeps deletions of keys.
+const longestAway = 12 * time.Hour
+
+// away is for how long it has had no connection.
+func (l *lonePlace) away() time.Duration {
+	if l.lost.IsZero() {
+		return 0
+	}
+	return time.Since(l.lost)
 }
 
 // errMisplaced has a subscription try again, from another place.

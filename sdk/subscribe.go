@@ -96,6 +96,8 @@ func (c *subscribeConfig) check(group string) error {
 		return errors.New("sluice: ManualAck needs a group: without one there is nothing to ack")
 	case group == "" && c.Wire.Rebalance:
 		return errors.New("sluice: OnAssigned and OnRevoked need a group: without one there are no partitions to assign")
+	case group != "" && c.EndOnGap:
+		return errors.New("sluice: EndOnGap is for subscriptions without a group: of a group the sidecar knows the place")
 	}
 	return nil
 }

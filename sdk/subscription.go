@@ -23,7 +23,8 @@ import (
 //
 // A subscription without a group goes on right behind the last event that it saw
 // of each partition: it hands out each event once and misses none, unless retention
-// removes some while it has no connection.
+// removes some while it has no connection; [option.EndOnGap] ends it then. With one
+// handler at a time, the events of a partition come in the order of their seqs.
 type Subscription struct {
 	client       *Client
 	topic, group string
@@ -65,6 +66,7 @@ func newSubscription(ctx context.Context, c *Client, topic, group string, cfg su
 		held: map[string]*item{}, doubtful: map[string]time.Time{},
 	}
 	s.changed.L = &s.mu
+	s.plain = group == "" && cfg.Concurrency == 1 && cfg.Batch == 0
 	s.ctx, s.cancel = context.WithCancel(s.base)
 	s.life, s.finish = context.WithCancel(s.base)
 	return s
@@ -131,11 +133,18 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 	s.mu.Lock()
 	s.conn = cs
 	opts := s.lone.from(s.config.Wire, s.group)
+	away := s.lone.away()
 	s.mu.Unlock()
-	if err := cs.subscribe(ctx, &opts); err != nil {
+	var err error
+	if s.config.EndOnGap && away > longestAway {
+		err = wire.Errorf(wire.OutOfRange, "the subscription had no connection for %v, and deletions of keys are kept for a day", away.Round(time.Second))
+	} else {
+		err = cs.subscribe(ctx, &opts)
+	}
+	if err != nil {
 		s.lost(cs)
 		s.mu.Lock()
-		misplaced := s.lone.misplaced(err)
+		misplaced := !s.config.EndOnGap && s.lone.misplaced(err)
 		s.mu.Unlock()
 		if misplaced {
 			s.client.config.log.Warn("a subscription cannot go on right where it was", "topic", s.topic, "error", err)
@@ -147,6 +156,7 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 	defer s.mu.Unlock()
 	if s.group == "" {
 		s.lone.started(cs.positions)
+		s.lone.lost = time.Time{}
 	}
 	if s.paused { // by now: a Resume meanwhile has been said on this connection before
 		return conn.start(cs.encode(wire.AppendPause), ignoreReply(nil))

@@ -44,6 +44,13 @@ func FromPositions(positions map[int]uint64) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.Positions = wire.FromPositions, positions }
 }
 
+// EndOnGap ends a subscription without a group that cannot go on right behind the last
+// events that it got, because retention has removed some or it had no connection for
+// half a day: [sluice.Subscription.Err] has the code out_of_range. Without it the
+// subscription goes on with what there is. Who keeps a state of the events reads the
+// latest events, or all of them, then.
+func EndOnGap() Subscribe { return func(c *settings.Subscribe) { c.EndOnGap = true } }
+
 // Concurrency lets n handlers run at a time (1). Events of one key are still
 // handled one after the other.
 func Concurrency(n int) Subscribe {

@@ -87,6 +87,9 @@ type Options struct {
 	// Burst is that of the topics' token buckets in the default policies, which no
 	// larger batch can pass; 0: there are none.
 	Burst int
+	// SweepEvery is the time between two sweeps of what retention and compaction remove
+	// (5 s).
+	SweepEvery time.Duration
 	// Forget keeps no events: a publish is answered, and that is all.
 	Forget bool
 	// BreakExportAfter ends every export abnormally behind that many lines; 0
@@ -132,6 +135,7 @@ func (s *Sidecar) start() (err error) {
 	cfg := sidecar.DefaultConfig()
 	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	cfg.DataDir, cfg.InMemory, cfg.NodeID, cfg.Version = s.dir, true, "sluicetest", "test"
+	cfg.RetentionInterval = cmp.Or(s.opts.SweepEvery, cfg.RetentionInterval)
 	cfg.Policies = filepath.Join(s.dir, "policies.yaml")
 	if n := s.opts.FrameBytes; n > 0 {
 		cfg.Limits.FrameBytes, cfg.Limits.PayloadBytes = n, min(n, cfg.Limits.PayloadBytes)

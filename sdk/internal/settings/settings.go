@@ -16,6 +16,7 @@ type Subscribe struct {
 	MaxExtension time.Duration
 	RetryFor     time.Duration
 	MaxBytes     int
+	EndOnGap     bool
 	Batch        int // 0: events are handled one by one
 	BatchWait    time.Duration
 	Assigned     func(ctx context.Context, partitions []int)
