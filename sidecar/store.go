@@ -136,7 +136,11 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 		Bury: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
 			s.publisher.Bury(ctx, rec, done)
 		},
-		Buried:  func(topic string) { s.metrics.Group(topic, "").DeadLettered(1) },
+		Buried:   func(topic string) { s.metrics.Group(topic, "").DeadLettered(1) },
+		Erasures: log, Erased: func(topic string) {
+			s.erased(topic)
+			sh.erasures.add(topic)
+		},
 		Tracing: s.tracing,
 	})
 	if err != nil {
@@ -225,12 +229,18 @@ func (s *Sidecar) spooled(topic string) bool {
 	return s.store.shared != nil && s.store.shared.spool.Holds(topic)
 }
 
-// eraseSpooled erases events of a topic that wait in the spool.
-func (s *Sidecar) eraseSpooled(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (int, error) {
-	if s.store.shared == nil {
+// eraseSpooled erases events of a topic that wait in the spool, and has other
+// sidecars do so before theirs get into the log.
+func (s *Sidecar) eraseSpooled(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error) {
+	sh := s.store.shared
+	if sh == nil {
 		return 0, nil
 	}
-	return s.store.shared.spool.Erase(ctx, topic, key, wanted, r)
+	n, err := sh.spool.Erase(ctx, e.Topic, e.Key(), e.Covers, r)
+	if err == nil {
+		err = sh.log.SaveEpochs(ctx, nil, []eventlog.Mark{e.Mark(time.Now().UnixMilli())})
+	}
+	return n, err
 }
 
 // away says that the store does not answer now.

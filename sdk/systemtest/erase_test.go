@@ -3,9 +3,11 @@ package systemtest
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
@@ -74,5 +76,59 @@ func TestErasedElsewhere(t *testing.T) {
 	}
 	if err := h.DeleteTopic(ctx, topic); wire.AsError(err).Code != wire.InUse {
 		t.Errorf("a topic that is in use elsewhere: %v", err)
+	}
+}
+
+// TestErasedInASpool: what waits in another sidecar's spool is erased as well: it
+// comes into the log neither as an event nor as a dead letter.
+func TestErasedInASpool(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	db := mongotest.Shared(t)
+	name := db.NewDatabase(t)
+	way := faultproxy.New(t, db.Addr())
+	a := sidecartest.Start(t, t.TempDir(), "--store", db.URI(name))
+	b := sidecartest.Start(t, t.TempDir(), "--store", db.URIVia(way.Addr(), name), "--store-timeout", "2s")
+	here, there := &admin.HTTP{AppURL: a.URL(), ReplayURL: a.ReplayURL()}, &admin.HTTP{AppURL: b.URL()}
+	publish := func(h *admin.HTTP, id, key string) wire.Receipt {
+		t.Helper()
+		r, err := h.Publish(ctx, &sluice.Event{Topic: topic, ID: id, Key: key, Payload: json.RawMessage(`"secret"`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	publish(here, "o1", "other")
+	publish(there, "o2", "other")
+	way.Down()
+	for _, id := range []string{"p1", "p2", "x"} {
+		if r := publish(there, id, "person"); !r.Spooled {
+			t.Fatalf("%s: %+v", id, r)
+		}
+	}
+	publish(there, "o3", "other")
+	if n, err := here.DeleteKey(ctx, topic, "person"); err != nil || n != 0 {
+		t.Fatalf("%d %v", n, err)
+	}
+	publish(here, "p3", "person") // later than the deletion
+	publish(here, "x", "person")  // and under an id that waits there
+	way.Up()
+	var got []string
+	until(ctx, t, "the spool is in the log", func() bool {
+		got = nil
+		for e, err := range here.ReplayEvents(ctx, admin.ReplayQuery{Topic: topic}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e.ID)
+		}
+		return slices.Contains(got, "o3")
+	})
+	slices.Sort(got)
+	if want := []string{"o1", "o2", "o3", "p3", "x"}; !slices.Equal(got, want) {
+		t.Errorf("the log has %q, want %q", got, want)
+	}
+	if letters, err := here.DeadLetters(ctx, topic, admin.DeadLetterQuery{}); err == nil && letters.Total != 0 {
+		t.Errorf("%d dead letters", letters.Total)
 	}
 }

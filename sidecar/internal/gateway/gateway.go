@@ -88,11 +88,11 @@ type Config struct {
 	Topics    *topics.Catalog
 	// Erased lets go of what is in memory of a topic of which events were
 	// erased, here and at other sidecars, except for Groups. Spooled says whether
-	// events of a topic are on their way into the Log, and EraseSpooled erases some
-	// of these; nil: there are none. See spool.Log.
+	// events of a topic are on their way into the Log, and EraseSpooled erases those
+	// of these, here, and has other sidecars do so; nil: there are none. See spool.Log.
 	Erased       func(topic string)
 	Spooled      func(topic string) bool
-	EraseSpooled func(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (int, error)
+	EraseSpooled func(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
 	Policies     *policy.Current
 	Metrics      *telemetry.Metrics
 	Limits       wire.Limits

@@ -47,7 +47,7 @@ type setup struct {
 	mostTopics int // 0: 1000
 	mostEach   int // of topics and of groups; 0: any number
 
-	eraseSpooled func(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (int, error)
+	eraseSpooled func(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
 }
 
 // viaCatalog is a log in which subscribing makes the topics that publishing would.

@@ -83,21 +83,28 @@ func errOnItsWay(topic string) *wire.Error {
 	return e
 }
 
-// isLetter says whether a dead letter is of an event that is to go.
-func (x erasure) isLetter(rec *eventlog.Record) bool {
-	of, _ := rec.Headers.Get(wire.HeaderDeadID)
-	return x.key != nil || of == *x.id
+// parts are the erasures of the topic's own events, and of their dead letters.
+func (x erasure) parts() (own, letters eventlog.Erasure) {
+	own, letters = eventlog.Erasure{Topic: x.topic}, eventlog.Erasure{Topic: x.topic + wire.DeadLetterSuffix}
+	if x.key != nil {
+		own.By, own.Value = eventlog.ErasedByKey, *x.key
+		letters.By, letters.Value = own.By, own.Value
+	} else {
+		own.By, own.Value = eventlog.ErasedByID, *x.id
+		letters.By, letters.Value = eventlog.ErasedByDeadID, *x.id
+	}
+	return own, letters
 }
 
-// eraseSpooled erases what waits in this sidecar's spool, before the log is looked
-// at: what leaves the spool meanwhile is in the log by then.
+// eraseSpooled erases what waits in this sidecar's spool, and has the others do so,
+// before the log is looked at: what leaves a spool meanwhile is in the log by then.
 func (g *Gateway) eraseSpooled(ctx context.Context, x erasure) (erased int, err error) {
 	if g.cfg.EraseSpooled == nil {
 		return 0, nil
 	}
-	own := func(rec *eventlog.Record) bool { return x.key != nil || rec.ID == *x.id }
-	for topic, wanted := range map[string]func(*eventlog.Record) bool{x.topic: own, x.topic + wire.DeadLetterSuffix: x.isLetter} {
-		n, err := g.cfg.EraseSpooled(ctx, topic, x.key, wanted, retention.Rules(g.cfg.Policies.Load().Topic(topic)))
+	own, letters := x.parts()
+	for _, e := range []eventlog.Erasure{own, letters} {
+		n, err := g.cfg.EraseSpooled(ctx, e, retention.Rules(g.cfg.Policies.Load().Topic(e.Topic)))
 		if erased += n; err != nil {
 			return erased, err
 		}
@@ -110,7 +117,7 @@ func (g *Gateway) eraseSpooled(ctx context.Context, x erasure) (erased int, err 
 // is scheduled cancelled, before it looks, so that none comes into the log behind
 // it; cancelled counts both.
 func (g *Gateway) toErase(ctx context.Context, x erasure) (found []*eventlog.Record, cancelled int, err error) {
-	letters := x.topic + wire.DeadLetterSuffix
+	own, letters := x.parts()
 	spooled, err := g.eraseSpooled(ctx, x)
 	if err != nil {
 		return nil, spooled, err
@@ -120,27 +127,27 @@ func (g *Gateway) toErase(ctx context.Context, x erasure) (found []*eventlog.Rec
 	if err != nil {
 		return nil, cancelled, err
 	}
-	found, err = g.scan(ctx, letters, x.key, x.isLetter)
+	found, err = g.scan(ctx, letters)
 	if err != nil {
 		return nil, cancelled, err
 	}
 	if x.key != nil {
-		own, err := g.scan(ctx, x.topic, x.key, func(*eventlog.Record) bool { return true })
-		return append(found, own...), cancelled, err
+		others, err := g.scan(ctx, own)
+		return append(found, others...), cancelled, err
 	}
-	own, err := g.cfg.Log.Lookup(ctx, x.topic, *x.id)
+	one, err := g.cfg.Log.Lookup(ctx, x.topic, *x.id)
 	if notFound(err) && len(found)+cancelled > 0 {
 		return found, cancelled, nil
 	}
-	return append(found, own), cancelled, err
+	return append(found, one), cancelled, err
 }
 
 func notFound(err error) bool { return err != nil && wire.AsError(refusal(err)).Code == wire.NotFound }
 
-// scan finds events of a topic, which need not be there. Of each only what says where it
-// is is kept.
-func (g *Gateway) scan(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool) (found []*eventlog.Record, err error) {
-	for page, err := range eventlog.Pages(ctx, g.cfg.Log, topic, eventlog.ScanQuery{Key: key}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
+// scan finds the events of an erasure; its topic need not be there. Of each only what
+// says where it is is kept.
+func (g *Gateway) scan(ctx context.Context, e eventlog.Erasure) (found []*eventlog.Record, err error) {
+	for page, err := range eventlog.Pages(ctx, g.cfg.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
 		if notFound(err) {
 			return nil, nil
 		}
@@ -148,8 +155,8 @@ func (g *Gateway) scan(ctx context.Context, topic string, key *string, wanted fu
 			return nil, err
 		}
 		for _, rec := range page {
-			if wanted(rec) {
-				found = append(found, &eventlog.Record{Event: wire.Event{Topic: topic, Partition: rec.Partition, Seq: rec.Seq}})
+			if e.Covers(rec) {
+				found = append(found, &eventlog.Record{Event: wire.Event{Topic: e.Topic, Partition: rec.Partition, Seq: rec.Seq}})
 			}
 		}
 	}

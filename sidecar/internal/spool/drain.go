@@ -198,11 +198,11 @@ func (l *Log) page(ctx context.Context, t *topic, bounds eventlog.Bounds) (int, 
 		return 0, &spoolError{err}
 	}
 	if len(recs) == 0 {
-		return 0, nil
+		return 0, l.look(ctx, t, nil)
 	}
 	last, size := recs[len(recs)-1].Seq, sizeOf(recs)
-	err = l.forward(ctx, t, recs)
-	l.drain.window.took(l.cfg.Clock.Since(began), err == nil && (len(recs) >= bounds.Events || size >= int64(bounds.Bytes)), l.drain.whole)
+	took, err := l.forwardUnerased(ctx, t, recs, bounds)
+	l.drain.window.took(took, err == nil && (len(recs) >= bounds.Events || size >= int64(bounds.Bytes)), l.drain.whole)
 	if err != nil {
 		return 0, err
 	}
@@ -220,6 +220,34 @@ func (l *Log) page(ctx context.Context, t *topic, bounds eventlog.Bounds) (int, 
 type spoolError struct{ cause error }
 
 func (e *spoolError) Error() string { return "the spool has failed: " + e.cause.Error() }
+
+// forwardUnerased appends what nobody has erased of a page to the log, and looks
+// meanwhile at what was appended before, and at what comes next. It returns how long
+// the append took.
+func (l *Log) forwardUnerased(ctx context.Context, t *topic, page []*eventlog.Record, bounds eventlog.Bounds) (took time.Duration, err error) {
+	var look errgroup.Group
+	rest := page
+	if l.cfg.Erasures != nil {
+		if rest, err = l.withoutErased(ctx, t, page); err != nil {
+			return 0, err
+		}
+		ahead := eventlog.Bounds{Events: min(2*bounds.Events, l.drain.whole.Events), Bytes: min(2*bounds.Bytes, l.drain.whole.Bytes)}
+		next, err := l.cfg.Store.Read(ctx, t.name, queue, page[len(page)-1].Seq+1, ahead)
+		if err != nil {
+			return 0, &spoolError{err}
+		}
+		look.Go(func() error { return l.look(ctx, t, next) })
+	}
+	began := l.cfg.Clock.Now()
+	err = l.forward(ctx, t, rest)
+	took = l.cfg.Clock.Since(began)
+	late := look.Wait()
+	if err != nil || l.cfg.Erasures == nil {
+		return took, err
+	}
+	t.erasures.unverified = append(t.erasures.unverified, rest...)
+	return took, late
+}
 
 // forward appends a page to the log, each partition's events in order. It
 // returns nil when every one of them is stored, there or as a dead letter.
@@ -246,6 +274,9 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 		})
 	}
 	if err := work.Wait(); err != nil {
+		return err
+	}
+	if all, err = l.unerased(ctx, t, all); err != nil {
 		return err
 	}
 	return l.buryAll(ctx, t, all)

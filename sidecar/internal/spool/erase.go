@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -13,7 +14,8 @@ var erasePage = eventlog.Bounds{Events: 1000, Bytes: 1 << 20}
 // Erase removes the events of a topic that wait, and that wanted says yes to: of
 // a key, where that is not nil. It returns how many there were; they are gone for
 // good. What had left the spool before the call is in the log when it returns,
-// except events whose append got no answer.
+// except events whose append got no answer. For these, and for what waits in the
+// spools of other sidecars, there are marks in the store: see erasures.
 func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (erased int, err error) {
 	t := l.find(topic)
 	if t == nil || !t.spooling.Load() {
@@ -51,6 +53,141 @@ func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(
 		l.account.give(t, len(seqs), size)
 		erased += len(seqs)
 	}
+}
+
+// Erasures is what is asked of the store's log about erasures; eventlog says what
+// the methods promise.
+type Erasures interface {
+	Marked(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error)
+	LookupEach(ctx context.Context, topic string, ids []string) ([]*eventlog.Record, error)
+	Erase(ctx context.Context, topic string, partition int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error)
+	Cancel(ctx context.Context, topic, id string) error
+}
+
+// erasures is what a drain knows of those of its topic. It belongs to who has the
+// topic's drain.
+//
+// A page is compared with the marks before it is appended, so that nobody reads what was
+// erased, and again after that. An erasure makes its mark first and searches the log
+// then, so the events that this search missed were appended after the mark, and the
+// second look finds it. Each look is at the page before and at the one that comes next,
+// while a page is on its way, and costs the drain no time of its own. Only a process
+// that ends between an append and the second look leaves what was erased in that moment.
+type erasures struct {
+	unverified []*eventlog.Record // in the log since the last look
+	ahead      map[uint64]bool    // the next page, by seq: whether it was erased
+}
+
+// knows says whether the last look was at all of a page.
+func (e *erasures) knows(page []*eventlog.Record) bool {
+	return !slices.ContainsFunc(page, func(rec *eventlog.Record) bool { _, known := e.ahead[rec.Seq]; return !known })
+}
+
+// look takes what was erased since it was appended out of the log, and finds out what
+// of the next page was erased.
+func (l *Log) look(ctx context.Context, t *topic, next []*eventlog.Record) error {
+	e := &t.erasures
+	e.ahead = nil
+	if len(e.unverified)+len(next) == 0 {
+		return nil
+	}
+	appended := len(e.unverified)
+	erased, err := eventlog.Erased(ctx, l.cfg.Erasures.Marked, t.name, slices.Concat(e.unverified, next))
+	if err != nil {
+		return err
+	}
+	if err := l.eraseLogged(ctx, t, chosen(e.unverified, erased[:appended], true)); err != nil {
+		return err
+	}
+	e.unverified, e.ahead = nil, make(map[uint64]bool, len(next))
+	for i, rec := range next {
+		e.ahead[rec.Seq] = erased[appended+i]
+	}
+	return nil
+}
+
+// chosen are the records whose flag is that.
+func chosen(recs []*eventlog.Record, flags []bool, is bool) (some []*eventlog.Record) {
+	for i, rec := range recs {
+		if flags[i] == is {
+			some = append(some, rec)
+		}
+	}
+	return some
+}
+
+// withoutErased returns those of a page that nobody has erased. The others may be in
+// the log, where an append got no answer.
+func (l *Log) withoutErased(ctx context.Context, t *topic, page []*eventlog.Record) (rest []*eventlog.Record, err error) {
+	if !t.erasures.knows(page) {
+		if err := l.look(ctx, t, page); err != nil {
+			return nil, err
+		}
+	}
+	flags := make([]bool, len(page))
+	for i, rec := range page {
+		flags[i] = t.erasures.ahead[rec.Seq]
+	}
+	gone := chosen(page, flags, true)
+	if len(gone) == 0 {
+		return page, nil
+	}
+	l.cfg.Logger.Info("events of the spool do not come into the log: they were erased", "topic", t.name, "events", len(gone))
+	return chosen(page, flags, false), l.eraseLogged(ctx, t, gone)
+}
+
+// unerased returns those that the log would not take and that nobody has erased.
+func (l *Log) unerased(ctx context.Context, t *topic, all []dead) ([]dead, error) {
+	if l.cfg.Erasures == nil || len(all) == 0 {
+		return all, nil
+	}
+	recs := make([]*eventlog.Record, len(all))
+	for i := range all {
+		recs[i] = all[i].rec
+	}
+	erased, err := eventlog.Erased(ctx, l.cfg.Erasures.Marked, t.name, recs)
+	var rest []dead
+	for i := range erased {
+		if !erased[i] {
+			rest = append(rest, all[i])
+		}
+	}
+	return rest, err
+}
+
+// eraseLogged erases events that may be in the log. An event of the same id that was
+// accepted at another time is somebody else's.
+func (l *Log) eraseLogged(ctx context.Context, t *topic, gone []*eventlog.Record) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	ids := make([]string, len(gone))
+	for i, rec := range gone {
+		ids[i] = rec.ID
+		if rec.DeliverAt == 0 {
+			continue
+		}
+		if err := l.cfg.Erasures.Cancel(ctx, t.name, rec.ID); err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			return err
+		}
+	}
+	logged, err := l.cfg.Erasures.LookupEach(ctx, t.name, ids)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return nil
+	}
+	some := false
+	keep := eventlog.Retention{DedupeWindowMS: max(l.cfg.Policies.Load().Topic(t.name).Dedupe.Window.Milliseconds(), 1)}
+	for i, rec := range logged {
+		if err != nil || rec == nil || rec.AcceptedAt != gone[i].AcceptedAt {
+			continue
+		}
+		some = true
+		_, err = l.cfg.Erasures.Erase(ctx, t.name, rec.Partition, []uint64{rec.Seq}, keep, l.cfg.Clock.Now().UnixMilli())
+	}
+	if some && l.cfg.Erased != nil {
+		l.cfg.Erased(t.name)
+	}
+	return err
 }
 
 // turn is a lock that can be waited for until a context ends.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -56,4 +57,85 @@ func TestEraseOfAKey(t *testing.T) {
 			f.want(f.publishAll("t", recs), "spooled")
 		}
 	})
+}
+
+// accepted is a record that was accepted then.
+func accepted(id string, at int64) *eventlog.Record {
+	rec := record(id)
+	rec.AcceptedAt = at
+	return rec
+}
+
+// TestErasedElsewhere: what another sidecar erased while it waited here does not come
+// into the log; what was published under the same key later does.
+func TestErasedElsewhere(t *testing.T) {
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.shared.set(down)
+		dead := accepted("other-1", 100)
+		dead.Headers = wire.Headers{{Name: wire.HeaderDeadID, Value: "dead"}}
+		f.want(f.publishAll("t", []*eventlog.Record{
+			accepted("person-1", 100), accepted("a-1", 100), accepted("person-2", 200), accepted("person-3", 201), accepted("b-1", 100), dead,
+		}), "spooled")
+		f.want(f.publishAll("u", []*eventlog.Record{accepted("person-1", 100)}), "spooled")
+		f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByKey, Value: "person"}, 200)
+		f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByID, Value: "b-1"}, 200)
+		f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByDeadID, Value: "dead"}, 200)
+		f.shared.set(up)
+		f.drained()
+		f.wantLogged("t", "a-1", "person-3")
+		f.wantLogged("u", "person-1")
+		if len(f.buried) > 0 || len(f.shared.erased) > 0 {
+			t.Errorf("buried %v, and taken out of the log again %q", f.buried, f.shared.erased)
+		}
+	})
+}
+
+// TestErasedOnItsWay: an erasure that comes while a page is appended, or after an
+// append that got no answer, has the log rid of what it brought there. An event that
+// somebody else published under the same id since stays.
+func TestErasedOnItsWay(t *testing.T) {
+	secret := eventlog.Erasure{Topic: "t", By: eventlog.ErasedByKey, Value: "secret"}
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.shared.set(down)
+		f.want(f.publish("t", "a-1", "secret-1", "secret-2"), "spooled")
+		f.shared.during = func() { f.shared.mark(secret, 1000) }
+		f.shared.set(up)
+		f.drained()
+		f.wantLogged("t", "a-1")
+	})
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.shared.set(losing)
+		f.want(f.publish("t", "secret-1", "secret-2"), "spooled")
+		f.want(f.publish("t", "a-1"), "spooled")
+		f.shared.mark(secret, 1000)
+		f.shared.topics["t"].ids["secret-2"].AcceptedAt = 2000
+		f.shared.set(up)
+		f.drained()
+		f.wantLogged("t", "a-1", "secret-2")
+	})
+}
+
+// TestErasedIsNotBuried: an event that the log would not take does not become a dead
+// letter once it is erased.
+func TestErasedIsNotBuried(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		within(t, standard, func(t *testing.T, f *fixture) {
+			f.want(f.publish("t", "a-1"), "ok")
+			f.shared.set(down)
+			conflict := record("a-1")
+			conflict.Payload = []byte(`"another"`)
+			f.want(f.publishAll("t", []*eventlog.Record{conflict}), "spooled")
+			mark := func() { f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByID, Value: "a-1"}, 1000) }
+			if during {
+				f.shared.during = mark
+			} else {
+				mark()
+			}
+			f.shared.set(up)
+			f.drained()
+			if len(f.buried) > 0 {
+				t.Errorf("during the append %v: buried %s", during, f.buried[0].Payload)
+			}
+		})
+	}
 }

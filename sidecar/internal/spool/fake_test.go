@@ -33,6 +33,7 @@ var errDown = fmt.Errorf("the fake is down: %w", eventlog.ErrUnavailable)
 // fakeLog is a shared log in memory, which keeps the promises of eventlog's.
 type fakeLog struct {
 	before func() // every read, if set
+	during func() // every append that is answered, before it is, if set
 
 	mu      sync.Mutex
 	weather weather
@@ -43,6 +44,8 @@ type fakeLog struct {
 	id      string // its name, once a ping has succeeded
 	reached bool
 	refused string // ids that end so are refused for good
+	marks   map[string]int64
+	erased  []string // ids
 }
 
 type fakeTopic struct {
@@ -149,6 +152,9 @@ func (f *fakeLog) Append(ctx context.Context, topic string, partition int, batch
 	f.calls++
 	f.mu.Unlock()
 	w, err := f.meet(ctx)
+	if err == nil && f.during != nil {
+		f.during()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	outs := make([]eventlog.Outcome, len(batch))
@@ -244,6 +250,63 @@ func (f *fakeLog) Lookup(ctx context.Context, topic, id string) (*eventlog.Recor
 	}
 	return nil, fmt.Errorf("event %q: %w", id, eventlog.ErrNotFound)
 }
+
+// mark stores the mark of an erasure, as another sidecar does.
+func (f *fakeLog) mark(e eventlog.Erasure, at int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.marks == nil {
+		f.marks = map[string]int64{}
+	}
+	m := e.Mark(at)
+	f.marks[m.Topic+"/"+m.Group+"/"+m.ID] = m.ExpiresAt
+}
+
+func (f *fakeLog) Marked(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error) {
+	if _, err := f.meet(ctx); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	marked := make([]bool, len(ids))
+	for i, id := range ids {
+		marked[i] = f.marks[topic+"/"+group+"/"+id] > now
+	}
+	return marked, nil
+}
+
+func (f *fakeLog) LookupEach(ctx context.Context, topic string, ids []string) ([]*eventlog.Record, error) {
+	recs := make([]*eventlog.Record, len(ids))
+	for i, id := range ids {
+		rec, err := f.Lookup(ctx, topic, id)
+		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			return nil, err
+		}
+		recs[i] = rec
+	}
+	return recs, nil
+}
+
+func (f *fakeLog) Erase(ctx context.Context, topic string, partition int, seqs []uint64, _ eventlog.Retention, _ int64) (removed int, err error) {
+	if _, err := f.meet(ctx); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.topics[topic]
+	t.partitions[partition] = slices.DeleteFunc(t.partitions[partition], func(r *eventlog.Record) bool {
+		gone := slices.Contains(seqs, r.Seq)
+		if gone {
+			delete(t.ids, r.ID)
+			f.erased = append(f.erased, r.ID)
+			removed++
+		}
+		return gone
+	})
+	return removed, nil
+}
+
+func (f *fakeLog) Cancel(context.Context, string, string) error { return eventlog.ErrNotFound }
 
 func (f *fakeLog) Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	if f.before != nil {

@@ -126,7 +126,8 @@ func (f *fixture) open() {
 			defer f.mu.Unlock()
 			f.heard++
 		},
-		Bury: f.bury,
+		Bury:     f.bury,
+		Erasures: f.shared,
 		Buried: func(topic string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -102,10 +102,14 @@ type Config struct {
 	// Bury stores a dead letter: see admit's Publisher.Bury.
 	Bury func(ctx context.Context, rec *eventlog.Record, done func(error))
 	// Buried is told of every spooled event that became a dead letter.
-	Buried  func(topic string)
-	Tracing *tracing.Tracing // nil: off
-	Logger  *slog.Logger
-	Clock   clock.Clock
+	Buried func(topic string)
+	// Erasures is the store as it knows of erasures; nil: nothing is ever erased.
+	// Erased is told of topics of which events that are to be gone were in the log.
+	Erasures Erasures
+	Erased   func(topic string)
+	Tracing  *tracing.Tracing // nil: off
+	Logger   *slog.Logger
+	Clock    clock.Clock
 }
 
 // Log is the event log as the writer sees it. Everything is in memory except

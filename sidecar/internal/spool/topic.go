@@ -32,7 +32,8 @@ type topic struct {
 	spooling atomic.Bool
 	gate     gate
 	// drain is held while a page goes into the log, and while events are erased.
-	drain turn
+	drain    turn
+	erasures erasures // whoever holds drain
 
 	// Guarded by the account's lock.
 	events int

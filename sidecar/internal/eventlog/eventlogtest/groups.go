@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -266,4 +267,47 @@ func testMarks(t *testing.T, s *suite) {
 	sweep(1000, 100)
 	marked(topic, "g", 0, map[string]bool{"a": false, "b": false, "renewed": false})
 	marked(topic, "G", 0, map[string]bool{"a": false})
+}
+
+// testErasures: what is erased is told by the time of its acceptance, also where it is
+// erased again.
+func testErasures(t *testing.T, s *suite) {
+	const at = 4_000_000_000_000 // in the year 2096
+	topic := s.topic(t, 1)
+	mark := func(by eventlog.ErasedBy, value string, at int64) {
+		t.Helper()
+		if err := s.log.SaveEpochs(t.Context(), nil, []eventlog.Mark{eventlog.Erasure{Topic: topic, By: by, Value: value}.Mark(at)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark(eventlog.ErasedByKey, "person", at)
+	mark(eventlog.ErasedByKey, "person", at+2)
+	mark(eventlog.ErasedByID, "gone", at)
+	mark(eventlog.ErasedByDeadID, "dead", at)
+	var recs []*eventlog.Record
+	var want []bool
+	add := func(id, key string, accepted int64, erased bool) *eventlog.Record {
+		r := &eventlog.Record{Event: wire.Event{Topic: topic, ID: id, Key: key}, AcceptedAt: accepted}
+		recs, want = append(recs, r), append(want, erased)
+		return r
+	}
+	for i := range int64(5) {
+		add(fmt.Sprint("p", i), "person", at+i, i <= 2)
+		add(fmt.Sprint("o", i), "other", at+i, false)
+	}
+	add("gone", "", at, true)
+	add("gone", "", at+1, false)
+	add("dead", "", at, false)
+	add("letter", "", at-1, true).Headers = wire.Headers{{Name: wire.HeaderDeadID, Value: "dead"}}
+	for range 2 {
+		got, err := eventlog.Erased(t.Context(), s.log.Marked, topic, recs)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("Erased = %v, %v; want %v", got, err, want)
+		}
+		other, err := eventlog.Erased(t.Context(), s.log.Marked, s.topic(t, 1), recs)
+		if err != nil || slices.Contains(other, true) {
+			t.Errorf("Erased of another topic = %v, %v", other, err)
+		}
+		s.reopen(t)
+	}
 }

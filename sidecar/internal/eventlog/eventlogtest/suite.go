@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Inherit", testInherit},
 		{"Progress", testProgress},
 		{"Marks", testMarks},
+		{"Erasures", testErasures},
 		{"Redrives", testRedrives},
 		{"Scheduled", testScheduled},
 		{"Retention", testRetention},

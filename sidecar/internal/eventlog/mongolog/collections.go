@@ -8,7 +8,7 @@ package mongolog
 //	         {_id: {head: topic}, head, settled, first, …}     see heads.go
 //	         {_id: {void: topic, partition, seq}, …}           see holes.go
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
-//	marks    {_id: topic/group/id, expireAt}
+//	marks    {_id: topic/group/id, expireAt}                    without a group: an erasure, by its digest
 //	redrives {_id: topic/group/partition/seq/letter}            inserted by who asks, deleted once the dead letter is gone
 //	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by whoever declares it
 //	         {_id: "roll", n, changes}                         upserted; see nodes.go

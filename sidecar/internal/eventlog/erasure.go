@@ -1,0 +1,130 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Erasure says which events of a topic are erased. What is stored of it is a mark
+// of no group, so that events that wait in the spools of other sidecars do not come
+// into the log later. The mark has a digest, since ids and keys may be personal.
+type Erasure struct {
+	Topic string
+	By    ErasedBy
+	Value string
+}
+
+// ErasedBy is what the events of an erasure have in common.
+type ErasedBy string
+
+// The ways to name events.
+const (
+	ErasedByID     ErasedBy = "id"
+	ErasedByKey    ErasedBy = "key"
+	ErasedByDeadID ErasedBy = "dead" // dead letters of the event with that id
+)
+
+// erasureKept is for how long an erasure counts for what is still in a spool.
+const erasureKept = 365 * 24 * time.Hour
+
+// Key is the key of all of the events; nil where it does not matter.
+func (e Erasure) Key() *string {
+	if e.By != ErasedByKey {
+		return nil
+	}
+	return &e.Value
+}
+
+// Covers says whether an event of the topic is one of those.
+func (e Erasure) Covers(r *Record) bool {
+	value, has := erasedBy(r, e.By)
+	return has && value == e.Value
+}
+
+// erasedBy is what a record is erased by, if it can be in that way.
+func erasedBy(r *Record, by ErasedBy) (value string, has bool) {
+	switch by {
+	case ErasedByID:
+		return r.ID, true
+	case ErasedByKey:
+		return r.Key, r.Key != ""
+	}
+	return r.Headers.Get(wire.HeaderDeadID)
+}
+
+// Mark says that the events of an erasure that were accepted up to a time (milliseconds
+// since the epoch) are gone.
+func (e Erasure) Mark(at int64) Mark {
+	return Mark{Topic: e.Topic, ID: e.mark(), ExpiresAt: at + erasureKept.Milliseconds()}
+}
+
+func (e Erasure) mark() string {
+	sum := sha256.Sum256([]byte(string(e.By) + "/" + e.Value))
+	return hex.EncodeToString(sum[:])
+}
+
+// Marked is Groups' method.
+type Marked func(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error)
+
+// Erased tells which events of a topic belong to an erasure that was marked when they
+// were accepted or later, by the sidecars' clocks.
+func Erased(ctx context.Context, marked Marked, topic string, recs []*Record) ([]bool, error) {
+	erased := make([]bool, len(recs))
+	if len(recs) == 0 {
+		return erased, nil
+	}
+	oldest := recs[0].AcceptedAt
+	of := map[string][]int{} // indexes, by mark
+	var marks []string
+	for i, r := range recs {
+		oldest = min(oldest, r.AcceptedAt)
+		for _, by := range []ErasedBy{ErasedByID, ErasedByKey, ErasedByDeadID} {
+			if value, has := erasedBy(r, by); has {
+				mark := Erasure{By: by, Value: value}.mark()
+				if of[mark] == nil {
+					marks = append(marks, mark)
+				}
+				of[mark] = append(of[mark], i)
+			}
+		}
+	}
+	// A mark is in force at a time of acceptance plus erasureKept, less one, if it was
+	// made then or later.
+	inForce := func(marks []string, acceptedAt int64) ([]bool, error) {
+		return marked(ctx, topic, "", marks, acceptedAt+erasureKept.Milliseconds()-1)
+	}
+	found, err := inForce(marks, oldest)
+	if err != nil {
+		return nil, err
+	}
+	for m, mark := range marks {
+		if !found[m] {
+			continue
+		}
+		its := of[mark]
+		slices.SortFunc(its, func(i, j int) int { return cmp.Compare(recs[i].AcceptedAt, recs[j].AcceptedAt) })
+		low, high := 0, len(its) // those before low are erased, those from high on are not
+		for low < high {
+			mid := (low + high) / 2
+			one, err := inForce([]string{mark}, recs[its[mid]].AcceptedAt)
+			if err != nil {
+				return nil, err
+			}
+			if one[0] {
+				low = mid + 1
+			} else {
+				high = mid
+			}
+		}
+		for _, i := range its[:low] {
+			erased[i] = true
+		}
+	}
+	return erased, nil
+}
