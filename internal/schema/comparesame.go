@@ -1,0 +1,161 @@
+package schema
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"slices"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// digest is that of what a form says, wherever it stands and whatever leads to it.
+type digest [sha256.Size]byte
+
+// same reports whether two forms say the same; false where it does not show.
+func (c *comparer) same(a, b *jsonschema.Schema) bool {
+	return a == b || c.digest(a) == c.digest(b)
+}
+
+// sameForms reports whether two lists are the same, in any order.
+func (c *comparer) sameForms(a, b []*jsonschema.Schema) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	sorted := func(forms []*jsonschema.Schema) []string {
+		list := make([]string, len(forms))
+		for i, form := range forms {
+			d := c.digest(form)
+			list[i] = string(d[:])
+		}
+		slices.Sort(list)
+		return list
+	}
+	return slices.Equal(sorted(a), sorted(b))
+}
+
+// saysTypesOnly reports whether a form is a type keyword and nothing else.
+func (c *comparer) saysTypesOnly(s *jsonschema.Schema) bool {
+	only, known := c.typeOnly[s]
+	if !known {
+		bare := jsonschema.Schema{Types: s.Types}
+		only = s.Types != nil && c.digest(s) == c.sum(&bare)
+		c.typeOnly[s] = only
+	}
+	return only
+}
+
+func (c *comparer) digest(s *jsonschema.Schema) digest {
+	if isTrue(s) {
+		s = noForm
+	}
+	d, known := c.digests[s]
+	if !known {
+		d = c.sum(s)
+		c.digests[s] = d
+	}
+	return d
+}
+
+// sum is a form's digest: of all its keywords but the annotations. One that is a
+// reference and nothing else has the digest of what it refers to.
+func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
+	c.spend(worldSteps)
+	w := summer{c, sha256.New()}
+	w.say("bool", s.Bool)
+	if s.Types != nil {
+		w.say("type", int(typesOf(s)))
+	}
+	if s.Const != nil {
+		w.say("const", *s.Const)
+	}
+	if s.Enum != nil {
+		w.say("enum", s.Enum.Values)
+	}
+	for i, number := range []fmt.Stringer{s.Minimum, s.Maximum, s.ExclusiveMinimum, s.ExclusiveMaximum, s.MultipleOf} {
+		w.say("number", i, number)
+	}
+	for i, n := range []*int{s.MinLength, s.MaxLength, s.MinItems, s.MaxItems, s.MinProperties, s.MaxProperties, s.MinContains, s.MaxContains} {
+		w.say("count", i, n)
+	}
+	if s.Pattern != nil {
+		w.say("pattern", s.Pattern.String())
+	}
+	w.say("unique", s.UniqueItems)
+	w.say("required", slices.Sorted(slices.Values(s.Required)))
+	first, others := items(s)
+	for i, forms := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf, first} {
+		w.say("forms", i, len(forms))
+		for _, form := range forms {
+			w.form(form)
+		}
+	}
+	for i, form := range []*jsonschema.Schema{s.Not, s.If, s.Then, s.Else, others, s.Contains, s.PropertyNames, formOf(s.AdditionalProperties)} {
+		w.say("form", i)
+		w.form(form)
+	}
+	for _, name := range sortedKeys(s.Properties) {
+		w.say("property", name)
+		w.form(s.Properties[name])
+	}
+	for _, p := range patterns(s) {
+		w.say("patternProperty", p.String())
+		w.form(s.PatternProperties[p])
+	}
+	for _, name := range sortedKeys(s.DependentRequired) {
+		w.say("dependentRequired", name, s.DependentRequired[name])
+	}
+	for _, name := range sortedKeys(s.DependentSchemas) {
+		w.say("dependentSchema", name)
+		w.form(s.DependentSchemas[name])
+	}
+	for _, name := range sortedKeys(s.Dependencies) {
+		names, _ := s.Dependencies[name].([]string)
+		w.say("dependency", name, names)
+		w.form(formIn(s.Dependencies[name]))
+	}
+	if s.UnevaluatedItems != nil || s.UnevaluatedProperties != nil { // what counts as evaluated is the draft's to say
+		w.say("unevaluated", s.DraftVersion)
+		w.form(s.UnevaluatedItems)
+		w.form(s.UnevaluatedProperties)
+	}
+	w.Sum(d[:0])
+	if s.Ref == nil {
+		return d
+	}
+	if d == c.nothing() {
+		return c.digest(s.Ref)
+	}
+	w.say("ref")
+	w.form(s.Ref)
+	w.Sum(d[:0])
+	return d
+}
+
+// nothing is the digest of a form that says nothing.
+func (c *comparer) nothing() digest { return c.digest(noForm) }
+
+var noForm = &jsonschema.Schema{}
+
+// summer writes what a form says so that two texts are equal only if it is the same.
+type summer struct {
+	c *comparer
+	hash.Hash
+}
+
+func (w summer) say(what string, values ...any) {
+	text, err := json.Marshal(append([]any{what}, values...))
+	if err != nil {
+		panic(err) // all of it was JSON, or is a number or a name
+	}
+	w.Write(append(text, '\n'))
+}
+
+func (w summer) form(s *jsonschema.Schema) {
+	var d digest // of no form, which is another thing than one that everything fits
+	if s != nil {
+		d = w.c.digest(s)
+	}
+	w.Write(d[:])
+}

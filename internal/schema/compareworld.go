@@ -1,0 +1,370 @@
+package schema
+
+import (
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// world is what is known of a value.
+type world struct {
+	fits    []*jsonschema.Schema // forms that it fits, with all that follows from them
+	fitsNot []*jsonschema.Schema
+	// divided are the forms whose anyOf and oneOf this is one case of already.
+	divided []choice
+}
+
+// choice is the anyOf or the oneOf of a form.
+type choice struct {
+	of    *jsonschema.Schema
+	oneOf bool
+}
+
+func (c *comparer) worldOf(forms ...*jsonschema.Schema) world { return c.with(world{}, forms...) }
+
+// with is a world of which more is known.
+func (c *comparer) with(w world, forms ...*jsonschema.Schema) world {
+	w.fits, w.fitsNot, w.divided = slices.Clone(w.fits), slices.Clone(w.fitsNot), slices.Clone(w.divided)
+	for _, form := range forms {
+		c.learn(&w, form)
+	}
+	c.conclude(&w)
+	return w
+}
+
+// without is a world whose values do not fit a form.
+func (c *comparer) without(w world, form *jsonschema.Schema) world {
+	w = c.with(w)
+	w.fitsNot = append(w.fitsNot, form)
+	c.conclude(&w)
+	return w
+}
+
+// learn adds a form, and those that it says a value fits as a whole.
+func (c *comparer) learn(w *world, form *jsonschema.Schema) {
+	if form == nil || slices.Contains(w.fits, form) || !c.spend(worldSteps) {
+		return
+	}
+	w.fits = append(w.fits, form)
+	if form.Not != nil {
+		w.fitsNot = append(w.fitsNot, form.Not)
+	}
+	c.learn(w, form.Ref)
+	for _, part := range form.AllOf {
+		c.learn(w, part)
+	}
+}
+
+// conclude adds what follows from if, and from what a required member brings
+// with it.
+func (c *comparer) conclude(w *world) {
+	for before := -1; before < len(w.fits) && c.left > 0; {
+		before = len(w.fits)
+		for _, s := range w.fits[:before] {
+			if s.If != nil && slices.ContainsFunc(w.fits, func(f *jsonschema.Schema) bool { return c.same(f, s.If) }) {
+				c.learn(w, s.Then)
+			}
+			if s.If != nil && slices.ContainsFunc(w.fitsNot, func(f *jsonschema.Schema) bool { return c.same(f, s.If) }) {
+				c.learn(w, s.Else)
+			}
+			if c.types(*w) != typeObject { // what holds for objects alone is not said of the value itself
+				continue
+			}
+			for _, name := range sortedKeys(s.DependentSchemas) {
+				if w.requires(name) {
+					c.learn(w, s.DependentSchemas[name])
+				}
+			}
+			for _, name := range sortedKeys(s.Dependencies) {
+				if w.requires(name) {
+					c.learn(w, formIn(s.Dependencies[name]))
+				}
+			}
+			for name, names := range dependents(s) {
+				if w.requires(name) && !w.requires(names...) {
+					c.learn(w, &jsonschema.Schema{Required: names})
+				}
+			}
+		}
+	}
+}
+
+// dependents are the names that have to be there with a name.
+func dependents(s *jsonschema.Schema) map[string][]string {
+	if len(s.Dependencies) == 0 {
+		return s.DependentRequired
+	}
+	all := make(map[string][]string)
+	for name, names := range s.DependentRequired {
+		all[name] = names
+	}
+	for name, dependency := range s.Dependencies {
+		if names, ok := dependency.([]string); ok {
+			all[name] = append(slices.Clone(all[name]), names...)
+		}
+	}
+	return all
+}
+
+// requires reports whether an object that fits has all of some members.
+func (w *world) requires(names ...string) bool {
+	for _, name := range names {
+		if !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool { return slices.Contains(s.Required, name) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// forms divides a world into cases by the next anyOf or oneOf; nil: there is none.
+func (c *comparer) forms(w world) []world {
+	for _, s := range w.fits {
+		for _, choice := range []choice{{s, false}, {s, true}} {
+			forms := s.AnyOf
+			if choice.oneOf {
+				forms = s.OneOf
+			}
+			if forms == nil || slices.Contains(w.divided, choice) {
+				continue
+			}
+			cases := make([]world, len(forms))
+			for i, form := range forms {
+				one := c.with(w)
+				one.divided = append(one.divided, choice)
+				if choice.oneOf {
+					one.fitsNot = append(slices.Concat(one.fitsNot, forms[:i]), forms[i+1:]...)
+				}
+				cases[i] = c.with(one, form)
+			}
+			return cases
+		}
+	}
+	return nil
+}
+
+// empty reports whether no value can be in a world; false where it cannot tell.
+func (c *comparer) empty(w world) bool {
+	if !c.spend(worldSteps * (1 + len(w.fits))) {
+		return false
+	}
+	for _, s := range w.fits {
+		if s.Bool != nil && !*s.Bool {
+			return true
+		}
+	}
+	if values, finite := c.values(w); finite {
+		return len(values) == 0
+	}
+	switch types := c.types(w); {
+	case types&^anyNumber == 0:
+		l := limitsOf(w.fits, types&typeFraction == 0)
+		return types == 0 || l.low != nil && l.high != nil && l.low.past(*l.high)
+	case types == typeString:
+		return least(w.fits, minLength) > most(w.fits, maxLength)
+	case types == typeArray:
+		return c.noArray(w)
+	case types == typeObject:
+		return c.noObject(w)
+	}
+	return false
+}
+
+// values are all that can be in a world, where they can be counted.
+func (c *comparer) values(w world) (all []any, finite bool) {
+	var candidates []any
+	for _, s := range w.fits {
+		if s.Const != nil {
+			candidates, finite = []any{*s.Const}, true
+			break
+		}
+		if s.Enum != nil && (!finite || len(s.Enum.Values) < len(candidates)) {
+			candidates, finite = s.Enum.Values, true
+		}
+	}
+	if !finite {
+		types := c.types(w)
+		if types == 0 || types&^(typeNull|typeBoolean) != 0 {
+			return nil, false
+		}
+		candidates = []any{nil, true, false}
+	}
+	for _, v := range candidates {
+		if !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool { return !c.accepts(s, v) }) {
+			all = append(all, v)
+		}
+	}
+	return all, c.left > 0 // out of steps, nothing is accepted
+}
+
+// kinds is a set of types, numbers that are whole and others apart.
+type kinds uint8
+
+const (
+	typeNull kinds = 1 << iota
+	typeBoolean
+	typeInteger
+	typeFraction
+	typeString
+	typeArray
+	typeObject
+
+	anyNumber = typeInteger | typeFraction
+	anyKind   = typeNull | typeBoolean | anyNumber | typeString | typeArray | typeObject
+)
+
+var kindNames = []struct {
+	name  string
+	kinds kinds
+}{
+	{"null", typeNull}, {"boolean", typeBoolean}, {"number", anyNumber}, {"integer", typeInteger}, {"fraction", typeFraction},
+	{"string", typeString}, {"array", typeArray}, {"object", typeObject},
+}
+
+func (k kinds) String() string {
+	var names []string
+	for _, n := range kindNames {
+		if k&n.kinds == n.kinds {
+			names, k = append(names, n.name), k&^n.kinds
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// typesOf are those that the form's own type keyword allows.
+func typesOf(s *jsonschema.Schema) kinds {
+	if s.Types == nil {
+		return anyKind
+	}
+	var k kinds
+	for _, name := range s.Types.ToStrings() {
+		for _, n := range kindNames {
+			if n.name == name {
+				k |= n.kinds
+			}
+		}
+	}
+	return k
+}
+
+// types are those that values in a world may have.
+func (c *comparer) types(w world) kinds {
+	k := anyKind
+	for _, s := range w.fits {
+		k &= typesOf(s)
+	}
+	for _, s := range w.fitsNot {
+		if c.saysTypesOnly(s) {
+			k &^= typesOf(s)
+		}
+	}
+	return k
+}
+
+// each divides a world into one for each type that is among these; nil: there is one only.
+func (k kinds) each(w world) (cases []world) {
+	if k&(k-1) == 0 || k == anyNumber {
+		return nil
+	}
+	for _, n := range kindNames {
+		if k&n.kinds != n.kinds {
+			continue
+		}
+		k &^= n.kinds
+		name := n.name
+		if n.kinds == typeFraction {
+			name = "number" // the whole ones are excluded already
+		}
+		one := w
+		one.fits = append(slices.Clone(w.fits), typeForm(name))
+		cases = append(cases, one)
+	}
+	return cases
+}
+
+// limits are the lowest and the highest number; nil: there is none.
+type limits struct{ low, high *limit }
+
+// limit is a number, and whether it is itself outside.
+type limit struct {
+	at      *big.Rat
+	outside bool
+}
+
+func (l limit) String() string {
+	text := l.at.RatString()
+	if l.outside {
+		return text + " or equal to it"
+	}
+	return text
+}
+
+// above reports whether, as lower limits, l leaves out more than m.
+func (l limit) above(m limit) bool {
+	order := l.at.Cmp(m.at)
+	return order > 0 || order == 0 && l.outside && !m.outside
+}
+
+// past reports whether nothing is between a lower limit and an upper one.
+func (l limit) past(high limit) bool {
+	order := l.at.Cmp(high.at)
+	return order > 0 || order == 0 && (l.outside || high.outside)
+}
+
+// limitsOf are those that all of some forms set together, for whole numbers as whole numbers.
+func limitsOf(forms []*jsonschema.Schema, whole bool) (l limits) {
+	for _, s := range forms {
+		for _, low := range []limit{{s.Minimum, false}, {s.ExclusiveMinimum, true}} {
+			if low.at != nil {
+				if whole {
+					low = low.wholeUp()
+				}
+				if l.low == nil || low.above(*l.low) {
+					l.low = &low
+				}
+			}
+		}
+		for _, high := range []limit{{s.Maximum, false}, {s.ExclusiveMaximum, true}} {
+			if high.at != nil {
+				if whole {
+					up := limit{new(big.Rat).Neg(high.at), high.outside}.wholeUp()
+					high = limit{up.at.Neg(up.at), false}
+				}
+				if l.high == nil || high.below(*l.high) {
+					l.high = &high
+				}
+			}
+		}
+	}
+	return l
+}
+
+// below reports whether, as upper limits, l leaves out more than m.
+func (l limit) below(m limit) bool {
+	order := l.at.Cmp(m.at)
+	return order < 0 || order == 0 && l.outside && !m.outside
+}
+
+// wholeUp is a lower limit as the lowest whole number that it lets in.
+func (l limit) wholeUp() limit {
+	n := new(big.Int)
+	if l.at.IsInt() {
+		n.Set(l.at.Num())
+		if l.outside {
+			n.Add(n, big.NewInt(1))
+		}
+	} else {
+		n.Div(l.at.Num(), l.at.Denom()) // Euclidean: rounds down, as the denominator is positive
+		n.Add(n, big.NewInt(1))
+	}
+	return limit{new(big.Rat).SetInt(n), false}
+}
+
+var ratOne = big.NewRat(1, 1)
+
+// isMultiple reports whether the multiples of one number, nil for none, are
+// multiples of another one.
+func isMultiple(of, asked *big.Rat) bool {
+	return of != nil && new(big.Rat).Quo(of, asked).IsInt()
+}
