@@ -26,6 +26,9 @@ func FromEffective(e *policy.Effective) *Settings {
 	for path, v := range e.Values() {
 		set(s.ProtoReflect(), path, v)
 	}
+	if e.Schema.Version > 0 {
+		s.Schema.Version = &e.Schema.Version
+	}
 	return s
 }
 
@@ -53,8 +56,15 @@ func set(m protoreflect.Message, path string, v any) {
 // control plane sends all fields, whether anybody has set them or not. The
 // error is a wire.Error with code invalid_policy and every bad field.
 func (s *Settings) Effective() (*policy.Effective, error) {
-	return policy.FromValues(values(s.ProtoReflect(), ""))
+	e, err := policy.FromValues(values(s.ProtoReflect(), ""))
+	if err == nil && e.Schema.JSONSchema != "" && s.GetSchema().Version != nil {
+		e.Schema.Version = s.GetSchema().GetVersion()
+	}
+	return e, err
 }
+
+// schemaVersion is the one path that is no field of the document.
+const schemaVersion = "schema.version"
 
 // values yields the fields that are there by their paths in the document.
 func values(m protoreflect.Message, prefix string) iter.Seq2[string, any] {
@@ -64,6 +74,9 @@ func values(m protoreflect.Message, prefix string) iter.Seq2[string, any] {
 		}
 		m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 			path := prefix + string(field.Name())
+			if path == schemaVersion {
+				return true
+			}
 			if field.Message() == nil {
 				return yield(path, v.Interface())
 			}

@@ -17,7 +17,7 @@ func TestWhatHoldsArrives(t *testing.T) {
 	full.Publish = policy.Publish{Rate: 1.5, Burst: 2, BytesPerSecond: 3, Scope: policy.ScopeFleet, OnLimit: policy.LimitWait, MaxWait: 4 * time.Second}
 	full.Delivery.Backoff = policy.Backoff{Min: 5 * time.Nanosecond, Max: 292 * 365 * 24 * time.Hour}
 	full.Durability = policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 1<<63 - 1}
-	full.Schema = policy.Schema{JSONSchema: `{"type":"object"}`, Compatibility: policy.CompatibilityFull}
+	full.Schema = policy.Schema{JSONSchema: `{"type":"object"}`, Compatibility: policy.CompatibilityFull, Version: 7}
 	full.Tracing.SampleRatio = 0
 	full.Publish.Per = "header:tenant"
 	full.Delivery.Fairness = policy.Fairness{By: "key_prefix:/", Weights: `{"a":0.5}`}

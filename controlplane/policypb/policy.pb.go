@@ -810,6 +810,8 @@ type Settings_Schema struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JsonSchema    *string                `protobuf:"bytes,1,opt,name=json_schema,json=jsonSchema,proto3,oneof" json:"json_schema,omitempty"`
 	Compatibility *string                `protobuf:"bytes,2,opt,name=compatibility,proto3,oneof" json:"compatibility,omitempty"`
+	// Version is the schema's, as the policy that sets it counts them.
+	Version       *int64 `protobuf:"varint,3,opt,name=version,proto3,oneof" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -856,6 +858,13 @@ func (x *Settings_Schema) GetCompatibility() string {
 		return *x.Compatibility
 	}
 	return ""
+}
+
+func (x *Settings_Schema) GetVersion() int64 {
+	if x != nil && x.Version != nil {
+		return *x.Version
+	}
+	return 0
 }
 
 type Settings_Tracing struct {
@@ -916,7 +925,7 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"GlobPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12/\n" +
-	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xa3\x12\n" +
+	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xcf\x12\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -1004,13 +1013,16 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x0fspool_max_bytes\x18\x03 \x01(\x03H\x02R\rspoolMaxBytes\x88\x01\x01B\x10\n" +
 	"\x0e_write_concernB\x17\n" +
 	"\x15_on_store_unavailableB\x12\n" +
-	"\x10_spool_max_bytes\x1a{\n" +
+	"\x10_spool_max_bytes\x1a\xa6\x01\n" +
 	"\x06Schema\x12$\n" +
 	"\vjson_schema\x18\x01 \x01(\tH\x00R\n" +
 	"jsonSchema\x88\x01\x01\x12)\n" +
-	"\rcompatibility\x18\x02 \x01(\tH\x01R\rcompatibility\x88\x01\x01B\x0e\n" +
+	"\rcompatibility\x18\x02 \x01(\tH\x01R\rcompatibility\x88\x01\x01\x12\x1d\n" +
+	"\aversion\x18\x03 \x01(\x03H\x02R\aversion\x88\x01\x01B\x0e\n" +
 	"\f_json_schemaB\x10\n" +
-	"\x0e_compatibility\x1aB\n" +
+	"\x0e_compatibilityB\n" +
+	"\n" +
+	"\b_version\x1aB\n" +
 	"\aTracing\x12&\n" +
 	"\fsample_ratio\x18\x01 \x01(\x01H\x00R\vsampleRatio\x88\x01\x01B\x0f\n" +
 	"\r_sample_ratioB\r\n" +

@@ -95,9 +95,10 @@ var fields = []field{
 	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)),
 	at("durability.spool_max_bytes", func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)),
 
-	at(schemaPath, func(e *Effective) *string { return &e.Schema.JSONSchema }, jsonSchema),
+	schemaField,
 	at("schema.compatibility", func(e *Effective) *Compatibility { return &e.Schema.Compatibility },
-		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull)),
+		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull,
+			CompatibilityBackwardTransitive, CompatibilityForwardTransitive, CompatibilityFullTransitive)),
 
 	at("tracing.sample_ratio", func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)),
 	at("groups", func(e *Effective) *Groups { return &e.Groups }, groups).

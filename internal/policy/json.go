@@ -178,9 +178,12 @@ func ValidName(name string) bool { return validName(name) }
 // Version is a short hash of what the policy says, whatever its spelling.
 func (p *Policy) Version() string { return p.version() }
 
-// Equal reports whether two policies say the same, whatever their spelling.
+// Equal reports whether two policies say the same, whatever their spelling and
+// however their schemas are counted.
 func (p *Policy) Equal(q *Policy) bool {
-	return p.Name == q.Name && p.set == q.set && p.values == q.values
+	ours, theirs := p.values, q.values
+	ours.Schema.Version, theirs.Schema.Version = 0, 0
+	return p.Name == q.Name && p.set == q.set && ours == theirs
 }
 
 // Match names the policy that is the most specific one for a topic; "": none

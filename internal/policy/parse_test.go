@@ -59,7 +59,7 @@ var everythingEffective = policy.Effective{
 	Dedupe:     policy.Dedupe{Window: 16 * time.Hour},
 	Retention:  policy.Retention{TTL: 17 * time.Hour, Compact: true, MaxBytes: 19, Expired: policy.ExpiredDeadLetter},
 	Durability: policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 18},
-	Schema:     policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`, Compatibility: policy.CompatibilityFull},
+	Schema:     policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`, Compatibility: policy.CompatibilityFull, Version: 1},
 	Tracing:    policy.Tracing{SampleRatio: 0.5},
 	Groups:     `{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,"rate":20}}`,
 	Paused:     true,

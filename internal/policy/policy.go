@@ -57,6 +57,10 @@ const (
 	CompatibilityBackward Compatibility = "backward"
 	CompatibilityForward  Compatibility = "forward"
 	CompatibilityFull     Compatibility = "full"
+
+	CompatibilityBackwardTransitive Compatibility = "backward_transitive"
+	CompatibilityForwardTransitive  Compatibility = "forward_transitive"
+	CompatibilityFullTransitive     Compatibility = "full_transitive"
 )
 
 // Expired is what becomes of events whose own ttl has passed.
@@ -163,6 +167,10 @@ func (d Durability) MayVanish() bool { return d.WriteConcern != WriteConcernMajo
 type Schema struct {
 	JSONSchema    string // compact JSON text of the schema; "": any payload
 	Compatibility Compatibility
+	// Version is the schema's, and no field of the document: a control plane counts
+	// the schemas of each policy from 1. It is 1 in a file's policies, and 0 without a
+	// schema.
+	Version int64
 }
 
 // Tracing says how much is traced.
@@ -221,6 +229,15 @@ func (p *Policy) sets(path string) bool {
 	i := slices.IndexFunc(fields, func(f field) bool { return f.path == path })
 	return i >= 0 && p.set.has(i)
 }
+
+// JSONSchema is the schema that the policy sets; "": none.
+func (p *Policy) JSONSchema() string { return p.values.Schema.JSONSchema }
+
+// SetSchemaVersion says which version of the policy's schemas its schema is.
+func (p *Policy) SetSchemaVersion(n int64) { p.values.Schema.Version = n }
+
+// SchemaVersion is the version of the schema that the policy sets; 0: it sets none.
+func (p *Policy) SchemaVersion() int64 { return p.values.Schema.Version }
 
 // Ineffective names the fields that the policy sets without effect in a
 // sidecar's file: publish.scope fleet, since a control plane divides the rate

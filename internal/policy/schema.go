@@ -62,9 +62,28 @@ func jsonSchema(n *yaml.Node) (string, error) {
 }
 
 // storedSchema reads a schema that was let in before.
-func storedSchema(e *Effective, n *yaml.Node) (err error) {
-	e.Schema.JSONSchema, err = schemaText(n)
-	return err
+func storedSchema(e *Effective, n *yaml.Node) error { return e.Schema.read(schemaText(n)) }
+
+// read sets the schema, and the version of one that nobody counts.
+func (s *Schema) read(text string, err error) error {
+	if err != nil {
+		return err
+	}
+	s.JSONSchema, s.Version = text, 0
+	if text != "" {
+		s.Version = 1
+	}
+	return nil
+}
+
+// schemaField is the schema with its version, which goes where the schema goes.
+var schemaField = field{
+	path: schemaPath,
+	read: func(e *Effective, n *yaml.Node) error { return e.Schema.read(jsonSchema(n)) },
+	copy: func(dst, src *Effective) {
+		dst.Schema.JSONSchema, dst.Schema.Version = src.Schema.JSONSchema, src.Schema.Version
+	},
+	get: func(e *Effective) any { return e.Schema.JSONSchema },
 }
 
 // schemaText reads a schema written as an object or as a string of JSON text,

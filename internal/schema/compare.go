@@ -23,9 +23,9 @@ import (
 
 // Bounds of a comparison.
 const (
-	// maxCompared is how many steps a comparison takes at most, each about as
-	// long as one of a check: about half a second.
-	maxCompared = maxSteps
+	// maxCompared is how many steps the comparisons of one budget take at most, each
+	// about as long as one of a check: a few seconds.
+	maxCompared = 8 * maxSteps
 	// maxReasons is how many reasons one comparison gives.
 	maxReasons = 20
 	// worldSteps are those of looking at one form of a world.
@@ -35,16 +35,23 @@ const (
 	maxCases = 16
 )
 
+// Budget bounds what comparisons may take together. It is not for concurrent use.
+type Budget struct{ left int }
+
+// NewBudget is enough for many comparisons of schemas as people write them.
+func NewBudget() *Budget { return &Budget{left: maxCompared} }
+
 // Breaks says why a reader with one schema may refuse what a writer with another
 // one may write; none: it refuses nothing of that. The names are what the reasons
 // call the two, such as "the new schema" and "version 3".
-func Breaks(writer, reader *Schema, writerName, readerName string) []string {
+func (b *Budget) Breaks(writer, reader *Schema, writerName, readerName string) []string {
 	c := &comparer{
-		left: maxCompared, cost: steps{max(writer.cost.value, reader.cost.value), max(writer.cost.text, reader.cost.text)},
-		writer: writerName, reader: readerName, digests: map[*jsonschema.Schema]digest{}, typeOnly: map[*jsonschema.Schema]bool{},
+		left: b.left, cost: steps{max(writer.cost.value, reader.cost.value), max(writer.cost.text, reader.cost.text)},
+		writer: writerName, reader: readerName,
+		digests: map[*jsonschema.Schema]digest{}, typeOnly: map[*jsonschema.Schema]bool{},
 	}
 	reasons := c.within(c.worldOf(writer.compiled), reader.compiled, "")
-	if c.left <= 0 {
+	if b.left = c.left; c.left <= 0 {
 		return []string{fmt.Sprintf("%s and %s are too large to be compared, which counts as incompatible: have fewer forms and references in them", writerName, readerName)}
 	}
 	slices.Sort(reasons)

@@ -175,11 +175,11 @@ var changes = []struct {
 
 func TestBreaks(t *testing.T) {
 	for _, tc := range changes {
-		reasons := Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema")
+		reasons := NewBudget().Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema")
 		if (len(reasons) == 0) != tc.ok {
 			t.Errorf("%s: compatible should be %v, reasons: %q", tc.what, tc.ok, reasons)
 		}
-		if same := Breaks(compile(t, tc.from), compile(t, tc.from), "a", "b"); len(same) > 0 {
+		if same := NewBudget().Breaks(compile(t, tc.from), compile(t, tc.from), "a", "b"); len(same) > 0 {
 			t.Errorf("%s: it is not compatible with itself: %q", tc.what, same)
 		}
 	}
@@ -197,7 +197,7 @@ the new schema requires the property "c", and version 1 does not`},
 		{`{"pattern":"a"}`, `{"pattern":"b"}`, `the new schema has the pattern "b", which version 1 does not have; where it cannot be decided, that counts as incompatible`},
 		{`{"items":{"minimum":1}}`, `{"items":{"exclusiveMinimum":1}}`, `at "/items", the new schema refuses numbers below 1 or equal to it, and version 1 allows some`},
 	} {
-		got := strings.Join(Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema"), "\n")
+		got := strings.Join(NewBudget().Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema"), "\n")
 		if got != tc.want {
 			t.Errorf("%s to %s:\n%s\nwant\n%s", tc.from, tc.to, got, tc.want)
 		}

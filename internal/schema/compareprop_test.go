@@ -21,7 +21,7 @@ func TestNoCounterexample(t *testing.T) {
 		}
 		compared++
 		writer, reader := compiled(t, from), compiled(t, to)
-		if reasons := Breaks(writer, reader, "a", "b"); len(reasons) > 0 {
+		if reasons := NewBudget().Breaks(writer, reader, "a", "b"); len(reasons) > 0 {
 			return
 		}
 		compatible++

@@ -67,6 +67,9 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 			return before, before, err
 		}
 		made, next, err := c.draft(before, by, w)
+		if err == nil {
+			err = c.holdToSchemas(ctx, w, next)
+		}
 		if err != nil || rehearsal {
 			return before, next, err
 		}
@@ -83,7 +86,13 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 		if err != nil {
 			return nil, nil, c.explain(err, true)
 		}
-		c.put(next, noteOf(&made))
+		c.put(next, noteOf(&made, func(ch *store.Change) schemas {
+			now := c.history.schemas[ch.Name]
+			if ch.Schema > now.last {
+				now = now.after(ch.Schema, made.Revision, policy.DigestOf(next.Find(ch.Name).Policy.JSONSchema()))
+			}
+			return now
+		}))
 		c.trim(ctx)
 		return before, next, nil
 	}
@@ -111,6 +120,9 @@ func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, e
 			ch.Action = w.action
 		case now.Find(p.Name) != nil:
 			ch.Action = store.Updated
+		}
+		if text := p.JSONSchema(); text != "" {
+			ch.Schema = c.history.schemas[p.Name].count(policy.DigestOf(text))
 		}
 		e, err := entryOf(&commit, &ch) // as it will be read from the store
 		if err != nil {

@@ -28,11 +28,15 @@ const (
 type history struct {
 	token  string // of the last commit
 	places map[string][]place
-	bytes  int64 // of policies that are kept and not in force
-	most   int64 // of bytes
+	// schemas has the policies that ever had a schema.
+	schemas map[string]schemas
+	bytes   int64 // of policies that are kept and not in force
+	most    int64 // of bytes
 }
 
-func newHistory() history { return history{places: map[string][]place{}, most: MaxHistoryBytes} }
+func newHistory() history {
+	return history{places: map[string][]place{}, schemas: map[string]schemas{}, most: MaxHistoryBytes}
+}
 
 // place is the revision of a change of a policy, the version that it made, and how
 // long the policy is that is kept of it.
@@ -47,13 +51,14 @@ type note struct {
 type noted struct {
 	name string
 	place
+	schemas schemas // after the change
 }
 
-func noteOf(c *store.Commit) note {
+func noteOf(c *store.Commit, schemasAfter func(*store.Change) schemas) note {
 	n := note{token: c.Token, changes: make([]noted, len(c.Changes))}
 	for i := range c.Changes {
 		ch := &c.Changes[i]
-		n.changes[i] = noted{ch.Name, place{c.Revision, ch.Version, int64(len(ch.Policy))}}
+		n.changes[i] = noted{ch.Name, place{c.Revision, ch.Version, int64(len(ch.Policy))}, schemasAfter(ch)}
 	}
 	return n
 }
@@ -66,22 +71,29 @@ func (h *history) add(notes []note) {
 				h.bytes += places[last].bytes
 			}
 			h.places[ch.name] = append(places, ch.place)
+			if ch.schemas.last > 0 {
+				h.schemas[ch.name] = ch.schemas
+			}
 		}
 		h.token = n.token
 	}
 }
 
-// excess is what is to be forgotten: of each policy what is past MaxVersions, and
-// of all the oldest, a tenth at a time.
+// excess is what is to be forgotten: of each policy what is past MaxVersions and
+// has none of its latest schemas, and of all the oldest, a tenth at a time.
 func (h *history) excess() (list []noted) {
 	bytes := h.bytes
 	pick := func(name string, p place) {
-		list = append(list, noted{name, p})
+		list = append(list, noted{name: name, place: p})
 		bytes -= p.bytes
 	}
+	past := func(name string, i int) bool {
+		places := h.places[name]
+		return i < len(places)-MaxVersions && !h.schemas[name].from(places[i].revision)
+	}
 	for name, places := range h.places {
-		for _, p := range places[:max(len(places)-MaxVersions, 0)] {
-			if p.bytes > 0 {
+		for i, p := range places[:max(len(places)-MaxVersions, 0)] {
+			if p.bytes > 0 && past(name, i) {
 				pick(name, p)
 			}
 		}
@@ -91,9 +103,9 @@ func (h *history) excess() (list []noted) {
 	}
 	var kept []noted
 	for name, places := range h.places {
-		for _, p := range places[max(len(places)-MaxVersions, 0) : len(places)-1] {
-			if p.bytes > 0 {
-				kept = append(kept, noted{name, p})
+		for i, p := range places[:len(places)-1] {
+			if p.bytes > 0 && !past(name, i) {
+				kept = append(kept, noted{name: name, place: p})
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func (c *Catalog) load(ctx context.Context) error {
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
-	g, err := c.gather(ctx, c.State())
+	g, err := c.gather(ctx, c.State(), c.history.schemas)
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,14 @@ type gathered struct {
 	last             map[string]*Entry // by name; nil: deleted
 	missing          map[string]bool   // forgotten, and not yet found again
 	notes            []note
+	// before are the policies' schemas as of from, and after those that changed since.
+	before, after map[string]schemas
 }
 
-// gather reads all commits after a state.
-func (c *Catalog) gather(ctx context.Context, from *State) (*gathered, error) {
-	g := &gathered{from: from, revision: from.Revision, series: from.Series, last: map[string]*Entry{}, missing: map[string]bool{}}
+// gather reads all commits after a state, with which the policies had these schemas.
+func (c *Catalog) gather(ctx context.Context, from *State, before map[string]schemas) (*gathered, error) {
+	g := &gathered{from: from, revision: from.Revision, series: from.Series, last: map[string]*Entry{}, missing: map[string]bool{},
+		before: before, after: map[string]schemas{}}
 	for {
 		commits, err := c.cfg.Store.After(ctx, g.revision)
 		if err != nil || len(commits) == 0 {
@@ -118,13 +121,32 @@ func (g *gathered) add(c *store.Commit) error {
 		if err != nil {
 			return err
 		}
+		g.addSchema(c.Revision, ch, e)
 		g.last[ch.Name] = e
 		if delete(g.missing, ch.Name); ch.Forgotten {
 			g.missing[ch.Name] = true
 		}
 	}
-	g.notes = append(g.notes, noteOf(c))
+	g.notes = append(g.notes, noteOf(c, func(ch *store.Change) schemas { return g.after[ch.Name] }))
 	return nil
+}
+
+// addSchema takes the schema of a change in, and counts one that an older program
+// did not.
+func (g *gathered) addSchema(revision int64, ch *store.Change, e *Entry) {
+	now, changed := g.after[ch.Name]
+	if !changed {
+		now = g.before[ch.Name]
+	}
+	version, digest := ch.Schema, policy.SchemaDigest{}
+	if e != nil && e.Policy.JSONSchema() != "" {
+		digest = policy.DigestOf(e.Policy.JSONSchema())
+		if version == 0 {
+			version = now.count(digest)
+		}
+		e.Policy.SetSchemaVersion(version)
+	}
+	g.after[ch.Name] = now.after(version, revision, digest)
 }
 
 func (g *gathered) state() (*State, error) {
@@ -160,6 +182,9 @@ func entryOf(c *store.Commit, ch *store.Change) (*Entry, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("revision %d of the policies, %q: this version cannot read it: %w", c.Revision, ch.Name, err)
+	}
+	if ch.Schema > 0 {
+		p.SetSchemaVersion(ch.Schema)
 	}
 	return &Entry{Policy: p, Version: ch.Version, UpdatedAt: c.At, UpdatedBy: c.By, bytes: len(ch.Policy)}, nil
 }

@@ -44,7 +44,7 @@ func (c *Catalog) lastToken() string {
 // reload puts in force what the store has, whatever was before. The caller has
 // the turn.
 func (c *Catalog) reload(ctx context.Context) error {
-	g, err := c.gather(ctx, emptyState())
+	g, err := c.gather(ctx, emptyState(), nil)
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,9 @@ type Change struct {
 	Action  Action `json:"action"`
 	// Policy is the policy as JSON, with its name; nil after a deletion.
 	Policy json.RawMessage `json:"policy,omitempty"`
+	// Schema is the version of the schema that the policy sets, counted by name from
+	// 1 on, also over deletions; 0: it sets none, or an older program made the change.
+	Schema int64 `json:"schema,omitempty"`
 	// To is the version whose content a rollback brought back.
 	To int64 `json:"to,omitempty"`
 	// Forgotten says that the policy is not kept any more: a later change of the

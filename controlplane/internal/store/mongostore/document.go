@@ -28,6 +28,7 @@ type changeDoc struct {
 	Version int64  `bson:"version"`
 	Action  string `bson:"action"`
 	Policy  string `bson:"policy,omitempty"`
+	Schema  int64  `bson:"schema,omitempty"`
 	To      int64  `bson:"to,omitempty"`
 
 	Forgotten bool `bson:"forgotten,omitempty"`
@@ -38,7 +39,7 @@ func encode(c store.Commit) (bson.Raw, error) {
 	doc := commitDoc{Revision: c.Revision, Format: format, At: c.At, By: c.By, Token: c.Token, Series: c.Series,
 		Changes: make([]changeDoc, len(c.Changes))}
 	for i, ch := range c.Changes {
-		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.To, ch.Forgotten}
+		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.Schema, ch.To, ch.Forgotten}
 	}
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -62,7 +63,7 @@ func decode(raw bson.Raw) (store.Commit, error) {
 	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token, Series: doc.Series,
 		Changes: make([]store.Change, len(doc.Changes))}
 	for i, ch := range doc.Changes {
-		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), To: ch.To, Forgotten: ch.Forgotten}
+		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), Schema: ch.Schema, To: ch.To, Forgotten: ch.Forgotten}
 		if ch.Policy != "" {
 			c.Changes[i].Policy = json.RawMessage(ch.Policy)
 		}

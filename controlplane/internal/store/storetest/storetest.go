@@ -75,7 +75,7 @@ func Commit(revision int64) store.Commit {
 		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é", Token: fmt.Sprint("token ", revision), Series: revision / 2,
 		Changes: []store.Change{
 			{Name: "orders.*", Version: revision, Action: store.Updated,
-				Policy: json.RawMessage(`{"name":"orders.*","schema":{"json_schema":{"$ref":"#/a.b","":[1e400,"é\u003c"]}}}`)},
+				Policy: json.RawMessage(`{"name":"orders.*","schema":{"json_schema":{"$ref":"#/a.b","":[1e400,"é\u003c"]}}}`), Schema: 3},
 			{Name: "*", Version: 2, Action: store.RolledBack, Policy: json.RawMessage(`{"name":"*"}`), To: 1},
 			{Name: "gone", Version: 7, Action: store.Deleted},
 		},
