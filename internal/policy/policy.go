@@ -233,6 +233,9 @@ func (p *Policy) sets(path string) bool {
 // JSONSchema is the schema that the policy sets; "": none.
 func (p *Policy) JSONSchema() string { return p.values.Schema.JSONSchema }
 
+// Compatibility is the one that the policy sets; "": it sets none.
+func (p *Policy) Compatibility() Compatibility { return p.values.Schema.Compatibility }
+
 // SetSchemaVersion says which version of the policy's schemas its schema is.
 func (p *Policy) SetSchemaVersion(n int64) { p.values.Schema.Version = n }
 

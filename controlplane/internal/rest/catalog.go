@@ -24,7 +24,11 @@ type Catalog interface {
 	PlanDelete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits) (catalog.Applied, error)
 	Apply(ctx context.Context, by catalog.Author, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
 	NewSeries(ctx context.Context, by catalog.Author) (*catalog.State, error)
-	// History and Audit are newest first.
+	// CheckSchema says why a schema could not become that of a policy; "" is the
+	// compatibility in force.
+	CheckSchema(ctx context.Context, name, text string, how policy.Compatibility) (reasons []string, err error)
+	// History, Schemas and Audit are newest first.
 	History(ctx context.Context, name string) ([]catalog.Version, error)
+	Schemas(ctx context.Context, name string) ([]catalog.Schema, error)
 	Audit(ctx context.Context, before int64, limit int) (records []catalog.Record, next int64, err error)
 }
