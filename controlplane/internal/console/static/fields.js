@@ -32,7 +32,7 @@ export const fields = [
   {"path": "durability.on_store_unavailable", "kind": "choice", "default": "spool", "options": ["spool", "reject"]},
   {"path": "durability.spool_max_bytes", "kind": "whole", "default": 1073741824, "min": 0},
   {"path": "schema.json_schema", "kind": "json", "default": null},
-  {"path": "schema.compatibility", "kind": "choice", "default": "backward", "options": ["none", "backward", "forward", "full"]},
+  {"path": "schema.compatibility", "kind": "choice", "default": "backward", "options": ["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]},
   {"path": "tracing.sample_ratio", "kind": "number", "default": 1, "max": 1},
   {"path": "groups", "kind": "json", "default": null},
   {"path": "auto_create", "kind": "yesno", "default": true},
