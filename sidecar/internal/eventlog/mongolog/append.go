@@ -43,20 +43,30 @@ const (
 //   - Where it is not known what happened, the same is inserted at the same seqs again: ids and seqs make that safe.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
+	var failed error
 	for start := 0; start < len(batch); {
 		end, later := start+1, batch[start].DeliverAt != 0
 		for end < len(batch) && (batch[end].DeliverAt != 0) == later {
 			end++
 		}
-		if some := batch[start:end]; later {
+		switch some := batch[start:end]; {
+		case failed != nil: // what may be stored later must not be behind these
+			for i, r := range some {
+				out[start+i].Err, r.FreshID = failed, false
+			}
+		case later:
 			l.schedule(ctx, name, some, out[start:end])
 			for i, r := range some {
 				r.FreshID = r.FreshID && out[start+i].Err == nil
 			}
-		} else {
+		default:
 			l.appendNow(ctx, name, p, some, out[start:end])
 		}
-		start = end
+		for ; start < end; start++ {
+			if err := out[start].Err; errors.Is(err, eventlog.ErrUnavailable) {
+				failed = err
+			}
+		}
 	}
 	return out
 }
