@@ -133,14 +133,16 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 // sleepUntil waits until a time by the clock, or until what was scheduled since
-// is due.
+// is due, and for lookEvery at most: the time may be of a clock that was ahead,
+// and has been set back.
 func (s *Scheduler) sleepUntil(ctx context.Context, next int64) bool {
+	began := s.cfg.Clock.Now()
 	for {
 		s.mu.Lock()
 		until := min(next, s.earliest)
 		s.mu.Unlock()
 		now := s.cfg.Clock.Now()
-		if now.UnixMilli() >= until {
+		if now.UnixMilli() >= until || now.Sub(began) >= lookEvery {
 			return ctx.Err() == nil
 		}
 		if !s.cfg.Clock.SleepUnless(ctx, min(time.UnixMilli(until).Sub(now), clockEvery), s.wake) {

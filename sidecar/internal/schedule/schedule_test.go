@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/clock/clocktest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -237,6 +238,22 @@ func TestClockIsSet(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A look while the clock is ahead puts the next one off by no more than other looks do, once the clock is set right.
+func TestClockWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clocktest.New()
+		c.SetWall(10 * time.Minute)
+		l := newLog()
+		_, stop := start(l, nil, c.Clock())
+		defer stop()
+		time.Sleep(time.Second)
+		c.SetWall(0)
+		due := map[string]int64{"e": l.schedule("t", "e", time.Now().Add(10*time.Second))} // by another sidecar
+		time.Sleep(time.Minute)
+		late(t, l, due, lookEvery+clockEvery)
+	})
 }
 
 // Several sidecars share out the slots. Each event comes in time whoever took it,
