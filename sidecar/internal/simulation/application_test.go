@@ -29,7 +29,10 @@ type publisher struct {
 }
 
 // item is an event as a publisher wants it.
-type item struct{ id, key, content string }
+type item struct {
+	id, key, content string
+	due              int64 // in milliseconds since the epoch; 0: it is not scheduled
+}
 
 func (p *publisher) work() {
 	if !p.run.sleep(p.plan.Start.d()) {
@@ -43,19 +46,24 @@ func (p *publisher) work() {
 		if !p.run.sleep(time.Duration(p.dice.Int64N(int64(2*p.plan.Every.d()) + 1))) {
 			break
 		}
-		items := p.next(n)
+		items, cancelled := p.next(n)
 		slots <- struct{}{}
 		first := p.start(items) // here, so that calls are sent in order
+		answered := make(chan struct{})
 		p.calls.Go(func() {
 			p.finish(items, first)
+			close(answered)
 			<-slots
 		})
+		for _, it := range cancelled {
+			p.calls.Go(func() { p.takeBack(it, answered) })
+		}
 	}
 	p.calls.Wait()
 }
 
-// next makes the events of a call.
-func (p *publisher) next(n int) (items []item) {
+// next makes the events of a call, and says which of them are to be cancelled.
+func (p *publisher) next(n int) (items, cancelled []item) {
 	repeats, clashes := p.dice.chance(p.plan.Repeats), p.dice.chance(p.plan.Clashes)
 	for i := range p.dice.upTo(p.plan.Batch) {
 		it := item{id: fmt.Sprintf("%s-%d-%d", p.name, n, i)}
@@ -78,11 +86,17 @@ func (p *publisher) next(n int) (items []item) {
 		case p.dice.chance(p.plan.Unnamed):
 			it.id = ""
 		default:
+			if p.plan.Later > 0 && p.dice.chance(p.plan.Later) {
+				it.due = time.Now().Add(p.dice.between(0, p.plan.Ahead).d()).UnixMilli()
+				if p.dice.chance(p.plan.Cancels) {
+					cancelled = append(cancelled, it)
+				}
+			}
 			p.sent = append(p.sent, it)
 		}
 		items = append(items, it)
 	}
-	return items
+	return items, cancelled
 }
 
 // answer is what comes of one call: the items that it did not settle.
@@ -99,8 +113,11 @@ func (p *publisher) start(items []item) answer {
 	tries := make([]*publish, len(items))
 	request := make([]wire.PublishItem, len(items))
 	for i, it := range items {
-		tries[i] = &publish{Publisher: p.name, Sidecar: m.name, Life: life.number, Topic: p.plan.Topic, ID: it.id, Key: it.key, Content: it.content}
+		tries[i] = &publish{Publisher: p.name, Sidecar: m.name, Life: life.number, Topic: p.plan.Topic, ID: it.id, Key: it.key, Content: it.content, DeliverAt: it.due}
 		request[i] = wire.PublishItem{Event: wire.Event{Topic: p.plan.Topic, ID: it.id, Key: it.key, Payload: []byte(it.content)}}
+		if it.due != 0 {
+			request[i].Later.DeliverAt = &it.due
+		}
 	}
 	h.note(func(now moment) {
 		for _, t := range tries {

@@ -58,6 +58,20 @@ func (h *teller) insert(id string, seq uint64) *entry {
 	return e
 }
 
+// schedule is a publish that was answered OK, of an event that is due some time after the start, and of which the log has the time ts.
+func (h *teller) schedule(id string, due, ts time.Duration) {
+	h.publish(id, 0).DeliverAt = h.start.Add(due).UnixMilli()
+	h.take(id, 1)
+	h.Stored[len(h.Stored)-1].TS = h.start.Add(ts).UnixMilli()
+}
+
+// cancel is a call that was answered OK.
+func (h *teller) cancel(id string) {
+	c := &cancel{Topic: "t", ID: id, Began: h.now()}
+	c.Ended = h.now()
+	h.Cancels = append(h.Cancels, c)
+}
+
 // take is an event of the log as far as its ack.
 func (h *teller) take(id string, seq uint64) {
 	h.store(id, seq)
@@ -379,6 +393,36 @@ func TestRules(t *testing.T) {
 			h.whole("b", 2)
 			h.Reads = append(h.Reads, read{"r", "t", 0, 2, "b", h.now()})
 			h.remove("a", 1)
+		}},
+		{"a scheduled event that comes when it is due", nil, func(h *teller) { h.schedule("a", 3*time.Second, 3*time.Second) }},
+		{"a scheduled event that comes early", []string{"scheduled"}, func(h *teller) { h.schedule("a", time.Minute, time.Minute) }},
+		{"a scheduled event with an earlier time", []string{"scheduled"}, func(h *teller) { h.schedule("a", time.Second, time.Second/2) }},
+		{"a scheduled event that comes early by a clock that is ahead", nil, func(h *teller) {
+			h.ahead = time.Hour
+			h.schedule("a", time.Minute, time.Minute)
+		}},
+		{"a scheduled event that is gone", []string{"lost"}, func(h *teller) { h.publish("a", 0).DeliverAt = 1 }},
+		{"a cancelled event", nil, func(h *teller) {
+			h.publish("a", 0).DeliverAt = 1
+			h.cancel("a")
+		}},
+		{"a cancelled event that comes", []string{"scheduled"}, func(h *teller) {
+			h.publish("a", 0).DeliverAt = 1
+			h.cancel("a")
+			h.take("a", 1)
+			h.Stored[0].TS = 1
+		}},
+		{"a cancelled event that somebody may be publishing", nil, func(h *teller) {
+			h.publish("a", 0).DeliverAt = 1
+			h.publish("a", 0, unanswered).DeliverAt = 1
+			h.cancel("a")
+			h.take("a", 1)
+			h.Stored[0].TS = 1
+		}},
+		{"a cancelled event whose id is not free", []string{"scheduled"}, func(h *teller) {
+			h.publish("a", 0).DeliverAt = 1
+			h.cancel("a")
+			h.publish("a", 0, clash)
 		}},
 		{"a group that does not get on", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Events: 1}) }},
 		{"a publish that is never answered", []string{"stuck"}, func(h *teller) { h.Unmet = append(h.Unmet, "p0 could not publish") }},

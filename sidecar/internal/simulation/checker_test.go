@@ -36,6 +36,7 @@ var rules = []rule{
 	{"redriven", "4: a dead letter that is redriven comes to its group once, and to no other", checkRedriven},
 	{"outbox-lost", "1: what was inserted into an outbox is published", checkOutboxLost},
 	{"outbox-order", "2: what was inserted into an outbox is logged in its order, key by key", checkOutboxOrder},
+	{"scheduled", "a scheduled event does not come early, nor once it was cancelled", checkScheduled},
 	{"removed", "an event is gone only after its retention, or once a later one of its key supersedes it", checkRemoved},
 	{"invented", "what is in the log was published", checkInvented},
 	{"spooled", "8: while the store is there, nothing is spooled", checkSpooled},
@@ -151,11 +152,13 @@ func checkLost(v *view, broken func(string, ...any)) {
 		s := v.find(p.Topic, p.ID)
 		switch buried := len(v.dead[[3]string{p.Topic, "", p.ID}]) > 0; {
 		case s == nil && p.Spooled && buried: // the store did not take it
+		case p.DeliverAt != 0 && (s == nil || s.Content != p.Content) && v.mayBeCancelled(p.Topic, p.ID):
 		case s == nil:
 			broken("%s/%s was answered OK through %s and is not in the log", p.Topic, p.ID, p.Sidecar)
 		case s.Content != p.Content && p.Spooled && buried: // what was in the log before had its id
 		case s.Content != p.Content:
 			broken("%s/%s was answered OK through %s, and the log has other content", p.Topic, p.ID, p.Sidecar)
+		case p.DeliverAt != 0: // it had no place then
 		case !p.Spooled && (s.Partition != p.Partition || s.Seq != p.Seq):
 			broken("%s/%s was said to be at %d/%d and is at %d/%d", p.Topic, p.ID, p.Partition, p.Seq, s.Partition, s.Seq)
 		}
@@ -180,6 +183,9 @@ func checkUnstored(v *view, broken func(string, ...any)) {
 	}
 }
 
+// later is true of what is to come into the log at a time of its own.
+func later(p *publish) bool { return p.DeliverAt != 0 }
+
 // checkOrder walks through all events by when they were first attempted; the highest seq that had been answered until
 // then is below them.
 func checkOrder(v *view, broken func(string, ...any)) {
@@ -190,13 +196,13 @@ func checkOrder(v *view, broken func(string, ...any)) {
 	}
 	marks := map[part][]mark{}
 	for _, p := range v.Publishes {
-		if p.ok() && !p.Spooled && v.lasting(p.Topic) {
+		if p.ok() && !p.Spooled && p.DeliverAt == 0 && v.lasting(p.Topic) {
 			at := part{p.Topic, p.Partition}
 			marks[at] = append(marks[at], mark{order: p.Ended.Order, known: p})
 		}
 	}
 	for id, tries := range v.tries {
-		if s := v.find(id[0], id[1]); s != nil && v.lasting(id[0]) {
+		if s := v.find(id[0], id[1]); s != nil && v.lasting(id[0]) && !slices.ContainsFunc(tries, later) {
 			at := part{s.Topic, s.Partition}
 			marks[at] = append(marks[at], mark{order: tries[0].Began.Order, event: s})
 		}
@@ -223,7 +229,7 @@ func checkOvertaken(v *view, broken func(string, ...any)) {
 	lanes := map[lane][]*publish{}
 	for _, tries := range v.tries {
 		p := tries[0]
-		if p.Key != "" && !slices.ContainsFunc(tries, func(q *publish) bool { return q.Sidecar != p.Sidecar || q.Content != p.Content }) {
+		if p.Key != "" && !slices.ContainsFunc(tries, func(q *publish) bool { return q.Sidecar != p.Sidecar || q.Content != p.Content || later(q) }) {
 			k := lane{p.Sidecar, p.Topic, p.Key}
 			lanes[k] = append(lanes[k], p)
 		}

@@ -11,7 +11,7 @@
 //	testdata ─┘◀─────────────────────────── shrunk while the violation stays ◀───────────────────┘
 //
 // What a sidecar is here: the log in MongoDB by the real driver, the spool on an embedded log whose file system is in
-// memory, writer, publisher, groups, roster, tails, waker, sweeper and the drainer of an outbox, as the program assembles them. What it is
+// memory, writer, publisher, groups, roster, tails, waker, sweeper, the scheduler and the drainer of an outbox, as the program assembles them. What it is
 // not: listeners, control plane, quotas, tracing. An application calls the publisher and the groups directly, as the gateway
 // does for a connection. A sidecar that is killed loses all of its connections at once and everything but its spool.
 //
@@ -20,6 +20,9 @@
 //
 // Plans of their own have dead letters redriven and discarded while everything goes on (redrive_test.go): what comes of that has
 // rules of its own, and an event that was redriven or discarded is no more a silent drop than one that was acked.
+//
+// In some plans publishers schedule events for later, and take some of them back (later_test.go). None comes before it is due by
+// the clocks of the sidecars, or once it was cancelled while nobody was publishing it.
 //
 // Random plans draw faults one by one, and half of them also in combinations that hurt together (combination_test.go). How
 // often they find what is wrong is known from weaknesses: ways to build the product wrong, which tests put around its parts.

@@ -21,6 +21,7 @@ type history struct {
 	// Redelivered are those of redriven dead letters, for which other rules hold.
 	Redelivered []*delivery `json:"redelivered,omitempty"`
 	Redrives    []*redrive  `json:"redrives,omitempty"`
+	Cancels     []*cancel   `json:"cancels,omitempty"`
 	Entries     []*entry    `json:"entries,omitempty"`
 	Reads       []read      `json:"reads"`
 	Lives       []*lifetime `json:"lives"`
@@ -38,6 +39,7 @@ type history struct {
 	groups  map[[2]string]groupPlan
 	windows map[string]int // of the consumers that are told what is theirs
 	skew    time.Duration  // by how much times may be wrong
+	ahead   time.Duration  // by how much a clock is ahead, at most
 }
 
 // contents are what was published, by the hash of it.
@@ -49,10 +51,10 @@ func (h *history) contents() map[string]item {
 		all[string(sum[:])] = it
 	}
 	for _, p := range h.Publishes {
-		add(p.Topic, item{p.ID, p.Key, p.Content})
+		add(p.Topic, item{id: p.ID, key: p.Key, content: p.Content})
 	}
 	for _, e := range h.Entries {
-		add(e.Topic, item{e.ID, e.Key, e.Content})
+		add(e.Topic, item{id: e.ID, key: e.Key, content: e.Content})
 	}
 	return all
 }
@@ -76,6 +78,7 @@ type publish struct {
 	Partition          int
 	Seq                uint64
 	Duplicate, Spooled bool
+	DeliverAt          int64 `json:",omitempty"` // what it was scheduled for
 }
 
 func (p *publish) ok() bool { return p.Ended.came() && p.Code == "" }
@@ -147,6 +150,7 @@ type stored struct {
 	Topic, ID, Key, Content string
 	Partition               int
 	Seq                     uint64
+	TS                      int64
 	DeadID, DeadGroup       string // of a dead letter
 	DeadAttempts            int
 	// Of an event that retention or compaction has removed: when, by the server's clock or a little before it, and when nothing
@@ -187,6 +191,7 @@ func newHistory(p *plan) *history {
 				h.skew += time.Minute
 			case shiftClock:
 				h.skew += max(f.By, -f.By).d()
+				h.ahead = max(h.ahead, f.By.d())
 			}
 		})
 	}

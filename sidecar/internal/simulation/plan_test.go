@@ -76,6 +76,10 @@ type publisherPlan struct {
 	Lasts    ms     `json:"lasts,omitempty"`    // calls are made for so long; 0: until all are
 	// Tombstones is the share of events, in percent, that say that their key is gone.
 	Tombstones int `json:"tombstones,omitempty"`
+	// Later is the share of events, in percent, that are scheduled, for up to Ahead; Cancels the share of these that are cancelled.
+	Later   int `json:"later,omitempty"`
+	Ahead   ms  `json:"ahead,omitempty"`
+	Cancels int `json:"cancels,omitempty"`
 }
 
 type consumerPlan struct {
@@ -156,6 +160,7 @@ type mix struct {
 	only   string // "", or the combination that plans have, and nothing else
 	outbox int    // percent of plans that have one
 	sweeps int    // percent of topics that do not keep everything for ever
+	later  int    // percent of plans that schedule events
 }
 
 // everyFault are all kinds.
@@ -172,7 +177,7 @@ var (
 )
 
 func usualMix() mix {
-	return mix{kinds: everyFault, faults: 8, lasts: 40_000, outbox: 30, sweeps: 40}
+	return mix{kinds: everyFault, faults: 8, lasts: 40_000, outbox: 30, sweeps: 40, later: 25}
 }
 
 // searchMix has less go wrong, so that a weakness shows before it is lost among other things.
@@ -251,6 +256,7 @@ func newPlan(seed uint64, m mix) *plan {
 	}
 	p.addInserters(m)
 	p.addRetention(m)
+	p.addLater(m)
 	return p
 }
 

@@ -272,7 +272,7 @@ func (r *run) remembered(b publisherPlan) (sent []item) {
 	defer r.history.mu.Unlock()
 	for _, p := range r.history.Publishes {
 		if p.Topic == b.Topic && p.ok() && len(sent) < 10 {
-			sent = append(sent, item{p.ID, p.Key, p.Content})
+			sent = append(sent, item{id: p.ID, key: p.Key, content: p.Content})
 		}
 	}
 	return sent
@@ -321,7 +321,7 @@ func (r *run) quiet() bool {
 		open = open || !p.Ended.came() && r.process(p.Sidecar, p.Life)
 	}
 	r.history.mu.Unlock()
-	if open || !r.outbox.drained() || r.spooled() > 0 {
+	if open || !r.outbox.drained() || r.spooled() > 0 || r.waiting() {
 		return false
 	}
 	if r.plan.Weakness == "" && !r.readable() { // with some of them nothing ever mends a hole
@@ -485,7 +485,8 @@ func (r *run) takeStockOfStubs(ctx context.Context, before []stored) error {
 	}
 	defer func() { _ = client.Disconnect(ctx) }()
 	cursor, err := client.Database(mongolog.DefaultDatabase).Collection("events").Find(ctx,
-		bson.D{{Key: "gone", Value: true}, {Key: "void", Value: bson.D{{Key: "$exists", Value: false}}}})
+		bson.D{{Key: "gone", Value: true}, {Key: "void", Value: bson.D{{Key: "$exists", Value: false}}},
+			{Key: "partition", Value: bson.D{{Key: "$gte", Value: 0}}}}) // what is or was scheduled has none
 	if err != nil {
 		return err
 	}
@@ -516,7 +517,7 @@ func (r *run) takeStockOfStubs(ctx context.Context, before []stored) error {
 }
 
 func newStored(rec *eventlog.Record) stored {
-	s := stored{Topic: rec.Topic, ID: rec.ID, Key: rec.Key, Content: string(rec.Payload), Partition: rec.Partition, Seq: rec.Seq}
+	s := stored{Topic: rec.Topic, ID: rec.ID, Key: rec.Key, Content: string(rec.Payload), Partition: rec.Partition, Seq: rec.Seq, TS: rec.TS}
 	if _, dead := deadLettersOf(rec.Topic); dead {
 		s.DeadID, _ = rec.Headers.Get(wire.HeaderDeadID)
 		s.DeadGroup, _ = rec.Headers.Get(wire.HeaderDeadGroup)

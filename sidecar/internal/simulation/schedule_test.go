@@ -24,7 +24,7 @@ var (
 
 // repeated says how to run one schedule again.
 func repeated(p *plan) string {
-	if len(p.Redrivers) > 0 {
+	if len(p.Redrivers) > 0 || p.schedules() {
 		return "go test ./sidecar/internal/simulation -run TestPlan -plan with plan.json of that folder"
 	}
 	return fmt.Sprintf("go test ./sidecar/internal/simulation -run TestSchedules -seed %d", p.Seed)

@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -154,7 +155,8 @@ type process struct {
 	conn      *admit.Connection
 	groups    *group.Manager
 	gauges    group.Gauges
-	drainer   *outbox.Drainer // nil: the plan has no outbox
+	drainer   *outbox.Drainer     // nil: the plan has no outbox
+	scheduler *schedule.Scheduler // nil: the plan schedules nothing
 	waker     *wakeup.Waker
 	policies  *policy.Current
 
@@ -258,7 +260,7 @@ func (p *process) open() (err error) {
 	if err != nil {
 		return err
 	}
-	p.queue, err = pebblelog.Open(pebblelog.Options{Dir: "spool", FS: p.machine.fs, NodeID: p.machine.name, Logger: logger})
+	p.queue, err = pebblelog.Open(pebblelog.Options{Dir: "spool", FS: p.machine.fs, NodeID: p.machine.name, Queue: true, Logger: logger})
 	if err != nil {
 		return errors.Join(err, p.log.Close())
 	}
@@ -307,9 +309,14 @@ func (p *process) open() (err error) {
 		MayVanish: func(topic string) bool { return !weak.hasty && policyOf(topic).Durability.MayVanish() },
 		Signal:    announcer.Appended,
 	})
+	p.scheduler = p.newScheduler(announcer.Appended)
+	var scheduled func(string, int64)
+	if p.scheduler != nil {
+		scheduled = p.scheduler.Accepted
+	}
 	p.publisher = admit.New(admit.Config{
 		Catalog: p.spool, Writer: p.writer, Policies: p.policies, Limits: wire.DefaultLimits(), Metrics: telemetry.Discard(),
-		Clock: clock, Logger: logger,
+		Clock: clock, Logger: logger, Scheduled: scheduled,
 	})
 	p.conn = p.publisher.NewConnection()
 	var ctx context.Context
@@ -345,6 +352,9 @@ func (p *process) serve() {
 	p.helpers.Go(func() error { return p.waker.Run(helpersCtx) })
 	if !p.machine.run.ungauged {
 		p.helpers.Go(func() error { return p.gauges.Run(helpersCtx, p.groups) })
+	}
+	if p.scheduler != nil {
+		p.helpers.Go(func() error { return p.scheduler.Run(helpersCtx) })
 	}
 	if p.drainer != nil {
 		p.helpers.Go(func() error { return p.drainer.Run(helpersCtx) })

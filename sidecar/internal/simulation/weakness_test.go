@@ -28,6 +28,8 @@ type weakness struct {
 	nodes    func(eventlog.Nodes) eventlog.Nodes
 	appender func(eventlog.Appender) eventlog.Appender
 	store    func(spool.Store) spool.Store
+	// Of plans that schedule events.
+	scheduler func(eventlog.Scheduler) eventlog.Scheduler
 }
 
 // Not among them is what other parts make up for. Epochs and nodes that are read locally, or outside of causally consistent
@@ -168,7 +170,7 @@ func weaken(name string) (weakness, error) {
 	if name == "" {
 		return weakness{}, nil
 	}
-	for _, w := range slices.Concat(weaknesses, logWeaknesses, redriveWeaknesses) {
+	for _, w := range slices.Concat(weaknesses, logWeaknesses, redriveWeaknesses, laterWeaknesses) {
 		if w.name == name {
 			return w, nil
 		}
