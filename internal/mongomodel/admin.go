@@ -48,6 +48,7 @@ func init() {
 		"abortTransaction":  {run: runAbort, writes: true, transacts: true, ends: true, fields: []string{"recoveryToken"}},
 		"create":            ddl(runCreate, "capped", "size", "max"),
 		"drop":              ddl(runDrop),
+		"renameCollection":  ddl(runRenameCollection, "to", "dropTarget"),
 		"dropDatabase":      ddl(runDropDatabase),
 		"createIndexes":     ddl(runCreateIndexes, "indexes", "commitQuorum"),
 		"dropIndexes":       ddl(runDropIndexes, "index"),
@@ -180,6 +181,19 @@ func runDrop(c *call) (bson.D, error) {
 	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
 		entries, err := s.Drop(c.ns())
 		return entries, bson.D{{Key: "ns", Value: c.ns()}}, err
+	})
+}
+
+func runRenameCollection(c *call) (bson.D, error) {
+	from, _ := c.body.Index(0).Value().StringValueOK()
+	to, _ := c.body.Lookup("to").StringValueOK()
+	dropTarget, _ := c.body.Lookup("dropTarget").BooleanOK()
+	if c.db != "admin" {
+		return nil, &Error{Code: 13, CodeName: "Unauthorized", Message: "renameCollection may only be run against the admin database."}
+	}
+	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
+		entries, err := s.Rename(from, to, dropTarget)
+		return entries, nil, err
 	})
 }
 

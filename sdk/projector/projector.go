@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
@@ -55,7 +58,9 @@ type Config struct {
 	KeepDeleted time.Duration
 	// Batch bounds the events that are written together; 0: DefaultBatch.
 	Batch int
-	// CheckEvery is how often the lag is asked for; 0: DefaultCheckEvery.
+	// CheckEvery is how often the lag is asked for, and whether the collection is of
+	// the topic's history; 0: DefaultCheckEvery. A process that has done nothing for
+	// a rebuild in three times as long is replaced.
 	CheckEvery time.Duration
 	// Subscribe are further options of the subscription, option.MaxInflight for
 	// example.
@@ -76,6 +81,8 @@ type Observer struct {
 	Refused func(e *sluice.Event, err error)
 	// Lag: so many events of the topic are not settled yet.
 	Lag func(events int64)
+	// Rebuild: how far a rebuild is that this process does, and that it has ended.
+	Rebuild func(Progress)
 }
 
 // projection is one call of Run.
@@ -83,6 +90,19 @@ type projection struct {
 	cfg    Config
 	client *sluice.Client
 	coll   *mongo.Collection
+	states *mongo.Collection
+	owner  string // this one's name
+
+	work sync.WaitGroup // the rebuild
+	busy atomic.Bool    // it runs
+
+	// Of the goroutine of Run: who did a rebuild when it last changed, and when.
+	seen   [2]any
+	seenAt time.Time
+
+	mu        sync.Mutex
+	positions map[int]position // that are not saved, by partition
+	stale     string           // why the collection is of another history
 }
 
 func newProjection(client *sluice.Client, cfg Config) (*projection, error) {
@@ -106,7 +126,9 @@ func newProjection(client *sluice.Client, cfg Config) (*projection, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &projection{cfg: cfg, client: client, coll: durable(cfg.Collection)}, nil
+	return &projection{
+		cfg: cfg, client: client, coll: durable(cfg.Collection), states: states(cfg.Collection), owner: newOwner(), positions: map[int]position{},
+	}, nil
 }
 
 // durable is the collection with writes that the majority acknowledges, and reads
@@ -134,70 +156,126 @@ func Run(ctx context.Context, client *sluice.Client, cfg Config) error {
 }
 
 func (p *projection) run(ctx context.Context) error {
-	if err := p.ensureIndex(ctx, p.coll); err != nil {
+	if err := p.ensureIndex(ctx); err != nil {
 		return err
 	}
-	opts := append([]option.Subscribe{
-		option.FromEarliest(), option.Batch(p.cfg.Batch, batchWait), option.MaxInflight(inFlight), option.RetryFor(retryFor),
-	}, p.cfg.Subscribe...)
-	sub, err := p.client.SubscribeBatch(ctx, p.cfg.Topic, p.cfg.Group, p.handle, opts...)
+	s, err := p.load(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Topic != p.cfg.Topic || s.Group != p.cfg.Group {
+		return fmt.Errorf("projector: collection %s is projected from topic %s by group %s; topic %s and group %s need another collection",
+			p.coll.Name(), s.Topic, s.Group, p.cfg.Topic, p.cfg.Group)
+	}
+	if _, err := p.groupInfo(ctx, p.cfg.Group); errors.Is(err, sluice.ErrNotFound) && len(s.Positions) > 0 {
+		p.stale = "the topic or its group was deleted"
+	}
+	sub, err := p.client.SubscribeBatch(ctx, p.cfg.Topic, p.cfg.Group, p.handle, p.subscribe()...)
 	if err != nil {
 		return fmt.Errorf("projector: %w", err)
 	}
+	working, stop := context.WithCancel(ctx)
+	defer p.work.Wait()
+	defer stop()
 	ticker := time.NewTicker(p.cfg.CheckEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			p.observeLag(ctx)
+			if err := p.check(working); err != nil && ctx.Err() == nil {
+				p.cfg.Logger.Warn("projector: a check has failed", "topic", p.cfg.Topic, "group", p.cfg.Group, "error", err)
+			}
 		case <-sub.Closed():
 			if err := sub.Err(); err != nil {
 				return fmt.Errorf("projector: %w", err)
 			}
 			return errors.New("projector: the client was closed")
 		case <-ctx.Done():
-			sub.Drain()
-			cut := time.AfterFunc(stopTimeout, sub.Stop)
-			<-sub.Closed()
-			cut.Stop()
-			return nil
+			drain(sub)
+			return p.save(context.WithoutCancel(ctx))
 		}
 	}
 }
 
+// subscribe are the options of a subscription.
+func (p *projection) subscribe() []option.Subscribe {
+	return append([]option.Subscribe{
+		option.FromEarliest(), option.Batch(p.cfg.Batch, batchWait), option.MaxInflight(inFlight), option.RetryFor(retryFor),
+	}, p.cfg.Subscribe...)
+}
+
+// drain ends a subscription, in order if that does not take long.
+func drain(sub *sluice.Subscription) {
+	sub.Drain()
+	cut := time.AfterFunc(stopTimeout, sub.Stop)
+	<-sub.Closed()
+	cut.Stop()
+}
+
 // ensureIndex has deleted documents expire.
-func (p *projection) ensureIndex(ctx context.Context, coll *mongo.Collection) error {
-	_, err := coll.Indexes().CreateOne(ctx, mongo.IndexModel{
+func (p *projection) ensureIndex(ctx context.Context) error {
+	_, err := p.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
 		Keys:    bson.D{{Key: GuardField + ".expireAt", Value: 1}},
-		Options: options.Index().SetName("sluice_deleted").SetExpireAfterSeconds(0),
+		Options: options.Index().SetName(indexDeleted).SetExpireAfterSeconds(0),
 	})
 	if err != nil {
-		return fmt.Errorf("projector: create the TTL index of %s: %w", coll.Name(), err)
+		return fmt.Errorf("projector: create the TTL index of %s: %w", p.coll.Name(), err)
 	}
 	return nil
 }
 
-func (p *projection) observeLag(ctx context.Context) {
-	if p.cfg.Observer.Lag == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	info, err := p.client.HTTP().GroupInfo(ctx, p.cfg.Topic, p.cfg.Group)
+// check looks how far the projection is, and whether it is to be rebuilt.
+func (p *projection) check(ctx context.Context) error {
+	info, err := p.groupInfo(ctx, p.cfg.Group)
 	if err != nil {
-		p.cfg.Logger.Warn("projector: how far the projection is cannot be asked", "topic", p.cfg.Topic, "group", p.cfg.Group, "error", err)
-		return
+		return err
 	}
-	p.cfg.Observer.Lag(info.Lag)
+	if p.cfg.Observer.Lag != nil {
+		p.cfg.Observer.Lag(info.Lag)
+	}
+	if err := p.save(ctx); err != nil {
+		return err
+	}
+	s, err := p.load(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Rebuild != nil {
+		p.follow(ctx, s.Rebuild)
+		return nil
+	}
+	p.mu.Lock()
+	why := p.stale
+	p.stale = ""
+	p.mu.Unlock()
+	if why == "" {
+		why = p.otherHistory(ctx, s, info)
+	}
+	if why == "" {
+		return nil
+	}
+	return begin(ctx, p.states, p.byID(), s, why)
 }
 
-// handle is the handler of the group's subscription.
-func (p *projection) handle(ctx context.Context, batch []*sluice.Message) error {
+func (p *projection) groupInfo(ctx context.Context, group string) (admin.GroupInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return p.client.HTTP().GroupInfo(ctx, p.cfg.Topic, group)
+}
+
+func eventsOf(batch []*sluice.Message) []*sluice.Event {
 	events := make([]*sluice.Event, len(batch))
 	for i, m := range batch {
 		events[i] = &m.Event
 	}
+	return events
+}
+
+// handle is the handler of the projection's group.
+func (p *projection) handle(ctx context.Context, batch []*sluice.Message) error {
+	events := eventsOf(batch)
 	errs := sluice.BatchErrors(p.project(ctx, p.coll, events))
+	p.applied(events, errs)
 	for i, m := range batch {
 		errs[i] = p.verdict(m, errs[i])
 	}
@@ -250,7 +328,12 @@ func (p *projection) verdict(m *sluice.Message, err error) error {
 			p.cfg.Observer.Refused(&m.Event, err)
 		}
 		return sluice.DeadLetter(err)
-	case errors.As(err, new(*unavailable)), errors.As(err, new(*historyError)):
+	case errors.As(err, new(*historyError)):
+		p.mu.Lock()
+		p.stale = err.Error()
+		p.mu.Unlock()
+		return sluice.Hold(holdFor, err)
+	case errors.As(err, new(*unavailable)):
 		return sluice.Hold(holdFor, err)
 	}
 	return err

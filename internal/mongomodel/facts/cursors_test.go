@@ -103,6 +103,29 @@ var cursors = []fact{
 		t.ok(t.db.Collection("nope").Drop(t.Context()))
 		t.ok(t.db.Drop(t.Context()))
 	}},
+	{name: "a collection that is renamed takes its documents and indexes with it, and the place of another one", source: manual + "reference/command/renameCollection/", check: func(t *trial) {
+		t.insert(`{"_id":1}`)
+		other := t.db.Collection("other")
+		_, err := other.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: t.doc(`{"a":1}`), Options: options.Index().SetUnique(true)})
+		t.ok(err)
+		_, err = other.InsertOne(t.Context(), t.doc(`{"_id":2,"a":5}`))
+		t.ok(err)
+		rename := func(dropTarget bool) error {
+			return t.db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "renameCollection", Value: t.db.Name() + ".other"},
+				{Key: "to", Value: t.db.Name() + ".c"}, {Key: "dropTarget", Value: dropTarget}}).Err()
+		}
+		t.refused(rename(false), 48, "")
+		t.is(t.stored(), `{"_id":1}`)
+		t.ok(rename(true))
+		t.is(t.stored(), `{"_id":2,"a":5}`)
+		t.refused(rename(true), 26, "")
+		_, err = t.coll.InsertOne(t.Context(), t.doc(`{"_id":3,"a":5}`))
+		t.refused(err, 11000, "")
+		names, err := t.db.ListCollectionNames(t.Context(), bson.D{})
+		if err != nil || len(names) != 1 {
+			t.Errorf("%v, %v", names, err)
+		}
+	}},
 	{name: "a capped collection keeps the newest", source: manual + "core/capped-collections/", check: func(t *trial) {
 		t.capped(1<<20, 3)
 		t.insert(`{"_id":1},{"_id":2},{"_id":3},{"_id":4}`)

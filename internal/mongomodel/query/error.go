@@ -22,6 +22,7 @@ const (
 	BadValue                        int32 = 2
 	FailedToParse                   int32 = 9
 	TypeMismatch                    int32 = 14
+	IllegalOperation                int32 = 20
 	NamespaceNotFound               int32 = 26
 	IndexNotFound                   int32 = 27
 	PathNotViable                   int32 = 28
@@ -45,7 +46,7 @@ const (
 )
 
 var codeNames = map[int32]string{
-	BadValue: "BadValue", FailedToParse: "FailedToParse", TypeMismatch: "TypeMismatch",
+	BadValue: "BadValue", FailedToParse: "FailedToParse", TypeMismatch: "TypeMismatch", IllegalOperation: "IllegalOperation",
 	NamespaceNotFound: "NamespaceNotFound", IndexNotFound: "IndexNotFound", PathNotViable: "PathNotViable",
 	ConflictingUpdateOperators: "ConflictingUpdateOperators", NamespaceExists: "NamespaceExists",
 	DollarPrefixedFieldName: "DollarPrefixedFieldName", EmptyFieldName: "EmptyFieldName",

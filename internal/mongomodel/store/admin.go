@@ -69,6 +69,31 @@ func (s *Store) Drop(ns string) ([]Entry, error) {
 	return w.entries, err
 }
 
+// Rename gives a collection another name. A collection that has the name is an error with code 48, unless it is to be
+// dropped; one that is not there is an error with code 26.
+func (s *Store) Rename(from, to string, dropTarget bool) ([]Entry, error) {
+	if s.collections[from] == nil {
+		return nil, query.Errorf(query.NamespaceNotFound, "Source collection %s does not exist", from)
+	}
+	if _, name, _ := strings.Cut(to, "."); name == "" || strings.Contains(to, "$") {
+		return nil, query.Errorf(query.InvalidNamespace, "Invalid target namespace: %s", to)
+	}
+	if from == to {
+		return nil, query.Errorf(query.IllegalOperation, "Can't rename a collection to itself")
+	}
+	w := &writing{store: s}
+	if s.collections[to] != nil {
+		if !dropTarget {
+			return nil, query.Errorf(query.NamespaceExists, "target namespace exists")
+		}
+		if err := w.do(Entry{Op: DropCollection, NS: to}); err != nil {
+			return w.entries, err
+		}
+	}
+	err := w.do(Entry{Op: RenameCollection, NS: from, ID: query.Lookup(must(bson.Marshal(bson.D{{Key: "to", Value: to}})), "to")})
+	return w.entries, err
+}
+
 // DropDatabase removes all collections of a database.
 func (s *Store) DropDatabase(db string) ([]Entry, error) {
 	w := &writing{store: s}

@@ -141,7 +141,15 @@ func step(t *rapid.T, s *store.Store) []store.Entry {
 	if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
 		return nil
 	}
-	e, err := s.Drop(ns)
+	change := func() ([]store.Entry, error) { return s.Drop(ns) }
+	if rapid.Bool().Draw(t, "rename") {
+		from, to := ns, ns+"2"
+		if rapid.Bool().Draw(t, "back") {
+			from, to = to, from
+		}
+		change = func() ([]store.Entry, error) { return s.Rename(from, to, rapid.Bool().Draw(t, "drop target")) }
+	}
+	e, err := change()
 	known(t, err)
 	return e
 }

@@ -26,6 +26,7 @@ const (
 	Delete           Op = "delete"           // the document with ID goes
 	CreateCollection Op = "createCollection" // Doc has the options: capped, size, max
 	DropCollection   Op = "dropCollection"
+	RenameCollection Op = "renameCollection" // ID is the new name, with the database's
 	CreateIndex      Op = "createIndex" // Doc is the index's specification
 	DropIndex        Op = "dropIndex"   // ID is the index's name
 )
@@ -110,6 +111,11 @@ func (s *Store) Apply(e Entry) error {
 			s.set(e.NS, nil)
 		}
 		return nil
+	case RenameCollection:
+		if there {
+			return s.rename(e.NS, e.ID.StringValue())
+		}
+		return nil
 	}
 	c, err := s.change(e.NS)
 	if err != nil {
@@ -127,6 +133,19 @@ func (s *Store) Apply(e Entry) error {
 		return nil
 	}
 	return fmt.Errorf("the op %q is not known to the model", e.Op)
+}
+
+// rename has the new name mean the collection, as another one than both names meant before.
+func (s *Store) rename(from, to string) error {
+	c, err := s.change(from)
+	if err != nil {
+		return err
+	}
+	s.created++
+	c.ns, c.generation = to, s.created
+	s.set(from, nil)
+	s.set(to, c)
+	return nil
 }
 
 // Claims returns what a write of the entry needs for itself, as strings: the document, and every key in a unique index
