@@ -3,7 +3,8 @@
 //
 // The sidecar is the real one, in the test's own process, with a log in memory:
 // attempts, delays, dead letters, conflicts and filters are as they are in
-// production. In front of it requests and answers can be lost, refused and
+// production. Options.Program has it run as a process of its own instead, which
+// Restart kills. In front of it requests and answers can be lost, refused and
 // overheard.
 //
 // The control plane is a stand-in: it does not know what a policy may say, has

@@ -45,7 +45,7 @@ func (s *Sidecar) serveSocket(w http.ResponseWriter, r *http.Request) {
 		refuse(w, wire.Errorf(wire.StoreUnavailable, "down"))
 		return
 	}
-	server, err := net.Dial("tcp", s.app)
+	server, err := net.Dial("tcp", s.run.Load().app)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

@@ -18,25 +18,24 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
-// A Sidecar is a real one, whose log is in memory. All its APIs are on one
-// listener, at URL, where requests and answers can be lost and refused.
+// A Sidecar is a real one, whose log is in memory, or a process of its own. All its
+// APIs are on one listener, at URL, where requests and answers can be lost and refused.
 type Sidecar struct {
 	URL string
 
-	opts             Options
-	dir              string // of the policies
-	app, replay, ops string // of the real sidecar, host:port
-	front            *httptest.Server
-	http             *http.Transport
-	links            sync.WaitGroup
-	stop             context.CancelFunc
-	ended            chan error // holds what the real sidecar ended with
+	opts  Options
+	dir   string // of the policies, and of a process's data
+	run   atomic.Pointer[run]
+	front *httptest.Server
+	http  *http.Transport
+	links sync.WaitGroup
 
 	asking sync.Mutex // one of the options' functions is called at a time
 
@@ -45,6 +44,13 @@ type Sidecar struct {
 	down      bool
 	extended  map[groupName]int
 	forgotten uint64 // events; guarded by asking
+}
+
+// run is the real sidecar.
+type run struct {
+	app, replay, ops string // host:port
+	stop             context.CancelFunc
+	ended            chan error // holds what it ended with
 }
 
 type groupName struct{ topic, group string }
@@ -64,6 +70,10 @@ const (
 // Options say what differs from a sidecar that takes everything at once. Those
 // that are about requests are about WebSockets' alone.
 type Options struct {
+	// Program is the path of a sluice-sidecar, which is run as a process with its data
+	// in a temporary folder, and which Restart kills; "": the sidecar is in the test's
+	// own process, in memory.
+	Program string
 	// Policies are those in force, as a file of policies has them. "": a topic has
 	// one partition, and nothing is limited.
 	Policies string
@@ -119,7 +129,7 @@ func (o Options) policies() string {
 // policies that are not valid.
 func Start(opts Options) *Sidecar {
 	s := &Sidecar{
-		opts: opts, http: &http.Transport{}, ended: make(chan error, 1),
+		opts: opts, http: &http.Transport{},
 		open: map[*link]struct{}{}, extended: map[groupName]int{},
 	}
 	if err := s.start(); err != nil {
@@ -128,52 +138,79 @@ func Start(opts Options) *Sidecar {
 	return s
 }
 
+// nodeID is what the sidecar is called.
+const nodeID = "sluicetest"
+
 func (s *Sidecar) start() (err error) {
 	if s.dir, err = os.MkdirTemp("", "sluicetest"); err != nil {
 		return err
 	}
-	cfg := sidecar.DefaultConfig()
-	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	cfg.DataDir, cfg.InMemory, cfg.NodeID, cfg.Version = s.dir, true, "sluicetest", "test"
-	cfg.RetentionInterval = cmp.Or(s.opts.SweepEvery, cfg.RetentionInterval)
-	cfg.Policies = filepath.Join(s.dir, "policies.yaml")
-	if n := s.opts.FrameBytes; n > 0 {
-		cfg.Limits.FrameBytes, cfg.Limits.PayloadBytes = n, min(n, cfg.Limits.PayloadBytes)
+	if err = os.WriteFile(s.policies(), []byte(s.opts.policies()), 0o600); err == nil {
+		if s.opts.Program != "" {
+			err = s.startProcess()
+		} else {
+			err = s.startInMemory()
+		}
 	}
-	if err := os.WriteFile(cfg.Policies, []byte(s.opts.policies()), 0o600); err != nil {
-		return errors.Join(err, os.RemoveAll(s.dir))
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	real, err := sidecar.New(ctx, cfg)
 	if err != nil {
-		stop()
 		return errors.Join(err, os.RemoveAll(s.dir))
 	}
-	ready := make(chan struct{})
-	s.stop = stop
-	go func() { s.ended <- real.Run(ctx, func() error { close(ready); return nil }) }()
-	select {
-	case <-ready:
-	case err := <-s.ended:
-		stop()
-		return errors.Join(err, os.RemoveAll(s.dir))
-	}
-	s.app, s.replay, s.ops = real.Addresses()
 	s.front = httptest.NewServer(s.routes())
 	s.URL = s.front.URL
 	return nil
 }
 
+func (s *Sidecar) policies() string { return filepath.Join(s.dir, "policies.yaml") }
+
+func (s *Sidecar) startInMemory() error {
+	cfg := sidecar.DefaultConfig()
+	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	cfg.DataDir, cfg.InMemory, cfg.NodeID, cfg.Version = s.dir, true, nodeID, "test"
+	cfg.RetentionInterval = cmp.Or(s.opts.SweepEvery, cfg.RetentionInterval)
+	cfg.Policies = s.policies()
+	if n := s.opts.FrameBytes; n > 0 {
+		cfg.Limits.FrameBytes, cfg.Limits.PayloadBytes = n, min(n, cfg.Limits.PayloadBytes)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	real, err := sidecar.New(ctx, cfg)
+	if err != nil {
+		stop()
+		return err
+	}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- real.Run(ctx, func() error { close(ready); return nil }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		stop()
+		return err
+	}
+	r := &run{stop: stop, ended: ended}
+	r.app, r.replay, r.ops = real.Addresses()
+	s.run.Store(r)
+	return nil
+}
+
+// halt ends the real sidecar, and waits until it has ended.
+func (s *Sidecar) halt() {
+	r := s.run.Load()
+	r.stop()
+	<-r.ended
+	s.http.CloseIdleConnections()
+}
+
 // routes puts the three APIs on one listener.
 func (s *Sidecar) routes() http.Handler {
-	to := func(addr string) *httputil.ReverseProxy {
+	to := func(addr func(*run) string) *httputil.ReverseProxy {
 		return &httputil.ReverseProxy{
-			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: addr}) },
+			Rewrite: func(r *httputil.ProxyRequest) {
+				r.SetURL(&url.URL{Scheme: "http", Host: addr(s.run.Load())})
+			},
 			Transport: s.http, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // who asked is told
 			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		}
 	}
-	exports := to(s.replay)
+	exports := to(func(r *run) string { return r.replay })
 	exports.ModifyResponse = func(r *http.Response) error {
 		if most := s.opts.BreakExportAfter; most > 0 {
 			r.Body = &brokenExport{ReadCloser: r.Body, lines: most}
@@ -181,12 +218,12 @@ func (s *Sidecar) routes() http.Handler {
 		return nil
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", to(s.app))
+	mux.Handle("/", to(func(r *run) string { return r.app }))
 	mux.HandleFunc("GET /ws", s.serveSocket)
-	mux.Handle("/replay", to(s.replay))
+	mux.Handle("/replay", to(func(r *run) string { return r.replay }))
 	mux.Handle("/export", exports)
 	for _, path := range []string{"/v1/status", "/healthz", "/readyz", "/metrics"} {
-		mux.Handle(path, to(s.ops))
+		mux.Handle(path, to(func(r *run) string { return r.ops }))
 	}
 	return mux
 }
@@ -219,9 +256,7 @@ func (s *Sidecar) Close() {
 	s.front.CloseClientConnections()
 	s.front.Close()
 	s.links.Wait()
-	s.stop()
-	<-s.ended
-	s.http.CloseIdleConnections()
+	s.halt()
 	_ = os.RemoveAll(s.dir) // there is nothing in it that anybody needs
 }
 
@@ -263,7 +298,7 @@ func (s *Sidecar) Extended(topic, group string) int {
 func (s *Sidecar) Acked(topic, group string) int {
 	sample := fmt.Sprintf("sluice_events_acked_total{group=%q,topic=%q} ", group, topic)
 	n := 0.
-	if err := s.lines(s.ops, "/metrics", func(line []byte) (err error) {
+	if err := s.lines(s.run.Load().ops, "/metrics", func(line []byte) (err error) {
 		if value, ok := bytes.CutPrefix(line, []byte(sample)); ok {
 			n, err = strconv.ParseFloat(string(value), 64)
 		}
@@ -277,7 +312,7 @@ func (s *Sidecar) Acked(topic, group string) int {
 // Events returns what a topic holds, by partition and seq. It panics where it
 // cannot ask for them.
 func (s *Sidecar) Events(topic string) (events []wire.Event) {
-	if err := s.lines(s.replay, "/export?topic="+url.QueryEscape(topic), func(line []byte) error {
+	if err := s.lines(s.run.Load().replay, "/export?topic="+url.QueryEscape(topic), func(line []byte) error {
 		e, err := wire.ParseEvent(line)
 		events = append(events, e)
 		return err

@@ -16,3 +16,24 @@ func TestTopicsAreNoSteps(t *testing.T) {
 		}
 	}
 }
+
+// Names and ids are shown in logs, on terminals and in paths: what they hold is visible,
+// in both directions of text, and ends no line.
+func TestNamesAreVisible(t *testing.T) {
+	for _, bad := range []string{"a\nb", "a\rb", "a\x00b", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u0085b", "a b", "a\xffb", "a\x7fb"} {
+		checks := map[string]*Error{"topic": CheckTopic(bad), "topic to read": CheckReadTopic(bad), "group": CheckGroup(bad), "id": CheckID(bad)}
+		for what, err := range checks {
+			if err == nil || err.Code != BadRequest || bad != "a b" && strings.Contains(err.Msg, bad) {
+				t.Errorf("%s %q: %v", what, bad, err)
+			}
+		}
+	}
+	for what, err := range map[string]*Error{"topic": CheckTopic("a/b"), "group": CheckGroup("a/b")} {
+		if err == nil {
+			t.Errorf("%s may hold a slash", what)
+		}
+	}
+	if err := CheckID("größe-日本-✓"); err != nil {
+		t.Error(err)
+	}
+}
