@@ -1,5 +1,7 @@
 package policypb
 
+import "strings"
+
 // The names in the messages of the quota service: its domain, the metadata of a
 // stream, and the parts of a bucket's id. The control plane's package quota
 // says what they mean.
@@ -9,6 +11,7 @@ const (
 	QuotaInstance = "sluice-instance"
 
 	QuotaTopic    = "topic"
+	QuotaTenant   = "tenant"
 	QuotaShare    = "share"
 	QuotaReport   = "report"
 	QuotaWants    = "wants"
@@ -19,3 +22,18 @@ const (
 	QuotaCapacity = "capacity"
 	QuotaGrant    = "grant"
 )
+
+// QuotaName names what a rate is for: a topic, or one of its tenants.
+func QuotaName(topic, tenant string) string {
+	if tenant == "" {
+		return topic
+	}
+	return topic + "/" + tenant
+}
+
+// QuotaParts takes a name apart. The tenant is "" in that of a topic, whose name
+// has no slash.
+func QuotaParts(name string) (topic, tenant string) {
+	topic, tenant, _ = strings.Cut(name, "/")
+	return topic, tenant
+}

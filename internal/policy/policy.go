@@ -255,8 +255,7 @@ func (p *Policy) Ineffective() []string {
 		switch section, _, _ := strings.Cut(f.path, "."); {
 		case section == "connection" && p.Name != "*",
 			f.path == "publish.scope" && p.values.Publish.Scope == ScopeFleet,
-			f.path == "publish.per" && p.values.Publish.Per != "", // nothing acts on these two yet
-			f.path == "delivery.fairness.by" && p.values.Delivery.Fairness.By != "":
+			f.path == "delivery.fairness.by" && p.values.Delivery.Fairness.By != "": // nothing acts on it yet
 			out = append(out, f.path)
 		}
 	}

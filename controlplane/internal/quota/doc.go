@@ -91,6 +91,7 @@
 // sluice-node-id and sluice-instance say who calls. A usage's bucket_id has:
 //
 //	topic     always
+//	tenant    of the topic, where each has the rate for itself; it is divided as a topic of its own is
 //	share     the share that acts, so that this one is acknowledged; absent: none
 //	report    the report's number, rising over the life of the instance
 //	wants     the largest publish that lacked tokens since the last report
@@ -99,7 +100,7 @@
 //	left      tokens that there are, where the bucket does not fill
 //	rate, capacity   of the fallback, where that acts
 //
-// and an assignment's: topic, share (a new number for each change; a renewal has
+// and an assignment's: topic, tenant, share (a new number for each change; a renewal has
 // the number of what it renews), report (that it answers, from which the
 // lifetime counts) and grant (tokens to add when this share begins). Its
 // token_bucket has the burst as max_tokens and the rate as tokens_per_fill ÷

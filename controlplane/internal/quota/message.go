@@ -28,6 +28,7 @@ const (
 // usage is one topic's part of a report.
 type usage struct {
 	topic           string
+	tenant          string // "": the topic itself
 	allowed, denied uint64
 	elapsed         time.Duration
 
@@ -66,6 +67,9 @@ func (u *usage) read(m *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) error 
 	}
 	if len(u.share) > maxIdentity {
 		return fmt.Errorf("bucket_id %s is too long", policypb.QuotaShare)
+	}
+	if u.tenant = id[policypb.QuotaTenant]; len(u.tenant) > maxIdentity {
+		return fmt.Errorf("bucket_id %s is too long", policypb.QuotaTenant)
 	}
 	if d := m.GetTimeElapsed(); d != nil {
 		if err := d.CheckValid(); err != nil {
@@ -137,8 +141,12 @@ type answer struct {
 	grant   int
 }
 
-func (a *answer) action(topic string) *rlqs.RateLimitQuotaResponse_BucketAction {
+func (a *answer) action(name string) *rlqs.RateLimitQuotaResponse_BucketAction {
+	topic, tenant := policypb.QuotaParts(name)
 	id := map[string]string{policypb.QuotaTopic: topic, policypb.QuotaShare: a.share, policypb.QuotaReport: strconv.FormatUint(a.report, 10)}
+	if tenant != "" {
+		id[policypb.QuotaTenant] = tenant
+	}
 	if a.grant > 0 {
 		id[policypb.QuotaGrant] = strconv.Itoa(a.grant)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
 const (
@@ -51,14 +53,15 @@ func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool
 	t.last, t.urgent = now, false
 	t.advance(now)
 	t.settle(now)
-	p, fleet := s.cfg.Policies(t.name)
+	p, fleet := s.policy(t.name)
 	if !fleet || p.Rate <= 0 {
 		t.abandon()
 		return roundEvery, t.unused(now)
 	}
 	part, idle := s.part(t, p.Rate, now)
 	grace := s.began.Add(lapse)
-	if !idle.IsZero() && s.cfg.Fresh != nil && s.cfg.Fresh(t.name) {
+	topic, _ := policypb.QuotaParts(t.name)
+	if !idle.IsZero() && s.cfg.Fresh != nil && s.cfg.Fresh(topic) {
 		idle, grace = now.Add(-forever), s.began
 	}
 	t.tune(p.Rate, float64(p.Burst), part, idle, now)

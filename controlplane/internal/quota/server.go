@@ -41,6 +41,7 @@ const (
 	// maxTopics is how many fleet-wide topics there can be, maxMembers how many
 	// sidecars of one: reports of more are counted and get no share.
 	maxTopics  = 20_000
+	maxTenants = maxTopics / 2 // more of them are not taken while there are so many topics and tenants
 	maxMembers = 20_000
 )
 
@@ -221,12 +222,25 @@ func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) er
 	if err != nil {
 		return err
 	}
+	var ofTenants map[string]usage // by topic, added up
 	for i := range usages {
 		u := &usages[i]
-		if s.cfg.Usage != nil && u.allowed+u.denied > 0 {
+		switch {
+		case s.cfg.Usage == nil || u.allowed+u.denied == 0:
+		case u.tenant == "":
 			s.cfg.Usage.Usage(st.node, u.topic, u.allowed, u.denied, now)
+		default:
+			if ofTenants == nil {
+				ofTenants = map[string]usage{}
+			}
+			sum := ofTenants[u.topic]
+			sum.allowed, sum.denied = sum.allowed+u.allowed, sum.denied+u.denied
+			ofTenants[u.topic] = sum
 		}
 		s.share(st, u, now)
+	}
+	for topic, sum := range ofTenants {
+		s.cfg.Usage.Usage(st.node, topic, sum.allowed, sum.denied, now)
 	}
 	return nil
 }
@@ -235,19 +249,28 @@ func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) er
 // fleet-wide.
 func (s *Server) share(st *stream, u *usage, now time.Time) {
 	taken := false
-	if p, fleet := s.cfg.Policies(u.topic); fleet && p.Rate > 0 {
-		taken = s.divided(st, u, now)
+	name := policypb.QuotaName(u.topic, u.tenant)
+	if p, fleet := s.policy(name); fleet && p.Rate > 0 {
+		taken = s.divided(st, name, u, now)
 	}
 	if !taken && u.ask > 0 {
-		st.tell(u.topic, &answer{report: u.report, abandon: true})
+		st.tell(name, &answer{report: u.report, abandon: true})
 	}
 }
 
-// divided has the topic's division know of the usage. It reports false where
+// policy says how publishes are limited to a topic, or of a tenant of it: whose
+// topic may have stopped to give each one its own rate.
+func (s *Server) policy(name string) (p policy.Publish, fleet bool) {
+	topic, tenant := policypb.QuotaParts(name)
+	p, fleet = s.cfg.Policies(topic)
+	return p, fleet && (tenant == "" || p.Per != "")
+}
+
+// divided has the division of that name know of the usage. It reports false where
 // there is no room for it.
-func (s *Server) divided(st *stream, u *usage, now time.Time) bool {
+func (s *Server) divided(st *stream, name string, u *usage, now time.Time) bool {
 	for {
-		t := s.topic(u.topic, now)
+		t := s.topic(name, now)
 		if t == nil {
 			return false
 		}
@@ -256,7 +279,7 @@ func (s *Server) divided(st *stream, u *usage, now time.Time) bool {
 			t.mu.Unlock()
 			continue
 		}
-		st.topics[u.topic] = true
+		st.topics[name] = true
 		t.report(st, u, s.number(u.share), now)
 		taken, urgent := t.members[st.id()] != nil, t.urgent
 		t.mu.Unlock()
@@ -276,10 +299,14 @@ func (s *Server) topic(name string, now time.Time) *topic {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.topics[name]; t != nil || len(s.topics) >= maxTopics {
+	most := maxTopics
+	if _, tenant := policypb.QuotaParts(name); tenant != "" {
+		most = maxTenants
+	}
+	if t := s.topics[name]; t != nil || len(s.topics) >= most {
 		return t
 	}
-	t = &topic{name: name, server: s, members: map[memberID]*member{}, at: s.began.Add(lapse), used: now}
+	t = &topic{name: name, tenant: most == maxTenants, server: s, members: map[memberID]*member{}, at: s.began.Add(lapse), used: now}
 	s.topics[name] = t
 	return t
 }

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// topic divides one topic's rate.
+// topic divides one topic's rate, or that of a tenant of it.
 type topic struct {
-	name   string
+	name   string // as in policypb.QuotaName
+	tenant bool   // it is one of a topic's
 	server *Server
 
 	mu   sync.Mutex
@@ -169,7 +170,7 @@ func (t *topic) tell(m *member, a assignment, grant int) {
 
 // show tells the sink of a member's share where it has changed.
 func (t *topic) show(m *member, perSecond float64) {
-	if t.server.cfg.Usage == nil || perSecond == m.shown ||
+	if t.server.cfg.Usage == nil || t.tenant || perSecond == m.shown ||
 		perSecond != NoShare && m.shown != NoShare && math.Abs(perSecond-m.shown) < m.shown/100 {
 		return
 	}

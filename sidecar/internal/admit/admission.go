@@ -91,7 +91,7 @@ func (a *admission) refuse(i int, topic string, err *wire.Error) {
 // undo refuses an event whose tokens were taken.
 func (a *admission) undo(i int, cause error) {
 	rec := a.records[i]
-	a.reservation.refund(rec.Topic, len(rec.Payload), a.p.cfg.Clock.Now())
+	a.reservation.refund(i, rec.Topic, len(rec.Payload), a.p.cfg.Clock.Now())
 	a.refuse(i, rec.Topic, a.p.refusal(rec.Topic, cause))
 }
 

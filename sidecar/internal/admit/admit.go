@@ -43,9 +43,15 @@ type Quota interface {
 	// a publish of n events. It may wait, for a bounded time or until ctx ends,
 	// where tokens have to be asked for.
 	Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket
+	// Tenants is Bucket for tenants of a topic that have shares of their own: it
+	// sets the buckets of the charges, of which there is one for each.
+	Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time)
 	// Count is told what became of the events of every topic: how many found
 	// their tokens, and how many did not.
 	Count(topic string, allowed, denied int)
+	// CountTenant is Count for the events of a tenant that has a share of its own;
+	// Count is not told of them.
+	CountTenant(topic, tenant string, allowed, denied int)
 }
 
 // Config is what a Publisher needs; every field is required but Interest, Quota,
@@ -212,7 +218,7 @@ func eachTopic(items []wire.PublishItem, f func(topic string)) {
 func (p *Publisher) locate(ctx context.Context, t *reservation) {
 	for i := range t.topics {
 		d := &t.topics[i]
-		if d.violations == t.charges[2*i+eventsCharge].N {
+		if d.violations == d.events {
 			continue
 		}
 		d.partitions, d.err = p.partitionsOf(ctx, d.name, d.policy.Partitions)

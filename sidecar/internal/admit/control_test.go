@@ -75,6 +75,16 @@ func (q *shares) Count(topic string, allowed, denied int) {
 	q.counted = append(q.counted, fmt.Sprintf("%s %d %d", topic, allowed, denied))
 }
 
+func (q *shares) Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time) {
+	for i, tenant := range tenants {
+		charges[i].Bucket = q.Bucket(ctx, topic+"/"+tenant, charges[i].N, p, now)
+	}
+}
+
+func (q *shares) CountTenant(topic, tenant string, allowed, denied int) {
+	q.Count(topic+"/"+tenant, allowed, denied)
+}
+
 func TestFleetWideRate(t *testing.T) {
 	q := &shares{rate: limit.Rate{PerSecond: 1, Burst: 2}, buckets: map[string]*limit.Bucket{}}
 	f := newFixture(t, `[{name: '*', connection: {rate: 1, burst: 12}}, {name: 'f*', publish: {scope: fleet, rate: 100, burst: 100}}]`,

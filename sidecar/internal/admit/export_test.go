@@ -30,3 +30,16 @@ func left(b *limit.Bucket, now time.Time) int {
 	}
 	return low
 }
+
+// TenantTokens are how many events are left of a tenant's limit; tenant "" is
+// those without the header.
+func (p *Publisher) TenantTokens(topic, tenant string) int {
+	now := time.Now()
+	r := rates(p.cfg.Policies.Load().Topic(topic))
+	b := p.buckets.Topic(topic, r, now)
+	if tenant == "" {
+		return left(b.Events, now)
+	}
+	own, _ := p.buckets.Tenant(topic, tenant, r.Events, now)
+	return left(own, now)
+}

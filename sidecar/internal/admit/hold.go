@@ -44,7 +44,7 @@ func (p *Publisher) holdToSchemas(t *reservation, items []wire.PublishItem, now 
 		}
 		if it.Err = p.holdToSchema(d.policy.Schema.JSONSchema, &it.Event); it.Err != nil {
 			d.violations++
-			t.refund(d.name, len(it.Event.Payload), now)
+			t.refund(i, d.name, len(it.Event.Payload), now)
 		}
 	}
 }

@@ -13,12 +13,17 @@ import (
 
 // reservation is the tokens that one call of Publish took: from the connection's
 // bucket first, then two charges for each topic (events and bytes), in the
-// order of their names, which is the order of locking for all calls. Once
+// order of their names, and then one for each tenant, in the order of topics and
+// names. That is the order of locking for all calls. Once
 // taken, its charges do not change, so that refunds may come from several
 // goroutines.
 type reservation struct {
 	topics  []destination
-	charges []limit.Charge // [1+2*i] and the next are those of topics[i]
+	tenants []tenant
+	charges []limit.Charge // [1+2*i] and the next are those of topics[i], [1+2*len(topics)+j] is that of tenants[j]
+	// charged has for each item the charge that its event is part of; nil: for all
+	// it is their topic's.
+	charged []int
 
 	// Most calls name one topic: these save its slices' allocations.
 	one [1]destination
@@ -30,6 +35,7 @@ type destination struct {
 	name   string
 	policy *policy.Effective
 	fleet  bool // its rate is for all sidecars together
+	events int  // of the call
 
 	violations int // events that its schema refused, set by Publisher.holdToSchemas
 
@@ -65,27 +71,50 @@ func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, pol
 	*r = reservation{}
 	r.name(items)
 	r.charges = append(r.few[:0], make([]limit.Charge, 1+2*len(r.topics))...)
+	c.bucket.Retune(c.rate(policies), now)
+	r.charges[0].Bucket = c.bucket
+	divided := false
+	for i := range r.topics {
+		d := &r.topics[i]
+		d.policy = policies.Topic(d.name)
+		d.fleet = p.cfg.Quota != nil && d.policy.Publish.Scope == policy.ScopeFleet
+		divided = divided || d.policy.Publish.Per != ""
+		b := p.buckets.Topic(d.name, rates(d.policy), now)
+		r.charges[2*i+eventsCharge].Bucket, r.charges[2*i+bytesCharge].Bucket = b.Events, b.Bytes
+	}
+	if divided {
+		r.divide(p.buckets, items, now)
+	}
 	for i := range items {
 		if items[i].Err != nil {
 			continue
 		}
-		at := 2 * r.index(items[i].Event.Topic)
+		t := r.index(items[i].Event.Topic)
+		r.topics[t].events++
 		r.charges[0].N++
-		r.charges[at+eventsCharge].N++
-		r.charges[at+bytesCharge].N += len(items[i].Event.Payload)
+		r.charges[r.eventsOf(i, t)].N++
+		r.charges[2*t+bytesCharge].N += len(items[i].Event.Payload)
 	}
-	c.bucket.Retune(c.rate(policies), now)
-	r.charges[0].Bucket = c.bucket
 	for i := range r.topics {
 		d, events := &r.topics[i], &r.charges[2*i+eventsCharge]
-		d.policy = policies.Topic(d.name)
-		b := p.buckets.Topic(d.name, rates(d.policy), now)
-		if d.fleet = p.cfg.Quota != nil && d.policy.Publish.Scope == policy.ScopeFleet; d.fleet {
-			b.Events = p.cfg.Quota.Bucket(ctx, d.name, events.N, d.policy.Publish, now)
+		if !d.fleet {
+			continue
 		}
-		events.Bucket, r.charges[2*i+bytesCharge].Bucket = b.Events, b.Bytes
+		if events.N > 0 {
+			events.Bucket = p.cfg.Quota.Bucket(ctx, d.name, events.N, d.policy.Publish, now)
+		}
+		r.shareTenants(ctx, p.cfg.Quota, i, now)
 	}
 	return limit.TakeAll(r.charges, now)
+}
+
+// eventsOf is the place of the charge that an item's event is part of, given that
+// of its topic.
+func (r *reservation) eventsOf(item, topic int) int {
+	if r.charged == nil {
+		return 2*topic + eventsCharge
+	}
+	return r.charged[item]
 }
 
 // name collects the topics, in order and each once.
@@ -110,15 +139,37 @@ func (r *reservation) report(q Quota, v limit.Verdict) {
 	if q == nil {
 		return
 	}
+	refused := r.refusedTopic(v)
 	for i := range r.topics {
-		d, n := &r.topics[i], r.charges[2*i+eventsCharge].N
+		d := &r.topics[i]
+		n := d.events
+		if d.fleet {
+			n = r.charges[2*i+eventsCharge].N // the others are their tenants'
+		}
 		switch {
+		case n == 0:
 		case v.OK:
 			q.Count(d.name, n, 0)
-		case v.Refused > 0 && (v.Refused-1)/2 == i, v.Refused == 0 && !d.fleet:
+		case d.fleet && v.Refused > 2*len(r.topics): // one of a tenant's
+		case refused == i, v.Refused == 0 && !d.fleet:
 			q.Count(d.name, 0, n)
 		}
+		if d.fleet {
+			r.reportTenants(q, i, v)
+		}
 	}
+}
+
+// refusedTopic is the place of the topic whose charge, or whose tenant's, was
+// refused; -1: none was.
+func (r *reservation) refusedTopic(v limit.Verdict) int {
+	switch j := v.Refused - 1 - 2*len(r.topics); {
+	case v.OK || v.Refused == 0:
+		return -1
+	case j >= 0:
+		return r.tenants[j].topic
+	}
+	return (v.Refused - 1) / 2
 }
 
 func rates(e *policy.Effective) limit.TopicRates {
@@ -128,10 +179,11 @@ func rates(e *policy.Effective) limit.TopicRates {
 	}
 }
 
-// refund gives back what one event took. The rest of the reservation stays taken.
-func (r *reservation) refund(topic string, payload int, now time.Time) {
-	at := 2 * r.index(topic)
-	one := [3]limit.Charge{r.charges[0], r.charges[at+eventsCharge], r.charges[at+bytesCharge]}
+// refund gives back what the event of an item took. The rest of the reservation
+// stays taken.
+func (r *reservation) refund(item int, topic string, payload int, now time.Time) {
+	t := r.index(topic)
+	one := [3]limit.Charge{r.charges[0], r.charges[r.eventsOf(item, t)], r.charges[2*t+bytesCharge]}
 	one[0].N, one[1].N, one[2].N = 1, 1, payload
 	limit.RefundAll(one[:], now)
 }
@@ -155,14 +207,19 @@ func (r *reservation) patience() time.Duration {
 // refusal is the error of a reservation that was not taken.
 func (r *reservation) refusal(v limit.Verdict) *wire.Error {
 	whose, scope, unit := "this connection", "connection", "events"
-	if v.Refused > 0 {
-		d := &r.topics[(v.Refused-1)/2]
+	if i := r.refusedTopic(v); i >= 0 {
+		d := &r.topics[i]
 		whose, scope = "topic "+d.name, "topic"
 		switch {
-		case v.Refused%2 == 0:
+		case v.Refused == 2*i+bytesCharge:
 			unit = "bytes"
+		case d.policy.Publish.Per != "":
+			whose, scope = r.whose(v.Refused, d), "tenant"
 		case d.fleet:
-			whose, scope = whose+" over all sidecars", "fleet"
+			scope = "fleet"
+		}
+		if d.fleet && unit == "events" {
+			whose += " over all sidecars"
 		}
 	}
 	n := r.charges[v.Refused].N

@@ -39,12 +39,16 @@ type Set struct {
 	mu      sync.Mutex
 	topics  map[string]*topicEntry
 	sweepAt int // the number of topics at which to look for idle ones
+	// tenants are those of all topics, of which idle ones were last looked for at sweptAll.
+	tenants  int
+	sweptAll time.Time
 }
 
 type topicEntry struct {
 	TopicBuckets
-	rates TopicRates
-	used  time.Time
+	rates   TopicRates
+	used    time.Time
+	tenants tenants
 }
 
 // NewSet makes an empty set. A bytes bucket holds one second's worth, or
@@ -97,7 +101,11 @@ func (s *Set) bytes(r TopicRates) Rate {
 // requires s.mu.
 func (s *Set) forgetIdle(now time.Time) {
 	for name, t := range s.topics {
-		if now.Sub(t.used) >= idleAfter && t.Events.Full(now) && t.Bytes.Full(now) {
+		if now.Sub(t.used) < idleAfter {
+			continue
+		}
+		s.forgetTenants(t, now)
+		if len(t.tenants.buckets) == 0 && t.Events.Full(now) && t.Bytes.Full(now) {
 			delete(s.topics, name)
 		}
 	}

@@ -37,6 +37,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
@@ -80,9 +81,10 @@ type Client struct {
 	kick      pause.Wake  // and could do so now
 	counters  counters
 
-	shares sync.Map // string to *share
+	shares sync.Map // by policypb.QuotaName, of *share
 	starts sync.Mutex
-	n      int // of shares; guarded by starts
+	// Guarded by starts: how many shares there are of topics, and of tenants.
+	topics, tenants int
 
 	// Of the goroutine of Run.
 	reports uint64    // the number of the last one
@@ -115,55 +117,101 @@ func (c *Client) sidecars() float64 { return float64(max(1, c.cfg.Known())) }
 // are, and it waits for the answer, at most [AwaitShare] or until ctx ends; then
 // the topic goes by its fallback.
 func (c *Client) Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket {
+	b, q := c.ask(topic, n, p, now)
+	if q.answers != nil {
+		c.urge()
+		q.await(ctx, time.Now().Add(AwaitShare))
+	}
+	return b
+}
+
+// Tenants is Bucket for tenants of a topic: it sets the buckets of the charges, of
+// which there is one for each. All of them are asked for before it waits.
+func (c *Client) Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time) {
+	var asked []question
+	for i, tenant := range tenants {
+		b, q := c.ask(policypb.QuotaName(topic, tenant), charges[i].N, p, now)
+		if charges[i].Bucket = b; q.answers != nil {
+			asked = append(asked, q)
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	c.urge()
+	until := time.Now().Add(AwaitShare)
+	for _, q := range asked {
+		q.await(ctx, until)
+	}
+}
+
+// question is what somebody waits for, if answers is not nil.
+type question struct {
+	share   *share
+	answers <-chan struct{}
+}
+
+// ask returns the bucket of that name, and what a publish of n events has to wait
+// for.
+func (c *Client) ask(name string, n int, p policy.Publish, now time.Time) (*limit.Bucket, question) {
 	if p.Rate <= 0 {
-		return limit.NewBucket(limit.Rate{}, now)
+		return limit.NewBucket(limit.Rate{}, now), question{}
 	}
 	if later := time.Now(); later.After(now) {
 		now = later // the caller may have waited for another topic since
 	}
-	s := c.share(topic, p, now)
-	if s == nil { // over maxFleetTopics
-		return limit.NewEmptyBucket(limit.Rate{PerSecond: limit.Still, Most: p.Burst, Pace: p.Rate}, now)
+	s := c.share(name, p, now)
+	if s == nil { // over maxFleetTopics or maxFleetTenants
+		return limit.NewEmptyBucket(limit.Rate{PerSecond: limit.Still, Most: p.Burst, Pace: p.Rate}, now), question{}
 	}
-	answers := s.use(n, p, now)
-	if answers == nil {
-		return s.bucket
-	}
-	c.urge()
-	timer := time.NewTimer(AwaitShare)
-	defer timer.Stop()
-	select {
-	case <-answers:
-	case <-ctx.Done():
-	case <-timer.C:
-		s.unanswered(answers, time.Now())
-	}
-	return s.bucket
+	return s.bucket, question{s, s.use(n, p, now)}
 }
 
-func (c *Client) share(topic string, p policy.Publish, now time.Time) *share {
-	if v, ok := c.shares.Load(topic); ok {
+func (q question) await(ctx context.Context, until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-q.answers:
+	case <-ctx.Done():
+	case <-timer.C:
+		q.share.unanswered(q.answers, time.Now())
+	}
+}
+
+func (c *Client) share(name string, p policy.Publish, now time.Time) *share {
+	if v, ok := c.shares.Load(name); ok {
 		return v.(*share)
 	}
 	c.starts.Lock()
 	defer c.starts.Unlock()
-	if v, ok := c.shares.Load(topic); ok {
+	if v, ok := c.shares.Load(name); ok {
 		return v.(*share)
 	}
-	if c.n >= maxFleetTopics {
+	s := c.start(name, p, now)
+	n, most := c.count(s)
+	if *n >= most {
 		return nil
 	}
-	c.n++
-	s := c.start(topic, p, now)
-	c.shares.Store(topic, s)
+	*n++
+	c.shares.Store(name, s)
 	return s
+}
+
+// count is how many shares there are like s, and how many there may be. It
+// requires starts.
+func (c *Client) count(s *share) (n *int, most int) {
+	if s.tenant == "" {
+		return &c.topics, maxFleetTopics
+	}
+	return &c.tenants, maxFleetTenants
 }
 
 func (c *Client) forget(s *share) {
 	c.starts.Lock()
 	defer c.starts.Unlock()
-	if c.shares.CompareAndDelete(s.topic, s) {
-		c.n--
+	if c.shares.CompareAndDelete(s.name(), s) {
+		n, _ := c.count(s)
+		*n--
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
 const (
@@ -12,6 +14,10 @@ const (
 	// by the fallback.
 	maxTopics      = 20_000
 	maxFleetTopics = 10_000
+	// maxFleetTenants is how many tenants of fleet-wide topics have shares of
+	// their own. It is more than limit.MaxTenantsInAll, since a tenant is
+	// forgotten there a little before its share is here.
+	maxFleetTenants = 25_000
 	// forgetCounter is after how many reports without a publish a topic's
 	// counter is dropped.
 	forgetCounter = 30
@@ -59,7 +65,7 @@ func (c *counters) collect(now time.Time, fleet func(topic string) bool, report 
 		allowed, denied := n.allowed.Swap(0), n.denied.Swap(0)
 		if allowed+denied > 0 {
 			n.quiet = 0
-			report(newUsage(topic, allowed, denied, elapsed))
+			report(newUsage(topic, "", allowed, denied, elapsed))
 		} else if n.quiet++; n.quiet > forgetCounter && c.topics.CompareAndDelete(topic, v) {
 			c.n.Add(-1)
 		}
@@ -81,4 +87,16 @@ func (c *Client) Count(topic string, allowed, denied int) {
 	if v, ok := c.shares.Load(topic); ok {
 		v.(*share).counted(denied > 0)
 	}
+}
+
+// CountTenant notes what became of publishes of a tenant with a share of its own.
+func (c *Client) CountTenant(topic, tenant string, allowed, denied int) {
+	v, ok := c.shares.Load(policypb.QuotaName(topic, tenant))
+	if !ok {
+		return
+	}
+	s := v.(*share)
+	s.own.allowed.Add(uint64(allowed))
+	s.own.denied.Add(uint64(denied))
+	s.counted(denied > 0)
 }

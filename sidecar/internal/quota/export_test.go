@@ -11,3 +11,10 @@ func (c *Client) Fallen(topic string) bool {
 	defer s.mu.Unlock()
 	return s.state == fallback
 }
+
+// Shares is how many shares there are.
+func (c *Client) Shares() int {
+	c.starts.Lock()
+	defer c.starts.Unlock()
+	return c.topics + c.tenants
+}

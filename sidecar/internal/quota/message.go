@@ -13,18 +13,22 @@ import (
 
 type usage = rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage
 
-func newUsage(topic string, allowed, denied uint64, elapsed time.Duration) *usage {
+func newUsage(topic, tenant string, allowed, denied uint64, elapsed time.Duration) *usage {
+	id := map[string]string{policypb.QuotaTopic: topic}
+	if tenant != "" {
+		id[policypb.QuotaTenant] = tenant
+	}
 	return &usage{
-		BucketId:    &rlqs.BucketId{Bucket: map[string]string{policypb.QuotaTopic: topic}},
+		BucketId:    &rlqs.BucketId{Bucket: id},
 		TimeElapsed: durationpb.New(max(elapsed, 0)), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
 	}
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// assignment is what the control plane says of one topic.
+// assignment is what the control plane says of one topic or tenant.
 type assignment struct {
-	topic, share string
+	topic, share string // topic as in policypb.QuotaName
 	report       uint64 // the report that it answers
 	abandon      bool
 	lifetime     time.Duration // from that report on
@@ -35,7 +39,7 @@ type assignment struct {
 
 func readAction(m *rlqs.RateLimitQuotaResponse_BucketAction) (assignment, error) {
 	id := m.GetBucketId().GetBucket()
-	a := assignment{topic: id[policypb.QuotaTopic], share: id[policypb.QuotaShare]}
+	a := assignment{topic: policypb.QuotaName(id[policypb.QuotaTopic], id[policypb.QuotaTenant]), share: id[policypb.QuotaShare]}
 	var err error
 	if a.report, err = strconv.ParseUint(id[policypb.QuotaReport], 10, 64); err != nil {
 		return a, fmt.Errorf("bucket_id %s is %q, not a number", policypb.QuotaReport, id[policypb.QuotaReport])

@@ -26,6 +26,9 @@ const (
 	leaveWithin = 500 * time.Millisecond
 	// maxSent is how many reports are remembered to date their answers.
 	maxSent = 1024
+	// maxReported is how many topics and tenants with shares one message reports;
+	// more go into another one.
+	maxReported = 5000
 )
 
 type link = grpc.BidiStreamingClient[rlqs.RateLimitQuotaUsageReports, rlqs.RateLimitQuotaResponse]
@@ -186,6 +189,13 @@ func (c *Client) report(stream link, regular bool) error {
 		if u != nil {
 			message.BucketQuotaUsages = append(message.BucketQuotaUsages, u)
 		}
+		if len(message.BucketQuotaUsages) >= maxReported {
+			if err := c.send(stream, message, now); err != nil {
+				return err
+			}
+			c.reports++
+			message = &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain}
+		}
 		if !keep {
 			c.forget(s)
 		}
@@ -194,6 +204,11 @@ func (c *Client) report(stream link, regular bool) error {
 		c.counters.collect(now, func(topic string) bool { _, ok := c.shares.Load(topic); return ok },
 			func(u *usage) { message.BucketQuotaUsages = append(message.BucketQuotaUsages, u) })
 	}
+	return c.send(stream, message, now)
+}
+
+// send sends a report of the number that is the latest, unless it says nothing.
+func (c *Client) send(stream link, message *rlqs.RateLimitQuotaUsageReports, now time.Time) error {
 	if len(message.BucketQuotaUsages) == 0 {
 		return nil
 	}

@@ -22,10 +22,12 @@ const (
 	fallback              // rate ÷ known sidecars
 )
 
-// share is this sidecar's part of one fleet-wide topic. All of its changes go
-// through bucket, which is made once.
+// share is this sidecar's part of one fleet-wide topic, or of a tenant of one. All
+// of its changes go through bucket, which is made once.
 type share struct {
 	topic  string
+	tenant string  // "": the topic's own
+	own    counter // of a tenant
 	client *Client
 	bucket *limit.Bucket
 	// central and hurry are for Count: whether consumption is to be reported
@@ -64,11 +66,14 @@ type share struct {
 	reported time.Time
 }
 
-// start makes a topic's share. It holds nothing.
-func (c *Client) start(topic string, p policy.Publish, now time.Time) *share {
+func (s *share) name() string { return policypb.QuotaName(s.topic, s.tenant) }
+
+// start makes the share of that name. It holds nothing.
+func (c *Client) start(name string, p policy.Publish, now time.Time) *share {
+	topic, tenant := policypb.QuotaParts(name)
 	return &share{
 		spare: math.Inf(1), spareAt: now, // it has never been used
-		topic: topic, client: c, policy: p, usedAt: now, reported: now, gap: askEvery,
+		topic: topic, tenant: tenant, client: c, policy: p, usedAt: now, reported: now, gap: askEvery,
 		bucket: limit.NewEmptyBucket(limit.Rate{PerSecond: limit.Still, Most: p.Burst, Pace: p.Rate}, now),
 	}
 }
@@ -289,7 +294,10 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 	if !ask && !s.ack && !hurry && !regular {
 		return nil, true
 	}
-	n := s.client.counters.of(s.topic)
+	n := &s.own
+	if s.tenant == "" {
+		n = s.client.counters.of(s.topic)
+	}
 	var allowed, denied uint64
 	if n != nil {
 		allowed, denied = n.allowed.Swap(0), n.denied.Swap(0)
@@ -304,7 +312,7 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 		_, full := s.alone()
 		return nil, now.Sub(s.usedAt) < forgetShare || s.spared(now) < full
 	}
-	u = newUsage(s.topic, allowed, denied, now.Sub(s.reported))
+	u = newUsage(s.topic, s.tenant, allowed, denied, now.Sub(s.reported))
 	id := u.BucketId.Bucket
 	id[policypb.QuotaReport] = strconv.FormatUint(k, 10)
 	s.reported = now

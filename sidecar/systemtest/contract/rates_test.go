@@ -50,6 +50,34 @@ func (k *socket) untilLimited(scope, format string, args ...any) time.Duration {
 	return k.limitedIn(scope, r)
 }
 
+// "publish: {per: header:NAME}: a bucket of rate and burst for each value, those
+// without the header share one; scope in the error: tenant". However the header
+// comes.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", connection: {rate: 0}, publish: {rate: 0.01, burst: 3, per: "header:Tenant"}}]`)
+	k := s.dial(t)
+	const one = `{"op":"PUBLISH","topic":"t","payload":1,"opts":{"headers":{"tenant":%q}}}`
+	for _, tenant := range []string{"a", "b"} {
+		k.ok(one, tenant)
+		s.post(t, "t", "1", "Sluice-Header-Tenant: "+tenant)
+		s.post(t, "t", fmt.Sprintf(`{"payload":1,"opts":{"headers":{"tenant":%q}}}`, tenant), "Content-Type: application/x-ndjson")
+		k.limited("tenant", one, tenant)
+		if a := s.post(t, "t", "1", "Sluice-Header-Tenant: "+tenant); a.Status != 429 || a.JSON(t).Text("scope") != "tenant" {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+	for range 3 {
+		k.ok(`{"op":"PUBLISH","topic":"t","payload":1}`)
+	}
+	k.limited("tenant", `{"op":"PUBLISH","topic":"t","payload":1}`)
+	k.limited("tenant", `{"op":"PUBLISH","topic":"t","events":[{"payload":1,"opts":{"headers":{"tenant":"c"}}},{"payload":1,"opts":{"headers":{"tenant":"a"}}}]}`)
+	for range 3 { // nothing of the refused batch stays taken
+		k.ok(one, "c")
+	}
+	k.limited("tenant", one, "c")
+}
+
 // "a publish takes one token per event from the connection's bucket and from the
 // topic's; a batch takes its count, all or nothing, and is refused with one error;
 // a batch larger than the burst is bad_request naming the burst. Whatever refuses

@@ -50,7 +50,7 @@ var onBoth = []func(*testing.T){
 	// pull_test.go
 	TestPull, TestPullsShareAGroupWithSockets, TestPullOverRestarts, TestStream, TestStreamMissesNothing, TestStreamWithAGroup,
 	// rates_test.go
-	TestTokens,
+	TestTokens, TestTenants,
 	// replay_test.go
 	TestReplayPages, TestReplayFrom, TestReplayDefaultLimit, TestReplayBadInput, TestExport, TestExportEncodings,
 	// subscribe_test.go

@@ -1,0 +1,97 @@
+package limit
+
+import "time"
+
+// Bounds of the tenants that have buckets of their own.
+const (
+	// MaxTenants is how many there are of one topic.
+	MaxTenants = 10_000
+	// MaxTenantsInAll is how many there are of all topics.
+	MaxTenantsInAll = 20_000
+	// sweepTenantsAt is the number of a topic's tenants below which none is
+	// forgotten.
+	sweepTenantsAt = 64
+	// sweepAgain is how long a topic whose tenants are at a bound is left alone
+	// before idle ones are looked for again.
+	sweepAgain = time.Second
+)
+
+// tenants are the buckets of a topic's tenants.
+type tenants struct {
+	buckets map[string]*tenantEntry
+	sweepAt int       // the number of them at which to look for idle ones
+	swept   time.Time // when that was done last
+}
+
+type tenantEntry struct {
+	bucket *Bucket
+	rate   Rate
+	used   time.Time
+}
+
+// Tenant returns the bucket of a topic's tenant, tuned to rate. It reports false
+// where there is none, since as many tenants as may have buckets of their own do.
+// A bucket that was idle for a minute, and is full, may be forgotten. The topic is
+// one that [Set.Topic] was asked for just now.
+func (s *Set) Tenant(topic, tenant string, rate Rate, now time.Time) (*Bucket, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.topics[topic]
+	if !ok {
+		return nil, false
+	}
+	e, ok := t.tenants.buckets[tenant]
+	if !ok {
+		switch {
+		case s.tenants >= MaxTenantsInAll && now.Sub(s.sweptAll) >= sweepAgain:
+			s.sweptAll = now
+			for _, t := range s.topics {
+				s.forgetTenants(t, now)
+			}
+		case len(t.tenants.buckets) >= max(t.tenants.sweepAt, sweepTenantsAt):
+			s.forgetTenants(t, now)
+		}
+		if len(t.tenants.buckets) >= MaxTenants || s.tenants >= MaxTenantsInAll {
+			return nil, false
+		}
+		if t.tenants.buckets == nil {
+			t.tenants.buckets = map[string]*tenantEntry{}
+		}
+		e = &tenantEntry{rate: rate, bucket: NewBucket(rate, now)}
+		t.tenants.buckets[tenant] = e
+		s.tenants++
+	}
+	if e.rate != rate {
+		e.rate = rate
+		e.bucket.Retune(rate, now)
+	}
+	e.used = now
+	return e.bucket, true
+}
+
+// Tenants is how many tenants of a topic have buckets of their own.
+func (s *Set) Tenants(topic string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.topics[topic]; ok {
+		return len(t.tenants.buckets)
+	}
+	return 0
+}
+
+// forgetTenants drops the idle tenants of a topic, unless that was done just now.
+// Its cost for each tenant stays the same, as that of forgetIdle does. It requires
+// s.mu.
+func (s *Set) forgetTenants(t *topicEntry, now time.Time) {
+	if now.Sub(t.tenants.swept) < sweepAgain {
+		return
+	}
+	for name, e := range t.tenants.buckets {
+		if now.Sub(e.used) >= idleAfter && e.bucket.Full(now) {
+			delete(t.tenants.buckets, name)
+			s.tenants--
+		}
+	}
+	t.tenants.swept = now
+	t.tenants.sweepAt = min(max(sweepTenantsAt, 2*len(t.tenants.buckets)), MaxTenants)
+}
