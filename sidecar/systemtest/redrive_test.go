@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -29,35 +31,12 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 		return p, &admin.HTTP{AppURL: p.URL()}
 	}
 	p, h := start()
-	for from := 0; from < n; from += 500 {
-		events := make([]wire.Event, 500)
-		for i := range events {
-			events[i] = wire.Event{Topic: topic, ID: fmt.Sprintf("e%04d", from+i), Key: fmt.Sprint("k", (from+i)%keys), Payload: []byte("1")}
-		}
-		if _, err := h.PublishBatch(t.Context(), topic, events); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pull := admin.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second, Options: wire.SubscribeOptions{From: wire.FromEarliest}}
-	for dead := 0; dead < n; {
-		ds, err := h.Pull(t.Context(), pull)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(ds) > 0 {
-			if _, err := h.Nack(t.Context(), topic, groupName, sluice.Nack{DeadLetter: true, Reason: "poison"}, leases(ds)...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		dead += len(ds)
-	}
-	wantDead(t, h, n)
-
+	makeDead(t, h, n, keys)
 	var mu sync.Mutex
 	acked, last := map[string]int{}, map[string]uint64{}
 	consume := func(ctx context.Context, h *admin.HTTP) {
 		for ctx.Err() == nil {
-			ds, err := h.Pull(ctx, pull)
+			ds, err := h.Pull(ctx, pullAll)
 			if err != nil {
 				return
 			}
@@ -137,6 +116,156 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 	}
 	if err := p.Stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// pullAll pulls for the group from the topic's first event on.
+var pullAll = admin.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second, Options: wire.SubscribeOptions{From: wire.FromEarliest}}
+
+// makeDead publishes events e0000, e0001 and so on, and has all of them be dead
+// letters of the group.
+func makeDead(t *testing.T, h *admin.HTTP, n, keys int) {
+	t.Helper()
+	for from := 0; from < n; from += 500 {
+		events := make([]wire.Event, 500)
+		for i := range events {
+			events[i] = wire.Event{Topic: topic, ID: fmt.Sprintf("e%04d", from+i), Key: fmt.Sprint("k", (from+i)%keys), Payload: []byte("1")}
+		}
+		if _, err := h.PublishBatch(t.Context(), topic, events); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dead := 0; dead < n; {
+		ds, err := h.Pull(t.Context(), pullAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ds) > 0 {
+			if _, err := h.Nack(t.Context(), topic, groupName, sluice.Nack{DeadLetter: true, Reason: "poison"}, leases(ds)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dead += len(ds)
+	}
+	wantDead(t, h, n)
+}
+
+// TestRedriveWhileTheGroupWorks redrives dead letters at 1,000 a second to a group that
+// is given new events meanwhile: each comes to that group once, in the order of its key
+// among the redriven, and to no other group; what is new comes as well, and no more are
+// in flight than may be.
+func TestRedriveWhileTheGroupWorks(t *testing.T) {
+	t.Parallel()
+	const n, keys, rate, window = 3000, 50, 1000, 40
+	dir := t.TempDir()
+	patient := strings.Replace(policies, "ack_timeout: 2s", "ack_timeout: 5m", 1) // nothing is delivered twice on a slow machine
+	p := sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", write(t, filepath.Join(dir, "policies.yaml"), patient))
+	h := &admin.HTTP{AppURL: p.URL()}
+	makeDead(t, h, n, keys)
+	client, err := sluice.Dial(t.Context(), p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+
+	type seen struct{ redriven, fresh map[string]int }
+	var mu sync.Mutex
+	groups := map[string]*seen{groupName: {map[string]int{}, map[string]int{}}, "audit": {map[string]int{}, map[string]int{}}}
+	last := map[string]uint64{}
+	inFlight := 0
+	subscribe := func(group string, opts ...option.Subscribe) {
+		t.Helper()
+		_, err := client.Subscribe(t.Context(), topic, group, func(_ context.Context, m *sluice.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			_, redriven := m.Event.Headers.Get(wire.HeaderRedriven)
+			if !redriven {
+				groups[group].fresh[m.Event.ID]++
+				return nil
+			}
+			groups[group].redriven[m.Event.ID]++
+			if m.Attempt != 1 || m.Event.Seq < last[m.Event.Key] {
+				t.Errorf("%s of key %s, seq %d, attempt %d, came after seq %d", m.Event.ID, m.Event.Key, m.Event.Seq, m.Attempt, last[m.Event.Key])
+			}
+			last[m.Event.Key] = m.Event.Seq
+			return nil
+		}, append(opts, option.FromEarliest(), option.Concurrency(8))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	subscribe(groupName, option.MaxInflight(window))
+	subscribe("audit")
+	ctx, cancel := context.WithCancel(t.Context())
+	fresh := make(chan int)
+	go func() {
+		count := 0
+		for ; ctx.Err() == nil; waitFor(t, 5*time.Millisecond) {
+			if _, err := client.Publish(t.Context(), &sluice.Event{Topic: topic, ID: fmt.Sprint("new-", count), Key: fmt.Sprint("k", count%keys), Payload: []byte("1")}); err != nil {
+				t.Error(err)
+				break
+			}
+			count++
+		}
+		fresh <- count
+	}()
+	began := time.Now()
+	of, err := h.Redrive(t.Context(), topic, admin.DeadLetterSelection{Group: groupName, Rate: rate}, func(int, int) {
+		info, err := h.GroupInfo(t.Context(), topic, groupName)
+		if err != nil {
+			t.Error(err)
+		}
+		inFlight = max(inFlight, info.Inflight)
+	})
+	if err != nil || of != n {
+		t.Fatalf("%d were redriven, %v", of, err)
+	}
+	took := time.Since(began)
+	until := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(settleTimeout); !done(); waitFor(t, 20*time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("waited in vain until ", what)
+			}
+		}
+	}
+	until("all are acked", func() bool {
+		page, err := h.DeadLetters(t.Context(), topic, admin.DeadLetterQuery{Limit: 1})
+		return err == nil && page.Total == 0
+	})
+	acked := time.Since(began)
+	cancel()
+	published := <-fresh
+	for group := range groups {
+		until(group+" has no lag", func() bool {
+			info, err := h.GroupInfo(t.Context(), topic, group)
+			return err == nil && info.Lag == 0
+		})
+	}
+	if err := client.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	t.Logf("%d dead letters redriven within %v, and acked within %v; %d new events meanwhile, at most %d in flight", n, took, acked, published, inFlight)
+	if least := time.Duration(n-rate) * time.Second / rate; took < least {
+		t.Errorf("the redrive took %v; at %d a second it takes %v", took, rate, least)
+	}
+	if inFlight > window {
+		t.Errorf("%d were in flight; %d may be", inFlight, window)
+	}
+	if len(groups["audit"].redriven) > 0 {
+		t.Errorf("the other group got %d redriven events", len(groups["audit"].redriven))
+	}
+	for i := range n {
+		if id := fmt.Sprintf("e%04d", i); groups[groupName].redriven[id] != 1 || groups[groupName].fresh[id] != 0 {
+			t.Errorf("%s came %d times redriven and %d times else", id, groups[groupName].redriven[id], groups[groupName].fresh[id])
+		}
+	}
+	for i := range published {
+		if id := fmt.Sprint("new-", i); groups[groupName].fresh[id] == 0 {
+			t.Errorf("%s did not come while the others were redriven", id)
+		}
 	}
 }
 
