@@ -77,6 +77,8 @@
 // # Below and beside
 //
 // Package table keeps the latest event of each key in memory, and follows the topic.
+// Package snapshot keeps a consumer's state with its positions, so that it starts again
+// with the events behind them.
 //
 // [Conn] is one connection and no more: nothing reconnects, nothing is sent
 // again, the caller acks. It is for tools and load generators. Package admin asks a

@@ -152,6 +152,9 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 		}
 		return err
 	}
+	if s.config.Started != nil {
+		s.config.Started(cs.positions)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.group == "" {

@@ -17,6 +17,9 @@ type Subscribe struct {
 	RetryFor     time.Duration
 	MaxBytes     int
 	EndOnGap     bool
+	// Started is told where a subscription without a group has started: right behind these
+	// positions.
+	Started func(positions map[int]uint64)
 	Batch        int // 0: events are handled one by one
 	BatchWait    time.Duration
 	Assigned     func(ctx context.Context, partitions []int)

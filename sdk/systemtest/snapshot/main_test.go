@@ -1,0 +1,12 @@
+// Package snapshot tests package snapshot with a sidecar. It has no code of its own but tests.
+package snapshot_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
