@@ -75,6 +75,13 @@ func TestExamples(t *testing.T) {
 			`kept in MongoDB`, `the consumer dies`, `signal: killed`, `The sum is 820:`,
 		})
 	})
+	t.Run("mongodb-view", func(t *testing.T) {
+		t.Parallel()
+		uri := mongotest.Shared(t).URI("")
+		contains(t, run(t, bin, "mongodb-view", mongotest.URIVariable+"="+uri), []string{
+			`The collection has 30 customers`, `no document moved back`, `Rebuilt: 300 events read, 0 refused\. Of the 30 customers`,
+		})
+	})
 }
 
 // programs is a folder with the programs that examples start.

@@ -1,0 +1,2 @@
+sidecar mongodb-view
+go run ./mongodb-view
