@@ -1,8 +1,10 @@
 package schema
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The changes come from the tables that Confluent's Schema Registry is tested
@@ -200,6 +202,53 @@ the new schema requires the property "c", and version 1 does not`},
 		got := strings.Join(NewBudget().Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema"), "\n")
 		if got != tc.want {
 			t.Errorf("%s to %s:\n%s\nwant\n%s", tc.from, tc.to, got, tc.want)
+		}
+	}
+}
+
+// Schemas that are made to take long to compare are incompatible after a bounded
+// number of steps, and so is what comes after them out of the same budget.
+func TestComparisonsAreBounded(t *testing.T) {
+	forms := func(key string, n int, form func(int) string) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = form(i)
+		}
+		return `{"` + key + `":[` + strings.Join(list, ",") + `]}`
+	}
+	nested := func(last string) string { // each level is compared in several cases
+		text := last
+		for range 30 {
+			text = `{"anyOf":[{"properties":{"a":` + text + `}},{"properties":{"b":` + text[:0] + `{"maximum":1}}}]}`
+		}
+		return text
+	}
+	for what, pair := range map[string][2]string{
+		"a product of choices": {
+			forms("allOf", 20, func(i int) string {
+				return fmt.Sprintf(`{"anyOf":[{"properties":{"p%d":{"minimum":1}}},{"properties":{"p%d":{"minimum":2}}},{"maxProperties":%d}]}`, i, i, i+1)
+			}),
+			`{"required":["x"]}`,
+		},
+		"nested choices": {nested(`{"minimum":1}`), nested(`{"minimum":2}`)},
+		"long lists": {
+			forms("enum", 9000, func(i int) string { return fmt.Sprintf(`"%d"`, i) }),
+			forms("enum", 9000, func(i int) string { return fmt.Sprintf(`"%d"`, i+1) }),
+		},
+	} {
+		budget := &Budget{left: maxCompared / 8} // for a fast test
+		writer, reader := compile(t, pair[0]), compile(t, pair[1])
+		began := time.Now()
+		reasons := budget.Breaks(writer, reader, "a", "b")
+		t.Logf("%s: %v, %d steps left, %q", what, time.Since(began), budget.left, reasons[:1])
+		if len(reasons) == 0 {
+			t.Errorf("%s: is compatible", what)
+		}
+		if budget.left > 0 {
+			continue
+		}
+		if again := budget.Breaks(writer, writer, "a", "b"); len(again) != 1 || !strings.Contains(again[0], "too large to be compared") {
+			t.Errorf("%s: with nothing left: %q", what, again)
 		}
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"sync"
 )
 
 // SameContent reports whether a and b are the same event published twice, as
-// the code conflict defines it: same key, same headers (order and the trace
-// headers traceparent, tracestate and baggage aside) and same payload. Bytes
+// the code conflict defines it: same key, same headers (order, the trace
+// headers traceparent, tracestate and baggage, and those that begin with sluice-
+// aside, which Sluice sets itself) and same payload. Bytes
 // are compared as bytes. JSON is compared as JSON: numbers as decimals of any
 // size, strings after unescaping, objects whatever the order of their members.
 // Of members with the same name the order does count.
@@ -30,6 +32,9 @@ func SameContent(a, b *Event) bool {
 	defer c.giveBack()
 	return (headers || c.sameHeaders(a.Headers, b.Headers)) && (payload || c.sameJSON(a.Payload, b.Payload))
 }
+
+// ownHeader begins the names of the headers that Sluice sets.
+const ownHeader = "sluice-"
 
 // ContentHash is the SHA-256 of a canonical form of exactly what SameContent
 // compares, so two events have the same hash when, and only when (collisions
@@ -91,13 +96,13 @@ func (c *canon) sameJSON(a, b []byte) bool {
 	return bytes.Equal(c.buf[:n], c.buf[n:])
 }
 
-// appendHeaders appends how many headers there are without those of tracing,
-// and these by name.
+// appendHeaders appends how many headers there are without those of tracing and
+// of Sluice, and these by name.
 func (c *canon) appendHeaders(dst []byte, h Headers) []byte {
 	order := c.tree.order[:0]
 	for i := range h {
-		switch h[i].Name {
-		case "traceparent", "tracestate", "baggage":
+		switch name := h[i].Name; {
+		case name == "traceparent", name == "tracestate", name == "baggage", strings.HasPrefix(name, ownHeader):
 		default:
 			order = append(order, int32(i))
 		}

@@ -130,7 +130,8 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 //  2. policy: it is made known; a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
 //  4. schema: the items whose payloads it does not allow are refused, and their
-//     tokens go back; it comes after the limits since a check takes time;
+//     tokens go back, and the others get its version as a header; it comes after
+//     the limits since a check takes time;
 //  5. topic: one that cannot be created refuses its items, and their tokens
 //     go back;
 //  6. identity and queue: a full queue refuses the item, and its tokens go back;
@@ -145,7 +146,7 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // shortest max_wait, or until ctx ends, for tokens; it also waits for the
 // policy of a topic that is new here, for a first share of a fleet-wide rate,
 // and for the log to create a topic. It keeps what the items' events refer to,
-// but not items itself, of which it may set the Err.
+// but not items itself, of which it may set the Err and the event's Headers.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
 	refuseUndue(items, a.began.UnixMilli())

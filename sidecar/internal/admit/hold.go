@@ -1,7 +1,10 @@
 package admit
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -30,8 +33,17 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 	}
 }
 
+// Schema is the one that a topic's payloads are held to.
+func (p *Publisher) Schema(ctx context.Context, topic string) policy.Schema {
+	if p.cfg.Interest != nil {
+		p.cfg.Interest.Await(ctx, topic)
+	}
+	return p.cfg.Policies.Load().Topic(topic).Schema
+}
+
 // holdToSchemas refuses the items that their topics' schemas do not allow, and
-// gives back what they took.
+// gives back what they took. The others say by which version of a schema they
+// were let in, whatever their publisher says.
 func (p *Publisher) holdToSchemas(t *reservation, items []wire.PublishItem, now time.Time) {
 	for i := range items {
 		it := &items[i]
@@ -40,13 +52,24 @@ func (p *Publisher) holdToSchemas(t *reservation, items []wire.PublishItem, now 
 		}
 		d := t.topic(it.Event.Topic)
 		if d.policy.Schema.JSONSchema == "" {
+			it.Event.Headers = withoutVersion(it.Event.Headers)
 			continue
 		}
 		if it.Err = p.holdToSchema(d.policy.Schema.JSONSchema, &it.Event); it.Err != nil {
 			d.violations++
 			t.refund(i, d.name, len(it.Event.Payload), now)
+			continue
 		}
+		it.Event.Headers = it.Event.Headers.With(wire.HeaderSchemaVersion, strconv.FormatInt(d.policy.Schema.Version, 10))
 	}
+}
+
+// withoutVersion are headers without the version of a schema. Those given are not changed.
+func withoutVersion(h wire.Headers) wire.Headers {
+	if _, given := h.Get(wire.HeaderSchemaVersion); !given {
+		return h
+	}
+	return slices.DeleteFunc(slices.Clone(h), func(x wire.Header) bool { return x.Name == wire.HeaderSchemaVersion })
 }
 
 // holdToSchema refuses an event that a schema does not allow.

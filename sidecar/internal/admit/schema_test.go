@@ -109,6 +109,30 @@ func TestSchemaIsSwappedWithItsPolicy(t *testing.T) {
 	}
 }
 
+// What a publisher says about the version counts for nothing, and what it gave is
+// not changed.
+func TestSchemaVersion(t *testing.T) {
+	f := open(t, withSchema)
+	given := wire.Headers{{Name: "a", Value: "1"}, {Name: wire.HeaderSchemaVersion, Value: "99"}}
+	held, free := with("shop.orders", `{"id":1}`), with("shop.any", `7`)
+	held.Event.Headers, free.Event.Headers = given, given
+	if got := f.publish(t, held, free, with("shop.orders", `{"id":2}`), with("other", `1`)); !reflect.DeepEqual(got, []string{"ok", "ok", "ok", "ok"}) {
+		t.Fatal(got)
+	}
+	got := map[string]wire.Headers{}
+	for _, r := range f.log.records {
+		got[r.Topic+string(r.Payload)] = r.Headers
+	}
+	version := wire.Header{Name: wire.HeaderSchemaVersion, Value: "1"}
+	want := map[string]wire.Headers{`shop.orders{"id":1}`: {given[0], version}, `shop.any7`: {given[0]}, `shop.orders{"id":2}`: {version}, `other1`: nil}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+	if given[1].Value != "99" {
+		t.Error("the publisher's headers were changed")
+	}
+}
+
 // What a schema costs: nothing where there is none.
 func BenchmarkSchema(b *testing.B) {
 	for _, bench := range []struct{ name, topic string }{{"none", "a"}, {"small", "schema"}} {

@@ -168,6 +168,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/topics/{topic}/scheduled", g.listScheduled)
 	mux.HandleFunc("DELETE /v1/topics/{topic}/scheduled/{id}", g.cancelScheduled)
 	mux.HandleFunc("GET /v1/topics/{topic}/latest", g.readLatest)
+	mux.HandleFunc("GET /v1/topics/{topic}/schema", g.showSchema)
 	mux.HandleFunc("GET /v1/topics/{topic}/dlq", g.listDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/redrive", g.redriveDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/discard", g.discardDeadLetters)

@@ -78,3 +78,56 @@ func TestSchemaChanges(t *testing.T) {
 	becomes(`1`, 422)
 	becomes(`"x"`, 201)
 }
+
+// "Events carry headers["sluice-schema-version"]", "GET /v1/topics/{topic}/schema →
+// the one in force, 404 without", and "headers sluice-* aside" of a conflict.
+func TestSchemaVersion(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir()+"/p.yaml", `[{name: "shop.*", schema: {json_schema: {type: object}, compatibility: full}}]`)
+	s := own(t, "", "--policies", file)
+	header := func(topic, id string) any {
+		events := apitest.Call(t, "GET", s.ReplayURL()+"/replay?topic="+topic, "").JSON(t).List("events")
+		for _, e := range events {
+			if e.Text("id") == id {
+				return e.At("headers.sluice-schema-version")
+			}
+		}
+		t.Fatalf("%s has no %s: %v", topic, id, events)
+		return nil
+	}
+	for _, topic := range []string{"shop.a", "free"} {
+		for id, claims := range map[string]string{"plain": "", "claims": "Sluice-Header-sluice-schema-version: 7"} {
+			headers := []string{"Sluice-Id: " + id}
+			if claims != "" {
+				headers = append(headers, claims)
+			}
+			if a := s.post(t, topic, `{"a":1}`, headers...); a.Status != 201 {
+				t.Fatalf("%s: %d %s", topic, a.Status, a.Body)
+			}
+			want := map[string]any{"shop.a": "1", "free": nil}[topic]
+			if got := header(topic, id); got != want {
+				t.Errorf("%s %s: version %v, want %v", topic, id, got, want)
+			}
+		}
+	}
+	link := s.URL() + "/v1/topics/shop.a/schema"
+	a := apitest.Call(t, "GET", link, "")
+	if want := `{"topic":"shop.a","version":1,"json_schema":{"type":"object"},"compatibility":"full"}`; a.Status != 200 || strings.TrimSpace(string(a.Body)) != want {
+		t.Errorf("%d %s, want %s", a.Status, a.Body, want)
+	}
+	if b := apitest.Call(t, "GET", link, "", "If-None-Match: "+a.Header.Get("ETag")); b.Status != 304 || len(b.Body) > 0 {
+		t.Errorf("not modified: %d %s", b.Status, b.Body)
+	}
+	if b := apitest.Call(t, "GET", link, "", "Accept: application/schema+json"); string(b.Body) != `{"type":"object"}` || b.Header.Get("Content-Type") != "application/schema+json" {
+		t.Errorf("the schema alone: %d %s %s", b.Status, b.Header.Get("Content-Type"), b.Body)
+	}
+	if b := apitest.Call(t, "GET", s.URL()+"/v1/topics/free/schema", ""); b.Status != 404 || b.JSON(t).Text("code") != "not_found" {
+		t.Errorf("without one: %d %s", b.Status, b.Body)
+	}
+	// An event that comes again after the schema is gone is the same event.
+	write(t, file, `[]`)
+	apitest.Eventually(t, "no schema", func() bool { return apitest.Call(t, "GET", link, "").Status == 404 })
+	if b := s.post(t, "shop.a", `{"a":1}`, "Sluice-Id: plain"); b.Status != 200 || b.JSON(t)["duplicate"] != true {
+		t.Errorf("again: %d %s", b.Status, b.Body)
+	}
+}

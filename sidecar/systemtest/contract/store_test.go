@@ -53,6 +53,8 @@ var onBoth = []func(*testing.T){
 	TestTokens, TestTenants,
 	// replay_test.go
 	TestReplayPages, TestReplayFrom, TestReplayDefaultLimit, TestReplayBadInput, TestExport, TestExportEncodings,
+	// schema_test.go
+	TestSchemaVersion,
 	// subscribe_test.go
 	TestFrom, TestGroupsShareAndOthersDoNot, TestOKComesBeforeTheFirstEvent, TestFilter, TestMaxBatch, TestAutoAck, TestPause, TestRebalance,
 	// ttl_test.go

@@ -22,7 +22,7 @@ type object = apitest.Object
 // TestOnMongoDB.
 var onBoth = []func(*testing.T){
 	TestPutGetDelete, TestPreconditions, TestOneOfManyWins, TestHistoryAndRollback, TestDocuments, TestNames,
-	TestInvalidChangesNothing, TestSeed, TestEnforcement,
+	TestInvalidChangesNothing, TestSeed, TestEnforcement, TestSchemasEvolve,
 }
 
 func TestOnMongoDB(t *testing.T) {

@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// schemaType is what a client asks for that wants the schema alone.
+const schemaType = "application/schema+json"
+
+// topicSchema is the schema that a topic's events are held to.
+type topicSchema struct {
+	Topic         string               `json:"topic"`
+	Version       int64                `json:"version"`
+	JSONSchema    json.RawMessage      `json:"json_schema"`
+	Compatibility policy.Compatibility `json:"compatibility"`
+}
+
+// showSchema answers with the schema of a topic, for those who publish what it
+// is about or read it.
+func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) {
+	s, err := g.schemaOf(r)
+	if err != nil {
+		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+		return
+	}
+	// A file's schemas all have version 1, and a topic's may come from another policy.
+	sum := sha256.Sum256(s.JSONSchema)
+	etag := fmt.Sprintf(`"%d-%s"`, s.Version, hex.EncodeToString(sum[:8]))
+	h := w.Header()
+	h.Set("ETag", etag)
+	h.Set("Vary", "Accept")
+	if names(r.Header.Values("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	if accepts(r, schemaType) {
+		h.Set("Content-Type", schemaType)
+		_, _ = w.Write(s.JSONSchema) // who has gone needs no answer
+		return
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		httpapi.WriteError(w, r, err, g.cfg.Logger)
+		return
+	}
+	writeJSON(w, http.StatusOK, text)
+}
+
+func (g *Gateway) schemaOf(r *http.Request) (topicSchema, error) {
+	topic := r.PathValue("topic")
+	if bad := wire.CheckReadTopic(topic); bad != nil {
+		return topicSchema{}, bad
+	}
+	if err := g.may(r, access.Subscribe, topic, ""); err != nil && g.may(r, access.Publish, topic, "") != nil {
+		return topicSchema{}, err
+	}
+	s := g.cfg.Publisher.Schema(r.Context(), topic)
+	if s.JSONSchema == "" {
+		return topicSchema{}, wire.Errorf(wire.NotFound, "topic %q has no schema: no policy that holds for it sets schema.json_schema", topic)
+	}
+	return topicSchema{topic, s.Version, json.RawMessage(s.JSONSchema), s.Compatibility}, nil
+}
+
+// names reports whether lists of entity tags name one, which is compared weakly.
+func names(lists []string, etag string) bool {
+	for _, list := range lists {
+		for tag := range strings.SplitSeq(list, ",") {
+			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// accepts reports whether a request names a media type in what it accepts.
+func accepts(r *http.Request, kind string) bool {
+	for _, list := range r.Header.Values("Accept") {
+		for one := range strings.SplitSeq(list, ",") {
+			if given, params, err := mime.ParseMediaType(one); err == nil && given == kind && params["q"] != "0" {
+				return true
+			}
+		}
+	}
+	return false
+}
