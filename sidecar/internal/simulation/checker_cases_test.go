@@ -419,6 +419,12 @@ func TestRules(t *testing.T) {
 			h.take("a", 1)
 			h.Stored[0].TS = 1
 		}},
+		{"a cancelled event that was published otherwise meanwhile", nil, func(h *teller) {
+			h.publish("a", 0).DeliverAt = 1
+			began := h.now()
+			h.cancel("a")
+			h.publish("a", 0, clash).Began = began
+		}},
 		{"a cancelled event whose id is not free", []string{"scheduled"}, func(h *teller) {
 			h.publish("a", 0).DeliverAt = 1
 			h.cancel("a")

@@ -206,6 +206,38 @@ func testScheduled(t *testing.T, s *suite) {
 		}
 	})
 
+	t.Run("a cancelled id is free for what goes into the log at once", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		for range 2 {
+			s.schedule(t, topic, Event("a", Due(start+10), Keyed("k")), Event("b", Due(start+20)), Event("c", Due(start+30)))
+			for _, id := range []string{"a", "b", "c"} {
+				if err := s.log.Cancel(t.Context(), topic, id); err != nil {
+					t.Fatalf("Cancel: %v", err)
+				}
+			}
+			s.reopen(t)
+		}
+		batch := []*eventlog.Record{Event("x"), Event("a", Payload("1")), Event("b"), Event("y"), Event("a", Payload("1")), Event("b", Payload("2")), Event("c", Due(start+40))}
+		out := s.append(t, topic, 0, batch...)
+		for i, o := range out[:4] {
+			if o.Err != nil || o.Duplicate || i > 0 && o.Seq <= out[i-1].Seq {
+				t.Errorf("publish of %s: %+v, behind %+v", batch[i].ID, o, out[max(i-1, 0)])
+			}
+		}
+		if o := out[4]; !o.Duplicate || o.Seq != out[1].Seq {
+			t.Errorf("a published again: %+v; want a duplicate of %d", o, out[1].Seq)
+		}
+		conflictAt(t, out[5], "b", out[2].Seq)
+		if o := out[6]; o != (eventlog.Outcome{DeliverAt: start + 40}) {
+			t.Errorf("c scheduled again: %+v", o)
+		}
+		s.waiting(t, topic, "c")
+		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, []string{"x", "a", "b", "y"}) {
+			t.Errorf("the log has %q", got)
+		}
+		notFound(t, "Cancel of what is in the log", s.log.Cancel(t.Context(), topic, "a"))
+	})
+
 	t.Run("of racing releases, cancels and publishes one wins", func(t *testing.T) {
 		topic := s.topic(t, 2)
 		for round := range 8 {

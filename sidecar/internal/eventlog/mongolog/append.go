@@ -154,9 +154,9 @@ type pending struct {
 	call   *call // nil: a void
 	at     int   // in the call's batch
 	record *eventlog.Record
-	raw    bson.Raw // nil where token is not 0
+	raw    bson.Raw // nil: a scheduled event is moved to the seq
 	seq    uint64   // that was reserved; 0: none
-	token  int64    // of a scheduled event, which is moved to the seq; 0: the document is inserted
+	token  int64    // of the scheduled event, or of a cancelled one, whose place this takes; 0: the document is inserted
 }
 
 // newCall makes the documents of a call. An event that makes none gets its outcome.
@@ -416,7 +416,7 @@ func (at *line) give(last uint64, since moment) {
 	for _, d := range at.pending {
 		seq++
 		d.seq = seq
-		if d.token != 0 {
+		if d.raw == nil {
 			continue
 		}
 		binary.LittleEndian.PutUint64(d.raw.Lookup(document.FieldSeq).Value, seq)

@@ -68,6 +68,8 @@ type topic struct {
 	rivals atomic.Int64
 	// settleDue is when the head may be told again how far the topic was read, in nanoseconds since the epoch.
 	settleDue atomic.Int64
+	// uncancelDue is when what is left of cancelled events may be looked for again, in nanoseconds since the epoch.
+	uncancelDue atomic.Int64
 }
 
 // partition is what is known of one partition.

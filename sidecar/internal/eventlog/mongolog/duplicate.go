@@ -92,6 +92,9 @@ func (b *batch) settle(ctx context.Context, at *line) (bool, error) {
 				stored++
 			}
 			continue
+		case s.Cancelled():
+			d.token = int64(s.Record.Seq)
+			continue
 		default:
 			o = repeated(d, s)
 		}

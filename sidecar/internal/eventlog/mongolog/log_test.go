@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 // TestConformanceWithoutTTL goes the way that is for servers which are only compatible with MongoDB.
 func TestConformanceWithoutTTL(t *testing.T) {
 	t.Parallel()
-	conformance(t, Options{SeqTaken: time.Nanosecond}, withoutTTL, "Retention", "Deduplication", "Compaction")
+	conformance(t, Options{SeqTaken: time.Nanosecond}, withoutTTL, "Retention", "Deduplication", "Compaction", "Scheduled")
 }
 
 // Every query of FerretDB reads all that earlier ones left, so it is asked for the basics only.

@@ -2,6 +2,7 @@ package mongolog
 
 import (
 	"context"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -31,8 +32,10 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	if err := s.expire(ctx); err != nil {
 		return s.removed, s.more, err
 	}
-	err = s.forget(ctx)
-	return s.removed, s.more, err
+	if err := s.forget(ctx); err != nil {
+		return s.removed, s.more, err
+	}
+	return s.removed, s.more, l.forgetCancelled(ctx, t)
 }
 
 // within runs one step of something long as an operation of its own, so that
@@ -166,6 +169,29 @@ func (s *sweep) forget(ctx context.Context) error {
 		return err
 	}
 	return s.forgetLowest(ctx, swept)
+}
+
+// uncancelEvery is how often what is left of cancelled events is looked for.
+const uncancelEvery = time.Hour
+
+// forgetCancelled deletes what is left of cancelled events where no TTL index does.
+func (l *Log) forgetCancelled(ctx context.Context, t *topic) error {
+	now := l.opts.Clock.Now()
+	if l.engine().ttl || now.UnixNano() < t.uncancelDue.Load() {
+		return nil
+	}
+	t.uncancelDue.Store(now.Add(uncancelEvery).UnixNano())
+	return l.within(ctx, "sweep topic "+t.Name, func(ctx context.Context) error {
+		now, err := l.serverTime(ctx)
+		if err != nil {
+			return err
+		}
+		return l.persist(ctx, func() error {
+			before := bson.E{Key: fieldGoneAt, Value: bson.D{{Key: "$gt", Value: int64(0)}, {Key: "$lte", Value: now.Add(-l.opts.SeqTaken).UnixMilli()}}}
+			_, err := l.majority(eventsName).DeleteMany(ctx, inPartition(t.Name, document.Unplaced, before))
+			return err
+		})
+	})
 }
 
 // settle makes the head say how far nothing is missing, which only readers do else.

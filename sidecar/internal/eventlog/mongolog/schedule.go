@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -25,6 +27,10 @@ import (
 // names that number: so of all who release it, cancel it or come late one does.
 // It is a step of a batch that appends (append.go), with seqs that are reserved
 // as for any event; a void takes the seq of one that has gone meanwhile.
+//
+// One that is cancelled leaves its _id taken for Options.SeqTaken, so that an
+// insert of it that comes late meets something. The id is free all the same:
+// whoever publishes it replaces what is there, and names its number.
 //
 // One whose generation is over went with its topic, and is removed when it is
 // found.
@@ -140,7 +146,7 @@ func (s *scheduling) step(ctx context.Context) error {
 	for _, i := range at {
 		if s.docs[i] == nil {
 			event := *s.batch[i]
-			event.Partition, event.Seq = document.Unplaced, uint64(rand.Int64N(math.MaxInt64-1)+1)
+			event.Partition, event.Seq = document.Unplaced, uint64(newToken())
 			raw, err := enc.Append(nil, s.topic.Name, &event, rand.Int64())
 			if err != nil {
 				s.settled(i, eventlog.Outcome{Err: &eventlog.RefusedError{Cause: err}})
@@ -214,11 +220,25 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 			s.settled(i, eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by what cannot be read: %w", err)}})
 		case was.Record.DeliverAt != 0 && int64(was.Record.Seq) == own: // by an earlier try
 			s.settled(i, eventlog.Outcome{DeliverAt: s.batch[i].DeliverAt})
+		case was.Cancelled():
+			if err := s.replace(ctx, i, ids[n], int64(was.Record.Seq)); err != nil {
+				return err
+			}
 		default:
 			s.settled(i, repeated(&pending{record: s.batch[i], raw: s.docs[i]}, was))
 		}
 	}
 	return nil
+}
+
+// replace puts an event where a cancelled one is. Where that has changed
+// meanwhile, it is left for the next step.
+func (s *scheduling) replace(ctx context.Context, i int, id string, token int64) error {
+	r, err := s.log.majority(eventsName).ReplaceOne(ctx, still(id, s.topic.Name, token), s.docs[i])
+	if err == nil && r.MatchedCount == 1 {
+		s.settled(i, eventlog.Outcome{DeliverAt: s.batch[i].DeliverAt})
+	}
+	return err
 }
 
 // Due implements eventlog.Scheduler.
@@ -449,7 +469,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 		return err
 	}
 	key := document.ID(name, t.generation.Load(), id)
-	var unsure int64 // what an answer to a deletion was lost of
+	var unsure int64 // what an answer to an update was lost of
 	for {
 		done := false
 		err := l.within(ctx, "cancel an event of topic "+name, func(ctx context.Context) error {
@@ -469,12 +489,16 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 					done = err == nil
 					return err
 				}
-				r, err := l.majority(eventsName).DeleteOne(ctx, still(key, name, docs[0].Seq))
+				update, err := l.cancelled(ctx)
+				if err != nil {
+					return err
+				}
+				r, err := l.majority(eventsName).UpdateOne(ctx, still(key, name, docs[0].Seq), update)
 				if err != nil {
 					unsure = docs[0].Seq
 					return nil
 				}
-				done = r.DeletedCount == 1
+				done = r.MatchedCount == 1
 				return nil
 			})
 		})
@@ -486,6 +510,25 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 		}
 	}
 }
+
+// cancelled makes a scheduled event what is left of it.
+func (l *Log) cancelled(ctx context.Context) (bson.D, error) {
+	now, err := l.serverTime(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var expireAt time.Time
+	if l.engine().ttl {
+		expireAt = forgetful.expireAt(0, now, l.opts.SeqTaken)
+	}
+	update := stubUpdate(now, expireAt, append(slices.Clip(onlyScheduled), contentHash, bson.E{Key: document.FieldWriter, Value: ""}))
+	set := update[0].Value.(bson.D)
+	update[0].Value = append(set, bson.E{Key: document.FieldSeq, Value: newToken()})
+	return update, nil
+}
+
+// newToken is a seq of an event that has no place.
+func newToken() int64 { return rand.Int64N(math.MaxInt64-1) + 1 }
 
 // forgetScheduled removes the scheduled events of a topic's generations up to one.
 func (l *Log) forgetScheduled(ctx context.Context, op, name string, generation int64) error {
@@ -513,17 +556,22 @@ func (l *Log) forgetScheduled(ctx context.Context, op, name string, generation i
 	return nil
 }
 
-// move releases documents of a batch at their seqs, which are all scheduled ones,
-// and draws the conclusions.
+// move stores documents of a batch at their seqs, which all take the place of
+// others: scheduled events are released, cancelled ones are replaced. It draws
+// the conclusions.
 func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error {
 	within, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
 	defer cancel()
 	models := make([]mongo.WriteModel, len(chunk))
 	for i, d := range chunk {
+		if d.raw != nil {
+			models[i] = mongo.NewReplaceOneModel().SetFilter(still(b.idOf(d), b.topic.Name, d.token)).SetReplacement(d.raw)
+			continue
+		}
 		set := bson.D{{Key: document.FieldPartition, Value: lines[i].p}, {Key: document.FieldSeq, Value: int64(d.seq)},
 			{Key: document.FieldTS, Value: d.record.TS}, {Key: document.FieldAccepted, Value: d.record.AcceptedAt}}
 		models[i] = mongo.NewUpdateOneModel().SetFilter(still(b.idOf(d), b.topic.Name, d.token)).
-			SetUpdate(bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unscheduled}})
+			SetUpdate(bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: append(slices.Clip(onlyScheduled), bson.E{Key: document.FieldGone, Value: ""})}})
 	}
 	r, err := b.concern.events.BulkWrite(within, models, options.BulkWrite().SetOrdered(true))
 	if err == nil && r.MatchedCount == int64(len(chunk)) {
@@ -553,13 +601,13 @@ func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error
 	return nil
 }
 
-// unscheduled are the fields that only a scheduled event has.
-var unscheduled = bson.D{{Key: document.FieldDeliverAt, Value: ""}, {Key: document.FieldDueSlot, Value: ""}, {Key: fieldGeneration, Value: ""}, {Key: document.FieldGone, Value: ""}}
+// onlyScheduled are the fields that only a scheduled event has.
+var onlyScheduled = bson.D{{Key: document.FieldDeliverAt, Value: ""}, {Key: document.FieldDueSlot, Value: ""}, {Key: fieldGeneration, Value: ""}}
 
 func (b *batch) idOf(d *pending) string { return document.ID(b.topic.Name, b.generation, d.record.ID) }
 
-// settleMoved looks up the events to release at the front of a line, and gives
-// those that are not scheduled any more their outcome.
+// settleMoved looks up what is to be moved at the front of a line, and gives what
+// has no such place to take any more its outcome.
 func (b *batch) settleMoved(ctx context.Context, at *line) error {
 	n := 0
 	for n < len(at.pending) && at.pending[n].token != 0 && n < b.most {
@@ -576,17 +624,27 @@ func (b *batch) settleMoved(ctx context.Context, at *line) error {
 	var stored []*pending
 	for i, d := range at.pending[:n] {
 		o := eventlog.Outcome{Err: fmt.Errorf("event %q of topic %q: %w", d.record.ID, b.topic.Name, eventlog.ErrNotFound)}
-		if raw, ok := found[b.idOf(d)]; ok {
+		raw, ok := found[b.idOf(d)]
+		if !ok && d.raw != nil {
+			d.token = 0 // nothing is left of what was cancelled: the event is inserted
+			continue
+		}
+		if ok {
 			s, err := document.Decode(raw)
 			switch {
 			case err != nil:
 				o.Err = &eventlog.RefusedError{Cause: err}
-			case s.Record.DeliverAt != 0 && int64(s.Record.Seq) == d.token:
-				continue // as it was
-			case s.Record.DeliverAt != 0: // cancelled, and scheduled again
 			case s.Record.Partition == at.p && s.Record.Seq == d.seq:
 				stored = append(stored, d)
 				continue
+			case s.Cancelled() && d.raw != nil:
+				d.token = int64(s.Record.Seq) // as it was, or of another
+				continue
+			case d.raw != nil:
+				o = repeated(d, s)
+			case s.Record.DeliverAt != 0 && int64(s.Record.Seq) == d.token:
+				continue // as it was
+			case s.Record.Partition == document.Unplaced: // cancelled, and maybe scheduled again
 			default:
 				o = eventlog.Outcome{Partition: s.Record.Partition, Seq: s.Record.Seq, TS: s.Record.TS, Duplicate: true}
 			}

@@ -198,3 +198,54 @@ func TestALateStampChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A scheduled event does not come back once it was cancelled, by whichever request for it comes late. Its id is free, and nothing
+// of it is left after a day.
+func TestALatePublishDoesNotUndoACancel(t *testing.T) {
+	event := func() *eventlog.Record {
+		return eventlogtest.Event("a", eventlogtest.Due(time.Now().Add(10*lateness).UnixMilli()))
+	}
+	schedule := func(ctx context.Context, l *mongolog.Log) error {
+		return l.Append(ctx, "t", 0, []*eventlog.Record{event()})[0].Err
+	}
+	waiting := func(t *testing.T, s *lateStore, want int) {
+		t.Helper()
+		if list, err := s.ListScheduled(t.Context(), "t", nil, 10); err != nil || len(list) != want {
+			t.Errorf("scheduled: %+v, %v; want %d", list, err, want)
+		}
+	}
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		withTopic(t, s.Log)
+		s.silent = true
+		for _, command := range []string{"insert", "update"} { // the second time, what was cancelled is replaced
+			s.late(t, command, events, func(ctx context.Context) error { return schedule(ctx, s.Log) })
+			if err := schedule(t.Context(), s.Log); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Cancel(t.Context(), "t", "a"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * lateness)
+			waiting(t, s, 0)
+		}
+		if err := schedule(t.Context(), s.Log); err != nil {
+			t.Fatal(err)
+		}
+		s.late(t, "update", events, func(ctx context.Context) error { return s.Cancel(ctx, "t", "a") })
+		if err := s.Cancel(t.Context(), "t", "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := schedule(t.Context(), s.Log); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * lateness)
+		waiting(t, s, 1)
+		if err := s.Cancel(t.Context(), "t", "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Hour)
+		if left := documents(t, s.set); len(left) != 0 {
+			t.Errorf("still there: %v", left)
+		}
+	})
+}

@@ -18,12 +18,16 @@ type Stored struct {
 	Record *eventlog.Record
 	Hash   []byte // what Hash returned for the event; nil if there is none
 	Writer int64  // 0 if there is none
-	// Gone says that this is the stub of an event that retention removed.
+	// Gone says that this is the stub of an event that retention removed, or that
+	// it has no place in a partition.
 	Gone bool
 	// ExpireAt is when the document may be removed, in milliseconds since the
 	// epoch, or 0.
 	ExpireAt int64
 }
+
+// Cancelled says that this is what is left of a scheduled event that was cancelled.
+func (s *Stored) Cancelled() bool { return s.Record.Partition == Unplaced && s.Record.DeliverAt == 0 }
 
 var (
 	errMissing   = errors.New("it is missing")
@@ -140,7 +144,7 @@ func (d *decoder) stored() Stored {
 	r.Topic = d.text(FieldTopic, d.required(FieldTopic, &d.topic))
 	r.ID = d.text(FieldEventID, d.required(FieldEventID, &d.eventID))
 	least := int64(0)
-	if r.DeliverAt = d.whole(FieldDeliverAt, &d.deliverAt, 0); r.DeliverAt != 0 {
+	if r.DeliverAt = d.whole(FieldDeliverAt, &d.deliverAt, 0); s.Gone {
 		least = Unplaced
 	}
 	r.Partition = int(d.whole(FieldPartition, d.required(FieldPartition, &d.partition), least))

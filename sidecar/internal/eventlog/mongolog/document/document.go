@@ -27,7 +27,8 @@
 //
 // An event that is scheduled has no place yet, see Unplaced, and is not live: it
 // has gone (true), deliver_at (int64, milliseconds since the epoch), due_slot
-// (int32) and generation (int64), too.
+// (int32) and generation (int64), too. Once it is cancelled, gone, _id, topic,
+// partition, a new seq, ts, accepted, id and expireAt stay for a while.
 //
 // Of an event that retention removed a stub stays while its id is remembered:
 // gone (true), _id, topic, partition, seq, ts, accepted, id, hash and expireAt
