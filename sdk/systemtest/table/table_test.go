@@ -113,10 +113,14 @@ func (m *model) publish(key string, deletes bool) {
 // recreate deletes the topic while the table has no connection, and an event with it that the table has not seen.
 func (m *model) recreate() {
 	m.t.Helper()
-	m.sidecar.SetDown(true)
-	m.publish("gone", false)
 	ctx, cancel := within()
 	defer cancel()
+	m.sidecar.SetDown(false)
+	if err := m.table.Current(ctx); err != nil { // it does not read the latest events, now that it has no connection
+		m.t.Fatal(err)
+	}
+	m.sidecar.SetDown(true)
+	m.publish("gone", false)
 	for {
 		err := m.client.HTTP().DeleteTopic(ctx, topic)
 		if err == nil || errors.Is(err, &wire.Error{Code: wire.NotFound}) {
