@@ -81,6 +81,9 @@ type ApplyResult struct {
 	DryRun   bool           `json:"dry_run"`
 	Revision int64          `json:"revision"`
 	Changes  []PolicyChange `json:"changes"`
+	// Events are those that a sidecar says would go, by topic. A control plane does not
+	// know them.
+	Events map[string]RetentionPlan `json:"events,omitempty"`
 }
 
 // What becomes of a policy that is applied.

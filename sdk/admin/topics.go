@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 )
 
 // Position is where a group is moved to. From is one of wire.FromLatest,
@@ -37,6 +39,20 @@ type TopicDeletion struct {
 	Bytes       int64    `json:"bytes"`
 	Groups      []string `json:"groups"`
 	DeadLetters int64    `json:"dead_letters"`
+}
+
+// Retention is what a topic keeps: events of that age, of that size together, or the
+// latest of each key. 0 is no bound.
+type Retention struct {
+	TTL      time.Duration
+	MaxBytes int64
+	Compact  bool
+}
+
+// RetentionPlan is how many events a topic would lose.
+type RetentionPlan struct {
+	Events  int64 `json:"events"`
+	AtLeast bool  `json:"at_least,omitempty"` // there are too many keys to tell
 }
 
 // change makes a request whose answer has nothing to tell.
@@ -88,6 +104,17 @@ func (h *HTTP) PlanSeek(ctx context.Context, topic, group string, to Position) (
 		return plan, err
 	}
 	return plan, h.ask(ctx, http.MethodPut, topicPath(topic, "groups", group, "cursor")+"?dry_run=1", body, &plan)
+}
+
+// PlanRetention tells how many events of the sidecar's store would go if the topic kept
+// no more than that.
+func (h *HTTP) PlanRetention(ctx context.Context, topic string, keep Retention) (plan RetentionPlan, err error) {
+	compact := "0"
+	if keep.Compact {
+		compact = "1"
+	}
+	query := url.Values{"ttl": {keep.TTL.String()}, "max_bytes": {strconv.FormatInt(keep.MaxBytes, 10)}, "compact": {compact}}
+	return plan, h.ask(ctx, http.MethodGet, topicPath(topic, "retention")+"?"+query.Encode(), nil, &plan)
 }
 
 // ask makes a request and decodes its answer.

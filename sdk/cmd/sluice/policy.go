@@ -319,6 +319,9 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 		if err != nil {
 			return listed(app.Stderr, err, d.Name)
 		}
+		if d.Events {
+			withLosses(ctx, app, c, plane, &plan)
+		}
 		return printPlan(app.Stdout, c.JSON, plan)
 	}
 	deleted, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) {

@@ -23,6 +23,7 @@ type policyApplyCommand struct {
 	Prune  bool   `help:"Delete the policies that are not in the file."`
 	DryRun bool   `help:"Show what would change, and change nothing."`
 	Yes    bool   `short:"y" help:"Do not ask before the change."`
+	lossFlags
 	waitFlags
 }
 
@@ -38,7 +39,7 @@ for --prune. The file is the same as for the sidecar's --policies:
 Examples:
 
   sluice policy apply -f policies.yaml
-  sluice policy apply -f policies.yaml --dry-run
+  sluice policy apply -f policies.yaml --dry-run --events
   sluice policy apply -f policies.yaml --prune --yes --wait
   generate-policies | sluice policy apply -f -`
 }
@@ -60,6 +61,9 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 		return err
 	}
 	asks := !a.Yes && !a.DryRun && isTerminal(app.Stdin) && terminal.Is(app.Stderr)
+	if a.Events || asks {
+		withLosses(ctx, app, c, plane, &plan)
+	}
 	if err := a.show(app, c, plan, asks); err != nil {
 		return err
 	}
@@ -108,12 +112,10 @@ func apply(ctx context.Context, app *program.App, c *client, plane *admin.Contro
 // who asked for no more.
 func (a *policyApplyCommand) show(app *program.App, c *client, plan admin.ApplyResult, asks bool) error {
 	switch {
-	case !c.JSON:
-		return printChanges(app.Stdout, plan.Changes)
-	case a.DryRun:
-		return printJSON(app.Stdout, plan)
+	case !c.JSON || a.DryRun:
+		return printPlan(app.Stdout, c.JSON, plan)
 	case asks:
-		return printChanges(app.Stderr, plan.Changes)
+		return printPlan(app.Stderr, false, plan)
 	}
 	return nil
 }

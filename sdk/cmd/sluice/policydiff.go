@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,6 +19,7 @@ import (
 type policyDiffCommand struct {
 	File  string `short:"f" required:"" placeholder:"FILE" help:"The policies as YAML; - is standard input."`
 	Prune bool   `help:"Policies that are not in the file are differences, too, as apply --prune would delete them."`
+	lossFlags
 }
 
 func (*policyDiffCommand) Help() string {
@@ -63,7 +65,10 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 	}
 	different = slices.ContainsFunc(plan.Changes, isChange)
 	if !c.JSON {
-		return different, printChanges(app.Stdout, plan.Changes)
+		if d.Events {
+			withLosses(ctx, app, c, plane, &plan)
+		}
+		return different, printPlan(app.Stdout, false, plan)
 	}
 	for _, change := range plan.Changes {
 		if err := printJSON(app.Stdout, change); err != nil {
@@ -219,7 +224,7 @@ func printPlan(w io.Writer, asJSON bool, plan admin.ApplyResult) error {
 	if asJSON {
 		return printJSON(w, plan)
 	}
-	return printChanges(w, plan.Changes)
+	return errors.Join(printChanges(w, plan.Changes), printLosses(w, plan.Events))
 }
 
 func version(p *admin.Policy) string {

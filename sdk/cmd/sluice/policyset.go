@@ -38,7 +38,7 @@ Examples:
 
   sluice policy set orders.created publish.rate=500 publish.burst=500
   sluice policy set 'orders.*' publish.scope=fleet --wait
-  sluice policy set orders.created retention.ttl=24h --dry-run
+  sluice policy set orders.created retention.ttl=24h --dry-run --events
   sluice policy set orders.created retention.ttl=`
 }
 
@@ -120,6 +120,9 @@ func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, n
 			return listed(app.Stderr, err, name)
 		}
 		if flags.DryRun {
+			if flags.Events {
+				withLosses(ctx, app, c, plane, &plan)
+			}
 			return printPlan(app.Stdout, c.JSON, plan)
 		}
 		if err := printSaved(app.Stdout, c.JSON, before, &now); err != nil {

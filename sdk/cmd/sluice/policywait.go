@@ -23,6 +23,7 @@ type waitFlags struct {
 // changeFlags are the flags of a command that changes one policy.
 type changeFlags struct {
 	DryRun bool `help:"Show what would change, and change nothing."`
+	lossFlags
 	waitFlags
 }
 

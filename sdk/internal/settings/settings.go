@@ -19,11 +19,11 @@ type Subscribe struct {
 	EndOnGap     bool
 	// Started is told where a subscription without a group has started: right behind these
 	// positions.
-	Started func(positions map[int]uint64)
-	Batch        int // 0: events are handled one by one
-	BatchWait    time.Duration
-	Assigned     func(ctx context.Context, partitions []int)
-	Revoked      func(ctx context.Context, partitions []int)
+	Started   func(positions map[int]uint64)
+	Batch     int // 0: events are handled one by one
+	BatchWait time.Duration
+	Assigned  func(ctx context.Context, partitions []int)
+	Revoked   func(ctx context.Context, partitions []int)
 }
 
 // Publish are the settings of a publisher.

@@ -120,6 +120,7 @@ type Gateway struct {
 	pulls  pullers
 
 	latest chan struct{} // has a value for each answer with latest events that is under way
+	plans  chan struct{} // and for each topic that is counted
 
 	streaming sync.WaitGroup // streams
 
@@ -135,7 +136,7 @@ type Gateway struct {
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), uploads: make(map[*upload]struct{}), latest: make(chan struct{}, maxLatest)}
+	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), uploads: make(map[*upload]struct{}), latest: make(chan struct{}, maxLatest), plans: make(chan struct{}, maxPlans)}
 	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg
 	cfg.Access.OnChange(g.rightsChanged)
 	return g
@@ -169,6 +170,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("DELETE /v1/topics/{topic}/scheduled/{id}", g.cancelScheduled)
 	mux.HandleFunc("GET /v1/topics/{topic}/latest", g.readLatest)
 	mux.HandleFunc("GET /v1/topics/{topic}/schema", g.showSchema)
+	mux.HandleFunc("GET /v1/topics/{topic}/retention", g.planRetention)
 	mux.HandleFunc("GET /v1/topics/{topic}/dlq", g.listDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/redrive", g.redriveDeadLetters)
 	mux.HandleFunc("POST /v1/topics/{topic}/dlq/discard", g.discardDeadLetters)

@@ -21,9 +21,8 @@ import (
 type Log interface {
 	eventlog.Retainer
 	eventlog.Compactor
+	Counted
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
-	Extents(ctx context.Context, topic string) ([]eventlog.Extent, error)
-	Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error)
 }
 
 // Sweeper removes expired events, remembered ids and marks, and superseded

@@ -42,7 +42,7 @@ type piece struct {
 
 // start prepares a round: what was removed meanwhile is not counted any more. A
 // topic that was deleted and made again is counted from its start.
-func (z *sizing) start(ctx context.Context, log Log, topic string) error {
+func (z *sizing) start(ctx context.Context, log Counted, topic string) error {
 	extents, err := log.Extents(ctx, topic)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (z *sizing) drop(p int) {
 
 // count reads a page of what is not counted yet, and reports whether there is
 // more.
-func (z *sizing) count(ctx context.Context, log Log, topic string, most int64, events int) (more bool, err error) {
+func (z *sizing) count(ctx context.Context, log Counted, topic string, most int64, events int) (more bool, err error) {
 	for p := range z.parts {
 		part := &z.parts[p]
 		if part.next > part.head {

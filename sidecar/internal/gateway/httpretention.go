@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+)
+
+// maxPlans is how many plans of what a retention removes may be under way: each
+// reads a topic.
+const maxPlans = 2
+
+// retentionPlan is what a topic would lose.
+type retentionPlan struct {
+	Events  int64 `json:"events"`
+	AtLeast bool  `json:"at_least,omitempty"`
+}
+
+// planRetention tells how many events of a topic would go by another retention.
+func (g *Gateway) planRetention(w http.ResponseWriter, r *http.Request) {
+	answer(g, w, r, func() (plan retentionPlan, err error) {
+		topic := r.PathValue("topic")
+		keep, err := g.retentionOf(r, topic)
+		if err != nil {
+			return plan, err
+		}
+		select {
+		case g.plans <- struct{}{}:
+			defer func() { <-g.plans }()
+		default:
+			e := wire.Errorf(wire.Overloaded, "%d topics are being counted, which are as many as may be", maxPlans)
+			e.RetryAfter = time.Second
+			return plan, e
+		}
+		plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), g.cfg.Log, topic, keep, time.Now())
+		return plan, err
+	})
+}
+
+// retentionOf is a topic's retention with what the parameters say otherwise.
+func (g *Gateway) retentionOf(r *http.Request, topic string) (keep policy.Retention, err error) {
+	if bad := wire.CheckReadTopic(topic); bad != nil {
+		return keep, bad
+	}
+	if g.refusing() {
+		return keep, errStopping()
+	}
+	keep = g.cfg.Policies.Load().Topic(topic).Retention
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return keep, err
+	}
+	ttl, err := p.Text("ttl")
+	if err != nil {
+		return keep, err
+	}
+	if ttl != "" {
+		if keep.TTL, err = time.ParseDuration(ttl); err != nil || keep.TTL < 0 {
+			return keep, httpapi.BadParam("ttl", "%q is not a duration such as 24h, or 0s for ever", ttl)
+		}
+	}
+	if keep.MaxBytes, err = p.Whole("max_bytes", keep.MaxBytes, 0, math.MaxInt64); err != nil {
+		return keep, err
+	}
+	if p.Has("compact") {
+		compact, err := p.Choice("compact", "0", "1")
+		if err != nil {
+			return keep, err
+		}
+		keep.Compact = compact == "1"
+	}
+	return keep, g.mayRead(r, topic)
+}
