@@ -26,6 +26,8 @@ type ControlPlaneOptions struct {
 	Token string
 	// Refuse returns what is wrong with a policy, by field; nil refuses nothing.
 	Refuse func(name string, document json.RawMessage) []wire.FieldError
+	// CheckSchema returns why a schema cannot become that of a policy; nil takes all.
+	CheckSchema func(name string, schema json.RawMessage, compatibility string) []string
 	// Sidecars and Topics are what is answered when the fleet is asked for; nil
 	// is an empty fleet. They must not call the stand-in.
 	Sidecars func() []admin.Sidecar
@@ -56,19 +58,21 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 	c := &ControlPlane{opts: opts, history: map[string][]admin.PolicyVersion{}}
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(*http.Request) (any, error){
-		"GET /v1/policies":                  c.list,
-		"GET /v1/policies/{name}":           c.get,
-		"PUT /v1/policies/{name}":           c.put,
-		"DELETE /v1/policies/{name}":        c.remove,
-		"GET /v1/policies/{name}/history":   c.versions,
-		"POST /v1/policies/{name}/rollback": c.rollback,
-		"POST /v1/apply":                    c.apply,
-		"POST /v1/series":                   c.newSeries,
-		"GET /v1/audit":                     c.log,
-		"GET /v1/sidecars":                  c.sidecars,
-		"DELETE /v1/sidecars/{node_id}":     c.forget,
-		"GET /v1/topics":                    c.topics,
-		"GET /v1/whoami":                    c.whoami,
+		"GET /v1/policies":                       c.list,
+		"GET /v1/policies/{name}":                c.get,
+		"PUT /v1/policies/{name}":                c.put,
+		"DELETE /v1/policies/{name}":             c.remove,
+		"GET /v1/policies/{name}/history":        c.versions,
+		"POST /v1/policies/{name}/rollback":      c.rollback,
+		"GET /v1/policies/{name}/schemas":        c.schemas,
+		"POST /v1/policies/{name}/schemas/check": c.checkSchema,
+		"POST /v1/apply":                         c.apply,
+		"POST /v1/series":                        c.newSeries,
+		"GET /v1/audit":                          c.log,
+		"GET /v1/sidecars":                       c.sidecars,
+		"DELETE /v1/sidecars/{node_id}":          c.forget,
+		"GET /v1/topics":                         c.topics,
+		"GET /v1/whoami":                         c.whoami,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, serve) })
 	}
@@ -207,6 +211,49 @@ func (c *ControlPlane) versions(r *http.Request) (any, error) {
 	}
 	slices.Reverse(all)
 	return map[string]any{"versions": all}, nil
+}
+
+// schemas are those that a policy has had, newest first.
+func (c *ControlPlane) schemas(r *http.Request) (any, error) {
+	all := c.history[r.PathValue("name")]
+	if len(all) == 0 {
+		return nil, noPolicy(r)
+	}
+	versions := []admin.SchemaVersion{}
+	for _, v := range all {
+		var document struct {
+			Schema struct {
+				JSONSchema json.RawMessage `json:"json_schema"`
+			}
+		}
+		if v.Policy == nil || json.Unmarshal(v.Policy.Document, &document) != nil {
+			continue
+		}
+		text := document.Schema.JSONSchema
+		if len(text) > 0 && string(text) != "null" && (len(versions) == 0 || string(versions[len(versions)-1].JSONSchema) != string(text)) {
+			versions = append(versions, admin.SchemaVersion{Version: int64(len(versions)) + 1, At: v.At, By: v.By, JSONSchema: text})
+		}
+	}
+	slices.Reverse(versions)
+	return map[string]any{"versions": versions}, nil
+}
+
+func (c *ControlPlane) checkSchema(r *http.Request) (any, error) {
+	var body struct {
+		JSONSchema    json.RawMessage `json:"json_schema"`
+		Compatibility string          `json:"compatibility"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	}
+	if len(c.history[r.PathValue("name")]) == 0 {
+		return nil, noPolicy(r)
+	}
+	reasons := []string{}
+	if c.opts.CheckSchema != nil {
+		reasons = append(reasons, c.opts.CheckSchema(r.PathValue("name"), body.JSONSchema, body.Compatibility)...)
+	}
+	return admin.SchemaCheck{Compatible: len(reasons) == 0, Reasons: reasons}, nil
 }
 
 func (c *ControlPlane) rollback(r *http.Request) (any, error) {

@@ -27,6 +27,7 @@ type commandLine struct {
 	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Show dead letters, have them delivered again, or remove them."`
 	Scheduled scheduledCommand `cmd:"" help:"List events that are put into the log later, and take them back."`
 	Policy    policyCommand    `cmd:"" help:"Show and change the policies of the control plane."`
+	Schema    schemaCommand    `cmd:"" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
 	Fleet     fleetCommand     `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
 }
 
@@ -50,6 +51,7 @@ sluice groups seek orders.created billing --from earliest --dry-run
 sluice topics delete orders.created --dry-run
 sluice trace orders.created order-17
 sluice policy set orders.created publish.rate=500
+sluice schema check order.json --topic orders.created
 sluice fleet topics --watch`,
 		Settings: new(commandLine),
 	}
