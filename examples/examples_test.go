@@ -49,6 +49,11 @@ func TestExamples(t *testing.T) {
 			`knows 0 states`, `batch-1 +overloaded +since round +8`, `knows 4 states`, `mailer-1 +stopped +since round 20`,
 			`\nbatch-1 +overloaded +24\n`, `has the same 4 states`,
 		},
+		"schemas": {
+			`schema_violation`, `\ncompatible\n`, `\nversion 1: {"order":17,"total":99.5}\nversion 2: {"order":18,"currency":"EUR"}\n`,
+			`\nincompatible:\n +at "/properties/order", .*\n +the new schema requires the property "currency"`, `\n +schema\.json_schema: the new schema requires .*\nsluice: invalid_policy: 1 field is not valid`,
+			`"asyncapi": "3\.0\.0"`, `All as expected\.\n$`,
+		},
 		"tracing": {
 			`billing +handles it in attempt 1|shipping +handles it in attempt 2`, `\nsend orders\.created \(producer\)`,
 			`append orders\.created`, `process orders\.created .*group=`, `settle orders\.created`,

@@ -81,11 +81,13 @@ func listed(stderr io.Writer, err error, names ...string) error {
 	if !ok || len(refusal.Fields) == 0 {
 		return err
 	}
+	fields := map[string]bool{} // one may have several reasons
 	for _, f := range refusal.Fields {
+		fields[f.Field] = true
 		fmt.Fprintf(stderr, "  %s: %s\n", plain(named(f.Field, names)), plain(f.Message))
 	}
 	bad := "1 field is not valid"
-	if n := len(refusal.Fields); n > 1 {
+	if n := len(fields); n > 1 {
 		bad = fmt.Sprintf("%d fields are not valid", n)
 	}
 	return fmt.Errorf("%s: %s, so nothing was changed", refusal.Code, bad)
