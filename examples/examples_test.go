@@ -45,9 +45,10 @@ func TestExamples(t *testing.T) {
 			`now 100/s for all sidecars together`, `\n +5 .*\| +\d+ of 100\n`, `\n\d+ passed in .* the limit is 100/s`,
 			`now 30/s for all sidecars together`, `\n +5 .*\| +\d+ of 30\n`, `\n\d+ passed in .* the limit is 30/s`,
 		},
-		"heartbeat-projection": {
-			`knows 0 states`, `batch-1 +overloaded +since round +8`, `knows 4 states`, `mailer-1 +stopped +since round 20`,
-			`\nbatch-1 +overloaded +24\n`, `has the same 4 states`,
+		"heartbeat": {
+			`starts without a snapshot`, `Round 10: the projector is killed`, `starts with its snapshot at map`,
+			`Round 25: the emitter is killed`, `4 processes have sent`, `Round 47: the viewer is killed`,
+			`\nmailer-1 +stopped +40 +2\n`, `each of the 240 heartbeats once, and the same 4 states`,
 		},
 		"schemas": {
 			`schema_violation`, `\ncompatible\n`, `\nversion 1: {"order":17,"total":99.5}\nversion 2: {"order":18,"currency":"EUR"}\n`,

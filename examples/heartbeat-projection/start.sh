@@ -1,2 +1,0 @@
-sidecar heartbeat-projection --policies heartbeat-projection/policies.yaml
-go run ./heartbeat-projection

@@ -1,0 +1,2 @@
+sidecar heartbeat --policies heartbeat/policies.yaml
+go run ./heartbeat
