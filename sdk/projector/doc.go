@@ -32,8 +32,8 @@
 // A document is written only where its guard has a lower seq. The events of a key
 // are in one partition for as long as the topic exists in its store, so neither a
 // redelivery nor a second process, a slow one or a dead letter that is redriven
-// moves a document back. The write is one replacement of one document, which is
-// atomic on every engine.
+// moves a document back. The write is one replacement of one document, which
+// MongoDB makes atomic; FerretDB 1 does not.
 //
 // # Events that cannot be projected
 //
