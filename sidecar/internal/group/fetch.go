@@ -248,12 +248,7 @@ func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
 }
 
 func (g *Group) exactlyOnce() bool {
-	for _, m := range g.members {
-		if m.opts.ExactlyOnce {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.members, func(m *Member) bool { return m.opts.ExactlyOnce })
 }
 
 // marked asks the store which events the group acked before.

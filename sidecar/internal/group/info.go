@@ -253,9 +253,7 @@ func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
 
 // owns reports whether this sidecar owns the partition.
 func (m *Manager) owns(at eventlog.GroupPartition) bool {
-	m.mu.Lock()
-	g := m.groups[eventlog.GroupName{Topic: at.Topic, Group: at.Group}]
-	m.mu.Unlock()
+	g := m.loaded(at.Topic, at.Group)
 	if g == nil {
 		return false
 	}

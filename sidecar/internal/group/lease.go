@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // Lease names one delivery of a group by this process: the same event delivered
@@ -51,55 +50,47 @@ func (g *Group) leased(l Lease) *entry {
 	if l.Partition < 0 || l.Partition >= len(g.parts) {
 		return nil
 	}
-	for _, e := range g.parts[l.Partition].redrive.entries {
-		if e.lease == l.Number && e.state == inflight && e.sent {
-			return e
+	p := g.parts[l.Partition]
+	for _, e := range p.redrive.entries {
+		if e.state == inflight && e.lease == l.Number {
+			return e.ifSent()
 		}
 	}
-	es := g.parts[l.Partition].entries
-	i, found := slices.BinarySearchFunc(es, l.Seq, func(e *entry, seq uint64) int { return cmp.Compare(e.seq, seq) })
-	if !found || es[i].state != inflight || !es[i].sent || es[i].lease != l.Number {
+	i, found := slices.BinarySearchFunc(p.entries, l.Seq, func(e *entry, seq uint64) int { return cmp.Compare(e.seq, seq) })
+	if !found || p.entries[i].state != inflight || p.entries[i].lease != l.Number {
 		return nil
 	}
-	return es[i]
+	return p.entries[i].ifSent()
 }
 
-// eachLeased locks the group, calls do for what is in flight under the leases,
-// and tells which were stale.
-func (g *Group) eachLeased(leases []Lease, do func(*entry)) (stale []bool, any bool) {
-	stale = make([]bool, len(leases))
+// ifSent is the event in flight where it has been sent, else nil.
+func (e *entry) ifSent() *entry {
+	if e != nil && e.sent {
+		return e
+	}
+	return nil
+}
+
+// each locks the group, calls do for those of n events that find finds, and tells
+// which it does not: they are stale.
+func (g *Group) each(n int, find func(i int) *entry, do func(*entry)) (stale []bool, found int) {
+	stale = make([]bool, n)
 	g.mu.Lock()
-	for i, l := range leases {
-		if e := g.leased(l); e != nil {
+	for i := range stale {
+		if e := find(i); e != nil {
 			do(e)
-			any = true
+			found++
 		} else {
 			stale[i] = true
 		}
 	}
-	return stale, any
+	return stale, found
 }
 
-func (m *Manager) loaded(topic, name string) *Group {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.groups[eventlog.GroupName{Topic: topic, Group: name}]
-}
-
-// AckLeases settles what is in flight under the leases, and tells which of them
-// were stale. done is as with Member.Ack.
-func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)) (stale []bool) {
-	g := m.loaded(topic, name)
-	if g == nil {
-		done(nil)
-		return allStale(leases)
-	}
-	now := m.cfg.Clock.Now()
-	acked := 0
-	stale, _ = g.eachLeased(leases, func(e *entry) {
-		g.ack(e, now)
-		acked++
-	})
+// ackEach settles events in flight.
+func (g *Group) ackEach(n int, find func(i int) *entry, done func(error)) (stale []bool) {
+	now := g.cfg.Clock.Now()
+	stale, acked := g.each(n, find, func(e *entry) { g.ack(e, now) })
 	if acked > 0 {
 		g.metrics.Acked(acked)
 	}
@@ -107,20 +98,10 @@ func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)
 	return stale
 }
 
-// NackLeases is Member.Nack for what is in flight under the leases, and tells
-// which of them were stale.
-func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, done func(error)) (stale []bool) {
-	g := m.loaded(topic, name)
-	if g == nil {
-		done(nil)
-		return allStale(leases)
-	}
-	now := m.cfg.Clock.Now()
-	nacked, pending := 0, &pendingNack{}
-	stale, _ = g.eachLeased(leases, func(e *entry) {
-		g.nack(e, how, pending, now)
-		nacked++
-	})
+// nackEach gives events in flight back.
+func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done func(error)) (stale []bool) {
+	now, pending := g.cfg.Clock.Now(), &pendingNack{}
+	stale, nacked := g.each(n, find, func(e *entry) { g.nack(e, how, pending, now) })
 	if nacked > 0 {
 		g.metrics.Nacked(nacked)
 		g.worker.wake() // also if there is nothing to save
@@ -129,43 +110,65 @@ func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, 
 	return stale
 }
 
-// ExtendLeases sets the deadlines of what is in flight under the leases to
-// extend from now, and tells which of them were stale.
-func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.Duration) (stale []bool) {
-	g := m.loaded(topic, name)
-	if g == nil {
-		return allStale(leases)
-	}
-	due := m.cfg.Clock.Now().Add(extend)
-	stale, any := g.eachLeased(leases, func(e *entry) { g.timers.set(e, due) })
+// extendEach sets the deadlines of events in flight to extend from now.
+func (g *Group) extendEach(n int, find func(i int) *entry, extend time.Duration) (stale []bool) {
+	due := g.cfg.Clock.Now().Add(extend)
+	return g.moveEach(n, find, func(e *entry) { g.timers.set(e, due) })
+}
+
+// moveEach does what needs no save with events in flight.
+func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale []bool) {
+	stale, found := g.each(n, find, do)
 	g.mu.Unlock()
-	if any {
+	if found > 0 {
 		g.worker.wake()
 	}
 	return stale
+}
+
+// under finds what is in flight under leases.
+func (g *Group) under(leases []Lease) func(i int) *entry {
+	return func(i int) *entry { return g.leased(leases[i]) }
+}
+
+// AckLeases settles what is in flight under the leases, and tells which of them
+// were stale. done is as with Member.Ack.
+func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)) (stale []bool) {
+	if g := m.loaded(topic, name); g != nil {
+		return g.ackEach(len(leases), g.under(leases), done)
+	}
+	done(nil)
+	return allStale(leases)
+}
+
+// NackLeases is Member.Nack for what is in flight under the leases, and tells
+// which of them were stale.
+func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, done func(error)) (stale []bool) {
+	if g := m.loaded(topic, name); g != nil {
+		return g.nackEach(len(leases), g.under(leases), how, done)
+	}
+	done(nil)
+	return allStale(leases)
+}
+
+// ExtendLeases sets the deadlines of what is in flight under the leases to
+// extend from now, and tells which of them were stale.
+func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.Duration) (stale []bool) {
+	if g := m.loaded(topic, name); g != nil {
+		return g.extendEach(len(leases), g.under(leases), extend)
+	}
+	return allStale(leases)
 }
 
 // ReturnLeases gives deliveries back that have not reached their client; they
 // count no attempt.
 func (m *Manager) ReturnLeases(topic, name string, leases []Lease) {
-	g := m.loaded(topic, name)
-	if g == nil {
-		return
-	}
-	_, any := g.eachLeased(leases, g.giveBack)
-	g.mu.Unlock()
-	if any {
-		g.worker.wake()
+	if g := m.loaded(topic, name); g != nil {
+		g.moveEach(len(leases), g.under(leases), g.giveBack)
 	}
 }
 
-func allStale(leases []Lease) []bool {
-	stale := make([]bool, len(leases))
-	for i := range stale {
-		stale[i] = true
-	}
-	return stale
-}
+func allStale(leases []Lease) []bool { return slices.Repeat([]bool{true}, len(leases)) }
 
 // Inflight is how many events the member has in flight.
 func (m *Member) Inflight() int {

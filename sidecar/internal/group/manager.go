@@ -248,6 +248,13 @@ func (m *Manager) isStopped() bool {
 	return m.stopped
 }
 
+// loaded finds a group in memory, or nil.
+func (m *Manager) loaded(topic, name string) *Group {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.groups[eventlog.GroupName{Topic: topic, Group: name}]
+}
+
 // all lists the groups in memory.
 func (m *Manager) all() []*Group {
 	m.mu.Lock()
@@ -259,10 +266,7 @@ func (m *Manager) all() []*Group {
 // released some: they are looked at soon.
 func (m *Manager) Moved(names []eventlog.GroupName) {
 	for _, n := range names {
-		m.mu.Lock()
-		g := m.groups[n]
-		m.mu.Unlock()
-		if g != nil {
+		if g := m.loaded(n.Topic, n.Group); g != nil {
 			g.suspect()
 		}
 	}

@@ -137,61 +137,27 @@ func (m *Member) Resume() {
 // what kept it from that; possibly before Ack returns. It must not block. The
 // save may wait for AckLinger.
 func (m *Member) Ack(ids []string, done func(error)) {
-	g := m.group
-	g.mu.Lock()
-	now := m.group.cfg.Clock.Now()
-	acked := 0
-	for _, id := range ids {
-		e := g.ids.inflight(id)
-		if e == nil || e.member != m {
-			continue
-		}
-		g.ack(e, now)
-		acked++
-	}
-	if acked > 0 {
-		g.metrics.Acked(acked)
-	}
-	g.whenDurable(done)
+	m.group.ackEach(len(ids), func(i int) *entry { return m.holding(ids[i]) }, done)
 }
 
 // Nack gives events back that this member could not process; it counts as an
 // attempt, unless it holds them. done is as with Ack.
 func (m *Member) Nack(ids []string, how wire.Nack, done func(error)) {
-	g := m.group
-	g.mu.Lock()
-	now := m.group.cfg.Clock.Now()
-	nacked, pending := 0, &pendingNack{}
-	for _, id := range ids {
-		e := g.ids.inflight(id)
-		if e == nil || e.member != m || !e.sent {
-			continue
-		}
-		g.nack(e, how, pending, now)
-		nacked++
-	}
-	if nacked > 0 {
-		g.metrics.Nacked(nacked)
-		g.worker.wake() // also if there is nothing to save
-	}
-	g.whenDeadLettered(pending, done)
+	m.group.nackEach(len(ids), func(i int) *entry { return m.holding(ids[i]).ifSent() }, how, done)
 }
 
 // Extend sets the deadline of an event in flight to extend from now. It reports
 // false if the event is not in flight at this member.
 func (m *Member) Extend(id string, extend time.Duration) bool {
-	g := m.group
-	g.mu.Lock()
-	e := g.ids.inflight(id)
-	found := e != nil && e.member == m && e.sent
-	if found {
-		g.timers.set(e, g.cfg.Clock.Now().Add(extend))
+	return !m.group.extendEach(1, func(int) *entry { return m.holding(id).ifSent() }, extend)[0]
+}
+
+// holding finds the event with that id that is in flight at this member, or nil.
+func (m *Member) holding(id string) *entry {
+	if e := m.group.ids.inflight(id); e != nil && e.member == m {
+		return e
 	}
-	g.mu.Unlock()
-	if found {
-		g.worker.wake()
-	}
-	return found
+	return nil
 }
 
 // Leaving says how a member goes.

@@ -118,11 +118,7 @@ func (p *partition) all() iter.Seq[*entry] {
 
 // Redriven says that there are redrives for the group: its sidecars look for them.
 func (m *Manager) Redriven(topic, name string) {
-	k := eventlog.GroupName{Topic: topic, Group: name}
-	m.mu.Lock()
-	g := m.groups[k]
-	m.mu.Unlock()
-	if g != nil {
+	if g := m.loaded(topic, name); g != nil {
 		g.lookForRedrives()
 	}
 	m.cfg.tellMoved(topic, name)
