@@ -168,7 +168,7 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) (lost bool) {
 			continue
 		}
 		found = true
-		g.saveDue = time.Time{} // what failed to be saved for this need not wait
+		g.saver.again = time.Time{} // what failed to be saved for this need not wait
 		if e.Number == p.epoch+1 && e.Owner != p.life && !e.Released && g.cfg.Roster.Ours(e.Owner) {
 			p.renew(e.Number, e.Owner) // it was renewed here, and the answer got lost
 			continue

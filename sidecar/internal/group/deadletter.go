@@ -31,7 +31,7 @@ func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
 		g.whenDurable(done)
 		return
 	}
-	n.done = g.timed(g.traced(done))
+	n.done = g.saver.timed(g.saver.traced(done))
 	g.mu.Unlock()
 }
 
@@ -47,7 +47,7 @@ func (g *Group) deadLettered(e *entry, err error) {
 		n.done = func(done func(error)) func(error) { return func(error) { done(err) } }(n.done)
 	}
 	if n.left == 0 {
-		g.waiters = append(g.waiters, n.done)
+		g.saver.waiters = append(g.saver.waiters, n.done)
 	}
 }
 

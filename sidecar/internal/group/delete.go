@@ -166,7 +166,7 @@ func (g *Group) delete(ctx context.Context) error {
 			waiters = append(waiters, g.abandon(p)...)
 		}
 	}
-	clear(g.marks)
+	clear(g.saver.marks)
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
 	g.worker.wake()

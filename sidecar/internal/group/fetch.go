@@ -235,7 +235,7 @@ func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.recs {
 		if e := p.fetched(rec); e != nil {
-			g.admit(e, p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.isMarked(rec.ID)) || !g.wanted(rec))
+			g.admit(e, p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.wanted(rec))
 		}
 	}
 	if len(pg.recs) == 0 && p.skipTo(pg.next, g.cfg.Clock.Now()) {
@@ -262,12 +262,6 @@ func (g *Group) marked(ctx context.Context, ids []string) (map[string]bool, erro
 		marked[id] = acked[i]
 	}
 	return marked, nil
-}
-
-// isMarked reports whether an id was acked and its mark is not saved yet.
-func (g *Group) isMarked(id string) bool {
-	_, ok := g.marks[id]
-	return ok
 }
 
 // page is what a read found: events, or the seq to go on at when there were

@@ -72,21 +72,8 @@ type Group struct {
 	again   bool      // it stopped at a bound of the turn
 	paceDue time.Time // when there is a token again for those without; zero: none waits
 
-	beat    uint64
-	marks   map[string]eventlog.Mark // by id, to be saved with the progress
-	waiters []func(error)            // to be told once the progress is saved and synced
-	settles []*tracing.Settle        // the spans of what those settle who will wait next
-	saving  bool                     // a save is under way
-	saveDue time.Time                // when to try again after a failed save; zero: at once
-	ackDue  time.Time                // when to save acks if nothing else is to be saved before; zero: at once
-
-	redriveDue time.Time          // when redrives are asked for again after that has failed
-	ended      []eventlog.Redrive // settled, and saved as such: their dead letters are to be taken away
-	endDue     time.Time          // when that is tried again; zero: not waited for
-
-	saves    uint64        // how many succeeded
-	synced   uint64        // how many of those are known to be durable
-	unsynced []func(error) // to be told once all that is saved is durable
+	redriveDue time.Time // when redrives are asked for again after that has failed
+	saver      saver
 }
 
 func newGroup(topic, name string, cfg Config) *Group {
@@ -95,7 +82,7 @@ func newGroup(topic, name string, cfg Config) *Group {
 		metrics: cfg.Metrics.Group(topic, name),
 		keys:    make(keys),
 		ids:     make(ids),
-		marks:   make(map[string]eventlog.Mark),
+		saver:   saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: make(map[string]eventlog.Mark)},
 	}
 	g.worker.work = g.turn
 	g.syncer.work = g.sync

@@ -210,7 +210,7 @@ func (g *Group) retire() bool {
 	if slices.ContainsFunc(g.parts, func(p *partition) bool { return p.tried > 0 }) {
 		return false
 	}
-	if len(g.members)+g.joining+len(g.waiters)+len(g.unsynced)+len(g.marks)+len(g.ended) > 0 || g.watch != nil || g.saving || g.doubt || g.ownsAny() {
+	if len(g.members)+g.joining > 0 || !g.saver.idle() || g.watch != nil || g.doubt || g.ownsAny() {
 		return false
 	}
 	g.stopped = true

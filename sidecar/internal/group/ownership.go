@@ -53,7 +53,7 @@ func (p *partition) renew(number uint64, life string) {
 func (g *Group) abandon(p *partition) (waiters []func(error)) {
 	g.drop(p)
 	if p.dirty {
-		waiters, g.waiters = g.waiters, nil
+		waiters, g.saver.waiters = g.saver.waiters, nil
 	}
 	p.restore(eventlog.Progress{}, time.Time{})
 	g.disown(p)

@@ -349,7 +349,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 		delete(l.known, x.Letter)
 		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure, due: k.due}
 		l.entries = append(l.entries, e)
-		if k.Done || over[x.Letter] || marked[rec.ID] || g.isMarked(rec.ID) && g.exactlyOnce() {
+		if k.Done || over[x.Letter] || marked[rec.ID] || g.saver.isMarked(rec.ID) && g.exactlyOnce() {
 			e.state, e.rec = settled, nil
 			r.dirty = true
 			continue
@@ -386,8 +386,8 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 		if failed == nil && ctx.Err() == nil {
 			g.cfg.Logger.Warn("consumer group cannot take away settled dead letters", "topic", g.topic, "group", g.name, "error", err)
 		}
-		g.ended = append(g.ended, rs...)
-		g.endDue = g.cfg.Clock.Now().Add(retryAfterFailure)
+		g.saver.ended = append(g.saver.ended, rs...)
+		g.saver.endAgain = g.cfg.Clock.Now().Add(retryAfterFailure)
 		g.worker.wake()
 		return err
 	}

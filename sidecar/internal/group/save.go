@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -30,9 +28,8 @@ type save struct {
 // this sidecar's any more, so it does not matter here whether the roster is
 // valid.
 func (g *Group) collect() save {
-	s := save{marks: slices.Collect(maps.Values(g.marks)), waiters: g.waiters, deadLetters: g.burying}
-	clear(g.marks)
-	g.waiters, g.burying, g.ackDue = nil, nil, time.Time{}
+	s := g.saver.take()
+	s.deadLetters, g.burying = g.burying, nil
 	for _, p := range g.parts {
 		if p.dirty {
 			p.dirty = false
@@ -41,14 +38,14 @@ func (g *Group) collect() save {
 		}
 	}
 	if len(s.epochs) > 0 {
-		g.beat++
+		g.saver.beat++
 	}
 	for _, m := range g.members {
 		if len(m.out) > 0 {
 			s.members = append(s.members, m)
 		}
 	}
-	g.saving = !s.empty()
+	g.saver.busy = !s.empty()
 	return s
 }
 
@@ -58,7 +55,7 @@ func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: p.index},
 		Number:         p.epoch,
 		Owner:          p.life,
-		Beat:           g.beat,
+		Beat:           g.saver.beat,
 		Released:       released,
 		Progress:       p.progress(g.cfg.Clock.Now()),
 	}
@@ -78,19 +75,12 @@ func (s save) store(ctx context.Context, log eventlog.Groups) error {
 // deliveries are taken back, and the progress is saved again later.
 func (g *Group) saved(s save, err error) {
 	g.mu.Lock()
-	g.saving = false
-	again := !g.saveDue.IsZero()
-	g.saveDue = time.Time{}
 	moved := false
 	if err == nil {
-		if !s.empty() {
-			g.saves++
-		}
-		g.unsynced = append(g.unsynced, s.waiters...)
-		g.ended = append(g.ended, s.ended...)
+		g.saver.saved(s)
 		moved = g.released(s)
 	} else {
-		g.unsave(s, again, err)
+		g.unsave(s, err)
 	}
 	g.mu.Unlock()
 	switch {
@@ -121,17 +111,11 @@ func (g *Group) released(s save) (any bool) {
 }
 
 // unsave undoes a turn whose save has failed.
-func (g *Group) unsave(s save, again bool, err error) {
-	if !again && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
+func (g *Group) unsave(s save, err error) {
+	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
 	}
-	g.saveDue = g.cfg.Clock.Now().Add(retryAfterFailure)
 	g.again, g.paceDue = false, time.Time{} // assign looks again then
-	for _, mark := range s.marks {
-		if _, newer := g.marks[mark.ID]; !newer {
-			g.marks[mark.ID] = mark
-		}
-	}
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		// It may have been lost meanwhile, or renewed.
@@ -145,7 +129,7 @@ func (g *Group) unsave(s save, again bool, err error) {
 	}
 	for _, e := range s.deadLetters {
 		if e.state == burying {
-			g.timers.set(e, g.saveDue)
+			g.timers.set(e, g.saver.again)
 		}
 	}
 }
@@ -154,8 +138,7 @@ func (g *Group) unsave(s save, again bool, err error) {
 // runs beside the turns, so that no delivery waits for it.
 func (g *Group) sync() {
 	g.mu.Lock()
-	waiters, upTo, ended := g.unsynced, g.saves, g.ended
-	g.unsynced, g.ended = nil, nil
+	waiters, upTo, ended := g.saver.takeUnsynced()
 	g.mu.Unlock()
 	if len(waiters)+len(ended) == 0 {
 		return
@@ -163,7 +146,7 @@ func (g *Group) sync() {
 	err := g.cfg.Log.Sync(g.cfg.Context)
 	if err == nil {
 		g.mu.Lock()
-		g.synced = max(g.synced, upTo)
+		g.saver.synced = max(g.saver.synced, upTo)
 		g.mu.Unlock()
 	}
 	if len(ended) > 0 {
@@ -188,36 +171,20 @@ func (m *Member) takeBack() {
 	m.out = nil
 }
 
-// timed answers in time also where the store does not. What the answer is about
-// goes on, and may be saved later.
-func (g *Group) timed(done func(error)) func(error) {
-	if g.cfg.AckTimeout == 0 {
-		return done
-	}
-	var once sync.Once
-	timer := g.cfg.Clock.AfterFunc(g.cfg.AckTimeout, func() {
-		once.Do(func() { done(fmt.Errorf("save progress: %w: %w", eventlog.ErrUnavailable, eventlog.ErrTimeout)) })
-	})
-	return func(err error) {
-		timer.Stop()
-		once.Do(func() { done(err) })
-	}
-}
-
 // whenDurable arranges for done to be called once all progress so far is
 // durable. It is called with mu held and releases it.
 func (g *Group) whenDurable(done func(error)) {
-	done = g.traced(done)
+	done = g.saver.traced(done)
 	switch {
 	case g.over:
 		g.mu.Unlock()
 		done(errStopped)
-	case g.unsaved() || g.saving || len(g.waiters) > 0:
-		g.waiters = append(g.waiters, g.timed(done))
+	case g.unsaved() || g.saver.busy || len(g.saver.waiters) > 0:
+		g.saver.waiters = append(g.saver.waiters, g.saver.timed(done))
 		g.mu.Unlock()
 		g.worker.wake()
-	case g.synced < g.saves:
-		g.unsynced = append(g.unsynced, g.timed(done))
+	case g.saver.synced < g.saver.saves:
+		g.saver.unsynced = append(g.saver.unsynced, g.saver.timed(done))
 		g.mu.Unlock()
 		g.syncer.wake()
 	default:
@@ -228,5 +195,5 @@ func (g *Group) whenDurable(done func(error)) {
 
 // unsaved reports whether there is progress that no save has begun to store.
 func (g *Group) unsaved() bool {
-	return len(g.marks) > 0 || slices.ContainsFunc(g.parts, func(p *partition) bool { return p.dirty })
+	return len(g.saver.marks) > 0 || slices.ContainsFunc(g.parts, func(p *partition) bool { return p.dirty })
 }

@@ -12,13 +12,12 @@ import (
 func (g *Group) ack(e *entry, now time.Time) {
 	id, opts := e.rec.ID, e.member.opts
 	g.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
-	g.traceSettle(e, tracing.Acked, now)
+	g.saver.settling(e.process.Settle(tracing.Acked, now))
 	e.process.End(tracing.Acked, "")
-	switch {
-	case e.member.taker != nil: // which may ask for more only once this is saved
-		g.ackDue = now
-	case g.ackDue.IsZero():
-		g.ackDue = now.Add(g.cfg.AckLinger)
+	if e.member.taker != nil { // which may ask for more only once this is saved
+		g.saver.saveBy(now)
+	} else {
+		g.saver.saveBy(now.Add(g.cfg.AckLinger))
 	}
 	g.settle(e)
 	if opts.ExactlyOnce {
@@ -39,8 +38,8 @@ func (g *Group) nack(e *entry, how wire.Nack, pending *pendingNack, now time.Tim
 	} else {
 		wait = e.member.opts.pause(e.attempts)
 	}
-	g.traceSettle(e, tracing.Nacked, now)
-	g.ackDue = now
+	g.saver.settling(e.process.Settle(tracing.Nacked, now))
+	g.saver.saveBy(now)
 	if how.Hold {
 		e.process.End(tracing.Nacked, reason)
 		g.detach(e)
@@ -76,7 +75,7 @@ func (g *Group) settle(e *entry) {
 // mark remembers that an id is acked, and settles the other events that have
 // it, except for those that are on their way to the dead letter topic.
 func (g *Group) mark(id string, expires time.Time) {
-	g.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
+	g.saver.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
 	for e := g.ids[id]; e != nil; {
 		next := e.sameID
 		if e.state != burying {

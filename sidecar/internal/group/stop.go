@@ -52,7 +52,7 @@ func (g *Group) release() (s save, ok bool) {
 		return save{}, false
 	}
 	g.over = true
-	g.beat++
+	g.saver.beat++
 	for _, p := range g.parts {
 		for e := range p.all() {
 			g.deadLettered(e, errStopped)
@@ -60,8 +60,8 @@ func (g *Group) release() (s save, ok bool) {
 		p.dirty = false // saved below, as released
 	}
 	s = g.collect()
-	s.waiters = append(s.waiters, g.unsynced...)
-	g.unsynced = nil
+	s.waiters = append(s.waiters, g.saver.unsynced...)
+	g.saver.unsynced = nil
 	for _, p := range g.parts {
 		if p.own != foreign {
 			s.epochs = append(s.epochs, g.epoch(p, true))

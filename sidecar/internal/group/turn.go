@@ -24,8 +24,8 @@ func (g *Group) turn() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := g.cfg.Clock.Now(); !g.endDue.IsZero() && !g.endDue.After(now) {
-		g.endDue = time.Time{}
+	if now := g.cfg.Clock.Now(); !g.saver.endAgain.IsZero() && !g.saver.endAgain.After(now) {
+		g.saver.endAgain = time.Time{}
 		g.syncer.wake()
 	}
 	g.rest(g.cfg.Clock.Now())
@@ -69,11 +69,11 @@ func (g *Group) step(now time.Time) (save, bool) {
 	if !g.lapsed {
 		g.expire(now)
 	}
-	if g.saveDue.After(now) {
+	if g.saver.again.After(now) {
 		return save{}, false
 	}
 	g.assign(now)
-	if now.Before(g.ackDue) && !g.urgent() {
+	if now.Before(g.saver.due) && !g.urgent() {
 		return save{}, false
 	}
 	return g.collect(), true
@@ -99,7 +99,7 @@ func (g *Group) rest(now time.Time) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.again || g.saveDue.IsZero() && !now.Before(g.ackDue) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	if g.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.wake()
 	} else {
 		g.tellTakers()
@@ -128,11 +128,8 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 	if g.redriveDue.After(now) {
 		sooner(g.redriveDue)
 	}
-	sooner(g.endDue)
-	sooner(g.saveDue)
-	if g.saveDue.IsZero() {
-		sooner(g.ackDue)
-	}
+	sooner(g.saver.endAgain)
+	sooner(g.saver.next())
 	for _, p := range g.parts {
 		if p.readDue.After(now) {
 			sooner(p.readDue)
