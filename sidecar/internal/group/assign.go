@@ -6,6 +6,16 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
+// round is what one assign finds, and its turn goes on by.
+type round struct {
+	spare   int       // events that the group's limit still lets it have in flight
+	starved bool      // for lack of a token of the group's
+	takers  int       // members that could have been assigned more
+	stuck   int       // ready events that only members without room let pass
+	again   bool      // it stopped at a bound of the turn
+	paceDue time.Time // when there is a token again for those without; zero: none waits
+}
+
 // assign gives ready events to members with room, in rotation, until either
 // runs out.
 func (g *Group) assign(now time.Time) {
@@ -14,22 +24,22 @@ func (g *Group) assign(now time.Time) {
 	for _, p := range g.parts {
 		p.open = p.delivers(st, now)
 	}
-	g.takers, g.stuck, g.again, g.starved, g.paceDue = 0, 0, false, false, time.Time{}
+	g.round = round{spare: g.room()}
 	for _, m := range g.members {
 		if m.taker != nil {
 			_, m.asked = m.taker.Wants()
 		}
 		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
 		if m.free > 0 {
-			g.takers++
+			g.round.takers++
 		}
 	}
-	if g.spare = g.room(); g.spare == 0 {
-		g.takers = 0
+	if g.round.spare == 0 {
+		g.round.takers = 0
 	}
 	kept := 0
 	for i := 0; i < len(g.ready); i++ { // settling one event can make others ready
-		if g.takers == 0 {
+		if g.round.takers == 0 {
 			kept += copy(g.ready[kept:], g.ready[i:])
 			break
 		}
@@ -44,13 +54,13 @@ func (g *Group) assign(now time.Time) {
 
 // retune applies a changed policy to the group and its members.
 func (g *Group) retune(now time.Time) {
-	if eff := g.cfg.Policy(g.topic); eff != g.policy {
-		g.policy, g.limits = eff, eff.Groups.Of(g.name)
+	if eff := g.cfg.Policy(g.topic); eff != g.limits.policy {
+		g.limits.policy, g.limits.GroupLimits = eff, eff.Groups.Of(g.name)
 		for _, m := range g.members {
 			m.opts = g.resolve(m.requested)
 		}
 	}
-	g.tune(now)
+	g.limits.tune(g.owns(), len(g.parts), now)
 }
 
 // place finds out what becomes of a ready event. It reports false if the event
@@ -60,7 +70,7 @@ func (g *Group) place(e *entry, now time.Time) bool {
 	case e.state != ready:
 		return true
 	case !e.part.open:
-		g.stuck++
+		g.round.stuck++
 		return false
 	case g.ordered && !g.keys.first(e):
 		e.state = waiting
@@ -70,7 +80,7 @@ func (g *Group) place(e *entry, now time.Time) bool {
 		return true
 	case e.outlived(now):
 		g.metrics.Expired(1)
-		if g.policy.Retention.Expired == policy.ExpiredDeadLetter {
+		if g.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
 			e.reason = "expired"
 			g.bury(e)
 		} else {
@@ -82,15 +92,15 @@ func (g *Group) place(e *entry, now time.Time) bool {
 		m, fit := g.pick(e)
 		switch {
 		case fit == unwanted && e.letter != "": // it stays a dead letter until somebody wants it
-			g.stuck++
+			g.round.stuck++
 			return false
 		case fit == unwanted:
 			g.settle(e)
 			return true
 		case fit == full:
-			g.stuck++
+			g.round.stuck++
 			return false
-		case fit == halted, g.starved:
+		case fit == halted, g.round.starved:
 			return false
 		case e.exhausted(m.opts.MaxAttempts):
 			if e.reason == "" {
@@ -168,18 +178,18 @@ func (g *Group) pick(e *entry) (*Member, fit) {
 // pace takes a delivery token of the group and one of the member's connection;
 // without one the group or the member gets no more in this turn.
 func (g *Group) pace(m *Member, now time.Time) bool {
-	wait, ok := g.takeToken(now)
+	wait, ok := g.limits.take(now)
 	if !ok {
-		g.starved, g.takers = true, 0
+		g.round.starved, g.round.takers = true, 0
 	} else if wait, ok = m.pacer.Take(now); ok {
 		return true
 	} else {
-		g.refundToken(now)
+		g.limits.refund(now)
 		m.halted, m.starved = true, true
-		g.takers--
+		g.round.takers--
 	}
-	if at := now.Add(wait); g.paceDue.IsZero() || at.Before(g.paceDue) {
-		g.paceDue = at
+	if at := now.Add(wait); g.round.paceDue.IsZero() || at.Before(g.round.paceDue) {
+		g.round.paceDue = at
 	}
 	return false
 }
@@ -194,14 +204,14 @@ func (g *Group) lend(e *entry, m *Member) {
 	m.count++
 	m.out = append(m.out, assignment{e, e.lease})
 	m.free--
-	g.spare--
+	g.round.spare--
 	if m.budget -= e.rec.Size(); m.budget <= 0 && m.free > 0 {
-		m.halted, g.again = true, true
+		m.halted, g.round.again = true, true
 	}
 	switch {
-	case g.spare == 0:
-		g.takers = 0
+	case g.round.spare == 0:
+		g.round.takers = 0
 	case m.free == 0 || m.halted:
-		g.takers--
+		g.round.takers--
 	}
 }

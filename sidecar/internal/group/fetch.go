@@ -185,7 +185,7 @@ func (g *Group) want() int {
 	for _, m := range g.members {
 		room += m.room()
 	}
-	return min(room, g.room()) - (len(g.ready) - g.stuck)
+	return min(room, g.room()) - (len(g.ready) - g.round.stuck)
 }
 
 // nextToFetch picks the partition to read next, in rotation; nil if there is

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
-	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -49,10 +47,8 @@ type Group struct {
 	rotation   int // whose turn it is to be assigned the next event
 	fetchAt    int // the partition that was read last
 	leases     uint64
-	policy     *policy.Effective
-	limits     policy.GroupLimits // of the policy
-	token      limit.Charge       // of the bucket for the policy's rate, if there is one
-	watch      *tail.Watch        // while there are members
+	limits     limits
+	watch      *tail.Watch // while there are members
 
 	ordered       bool // some member wants key order
 	keys          keys
@@ -64,13 +60,7 @@ type Group struct {
 	held          int      // bytes of fetched events that are not settled
 	scarce        bool     // the last look for something to fetch found no memory
 
-	// What the last assign found.
-	spare   int       // events that the group's limit still lets it have in flight
-	starved bool      // for lack of a token of the group's
-	takers  int       // members that could have been assigned more
-	stuck   int       // ready events that only members without room let pass
-	again   bool      // it stopped at a bound of the turn
-	paceDue time.Time // when there is a token again for those without; zero: none waits
+	round round
 
 	redriveDue time.Time // when redrives are asked for again after that has failed
 	saver      saver

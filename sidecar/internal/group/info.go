@@ -133,7 +133,7 @@ func (g *Group) blockedBy(m *Member) string {
 		return BlockedSlowReader
 	}
 	switch has := g.states(m.opts.Filter); {
-	case has[ready] && (m.starved || g.starved):
+	case has[ready] && (m.starved || g.round.starved):
 		return BlockedRate
 	case has[ready] || g.nextToFetch(g.cfg.Clock.Now()) != nil:
 		return ""

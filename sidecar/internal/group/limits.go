@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
@@ -12,6 +13,13 @@ import (
 // together. A sidecar keeps to the part of them that its partitions are of all:
 // no partition has two owners, so the parts never come to more than the whole,
 // and nobody has to be asked.
+
+// limits are those of the policy in force.
+type limits struct {
+	policy *policy.Effective
+	policy.GroupLimits
+	token [1]limit.Charge // of the bucket for the rate, if there is one
+}
 
 // resolve is what the policy makes of what a member asked for.
 func (g *Group) resolve(o wire.SubscribeOptions) Options {
@@ -49,40 +57,33 @@ func (g *Group) room() int {
 	return max(0, room)
 }
 
-// tune follows the rate and the partitions. The bucket starts full, and gains
-// nothing when its rate grows.
-func (g *Group) tune(now time.Time) {
-	if g.limits.Rate == 0 {
-		g.token = limit.Charge{}
-		return
+// tune follows the rate and the partitions, of which this sidecar owns so many of
+// all. The bucket starts full, and gains nothing when its rate grows.
+func (l *limits) tune(owns, of int, now time.Time) {
+	switch {
+	case l.Rate == 0:
+		l.token = [1]limit.Charge{}
+	case owns > 0: // else nothing is delivered, and 0 would be no limit
+		r := limit.OneSecond(l.Rate * float64(owns) / float64(of))
+		if l.token[0].Bucket == nil {
+			l.token[0] = limit.Charge{Bucket: limit.NewBucket(r, now), N: 1}
+		}
+		l.token[0].Bucket.Retune(r, now)
 	}
-	owns := g.owns()
-	if owns == 0 {
-		return // nothing is delivered, and 0 would be no limit
-	}
-	r := limit.OneSecond(g.limits.Rate * float64(owns) / float64(len(g.parts)))
-	if g.token.Bucket == nil {
-		g.token = limit.Charge{Bucket: limit.NewBucket(r, now), N: 1}
-	}
-	g.token.Bucket.Retune(r, now)
 }
 
-// takeToken takes a token for a delivery, or says when to ask again.
-func (g *Group) takeToken(now time.Time) (wait time.Duration, ok bool) {
-	if g.token.Bucket == nil {
+// take takes a token for a delivery, or says when to ask again.
+func (l *limits) take(now time.Time) (wait time.Duration, ok bool) {
+	if l.token[0].Bucket == nil {
 		return 0, true
 	}
-	charges := [1]limit.Charge{g.token}
-	v := limit.TakeAll(charges[:], now)
-	g.token = charges[0]
+	v := limit.TakeAll(l.token[:], now)
 	return v.Wait, v.OK
 }
 
-// refundToken gives back what takeToken took last.
-func (g *Group) refundToken(now time.Time) {
-	if g.token.Bucket == nil {
-		return
+// refund gives back what take took last.
+func (l *limits) refund(now time.Time) {
+	if l.token[0].Bucket != nil {
+		limit.RefundAll(l.token[:], now)
 	}
-	charges := [1]limit.Charge{g.token}
-	limit.RefundAll(charges[:], now)
 }

@@ -123,7 +123,7 @@ func (g *Group) drop(p *partition) {
 	of := func(e *entry) bool { return e.part == p }
 	g.ready = slices.DeleteFunc(g.ready, of)
 	g.burying = slices.DeleteFunc(g.burying, of)
-	g.stuck = min(g.stuck, len(g.ready))
+	g.round.stuck = min(g.round.stuck, len(g.ready))
 }
 
 func (g *Group) dropEntry(e *entry) {

@@ -115,7 +115,7 @@ func (g *Group) unsave(s save, err error) {
 	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
 	}
-	g.again, g.paceDue = false, time.Time{} // assign looks again then
+	g.round.again, g.round.paceDue = false, time.Time{} // assign looks again then
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		// It may have been lost meanwhile, or renewed.

@@ -99,7 +99,7 @@ func (g *Group) rest(now time.Time) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	if g.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.wake()
 	} else {
 		g.tellTakers()
@@ -121,7 +121,7 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 	if len(g.timers) > 0 && !g.lapsed {
 		sooner(g.timers[0].due)
 	}
-	sooner(g.paceDue)
+	sooner(g.round.paceDue)
 	if g.scarce {
 		sooner(now.Add(retryAfterFailure))
 	}
