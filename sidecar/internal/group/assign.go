@@ -38,18 +38,18 @@ func (g *Group) assign(now time.Time) {
 		g.round.takers = 0
 	}
 	kept := 0
-	for i := 0; i < len(g.ready); i++ { // settling one event can make others ready
+	for i := 0; i < len(g.backlog.ready); i++ { // settling one event can make others ready
 		if g.round.takers == 0 {
-			kept += copy(g.ready[kept:], g.ready[i:])
+			kept += copy(g.backlog.ready[kept:], g.backlog.ready[i:])
 			break
 		}
-		if e := g.ready[i]; !g.place(e, now) {
-			g.ready[kept] = e
+		if e := g.backlog.ready[i]; !g.place(e, now) {
+			g.backlog.ready[kept] = e
 			kept++
 		}
 	}
-	clear(g.ready[kept:])
-	g.ready = g.ready[:kept]
+	clear(g.backlog.ready[kept:])
+	g.backlog.ready = g.backlog.ready[:kept]
 }
 
 // retune applies a changed policy to the group and its members.
@@ -72,19 +72,19 @@ func (g *Group) place(e *entry, now time.Time) bool {
 	case !e.part.open:
 		g.round.stuck++
 		return false
-	case g.ordered && !g.keys.first(e):
+	case g.backlog.ordered && !g.backlog.keys.first(e):
 		e.state = waiting
 		return true
-	case g.ids.inflight(e.rec.ID) != nil:
+	case g.backlog.ids.inflight(e.rec.ID) != nil:
 		e.state = doubled
 		return true
 	case e.outlived(now):
 		g.metrics.Expired(1)
 		if g.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
 			e.reason = "expired"
-			g.bury(e)
+			g.backlog.bury(e)
 		} else {
-			g.settle(e)
+			g.backlog.settle(e)
 		}
 		return true
 	}
@@ -95,7 +95,7 @@ func (g *Group) place(e *entry, now time.Time) bool {
 			g.round.stuck++
 			return false
 		case fit == unwanted:
-			g.settle(e)
+			g.backlog.settle(e)
 			return true
 		case fit == full:
 			g.round.stuck++
@@ -106,7 +106,7 @@ func (g *Group) place(e *entry, now time.Time) bool {
 			if e.reason == "" {
 				e.reason = "delivery attempts used up"
 			}
-			g.bury(e)
+			g.backlog.bury(e)
 			return true
 		case g.pace(m, now):
 			g.lend(e, m)

@@ -139,7 +139,7 @@ func (m *Member) lose(lost []int) {
 	defer g.mu.Unlock()
 	for _, e := range m.lent() {
 		if slices.Contains(lost, e.part.index) {
-			g.giveBack(e)
+			g.backlog.giveBack(e)
 		}
 	}
 }

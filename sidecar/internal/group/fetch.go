@@ -79,7 +79,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		return nil
 	}
 	g.fetchAt = p.index
-	room := g.cfg.Bounds.HeldBytes - g.held
+	room := g.cfg.Bounds.HeldBytes - g.backlog.held
 	if g.cfg.Memory.Full() {
 		room = 1 // an event, so that no group stands still for the sake of others
 	}
@@ -185,17 +185,17 @@ func (g *Group) want() int {
 	for _, m := range g.members {
 		room += m.room()
 	}
-	return min(room, g.room()) - (len(g.ready) - g.round.stuck)
+	return min(room, g.room()) - (len(g.backlog.ready) - g.round.stuck)
 }
 
 // nextToFetch picks the partition to read next, in rotation; nil if there is
 // nothing to read, or no room.
 func (g *Group) nextToFetch(now time.Time) *partition {
 	g.scarce = false
-	if g.watch == nil || g.lapsed || g.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
+	if g.watch == nil || g.lapsed || g.backlog.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
 		return nil
 	}
-	if g.scarce = g.held > 0 && g.cfg.Memory.Full(); g.scarce {
+	if g.scarce = g.backlog.held > 0 && g.cfg.Memory.Full(); g.scarce {
 		return nil
 	}
 	for i := range g.parts {
@@ -235,7 +235,8 @@ func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.recs {
 		if e := p.fetched(rec); e != nil {
-			g.admit(e, p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.wanted(rec))
+			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.wanted(rec)
+			g.backlog.admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
 	if len(pg.recs) == 0 && p.skipTo(pg.next, g.cfg.Clock.Now()) {

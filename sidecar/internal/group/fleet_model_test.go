@@ -137,7 +137,7 @@ func (c *trialClient) holds(rec *eventlog.Record) bool {
 	g := c.m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.ids.inflight(rec.ID)
+	e := g.backlog.ids.inflight(rec.ID)
 	return e != nil && e.member == c.m && e.sent && e.part.epoch == newest && g.cfg.Roster.Valid(time.Now())
 }
 

@@ -50,17 +50,9 @@ type Group struct {
 	limits     limits
 	watch      *tail.Watch // while there are members
 
-	ordered       bool // some member wants key order
-	keys          keys
-	ids           ids
-	ready         []*entry // and some that have been settled since
-	timers        timers
-	burying       []*entry // to be handed to the dead letter topic by the next turn
-	deadLettering int      // events on their way to the dead letter topic
-	held          int      // bytes of fetched events that are not settled
-	scarce        bool     // the last look for something to fetch found no memory
-
-	round round
+	backlog backlog
+	scarce  bool // the last look for something to fetch found no memory
+	round   round
 
 	redriveDue time.Time // when redrives are asked for again after that has failed
 	saver      saver
@@ -70,8 +62,7 @@ func newGroup(topic, name string, cfg Config) *Group {
 	g := &Group{
 		topic: topic, name: name, cfg: cfg,
 		metrics: cfg.Metrics.Group(topic, name),
-		keys:    make(keys),
-		ids:     make(ids),
+		backlog: backlog{memory: cfg.Memory, keys: make(keys), ids: make(ids)},
 		saver:   saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: make(map[string]eventlog.Mark)},
 	}
 	g.worker.work = g.turn
@@ -99,12 +90,12 @@ func (g *Group) leave(m *Member, how Leaving) {
 	now := g.cfg.Clock.Now()
 	for _, e := range m.lent() {
 		if how == Disconnected && e.sent {
-			g.fail(e, tracing.Disconnected, "connection closed", now, 0, m.opts.MaxAttempts)
+			g.backlog.fail(e, tracing.Disconnected, "connection closed", now, 0, m.opts.MaxAttempts)
 		} else {
-			g.giveBack(e)
+			g.backlog.giveBack(e)
 		}
 	}
-	g.reorder()
+	g.followOrder()
 	if len(g.members) == 0 {
 		g.cfg.Roster.Leave(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	}
@@ -114,7 +105,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 // lent is what the member has in flight, in log order.
 func (m *Member) lent() []*entry {
 	var es []*entry
-	for _, e := range m.group.timers {
+	for _, e := range m.group.backlog.timers {
 		if e.member == m {
 			es = append(es, e)
 		}
@@ -130,50 +121,9 @@ func (m *Member) lent() []*entry {
 	return es
 }
 
-// reorder follows what the members want of key order.
-func (g *Group) reorder() {
-	g.ordered = slices.ContainsFunc(g.members, func(m *Member) bool { return m.opts.Ordered })
-	if g.ordered {
-		return // assign holds back what is not its key's first
-	}
-	for _, q := range g.keys {
-		for e := q.head; e != nil; e = e.next {
-			if e.state == waiting {
-				g.makeReady(e)
-			}
-		}
-	}
-}
-
-func (g *Group) makeReady(e *entry) {
-	e.state = ready
-	g.ready = append(g.ready, e)
-}
-
-// hold counts bytes of fetched events in, or out.
-func (g *Group) hold(n int) {
-	g.held += n
-	g.cfg.Memory.Take(n)
-}
-
-// admit takes a fetched event in; passed says that the group is not to get it.
-func (g *Group) admit(e *entry, passed bool) {
-	if passed {
-		e.state, e.rec = settled, nil
-		e.part.dirty, e.part.unused = true, false
-		e.part.trim()
-		return
-	}
-	g.hold(e.rec.Size())
-	g.ids.add(e)
-	first := g.keys.add(e)
-	switch {
-	case e.due.After(g.cfg.Clock.Now()):
-		e.state = delayed
-		g.timers.set(e, e.due)
-	case first || !g.ordered:
-		g.makeReady(e)
-	}
+// followOrder follows what the members want of key order.
+func (g *Group) followOrder() {
+	g.backlog.order(slices.ContainsFunc(g.members, func(m *Member) bool { return m.opts.Ordered }))
 }
 
 // wanted reports whether some member's filter lets the event pass.

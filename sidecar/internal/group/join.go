@@ -189,7 +189,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	m.opts = g.resolve(m.requested)
 	g.members = append(slices.Clip(g.members), m) // a turn may hold the old list
 	g.complete = g.complete && len(g.members) > 1 // without members it was not known what there is to be
-	g.reorder()
+	g.followOrder()
 	g.assignDue = true
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	g.balancer.wake()

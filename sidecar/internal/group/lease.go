@@ -113,7 +113,7 @@ func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done fun
 // extendEach sets the deadlines of events in flight to extend from now.
 func (g *Group) extendEach(n int, find func(i int) *entry, extend time.Duration) (stale []bool) {
 	due := g.cfg.Clock.Now().Add(extend)
-	return g.moveEach(n, find, func(e *entry) { g.timers.set(e, due) })
+	return g.moveEach(n, find, func(e *entry) { g.backlog.timers.set(e, due) })
 }
 
 // moveEach does what needs no save with events in flight.
@@ -164,7 +164,7 @@ func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.D
 // count no attempt.
 func (m *Manager) ReturnLeases(topic, name string, leases []Lease) {
 	if g := m.loaded(topic, name); g != nil {
-		g.moveEach(len(leases), g.under(leases), g.giveBack)
+		g.moveEach(len(leases), g.under(leases), g.backlog.giveBack)
 	}
 }
 

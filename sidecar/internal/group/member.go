@@ -154,7 +154,7 @@ func (m *Member) Extend(id string, extend time.Duration) bool {
 
 // holding finds the event with that id that is in flight at this member, or nil.
 func (m *Member) holding(id string) *entry {
-	if e := m.group.ids.inflight(id); e != nil && e.member == m {
+	if e := m.group.backlog.ids.inflight(id); e != nil && e.member == m {
 		return e
 	}
 	return nil
@@ -220,10 +220,10 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 		switch e := a.entry; {
 		case !a.holds():
 		case !e.part.delivers(st, now):
-			g.giveBack(e)
+			g.backlog.giveBack(e)
 		default:
 			e.sent = true
-			g.timers.set(e, now.Add(m.opts.AckTimeout))
+			g.backlog.timers.set(e, now.Add(m.opts.AckTimeout))
 			e.process = g.cfg.Tracing.Process(e.rec, g.name, e.attempts, e.process)
 			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout, Lease: Lease{e.part.index, e.seq, e.lease}})
 		}

@@ -80,7 +80,7 @@ func (g *Group) finishDrains(now time.Time) {
 		}
 		for e := range p.all() {
 			if e.state == inflight {
-				g.giveBack(e)
+				g.backlog.giveBack(e)
 			}
 		}
 		g.park(p)
@@ -121,23 +121,23 @@ func (g *Group) drop(p *partition) {
 	}
 	p.entries, p.redrive.entries = nil, nil
 	of := func(e *entry) bool { return e.part == p }
-	g.ready = slices.DeleteFunc(g.ready, of)
-	g.burying = slices.DeleteFunc(g.burying, of)
-	g.round.stuck = min(g.round.stuck, len(g.ready))
+	g.backlog.ready = slices.DeleteFunc(g.backlog.ready, of)
+	g.backlog.burying = slices.DeleteFunc(g.backlog.burying, of)
+	g.round.stuck = min(g.round.stuck, len(g.backlog.ready))
 }
 
 func (g *Group) dropEntry(e *entry) {
 	if e.state == burying {
-		g.deadLettering--
+		g.backlog.deadLettering--
 		e.part.dirty = true // what waits for it is answered with the next save
 		g.deadLettered(e, errTakenOver)
 	}
-	g.hold(-e.rec.Size())
-	g.detach(e)
-	delete(g.keys, e.rec.Key) // all events of a key are in one partition
-	g.ids.remove(e)
+	g.backlog.hold(-e.rec.Size())
+	g.backlog.detach(e)
+	delete(g.backlog.keys, e.rec.Key) // all events of a key are in one partition
+	g.backlog.ids.remove(e)
 	e.state = dropped
-	g.wakeSameID(e.rec.ID)
+	g.backlog.wakeSameID(e.rec.ID)
 }
 
 // ownsAny reports whether the group has a partition here.

@@ -138,7 +138,7 @@ func (g *Group) lookForRedrives() {
 // be taken in.
 func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
 	if g.stopped || g.lapsed || g.watch == nil || len(g.members) == 0 || g.redriveDue.After(now) ||
-		g.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
+		g.backlog.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
 		return nil
 	}
 	for _, p := range g.parts {
@@ -340,7 +340,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 		if r.have[x.Letter] || rec == nil {
 			continue
 		}
-		if l.open() >= redrivesAhead || g.held >= g.cfg.Bounds.HeldBytes {
+		if l.open() >= redrivesAhead || g.backlog.held >= g.cfg.Bounds.HeldBytes {
 			l.more = true
 			break
 		}
@@ -354,7 +354,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 			r.dirty = true
 			continue
 		}
-		g.admit(e, false)
+		g.backlog.admit(e, false, g.cfg.Clock.Now())
 	}
 	if !l.more { // what is in the store no more is settled
 		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return !listed[letter] })

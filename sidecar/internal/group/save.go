@@ -29,7 +29,7 @@ type save struct {
 // valid.
 func (g *Group) collect() save {
 	s := g.saver.take()
-	s.deadLetters, g.burying = g.burying, nil
+	s.deadLetters, g.backlog.burying = g.backlog.burying, nil
 	for _, p := range g.parts {
 		if p.dirty {
 			p.dirty = false
@@ -129,7 +129,7 @@ func (g *Group) unsave(s save, err error) {
 	}
 	for _, e := range s.deadLetters {
 		if e.state == burying {
-			g.timers.set(e, g.saver.again)
+			g.backlog.timers.set(e, g.saver.again)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func answerAll(waiters []func(error), err error) {
 func (m *Member) takeBack() {
 	for _, a := range m.out {
 		if a.holds() {
-			m.group.giveBack(a.entry)
+			m.group.backlog.giveBack(a.entry)
 		}
 	}
 	m.out = nil

@@ -49,7 +49,7 @@ func (g *Group) lapse(now time.Time) {
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
 		g.lapsed, g.assignDue = lapsed, true
 		if !lapsed {
-			g.timers.postpone(now.Sub(g.validUntil))
+			g.backlog.timers.postpone(now.Sub(g.validUntil))
 		}
 	}
 	if !g.lapsed {
@@ -81,7 +81,7 @@ func (g *Group) step(now time.Time) (save, bool) {
 
 // urgent reports whether something waits for the next save beside acks.
 func (g *Group) urgent() bool {
-	return len(g.burying) > 0 ||
+	return len(g.backlog.burying) > 0 ||
 		slices.ContainsFunc(g.members, func(m *Member) bool { return len(m.out) > 0 }) ||
 		slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == leaving })
 }
@@ -92,7 +92,7 @@ func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return
 	}
-	if len(g.members) == 0 && g.joining == 0 && g.deadLettering == 0 && len(g.timers) == 0 && g.watch != nil {
+	if len(g.members) == 0 && g.joining == 0 && g.backlog.deadLettering == 0 && len(g.backlog.timers) == 0 && g.watch != nil {
 		for _, p := range g.parts {
 			g.park(p)
 		}
@@ -118,8 +118,8 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 			due = t
 		}
 	}
-	if len(g.timers) > 0 && !g.lapsed {
-		sooner(g.timers[0].due)
+	if len(g.backlog.timers) > 0 && !g.lapsed {
+		sooner(g.backlog.timers[0].due)
 	}
 	sooner(g.round.paceDue)
 	if g.scarce {
