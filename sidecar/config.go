@@ -78,6 +78,7 @@ type Config struct {
 	MaxGroups         int           // the same of consumer groups
 	MaxTopicsEach     int           // topics made for one identity past which none is made for it; 0: any number
 	MaxGroupsEach     int           // the same of consumer groups
+	MaxScheduled      int           // scheduled events of a topic past which none is scheduled, about
 	GroupExpiry       time.Duration // after which a group goes that has settled nothing and has no members; 0: never
 	DrainTimeout      time.Duration // how long a graceful stop may take
 	SlowClientTimeout time.Duration // without progress in reading
@@ -109,6 +110,7 @@ func DefaultConfig() Config {
 		MaxGroups:         10_000,
 		MaxTopicsEach:     1_000,
 		MaxGroupsEach:     1_000,
+		MaxScheduled:      1_000_000,
 		DrainTimeout:      15 * time.Second,
 		SlowClientTimeout: 5 * time.Minute,
 		ReceiveTimeout:    time.Minute,
@@ -212,7 +214,7 @@ func (c Config) validateBounds() (errs []error) {
 		{"max-header-bytes", c.Limits.HeaderBytes}, {"max-key-bytes", c.Limits.KeyBytes},
 		{"max-batch-events", c.Limits.BatchEvents}, {"max-batch-bytes", c.Limits.BatchBytes},
 		{"max-frame-bytes", c.Limits.FrameBytes}, {"max-json-depth", c.Limits.JSONDepth},
-		{"max-topic-labels", c.MaxTopicLabels}, {"max-topics", c.MaxTopics}, {"max-groups", c.MaxGroups},
+		{"max-topic-labels", c.MaxTopicLabels}, {"max-topics", c.MaxTopics}, {"max-groups", c.MaxGroups}, {"max-scheduled", c.MaxScheduled},
 		{"drain-timeout", int(c.DrainTimeout)}, {"slow-client-timeout", int(c.SlowClientTimeout)},
 		{"retention-interval", int(c.RetentionInterval)}, {"receive-timeout", int(c.ReceiveTimeout)},
 		{"max-connections", c.MaxConnections},

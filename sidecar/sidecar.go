@@ -176,14 +176,14 @@ func (s *Sidecar) assemble() {
 		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
 	})
 	s.scheduler = schedule.New(schedule.Config{
-		Log: s.store.log, Mine: s.store.slots(), Released: s.released, CountEvery: s.store.countEvery(), Logger: s.cfg.Logger,
+		Log: s.store.log, Mine: s.store.slots(), Released: s.released, CountEvery: s.store.countEvery(), Most: s.cfg.MaxScheduled, Logger: s.cfg.Logger,
 		Late: func(topic string, by time.Duration) { s.metrics.Topic(topic).Late(by) },
 	})
 	s.metrics.ObserveScheduled(s.scheduler.Counts)
 	s.publisher = admit.New(admit.Config{
 		Catalog: s.topics, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),
 		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
-		Scheduled: s.scheduler.Accepted,
+		Scheduler: s.scheduler,
 	})
 	s.groups = group.NewManager(group.Config{
 		Context:   groupCtx,

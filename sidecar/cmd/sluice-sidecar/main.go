@@ -73,6 +73,7 @@ type settings struct {
 	MaxJSONDepth    int `name:"max-json-depth" default:"512" placeholder:"N" help:"Deepest nesting of a payload."`
 	MaxTopics       int `default:"10000" placeholder:"N" help:"Topics of the store past which none is made."`
 	MaxGroups       int `default:"10000" placeholder:"N" help:"Consumer groups of the store past which none is made."`
+	MaxScheduled    int `default:"1000000" placeholder:"N" help:"Scheduled events of a topic past which none is scheduled."`
 
 	MaxTopicsPerIdentity int           `default:"1000" placeholder:"N" help:"Topics made for one identity past which none is made for it; 0: any number."`
 	MaxGroupsPerIdentity int           `default:"1000" placeholder:"N" help:"Consumer groups made for one identity past which none is made for it; 0: any number."`
@@ -199,7 +200,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	cfg.Limits.PayloadBytes, cfg.Limits.HeaderCount, cfg.Limits.HeaderBytes = s.MaxPayloadBytes, s.MaxHeaders, s.MaxHeaderBytes
 	cfg.Limits.KeyBytes, cfg.Limits.BatchEvents, cfg.Limits.BatchBytes = s.MaxKeyBytes, s.MaxBatchEvents, s.MaxBatchBytes
 	cfg.Limits.FrameBytes, cfg.Limits.JSONDepth = s.MaxFrameBytes, s.MaxJSONDepth
-	cfg.MaxTopics, cfg.MaxGroups = s.MaxTopics, s.MaxGroups
+	cfg.MaxTopics, cfg.MaxGroups, cfg.MaxScheduled = s.MaxTopics, s.MaxGroups, s.MaxScheduled
 	cfg.MaxTopicsEach, cfg.MaxGroupsEach, cfg.GroupExpiry = s.MaxTopicsPerIdentity, s.MaxGroupsPerIdentity, s.GroupExpiry
 	cfg.MaxTopicLabels, cfg.DrainTimeout = s.MaxTopicLabels, s.DrainTimeout
 	cfg.SlowClientTimeout, cfg.RetentionInterval = s.SlowClientTimeout, s.RetentionInterval

@@ -95,8 +95,19 @@ func (a *admission) undo(i int, cause error) {
 	a.refuse(i, rec.Topic, a.p.refusal(rec.Topic, cause))
 }
 
+// later reports whether the event is to be scheduled, and somebody keeps account
+// of that.
+func (a *admission) later(i int) bool { return a.records[i].DeliverAt != 0 && a.p.cfg.Scheduler != nil }
+
 // Settled takes the log's outcome of one event.
 func (a *admission) Settled(i int, out eventlog.Outcome) {
+	if a.later(i) {
+		if topic := a.records[i].Topic; out.Err != nil || out.Duplicate || out.Spooled {
+			a.p.cfg.Scheduler.Return(topic)
+		} else {
+			a.p.cfg.Scheduler.Accepted(topic, out.DeliverAt)
+		}
+	}
 	if out.Err != nil {
 		a.undo(i, out.Err)
 		return
@@ -109,9 +120,6 @@ func (a *admission) Settled(i int, out eventlog.Outcome) {
 	a.results[i].Receipt = wire.Receipt{
 		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq, DeliverAt: due,
 		Duplicate: out.Duplicate, Spooled: out.Spooled,
-	}
-	if tell := a.p.cfg.Scheduled; tell != nil && out.DeliverAt != 0 && !out.Duplicate {
-		tell(a.records[i].Topic, out.DeliverAt)
 	}
 	a.finish()
 }

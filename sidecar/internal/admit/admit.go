@@ -54,8 +54,18 @@ type Quota interface {
 	CountTenant(topic, tenant string, allowed, denied int)
 }
 
+// Scheduler keeps account of scheduled events. It must not block.
+type Scheduler interface {
+	// Reserve lets one more event of a topic be scheduled, or says why not.
+	// Return takes that back where the event is not, and Accepted says that it
+	// is, and when it is due in milliseconds since the epoch.
+	Reserve(topic string) error
+	Return(topic string)
+	Accepted(topic string, due int64)
+}
+
 // Config is what a Publisher needs; every field is required but Interest, Quota,
-// Tracing, Scheduled and Clock.
+// Tracing, Scheduler and Clock.
 type Config struct {
 	Catalog  Catalog
 	Writer   *writer.Writer
@@ -63,9 +73,9 @@ type Config struct {
 	Interest Interest         // nil: all policies are known
 	Quota    Quota            // nil: this sidecar is the fleet
 	Tracing  *tracing.Tracing // nil: off
-	// Scheduled is told of events that are kept until they are due, in
-	// milliseconds since the epoch; nil: nobody is. It must not block.
-	Scheduled func(topic string, due int64)
+	// Scheduler is asked about events that are to be kept until they are due, and
+	// told of those that are; nil: nobody is.
+	Scheduler Scheduler
 	Limits    wire.Limits
 	Metrics   *telemetry.Metrics
 	Logger    *slog.Logger // is told the causes of internal errors
@@ -265,9 +275,15 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly b
 	a.records[i] = rec // before the writer has it, which may settle it at once
 	topic := a.reservation.topic(rec.Topic)
 	err := topic.err
+	if err == nil && a.later(i) {
+		err = p.cfg.Scheduler.Reserve(rec.Topic)
+	}
 	if err == nil {
 		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, topic.partitions)
 		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: a, Index: i, Span: span})
+		if err != nil && a.later(i) {
+			p.cfg.Scheduler.Return(rec.Topic)
+		}
 	}
 	if err != nil {
 		a.undo(i, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -24,6 +25,7 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var disk *eventlog.DiskFullError
 	var unmet *eventlog.ConcernError
 	var refused *eventlog.RefusedError
+	var crowded *schedule.FullError
 	switch conflict := asConflict(err); {
 	case conflict != nil && conflict.Seq == 0:
 		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content, or until it is due; it has no seq yet", conflict.ID)
@@ -51,6 +53,8 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 			Code: wire.Overloaded, RetryAfter: full.RetryAfter,
 			Msg: "too many events wait for the log: the " + full.Queue + " queue is full; try again later",
 		}
+	case errors.As(err, &crowded):
+		return &wire.Error{Code: wire.Overloaded, Reason: "scheduled", RetryAfter: crowded.RetryAfter, Msg: crowded.Error() + "; try again later"}
 	case errors.Is(err, eventlog.ErrDeleting):
 		return wire.Errorf(wire.InUse, "%v", err)
 	case errors.Is(err, writer.ErrStopped):

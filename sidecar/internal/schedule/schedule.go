@@ -40,7 +40,7 @@ const (
 	countShare = 100
 )
 
-// Config is what a Scheduler needs; every field but Mine, Late and Clock is
+// Config is what a Scheduler needs; every field but Mine, Late, Most and Clock is
 // required.
 type Config struct {
 	Log eventlog.Scheduler
@@ -54,7 +54,9 @@ type Config struct {
 	Logger *slog.Logger
 	// CountEvery is the least pause between two counts of what is scheduled.
 	CountEvery time.Duration
-	Clock      clock.Clock
+	// Most is how many events of a topic may be scheduled, about; 0: any number.
+	Most  int
+	Clock clock.Clock
 }
 
 // Scheduler releases what is due. Its methods are safe for concurrent use.
@@ -63,8 +65,10 @@ type Scheduler struct {
 	wake   chan struct{} // has an element when earliest has come nearer
 	counts atomic.Pointer[map[string]int64]
 
-	mu       sync.Mutex
-	earliest int64 // when the first event is due that was scheduled here since the last look
+	mu         sync.Mutex
+	rooms      map[string]*room
+	countPause time.Duration // between two counts
+	earliest   int64         // when the first event is due that was scheduled here since the last look
 	// others are the slots of other sidecars that events were scheduled in here,
 	// and until when these may be due before the others have looked.
 	others [eventlog.SchedulerSlots]int64
@@ -82,7 +86,7 @@ type failure struct {
 
 // New makes a Scheduler; Run has to follow.
 func New(cfg Config) *Scheduler {
-	return &Scheduler{cfg: cfg, wake: make(chan struct{}, 1), earliest: math.MaxInt64, failing: make(map[string]failure)}
+	return &Scheduler{cfg: cfg, wake: make(chan struct{}, 1), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure)}
 }
 
 // Accepted tells of an event that was scheduled here.
@@ -262,7 +266,7 @@ func (s *Scheduler) releasePage(ctx context.Context, due []eventlog.Scheduled, n
 // releaseTopic releases events of one topic. The error is that of the first that
 // is still scheduled.
 func (s *Scheduler) releaseTopic(ctx context.Context, topic string, due []eventlog.Scheduled, now time.Time) (failed error) {
-	heads := map[int]uint64{}
+	heads, released := map[int]uint64{}, int64(0)
 	outs := s.cfg.Log.Release(ctx, topic, due, now.UnixMilli())
 	took := s.cfg.Clock.Now()
 	for i, out := range outs {
@@ -273,36 +277,16 @@ func (s *Scheduler) releaseTopic(ctx context.Context, topic string, due []eventl
 				failed = out.Err
 			}
 		case !out.Duplicate:
+			released++
 			heads[out.Partition] = max(heads[out.Partition], out.Seq)
 			if s.cfg.Late != nil {
 				s.cfg.Late(topic, took.Sub(time.UnixMilli(due[i].DeliverAt)))
 			}
 		}
 	}
+	s.left(topic, released)
 	for p, head := range heads {
 		s.cfg.Released(topic, p, head)
 	}
 	return failed
-}
-
-// count counts what is scheduled, now and then.
-func (s *Scheduler) count(ctx context.Context) {
-	for {
-		began := s.cfg.Clock.Now()
-		var slots []int
-		if s.cfg.Mine != nil {
-			slots = []int{}
-			for slot := range eventlog.SchedulerSlots {
-				if s.cfg.Mine(slot) {
-					slots = append(slots, slot)
-				}
-			}
-		}
-		if counts, err := s.cfg.Log.CountSlots(ctx, slots); err == nil {
-			s.counts.Store(&counts)
-		}
-		if !s.cfg.Clock.Sleep(ctx, max(s.cfg.CountEvery, countShare*s.cfg.Clock.Since(began))) {
-			return
-		}
-	}
 }

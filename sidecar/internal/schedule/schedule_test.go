@@ -27,6 +27,7 @@ type fakeLog struct {
 	at      map[string]time.Time
 	order   []string
 	looks   int
+	counted int // calls of CountScheduled
 	away    bool
 	refuses map[string]bool // topics
 	races   int             // releases of what was released already
@@ -108,9 +109,15 @@ func (l *fakeLog) CountSlots(context.Context, []int) (map[string]int64, error) {
 	return counts, nil
 }
 
+func (l *fakeLog) CountScheduled(ctx context.Context, topic string) (int64, error) {
+	counts, err := l.CountSlots(ctx, nil)
+	l.set(func() { l.counted++ })
+	return counts[topic], err
+}
+
 // start runs a scheduler until stop.
 func start(l *fakeLog, mine func(int) bool, c clock.Clock) (s *Scheduler, stop func()) {
-	s = New(Config{Log: l, Mine: mine, Released: func(string, int, uint64) {}, Logger: slog.New(slog.DiscardHandler), CountEvery: time.Second, Clock: c})
+	s = New(Config{Log: l, Mine: mine, Released: func(string, int, uint64) {}, Logger: slog.New(slog.DiscardHandler), CountEvery: time.Second, Most: 1 << 30, Clock: c})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

@@ -76,7 +76,7 @@ func (p *process) newScheduler(signal func(eventlog.Hint)) *schedule.Scheduler {
 			p.tails.Heard(topic, partition, head)
 			signal(eventlog.Hint{Topic: topic, Partition: partition, Head: head})
 		},
-		CountEvery: 15 * time.Second, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
+		CountEvery: 15 * time.Second, Most: 1_000_000, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
 	})
 }
 

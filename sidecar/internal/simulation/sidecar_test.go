@@ -310,13 +310,13 @@ func (p *process) open() (err error) {
 		Signal:    announcer.Appended,
 	})
 	p.scheduler = p.newScheduler(announcer.Appended)
-	var scheduled func(string, int64)
+	var scheduler admit.Scheduler
 	if p.scheduler != nil {
-		scheduled = p.scheduler.Accepted
+		scheduler = p.scheduler
 	}
 	p.publisher = admit.New(admit.Config{
 		Catalog: p.spool, Writer: p.writer, Policies: p.policies, Limits: wire.DefaultLimits(), Metrics: telemetry.Discard(),
-		Clock: clock, Logger: logger, Scheduled: scheduled,
+		Clock: clock, Logger: logger, Scheduler: scheduler,
 	})
 	p.conn = p.publisher.NewConnection()
 	var ctx context.Context

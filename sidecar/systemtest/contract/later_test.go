@@ -175,6 +175,32 @@ func TestBadSchedules(t *testing.T) {
 	}
 }
 
+// "a topic has at most --max-scheduled scheduled events: overloaded, reason scheduled"
+func TestScheduledAreBounded(t *testing.T) {
+	t.Parallel()
+	const topic = "crowded"
+	s := newHome(t).start(t, sharedPolicies, "--max-scheduled", "3")
+	hour := "Sluice-Delay-Ms: 3600000"
+	for i := range 3 {
+		if a := s.post(t, topic, "1", fmt.Sprint("Sluice-Id: e", i), hour); a.Status != 202 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+	for i := range 2 {
+		a := s.post(t, topic, "1", fmt.Sprint("Sluice-Id: f", i), hour)
+		if got := a.JSON(t); a.Status != 503 || got.Text("code") != "overloaded" || got.Text("reason") != "scheduled" || got.Text("retry_after_ms") == "" {
+			t.Errorf("one too many: %d %s", a.Status, a.Body)
+		}
+	}
+	s.dial(t).refused("overloaded", `{"op":"PUBLISH","topic":%q,"payload":1,"opts":{"delay_ms":3600000}}`, topic)
+	if a := s.post(t, topic, "1", "Sluice-Id: now"); a.Status != 201 {
+		t.Errorf("one that goes into the log at once: %d %s", a.Status, a.Body)
+	}
+	if a := s.post(t, "uncrowded", "1", hour); a.Status != 202 {
+		t.Errorf("in another topic: %d %s", a.Status, a.Body)
+	}
+}
+
 // Scheduled events survive a kill: none is early, lost or twice, also those that
 // are due while nobody runs.
 func TestScheduledOverAKill(t *testing.T) {

@@ -36,7 +36,7 @@ var onBoth = []func(*testing.T){
 	// latest_test.go
 	TestLatestAndLive,
 	// later_test.go
-	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledOverAKill,
+	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledAreBounded, TestScheduledOverAKill,
 	// limits_test.go
 	TestFieldLimits, TestTopicNames, TestBodyLimits, TestBatchLimitOverWebSocket,
 	// ops_test.go

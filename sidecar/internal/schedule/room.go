@@ -1,0 +1,117 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// FullError says that a topic has as many scheduled events as it may.
+type FullError struct {
+	Topic      string
+	Most       int
+	RetryAfter time.Duration // when they are counted again
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("%d events of topic %q are scheduled already, which is as many as --max-scheduled allows", e.Most, e.Topic)
+}
+
+// room is how many events of a topic are scheduled, as far as is known here.
+type room struct {
+	counted int64 // when they were counted last, less those that were released here since
+	since   int64 // let in here since that count began
+}
+
+// Reserve lets one more event of a topic be scheduled; Return or Accepted follows.
+// Each sidecar goes by what it counted last, and by what it has let in and
+// released itself since.
+func (s *Scheduler) Reserve(topic string) error {
+	if s.cfg.Most <= 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rooms[topic]
+	if r == nil {
+		r = &room{counted: s.Counts()[topic]}
+		s.rooms[topic] = r
+	}
+	if r.counted+r.since >= int64(s.cfg.Most) {
+		return &FullError{Topic: topic, Most: s.cfg.Most, RetryAfter: max(s.cfg.CountEvery, s.countPause)}
+	}
+	r.since++
+	return nil
+}
+
+// Return takes a reservation back whose event is not scheduled.
+func (s *Scheduler) Return(topic string) { s.change(topic, func(r *room) { r.since-- }) }
+
+// left notes that events of a topic were released.
+func (s *Scheduler) left(topic string, n int64) { s.change(topic, func(r *room) { r.counted -= n }) }
+
+func (s *Scheduler) change(topic string, change func(*room)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.rooms[topic]; r != nil {
+		change(r)
+	}
+}
+
+// count counts what is scheduled, now and then.
+func (s *Scheduler) count(ctx context.Context) {
+	for {
+		began := s.cfg.Clock.Now()
+		s.countOnce(ctx)
+		pause := max(s.cfg.CountEvery, countShare*s.cfg.Clock.Since(began))
+		s.mu.Lock()
+		s.countPause = pause
+		s.mu.Unlock()
+		if !s.cfg.Clock.Sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// countOnce counts the slots of this sidecar, and the topics of others that
+// events were scheduled in here.
+func (s *Scheduler) countOnce(ctx context.Context) {
+	var slots []int
+	if s.cfg.Mine != nil {
+		slots = []int{}
+		for slot := range eventlog.SchedulerSlots {
+			if s.cfg.Mine(slot) {
+				slots = append(slots, slot)
+			}
+		}
+	}
+	before := map[string]int64{} // let in
+	s.mu.Lock()
+	for topic, r := range s.rooms {
+		before[topic] = r.since
+	}
+	s.mu.Unlock()
+	counts, err := s.cfg.Log.CountSlots(ctx, slots)
+	if err != nil {
+		return
+	}
+	s.counts.Store(&counts)
+	for topic, since := range before {
+		n := counts[topic]
+		if slots != nil && !slices.Contains(slots, eventlog.SlotOf(topic)) {
+			if n, err = s.cfg.Log.CountScheduled(ctx, topic); err != nil {
+				continue
+			}
+		}
+		s.mu.Lock()
+		r := s.rooms[topic]
+		r.counted, r.since = n, r.since-since
+		if n == 0 && r.since == 0 {
+			delete(s.rooms, topic)
+		}
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,84 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+)
+
+// A topic has as many scheduled events as it may and no more, whoever releases them; what is not scheduled in the end, released
+// or cancelled makes room.
+func TestTopicsAreBounded(t *testing.T) {
+	for _, mine := range []func(int) bool{nil, func(int) bool { return false }} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLog()
+			for i := range 4 {
+				l.schedule("t", fmt.Sprint("before", i), time.Now().Add(time.Hour))
+			}
+			s, stop := start(l, mine, clock.System())
+			defer stop()
+			s.cfg.Most = 10
+			synctest.Wait()
+			full := func() bool {
+				err := s.Reserve("t")
+				var e *FullError
+				if err != nil && (!errors.As(err, &e) || e.RetryAfter != time.Second) {
+					t.Errorf("Reserve: %v", err)
+				}
+				return err != nil
+			}
+			n := 4
+			if mine != nil { // it has not counted a topic of others that nothing was scheduled in here
+				if full() {
+					t.Error("full before it was counted")
+				}
+				s.Return("t")
+				time.Sleep(2 * time.Second)
+			}
+			for ; n < 10; n++ {
+				if full() {
+					t.Errorf("full with %d events", n)
+				}
+				at := l.schedule("t", fmt.Sprint("e", n), time.Now().Add(time.Minute))
+				s.Accepted("t", at)
+			}
+			for range 3 {
+				if !full() {
+					t.Error("not full")
+				}
+				if err := s.Reserve("other"); err != nil {
+					t.Errorf("another topic: %v", err)
+				}
+				s.Return("other")
+				time.Sleep(2 * time.Second) // they are counted
+			}
+			l.set(func() { delete(l.waiting, "e4") }) // cancelled
+			time.Sleep(2 * time.Second)
+			if full() {
+				t.Error("full after one was cancelled")
+			}
+			s.Return("t") // a duplicate
+			if full() {
+				t.Error("full after one was not scheduled")
+			}
+			if !full() {
+				t.Error("not full")
+			}
+			l.set(func() { clear(l.waiting) })
+			s.Return("t")
+			time.Sleep(2 * time.Second)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.rooms) > 0 {
+				t.Errorf("%d topics are kept account of that have none", len(s.rooms))
+			}
+			if (l.counted > 0) != (mine != nil) {
+				t.Errorf("%d topics were counted by themselves", l.counted)
+			}
+		})
+	}
+}
