@@ -76,7 +76,7 @@ var rules = []rule{
 	{
 		name:   "only the helpers for applications on MongoDB know it in the SDK",
 		from:   []string{"sdk/..."},
-		except: []string{"sdk/exactlyonce/...", "sdk/outbox/...", "sdk/projector/..."},
+		except: []string{"sdk/exactlyonce/...", "sdk/outbox/...", "sdk/projector/...", "sdk/snapshot/mongostore"},
 		to:     []string{mongo},
 		caught: [2]string{"sdk/wire", "go.mongodb.org/mongo-driver/v2/bson"},
 	},

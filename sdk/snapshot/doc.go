@@ -7,6 +7,8 @@
 //		Apply: func(ctx context.Context, t *Totals, e *sluice.Event) error { return t.add(e) },
 //	})
 //
+// Package mongostore beside this one, a module of its own, keeps snapshots in MongoDB.
+//
 // State and positions are saved together, so the state has each event once, whenever the
 // process is killed. What Apply does elsewhere is done again for the events behind the last
 // snapshot: give what it publishes an id that is made from the event's.

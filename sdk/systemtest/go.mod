@@ -8,6 +8,7 @@ require (
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore v0.0.0
 	github.com/sluice-bus/sluice/sdk/projector v0.0.0
 	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
+	github.com/sluice-bus/sluice/sdk/snapshot/mongostore v0.0.0
 	go.mongodb.org/mongo-driver/v2 v2.9.3
 	go.uber.org/goleak v1.3.0
 	pgregory.net/rapid v1.3.0
@@ -98,6 +99,7 @@ replace (
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ../exactlyonce/mongostore
 	github.com/sluice-bus/sluice/sdk/projector => ../projector
 	github.com/sluice-bus/sluice/sdk/sluicetest => ../sluicetest
+	github.com/sluice-bus/sluice/sdk/snapshot/mongostore => ../snapshot/mongostore
 )
 
 exclude (
