@@ -44,8 +44,9 @@ type setup struct {
 	origins    []string
 	access     *access.Access
 	memory     *budget.Budget
-	mostTopics int // 0: 1000
-	mostEach   int // of topics and of groups; 0: any number
+	mostTopics int          // 0: 1000
+	mostEach   int          // of topics and of groups; 0: any number
+	listener   net.Listener // nil: TCP
 
 	eraseSpooled func(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
 }
@@ -110,16 +111,20 @@ func start(t testing.TB, s setup) *sidecar {
 		Topics: catalog, Erased: tails.Forget, Spooled: func(string) bool { return false }, EraseSpooled: s.eraseSpooled,
 		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	ln := s.listener
+	if ln == nil {
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln = tightListener{tcp}
 	}
 	guard := httpapi.Guard{AllowedOrigins: s.origins, Addr: ln.Addr()}
 	server := httpapi.Server{Handler: guard.Handler(g.Handler()), Logger: logger, DrainTimeout: patience, ConnContext: g.ConnContext}
 	serving, stopServing := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := server.Serve(serving, s.access.Listener("listen", tightListener{ln})); err != nil {
+		if err := server.Serve(serving, s.access.Listener("listen", ln)); err != nil {
 			t.Error(err)
 		}
 	})
