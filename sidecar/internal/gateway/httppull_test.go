@@ -229,6 +229,8 @@ func TestPullGivenUp(t *testing.T) {
 	eventually(t, "somebody waits", func() bool { return s.waiting() == 1 })
 	giveUp()
 	asking.Wait()
+	// Until the sidecar hears that the connection has ended, it answers into it.
+	eventually(t, "nobody waits", func() bool { return s.waiting() == 0 })
 	s.publish(t, "t", "a", "")
 	s.pull(t, `{}`).wants(t, "a/1")
 }
