@@ -2,6 +2,8 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -293,9 +295,21 @@ func grouping(n *yaml.Node) (Grouping, bool) {
 	return Grouping(PerHeader + strings.ToLower(rest)), true
 }
 
-// Tenant returns the tenant that an event belongs to; "" is that of events
-// without the header, or without a key.
+// maxTenantName bounds what a tenant is known by.
+const maxTenantName = 128
+
+// Tenant returns the tenant that an event belongs to, or the hash of its name where
+// that is long; "" is that of events without the header, or without a key.
 func (g Grouping) Tenant(key string, headers wire.Headers) string {
+	name := g.tenant(key, headers)
+	if len(name) <= maxTenantName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func (g Grouping) tenant(key string, headers wire.Headers) string {
 	if name, ok := strings.CutPrefix(string(g), PerHeader); ok {
 		for i := range headers {
 			if strings.EqualFold(headers[i].Name, name) {

@@ -306,7 +306,7 @@ func TestIneffective(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"publish.scope", "delivery.fairness.by"}
+	want := []string{"publish.scope"}
 	if got := policies[0].Ineffective(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -254,8 +254,7 @@ func (p *Policy) Ineffective() []string {
 		}
 		switch section, _, _ := strings.Cut(f.path, "."); {
 		case section == "connection" && p.Name != "*",
-			f.path == "publish.scope" && p.values.Publish.Scope == ScopeFleet,
-			f.path == "delivery.fairness.by" && p.values.Delivery.Fairness.By != "": // nothing acts on it yet
+			f.path == "publish.scope" && p.values.Publish.Scope == ScopeFleet:
 			out = append(out, f.path)
 		}
 	}

@@ -3,8 +3,6 @@ package admit
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,19 +24,6 @@ func (t tenant) compare(u tenant) int {
 	return cmp.Or(cmp.Compare(t.topic, u.topic), strings.Compare(t.name, u.name))
 }
 
-// maxTenantName bounds what is kept of a tenant's name.
-const maxTenantName = 128
-
-// tenantName is what a tenant is known by: the header's value, or its hash where
-// that is long.
-func tenantName(value string) string {
-	if len(value) <= maxTenantName {
-		return value
-	}
-	sum := sha256.Sum256([]byte(value))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
 // divide finds the tenants of the topics whose policy gives each a bucket, and
 // which charge each item is part of. Those without the header, and those past the
 // bound, share the topic's.
@@ -53,7 +38,7 @@ func (r *reservation) divide(buckets *limit.Set, items []wire.PublishItem, now t
 		t := r.index(ev.Topic)
 		r.charged[i] = 2*t + eventsCharge
 		if per := r.topics[t].policy.Publish.Per; per != "" {
-			if name := tenantName(per.Tenant(ev.Key, ev.Headers)); name != "" {
+			if name := per.Tenant(ev.Key, ev.Headers); name != "" {
 				of[i] = tenant{topic: t, name: name}
 				r.tenants = append(r.tenants, of[i])
 			}

@@ -37,6 +37,10 @@ func (g *Group) assign(now time.Time) {
 	if g.round.spare == 0 {
 		g.round.takers = 0
 	}
+	if g.backlog.fair != nil {
+		g.assignFairly(now)
+		return
+	}
 	kept := 0
 	for i := 0; i < len(g.backlog.ready); i++ { // settling one event can make others ready
 		if g.round.takers == 0 {
@@ -59,6 +63,7 @@ func (g *Group) retune(now time.Time) {
 		for _, m := range g.members {
 			m.opts = g.resolve(m.requested)
 		}
+		g.backlog.share(eff.Delivery.Fairness)
 	}
 	g.limits.tune(g.owns(), len(g.parts), now)
 }

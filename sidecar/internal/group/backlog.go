@@ -15,7 +15,8 @@ type backlog struct {
 	ordered       bool // some member wants key order
 	keys          keys
 	ids           ids
-	ready         []*entry // and some that have been settled since
+	ready         []*entry   // and some that have been settled since
+	fair          *fairQueue // has the ready ones where the policy says fairness, to which new ones come by ready; else nil
 	timers        timers
 	burying       []*entry // to be handed to the dead letter topic by the next turn
 	deadLettering int      // events on their way to the dead letter topic

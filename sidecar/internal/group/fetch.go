@@ -83,8 +83,12 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	if g.cfg.Memory.Full() {
 		room = 1 // an event, so that no group stands still for the sake of others
 	}
+	most := g.cfg.Bounds.Lookahead - len(p.entries)
+	if g.backlog.fair != nil && room > 1 { // one whole read beyond the bounds, instead of many of a few events each
+		most, room = g.cfg.Bounds.FetchEvents, g.cfg.Bounds.FetchBytes
+	}
 	f := &fetching{bounds: eventlog.Bounds{
-		Events: min(g.want(), g.cfg.Bounds.FetchEvents, g.cfg.Bounds.Lookahead-len(p.entries)),
+		Events: min(g.want(), g.cfg.Bounds.FetchEvents, most),
 		Bytes:  min(g.cfg.Bounds.FetchBytes, room),
 	}, exactlyOnce: g.exactlyOnce()}
 	first := f.add(p)
@@ -179,13 +183,21 @@ func (f *fetching) readEach(ctx context.Context, topic string) error {
 }
 
 // want is how many events more than those that are ready members have room
-// for.
+// for; or with fairness, as many as may be looked ahead, so that those of a tenant
+// are found behind any number of another's.
 func (g *Group) want() int {
 	room := 0
 	for _, m := range g.members {
 		room += m.room()
 	}
-	return min(room, g.room()) - (len(g.backlog.ready) - g.round.stuck)
+	room = min(room, g.room())
+	switch {
+	case g.backlog.fair == nil:
+		return room - (len(g.backlog.ready) - g.round.stuck)
+	case len(g.members) == 0 || g.limits.Paused:
+		return 0
+	}
+	return g.cfg.Bounds.Lookahead
 }
 
 // nextToFetch picks the partition to read next, in rotation; nil if there is

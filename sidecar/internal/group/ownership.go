@@ -124,6 +124,9 @@ func (g *Group) drop(p *partition) {
 	g.backlog.ready = slices.DeleteFunc(g.backlog.ready, of)
 	g.backlog.burying = slices.DeleteFunc(g.backlog.burying, of)
 	g.round.stuck = min(g.round.stuck, len(g.backlog.ready))
+	if g.backlog.fair != nil {
+		g.backlog.fair.drop(p)
+	}
 }
 
 func (g *Group) dropEntry(e *entry) {

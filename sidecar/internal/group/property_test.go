@@ -47,11 +47,20 @@ func (x *exam) actions() map[string]func(*rapid.T) {
 		"time": func(t *rapid.T) {
 			time.Sleep(rapid.SampledFrom([]time.Duration{100, 300, 5000, 11000}).Draw(t, "ms") * time.Millisecond)
 		},
-		"pause":   x.pauseOrResume,
-		"join":    func(*rapid.T) { x.join() },
-		"leave":   x.leaveOne,
-		"room":    x.fillOrDrain,
-		"window":  x.changeWindow,
+		"pause":  x.pauseOrResume,
+		"join":   func(*rapid.T) { x.join() },
+		"leave":  x.leaveOne,
+		"room":   x.fillOrDrain,
+		"window": x.changeWindow,
+		"fairness": func(t *rapid.T) {
+			fair := policy.Fairness{By: policy.Grouping(rapid.SampledFrom([]string{"", "key_prefix"}).Draw(t, "by"))}
+			fair.Weights = policy.Weights(rapid.SampledFrom([]string{"", `{"a":3}`, `{"":0.5,"b":2}`}).Draw(t, "weights"))
+			x.setPolicy(func(p *policy.Effective) { p.Delivery.Fairness = fair })
+		},
+		"limits": func(t *rapid.T) {
+			limits := rapid.SampledFrom([]string{"", "", `{"g":{"paused":true}}`, `{"g":{"rate":1}}`, `{"g":{"max_inflight":1}}`}).Draw(t, "limits")
+			x.setPolicy(groups(policy.Groups(limits)))
+		},
 		"store":   x.breakOrMendStore,
 		"graves":  x.breakOrMendDeadLetters,
 		"seek":    x.seekEarliest,
@@ -364,6 +373,7 @@ func (x *exam) restart(t *rapid.T) {
 // finish mends everything and acks whatever comes, until nothing comes.
 func (x *exam) finish() {
 	x.mendStore()
+	x.setPolicy(groups(""))
 	x.deadLetters.set(func() { x.deadLetters.err = nil })
 	for _, c := range x.clients {
 		x.mu.Lock()

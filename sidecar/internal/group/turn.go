@@ -37,6 +37,7 @@ func (g *Group) prepare(now time.Time) {
 	if !g.stopped {
 		g.lapse(now)
 		g.finishDrains(now)
+		g.retune(now) // which says how far to read ahead
 	}
 	g.mu.Unlock()
 	g.divide(now)

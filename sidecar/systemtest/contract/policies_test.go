@@ -200,6 +200,48 @@ func TestGroupPolicies(t *testing.T) {
 	await("held", 5)
 }
 
+// "delivery: {fairness: {by, weights}}": who has little to do does not wait until
+// who has much is done, and each key keeps its order.
+func TestFairness(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: by.header, delivery: {fairness: {by: "header:tenant"}}},
+		{name: by.key, delivery: {fairness: {by: key_prefix, weights: {small: 2}}}}]`)
+	k := s.dial(t)
+	for _, topic := range []string{"by.header", "by.key"} {
+		event := func(tenant string, n int) string {
+			return fmt.Sprintf(`{"payload":1,"opts":{"id":"%s%d","key":"%s/%d","headers":{"tenant":%q}}}`, tenant, n, tenant, n%20, tenant)
+		}
+		var flood []string
+		for n := range 500 {
+			flood = append(flood, event("large", n))
+		}
+		k.ok(`{"op":"PUBLISH","topic":%q,"events":[%s]}`, topic, strings.Join(flood, ","))
+		k.ok(`{"op":"PUBLISH","topic":%q,"events":[%s]}`, topic, event("small", 1)+","+event("small", 21))
+		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":{"from":"earliest","maxInflight":1}}`, topic)
+		var small []int
+		last := map[string]int{}
+		for n := range 502 {
+			f := k.event()
+			id := f.Text("event.id")
+			tenant, number := id[:5], 0
+			if _, err := fmt.Sscan(id[5:], &number); err != nil {
+				t.Fatal(err)
+			}
+			if tenant == "small" {
+				small = append(small, n)
+			}
+			if before, seen := last[f.Text("event.key")]; seen && before > number {
+				t.Errorf("%s: %d of key %s comes after %d", topic, number, f.Text("event.key"), before)
+			}
+			last[f.Text("event.key")] = number
+			k.ack(topic, "g", id)
+		}
+		if len(small) != 2 || small[1] > 6 {
+			t.Errorf("%s: the small tenant's events come as %v of 502", topic, small)
+		}
+	}
+}
+
 // Live retuning: a connection that was limited is not, once its rate is lifted,
 // and is again when the limit comes back.
 func TestBucketsAreRetuned(t *testing.T) {

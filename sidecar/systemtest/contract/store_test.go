@@ -44,7 +44,7 @@ var onBoth = []func(*testing.T){
 	// payload_test.go
 	TestPayloadsAreHandedOutEqual, TestLoneSurrogates, TestPayloadsThatAreNotJSON, TestContentTypes, TestEventFields,
 	// policies_test.go
-	TestPolicyMatching, TestDeliveryMaxima, TestRetention, TestGroupPolicies,
+	TestPolicyMatching, TestDeliveryMaxima, TestRetention, TestGroupPolicies, TestFairness,
 	// publish_test.go
 	TestPublishAnswers, TestConflict, TestPublishHeaders, TestLines, TestBatch, TestPipelining, TestOneIDFromManyPublishers,
 	// pull_test.go

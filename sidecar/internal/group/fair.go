@@ -1,0 +1,237 @@
+package group
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+)
+
+// fairQueue has the ready events of a group whose policy says delivery.fairness,
+// by tenant. It is start-time fair queueing (Goyal, Vin, Cheng: Start-time Fair
+// Queuing, SIGCOMM 1996): each event has a start tag, which is the virtual time
+// or the finish tag of its tenant's event before it, whichever is later, and a
+// finish tag, which is 1 ÷ weight behind that. The event with the lowest start tag
+// is delivered next, and its start tag is the virtual time. That needs no rate of
+// service, which consumers do not have.
+type fairQueue struct {
+	policy  policy.Fairness
+	weights map[string]float64
+	flows   map[string]*flow
+	order   flowHeap // those that have events to be tried in this turn
+	touched []*flow  // those of which some have been tried in this turn
+	virtual float64  // time
+	pushed  uint64   // flows that have become busy so far
+	events  int
+}
+
+// flow is one tenant.
+type flow struct {
+	tenant string
+	weight float64
+	start  float64 // of its next event
+	rank   uint64  // of those with the same start the lowest is next
+	queue  []*entry
+	tried  int // of the queue, in this turn
+	kept   int // of those tried, to stay
+	index  int // in the order, or -1
+}
+
+// maxIdleTenants bounds the tenants without events of whom is remembered what they
+// have had.
+const maxIdleTenants = 10_000
+
+func newFairQueue(p policy.Fairness) *fairQueue {
+	return &fairQueue{policy: p, weights: p.Weights.All(), flows: map[string]*flow{}}
+}
+
+// push puts a ready event behind those of its tenant.
+func (q *fairQueue) push(e *entry) {
+	name := q.policy.By.Tenant(e.rec.Key, e.rec.Headers)
+	f := q.flows[name]
+	if f == nil {
+		if len(q.flows) >= len(q.order)+len(q.touched)+maxIdleTenants {
+			q.forgetIdle()
+		}
+		name = strings.Clone(name) // it may be a part of the whole event
+		f = &flow{tenant: name, weight: cmp.Or(q.weights[name], 1), index: -1}
+		q.flows[name] = f
+	}
+	if len(f.queue) == 0 {
+		f.start = max(f.start, q.virtual)
+	}
+	f.queue = append(f.queue, e)
+	q.events++
+	q.offer(f)
+}
+
+// offer has a flow take part in this turn.
+func (q *fairQueue) offer(f *flow) {
+	if f.index < 0 {
+		q.pushed++
+		f.rank = q.pushed
+		heap.Push(&q.order, f)
+	}
+}
+
+// next is the event to be tried next, or nil.
+func (q *fairQueue) next() (*flow, *entry) {
+	for len(q.order) > 0 {
+		f := q.order[0]
+		if f.tried < len(f.queue) {
+			if f.tried == 0 {
+				q.touched = append(q.touched, f)
+			}
+			f.tried++
+			return f, f.queue[f.tried-1]
+		}
+		heap.Pop(&q.order)
+	}
+	return nil, nil
+}
+
+// keep has the event that was tried last stay.
+func (f *flow) keep(e *entry) {
+	f.queue[f.kept] = e
+	f.kept++
+}
+
+// delivered charges a flow for an event.
+func (q *fairQueue) delivered(f *flow) {
+	q.virtual = max(q.virtual, f.start)
+	f.start = q.virtual + 1/f.weight
+	heap.Fix(&q.order, f.index)
+}
+
+// endTurn takes out what has gone, and has all flows take part again.
+func (q *fairQueue) endTurn() {
+	for _, f := range q.touched {
+		q.events -= f.tried - f.kept
+		if f.kept == 0 {
+			clear(f.queue[:f.tried])
+			f.queue = f.queue[f.tried:]
+		} else {
+			f.queue = slices.Delete(f.queue, f.kept, f.tried)
+		}
+		f.tried, f.kept = 0, 0
+		switch {
+		case len(f.queue) > 0:
+			q.offer(f)
+		case f.index >= 0:
+			heap.Remove(&q.order, f.index)
+		}
+	}
+	clear(q.touched)
+	q.touched = q.touched[:0]
+	if q.events == 0 { // nobody has waited for anybody since: all are equal again
+		clear(q.flows)
+	}
+}
+
+// forgetIdle forgets the flows without events that have had no more than others,
+// and if that is not enough, all of them.
+func (q *fairQueue) forgetIdle() {
+	forget := func(which func(*flow) bool) {
+		for name, f := range q.flows {
+			if len(f.queue) == 0 && which(f) {
+				delete(q.flows, name)
+			}
+		}
+	}
+	forget(func(f *flow) bool { return f.start <= q.virtual })
+	if len(q.flows) >= len(q.order)+len(q.touched)+maxIdleTenants/2 {
+		forget(func(*flow) bool { return true })
+	}
+}
+
+// drop takes out the events of a partition.
+func (q *fairQueue) drop(p *partition) {
+	for _, f := range q.flows {
+		before := len(f.queue)
+		f.queue = slices.DeleteFunc(f.queue, func(e *entry) bool { return e.part == p })
+		q.events -= before - len(f.queue)
+		if len(f.queue) == 0 && f.index >= 0 {
+			heap.Remove(&q.order, f.index)
+		}
+	}
+}
+
+// all are the events that are left, in the order of the log.
+func (q *fairQueue) all() []*entry {
+	es := make([]*entry, 0, q.events)
+	for _, f := range q.flows {
+		es = append(es, f.queue...)
+	}
+	slices.SortFunc(es, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.part.index, b.part.index), cmp.Compare(a.seq, b.seq))
+	})
+	return es
+}
+
+// share follows what the policy says of fairness.
+func (b *backlog) share(p policy.Fairness) {
+	if b.fair != nil && b.fair.policy != p {
+		b.ready = append(b.fair.all(), b.ready...)
+		b.fair = nil
+	}
+	if p.By != "" && b.fair == nil {
+		b.fair = newFairQueue(p)
+	}
+}
+
+// assignFairly gives ready events to members with room, until either runs out:
+// those of the tenant that has had least first.
+func (g *Group) assignFairly(now time.Time) {
+	q := g.backlog.fair
+	for {
+		for _, e := range g.backlog.ready { // settling one event can make others ready
+			if e.state == ready {
+				q.push(e)
+			}
+		}
+		clear(g.backlog.ready)
+		g.backlog.ready = g.backlog.ready[:0]
+		if g.round.takers == 0 {
+			break
+		}
+		f, e := q.next()
+		if e == nil {
+			break
+		}
+		switch before := g.leases; {
+		case !g.place(e, now):
+			f.keep(e)
+		case g.leases > before:
+			q.delivered(f)
+		}
+	}
+	q.endTurn()
+}
+
+// flowHeap is a heap of flows by start.
+type flowHeap []*flow
+
+func (h flowHeap) Len() int { return len(h) }
+func (h flowHeap) Less(i, j int) bool {
+	return h[i].start < h[j].start || h[i].start == h[j].start && h[i].rank < h[j].rank
+}
+func (h flowHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *flowHeap) Push(x any) {
+	f := x.(*flow)
+	f.index = len(*h)
+	*h = append(*h, f)
+}
+func (h *flowHeap) Pop() any {
+	old := *h
+	f := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	f.index = -1
+	return f
+}
