@@ -152,7 +152,10 @@ func (c *comparer) direct(w world, r *jsonschema.Schema, at string) (bad []strin
 	}
 	types := c.types(w)
 	if more := types &^ typesOf(r); more != 0 {
-		return c.says(at, "{R} allows no %s here, and {W} does", more)
+		add(c.says(at, "{R} allows no %s here, and {W} does", more))
+		if types &^= more; types == 0 {
+			return bad
+		}
 	}
 	if r.Enum != nil || r.Const != nil {
 		add(c.says(at, "{R} allows certain values only, and {W} others too"))

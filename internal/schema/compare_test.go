@@ -192,6 +192,8 @@ func TestBreaksSaysWhy(t *testing.T) {
 		{`{"type":"object","properties":{"a/b":{"type":"string"}}}`, `{"type":"object","properties":{"a/b":{"type":"number"}},"required":["c"]}`,
 			`at "/properties/a~1b", the new schema allows no string here, and version 1 does
 the new schema requires the property "c", and version 1 does not`},
+		{`{"type":["object","null"]}`, `{"type":"object","required":["a"]}`, `the new schema allows no null here, and version 1 does
+the new schema requires the property "a", and version 1 does not`},
 		{`{"type":["string","number"]}`, `{"type":"string"}`, `the new schema allows no number here, and version 1 does`},
 		{`{"enum":["a","b"]}`, `{"enum":["a"]}`, `the new schema refuses "b", which version 1 allows`},
 		{`{"properties":{"a":{}}}`, `{"properties":{"a":{}},"additionalProperties":false}`, `the new schema allows no properties but those that it lists, and version 1 allows others`},

@@ -385,6 +385,23 @@ test('two versions of a policy are compared', async () => {
   await page.locator('.compare').getByText('No field differs.').waitFor();
 });
 
+test('the schemas of a policy are listed, and one that breaks is refused with its reasons', async () => {
+  expected.push(/status of (404|422)/);
+  await api('PUT', '/v1/policies/shop', {schema: {json_schema: {type: 'object'}}});
+  await api('PUT', '/v1/policies/shop', {schema: {json_schema: {type: ['object', 'null']}}});
+  await visit('#/policies/shop');
+  const schemas = page.getByRole('region', {name: 'Schemas'});
+  await schemas.getByText('JSON Schema').first().click();
+  assert.match(await schemas.locator('pre').first().innerText(), /"null"/);
+  assert.equal(await schemas.getByRole('listitem').count(), 2);
+  await page.getByText('Whole policy as JSON').click();
+  await page.getByRole('textbox', {name: /Partitions, deduplication/}).fill('{"schema": {"json_schema": {"type": "object", "required": ["id"]}}}');
+  await button('Review 1 change…').click();
+  await button('Save', dialog()).click();
+  await page.getByText('requires the property "id", and version 2 does not').waitFor();
+  await page.getByText('allows no null here, and version 2 does').waitFor();
+});
+
 test('while the control plane is away, old data is marked and a retry is offered', async () => {
   expected.push(/ERR_FAILED/);
   await visit('');

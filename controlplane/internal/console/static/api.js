@@ -111,6 +111,7 @@ export const api = {
   }),
   remove: (name, seen) => request('DELETE', policyPath(name), {headers: condition(seen)}),
   forget: node => request('DELETE', '/v1/sidecars/' + encodeURIComponent(node)),
+  schemas: (name, signal) => request('GET', policyPath(name) + '/schemas', {signal}),
   history: (name, signal) => request('GET', policyPath(name) + '/history', {signal}),
   // seen is the version in force that is about to be replaced, null for none.
   rollback: (name, version, seen) => request('POST', policyPath(name) + '/rollback', {body: {version}, headers: condition(seen)}),

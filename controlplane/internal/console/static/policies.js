@@ -8,6 +8,7 @@ import {Confirm} from './change.js';
 import {Diff} from './diff.js';
 import {Editor} from './editor.js';
 import {History} from './history.js';
+import {Schemas} from './schemas.js';
 import {Rollout} from './rollout.js';
 
 const page = 200; // rows at first, and with each "more"
@@ -104,6 +105,7 @@ export function Policy({name, me}) {
           </section>
           <${History} name=${name} policy=${policy} policies=${policies} me=${me} onSaved=${p => arrived(p.version)} />
         </div>
+        <${Schemas} name=${name} policy=${policy} />
         ${deleting && policy && html`
           <${Confirm} title="Delete ${name}" verb="Delete" danger act=${remove} onClose=${() => setDeleting(false)}>
             <p>Its topics fall back to what holds without it. The history stays, and can bring it back.</p>
