@@ -165,6 +165,8 @@ var changes = []struct {
 	{"property names of a closed object", `{"properties":{"ab":{},"a":{}},"additionalProperties":false}`, `{"propertyNames":{"pattern":"^a","maxLength":3}}`, true, ""},
 	{"unevaluatedProperties kept", `{"type":"object","properties":{"a":{"unevaluatedProperties":false}}}`, `{"properties":{"a":{"unevaluatedProperties":false}}}`, true, ""},
 	{"unevaluatedProperties added", `{"properties":{"a":{}}}`, `{"properties":{"a":{}},"unevaluatedProperties":false}`, false, ""},
+	{"what holds for objects alone", `{"required":["a"],"dependentSchemas":{"a":{"type":"string"}}}`, `{"type":"string"}`, false, ""},
+	{"with a member comes another", `{"type":"object","required":["a"],"dependentRequired":{"a":["b"]}}`, `{"required":["b"]}`, true, ""},
 	{"draft 7 to 2020-12", `{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}],"additionalItems":false}`, `{"prefixItems":[{"type":"string"}],"items":false}`, true, ""},
 	{"draft 4's exclusive limits", `{"$schema":"http://json-schema.org/draft-04/schema#","type":"number","minimum":1,"exclusiveMinimum":true}`, `{"type":"number","exclusiveMinimum":1}`, true, ""},
 	{"draft 7's $ref alone counts", `{"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a","maximum":3,"definitions":{"a":{}}}`, `{"maximum":3}`, false, ""},
