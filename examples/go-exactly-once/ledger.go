@@ -2,20 +2,52 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"sync/atomic"
 
+	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 )
 
 // ledger adds up payments, each id once.
 type ledger interface {
-	// add sees to it that the payment is in the sum. What it says is worth telling, or "". It calls crash at the moment at
-	// which a crash would hurt most.
-	add(ctx context.Context, id string, amount int, crash func() error) (says string, err error)
+	// handler sees to it that payments are in the sum. It calls crash with each that was added, at the moment at which a
+	// crash would hurt most.
+	handler(crash sluice.Handler) sluice.Handler
 	sum(ctx context.Context) (int, error)
 }
 
-const isThere = "is in the sum already, and is not added again"
+// amount is what a payment adds.
+func amount(m *sluice.Message) (int, error) {
+	var payment struct {
+		Amount int `json:"amount"`
+	}
+	err := json.Unmarshal(m.Event.Payload, &payment)
+	return payment.Amount, err
+}
+
+// crashing calls crash behind an effect that has run in this call, and says where it had run before. One event is handled at
+// a time.
+func crashing(once func(effect sluice.Handler) sluice.Handler, effect, crash sluice.Handler) sluice.Handler {
+	ran := false
+	handle := once(func(ctx context.Context, m *sluice.Message) error {
+		ran = true
+		return effect(ctx, m)
+	})
+	return func(ctx context.Context, m *sluice.Message) error {
+		ran = false
+		err := handle(ctx, m)
+		switch {
+		case err != nil:
+			return err
+		case !ran:
+			fmt.Println(m.Event.ID, "is in the sum already, and is not added again.")
+			return nil // which acks
+		}
+		return crash(ctx, m)
+	}
+}
 
 var options = exactlyonce.Options{Scope: exactlyonce.Scope(topic, group)}
 
@@ -31,19 +63,13 @@ func newMemoryLedger() (*memoryLedger, error) {
 	return &memoryLedger{once: once}, err
 }
 
-func (l *memoryLedger) add(ctx context.Context, id string, amount int, crash func() error) (string, error) {
-	ran, err := l.once.Do(ctx, id, func(context.Context) error {
-		l.total.Add(int64(amount))
-		return nil
-	})
-	switch {
-	case err != nil:
-		return "", err
-	case !ran:
-		return isThere, nil
-	default:
-		return "", crash()
-	}
+func (l *memoryLedger) handler(crash sluice.Handler) sluice.Handler {
+	once := func(effect sluice.Handler) sluice.Handler { return exactlyonce.Once(l.once, effect) }
+	return crashing(once, func(_ context.Context, m *sluice.Message) error {
+		n, err := amount(m)
+		l.total.Add(int64(n))
+		return err
+	}, crash)
 }
 
 func (l *memoryLedger) sum(context.Context) (int, error) { return int(l.total.Load()), nil }

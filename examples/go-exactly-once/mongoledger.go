@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	mongooptions "go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
 )
@@ -69,42 +71,37 @@ func (l *mongoLedger) prepare(ctx context.Context) error {
 	return err
 }
 
-func (l *mongoLedger) add(ctx context.Context, id string, amount int, crash func() error) (string, error) {
-	if l.transactions {
-		return l.increment(ctx, id, amount, crash)
+func (l *mongoLedger) handler(crash sluice.Handler) sluice.Handler {
+	if !l.transactions {
+		return exactlyonce.OnceClaimed(l.once, func(ctx context.Context, m *sluice.Message, c *exactlyonce.Claim) error {
+			return l.set(ctx, m, c, crash)
+		})
 	}
-	return l.set(ctx, id, amount, crash)
+	once := func(effect sluice.Handler) sluice.Handler { return exactlyonce.OnceTx(l.once, effect) }
+	return crashing(once, l.increment, crash) // at the crash it is added and marked, and not acked
 }
 
-func (l *mongoLedger) increment(ctx context.Context, id string, amount int, crash func() error) (string, error) {
-	ran, err := l.once.DoTx(ctx, id, func(ctx context.Context) error {
-		_, err := l.db.Collection("sums").UpdateOne(ctx, counter, bson.D{{Key: "$inc", Value: bson.D{{Key: "sum", Value: amount}}}})
+func (l *mongoLedger) increment(ctx context.Context, m *sluice.Message) error {
+	n, err := amount(m)
+	if err != nil {
 		return err
-	})
-	switch {
-	case err != nil:
-		return "", err
-	case !ran:
-		return isThere, nil
-	default:
-		return "", crash() // it is added and marked, and not acked
 	}
+	_, err = l.db.Collection("sums").UpdateOne(ctx, counter, bson.D{{Key: "$inc", Value: bson.D{{Key: "sum", Value: n}}}})
+	return err
 }
 
-func (l *mongoLedger) set(ctx context.Context, id string, amount int, crash func() error) (string, error) {
-	says := isThere
-	_, err := l.once.DoClaimed(ctx, id, func(ctx context.Context, c *exactlyonce.Claim) error {
-		says = ""
-		if c.Fence > 1 {
-			says = "was begun by one that died: its document is set once more, and counts once"
-		}
-		err := mongostore.SetFenced(ctx, l.db.Collection("payments"), id, c, bson.D{{Key: "amount", Value: amount}})
-		if err != nil {
-			return err
-		}
-		return crash() // it is set, and not marked
-	})
-	return says, err
+func (l *mongoLedger) set(ctx context.Context, m *sluice.Message, c *exactlyonce.Claim, crash sluice.Handler) error {
+	n, err := amount(m)
+	if err != nil {
+		return err
+	}
+	if c.Fence > 1 {
+		fmt.Println(m.Event.ID, "was begun by one that died: its document is set once more, and counts once.")
+	}
+	if err := mongostore.SetFenced(ctx, l.db.Collection("payments"), m.Event.ID, c, bson.D{{Key: "amount", Value: n}}); err != nil {
+		return err
+	}
+	return crash(ctx, m) // it is set, and not marked
 }
 
 func (l *mongoLedger) sum(ctx context.Context) (int, error) {

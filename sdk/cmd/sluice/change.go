@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
@@ -179,7 +180,8 @@ func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 type groupsSeekCommand struct {
 	Topic    string   `arg:"" help:"The topic."`
 	Group    string   `arg:"" help:"The group."`
-	From     string   `required:"" enum:"latest,earliest,ts,afterId,positions" help:"Where it goes on: latest, earliest, ts, afterId or positions."`
+	To       string   `required:"" xor:"where" placeholder:"WHERE" help:"Where it goes on: latest, earliest, a time (1723140000000 or 2006-01-02T15:04:05Z), or behind the event with that id."`
+	From     string   `required:"" xor:"where" enum:"latest,earliest,ts,afterId,positions" help:"Where it goes on: latest, earliest, ts, afterId or positions."`
 	TS       int64    `name:"ts" default:"-1" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
 	AfterID  string   `name:"after-id" placeholder:"ID" help:"With --from afterId: the event that it goes on after."`
 	Position []string `placeholder:"PARTITION=SEQ" help:"With --from positions, once for each partition that is to move: the seq that it goes on right after."`
@@ -192,8 +194,9 @@ connected: what they have in flight becomes stale.
 
 Examples:
 
-  sluice groups seek orders billing --from earliest --dry-run
-  sluice groups seek orders billing --from ts --ts 1723140000000
+  sluice groups seek orders billing --to earliest --dry-run
+  sluice groups seek orders billing --to 2024-08-08T18:00:00Z
+  sluice groups seek orders billing --to 01912ab8-6ccd-7c3e-a1b2-0242ac120002
   sluice groups seek orders billing --from positions --position 0=1042 --yes`
 }
 
@@ -232,6 +235,9 @@ func (g *groupsSeekCommand) position() (to admin.Position, err error) {
 	case (g.From == wire.FromPositions) != (len(g.Position) > 0):
 		return to, program.Usagef("--position goes with --from positions")
 	}
+	if g.To != "" {
+		return where(g.To), nil
+	}
 	if g.TS >= 0 {
 		to.TS = &g.TS
 	}
@@ -249,6 +255,21 @@ func (g *groupsSeekCommand) position() (to admin.Position, err error) {
 		to.Positions[p] = n
 	}
 	return to, nil
+}
+
+// where reads --to. Whoever has an id that looks like something else says --from.
+func where(text string) (to admin.Position) {
+	if text == wire.FromLatest || text == wire.FromEarliest {
+		return admin.Position{From: text}
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if at, bad := time.Parse(time.RFC3339, text); bad == nil {
+		ms, err = at.UnixMilli(), nil
+	}
+	if err == nil && ms >= 0 {
+		return admin.Position{From: wire.FromTS, TS: &ms}
+	}
+	return admin.Position{From: wire.FromAfterID, AfterID: text}
 }
 
 func printSeek(w io.Writer, plan admin.SeekPlan) error {

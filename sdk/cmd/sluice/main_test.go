@@ -203,11 +203,22 @@ func TestChangesAreAskedFor(t *testing.T) {
 	run(t, sidecar, "", "groups", "delete", "orders", "billing", "--dry-run").wantOK(t)
 	for _, args := range [][]string{
 		{"--from", "ts"}, {"--from", "latest", "--ts", "1"}, {"--from", "afterId"}, {"--from", "positions"}, {"--from", "positions", "--position", "0"}, {"--from", "nowhere"},
+		{}, {"--to", "latest", "--from", "latest"}, {"--to", "latest", "--ts", "1"},
 	} {
 		run(t, sidecar, "", append([]string{"groups", "seek", "orders", "billing", "--yes"}, args...)...).wantFailure(t, 2, "--")
 	}
 	got := run(t, sidecar, "", "groups", "show", "orders", "billing").wantOK(t)
 	if !strings.HasPrefix(got.stdout, "billing of orders: lag 1") {
 		t.Errorf("got %s", got.stdout)
+	}
+	second := sidecar.Events("orders")[1].ID
+	for to, want := range map[string]string{
+		"earliest": "2 events are replayed, 0 skipped", "latest": "0 events are replayed, 1 skipped", "0": "2 events are replayed, 0 skipped",
+		"2099-01-01T00:00:00Z": "0 events are replayed, 1 skipped", second: "0 events are replayed, 0 skipped",
+	} {
+		got := run(t, sidecar, "", "groups", "seek", "orders", "billing", "--dry-run", "--to", to).wantOK(t)
+		if !strings.HasPrefix(got.stdout, want) {
+			t.Errorf("--to %s: %s", to, got.stdout)
+		}
 	}
 }
