@@ -162,13 +162,13 @@ func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, 
 		}
 		f, err := g.cfg.Groups.Follow(ctx, asked)
 		if err == nil {
-			s.follower, s.trail = f, newTrail(s.subKey, f.Starts())
+			s.feed, s.trail = alone{f}, newTrail(s.subKey, f.Starts())
 		}
 		return err
 	}
 	s.trail = newTrail(s.subKey, nil)
 	m, err := g.cfg.Groups.Subscribe(ctx, asked)
-	s.follower = m
+	s.feed = m
 	return err
 }
 

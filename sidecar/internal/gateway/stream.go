@@ -23,7 +23,7 @@ const (
 // request's goroutine alone writes to it.
 type stream struct {
 	subKey
-	follower
+	feed
 	groups   *group.Manager
 	who      access.Identity
 	bound    int

@@ -5,11 +5,12 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// follower is what subscriptions with and without a group have in common.
-type follower interface {
+// feed is what delivers to a subscription, with a group or without one.
+type feed interface {
 	Start()
 	Wake()
 	Pause()
@@ -17,9 +18,15 @@ type follower interface {
 	Close(how group.Leaving)
 }
 
+// alone is a subscription without a group.
+type alone struct{ *follower.Follower }
+
+// Close ends it; there is nothing to give back.
+func (a alone) Close(group.Leaving) { a.Follower.Close() }
+
 // subscription is a connection's side of one subscription.
 type subscription struct {
-	follower
+	feed
 	deliveries
 	pacer      *sharedPacer
 	partitions []int // that the client was told are its own
@@ -54,7 +61,7 @@ func (c *conn) subscribe(req *wire.Request) {
 		c.replyError(req, err)
 		return
 	}
-	if f, alone := s.follower.(*group.Follower); alone {
+	if f, is := s.feed.(alone); is {
 		positions := make(map[int]uint64)
 		for p, start := range f.Starts() {
 			positions[p] = start - 1
@@ -112,14 +119,14 @@ func (s *subscription) join(c *conn, req *wire.Request) error {
 	ctx := madeFor(c.ctx, c.who.Load())
 	if s.group == "" {
 		f, err := c.cfg.Groups.Follow(ctx, asked)
-		s.follower = f
+		s.feed = alone{f}
 		return err
 	}
 	m, err := c.cfg.Groups.Subscribe(ctx, asked)
 	if err != nil {
 		return err
 	}
-	s.follower, s.member = m, m
+	s.feed, s.member = m, m
 	return nil
 }
 

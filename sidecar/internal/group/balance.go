@@ -40,10 +40,10 @@ func (g *Group) balance() {
 		return
 	}
 	if g.abandonTaken(latest) { // and there may be more to take now
-		g.balancer.wake()
+		g.balancer.Wake()
 	}
 	if g.recreateDeleted(todo.missing, latest) {
-		g.balancer.wake()
+		g.balancer.Wake()
 		return
 	}
 	orphans := g.orphans(todo.absent, latest)
@@ -60,7 +60,7 @@ func (g *Group) balance() {
 	case !taken || !renewed:
 		g.lookLater(doubt)
 	case len(orphans) > 0:
-		g.balancer.wake() // lets go of them in order
+		g.balancer.Wake() // lets go of them in order
 	}
 }
 
@@ -89,10 +89,10 @@ func (g *Group) plan(st *roster.Standing, view *roster.View, now time.Time) (x t
 			x.absent = append(x.absent, i)
 		case mine && p.own == draining:
 			p.own = owned
-			g.worker.wake()
+			g.worker.Wake()
 		case !mine && p.own == owned:
 			g.drain(p, now)
-			g.worker.wake()
+			g.worker.Wake()
 		}
 		if p.own == owned && p.life != st.ID {
 			x.frozen = append(x.frozen, i)
@@ -118,7 +118,7 @@ func (g *Group) due(view *roster.View) func(*partition) bool {
 	names := append([]string{view.Name}, others...)
 	prefix := g.topic + "\x00" + g.name + "\x00"
 	return func(p *partition) bool {
-		return roster.Owner(names, prefix+strconv.Itoa(p.index)) == view.Name
+		return roster.Owner(names, prefix+strconv.Itoa(p.Index)) == view.Name
 	}
 }
 
@@ -126,7 +126,7 @@ func (g *Group) due(view *roster.View) func(*partition) bool {
 func (g *Group) content(is bool) {
 	if is && !g.complete {
 		g.assignDue = true // members without a partition are told so
-		g.worker.wake()
+		g.worker.Wake()
 	}
 	g.complete = is
 }
@@ -180,7 +180,7 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) (lost bool) {
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
 	if found {
-		g.worker.wake()
+		g.worker.Wake()
 	}
 	return lost
 }
@@ -254,7 +254,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 		switch {
 		case errors.Is(errs[i], eventlog.ErrEpochTaken):
 			g.doubt = true
-			g.balancer.wake()
+			g.balancer.Wake()
 		case errs[i] != nil:
 			done, g.doubt, p.tried = false, true, max(p.tried, e.Number)
 		case p.own != foreign && p.epoch+1 == e.Number:
@@ -263,7 +263,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 		}
 	}
 	g.mu.Unlock()
-	g.worker.wake()
+	g.worker.Wake()
 	return done
 }
 
@@ -349,7 +349,7 @@ func (g *Group) adoptAll(taken []uint64, inherited []eventlog.Epoch, extents []e
 			g.adopt(p, e, extents[i].Head)
 		}
 	}
-	g.worker.wake()
+	g.worker.Wake()
 }
 
 // refreshOwners makes the next balance ask who owns what.
@@ -380,7 +380,7 @@ func (g *Group) failed(what string, err error) {
 func (g *Group) suspect() {
 	g.lookForRedrives()
 	g.refreshOwners()
-	g.balancer.wake()
+	g.balancer.Wake()
 }
 
 // looked follows a look around of the roster.
@@ -389,10 +389,10 @@ func (g *Group) looked(changed bool) {
 	lapsed := g.lapsed
 	g.mu.Unlock()
 	if lapsed {
-		g.worker.wake() // it may be valid again
+		g.worker.Wake() // it may be valid again
 	}
 	if changed {
-		g.balancer.wake()
+		g.balancer.Wake()
 	}
 }
 

@@ -98,7 +98,7 @@ func (g *Group) endRedrives(ctx context.Context) error {
 	const some = 1000
 	for _, p := range g.parts {
 		for {
-			rs, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, p.index, some)
+			rs, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, p.Index, some)
 			if err != nil || len(rs) == 0 {
 				if err != nil {
 					return err
@@ -144,7 +144,7 @@ func (g *Group) delete(ctx context.Context) error {
 	}
 	if err != nil {
 		g.refreshOwners() // what was taken is ours, and released in order by a balance
-		g.balancer.wake()
+		g.balancer.Wake()
 		return err
 	}
 	for i := range taken {
@@ -155,7 +155,7 @@ func (g *Group) delete(ctx context.Context) error {
 	}
 	if err != nil {
 		g.refreshOwners()
-		g.balancer.wake()
+		g.balancer.Wake()
 		return err
 	}
 	g.mu.Lock()
@@ -169,6 +169,6 @@ func (g *Group) delete(ctx context.Context) error {
 	clear(g.saver.marks)
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
-	g.worker.wake()
+	g.worker.Wake()
 	return nil
 }

@@ -112,7 +112,7 @@ func (g *Group) shares(to []*Member) []share {
 func (g *Group) revoke(p *partition) {
 	g.assignDue = true
 	if p.assignee != nil {
-		p.assignee.revoked = append(p.assignee.revoked, p.index)
+		p.assignee.revoked = append(p.assignee.revoked, p.Index)
 		p.assignee = nil
 	}
 }
@@ -138,7 +138,7 @@ func (m *Member) lose(lost []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range m.lent() {
-		if slices.Contains(lost, e.part.index) {
+		if slices.Contains(lost, e.part.Index) {
 			g.backlog.giveBack(e)
 		}
 	}

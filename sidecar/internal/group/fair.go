@@ -166,7 +166,7 @@ func (q *fairQueue) all() []*entry {
 		es = append(es, f.queue...)
 	}
 	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.part.index, b.part.index), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(a.part.Index, b.part.Index), cmp.Compare(a.seq, b.seq))
 	})
 	return es
 }

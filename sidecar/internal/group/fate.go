@@ -139,7 +139,7 @@ func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, n
 		p.redrive.entries[again].tell(&f, now)
 	case i >= 0:
 		p.entries[i].tell(&f, now)
-	case rec.Seq < p.next || slices.ContainsFunc(p.skip, holds(rec.Seq)):
+	case rec.Seq < p.Next || slices.ContainsFunc(p.skip, holds(rec.Seq)):
 		f.State = FateSettled
 	default:
 		f.State, f.WaitsFor = FateWaiting, WaitsForTurn

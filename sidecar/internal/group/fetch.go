@@ -8,14 +8,12 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
 const (
 	// retryAfterFailure is the pause before the store is asked again.
 	retryAfterFailure = 250 * time.Millisecond
-	// retryWhenBehind is the pause before the log is asked again for events that
-	// it has announced and does not show yet. It doubles, up to retryAfterFailure.
-	retryWhenBehind = 5 * time.Millisecond
 	// aloneAfter is how many times in vain a partition is read together with
 	// others. By itself it is told also what will never come.
 	aloneAfter = 2
@@ -57,7 +55,7 @@ type fetchingPart struct {
 	*partition
 	eventlog.Place
 	was  int // the partition's generation
-	page page
+	page reader.Page
 
 	carried []eventlog.AttemptRange // the partition's
 	since   int64
@@ -78,7 +76,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	if g.stopped || p == nil {
 		return nil
 	}
-	g.fetchAt = p.index
+	g.fetchAt = p.Index
 	room := g.cfg.Bounds.HeldBytes - g.backlog.held
 	if g.cfg.Memory.Full() {
 		room = 1 // an event, so that no group stands still for the sake of others
@@ -92,15 +90,15 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		Bytes:  min(g.cfg.Bounds.FetchBytes, room),
 	}, exactlyOnce: g.exactlyOnce()}
 	first := f.add(p)
-	first.page.recs = g.watch.Read(p.index, p.next, f.bounds)
+	first.page.Records = g.watch.Read(p.Index, p.Next, f.bounds)
 	each, ok := g.cfg.Log.(eachReader)
-	if !ok || len(first.page.recs) > 0 || p.vain > aloneAfter {
+	if !ok || len(first.page.Records) > 0 || p.Vain() > aloneAfter {
 		return f
 	}
 	for i := range g.parts {
-		o := g.parts[(p.index+1+i)%len(g.parts)]
-		if o != p && len(f.parts) < f.bounds.Events && g.fetchable(o, now) && o.vain <= aloneAfter &&
-			len(g.watch.Read(o.index, o.next, eventlog.Bounds{Events: 1})) == 0 {
+		o := g.parts[(p.Index+1+i)%len(g.parts)]
+		if o != p && len(f.parts) < f.bounds.Events && g.fetchable(o, now) && o.Vain() <= aloneAfter &&
+			len(g.watch.Read(o.Index, o.Next, eventlog.Bounds{Events: 1})) == 0 {
 			f.add(o)
 			f.each = each
 		}
@@ -109,7 +107,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 }
 
 func (f *fetching) add(p *partition) *fetchingPart {
-	fp := &fetchingPart{partition: p, Place: eventlog.Place{Partition: p.index, Seq: p.next}, was: p.generation, carried: p.carried, since: p.since}
+	fp := &fetchingPart{partition: p, Place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.generation, carried: p.carried, since: p.since}
 	f.parts = append(f.parts, fp)
 	return fp
 }
@@ -120,7 +118,7 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 		err = f.readEach(ctx, g.topic)
 	} else {
 		p := f.parts[0]
-		p.page, err = readPage(ctx, g.cfg.Log, g.topic, p.page.recs, p.Partition, p.Seq, f.bounds)
+		p.page, err = reader.Read(ctx, g.cfg.Log, g.topic, p.page.Records, p.Partition, p.Seq, f.bounds)
 	}
 	for _, p := range f.parts {
 		if err == nil {
@@ -132,7 +130,7 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	}
 	var ids []string
 	for _, p := range f.parts {
-		for _, rec := range p.page.recs {
+		for _, rec := range p.page.Records {
 			ids = append(ids, rec.ID)
 		}
 	}
@@ -150,7 +148,7 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	}
 	var letters []string
 	var seqs []uint64
-	for _, rec := range p.page.recs {
+	for _, rec := range p.page.Records {
 		if slices.ContainsFunc(p.carried, func(r eventlog.AttemptRange) bool { return holds(rec.Seq)(r.SeqRange) }) {
 			letters = append(letters, deadLetter(&entry{rec: rec}, g.name, p.since, time.Time{}).ID)
 			seqs = append(seqs, rec.Seq)
@@ -177,7 +175,7 @@ func (f *fetching) readEach(ctx context.Context, topic string) error {
 	}
 	each, err := f.each.ReadEach(ctx, topic, places, f.bounds)
 	for i := range each {
-		f.parts[i].page = page{recs: each[i], next: f.parts[i].Seq}
+		f.parts[i].page = reader.Page{Records: each[i], Next: f.parts[i].Seq}
 	}
 	return err
 }
@@ -222,19 +220,19 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 // fetchable reports whether there is something to read of the partition, and
 // room for it.
 func (g *Group) fetchable(p *partition, now time.Time) bool {
-	return p.own == owned && p.readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead
+	return p.own == owned && p.Readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead
 }
 
 // take admits what was read.
 func (g *Group) take(f *fetching, err error) {
 	if err != nil {
 		g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name,
-			"partition", f.parts[0].index, "more_partitions", len(f.parts)-1, "error", err)
+			"partition", f.parts[0].Index, "more_partitions", len(f.parts)-1, "error", err)
 	}
 	for _, p := range f.parts {
 		switch {
 		case err != nil:
-			p.readDue = g.cfg.Clock.Now().Add(retryAfterFailure)
+			p.Failed(g.cfg.Clock.Now())
 		case p.was == p.generation && len(g.members) > 0:
 			g.takePage(p, f.marked)
 		}
@@ -245,13 +243,13 @@ func (g *Group) take(f *fetching, err error) {
 // acked before.
 func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
-	for _, rec := range pg.recs {
+	for _, rec := range pg.Records {
 		if e := p.fetched(rec); e != nil {
 			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.wanted(rec)
 			g.backlog.admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
-	if len(pg.recs) == 0 && p.skipTo(pg.next, g.cfg.Clock.Now()) {
+	if len(pg.Records) == 0 && p.skipTo(pg.Next, g.cfg.Clock.Now()) {
 		p.dirty = true
 	}
 	if p.passed > 0 {
@@ -275,31 +273,4 @@ func (g *Group) marked(ctx context.Context, ids []string) (map[string]bool, erro
 		marked[id] = acked[i]
 	}
 	return marked, nil
-}
-
-// page is what a read found: events, or the seq to go on at when there were
-// none.
-type page struct {
-	recs []*eventlog.Record
-	next uint64
-}
-
-// readPage reads from the log where the tail had nothing. When the log has
-// nothing either, retention or compaction has removed what was announced, and
-// the partition's extent, as it was before the log was read, says where to go
-// on.
-func readPage(ctx context.Context, log eventlog.Reader, topic string, tail []*eventlog.Record, part int, from uint64, b eventlog.Bounds) (page, error) {
-	if len(tail) > 0 {
-		return page{recs: tail}, nil
-	}
-	recs, err := log.Read(ctx, topic, part, from, b)
-	if err != nil || len(recs) > 0 {
-		return page{recs: recs}, err
-	}
-	extents, err := log.Extents(ctx, topic)
-	if err != nil {
-		return page{}, err
-	}
-	recs, err = log.Read(ctx, topic, part, from, b)
-	return page{recs: recs, next: extents[part].Head + 1}, err
 }

@@ -9,12 +9,13 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 )
 
 // listener is a follower and its end of the connection.
 type listener struct {
 	*fakeSink
-	*Follower
+	*follower.Follower
 }
 
 func (w *world) follow(opts ...option) *listener {
@@ -41,16 +42,16 @@ func TestFollow(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
 		all, latest, some := w.follow(earliest), w.follow(), w.follow(earliest, onlyKey("k"))
-		defer all.Close(Unsubscribed)
-		defer some.Close(Unsubscribed)
+		defer all.Close()
+		defer some.Close()
 		w.publish("c:k", "d")
 		for l, want := range map[*listener]string{all: "a b c d", latest: "c d", some: "c"} {
 			if got := l.ids(); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		latest.Close(Disconnected)
-		latest.Close(Disconnected)
+		latest.Close()
+		latest.Close()
 		w.publish("e")
 		if got := latest.ids(); got != "" {
 			t.Errorf("%q came after the close", got)
@@ -69,7 +70,7 @@ func TestFollowEveryPartitionInOrder(t *testing.T) {
 		w.publishN(100, "")
 		l := w.follow(earliest)
 		w.publishN(100, "")
-		l.Close(Unsubscribed)
+		l.Close()
 		next := make(map[int]uint64)
 		for _, d := range l.got {
 			next[d.Record.Partition]++
@@ -88,7 +89,7 @@ func TestFollowerFlow(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b", "c", "d")
 		l := w.follow(earliest, paced(time.Second))
-		defer l.Close(Unsubscribed)
+		defer l.Close()
 		wants := func(want string) {
 			t.Helper()
 			synctest.Wait()
@@ -118,7 +119,7 @@ func TestFollowerOfABrokenLog(t *testing.T) {
 		w.publish("a", "b", "c")
 		w.log.readErr = errStore
 		l := w.follow(earliest)
-		defer l.Close(Unsubscribed)
+		defer l.Close()
 		advance(10 * retryAfterFailure)
 		w.log.locked(func() {
 			if w.log.reads < 9 || w.log.reads > 12 {

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
+	"github.com/sluice-bus/sluice/sidecar/internal/worker"
 )
 
 // Group is one consumer group on one topic, with the partitions of it that this
@@ -19,11 +20,11 @@ type Group struct {
 	topic, name string
 	cfg         Config
 	metrics     *telemetry.Group
-	worker      worker      // of turns
-	syncer      worker      // of sync
-	balancer    worker      // of balance
-	alarm       clock.Timer // wakes the worker
-	lookout     clock.Timer // wakes the balancer
+	worker      worker.Worker // of turns
+	syncer      worker.Worker // of sync
+	balancer    worker.Worker // of balance
+	alarm       clock.Timer   // wakes the worker
+	lookout     clock.Timer   // wakes the balancer
 
 	users int // calls of the Manager that hold the group; guarded by Manager.mu
 
@@ -65,11 +66,11 @@ func newGroup(topic, name string, cfg Config) *Group {
 		backlog: backlog{memory: cfg.Memory, keys: make(keys), ids: make(ids)},
 		saver:   saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: make(map[string]eventlog.Mark)},
 	}
-	g.worker.work = g.turn
-	g.syncer.work = g.sync
-	g.balancer.work = g.balance
-	g.alarm = stoppedTimer(cfg.Clock, g.worker.wake)
-	g.lookout = stoppedTimer(cfg.Clock, g.balancer.wake)
+	g.worker.Work = g.turn
+	g.syncer.Work = g.sync
+	g.balancer.Work = g.balance
+	g.alarm = stoppedTimer(cfg.Clock, g.worker.Wake)
+	g.lookout = stoppedTimer(cfg.Clock, g.balancer.Wake)
 	return g
 }
 
@@ -99,7 +100,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 	if len(g.members) == 0 {
 		g.cfg.Roster.Leave(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	}
-	g.balancer.wake()
+	g.balancer.Wake()
 }
 
 // lent is what the member has in flight, in log order.
@@ -116,7 +117,7 @@ func (m *Member) lent() []*entry {
 		}
 	}
 	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.part.index, b.part.index), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(a.part.Index, b.part.Index), cmp.Compare(a.seq, b.seq))
 	})
 	return es
 }

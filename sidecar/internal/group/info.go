@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -113,7 +114,7 @@ func (m *Manager) owner(e *eventlog.Epoch) string {
 
 // stored is a partition as an epoch in the store tells of it.
 func stored(e *eventlog.Epoch) *partition {
-	p := &partition{index: e.Partition}
+	p := &partition{Place: reader.Place{Index: e.Partition}}
 	p.restore(e.Progress, time.Time{}) // nobody asks it when something is due
 	return p
 }
@@ -222,11 +223,11 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 		switch {
 		case p.own == foreign:
 		case g.watch == nil:
-			e := g.epochOf(p.index, p.epoch, p.life)
+			e := g.epochOf(p.Index, p.epoch, p.life)
 			e.Progress = p.progress(g.cfg.Clock.Now())
 			owned = append(owned, e)
 		default:
-			st.Lag += p.unsettled(eventlog.Extent{First: 1, Head: max(p.head, g.watch.Head(p.index))})
+			st.Lag += p.unsettled(eventlog.Extent{First: 1, Head: max(p.Head, g.watch.Head(p.Index))})
 			ok = true
 		}
 	}

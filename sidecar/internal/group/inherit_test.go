@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/clock/clocktest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
 // What was out counts where its owner died, and not where it ended in order,
@@ -69,7 +70,7 @@ func TestInheritedDelays(t *testing.T) {
 			entries: []*entry{{seq: 3, state: delayed, due: saved.Add(wait)}},
 			redrive: redriveQueue{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: saved.Add(wait)}}},
 		}
-		p.next = 4
+		p.Next = 4
 		pr := p.progress(saved)
 		for range 2 { // what is not fetched yet goes on with the rest
 			pr = inherited(pr, never, now)
@@ -99,7 +100,7 @@ func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 			p := &partition{
 				entries: []*entry{{seq: 3, state: delayed, due: due}},
 				redrive: redriveQueue{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: due}}},
-				next:    4,
+				Place:   reader.Place{Next: 4},
 			}
 			kept := &partition{}
 			kept.restore(p.progress(c.Now()), c.Now())

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
 // load makes the partitions known; none is owned yet.
@@ -20,7 +21,7 @@ func (g *Group) load(partitions int) {
 	}
 	g.parts = make([]*partition, partitions)
 	for i := range g.parts {
-		g.parts[i] = &partition{index: i}
+		g.parts[i] = &partition{Place: reader.Place{Index: i}}
 	}
 }
 
@@ -166,14 +167,14 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	}
 	g.joining++ // keeps the watch open
 	if g.watch == nil {
-		g.watch = g.cfg.Tails.Watch(g.topic, g.worker.wake)
+		g.watch = g.cfg.Tails.Watch(g.topic, g.worker.Wake)
 	}
 	g.mu.Unlock()
 	extents, err := g.cfg.Log.Extents(ctx, g.topic)
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	defer g.worker.wake()
+	defer g.worker.Wake()
 	g.joining--
 	if g.stopped {
 		return errStopped
@@ -182,7 +183,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 		return err
 	}
 	for i, p := range g.parts {
-		p.head = max(p.head, extents[i].Head)
+		p.Head = max(p.Head, extents[i].Head)
 	}
 	g.joined++
 	m.name = m.id + "#" + strconv.Itoa(g.joined)
@@ -192,6 +193,6 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	g.followOrder()
 	g.assignDue = true
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
-	g.balancer.wake()
+	g.balancer.Wake()
 	return nil
 }

@@ -104,7 +104,7 @@ func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done fun
 	stale, nacked := g.each(n, find, func(e *entry) { g.nack(e, how, pending, now) })
 	if nacked > 0 {
 		g.metrics.Nacked(nacked)
-		g.worker.wake() // also if there is nothing to save
+		g.worker.Wake() // also if there is nothing to save
 	}
 	g.whenDeadLettered(pending, done)
 	return stale
@@ -121,7 +121,7 @@ func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale
 	stale, found := g.each(n, find, do)
 	g.mu.Unlock()
 	if found > 0 {
-		g.worker.wake()
+		g.worker.Wake()
 	}
 	return stale
 }

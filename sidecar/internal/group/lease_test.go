@@ -209,7 +209,7 @@ func TestMergedFollower(t *testing.T) {
 			}
 			f.Start()
 			synctest.Wait()
-			f.Close(Unsubscribed)
+			f.Close()
 			var got []string
 			for _, d := range sink.got {
 				got = append(got, d.Record.ID)

@@ -311,7 +311,7 @@ func (m *Manager) looked() {
 // PoliciesChanged lets every group look at its policy again.
 func (m *Manager) PoliciesChanged() {
 	for _, g := range m.all() {
-		g.worker.wake()
+		g.worker.Wake()
 	}
 }
 

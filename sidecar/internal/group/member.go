@@ -102,11 +102,11 @@ func (m *Member) Start() {
 	m.group.mu.Lock()
 	m.started, m.group.assignDue = true, true
 	m.group.mu.Unlock()
-	m.group.worker.wake()
+	m.group.worker.Wake()
 }
 
 // Wake says that the sink has room again.
-func (m *Member) Wake() { m.group.worker.wake() }
+func (m *Member) Wake() { m.group.worker.Wake() }
 
 // Options are the subscription's options in force.
 func (m *Member) Options() Options {
@@ -129,7 +129,7 @@ func (m *Member) Resume() {
 	m.group.mu.Lock()
 	m.paused = false
 	m.group.mu.Unlock()
-	m.group.worker.wake()
+	m.group.worker.Wake()
 }
 
 // Ack settles events that are in flight at this member; ids of others are
@@ -179,7 +179,7 @@ func (m *Member) Close(how Leaving) {
 	g.mu.Lock()
 	g.leave(m, how)
 	g.mu.Unlock()
-	g.worker.wake()
+	g.worker.Wake()
 }
 
 // flush sends what was assigned, unless it was taken back meanwhile.
@@ -225,7 +225,7 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 			e.sent = true
 			g.backlog.timers.set(e, now.Add(m.opts.AckTimeout))
 			e.process = g.cfg.Tracing.Process(e.rec, g.name, e.attempts, e.process)
-			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout, Lease: Lease{e.part.index, e.seq, e.lease}})
+			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout, Lease: Lease{e.part.Index, e.seq, e.lease}})
 		}
 	}
 	m.out = nil

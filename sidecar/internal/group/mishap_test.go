@@ -154,7 +154,7 @@ func TestPartitionThatIsLostDuringADivision(t *testing.T) {
 			defer g.mu.Unlock()
 			g.abandon(g.parts[i])
 		}
-		g.worker.stop() // turns are the test's
+		g.worker.Stop() // turns are the test's
 		a.m.rebalancer = &revokeSink{a.partSink, func() { lose(1) }}
 		lose(0)
 		g.divide(time.Now())

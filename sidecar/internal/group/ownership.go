@@ -36,7 +36,7 @@ func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
 // adopt begins to own a partition whose epoch was taken.
 func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
 	p.own, p.epoch, p.life, p.dirty = owned, e.Number, e.Owner, false
-	p.head = max(p.head, head)
+	p.Head = max(p.Head, head)
 	now := g.cfg.Clock.Now()
 	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended, now), now)
 	g.assignDue = true

@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
 // partition is a group's place in one partition of its topic.
 type partition struct {
-	index int
+	reader.Place
 
 	own      ownership
 	epoch    uint64    // while it is not foreign: the one that this sidecar has
@@ -27,9 +27,7 @@ type partition struct {
 	// since its answer got lost; 0: there is none above the latest.
 	tried uint64
 
-	generation int    // rises when everything fetched is forgotten
-	next       uint64 // the next seq to fetch
-	head       uint64 // the highest seq that is known of from the log or its tail
+	generation int // rises when everything fetched is forgotten
 
 	// entries are the fetched events from the lowest unsettled one on,
 	// ascending; those that settled behind it stay until it settles.
@@ -48,10 +46,8 @@ type partition struct {
 	unused  bool   // nothing of it has been settled
 	redrive redriveQueue
 
-	passed  int64     // events passed over that are not counted yet
-	dirty   bool      // progress differs from what was last saved
-	readDue time.Time // when to read again after the log could not be read
-	vain    int       // reads in a row that did not find what was announced
+	passed int64 // events passed over that are not counted yet
+	dirty  bool  // progress differs from what was last saved
 }
 
 // delay is an event that is to be delivered no earlier than when it is due.
@@ -64,7 +60,7 @@ type delay struct {
 // due as the wall clock has it now, however that is set later.
 func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.entries = nil
-	p.next = max(pr.Cursor, 1)
+	p.Next = max(pr.Cursor, 1)
 	p.skip = slices.Clone(pr.Settled)
 	p.carried = slices.Clone(pr.Attempts)
 	p.unsure = slices.Clone(pr.Unsure)
@@ -77,37 +73,25 @@ func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.advance()
 }
 
-// readable reports whether the log has, or was announced to have, more events.
-func (p *partition) readable(w *tail.Watch, now time.Time) bool {
-	p.head = max(p.head, w.Head(p.index))
-	return p.next <= p.head && !p.readDue.After(now)
-}
-
-// skipTo moves on to seq next, since the log has nothing below. Where that is
-// no way forward, events were announced that the log does not show yet, since
-// others before them are still to come, and it is read again: at first soon, as
-// they mostly come at once.
+// skipTo moves on to seq next, since the log has nothing below, where that is a way
+// forward.
 func (p *partition) skipTo(next uint64, now time.Time) (moved bool) {
-	if next <= p.next {
-		p.readDue = now.Add(min(retryWhenBehind<<min(p.vain, 16), retryAfterFailure))
-		p.vain++
-		return false
+	if moved = p.Empty(next, now); moved {
+		p.passOver(next)
 	}
-	p.vain = 0
-	p.passOver(next)
-	return true
+	return moved
 }
 
 // passOver moves on to seq next, and counts the seqs in between that are not
 // settled: retention or compaction has removed their events.
 func (p *partition) passOver(next uint64) {
-	for p.next < next {
+	for p.Next < next {
 		end := next
 		if len(p.skip) > 0 {
 			end = min(end, p.skip[0].First)
 		}
-		p.passed += int64(end - p.next)
-		p.next = end
+		p.passed += int64(end - p.Next)
+		p.Next = end
 		p.advance()
 	}
 	p.advance()
@@ -115,17 +99,17 @@ func (p *partition) passOver(next uint64) {
 
 // advance moves next past seqs that are settled.
 func (p *partition) advance() {
-	for len(p.skip) > 0 && p.skip[0].First <= p.next {
-		p.next = max(p.next, p.skip[0].Last+1)
+	for len(p.skip) > 0 && p.skip[0].First <= p.Next {
+		p.Next = max(p.Next, p.skip[0].Last+1)
 		p.skip = p.skip[1:]
 	}
-	for len(p.carried) > 0 && p.carried[0].Last < p.next {
+	for len(p.carried) > 0 && p.carried[0].Last < p.Next {
 		p.carried = p.carried[1:]
 	}
-	for len(p.unsure) > 0 && p.unsure[0].Last < p.next {
+	for len(p.unsure) > 0 && p.unsure[0].Last < p.Next {
 		p.unsure = p.unsure[1:]
 	}
-	for len(p.delays) > 0 && p.delays[0].seq < p.next {
+	for len(p.delays) > 0 && p.delays[0].seq < p.Next {
 		p.delays = p.delays[1:]
 	}
 }
@@ -143,7 +127,7 @@ func (p *partition) attemptsOf(next uint64) int {
 // gone from the log. nil means that it was settled before.
 func (p *partition) fetched(rec *eventlog.Record) *entry {
 	p.passOver(rec.Seq)
-	if rec.Seq < p.next {
+	if rec.Seq < p.Next {
 		return nil
 	}
 	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
@@ -151,7 +135,7 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 	if len(p.delays) > 0 && p.delays[0].seq == e.seq {
 		e.due = p.delays[0].due
 	}
-	p.next, p.vain = rec.Seq+1, 0
+	p.Passed(rec.Seq)
 	p.advance()
 	p.entries = append(p.entries, e)
 	return e
@@ -172,7 +156,7 @@ func (p *partition) cursor() uint64 {
 	if len(p.entries) > 0 {
 		return p.entries[0].seq
 	}
-	return p.next
+	return p.Next
 }
 
 // unsettled counts the events that are not settled, taking every seq that is
@@ -184,7 +168,7 @@ func (p *partition) unsettled(x eventlog.Extent) int64 {
 			n++
 		}
 	}
-	first := max(p.next, x.First)
+	first := max(p.Next, x.First)
 	if first > x.Head {
 		return n
 	}
@@ -229,16 +213,16 @@ func (p *partition) progress(now time.Time) eventlog.Progress {
 			wait(e.seq, e.due)
 		}
 	}
-	if p.next > at {
-		pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: p.next - 1})
+	if p.Next > at {
+		pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: p.Next - 1})
 	}
 	pr.Settled = append(pr.Settled, p.skip...)
 	for _, r := range p.carried {
-		r.First = max(r.First, p.next)
+		r.First = max(r.First, p.Next)
 		pr.Attempts = append(pr.Attempts, r)
 	}
 	for _, r := range p.unsure {
-		r.First = max(r.First, p.next)
+		r.First = max(r.First, p.Next)
 		pr.Unsure = append(pr.Unsure, r)
 	}
 	for _, d := range p.delays {

@@ -35,7 +35,7 @@ func (g *Group) recheck(ctx context.Context) error {
 			return err
 		}
 	}
-	g.worker.wake()
+	g.worker.Wake()
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	}
 	g.mu.Unlock()
 	for first > 0 && first <= last {
-		page, err := g.cfg.Log.Read(ctx, g.topic, p.index, first, eventlog.Bounds{Events: g.cfg.Bounds.FetchEvents, Bytes: g.cfg.Bounds.FetchBytes})
+		page, err := g.cfg.Log.Read(ctx, g.topic, p.Index, first, eventlog.Bounds{Events: g.cfg.Bounds.FetchEvents, Bytes: g.cfg.Bounds.FetchBytes})
 		if err != nil {
 			return err
 		}

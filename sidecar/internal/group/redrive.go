@@ -131,7 +131,7 @@ func (g *Group) lookForRedrives() {
 		p.redrive.look = true
 	}
 	g.mu.Unlock()
-	g.worker.wake()
+	g.worker.Wake()
 }
 
 // redrivesToFetch are the partitions whose redrives are to be asked for, and may
@@ -213,12 +213,12 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	for _, r := range list {
 		of := all
 		if len(all) == most {
-			if of, err = g.cfg.Log.ListRedrives(ctx, g.topic, g.name, r.index, most); err != nil {
+			if of, err = g.cfg.Log.ListRedrives(ctx, g.topic, g.name, r.Index, most); err != nil {
 				return nil, nil, nil, err
 			}
 			r.full = len(of) == most
 		}
-		r.rs = firstOfEach(of, r.index)
+		r.rs = firstOfEach(of, r.Index)
 		for _, x := range r.rs {
 			if !r.have[x.Letter] {
 				letters = append(letters, x.Letter)
@@ -388,7 +388,7 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 		}
 		g.saver.ended = append(g.saver.ended, rs...)
 		g.saver.endAgain = g.cfg.Clock.Now().Add(retryAfterFailure)
-		g.worker.wake()
+		g.worker.Wake()
 		return err
 	}
 	gone := map[string]bool{}
@@ -402,7 +402,7 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return gone[letter] })
 		if len(l.entries) < before && l.more {
 			l.look = true
-			g.worker.wake()
+			g.worker.Wake()
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func (g *Group) collect() save {
 		if p.dirty {
 			p.dirty = false
 			s.epochs = append(s.epochs, g.epoch(p, p.own == leaving))
-			s.ended = append(s.ended, p.redrive.toEnd(g.topic, g.name, p.index)...)
+			s.ended = append(s.ended, p.redrive.toEnd(g.topic, g.name, p.Index)...)
 		}
 	}
 	if len(s.epochs) > 0 {
@@ -52,7 +52,7 @@ func (g *Group) collect() save {
 // epoch is the document of one partition as of now.
 func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 	return eventlog.Epoch{
-		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: p.index},
+		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: p.Index},
 		Number:         p.epoch,
 		Owner:          p.life,
 		Beat:           g.saver.beat,
@@ -90,11 +90,11 @@ func (g *Group) saved(s save, err error) {
 	case err != nil:
 		answerAll(s.waiters, err)
 	case len(s.waiters)+len(s.ended) > 0:
-		g.syncer.wake()
+		g.syncer.Wake()
 	}
 	if moved {
 		g.cfg.tellMoved(g.topic, g.name)
-		g.balancer.wake()
+		g.balancer.Wake()
 	}
 }
 
@@ -182,11 +182,11 @@ func (g *Group) whenDurable(done func(error)) {
 	case g.unsaved() || g.saver.busy || len(g.saver.waiters) > 0:
 		g.saver.waiters = append(g.saver.waiters, g.saver.timed(done))
 		g.mu.Unlock()
-		g.worker.wake()
+		g.worker.Wake()
 	case g.saver.synced < g.saver.saves:
 		g.saver.unsynced = append(g.saver.unsynced, g.saver.timed(done))
 		g.mu.Unlock()
-		g.syncer.wake()
+		g.syncer.Wake()
 	default:
 		g.mu.Unlock()
 		done(nil)

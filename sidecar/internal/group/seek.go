@@ -92,7 +92,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	if len(forced) > 0 {
 		err = errors.Join(g.cfg.Log.TakeEpochs(ctx, forced)...)
 		g.cfg.tellMoved(g.topic, g.name)
-		g.balancer.wake()
+		g.balancer.Wake()
 	}
 	return answer, err
 }

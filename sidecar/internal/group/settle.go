@@ -103,7 +103,7 @@ func (g *Group) buried(e *entry, err error) {
 		}
 	}
 	g.mu.Unlock()
-	g.worker.wake()
+	g.worker.Wake()
 }
 
 // expire moves on whatever is due.

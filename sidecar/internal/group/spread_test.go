@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
 // A seek moves partitions that others own, too, which stop at once.
@@ -151,12 +152,12 @@ func TestLateBurial(t *testing.T) {
 
 // What retention has removed before the group got to it is counted.
 func TestPassedOver(t *testing.T) {
-	p := &partition{next: 1}
+	p := &partition{Place: reader.Place{Next: 1}}
 	p.passOver(4)
 	p.skip = append(p.skip, seqs(5, 6), seqs(9, 20))
 	p.passOver(10)
-	if p.passed != 3+1+2 || p.next != 21 {
-		t.Errorf("%d passed over, next %d", p.passed, p.next)
+	if p.passed != 3+1+2 || p.Next != 21 {
+		t.Errorf("%d passed over, next %d", p.passed, p.Next)
 	}
 }
 

@@ -18,9 +18,9 @@ func (g *Group) stop(ctx context.Context) error {
 	for _, m := range members {
 		m.Close(Unsubscribed)
 	}
-	g.worker.stop()
-	g.syncer.stop()
-	g.balancer.stop()
+	g.worker.Stop()
+	g.syncer.Stop()
+	g.balancer.Stop()
 	g.alarm.Stop()
 	g.lookout.Stop()
 	g.moving.Lock()

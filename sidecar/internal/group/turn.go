@@ -26,7 +26,7 @@ func (g *Group) turn() {
 	defer g.mu.Unlock()
 	if now := g.cfg.Clock.Now(); !g.saver.endAgain.IsZero() && !g.saver.endAgain.After(now) {
 		g.saver.endAgain = time.Time{}
-		g.syncer.wake()
+		g.syncer.Wake()
 	}
 	g.rest(g.cfg.Clock.Now())
 }
@@ -101,7 +101,7 @@ func (g *Group) rest(now time.Time) {
 		g.watch = nil
 	}
 	if g.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
-		g.worker.wake()
+		g.worker.Wake()
 	} else {
 		g.tellTakers()
 	}
@@ -132,9 +132,7 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 	sooner(g.saver.endAgain)
 	sooner(g.saver.next())
 	for _, p := range g.parts {
-		if p.readDue.After(now) {
-			sooner(p.readDue)
-		}
+		sooner(p.Due(now))
 		if p.own == draining {
 			sooner(p.drainDue)
 		}

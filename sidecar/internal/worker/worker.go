@@ -1,11 +1,13 @@
-package group
+// Package worker runs something again and again while there is something to do. It
+// knows nothing of what that is.
+package worker
 
 import "sync"
 
-// worker runs one function at a time, again whenever it was woken meanwhile,
+// Worker runs one function at a time, again whenever it was woken meanwhile,
 // in a goroutine that exists only while there is something to do.
-type worker struct {
-	work func()
+type Worker struct {
+	Work func() // set before the first Wake
 
 	mu      sync.Mutex
 	running bool
@@ -14,8 +16,8 @@ type worker struct {
 	idle    sync.WaitGroup
 }
 
-// wake makes work run soon. It never blocks and takes no lock but its own.
-func (w *worker) wake() {
+// Wake makes Work run soon. It never blocks and takes no lock but its own.
+func (w *Worker) Wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -30,10 +32,10 @@ func (w *worker) wake() {
 	go w.run()
 }
 
-func (w *worker) run() {
+func (w *Worker) run() {
 	defer w.idle.Done()
 	for {
-		w.work()
+		w.Work()
 		w.mu.Lock()
 		if w.stopped || !w.again {
 			w.running = false
@@ -45,9 +47,9 @@ func (w *worker) run() {
 	}
 }
 
-// stop waits for the run under way; none follows. It must not be called from
-// work.
-func (w *worker) stop() {
+// Stop waits for the run under way; none follows. It must not be called from
+// Work.
+func (w *Worker) Stop() {
 	w.mu.Lock()
 	w.stopped = true
 	w.mu.Unlock()

@@ -1,10 +1,8 @@
-package group
+package follower
 
 import (
-	"context"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -43,7 +41,7 @@ func (f *Follower) readMerged() bool {
 	if again || !ready {
 		return again
 	}
-	for size := 0; size < turnBytes; {
+	for size := 0; size < f.cfg.TurnBytes; {
 		i := f.merger.next()
 		if i < 0 {
 			break
@@ -52,7 +50,7 @@ func (f *Follower) readMerged() bool {
 		f.merger.heads[i] = f.merger.heads[i][1:]
 		f.hold([]*eventlog.Record{rec})
 		size += rec.Size()
-		if len(f.merger.heads[i]) == 0 && f.parts[i].readable(f.watch, f.cfg.Clock.Now()) {
+		if len(f.merger.heads[i]) == 0 && f.parts[i].Readable(f.watch, f.cfg.Clock.Now()) {
 			break // what it has next may come before the others'
 		}
 	}
@@ -68,11 +66,11 @@ func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 		if len(f.merger.heads[i]) > 0 {
 			continue
 		}
-		if !p.readable(f.watch, now) {
-			ready = ready && !p.readDue.After(now)
+		if !p.Readable(f.watch, now) {
+			ready = ready && p.Due(now).IsZero()
 			continue
 		}
-		b := eventlog.Bounds{Events: f.cfg.Bounds.FetchEvents, Bytes: max(turnBytes/len(f.parts), 1)}
+		b := eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: max(f.cfg.TurnBytes/len(f.parts), 1)}
 		recs, ok := f.readPart(p, b, now)
 		f.merger.heads[i] = recs
 		again = again || ok && len(recs) == 0
@@ -82,18 +80,4 @@ func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 		f.retry(now)
 	}
 	return again, ready
-}
-
-// behind puts the start in the event's own partition right behind it, whatever
-// the ts of its neighbours.
-func behind(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, starts []uint64) error {
-	if o.From != wire.FromAfterID {
-		return nil
-	}
-	rec, err := log.Lookup(ctx, topic, o.AfterID)
-	if err != nil {
-		return err
-	}
-	starts[rec.Partition] = rec.Seq + 1
-	return nil
 }

@@ -1,0 +1,266 @@
+// Package follower is subscriptions without a group: everybody gets every event of
+// a topic, each partition in log order, and nothing is remembered. It must not know
+// how they are connected.
+package follower
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
+	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/worker"
+)
+
+// Sink is the connection's side of a subscription.
+type Sink interface {
+	// Room reports whether the connection takes more events now. After a false
+	// the connection calls Wake when it has room again. It must be quick and not
+	// call back.
+	Room() bool
+	// Deliver hands over events in order. It must not block, call back or keep the
+	// slice.
+	Deliver(recs []*eventlog.Record)
+}
+
+// Pacer is the connection's delivery bucket. Take takes one token, or takes none
+// and says when to ask again: a wait above 0.
+type Pacer interface {
+	Take(now time.Time) (wait time.Duration, ok bool)
+}
+
+// Config is what a Follower needs; every field but Memory and Merged is required.
+type Config struct {
+	// Context ends when stopping may not wait any longer.
+	Context context.Context
+	Log     eventlog.Reader
+	Tails   *tail.Tails
+	Topic   string
+	// Starts is the first seq of each partition. It is asked once the topic is
+	// watched.
+	Starts func(ctx context.Context) ([]uint64, error)
+	Filter *wire.Filter
+	Sink   Sink
+	Pacer  Pacer
+	// Merged has stored events come in (ts, id) order across partitions.
+	Merged bool
+	// FetchEvents and TurnBytes bound one read from the log, and what is delivered
+	// at once.
+	FetchEvents, TurnBytes int
+	Memory                 *budget.Budget // of all connections
+	Clock                  clock.Clock
+	Logger                 *slog.Logger
+	Gone                   func() // is called once when it has closed
+}
+
+// Follower is one subscription. Its methods are safe for concurrent use, but not
+// from its Sink.
+type Follower struct {
+	cfg    Config
+	watch  *tail.Watch
+	starts []uint64
+	worker worker.Worker
+	alarm  clock.Timer
+	gone   func()
+
+	// send is held while events are handed to the sink, so that none follows the
+	// return of Pause or Close.
+	send    sync.Mutex
+	paused  bool
+	started bool
+	closed  bool
+
+	// The worker's own.
+	parts   []*reader.Place
+	rotate  int
+	merger  *merger            // nil: partitions come page by page
+	pending []*eventlog.Record // read, not delivered
+}
+
+// Follow subscribes. Events come after Start. Whoever follows closes.
+func Follow(ctx context.Context, cfg Config) (*Follower, error) {
+	f := &Follower{cfg: cfg, gone: sync.OnceFunc(cfg.Gone)}
+	f.worker.Work = f.turn
+	f.alarm = cfg.Clock.AfterFunc(time.Hour, f.worker.Wake)
+	f.alarm.Stop()
+	f.watch = cfg.Tails.Watch(cfg.Topic, f.worker.Wake)
+	var err error
+	var extents []eventlog.Extent
+	if f.starts, err = cfg.Starts(ctx); err == nil {
+		extents, err = cfg.Log.Extents(ctx, cfg.Topic)
+	}
+	if err != nil {
+		f.watch.Close()
+		return nil, err
+	}
+	if cfg.Merged {
+		f.merger = newMerger(len(extents))
+	}
+	for i, x := range extents {
+		f.parts = append(f.parts, &reader.Place{Index: i, Next: f.starts[i], Head: x.Head})
+	}
+	return f, nil
+}
+
+// Starts is the seq of each partition that the subscription started at.
+func (f *Follower) Starts() []uint64 { return slices.Clone(f.starts) }
+
+// Start lets deliveries begin.
+func (f *Follower) Start() { f.set(func() { f.started = true }) }
+
+// Wake says that the sink has room again.
+func (f *Follower) Wake() { f.worker.Wake() }
+
+// Pause stops deliveries: none is sent after it returned.
+func (f *Follower) Pause() { f.set(func() { f.paused = true }) }
+
+// Resume lets deliveries go on.
+func (f *Follower) Resume() { f.set(func() { f.paused = false }) }
+
+// Close ends the subscription: nothing is delivered after it returned.
+func (f *Follower) Close() {
+	f.set(func() { f.closed = true })
+	f.worker.Stop()
+	f.letGo(len(f.pending))
+	f.alarm.Stop()
+	f.watch.Close()
+	f.gone()
+}
+
+func (f *Follower) set(change func()) {
+	f.send.Lock()
+	change()
+	f.send.Unlock()
+	f.worker.Wake()
+}
+
+// turn delivers until the sink is full, the bucket is empty or the end of the
+// log is reached.
+func (f *Follower) turn() {
+	for {
+		if len(f.pending) == 0 && f.open() && !f.read() {
+			return
+		}
+		if !f.deliver() {
+			return
+		}
+	}
+}
+
+// open reports whether the connection takes deliveries now.
+func (f *Follower) open() bool {
+	f.send.Lock()
+	defer f.send.Unlock()
+	return f.started && !f.paused && !f.closed && f.cfg.Sink.Room()
+}
+
+// read reads a page of the next partition that has more into pending, which may
+// add nothing. It reports false at the end of the log. A partition that cannot
+// be read is read again later.
+func (f *Follower) read() bool {
+	if f.merger != nil {
+		return f.readMerged()
+	}
+	now := f.cfg.Clock.Now()
+	most := f.cfg.TurnBytes
+	if f.cfg.Memory.Full() {
+		most = 1 // an event
+	}
+	for i := range f.parts {
+		at := (f.rotate + 1 + i) % len(f.parts)
+		p := f.parts[at]
+		if !p.Readable(f.watch, now) {
+			continue
+		}
+		f.rotate = at
+		recs, ok := f.readPart(p, eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: most}, now)
+		if ok {
+			f.hold(recs)
+			return true
+		}
+	}
+	f.retry(now)
+	return false
+}
+
+// readPart reads a page of a partition, which may add nothing. One that cannot
+// be read is not readable for a while: ok is false.
+func (f *Follower) readPart(p *reader.Place, b eventlog.Bounds, now time.Time) (passing []*eventlog.Record, ok bool) {
+	pg, err := reader.Read(f.cfg.Context, f.cfg.Log, f.cfg.Topic, f.watch.Read(p.Index, p.Next, b), p.Index, p.Next, b)
+	if err != nil {
+		f.cfg.Logger.Warn("subscription cannot read its topic", "topic", f.cfg.Topic, "partition", p.Index, "error", err)
+		p.Failed(now)
+		return nil, false
+	}
+	if len(pg.Records) == 0 && p.Empty(pg.Next, f.cfg.Clock.Now()) {
+		p.Next = pg.Next
+	}
+	for _, rec := range pg.Records {
+		p.Passed(rec.Seq)
+		if f.cfg.Filter.Matches(&rec.Event) {
+			passing = append(passing, rec)
+		}
+	}
+	return passing, true
+}
+
+// hold adds events to what is pending.
+func (f *Follower) hold(recs []*eventlog.Record) {
+	f.pending = append(f.pending, recs...)
+	for _, rec := range recs {
+		f.cfg.Memory.Take(rec.Size())
+	}
+}
+
+// letGo removes the first n of what is pending.
+func (f *Follower) letGo(n int) {
+	for _, rec := range f.pending[:n] {
+		f.cfg.Memory.Give(rec.Size())
+	}
+	clear(f.pending[:n])
+	f.pending = f.pending[n:]
+}
+
+// retry sets the alarm for the next partition that could not be read.
+func (f *Follower) retry(now time.Time) {
+	var due time.Time
+	for _, p := range f.parts {
+		if at := p.Due(now); !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+	}
+	if !due.IsZero() {
+		f.alarm.Reset(due.Sub(now))
+	}
+}
+
+// deliver hands over what is pending, as far as the bucket lets it. It reports
+// whether to go on.
+func (f *Follower) deliver() bool {
+	f.send.Lock()
+	defer f.send.Unlock()
+	if !f.started || f.paused || f.closed || !f.cfg.Sink.Room() {
+		return false
+	}
+	now := f.cfg.Clock.Now()
+	n := 0
+	for ; n < len(f.pending); n++ {
+		wait, ok := f.cfg.Pacer.Take(now)
+		if !ok {
+			f.alarm.Reset(wait)
+			break
+		}
+	}
+	if n > 0 {
+		f.cfg.Sink.Deliver(f.pending[:n])
+	}
+	f.letGo(n)
+	return len(f.pending) == 0
+}

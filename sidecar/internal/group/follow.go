@@ -1,0 +1,78 @@
+package group
+
+import (
+	"context"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/follower"
+)
+
+// Follow subscribes without a group. Deliveries begin after Start. Errors are
+// those of Manager.Subscribe. Options that speak of acks do not apply. Whoever
+// follows closes: Manager.Stop does not.
+//
+// With s.Merged, events that are stored come in (ts, id) order across
+// partitions, and what starts after an event starts right behind it in its
+// partition: a later Follow that starts after the last event that came goes on
+// where this one ended, as far as events were stored in (ts, id) order.
+//
+// s.Starts, the first seq of each partition, counts in place of the options if it
+// is not empty.
+func (m *Manager) Follow(ctx context.Context, s Subscription) (*follower.Follower, error) {
+	if m.isStopped() {
+		return nil, errStopped
+	}
+	if _, err := m.cfg.Log.EnsureTopic(ctx, s.Topic, m.cfg.Policy(s.Topic).Partitions); err != nil {
+		return nil, err
+	}
+	f, err := follower.Follow(ctx, follower.Config{
+		Context: m.cfg.Context, Log: m.cfg.Log, Tails: m.cfg.Tails, Topic: s.Topic,
+		Starts: func(ctx context.Context) ([]uint64, error) { return m.startsOf(ctx, s) },
+		Filter: s.Options.Filter, Sink: recordSink{s.Sink}, Pacer: s.Pacer, Merged: s.Merged,
+		FetchEvents: m.cfg.Bounds.FetchEvents, TurnBytes: turnBytes,
+		Memory: m.cfg.Memory, Clock: m.cfg.Clock, Logger: m.cfg.Logger,
+		Gone: func() { m.countFollower(s.Topic, -1) },
+	})
+	if err == nil {
+		m.countFollower(s.Topic, 1)
+	}
+	return f, err
+}
+
+// recordSink is a sink of events that nobody acks.
+type recordSink struct{ Sink }
+
+func (s recordSink) Deliver(recs []*eventlog.Record) {
+	ds := make([]Delivery, len(recs))
+	for i, rec := range recs {
+		ds[i].Record = rec
+	}
+	s.Sink.Deliver(ds)
+}
+
+// startsOf is where a subscription without a group starts in each partition.
+func (m *Manager) startsOf(ctx context.Context, s Subscription) ([]uint64, error) {
+	if len(s.Starts) > 0 {
+		return s.Starts, nil
+	}
+	starts, err := startsOf(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
+	if err == nil && s.Merged {
+		err = behind(ctx, m.cfg.Log, s.Topic, s.Options, starts)
+	}
+	return starts, err
+}
+
+// behind puts the start in the event's own partition right behind it, whatever
+// the ts of its neighbours.
+func behind(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, starts []uint64) error {
+	if o.From != wire.FromAfterID {
+		return nil
+	}
+	rec, err := log.Lookup(ctx, topic, o.AfterID)
+	if err != nil {
+		return err
+	}
+	starts[rec.Partition] = rec.Seq + 1
+	return nil
+}
