@@ -24,8 +24,8 @@ import (
 // Bounds of a comparison.
 const (
 	// maxCompared is how many steps the comparisons of one budget take at most, each
-	// about as long as one of a check: a few seconds.
-	maxCompared = 8 * maxSteps
+	// about as long as one of a check: a second or two.
+	maxCompared = 4 * maxSteps
 	// maxReasons is how many reasons one comparison gives.
 	maxReasons = 20
 	// worldSteps are those of looking at one form of a world.

@@ -95,6 +95,11 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 		w.say("form", i)
 		w.form(form)
 	}
+	// What accepts everything still counts for an unevaluatedProperties or unevaluatedItems around it.
+	w.say("covers", s.AdditionalProperties != nil, s.Items != nil, s.AdditionalItems != nil, s.Items2020 != nil)
+	if s.Contains != nil {
+		w.say("draft", s.DraftVersion)
+	}
 	for _, name := range sortedKeys(s.Properties) {
 		w.say("property", name)
 		w.form(s.Properties[name])
