@@ -99,34 +99,16 @@ func (s *Sidecar) farewell() {
 	}
 }
 
-// policyOf is what holds for a topic now. The topic's own policy is asked for
-// if it is not known yet, and then holds once it comes.
-func (s *Sidecar) policyOf(topic string) *policy.Effective {
-	if s.control != nil {
-		s.control.Use(topic)
-	}
-	return s.policies.Load().Topic(topic)
+// policyOf is what holds for a topic now.
+func (s *Sidecar) policyOf(topic string) *policy.Effective { return s.policies.Load().Topic(topic) }
+
+// knowsPolicies says whether all policies are in force, and are not about to be found
+// out of date.
+func (s *Sidecar) knowsPolicies() bool {
+	return s.control == nil || s.control.Cached() && s.control.Confirmed()
 }
 
-// knowsPolicy says whether the topic's own policy is in force, if it has one, and
-// is not about to be found out of date.
-func (s *Sidecar) knowsPolicy(topic string) bool {
-	if s.control == nil {
-		return true
-	}
-	s.control.Use(topic)
-	return s.control.Known(topic) && s.control.Confirmed()
-}
-
-// interest and shares are the control plane's parts in a publish, nil without
-// one.
-func (s *Sidecar) interest() admit.Interest {
-	if s.control == nil {
-		return nil
-	}
-	return s.control
-}
-
+// shares are the control plane's part in a publish, nil without one.
 func (s *Sidecar) shares() admit.Quota {
 	if s.quota == nil {
 		return nil

@@ -181,7 +181,7 @@ func (s *Sidecar) assemble() {
 	})
 	s.metrics.ObserveScheduled(s.scheduler.Counts)
 	s.publisher = admit.New(admit.Config{
-		Catalog: s.topics, Writer: s.writer, Policies: s.policies, Interest: s.interest(), Quota: s.shares(),
+		Catalog: s.topics, Writer: s.writer, Policies: s.policies, Quota: s.shares(),
 		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
 		Scheduler: s.scheduler,
 	})
@@ -270,6 +270,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 
 	servers, failed := errgroup.WithContext(lasting)
 	history := s.history()
+	settled := make(chan struct{}) // closed when the policies are known, or not waited for any more
 	for _, srv := range []struct {
 		name string
 		ln   net.Listener
@@ -279,6 +280,9 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		{"replay-listen", s.replay, s.server(s.replay, s.tracing.Handler(history, "/replay", "/export"), nil)},
 	} {
 		servers.Go(func() error {
+			if srv.name == "listen" {
+				<-settled // what connects meanwhile waits, so that its first publishes are limited
+			}
 			return srv.http.Serve(serversCtx, s.access.Listener(srv.name, s.bounded(srv.name, srv.ln)))
 		})
 	}
@@ -287,7 +291,9 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		return s.opsServer.Wait()
 	})
 	servers.Go(func() error {
-		if s.awaitPolicies(ctx); ctx.Err() != nil {
+		s.awaitPolicies(ctx)
+		close(settled)
+		if ctx.Err() != nil {
 			return nil
 		}
 		s.serving.Store(true)
@@ -295,7 +301,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	})
 
 	var helpers errgroup.Group
-	sweeper := retention.Sweeper{Log: s.store.log, Mine: s.store.roster.Mine, Known: s.knowsPolicy, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
+	sweeper := retention.Sweeper{Log: s.store.log, Mine: s.store.roster.Mine, Known: s.knowsPolicies, Policies: s.policies, Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000}
 	helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	helpers.Go(func() error { return s.scheduler.Run(helpersCtx) })
 	helpers.Go(func() error { return s.followPolicies(helpersCtx) })

@@ -16,6 +16,7 @@ import (
 
 // Types of the resources, as xDS names them.
 const (
+	PolicyPackType  = "type.googleapis.com/sluice.v1.PolicyPack"
 	TopicPolicyType = "type.googleapis.com/sluice.v1.TopicPolicy"
 	GlobPolicyType  = "type.googleapis.com/sluice.v1.GlobPolicy"
 )

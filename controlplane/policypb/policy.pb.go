@@ -167,6 +167,65 @@ func (x *GlobPolicy) GetSettings() *Settings {
 	return nil
 }
 
+// PolicyPack is the policies whose names lie next to each other, in their order;
+// all packs together are all policies. Sidecars subscribe to all of them, with the
+// wildcard. Where one pack ends and the next begins follows from the names alone, so a
+// change of a policy is one of its pack, and a change of a glob one of the packs that
+// have the policies below it. Each policy is whole, as a TopicPolicy or GlobPolicy is.
+type PolicyPack struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Settings are messages of type Settings, each once: most policies of a pack say
+	// what others say, too, and whoever reads them reads each once.
+	Settings      [][]byte             `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty"`
+	Policies      []*PolicyPack_Policy `protobuf:"bytes,2,rep,name=policies,proto3" json:"policies,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyPack) Reset() {
+	*x = PolicyPack{}
+	mi := &file_policypb_policy_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyPack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyPack) ProtoMessage() {}
+
+func (x *PolicyPack) ProtoReflect() protoreflect.Message {
+	mi := &file_policypb_policy_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyPack.ProtoReflect.Descriptor instead.
+func (*PolicyPack) Descriptor() ([]byte, []int) {
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PolicyPack) GetSettings() [][]byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *PolicyPack) GetPolicies() []*PolicyPack_Policy {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
 // Settings are the fields of a policy, named as in the policy document.
 type Settings struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -189,7 +248,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_policypb_policy_proto_msgTypes[2]
+	mi := &file_policypb_policy_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -201,7 +260,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[2]
+	mi := &file_policypb_policy_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -214,7 +273,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Settings) GetPublish() *Settings_Publish {
@@ -301,6 +360,67 @@ func (x *Settings) GetGroups() string {
 	return ""
 }
 
+type PolicyPack_Policy struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Settings is the place of what holds for it in the pack's settings.
+	Settings      uint32 `protobuf:"varint,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyPack_Policy) Reset() {
+	*x = PolicyPack_Policy{}
+	mi := &file_policypb_policy_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyPack_Policy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyPack_Policy) ProtoMessage() {}
+
+func (x *PolicyPack_Policy) ProtoReflect() protoreflect.Message {
+	mi := &file_policypb_policy_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyPack_Policy.ProtoReflect.Descriptor instead.
+func (*PolicyPack_Policy) Descriptor() ([]byte, []int) {
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 0}
+}
+
+func (x *PolicyPack_Policy) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PolicyPack_Policy) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PolicyPack_Policy) GetSettings() uint32 {
+	if x != nil {
+		return x.Settings
+	}
+	return 0
+}
+
 type Settings_Publish struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Rate           *float64               `protobuf:"fixed64,1,opt,name=rate,proto3,oneof" json:"rate,omitempty"`
@@ -316,7 +436,7 @@ type Settings_Publish struct {
 
 func (x *Settings_Publish) Reset() {
 	*x = Settings_Publish{}
-	mi := &file_policypb_policy_proto_msgTypes[3]
+	mi := &file_policypb_policy_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -328,7 +448,7 @@ func (x *Settings_Publish) String() string {
 func (*Settings_Publish) ProtoMessage() {}
 
 func (x *Settings_Publish) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[3]
+	mi := &file_policypb_policy_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -341,7 +461,7 @@ func (x *Settings_Publish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Publish.ProtoReflect.Descriptor instead.
 func (*Settings_Publish) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 0}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 0}
 }
 
 func (x *Settings_Publish) GetRate() float64 {
@@ -403,7 +523,7 @@ type Settings_Connection struct {
 
 func (x *Settings_Connection) Reset() {
 	*x = Settings_Connection{}
-	mi := &file_policypb_policy_proto_msgTypes[4]
+	mi := &file_policypb_policy_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +535,7 @@ func (x *Settings_Connection) String() string {
 func (*Settings_Connection) ProtoMessage() {}
 
 func (x *Settings_Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[4]
+	mi := &file_policypb_policy_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +548,7 @@ func (x *Settings_Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Connection.ProtoReflect.Descriptor instead.
 func (*Settings_Connection) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 1}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 1}
 }
 
 func (x *Settings_Connection) GetRate() float64 {
@@ -455,7 +575,7 @@ type Settings_Backoff struct {
 
 func (x *Settings_Backoff) Reset() {
 	*x = Settings_Backoff{}
-	mi := &file_policypb_policy_proto_msgTypes[5]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +587,7 @@ func (x *Settings_Backoff) String() string {
 func (*Settings_Backoff) ProtoMessage() {}
 
 func (x *Settings_Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[5]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +600,7 @@ func (x *Settings_Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Backoff.ProtoReflect.Descriptor instead.
 func (*Settings_Backoff) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 2}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 2}
 }
 
 func (x *Settings_Backoff) GetMin() *durationpb.Duration {
@@ -508,7 +628,7 @@ type Settings_Fairness struct {
 
 func (x *Settings_Fairness) Reset() {
 	*x = Settings_Fairness{}
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +640,7 @@ func (x *Settings_Fairness) String() string {
 func (*Settings_Fairness) ProtoMessage() {}
 
 func (x *Settings_Fairness) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +653,7 @@ func (x *Settings_Fairness) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Fairness.ProtoReflect.Descriptor instead.
 func (*Settings_Fairness) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 3}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 3}
 }
 
 func (x *Settings_Fairness) GetBy() string {
@@ -564,7 +684,7 @@ type Settings_Delivery struct {
 
 func (x *Settings_Delivery) Reset() {
 	*x = Settings_Delivery{}
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +696,7 @@ func (x *Settings_Delivery) String() string {
 func (*Settings_Delivery) ProtoMessage() {}
 
 func (x *Settings_Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +709,7 @@ func (x *Settings_Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Delivery.ProtoReflect.Descriptor instead.
 func (*Settings_Delivery) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 4}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 4}
 }
 
 func (x *Settings_Delivery) GetRate() float64 {
@@ -643,7 +763,7 @@ type Settings_Dedupe struct {
 
 func (x *Settings_Dedupe) Reset() {
 	*x = Settings_Dedupe{}
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +775,7 @@ func (x *Settings_Dedupe) String() string {
 func (*Settings_Dedupe) ProtoMessage() {}
 
 func (x *Settings_Dedupe) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +788,7 @@ func (x *Settings_Dedupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Dedupe.ProtoReflect.Descriptor instead.
 func (*Settings_Dedupe) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 5}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 5}
 }
 
 func (x *Settings_Dedupe) GetWindow() *durationpb.Duration {
@@ -690,7 +810,7 @@ type Settings_Retention struct {
 
 func (x *Settings_Retention) Reset() {
 	*x = Settings_Retention{}
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +822,7 @@ func (x *Settings_Retention) String() string {
 func (*Settings_Retention) ProtoMessage() {}
 
 func (x *Settings_Retention) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +835,7 @@ func (x *Settings_Retention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Retention.ProtoReflect.Descriptor instead.
 func (*Settings_Retention) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 6}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 6}
 }
 
 func (x *Settings_Retention) GetTtl() *durationpb.Duration {
@@ -757,7 +877,7 @@ type Settings_Durability struct {
 
 func (x *Settings_Durability) Reset() {
 	*x = Settings_Durability{}
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +889,7 @@ func (x *Settings_Durability) String() string {
 func (*Settings_Durability) ProtoMessage() {}
 
 func (x *Settings_Durability) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +902,7 @@ func (x *Settings_Durability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Durability.ProtoReflect.Descriptor instead.
 func (*Settings_Durability) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 7}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 7}
 }
 
 func (x *Settings_Durability) GetWriteConcern() string {
@@ -818,7 +938,7 @@ type Settings_Schema struct {
 
 func (x *Settings_Schema) Reset() {
 	*x = Settings_Schema{}
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +950,7 @@ func (x *Settings_Schema) String() string {
 func (*Settings_Schema) ProtoMessage() {}
 
 func (x *Settings_Schema) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +963,7 @@ func (x *Settings_Schema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Schema.ProtoReflect.Descriptor instead.
 func (*Settings_Schema) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 8}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 8}
 }
 
 func (x *Settings_Schema) GetJsonSchema() string {
@@ -876,7 +996,7 @@ type Settings_Tracing struct {
 
 func (x *Settings_Tracing) Reset() {
 	*x = Settings_Tracing{}
-	mi := &file_policypb_policy_proto_msgTypes[12]
+	mi := &file_policypb_policy_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1008,7 @@ func (x *Settings_Tracing) String() string {
 func (*Settings_Tracing) ProtoMessage() {}
 
 func (x *Settings_Tracing) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[12]
+	mi := &file_policypb_policy_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1021,7 @@ func (x *Settings_Tracing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Tracing.ProtoReflect.Descriptor instead.
 func (*Settings_Tracing) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 9}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 9}
 }
 
 func (x *Settings_Tracing) GetSampleRatio() float64 {
@@ -925,7 +1045,15 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"GlobPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12/\n" +
-	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xcf\x12\n" +
+	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xb6\x01\n" +
+	"\n" +
+	"PolicyPack\x12\x1a\n" +
+	"\bsettings\x18\x01 \x03(\fR\bsettings\x128\n" +
+	"\bpolicies\x18\x02 \x03(\v2\x1c.sluice.v1.PolicyPack.PolicyR\bpolicies\x1aR\n" +
+	"\x06Policy\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
+	"\bsettings\x18\x03 \x01(\rR\bsettings\"\xcf\x12\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -1043,47 +1171,50 @@ func file_policypb_policy_proto_rawDescGZIP() []byte {
 	return file_policypb_policy_proto_rawDescData
 }
 
-var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_policypb_policy_proto_goTypes = []any{
 	(*TopicPolicy)(nil),         // 0: sluice.v1.TopicPolicy
 	(*GlobPolicy)(nil),          // 1: sluice.v1.GlobPolicy
-	(*Settings)(nil),            // 2: sluice.v1.Settings
-	(*Settings_Publish)(nil),    // 3: sluice.v1.Settings.Publish
-	(*Settings_Connection)(nil), // 4: sluice.v1.Settings.Connection
-	(*Settings_Backoff)(nil),    // 5: sluice.v1.Settings.Backoff
-	(*Settings_Fairness)(nil),   // 6: sluice.v1.Settings.Fairness
-	(*Settings_Delivery)(nil),   // 7: sluice.v1.Settings.Delivery
-	(*Settings_Dedupe)(nil),     // 8: sluice.v1.Settings.Dedupe
-	(*Settings_Retention)(nil),  // 9: sluice.v1.Settings.Retention
-	(*Settings_Durability)(nil), // 10: sluice.v1.Settings.Durability
-	(*Settings_Schema)(nil),     // 11: sluice.v1.Settings.Schema
-	(*Settings_Tracing)(nil),    // 12: sluice.v1.Settings.Tracing
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
+	(*PolicyPack)(nil),          // 2: sluice.v1.PolicyPack
+	(*Settings)(nil),            // 3: sluice.v1.Settings
+	(*PolicyPack_Policy)(nil),   // 4: sluice.v1.PolicyPack.Policy
+	(*Settings_Publish)(nil),    // 5: sluice.v1.Settings.Publish
+	(*Settings_Connection)(nil), // 6: sluice.v1.Settings.Connection
+	(*Settings_Backoff)(nil),    // 7: sluice.v1.Settings.Backoff
+	(*Settings_Fairness)(nil),   // 8: sluice.v1.Settings.Fairness
+	(*Settings_Delivery)(nil),   // 9: sluice.v1.Settings.Delivery
+	(*Settings_Dedupe)(nil),     // 10: sluice.v1.Settings.Dedupe
+	(*Settings_Retention)(nil),  // 11: sluice.v1.Settings.Retention
+	(*Settings_Durability)(nil), // 12: sluice.v1.Settings.Durability
+	(*Settings_Schema)(nil),     // 13: sluice.v1.Settings.Schema
+	(*Settings_Tracing)(nil),    // 14: sluice.v1.Settings.Tracing
+	(*durationpb.Duration)(nil), // 15: google.protobuf.Duration
 }
 var file_policypb_policy_proto_depIdxs = []int32{
-	2,  // 0: sluice.v1.TopicPolicy.settings:type_name -> sluice.v1.Settings
-	2,  // 1: sluice.v1.GlobPolicy.settings:type_name -> sluice.v1.Settings
-	3,  // 2: sluice.v1.Settings.publish:type_name -> sluice.v1.Settings.Publish
-	4,  // 3: sluice.v1.Settings.connection:type_name -> sluice.v1.Settings.Connection
-	7,  // 4: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
-	8,  // 5: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
-	9,  // 6: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
-	10, // 7: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
-	11, // 8: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
-	12, // 9: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
-	13, // 10: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
-	13, // 11: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
-	13, // 12: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
-	13, // 13: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
-	5,  // 14: sluice.v1.Settings.Delivery.backoff:type_name -> sluice.v1.Settings.Backoff
-	6,  // 15: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
-	13, // 16: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
-	13, // 17: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	3,  // 0: sluice.v1.TopicPolicy.settings:type_name -> sluice.v1.Settings
+	3,  // 1: sluice.v1.GlobPolicy.settings:type_name -> sluice.v1.Settings
+	4,  // 2: sluice.v1.PolicyPack.policies:type_name -> sluice.v1.PolicyPack.Policy
+	5,  // 3: sluice.v1.Settings.publish:type_name -> sluice.v1.Settings.Publish
+	6,  // 4: sluice.v1.Settings.connection:type_name -> sluice.v1.Settings.Connection
+	9,  // 5: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
+	10, // 6: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
+	11, // 7: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
+	12, // 8: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
+	13, // 9: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
+	14, // 10: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
+	15, // 11: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
+	15, // 12: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
+	15, // 13: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
+	15, // 14: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
+	7,  // 15: sluice.v1.Settings.Delivery.backoff:type_name -> sluice.v1.Settings.Backoff
+	8,  // 16: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
+	15, // 17: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
+	15, // 18: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_policypb_policy_proto_init() }
@@ -1091,9 +1222,7 @@ func file_policypb_policy_proto_init() {
 	if File_policypb_policy_proto != nil {
 		return
 	}
-	file_policypb_policy_proto_msgTypes[2].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[3].OneofWrappers = []any{}
-	file_policypb_policy_proto_msgTypes[4].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[5].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[6].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[7].OneofWrappers = []any{}
@@ -1102,13 +1231,15 @@ func file_policypb_policy_proto_init() {
 	file_policypb_policy_proto_msgTypes[10].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[11].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[12].OneofWrappers = []any{}
+	file_policypb_policy_proto_msgTypes[13].OneofWrappers = []any{}
+	file_policypb_policy_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policypb_policy_proto_rawDesc), len(file_policypb_policy_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

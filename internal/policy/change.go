@@ -12,7 +12,7 @@ import (
 func (s *Snapshot) Effective(name string) *Effective {
 	prefix, glob := strings.CutSuffix(name, "*")
 	if !glob {
-		return s.exact[name]
+		return s.own(name)
 	}
 	if _, there := s.find(name); prefix == "" && !there {
 		return nil // what holds for the empty prefix are the defaults

@@ -189,7 +189,7 @@ func (p *Policy) Equal(q *Policy) bool {
 // Match names the policy that is the most specific one for a topic; "": none
 // is, so that the defaults hold.
 func (s *Snapshot) Match(topic string) string {
-	if _, ok := s.exact[topic]; ok {
+	if s.own(topic) != nil {
 		return topic
 	}
 	for _, n := range s.lengths {
@@ -199,6 +199,9 @@ func (s *Snapshot) Match(topic string) string {
 		if _, ok := s.globs[topic[:n]]; ok {
 			return topic[:n] + "*"
 		}
+	}
+	if s.topics != nil && s.prefixes["*"] != nil {
+		return "*"
 	}
 	_, found := slices.BinarySearchFunc(s.list, "*", func(p InForce, name string) int { return strings.Compare(p.Name, name) })
 	if found {

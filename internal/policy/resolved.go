@@ -1,8 +1,8 @@
 package policy
 
 import (
-	"cmp"
-	"slices"
+	"hash/maphash"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -43,45 +43,86 @@ type Resolved struct {
 	Effective *Effective
 }
 
+// topics is the policies of topics in a snapshot of whole ones, in parts, of which a
+// change makes few again: a sidecar has all policies there are, and takes every change.
+type topics [256]map[string]*Resolved
+
+var seed = maphash.MakeSeed()
+
+func partOf(topic string) uint8 { return uint8(maphash.String(seed, topic)) }
+
+func (t *topics) find(topic string) *Resolved { return t[partOf(topic)][topic] }
+
 // NewResolvedSnapshot makes a snapshot of policies that are whole: the one of
 // its name holds for a topic, else that of the longest matching prefix, else
 // the defaults. If a name is given twice, the last one counts.
 func NewResolvedSnapshot(policies []Resolved) *Snapshot {
-	base := Defaults()
-	s := &Snapshot{
-		exact: make(map[string]*Effective, len(policies)),
-		globs: map[string]*Effective{"": &base},
-		list:  make([]InForce, 0, len(policies)),
+	put := make([]*Resolved, len(policies))
+	for i := range policies {
+		put[i] = &policies[i]
 	}
-	for _, p := range policies {
-		if prefix, glob := strings.CutSuffix(p.Name, "*"); glob {
-			s.globs[prefix] = p.Effective
-		} else {
-			s.exact[p.Name] = p.Effective
-		}
-		s.list = append(s.list, InForce{Name: p.Name, Version: VersionNumber(p.Version), Source: p.Source})
-	}
-	s.list = sortedOnce(s.list)
-	for prefix := range s.globs {
-		s.lengths = append(s.lengths, len(prefix))
-	}
-	slices.SortFunc(s.lengths, func(a, b int) int { return b - a })
-	s.lengths = slices.Compact(s.lengths)
-	s.keepLetters()
-	return s
+	return (&Snapshot{topics: &topics{}}).Replace(nil, put)
 }
 
-// sortedOnce sorts by name and keeps the last of those that share one.
-func sortedOnce(list []InForce) []InForce {
-	byName := func(a, b InForce) int { return cmp.Compare(a.Name, b.Name) }
-	if !slices.IsSortedFunc(list, byName) {
-		slices.SortStableFunc(list, byName)
+// Replace returns the snapshot with some policies put in, instead of those that have
+// their names, after others were removed. One to be removed that is not the very one in
+// the snapshot stays: another has taken its place. The snapshot must be one of
+// NewResolvedSnapshot or Replace, and what is put must not change any more.
+func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
+	next := &Snapshot{topics: new(*s.topics), prefixes: s.prefixes, globs: s.globs, lengths: s.lengths, letters: s.letters}
+	var own [len(next.topics)]bool
+	ownGlobs := s.globs == nil
+	part := func(name string) map[string]*Resolved {
+		if strings.HasSuffix(name, "*") {
+			if !ownGlobs {
+				ownGlobs, next.prefixes = true, maps.Clone(s.prefixes)
+			}
+			if next.prefixes == nil {
+				next.prefixes = map[string]*Resolved{}
+			}
+			return next.prefixes
+		}
+		i := partOf(name)
+		if !own[i] {
+			own[i] = true
+			if next.topics[i] = maps.Clone(s.topics[i]); next.topics[i] == nil {
+				next.topics[i] = map[string]*Resolved{}
+			}
+		}
+		return next.topics[i]
 	}
-	kept := list[:0]
-	for i, p := range list {
-		if i+1 == len(list) || list[i+1].Name != p.Name {
-			kept = append(kept, p)
+	for _, p := range remove {
+		if of := part(p.Name); of[p.Name] == p {
+			delete(of, p.Name)
 		}
 	}
-	return kept
+	for _, p := range put {
+		part(p.Name)[p.Name] = p
+	}
+	if ownGlobs {
+		base := Defaults()
+		next.globs = map[string]*Effective{"": &base}
+		for name, p := range next.prefixes {
+			next.globs[strings.TrimSuffix(name, "*")] = p.Effective
+		}
+		next.lengths = lengthsOf(next.globs)
+		next.keepLetters()
+	}
+	return next
+}
+
+// listed names the policies, in no order.
+func (s *Snapshot) listed() (list []InForce) {
+	add := func(p *Resolved) {
+		list = append(list, InForce{Name: p.Name, Version: VersionNumber(p.Version), Source: p.Source})
+	}
+	for _, p := range s.prefixes {
+		add(p)
+	}
+	for _, part := range s.topics {
+		for _, p := range part {
+			add(p)
+		}
+	}
+	return list
 }

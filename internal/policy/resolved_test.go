@@ -109,3 +109,57 @@ func BenchmarkResolvedSnapshot(b *testing.B) {
 		})
 	}
 }
+
+// However it came about, a snapshot is that of the policies that are in it, and those
+// before it stay as they are.
+func TestReplacing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := policy.NewResolvedSnapshot(nil)
+		held := map[string]*policy.Resolved{}
+		type was struct {
+			s    *policy.Snapshot
+			list string
+		}
+		var before []was
+		for range rapid.IntRange(1, 12).Draw(t, "changes") {
+			var put, remove []*policy.Resolved
+			for range rapid.IntRange(0, 6).Draw(t, "policies") {
+				name := rapid.StringMatching(`[ab]{0,2}\*|[ab]{1,3}`).Draw(t, "name")
+				if p := held[name]; p != nil && rapid.Bool().Draw(t, "removed") {
+					remove = append(remove, p)
+					delete(held, name)
+				}
+			}
+			for range rapid.IntRange(0, 6).Draw(t, "policies") {
+				name := rapid.StringMatching(`[ab]{0,2}\*|[ab]{1,3}`).Draw(t, "name")
+				n := rapid.IntRange(1, 50).Draw(t, "n")
+				p := &policy.Resolved{Name: name, Version: int64(n), Effective: with(n)}
+				if old := held[name]; old != nil && rapid.Bool().Draw(t, "stale") {
+					remove = append(remove, &policy.Resolved{Name: name}) // not the one that is there
+				}
+				put = append(put, p)
+				held[name] = p
+			}
+			s = s.Replace(remove, put)
+			var all []policy.Resolved
+			for _, p := range held {
+				all = append(all, *p)
+			}
+			want := policy.NewResolvedSnapshot(all)
+			if got, want := fmt.Sprint(s.List()), fmt.Sprint(want.List()); got != want {
+				t.Fatalf("got %s, want %s", got, want)
+			}
+			for _, topic := range []string{"a", "ab", "aba", "b", "bbbb", "c", "c.dlq"} {
+				if *s.Topic(topic) != *want.Topic(topic) {
+					t.Fatalf("%s: got %+v, want %+v", topic, s.Topic(topic), want.Topic(topic))
+				}
+			}
+			before = append(before, was{s, fmt.Sprint(s.List())})
+			for i, w := range before {
+				if fmt.Sprint(w.s.List()) != w.list {
+					t.Fatalf("snapshot %d has become another", i)
+				}
+			}
+		}
+	})
+}

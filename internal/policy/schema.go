@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -13,12 +15,48 @@ import (
 // schemaPath is the field of the schema.
 const schemaPath = "schema.json_schema"
 
+// goodSchemas are those that compiled lately: a schema is read again with every
+// change of the policies that it is in.
+var goodSchemas = seen{size: 4096}
+
+// seen keeps the digests of texts: of the latest size, and as many before them.
+type seen struct {
+	size int
+
+	mu            sync.Mutex
+	recent, older map[[sha256.Size]byte]struct{}
+}
+
+// checked compiles a schema, unless it is known to compile.
+func (s *seen) checked(text string) error {
+	digest := sha256.Sum256([]byte(text))
+	s.mu.Lock()
+	_, known := s.recent[digest]
+	if !known {
+		_, known = s.older[digest]
+	}
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if _, err := schema.Compile(text); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.recent == nil || len(s.recent) >= s.size {
+		s.recent, s.older = make(map[[sha256.Size]byte]struct{}), s.recent
+	}
+	s.recent[digest] = struct{}{}
+	return nil
+}
+
 // jsonSchema reads a schema as schemaText does; one that does not compile is
-// refused. It is read again with every change of the policies that it is in.
+// refused.
 func jsonSchema(n *yaml.Node) (string, error) {
 	text, err := schemaText(n)
 	if err == nil && text != "" {
-		err = schema.Valid(text)
+		err = goodSchemas.checked(text)
 	}
 	return text, err
 }

@@ -29,6 +29,10 @@ type Snapshot struct {
 	// policies and list are ascending by name, one element of each for a policy.
 	policies []*Policy
 	list     []InForce
+
+	// Of a snapshot of policies that are whole; exact, policies and list are empty then.
+	topics   *topics
+	prefixes map[string]*Resolved // by name
 }
 
 // InForce names a policy that is in force.
@@ -61,7 +65,7 @@ func (p *Policy) inForce(source string) InForce {
 
 // Topic returns what holds for a topic. It is shared: read only.
 func (s *Snapshot) Topic(name string) *Effective {
-	if e, ok := s.exact[name]; ok {
+	if e := s.own(name); e != nil {
 		return e
 	}
 	e := s.byPrefix(name)
@@ -69,6 +73,17 @@ func (s *Snapshot) Topic(name string) *Effective {
 		return s.letters
 	}
 	return e
+}
+
+// own is what holds for a topic that has a policy of its own; nil: it has none.
+func (s *Snapshot) own(topic string) *Effective {
+	if s.topics == nil {
+		return s.exact[topic]
+	}
+	if p := s.topics.find(topic); p != nil {
+		return p.Effective
+	}
+	return nil
 }
 
 // Retention returns what is kept of the topics that the policy of a name is for,
@@ -103,7 +118,14 @@ func (s *Snapshot) keepLetters() {
 func (s *Snapshot) Connection() Rate { return s.globs[""].Connection }
 
 // List names the policies in force, by name.
-func (s *Snapshot) List() []InForce { return slices.Clone(s.list) }
+func (s *Snapshot) List() []InForce {
+	if s.topics == nil {
+		return slices.Clone(s.list)
+	}
+	list := s.listed()
+	slices.SortFunc(list, func(a, b InForce) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
 
 func (s *Snapshot) byPrefix(name string) *Effective {
 	for _, n := range s.lengths {

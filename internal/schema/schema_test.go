@@ -159,7 +159,7 @@ func TestCacheIsBounded(t *testing.T) {
 		})
 	}
 	users.Wait()
-	if n := len(c.recent.now) + len(c.recent.older); n > 6 {
+	if n := len(c.recent) + len(c.older); n > 6 {
 		t.Errorf("%d are kept", n)
 	}
 	first, _ := c.Get(text(1))

@@ -42,8 +42,8 @@ type Options[S any] struct {
 const defaultEvery = 30 * time.Second
 
 // ErrTooOld is matched by the error of a consumer whose snapshot, or place, is so old that
-// the topic has not kept all events behind it, or is another topic by now.
-var ErrTooOld = errors.New("snapshot: the topic does not have all that comes behind it")
+// the topic has not kept all events behind it.
+var ErrTooOld = errors.New("snapshot: it is older than what the topic keeps")
 
 // A Consumer has a state that follows a topic. Its methods may be called by several goroutines at
 // once. [Consumer.Close] ends it, and so does the end of its client.
@@ -112,7 +112,7 @@ func (c *Consumer[S]) start(ctx context.Context) error {
 	} else {
 		err = c.subscribe(ctx)
 	}
-	if !isGap(err) || len(last.Positions) == 0 {
+	if !errors.Is(err, &wire.Error{Code: wire.OutOfRange}) {
 		return err
 	}
 	if err = tooOld("the snapshot of "+stamp(last.At), err); !c.opts.Rebuild {
@@ -121,12 +121,6 @@ func (c *Consumer[S]) start(ctx context.Context) error {
 	c.opts.Logger.Warn("a consumer starts with the earliest event of its topic", "topic", c.topic, "error", err)
 	c.state, c.positions = *new(S), map[int]uint64{}
 	return c.subscribe(ctx)
-}
-
-// isGap reports whether a topic does not go on behind positions: these events are gone, or
-// it has never been so far.
-func isGap(err error) bool {
-	return errors.Is(err, &wire.Error{Code: wire.OutOfRange}) || errors.Is(err, &wire.Error{Code: wire.BadRequest})
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -190,7 +184,7 @@ func (c *Consumer[S]) run() {
 			}
 		case <-c.sub.Closed():
 			switch err := c.sub.Err(); {
-			case isGap(err):
+			case errors.Is(err, &wire.Error{Code: wire.OutOfRange}):
 				c.cancel(tooOld("what the consumer had", err))
 			case err != nil:
 				c.cancel(err)

@@ -11,11 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
-	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/table"
 )
 
@@ -115,80 +113,4 @@ func tablesThroughKills(t *testing.T, seed uint64) {
 		}
 		c.Close()
 	}
-}
-
-// TestATableOnASharedStore: a table has what is published through another sidecar of its store, while its own is killed,
-// the topic is compacted, and the partitions move between the members of a group.
-func TestATableOnASharedStore(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	file := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte(tablePolicies), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	db := mongotest.Shared(t)
-	args := []string{"--policies", file, "--retention-interval", "100ms", "--lease", "3s", "--store", db.URI(db.NewDatabase(t))}
-	a, b := sidecartest.Start(t, t.TempDir(), args...), sidecartest.Start(t, t.TempDir(), args...)
-	publishing, reading := dial(ctx, t, a), dial(ctx, t, b)
-	whole, round := map[string]int{}, 0
-	publish := func() {
-		t.Helper()
-		round++
-		var events []sluice.Event
-		for i := range 20 {
-			key, payload := fmt.Sprint("k", i), fmt.Append(nil, round)
-			if whole[key] = round; (i+round)%5 == 0 {
-				payload = []byte("null")
-				delete(whole, key)
-			}
-			events = append(events, sluice.Event{Topic: topic, Key: key, Payload: payload})
-		}
-		if _, err := publishing.PublishBatch(ctx, events); err != nil {
-			t.Fatal(err)
-		}
-	}
-	join := func(client *sluice.Client) *sluice.Subscription {
-		t.Helper()
-		sub, err := client.Subscribe(ctx, topic, group, func(context.Context, *sluice.Message) error { return nil }, option.FromEarliest())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return sub
-	}
-	publish()
-	c, err := table.Open(ctx, reading, topic, table.Options[int]{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	is := func(c *table.Table[int]) {
-		t.Helper()
-		if err := c.Current(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := c.Snapshot(); !maps.Equal(got, whole) {
-			t.Fatalf("after round %d the table has %v; want %v", round, got, whole)
-		}
-	}
-	is(c)
-	first := join(publishing)
-	publish()
-	is(c)
-	second := join(reading)
-	publish()
-	first.Drain() // its partitions go to the other sidecar
-	publish()
-	is(c)
-	b.Kill()
-	publish()
-	sidecartest.Start(t, t.TempDir(), append(args, "--listen", b.Listen)...)
-	publish()
-	is(c)
-	late, err := table.Open(ctx, reading, topic, table.Options[int]{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer late.Close()
-	is(late)
-	second.Stop()
 }

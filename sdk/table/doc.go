@@ -3,13 +3,11 @@
 //	customers, err := table.Open(ctx, client, "customers", table.Options[Customer]{})
 //	ann, ok := customers.Get("customer-17")
 //
-// [Open] reads the latest event of each key, and follows the topic from exactly there. When
-// the connection breaks, the table goes on right behind what it has. Where it cannot, because
-// retention has removed events meanwhile, or it had no connection for half a day, it reads
-// the latest events again, and what differs is a change like any other.
-//
-// Opening costs what is live, and not what was ever published. Measured on two cores, with the
-// sidecar: 1,000 keys take 9 ms after 1,000,000 events, 7 ms after 10,000; 100,000 keys 0.7 s.
+// [Open] reads the latest event of each key, which costs what is live and not what was
+// ever published, and follows the topic from exactly there. When the connection breaks,
+// the table goes on right behind what it has. Where it cannot, because retention has
+// removed events meanwhile, or it had no connection for half a day, it reads the latest
+// events again, and what differs is a change like any other.
 //
 // An event with the payload null deletes its key. Events without a key are passed over.
 // A table does not notice that an event it has was erased, or its topic deleted: publish

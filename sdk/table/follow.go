@@ -30,16 +30,11 @@ type final func(*wire.Error) bool
 
 // opening fails where the same request would fail again.
 func opening(err *wire.Error) bool {
-	switch err.Code {
-	case wire.RateLimited, wire.Overloaded, wire.StoreUnavailable, wire.OutOfRange:
-		return false
-	}
-	return true
+	return err.RetryAfter == 0 && err.Code != wire.OutOfRange && err.Code != wire.StoreUnavailable && err.Code != wire.Overloaded
 }
 
-// running goes on where the next token may be valid, and where the topic is another one by
-// now.
-func running(err *wire.Error) bool { return err.Code == wire.Forbidden || err.Code == wire.NotFound }
+// running goes on where a token may have expired, too.
+func running(err *wire.Error) bool { return opening(err) && err.Code != wire.Unauthorized }
 
 // run follows the topic until the table ends.
 func (t *Table[T]) run(sub *sluice.Subscription) {

@@ -28,6 +28,7 @@ const (
 type document struct {
 	ControlPlane string
 	Sidecars     []instance
+	Parts        []*Part // each once
 	Topics       []flatTopic
 	Refusals     map[string]Refusals // by node id
 }
@@ -61,6 +62,7 @@ func (r *Registry) Export() []byte {
 	for node, one := range r.refusals {
 		d.Refusals[node] = one.Refusals
 	}
+	d.share()
 	topics := r.ownTopics(false)
 	slices.SortFunc(topics, func(a, b Topic) int {
 		return cmp.Compare(b.AllowedPerSecond+b.DeniedPerSecond, a.AllowedPerSecond+a.DeniedPerSecond)
@@ -75,6 +77,23 @@ func (r *Registry) Export() []byte {
 		d.Topics = append(d.Topics, flatten(&topics[i]))
 	}
 	return d.pack(MaxExport)
+}
+
+// share has each part in the document once.
+func (d *document) share() {
+	place := map[string]int{}
+	for i := range d.Sidecars {
+		s := &d.Sidecars[i]
+		for _, part := range s.parts {
+			at, there := place[part.ID]
+			if !there {
+				at = len(d.Parts)
+				place[part.ID] = at
+				d.Parts = append(d.Parts, part)
+			}
+			s.Held = append(s.Held, at)
+		}
+	}
 }
 
 func flatten(t *Topic) flatTopic {
@@ -123,8 +142,9 @@ func (d *document) pack(limit int) []byte {
 		},
 		func() {
 			for i := range d.Sidecars {
-				d.Sidecars[i].Versions, d.Sidecars[i].UnmetConcerns = nil, nil
+				d.Sidecars[i].Versions, d.Sidecars[i].UnmetConcerns, d.Sidecars[i].Held = nil, nil, nil
 			}
+			d.Parts = nil
 		},
 		func() { d.Topics = nil },
 		func() {
@@ -205,8 +225,15 @@ func read(packed []byte, before []other) (other, error) {
 		connected: map[string]*instance{},
 	}
 	for i := range o.sidecars {
-		if s := &o.sidecars[i]; s.Connected {
+		s := &o.sidecars[i]
+		if s.Connected {
 			o.connected[s.NodeID] = s
+		}
+		for _, at := range s.Held {
+			if at < 0 || at >= len(d.Parts) || d.Parts[at] == nil {
+				return other{}, fmt.Errorf("sidecar %q has part %d of %d", s.NodeID, at, len(d.Parts))
+			}
+			s.parts = append(s.parts, d.Parts[at])
 		}
 	}
 	for i := range d.Topics {

@@ -16,6 +16,9 @@ const (
 	// MaxDisconnected is of how many it is remembered what they ran; beyond it the
 	// ones that left first are forgotten. That they are missing is not.
 	MaxDisconnected = 1_000
+	// MaxVersions is how many versions are shown of all sidecars together; beyond it
+	// not those that all sidecars have alike.
+	MaxVersions = 100_000
 	// KeepDisconnected is for how long what they ran is remembered.
 	KeepDisconnected = time.Hour
 )
@@ -59,6 +62,7 @@ type member struct {
 	gone     time.Time // zero: it is connected
 	drained  bool
 	versions map[string]int64
+	parts    map[string]*Part // nil: it has none
 	rejected *Rejection
 	unmet    map[string]string
 }
@@ -127,6 +131,27 @@ func (s *Session) Acked(versions map[string]int64, gone []string) {
 			delete(m.versions, name)
 		}
 		maps.Copy(m.versions, versions)
+	})
+}
+
+// Part is policies that a sidecar has together. It is never changed.
+type Part struct {
+	ID       string // of what it says
+	Versions map[string]int64
+}
+
+// Holds says that the sidecar runs the policies of these parts from now on, by what the
+// parts are called, and no longer has those that are gone. One that has parts has all
+// policies that there are.
+func (s *Session) Holds(parts map[string]*Part, gone []string) {
+	s.update(func(m *member) {
+		if m.parts == nil {
+			m.parts = map[string]*Part{}
+		}
+		for _, name := range gone {
+			delete(m.parts, name)
+		}
+		maps.Copy(m.parts, parts)
 	})
 }
 
@@ -202,6 +227,8 @@ func (r *Registry) remember(m *member) {
 type instance struct {
 	Sidecar
 	Instance string
+	Held     []int   // what it has of the parts of its document
+	parts    []*Part // nil: it has none
 }
 
 // Sidecars are those of all control planes, ascending by node id. One that is
@@ -216,6 +243,7 @@ func (r *Registry) Sidecars() []Sidecar {
 	}
 	r.mu.Unlock()
 	list = r.withMissing(list, missing)
+	alike := alike(list)
 	out := make([]Sidecar, len(list))
 	for i := range list {
 		out[i] = list[i].Sidecar
@@ -225,8 +253,36 @@ func (r *Registry) Sidecars() []Sidecar {
 		if out[i].Versions == nil {
 			out[i].Versions = map[string]int64{}
 		}
+		for _, part := range list[i].parts {
+			if !alike[part.ID] {
+				maps.Copy(out[i].Versions, part.Versions)
+			}
+		}
 	}
 	return out
+}
+
+// alike are the parts that all sidecars have that have any, if there are more than
+// MaxVersions to show.
+func alike(list []instance) map[string]bool {
+	count, holders, versions := map[string]int{}, 0, 0
+	for i := range list {
+		if list[i].parts != nil {
+			holders++
+		}
+		for _, part := range list[i].parts {
+			count[part.ID]++
+			versions += len(part.Versions)
+		}
+	}
+	if versions <= MaxVersions {
+		return nil
+	}
+	all := map[string]bool{}
+	for id, n := range count {
+		all[id] = n == holders
+	}
+	return all
 }
 
 // withMissing adds those of the missing that are not in a list, and says of the
@@ -340,24 +396,41 @@ func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 	if versions {
 		s.Versions = maps.Clone(m.versions)
 		maps.DeleteFunc(s.Versions, func(_ string, version int64) bool { return version == NoPolicy })
+		s.parts = m.list()
 	}
 	return s
 }
 
-// Using are the sidecars of all control planes that have a policy, each with no
-// version but of this one, and those of this control plane that use the topic
-// of its name, ascending by node id.
+// list is the parts in no order; nil: it has none.
+func (m *member) list() []*Part {
+	if m.parts == nil {
+		return nil
+	}
+	list := make([]*Part, 0, len(m.parts))
+	for _, part := range m.parts {
+		list = append(list, part)
+	}
+	return list
+}
+
+// Using are the sidecars of all control planes that have a policy, or all that there
+// are, each with no version but of this one, and those of this control plane that use the
+// topic of its name, ascending by node id.
 func (r *Registry) Using(policy string) []Sidecar {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []Sidecar
 	for _, s := range r.instances(false) {
 		if m := r.members[s.NodeID]; s.ControlPlane == r.name && s.Connected && m != nil {
-			s.Versions = m.versions
+			s.Versions, s.parts = m.versions, m.list()
 		} else if s.ControlPlane == r.name {
-			s.Versions = r.leftWith(s.NodeID)
+			s.Versions, s.parts = r.leftWith(s.NodeID)
 		}
 		version, uses := s.Versions[policy]
+		uses = uses || s.parts != nil
+		for _, part := range s.parts {
+			version = max(version, part.Versions[policy])
+		}
 		if !uses {
 			continue
 		}
@@ -371,9 +444,9 @@ func (r *Registry) Using(policy string) []Sidecar {
 }
 
 // leftWith is what a sidecar that left had.
-func (r *Registry) leftWith(nodeID string) map[string]int64 {
+func (r *Registry) leftWith(nodeID string) (map[string]int64, []*Part) {
 	if m := r.left[nodeID]; m != nil {
-		return m.versions
+		return m.versions, m.list()
 	}
-	return nil
+	return nil, nil
 }

@@ -135,6 +135,13 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 // connect begins a session. The error has a status.
 func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) (*fleet.Session, error) {
 	_ = c.registry.Await(ctx, node.ID, node.Instance) // Connect says what is wrong
+	// A stream that its sidecar has given up may be looked at only when the next one
+	// was: it must not take the place of that.
+	c.connecting.Lock()
+	defer c.connecting.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
 	session, err := c.registry.Connect(node)
 	if taken, ok := errors.AsType[*fleet.TakenError](err); ok {
 		if !taken.Again {

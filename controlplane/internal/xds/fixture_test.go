@@ -27,6 +27,7 @@ import (
 )
 
 const (
+	packs  = policypb.PolicyPackType
 	topics = policypb.TopicPolicyType
 	globs  = policypb.GlobPolicyType
 	peers  = resource.EndpointType

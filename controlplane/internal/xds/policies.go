@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
 )
@@ -23,10 +24,12 @@ const maxIdle = 10_000
 // policies are those in force, as resources, with placeholders for names that
 // somebody subscribes to and that have no policy.
 type policies struct {
+	packCache  *marked
 	topicCache *marked
 	globCache  *marked
 
-	mu     sync.Mutex // taken before the caches' own
+	mu     sync.Mutex       // taken before the caches' own
+	packs  map[string]*pack // by name of the resource
 	topics map[string]inForce
 	globs  map[string]inForce
 	// subscribers counts the streams that subscribe to a topic, by name.
@@ -46,6 +49,7 @@ type inForce struct {
 
 func newPolicies() *policies {
 	return &policies{
+		packCache:   newMarked(policypb.PolicyPackType),
 		topicCache:  newMarked(policypb.TopicPolicyType),
 		globCache:   newMarked(policypb.GlobPolicyType),
 		topics:      map[string]inForce{},
@@ -72,6 +76,10 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 		}
 	}
 	gone, globsGone := topics.gone(), globs.gone()
+	packs, packsChanged, packsGone, err := p.pack(state.Resolved)
+	if err != nil {
+		return 0, err
+	}
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,16 +94,37 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 	for name := range topics.update {
 		delete(p.idle, name)
 	}
-	p.topics, p.globs = topics.after, globs.after
+	p.packs, p.topics, p.globs = packs, topics.after, globs.after
 	revision := policypb.Revision{Series: state.Series, Number: state.Revision}
+	p.packCache.follow(revision, len(packsChanged)+len(packsGone) > 0)
 	p.topicCache.follow(revision, len(topics.update)+len(absents)+len(removed) > 0)
 	p.globCache.follow(revision, len(globs.update)+len(globsGone) > 0)
 	// Exact policies come before the globs change, and go after that, so that no
 	// topic falls through to what neither state says of it.
 	return len(topics.update) + len(absents) + len(removed) + len(globs.update) + len(globsGone), errors.Join(
+		p.packCache.update(packsChanged, packsGone),
 		p.topicCache.update(topics.update, nil),
 		p.globCache.update(globs.update, globsGone),
 		p.topicCache.update(absents, removed))
+}
+
+// pack returns the packs of policies, and what has changed of them.
+func (p *policies) pack(all []catalog.Resolved) (packs map[string]*pack, changed map[string]types.Resource, gone []string, err error) {
+	packs, changed = map[string]*pack{}, map[string]types.Resource{}
+	for name, resolved := range packsOf(all) {
+		if packs[name] = p.packs[name]; packs[name].is(resolved) {
+			continue
+		}
+		if changed[name], packs[name], err = packOf(resolved); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	for name := range p.packs {
+		if packs[name] == nil {
+			gone = append(gone, name)
+		}
+	}
+	return packs, changed, gone, nil
 }
 
 // change is what becomes different for one type.
@@ -118,8 +147,7 @@ func newChange(before map[string]inForce, resource func(catalog.Resolved, *polic
 
 func (c *change) add(r catalog.Resolved) error {
 	old, ok := c.before[r.Name]
-	// What a change of the catalog leaves as it was mostly keeps its pointer.
-	if ok && old.version == r.Version && (old.effective == r.Effective || *old.effective == *r.Effective) {
+	if ok && old.version == r.Version && same(old.effective, r.Effective) {
 		c.after[r.Name] = old
 		return nil
 	}
@@ -259,7 +287,7 @@ func (p *policies) watch(c cache.Cache, request *cache.DeltaRequest, sub cache.S
 
 // mark has a response of policies say which revision they are of.
 func (p *policies) mark(r *discovery.DeltaDiscoveryResponse) {
-	of := map[string]*marked{policypb.TopicPolicyType: p.topicCache, policypb.GlobPolicyType: p.globCache}[r.GetTypeUrl()]
+	of := map[string]*marked{policypb.PolicyPackType: p.packCache, policypb.TopicPolicyType: p.topicCache, policypb.GlobPolicyType: p.globCache}[r.GetTypeUrl()]
 	if of == nil {
 		return
 	}
@@ -276,6 +304,10 @@ func (p *policies) identify(typeURL string, resources []*discovery.Resource) []s
 	out := make([]sentResource, len(resources))
 	for i, r := range resources {
 		out[i].name = r.GetName()
+		if typeURL == policypb.PolicyPackType {
+			out[i].part = p.partOf(r)
+			continue
+		}
 		if e, ok := from[r.GetName()]; ok && e.hash == r.GetVersion() {
 			out[i].version = e.version
 		} else { // a placeholder, or replaced by now
@@ -283,6 +315,27 @@ func (p *policies) identify(typeURL string, resources []*discovery.Resource) []s
 		}
 	}
 	return out
+}
+
+// partOf says which versions a pack has. p.mu is held.
+func (p *policies) partOf(r *discovery.Resource) *fleet.Part {
+	if now := p.packs[r.GetName()]; now != nil && now.part.ID == r.GetVersion() {
+		return now.part
+	}
+	return &fleet.Part{ID: r.GetVersion(), Versions: packVersions(r.GetResource().GetValue())}
+}
+
+// parts are the packs in force among the resources that a sidecar has when it connects.
+func (p *policies) parts(hashes map[string]string) map[string]*fleet.Part {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := map[string]*fleet.Part{}
+	for name, hash := range hashes {
+		if now := p.packs[name]; now != nil && now.part.ID == hash {
+			found[name] = now.part
+		}
+	}
+	return found
 }
 
 // versionIn reads the version from a resource; 0 where it has none.

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
 )
@@ -126,12 +127,15 @@ func TestVersionsDoNotDependOnTheProcess(t *testing.T) {
 }
 
 func TestARejectionNamesThePolicy(t *testing.T) {
-	response := sent{resources: []sentResource{{"a", 1}, {"b", 2}, {"c", 3}}}
+	response := sent{resources: []sentResource{{name: "a", version: 1}, {name: "b", version: 2}, {name: "c", version: 3}}}
+	packed := sent{resources: []sentResource{{name: "1", part: &fleet.Part{Versions: map[string]int64{"a": 1, "c": 3}}}, {name: "2", part: &fleet.Part{Versions: map[string]int64{"b": 2}}}}}
 	for reason, want := range map[string]string{
 		"cannot be": "a", `"c" is bad`: "c", `"c" and "b"`: "c", `a, b`: "a",
 	} {
-		if got := response.rejection(reason); got.Policy != want || got.Version != int64(want[0]-'a'+1) {
-			t.Errorf("%s: got %+v, want %s", reason, got, want)
+		for _, response := range []sent{response, packed} {
+			if got := response.rejection(reason); got.Policy != want || got.Version != int64(want[0]-'a'+1) {
+				t.Errorf("%s: got %+v, want %s", reason, got, want)
+			}
 		}
 	}
 	if got := (sent{}).rejection("why"); got.Policy != "" || got.Reason != "why" {

@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,13 +21,22 @@ func (s sent) rejection(reason string) *fleet.Rejection {
 		r.Reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
 	first := len(reason) + 1
-	for i, resource := range s.resources {
-		at := strings.Index(reason, strconv.Quote(resource.name))
+	quotes := func(name string, version int64) {
+		at := strings.Index(reason, strconv.Quote(name))
 		if at < 0 {
 			at = len(reason)
 		}
-		if i == 0 || at < first {
-			first, r.Policy, r.Version = at, resource.name, resource.version
+		if at < first {
+			first, r.Policy, r.Version = at, name, version
+		}
+	}
+	for _, resource := range s.resources {
+		if resource.part == nil {
+			quotes(resource.name, resource.version)
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(resource.part.Versions)) {
+			quotes(name, resource.part.Versions[name])
 		}
 	}
 	return r

@@ -6,11 +6,14 @@
 //
 // # Resources
 //
+//   - PolicyPack: all policies, many in each resource, subscribed to with the
+//     wildcard (packs.go). It is what sidecars ask for.
 //   - TopicPolicy: the policies of exact names, subscribed to by name. A name
 //     without a policy is answered too, with a placeholder that says so, for as
 //     long as somebody subscribes to it.
 //   - GlobPolicy: the policies whose names end in '*', subscribed to with the
-//     wildcard.
+//     wildcard. These two are for other clients, and sidecars of before there
+//     were packs.
 //   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that
 //     a sidecar that joins does not make the whole fleet be sent again, and no
 //     more of them at a time than peersPerSecond. Those that a sidecar knows from
@@ -123,6 +126,8 @@ type Server struct {
 	peersInterval time.Duration
 	peersSettle   time.Duration
 
+	connecting sync.Mutex
+
 	applying sync.Mutex
 	applied  *catalog.State // guarded by applying
 
@@ -185,6 +190,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.ReadBufferSize(readBuffer),
 		experimental.BufferPool(messages),
+		grpc.ForceServerCodecV2(newCodec()),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpc "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -85,6 +86,60 @@ func TestUnmetConcerns(t *testing.T) {
 	if err := c.end(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("too much of them ended with %v", err)
 	}
+}
+
+// A sidecar that asks for packs is sent all policies, hears of a change at once and of
+// nothing else, and after a restart of what has changed.
+func TestPacksArrive(t *testing.T) {
+	set := policies{"*": 1, "a": 1, "x.*": 5}
+	for i := range 500 {
+		set[fmt.Sprintf("t-%03d", i)] = 7
+	}
+	f := serve(t, set)
+	c := f.connect(t, "n", "i")
+	c.subscribe(packs, "*")
+	has := map[string]string{}
+	take := func(r *discovery.DeltaDiscoveryResponse) (n int) {
+		for _, each := range r.GetResources() {
+			has[each.GetName()] = each.GetVersion()
+		}
+		for _, name := range r.GetRemovedResources() {
+			delete(has, name)
+		}
+		c.ack(r)
+		return len(r.GetResources()) + len(r.GetRemovedResources())
+	}
+	if n := take(c.next()); n < 3 {
+		t.Errorf("%d packs", n)
+	}
+	f.acked(t, set)
+	set["a"] = 2
+	f.set(set)
+	if n := take(c.next()); n != 1 {
+		t.Errorf("a change is %d packs", n)
+	}
+	f.acked(t, set)
+	delete(set, "t-123")
+	f.set(set)
+	if n := take(c.next()); n > 2 {
+		t.Errorf("a policy less is %d packs", n)
+	}
+	f.acked(t, set)
+	c.close()
+	f.stop()
+	set["t-200"] = 8
+	f = serve(t, set)
+	c = f.connect(t, "n", "i")
+	c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: packs, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: has})
+	r := c.next()
+	if len(r.GetResources()) != 1 || len(f.registry.Sidecars()[0].Versions) < 300 {
+		t.Errorf("%d packs of what it has, %d versions before them", len(r.GetResources()), len(f.registry.Sidecars()[0].Versions))
+	}
+	c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: packs, ResponseNonce: r.GetNonce(), ErrorDetail: &rpc.Status{Message: `"t-200": is bad`}})
+	eventually(t, "rejected", func() bool {
+		rejected := f.registry.Sidecars()[0].Rejected
+		return rejected != nil && rejected.Policy == "t-200" && rejected.Version == 8
+	})
 }
 
 func TestNothingIsSentToThoseNotInterested(t *testing.T) {

@@ -68,6 +68,7 @@ type sent struct {
 type sentResource struct {
 	name    string
 	version int64
+	part    *fleet.Part // of a pack
 }
 
 func (s sent) size() int { return 1 + len(s.resources) + len(s.removed) }
@@ -167,6 +168,10 @@ func (i *interest) remove(names []string) (removed []string, lostAll bool) {
 
 // has takes in what a sidecar has from an earlier connection.
 func (s *stream) has(r *discovery.DeltaDiscoveryRequest, i *interest) {
+	if r.GetTypeUrl() == policypb.PolicyPackType {
+		s.session.Holds(s.policies.parts(r.GetInitialResourceVersions()), nil)
+		return
+	}
 	versions := s.policies.versions(r.GetTypeUrl(), r.GetInitialResourceVersions())
 	for name := range r.GetInitialResourceVersions() {
 		if _, inForce := versions[name]; !i.in(name) {
@@ -203,7 +208,12 @@ func (s *stream) settle(r *discovery.DeltaDiscoveryRequest, i *interest) {
 		return
 	}
 	versions, gone := map[string]int64{}, out.removed
+	parts := map[string]*fleet.Part{}
 	for _, resource := range out.resources {
+		if resource.part != nil {
+			parts[resource.name] = resource.part
+			continue
+		}
 		isPolicy := resource.version > 0 || out.typeURL == policypb.TopicPolicyType
 		if isPolicy && i.in(resource.name) {
 			versions[resource.name] = resource.version
@@ -211,7 +221,11 @@ func (s *stream) settle(r *discovery.DeltaDiscoveryRequest, i *interest) {
 			gone = append(gone, resource.name)
 		}
 	}
-	s.session.Acked(versions, gone)
+	if out.typeURL == policypb.PolicyPackType {
+		s.session.Holds(parts, gone)
+	} else {
+		s.session.Acked(versions, gone)
+	}
 	if i.rejected != nil && nonce > i.nonce {
 		i.rejected = nil
 		s.session.Rejected(s.lastRejection())

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,5 +62,25 @@ func TestAnswersToOtherStreamsMeanNothing(t *testing.T) {
 		if err := s.request(r); err != nil || len(s.unacked) != 1 {
 			t.Errorf("%v: %v, %d unacked", r, err, len(s.unacked))
 		}
+	}
+}
+
+// A stream that its sidecar has given up is not taken for the sidecar's, whenever it is
+// looked at.
+func TestAStreamThatIsGivenUpTakesNoPlace(t *testing.T) {
+	r := fleet.NewRegistry(fleet.Config{})
+	node := fleet.Node{ID: "n", Instance: "i"}
+	live, err := r.Connect(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (callbacks{&Server{registry: r}}).connect(ctx, node, nil); status.Code(err) != codes.Canceled {
+		t.Errorf("got %v", err)
+	}
+	live.Acked(map[string]int64{"a": 1}, nil)
+	if got := r.Sidecars(); len(got) != 1 || !got[0].Connected || got[0].Versions["a"] != 1 {
+		t.Errorf("the stream that is there is not the sidecar's any more: %+v", got)
 	}
 }

@@ -25,6 +25,7 @@ func newWatcher(p *policies, e *peers, h *held, c *credentials) *watcher {
 	return &watcher{policies: p, held: h, MuxCache: cache.MuxCache{
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches: map[string]cache.Cache{ // never changed: it has no lock
+			policypb.PolicyPackType:  p.packCache,
 			policypb.TopicPolicyType: p.topicCache,
 			policypb.GlobPolicyType:  p.globCache,
 			resource.EndpointType:    e.cache,

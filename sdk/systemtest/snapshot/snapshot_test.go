@@ -208,13 +208,6 @@ func TestTooOld(t *testing.T) {
 		publish(t, client, "b")
 		publish(t, client, "b")
 	}
-	elsewhere := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
-	if err := elsewhere.Save(t.Context(), snapshot.Snapshot{State: []byte("1"), Positions: map[int]uint64{0: 99}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := snapshot.Follow(t.Context(), client, topic, elsewhere, snapshot.Options[int]{Apply: sum}); !errors.Is(err, snapshot.ErrTooOld) || !strings.Contains(err.Error(), "seqs up to 1, not 99") {
-		t.Errorf("of another log: %v", err)
-	}
 	lose()
 	if _, err = follow(snapshot.Options[int]{}); !errors.Is(err, snapshot.ErrTooOld) || !errors.Is(err, &wire.Error{Code: wire.OutOfRange}) || !strings.Contains(err.Error(), "Rebuild") {
 		t.Fatalf("behind a gap: %v", err)

@@ -27,16 +27,6 @@ type Catalog interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Interest makes the policy of a topic known before the topic is used.
-type Interest interface {
-	// Use asks for the topic's own policy, unless that was done already.
-	Use(topic string)
-	// Await is Use, and returns once that policy is in force, if there is one;
-	// it waits for a bounded time, and costs next to nothing after the first
-	// call.
-	Await(ctx context.Context, topic string)
-}
-
 // Quota shares out the rates that are for all sidecars together.
 type Quota interface {
 	// Bucket is this sidecar's share of a topic's rate, tuned as it is now, for
@@ -64,13 +54,12 @@ type Scheduler interface {
 	Accepted(topic string, due int64)
 }
 
-// Config is what a Publisher needs; every field is required but Interest, Quota,
-// Tracing, Scheduler and Clock.
+// Config is what a Publisher needs; every field is required but Quota, Tracing,
+// Scheduler and Clock.
 type Config struct {
 	Catalog  Catalog
 	Writer   *writer.Writer
 	Policies *policy.Current
-	Interest Interest         // nil: all policies are known
 	Quota    Quota            // nil: this sidecar is the fleet
 	Tracing  *tracing.Tracing // nil: off
 	// Scheduler is asked about events that are to be kept until they are due, and
@@ -153,14 +142,13 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // that follow one another reach their partitions' queues in that order.
 //
 // Where the policies of all topics say wait, Publish blocks for up to the
-// shortest max_wait, or until ctx ends, for tokens; it also waits for the
-// policy of a topic that is new here, for a first share of a fleet-wide rate,
-// and for the log to create a topic. It keeps what the items' events refer to,
-// but not items itself, of which it may set the Err and the event's Headers.
+// shortest max_wait, or until ctx ends, for tokens; it also waits for a first
+// share of a fleet-wide rate, and for the log to create a topic. It keeps what the
+// items' events refer to, but not items itself, of which it may set the Err and the
+// event's Headers.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
 	refuseUndue(items, a.began.UnixMilli())
-	p.await(ctx, items)
 	var judged *policy.Snapshot // what the items have been held to already
 	for a.accepted = a.began; ; a.accepted = p.cfg.Clock.Now() {
 		policies, changed := p.cfg.Policies.Watch()
@@ -197,30 +185,6 @@ func refuseUndue(items []wire.PublishItem, now int64) {
 	for i := range items {
 		if it := &items[i]; it.Err == nil && it.Later.Given() {
 			_, it.Err = it.DueAt(now)
-		}
-	}
-}
-
-// await makes the policies of the items' topics known: it asks for all of them
-// before it waits for the first.
-func (p *Publisher) await(ctx context.Context, items []wire.PublishItem) {
-	if p.cfg.Interest == nil {
-		return
-	}
-	if len(items) > 1 {
-		eachTopic(items, p.cfg.Interest.Use)
-	}
-	eachTopic(items, func(topic string) { p.cfg.Interest.Await(ctx, topic) })
-}
-
-// eachTopic calls f with the topics of the items that are not refused, each
-// once where its items follow one another.
-func eachTopic(items []wire.PublishItem, f func(topic string)) {
-	var topic string
-	for i := range items {
-		if it := &items[i]; it.Err == nil && it.Event.Topic != topic {
-			topic = it.Event.Topic
-			f(topic)
 		}
 	}
 }

@@ -15,9 +15,6 @@ import (
 // the same id; possibly before Bury returns and from any goroutine. It must not block. The record is
 // the log's from here on.
 func (p *Publisher) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
-	if p.cfg.Interest != nil {
-		p.cfg.Interest.Await(ctx, rec.Topic)
-	}
 	span := p.cfg.Tracing.SendDeadLetter(ctx, &rec.Event)
 	rec.Headers = span.Headers(rec.Headers)
 	grave := buryReceiver{rec: rec, span: span, done: done}

@@ -15,42 +15,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// arriving is an Interest whose policies come with the first Await.
-type arriving struct {
-	f        *fixture
-	policies *policy.Snapshot
-	used     []string
-	asked    []string
-}
-
-func (a *arriving) Use(topic string) { a.used = append(a.used, topic) }
-
-func (a *arriving) Await(_ context.Context, topic string) {
-	a.asked = append(a.asked, topic)
-	a.f.current.Swap(a.policies)
-}
-
-// The first publish to a topic is judged by the topic's own policy, and a topic
-// that is created has the partitions that it says.
-func TestPolicyIsKnownBeforeTheFirstPublish(t *testing.T) {
-	own := &arriving{policies: parse(t, `[{name: shut, paused: true}, {name: a, partitions: 1, publish: {rate: 1, burst: 1}}]`)}
-	f := newFixture(t, `[]`, &fakeLog{}, writer.DefaultBounds(), func(f *fixture, c *admit.Config) {
-		own.f = f
-		c.Interest = own
-	})
-	refused := wire.PublishItem{Event: wire.Event{Topic: "bad"}, Err: wire.Errorf(wire.BadRequest, "bad")}
-	got := f.publish(t, item("shut", ""), item("shut", ""), refused, item("a", ""))
-	if want := []string{"topic_paused", "topic_paused", "bad_request", "ok"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if want := []string{"shut", "a"}; !slices.Equal(own.asked, want) || !slices.Equal(own.used, want) {
-		t.Errorf("asked for %v, after %v; want %v", own.asked, own.used, want)
-	}
-	if got := f.publish(t, item("a", "")); got[0] != "all rate_limited" {
-		t.Errorf("beyond its own policy: %v", got)
-	}
-}
-
 // shares is a Quota with a bucket for each topic that is asked for.
 type shares struct {
 	rate limit.Rate

@@ -1,7 +1,6 @@
 package admit
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -34,10 +33,7 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 }
 
 // Schema is the one that a topic's payloads are held to.
-func (p *Publisher) Schema(ctx context.Context, topic string) policy.Schema {
-	if p.cfg.Interest != nil {
-		p.cfg.Interest.Await(ctx, topic)
-	}
+func (p *Publisher) Schema(topic string) policy.Schema {
 	return p.cfg.Policies.Load().Topic(topic).Schema
 }
 

@@ -4,45 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 )
-
-// pace holds updates back while many come and each one costs a lot. While one
-// waits, those behind it become one on the control plane.
-type pace struct {
-	free time.Time // when the next one may act
-}
-
-const (
-	// maxPace bounds how long an update waits for the one before.
-	maxPace = 20 * time.Millisecond
-	// paceFactor is how many times as long as the making of a snapshot took it
-	// is rested before the next one.
-	paceFactor = 4
-)
-
-func (p *pace) wait(ctx context.Context) bool {
-	rest := time.Until(p.free)
-	return rest <= 0 || pause.For(ctx, rest)
-}
-
-func (p *pace) spent(began time.Time) {
-	now := time.Now()
-	p.free = now.Add(min(paceFactor*now.Sub(began), maxPace))
-}
 
 // apply puts an update in force as a whole, or says why it cannot be, naming
 // the resources and their fields. When it returns nil the update is in force.
 func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	if u.Type == policypb.PeerCredentialType {
 		return c.vouched(u)
+	}
+	if u.Type == policypb.PolicyPackType {
+		c.heard.Store(true)
+	}
+	if u.Type == peersType && u.Whole { // refused or not
+		c.mu.Lock()
+		c.peersKnown = true
+		c.mu.Unlock()
 	}
 	revision, err := c.notBefore(u)
 	if err != nil {
@@ -53,13 +36,9 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 		c.doubt(u)
 		return err
 	}
-	if costs(entries) && !c.pace.wait(ctx) {
-		return ctx.Err()
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	replaces := c.replaces(u, entries)
-	acts := c.merge(u, entries)
+	remove, put := c.merge(u, entries)
 	if revision != c.revision {
 		c.revision = revision
 		c.touch()
@@ -67,23 +46,25 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	if u.Type == peersType {
 		c.listPeers()
 	}
-	first := u.Type == policypb.GlobPolicyType && u.Whole && !c.live
+	first := u.Type == policypb.PolicyPackType && u.Whole && !c.live
 	if first {
 		c.confirm()
 	}
-	if c.have && replaces {
+	changes := len(remove)+len(put) > 0
+	if c.have && changes {
 		// What it takes the place of must not be back after a kill. A failure is
 		// keepNow's to tell: what cannot be kept acts, too.
 		c.mu.Unlock()
 		_ = c.save(ctx)
 		c.mu.Lock()
 	}
-	if c.have && (acts || first) {
-		began := time.Now()
-		c.current.Swap(c.acting.snapshot(c.held))
-		c.pace.spent(began)
+	switch {
+	case first:
+		c.current.Swap(c.snapshot())
+		close(c.synced)
+	case c.have && changes:
+		c.current.Swap(c.current.Load().Replace(remove, put))
 	}
-	c.settle(u, first)
 	return nil
 }
 
@@ -124,98 +105,53 @@ func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	return given, nil
 }
 
-// costs tells whether a new snapshot will be made of what has come. That topics
-// have no policy of their own is what most answers say, and costs nothing.
-func costs(entries map[string]*entry) bool {
-	for _, e := range entries {
-		if e.effective != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// replaces tells whether policies change that are in force. A topic's that is used
-// for the first time, as most are that come, is not worth a wait for the disk.
-func (c *Control) replaces(u xds.Update, entries map[string]*entry) bool {
-	if u.Type == peersType {
-		return false
-	}
-	for name := range entries {
-		if u.Type == policypb.GlobPolicyType || c.held[u.Type][name] != nil {
-			return true
-		}
-	}
-	return len(u.Removed) > 0
-}
-
-// merge takes over what the update has, and reports whether policies change.
-func (c *Control) merge(u xds.Update, entries map[string]*entry) (acts bool) {
+// merge takes over what the update has, and returns the policies that it takes the place
+// of, and those that it brings.
+func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []*policy.Resolved) {
 	held := c.held[u.Type]
-	c.acting.stale = c.acting.stale || len(entries)+len(u.Removed) >= manyChanges
-	for name, e := range entries {
-		if u.Type == policypb.TopicPolicyType && c.topics.find(name) == nil {
-			continue // forgotten meanwhile
-		}
+	follow := func(name string, e *entry) {
 		was := held[name]
-		acts = acts || e.effective != nil || was != nil && was.effective != nil
+		if was == nil {
+			was = &entry{}
+		}
+		gone, come := e.follow(was)
+		remove, put = append(remove, gone...), append(put, come...)
+	}
+	for name, e := range entries {
+		if c.cfg.Dir == "" {
+			e.body = nil // which is for the cache
+		}
+		follow(name, e)
 		held[name] = e
-		c.acting.change(name, e)
 	}
 	for _, name := range u.Removed {
-		was := held[name]
-		acts = acts || was != nil && was.effective != nil
+		follow(name, &entry{})
 		delete(held, name)
-		c.acting.change(name, nil)
 	}
 	if len(entries)+len(u.Removed) > 0 {
 		c.touch()
 	}
-	return acts
+	return remove, put
+}
+
+// snapshot is all policies that are held.
+func (c *Control) snapshot() *policy.Snapshot {
+	var all []*policy.Resolved
+	for _, e := range c.held[policypb.PolicyPackType] {
+		all = append(all, e.policies...)
+	}
+	return policy.NewResolvedSnapshot(nil).Replace(nil, all)
 }
 
 // confirm notes that everything is as the control plane has it, once in a life.
 func (c *Control) confirm() {
-	for _, entries := range c.held {
-		for _, e := range entries {
-			e.live = e.live || !e.outdated
+	for _, e := range c.held[policypb.PolicyPackType] {
+		if !e.live && !e.outdated {
+			e.confirm()
 		}
 	}
-	c.acting.stale = true
 	c.have, c.live = true, true
 	c.touch()
-}
-
-// settle tells those who wait for what is now in force; first says that this is
-// the first time that all of it is.
-func (c *Control) settle(u xds.Update, first bool) {
-	if !c.have {
-		return
-	}
-	if first {
-		for name := range c.held[policypb.TopicPolicyType] {
-			c.answer(name)
-		}
-		close(c.synced)
-	}
-	if u.Type == policypb.TopicPolicyType {
-		c.silent.Store(false)
-		for _, r := range u.Resources {
-			c.answer(r.Name)
-		}
-		for _, name := range u.Removed {
-			c.answer(name)
-		}
-	}
-}
-
-// answer makes a topic known.
-func (c *Control) answer(name string) {
-	t := c.topics.find(name)
-	if t == nil || t.standing.Swap(known) == known {
-		return
-	}
-	close(t.answered)
 }
 
 // doubt notes that something newer than what is in force was refused.
@@ -246,9 +182,10 @@ func (c *Control) versions(typeURL string) map[string]string {
 // decodeAll decodes resources of a type; the error has every bad one.
 func decodeAll(typeURL string, resources []xds.Resource) (map[string]*entry, error) {
 	entries := make(map[string]*entry, len(resources))
+	read := settingsRead{}
 	var bad []error
 	for _, r := range resources {
-		e, err := decode(typeURL, r)
+		e, err := decode(typeURL, r, read, sourceLive)
 		if err != nil {
 			bad = append(bad, err)
 			continue

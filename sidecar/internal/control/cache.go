@@ -2,11 +2,13 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -79,23 +81,65 @@ func decodeContent(body []byte) (*kept, error) {
 	if err := proto.Unmarshal(body, &content); err != nil {
 		return nil, err
 	}
-	out := &kept{instance: content.GetControlPlane().GetIdentifier(), held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}}}
+	out := &kept{instance: content.GetControlPlane().GetIdentifier(), held: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}}}
 	if text := content.GetSystemVersionInfo(); text != "" {
 		var err error
 		if out.revision, err = policypb.ParseRevision(text); err != nil {
 			return nil, err
 		}
 	}
+	read, before := settingsRead{}, &policypb.PolicyPack{}
 	for _, r := range content.GetResources() {
 		typeURL := r.GetResource().GetTypeUrl()
-		e, err := decode(typeURL, xds.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})
+		if typeURL == policypb.TopicPolicyType || typeURL == policypb.GlobPolicyType {
+			if err := single(before, r); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		e, err := decode(typeURL, xds.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()}, read, sourceCached)
 		if err != nil {
 			return nil, err
 		}
-		e.live = false
 		out.held[typeURL][r.GetName()] = e
 	}
-	return out, nil
+	if len(before.GetPolicies()) == 0 {
+		return out, nil
+	}
+	slices.SortFunc(before.Policies, func(a, b *policypb.PolicyPack_Policy) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	packed, err := proto.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	out.held[policypb.PolicyPackType][singles], err = decode(policypb.PolicyPackType, xds.Resource{Name: singles, Body: packed}, read, sourceCached)
+	return out, err
+}
+
+// singles is the name of the pack that has the policies of a cache of before there were
+// packs. The control plane has none of that name, and takes it back.
+const singles = "policies/one-by-one"
+
+// single puts a policy of such a cache into its pack.
+func single(pack *policypb.PolicyPack, r *discoveryv3.Resource) error {
+	var p policypb.TopicPolicy
+	settings := p.GetSettings
+	if err := r.GetResource().UnmarshalTo(&p); err != nil {
+		var g policypb.GlobPolicy
+		if err := r.GetResource().UnmarshalTo(&g); err != nil {
+			return fmt.Errorf("%q: %w", r.GetName(), err)
+		}
+		p.Name, p.Version, settings = g.GetName(), g.GetVersion(), g.GetSettings
+	}
+	if p.GetAbsent() {
+		return nil
+	}
+	body, err := proto.Marshal(settings())
+	if err != nil {
+		return fmt.Errorf("%q: %w", r.GetName(), err)
+	}
+	pack.Policies = append(pack.Policies, &policypb.PolicyPack_Policy{Name: p.GetName(), Version: p.GetVersion(), Settings: uint32(len(pack.GetSettings()))})
+	pack.Settings = append(pack.Settings, body)
+	return nil
 }
 
 func readCache(path string) (*kept, error) {

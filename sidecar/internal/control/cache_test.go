@@ -7,14 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
@@ -24,20 +25,18 @@ func in(dir string) func(*Config) { return func(cfg *Config) { cfg.Dir = dir } }
 
 func TestGoesOnWithoutItsControlPlane(t *testing.T) {
 	p := newPlane(t)
-	p.put(map[string]int64{"*": 1, "t": 2, "none": 0})
+	p.put(map[string]int64{"*": 1, "t": 2})
 	p.peers("replay-peers/0", "i1", "i2", "i3")
 	p.Start()
 	dir := t.TempDir()
 	s := start(t, p, in(dir))
 	s.sync(t)
-	s.Await(context.Background(), "t")
-	s.Await(context.Background(), "none")
 	xdstest.Soon(t, "the peers", func() bool { return s.KnownSidecars() == 3 })
 	s.stop()
 	p.Stop()
 
 	next := start(t, p, func(cfg *Config) { cfg.Dir, cfg.Instance = dir, "i1-later" })
-	if next.version("t") != 2 || next.version("x") != 1 || !next.Known("t") || !next.Known("none") || !next.Cached() {
+	if next.version("t") != 2 || next.version("x") != 1 || !next.Cached() {
 		t.Errorf("in force: %+v", next.Policies().Load().List())
 	}
 	if got := next.source("t"); got != "control-plane (cached)" {
@@ -55,7 +54,7 @@ func TestGoesOnWithoutItsControlPlane(t *testing.T) {
 	if next.source("*") != "control-plane" || next.source("t") != "control-plane" {
 		t.Errorf("sources %+v", next.Policies().Load().List())
 	}
-	if got := p.Sent(); len(got) != 1 || got[0] != "t" {
+	if got := p.Sent(); len(got) != 1 || got[0] != packName("t") {
 		t.Errorf("the control plane sent %v, want what changed", got)
 	}
 }
@@ -67,15 +66,18 @@ func TestWhatWasConfirmedIsNotCachedAnyMore(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, p, in(dir))
 	s.sync(t)
-	s.Await(context.Background(), "t")
-	s.Await(context.Background(), "u")
 	s.stop()
-	bad := topicPolicy("u", 3)
-	bad.Settings.Partitions = proto.Int64(0)
-	p.Put(topicType, map[string]proto.Message{"u": bad})
+	bad := policyOf("u", 3)
+	bad.settings.Partitions = proto.Int64(0)
+	p.Put(packType, map[string]proto.Message{packName("u"): packOf(bad)})
 	next := start(t, p, in(dir))
+	xdstest.Soon(t, "a refusal", func() bool { return len(p.Requests(xdstest.Refused)) > 0 })
+	if next.source("t") != "control-plane (cached)" || next.source("u") != "control-plane (cached)" || next.version("u") != 2 || next.Confirmed() {
+		t.Errorf("in force: %+v", next.Policies().Load().List())
+	}
+	p.put(map[string]int64{"u": 4})
 	next.sync(t)
-	if next.source("t") != "control-plane" || next.source("u") != "control-plane (cached)" || next.version("u") != 2 {
+	if next.source("t") != "control-plane" || next.source("u") != "control-plane" || next.version("u") != 4 {
 		t.Errorf("in force: %+v", next.Policies().Load().List())
 	}
 }
@@ -91,7 +93,7 @@ func TestSavedSoonAfterAChange(t *testing.T) {
 		p.put(map[string]int64{"*": version + 2})
 		xdstest.Soon(t, "the change on disk", func() bool {
 			kept, err := readCache(filepath.Join(dir, fileName))
-			return err == nil && kept.held[globType]["*"].number == version+2
+			return err == nil && kept.version("*") == version+2
 		})
 	}
 }
@@ -99,8 +101,7 @@ func TestSavedSoonAfterAChange(t *testing.T) {
 func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, newPlane(t), in(dir))
-	s.Use("t")
-	if err := s.apply(context.Background(), update(t, topicPolicy("t", 2))); err != nil {
+	if err := s.apply(context.Background(), update(t, policyOf("t", 2))); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.save(t.Context()); err != nil {
@@ -109,16 +110,17 @@ func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is a cache: %v", err)
 	}
-	if s.version("t") != 8 || s.Known("t") {
-		t.Error("a topic's policy is in force before the globs are")
+	if s.version("t") != 8 {
+		t.Error("a policy is in force before all are known")
 	}
-	whole := xds.Update{Type: globType, Whole: true}
+	whole := xds.Update{Type: packType, Whole: true}
 	if err := s.apply(context.Background(), whole); err != nil {
 		t.Fatal(err)
 	}
-	if s.version("t") != 2 || !s.Known("t") {
-		t.Error("the topic's policy is not in force once the globs are")
+	if s.version("t") != 2 {
+		t.Error("the policy is not in force once all are known")
 	}
+	noPeers(t, s)
 	if err := s.save(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -127,26 +129,41 @@ func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 	}
 }
 
-// update is one resource as an update.
-func update(t testing.TB, m interface {
-	proto.Message
-	GetName() string
-}) xds.Update {
+// update is one pack with a policy as an update.
+func update(t testing.TB, p settled) xds.Update {
 	t.Helper()
-	body, err := proto.Marshal(m)
+	body, err := proto.Marshal(packOf(p))
 	if err != nil {
 		t.Fatal(err)
 	}
-	typeURL := "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
-	return xds.Update{Type: typeURL, Resources: []xds.Resource{{Name: m.GetName(), Version: "v", Body: body}}}
+	return xds.Update{Type: packType, Resources: []xds.Resource{{Name: packName(p.name), Version: "v", Body: body}}}
 }
 
-// smallCache is a file with one policy of each type, and peers.
+// noPeers says that there are none.
+func noPeers(t testing.TB, s *sidecar) {
+	t.Helper()
+	if err := s.apply(context.Background(), xds.Update{Type: peersType, Whole: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// version is that of a policy that is kept; 0: there is none.
+func (k *kept) version(name string) int64 {
+	for _, e := range k.held[packType] {
+		for _, p := range e.policies {
+			if p.Name == name {
+				return p.Version
+			}
+		}
+	}
+	return 0
+}
+
+// smallCache is a file with two policies, and peers.
 func smallCache(t testing.TB, dir string) []byte {
 	t.Helper()
 	s := open(t, newPlane(t), in(dir))
-	s.Use("t")
-	for _, u := range []xds.Update{update(t, topicPolicy("t", 2)), update(t, globPolicy("*", 3))} {
+	for _, u := range []xds.Update{update(t, policyOf("t", 2)), update(t, policyOf("*", 3))} {
 		u.Whole = true
 		if err := s.apply(context.Background(), u); err != nil {
 			t.Fatal(err)
@@ -156,7 +173,7 @@ func smallCache(t testing.TB, dir string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := xds.Update{Type: peersType, Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
+	u := xds.Update{Type: peersType, Whole: true, Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
 	if err := s.apply(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +214,7 @@ func TestDamagedCachesAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := open(t, newPlane(t), in(dir))
-	if s.Cached() || s.version("t") != 8 || s.Known("t") || s.KnownSidecars() != 1 {
+	if s.Cached() || s.version("t") != 8 || s.KnownSidecars() != 1 {
 		t.Error("half of a cache acts")
 	}
 	s.stop()
@@ -214,11 +231,10 @@ func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not yet")
 	s := start(t, p, in(dir))
 	s.sync(t)
-	s.Await(context.Background(), "t")
 	if s.version("t") != 2 || s.version("x") != 1 {
 		t.Errorf("in force: %+v", s.Policies().Load().List())
 	}
-	xdstest.Soon(t, "the control plane to hear of it", func() bool { return len(p.Requests(xdstest.Refused)) >= 2 })
+	xdstest.Soon(t, "the control plane to hear of it", func() bool { return len(p.Requests(xdstest.Refused)) >= 1 })
 	if reason := p.Requests(xdstest.Refused)[0].GetErrorDetail().GetMessage(); !strings.Contains(reason, "in force, and not kept for the next start: ") {
 		t.Errorf("told %q", reason)
 	}
@@ -237,9 +253,9 @@ func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
 	if err := s.save(t.Context()); err != nil { // as it does by itself after a while
 		t.Fatal(err)
 	}
-	xdstest.Soon(t, "acks", func() bool { return len(p.Requests(acked)) >= 2 })
+	xdstest.Soon(t, "acks", func() bool { return len(p.Requests(acked)) >= 1 })
 	s.stop()
-	if kept, err := readCache(filepath.Join(dir, fileName)); err != nil || kept.held[topicType]["t"].effective != nil {
+	if kept, err := readCache(filepath.Join(dir, fileName)); err != nil || kept.version("t") != 0 {
 		t.Errorf("kept %+v, %v", kept, err)
 	}
 }
@@ -277,11 +293,12 @@ func TestSavesAreHeldTogetherAndTriedAgain(t *testing.T) {
 		go func() { done <- s.keep(ctx) }()
 		defer func() { <-done }()
 		defer cancel()
-		u := update(t, globPolicy("*", 3))
+		u := update(t, policyOf("*", 3))
 		u.Whole = true
 		if err := s.apply(ctx, u); err != nil {
 			t.Fatal(err)
 		}
+		noPeers(t, s)
 		time.Sleep(saveAfter + retrySaveAfter + time.Second) // two failures
 		synctest.Wait()
 		if n := strings.Count(s.logged.String(), "cannot be kept"); n != 1 {
@@ -320,31 +337,43 @@ func TestSavesAreHeldTogetherAndTriedAgain(t *testing.T) {
 	})
 }
 
-func TestTopicsAreForgottenInTimeAndWhileConnectedOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := open(t, plane{newAway()}, nil)
-		defer s.stop()
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		var connected atomic.Bool
-		go func() { done <- s.sweep(ctx, connected.Load) }()
-		defer func() { <-done }()
-		defer cancel()
-		s.Use("t")
-		there := func(rest time.Duration) bool {
-			time.Sleep(rest)
-			synctest.Wait()
-			return s.topics.find("t") != nil
+// A cache of before there were packs acts, until a control plane says what there is.
+func TestACacheOfSinglePolicies(t *testing.T) {
+	out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: "0/7"}
+	for name, m := range map[string]proto.Message{
+		"t":    &policypb.TopicPolicy{Name: "t", Version: 2, Settings: settingsOf(2)},
+		"none": &policypb.TopicPolicy{Name: "none", Absent: true},
+		"gone": &policypb.TopicPolicy{Name: "gone", Version: 5, Settings: settingsOf(5)},
+		"*":    &policypb.GlobPolicy{Name: "*", Version: 1, Settings: settingsOf(1)},
+	} {
+		body, err := anypb.New(m)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !there(24 * time.Hour) {
-			t.Error("forgotten without a connection")
+		out.Resources = append(out.Resources, &discoveryv3.Resource{Name: name, Version: "v", Resource: body})
+	}
+	dir := t.TempDir()
+	if err := writeCache(filepath.Join(dir, fileName), out); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlane(t)
+	for range 2 {
+		s := start(t, p, in(dir))
+		if s.version("t") != 2 || s.version("none") != 1 || s.version("gone") != 5 || s.version("x") != 1 || !s.Cached() {
+			t.Errorf("in force: %+v", s.Policies().Load().List())
 		}
-		connected.Store(true)
-		if !there(forgetAfter) {
-			t.Error("forgotten too early")
-		}
-		if there(2*sweepEvery + time.Second) {
-			t.Error("not forgotten")
-		}
-	})
+		s.mu.Lock()
+		s.touch() // so that it is kept as packs
+		s.mu.Unlock()
+		s.stop()
+	}
+	p.put(map[string]int64{"*": 3, "t": 4})
+	p.Version("0/8")
+	p.Start()
+	s := start(t, p, in(dir))
+	s.sync(t)
+	xdstest.Soon(t, "what the control plane has", func() bool { return s.version("t") == 4 && s.version("gone") == 3 })
+	if n := len(s.Policies().Load().List()); n != 2 {
+		t.Errorf("in force: %+v", s.Policies().Load().List())
+	}
 }

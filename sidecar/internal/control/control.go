@@ -1,8 +1,7 @@
 // Package control is what a sidecar has from its control plane: the policies in
-// force, who else there is, and a connection that others share. It asks for the
-// policies of topics as they are used, and keeps what it has on disk, so that a
-// start without a control plane goes by what was last in force. It must not
-// know how a policy is enforced.
+// force, who else there is, and a connection that others share. It has all policies
+// that there are, and keeps what it has on disk, so that a start without a control
+// plane goes by what was last in force. It must not know how a policy is enforced.
 package control
 
 import (
@@ -33,17 +32,15 @@ import (
 )
 
 const (
-	// MaxTopics is how many topics' own policies a sidecar knows at a time; of
-	// further ones the most specific glob holds.
-	MaxTopics = 50_000
-	// AwaitPolicy is how long the first use of a topic waits for its policy.
-	AwaitPolicy = time.Second
 	// firmAfter is how long policies of an earlier life stay in doubt where they
 	// decide what is gone for good.
 	firmAfter = time.Minute
 	// introduceEvery is how often it is looked at whether the control plane has
 	// to be told again who this is.
 	introduceEvery = time.Second
+	// answerWithin is how long a control plane may be silent on policies before it
+	// is taken for one that does not know of packs.
+	answerWithin = 10 * time.Second
 )
 
 // Where policies come from, as /v1/status shows it.
@@ -63,8 +60,6 @@ const (
 	// long it may take to prove itself then.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
-	// maxRequestBytes has room for the names and versions of MaxTopics topics.
-	maxRequestBytes = 24 << 20
 )
 
 // Config is what a Control needs. Address, NodeID, Instance and Logger are
@@ -106,24 +101,20 @@ type Control struct {
 	conn    *grpc.ClientConn
 	client  *xds.Client
 	current *policy.Current
-	topics  *table
 	peers   atomic.Pointer[[]Peer]
-	synced  chan struct{} // closed when the globs have come in this life
+	synced  chan struct{} // closed when the policies have come in this life
 	changed pause.Wake    // there is something to save
-	// full says that it was logged that there is no room for more topics.
-	full atomic.Bool
-	// silent says that nothing was heard of topics' policies since somebody
-	// waited for one in vain: nobody waits for others then.
-	silent atomic.Bool
+	// heard says that there was an answer about policies in this life.
+	heard atomic.Bool
 
 	mu sync.Mutex
-	// held is what was taken and is still wanted, by type and name. What is in
-	// it of topics is in the table too.
-	held   map[string]map[string]*entry
-	acting acting
-	// have says that all globs are held, from the control plane or the cache;
+	// held is what was taken and is still wanted, by type and name.
+	held map[string]map[string]*entry
+	// have says that all policies are held, from the control plane or the cache;
 	// before that nothing that is held is in force.
 	have bool
+	// peersKnown says that all peers are held, as have does of policies.
+	peersKnown bool
 	// live says that they came from the control plane in this life.
 	live bool
 	// revision is the highest that was in force, also in earlier lives: nothing
@@ -138,9 +129,6 @@ type Control struct {
 	// told is what the stream that is open says of this sidecar.
 	told atomic.Pointer[corev3.Node]
 
-	// Of apply, which is called by one goroutine.
-	pace pace
-
 	saving  sync.Mutex // taken before mu
 	saveAt  time.Time  // not before this
 	failing bool       // the last save has failed
@@ -150,14 +138,13 @@ type Control struct {
 // [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
-		cfg: cfg, opened: time.Now(), topics: new(table), synced: make(chan struct{}), changed: pause.NewWake(),
-		held: map[string]map[string]*entry{policypb.TopicPolicyType: {}, policypb.GlobPolicyType: {}, peersType: {}},
+		cfg: cfg, opened: time.Now(), synced: make(chan struct{}), changed: pause.NewWake(),
+		held: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}},
 	}
-	c.acting.stale = true
 	c.restore()
 	first := cfg.Fallback
 	if c.have {
-		first = c.acting.snapshot(c.held)
+		first = c.snapshot()
 	} else if first == nil {
 		first = policy.NewResolvedSnapshot(nil)
 	}
@@ -174,18 +161,16 @@ func Open(cfg Config) (*Control, error) {
 			c.told.Store(node)
 			return node
 		},
-		// The topics come first: the server answers in this order, so once the
-		// globs have come, topics of which nothing was heard are as they were.
+		// The server answers in this order: of many peers, policies do not wait.
 		Types: []xds.Type{
-			{URL: policypb.TopicPolicyType, Versions: c.versions(policypb.TopicPolicyType)},
+			{URL: policypb.PolicyPackType, Wildcard: true, Together: true, Versions: c.versions(policypb.PolicyPackType)},
 			{URL: peersType, Wildcard: true, Versions: c.versions(peersType)},
 			{URL: policypb.PeerCredentialType},
-			{URL: policypb.GlobPolicyType, Wildcard: true, Versions: c.versions(policypb.GlobPolicyType)},
 		},
 		Apply:      c.apply,
 		Keep:       c.keepNow,
 		Logger:     cfg.Logger.With("address", cfg.Address),
-		MaxBackoff: maxBackoff, MaxRequestBytes: maxRequestBytes,
+		MaxBackoff: maxBackoff,
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.conn.Close())
@@ -254,18 +239,30 @@ func (c *Control) Farewell(ctx context.Context) error {
 	return c.client.Say(ctx, peersType, node)
 }
 
+// tellIfEarlier logs that the control plane is of an earlier version, if it is.
+func (c *Control) tellIfEarlier(now time.Time) bool {
+	state := c.client.State()
+	if c.heard.Load() || !state.Connected || now.Sub(state.Since) < answerWithin {
+		return false
+	}
+	c.cfg.Logger.Error("the control plane says nothing of policies: it is of an earlier version, and has to be a later one before its sidecars are; what was in force stays",
+		"address", c.cfg.Address)
+	return true
+}
+
 // introduce has the control plane told of write concerns that the store does not
 // meet, and of the store once that is known: a shared one may be reached only
 // after the stream was opened.
 func (c *Control) introduce(ctx context.Context) error {
 	tick := time.NewTicker(introduceEvery)
 	defer tick.Stop()
-	for {
+	for warned := false; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+		warned = warned || c.tellIfEarlier(time.Now())
 		told, is := c.told.Load(), c.node()
 		switch store := "store_id"; {
 		case told == nil || !c.client.Connected() || proto.Equal(told, is):
@@ -282,7 +279,6 @@ func (c *Control) introduce(ctx context.Context) error {
 func (c *Control) Run(ctx context.Context) error {
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.client.Run(running) })
-	g.Go(func() error { return c.sweep(running, c.client.Connected) })
 	g.Go(func() error { return c.keep(running) })
 	g.Go(func() error { return c.introduce(running) })
 	err := g.Wait()
@@ -317,7 +313,7 @@ func (c *Control) Confirmed() bool {
 	return c.live || time.Since(c.opened) >= firmAfter
 }
 
-// Synced waits until the control plane has said all that there is about globs,
+// Synced waits until the control plane has said all policies,
 // for the first time in this life. The error is the context's.
 func (c *Control) Synced(ctx context.Context) error {
 	select {
@@ -328,7 +324,7 @@ func (c *Control) Synced(ctx context.Context) error {
 	}
 }
 
-// Settled waits until the control plane has said all that there is about globs,
+// Settled waits until the control plane has said all policies,
 // or cannot be reached: nothing better than what is in force is on its way then.
 func (c *Control) Settled(ctx context.Context) {
 	for {

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,31 +19,73 @@ import (
 
 func TestPoliciesComeAndChange(t *testing.T) {
 	p := newPlane(t)
-	p.put(map[string]int64{"*": 1, "orders.*": 2, "orders.new": 3, "orders.old": 0, "payments": 4})
+	p.put(map[string]int64{"*": 1, "orders.*": 2, "orders.new": 3, "payments": 4})
 	p.Start()
 	s := start(t, p, nil)
 	s.sync(t)
-	ctx := context.Background()
-	s.Await(ctx, "orders.new")
-	s.Await(ctx, "orders.old")
-	if s.version("orders.new") != 3 || s.version("orders.old") != 2 || s.version("x") != 1 {
+	if s.version("orders.new") != 3 || s.version("orders.old") != 2 || s.version("x") != 1 || s.version("payments") != 4 {
 		t.Errorf("got %+v", s.Policies().Load().List())
 	}
-	if !s.Known("orders.new") || !s.Known("orders.old") || s.Known("payments") {
-		t.Error("known should be what was waited for, and nothing else")
-	}
-	if got := s.Policies().Load().List(); len(got) != 3 || got[0].Source != "control-plane" || got[0].Version != policy.VersionNumber(1) {
+	if got := s.Policies().Load().List(); len(got) != 4 || got[0].Source != "control-plane" || got[0].Version != policy.VersionNumber(1) {
 		t.Errorf("in force: %v", got)
 	}
 	p.put(map[string]int64{"orders.old": 5, "orders.new": 0, "*": 6})
 	xdstest.Soon(t, "the change", func() bool {
 		return s.version("orders.old") == 5 && s.version("orders.new") == 2 && s.version("x") == 6
 	})
-	p.Put(globType, map[string]proto.Message{"orders.*": nil})
-	p.Put(topicType, map[string]proto.Message{"orders.old": nil})
+	p.put(map[string]int64{"orders.*": 0, "orders.old": 0})
 	xdstest.Soon(t, "the removals", func() bool { return s.version("orders.new") == 6 && s.version("orders.old") == 6 })
-	if slices.Contains(p.Sent(), "payments") {
-		t.Error("a topic that nobody uses was sent")
+}
+
+// A policy that goes from one pack to another one is in force all the while, and one of a
+// pack that stays as it was keeps its pointer, which is what others know it by.
+func TestPoliciesMoveBetweenPacks(t *testing.T) {
+	p := newPlane(t)
+	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2)), "policies/2": packOf(policyOf("c", 3), policyOf("d", 4))})
+	p.Start()
+	s := start(t, p, nil)
+	s.sync(t)
+	a := s.Policies().Load().Topic("a")
+	changes, ended := 0, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for snapshot, next := s.Policies().Watch(); changes < 2; changes++ {
+			if got := snapshot.Topic("c").Partitions; got != 3 {
+				t.Errorf("c has version %d", got)
+			}
+			<-next
+			snapshot, next = s.Policies().Watch()
+		}
+	}()
+	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2), policyOf("c", 3)), "policies/2": packOf(policyOf("d", 5))})
+	xdstest.Soon(t, "the end of one", func() bool { return s.version("d") == 5 })
+	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 6), policyOf("c", 3), policyOf("d", 5)), "policies/2": nil})
+	xdstest.Soon(t, "one pack alone", func() bool { return s.version("b") == 6 })
+	<-ended
+	if s.version("c") != 3 || s.version("d") != 5 || len(s.Policies().Load().List()) != 4 {
+		t.Errorf("in force: %+v", s.Policies().Load().List())
+	}
+	if s.Policies().Load().Topic("a") != a {
+		t.Error("what stayed as it was has another pointer")
+	}
+}
+
+// A control plane of before there were packs is silent on them.
+func TestAnEarlierControlPlaneIsToldOf(t *testing.T) {
+	p := plane{xdstest.New(t, packType, peersType)}
+	p.Silent(packType)
+	p.Start()
+	s := start(t, p, nil)
+	xdstest.Soon(t, "a connection", s.client.Connected)
+	if s.tellIfEarlier(time.Now()) {
+		t.Error("not waited for")
+	}
+	if !s.tellIfEarlier(time.Now().Add(answerWithin)) {
+		t.Error("not noticed")
+	}
+	s.stop()
+	if !strings.Contains(s.logged.String(), "it is of an earlier version") {
+		t.Errorf("logged %s", s.logged)
 	}
 }
 
@@ -54,11 +95,10 @@ func TestRefusedUpdateChangesNothing(t *testing.T) {
 	p.Start()
 	s := start(t, p, nil)
 	s.sync(t)
-	s.Await(context.Background(), "t")
-	bad := globPolicy("b*", 2)
-	bad.Settings.Partitions = proto.Int64(-1)
-	bad.Settings.Publish.Scope = proto.String("galaxy")
-	p.Put(globType, map[string]proto.Message{"a*": globPolicy("a*", 2), "b*": bad})
+	bad := policyOf("b*", 2)
+	bad.settings.Partitions = proto.Int64(-1)
+	bad.settings.Publish.Scope = proto.String("galaxy")
+	p.Put(packType, map[string]proto.Message{packName("a*"): packOf(policyOf("a*", 2)), packName("b*"): packOf(bad)})
 	xdstest.Soon(t, "a refusal", func() bool { return len(p.Requests(xdstest.Refused)) == 1 })
 	reason := p.Requests(xdstest.Refused)[0].GetErrorDetail().GetMessage()
 	for _, part := range []string{`"b*"`, "partitions", "publish.scope", "galaxy"} {
@@ -80,11 +120,11 @@ func TestRefusedUpdateChangesNothing(t *testing.T) {
 	}
 }
 
-func TestSyncedOnceAllGlobsAreThere(t *testing.T) {
+func TestSyncedOnceAllPoliciesAreThere(t *testing.T) {
 	p := newPlane(t)
-	bad := globPolicy("b*", 1)
-	bad.Settings.Partitions = proto.Int64(-1)
-	p.Put(globType, map[string]proto.Message{"*": globPolicy("*", 1), "b*": bad})
+	bad := policyOf("b*", 1)
+	bad.settings.Partitions = proto.Int64(-1)
+	p.Put(packType, map[string]proto.Message{packName("*"): packOf(policyOf("*", 1)), packName("b*"): packOf(bad)})
 	p.Start()
 	s := start(t, p, nil)
 	xdstest.Soon(t, "a refusal", func() bool { return len(p.Requests(xdstest.Refused)) == 1 })
@@ -112,171 +152,19 @@ func TestFallbackUntilThereIsMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, p, func(cfg *Config) { cfg.Fallback = fallback })
-	began := time.Now()
-	s.Await(context.Background(), "a")
-	if took := time.Since(began); took >= AwaitPolicy {
-		t.Errorf("without a connection it waited for %v", took)
-	}
-	if s.version("a") != 77 || s.Cached() || s.Known("a") {
-		t.Errorf("version %d, cached %v, known %v", s.version("a"), s.Cached(), s.Known("a"))
+	if s.version("a") != 77 || s.Cached() {
+		t.Errorf("version %d, cached %v", s.version("a"), s.Cached())
 	}
 	if st := s.Status(); st.Connected || st.Address != p.Address {
 		t.Errorf("status %+v", st)
 	}
-	p.put(map[string]int64{"a": 0})
 	p.Start()
 	s.sync(t)
-	xdstest.Soon(t, "what was asked for before", func() bool { return s.Known("a") && s.version("a") == 2 })
+	if s.version("a") != 2 {
+		t.Errorf("version %d once there is more", s.version("a"))
+	}
 	if st := s.Status(); !st.Connected || st.Error != "" || !s.Cached() {
 		t.Errorf("status %+v", st)
-	}
-}
-
-func TestAwaitGivesUp(t *testing.T) {
-	p := newPlane(t) // says nothing of topics that it does not have
-	p.Start()
-	s := start(t, p, nil)
-	s.sync(t)
-	began := time.Now()
-	s.Await(context.Background(), "silent")
-	if took := time.Since(began); took < AwaitPolicy || took > AwaitPolicy+3*time.Second {
-		t.Errorf("waited for %v", took)
-	}
-	began = time.Now()
-	for range 100 {
-		s.Await(context.Background(), "silent")
-	}
-	if took := time.Since(began); took >= AwaitPolicy {
-		t.Errorf("waited for %v again", took)
-	}
-	if s.Known("silent") {
-		t.Error("it is known")
-	}
-	p.put(map[string]int64{"silent": 3})
-	xdstest.Soon(t, "a late answer", func() bool { return s.Known("silent") && s.version("silent") == 3 })
-}
-
-func TestAwaitEndsWithItsContextAndWithTheConnection(t *testing.T) {
-	p := newPlane(t)
-	p.Start()
-	s := start(t, p, nil)
-	s.sync(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	s.Await(ctx, "a")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Await(context.Background(), "b")
-	}()
-	xdstest.Soon(t, "the topic asked for", func() bool { return s.topics.find("b") != nil })
-	p.Stop()
-	<-done
-	for _, name := range []string{"a", "b"} {
-		if got := s.topics.find(name).standing.Load(); got != asked {
-			t.Errorf("%s has standing %d, as if it had been waited for in full", name, got)
-		}
-	}
-}
-
-func TestNamesThatNoPolicyHas(t *testing.T) {
-	p := newPlane(t)
-	p.Start()
-	s := start(t, p, nil)
-	s.sync(t)
-	for _, name := range []string{"", "*", "a*", strings.Repeat("x", 300), "a b", "a\xff"} {
-		s.Await(context.Background(), name)
-		s.Use(name)
-		if s.topics.find(name) != nil {
-			t.Errorf("%q was asked for", name)
-		}
-	}
-}
-
-func TestTopicsAreBounded(t *testing.T) {
-	s := open(t, newPlane(t), nil)
-	for i := range MaxTopics + 10 {
-		s.Use(fmt.Sprintf("topic.%d", i))
-	}
-	if n := s.topics.count.Load(); n != MaxTopics {
-		t.Errorf("%d topics, want %d", n, MaxTopics)
-	}
-	s.Await(context.Background(), "another")
-	if s.topics.find("another") != nil {
-		t.Error("a topic beyond the bound was asked for")
-	}
-	if n := strings.Count(s.logged.String(), "too many topics"); n != 1 {
-		t.Errorf("logged %d times, want once", n)
-	}
-	for range 17 {
-		s.forgetIdle()
-	}
-	if n := s.topics.count.Load(); n != 0 {
-		t.Errorf("%d topics after they were idle", n)
-	}
-	s.Use("another")
-	if s.topics.find("another") == nil {
-		t.Error("there is room again, and a topic was not asked for")
-	}
-}
-
-func TestUnusedTopicsAreForgotten(t *testing.T) {
-	p := newPlane(t)
-	p.put(map[string]int64{"*": 1, "used": 2, "unused": 3})
-	p.Start()
-	s := start(t, p, nil)
-	s.sync(t)
-	ctx := context.Background()
-	s.Await(ctx, "used")
-	s.Await(ctx, "unused")
-	for range 16 {
-		s.forgetIdle()
-		s.Await(ctx, "used")
-	}
-	if s.version("unused") != 3 {
-		t.Fatal("forgotten too early")
-	}
-	s.forgetIdle()
-	if s.Known("unused") || s.version("unused") != 1 || !s.Known("used") || s.version("used") != 2 {
-		t.Errorf("unused: known %v, version %d; used: %v, %d", s.Known("unused"), s.version("unused"), s.Known("used"), s.version("used"))
-	}
-	xdstest.Soon(t, "the control plane told", func() bool {
-		return len(p.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool {
-			return slices.Contains(r.GetResourceNamesUnsubscribe(), "unused")
-		})) == 1
-	})
-	s.Await(ctx, "unused")
-	if s.version("unused") != 3 {
-		t.Error("used again, and its policy is not in force")
-	}
-}
-
-// A topic that is used while it is being forgotten stays, or is asked for again.
-func TestForgettingWhileInUse(t *testing.T) {
-	p := newPlane(t)
-	p.put(map[string]int64{"*": 1, "t": 2})
-	p.Start()
-	s := start(t, p, nil)
-	s.sync(t)
-	s.Await(context.Background(), "t")
-	for range 60 {
-		for range 16 { // one more, and it is forgotten
-			s.forgetIdle()
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			s.forgetIdle()
-		}()
-		s.Await(context.Background(), "t")
-		if s.version("t") != 2 {
-			t.Fatal("in use, and its policy is not in force")
-		}
-		<-done
-		if s.version("t") != 2 {
-			t.Fatal("just used, and forgotten")
-		}
-		s.Await(context.Background(), "t")
 	}
 }
 
@@ -363,52 +251,19 @@ func TestTellsOfUnmetConcerns(t *testing.T) {
 	}
 }
 
-func TestPace(t *testing.T) {
-	var p pace
-	now := time.Now()
-	p.spent(now.Add(-time.Hour))
-	if rest := p.free.Sub(now); rest < maxPace/2 || rest > maxPace+time.Second {
-		t.Errorf("after a costly one: %v", rest)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	p.free = now.Add(time.Hour)
-	if p.wait(ctx) {
-		t.Error("waited, though nobody does any more")
-	}
-	p = pace{}
-	if !p.wait(context.Background()) {
-		t.Error("the first one was held back")
-	}
-}
-
-func BenchmarkAwaitKnown(b *testing.B) {
-	s := open(b, newPlane(b), nil)
-	for i := range 1000 {
-		name := fmt.Sprintf("topic.%d", i)
-		t := newTopic(name, known)
-		s.topics.add(t)
-	}
-	ctx := context.Background()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			s.Await(ctx, "topic.77")
-		}
-	})
-}
-
-func BenchmarkSnapshot(b *testing.B) {
-	for _, n := range []int{20, 10_000, MaxTopics} {
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{20, 10_000} {
 		s := open(b, newPlane(b), nil)
+		var all []*policy.Resolved
 		e := policy.Defaults()
 		for i := range n {
-			s.held[policypb.TopicPolicyType][fmt.Sprintf("topic.%d", i)] = &entry{effective: &e}
+			all = append(all, &policy.Resolved{Name: fmt.Sprintf("topic.%d", i), Effective: &e})
 		}
+		snapshot := s.Policies().Load().Replace(nil, all)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
 			for b.Loop() {
-				s.acting.change("topic.1", &entry{effective: &e})
-				s.acting.snapshot(s.held)
+				snapshot.Replace(all[:1], all[:1])
 			}
 		})
 	}

@@ -3,9 +3,10 @@ package control
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
-	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -25,11 +26,10 @@ const metadataKey = "sluice"
 // entry is a resource that was taken. What it says is immutable.
 type entry struct {
 	version string // as xDS counts
-	body    []byte
+	body    []byte // nil: nothing is kept
 
-	effective *policy.Effective // of a policy; nil: it is absent
-	number    int64             // the policy's version
-	peers     []Peer
+	policies []*policy.Resolved // of a pack, ascending by name
+	peers    []Peer
 
 	// These two change under Control.mu.
 	live     bool // it came, or was confirmed, in this life
@@ -37,27 +37,14 @@ type entry struct {
 }
 
 // decode reads a resource and checks all of it. The error says which it is.
-func decode(typeURL string, r xds.Resource) (*entry, error) {
-	e := &entry{version: r.Version, body: r.Body, live: true}
+func decode(typeURL string, r xds.Resource, read settingsRead, source string) (*entry, error) {
+	e := &entry{version: r.Version, body: r.Body, live: source == sourceLive}
 	var err error
 	switch typeURL {
-	case policypb.TopicPolicyType:
-		var p policypb.TopicPolicy
-		if err = proto.Unmarshal(r.Body, &p); err == nil && !p.GetAbsent() {
-			e.number = p.GetVersion()
-			e.effective, err = settings(p.GetSettings())
-		}
-		if err == nil && (p.GetName() != r.Name || !topicName(r.Name)) {
-			err = fmt.Errorf("%q is not the name of its topic", p.GetName())
-		}
-	case policypb.GlobPolicyType:
-		var p policypb.GlobPolicy
+	case policypb.PolicyPackType:
+		var p policypb.PolicyPack
 		if err = proto.Unmarshal(r.Body, &p); err == nil {
-			e.number = p.GetVersion()
-			e.effective, err = settings(p.GetSettings())
-		}
-		if err == nil && (p.GetName() != r.Name || !strings.HasSuffix(r.Name, "*") || !policy.ValidName(r.Name)) {
-			err = fmt.Errorf("%q is not the name of its glob", p.GetName())
+			e.policies, err = policiesOf(&p, read, source)
 		}
 	case peersType:
 		var a endpointv3.ClusterLoadAssignment
@@ -73,16 +60,84 @@ func decode(typeURL string, r xds.Resource) (*entry, error) {
 	return e, nil
 }
 
-// topicName tells whether a policy may be that of one topic, by its name.
-func topicName(name string) bool {
-	return policy.ValidName(name) && !strings.HasSuffix(name, "*")
+// policiesOf reads the policies of a pack; the error names every bad one.
+func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out []*policy.Resolved, _ error) {
+	var bad []error
+	list := make([]policy.Resolved, len(p.GetPolicies()))
+	last := ""
+	for i, from := range p.GetPolicies() {
+		name := from.GetName()
+		effective, err := read.settings(p, from)
+		switch {
+		case !policy.ValidName(name):
+			err = errors.New("is not the name of a policy")
+		case name <= last:
+			err = fmt.Errorf("comes after %q; want names that ascend", last)
+		}
+		last = name
+		if err != nil {
+			bad = append(bad, fmt.Errorf("%q: %w", name, err))
+			continue
+		}
+		list[i] = policy.Resolved{Name: name, Version: from.GetVersion(), Source: source, Effective: effective}
+		out = append(out, &list[i])
+	}
+	return out, errors.Join(bad...)
 }
 
-func settings(s *policypb.Settings) (*policy.Effective, error) {
-	if s == nil {
-		return nil, errors.New("has no settings")
+// settingsRead is what was read of an update: most policies say what others say, too.
+type settingsRead map[string]*policy.Effective
+
+func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPack_Policy) (*policy.Effective, error) {
+	i := int(of.GetSettings())
+	if i >= len(p.GetSettings()) {
+		return nil, fmt.Errorf("has settings %d of %d", i, len(p.GetSettings()))
 	}
-	return s.Effective()
+	body := p.GetSettings()[i]
+	if e := read[string(body)]; e != nil {
+		return e, nil
+	}
+	var s policypb.Settings
+	if err := proto.Unmarshal(body, &s); err != nil {
+		return nil, err
+	}
+	e, err := s.Effective()
+	if err == nil {
+		read[string(body)] = e
+	}
+	return e, err
+}
+
+// follow makes an entry the next one after another, of which it keeps what stays as it
+// was, and returns what it takes away and what it brings.
+func (e *entry) follow(older *entry) (remove, put []*policy.Resolved) {
+	was := make(map[string]*policy.Resolved, len(older.policies))
+	for _, p := range older.policies {
+		was[p.Name] = p
+	}
+	for i, p := range e.policies {
+		old := was[p.Name]
+		delete(was, p.Name)
+		if old != nil && *old.Effective == *p.Effective {
+			p.Effective = old.Effective
+			if *old == *p {
+				e.policies[i] = old
+				continue
+			}
+		}
+		put = append(put, p)
+	}
+	return slices.Collect(maps.Values(was)), put
+}
+
+// confirm says that an entry of an earlier life is what the control plane says, too.
+func (e *entry) confirm() {
+	e.live = true
+	for i, p := range e.policies {
+		again := *p // which snapshots have
+		again.Source = sourceLive
+		e.policies[i] = &again
+	}
 }
 
 // peersOf reads the sidecars in one resource.

@@ -28,11 +28,11 @@ func sound(t *testing.T, s *policy.Snapshot, names ...string) {
 // FuzzApply gives two resources with any bytes to a sidecar that has good ones:
 // both act, or there is a reason and what was there stays.
 func FuzzApply(f *testing.F) {
-	good, err := proto.Marshal(topicPolicy("t", 5))
+	good, err := proto.Marshal(packOf(policyOf("t", 5), policyOf("u", 6)))
 	if err != nil {
 		f.Fatal(err)
 	}
-	glob, err := proto.Marshal(globPolicy("t*", 5))
+	glob, err := proto.Marshal(packOf(policyOf("t*", 5)))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -41,24 +41,21 @@ func FuzzApply(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(uint8(0), "t", good, "u", good)
-	f.Add(uint8(1), "t*", glob, "u*", []byte{})
-	f.Add(uint8(2), "t", peers, "t2", peers)
+	f.Add(uint8(0), "t*", glob, "u*", []byte{})
+	f.Add(uint8(1), "t", peers, "t2", peers)
 	f.Add(uint8(0), "t", []byte{0xff}, "u", good)
 	f.Fuzz(func(t *testing.T, which uint8, name1 string, body1 []byte, name2 string, body2 []byte) {
 		s := open(t, plane{newAway()}, nil)
 		defer s.stop()
 		ctx := context.Background()
-		for _, name := range []string{"t", "u", name1, name2} {
-			s.Use(name)
-		}
-		for _, u := range []xds.Update{update(t, topicPolicy("t", 2)), update(t, globPolicy("*", 3))} {
+		for _, u := range []xds.Update{update(t, policyOf("t", 2)), update(t, policyOf("*", 3))} {
 			u.Whole = true
 			if err := s.apply(ctx, u); err != nil {
 				t.Fatal(err)
 			}
 		}
 		before := s.Policies().Load()
-		u := xds.Update{Type: []string{topicType, globType, peersType}[which%3], Resources: []xds.Resource{
+		u := xds.Update{Type: []string{packType, peersType}[which%2], Resources: []xds.Resource{
 			{Name: name1, Version: "1", Body: body1}, {Name: name2, Version: "1", Body: body2}}}
 		err := s.apply(ctx, u)
 		switch {
@@ -85,11 +82,9 @@ func FuzzCache(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, typeURL := range []string{topicType, globType} {
-			for name, e := range kept.held[typeURL] {
-				if e.effective != nil {
-					sound(t, policy.NewResolvedSnapshot([]policy.Resolved{{Name: name, Effective: e.effective}}), name)
-				}
+		for _, e := range kept.held[packType] {
+			for _, p := range e.policies {
+				sound(t, policy.NewResolvedSnapshot([]policy.Resolved{*p}), p.Name)
 			}
 		}
 	})
@@ -98,15 +93,15 @@ func FuzzCache(f *testing.F) {
 // A cache of another version of the program, with something in it that this one
 // refuses, is ignored as a whole.
 func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
-	bad := globPolicy("a*", 2)
-	bad.Settings.Partitions = proto.Int64(-5)
-	held := map[string]map[string]*entry{globType: {}}
-	for name, m := range map[string]proto.Message{"a*": bad, "*": globPolicy("*", 1)} {
-		body, err := proto.Marshal(m)
+	bad := policyOf("a*", 2)
+	bad.settings.Partitions = proto.Int64(-5)
+	held := map[string]map[string]*entry{packType: {}}
+	for _, p := range []settled{bad, policyOf("*", 1)} {
+		body, err := proto.Marshal(packOf(p))
 		if err != nil {
 			t.Fatal(err)
 		}
-		held[globType][name] = &entry{version: "1", body: body}
+		held[packType][packName(p.name)] = &entry{version: "1", body: body}
 	}
 	dir := t.TempDir()
 	if err := writeCache(filepath.Join(dir, fileName), contentOf("i0", policypb.Revision{}, held)); err != nil {

@@ -18,47 +18,54 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
 
-const (
-	topicType = policypb.TopicPolicyType
-	globType  = policypb.GlobPolicyType
-)
+const packType = policypb.PolicyPackType
 
 // plane is a control plane that serves what a test puts into it.
 type plane struct{ *xdstest.Server }
 
-func newPlane(t testing.TB) plane { return plane{xdstest.New(t, topicType, globType, peersType)} }
+func newPlane(t testing.TB) plane { return plane{xdstest.New(t, packType, peersType)} }
 
-// put puts policies that have their version as their number of partitions; 0:
-// there is none of that topic, which the control plane says.
+// put puts policies that have their version as their number of partitions, each in a
+// pack of its own; 0: there is none of that name any more.
 func (p plane) put(versions map[string]int64) {
-	byType := map[string]map[string]proto.Message{topicType: {}, globType: {}}
+	packs := map[string]proto.Message{}
 	for name, version := range versions {
-		if topicName(name) {
-			byType[topicType][name] = topicPolicy(name, version)
-		} else {
-			byType[globType][name] = globPolicy(name, version)
+		if packs[packName(name)] = nil; version > 0 {
+			packs[packName(name)] = packOf(policyOf(name, version))
 		}
 	}
-	for typeURL, resources := range byType {
-		p.Put(typeURL, resources)
+	p.Put(packType, packs)
+}
+
+func packName(policy string) string { return "policies/" + policy }
+
+// settled is a policy and what holds for it.
+type settled struct {
+	name     string
+	version  int64
+	settings *policypb.Settings
+}
+
+func policyOf(name string, version int64) settled { return settled{name, version, settingsOf(version)} }
+
+// packOf is a pack of policies.
+func packOf(policies ...settled) *policypb.PolicyPack {
+	m := &policypb.PolicyPack{}
+	for i, p := range policies {
+		body, err := proto.Marshal(p.settings)
+		if err != nil {
+			panic(err)
+		}
+		m.Settings = append(m.Settings, body)
+		m.Policies = append(m.Policies, &policypb.PolicyPack_Policy{Name: p.name, Version: p.version, Settings: uint32(i)})
 	}
+	return m
 }
 
 func settingsOf(version int64) *policypb.Settings {
 	e := policy.Defaults()
 	e.Partitions = int(version)
 	return policypb.FromEffective(&e)
-}
-
-func topicPolicy(name string, version int64) *policypb.TopicPolicy {
-	if version == 0 {
-		return &policypb.TopicPolicy{Name: name, Absent: true}
-	}
-	return &policypb.TopicPolicy{Name: name, Version: version, Settings: settingsOf(version)}
-}
-
-func globPolicy(name string, version int64) *policypb.GlobPolicy {
-	return &policypb.GlobPolicy{Name: name, Version: version, Settings: settingsOf(version)}
 }
 
 // peers puts sidecars that are called like their instances into one resource.
@@ -131,7 +138,7 @@ func start(t testing.TB, p plane, change func(*Config)) *sidecar {
 	return s
 }
 
-// sync waits for the globs.
+// sync waits for the policies and peers, before which nothing is kept.
 func (s *sidecar) sync(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -139,6 +146,7 @@ func (s *sidecar) sync(t testing.TB) {
 	if err := s.Synced(ctx); err != nil {
 		t.Fatal(err)
 	}
+	xdstest.Soon(t, "the peers", s.PeersKnown)
 }
 
 // version is that of the policy in force for a topic; 8 is the defaults'.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
@@ -40,20 +39,8 @@ func (c *Control) restore() {
 		c.cfg.Logger.Error("what was kept of the control plane is ignored: the policies are unknown until it answers", "file", path, "error", err)
 		return
 	}
-	for typeURL, entries := range kept.held {
-		for name, e := range entries {
-			if typeURL == policypb.TopicPolicyType {
-				if c.topics.count.Load() >= MaxTopics {
-					continue
-				}
-				t := newTopic(name, known)
-				close(t.answered)
-				c.topics.add(t)
-			}
-			c.held[typeURL][name] = e
-		}
-	}
-	c.have, c.previous, c.revision = true, kept.instance, kept.revision
+	c.held = kept.held
+	c.have, c.peersKnown, c.previous, c.revision = true, true, kept.instance, kept.revision
 }
 
 // touch notes that there is something to save. c.mu is held.
@@ -93,7 +80,7 @@ func (c *Control) keep(ctx context.Context) error {
 // the control plane is told that it is not kept.
 func (c *Control) keepNow(ctx context.Context) (bool, error) {
 	c.mu.Lock()
-	have := c.have
+	have := c.have && c.peersKnown
 	c.mu.Unlock()
 	if !have && c.cfg.Dir != "" {
 		return false, nil
@@ -123,7 +110,7 @@ func (c *Control) save(ctx context.Context) error {
 		return ctx.Err()
 	}
 	c.mu.Lock()
-	if !c.have || !c.unsaved {
+	if !c.have || !c.peersKnown || !c.unsaved {
 		c.mu.Unlock()
 		return nil
 	}

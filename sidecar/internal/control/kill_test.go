@@ -40,7 +40,7 @@ func killWhileSaving(t *testing.T, seed uint64) {
 		before := last
 		xdstest.Soon(t, "a save", func() bool {
 			kept, err := readCache(file)
-			return err == nil && kept.held[globType]["*"].number > before
+			return err == nil && kept.version("*") > before
 		})
 		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond)))) // the kill is to come at any moment
 		if err := child.Process.Kill(); err != nil {
@@ -51,7 +51,7 @@ func killWhileSaving(t *testing.T, seed uint64) {
 		if err != nil {
 			t.Fatalf("after a kill: %v", err)
 		}
-		if last = kept.held[globType]["*"].number; last <= before {
+		if last = kept.version("*"); last <= before {
 			t.Errorf("version %d after %d", last, before)
 		}
 	}
@@ -62,15 +62,15 @@ func saveForEver(t *testing.T, dir string) {
 	file := filepath.Join(dir, fileName)
 	version := int64(0)
 	if kept, err := readCache(file); err == nil {
-		version = kept.held[globType]["*"].number
+		version = kept.version("*")
 	}
 	for {
 		version++
-		body, err := proto.Marshal(&policypb.GlobPolicy{Name: "*", Version: version, Settings: settingsOf(version%1000 + 1)})
+		body, err := proto.Marshal(packOf(settled{"*", version, settingsOf(version%1000 + 1)}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := map[string]map[string]*entry{globType: {"*": {version: "v", body: body}}}
+		held := map[string]map[string]*entry{packType: {"*": {version: "v", body: body}}}
 		if err := writeCache(file, contentOf("i1", policypb.Revision{}, held)); err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,7 @@ const addressEnv = "SLUICE_TEST_PLANE"
 // What a sidecar has acknowledged is in force after a kill right then, without a control plane.
 func TestKilledRightAfterAnAck(t *testing.T) {
 	if address := os.Getenv(addressEnv); address != "" {
-		s := start(t, plane{&xdstest.Server{Address: address}}, in(os.Getenv(killDir)))
-		s.Use("t")
+		start(t, plane{&xdstest.Server{Address: address}}, in(os.Getenv(killDir)))
 		select {} // until the kill
 	}
 	p := newPlane(t)
@@ -105,10 +104,10 @@ func TestKilledRightAfterAnAck(t *testing.T) {
 				})) > 0
 			}
 		}
-		xdstest.Soon(t, "the start", ack(globType))
+		xdstest.Soon(t, "the start", ack(packType))
 		p.Forget()
 		p.put(map[string]int64{"t": version})
-		xdstest.Soon(t, "an ack", ack(topicType))
+		xdstest.Soon(t, "an ack", ack(packType))
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -21,12 +21,11 @@ type Peer struct {
 func (c *Control) Peers() []Peer { return *c.peers.Load() }
 
 // PeersKnown tells whether the control plane has ever said who the peers are, in
-// this life or in the last one. It says so before it says which policies there
-// are.
+// this life or in the last one.
 func (c *Control) PeersKnown() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.have
+	return c.peersKnown
 }
 
 // KnownSidecars counts the sidecars that the control plane has, or had when it

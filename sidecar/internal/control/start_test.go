@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,70 +9,6 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
-
-// The listeners serve before the control plane is asked for the first time:
-// what is published then waits for its policy, as it does later.
-func TestFirstUseBeforeTheFirstConnection(t *testing.T) {
-	for _, cached := range []bool{false, true} {
-		t.Run(fmt.Sprintf("cached %v", cached), func(t *testing.T) {
-			p := newPlane(t)
-			p.put(map[string]int64{"*": 1, "t": 2})
-			p.Start()
-			dir := t.TempDir()
-			keep := func(cfg *Config) { cfg.Dir = dir }
-			if cached {
-				s := start(t, p, keep)
-				s.sync(t)
-				s.stop()
-			}
-			s := open(t, p, keep)
-			done := make(chan int, 1)
-			go func() {
-				s.Await(context.Background(), "t")
-				done <- s.version("t")
-			}()
-			xdstest.Soon(t, "the topic asked for", func() bool { return s.topics.find("t") != nil })
-			ctx, cancel := context.WithCancel(context.Background())
-			ended := make(chan error, 1)
-			go func() { ended <- s.Run(ctx) }()
-			if got := <-done; got != 2 {
-				t.Errorf("used by version %d of its policy, want 2", got)
-			}
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			began := time.Now()
-			s.Await(context.Background(), "late")
-			if took := time.Since(began); took >= AwaitPolicy {
-				t.Errorf("stopped, and it waited for %v", took)
-			}
-		})
-	}
-}
-
-// A control plane that is there and says nothing costs one wait, not one for
-// each topic.
-func TestASilentControlPlaneIsNotWaitedForAgainAndAgain(t *testing.T) {
-	p := newPlane(t) // says nothing of topics that it does not have
-	p.Start()
-	s := start(t, p, nil)
-	s.sync(t)
-	began := time.Now()
-	for i := range 10 {
-		s.Await(context.Background(), fmt.Sprintf("silent.%d", i))
-	}
-	if took := time.Since(began); took > 9*AwaitPolicy {
-		t.Errorf("ten topics waited for %v", took)
-	}
-	p.put(map[string]int64{"silent.3": 3})
-	xdstest.Soon(t, "an answer", func() bool { return s.Known("silent.3") })
-	p.put(map[string]int64{"prompt": 4})
-	s.Await(context.Background(), "prompt")
-	if s.version("prompt") != 4 {
-		t.Error("it speaks again, and was not waited for")
-	}
-}
 
 // What was kept is good enough to limit by, not to remove by, while the control
 // plane may be about to say otherwise.
@@ -87,13 +22,12 @@ func TestFirm(t *testing.T) {
 	if s.sync(t); !s.Confirmed() {
 		t.Error("what has come in this life is not firm")
 	}
-	s.Await(context.Background(), "t")
 	s.stop()
 	p.Stop()
 	s = start(t, p, keep)
 	xdstest.Soon(t, "a failure to connect", func() bool { return s.Status().Error != "" })
-	if !s.Known("t") || s.Confirmed() {
-		t.Errorf("known %v, firm %v; want what was kept in force, and it not to be firm", s.Known("t"), s.Confirmed())
+	if !s.Cached() || s.Confirmed() {
+		t.Errorf("cached %v, firm %v; want what was kept in force, and it not to be firm", s.Cached(), s.Confirmed())
 	}
 	p.Start()
 	xdstest.Soon(t, "what the control plane says", s.Confirmed)
@@ -139,8 +73,6 @@ func TestSettled(t *testing.T) {
 	keep := func(cfg *Config) { cfg.Dir = dir }
 	s := start(t, p, keep)
 	s.sync(t)
-	s.Await(context.Background(), "gone")
-	s.Await(context.Background(), "t")
 	s.stop()
 	p.Stop()
 	p.put(map[string]int64{"*": 4, "gone": 0, "t": 5})

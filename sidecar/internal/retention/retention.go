@@ -43,10 +43,10 @@ type Sweeper struct {
 	// name Marks. It may change its mind at any time, and two that sweep one
 	// topic do no harm.
 	Mine func(topic string) bool
-	// Known says whether the topic's own policy is in force, if it has one.
-	// Until then the topic is left alone: by the rules of a less specific one
-	// more might be removed, and what is gone does not come back. nil: all are.
-	Known func(topic string) bool
+	// Known says whether the policies are in force. Until then topics are left alone:
+	// by other rules more might be removed, and what is gone does not come back. nil:
+	// they are.
+	Known func() bool
 	Clock clock.Clock
 
 	// Of Run alone.
@@ -144,7 +144,7 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 			s.forget(tp.Name)
 			continue
 		}
-		if !s.mine(tp.Name) || s.Known != nil && !s.Known(tp.Name) {
+		if !s.mine(tp.Name) || s.Known != nil && !s.Known() {
 			s.forget(tp.Name)
 			continue
 		}

@@ -75,6 +75,13 @@ func (h *handles[K, V]) get(k K) *V {
 	return v
 }
 
+// has tells whether a key was asked for, and has a value of its own.
+func (h *handles[K, V]) has(k K) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.byKey[k] != nil
+}
+
 // find returns nil for a key that get has to add.
 func (h *handles[K, V]) find(k K) *V {
 	if v := h.byKey[k]; v != nil || len(h.byKey) < h.max {

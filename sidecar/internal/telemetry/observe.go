@@ -163,7 +163,10 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 		m.observeScheduled(o, (*f)())
 	}
 	if f := m.observed.policies.Load(); f != nil {
-		for _, p := range (*f)() {
+		for i, p := range (*f)() {
+			if i >= m.topics.max && !m.topics.has(p.Policy) {
+				continue // a sidecar has every policy, and may use few
+			}
 			o.ObserveInt64(m.inst.policyVersion, 1, newLabels(
 				attribute.String("policy", p.Policy),
 				attribute.String("version", p.Version),

@@ -213,6 +213,21 @@ func TestTopicsPastTheBoundShareALabel(t *testing.T) {
 	})
 }
 
+func TestPoliciesPastTheBoundAreThoseOfTopicsInUse(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{MaxTopics: 2})
+	m.Topic("d").Published(1)
+	m.ObservePolicies(func() (all []telemetry.PolicyVersion) {
+		for _, name := range []string{"*", "a", "b", "c", "d", "e"} {
+			all = append(all, telemetry.PolicyVersion{Policy: name, Version: "1", Source: "s"})
+		}
+		return all
+	})
+	const name = "sluice_policy_version_info"
+	wantLines(t, only(scrape(t, m), name), []string{
+		name + `{policy="*",source="s",version="1"} 1`, name + `{policy="a",source="s",version="1"} 1`, name + `{policy="d",source="s",version="1"} 1`,
+	})
+}
+
 func TestGroupsPastTheBoundShareALabel(t *testing.T) {
 	m := newMetrics(t, telemetry.Config{MaxTopics: 1}) // four pairs
 	for i := range 6 {

@@ -78,6 +78,9 @@ type Type struct {
 	// Wildcard asks for all resources of the type; else only those that
 	// [Client.Subscribe] names are wanted.
 	Wildcard bool
+	// Together has what came in refused responses asked for again in one request,
+	// since some of it may be wrong without the rest; else one by one.
+	Together bool
 	// Versions is what is there already, by name. Without Wildcard the names are
 	// subscribed to.
 	Versions map[string]string

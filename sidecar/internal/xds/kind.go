@@ -26,6 +26,7 @@ func (n names) has(name string) bool { _, ok := n[name]; return ok }
 type kind struct {
 	url      string
 	wildcard bool
+	together bool
 	wanted   names             // by name; not with wildcard
 	versions map[string]string // of what is there
 
@@ -42,7 +43,7 @@ type kind struct {
 }
 
 func newKind(t Type) *kind {
-	k := &kind{url: t.URL, wildcard: t.Wildcard, wanted: names{}, versions: map[string]string{}}
+	k := &kind{url: t.URL, wildcard: t.Wildcard, together: t.Together, wanted: names{}, versions: map[string]string{}}
 	maps.Copy(k.versions, t.Versions)
 	if !t.Wildcard {
 		for name := range t.Versions {
@@ -142,7 +143,7 @@ func (k *kind) requests(limit bounds) (out []*discoveryv3.DeltaDiscoveryRequest)
 // apart yields what is to be asked for again one by one, or together where it
 // is too much.
 func (k *kind) apart(limit bounds) iter.Seq[[]string] {
-	if len(k.again) > askSingly {
+	if k.together || len(k.again) > askSingly {
 		return chunks(k.again, limit)
 	}
 	return chunks(k.again, bounds{names: 1})

@@ -59,6 +59,14 @@ func TestFleetBurst(t *testing.T) {
 	p.put(t, "any", perSecond(1000, 1000, ""))
 	apitest.Eventually(t, "there are shares", func() bool { return s.batch(t, "any", 1000).Status == 200 })
 	p.put(t, "t", perSecond(0.001, 5, ""))
+	p.put(t, "u", perSecond(0.001, 5, ""))
+	apitest.Eventually(t, "both hold", func() bool {
+		names := ""
+		for _, policy := range s.status(t).List("policies") {
+			names += " " + policy.Text("name")
+		}
+		return strings.Contains(names+" ", " t u ")
+	})
 	accepted := 0
 	for range 8 {
 		if s.publish(t, "t").Status == 201 {
@@ -68,7 +76,6 @@ func TestFleetBurst(t *testing.T) {
 	if accepted != 5 {
 		t.Errorf("%d of 8 were accepted, want the burst of 5", accepted)
 	}
-	p.put(t, "u", perSecond(0.001, 5, ""))
 	if a := s.batch(t, "u", 5); a.Status != 200 {
 		t.Errorf("a batch as large as the burst: %d %s", a.Status, a.Body)
 	}

@@ -32,6 +32,7 @@ func TestBadDayOfTheControlPlane(t *testing.T) {
 	p.put(t, "limited", fmt.Sprintf(`{"publish":{"rate":%d,"burst":%d}}`, limitedRate, limitedBurst))
 	p.put(t, "exact", `{"publish":{"rate":100,"burst":7}}`)
 	p.put(t, "glob.*", `{"publish":{"rate":100,"burst":8}}`)
+	p.put(t, "unused", `{"publish":{"rate":100,"burst":6}}`)
 	p.put(t, "paused.*", `{"paused":true}`)
 	p.put(t, "paused.not", `{"paused":false}`)
 	var proxies []*faultproxy.Proxy
@@ -45,7 +46,7 @@ func TestBadDayOfTheControlPlane(t *testing.T) {
 	}
 	everywhere(t, sidecars, "the policies", time.Now(), lastSaid)
 	for _, m := range sidecars {
-		awaitCache(t, m, "exact", "paused.not", "glob.*")
+		awaitCache(t, m, "exact", "paused.not", "glob.*", "unused")
 	}
 
 	var loads []*load
@@ -69,6 +70,11 @@ func TestBadDayOfTheControlPlane(t *testing.T) {
 	for name, policy := range sidecars[0].inForce(t) {
 		if policy.Source != sourceCached {
 			t.Errorf("a sidecar without control plane has %s from %q", name, policy.Source)
+		}
+	}
+	for _, m := range sidecars { // one was restarted meanwhile
+		if got := m.burst(t, "unused"); got != 6 {
+			t.Errorf("%s: a topic that is used for the first time has burst %d, want that of its own policy", m.name, got)
 		}
 	}
 	strangers := startWithout(t, p)

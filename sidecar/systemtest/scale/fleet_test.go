@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// interest is how many topics a sidecar uses: the hot one, one without a
+	// inUse is how many topics a sidecar uses: the hot one, one without a
 	// policy, and others that it shares with a neighbour.
-	interest = 20
-	shared   = interest - 2
+	inUse  = 20
+	shared = inUse - 2
 	// patience is how long anything may take before it counts as never.
 	patience = 2 * time.Minute
 	// pollEvery is how often it is looked whether something is so. When policies
@@ -30,13 +30,13 @@ type fleet struct {
 	index   map[*sidecar]int
 	running errgroup.Group
 	end     func()
-	// interested are the sidecars that use a topic.
-	interested map[string][]*sidecar
+	// using are the sidecars that use a topic, or note what holds under a glob.
+	using map[string][]*sidecar
 }
 
 // newFleet makes sidecars, which do nothing yet.
 func newFleet(t *testing.T, p *plane) *fleet {
-	f := &fleet{index: map[*sidecar]int{}, interested: map[string][]*sidecar{}}
+	f := &fleet{index: map[*sidecar]int{}, using: map[string][]*sidecar{}}
 	for i := range *sidecars {
 		topics := []string{hot, fmt.Sprintf("of-node-%d", i)}
 		for j := range shared { // each half of them with another neighbour
@@ -45,8 +45,8 @@ func newFleet(t *testing.T, p *plane) *fleet {
 		s := newSidecar(t, i, p.address, topics)
 		f.list = append(f.list, s)
 		f.index[s] = i
-		for _, name := range topics {
-			f.interested[name] = append(f.interested[name], s)
+		for _, name := range append(topics, changedGlob) {
+			f.using[name] = append(f.using[name], s)
 		}
 	}
 	return f
@@ -58,7 +58,6 @@ func (f *fleet) start(t *testing.T) {
 	var publishing sync.WaitGroup
 	for _, s := range f.list {
 		f.running.Go(func() error { return s.run(ctx) })
-		publishing.Go(func() { _ = s.use(ctx) }) // an error says that it is over
 	}
 	publishing.Go(func() { f.publish(ctx) })
 	f.end = sync.OnceFunc(func() {
@@ -106,10 +105,10 @@ func until(t *testing.T, what string, of []*sidecar, holds func(*sidecar) bool) 
 	}
 }
 
-// awaitSynced waits until all sidecars know the policies of their topics.
+// awaitSynced waits until all sidecars know the policies.
 func (f *fleet) awaitSynced(t *testing.T) {
 	t.Helper()
-	until(t, "all topics known", f.list, (*sidecar).knows)
+	until(t, "all policies known", f.list, (*sidecar).knows)
 }
 
 // awaitPeers waits until all sidecars know all others.
@@ -173,7 +172,7 @@ func (f *fleet) since(then []seen) []seen {
 
 // ofTwo are topics with a policy that exactly two sidecars use.
 func (f *fleet) ofTwo() (names []string) {
-	for name, of := range f.interested {
+	for name, of := range f.using {
 		if len(of) == 2 {
 			names = append(names, name)
 		}

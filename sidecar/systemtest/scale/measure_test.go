@@ -52,7 +52,7 @@ func (r report) String() string {
 func TestMeasure(t *testing.T) {
 	p := startPlane(t)
 	var r report
-	r.add("", float64(*sidecars), "sidecars, each with %d topics", interest)
+	r.add("", float64(*sidecars), "sidecars, each with %d topics", inUse)
 	r.add("", float64(*policies), "policies")
 	empty, _ := p.memory(t)
 	r.mib(empty, "control plane, resident with its policies and no sidecar")
@@ -62,17 +62,8 @@ func TestMeasure(t *testing.T) {
 	r.kib((memory()-before)/int64(len(f.list)), "memory of a sidecar's client, the test's own included")
 
 	measureIdle(t, p, f, &r)
-	two := f.ofTwo()
-	for _, of := range []struct {
-		what string
-		name func(round int) string
-		who  func(name string) []*sidecar
-	}{
-		{"a topic of 2 sidecars", func(i int) string { return two[i*7%len(two)] }, func(name string) []*sidecar { return f.interested[name] }},
-		{"a topic of all sidecars", func(int) string { return hot }, func(string) []*sidecar { return f.list }},
-		{"a glob", func(int) string { return changedGlob }, func(string) []*sidecar { return f.list }},
-	} {
-		measureChanges(t, p, of.what, of.name, of.who, &r)
+	for _, of := range []struct{ what, name string }{{"a topic", hot}, {"a glob", changedGlob}} {
+		measureChanges(t, p, f, of.what, of.name, &r)
 	}
 	measureSteady(t, p, f, &r)
 	now, most := p.memory(t)
@@ -99,7 +90,7 @@ func measureStart(t *testing.T, p *plane, f *fleet, r *report) {
 	cpu, mine, began := p.cpu(t), ownCPU(t), time.Now()
 	f.start(t)
 	f.awaitSynced(t)
-	r.seconds(time.Since(began), "cold start: until all sidecars know the policies of all their topics")
+	r.seconds(time.Since(began), "cold start: until all sidecars know all policies")
 	f.awaitPeers(t)
 	r.seconds(time.Since(began), "cold start: until all sidecars know all others, too")
 	r.seconds(p.cpu(t)-cpu, "cold start: processor time of the control plane until then")
@@ -119,7 +110,7 @@ func reportTraffic(r *report, all []seen, when string) {
 	n := int64(len(all))
 	r.kib(sum.read/n, when+": received by a sidecar")
 	r.kib(sum.written/n, when+": sent by a sidecar")
-	for i, kind := range []string{"topics", "globs", "groups of peers"} {
+	for i, kind := range []string{"policies", "groups of peers"} {
 		r.add("", float64(sum.names[i])/float64(n), "%s: responses and resources with %s for a sidecar", when, kind)
 	}
 }
@@ -145,22 +136,20 @@ func measureIdle(t *testing.T, p *plane, f *fleet, r *report) {
 
 // measureChanges makes changes one after another. Every fifth is followed to its
 // ACKs; to ask for those costs more than the change.
-func measureChanges(t *testing.T, p *plane, what string, name func(round int) string, who func(string) []*sidecar, r *report) {
+func measureChanges(t *testing.T, p *plane, f *fleet, what, name string, r *report) {
 	t.Helper()
 	var acts, shown []time.Duration
 	var cpu, mine time.Duration
 	for i := range *rounds {
-		name := name(i)
-		of := who(name)
 		then, own := p.cpu(t), ownCPU(t)
 		rate, _, at := p.put(t, name)
-		acts = append(acts, awaitRate(t, of, name, rate).Sub(at))
+		acts = append(acts, awaitRate(t, f.list, name, rate).Sub(at))
 		time.Sleep(apart)
 		cpu, mine = cpu+p.cpu(t)-then, mine+ownCPU(t)-own
 		if i%5 == 0 {
 			rate, version, at := p.put(t, name)
-			awaitRate(t, of, name, rate)
-			awaitAcks(t, p, name, version, len(of))
+			awaitRate(t, f.list, name, rate)
+			awaitAcks(t, p, name, version, len(f.list))
 			shown = append(shown, time.Since(at))
 			time.Sleep(apart)
 		}
@@ -189,16 +178,14 @@ func ownCPU(t *testing.T) time.Duration {
 // measureSteady makes a change a second.
 func measureSteady(t *testing.T, p *plane, f *fleet, r *report) {
 	t.Helper()
-	two := f.ofTwo()
 	cpu, began := p.cpu(t), time.Now()
 	n := 0
 	for ; time.Since(began) < window(); n++ {
-		name := two[n*11%len(two)]
-		rate, _, at := p.put(t, name)
-		awaitRate(t, f.interested[name], name, rate)
+		rate, _, at := p.put(t, hot)
+		awaitRate(t, f.list, hot, rate)
 		time.Sleep(time.Until(at.Add(time.Second)))
 	}
-	r.add("% of a core", 100*(p.cpu(t)-cpu).Seconds()/time.Since(began).Seconds(), "one PUT a second of a topic of 2 sidecars: control plane")
+	r.add("% of a core", 100*(p.cpu(t)-cpu).Seconds()/time.Since(began).Seconds(), "one PUT a second: control plane")
 }
 
 // measureRestart has all sidecars come back at once.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -123,7 +124,7 @@ func (p *plane) acked(t *testing.T, name string, version int64) (n int) {
 			Versions  map[string]int64
 		}
 	}
-	p.call(t, http.MethodGet, "/v1/sidecars", "", &list)
+	p.call(t, http.MethodGet, "/v1/sidecars?policy="+url.QueryEscape(name), "", &list)
 	for _, s := range list.Sidecars {
 		if s.Connected && s.Versions[name] >= version {
 			n++

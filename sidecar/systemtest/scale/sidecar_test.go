@@ -68,21 +68,6 @@ func (s *sidecar) run(ctx context.Context) error {
 	return errors.Join(g.Wait(), s.control.Close())
 }
 
-// use has the policies of the topics asked for as publishes do, once the sidecar
-// knows the globs.
-func (s *sidecar) use(ctx context.Context) error {
-	if err := s.control.Synced(ctx); err != nil {
-		return err
-	}
-	for _, name := range s.topics {
-		s.control.Use(name)
-	}
-	for _, name := range s.topics {
-		s.control.Await(ctx, name)
-	}
-	return nil
-}
-
 // publish counts one event of each topic.
 func (s *sidecar) publish() {
 	for _, name := range s.topics {
@@ -124,15 +109,8 @@ func (s *sidecar) has(name string, rate float64) (time.Time, bool) {
 	return m.at, m.rate == rate
 }
 
-// knows tells whether the policies of all topics are known.
-func (s *sidecar) knows() bool {
-	for _, name := range s.topics {
-		if !s.control.Known(name) {
-			return false
-		}
-	}
-	return true
-}
+// knows tells whether the control plane has said all policies.
+func (s *sidecar) knows() bool { return s.control.Cached() }
 
 func (s *sidecar) changes() int {
 	s.mu.Lock()

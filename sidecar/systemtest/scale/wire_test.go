@@ -13,14 +13,12 @@ import (
 
 // The names of the types of resources, as they are in each message.
 var typeNames = [kinds][]byte{
-	topicKind: []byte("sluice.v1.TopicPolicy"),
-	globKind:  []byte("sluice.v1.GlobPolicy"),
+	packsKind: []byte("sluice.v1.PolicyPack"),
 	peersKind: []byte("v3.ClusterLoadAssignment"),
 }
 
 const (
-	topicKind = iota
-	globKind
+	packsKind = iota
 	peersKind
 	kinds
 )
@@ -126,7 +124,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 }
 
 func TestNamesAreCountedHoweverTheyCome(t *testing.T) {
-	text := []byte("x sluice.v1.TopicPolicy sluice.v1.TopicPolicysluice.v1.GlobPolicy v3.ClusterLoadAssignment sluice.v1.Topic y")
+	text := []byte("x sluice.v1.PolicyPack sluice.v1.PolicyPackv3.ClusterLoadAssignment sluice.v1.Policy y")
 	for size := 1; size <= len(text); size++ {
 		var w wire
 		c := &counted{Conn: &pieces{text: text, size: size}, wire: &w}
@@ -135,7 +133,7 @@ func TestNamesAreCountedHoweverTheyCome(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := w.seen().names; got != [kinds]int64{topicKind: 2, globKind: 1, peersKind: 1} {
+		if got := w.seen().names; got != [kinds]int64{packsKind: 2, peersKind: 1} {
 			t.Errorf("in pieces of %d: counted %v", size, got)
 		}
 	}

@@ -319,7 +319,7 @@ test('the fleet page shows versions, refusals with their reason, unmet concerns,
   const {sidecars} = await api('GET', '/v1/sidecars');
   const node = sidecars.find(s => s.connected && s.versions[topic]).node_id;
   let unmet = {[topic]: 'w:3'};
-  await page.route('**/v1/sidecars', async route => {
+  await page.route('**/v1/sidecars*', async route => {
     const response = await route.fetch();
     const data = await response.json();
     const mine = data.sidecars.find(s => s.node_id === node);
@@ -343,7 +343,7 @@ test('the fleet page shows versions, refusals with their reason, unmet concerns,
 test('sidecars that lag or refuse are named while a change arrives', async () => {
   const {sidecars} = await api('GET', '/v1/sidecars');
   const [late, bad] = [sidecars.find(s => s.connected && s.versions[topic]), {node_id: 'stubborn', connected: true, versions: {[topic]: 1}}];
-  await page.route('**/v1/sidecars', async route => {
+  await page.route('**/v1/sidecars*', async route => {
     const response = await route.fetch();
     const data = await response.json();
     for (const s of data.sidecars) if (s.node_id === late.node_id) s.versions = late.versions;

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -148,9 +147,6 @@ func (f *madeUpFleet) Sidecars() []fleet.Sidecar {
 			s.LastSeen = f.begin.Add(-17 * time.Minute)
 		}
 		for name := range f.seen {
-			if _, uses := demand[name][node.id]; !uses && !strings.HasSuffix(name, "*") {
-				continue
-			}
 			version := f.versionAt(name, s.LastSeen.Add(-node.delay))
 			if version > 0 && name == node.refuses {
 				s.Rejected = &fleet.Rejection{Policy: name, Version: version, Reason: "durability.spool_max_bytes: this sidecar has no such disk"}
@@ -188,5 +184,10 @@ func (f *madeUpFleet) versionAt(name string, at time.Time) int64 {
 	return 0
 }
 
-// Using is for the command line; the console asks for all sidecars.
-func (f *madeUpFleet) Using(string) []fleet.Sidecar { return nil }
+func (f *madeUpFleet) Using(policy string) []fleet.Sidecar {
+	list := f.Sidecars()
+	for i := range list {
+		maps.DeleteFunc(list[i].Versions, func(name string, _ int64) bool { return name != policy })
+	}
+	return list
+}

@@ -1,7 +1,6 @@
 // How far a change has come: which sidecars have acked it, which have not, and
 // which refuse it.
 import {html, useEffect, useRef, useState} from './ui.js';
-import {isGlob} from './policy.js';
 import {usePoll} from './poll.js';
 import {plural} from './format.js';
 
@@ -9,14 +8,12 @@ const watching = 400;    // ms between looks while somebody waits for the fleet
 const settled = 5000;    // afterwards
 const patience = 60_000; // what has not come until then is not waited for as eagerly
 
-// progress sorts the sidecars by what they made of a change {name, version}, or
-// {name, deleted}. A sidecar has a glob always, but another policy only while it
-// uses the topic: users are those that are known to.
-export function progress(sidecars, change, users = []) {
+// progress sorts the sidecars that a change {name, version}, or {name, deleted}, has
+// to reach by what they made of it.
+export function progress(sidecars, change) {
   const out = {acked: [], waiting: [], refused: [], away: []};
   for (const s of sidecars) {
     const version = s.versions?.[change.name];
-    if (version === undefined && !isGlob(change.name) && !users.includes(s.node_id)) continue;
     const has = change.deleted ? version === undefined : version >= change.version;
     if (has) out.acked.push(s);
     else if (!s.connected) out.away.push(s);
@@ -30,11 +27,11 @@ export function progress(sidecars, change, users = []) {
 const refuses = (rejected, change) => rejected?.policy === change.name && !(rejected.version < change.version);
 
 // Rollout watches a change {name, version, at} arrive.
-export function Rollout({change, users, onDone}) {
+export function Rollout({change, onDone}) {
   const done = useRef(0); // when all had it
   const [eager, setEager] = useState(true);
-  const poll = usePoll('/v1/sidecars', eager ? watching : settled);
-  const p = poll.data && progress(poll.data.sidecars, change, users);
+  const poll = usePoll(`/v1/sidecars?policy=${encodeURIComponent(change.name)}`, eager ? watching : settled);
+  const p = poll.data && progress(poll.data.sidecars, change);
   useEffect(() => {
     if (p) setEager(p.waiting.length > 0 && Date.now() - change.at < patience);
   }, [poll.data]);
@@ -49,7 +46,7 @@ export function Rollout({change, users, onDone}) {
         <div role="status">
           <strong class="code">${what}</strong>${': '}
           ${all === 0
-            ? html`no connected sidecar uses it now; those that come get it.`
+            ? html`no sidecar is connected; those that come get it.`
             : html`acked by <b class="acked">${p.acked.length} of ${plural(all, 'sidecar')}</b>${complete && `, ${seconds(done.current - change.at)} after saving`}`}
         </div>
         <button type="button" class="quiet" onClick=${onDone}>Close</button>

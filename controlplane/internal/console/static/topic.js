@@ -1,5 +1,5 @@
 // One topic: its rates, who is refused, and its limits, to be changed in place.
-import {denied, Guarded, html, Page, policyLink, useMemo, useState, Waiting} from './ui.js';
+import {denied, Guarded, html, Page, policyLink, useState, Waiting} from './ui.js';
 import {content, effective, inherited, matching, set} from './policy.js';
 import {perSecond, plural} from './format.js';
 import {usePoll} from './poll.js';
@@ -16,7 +16,6 @@ export function Topic({name, me}) {
   const [target, setTarget] = useState(name);
   const topic = rates.data?.topics.find(t => t.topic === name);
   const policies = known.data?.policies;
-  const users = useMemo(() => topic?.by_sidecar?.map(u => u.node_id) ?? [], [topic]);
   const poll = known.stale ? known : rates;
   if (!policies) return html`<${Page} title=${name} code poll=${poll}><${Waiting} poll=${known} /><//>`;
 
@@ -32,7 +31,7 @@ export function Topic({name, me}) {
       ${paused && html`<span class="badge warn">paused</span>`}
       ${no && html`<span class="muted">${no}</span>`}
       <${Guarded} denied=${no} onClick=${() => setPausing(true)}>${paused ? 'Resume…' : 'Pause…'}<//>`}>
-      ${change && html`<${Rollout} key=${change.name + change.version} change=${change} users=${users} onDone=${() => setChange(null)} />`}
+      ${change && html`<${Rollout} key=${change.name + change.version} change=${change} onDone=${() => setChange(null)} />`}
       <div class="columns">
         <section class="card" aria-label="Rates">
           <${Rates} name=${name} topic=${topic} policies=${policies} asked=${Boolean(rates.data)} />

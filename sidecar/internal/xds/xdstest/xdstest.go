@@ -29,6 +29,7 @@ type Server struct {
 
 	t      testing.TB
 	caches map[string]*cachev3.LinearCache
+	silent string
 
 	mu       sync.Mutex
 	stop     func() // nil: it is away
@@ -65,6 +66,9 @@ func (s *Server) Start() {
 	}
 	for typeURL, cache := range s.caches {
 		mux.Caches[typeURL] = cache
+		if typeURL == s.silent {
+			mux.Caches[typeURL] = silence{}
+		}
 	}
 	listener, err := net.Listen("unix", s.Address[len("unix:"):])
 	if err != nil {
@@ -113,6 +117,16 @@ func (s *Server) Put(typeURL string, resources map[string]proto.Message) {
 	if err := s.caches[typeURL].UpdateResources(update, remove); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// Silent has requests for a type unanswered, from the next Start on.
+func (s *Server) Silent(typeURL string) { s.silent = typeURL }
+
+// silence is a cache that answers nothing.
+type silence struct{ cachev3.Cache }
+
+func (silence) CreateDeltaWatch(*cachev3.DeltaRequest, cachev3.Subscription, chan cachev3.DeltaResponse) (func(), error) {
+	return nil, nil
 }
 
 // Version has responses say from now on which version the server's data have.
