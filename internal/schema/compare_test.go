@@ -258,3 +258,22 @@ func TestComparisonsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// FuzzBreaks: whatever compiles can be compared, and is compatible with itself.
+func FuzzBreaks(f *testing.F) {
+	for _, c := range changes {
+		f.Add(c.from, c.to)
+	}
+	f.Fuzz(func(t *testing.T, from, to string) {
+		writer, err := Compile(from)
+		if err != nil {
+			return
+		}
+		if reasons := (&Budget{left: maxCompared / 64}).Breaks(writer, writer, "a", "b"); len(reasons) > 0 && !strings.Contains(reasons[0], "too large") {
+			t.Errorf("%s is not compatible with itself: %q", from, reasons)
+		}
+		if reader, err := Compile(to); err == nil {
+			(&Budget{left: maxCompared / 64}).Breaks(writer, reader, "a", "b")
+		}
+	})
+}

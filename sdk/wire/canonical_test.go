@@ -55,8 +55,11 @@ func TestSameContentOfTheRest(t *testing.T) {
 		b    *Event
 		same bool
 	}{
-		"id, ts, tags":   {change(func(e *Event) { e.ID, e.TS, e.Tags = "2", 2, []string{"x"} }), true},
-		"key":            {change(func(e *Event) { e.Key = "l" }), false},
+		"id, ts, tags": {change(func(e *Event) { e.ID, e.TS, e.Tags = "2", 2, []string{"x"} }), true},
+		"key":          {change(func(e *Event) { e.Key = "l" }), false},
+		"sluice headers": {change(func(e *Event) {
+			e.Headers = append(e.Headers, Header{HeaderSchemaVersion, "2"}, Header{HeaderRedriven, "x"})
+		}), true},
 		"header order":   {change(func(e *Event) { slices.Reverse(e.Headers) }), true},
 		"header value":   {change(func(e *Event) { e.Headers[0].Value = "3" }), false},
 		"header missing": {change(func(e *Event) { e.Headers = e.Headers[:1] }), false},
