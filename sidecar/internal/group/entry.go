@@ -30,6 +30,7 @@ type entry struct {
 	seq    uint64
 	next   *entry // the key's next event
 	sameID *entry // another unsettled event with the same id
+	behind int    // settled ones between it and the next one that the partition has, which are dropped
 
 	state    state
 	attempts int  // deliveries counted

@@ -81,7 +81,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	if g.cfg.Memory.Full() {
 		room = 1 // an event, so that no group stands still for the sake of others
 	}
-	most := g.cfg.Bounds.Lookahead - len(p.entries)
+	most := g.cfg.Bounds.Lookahead - p.ahead
 	if g.backlog.fair != nil && room > 1 { // one whole read beyond the bounds, instead of many of a few events each
 		most, room = g.cfg.Bounds.FetchEvents, g.cfg.Bounds.FetchBytes
 	}
@@ -220,7 +220,7 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 // fetchable reports whether there is something to read of the partition, and
 // room for it.
 func (g *Group) fetchable(p *partition, now time.Time) bool {
-	return p.own == owned && p.Readable(g.watch, now) && len(p.entries) < g.cfg.Bounds.Lookahead
+	return p.own == owned && p.Readable(g.watch, now) && p.ahead < g.cfg.Bounds.Lookahead
 }
 
 // take admits what was read.

@@ -2,7 +2,9 @@ package group
 
 import (
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +94,42 @@ func TestLookahead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhatIsAckedBehindAnotherTakesNoMemory: of events that settled behind one that does
+// not, next to nothing stays, and they count as looked ahead all the same.
+func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		const n, most = 500, 300
+		w.bounds = Bounds{Lookahead: most, HeldBytes: 1 << 20, FetchEvents: 100, FetchBytes: 1 << 20}
+		w.start()
+		c := w.join()
+		w.publishN(n, "")
+		acked := 0
+		for ids := c.take(); ids != ""; ids = c.take() {
+			for id := range strings.FieldsSeq(ids) {
+				if id = strings.TrimSuffix(id, "/1"); id != "e1" && id != "e100" {
+					c.ack(id)
+					acked++
+				}
+			}
+		}
+		p := w.m.all()[0].parts[0]
+		if kept := 2 + 2*fewSettled; len(p.entries) > kept || p.ahead != most || acked != most-2 {
+			t.Errorf("%d entries, %d events ahead, %d acked; want at most %d, %d, %d", len(p.entries), p.ahead, acked, kept, most, most-2)
+		}
+		want := []eventlog.SeqRange{{First: 2, Last: 99}, {First: 101, Last: most}}
+		if pr := p.progress(time.Now()); pr.Cursor != 1 || !slices.Equal(pr.Settled, want) {
+			t.Errorf("progress %+v, want %v to be settled", pr, want)
+		}
+		c.ack("e1", "e100")
+		for i := most + 1; i <= n; i++ {
+			c.ack("e" + strconv.Itoa(i))
+		}
+		if lag := w.info().Lag; lag != 0 || p.ahead != 0 || len(p.entries) != 0 {
+			t.Errorf("lag %d, %d events ahead, %d entries", lag, p.ahead, len(p.entries))
+		}
+	})
 }
 
 // While the memory of all connections is used up, a group holds one event, and

@@ -119,7 +119,8 @@ func (g *Group) drop(p *partition) {
 			g.dropEntry(e)
 		}
 	}
-	p.entries, p.redrive.entries = nil, nil
+	p.forget()
+	p.redrive.entries = nil
 	of := func(e *entry) bool { return e.part == p }
 	g.backlog.ready = slices.DeleteFunc(g.backlog.ready, of)
 	g.backlog.burying = slices.DeleteFunc(g.backlog.burying, of)

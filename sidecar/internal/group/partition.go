@@ -29,9 +29,11 @@ type partition struct {
 
 	generation int // rises when everything fetched is forgotten
 
-	// entries are the fetched events from the lowest unsettled one on,
-	// ascending; those that settled behind it stay until it settles.
+	// entries are the fetched events from the lowest unsettled one on, ascending,
+	// without many of those that settled behind it. ahead counts these, too.
 	entries []*entry
+	ahead   int
+	trims   int // since entries was last without any that are settled
 
 	// skip, carried, unsure and delays are what the stored progress says of
 	// seqs that are not fetched: settled ones, deliveries counted, those of
@@ -59,7 +61,7 @@ type delay struct {
 // restore takes over stored progress: nothing is fetched yet. What it delays is
 // due as the wall clock has it now, however that is set later.
 func (p *partition) restore(pr eventlog.Progress, now time.Time) {
-	p.entries = nil
+	p.forget()
 	p.Next = max(pr.Cursor, 1)
 	p.skip = slices.Clone(pr.Settled)
 	p.carried = slices.Clone(pr.Attempts)
@@ -138,18 +140,40 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 	p.Passed(rec.Seq)
 	p.advance()
 	p.entries = append(p.entries, e)
+	p.ahead++
 	return e
 }
 
-// trim drops settled events from the front.
+// forget drops all entries.
+func (p *partition) forget() { p.entries, p.ahead, p.trims = nil, 0, 0 }
+
+// trim drops settled events from the front, and now and then those behind: so what
+// was acked behind an event that nobody acks takes no memory.
 func (p *partition) trim() {
 	n := 0
 	for n < len(p.entries) && p.entries[n].state == settled {
+		p.ahead -= 1 + p.entries[n].behind
 		p.entries[n] = nil
 		n++
 	}
 	p.entries = p.entries[n:]
+	if p.trims++; p.trims <= fewSettled || p.trims <= len(p.entries)/2 {
+		return
+	}
+	p.trims = 0
+	var kept []*entry // another slice: somebody may go over the entries
+	for _, e := range p.entries {
+		if e.state != settled {
+			kept = append(kept, e)
+		} else {
+			kept[len(kept)-1].behind += 1 + e.behind // the first one is not settled
+		}
+	}
+	p.entries = kept
 }
+
+// fewSettled may stay where they are.
+const fewSettled = 32
 
 // cursor is the lowest seq that is not settled.
 func (p *partition) cursor() uint64 {
