@@ -185,6 +185,7 @@ func (s *Sidecar) assemble() {
 		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
 		Scheduler: s.scheduler,
 	})
+	s.metrics.ObserveTenants(s.publisher.Tenants)
 	s.groups = group.NewManager(group.Config{
 		Context:   groupCtx,
 		Log:       s.groupLog(),

@@ -31,7 +31,7 @@ var (
 )
 
 // ask sends a request with a token and returns status and body.
-func ask(t *testing.T, method, url, token, body string) (int, string) {
+func ask(t *testing.T, method, url, token, body string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -39,6 +39,10 @@ func ask(t *testing.T, method, url, token, body string) (int, string) {
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
 	}
 	resp, err := web.Do(req)
 	if err != nil {
@@ -185,6 +189,7 @@ func TestPrometheusSeesEverything(t *testing.T) {
 	events := secured(d.sidecar.URL()) + "/v1/topics/orders.created/events"
 	group := secured(d.sidecar.URL()) + "/v1/topics/orders.created/groups/billing"
 	later := secured(d.sidecar.URL()) + "/v1.0/publish/any/orders.created?metadata.deliverAfter="
+	ask(t, "PUT", secured(d.controlPlane.URL())+"/v1/policies/orders.created", d.token(t, "admin"), `{"publish":{"per":"header:tenant"}}`)
 	ask(t, "POST", events, token, "not JSON")
 	ask(t, "POST", later+"1h", token, "1")
 	for deadline := time.Now().Add(2 * time.Minute); len(waiting) > 0; {
@@ -195,7 +200,7 @@ func TestPrometheusSeesEverything(t *testing.T) {
 			return
 		}
 		// Rates need a counter that moves from one scrape to the next.
-		ask(t, "POST", events, token, `{"n": 1}`)
+		ask(t, "POST", events, token, `{"n": 1}`, "Sluice-Header-Tenant: acme")
 		ask(t, "POST", later+"1ms", token, "1")
 		consume(t, group, token)
 		for expr := range waiting {

@@ -98,6 +98,9 @@ type Connection struct {
 	logOnly bool // no client's, and nothing of it is spooled
 }
 
+// Tenants is how many tenants have buckets of their own, by topic.
+func (p *Publisher) Tenants() map[string]int { return p.buckets.Tenants() }
+
 // NewConnection makes a connection with a full bucket.
 func (p *Publisher) NewConnection() *Connection { return p.connection(false) }
 

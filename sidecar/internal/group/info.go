@@ -204,7 +204,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 		lags[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] += stored(&e).unsettled(extents[i])
 	}
 	for g, lag := range lags {
-		stats = append(stats, telemetry.GroupStat{Topic: g.Topic, Group: g.Group, Lag: lag})
+		stats = append(stats, telemetry.GroupStat{Topic: g.Topic, Group: g.Group, Lag: lag, Paused: m.cfg.Policy(g.Topic).Groups.Of(g.Group).Paused})
 	}
 	return stats, read + len(heads)
 }
@@ -215,7 +215,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st = telemetry.GroupStat{Topic: g.topic, Group: g.name}
+	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.limits.Paused}
 	for _, mb := range g.members {
 		st.Inflight += int64(mb.count)
 	}

@@ -69,14 +69,21 @@ func (s *Set) Tenant(topic, tenant string, rate Rate, now time.Time) (*Bucket, b
 	return e.bucket, true
 }
 
-// Tenants is how many tenants of a topic have buckets of their own.
-func (s *Set) Tenants(topic string) int {
+// Tenants is how many tenants have buckets of their own, of each topic that has
+// any.
+func (s *Set) Tenants() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t, ok := s.topics[topic]; ok {
-		return len(t.tenants.buckets)
+	counts := map[string]int{}
+	if s.tenants == 0 {
+		return counts
 	}
-	return 0
+	for name, t := range s.topics {
+		if n := len(t.tenants.buckets); n > 0 {
+			counts[name] = n
+		}
+	}
+	return counts
 }
 
 // forgetTenants drops the idle tenants of a topic, unless that was done just now.

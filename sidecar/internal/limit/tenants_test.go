@@ -46,7 +46,7 @@ func TestTenantsAreBounded(t *testing.T) {
 	if n := take("c", 0, 100, later); n != 100 {
 		t.Errorf("%d new tenants have buckets once others are idle", n)
 	}
-	if n := s.Tenants("a"); n != 0 {
+	if n := s.Tenants()["a"]; n != 0 {
 		t.Errorf("%d idle tenants are kept", n)
 	}
 }
@@ -62,7 +62,7 @@ func TestTenantsThatAreNotFullStay(t *testing.T) {
 	if b, own := s.Tenant("a", "used up", slow, epoch.Add(20*time.Minute)); !own || b.Take(1, epoch.Add(20*time.Minute)).OK {
 		t.Error("a tenant has tokens again since others came")
 	}
-	if n := s.Tenants("a"); n > limit.MaxTenants {
+	if n := s.Tenants()["a"]; n > limit.MaxTenants {
 		t.Errorf("%d tenants are kept", n)
 	}
 }

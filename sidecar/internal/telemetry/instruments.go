@@ -12,13 +12,13 @@ type instruments struct {
 	// By topic.
 	published, duplicate, rejected metric.Int64Counter
 	publishDuration, lateness      metric.Float64Histogram
-	scheduled                      metric.Int64ObservableGauge
+	scheduled, tenants             metric.Int64ObservableGauge
 
 	// By topic and group.
 	delivered, acked, nacked, redelivered metric.Int64Counter
 	deadLettered, passedOver, expired     metric.Int64Counter
 	latency                               metric.Float64Histogram
-	inflight, lag                         metric.Int64ObservableGauge
+	inflight, lag, paused                 metric.Int64ObservableGauge
 
 	// By topic, of the one sidecar of a store that counts them.
 	deadLetters, deadLetterAge metric.Int64ObservableGauge
@@ -54,6 +54,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 
 		scheduled: b.gauge("sluice_scheduled_events", "{event}",
 			"Events that wait until they are due, of topics that this sidecar releases them for."),
+		tenants: b.gauge("sluice_publish_tenants", "{tenant}",
+			"Tenants of the topic that have a bucket of their own."),
 		lateness: b.seconds("sluice_scheduled_lateness_seconds",
 			"From when a scheduled event was due until it was in the log."),
 
@@ -77,6 +79,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Events delivered to the group and not settled."),
 		lag: b.gauge("sluice_group_lag", "{event}",
 			"Events between the group's cursor and the head."),
+		paused: b.gauge("sluice_group_paused", "",
+			"1 where the topic's policy pauses the group."),
 
 		appendDuration: b.seconds("sluice_store_append_duration_seconds",
 			"What one batch took to become durable."),

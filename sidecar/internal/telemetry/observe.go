@@ -14,6 +14,7 @@ import (
 type GroupStat struct {
 	Topic, Group  string
 	Inflight, Lag int64 // events
+	Paused        bool  // by its topic's policy
 }
 
 // DeadStat is the dead letters of a topic.
@@ -46,6 +47,7 @@ type observed struct {
 	dead     atomic.Pointer[func() []DeadStat]
 
 	scheduled atomic.Pointer[func() map[string]int64]
+	tenants   atomic.Pointer[func() map[string]int]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -80,6 +82,21 @@ func (m *Metrics) ObserveDead(f func() []DeadStat) { m.observed.dead.Store(&f) }
 // ObserveScheduled has f read at every scrape, on the terms of ObserveGroups: how
 // many events of each topic are scheduled.
 func (m *Metrics) ObserveScheduled(f func() map[string]int64) { m.observed.scheduled.Store(&f) }
+
+// ObserveTenants has f read at every scrape, on the terms of ObserveGroups: how
+// many tenants of each topic have a bucket of their own.
+func (m *Metrics) ObserveTenants(f func() map[string]int) { m.observed.tenants.Store(&f) }
+
+// observeTenants adds up the topics that share a label.
+func (m *Metrics) observeTenants(o metric.Observer, counts map[string]int) {
+	sums := make(map[*Topic]int64, len(counts))
+	for topic, n := range counts {
+		sums[m.Topic(topic)] += int64(n)
+	}
+	for t, n := range sums {
+		o.ObserveInt64(m.inst.tenants, n, t.labels.observe...)
+	}
+}
 
 // observeScheduled adds up the topics that share a label.
 func (m *Metrics) observeScheduled(o metric.Observer, counts map[string]int64) {
@@ -118,7 +135,7 @@ func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
 	_, err := meter.RegisterCallback(m.observe,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
-		i.deadLetters, i.deadLetterAge, i.scheduled)
+		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants)
 	if err != nil {
 		return fmt.Errorf("telemetry: register callback: %w", err)
 	}
@@ -162,6 +179,9 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 	if f := m.observed.scheduled.Load(); f != nil {
 		m.observeScheduled(o, (*f)())
 	}
+	if f := m.observed.tenants.Load(); f != nil {
+		m.observeTenants(o, (*f)())
+	}
 	if f := m.observed.policies.Load(); f != nil {
 		for i, p := range (*f)() {
 			if i >= m.topics.max && !m.topics.has(p.Policy) {
@@ -186,10 +206,14 @@ func (m *Metrics) observeGroups(o metric.Observer, stats []GroupStat) {
 		sum := sums[g]
 		sum.Inflight += s.Inflight
 		sum.Lag += s.Lag
+		sum.Paused = sum.Paused || s.Paused
 		sums[g] = sum
 	}
 	for g, sum := range sums {
 		o.ObserveInt64(m.inst.inflight, sum.Inflight, g.labels.observe...)
 		o.ObserveInt64(m.inst.lag, sum.Lag, g.labels.observe...)
+		if sum.Paused {
+			o.ObserveInt64(m.inst.paused, 1, g.labels.observe...)
+		}
 	}
 }

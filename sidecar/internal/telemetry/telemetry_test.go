@@ -95,8 +95,9 @@ func TestExposition(t *testing.T) {
 	m.ConnectionOpened()
 	m.ConnectionClosed()
 	m.ObserveGroups(func() []telemetry.GroupStat {
-		return []telemetry.GroupStat{{Topic: "orders.created", Group: "mail", Inflight: 7, Lag: 8}}
+		return []telemetry.GroupStat{{Topic: "orders.created", Group: "mail", Inflight: 7, Lag: 8, Paused: true}}
 	})
+	m.ObserveTenants(func() map[string]int { return map[string]int{"orders.created": 16} })
 	m.ObservePolicies(func() []telemetry.PolicyVersion {
 		return []telemetry.PolicyVersion{{Policy: "orders.*", Version: "abc", Source: "file"}}
 	})
@@ -122,6 +123,9 @@ func TestExposition(t *testing.T) {
 		`# TYPE sluice_events_expired_total counter`,
 		`# TYPE sluice_events_inflight gauge`,
 		`# TYPE sluice_group_lag gauge`,
+		`# TYPE sluice_group_paused gauge`,
+		`# TYPE sluice_publish_tenants gauge`,
+		`sluice_publish_tenants` + topic + ` 16`,
 		`# TYPE sluice_publish_duration_seconds histogram`,
 		`# TYPE sluice_delivery_latency_seconds histogram`,
 		`# TYPE sluice_store_append_duration_seconds histogram`,
@@ -161,6 +165,7 @@ func TestExposition(t *testing.T) {
 		`sluice_delivery_latency_seconds_count` + group + ` 1`,
 		`sluice_events_inflight` + group + ` 7`,
 		`sluice_group_lag` + group + ` 8`,
+		`sluice_group_paused` + group + ` 1`,
 		`sluice_store_append_duration_seconds_count 1`,
 		`sluice_store_batch_size_count 1`,
 		`sluice_spool_events 9`,
