@@ -112,17 +112,21 @@ const serverTimeFor = time.Minute
 func (l *Log) serverTime(ctx context.Context) (time.Time, error) {
 	s := &l.serverClock
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.told.IsZero() || s.at.age(l.opts.Clock) > serverTimeFor {
+	told, at := s.told, s.at
+	s.mu.Unlock()
+	if told.IsZero() || at.age(l.opts.Clock) > serverTimeFor {
 		var hello struct {
 			LocalTime time.Time `bson:"localTime"`
 		}
 		if err := l.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
 			return time.Time{}, fmt.Errorf("hello: %w", err)
 		}
-		s.told, s.at = hello.LocalTime, now(l.opts.Clock)
+		told, at = hello.LocalTime, now(l.opts.Clock)
+		s.mu.Lock()
+		s.told, s.at = told, at
+		s.mu.Unlock()
 	}
-	return s.told.Add(l.opts.Clock.Since(s.at.mono)), nil
+	return told.Add(l.opts.Clock.Since(at.mono)), nil
 }
 
 // morePatience is what a writer asks for that was voided and is alive.
