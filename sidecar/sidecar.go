@@ -208,7 +208,7 @@ func (s *Sidecar) assemble() {
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
-		Topics: s.topics, Erased: s.erased, Spooled: s.spooled, EraseSpooled: s.eraseSpooled,
+		Topics: s.topics, Erased: s.erased, Spooled: s.spooled, Waits: s.waits, EraseSpooled: s.eraseSpooled,
 		Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	})
 	if s.store.shared != nil {

@@ -229,6 +229,14 @@ func (s *Sidecar) spooled(topic string) bool {
 	return s.store.shared != nil && s.store.shared.spool.Holds(topic)
 }
 
+// waits says whether an event waits in the spool.
+func (s *Sidecar) waits(ctx context.Context, topic, id string) (bool, error) {
+	if s.store.shared == nil {
+		return false, nil
+	}
+	return s.store.shared.spool.Waits(ctx, topic, id)
+}
+
 // eraseSpooled erases events of a topic that wait in the spool, and has other
 // sidecars do so before theirs get into the log.
 func (s *Sidecar) eraseSpooled(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error) {

@@ -88,10 +88,11 @@ type Config struct {
 	Topics    *topics.Catalog
 	// Erased lets go of what is in memory of a topic of which events were
 	// erased, here and at other sidecars, except for Groups. Spooled says whether
-	// events of a topic are on their way into the Log, and EraseSpooled erases those
+	// events of a topic are on their way into the Log, Waits whether one is, and EraseSpooled erases those
 	// of these, here, and has other sidecars do so; nil: there are none. See spool.Log.
 	Erased       func(topic string)
 	Spooled      func(topic string) bool
+	Waits        func(ctx context.Context, topic, id string) (bool, error)
 	EraseSpooled func(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
 	Policies     *policy.Current
 	Metrics      *telemetry.Metrics

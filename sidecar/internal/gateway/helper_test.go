@@ -108,7 +108,7 @@ func start(t testing.TB, s setup) *sidecar {
 		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.memory,
-		Topics: catalog, Erased: tails.Forget, Spooled: func(string) bool { return false }, EraseSpooled: s.eraseSpooled,
+		Topics: catalog, Erased: tails.Forget, Spooled: func(string) bool { return false }, Waits: func(_ context.Context, _, id string) (bool, error) { return id == "spooled", nil }, EraseSpooled: s.eraseSpooled,
 		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
 	ln := s.listener

@@ -193,7 +193,15 @@ func (g *Gateway) unschedule(r *http.Request, topic, id string) error {
 	if err := g.may(r, access.Publish, topic, ""); err != nil {
 		return err
 	}
-	err := g.cfg.Log.Cancel(r.Context(), topic, id)
+	// The spool would bring back what the store has already.
+	waits, err := g.cfg.Waits(r.Context(), topic, id)
+	if err != nil {
+		return err
+	}
+	if waits {
+		return errOnItsWay(topic)
+	}
+	err = g.cfg.Log.Cancel(r.Context(), topic, id)
 	switch {
 	case notFound(err) && g.cfg.Spooled(topic):
 		return errOnItsWay(topic)

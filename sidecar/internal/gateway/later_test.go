@@ -2,6 +2,20 @@ package gateway
 
 import "testing"
 
+// An event that the spool would bring back is not cancelled, also where the store has it.
+func TestCancelOfWhatIsSpooled(t *testing.T) {
+	s := start(t, setup{policies: onePartition})
+	if res, body := s.do(t, "POST", "/v1/topics/t/events", "1", "Sluice-Id: spooled", "Sluice-Delay-Ms: 3600000"); res.StatusCode != 202 {
+		t.Fatalf("%s %s", res.Status, body)
+	}
+	if res, body := s.do(t, "DELETE", "/v1/topics/t/scheduled/spooled", ""); res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("%s %s", res.Status, body)
+	}
+	if list, err := s.log.ListScheduled(t.Context(), "t", nil, 10); err != nil || len(list) != 1 {
+		t.Errorf("scheduled: %v, %v", list, err)
+	}
+}
+
 // Who may neither publish to a topic nor subscribe to it learns nothing of its
 // scheduled events, and takes none back.
 func TestScheduledRights(t *testing.T) {

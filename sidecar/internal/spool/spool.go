@@ -208,6 +208,19 @@ func (l *Log) Holds(topic string) bool {
 	return t != nil && t.spooling.Load()
 }
 
+// Waits says whether the event with that id waits in the spool. The store may
+// have it as well.
+func (l *Log) Waits(ctx context.Context, topic, id string) (bool, error) {
+	if !l.Holds(topic) {
+		return false, nil
+	}
+	_, err := l.cfg.Store.Lookup(ctx, topic, id)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // FullError refuses an event because the spool is full: it is not stored.
 type FullError struct {
 	Bound string // "topic" or "total"
