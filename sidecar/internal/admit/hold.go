@@ -32,11 +32,6 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 	}
 }
 
-// Schema is the one that a topic's payloads are held to.
-func (p *Publisher) Schema(topic string) policy.Schema {
-	return p.cfg.Policies.Load().Topic(topic).Schema
-}
-
 // holdToSchemas refuses the items that their topics' schemas do not allow, and
 // gives back what they took. The others say by which version of a schema they
 // were let in, whatever their publisher says.

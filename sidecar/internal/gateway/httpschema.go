@@ -65,7 +65,7 @@ func (g *Gateway) schemaOf(r *http.Request) (topicSchema, error) {
 	if err := g.may(r, access.Subscribe, topic, ""); err != nil && g.may(r, access.Publish, topic, "") != nil {
 		return topicSchema{}, err
 	}
-	s := g.cfg.Publisher.Schema(topic)
+	s := g.cfg.Policies.Load().Topic(topic).Schema
 	if s.JSONSchema == "" {
 		return topicSchema{}, wire.Errorf(wire.NotFound, "topic %q has no schema: no policy that holds for it sets schema.json_schema", topic)
 	}
