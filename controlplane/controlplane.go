@@ -31,8 +31,10 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/private"
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
@@ -154,6 +156,10 @@ func (c *ControlPlane) openStore() (err error) {
 		return err // starting again may help
 	case err != nil:
 		return &ConfigError{Err: fmt.Errorf("store: %w", err)}
+	}
+	if mongowatch.InClear(c.cfg.Store) {
+		c.cfg.Logger.Warn("policies and the store's password travel in clear: --store has no tls=true; this is for networks that encrypt by themselves",
+			"store", secrets.Without(c.cfg.Store))
 	}
 	c.store = shared
 	return nil

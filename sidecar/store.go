@@ -120,6 +120,10 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	case err != nil:
 		return &ConfigError{Err: err}
 	}
+	if mongowatch.InClear(s.cfg.Store) {
+		s.cfg.Logger.Warn("events and the store's password travel in clear: --store has no tls=true; this is for networks that encrypt by themselves",
+			"store", secrets.Without(s.cfg.Store))
+	}
 	sh := &sharedStore{log: log, erasures: newErasures()}
 	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}
 	if sh.queue, err = s.openPebble(ctx, pebblelog.Options{Dir: s.spoolDir(), Queue: true}); err != nil {

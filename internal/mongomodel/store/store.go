@@ -27,8 +27,8 @@ const (
 	CreateCollection Op = "createCollection" // Doc has the options: capped, size, max
 	DropCollection   Op = "dropCollection"
 	RenameCollection Op = "renameCollection" // ID is the new name, with the database's
-	CreateIndex      Op = "createIndex" // Doc is the index's specification
-	DropIndex        Op = "dropIndex"   // ID is the index's name
+	CreateIndex      Op = "createIndex"      // Doc is the index's specification
+	DropIndex        Op = "dropIndex"        // ID is the index's name
 )
 
 // An Entry is what one write did. Applying it again changes nothing.
