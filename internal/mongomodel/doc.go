@@ -12,14 +12,15 @@
 // writes are remembered with the oplog, so that a second one after a failover is answered and not executed. Causal sessions
 // wait for their time. Transactions see a snapshot, conflict on documents and unique keys, live for a bounded time and end
 // with their primary; plain writes wait for them. TTL indexes are swept in intervals. Tailable cursors wait for data and
-// survive a stepdown.
+// survive a stepdown. Change streams of one collection tell of what is committed, and are resumed by tokens as long as the oplog
+// reaches back; their tokens are of another form than the server's.
 //
 // What filters, updates and pipelines mean is package query's; collections and indexes are package store's.
 //
 // # What is left out
 //
-// Sharding, change streams, authentication, collations, compression, chained replication, arbiters, votes, hidden members
-// and catch-up of a new primary. A command, an option or an operator that is not known is an error that names it, never a
+// Sharding, change streams of databases, images of documents before and after a change, authentication, collations,
+// compression, chained replication, arbiters, votes, hidden members and catch-up of a new primary. A command, an option or an operator that is not known is an error that names it, never a
 // guess. What a killed member has acknowledged is on its disk, so w: 1 loses nothing by a kill alone, only by a rollback.
 //
 // # How to add a command

@@ -329,9 +329,17 @@ func (s *Set) truncate() {
 		if at <= m.base+oplogBound/4 {
 			continue
 		}
-		m.data()
-		m.keep()
-		m.log = slices.Clone(m.log[at-m.base:])
-		m.base = at
+		m.forgetUntil(at)
 	}
+}
+
+// forgetUntil forgets the entries up to a position that was committed.
+func (m *member) forgetUntil(at int) {
+	if at <= m.base {
+		return
+	}
+	m.data()
+	m.keep()
+	m.log = slices.Clone(m.log[at-m.base:])
+	m.base = at
 }

@@ -18,19 +18,23 @@ const (
 	awaitTime = time.Second
 )
 
-// cursor is an open cursor: either a find's or a list of documents.
+// cursor is an open cursor: a find's, a change stream's or a list of documents.
 type cursor struct {
 	ns       string
 	level    string
 	find     *store.Cursor
+	changes  *changes
 	rest     []bson.Raw
 	tailable bool
 	await    bool
 }
 
-func (cur *cursor) next(s *store.Store, limit int) (docs []bson.Raw, done bool, err error) {
-	if cur.find != nil {
+func (cur *cursor) next(m *member, s *store.Store, limit int) (docs []bson.Raw, done bool, err error) {
+	switch {
+	case cur.find != nil:
 		return cur.find.Next(s, limit, maxDocumentBytes)
+	case cur.changes != nil:
+		return cur.changes.next(m, s, limit)
 	}
 	size := 0
 	for i, d := range cur.rest {
@@ -61,6 +65,9 @@ func (c *call) flag(name string) bool {
 }
 
 func runFind(c *call) (bson.D, error) {
+	if c.ns() == "local.oplog.rs" {
+		return c.oplog()
+	}
 	r := store.FindRequest{Hint: c.body.Lookup("hint"), Tailable: c.flag("tailable")}
 	filter, _ := c.body.Lookup("filter").DocumentOK()
 	var err error
@@ -107,7 +114,7 @@ func (c *call) first(cur *cursor, view *store.Store, size int64, single bool) (b
 	docs, done := []bson.Raw(nil), false
 	if size > 0 || single {
 		var err error
-		if docs, done, err = cur.next(view, int(min(max(size, 1), math.MaxInt32))); err != nil {
+		if docs, done, err = cur.next(c.member, view, int(min(max(size, 1), math.MaxInt32))); err != nil {
 			return nil, err
 		}
 	}
@@ -120,14 +127,18 @@ func (c *call) first(cur *cursor, view *store.Store, size int64, single bool) (b
 		c.set.nextCursor++
 		c.member.cursors[id] = cur
 	}
-	return batch("firstBatch", id, cur.ns, docs), nil
+	return cur.batch("firstBatch", id, docs), nil
 }
 
-func batch(name string, id int64, ns string, docs []bson.Raw) bson.D {
+func (cur *cursor) batch(name string, id int64, docs []bson.Raw) bson.D {
 	if docs == nil {
 		docs = []bson.Raw{}
 	}
-	return bson.D{{Key: "cursor", Value: bson.D{{Key: name, Value: docs}, {Key: "id", Value: id}, {Key: "ns", Value: ns}}}}
+	out := bson.D{{Key: name, Value: docs}, {Key: "id", Value: id}, {Key: "ns", Value: cur.ns}}
+	if cur.changes != nil {
+		out = append(out, bson.E{Key: "postBatchResumeToken", Value: cur.changes.after.document()})
+	}
+	return bson.D{{Key: "cursor", Value: out}}
 }
 
 // listed answers with a cursor over documents.
@@ -169,7 +180,7 @@ func runGetMore(c *call) (bson.D, error) {
 		}
 		var view *store.Store
 		if view, err = c.view(); err == nil {
-			docs, done, err = cur.next(view, int(min(size, math.MaxInt32)))
+			docs, done, err = cur.next(c.member, view, int(min(size, math.MaxInt32)))
 		}
 		return err != nil || done || len(docs) > 0
 	}
@@ -183,7 +194,7 @@ func runGetMore(c *call) (bson.D, error) {
 	if err != nil {
 		return nil, err
 	}
-	return batch("nextBatch", id, cur.ns, docs), nil
+	return cur.batch("nextBatch", id, docs), nil
 }
 
 func runKillCursors(c *call) (bson.D, error) {
@@ -213,6 +224,16 @@ func runAggregate(c *call) (bson.D, error) {
 	stages, ok := c.body.Lookup("pipeline").ArrayOK()
 	if !ok {
 		return nil, &Error{Code: 14, CodeName: "TypeMismatch", Message: "'pipeline' option must be specified as an array"}
+	}
+	values, err := stages.Values()
+	if err != nil {
+		return nil, err
+	}
+	if len(values) > 0 {
+		first, _ := values[0].DocumentOK()
+		if spec, ok := first.Lookup("$changeStream").DocumentOK(); ok {
+			return c.openChanges(spec, values[1:])
+		}
 	}
 	p, err := query.ParsePipeline(stages)
 	if err != nil {

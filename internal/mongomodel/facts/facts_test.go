@@ -70,6 +70,7 @@ func TestFacts(t *testing.T) {
 		{"errors", refusals, []string{newest}}, {"writes", writes, []string{newest}}, {"indexes", indexes, []string{newest}},
 		{"concerns", concerns, []string{oldest, newest}}, {"failover", failover, []string{oldest, newest}},
 		{"transactions", transactions, []string{oldest, newest}}, {"cursors", cursors, []string{oldest, newest}},
+		{"change streams", followed, []string{oldest, newest}},
 	}
 	uri := os.Getenv("MONGODB_URI")
 	seen := map[string]bool{}

@@ -38,6 +38,10 @@ type Entry struct {
 	NS  string
 	ID  bson.RawValue
 	Doc bson.Raw
+	// Before is the document that a Put or Delete replaced or removed, and Replaced says that a Put was no update by
+	// operators. They are for change streams: applying an entry does not look at them.
+	Before   bson.Raw
+	Replaced bool
 }
 
 // A Store is one member's data. Its zero value is not ready: use New.

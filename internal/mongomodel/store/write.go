@@ -46,8 +46,8 @@ func (w *writing) collection(ns string) (*collection, error) {
 	return w.store.collections[ns], nil
 }
 
-// put stores a document, unless a unique index forbids it.
-func (w *writing) put(ns string, doc bson.Raw) error {
+// put stores a document, unless a unique index forbids it. before is the one that it takes the place of, if any.
+func (w *writing) put(ns string, doc, before bson.Raw, replaced bool) error {
 	c, err := w.collection(ns)
 	if err != nil {
 		return err
@@ -55,11 +55,11 @@ func (w *writing) put(ns string, doc bson.Raw) error {
 	if err := c.duplicate(doc); err != nil {
 		return err
 	}
-	if err := w.do(Entry{Op: Put, NS: ns, ID: query.Lookup(doc, "_id"), Doc: doc}); err != nil {
+	if err := w.do(Entry{Op: Put, NS: ns, ID: query.Lookup(doc, "_id"), Doc: doc, Before: before, Replaced: replaced}); err != nil {
 		return err
 	}
 	for _, r := range w.store.collections[ns].surplus() {
-		if err := w.do(Entry{Op: Delete, NS: ns, ID: query.Lookup(r.doc, "_id")}); err != nil {
+		if err := w.do(Entry{Op: Delete, NS: ns, ID: query.Lookup(r.doc, "_id"), Before: r.doc}); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (w *writing) insert(ns string, doc bson.Raw) error {
 	if _, found := c.byID(id); found {
 		return duplicateKey(ns, c.indexes[0], []bson.RawValue{id})
 	}
-	return w.put(ns, query.IDFirst(doc))
+	return w.put(ns, query.IDFirst(doc), nil, false)
 }
 
 // Insert stores a document, which has an _id.
@@ -149,7 +149,7 @@ func (w *writing) update(ns string, r UpdateRequest) (UpdateResult, error) {
 			return result, query.Errorf(17419, "Resulting document after update is larger than %d", maxDocumentBytes)
 		}
 		if !bytes.Equal(doc, after) {
-			if err := w.put(ns, after); err != nil {
+			if err := w.put(ns, after, doc, r.Update.Replacement()); err != nil {
 				return result, err
 			}
 			result.Modified++
@@ -212,7 +212,7 @@ func (s *Store) Delete(ns string, r DeleteRequest) (DeleteResult, error) {
 	}
 	w := &writing{store: s}
 	for _, doc := range docs {
-		if err = w.do(Entry{Op: Delete, NS: ns, ID: query.Lookup(doc, "_id")}); err != nil {
+		if err = w.do(Entry{Op: Delete, NS: ns, ID: query.Lookup(doc, "_id"), Before: doc}); err != nil {
 			break
 		}
 		result.Deleted++
@@ -235,7 +235,7 @@ func (s *Store) Expired(now time.Time) []Entry {
 			for _, number := range x.dated(now.Add(-time.Duration(*x.expireAfter) * time.Second)) {
 				if r, found := c.records.get(record{number: number}); found && !seen[number] {
 					seen[number] = true
-					due = append(due, Entry{Op: Delete, NS: ns, ID: query.Lookup(r.doc, "_id")})
+					due = append(due, Entry{Op: Delete, NS: ns, ID: query.Lookup(r.doc, "_id"), Before: r.doc})
 				}
 			}
 		}
