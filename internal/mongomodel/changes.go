@@ -68,6 +68,9 @@ func historyLost() *Error {
 
 // openChanges answers an aggregation that begins with $changeStream.
 func (c *call) openChanges(spec bson.Raw, stages []bson.RawValue) (bson.D, error) {
+	if c.set.opts.NoChangeStreams {
+		return nil, &Error{Code: 40573, CodeName: "Location40573", Message: "The $changeStream stage is only supported on replica sets"}
+	}
 	rest, err := bson.Marshal(bson.D{{Key: "stages", Value: stages}})
 	if err != nil {
 		return nil, err

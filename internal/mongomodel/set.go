@@ -38,6 +38,8 @@ type Options struct {
 	HelloWait time.Duration
 	// Polling has clients ask for changes every 10 s instead of waiting for them at the server.
 	Polling bool
+	// NoChangeStreams has the set refuse them, as a standalone server does.
+	NoChangeStreams bool
 	// Version is what the set says it is: "8.0" or "4.4". Empty: "8.0".
 	Version string
 	// Fault decides what happens to a command. It is called for each but those of monitoring, without locks held, and may be

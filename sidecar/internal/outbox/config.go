@@ -49,6 +49,8 @@ type Observer interface {
 	Failed(code wire.Code)
 	// Deferred counts refusals that will pass, and tries that failed.
 	Deferred(code wire.Code)
+	// PlaceLost counts change streams that lost their place in the oplog.
+	PlaceLost()
 }
 
 // Config is what a Drainer needs. Zero values of optional fields mean their
@@ -127,3 +129,4 @@ type nobody struct{}
 func (nobody) Published(int)      {}
 func (nobody) Failed(wire.Code)   {}
 func (nobody) Deferred(wire.Code) {}
+func (nobody) PlaceLost()         {}

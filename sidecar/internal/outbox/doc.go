@@ -8,7 +8,8 @@
 //
 // An application inserts
 //
-//	{_id, id?, topic, key?, headers?, tags?, caused_by?, payload, ts?, status: "pending"}
+//	{_id, id?, topic, key?, headers?, tags?, caused_by?, sid?, ttl_ms?, deliver_at?,
+//	 payload | payload_json | payload_binary, ts?, after?, status: "pending"}
 //
 // and nothing else has to be there. The event's id is the field id, else _id: a
 // string as it is, an ObjectId in hexadecimal digits, a UUID as its text, a
@@ -33,6 +34,18 @@
 // where ts is the same. Reading goes by status, never by a position, so a
 // document that becomes visible late, with an older ts, is published all the
 // same, then. Documents without a key are published in about that order.
+//
+// A look at a large outbox takes several reads, and may find a document without
+// the one before it, which has become visible when the look had passed its
+// place. A document that names the one before it in after is held back then, as
+// long as that is pending.
+//
+// # Following
+//
+// On a replica set a change stream wakes the drainer when documents become
+// pending. It is a hint and nothing more: a look finds documents by their
+// status. So a stream that breaks, or has lost its place in the oplog, costs no
+// more than another look.
 //
 // A document that is refused for good (a bad field, a conflict, a schema, …)
 // becomes "error" and lets those behind it pass. One that is refused for now

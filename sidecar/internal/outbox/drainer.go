@@ -20,9 +20,11 @@ import (
 
 const (
 	// pollMin and pollMax are how long to wait before looking for documents
-	// again after there was nothing to do: first and in the end.
-	pollMin = 50 * time.Millisecond
-	pollMax = time.Second
+	// again after there was nothing to do: first, in the end, and in the end
+	// where a change stream tells of what there is.
+	pollMin       = 50 * time.Millisecond
+	pollMax       = time.Second
+	pollFollowing = 10 * time.Second
 	// operationTimeout bounds one operation on the outbox. A compatible server
 	// without indexes may need long for a large one.
 	operationTimeout = 30 * time.Second
@@ -37,9 +39,11 @@ type Drainer struct {
 	owner    *ownership
 	group    atomic.Pointer[eventlog.GroupName] // as it is announced; nil: it is not
 	mine     atomic.Uint32                      // the shardSet, among the sidecars of the log
-	gained   pause.Wake                         // holds one token: a shard was gained
-	rests    rests
-	paces    paces
+	wake     pause.Wake                         // holds one token: a shard was gained, or documents became pending
+
+	following atomic.Bool // a change stream tells of documents
+	rests     rests
+	paces     paces
 
 	// Set by Run.
 	outbox *mongo.Collection
@@ -58,7 +62,7 @@ func New(c Config) (*Drainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Drainer{cfg: c, database: database, gained: pause.NewWake(), state: health{logger: c.Logger}}
+	d := &Drainer{cfg: c, database: database, wake: pause.NewWake(), state: health{logger: c.Logger}}
 	d.owner = &ownership{
 		log: c.LogID, node: c.NodeID, lease: c.Lease, clock: c.Clock, wake: pause.NewWake(), logger: c.Logger,
 		idle:  func() bool { return c.Roster != nil && d.mine.Load() == 0 },
@@ -96,7 +100,10 @@ func (d *Drainer) Run(ctx context.Context) error {
 			refuse()
 		}
 	})
+	var follower sync.WaitGroup
+	follower.Go(func() { d.follow(ctx) })
 	d.pump(ctx)
+	follower.Wait()
 	stopRenewing()
 	renewal.Wait()
 	d.leave()
@@ -183,10 +190,15 @@ func (d *Drainer) pump(ctx context.Context) {
 			continue
 		default:
 			away.Reset()
+			idle.Most = pollMax
+			if d.following.Load() {
+				idle.Most = pollFollowing
+			}
+			rest = d.untilNext(idle.Step())
 			// Passing over many in vain must not be all that it does.
-			rest = max(d.untilNext(idle.Step()), result.took)
+			d.cfg.Clock.SleepUnless(ctx, result.took, nil)
 		}
-		d.cfg.Clock.SleepUnless(ctx, rest, d.gained)
+		d.cfg.Clock.SleepUnless(ctx, rest, d.wake)
 	}
 }
 
@@ -205,6 +217,9 @@ type Stats struct {
 	State  string `json:"state"`  // "ok", or what is wrong
 	// Shards of all that there are (Shards) are this drainer's.
 	Shards int `json:"shards"`
+	// Following says that a change stream tells of documents; else the outbox
+	// is polled.
+	Following bool `json:"following"`
 	// Pending documents of these shards were found by the latest look, and not
 	// settled by it.
 	Pending   int64 `json:"pending"`
@@ -216,7 +231,7 @@ type Stats struct {
 func (d *Drainer) Stats() Stats {
 	return Stats{
 		Outbox: d.database + "." + d.cfg.Collection, State: d.state.String(),
-		Shards: d.usable().len(), Pending: d.pending.Load(),
+		Shards: d.usable().len(), Following: d.following.Load(), Pending: d.pending.Load(),
 		Published: d.published.Load(), Errors: d.failed.Load(),
 	}
 }

@@ -23,6 +23,13 @@ const (
 	fieldCausedBy = "caused_by"
 	fieldPayload  = "payload"
 	fieldTS       = "ts"
+	fieldSID      = "sid"
+	fieldTTL      = "ttl_ms"
+
+	fieldPayloadJSON   = "payload_json"
+	fieldPayloadBinary = "payload_binary"
+	fieldDeliverAt     = "deliver_at"
+	fieldAfter         = "after"
 
 	fieldStatus    = "status"
 	fieldDoneAt    = "done_at"
@@ -50,6 +57,7 @@ type entry struct {
 	id       bson.RawValue // _id
 	topic    string        // "" if the document has none
 	chain    string        // documents of one chain keep their order; without a key it is one of its own
+	after    bson.RawValue // the _id of the document before it in its chain; zero: it does not say
 	shard    int
 	attempts int              // failed ones so far
 	item     wire.PublishItem // empty until read
@@ -60,6 +68,7 @@ type entry struct {
 // that it is not there.
 type fields struct {
 	id, eventID, topic, key, headers, tags, causedBy, payload, ts, attempts bson.RawValue
+	payloadJSON, payloadBinary, sid, ttl, deliverAt, after                  bson.RawValue
 }
 
 // collect finds the fields. Null is as good as absent, other than for the
@@ -100,6 +109,18 @@ func (f *fields) slot(name string) *bson.RawValue {
 		return &f.ts
 	case fieldAttempts:
 		return &f.attempts
+	case fieldPayloadJSON:
+		return &f.payloadJSON
+	case fieldPayloadBinary:
+		return &f.payloadBinary
+	case fieldSID:
+		return &f.sid
+	case fieldTTL:
+		return &f.ttl
+	case fieldDeliverAt:
+		return &f.deliverAt
+	case fieldAfter:
+		return &f.after
 	}
 	return nil
 }
@@ -112,7 +133,7 @@ func newEntry(doc bson.Raw) *entry {
 }
 
 func (f *fields) entry() *entry {
-	e := &entry{id: bson.RawValue{Type: f.id.Type, Value: bytes.Clone(f.id.Value)}}
+	e := &entry{id: clone(f.id), after: clone(f.after)}
 	e.topic, _ = f.topic.StringValueOK()
 	key, _ := f.key.StringValueOK()
 	if key != "" {
@@ -127,6 +148,10 @@ func (f *fields) entry() *entry {
 	}
 	e.shard = shardOf(e.topic, key)
 	return e
+}
+
+func clone(v bson.RawValue) bson.RawValue {
+	return bson.RawValue{Type: v.Type, Value: bytes.Clone(v.Value)}
 }
 
 // readWhole reads the event, too. What is wrong with it is in the item's Err.
@@ -176,11 +201,71 @@ func (f *fields) event(it *wire.PublishItem, lim wire.Limits) (err *wire.Error) 
 	if ev.CausedBy, err = texts(fieldCausedBy, f.causedBy, wire.CheckID); err != nil {
 		return err
 	}
-	if ev.TS, it.HasTS, err = millis(f.ts); err != nil {
+	if ev.SID, err = text(fieldSID, f.sid); err != nil {
 		return err
 	}
-	ev.Payload, err = payload(f.payload, lim)
+	if len(ev.SID) > wire.MaxSIDBytes {
+		return wire.Errorf(wire.BadRequest, "sid is %d bytes long; at most %d are allowed", len(ev.SID), wire.MaxSIDBytes)
+	}
+	if err = f.times(it); err != nil {
+		return err
+	}
+	ev.Payload, ev.Binary, err = f.content(lim)
 	return err
+}
+
+// times reads the fields that are times. With deliver_at the ts orders
+// documents, and is not the event's.
+func (f *fields) times(it *wire.PublishItem) (err *wire.Error) {
+	ev := &it.Event
+	if ev.TS, it.HasTS, err = millis(fieldTS, f.ts); err != nil {
+		return err
+	}
+	switch at, later, err := millis(fieldDeliverAt, f.deliverAt); {
+	case err != nil:
+		return err
+	case later:
+		it.Later.DeliverAt, ev.TS, it.HasTS = &at, 0, false
+	}
+	if f.ttl.Type == 0 {
+		return nil
+	}
+	n, ok := whole(f.ttl)
+	if !ok || n < 1 || n > wire.MaxTTLMS {
+		return wire.Errorf(wire.BadRequest, "ttl_ms must be a whole number from 1 to %d", int64(wire.MaxTTLMS))
+	}
+	ev.TTLMS = n
+	return nil
+}
+
+// content reads the payload, which may be in one of three fields.
+func (f *fields) content(lim wire.Limits) (content []byte, binary bool, err *wire.Error) {
+	given := 0
+	for _, v := range []bson.RawValue{f.payload, f.payloadJSON, f.payloadBinary} {
+		if v.Type != 0 {
+			given++
+		}
+	}
+	if given > 1 {
+		return nil, false, wire.Errorf(wire.BadRequest, "give one of payload, payload_json and payload_binary")
+	}
+	switch {
+	case f.payloadJSON.Type != 0:
+		s, err := text(fieldPayloadJSON, f.payloadJSON)
+		if err != nil {
+			return nil, false, err
+		}
+		content, err = wire.CompactPayload([]byte(s), lim)
+		return content, false, err
+	case f.payloadBinary.Type != 0:
+		_, data, ok := f.payloadBinary.BinaryOK()
+		if !ok {
+			return nil, false, wire.Errorf(wire.BadRequest, "payload_binary must be binary, not a value of type %s", f.payloadBinary.Type)
+		}
+		return bytes.Clone(data), true, wire.CheckPayloadBytes(data, lim)
+	}
+	content, err = payload(f.payload, lim)
+	return content, false, err
 }
 
 // eventIDText is the event's id: the field id, else _id.
@@ -284,23 +369,34 @@ func checkTag(s string) *wire.Error {
 	return nil
 }
 
-// millis reads ts: milliseconds since the epoch, or a date.
-func millis(v bson.RawValue) (ts int64, has bool, err *wire.Error) {
+// millis reads a time: milliseconds since the epoch, or a date.
+func millis(field string, v bson.RawValue) (ts int64, has bool, err *wire.Error) {
+	ok := true
 	switch v.Type {
 	case 0:
 		return 0, false, nil
 	case bson.TypeDateTime:
 		ts = v.DateTime()
-	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
-		f, isDouble := v.DoubleOK()
-		if isDouble && (f != math.Trunc(f) || math.Abs(f) > wire.MaxTS) {
-			return 0, false, wire.Errorf(wire.BadRequest, "ts is %v; a date or a whole number of milliseconds from 0 to %d is allowed", f, int64(wire.MaxTS))
-		}
-		ts = wholeOf(v)
 	default:
-		return 0, false, wire.Errorf(wire.BadRequest, "ts must be a date or a whole number of milliseconds, not a value of type %s", v.Type)
+		ts, ok = whole(v)
 	}
-	return ts, true, wire.CheckTS(ts)
+	switch {
+	case !ok && v.Type != bson.TypeDouble:
+		return 0, false, wire.Errorf(wire.BadRequest, "%s must be a date or a whole number of milliseconds, not a value of type %s", field, v.Type)
+	case !ok:
+		return 0, false, wire.Errorf(wire.BadRequest, "%s is %v; a date or a whole number of milliseconds from 0 to %d is allowed", field, v.Double(), int64(wire.MaxTS))
+	case ts < 0 || ts > wire.MaxTS:
+		return 0, false, wire.Errorf(wire.BadRequest, "%s is %d; a date or a whole number of milliseconds from 0 to %d is allowed", field, ts, int64(wire.MaxTS))
+	}
+	return ts, true, nil
+}
+
+// whole reads a whole number.
+func whole(v bson.RawValue) (n int64, ok bool) {
+	if f, is := v.DoubleOK(); is && (f != math.Trunc(f) || math.Abs(f) > wire.MaxTS) {
+		return 0, false
+	}
+	return v.AsInt64OK()
 }
 
 // wholeOf is a number without its fraction, and 0 for what is none.
@@ -311,7 +407,7 @@ func wholeOf(v bson.RawValue) int64 {
 
 func payload(v bson.RawValue, lim wire.Limits) ([]byte, *wire.Error) {
 	if v.Type == 0 {
-		return nil, wire.Errorf(wire.BadRequest, "payload is missing; null is allowed")
+		return nil, wire.Errorf(wire.BadRequest, "payload is missing: give payload, payload_json or payload_binary; null is allowed")
 	}
 	text, f := appendJSON(make([]byte, 0, len(v.Value)+64), v, 0)
 	if f != nil {

@@ -51,6 +51,26 @@ func TestReadsAWholeDocument(t *testing.T) {
 	}
 }
 
+func TestReadsADocumentForLater(t *testing.T) {
+	e := read(t, bson.D{
+		{Key: "_id", Value: someID}, {Key: "topic", Value: "orders"}, {Key: "payload_json", Value: `{"z": 1e400, "a": 12345678901234567890}`},
+		{Key: "ts", Value: time.UnixMilli(5)}, {Key: "deliver_at", Value: time.UnixMilli(1723140000123)}, {Key: "ttl_ms", Value: 60000.0},
+		{Key: "sid", Value: "boot-1"}, {Key: "after", Value: "before"},
+	})
+	if e.item.Err != nil {
+		t.Fatal(e.item.Err)
+	}
+	ev := e.item.Event
+	if string(ev.Payload) != `{"z":1e400,"a":12345678901234567890}` || ev.SID != "boot-1" || ev.TTLMS != 60000 || e.after.StringValue() != "before" ||
+		e.item.HasTS || *e.item.Later.DeliverAt != 1723140000123 {
+		t.Errorf("read %+v", e)
+	}
+	e = read(t, bson.D{{Key: "_id", Value: someID}, {Key: "topic", Value: "orders"}, {Key: "payload_binary", Value: bson.Binary{Data: []byte{0, 255}}}})
+	if ev := e.item.Event; e.item.Err != nil || !ev.Binary || string(ev.Payload) != "\x00\xff" {
+		t.Errorf("read %+v", e)
+	}
+}
+
 func TestEventIDs(t *testing.T) {
 	for _, c := range []struct {
 		doc  bson.D
@@ -108,6 +128,12 @@ func TestBadDocuments(t *testing.T) {
 		{with("ts", "today"), "ts must be", wire.BadRequest},
 		{with("ts", -1), "ts is -1", wire.BadRequest},
 		{with("ts", 1.5), "ts is 1.5", wire.BadRequest},
+		{with("deliver_at", "tomorrow"), "deliver_at must be", wire.BadRequest},
+		{with("ttl_ms", 0), "ttl_ms must be", wire.BadRequest},
+		{with("sid", strings.Repeat("s", wire.MaxSIDBytes+1)), "sid is", wire.BadRequest},
+		{with("payload_json", "1"), "give one of payload,", wire.BadRequest},
+		{append(good[:2:2], bson.E{Key: "payload_json", Value: "{"}), "payload", wire.BadJSON},
+		{append(good[:2:2], bson.E{Key: "payload_binary", Value: "x"}), "payload_binary must be binary", wire.BadRequest},
 		{with("payload", bson.D{{Key: "a", Value: bson.A{1, math.NaN()}}}), "payload.a.1 is NaN", wire.BadRequest},
 		{with("payload", strings.Repeat("x", 1<<20)), "payload", wire.PayloadTooLarge},
 	} {

@@ -12,6 +12,9 @@ import (
 const (
 	codeUnauthorized          = 13
 	codeNamespaceNotFound     = 26
+	codeNotPrimary            = 10107
+	codeNotPrimaryNoSecondary = 13435
+	codeInterrupted           = 11602
 	codeIndexOptionsConflict  = 85
 	codeIndexKeySpecsConflict = 86
 )

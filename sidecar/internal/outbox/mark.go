@@ -98,8 +98,10 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 	update := bson.D{}
 	switch m.kind {
 	case markDone:
-		set = append(set, bson.E{Key: fieldStatus, Value: statusDone}, bson.E{Key: fieldDoneAt, Value: now},
-			bson.E{Key: fieldSeq, Value: int64(m.receipt.Seq)}, bson.E{Key: fieldPartition, Value: m.receipt.Partition})
+		set = append(set, bson.E{Key: fieldStatus, Value: statusDone}, bson.E{Key: fieldDoneAt, Value: now})
+		if m.receipt.Seq > 0 { // 0: it is scheduled
+			set = append(set, bson.E{Key: fieldSeq, Value: int64(m.receipt.Seq)}, bson.E{Key: fieldPartition, Value: m.receipt.Partition})
+		}
 		if m.e.attempts > 0 {
 			update = bson.D{{Key: "$unset", Value: bson.D{{Key: fieldError, Value: ""}, {Key: fieldFailedAt, Value: ""}}}}
 		}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,6 +17,11 @@ const (
 	// keysBatch is how many documents' keys the server sends at once, where
 	// most of the documents are for others.
 	keysBatch = 5000
+	// pagesInMemory bounds the pages that are read and not marked yet.
+	pagesInMemory = 4
+	// restOutOfOrder is how long a key rests whose documents were found out of
+	// order.
+	restOutOfOrder = 100 * time.Millisecond
 	// sweepAtLeast is how long a sweep goes on publishing before it makes way
 	// for one that begins with what has rested enough.
 	sweepAtLeast = 250 * time.Millisecond
@@ -31,6 +37,8 @@ type reader struct {
 	began  time.Time
 	pages  chan []*entry // of some documents each, in order
 
+	recent [pagesInMemory]map[string]bool // the latest pages' documents, by rawID
+
 	first time.Time // when the first page was there
 	found int       // documents in the shards, resting ones too
 	chunk int       // how many documents are read whole at once
@@ -40,7 +48,7 @@ type reader struct {
 var inOrder = bson.D{{Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}
 
 // placing is what newEntry needs.
-var placing = bson.D{{Key: fieldEventID, Value: 1}, {Key: fieldTopic, Value: 1}, {Key: fieldKey, Value: 1}}
+var placing = bson.D{{Key: fieldEventID, Value: 1}, {Key: fieldTopic, Value: 1}, {Key: fieldKey, Value: 1}, {Key: fieldAfter, Value: 1}}
 
 // read sends pages until everything was read, or there is reason to begin
 // again. The cursor stays open, so what was passed over once, because it rests
@@ -52,6 +60,12 @@ func (r *reader) read(ctx context.Context) error {
 		find.SetProjection(placing).SetBatchSize(keysBatch)
 		r.chunk = pageDocuments
 	}
+	session, err := r.d.outbox.Database().Client().StartSession()
+	if err != nil {
+		return err
+	}
+	defer session.EndSession(r.d.grace)
+	ctx = mongo.NewSessionContext(ctx, session)
 	cursor, err := r.d.find(ctx, bson.D{{Key: fieldStatus, Value: statusPending}}, find)
 	if err != nil {
 		return err
@@ -59,6 +73,9 @@ func (r *reader) read(ctx context.Context) error {
 	defer cursor.Close(r.d.grace) // an error says that the server has closed it
 	for {
 		entries, more, err := r.fill(ctx, cursor, whole)
+		if err == nil {
+			entries, err = r.holdBack(ctx, entries)
+		}
 		if err != nil {
 			return err
 		}
@@ -111,6 +128,40 @@ func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (en
 		entries = append(entries, e)
 	}
 	return entries, true, nil
+}
+
+// holdBack leaves out documents that the cursor has found without the one
+// before them in their chain: that has become visible when the cursor had passed
+// its place, and the next sweep finds both. Whether it is pending is asked once
+// those behind it were seen, in a session that is causally consistent.
+func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, error) {
+	copy(r.recent[1:], r.recent[:])
+	seen := make(map[string]bool, len(entries))
+	r.recent[0] = seen
+	behind := map[string]*entry{} // by rawID of the one before
+	var ids bson.A
+	for _, e := range entries {
+		if e.after.Type != 0 && !slices.ContainsFunc(r.recent[:], func(page map[string]bool) bool { return page[rawID(e.after)] }) {
+			behind[rawID(e.after)] = e
+			ids = append(ids, e.after)
+		}
+		seen[e.rawID()] = true
+	}
+	if len(ids) == 0 {
+		return entries, nil
+	}
+	filter := bson.D{{Key: fieldID, Value: bson.D{{Key: "$in", Value: ids}}}, {Key: fieldStatus, Value: bson.D{{Key: "$in", Value: bson.A{statusPending, statusClaimed}}}}}
+	cursor, err := r.d.find(ctx, filter, options.Find().SetProjection(bson.D{{Key: fieldID, Value: 1}}).SetBatchSize(int32(len(ids)+1)))
+	if err != nil {
+		return nil, err
+	}
+	defer cursor.Close(r.d.grace) // an error says that the server has closed it
+	for r.d.next(ctx, cursor) {
+		if e := behind[rawID(cursor.Current.Lookup(fieldID))]; e != nil {
+			r.d.rests.entry(e, r.d.cfg.Clock.Now().Add(restOutOfOrder))
+		}
+	}
+	return slices.DeleteFunc(entries, r.d.rests.resting), cursor.Err()
 }
 
 // next is the cursor's, in time.

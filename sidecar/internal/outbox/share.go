@@ -41,7 +41,7 @@ func (d *Drainer) divide() {
 	}
 	if was := shardSet(d.mine.Swap(uint32(mine))); mine&^was != 0 {
 		d.owner.wake.Set()
-		d.gained.Set()
+		d.wake.Set()
 	}
 }
 

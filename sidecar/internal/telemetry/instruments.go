@@ -37,7 +37,7 @@ type instruments struct {
 	refusedConnections      metric.Int64Counter
 
 	// By outbox.
-	outboxPublished, outboxFailed, outboxDeferred metric.Int64Counter
+	outboxPublished, outboxFailed, outboxDeferred, outboxPlaceLost metric.Int64Counter
 }
 
 func newInstruments(meter metric.Meter) (*instruments, error) {
@@ -120,6 +120,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Documents of the outbox that were given up, by error code."),
 		outboxDeferred: b.counter("sluice_outbox_deferred_total", "{refusal}",
 			"Refusals of documents of the outbox that are tried again, by error code."),
+		outboxPlaceLost: b.counter("sluice_outbox_place_lost_total", "{stream}",
+			"Change streams of the outbox that lost their place in the oplog: all of the outbox was read, and another one followed."),
 	}
 	return i, errors.Join(b.errs...)
 }

@@ -20,6 +20,7 @@ func (m *Metrics) Outbox(name string) *Outbox {
 	label := attribute.String("outbox", name)
 	o := &Outbox{inst: m.inst, name: label, labels: newLabels(label)}
 	o.Published(0)
+	o.placeLost(0)
 	return o
 }
 
@@ -36,6 +37,13 @@ func (o *Outbox) Failed(code wire.Code) {
 // Deferred counts one refusal of documents that are tried again.
 func (o *Outbox) Deferred(code wire.Code) {
 	o.inst.outboxDeferred.Add(context.Background(), 1, o.with(code).add...)
+}
+
+// PlaceLost counts one change stream that lost its place in the oplog.
+func (o *Outbox) PlaceLost() { o.placeLost(1) }
+
+func (o *Outbox) placeLost(n int64) {
+	o.inst.outboxPlaceLost.Add(context.Background(), n, o.labels.add...)
 }
 
 func (o *Outbox) with(code wire.Code) labels {

@@ -1,0 +1,119 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+const (
+	// followAwait is how long the server waits for a change before it answers
+	// that there is none.
+	followAwait = 5 * time.Second
+	// followRetry is how long a server that has no change streams, or does not
+	// let this user follow them, is left alone.
+	followRetry = time.Minute
+)
+
+// The codes with which a server says that a place in its oplog is lost.
+const (
+	codeChangeStreamFatal = 280
+	codeChangeStreamLost  = 286
+)
+
+// pendingAgain selects the changes that make documents pending: not those that
+// mark them.
+var pendingAgain = mongo.Pipeline{
+	{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"insert", "replace"}}}}},
+		bson.D{{Key: "updateDescription.updatedFields." + fieldStatus, Value: statusPending}},
+	}}}}},
+	{{Key: "$project", Value: bson.D{{Key: "operationType", Value: 1}}}},
+}
+
+// follow has the pump look at once when documents become pending, where the
+// server has change streams, until ctx ends. What they say is a hint: documents
+// are found by their status, so a stream that breaks costs no more than time,
+// and one that has begun again is followed by a look.
+func (d *Drainer) follow(ctx context.Context) {
+	retry := pause.Backoff{First: pollMin, Most: 5 * pollMax}
+	for ctx.Err() == nil {
+		followed, err := d.followOne(ctx)
+		d.following.Store(false)
+		d.wake.Set()
+		if followed {
+			retry.Reset()
+		}
+		rest := retry.Step()
+		var server mongo.ServerError
+		switch isServer := errors.As(err, &server); {
+		case ctx.Err() != nil:
+			return
+		case isServer && (server.HasErrorCode(codeChangeStreamLost) || server.HasErrorCode(codeChangeStreamFatal)):
+			d.cfg.Observer.PlaceLost()
+			d.cfg.Logger.Warn("the outbox's change stream has lost its place in the oplog: everything that is pending is read, and a new stream followed", "error", err)
+		case isServer && !followed && !passes(server):
+			d.cfg.Logger.Info("the outbox is polled, since its server gives no change stream", "every", pollMax.String(), "error", err)
+			rest = followRetry
+		case err != nil:
+			d.cfg.Logger.Info("the outbox's change stream has ended; another one follows", "error", err)
+		}
+		d.cfg.Clock.SleepUnless(ctx, rest, nil)
+	}
+}
+
+// passes tells errors of a server that is electing, or being stopped, from
+// those of one that has no change streams.
+func passes(err mongo.ServerError) bool {
+	return err.HasErrorLabel("ResumableChangeStreamError") || err.HasErrorLabel("RetryableWriteError") || err.HasErrorLabel("NetworkError") ||
+		err.HasErrorCode(codeNotPrimary) || err.HasErrorCode(codeNotPrimaryNoSecondary) || err.HasErrorCode(codeInterrupted)
+}
+
+// followOne opens a stream and follows it to its end.
+func (d *Drainer) followOne(ctx context.Context) (followed bool, _ error) {
+	stream, err := d.watch(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer stream.Close(d.grace) // an error says that the server has closed it
+	d.following.Store(true)
+	d.wake.Set() // for what was inserted before
+	for {
+		more, err := d.nextChange(ctx, stream)
+		switch {
+		case err != nil:
+			return true, err
+		case more:
+			d.wake.Set()
+		case stream.ID() == 0:
+			return true, errors.New("the collection was dropped or renamed")
+		}
+	}
+}
+
+func (d *Drainer) watch(ctx context.Context) (*mongo.ChangeStream, error) {
+	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	return d.outbox.Watch(ctx, pendingAgain, options.ChangeStream().SetMaxAwaitTime(followAwait))
+}
+
+// nextChange waits for a change for about followAwait.
+func (d *Drainer) nextChange(ctx context.Context, stream *mongo.ChangeStream) (more bool, err error) {
+	timed, cancel := d.cfg.Clock.WithTimeout(ctx, followAwait+operationTimeout)
+	defer cancel()
+	more = stream.TryNext(timed)
+	if err = stream.Err(); err == nil && ctx.Err() == nil && timed.Err() != nil {
+		err = fmt.Errorf("the server has not answered for %v", followAwait+operationTimeout)
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return more, err
+}
