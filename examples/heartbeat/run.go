@@ -79,6 +79,9 @@ func run(ctx context.Context, client *sluice.Client) error {
 	if err := coldStart(ctx, client); err != nil {
 		return err
 	}
+	if _, err := awaitSnapshot(ctx, dir, rounds*len(processes)-1); err != nil {
+		return err
+	}
 	projector := running["projector"]
 	delete(running, "projector")
 	if err := projector.Process.Signal(syscall.SIGTERM); err != nil {

@@ -22,7 +22,7 @@ import (
 type Options[S any] struct {
 	// Apply changes the state by an event. Calls come one after the other, those of a
 	// partition in the order of their seqs. An error ends the consumer; what is saved then
-	// is the snapshot before. The context ends with Close.
+	// is the snapshot before. The context ends when that of Close does.
 	Apply func(ctx context.Context, state *S, e *sluice.Event) error
 	// Encode and Decode are for states that are not kept as JSON.
 	Encode func(*S) ([]byte, error)
@@ -268,8 +268,14 @@ func (c *Consumer[S]) movedUpTo(heads map[int]uint64) <-chan struct{} {
 	return nil
 }
 
-// Close ends the consumer and saves a snapshot as Save does. It waits for Apply.
+// Close ends the consumer and saves a snapshot as Save does. It waits for Apply, whose
+// context ends when ctx does.
 func (c *Consumer[S]) Close(ctx context.Context) error {
+	c.sub.Stop()
+	select {
+	case <-c.sub.Closed():
+	case <-ctx.Done():
+	}
 	c.cancel(sluice.ErrClosed)
 	<-c.done
 	return c.Save(ctx)

@@ -261,6 +261,44 @@ func TestApplyFails(t *testing.T) {
 	}
 }
 
+// Close waits for the event that is being applied, which is in the snapshot then; where it cannot wait any longer nothing is
+// saved of it.
+func TestCloseWaitsForApply(t *testing.T) {
+	_, client := start(t)
+	publish(t, client, "a")
+	for patient, saved := range map[bool]string{true: "1", false: ""} {
+		store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
+		applying, apply := make(chan struct{}), make(chan struct{})
+		c, err := snapshot.Follow(t.Context(), client, topic, store, snapshot.Options[int]{Logger: quiet, Apply: func(ctx context.Context, s *int, _ *sluice.Event) error {
+			close(applying)
+			select {
+			case <-apply:
+				*s++
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-applying
+		ctx, cancel := context.WithCancel(t.Context())
+		if patient {
+			time.AfterFunc(10*time.Millisecond, func() { close(apply) })
+		} else {
+			cancel()
+		}
+		if err := c.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if s, err := store.Load(t.Context()); string(s.State) != saved || errors.Is(err, snapshot.ErrNone) == patient {
+			t.Errorf("patient %v: saved is %s, %v", patient, s.State, err)
+		}
+	}
+}
+
 // The snapshot names the partitions of which nothing has come, so that what comes there and goes again is missed.
 func TestPartitionsWithoutEvents(t *testing.T) {
 	sidecar := sluicetest.Start(sluicetest.Options{Policies: "- name: \"*\"\n  partitions: 2\n"})
