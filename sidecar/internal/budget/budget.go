@@ -44,6 +44,10 @@ func (b *Budget) Give(n int) {
 // Full reports whether nothing is left.
 func (b *Budget) Full() bool { return b != nil && b.used.Load() >= b.limit }
 
+// Scarce reports whether less than half is left: it is not for what may be done
+// without.
+func (b *Budget) Scarce() bool { return b != nil && b.used.Load() > b.limit/2 }
+
 // Used is how many bytes are taken.
 func (b *Budget) Used() int64 {
 	if b == nil {

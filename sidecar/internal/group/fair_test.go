@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -186,6 +187,36 @@ func TestIdleTenantsSaveNothing(t *testing.T) {
 			t.Errorf("b got %d of 100 after a was alone", got)
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// Looking ahead takes no more than half of the memory of all connections: beyond
+// that a group fetches what its members have room for.
+func TestLookingAheadLeavesMemoryToOthers(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.memory = budget.New(1 << 20)
+		w.start()
+		w.setPolicy(fairness("header:tenant", ""))
+		c := w.join(window(1))
+		const n = 5000
+		w.publishOf("a", n)
+		synctest.Wait()
+		if used := w.memory.Used(); used < 1<<19 || used > 1<<19+1<<18 {
+			t.Errorf("%d bytes are taken", used)
+		}
+		for range n {
+			c.mu.Lock()
+			ids := []string{c.got[len(c.got)-1].Record.ID}
+			c.got = c.got[:0]
+			c.mu.Unlock()
+			w.memory.Take(1 << 16) // others need some meanwhile
+			c.Ack(ids, func(error) {})
+			synctest.Wait()
+			w.memory.Give(1 << 16)
+		}
+		if info := w.info(); info.Lag != 0 {
+			t.Errorf("lag %d", info.Lag)
+		}
 	})
 }
 

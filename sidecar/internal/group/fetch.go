@@ -82,7 +82,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		room = 1 // an event, so that no group stands still for the sake of others
 	}
 	most := g.cfg.Bounds.Lookahead - p.ahead
-	if g.backlog.fair != nil && room > 1 { // one whole read beyond the bounds, instead of many of a few events each
+	if g.looksAhead() { // one whole read beyond the bounds, instead of many of a few events each
 		most, room = g.cfg.Bounds.FetchEvents, g.cfg.Bounds.FetchBytes
 	}
 	f := &fetching{bounds: eventlog.Bounds{
@@ -180,22 +180,27 @@ func (f *fetching) readEach(ctx context.Context, topic string) error {
 	return err
 }
 
+// looksAhead reports whether more is fetched than members have room for: with
+// fairness, so that the events of a tenant are found behind any number of another's.
+// It takes no more than half of the memory that is for all.
+func (g *Group) looksAhead() bool {
+	return g.backlog.fair != nil && len(g.members) > 0 && !g.limits.Paused && !g.cfg.Memory.Scarce()
+}
+
 // want is how many events more than those that are ready members have room
-// for; or with fairness, as many as may be looked ahead, so that those of a tenant
-// are found behind any number of another's.
+// for, or as many as may be looked ahead.
 func (g *Group) want() int {
 	room := 0
 	for _, m := range g.members {
 		room += m.room()
 	}
-	room = min(room, g.room())
-	switch {
-	case g.backlog.fair == nil:
-		return room - (len(g.backlog.ready) - g.round.stuck)
-	case len(g.members) == 0 || g.limits.Paused:
-		return 0
+	waiting := len(g.backlog.ready) - g.round.stuck
+	if g.looksAhead() {
+		return g.cfg.Bounds.Lookahead
+	} else if g.backlog.fair != nil {
+		waiting += g.backlog.fair.events
 	}
-	return g.cfg.Bounds.Lookahead
+	return min(room, g.room()) - waiting
 }
 
 // nextToFetch picks the partition to read next, in rotation; nil if there is
