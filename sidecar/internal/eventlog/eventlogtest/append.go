@@ -73,6 +73,22 @@ func testAppend(t *testing.T, s *suite) {
 		}
 	})
 
+	t.Run("another version of a schema is no other content", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		version := func(v string) func(*eventlog.Record) {
+			return func(r *eventlog.Record) {
+				r.Headers = wire.Headers{{Name: "h", Value: "v"}, {Name: wire.HeaderSchemaVersion, Value: v}}
+			}
+		}
+		s.stored(t, topic, 0, Event("a", version("1")))
+		if got := s.append(t, topic, 0, Event("a", version("2")))[0]; !got.Duplicate {
+			t.Errorf("%+v; want a duplicate", got)
+		}
+		if stored := s.readAll(t, topic, 0); len(stored) != 1 || !slices.Contains(stored[0].Headers, wire.Header{Name: wire.HeaderSchemaVersion, Value: "1"}) {
+			t.Errorf("stored: %+v; want the first one with its version", stored)
+		}
+	})
+
 	t.Run("an id with other content is a conflict", func(t *testing.T) {
 		topic := s.topic(t, 2)
 		seq := s.stored(t, topic, 0, Event("a"))[0]
