@@ -30,16 +30,16 @@ const (
 // no resource depends on another one. A field that is absent is one that the
 // control plane does not know; the sidecar's default holds for it.
 //
-// A sidecar subscribes to the topics that it uses, by name. A name without a
-// policy of its own is answered too, with absent, so that a sidecar can tell
-// "there is none" from "not heard of yet": the most specific GlobPolicy holds.
+// Clients subscribe to topics by name. A name without a policy of its own is answered
+// too, as removed, so that a client can tell "there is none" from "not heard of yet": the
+// most specific GlobPolicy holds.
 type TopicPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Version is that of the policy with this name, as REST counts them. It stays
 	// when only what falls through to it changes.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Absent says that there is no policy of this name; the rest is empty then.
+	// Absent said, before there were packs, that there is no policy of this name.
 	Absent        bool      `protobuf:"varint,3,opt,name=absent,proto3" json:"absent,omitempty"`
 	Settings      *Settings `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields

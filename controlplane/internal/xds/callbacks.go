@@ -77,7 +77,10 @@ func (c callbacks) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) er
 func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
 	s := c.streams.remove(id)
 	c.log.Debug("xds: a sidecar has left", "node_id", s.nodeID)
-	if err := errors.Join(s.close(), c.credentials.take(s)); err != nil {
+	if s.session != nil {
+		s.session.Close()
+	}
+	if err := c.credentials.take(s); err != nil {
 		c.log.Error("xds: end of a stream", "node_id", s.nodeID, "error", err)
 	}
 }

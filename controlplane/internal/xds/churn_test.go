@@ -87,6 +87,9 @@ func churn(t *testing.T, conn *grpc.ClientConn, id string, random *rand.Rand, na
 		for _, each := range r.GetResources() {
 			has[each.GetName()] = version(t, each)
 		}
+		for _, name := range r.GetRemovedResources() {
+			has[name] = 0
+		}
 		if !toTheEnd {
 			return
 		}

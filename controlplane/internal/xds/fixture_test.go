@@ -225,8 +225,7 @@ func (c *client) end() error {
 }
 
 // expect takes the next response, checks that it is of that type and has
-// exactly these policies, where version 0 is an absent one and -1 a removed
-// one, and acks it.
+// exactly these policies, where version -1 is a removed one, and acks it.
 func (c *client) expect(typeURL string, want policies) *discovery.DeltaDiscoveryResponse {
 	c.t.Helper()
 	r := c.next()
@@ -266,8 +265,8 @@ func version(t testing.TB, r *discovery.Resource) int64 {
 	if err := proto.Unmarshal(r.GetResource().GetValue(), m); err != nil {
 		t.Fatal(err)
 	}
-	if p, ok := m.(*policypb.TopicPolicy); ok && p.GetAbsent() != (p.GetVersion() == 0) {
-		t.Fatalf("neither absent nor there: %v", p)
+	if p, ok := m.(*policypb.TopicPolicy); ok && p.GetAbsent() {
+		t.Fatalf("absent, which nobody is told any more: %v", p)
 	}
 	if m.GetName() != r.GetName() || m.GetVersion() > 0 && m.GetSettings().GetPublish().GetRate() != float64(m.GetVersion()) {
 		t.Fatalf("resource %s has %v", r.GetName(), m)

@@ -13,7 +13,7 @@ import (
 func TestRevisionOfContent(t *testing.T) {
 	m := newMarked(policypb.TopicPolicyType)
 	change := func() {
-		if err := m.update(map[string]types.Resource{"t": absent("t")}, nil); err != nil {
+		if err := m.update(map[string]types.Resource{"t": &policypb.TopicPolicy{Name: "t"}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,12 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// maxIdle is how many placeholders wait for the next sweep; beyond it they are
-// removed at once.
-const maxIdle = 10_000
-
-// policies are those in force, as resources, with placeholders for names that
-// somebody subscribes to and that have no policy.
+// policies are those in force, as resources.
 type policies struct {
 	packCache  *marked
 	topicCache *marked
@@ -32,12 +27,6 @@ type policies struct {
 	packs  map[string]*pack // by name of the resource
 	topics map[string]inForce
 	globs  map[string]inForce
-	// subscribers counts the streams that subscribe to a topic, by name.
-	subscribers map[string]int
-	// idle are the names whose placeholders nobody subscribes to any more. They
-	// are not removed at once: a sidecar that connects again wants them back,
-	// and a stream that unsubscribes still watches them at that moment.
-	idle map[string]struct{}
 }
 
 // inForce is what is known of a policy that is served.
@@ -49,13 +38,11 @@ type inForce struct {
 
 func newPolicies() *policies {
 	return &policies{
-		packCache:   newMarked(policypb.PolicyPackType),
-		topicCache:  newMarked(policypb.TopicPolicyType),
-		globCache:   newMarked(policypb.GlobPolicyType),
-		topics:      map[string]inForce{},
-		globs:       map[string]inForce{},
-		subscribers: map[string]int{},
-		idle:        map[string]struct{}{},
+		packCache:  newMarked(policypb.PolicyPackType),
+		topicCache: newMarked(policypb.TopicPolicyType),
+		globCache:  newMarked(policypb.GlobPolicyType),
+		topics:     map[string]inForce{},
+		globs:      map[string]inForce{},
 	}
 }
 
@@ -83,29 +70,18 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	removed, absents := gone[:0], map[string]types.Resource{}
-	for _, name := range gone {
-		if p.subscribers[name] > 0 {
-			absents[name] = absent(name)
-		} else {
-			removed = append(removed, name)
-		}
-	}
-	for name := range topics.update {
-		delete(p.idle, name)
-	}
 	p.packs, p.topics, p.globs = packs, topics.after, globs.after
 	revision := policypb.Revision{Series: state.Series, Number: state.Revision}
 	p.packCache.follow(revision, len(packsChanged)+len(packsGone) > 0)
-	p.topicCache.follow(revision, len(topics.update)+len(absents)+len(removed) > 0)
+	p.topicCache.follow(revision, len(topics.update)+len(gone) > 0)
 	p.globCache.follow(revision, len(globs.update)+len(globsGone) > 0)
 	// Exact policies come before the globs change, and go after that, so that no
 	// topic falls through to what neither state says of it.
-	return len(topics.update) + len(absents) + len(removed) + len(globs.update) + len(globsGone), errors.Join(
+	return len(topics.update) + len(gone) + len(globs.update) + len(globsGone), errors.Join(
 		p.packCache.update(packsChanged, packsGone),
 		p.topicCache.update(topics.update, nil),
 		p.globCache.update(globs.update, globsGone),
-		p.topicCache.update(absents, removed))
+		p.topicCache.update(nil, gone))
 }
 
 // pack returns the packs of policies, and what has changed of them.
@@ -184,70 +160,12 @@ func globPolicy(r catalog.Resolved, s *policypb.Settings) types.Resource {
 	return &policypb.GlobPolicy{Name: r.Name, Version: r.Version, Settings: s}
 }
 
-// absent says that there is no policy of a name.
-func absent(name string) types.Resource { return &policypb.TopicPolicy{Name: name, Absent: true} }
-
 // update changes a cache, if there is anything to change.
 func update(c *cache.LinearCache, resources map[string]types.Resource, gone []string) error {
 	if len(resources) == 0 && len(gone) == 0 {
 		return nil
 	}
 	return c.UpdateResources(resources, gone)
-}
-
-// subscribe counts a stream that wants these topics, and sees to it that there
-// is something to answer.
-func (p *policies) subscribe(names []string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	missing := map[string]types.Resource{}
-	for _, name := range names {
-		p.subscribers[name]++
-		if _, ok := p.topics[name]; ok || p.subscribers[name] > 1 {
-			continue
-		}
-		if _, kept := p.idle[name]; kept {
-			delete(p.idle, name)
-			continue
-		}
-		missing[name] = absent(name)
-	}
-	return p.topicCache.update(missing, nil)
-}
-
-// unsubscribe takes back what subscribe did.
-func (p *policies) unsubscribe(names []string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, name := range names {
-		if p.subscribers[name]--; p.subscribers[name] > 0 {
-			continue
-		}
-		delete(p.subscribers, name)
-		if _, ok := p.topics[name]; !ok {
-			p.idle[name] = struct{}{}
-		}
-	}
-	if len(p.idle) > maxIdle {
-		return p.removeIdle()
-	}
-	return nil
-}
-
-// sweep removes the placeholders that nobody subscribes to.
-func (p *policies) sweep() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.removeIdle()
-}
-
-func (p *policies) removeIdle() error {
-	names := make([]string, 0, len(p.idle))
-	for name := range p.idle {
-		names = append(names, name)
-	}
-	clear(p.idle)
-	return p.topicCache.update(nil, names)
 }
 
 // versions finds the policies in force among the resources that a sidecar has
@@ -310,7 +228,7 @@ func (p *policies) identify(typeURL string, resources []*discovery.Resource) []s
 		}
 		if e, ok := from[r.GetName()]; ok && e.hash == r.GetVersion() {
 			out[i].version = e.version
-		} else { // a placeholder, or replaced by now
+		} else { // replaced by now
 			out[i].version = versionIn(typeURL, r)
 		}
 	}

@@ -9,8 +9,7 @@
 //   - PolicyPack: all policies, many in each resource, subscribed to with the
 //     wildcard (packs.go). It is what sidecars ask for.
 //   - TopicPolicy: the policies of exact names, subscribed to by name. A name
-//     without a policy is answered too, with a placeholder that says so, for as
-//     long as somebody subscribes to it.
+//     without a policy is answered too: it is removed.
 //   - GlobPolicy: the policies whose names end in '*', subscribed to with the
 //     wildcard. These two are for other clients, and sidecars of before there
 //     were packs.
@@ -66,8 +65,7 @@ const (
 	// was applied: several changes in a row are sent together. The first one
 	// after a pause does not wait.
 	coalesce = 50 * time.Millisecond
-	// peersInterval is how often the replay peers are sent at most, and unused
-	// placeholders removed.
+	// peersInterval is how often the replay peers are sent at most.
 	peersInterval = time.Second
 	// peersSettle is how long after its start a control plane takes for known
 	// who is there. Sidecars wait for 5 s at most between two tries to return,
@@ -225,9 +223,6 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			if err := s.credentials.renew(time.Now()); err != nil {
 				s.log.Error("xds: renewing what peers are known by", "error", err)
-			}
-			if err := s.policies.sweep(); err != nil {
-				s.log.Error("xds: removing unused placeholders", "error", err)
 			}
 		case <-changed:
 			_, changed = s.states.Watch()

@@ -3,6 +3,7 @@ package xds_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func TestPoliciesArrive(t *testing.T) {
 	f := serve(t, policies{"a": 1, "b": 2, "unused": 3, "*": 4, "x.*": 5})
 	c := f.connect(t, "n", "i")
 	c.subscribe(topics, "a", "b", "none")
-	c.expect(topics, policies{"a": 1, "b": 2, "none": 0})
+	c.expect(topics, policies{"a": 1, "b": 2, "none": -1})
 	c.subscribe(globs, "*")
 	c.expect(globs, policies{"*": 4, "x.*": 5})
 	f.acked(t, policies{"a": 1, "b": 2, "*": 4, "x.*": 5})
@@ -52,7 +53,7 @@ func TestPoliciesArrive(t *testing.T) {
 	for range 2 { // the two types come in either order
 		r := c.next()
 		c.ack(r)
-		if r.GetTypeUrl() == topics && (len(r.GetResources()) != 1 || version(t, r.GetResources()[0]) != 0 || r.GetResources()[0].GetName() != "b") ||
+		if r.GetTypeUrl() == topics && (len(r.GetResources()) != 0 || !slices.Equal(r.GetRemovedResources(), []string{"b"})) ||
 			r.GetTypeUrl() == globs && (len(r.GetResources()) != 1 || r.GetResources()[0].GetName() != "y.*" || len(r.GetRemovedResources()) != 1 || r.GetRemovedResources()[0] != "x.*") {
 			t.Errorf("got %v", r)
 		}
@@ -184,7 +185,7 @@ func TestUnsubscribing(t *testing.T) {
 	f := serve(t, policies{"a": 1, "b": 1, "g*": 1})
 	c := f.connect(t, "n", "i")
 	c.subscribe(topics, "a", "b", "none")
-	c.expect(topics, policies{"a": 1, "b": 1, "none": 0})
+	c.expect(topics, policies{"a": 1, "b": 1, "none": -1})
 	c.subscribe(globs, "*")
 	c.expect(globs, policies{"g*": 1})
 	c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: topics, ResourceNamesUnsubscribe: []string{"a", "none", "never"}})
@@ -200,25 +201,26 @@ func TestUnsubscribing(t *testing.T) {
 	f.acked(t, policies{"a": 2, "b": 2})
 }
 
-func TestPlaceholdersGoWithTheLastSubscriber(t *testing.T) {
+// A name without a policy is answered, comes once there is a policy, and is seen by nobody else.
+func TestNamesWithoutAPolicyAreAnswered(t *testing.T) {
 	f := serve(t, policies{})
-	watching, one, two := f.connect(t, "w", "i"), f.connect(t, "n1", "i"), f.connect(t, "n2", "i")
+	watching, one := f.connect(t, "w", "i"), f.connect(t, "n1", "i")
 	watching.subscribe(topics, "*")
 	watching.expect(topics, policies{})
 	one.subscribe(topics, "none")
-	one.expect(topics, policies{"none": 0})
-	watching.expect(topics, policies{"none": 0})
-	two.subscribe(topics, "none")
-	two.expect(topics, policies{"none": 0})
-	one.send(&discovery.DeltaDiscoveryRequest{TypeUrl: topics, ResourceNamesUnsubscribe: []string{"none"}})
-	one.subscribe(topics, "another")
-	one.expect(topics, policies{"another": 0})
-	watching.expect(topics, policies{"another": 0}) // none is still there for two
-	two.close()
+	one.expect(topics, policies{"none": -1})
+	one.subscribe(topics, "none", "another")
+	one.expect(topics, policies{"none": -1, "another": -1})
+	f.set(policies{"none": 3})
+	one.expect(topics, policies{"none": 3})
+	watching.expect(topics, policies{"none": 3})
+	f.set(policies{})
+	one.expect(topics, policies{"none": -1})
 	watching.expect(topics, policies{"none": -1})
-	two = f.connect(t, "n2", "i")
-	two.subscribe(topics, "none")
-	two.expect(topics, policies{"none": 0})
+	eventually(t, "whom a policy of that name has to reach", func() bool {
+		using := f.registry.Using("none")
+		return len(using) == 1 && using[0].NodeID == "n1" && len(using[0].Versions) == 0
+	})
 }
 
 func TestRejectionIsShownUntilAnAck(t *testing.T) {
@@ -266,7 +268,7 @@ func TestConnectingAgainResendsNothing(t *testing.T) {
 	f := serve(t, set)
 	c := f.connect(t, "n", "i")
 	c.subscribe(topics, "a", "b", "none")
-	fromTopics := versions(c.expect(topics, policies{"a": 1, "b": 1, "none": 0}))
+	fromTopics := versions(c.expect(topics, policies{"a": 1, "b": 1, "none": -1}))
 	c.subscribe(globs, "*")
 	fromGlobs := versions(c.expect(globs, policies{"x.*": 1, "*": 1}))
 	c.close()
@@ -401,7 +403,7 @@ func TestWhatEndsAStream(t *testing.T) {
 	}
 	c := f.connect(t, "n", "i")
 	c.subscribe(topics, "ok", "a", "5")
-	c.expect(topics, policies{"a": 1, "ok": 0, "5": 0})
+	c.expect(topics, policies{"a": 1, "ok": -1, "5": -1})
 }
 
 func TestStreamsEndWithRun(t *testing.T) {

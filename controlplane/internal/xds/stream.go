@@ -2,7 +2,6 @@ package xds
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strconv"
 
@@ -102,8 +101,7 @@ func (s *stream) request(r *discovery.DeltaDiscoveryRequest) error {
 	return nil
 }
 
-// subscribe updates what the stream wants. Placeholders are there once it has
-// returned, so that the watch that follows is answered.
+// subscribe updates what the stream wants.
 func (s *stream) subscribe(r *discovery.DeltaDiscoveryRequest, i *interest) error {
 	for _, name := range r.GetResourceNamesSubscribe() {
 		if name == "" || len(name) > wire.MaxTopicBytes {
@@ -121,10 +119,7 @@ func (s *stream) subscribe(r *discovery.DeltaDiscoveryRequest, i *interest) erro
 	} else if !i.wildcard {
 		s.session.Acked(nil, removed)
 	}
-	if r.GetTypeUrl() != policypb.TopicPolicyType {
-		return nil
-	}
-	return errors.Join(s.policies.subscribe(added), s.policies.unsubscribe(removed))
+	return nil
 }
 
 // add subscribes to names, and returns those that are new. Where they are more
@@ -207,15 +202,21 @@ func (s *stream) settle(r *discovery.DeltaDiscoveryRequest, i *interest) {
 		s.session.Rejected(i.rejected)
 		return
 	}
-	versions, gone := map[string]int64{}, out.removed
+	versions, gone := map[string]int64{}, []string(nil)
+	for _, name := range out.removed {
+		if out.typeURL == policypb.TopicPolicyType && i.in(name) && !i.wildcard {
+			versions[name] = fleet.NoPolicy
+		} else {
+			gone = append(gone, name)
+		}
+	}
 	parts := map[string]*fleet.Part{}
 	for _, resource := range out.resources {
 		if resource.part != nil {
 			parts[resource.name] = resource.part
 			continue
 		}
-		isPolicy := resource.version > 0 || out.typeURL == policypb.TopicPolicyType
-		if isPolicy && i.in(resource.name) {
+		if resource.version > 0 && i.in(resource.name) {
 			versions[resource.name] = resource.version
 		} else {
 			gone = append(gone, resource.name)
@@ -241,18 +242,4 @@ func (s *stream) lastRejection() *fleet.Rejection {
 		}
 	}
 	return last.rejected
-}
-
-// close takes back what the stream has subscribed to.
-func (s *stream) close() error {
-	var names []string
-	if i := s.types[policypb.TopicPolicyType]; i != nil {
-		for name := range i.names {
-			names = append(names, name)
-		}
-	}
-	if s.session != nil {
-		s.session.Close()
-	}
-	return s.policies.unsubscribe(names)
 }

@@ -58,20 +58,20 @@ type subscription struct {
 // ReturnedResources are the resources that the client has, by version.
 func (s subscription) ReturnedResources() map[string]string { return s.returned }
 
-// again makes a name that is subscribed to be answered, as the protocol asks,
-// also where the server believes that the client has it: it may have dropped or
-// refused the resource in between. The cache alone would be silent. A wildcard
-// that is asked for again has everything sent again.
+// again makes a name that is subscribed to be answered, as the protocol asks, also where
+// the server believes that the client has it: it may have dropped or refused the resource
+// in between. One that there is none of is said to be removed. The cache alone would be
+// silent on both. A wildcard that is asked for again has everything sent again.
 func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscription {
 	initial := request.GetInitialResourceVersions()
 	var forget []string
 	for _, name := range request.GetResourceNamesSubscribe() {
-		_, has := sub.ReturnedResources()[name]
+		_, wanted := sub.SubscribedResources()[name]
 		_, named := initial[name]
 		switch {
 		case name == wildcard && len(initial) == 0:
 			forget = slices.AppendSeq(forget, maps.Keys(sub.ReturnedResources()))
-		case name != wildcard && has && !named:
+		case name != wildcard && !named && (wanted || sub.IsWildcard()):
 			forget = append(forget, name)
 		}
 	}
@@ -80,7 +80,7 @@ func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscripti
 	}
 	returned := maps.Clone(sub.ReturnedResources()) // the library's own must not be changed
 	for _, name := range forget {
-		returned[name] = "" // no version: what is there is sent, what is gone is said to be
+		returned[name] = "" // no version: what is there is sent, what is not is said to be gone
 	}
 	return subscription{Subscription: sub, returned: returned}
 }
