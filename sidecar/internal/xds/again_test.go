@@ -1,7 +1,6 @@
 package xds_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,38 +8,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
-
-// A name that is given up and asked for again while an update with it takes
-// effect is not there: the next stream must not say that it is, or the server
-// would never send it.
-func TestGivenUpWhileItTakesEffect(t *testing.T) {
-	s := newServer(t)
-	s.put(topics, map[string]string{"a": "1", "b": "1"})
-	s.Start()
-	var h *holder
-	dropped := false
-	h = newHolder(t, s, func(cfg *xds.Config) {
-		cfg.Apply = func(ctx context.Context, u xds.Update) error {
-			if err := h.apply(ctx, u); err != nil || dropped || u.Type != topics {
-				return err
-			}
-			dropped = true
-			s.Stop() // before the server could answer
-			h.mu.Lock()
-			delete(h.texts, "a")
-			h.mu.Unlock()
-			h.Unsubscribe(topics, "a")
-			return h.Subscribe(topics, "a")
-		}
-	})
-	if err := h.Subscribe(topics, "a", "b"); err != nil {
-		t.Fatal(err)
-	}
-	h.run(t)
-	xdstest.Soon(t, "the loss", func() bool { return h.State().Err != nil })
-	s.Start()
-	xdstest.Soon(t, "what was asked for again", func() bool { return h.text("a") == "1" && h.text("b") == "1" })
-}
 
 // What is too much for one response comes in parts.
 func TestATooLargeResponseIsAskedForInParts(t *testing.T) {

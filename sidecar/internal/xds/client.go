@@ -206,10 +206,6 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// Away tells whether the server cannot be reached, as far as is known: while the
-// first stream is being opened it is not away. It costs next to nothing.
-func (c *Client) Away() bool { return c.state.away.Load() }
-
 // Connected tells whether there is a stream that the server has answered on.
 // It costs next to nothing.
 func (c *Client) Connected() bool { return c.state.connected.Load() }
@@ -242,15 +238,6 @@ func (c *Client) Subscribe(typeURL string, names ...string) error {
 		c.stir()
 	}
 	return nil
-}
-
-// Unsubscribe takes back that resources were asked for.
-func (c *Client) Unsubscribe(typeURL string, names ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k := c.kind(typeURL); k != nil && k.unsubscribe(names) {
-		c.stir()
-	}
 }
 
 // Anew has another stream opened, which begins with who is asking as that is by

@@ -31,15 +31,12 @@ type kind struct {
 	versions map[string]string // of what is there
 
 	// Of the stream that is open.
-	opened     bool  // it had a request of this type
-	answered   bool  // a response of this type was taken
-	sub, unsub names // what it has yet to be told, unsub first
-	missed     names // in responses that were refused, and not taken since
-	again      names // those of missed that are to be asked for again
-	asked      names // those that were, and have not come yet
-	// dropped are those that are no longer wanted, or wanted again, since the update
-	// that is taking effect began to; nil: none is.
-	dropped names
+	opened   bool  // it had a request of this type
+	answered bool  // a response of this type was taken
+	sub      names // what it has yet to be told
+	missed   names // in responses that were refused, and not taken since
+	again    names // those of missed that are to be asked for again
+	asked    names // those that were, and have not come yet
 }
 
 func newKind(t Type) *kind {
@@ -57,7 +54,7 @@ func newKind(t Type) *kind {
 // restart forgets what the last stream was told.
 func (k *kind) restart() {
 	k.opened, k.answered = false, false
-	k.sub, k.unsub, k.missed, k.again, k.asked = names{}, names{}, names{}, names{}, names{}
+	k.sub, k.missed, k.again, k.asked = names{}, names{}, names{}, names{}
 }
 
 // unwanted counts the names that are not asked for yet.
@@ -82,32 +79,6 @@ func (k *kind) subscribe(list []string) (news bool) {
 	return news
 }
 
-// unsubscribe reports whether there is something to send now. A name that is
-// asked for again before that was sent stays in both sets: the server must
-// forget that it sent the resource.
-func (k *kind) unsubscribe(list []string) (news bool) {
-	for _, name := range list {
-		if !k.wanted.has(name) {
-			continue
-		}
-		delete(k.wanted, name)
-		delete(k.versions, name)
-		if k.dropped != nil {
-			k.dropped[name] = struct{}{}
-		}
-		for _, set := range []names{k.missed, k.again, k.asked} {
-			delete(set, name)
-		}
-		if k.sub.has(name) {
-			delete(k.sub, name) // the stream was not told of it
-			continue
-		}
-		k.unsub[name] = struct{}{}
-		news = true
-	}
-	return news
-}
-
 // requests are those that tell the stream what it has yet to be told.
 func (k *kind) requests(limit bounds) (out []*discoveryv3.DeltaDiscoveryRequest) {
 	if !k.opened {
@@ -124,9 +95,8 @@ func (k *kind) requests(limit bounds) (out []*discoveryv3.DeltaDiscoveryRequest)
 			tell(group, group)
 		}
 	} else {
-		maps.Copy(k.unsub, k.again) // for the server to forget that it sent them
-		for chunk := range chunks(k.unsub, limit) {
-			tell(nil, chunk)
+		for chunk := range chunks(k.again, limit) {
+			tell(nil, chunk) // for the server to forget that it sent them
 		}
 		for chunk := range chunks(k.sub, limit) {
 			tell(chunk, nil)
@@ -136,7 +106,7 @@ func (k *kind) requests(limit bounds) (out []*discoveryv3.DeltaDiscoveryRequest)
 		}
 	}
 	maps.Copy(k.asked, k.again)
-	k.sub, k.unsub, k.again = names{}, names{}, names{}
+	k.sub, k.again = names{}, names{}
 	return out
 }
 
@@ -243,9 +213,8 @@ func (k *kind) completedBy(u *Update) bool {
 	return true
 }
 
-// taken notes that an update has taken effect; what was dropped meanwhile may not
-// be there any more, and is being asked for again if it is wanted. It reports
-// whether there is something to send now: what was missed before it.
+// taken notes that an update has taken effect. It reports whether there is something
+// to send now: what was missed before it.
 func (k *kind) taken(u *Update) (news bool) {
 	k.answered = true
 	unasked := false // something in it was not asked for again
@@ -257,7 +226,7 @@ func (k *kind) taken(u *Update) (news bool) {
 		delete(k.missed, name)
 	}
 	for _, r := range u.Resources {
-		if k.wildcard || k.wanted.has(r.Name) && !k.dropped.has(r.Name) {
+		if k.wildcard || k.wanted.has(r.Name) {
 			k.versions[r.Name] = r.Version
 		}
 	}

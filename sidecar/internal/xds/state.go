@@ -23,7 +23,7 @@ var errEnded = errors.New("the client has ended")
 
 // watched is a state that can be waited for.
 type watched struct {
-	connected, away atomic.Bool // as in now, for those who ask often
+	connected atomic.Bool // as in now, for those who ask often
 
 	mu      sync.Mutex
 	now     State
@@ -62,7 +62,6 @@ func (w *watched) lost(err error) {
 func (w *watched) replace(s State) {
 	w.now = s
 	w.connected.Store(s.Connected)
-	w.away.Store(s.Away())
 	if w.changed != nil {
 		close(w.changed)
 	}

@@ -297,7 +297,7 @@ func (c *Client) pending() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range c.kinds {
-		if len(k.sub)+len(k.unsub)+len(k.again) > 0 {
+		if len(k.sub)+len(k.again) > 0 {
 			return true
 		}
 	}
@@ -324,7 +324,6 @@ func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryR
 		return update, fmt.Errorf("resources of type %q are not known here", update.Type)
 	}
 	k.relevant(&update)
-	k.dropped = names{}
 	update.Whole = k.wildcard && k.completedBy(&update)
 	news := len(update.Resources)+len(update.Removed) > 0 || update.Whole && !k.answered
 	if err == nil {
@@ -338,7 +337,6 @@ func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryR
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer func() { k.dropped = nil }()
 	if err != nil {
 		k.refused(&update)
 		return update, err

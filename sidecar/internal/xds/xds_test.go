@@ -198,33 +198,6 @@ func TestSubscriptionsAreCoalesced(t *testing.T) {
 	}
 }
 
-func TestAskedForAgainAtOnce(t *testing.T) {
-	s := newServer(t)
-	s.put(topics, map[string]string{"a": "1"})
-	s.Start()
-	h := newHolder(t, s, nil)
-	h.run(t)
-	for range 20 {
-		before := h.count()
-		if err := h.Subscribe(topics, "a"); err != nil {
-			t.Fatal(err)
-		}
-		xdstest.Soon(t, "an answer to each subscription", func() bool { return h.text("a") == "1" && h.count() > before })
-		h.Unsubscribe(topics, "a")
-		h.mu.Lock()
-		delete(h.texts, "a")
-		h.mu.Unlock()
-		if err := h.Subscribe(topics, "a"); err != nil {
-			t.Fatal(err)
-		}
-		xdstest.Soon(t, "an answer to one right after its end", func() bool { return h.text("a") == "1" })
-		h.Unsubscribe(topics, "a")
-		h.mu.Lock()
-		delete(h.texts, "a")
-		h.mu.Unlock()
-	}
-}
-
 func TestManyNamesAreSplit(t *testing.T) {
 	s := newServer(t)
 	texts := map[string]string{}
