@@ -90,10 +90,3 @@ func comeBack(t *testing.T, p *plane, f *fleet, names []string) {
 		}
 	}
 }
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
