@@ -31,7 +31,10 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	if err != nil {
 		return err
 	}
-	entries, err := decodeAll(u.Type, u.Resources)
+	if len(c.read) > maxSettingsRead {
+		clear(c.read)
+	}
+	entries, err := decodeAll(u.Type, u.Resources, c.read)
 	if err != nil {
 		c.doubt(u)
 		return err
@@ -180,9 +183,8 @@ func (c *Control) versions(typeURL string) map[string]string {
 }
 
 // decodeAll decodes resources of a type; the error has every bad one.
-func decodeAll(typeURL string, resources []xds.Resource) (map[string]*entry, error) {
+func decodeAll(typeURL string, resources []xds.Resource, read settingsRead) (map[string]*entry, error) {
 	entries := make(map[string]*entry, len(resources))
-	read := settingsRead{}
 	var bad []error
 	for _, r := range resources {
 		e, err := decode(typeURL, r, read, sourceLive)

@@ -41,6 +41,8 @@ const (
 	// answerWithin is how long a control plane may be silent on policies before it
 	// is taken for one that does not know of packs.
 	answerWithin = 10 * time.Second
+	// maxSettingsRead bounds what is kept of what policies were read to say.
+	maxSettingsRead = 4096
 )
 
 // Where policies come from, as /v1/status shows it.
@@ -129,6 +131,8 @@ type Control struct {
 	// told is what the stream that is open says of this sidecar.
 	told atomic.Pointer[corev3.Node]
 
+	read settingsRead // of apply, which is called by one goroutine
+
 	saving  sync.Mutex // taken before mu
 	saveAt  time.Time  // not before this
 	failing bool       // the last save has failed
@@ -138,7 +142,7 @@ type Control struct {
 // [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
-		cfg: cfg, opened: time.Now(), synced: make(chan struct{}), changed: pause.NewWake(),
+		cfg: cfg, opened: time.Now(), synced: make(chan struct{}), changed: pause.NewWake(), read: settingsRead{},
 		held: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}},
 	}
 	c.restore()

@@ -85,7 +85,8 @@ func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out [
 	return out, errors.Join(bad...)
 }
 
-// settingsRead is what was read of an update: most policies say what others say, too.
+// settingsRead is what was read already: most policies say what others say, too, and
+// most of a pack is as it was.
 type settingsRead map[string]*policy.Effective
 
 func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPack_Policy) (*policy.Effective, error) {
