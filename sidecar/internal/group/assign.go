@@ -65,7 +65,7 @@ func (g *Group) retune(now time.Time) {
 		}
 		g.backlog.share(eff.Delivery.Fairness)
 	}
-	g.limits.tune(g.owns(), len(g.parts), now)
+	g.limits.tune(g.parts.owned(), len(g.parts), now)
 }
 
 // place finds out what becomes of a ready event. It reports false if the event

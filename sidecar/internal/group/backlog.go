@@ -148,3 +148,17 @@ func (b *backlog) bury(e *entry) {
 	b.deadLettering++
 	b.burying = append(b.burying, e)
 }
+
+// expire moves on whatever is due.
+func (b *backlog) expire(now time.Time) {
+	for e := b.timers.expired(now); e != nil; e = b.timers.expired(now) {
+		switch e.state {
+		case inflight:
+			b.fail(e, tracing.Expired, "ack deadline passed", now, 0, e.member.opts.MaxAttempts)
+		case delayed:
+			b.makeReady(e)
+		case burying:
+			b.burying = append(b.burying, e)
+		}
+	}
+}

@@ -400,7 +400,7 @@ func (g *Group) looked(changed bool) {
 // it has nothing.
 func (g *Group) check() bool {
 	g.mu.Lock()
-	owns := g.ownsAny()
+	owns := g.parts.any()
 	g.mu.Unlock()
 	if owns {
 		g.suspect()

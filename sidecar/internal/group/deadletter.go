@@ -35,22 +35,6 @@ func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
 	g.mu.Unlock()
 }
 
-// deadLettered takes an event off the nack that waits for it, if one does; err
-// says that nobody here will make it a dead letter.
-func (g *Group) deadLettered(e *entry, err error) {
-	n := e.nack
-	if n == nil {
-		return
-	}
-	e.nack = nil
-	if n.left--; err != nil {
-		n.done = func(done func(error)) func(error) { return func(error) { done(err) } }(n.done)
-	}
-	if n.left == 0 {
-		g.saver.waiters = append(g.saver.waiters, n.done)
-	}
-}
-
 // deadLetter is what an event becomes that the group is not to get any more;
 // since is that of the progress. A group that was set back makes dead letters again of
 // what it had made them of before: those of that time may be settled and gone.

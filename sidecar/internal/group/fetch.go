@@ -88,7 +88,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	f := &fetching{bounds: eventlog.Bounds{
 		Events: min(g.want(), g.cfg.Bounds.FetchEvents, most),
 		Bytes:  min(g.cfg.Bounds.FetchBytes, room),
-	}, exactlyOnce: g.exactlyOnce()}
+	}, exactlyOnce: g.members.exactlyOnce()}
 	first := f.add(p)
 	first.page.Records = g.watch.Read(p.Index, p.Next, f.bounds)
 	each, ok := g.cfg.Log.(eachReader)
@@ -250,7 +250,7 @@ func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.Records {
 		if e := p.fetched(rec); e != nil {
-			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.wanted(rec)
+			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.members.want(rec)
 			g.backlog.admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
@@ -261,10 +261,6 @@ func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
 		g.metrics.PassedOver(int(p.passed))
 		p.passed = 0
 	}
-}
-
-func (g *Group) exactlyOnce() bool {
-	return slices.ContainsFunc(g.members, func(m *Member) bool { return m.opts.ExactlyOnce })
 }
 
 // marked asks the store which events the group acked before.

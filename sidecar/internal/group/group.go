@@ -32,17 +32,17 @@ type Group struct {
 	moving sync.Mutex
 
 	mu         sync.Mutex
-	created    bool         // every partition has had an epoch
-	stopped    bool         // nobody joins and nothing is assigned any more
-	over       bool         // and everything is released
-	lapsed     bool         // the roster was not valid when the last turn began
-	validUntil time.Time    // as the roster said when it last was
-	doubt      bool         // the store may say otherwise of what is owned here, and what is not
-	complete   bool         // everything is here that is to be, when last looked
-	divided    bool         // members have partitions of their own
-	assignDue  bool         // who of them has which has to be looked at
-	parts      []*partition // all of the topic; nil before they are known
-	members    []*Member
+	created    bool       // every partition has had an epoch
+	stopped    bool       // nobody joins and nothing is assigned any more
+	over       bool       // and everything is released
+	lapsed     bool       // the roster was not valid when the last turn began
+	validUntil time.Time  // as the roster said when it last was
+	doubt      bool       // the store may say otherwise of what is owned here, and what is not
+	complete   bool       // everything is here that is to be, when last looked
+	divided    bool       // members have partitions of their own
+	assignDue  bool       // who of them has which has to be looked at
+	parts      partitions // all of the topic; nil before they are known
+	members    members
 	joining    int // members on their way in
 	joined     int // members ever
 	rotation   int // whose turn it is to be assigned the next event
@@ -96,7 +96,7 @@ func (g *Group) leave(m *Member, how Leaving) {
 			g.backlog.giveBack(e)
 		}
 	}
-	g.followOrder()
+	g.backlog.order(g.members.ordered())
 	if len(g.members) == 0 {
 		g.cfg.Roster.Leave(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	}
@@ -122,12 +122,28 @@ func (m *Member) lent() []*entry {
 	return es
 }
 
-// followOrder follows what the members want of key order.
-func (g *Group) followOrder() {
-	g.backlog.order(slices.ContainsFunc(g.members, func(m *Member) bool { return m.opts.Ordered }))
+// members are those of a group that are connected here.
+type members []*Member
+
+// ordered reports whether one of them wants key order.
+func (ms members) ordered() bool {
+	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.Ordered })
 }
 
-// wanted reports whether some member's filter lets the event pass.
-func (g *Group) wanted(rec *eventlog.Record) bool {
-	return slices.ContainsFunc(g.members, func(m *Member) bool { return m.opts.Filter.Matches(&rec.Event) })
+// exactlyOnce reports whether one of them wants no id that was acked before.
+func (ms members) exactlyOnce() bool {
+	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.ExactlyOnce })
+}
+
+// want reports whether the filter of one of them lets the event pass.
+func (ms members) want(rec *eventlog.Record) bool {
+	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.Filter.Matches(&rec.Event) })
+}
+
+// inflight is how many events they have in flight.
+func (ms members) inflight() (n int) {
+	for _, m := range ms {
+		n += m.count
+	}
+	return n
 }

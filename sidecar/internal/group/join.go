@@ -29,7 +29,7 @@ func (g *Group) load(partitions int) {
 func (g *Group) inUse() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.members)+g.joining > 0 || g.ownsAny()
+	return len(g.members)+g.joining > 0 || g.parts.any()
 }
 
 // create gives the partitions that nobody ever had, or that nobody has had since
@@ -190,7 +190,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	m.opts = g.resolve(m.requested)
 	g.members = append(slices.Clip(g.members), m) // a turn may hold the old list
 	g.complete = g.complete && len(g.members) > 1 // without members it was not known what there is to be
-	g.followOrder()
+	g.backlog.order(g.members.ordered())
 	g.assignDue = true
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	g.balancer.Wake()

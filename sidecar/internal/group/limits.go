@@ -31,16 +31,6 @@ func (g *Group) resolve(o wire.SubscribeOptions) Options {
 	return Resolve(o, d)
 }
 
-// owns is how many partitions this sidecar delivers from.
-func (g *Group) owns() (n int) {
-	for _, p := range g.parts {
-		if p.own == owned {
-			n++
-		}
-	}
-	return n
-}
-
 // room is how many events more the group's limit lets it have in flight here. A
 // sidecar that has partitions may have one.
 func (g *Group) room() int {
@@ -50,11 +40,8 @@ func (g *Group) room() int {
 	case g.limits.MaxInflight == 0:
 		return math.MaxInt
 	}
-	room := max(1, g.limits.MaxInflight*g.owns()/max(1, len(g.parts)))
-	for _, m := range g.members {
-		room -= m.count
-	}
-	return max(0, room)
+	room := max(1, g.limits.MaxInflight*g.parts.owned()/max(1, len(g.parts)))
+	return max(0, room-g.members.inflight())
 }
 
 // tune follows the rate and the partitions, of which this sidecar owns so many of

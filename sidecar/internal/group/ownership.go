@@ -134,7 +134,7 @@ func (g *Group) dropEntry(e *entry) {
 	if e.state == burying {
 		g.backlog.deadLettering--
 		e.part.dirty = true // what waits for it is answered with the next save
-		g.deadLettered(e, errTakenOver)
+		g.saver.deadLettered(e, errTakenOver)
 	}
 	g.backlog.hold(-e.rec.Size())
 	g.backlog.detach(e)
@@ -142,9 +142,4 @@ func (g *Group) dropEntry(e *entry) {
 	g.backlog.ids.remove(e)
 	e.state = dropped
 	g.backlog.wakeSameID(e.rec.ID)
-}
-
-// ownsAny reports whether the group has a partition here.
-func (g *Group) ownsAny() bool {
-	return slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own != foreign })
 }

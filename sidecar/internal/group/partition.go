@@ -52,6 +52,29 @@ type partition struct {
 	dirty  bool  // progress differs from what was last saved
 }
 
+// partitions are all of a topic's.
+type partitions []*partition
+
+// owned is how many this sidecar delivers from.
+func (ps partitions) owned() (n int) {
+	for _, p := range ps {
+		if p.own == owned {
+			n++
+		}
+	}
+	return n
+}
+
+// any reports whether this sidecar has one of them.
+func (ps partitions) any() bool {
+	return slices.ContainsFunc(ps, func(p *partition) bool { return p.own != foreign })
+}
+
+// dirty reports whether the progress of one is to be saved.
+func (ps partitions) dirty() bool {
+	return slices.ContainsFunc(ps, func(p *partition) bool { return p.dirty })
+}
+
 // delay is an event that is to be delivered no earlier than when it is due.
 type delay struct {
 	seq uint64

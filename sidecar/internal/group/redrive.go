@@ -170,7 +170,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 			list[i].have[e.letter] = true
 		}
 	}
-	exactlyOnce := g.exactlyOnce()
+	exactlyOnce := g.members.exactlyOnce()
 	g.mu.Unlock()
 	if len(list) == 0 {
 		return
@@ -349,7 +349,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 		delete(l.known, x.Letter)
 		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure, due: k.due}
 		l.entries = append(l.entries, e)
-		if k.Done || over[x.Letter] || marked[rec.ID] || g.saver.isMarked(rec.ID) && g.exactlyOnce() {
+		if k.Done || over[x.Letter] || marked[rec.ID] || g.saver.isMarked(rec.ID) && g.members.exactlyOnce() {
 			e.state, e.rec = settled, nil
 			r.dirty = true
 			continue

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -179,7 +178,7 @@ func (g *Group) whenDurable(done func(error)) {
 	case g.over:
 		g.mu.Unlock()
 		done(errStopped)
-	case g.unsaved() || g.saver.busy || len(g.saver.waiters) > 0:
+	case g.saver.unsaved(g.parts) || g.saver.busy || len(g.saver.waiters) > 0:
 		g.saver.waiters = append(g.saver.waiters, g.saver.timed(done))
 		g.mu.Unlock()
 		g.worker.Wake()
@@ -191,9 +190,4 @@ func (g *Group) whenDurable(done func(error)) {
 		g.mu.Unlock()
 		done(nil)
 	}
-}
-
-// unsaved reports whether there is progress that no save has begun to store.
-func (g *Group) unsaved() bool {
-	return len(g.saver.marks) > 0 || slices.ContainsFunc(g.parts, func(p *partition) bool { return p.dirty })
 }

@@ -40,6 +40,9 @@ func (s *saver) idle() bool {
 	return len(s.waiters)+len(s.unsynced)+len(s.marks)+len(s.ended) == 0 && !s.busy
 }
 
+// unsaved reports whether there is progress that no save has begun to store.
+func (s *saver) unsaved(parts partitions) bool { return len(s.marks) > 0 || parts.dirty() }
+
 // next is when there is something to save by time alone; zero: never.
 func (s *saver) next() time.Time { return cmp.Or(s.again, s.due) }
 
@@ -130,5 +133,21 @@ func (s *saver) timed(done func(error)) func(error) {
 	return func(err error) {
 		timer.Stop()
 		once.Do(func() { done(err) })
+	}
+}
+
+// deadLettered takes an event off the nack that waits for it, if one does; err
+// says that nobody here will make it a dead letter.
+func (s *saver) deadLettered(e *entry, err error) {
+	n := e.nack
+	if n == nil {
+		return
+	}
+	e.nack = nil
+	if n.left--; err != nil {
+		n.done = func(done func(error)) func(error) { return func(error) { done(err) } }(n.done)
+	}
+	if n.left == 0 {
+		s.waiters = append(s.waiters, n.done)
 	}
 }

@@ -96,7 +96,7 @@ func (g *Group) buried(e *entry, err error) {
 			g.backlog.deadLettering--
 			g.metrics.DeadLettered(1)
 			g.backlog.settle(e)
-			g.deadLettered(e, nil)
+			g.saver.deadLettered(e, nil)
 		} else {
 			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
 			g.backlog.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
@@ -104,18 +104,4 @@ func (g *Group) buried(e *entry, err error) {
 	}
 	g.mu.Unlock()
 	g.worker.Wake()
-}
-
-// expire moves on whatever is due.
-func (g *Group) expire(now time.Time) {
-	for e := g.backlog.timers.expired(now); e != nil; e = g.backlog.timers.expired(now) {
-		switch e.state {
-		case inflight:
-			g.backlog.fail(e, tracing.Expired, "ack deadline passed", now, 0, e.member.opts.MaxAttempts)
-		case delayed:
-			g.backlog.makeReady(e)
-		case burying:
-			g.backlog.burying = append(g.backlog.burying, e)
-		}
-	}
 }

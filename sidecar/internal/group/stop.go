@@ -55,7 +55,7 @@ func (g *Group) release() (s save, ok bool) {
 	g.saver.beat++
 	for _, p := range g.parts {
 		for e := range p.all() {
-			g.deadLettered(e, errStopped)
+			g.saver.deadLettered(e, errStopped)
 		}
 		p.dirty = false // saved below, as released
 	}

@@ -68,7 +68,7 @@ func (g *Group) step(now time.Time) (save, bool) {
 	}
 	g.lapse(now)
 	if !g.lapsed {
-		g.expire(now)
+		g.backlog.expire(now)
 	}
 	if g.saver.again.After(now) {
 		return save{}, false
@@ -100,7 +100,7 @@ func (g *Group) rest(now time.Time) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	if g.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.saver.unsaved(g.parts) || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.Wake()
 	} else {
 		g.tellTakers()
