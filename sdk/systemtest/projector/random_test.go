@@ -164,7 +164,7 @@ func TestKilled(t *testing.T) {
 }
 
 func projectUntilKilled(t *testing.T, url string) {
-	time.AfterFunc(patience, func() { os.Exit(1) }) // nobody has killed it
+	time.AfterFunc(3*patience, func() { os.Exit(1) }) // nobody has killed it
 	client, err := sluice.Dial(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

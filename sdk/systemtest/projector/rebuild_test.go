@@ -312,7 +312,7 @@ func onTheWay(t *testing.T, out io.Reader) {
 const killAfter = "SLUICE_TEST_KILL_AFTER"
 
 func rebuildUntilKilled(t *testing.T, url string) {
-	time.AfterFunc(patience, func() { os.Exit(1) }) // nobody has killed it
+	time.AfterFunc(3*patience, func() { os.Exit(1) }) // nobody has killed it
 	var most int64
 	if _, err := fmt.Sscan(os.Getenv(killAfter), &most); err != nil {
 		t.Fatal(err)

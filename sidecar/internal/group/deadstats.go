@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -23,17 +22,7 @@ const (
 )
 
 // DeadStats are the dead letters of all topics, as they were counted last.
-type DeadStats struct {
-	last atomic.Pointer[[]telemetry.DeadStat]
-}
-
-// Get is what was counted last.
-func (d *DeadStats) Get() []telemetry.DeadStat {
-	if last := d.last.Load(); last != nil {
-		return *last
-	}
-	return nil
-}
+type DeadStats struct{ polled[telemetry.DeadStat] }
 
 // Run counts until ctx ends, and returns nil then. One sidecar of a store does it.
 func (d *DeadStats) Run(ctx context.Context, m *Manager) error {

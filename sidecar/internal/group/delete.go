@@ -134,27 +134,22 @@ func (g *Group) delete(ctx context.Context) error {
 		next.Inherit, next.Progress = true, e.Progress
 		last = append(last, next)
 	}
-	taken := last[:0:0]
 	for i, failed := range g.cfg.Log.TakeEpochs(ctx, last) {
-		if err = errors.Join(err, failed); failed == nil {
-			taken = append(taken, last[i])
-		} else {
+		if failed != nil {
+			err = errors.Join(err, failed)
 			g.try(last[i])
+		}
+	}
+	if err == nil {
+		for i := range last {
+			last[i].Inherit, last[i].Released, last[i].Deleted, last[i].Progress = false, true, true, eventlog.Progress{}
+		}
+		if err = g.cfg.Log.SaveEpochs(ctx, last, nil); err == nil {
+			err = g.cfg.Log.Sync(ctx)
 		}
 	}
 	if err != nil {
 		g.refreshOwners() // what was taken is ours, and released in order by a balance
-		g.balancer.Wake()
-		return err
-	}
-	for i := range taken {
-		taken[i].Inherit, taken[i].Released, taken[i].Deleted, taken[i].Progress = false, true, true, eventlog.Progress{}
-	}
-	if err = g.cfg.Log.SaveEpochs(ctx, taken, nil); err == nil {
-		err = g.cfg.Log.Sync(ctx)
-	}
-	if err != nil {
-		g.refreshOwners()
 		g.balancer.Wake()
 		return err
 	}

@@ -15,19 +15,19 @@ const (
 	gaugesPerDocument = 5 * time.Millisecond
 )
 
-// Gauges are a Manager's Stats as they were asked for last, for a store that may
-// be slow to answer, or away.
-type Gauges struct {
-	last atomic.Pointer[[]telemetry.GroupStat]
-}
+// polled is what was asked for last of a store that may be slow to answer, or away.
+type polled[T any] struct{ last atomic.Pointer[[]T] }
 
 // Get is what was asked for last.
-func (g *Gauges) Get() []telemetry.GroupStat {
-	if last := g.last.Load(); last != nil {
+func (p *polled[T]) Get() []T {
+	if last := p.last.Load(); last != nil {
 		return *last
 	}
 	return nil
 }
+
+// Gauges are a Manager's Stats as they were asked for last.
+type Gauges struct{ polled[telemetry.GroupStat] }
 
 // Run asks until ctx ends, and returns nil then.
 func (g *Gauges) Run(ctx context.Context, m *Manager) error {

@@ -16,21 +16,28 @@ const seekTries = 8
 // they have in flight becomes stale. ErrNotFound if nobody ever subscribed to
 // it. After another error the group may have moved all the same.
 func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.SubscribeOptions) error {
-	g, err := m.known(ctx, topic, name)
+	g, starts, err := m.starts(ctx, topic, name, o)
 	if err != nil {
 		return err
 	}
 	defer m.release(g)
-	starts, err := seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention)
-	if err != nil {
-		return err
-	}
 	for range seekTries {
 		if err = g.seek(ctx, starts); !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
 			return err
 		}
 	}
 	return errTakenOver
+}
+
+// starts holds a group, and finds out where a position is in its topic.
+func (m *Manager) starts(ctx context.Context, topic, name string, o wire.SubscribeOptions) (g *Group, starts []uint64, err error) {
+	if g, err = m.known(ctx, topic, name); err != nil {
+		return nil, nil, err
+	}
+	if starts, err = seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention); err != nil {
+		m.release(g)
+	}
+	return g, starts, err
 }
 
 // seek moves the group, and waits until that is durable. It does so without
@@ -116,15 +123,11 @@ type PartitionMove struct {
 
 // PlanSeek tells what Seek would do now, and changes nothing.
 func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.SubscribeOptions) (SeekPlan, error) {
-	g, err := m.known(ctx, topic, name)
+	g, starts, err := m.starts(ctx, topic, name, o)
 	if err != nil {
 		return SeekPlan{}, err
 	}
 	defer m.release(g)
-	starts, err := seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention)
-	if err != nil {
-		return SeekPlan{}, err
-	}
 	extents, err := m.cfg.Log.Extents(ctx, topic)
 	if err != nil {
 		return SeekPlan{}, err
