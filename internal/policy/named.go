@@ -18,7 +18,23 @@ import (
 const (
 	MaxGroups  = 1000 // consumer groups in groups
 	MaxWeights = 1000 // tenants in delivery.fairness.weights
+	// MaxMergedBytes bounds what falls through into the groups and weights of the
+	// policies that are resolved together, as text: each that sets some has all of them.
+	MaxMergedBytes = 32 << 20
 )
+
+// Merged is how many bytes of text have fallen through to groups and weights that
+// the policy sets itself; e is what holds for its name. Those that it does not set
+// are shared.
+func (p *Policy) Merged(e *Effective) (n int) {
+	if own := p.values.Groups; own != "" {
+		n += len(e.Groups) - len(own)
+	}
+	if own := p.values.Delivery.Fairness.Weights; own != "" {
+		n += len(e.Delivery.Fairness.Weights) - len(own)
+	}
+	return n
+}
 
 // Groups are the limits of consumer groups by their names: the object of the
 // document as JSON text, in the order of names, so that equal ones are ==. "":

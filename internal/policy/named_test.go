@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -83,5 +84,26 @@ func TestTenant(t *testing.T) {
 		if got := c.by.Tenant(c.key, headers); got != c.want {
 			t.Errorf("%s, key %q: got %q, want %q", c.by, c.key, got, c.want)
 		}
+	}
+}
+
+// What falls through into the groups of many policies is bounded, since each has
+// all of them.
+func TestMergedGroupsAreBounded(t *testing.T) {
+	var many strings.Builder
+	for i := range policy.MaxGroups {
+		fmt.Fprintf(&many, `"%s-%d":{"paused":true},`, strings.Repeat("g", 200), i)
+	}
+	document := `[{"name":"*","groups":{` + strings.TrimSuffix(many.String(), ",") + `}}`
+	for i := range 200 {
+		document += fmt.Sprintf(`,{"name":"t%d","groups":{"own":{"rate":1}}}`, i)
+	}
+	_, err := policy.ParseJSON([]byte(document + "]"))
+	if f := wire.AsError(err).Fields; err == nil || len(f) != 1 || !strings.HasSuffix(f[0].Field, ".groups") || !strings.Contains(f[0].Message, "fall through") {
+		t.Errorf("%.300v", err)
+	}
+	shared := strings.ReplaceAll(document, `,"groups":{"own":{"rate":1}}`, "")
+	if _, err := policy.ParseJSON([]byte(shared + "]")); err != nil {
+		t.Errorf("groups that are shared: %.300v", err)
 	}
 }

@@ -201,12 +201,17 @@ func inOrder(policies []Policy) (order []placed, bad []wire.FieldError) {
 // add makes the effective values of policies, each of those of the next less
 // specific one, which therefore has to come before it.
 func (s *Snapshot) add(order []placed) (bad []wire.FieldError) {
+	merged := 0
 	doubtful := map[*Effective]bool{} // built on a refused policy: relations mean nothing
 	for _, p := range order {
 		prefix, glob := p.prefix()
 		parent := s.byPrefix(prefix)
 		e := new(*parent)
 		p.applyTo(e)
+		if merged += p.Merged(e); merged > MaxMergedBytes {
+			return append(bad, fieldError(p.line, join(p.at(), "groups"), fmt.Sprintf(
+				"the groups and weights of the policies, with those that fall through to them, have more than %d bytes", MaxMergedBytes)))
+		}
 		if p.bad || doubtful[parent] {
 			doubtful[e] = true
 		} else {

@@ -32,7 +32,7 @@ type Resolved struct {
 type State struct {
 	Revision int64
 	Series   int64 // that the revision is of
-	bytes    int   // of all policies as JSON
+	bytes    int   // of all policies as JSON, and of what falls through into their groups and weights
 	// Entries are ascending by name.
 	Entries []Entry
 	// Resolved has one element for each of Entries, in their order.
@@ -77,8 +77,9 @@ func (s *State) with(revision int64, put []Entry, remove []string) (*State, erro
 	next.Resolved = make([]Resolved, len(next.Entries))
 	for i := range next.Entries {
 		e := &next.Entries[i]
-		next.bytes += e.bytes
-		next.Resolved[i] = Resolved{Name: e.Policy.Name, Version: e.Version, Effective: snapshot.Effective(e.Policy.Name)}
+		effective := snapshot.Effective(e.Policy.Name)
+		next.bytes += e.bytes + e.Policy.Merged(effective)
+		next.Resolved[i] = Resolved{Name: e.Policy.Name, Version: e.Version, Effective: effective}
 	}
 	return next, nil
 }
