@@ -6,6 +6,7 @@ require (
 	github.com/sluice-bus/sluice v0.0.0
 	github.com/sluice-bus/sluice/sdk v0.0.0
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore v0.0.0
+	github.com/sluice-bus/sluice/sdk/outbox v0.0.0
 	github.com/sluice-bus/sluice/sdk/projector v0.0.0
 	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
 	github.com/sluice-bus/sluice/sdk/snapshot/mongostore v0.0.0
@@ -97,6 +98,7 @@ replace (
 	github.com/sluice-bus/sluice => ../..
 	github.com/sluice-bus/sluice/sdk => ..
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ../exactlyonce/mongostore
+	github.com/sluice-bus/sluice/sdk/outbox => ../outbox
 	github.com/sluice-bus/sluice/sdk/projector => ../projector
 	github.com/sluice-bus/sluice/sdk/sluicetest => ../sluicetest
 	github.com/sluice-bus/sluice/sdk/snapshot/mongostore => ../snapshot/mongostore
