@@ -165,11 +165,12 @@ func Open(cfg Config) (*Control, error) {
 			c.told.Store(node)
 			return node
 		},
-		// The server answers in this order: of many peers, policies do not wait.
+		// The server answers in this order. All policies may take longer than a first
+		// answer may, where a whole fleet asks at once: something small comes before.
 		Types: []xds.Type{
+			{URL: policypb.PeerCredentialType},
 			{URL: policypb.PolicyPackType, Wildcard: true, Together: true, Versions: c.versions(policypb.PolicyPackType)},
 			{URL: peersType, Wildcard: true, Versions: c.versions(peersType)},
-			{URL: policypb.PeerCredentialType},
 		},
 		Apply:      c.apply,
 		Keep:       c.keepNow,

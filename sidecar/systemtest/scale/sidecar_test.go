@@ -50,7 +50,8 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 	s.control, err = control.Open(control.Config{
 		Address: address, Credentials: s.wire.credentials(), NodeID: s.id, Instance: instance, Version: "test",
 		StoreID: func() string { return store }, Replay: func() string { return replay },
-		Logger: slog.New(slog.DiscardHandler),
+		Vouched: func(string, []byte) error { return nil },
+		Logger:  slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
