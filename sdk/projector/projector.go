@@ -167,7 +167,11 @@ func (p *projection) run(ctx context.Context) error {
 		return fmt.Errorf("projector: collection %s is projected from topic %s by group %s; topic %s and group %s need another collection",
 			p.coll.Name(), s.Topic, s.Group, p.cfg.Topic, p.cfg.Group)
 	}
-	if _, err := p.groupInfo(ctx, p.cfg.Group); errors.Is(err, sluice.ErrNotFound) && len(s.Positions) > 0 {
+	gone, err := p.groupGone(ctx)
+	if err != nil {
+		return err
+	}
+	if gone && len(s.Positions) > 0 {
 		p.stale = "the topic or its group was deleted"
 	}
 	sub, err := p.client.SubscribeBatch(ctx, p.cfg.Topic, p.cfg.Group, p.handle, p.subscribe()...)
@@ -255,6 +259,26 @@ func (p *projection) check(ctx context.Context) error {
 		return nil
 	}
 	return begin(ctx, p.states, p.byID(), s, why)
+}
+
+// groupGone reports whether there is no such group, or no such topic. It asks until
+// that is known: subscribing makes both.
+func (p *projection) groupGone(ctx context.Context) (gone bool, err error) {
+	for {
+		_, err := p.groupInfo(ctx, p.cfg.Group)
+		switch {
+		case err == nil, errors.Is(err, sluice.ErrNotFound):
+			return err != nil, nil
+		case errors.Is(err, sluice.ErrForbidden), errors.Is(err, sluice.ErrUnauthorized), errors.Is(err, sluice.ErrBadRequest):
+			return false, fmt.Errorf("projector: ask for the group: %w", err)
+		}
+		p.cfg.Logger.Warn("projector: whether there is the group cannot be asked yet", "topic", p.cfg.Topic, "group", p.cfg.Group, "error", err)
+		select {
+		case <-time.After(holdFor):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 }
 
 func (p *projection) groupInfo(ctx context.Context, group string) (admin.GroupInfo, error) {

@@ -67,8 +67,8 @@ func (p *projection) applied(events []*sluice.Event, errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, e := range events {
-		if errs[i] == nil && int64(e.Seq) > p.positions[e.Partition].Seq {
-			p.positions[e.Partition] = position{Seq: int64(e.Seq), ID: e.ID}
+		if errs[i] == nil {
+			p.reached(e.Partition, position{Seq: int64(e.Seq), ID: e.ID})
 		}
 	}
 }
@@ -93,7 +93,21 @@ func (p *projection) save(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := p.states.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	if err != nil { // they are saved later
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for partition, at := range positions {
+			p.reached(partition, at)
+		}
+	}
 	return err
+}
+
+// reached notes how far a partition is; mu is held.
+func (p *projection) reached(partition int, at position) {
+	if at.Seq > p.positions[partition].Seq {
+		p.positions[partition] = at
+	}
 }
 
 // otherHistory says why the collection is not of the topic's history; "": it may

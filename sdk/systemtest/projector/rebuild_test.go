@@ -259,6 +259,10 @@ func TestRebuildStandsStill(t *testing.T) {
 	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	// It may have done it before it stood still.
+	if err := projector.Rebuild(t.Context(), coll, "test"); err != nil {
+		t.Fatal(err)
+	}
 	told := tell(&cfg)
 	start(t, client, cfg)
 	rebuilt(t, told)
