@@ -230,19 +230,19 @@ func (p *projection) ensureIndex(ctx context.Context) error {
 
 // check looks how far the projection is, and whether it is to be rebuilt.
 func (p *projection) check(ctx context.Context) error {
-	info, err := p.groupInfo(ctx, p.cfg.Group)
-	if err != nil {
-		return err
-	}
-	if p.cfg.Observer.Lag != nil {
-		p.cfg.Observer.Lag(info.Lag)
-	}
 	if err := p.save(ctx); err != nil {
 		return err
 	}
 	s, err := p.load(ctx)
 	if err != nil {
 		return err
+	}
+	info, err := p.groupInfo(ctx, p.cfg.Group) // after the positions, which the topic then has
+	if err != nil {
+		return err
+	}
+	if p.cfg.Observer.Lag != nil {
+		p.cfg.Observer.Lag(info.Lag)
 	}
 	if s.Rebuild != nil {
 		p.follow(ctx, s.Rebuild)
