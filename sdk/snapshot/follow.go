@@ -65,6 +65,11 @@ type Consumer[S any] struct {
 	changed   bool          // since the last snapshot
 	broken    bool          // Apply has failed, and the state may be half changed
 	moved     chan struct{} // closed when positions change; nil: nobody waits for that
+
+	// starts are the positions that the subscription started behind. They have a lock of
+	// their own, since Apply, which mu is held for, may come before Follow has returned.
+	startsMu sync.Mutex
+	starts   map[int]uint64
 }
 
 // Follow starts a consumer with the last good snapshot, or where there is none with the
@@ -85,7 +90,7 @@ func Follow[S any](ctx context.Context, client *sluice.Client, topic string, sto
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	c := &Consumer[S]{client: client, topic: topic, store: store, opts: opts, done: make(chan struct{}), positions: map[int]uint64{}}
+	c := &Consumer[S]{client: client, topic: topic, store: store, opts: opts, done: make(chan struct{}), positions: map[int]uint64{}, starts: map[int]uint64{}}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := c.start(ctx); err != nil {
 		c.cancel(err)
@@ -144,11 +149,22 @@ func (c *Consumer[S]) subscribe(ctx context.Context) (err error) {
 // started names the partitions of which nothing has come yet, too: what comes may go before
 // the next start.
 func (c *Consumer[S]) started(positions map[int]uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.startsMu.Lock()
+	defer c.startsMu.Unlock()
 	for p, seq := range positions {
-		c.positions[p] = max(c.positions[p], seq)
+		c.starts[p] = max(c.starts[p], seq)
 	}
+}
+
+// reached are the positions of all partitions. It requires mu.
+func (c *Consumer[S]) reached() map[int]uint64 {
+	c.startsMu.Lock()
+	defer c.startsMu.Unlock()
+	out := maps.Clone(c.positions)
+	for p, seq := range c.starts {
+		out[p] = max(out[p], seq)
+	}
+	return out
 }
 
 func (c *Consumer[S]) handle(_ context.Context, m *sluice.Message) error {
@@ -215,7 +231,7 @@ func (c *Consumer[S]) Save(ctx context.Context) error {
 		return nil
 	}
 	state, err := c.opts.Encode(&c.state)
-	s := Snapshot{State: state, Positions: maps.Clone(c.positions), At: time.Now()}
+	s := Snapshot{State: state, Positions: c.reached(), At: time.Now()}
 	c.changed = false
 	c.mu.Unlock()
 	if err == nil {
@@ -256,8 +272,9 @@ func (c *Consumer[S]) Current(ctx context.Context) error {
 func (c *Consumer[S]) movedUpTo(heads map[int]uint64) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	reached := c.reached()
 	for p, head := range heads {
-		if c.positions[p] >= head {
+		if reached[p] >= head {
 			continue
 		}
 		if c.moved == nil {
