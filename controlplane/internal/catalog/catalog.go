@@ -35,8 +35,8 @@ type Catalog struct {
 	// wait is how it waits between two tries.
 	wait func(context.Context, time.Duration) bool
 
-	// turn holds one token; whoever has it adds to what follows.
-	turn    chan struct{}
+	// turn is held by who adds to what follows.
+	turn    pause.Mutex
 	current atomic.Pointer[reign]
 	read    atomic.Pointer[time.Time] // when the last look at the store began that succeeded
 
@@ -60,26 +60,13 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Catalog{cfg: cfg, wait: pause.For, turn: make(chan struct{}, 1), history: newHistory()}
+	c := &Catalog{cfg: cfg, wait: pause.For, turn: pause.NewMutex(), history: newHistory()}
 	c.current.Store(&reign{state: emptyState(), ended: make(chan struct{})})
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
-	c.giveBack()
 	return c, nil
 }
-
-// take waits for the token.
-func (c *Catalog) take(ctx context.Context) error {
-	select {
-	case <-c.turn:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (c *Catalog) giveBack() { c.turn <- struct{}{} }
 
 // State returns the policies in force.
 func (c *Catalog) State() *State { return c.current.Load().state }

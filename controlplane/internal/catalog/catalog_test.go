@@ -218,11 +218,13 @@ func TestStoreAway(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	<-c.turn
+	if err := c.turn.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := c.Put(ended, Author{}, pol(t, `{"name":"b"}`), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("without its turn: %v", err)
 	}
-	c.giveBack()
+	c.turn.Unlock()
 }
 
 // What cannot be read is never in force in part, nor is it forgotten.

@@ -53,10 +53,10 @@ type decide func(*State) (*wish, error)
 // commit makes one commit of what is decided, and returns the states before and
 // after it; they are one where nothing changes. A rehearsal stores nothing.
 func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, _ error) {
-	if err := c.take(ctx); err != nil {
+	if err := c.turn.Lock(ctx); err != nil {
 		return nil, nil, err
 	}
-	defer c.giveBack()
+	defer c.turn.Unlock()
 	for range maxLost {
 		if err := c.load(ctx); err != nil {
 			return nil, nil, c.explain(err, false)

@@ -54,10 +54,10 @@ func (c *Catalog) await(ctx context.Context) error {
 }
 
 func (c *Catalog) follow(ctx context.Context) error {
-	if err := c.take(ctx); err != nil {
+	if err := c.turn.Lock(ctx); err != nil {
 		return err
 	}
-	defer c.giveBack()
+	defer c.turn.Unlock()
 	return c.load(ctx)
 }
 

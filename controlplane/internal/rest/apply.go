@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -45,23 +46,21 @@ const maxWaitingApplies = 4
 // time, and one document after another is read and worked out.
 type gate struct {
 	viewers, others chan struct{} // a token for each apply that is under way
-	turn            chan struct{} // for the document that is worked out
+	turn            pause.Mutex   // for the document that is worked out
 }
 
 func newGate() gate {
-	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), make(chan struct{}, 1)}
+	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), pause.NewMutex()}
 }
 
 // inTurn calls f once no other document is worked out. What waits for a client
 // must not be in f.
 func (g *gate) inTurn(ctx context.Context, f func() error) error {
-	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
-		return f()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := g.turn.Lock(ctx); err != nil {
+		return err
 	}
+	defer g.turn.Unlock()
+	return f()
 }
 
 // enter takes a place among the applies and plans that are under way, until leave

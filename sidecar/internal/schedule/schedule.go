@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -62,7 +63,7 @@ type Config struct {
 // Scheduler releases what is due. Its methods are safe for concurrent use.
 type Scheduler struct {
 	cfg    Config
-	wake   chan struct{} // has an element when earliest has come nearer
+	wake   pause.Wake // set when earliest has come nearer
 	counts atomic.Pointer[map[string]int64]
 
 	mu         sync.Mutex
@@ -86,7 +87,7 @@ type failure struct {
 
 // New makes a Scheduler; Run has to follow.
 func New(cfg Config) *Scheduler {
-	return &Scheduler{cfg: cfg, wake: make(chan struct{}, 1), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure)}
+	return &Scheduler{cfg: cfg, wake: pause.NewWake(), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure)}
 }
 
 // Accepted tells of an event that was scheduled here.
@@ -106,10 +107,7 @@ func (s *Scheduler) Accepted(topic string, due int64) {
 		return
 	}
 	s.earliest = due
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Set()
 }
 
 func (s *Scheduler) mine(slot int) bool { return s.cfg.Mine == nil || s.cfg.Mine(slot) }

@@ -188,10 +188,10 @@ func (l *Log) turn(ctx context.Context, t *topic, bounds eventlog.Bounds) error 
 // page takes the topic's next page into the log, and out of the spool once all
 // of its events are accounted for. It returns how many there were.
 func (l *Log) page(ctx context.Context, t *topic, bounds eventlog.Bounds) (int, error) {
-	if err := t.drain.take(ctx); err != nil {
+	if err := t.drain.Lock(ctx); err != nil {
 		return 0, err
 	}
-	defer t.drain.give()
+	defer t.drain.Unlock()
 	began := l.cfg.Clock.Now()
 	recs, err := l.cfg.Store.Read(ctx, t.name, queue, 1, bounds)
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {

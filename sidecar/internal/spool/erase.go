@@ -21,10 +21,10 @@ func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(
 	if t == nil || !t.spooling.Load() {
 		return 0, nil
 	}
-	if err := t.drain.take(ctx); err != nil { // no page is on its way to the log
+	if err := t.drain.Lock(ctx); err != nil { // no page is on its way to the log
 		return 0, err
 	}
-	defer t.drain.give()
+	defer t.drain.Unlock()
 	for {
 		var seqs []uint64
 		var size int64
@@ -189,19 +189,3 @@ func (l *Log) eraseLogged(ctx context.Context, t *topic, gone []*eventlog.Record
 	}
 	return err
 }
-
-// turn is a lock that can be waited for until a context ends.
-type turn chan struct{}
-
-func newTurn() turn { return make(turn, 1) }
-
-func (t turn) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (t turn) give() { <-t }

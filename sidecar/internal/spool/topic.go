@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -32,7 +33,7 @@ type topic struct {
 	spooling atomic.Bool
 	gate     gate
 	// drain is held while a page goes into the log, and while events are erased.
-	drain    turn
+	drain    pause.Mutex
 	erasures erasures // whoever holds drain
 
 	// Guarded by the account's lock.
@@ -53,7 +54,7 @@ func (l *Log) add(name string, known, partitions int, by string) *topic {
 	defer l.mu.Unlock()
 	t := l.topics[name]
 	if t == nil {
-		t = &topic{name: name, known: known, by: by, drain: newTurn(), letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
+		t = &topic{name: name, known: known, by: by, drain: pause.NewMutex(), letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
 		t.partitions.Store(int32(partitions))
 		l.topics[name] = t
 	}

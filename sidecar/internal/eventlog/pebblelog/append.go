@@ -108,10 +108,10 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	if len(a.fresh)+len(a.later) == 0 {
 		return nil, nil
 	}
-	if err := part.turn.take(ctx); err != nil {
+	if err := part.turn.Lock(ctx); err != nil {
 		return nil, err
 	}
-	defer part.turn.give()
+	defer part.turn.Unlock()
 	if a.topic.gone.Load() {
 		return nil, fmt.Errorf("topic %q: %w", a.topic.name, eventlog.ErrNotFound)
 	}

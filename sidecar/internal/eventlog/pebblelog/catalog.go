@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -21,7 +22,7 @@ const maxPartitions = 1024
 type catalog struct {
 	// creating is held while a topic is created, through its sync: nobody
 	// sees a topic before it is durable.
-	creating turn
+	creating pause.Mutex
 	nextID   uint32 // guarded by creating
 
 	mu     sync.RWMutex
@@ -38,7 +39,7 @@ type topic struct {
 	gone atomic.Bool
 
 	claims     claims
-	sweeping   turn // held by the one sweep that may run
+	sweeping   pause.Mutex // held by the one sweep that may run
 	waiting    tally
 	partitions []partition
 }
@@ -52,7 +53,7 @@ type partition struct {
 	// turn is held from giving seqs to handing the batch to Pebble, so that
 	// seqs are in the order of commits. last, the highest seq given, is
 	// guarded by it.
-	turn turn
+	turn pause.Mutex
 	last uint64
 
 	// head is the highest seq that is durable, hence readable.
@@ -65,7 +66,7 @@ func newTopic(id uint32, name string, partitions int) *topic {
 	return &topic{
 		id: id, name: name,
 		claims:     claims{held: map[string]chan struct{}{}},
-		sweeping:   newTurn(),
+		sweeping:   pause.NewMutex(),
 		partitions: make([]partition, partitions),
 	}
 }
@@ -99,7 +100,7 @@ func (t *topic) madeBy(name string) {
 }
 
 func loadCatalog(db *pebble.DB) (*catalog, error) {
-	c := &catalog{creating: newTurn(), nextID: 1, topics: map[string]*topic{}}
+	c := &catalog{creating: pause.NewMutex(), nextID: 1, topics: map[string]*topic{}}
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindCatalog}, UpperBound: []byte{kindCatalog + 1}})
 	if err != nil {
 		return nil, err
@@ -154,10 +155,10 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	if partitions < 1 || partitions > maxPartitions {
 		return eventlog.Topic{}, fmt.Errorf("topic %q: %d partitions; 1 to %d are allowed", name, partitions, maxPartitions)
 	}
-	if err := l.catalog.creating.take(ctx); err != nil {
+	if err := l.catalog.creating.Lock(ctx); err != nil {
 		return eventlog.Topic{}, err
 	}
-	defer l.catalog.creating.give()
+	defer l.catalog.creating.Unlock()
 	if t, err := l.catalog.find(name); err == nil {
 		return t.entry(), nil
 	}
@@ -276,7 +277,7 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	part.turn = newTurn()
+	part.turn = pause.NewMutex()
 	part.last = max(last, floor, given)
 	part.head.Store(part.last)
 	part.floor.Store(floor)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -23,7 +24,7 @@ type committer struct {
 	// turn serializes apply. Pebble could apply several batches at once, but
 	// panics while it holds its own locks when the write-ahead log has failed:
 	// one caller can survive that, those in the queue behind it could not.
-	turn turn
+	turn pause.Mutex
 	// slots has an element for each commit without a verdict.
 	slots chan struct{}
 	// applied are the commits that wait for their sync, in the order of the
@@ -49,7 +50,7 @@ const maxUnsettled = 1024
 func newCommitter(db *pebble.DB, h *health, room *space) *committer {
 	c := &committer{
 		db: db, health: h, space: room,
-		turn:    newTurn(),
+		turn:    pause.NewMutex(),
 		slots:   make(chan struct{}, maxUnsettled),
 		applied: make(chan *commit, maxUnsettled),
 		stopped: make(chan struct{}),
@@ -75,9 +76,9 @@ func (c *committer) enqueue(ctx context.Context, x *commit) error {
 	case <-c.space.isFull():
 		return &eventlog.DiskFullError{}
 	}
-	err := c.turn.take(ctx)
+	err := c.turn.Lock(ctx)
 	if err == nil {
-		defer c.turn.give()
+		defer c.turn.Unlock()
 		err = c.health.err()
 	}
 	if err == nil && x.batch != nil {
@@ -95,10 +96,10 @@ func (c *committer) enqueue(ctx context.Context, x *commit) error {
 // synced one. It takes the batch over.
 func (c *committer) applyUnsynced(ctx context.Context, b *pebble.Batch) error {
 	defer b.Close()
-	if err := c.turn.take(ctx); err != nil {
+	if err := c.turn.Lock(ctx); err != nil {
 		return err
 	}
-	defer c.turn.give()
+	defer c.turn.Unlock()
 	if err := c.health.err(); err != nil {
 		return err
 	}

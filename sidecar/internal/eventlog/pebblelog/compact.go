@@ -26,10 +26,10 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 	if err != nil {
 		return from, 0, err
 	}
-	if err := t.sweeping.take(ctx); err != nil {
+	if err := t.sweeping.Lock(ctx); err != nil {
 		return from, 0, err
 	}
-	defer t.sweeping.give()
+	defer t.sweeping.Unlock()
 	x := compaction{
 		sweep: sweep{log: l, topic: t, keep: c.Retention, now: c.Now},
 		rules: c, partition: p, from: from, head: part.head.Load(),

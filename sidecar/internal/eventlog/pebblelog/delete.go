@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -18,10 +19,10 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 		return err
 	}
 	defer l.leave()
-	if err := l.catalog.creating.take(ctx); err != nil {
+	if err := l.catalog.creating.Lock(ctx); err != nil {
 		return err
 	}
-	defer l.catalog.creating.give()
+	defer l.catalog.creating.Unlock()
 	t, err := l.catalog.find(name)
 	if err != nil {
 		return err
@@ -58,13 +59,13 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 // halt waits until nobody appends to the topic or sweeps it, and keeps it so
 // until release is called, which has to be in any case.
 func (l *Log) halt(ctx context.Context, t *topic) (release func(), err error) {
-	var held []turn
+	var held []pause.Mutex
 	release = func() {
 		for _, turn := range held {
-			turn.give()
+			turn.Unlock()
 		}
 	}
-	turns := []turn{t.sweeping}
+	turns := []pause.Mutex{t.sweeping}
 	for p := range t.partitions {
 		part, err := l.partition(t, p)
 		if err != nil {
@@ -73,7 +74,7 @@ func (l *Log) halt(ctx context.Context, t *topic) (release func(), err error) {
 		turns = append(turns, part.turn)
 	}
 	for _, turn := range turns {
-		if err := turn.take(ctx); err != nil {
+		if err := turn.Lock(ctx); err != nil {
 			return release, err
 		}
 		held = append(held, turn)
@@ -121,10 +122,10 @@ func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r ev
 	if err != nil {
 		return 0, err
 	}
-	if err := t.sweeping.take(ctx); err != nil {
+	if err := t.sweeping.Lock(ctx); err != nil {
 		return 0, err
 	}
-	defer t.sweeping.give()
+	defer t.sweeping.Unlock()
 	s := sweep{log: l, topic: t, keep: r, now: now}
 	b := l.db.NewBatch()
 	for _, seq := range seqs {

@@ -196,10 +196,10 @@ func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
 }
 
 func (l *Log) applyMarks(ctx context.Context, marks []eventlog.Mark) (*commit, error) {
-	if err := l.marksTurn.take(ctx); err != nil {
+	if err := l.marksTurn.Lock(ctx); err != nil {
 		return nil, err
 	}
-	defer l.marksTurn.give()
+	defer l.marksTurn.Unlock()
 	b := l.db.NewBatch()
 	for i := range marks {
 		if err := l.saveMark(b, &marks[i]); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/private"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -68,7 +69,7 @@ type Log struct {
 
 	// marksTurn keeps marks from being renewed while a sweep decides that they
 	// have expired.
-	marksTurn turn
+	marksTurn pause.Mutex
 
 	// calls is held for reading by every call under way; Close takes it once
 	// closed keeps new ones out.
@@ -148,7 +149,7 @@ func openOnce(o Options, room *space) (*Log, error) {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	h := &health{log: o.Logger}
-	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue, marksTurn: newTurn()}
+	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue, marksTurn: pause.NewMutex()}
 	guarded := guardedFS{FS: o.FS, health: h, space: room}
 	if l.db, err = openPebble(db, guarded, h); err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)

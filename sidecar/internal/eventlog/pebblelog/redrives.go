@@ -125,10 +125,10 @@ func (l *Log) Remove(ctx context.Context, name string, ids []string, r eventlog.
 	if err != nil {
 		return 0, err
 	}
-	if err := t.sweeping.take(ctx); err != nil {
+	if err := t.sweeping.Lock(ctx); err != nil {
 		return 0, err
 	}
-	defer t.sweeping.give()
+	defer t.sweeping.Unlock()
 	s := sweep{log: l, topic: t, keep: r, now: now}
 	b := l.db.NewBatch()
 	done := map[string]bool{} // an id may be given twice

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/progress"
 )
@@ -21,7 +22,7 @@ type register struct {
 
 	// turn makes the look at an epoch's number one step with the write that
 	// rests on it, and guards topics. It is not held while anything syncs.
-	turn   turn
+	turn   pause.Mutex
 	topics map[uint32]map[string]map[int]latestEpoch // by topic, group and partition
 }
 
@@ -47,7 +48,7 @@ func openRegister(fsys vfs.FS, path string, h *health) (*register, error) {
 	if torn > 0 {
 		h.log.Warn("the progress journal ended in a write that a crash has cut short", "path", path, "dropped_bytes", torn)
 	}
-	r := &register{journal: journal, health: h, turn: newTurn(), topics: map[uint32]map[string]map[int]latestEpoch{}}
+	r := &register{journal: journal, health: h, turn: pause.NewMutex(), topics: map[uint32]map[string]map[int]latestEpoch{}}
 	for key, value := range journal.All() {
 		id, err := decodeEpochKey(key)
 		var e eventlog.Epoch
@@ -76,10 +77,10 @@ func (r *register) set(id epochID, e latestEpoch) {
 
 // groups are the names of a topic's groups, sorted.
 func (r *register) groups(ctx context.Context, topic uint32) ([]string, error) {
-	if err := r.turn.take(ctx); err != nil {
+	if err := r.turn.Lock(ctx); err != nil {
 		return nil, err
 	}
-	defer r.turn.give()
+	defer r.turn.Unlock()
 	var names []string
 	for name, epochs := range r.topics[topic] {
 		if !deleted(epochs) {
@@ -103,10 +104,10 @@ func deleted(epochs map[int]latestEpoch) bool {
 // forget removes the epochs of a group, all of which are deleted. Nobody has it
 // in hand, and nothing comes late from elsewhere, so its numbers may be taken again.
 func (r *register) forget(ctx context.Context, topic uint32, group string) error {
-	if err := r.turn.take(ctx); err != nil {
+	if err := r.turn.Lock(ctx); err != nil {
 		return err
 	}
-	defer r.turn.give()
+	defer r.turn.Unlock()
 	epochs := r.topics[topic][group]
 	if !deleted(epochs) {
 		return fmt.Errorf("group %q: %w", group, eventlog.ErrFenced)
@@ -124,19 +125,19 @@ func (r *register) forget(ctx context.Context, topic uint32, group string) error
 
 // latest is a copy of a group's epochs by partition.
 func (r *register) latest(ctx context.Context, topic uint32, group string) (map[int]latestEpoch, error) {
-	if err := r.turn.take(ctx); err != nil {
+	if err := r.turn.Lock(ctx); err != nil {
 		return nil, err
 	}
-	defer r.turn.give()
+	defer r.turn.Unlock()
 	return maps.Clone(r.topics[topic][group]), nil
 }
 
 // take writes those epochs whose number is new and sets the others' errors.
 func (r *register) take(ctx context.Context, wanted []claim) error {
-	if err := r.turn.take(ctx); err != nil {
+	if err := r.turn.Lock(ctx); err != nil {
 		return err
 	}
-	defer r.turn.give()
+	defer r.turn.Unlock()
 	var free []claim
 	taken := map[epochID]*eventlog.Epoch{} // the latest in free
 	for _, c := range wanted {
@@ -176,10 +177,10 @@ func (r *register) heir(c claim, before *eventlog.Epoch) (*eventlog.Epoch, error
 
 // save writes epochs that must all be the latest.
 func (r *register) save(ctx context.Context, own []claim) error {
-	if err := r.turn.take(ctx); err != nil {
+	if err := r.turn.Lock(ctx); err != nil {
 		return err
 	}
-	defer r.turn.give()
+	defer r.turn.Unlock()
 	if err := r.owned(own); err != nil {
 		return err
 	}
@@ -188,10 +189,10 @@ func (r *register) save(ctx context.Context, own []claim) error {
 
 // check returns the error that save would.
 func (r *register) check(ctx context.Context, own []claim) error {
-	if err := r.turn.take(ctx); err != nil {
+	if err := r.turn.Lock(ctx); err != nil {
 		return err
 	}
-	defer r.turn.give()
+	defer r.turn.Unlock()
 	return r.owned(own)
 }
 

@@ -27,10 +27,10 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	}
 	// Two sweeps at once could remove an id that was published again in
 	// between.
-	if err := t.sweeping.take(ctx); err != nil {
+	if err := t.sweeping.Lock(ctx); err != nil {
 		return 0, false, err
 	}
-	defer t.sweeping.give()
+	defer t.sweeping.Unlock()
 	s := sweep{log: l, topic: t, keep: r, now: now, limit: limit}
 	if err := s.events(ctx); err != nil {
 		return s.removed, s.more, err
@@ -210,10 +210,10 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	}
 	defer l.leave()
 	// Marks must not be renewed between the look at one and its removal.
-	if err := l.marksTurn.take(ctx); err != nil {
+	if err := l.marksTurn.Lock(ctx); err != nil {
 		return 0, false, err
 	}
-	defer l.marksTurn.give()
+	defer l.marksTurn.Unlock()
 	from := []byte{kindMarkTime}
 	return l.removeInOrder(ctx, from, appendTime([]byte{kindMarkTime}, now+1), limit, func(b *pebble.Batch, rest []byte) error {
 		// Behind the time stands the mark's key, except for its kind.

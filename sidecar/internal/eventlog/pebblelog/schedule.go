@@ -368,10 +368,10 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := t.sweeping.take(ctx); err != nil { // else it may be deleted meanwhile
+	if err := t.sweeping.Lock(ctx); err != nil { // else it may be deleted meanwhile
 		return err
 	}
-	defer t.sweeping.give()
+	defer t.sweeping.Unlock()
 	release, err := t.claims.take(ctx, []string{id})
 	if err != nil {
 		return err

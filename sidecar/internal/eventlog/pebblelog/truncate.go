@@ -32,10 +32,10 @@ func (l *Log) Truncate(ctx context.Context, name string, p int, upTo uint64) err
 	}
 	// A sweep at the same time could remove an id that was published again in
 	// between.
-	if err := t.sweeping.take(ctx); err != nil {
+	if err := t.sweeping.Lock(ctx); err != nil {
 		return err
 	}
-	defer t.sweeping.give()
+	defer t.sweeping.Unlock()
 	upTo = min(upTo, part.head.Load())
 	var last *commit
 	for part.floor.Load() < upTo {

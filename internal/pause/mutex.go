@@ -1,0 +1,22 @@
+package pause
+
+import "context"
+
+// Mutex is a lock that a goroutine can give up waiting for.
+type Mutex chan struct{}
+
+// NewMutex makes one that nobody holds.
+func NewMutex() Mutex { return make(Mutex, 1) }
+
+// Lock waits for the lock until ctx ends.
+func (m Mutex) Lock(ctx context.Context) error {
+	select {
+	case m <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Unlock lets the next one have it.
+func (m Mutex) Unlock() { <-m }

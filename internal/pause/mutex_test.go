@@ -1,0 +1,33 @@
+package pause_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+)
+
+func TestMutex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := pause.NewMutex()
+		if err := m.Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan error)
+		go func() { got <- m.Lock(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-got; !errors.Is(err, context.Canceled) {
+			t.Errorf("who gives up waiting: %v", err)
+		}
+		go func() { got <- m.Lock(t.Context()) }()
+		synctest.Wait()
+		m.Unlock()
+		if err := <-got; err != nil {
+			t.Errorf("the next one: %v", err)
+		}
+	})
+}
