@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/internal/positions"
 	"github.com/sluice-bus/sluice/sdk/internal/settings"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -59,17 +59,14 @@ type Consumer[S any] struct {
 
 	saving sync.Mutex // held while a snapshot is saved
 
-	mu        sync.RWMutex
-	state     S
-	positions map[int]uint64
-	changed   bool          // since the last snapshot
-	broken    bool          // Apply has failed, and the state may be half changed
-	moved     chan struct{} // closed when positions change; nil: nobody waits for that
+	mu      sync.RWMutex
+	state   S
+	changed bool // since the last snapshot
+	broken  bool // Apply has failed, and the state may be half changed
 
-	// starts are the positions that the subscription started behind. They have a lock of
-	// their own, since Apply, which mu is held for, may come before Follow has returned.
-	startsMu sync.Mutex
-	starts   map[int]uint64
+	// positions of applied events change under mu. Those that the subscription starts
+	// behind do not: Apply, which mu is held for, may come before Follow has returned.
+	positions positions.Positions
 }
 
 // Follow starts a consumer with the last good snapshot, or where there is none with the
@@ -90,7 +87,7 @@ func Follow[S any](ctx context.Context, client *sluice.Client, topic string, sto
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	c := &Consumer[S]{client: client, topic: topic, store: store, opts: opts, done: make(chan struct{}), positions: map[int]uint64{}, starts: map[int]uint64{}}
+	c := &Consumer[S]{client: client, topic: topic, store: store, opts: opts, done: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := c.start(ctx); err != nil {
 		c.cancel(err)
@@ -111,7 +108,7 @@ func (c *Consumer[S]) start(ctx context.Context) error {
 	if err := c.opts.Decode(last.State, &c.state); err != nil {
 		return fmt.Errorf("the state of the snapshot of %s: %w", stamp(last.At), err)
 	}
-	c.positions = last.Positions
+	c.positions.Replace(last.Positions)
 	if age := time.Since(last.At); c.opts.MaxAge > 0 && age > c.opts.MaxAge {
 		err = wire.Errorf(wire.OutOfRange, "it is %v old, and MaxAge is %v", age.Round(time.Second), c.opts.MaxAge)
 	} else {
@@ -124,7 +121,8 @@ func (c *Consumer[S]) start(ctx context.Context) error {
 		return err
 	}
 	c.opts.Logger.Warn("a consumer starts with the earliest event of its topic", "topic", c.topic, "error", err)
-	c.state, c.positions = *new(S), map[int]uint64{}
+	c.state = *new(S)
+	c.positions.Replace(nil)
 	return c.subscribe(ctx)
 }
 
@@ -138,33 +136,14 @@ func tooOld(what string, err error) error {
 // subscribe follows the topic behind the positions.
 func (c *Consumer[S]) subscribe(ctx context.Context) (err error) {
 	from := option.FromEarliest()
-	if len(c.positions) > 0 {
-		from = option.FromPositions(c.positions)
+	if at := c.positions.All(); len(at) > 0 {
+		from = option.FromPositions(at)
 	}
-	started := func(s *settings.Subscribe) { s.Started = c.started }
+	// Partitions of which nothing has come yet count, too: what comes may go before the next
+	// start.
+	started := func(s *settings.Subscribe) { s.Started = c.positions.Advance }
 	c.sub, err = c.client.Subscribe(ctx, c.topic, "", c.handle, from, option.EndOnGap(), started)
 	return err
-}
-
-// started names the partitions of which nothing has come yet, too: what comes may go before
-// the next start.
-func (c *Consumer[S]) started(positions map[int]uint64) {
-	c.startsMu.Lock()
-	defer c.startsMu.Unlock()
-	for p, seq := range positions {
-		c.starts[p] = max(c.starts[p], seq)
-	}
-}
-
-// reached are the positions of all partitions. It requires mu.
-func (c *Consumer[S]) reached() map[int]uint64 {
-	c.startsMu.Lock()
-	defer c.startsMu.Unlock()
-	out := maps.Clone(c.positions)
-	for p, seq := range c.starts {
-		out[p] = max(out[p], seq)
-	}
-	return out
 }
 
 func (c *Consumer[S]) handle(_ context.Context, m *sluice.Message) error {
@@ -178,12 +157,8 @@ func (c *Consumer[S]) handle(_ context.Context, m *sluice.Message) error {
 		c.cancel(fmt.Errorf("applying event %q: %w", m.Event.ID, err))
 		return nil
 	}
-	c.positions[m.Event.Partition] = m.Event.Seq
+	c.positions.AdvanceOne(m.Event.Partition, m.Event.Seq)
 	c.changed = true
-	if c.moved != nil {
-		close(c.moved)
-		c.moved = nil
-	}
 	return nil
 }
 
@@ -231,7 +206,7 @@ func (c *Consumer[S]) Save(ctx context.Context) error {
 		return nil
 	}
 	state, err := c.opts.Encode(&c.state)
-	s := Snapshot{State: state, Positions: c.reached(), At: time.Now()}
+	s := Snapshot{State: state, Positions: c.positions.All(), At: time.Now()}
 	c.changed = false
 	c.mu.Unlock()
 	if err == nil {
@@ -254,7 +229,7 @@ func (c *Consumer[S]) Current(ctx context.Context) error {
 		return err
 	}
 	for {
-		moved := c.movedUpTo(heads)
+		moved := c.positions.Behind(heads)
 		if moved == nil {
 			return c.Err()
 		}
@@ -266,23 +241,6 @@ func (c *Consumer[S]) Current(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// movedUpTo is nil where all up to heads is applied, and else closed when more is.
-func (c *Consumer[S]) movedUpTo(heads map[int]uint64) <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	reached := c.reached()
-	for p, head := range heads {
-		if reached[p] >= head {
-			continue
-		}
-		if c.moved == nil {
-			c.moved = make(chan struct{})
-		}
-		return c.moved
-	}
-	return nil
 }
 
 // Close ends the consumer and saves a snapshot as Save does. It waits for Apply, whose

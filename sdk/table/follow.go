@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -140,11 +139,8 @@ func (t *Table[T]) load(ctx context.Context) (map[int]uint64, error) {
 		}
 	}
 	t.mu.Lock()
-	t.rows, t.bytes, t.positions = rows, total, maps.Clone(positions)
-	if t.positions == nil {
-		t.positions = map[int]uint64{}
-	}
-	t.hasMoved()
+	t.rows, t.bytes = rows, total
+	t.positions.Replace(positions)
 	t.mu.Unlock()
 	for i := range changes {
 		t.tell(changes[i])
@@ -170,8 +166,7 @@ func (t *Table[T]) apply(e *sluice.Event) {
 		changed, err = t.change(&change)
 	}
 	if err == nil {
-		t.positions[e.Partition] = e.Seq
-		t.hasMoved()
+		t.positions.AdvanceOne(e.Partition, e.Seq)
 	}
 	t.mu.Unlock()
 	if err != nil {
@@ -205,14 +200,6 @@ func (t *Table[T]) change(c *Change[T]) (changed bool, err error) {
 func (t *Table[T]) tell(c Change[T]) {
 	if t.opts.OnChange != nil {
 		t.opts.OnChange(c)
-	}
-}
-
-// hasMoved wakes who waits for positions. The lock is held.
-func (t *Table[T]) hasMoved() {
-	if t.moved != nil {
-		close(t.moved)
-		t.moved = nil
 	}
 }
 

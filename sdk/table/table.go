@@ -12,6 +12,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/internal/positions"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -66,8 +67,7 @@ type Table[T any] struct {
 	mu        sync.RWMutex
 	rows      map[string]row[T]
 	bytes     int
-	positions map[int]uint64 // by partition; rows is changed as they are
-	moved     chan struct{}  // closed when positions change; nil: nobody waits for that
+	positions positions.Positions // changed with rows
 }
 
 // row is what a key has.
@@ -145,7 +145,7 @@ func (t *Table[T]) Snapshot() (map[string]T, map[int]uint64) {
 	for key, r := range t.rows {
 		values[key] = r.value
 	}
-	return values, maps.Clone(t.positions)
+	return values, t.positions.All()
 }
 
 // patience is for how long Current waits for events that do not come, before it has the
@@ -165,7 +165,7 @@ func (t *Table[T]) Current(ctx context.Context) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
-		moved := t.movedUpTo(heads)
+		moved := t.positions.Behind(heads)
 		if moved == nil {
 			return t.Err()
 		}
@@ -181,22 +181,6 @@ func (t *Table[T]) Current(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// movedUpTo is nil where the table has all up to heads, and else closed when it moves.
-func (t *Table[T]) movedUpTo(heads map[int]uint64) <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for p, head := range heads {
-		if t.positions[p] >= head {
-			continue
-		}
-		if t.moved == nil {
-			t.moved = make(chan struct{})
-		}
-		return t.moved
-	}
-	return nil
 }
 
 // readAgain has the latest events read again.
