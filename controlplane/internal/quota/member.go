@@ -10,21 +10,22 @@ const (
 	smoothing = 400 * time.Millisecond
 	// idleAfter is how long a sidecar without demand keeps its share.
 	idleAfter = time.Second
-	// wantsFor is how long a publish that lacked tokens is taken to come again.
+	// wantsFor is how long a publish that lacked tokens is expected to come again.
 	wantsFor = time.Second
-	// lumpsFor is how long a sidecar with large batches is taken to have more.
-	lumpsFor = 10 * time.Second
-	// silentAfter is how long a connected sidecar may say nothing of a topic
-	// before nothing new is handed to it: answers to old reports are short-lived.
+	// largeBatchFor is how long a sidecar that has published a large batch is
+	// expected to publish another one.
+	largeBatchFor = 10 * time.Second
+	// silentAfter is how long a connected sidecar may report nothing of a topic
+	// before it is assigned nothing new: a share's lifetime counts from a report.
 	silentAfter = lifetime / 2
-	// rounding is by how little the tokens that are left may be above a whole
-	// number: a bucket that does not fill gains less than that in its lifetime.
+	// rounding is subtracted from a sidecar's remaining tokens before they are
+	// rounded up: a bucket that does not fill gains less than that in its lifetime.
 	rounding = 1e-6
-	// maxActing is how many unacknowledged changes of a share there may be.
+	// maxActing bounds the unacknowledged changes of a share.
 	maxActing = 8
 )
 
-// assignment is a rate and a burst that a sidecar may be acting by.
+// assignment is a rate and a burst that a sidecar may be using.
 type assignment struct {
 	number uint64  // 0: its fallback
 	rate   float64 // tokens per second
@@ -32,8 +33,8 @@ type assignment struct {
 	until  time.Time
 }
 
-// memberID names a life of a sidecar. Others may have the same instance: it is
-// what they say that it is, and the node id alone is bound to their credential.
+// memberID names one life of a sidecar. Another sidecar may report the same
+// instance, since a credential is bound to the node id alone.
 type memberID struct{ node, instance string }
 
 func (m *member) id() memberID { return memberID{m.node, m.instance} }
@@ -45,39 +46,40 @@ type member struct {
 	removed        bool    // no longer the topic's
 
 	// What it reports.
-	report   uint64
-	reportAt time.Time
-	average  float64 // events per second, weighed by weight
-	weight   float64
-	demandAt time.Time // the latest report of demand
-	deniedAt time.Time
-	denied   float64 // events since it last got tokens
-	wants    int     // the largest publish that lacked tokens
-	wantsAt  time.Time
-	lump     int // the largest publish lately that its bucket could not hold
-	lumpAt   time.Time
-	asked    bool    // somebody waits for an answer
-	waiting  float64 // tokens that those want who wait
-	askedAt  time.Time
+	report       uint64
+	reportAt     time.Time
+	average      float64 // events per second, weighed by weight
+	weight       float64
+	demandAt     time.Time // the latest report of demand
+	deniedAt     time.Time
+	denied       float64 // events since it was last granted tokens
+	wants        int     // the largest publish that lacked tokens
+	wantsAt      time.Time
+	largeBatch   int // the largest publish lately that its bucket could not hold
+	largeBatchAt time.Time
+	asked        bool    // a publish waits for an answer
+	waiting      float64 // tokens that waiting publishes want
+	askedAt      time.Time
 
-	// acting are the assignments that may act, the newest last; the first may
-	// be the one that it acknowledged last. rate and burst are their largest.
+	// acting are the assignments that the sidecar may be using, the newest last.
+	// The first may be the one that it acknowledged last. rate and burst are the
+	// largest of them.
 	acting []assignment
 	rate   float64
 	burst  float64
 	acked  uint64
-	grant  time.Time // of tokens, the latest
+	grant  time.Time // the latest grant of tokens
 
-	// Of the round.
-	active  bool
-	want    float64 // tokens per second that it could use
-	fair    float64 // its part of the rate
-	toRate  float64
-	toBurst float64
-	shown   float64 // the share that the sink was told of
+	// Of the current round.
+	active      bool
+	want        float64 // tokens per second that it could use
+	fair        float64 // its fair part of the rate
+	targetRate  float64
+	targetBurst float64
+	shown       float64 // the share that the sink was told last
 }
 
-// observe takes in what passed and what did not.
+// observe records the allowed and denied events of a report.
 func (m *member) observe(u *usage, now time.Time) {
 	n := float64(u.allowed) + float64(u.denied)
 	elapsed := max(u.elapsed, time.Millisecond).Seconds()
@@ -93,11 +95,11 @@ func (m *member) observe(u *usage, now time.Time) {
 	}
 	if u.wants > 0 {
 		m.wants, m.wantsAt = u.wants, now
-		if now.Sub(m.lumpAt) > lumpsFor || u.wants >= m.lump {
-			m.lump = 0
+		if now.Sub(m.largeBatchAt) > largeBatchFor || u.wants >= m.largeBatch {
+			m.largeBatch = 0
 		}
 		if u.wants > 1 {
-			m.lump, m.lumpAt = max(m.lump, u.wants), now
+			m.largeBatch, m.largeBatchAt = max(m.largeBatch, u.wants), now
 		}
 	}
 	if u.ask > 0 {
@@ -108,7 +110,7 @@ func (m *member) observe(u *usage, now time.Time) {
 	}
 }
 
-// demand is how many events a second were published, refused ones included.
+// demand is the average of events published per second, refused ones included.
 func (m *member) demand() float64 {
 	if m.weight == 0 {
 		return 0
@@ -116,18 +118,19 @@ func (m *member) demand() float64 {
 	return m.average / m.weight
 }
 
-// hungry reports whether publishes lacked tokens lately.
-func (m *member) hungry(now time.Time) bool { return m.wants > 0 && now.Sub(m.wantsAt) < wantsFor }
+// lacksTokens reports whether publishes lacked tokens within wantsFor.
+func (m *member) lacksTokens(now time.Time) bool { return m.wants > 0 && now.Sub(m.wantsAt) < wantsFor }
 
-// lumpy is how large a batch lately was that lacked tokens; 0: none did.
-func (m *member) lumpy(now time.Time) float64 {
-	if now.Sub(m.lumpAt) > lumpsFor {
+// recentBatch is the size of the largest batch that lacked tokens within
+// largeBatchFor; 0: none did.
+func (m *member) recentBatch(now time.Time) float64 {
+	if now.Sub(m.largeBatchAt) > largeBatchFor {
 		return 0
 	}
-	return float64(m.lump)
+	return float64(m.largeBatch)
 }
 
-// reachable reports whether it can be told something.
+// reachable reports whether the sidecar can be sent an assignment.
 func (m *member) reachable(now time.Time) bool {
 	return m.out != nil && now.Sub(m.reportAt) < silentAfter
 }
@@ -140,10 +143,10 @@ func (m *member) current() assignment {
 	return m.acting[len(m.acting)-1]
 }
 
-// fallen reports whether it may be going by its fallback.
-func (m *member) fallen() bool { return len(m.acting) > 0 && m.acting[0].number == 0 }
+// onFallback reports whether the sidecar may be using its fallback.
+func (m *member) onFallback() bool { return len(m.acting) > 0 && m.acting[0].number == 0 }
 
-// settle drops what has lapsed and says what may act.
+// settle drops the assignments that have lapsed, and computes rate and burst.
 func (m *member) settle(now time.Time) {
 	kept := m.acting[:0]
 	for _, a := range m.acting {
@@ -158,8 +161,8 @@ func (m *member) settle(now time.Time) {
 	}
 }
 
-// acknowledge notes which assignment it acts by; earlier ones do so no more.
-// It returns how much less it may hold since.
+// acknowledge records which assignment the sidecar uses, and drops earlier ones.
+// It returns by how much the tokens that the sidecar may hold became fewer.
 func (m *member) acknowledge(number uint64, left float64, now time.Time) (released float64) {
 	before := m.burst
 	m.acked = max(m.acked, number)
@@ -167,14 +170,14 @@ func (m *member) acknowledge(number uint64, left float64, now time.Time) (releas
 		m.acting = m.acting[1:]
 	}
 	if left >= 0 && len(m.acting) > 0 && m.acting[0].number == number && m.acting[0].rate == 0 {
-		// Nothing fills its bucket, so it holds what is left at most.
+		// Nothing fills the sidecar's bucket, so it holds at most what is left.
 		m.acting[0].burst = min(m.acting[0].burst, math.Ceil(left-rounding))
 	}
 	m.settle(now)
 	return max(0, before-m.burst)
 }
 
-// fallBack notes that it goes by its fallback.
+// fallBack records that the sidecar uses its fallback.
 func (m *member) fallBack(u *usage, now time.Time) {
 	a := assignment{rate: u.rate, burst: u.capacity, until: now.Add(lapse)}
 	if len(m.acting) > 0 && m.acting[0].number == 0 {

@@ -35,9 +35,9 @@ type usage struct {
 	share    string  // of the share that acts; "": none
 	report   uint64  // the report's number
 	wants    int     // the largest publish that lacked tokens; 0: none did
-	ask      int     // tokens that publishes which wait for the answer want; 0: none waits
+	ask      int     // tokens that waiting publishes want; 0: none waits
 	back     float64 // tokens that the change to share took away
-	left     float64 // tokens at the sidecar; -1: not said
+	left     float64 // tokens at the sidecar; -1: not reported
 	rate     float64 // of the fallback, where that acts
 	capacity float64
 }
@@ -82,7 +82,7 @@ func (u *usage) read(m *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) error 
 		return errors.New("time_elapsed or a count is out of range")
 	}
 	wants, ask, left := 0.0, 0.0, -1.0
-	if len(id) > 1 { // the topic alone is all that is said of one that is not fleet-wide
+	if len(id) > 1 { // of a topic that is not fleet-wide the id has the topic alone
 		for _, n := range [...]struct {
 			key string
 			to  *float64
@@ -117,7 +117,7 @@ func readNumber(id map[string]string, key string, to *float64) error {
 	return nil
 }
 
-// number is that of a share that this server handed out; 0: of another's, or none.
+// number parses the name of a share that this server handed out; 0: it did not.
 func (s *Server) number(share string) uint64 {
 	text, own := strings.CutPrefix(share, s.epoch)
 	if !own {
@@ -130,13 +130,13 @@ func (s *Server) number(share string) uint64 {
 	return n
 }
 
-// answer is what a sidecar is to be told of one topic.
+// answer is the assignment of one topic that is sent to a sidecar.
 type answer struct {
 	report  uint64 // the number of the report that it answers
 	abandon bool   // there is no share to be had: the fallback acts
 	share   string
 	rate    float64 // tokens per second; 0: it gets tokens only by grants
-	pace    float64 // where rate is 0: how fast grants are expected to come
+	pace    float64 // where rate is 0: the rate at which grants can be expected
 	burst   int
 	grant   int
 }
@@ -187,11 +187,11 @@ func (a *answer) bucket() *envoytype.TokenBucket {
 	}
 }
 
-// stream is the way to one sidecar. Of each topic only the newest answer
-// waits to be sent, so what waits is bounded by the number of topics.
+// stream sends answers to one sidecar. Only the newest answer of each topic
+// waits to be sent, so the number of topics bounds what waits.
 type stream struct {
 	node, instance string
-	topics         map[string]bool // fleet-wide ones that it reported; of the goroutine that receives
+	topics         map[string]bool // fleet-wide topics that it reported; of the goroutine that receives
 
 	ready   pause.Wake
 	mu      sync.Mutex
@@ -200,8 +200,8 @@ type stream struct {
 
 func (st *stream) id() memberID { return memberID{st.node, st.instance} }
 
-// tell has an answer sent. One that still waits is replaced, and its grant
-// comes with the new one.
+// tell queues an answer. It replaces an answer that still waits, and takes over
+// its grant.
 func (st *stream) tell(topic string, a *answer) {
 	st.mu.Lock()
 	if old := st.waiting[topic]; old != nil && !a.abandon {
@@ -212,7 +212,8 @@ func (st *stream) tell(topic string, a *answer) {
 	st.ready.Set()
 }
 
-// send sends what waits until ctx ends or sending fails; then receiving does, too.
+// send sends the waiting answers until ctx ends or sending fails. Receiving fails
+// then, too.
 func (st *stream) send(ctx context.Context, send func(*rlqs.RateLimitQuotaResponse) error) {
 	for {
 		select {

@@ -11,66 +11,66 @@ import (
 
 const (
 	// fenceAfter is how long this control plane goes on handing out its part
-	// without a Merge. It and the lifetime of a share together are less than
-	// the time after which the others take it for gone.
+	// without a Merge. Together with the lifetime of a share it is less than the
+	// time after which the others treat this control plane as gone.
 	fenceAfter = 2 * time.Second
-	// stepBy is by how much a part has to be wrong to be changed.
+	// stepBy is the least difference by which a part is changed.
 	stepBy = 0.05
-	// releaseAfter is when a part that nobody asks for is given up.
+	// releaseAfter is how long an unused part is kept.
 	releaseAfter = 2 * time.Second
 )
 
 // document is what a control plane tells the others.
 type document struct {
 	Number uint64             `json:"number"`
-	Seen   map[string]uint64  `json:"seen"`   // the numbers of the others' documents that it knows
-	Topics map[string]portion `json:"topics"` // that it divides
+	Seen   map[string]uint64  `json:"seen"`   // the numbers of the others' documents that it has merged
+	Topics map[string]portion `json:"topics"` // the topics that it divides
 }
 
 // peer is another control plane.
 type peer struct {
 	document
-	here time.Time // when its document was there last
-	gone bool      // it is no longer, but its shares may still act
+	here time.Time // when its document was last there
+	gone bool      // its document is gone, but its shares may still act
 }
 
 // portion is a control plane's part of one topic.
 type portion struct {
-	Demand float64 `json:"demand"` // in parts of the rate
+	Demand float64 `json:"demand"` // as a part of the rate
 	Taken  float64 `json:"taken"`  // the part that it may be handing out, or claims
 
-	force   float64 // the part that it may hand out
-	claim   float64 // that it will once all others know; 0: none
-	claimed uint64  // the document that said so first
+	inForce float64 // the part that it may hand out
+	claim   float64 // the part that it may hand out once all others know; 0: none
+	claimed uint64  // the first document with the claim
 	used    time.Time
 }
 
-// peers divide topics among the control planes of a store. Each tells in
-// documents what it takes; what it wants more it claims first, and has it once
-// every other has shown that it knows of the claim and what they all take
-// leaves room for it. So the parts never add up to more than 1, however old
-// the documents are that one sees.
+// peers divides topics among the control planes of a store. Each control plane
+// writes its parts into its document. It claims a larger part first, and may
+// hand it out once every other control plane has shown that it knows of the
+// claim, as far as the others' parts leave room. So the parts never add up to
+// more than 1, however old the documents are that a control plane sees.
 type peers struct {
 	mu     sync.Mutex
 	self   string
 	number uint64 // of the last document
-	// told is when that was made, and merged when the one was that is known to
-	// have reached the others.
+	// told is when the last document was made, and merged when the last document
+	// that is known to have reached the others was made.
 	told, merged time.Time
-	alone        time.Time // since when there are no others; zero: there are
+	alone        time.Time // since when there are no others; zero: there are others
 	others       map[string]peer
 	topics       map[string]*portion
 }
 
-// newPeers makes the part of a control plane that knows of no other yet.
-// Numbers go on rising over its restarts.
+// newPeers makes the peers of a control plane that knows of no other yet.
+// Document numbers begin with the time, so they rise over restarts too.
 func newPeers(now time.Time) *peers {
 	return &peers{number: uint64(now.UnixNano()), others: map[string]peer{}, topics: map[string]*portion{}}
 }
 
-// part is the part of a topic to hand out, when demand is asked for here and
-// acting may still be acting here, both in parts of the rate. No other control
-// plane had anything of it since idle; zero: one may have.
+// part returns the part of a topic that this control plane may hand out. demand
+// and acting are what its sidecars want and may be using, as parts of the rate.
+// Since idle no other control plane has handed out any of it; zero: one may have.
 func (p *peers) part(topic string, demand, acting float64, now time.Time) (part float64, idle time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,18 +82,18 @@ func (p *peers) part(topic string, demand, acting float64, now time.Time) (part 
 	mine.used, mine.Demand = now, min(demand*headroom, 1)
 	switch {
 	case p.merged.IsZero() || now.Sub(p.merged) > fenceAfter:
-		mine.force, mine.claim, p.alone = 0, 0, time.Time{}
+		mine.inForce, mine.claim, p.alone = 0, 0, time.Time{}
 	case len(p.others) == 0:
-		mine.force, mine.claim = 1, 0
+		mine.inForce, mine.claim = 1, 0
 	default:
-		p.bargain(topic, mine)
+		p.adjustPart(topic, mine)
 	}
-	mine.Taken = max(mine.force, mine.claim, acting)
-	return mine.force, p.alone
+	mine.Taken = max(mine.inForce, mine.claim, acting)
+	return mine.inForce, p.alone
 }
 
-// bargain moves the part towards what it should be.
-func (p *peers) bargain(topic string, mine *portion) {
+// adjustPart moves the part towards the fair part.
+func (p *peers) adjustPart(topic string, mine *portion) {
 	others, known := 0.0, true
 	wants := []float64{mine.Demand}
 	for _, d := range p.others {
@@ -106,22 +106,23 @@ func (p *peers) bargain(topic string, mine *portion) {
 		known = known && d.Seen[p.self] >= mine.claimed
 	}
 	target := fairPart(wants, mine.Demand)
-	if target < mine.force-stepBy || target == 0 {
-		mine.force, mine.claim = target, 0
+	if target < mine.inForce-stepBy || target == 0 {
+		mine.inForce, mine.claim = target, 0
 		return
 	}
 	free := max(0, 1-others)
 	switch {
 	case mine.claim > 0 && known:
-		// Whoever claims more than there is gets what the others leave.
-		mine.force, mine.claim = max(mine.force, min(mine.claim, free)), 0
-	case mine.claim == 0 && min(target, free) > mine.force+stepBy/2 && target > mine.force+stepBy/2:
+		// A claim of more than there is gets what the others leave.
+		mine.inForce, mine.claim = max(mine.inForce, min(mine.claim, free)), 0
+	case mine.claim == 0 && min(target, free) > mine.inForce+stepBy/2 && target > mine.inForce+stepBy/2:
 		mine.claim, mine.claimed = min(target, free), p.number+1
 	}
 }
 
-// fairPart is what one gets who wants mine, of those who want wants: max-min
-// fair, and what nobody wants goes to all who want something.
+// fairPart returns the part of a control plane that wants mine, where wants has
+// what each wants: by max-min fairness, and the rest is divided equally among
+// the control planes that want something.
 func fairPart(wants []float64, mine float64) float64 {
 	wants = slices.DeleteFunc(wants, func(w float64) bool { return w <= 0 })
 	slices.Sort(wants)
@@ -144,8 +145,8 @@ func fairPart(wants []float64, mine float64) float64 {
 	return min(mine, level) + max(0, 1-sum)/float64(len(wants))
 }
 
-// Export is what the other control planes of the store have to know. Each of
-// them hands it to its [Server.Merge].
+// Export returns the document for the other control planes of the store. Each of
+// them passes it to its [Server.Merge].
 func (s *Server) Export() []byte {
 	p := s.peers
 	p.mu.Lock()
@@ -173,12 +174,12 @@ func (s *Server) Export() []byte {
 	return out
 }
 
-// Merge takes in what the control planes of the store that are alive have
-// exported, this one's own under its name self: call it once the last Export is
-// where the others find it. One that is no longer in docs is gone. A document
+// Merge reads the documents that the live control planes of the store have
+// exported, this one's own under its name self. Call it once the others can read
+// the last Export. A control plane that is no longer in docs is gone. A document
 // has to stay for 4 s after its writer could no longer replace it. The error
-// names the documents that cannot be read; what was known of their writers
-// stays.
+// names the documents that cannot be read; their writers' earlier documents
+// stay in use.
 func (s *Server) Merge(self string, docs map[string][]byte) error {
 	p := s.peers
 	now := s.cfg.Now()

@@ -19,7 +19,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newServer makes one of a fleet-wide rate, past its grace.
+// newServer makes a server of a fleet-wide rate, past its grace.
 func newServer(rate float64, burst int, now *time.Time) *Server {
 	*now = epoch
 	s := New(Config{
@@ -36,8 +36,8 @@ func newMember(name string) *stream {
 	return &stream{node: name, instance: name, ready: make(chan struct{}, 1), waiting: map[string]*answer{}, topics: map[string]bool{}}
 }
 
-// Whatever sidecars report: the rates that may act never add up to more than
-// the rate, nor the tokens that may be there to more than burst and slack.
+// Rates that may act never add up to more than the rate, nor tokens that may be
+// there to more than burst and slack, with any reports of sidecars.
 func TestEntitlementsStayWithinTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now time.Time
@@ -96,7 +96,7 @@ func TestDivide(t *testing.T) {
 			p.active = append(p.active, &member{want: w, instance: fmt.Sprint(i)})
 			sum += w
 		}
-		p.divide()
+		p.divideRate()
 		given, least, most := 0.0, math.Inf(1), 0.0
 		for _, m := range p.active {
 			given += m.fair
@@ -268,8 +268,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// Who comes back from its fallback gets a share of what the others leave, also
-// of what one that is cut off may still be using.
+// A sidecar that leaves its fallback gets a share of what the others leave, also
+// while another one that is cut off may still be using its own.
 func TestBackFromTheFallback(t *testing.T) {
 	var now time.Time
 	s := newServer(100, 10, &now)

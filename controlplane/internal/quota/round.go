@@ -11,35 +11,36 @@ import (
 )
 
 const (
-	// headroom is how much more than its demand a sidecar's share is.
+	// headroom is a sidecar's share divided by its demand.
 	headroom = 1.05
-	// growth is how much more it is where publishes wait, whose number nobody
-	// knows.
+	// growth multiplies the share of a sidecar where publishes wait: their
+	// number is not known.
 	growth = 1.5
-	// waitsFor is how long publishes that wait show after a report of them.
+	// waitsFor is how long publishes count as waiting after a report of them.
 	waitsFor = 300 * time.Millisecond
-	// smoothFrom is the rate from which on a sidecar gets a share of the rate;
-	// one that has a share keeps it down to smoothTo. Below, it asks for each
-	// publish: its bucket would hold so few tokens that it were often full while
-	// no publish came.
+	// smoothFrom is the lowest rate that a sidecar gets as a share; a sidecar
+	// that has a share keeps it down to smoothTo. Below, the sidecar asks for
+	// each publish: its bucket would hold so few tokens that it would often be
+	// full while no publish came.
 	smoothFrom, smoothTo = 16, 12
-	// slackFor is for how long the rate may run into buckets above the burst.
+	// slackFor is how many seconds of the rate the buckets may hold above the
+	// burst.
 	slackFor = time.Second / 4
-	// flight is for how long the reservoir goes on filling when it holds the
-	// burst, up to one token: a burst of one would else lose that time with
+	// overfillFor is how long the reservoir goes on filling when it holds the
+	// burst, up to one token. A burst of one would otherwise lose that time with
 	// every token.
-	flight = 20 * time.Millisecond
-	// answerWithin is how long somebody who asks waits for others to
-	// acknowledge that they have less.
+	overfillFor = 20 * time.Millisecond
+	// answerWithin is how long a sidecar that asks waits until others have
+	// acknowledged lower shares.
 	answerWithin = 200 * time.Millisecond
-	// keepGrant is how long tokens that were asked for may lie unused.
+	// keepGrant is how long granted tokens may stay unused.
 	keepGrant = time.Second
 )
 
 func shareName(epoch string, number uint64) string { return epoch + strconv.FormatUint(number, 10) }
 
-// round divides a topic's rate if that is due, and says when it is due next
-// and whether nobody uses the topic any more.
+// round divides a topic's rate if that is due. It returns when the next round
+// is due, and whether the topic is unused.
 func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,28 +65,28 @@ func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool
 	if !idle.IsZero() && s.cfg.Fresh != nil && s.cfg.Fresh(topic) {
 		idle, grace = now.Add(-forever), s.began
 	}
-	t.tune(p.Rate, float64(p.Burst), part, idle, now)
+	t.setLimits(p.Rate, float64(p.Burst), part, idle, now)
 	if now.Before(grace) || part <= 0 {
-		t.refer()
+		t.sendToFallback()
 		return roundEvery, false
 	}
-	t.measure(now)
-	t.divide()
-	t.aim(now)
-	t.recover(now)
-	t.lower(now)
-	t.raise(now)
-	t.serve(now)
-	t.reply(now)
+	t.measureDemand(now)
+	t.divideRate()
+	t.setTargets(now)
+	t.replaceFallbacks(now)
+	t.lowerShares(now)
+	t.raiseShares(now)
+	t.grantAsked(now)
+	t.answerAsked(now)
 	return roundEvery, t.unused(now)
 }
 
-// forever fills any reservoir.
+// forever is long enough to fill any reservoir.
 const forever = math.MaxInt64
 
-// part is which part of the topic this control plane may hand out, and since
-// when nobody can have had anything of it that this one does not know of; zero:
-// somebody can.
+// part returns which part of the topic this control plane may hand out. Since
+// idle no sidecar has had a share that this control plane does not know of;
+// zero: one may have.
 func (s *Server) part(t *topic, rate float64, now time.Time) (part float64, idle time.Time) {
 	if !s.cfg.Shared {
 		return 1, s.began.Add(lapse)
@@ -99,7 +100,7 @@ func (s *Server) part(t *topic, rate float64, now time.Time) (part float64, idle
 	return s.peers.part(t.name, demand/rate, t.rates/rate, now)
 }
 
-// abandon forgets all members: the topic is no longer fleet-wide.
+// abandon removes all members: the topic is no longer fleet-wide.
 func (t *topic) abandon() {
 	for _, m := range t.members {
 		t.remove(m)
@@ -107,8 +108,9 @@ func (t *topic) abandon() {
 	t.rate, t.burst, t.reservoir = 0, 0, 0
 }
 
-// refer sends those who ask to their fallback: nothing may be handed out now.
-func (t *topic) refer() {
+// sendToFallback tells the sidecars that ask to use their fallback: nothing may
+// be handed out now.
+func (t *topic) sendToFallback() {
 	for _, m := range t.members {
 		if m.asked && m.out != nil {
 			m.asked = false
@@ -117,11 +119,11 @@ func (t *topic) refer() {
 	}
 }
 
-// measure finds who takes part and what each could use.
-func (t *topic) measure(now time.Time) {
+// measureDemand finds the members that take part and what each could use.
+func (t *topic) measureDemand(now time.Time) {
 	t.active = t.active[:0]
 	for _, m := range t.all {
-		m.active, m.want, m.fair, m.toRate, m.toBurst = false, 0, 0, 0, 0
+		m.active, m.want, m.fair, m.targetRate, m.targetBurst = false, 0, 0, 0, 0
 		switch {
 		case m.reachable(now) && (now.Sub(m.demandAt) < idleAfter || m.asked):
 			m.active = true
@@ -138,10 +140,11 @@ func (t *topic) measure(now time.Time) {
 	}
 }
 
-// divide gives each what it wants, as far as the rate goes, and those who want
-// more the same (max-min fairness); half of what nobody wants, so that there is
-// something to grow into. One alone gets all.
-func (t *topic) divide() {
+// divideRate divides the rate by max-min fairness: each member gets what it
+// wants, and the members that want more than is left get equal parts. Half of
+// the rest is divided equally, so that every member can grow. A single member
+// gets the whole rate.
+func (t *topic) divideRate() {
 	slices.SortFunc(t.active, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.want, b.want), cmp.Compare(a.instance, b.instance))
 	})
@@ -159,16 +162,16 @@ func (t *topic) divide() {
 	}
 }
 
-// aim says what each is to have: a share of the rate with a bucket for a part
-// of the slack, in which half of the burst is lent out, too; or nothing but
-// what it asks for. A bucket has to hold two of its batches, or it would be full
-// from the time that it holds one until that comes.
-func (t *topic) aim(now time.Time) {
-	sum, lumps := 0.0, 0.0
+// setTargets sets each member's target: a rate, with a bucket for a part of the
+// slack and of half the burst, or only the tokens that it asks for. A bucket has
+// to hold two of the member's batches, or it would stay full from when it holds
+// one batch until that is published.
+func (t *topic) setTargets(now time.Time) {
+	sum, largest := 0.0, 0.0
 	for _, m := range t.active {
 		sum += m.fair
 	}
-	lend := func(m *member, of float64) float64 {
+	burstPart := func(m *member, of float64) float64 {
 		if len(t.active) == 1 {
 			return t.burst
 		}
@@ -180,27 +183,27 @@ func (t *topic) aim(now time.Time) {
 		if m.current().rate > 0 {
 			least = smoothTo
 		}
-		if len(t.active) > 1 && (m.fair < float64(least) || 2*m.lumpy(now) > math.Floor(own+lend(m, t.burst))) {
-			lumps = max(lumps, m.lumpy(now))
+		if len(t.active) > 1 && (m.fair < float64(least) || 2*m.recentBatch(now) > math.Floor(own+burstPart(m, t.burst))) {
+			largest = max(largest, m.recentBatch(now))
 			continue
 		}
-		m.toRate, m.toBurst = m.fair, own
+		m.targetRate, m.targetBurst = m.fair, own
 	}
 	for _, m := range t.active {
-		if m.toRate > 0 {
-			m.toBurst = max(1, math.Floor(m.toBurst+lend(m, t.burst-lumps)))
+		if m.targetRate > 0 {
+			m.targetBurst = max(1, math.Floor(m.targetBurst+burstPart(m, t.burst-largest)))
 		} else if m.current().rate == 0 && now.Sub(m.grant) < keepGrant {
-			m.toBurst = m.current().burst
+			m.targetBurst = m.current().burst
 		}
 	}
 }
 
-// contended reports whether somebody is to have more than what is free.
+// contended reports whether the targets need more than what is free.
 func (t *topic) contended() bool {
 	rates, bursts := 0.0, 0.0
 	for _, m := range t.active {
-		rates += max(0, m.toRate-m.rate)
-		bursts += max(0, m.toBurst-m.burst)
+		rates += max(0, m.targetRate-m.rate)
+		bursts += max(0, m.targetBurst-m.burst)
 		if m.wants > 0 {
 			bursts += float64(m.wants)
 		}
@@ -208,16 +211,16 @@ func (t *topic) contended() bool {
 	return rates > t.rate-t.rates || bursts > t.room()+t.reservoir
 }
 
-// recover gives those a share who go by their fallback: of what the others
-// leave, be it nothing, since what passes by a share keeps to the bound.
-func (t *topic) recover(now time.Time) {
+// replaceFallbacks assigns a share to each member that uses its fallback: of
+// what the others leave, even if that is nothing, since shares keep the bound.
+func (t *topic) replaceFallbacks(now time.Time) {
 	for _, m := range t.all {
 		cur := m.current()
 		if m.removed || cur.number > 0 || cur.rate == 0 || !m.reachable(now) {
 			continue
 		}
-		rate := min(m.toRate, m.rate+t.rate-t.rates)
-		burst := math.Floor(min(m.toBurst, m.burst+t.burst+t.slack-t.bursts-t.reservoir))
+		rate := min(m.targetRate, m.rate+t.rate-t.rates)
+		burst := math.Floor(min(m.targetBurst, m.burst+t.burst+t.slack-t.bursts-t.reservoir))
 		if rate <= 0 || burst < 1 {
 			rate, burst = 0, 0
 		}
@@ -225,21 +228,21 @@ func (t *topic) recover(now time.Time) {
 	}
 }
 
-// lower takes back what others are to have. It counts as taken only once it is
-// acknowledged.
-func (t *topic) lower(now time.Time) {
-	slackness := 0.7
+// lowerShares assigns lower shares where a target is lower. The difference is
+// free only once the sidecar has acknowledged the lower share.
+func (t *topic) lowerShares(now time.Time) {
+	threshold := 0.7
 	if t.contended() {
-		slackness = 0.97
+		threshold = 0.97
 	}
 	for _, m := range t.all {
 		cur := m.current()
 		rate, burst := cur.rate, cur.burst
-		if m.toRate < rate*slackness {
-			rate = m.toRate
+		if m.targetRate < rate*threshold {
+			rate = m.targetRate
 		}
-		if m.toBurst < burst*slackness {
-			burst = m.toBurst
+		if m.targetBurst < burst*threshold {
+			burst = m.targetBurst
 		}
 		if !m.removed && (rate < cur.rate || burst < cur.burst) && m.reachable(now) && len(m.acting) < maxActing {
 			t.assign(m, rate, burst, 0, now)
@@ -247,29 +250,30 @@ func (t *topic) lower(now time.Time) {
 	}
 }
 
-// raise hands out what is free, to each in proportion to what it lacks.
-func (t *topic) raise(now time.Time) {
+// raiseShares hands out the free rate, to each member in proportion to what it
+// lacks.
+func (t *topic) raiseShares(now time.Time) {
 	lacking := 0.0
 	for _, m := range t.active {
-		lacking += max(0, m.toRate-m.rate)
+		lacking += max(0, m.targetRate-m.rate)
 	}
 	scale := 1.0
 	if free := max(0, t.rate-t.rates); lacking > free {
 		scale = free / lacking
 	}
 	for _, m := range t.active {
-		if m.toRate <= 0 || len(m.acting) >= maxActing || m.fallen() {
+		if m.targetRate <= 0 || len(m.acting) >= maxActing || m.onFallback() {
 			continue
 		}
 		cur := m.current()
-		rate := min(m.toRate, m.rate+max(0, m.toRate-m.rate)*scale)
+		rate := min(m.targetRate, m.rate+max(0, m.targetRate-m.rate)*scale)
 		if rate < cur.rate*1.03 {
 			rate = cur.rate
 		}
-		grant, burst := 0, max(cur.burst, min(m.toBurst, m.burst))
-		if more := m.toBurst - m.burst; more > 0 && (more > m.burst/20 || rate > cur.rate) {
+		grant, burst := 0, max(cur.burst, min(m.targetBurst, m.burst))
+		if more := m.targetBurst - m.burst; more > 0 && (more > m.burst/20 || rate > cur.rate) {
 			more = math.Floor(more)
-			if cur.number == 0 || m.hungry(now) || t.room() < more {
+			if cur.number == 0 || m.lacksTokens(now) || t.room() < more {
 				grant = int(min(more, math.Floor(t.reservoir)))
 			}
 			burst = m.burst + float64(grant) + math.Floor(min(more-float64(grant), t.room()))
@@ -280,12 +284,11 @@ func (t *topic) raise(now time.Time) {
 	}
 }
 
-// serve grants tokens of the reservoir to those who lack them: first to those
-// who ask, in the order in which they came, then to those for whom their share
-// is not enough.
-func (t *topic) serve(now time.Time) {
+// grantAsked grants tokens of the reservoir: first to the members that ask, in
+// the order in which they asked, then to members whose share is too small.
+func (t *topic) grantAsked(now time.Time) {
 	asking := slices.DeleteFunc(slices.Clone(t.active), func(m *member) bool {
-		return !m.asked || m.toRate > 0 && m.current().rate > 0 || len(m.acting) >= maxActing
+		return !m.asked || m.targetRate > 0 && m.current().rate > 0 || len(m.acting) >= maxActing
 	})
 	slices.SortFunc(asking, func(a, b *member) int {
 		return cmp.Or(a.askedAt.Compare(b.askedAt), cmp.Compare(a.instance, b.instance))
@@ -304,14 +307,14 @@ func (t *topic) serve(now time.Time) {
 		grant := max(need, min(m.waiting, part))
 		t.assign(m, cur.rate, cur.burst+grant, int(grant), now)
 	}
-	t.lavish(now)
+	t.grantRest(now)
 }
 
-// lavish grants what is left in the reservoir to those with a share for whom
-// it is not enough.
-func (t *topic) lavish(now time.Time) {
+// grantRest grants what is left in the reservoir to members whose share is too
+// small.
+func (t *topic) grantRest(now time.Time) {
 	queue := slices.DeleteFunc(slices.Clone(t.active), func(m *member) bool {
-		return !m.hungry(now) || m.toRate <= 0 || m.current().rate <= 0 || len(m.acting) >= maxActing
+		return !m.lacksTokens(now) || m.targetRate <= 0 || m.current().rate <= 0 || len(m.acting) >= maxActing
 	})
 	for i, m := range queue {
 		if t.reservoir < max(1, t.rate/50) {
@@ -325,8 +328,9 @@ func (t *topic) lavish(now time.Time) {
 	}
 }
 
-// reply answers who still waits and renews what is about to end.
-func (t *topic) reply(now time.Time) {
+// answerAsked answers the members that still wait, and renews the shares that
+// are about to end.
+func (t *topic) answerAsked(now time.Time) {
 	rates, bursts := 0.0, 0.0
 	for _, m := range t.all {
 		rates, bursts = rates+m.current().rate, bursts+m.current().burst
@@ -336,7 +340,7 @@ func (t *topic) reply(now time.Time) {
 		if m.removed || !m.reachable(now) {
 			continue
 		}
-		t.show(m, m.fair)
+		t.reportShare(m, m.fair)
 		cur := m.current()
 		switch {
 		case m.asked && recalling && now.Sub(m.askedAt) < answerWithin:

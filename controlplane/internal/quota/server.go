@@ -25,34 +25,34 @@ const (
 	// lifetime is how long a share holds, counted from when the sidecar made
 	// the report that the share answers.
 	lifetime = 1500 * time.Millisecond
-	// lapse is when the control plane takes a share for ended: the two clocks
-	// may run at rates that differ by one in a hundred.
+	// lapse is when a share has ended for the control plane: the two clocks may
+	// run at rates that differ by 1 %.
 	lapse = lifetime + lifetime/100
 	// renewBelow is how much of its lifetime a share has left when it is renewed.
 	renewBelow = lifetime * 2 / 3
-	// roundEvery is the time between two divisions of a topic's rate,
-	// unlessUrgent and perMember the least time between two when somebody waits:
-	// a round takes about 1 µs for each sidecar.
+	// roundEvery is the time between two rounds of a topic. unlessUrgent and
+	// perMember are the least time between two when a sidecar waits: a round
+	// takes about 1 µs for each sidecar.
 	roundEvery   = 100 * time.Millisecond
 	unlessUrgent = 2 * time.Millisecond
 	perMember    = 20 * time.Microsecond
-	// forgetAfter is how long a topic is kept that nobody reports.
+	// forgetAfter is how long a topic that no sidecar reports is kept.
 	forgetAfter = 10 * time.Second
-	// maxTopics is how many fleet-wide topics there can be, maxMembers how many
-	// sidecars of one: reports of more are counted and get no share.
+	// maxTopics bounds the fleet-wide topics and tenants, maxMembers the sidecars
+	// of one of them: reports of more are counted and get no share.
 	maxTopics  = 20_000
-	maxTenants = maxTopics / 2 // more of them are not taken while there are so many topics and tenants
+	maxTenants = maxTopics / 2 // no tenant is added while there are so many topics and tenants
 	maxMembers = 20_000
 )
 
-// Sink is told what sidecars report. It is called often, from several
+// Sink receives what sidecars report. It is called often, from several
 // goroutines at once, and must not block.
 type Sink interface {
-	// Usage says what a sidecar let through and refused of a topic since it
-	// last said so.
+	// Usage reports how many events of a topic a sidecar let through and refused
+	// since its last report.
 	Usage(node, topic string, allowed, denied uint64, at time.Time)
-	// Share says what a sidecar may take of a fleet-wide topic per second;
-	// [NoShare]: it holds none any more.
+	// Share reports how many events per second of a fleet-wide topic a sidecar
+	// may let through; [NoShare]: it holds no share any more.
 	Share(node, topic string, perSecond float64)
 }
 
@@ -61,17 +61,17 @@ const NoShare = -1
 
 // Config is what a Server needs; Policies is required.
 type Config struct {
-	// Policies says how publishes to a topic are limited, and whether that is
+	// Policies returns the limits of publishes to a topic, and whether they are
 	// for the whole fleet.
 	Policies func(topic string) (p policy.Publish, fleet bool)
-	Usage    Sink // nil: nobody is told
-	// Admit says whether the caller of a stream, whose context it is, may go by a node
-	// id, as that life of its process; the error has a status. nil: everybody may.
+	Usage    Sink // nil: none
+	// Admit returns whether the caller of the stream with this context may use a
+	// node id and instance; the error has a gRPC status. nil: every caller may.
 	Admit func(ctx context.Context, nodeID, instance string) error
-	// Fresh says that a topic was not fleet-wide when this control plane began:
-	// none of its burst can have been used before. nil: of any it may have been.
+	// Fresh reports that a topic was not fleet-wide when this control plane
+	// started, so that none of its burst has been used. nil: no topic is fresh.
 	Fresh func(topic string) bool
-	// Shared says that there can be other control planes: nothing is handed
+	// Shared allows other control planes on the same store: nothing is handed
 	// out before the first [Server.Merge].
 	Shared bool
 	Now    func() time.Time // nil: time.Now
@@ -85,7 +85,7 @@ type Server struct {
 	began time.Time
 	epoch string        // tells this server's share numbers from another's
 	last  atomic.Uint64 // share number
-	kick  pause.Wake    // a topic's round is due earlier than planned
+	wake  pause.Wake    // a topic's round is due sooner than planned
 	peers *peers
 
 	mu     sync.RWMutex
@@ -103,7 +103,7 @@ func New(cfg Config) *Server {
 	}
 	return &Server{
 		cfg: cfg, began: cfg.Now(), epoch: rand.Text()[:10] + "-",
-		kick: pause.NewWake(), peers: newPeers(cfg.Now()), topics: map[string]*topic{},
+		wake: pause.NewWake(), peers: newPeers(cfg.Now()), topics: map[string]*topic{},
 	}
 }
 
@@ -116,14 +116,14 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 func (s *Server) Run(ctx context.Context) error {
 	for {
 		next := s.rounds(s.cfg.Now())
-		if !pause.Unless(ctx, next, s.kick) {
+		if !pause.Unless(ctx, next, s.wake) {
 			return nil
 		}
 	}
 }
 
-// rounds divides the rates of the topics that are due, and says when to come
-// again.
+// rounds divides the rates of the topics that are due, and returns how long to
+// wait until the next are.
 func (s *Server) rounds(now time.Time) time.Duration {
 	s.mu.RLock()
 	due := make([]*topic, 0, len(s.topics))
@@ -151,11 +151,6 @@ func (s *Server) forget(t *topic, now time.Time) {
 		t.gone = true
 		delete(s.topics, t.name)
 	}
-}
-
-// urge has the rounds looked at soon.
-func (s *Server) urge() {
-	s.kick.Set()
 }
 
 // StreamRateLimitQuotas serves one sidecar.
@@ -192,7 +187,7 @@ func (s *Server) StreamRateLimitQuotas(link grpc.BidiStreamingServer[rlqs.RateLi
 	}
 }
 
-// newStream knows a sidecar by the metadata of its call.
+// newStream reads the sidecar's identity from the metadata of its call.
 func newStream(ctx context.Context) (*stream, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	st := &stream{
@@ -214,8 +209,8 @@ func first(md metadata.MD, key string) string {
 	return ""
 }
 
-// report takes in one message. The error says what is wrong with it; nothing
-// of such a message has counted.
+// report records one message. The error says what is wrong with the message;
+// then none of it has counted.
 func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) error {
 	now := s.cfg.Now()
 	usages, err := readReport(message)
@@ -245,8 +240,7 @@ func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) er
 	return nil
 }
 
-// share has the topic's division know of the usage, where the topic is
-// fleet-wide.
+// share adds the usage to the topic's division, if the topic is fleet-wide.
 func (s *Server) share(st *stream, u *usage, now time.Time) {
 	taken := false
 	name := policypb.QuotaName(u.topic, u.tenant)
@@ -258,16 +252,16 @@ func (s *Server) share(st *stream, u *usage, now time.Time) {
 	}
 }
 
-// policy says how publishes are limited to a topic, or of a tenant of it: whose
-// topic may have stopped to give each one its own rate.
+// policy returns the limits of a topic or tenant. The topic of a tenant may have
+// stopped giving each tenant its own rate.
 func (s *Server) policy(name string) (p policy.Publish, fleet bool) {
 	topic, tenant := policypb.QuotaParts(name)
 	p, fleet = s.cfg.Policies(topic)
 	return p, fleet && (tenant == "" || p.Per != "")
 }
 
-// divided has the division of that name know of the usage. It reports false where
-// there is no room for it.
+// divided adds the usage to the division of that name. It returns false where
+// there is no room for another one.
 func (s *Server) divided(st *stream, name string, u *usage, now time.Time) bool {
 	for {
 		t := s.topic(name, now)
@@ -284,7 +278,7 @@ func (s *Server) divided(st *stream, name string, u *usage, now time.Time) bool 
 		taken, urgent := t.members[st.id()] != nil, t.urgent
 		t.mu.Unlock()
 		if urgent {
-			s.urge()
+			s.wake.Set()
 		}
 		return taken
 	}
@@ -311,8 +305,8 @@ func (s *Server) topic(name string, now time.Time) *topic {
 	return t
 }
 
-// detach notes that a sidecar's stream has ended: in order (it holds nothing
-// any more), or not (its shares act until they lapse).
+// detach records that a sidecar's stream has ended: left is true if the sidecar
+// stopped in order and holds nothing any more, else its shares act until they lapse.
 func (s *Server) detach(st *stream, left bool) {
 	for name := range st.topics {
 		s.mu.RLock()
@@ -322,5 +316,5 @@ func (s *Server) detach(st *stream, left bool) {
 			t.detach(st, left, s.cfg.Now())
 		}
 	}
-	s.urge()
+	s.wake.Set()
 }

@@ -9,30 +9,30 @@ import (
 // topic divides one topic's rate, or that of a tenant of it.
 type topic struct {
 	name   string // as in policypb.QuotaName
-	tenant bool   // it is one of a topic's
+	tenant bool   // the name is that of a tenant
 	server *Server
 
 	mu   sync.Mutex
 	gone bool // no longer the server's
-	// The rate and the burst that this control plane may hand out, and how
-	// much more than the burst may be in the buckets.
+	// rate and burst may be handed out by this control plane; the buckets may
+	// hold slack more than the burst.
 	rate, burst, slack float64
-	// reservoir are the tokens that no sidecar has, as of at.
+	// reservoir is the number of tokens that no sidecar has, as of at.
 	reservoir float64
 	at        time.Time
 	members   map[memberID]*member
-	// rates and bursts are the sums of what may act at the members.
+	// rates and bursts are the sums over all members.
 	rates, bursts float64
-	// Of the round.
-	all    []*member // as of its beginning
-	active []*member // that take part
+	// Of the current round.
+	all    []*member // members at its beginning
+	active []*member // members that take part
 
 	urgent bool
-	last   time.Time // of the rounds
-	used   time.Time // the last time that there were members
+	last   time.Time // the last round
+	used   time.Time // the last report
 }
 
-// report takes in a sidecar's usage.
+// report records a sidecar's usage.
 func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 	t.used = now
 	m := t.members[st.id()]
@@ -66,7 +66,7 @@ func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 	}
 }
 
-// detach notes that a sidecar's stream has ended.
+// detach records that a sidecar's stream has ended.
 func (t *topic) detach(st *stream, left bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,12 +85,12 @@ func (t *topic) detach(st *stream, left bool, now time.Time) {
 func (t *topic) remove(m *member) {
 	delete(t.members, m.id())
 	m.removed = true
-	t.show(m, NoShare)
+	t.reportShare(m, NoShare)
 	t.rates, t.bursts = t.rates-m.rate, t.bursts-m.burst
 }
 
-// advance fills the reservoir with the part of the rate that nobody may be
-// using, up to now.
+// advance fills the reservoir up to now, with the part of the rate that no
+// sidecar may be using.
 func (t *topic) advance(now time.Time) {
 	if d := now.Sub(t.at); d > 0 {
 		t.reservoir += max(0, t.rate-t.rates) * d.Seconds()
@@ -99,7 +99,7 @@ func (t *topic) advance(now time.Time) {
 	}
 }
 
-// settle drops what has lapsed everywhere, and adds up what may act.
+// settle drops the assignments that have lapsed, and adds up those left.
 func (t *topic) settle(now time.Time) {
 	t.all, t.rates, t.bursts = t.all[:0], 0, 0
 	for _, m := range t.members {
@@ -111,20 +111,20 @@ func (t *topic) settle(now time.Time) {
 	t.trim()
 }
 
-// trim cuts the reservoir to what may be in it.
+// trim limits the reservoir to what it may hold.
 func (t *topic) trim() {
-	t.reservoir = max(0, min(t.reservoir, t.burst+min(1, t.rate*flight.Seconds()), t.burst+t.slack-t.bursts))
+	t.reservoir = max(0, min(t.reservoir, t.burst+min(1, t.rate*overfillFor.Seconds()), t.burst+t.slack-t.bursts))
 }
 
-// room is how much more the buckets may hold without taking it out of the
-// reservoir.
+// room is how many more tokens the buckets may hold without taking them out of
+// the reservoir.
 func (t *topic) room() float64 {
 	return max(0, t.burst+t.slack-t.bursts-t.reservoir)
 }
 
-// tune sets what may be handed out. Since idle nobody had anything of the
-// topic, so that the reservoir of a new one has filled since then.
-func (t *topic) tune(rate, burst, part float64, idle, now time.Time) {
+// setLimits sets what may be handed out. Since idle no sidecar has had a share
+// of the topic, so the reservoir of a new topic has filled since then.
+func (t *topic) setLimits(rate, burst, part float64, idle, now time.Time) {
 	fresh := t.rate == 0 && part > 0 && t.reservoir == 0
 	t.rate, t.burst, t.slack = rate*part, burst*part, max(1, rate*slackFor.Seconds())*part
 	if fresh && !idle.IsZero() {
@@ -133,13 +133,13 @@ func (t *topic) tune(rate, burst, part float64, idle, now time.Time) {
 	t.trim()
 }
 
-// unused reports whether the topic can be forgotten: its reservoir is as full
-// as that of a new one.
+// unused reports whether the topic can be removed: its reservoir is as full as
+// that of a new one.
 func (t *topic) unused(now time.Time) bool {
 	return len(t.members) == 0 && now.Sub(t.used) > forgetAfter && t.reservoir >= math.Floor(t.burst)
 }
 
-// assign hands a member a rate and a burst, and tokens out of the reservoir.
+// assign gives a member a rate and a burst, and tokens out of the reservoir.
 func (t *topic) assign(m *member, rate, burst float64, grant int, now time.Time) {
 	a := assignment{number: t.server.last.Add(1), rate: rate, burst: burst, until: m.reportAt.Add(lapse)}
 	m.acting = append(m.acting, a)
@@ -168,8 +168,8 @@ func (t *topic) tell(m *member, a assignment, grant int) {
 	})
 }
 
-// show tells the sink of a member's share where it has changed.
-func (t *topic) show(m *member, perSecond float64) {
+// reportShare tells the sink a member's share if it has changed.
+func (t *topic) reportShare(m *member, perSecond float64) {
 	if t.server.cfg.Usage == nil || t.tenant || perSecond == m.shown ||
 		perSecond != NoShare && m.shown != NoShare && math.Abs(perSecond-m.shown) < m.shown/100 {
 		return
