@@ -53,8 +53,8 @@ func (t *callTable) add(c call) (corr string) {
 	return t.corrs[len(t.corrs)-1]
 }
 
-// take removes the call with that corr.
-func (t *callTable) take(corr string) (call, bool) {
+// remove removes the call with that corr.
+func (t *callTable) remove(corr string) (call, bool) {
 	number, err := strconv.Atoi(corr)
 	if err != nil || number < 0 || number >= len(t.calls) || !t.calls[number].open {
 		return call{}, false
@@ -65,8 +65,8 @@ func (t *callTable) take(corr string) (call, bool) {
 	return c, true
 }
 
-// takeAny removes one of the calls, the last if there are several.
-func (t *callTable) takeAny() (call, bool) {
+// removeAny removes one of the calls, the last if there are several.
+func (t *callTable) removeAny() (call, bool) {
 	for n := len(t.calls); n > 0; n-- {
 		c := t.calls[n-1]
 		t.calls = t.calls[:n-1]

@@ -9,31 +9,29 @@ import (
 // came, and those of one key one after the other. The subscription's lock guards
 // it.
 type dispatcher struct {
-	plain   bool // one after the other, and none again: no key waits behind another
-	ready   []*item
-	lanes   map[string]*keyLane
+	plain bool // one after the other, and none again: no key waits behind another
+	ready []*item
+	// behind has each key of which one event is ready or with a handler, and the
+	// events behind that one.
+	behind  map[string][]*item
 	waiting int // items that no handler has yet
 	// retrying are the items whose handler has failed, and is called again soon.
 	// Their keys wait for them.
 	retrying map[*item]*time.Timer
 }
 
-// keyLane is a key of which one event is ready or with a handler, and the events
-// behind that one.
-type keyLane struct{ behind []*item }
-
 // place adds an item.
 func (d *dispatcher) place(it *item) {
 	d.waiting++
 	if key := it.message.Event.Key; key != "" && !d.plain {
-		if lane := d.lanes[key]; lane != nil {
-			lane.behind = append(lane.behind, it)
+		if behind, busy := d.behind[key]; busy {
+			d.behind[key] = append(behind, it)
 			return
 		}
-		if d.lanes == nil {
-			d.lanes = map[string]*keyLane{}
+		if d.behind == nil {
+			d.behind = map[string][]*item{}
 		}
-		d.lanes[key] = new(keyLane)
+		d.behind[key] = nil
 	}
 	d.ready = append(d.ready, it)
 }
@@ -85,21 +83,20 @@ func (d *dispatcher) cancelRetry(it *item) bool {
 // was dropped.
 func (d *dispatcher) release(it *item) {
 	key := it.message.Event.Key
-	lane := d.lanes[key]
-	switch {
+	switch behind := d.behind[key]; {
 	case key == "" || d.plain:
-	case len(lane.behind) > 0:
-		d.ready = append(d.ready, lane.behind[0])
-		lane.behind = slices.Delete(lane.behind, 0, 1)
+	case len(behind) > 0:
+		d.ready = append(d.ready, behind[0])
+		d.behind[key] = slices.Delete(behind, 0, 1)
 	default:
-		delete(d.lanes, key)
+		delete(d.behind, key)
 	}
 }
 
-// drop removes the items that no handler has and which says, and returns them.
+// drop removes and returns the items that which selects and no handler has.
 func (d *dispatcher) drop(which func(*item) bool) (dropped []*item) {
-	for _, lane := range d.lanes {
-		lane.behind = slices.DeleteFunc(lane.behind, func(it *item) bool {
+	for key, behind := range d.behind {
+		d.behind[key] = slices.DeleteFunc(behind, func(it *item) bool {
 			if which(it) {
 				dropped = append(dropped, it)
 				return true

@@ -17,7 +17,7 @@ func (s *Subscription) deliver(conn *ConnSubscription, deliveries []wire.Deliver
 	now := time.Now()
 	for i := range deliveries {
 		if s.conn == conn {
-			s.take(conn, &deliveries[i], now)
+			s.receive(conn, &deliveries[i], now)
 		}
 	}
 	s.spawn(0)
@@ -30,8 +30,8 @@ func (s *Subscription) full() bool {
 	return s.bytes > s.config.MaxBytes || s.group == "" && s.waiting >= loneWindow
 }
 
-// take takes one delivery.
-func (s *Subscription) take(conn *ConnSubscription, d *wire.Delivery, now time.Time) {
+// receive handles one delivery from the sidecar.
+func (s *Subscription) receive(conn *ConnSubscription, d *wire.Delivery, now time.Time) {
 	id := d.Event.ID
 	if s.group == "" {
 		if s.lone.pass(&d.Event, now) && !s.draining && !s.stopping {
@@ -57,8 +57,8 @@ func (s *Subscription) take(conn *ConnSubscription, d *wire.Delivery, now time.T
 	}
 	it := newItem(s, conn, d, now)
 	it.extendAt = now.Add(lease / 2)
-	if until, ok := s.doubtful[id]; ok && now.Before(until) {
-		delete(s.doubtful, id)
+	if until, ok := s.uncertain[id]; ok && now.Before(until) {
+		delete(s.uncertain, id)
 		s.held[id] = it
 		s.decide(it, true, Nack{})
 		return
@@ -298,7 +298,7 @@ func (s *Subscription) lost(conn *ConnSubscription) {
 	for _, it := range s.held {
 		switch {
 		case it.decided:
-			s.doubt(it)
+			s.forgetUncertain(it)
 		case it.running:
 			it.conn = nil
 			it.cancel(ErrLost)
@@ -394,9 +394,9 @@ func (s *Subscription) tend(now time.Time) {
 		_ = s.conn.ModAckAsync(nil, max(s.lease.Milliseconds(), 1), extend[:n]...) // a broken connection gives them back
 		extend = extend[n:]
 	}
-	for id, until := range s.doubtful {
+	for id, until := range s.uncertain {
 		if now.After(until) {
-			delete(s.doubtful, id)
+			delete(s.uncertain, id)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (s *Subscription) decide(it *item, ack bool, n Nack) {
 func (s *Subscription) send(it *item) {
 	conn := it.conn
 	if conn == nil || conn != s.conn || s.stopping {
-		s.doubt(it)
+		s.forgetUncertain(it)
 		return
 	}
 	var err error
@@ -134,7 +134,7 @@ func (s *Subscription) send(it *item) {
 		err = conn.NackAsync(done, it.nack, it.message.Event.ID)
 	}
 	if err != nil {
-		s.doubt(it)
+		s.forgetUncertain(it)
 	}
 }
 
@@ -150,7 +150,7 @@ func (s *Subscription) answered(it *item, conn *ConnSubscription, err error) {
 	case err == nil:
 		s.forget(it, nil)
 	case !refused:
-		s.doubt(it)
+		s.forgetUncertain(it)
 	case again:
 		it.retryAt = time.Now().Add(after)
 		s.tendBy(it.retryAt)
@@ -161,19 +161,19 @@ func (s *Subscription) answered(it *item, conn *ConnSubscription, err error) {
 	}
 }
 
-// doubtfulFor is how long an ack is remembered that may not have arrived. It is
+// uncertainFor is how long an ack is remembered that may not have arrived. It is
 // short, because meanwhile an event that comes again on purpose, after the
 // group's cursor was set back, is taken for one that comes by mistake.
-const doubtfulFor = 2 * time.Minute
+const uncertainFor = 2 * time.Minute
 
-// maxDoubtful bounds them.
-const maxDoubtful = 10_000
+// maxUncertain bounds these acks.
+const maxUncertain = 10_000
 
-// doubt gives an item up whose settlement may not arrive. Where it is an ack,
+// forgetUncertain ends an item whose settlement may not arrive. Where it is an ack,
 // the event is acked when it comes again, instead of handled twice.
-func (s *Subscription) doubt(it *item) {
-	if it.ack && !s.stopping && len(s.doubtful) < maxDoubtful {
-		s.doubtful[it.message.Event.ID] = time.Now().Add(doubtfulFor)
+func (s *Subscription) forgetUncertain(it *item) {
+	if it.ack && !s.stopping && len(s.uncertain) < maxUncertain {
+		s.uncertain[it.message.Event.ID] = time.Now().Add(uncertainFor)
 	}
 	s.forget(it, ErrLost)
 }

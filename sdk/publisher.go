@@ -324,8 +324,8 @@ func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 	}
 	e.over = true
 	var stopped results // of the last one first
-	if err != nil && p.config.StopKey && e.lane != nil && e.state != behind {
-		for at := e.lane.behind.Back(); at != nil; at = e.lane.behind.Back() {
+	if err != nil && p.config.StopKey && e.ofKey != nil && e.state != behind {
+		for at := e.ofKey.behind.Back(); at != nil; at = e.ofKey.behind.Back() {
 			p.finish(at.Value.(*entry), Receipt{}, fmt.Errorf("%w: %w", ErrKeyStopped, e.failed(err)), &stopped)
 		}
 	}
@@ -336,7 +336,7 @@ func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 		close(p.room)
 		p.room = nil
 	}
-	if e.doubtful && e.fresh {
+	if e.uncertain && e.fresh {
 		r.Duplicate = false // of nothing but its own first try
 	}
 	*over = append(*over, result{e.number, e.done, r, e.failed(err)})

@@ -68,7 +68,7 @@ func (p *Publisher) serve(ctx context.Context, conn *Conn, up func()) error {
 	defer func() { <-conn.Done() }() // until then answers come
 	for {
 		p.mu.Lock()
-		batch, wait := p.queue.take(time.Now())
+		batch, wait := p.queue.next(time.Now())
 		p.mu.Unlock()
 		if len(batch) > 0 {
 			if err := p.send(ctx, conn, batch); err != nil {
@@ -187,7 +187,7 @@ func (p *Publisher) lost(batch []*entry, err error, over *results) {
 	}
 	var back []*entry
 	for _, e := range batch {
-		e.doubtful = true
+		e.uncertain = true
 		if e.abandoned {
 			p.finish(e, Receipt{}, err, over)
 			continue

@@ -30,7 +30,7 @@ func (c *Conn) read() {
 	}
 	for {
 		c.mu.Lock()
-		pending, ok := c.calls.takeAny()
+		pending, ok := c.calls.removeAny()
 		cause := c.cause
 		c.mu.Unlock()
 		if !ok {
@@ -78,7 +78,7 @@ func (c *Conn) handle(text []byte) error {
 	}
 	switch reply.Op {
 	case wire.OpOK, wire.OpErr:
-		return c.settle(reply)
+		return c.answer(reply)
 	case wire.OpEvent, wire.OpEvents:
 		c.mu.Lock()
 		sub := c.subs[subKey{reply.Topic, reply.Group}]
@@ -100,9 +100,9 @@ func (c *Conn) handle(text []byte) error {
 	return nil
 }
 
-func (c *Conn) settle(reply *wire.Reply) error {
+func (c *Conn) answer(reply *wire.Reply) error {
 	c.mu.Lock()
-	answered, ok := c.calls.take(reply.Corr)
+	answered, ok := c.calls.remove(reply.Corr)
 	if answered.publish {
 		c.publishes--
 		if c.waiting > 0 {

@@ -22,7 +22,7 @@ type entryState int
 
 const (
 	queued  entryState = iota // in its topic's ready
-	behind                    // in its lane, behind another event of its key
+	behind                    // behind another event of its key
 	sent                      // on its way
 	removed                   // it has its result
 )
@@ -39,18 +39,18 @@ type entry struct {
 	state     entryState
 	number    uint64
 	topic     *sendTopic
-	lane      *lane         // of its key; nil without one
-	at        *list.Element // in the topic's ready, or in the lane
+	ofKey     *keyQueue     // nil without a key
+	at        *list.Element // in the topic's ready, or behind in ofKey
 	over      bool          // it has its result
 	abandoned bool          // nobody waits for it any more
 	alone     bool          // it was sent while nothing else was on its way, in solo
-	doubtful  bool          // it was sent, and nobody knows what became of it
+	uncertain bool          // it was sent, and its outcome is unknown
 	refusal   *wire.Error   // the last one
 }
 
-// lane is the events of one key behind the first one, which is ready or on its
+// keyQueue has the events of one key behind the first one, which is ready or on its
 // way, with keyedBatches together with some of those that were behind it.
-type lane struct {
+type keyQueue struct {
 	key    string
 	out    int // events that are not behind: one, or what is on its way in one batch
 	behind list.List
@@ -60,7 +60,7 @@ type lane struct {
 type sendTopic struct {
 	name  string
 	ready list.List // of *entry
-	lanes map[string]*lane
+	keys  map[string]*keyQueue
 	// After a refusal that asks for time the topic is on hold until then, and goes
 	// on with few requests at a time.
 	until    time.Time
@@ -105,26 +105,26 @@ func (q *sendQueue) add(e *entry) {
 	q.entries[e] = struct{}{}
 	t := q.topics[e.event.Topic]
 	if t == nil {
-		t = &sendTopic{name: e.event.Topic, lanes: map[string]*lane{}, width: maxRequests, most: batchEvents}
+		t = &sendTopic{name: e.event.Topic, keys: map[string]*keyQueue{}, width: maxRequests, most: batchEvents}
 		q.topics[t.name] = t
 		q.turns = append(q.turns, t)
 	}
 	t.left++
 	e.topic = t
 	if key := e.event.Key; key != "" {
-		if e.lane = t.lanes[key]; e.lane != nil {
-			e.state, e.at = behind, e.lane.behind.PushBack(e)
+		if e.ofKey = t.keys[key]; e.ofKey != nil {
+			e.state, e.at = behind, e.ofKey.behind.PushBack(e)
 			return
 		}
-		e.lane = &lane{key: key, out: 1}
-		t.lanes[key] = e.lane
+		e.ofKey = &keyQueue{key: key, out: 1}
+		t.keys[key] = e.ofKey
 	}
 	e.state, e.at = queued, t.ready.PushBack(e)
 }
 
-// take takes the next batch, whose events then count as sent; without one, it
-// says how long to wait unless something happens.
-func (q *sendQueue) take(now time.Time) (batch []*entry, wait time.Duration) {
+// next removes the next batch, whose events then count as sent. Where there is none,
+// wait is how long to wait unless something happens.
+func (q *sendQueue) next(now time.Time) (batch []*entry, wait time.Duration) {
 	if q.requests >= maxRequests || q.solo && q.requests > 0 {
 		return nil, farAway
 	}
@@ -142,29 +142,29 @@ func (q *sendQueue) take(now time.Time) (batch []*entry, wait time.Duration) {
 			wait = min(wait, left)
 			continue
 		}
-		return q.takeFrom(t), 0
+		return q.nextOf(t), 0
 	}
 	return nil, wait
 }
 
-func (q *sendQueue) takeFrom(t *sendTopic) (batch []*entry) {
+func (q *sendQueue) nextOf(t *sendTopic) (batch []*entry) {
 	most := t.most
 	if q.solo {
 		most = 1
 	}
 	size := 0
-	take := func(e *entry) {
+	send := func(e *entry) {
 		e.state, e.at, e.alone = sent, nil, q.solo
 		size += e.size
 		batch = append(batch, e)
 	}
 	room := func() bool { return len(batch) < most && size < batchBytes }
 	for room() && t.ready.Len() > 0 {
-		take(t.ready.Remove(t.ready.Front()).(*entry))
+		send(t.ready.Remove(t.ready.Front()).(*entry))
 	}
 	for i := 0; q.keyedBatches && i < len(batch); i++ {
-		for l := batch[i].lane; l != nil && l.behind.Len() > 0 && room(); l.out++ {
-			take(l.behind.Remove(l.behind.Front()).(*entry))
+		for l := batch[i].ofKey; l != nil && l.behind.Len() > 0 && room(); l.out++ {
+			send(l.behind.Remove(l.behind.Front()).(*entry))
 		}
 	}
 	t.requests++
@@ -172,16 +172,16 @@ func (q *sendQueue) takeFrom(t *sendTopic) (batch []*entry) {
 	return batch
 }
 
-// putBack makes events that were taken ready again, before all others; of a key,
+// putBack makes the events of a batch ready again, before all others; of a key,
 // the first of them, before the others.
 func (q *sendQueue) putBack(batch []*entry) {
 	for i := len(batch) - 1; i >= 0; i-- {
 		e := batch[i]
 		switch {
 		case e.over:
-		case e.lane != nil && e.lane.out > 1:
-			e.lane.out--
-			e.state, e.at = behind, e.lane.behind.PushFront(e)
+		case e.ofKey != nil && e.ofKey.out > 1:
+			e.ofKey.out--
+			e.state, e.at = behind, e.ofKey.behind.PushFront(e)
 		default:
 			e.state, e.at = queued, e.topic.ready.PushFront(e)
 		}
@@ -213,10 +213,10 @@ func (q *sendQueue) remove(e *entry) {
 	case queued:
 		t.ready.Remove(e.at)
 	case behind:
-		e.lane.behind.Remove(e.at)
+		e.ofKey.behind.Remove(e.at)
 	}
-	if e.lane != nil && e.state != behind {
-		t.goOn(e.lane)
+	if e.ofKey != nil && e.state != behind {
+		t.goOn(e.ofKey)
 	}
 	e.state, e.at = removed, nil
 	delete(q.entries, e)
@@ -228,14 +228,14 @@ func (q *sendQueue) remove(e *entry) {
 }
 
 // goOn lets the next event of a key go, once all that were on their way with the
-// one that was removed are settled.
-func (t *sendTopic) goOn(l *lane) {
+// one that was removed have their results.
+func (t *sendTopic) goOn(l *keyQueue) {
 	if l.out--; l.out > 0 {
 		return
 	}
 	first := l.behind.Front()
 	if first == nil {
-		delete(t.lanes, l.key)
+		delete(t.keys, l.key)
 		return
 	}
 	next := l.behind.Remove(first).(*entry)

@@ -52,7 +52,7 @@ type Subscription struct {
 	running   int
 	bytes     int
 	held      map[string]*item     // by id, with a group: in hand and not settled
-	doubtful  map[string]time.Time // acks that may not have arrived, until when
+	uncertain map[string]time.Time // acks that may not have arrived, until when
 	lease     time.Duration        // the longest time that was left to settle
 	tendAt    time.Time            // when the keeper looks again
 	lone      lonePlace
@@ -63,7 +63,7 @@ func newSubscription(ctx context.Context, c *Client, topic, group string, cfg su
 	s := &Subscription{
 		client: c, topic: topic, group: group, config: cfg,
 		base: context.WithoutCancel(ctx), closed: make(chan struct{}), keeper: make(chan struct{}, 1),
-		held: map[string]*item{}, doubtful: map[string]time.Time{},
+		held: map[string]*item{}, uncertain: map[string]time.Time{},
 	}
 	s.changed.L = &s.mu
 	s.plain = group == "" && cfg.Concurrency == 1 && cfg.Batch == 0
@@ -94,8 +94,8 @@ func (s *Subscription) start(conn *Conn) error {
 }
 
 func (s *Subscription) run(conn *Conn) {
-	var keeping sync.WaitGroup
-	goIn(&keeping, s.keep)
+	var keeper sync.WaitGroup
+	goIn(&keeper, s.keep)
 	l := link{
 		client: s.client, name: fmt.Sprintf("topic %s, group %q", s.topic, s.group),
 		change: ConnectionChange{Topic: s.topic, Group: s.group}, serve: s.serve, ended: func() bool { return s.Err() != nil },
@@ -116,7 +116,7 @@ func (s *Subscription) run(conn *Conn) {
 	s.mu.Unlock()
 	s.cancel()
 	s.work.Wait()
-	keeping.Wait()
+	keeper.Wait()
 	s.client.mu.Lock()
 	delete(s.client.subs, s)
 	s.client.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 // meanwhile. The context of f ends when the claim is lost. Where f fails, or
 // panics, the claim is released.
 func (h *Handler) hold(ctx context.Context, c *Claim, f func(ctx context.Context) error) (err error) {
-	held, lose := context.WithCancelCause(ctx)
+	held, cancel := context.WithCancelCause(ctx)
 	stopped, stop := context.WithCancel(context.WithoutCancel(ctx))
-	expiry := time.AfterFunc(c.Remaining(), func() { lose(ErrLeaseLost) })
+	expiry := time.AfterFunc(c.Remaining(), func() { cancel(ErrLeaseLost) })
 	extended := make(chan struct{})
 	extending := time.AfterFunc(c.lease/extendPart, func() { // most effects have run by then
 		defer close(extended)
-		h.extend(stopped, c, expiry, lose)
+		h.extend(stopped, c, expiry, cancel)
 	})
 	settled := false
 	defer func() {
@@ -26,7 +26,7 @@ func (h *Handler) hold(ctx context.Context, c *Claim, f func(ctx context.Context
 			<-extended
 		}
 		expiry.Stop()
-		lose(nil)
+		cancel(nil)
 		if !settled {
 			// The lease runs out by itself if this fails.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)
@@ -43,7 +43,7 @@ func (h *Handler) hold(ctx context.Context, c *Claim, f func(ctx context.Context
 }
 
 // extend extends the claim until ctx ends, or it is lost, which it says.
-func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, lose func(cause error)) {
+func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, cancel func(cause error)) {
 	every := c.lease / extendPart
 	kept := time.Now()
 	for {
@@ -51,7 +51,7 @@ func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, lose
 		began := time.Now()
 		switch err := h.beat(ctx, c); {
 		case errors.Is(err, ErrFenced):
-			lose(err)
+			cancel(err)
 			return
 		case err != nil: // once more, soon
 			wait = every / 4
@@ -59,7 +59,7 @@ func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, lose
 			expiry.Reset(c.Remaining())
 		}
 		if c.Err() != nil {
-			lose(ErrLeaseLost)
+			cancel(ErrLeaseLost)
 			return
 		}
 		if c.slot.Number > 1 && time.Since(kept) > keepLonger/4 {

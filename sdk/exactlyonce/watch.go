@@ -14,10 +14,10 @@ const maxWatched = 10_000
 // counts from before it wrote that, so it gives up earlier.
 type watch struct {
 	mu   sync.Mutex
-	seen map[string]sighting // by id
+	seen map[string]observation // by id
 }
 
-type sighting struct {
+type observation struct {
 	slot  Slot
 	owner string
 	beat  int64
@@ -37,9 +37,9 @@ func (w *watch) look(id string, r Record, now time.Time) time.Duration {
 				break
 			}
 		}
-		s = sighting{r.Slot, r.Owner, r.Beat, now}
+		s = observation{r.Slot, r.Owner, r.Beat, now}
 		if w.seen == nil {
-			w.seen = map[string]sighting{}
+			w.seen = map[string]observation{}
 		}
 		w.seen[id] = s
 	}

@@ -70,7 +70,7 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 	if err == nil {
 		err = v.run(ctx, s.orders(app.Stdin))
 		// The context may have ended; the good-bye has the timeout to itself.
-		err = errors.Join(err, c.ask(context.WithoutCancel(ctx), v.settle))
+		err = errors.Join(err, c.ask(context.WithoutCancel(ctx), v.drain))
 	}
 	_ = client.Close() // gives back what is not settled
 	v.acks.Wait()
@@ -147,9 +147,9 @@ type view struct {
 	over    bool                       // nothing is printed any more
 	inHand  map[string]*sluice.Message // with --ack manual
 
-	doubts sync.Mutex
-	backs  int // how often the connection came back
-	unsure int // acks whose answer the outage of now has swallowed
+	ackMu   sync.Mutex
+	backs   int // how often the connection came back
+	unacked int // acks whose answer the outage of now has swallowed
 }
 
 func newView(s *subCommand, app *program.App, asJSON bool) *view {
@@ -175,10 +175,10 @@ func (v *view) connection(c sluice.ConnectionChange) {
 	}
 	v.outage.happened(c, back)
 	if c.Err == nil {
-		v.doubts.Lock()
+		v.ackMu.Lock()
 		v.backs++
-		v.unsure = 0 // the client acks them when they come again
-		v.doubts.Unlock()
+		v.unacked = 0 // the client acks them when they come again
+		v.ackMu.Unlock()
 	}
 }
 
@@ -194,9 +194,9 @@ var errOver = errors.New("nothing is printed any more")
 // handle prints an event, and acks it if that is wanted. What comes after the end
 // it keeps until the subscription stops, and so gives back.
 func (v *view) handle(ctx context.Context, m *sluice.Message) error {
-	v.doubts.Lock()
+	v.ackMu.Lock()
 	outages := v.backs
-	v.doubts.Unlock()
+	v.ackMu.Unlock()
 	if err := v.print(m, outages); err != nil {
 		if !errors.Is(err, errOver) {
 			v.finish(err)
@@ -224,7 +224,7 @@ func (v *view) print(m *sluice.Message, outages int) error {
 	case v.command.Ack == "manual":
 		v.inHand[m.Event.ID] = m
 	case v.command.Group != "":
-		v.acks.Go(func() { v.settled(m.Ack(context.Background()), outages) }) // it has its answer when the client is closed
+		v.acks.Go(func() { v.acked(m.Ack(context.Background()), outages) }) // it has its answer when the client is closed
 	}
 	if v.printed++; v.printed == v.command.Max {
 		v.over = true
@@ -233,14 +233,14 @@ func (v *view) print(m *sluice.Message, outages int) error {
 	return nil
 }
 
-// settled takes the answer to the ack of an event that came after so many outages.
-func (v *view) settled(err error, outages int) {
+// acked handles the answer to the ack of an event that came after so many outages.
+func (v *view) acked(err error, outages int) {
 	switch {
 	case errors.Is(err, sluice.ErrLost):
-		v.doubts.Lock()
-		defer v.doubts.Unlock()
+		v.ackMu.Lock()
+		defer v.ackMu.Unlock()
 		if outages == v.backs {
-			v.unsure++
+			v.unacked++
 		}
 	case err != nil:
 		v.finish(err)
@@ -303,8 +303,8 @@ func (v *view) settleByHand(ids []string, settle func(*sluice.Message) error) {
 	}
 }
 
-// settle ends the printing, and waits until the acks are durable.
-func (v *view) settle(ctx context.Context) error {
+// drain ends the printing, and waits until the acks are durable.
+func (v *view) drain(ctx context.Context) error {
 	v.mu.Lock()
 	v.over = true
 	v.mu.Unlock()
@@ -318,11 +318,11 @@ func (v *view) settle(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	v.doubts.Lock()
-	unsure := v.unsure
-	v.doubts.Unlock()
-	if unsure > 0 {
-		return fmt.Errorf("the connection was lost before the last %d acks were answered: these events may be delivered again", unsure)
+	v.ackMu.Lock()
+	unacked := v.unacked
+	v.ackMu.Unlock()
+	if unacked > 0 {
+		return fmt.Errorf("the connection was lost before the last %d acks were answered: these events may be delivered again", unacked)
 	}
 	select {
 	case err := <-v.end: // an ack that was refused

@@ -23,7 +23,7 @@ func Run(t *testing.T, open func(t *testing.T) exactlyonce.Store) {
 		{"what was inserted is found", inserted},
 		{"one of many inserts wins a slot", oneWins},
 		{"extending", extending},
-		{"keeping a chain", keeping},
+		{"a chain is kept", keepsChain},
 		{"what is not there", missing},
 		{"a context that has ended", ended},
 	} {
@@ -138,7 +138,7 @@ func extending(t *testing.T, s exactlyonce.Store) {
 	wantRecord(t, s, r)
 }
 
-func keeping(t *testing.T, s exactlyonce.Store) {
+func keepsChain(t *testing.T, s exactlyonce.Store) {
 	ctx := t.Context()
 	first, second, third := claim(1, "a"), claim(2, "b"), claim(3, "c")
 	for _, r := range []exactlyonce.Record{first, second, third} {

@@ -81,7 +81,7 @@ func TestFailuresAreRetriedInHand(t *testing.T) {
 	}
 }
 
-// What fails for too long is given back, and so is at once what says that it is hopeless or early.
+// An event that fails for too long is given back, and one whose error is a RetryIn at once.
 func TestFailuresAreGivenBack(t *testing.T) {
 	var said settlements
 	sidecar, client := open(t, said.options())
