@@ -42,7 +42,7 @@ func testDeletion(t *testing.T, s *suite) {
 	t.Run("a deleted group is not there any more", func(t *testing.T) { s.testGroupDeleted(t) })
 	t.Run("a group that is not deleted is not forgotten", func(t *testing.T) {
 		topic := s.topic(t, 1)
-		if err := s.take(t, epoch(topic, "g", 0, 1, "n")); err != nil {
+		if err := s.takeEpoch(t, epoch(topic, "g", 0, 1, "n")); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.log.ForgetGroup(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrFenced) {

@@ -21,8 +21,8 @@ func epoch(topic, group string, partition int, number uint64, owner string) even
 	}
 }
 
-// take takes one epoch.
-func (s *suite) take(t tester, e eventlog.Epoch) error {
+// takeEpoch takes one epoch.
+func (s *suite) takeEpoch(t tester, e eventlog.Epoch) error {
 	t.Helper()
 	errs := s.log.TakeEpochs(t.Context(), []eventlog.Epoch{e})
 	if len(errs) != 1 {
@@ -54,7 +54,7 @@ func testEpochs(t *testing.T, s *suite) {
 
 	t.Run("epochs are a chain, each number taken once", func(t *testing.T) {
 		topic := s.topic(t, 2)
-		if err := s.take(t, epoch(topic, "g", 1, 1, "n1")); err != nil {
+		if err := s.takeEpoch(t, epoch(topic, "g", 1, 1, "n1")); err != nil {
 			t.Fatal(err)
 		}
 		errs := s.log.TakeEpochs(t.Context(), []eventlog.Epoch{
@@ -62,7 +62,7 @@ func testEpochs(t *testing.T, s *suite) {
 		if !errors.Is(errs[0], eventlog.ErrEpochTaken) || errs[1] != nil || errs[2] != nil || errs[3] != nil {
 			t.Errorf("TakeEpochs: %v; want the first taken, the others free", errs)
 		}
-		if err := s.take(t, epoch(topic, "g", 1, 1, "n1")); !errors.Is(err, eventlog.ErrEpochTaken) {
+		if err := s.takeEpoch(t, epoch(topic, "g", 1, 1, "n1")); !errors.Is(err, eventlog.ErrEpochTaken) {
 			t.Errorf("a number below the latest: %v; want ErrEpochTaken", err)
 		}
 		for range 2 {
@@ -116,7 +116,7 @@ func testEpochs(t *testing.T, s *suite) {
 			for i := range 8 {
 				wg.Go(func() {
 					owner := fmt.Sprintf("n%d", i)
-					switch err := s.take(t, epoch(topic, "g", 0, number, owner)); {
+					switch err := s.takeEpoch(t, epoch(topic, "g", 0, number, owner)); {
 					case err == nil:
 						wins.Add(1)
 						winner.Store(owner)
@@ -170,7 +170,7 @@ func testEpochs(t *testing.T, s *suite) {
 		topic := s.topic(t, 2)
 		first, second := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 0, 2, "n2")
 		second.Progress.Cursor = 4
-		if err := errors.Join(s.take(t, first), s.take(t, second)); err != nil {
+		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second)); err != nil {
 			t.Fatal(err)
 		}
 		first.Progress.Cursor = 9
@@ -191,7 +191,7 @@ func testEpochs(t *testing.T, s *suite) {
 		topic, other := s.topic(t, 2), s.topic(t, 1)
 		names := []string{"a", "A", "b/c", "a b", "aa"}
 		for _, g := range names {
-			if err := errors.Join(s.take(t, epoch(topic, g, 0, 1, "n")), s.take(t, epoch(topic, g, 1, 1, "n"))); err != nil {
+			if err := errors.Join(s.takeEpoch(t, epoch(topic, g, 0, 1, "n")), s.takeEpoch(t, epoch(topic, g, 1, 1, "n"))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -229,7 +229,7 @@ func testMarks(t *testing.T, s *suite) {
 		}
 	}
 	own := epoch(topic, "g", 0, 1, "n")
-	if err := s.take(t, own); err != nil {
+	if err := s.takeEpoch(t, own); err != nil {
 		t.Fatal(err)
 	}
 	own.Progress.Cursor = 5

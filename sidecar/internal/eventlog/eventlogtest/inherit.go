@@ -41,7 +41,7 @@ func testInherit(t *testing.T, s *suite) {
 	t.Run("the first epoch has nobody to inherit from", func(t *testing.T) {
 		topic := s.topic(t, 1)
 		first := heir(topic, "g", 0, 1, "n1", 7)
-		if err := s.take(t, first); err != nil {
+		if err := s.takeEpoch(t, first); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -53,7 +53,7 @@ func testInherit(t *testing.T, s *suite) {
 	t.Run("what was saved goes over, also through owners that saved nothing", func(t *testing.T) {
 		topic := s.topic(t, 2)
 		first, other := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 1, 1, "n1")
-		if err := errors.Join(s.take(t, first), s.take(t, other)); err != nil {
+		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, other)); err != nil {
 			t.Fatal(err)
 		}
 		first.Progress, other.Progress.Cursor = someProgress, 99
@@ -62,7 +62,7 @@ func testInherit(t *testing.T, s *suite) {
 		}
 		for number := uint64(2); number <= 6; number++ {
 			next := heir(topic, "g", 0, number, fmt.Sprintf("n%d", number), 1)
-			if err := s.take(t, next); err != nil {
+			if err := s.takeEpoch(t, next); err != nil {
 				t.Fatal(err)
 			}
 			s.latest(t, topic, "g", shown(next, someProgress), other)
@@ -85,7 +85,7 @@ func testInherit(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		first, second, third := epoch(topic, "g", 0, 1, "n1"), heir(topic, "g", 0, 2, "n2", 1), heir(topic, "g", 0, 3, "n3", 1)
 		first.Progress = someProgress
-		if err := errors.Join(s.take(t, first), s.take(t, second)); err != nil {
+		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second)); err != nil {
 			t.Fatal(err)
 		}
 		back := eventlog.Progress{Cursor: 3} // a seek goes back
@@ -93,7 +93,7 @@ func testInherit(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 		s.latest(t, topic, "g", shown(second, back))
-		if err := s.take(t, third); err != nil {
+		if err := s.takeEpoch(t, third); err != nil {
 			t.Fatal(err)
 		}
 		s.latest(t, topic, "g", shown(third, back))
@@ -103,7 +103,7 @@ func testInherit(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		first, second, third := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 0, 2, "n2"), heir(topic, "g", 0, 3, "n3", 1)
 		first.Progress, second.Progress.Cursor = someProgress, 50
-		if err := errors.Join(s.take(t, first), s.take(t, second), s.take(t, third)); err != nil {
+		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second), s.takeEpoch(t, third)); err != nil {
 			t.Fatal(err)
 		}
 		s.latest(t, topic, "g", shown(third, second.Progress))
@@ -113,7 +113,7 @@ func testInherit(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		first, second := epoch(topic, "g", 0, 1, "n1"), heir(topic, "g", 0, 2, "n2", 1)
 		first.Progress = someProgress
-		if err := errors.Join(s.take(t, first), s.take(t, second)); err != nil {
+		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second)); err != nil {
 			t.Fatal(err)
 		}
 		first.Progress = eventlog.Progress{Cursor: 70}
@@ -133,7 +133,7 @@ func testInheritRace(t *testing.T, s *suite) {
 	topic := s.topic(t, 1)
 	var saved uint64 // the highest cursor that was answered nil
 	own := epoch(topic, "g", 0, 1, "n1")
-	if err := s.take(t, own); err != nil {
+	if err := s.takeEpoch(t, own); err != nil {
 		t.Fatal(err)
 	}
 	for number := uint64(2); number < rounds+2 && !t.Failed(); number++ {
@@ -159,7 +159,7 @@ func testInheritRace(t *testing.T, s *suite) {
 		})
 		<-begun
 		own = heir(topic, "g", 0, number, fmt.Sprintf("n%d", number), 1)
-		if err := s.take(t, own); err != nil {
+		if err := s.takeEpoch(t, own); err != nil {
 			t.Errorf("TakeEpochs: %v", err)
 		}
 		got, err := s.log.LatestEpochs(t.Context(), topic, "g")

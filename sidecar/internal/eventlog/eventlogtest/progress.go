@@ -23,7 +23,7 @@ func testProgress(t *testing.T, s *suite) {
 	t.Run("what was saved is kept over a restart, synced or not", func(t *testing.T) {
 		topic := s.topic(t, 1)
 		own := epoch(topic, "g", 0, 1, "n")
-		if err := s.take(t, own); err != nil {
+		if err := s.takeEpoch(t, own); err != nil {
 			t.Fatal(err)
 		}
 		for i := range uint64(6) {
@@ -45,7 +45,7 @@ func testProgress(t *testing.T, s *suite) {
 	t.Run("a fenced save leaves the others' epochs alone", func(t *testing.T) {
 		topic := s.topic(t, 2)
 		mine, fenced, theirs := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 1, 1, "n1"), epoch(topic, "g", 1, 2, "n2")
-		if err := errors.Join(s.take(t, mine), s.take(t, fenced), s.take(t, theirs)); err != nil {
+		if err := errors.Join(s.takeEpoch(t, mine), s.takeEpoch(t, fenced), s.takeEpoch(t, theirs)); err != nil {
 			t.Fatal(err)
 		}
 		moved := mine
@@ -76,7 +76,7 @@ func testProgressRace(t *testing.T, s *suite) {
 				var err error
 				if i%20 == 0 {
 					own.Number = i/20 + 1
-					err = s.take(t, own)
+					err = s.takeEpoch(t, own)
 				} else {
 					err = s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil)
 				}

@@ -62,7 +62,7 @@ func testRedrives(t *testing.T, s *suite) {
 
 	t.Run("progress", func(t *testing.T) {
 		own := epoch(topic, "h", 0, 1, "n")
-		if err := s.take(t, own); err != nil {
+		if err := s.takeEpoch(t, own); err != nil {
 			t.Fatal(err)
 		}
 		own.Progress.Since = 1_723_140_000_000
@@ -77,7 +77,7 @@ func testRedrives(t *testing.T, s *suite) {
 		}
 		next := epoch(topic, "h", 0, 2, "m")
 		next.Inherit = true
-		if err := s.take(t, next); err != nil {
+		if err := s.takeEpoch(t, next); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := s.log.LatestEpochs(t.Context(), topic, "h"); err != nil || !reflect.DeepEqual(got[0].Progress, own.Progress) {

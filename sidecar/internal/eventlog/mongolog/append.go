@@ -235,7 +235,7 @@ func (l *Log) appendCalls(t *topic, calls []*call) {
 	for _, c := range calls {
 		if c.generation != b.generation {
 			for _, d := range c.events {
-				c.settle(d.at, eventlog.Outcome{Err: errAnotherGeneration})
+				c.answer(d.at, eventlog.Outcome{Err: errAnotherGeneration})
 			}
 			continue
 		}
@@ -459,7 +459,7 @@ func (b *batch) accept(at *line, d *pending) {
 	at.pending = at.pending[1:]
 	if d.call != nil {
 		b.met()
-		d.call.settle(d.at, eventlog.Outcome{Partition: at.p, Seq: d.seq, TS: d.record.TS})
+		d.call.answer(d.at, eventlog.Outcome{Partition: at.p, Seq: d.seq, TS: d.record.TS})
 	}
 }
 
@@ -483,7 +483,7 @@ func (b *batch) replace(ctx context.Context, at *line, place int, o eventlog.Out
 		return err
 	}
 	at.pending[place] = &pending{raw: raw, seq: d.seq}
-	d.call.settle(d.at, o)
+	d.call.answer(d.at, o)
 	return nil
 }
 
@@ -492,15 +492,15 @@ func (b *batch) refuse(err error) {
 	for _, at := range b.lines {
 		for _, d := range at.pending {
 			if d.call != nil {
-				d.call.settle(d.at, eventlog.Outcome{Err: err})
+				d.call.answer(d.at, eventlog.Outcome{Err: err})
 			}
 		}
 		at.pending = nil
 	}
 }
 
-// settle gives an event its outcome, and answers the call with the last one.
-func (c *call) settle(at int, o eventlog.Outcome) {
+// answer gives an event its outcome, and ends the call with the last one.
+func (c *call) answer(at int, o eventlog.Outcome) {
 	c.out[at] = o
 	if c.left--; c.left == 0 {
 		close(c.done)

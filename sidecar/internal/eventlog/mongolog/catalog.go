@@ -66,8 +66,8 @@ type topic struct {
 	calls batcher[*call]
 	// rivals is when others were seen to append, too, in nanoseconds since the epoch.
 	rivals atomic.Int64
-	// settleDue is when the head may be told again how far the topic was read, in nanoseconds since the epoch.
-	settleDue atomic.Int64
+	// watermarkDue is when this log may raise the watermark again, in nanoseconds since the epoch.
+	watermarkDue atomic.Int64
 	// uncancelDue is when what is left of cancelled events may be looked for again, in nanoseconds since the epoch.
 	uncancelDue atomic.Int64
 }
@@ -76,10 +76,10 @@ type topic struct {
 type partition struct {
 	// reserved is the highest seq that was given to this log.
 	reserved atomic.Uint64
-	// settled is what a head said, and seen a seq up to which nothing is missing.
-	settled, seen atomic.Uint64
-	hole          hole
-	newest        newest
+	// watermark is what a head said, and seen a seq up to which nothing is missing.
+	watermark, seen atomic.Uint64
+	hole            hole
+	newest          newest
 	// floor is a seq below which nothing is readable any more.
 	floor atomic.Uint64
 	// unswept is the floor at which no stub was found; 0: one may be there.

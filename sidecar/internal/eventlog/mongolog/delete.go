@@ -174,7 +174,7 @@ func (l *Log) empty(ctx context.Context, op string, t *topic, generation int64) 
 		if _, err = l.extentsUnder(ctx, t, head); err != nil {
 			return err
 		}
-		if err = l.settle(ctx, t, head); err != nil {
+		if err = l.raiseWatermark(ctx, t, head); err != nil {
 			return err
 		}
 		head, err = l.findHead(ctx, t)
@@ -194,7 +194,7 @@ func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, he
 	if last < head.first(p) {
 		return nil // it was empty, or is emptied
 	}
-	for first := head.settled(p) + 1; first <= last; first += maxVoids {
+	for first := head.watermark(p) + 1; first <= last; first += maxVoids {
 		err := l.within(ctx, op, func(ctx context.Context) error { return l.fill(ctx, t, p, first, min(first+maxVoids-1, last)) })
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, he
 	}
 	err := l.within(ctx, op, func(ctx context.Context) error {
 		return l.updateHead(ctx, t, bson.D{{Key: "$max", Value: bson.D{
-			{Key: of(fieldSettled, p), Value: int64(last)}, {Key: of(fieldFirst, p), Value: int64(last) + 1}}}})
+			{Key: of(fieldWatermark, p), Value: int64(last)}, {Key: of(fieldFirst, p), Value: int64(last) + 1}}}})
 	})
 	if err == nil {
 		t.partitions[p].unswept.Store(0)

@@ -22,8 +22,8 @@ func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 		return nil
 	}
 	if of != seqKey {
-		settled, err := b.settle(ctx, at)
-		if err != nil || settled {
+		found, err := b.resolveStored(ctx, at)
+		if err != nil || found {
 			return err
 		}
 	}
@@ -60,11 +60,10 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 	return nil
 }
 
-// settle looks up the ids of the events at the front of a line, gives those that
-// are found their outcome, and reports whether there were any. Where one is, more
-// may follow: somebody repeats what was there, so each time twice as many are
-// looked up.
-func (b *batch) settle(ctx context.Context, at *line) (bool, error) {
+// resolveStored looks up the ids of the events at the front of a line, gives the
+// stored ones their outcome, and reports whether there were any. Repeats come in
+// runs, so each call that finds one doubles the number of ids of the next.
+func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 	events := at.pending[:min(b.lookup, len(at.pending))]
 	found, err := b.find(ctx, events)
 	if err != nil || len(found) == 0 {

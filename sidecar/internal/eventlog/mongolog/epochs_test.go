@@ -31,7 +31,7 @@ func anHeir(partition int, number uint64, owner string) eventlog.Epoch {
 	return e
 }
 
-func take(t *testing.T, l *Log, e eventlog.Epoch) error {
+func takeEpoch(t *testing.T, l *Log, e eventlog.Epoch) error {
 	t.Helper()
 	return l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]
 }
@@ -61,7 +61,7 @@ func TestOldEpochsAreForgotten(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		l := open()
 		first := anEpoch(0, 1, "n1")
-		if err := take(t, l, first); err != nil {
+		if err := takeEpoch(t, l, first); err != nil {
 			t.Fatal(err)
 		}
 		first.Progress.Cursor = 42
@@ -69,7 +69,7 @@ func TestOldEpochsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		for number := uint64(2); number <= 6; number++ {
-			if err := take(t, l, anHeir(0, number, "n")); err != nil {
+			if err := takeEpoch(t, l, anHeir(0, number, "n")); err != nil {
 				t.Fatal(err)
 			}
 			left, err := l.majority(epochsName).CountDocuments(t.Context(), bson.D{})
@@ -79,7 +79,7 @@ func TestOldEpochsAreForgotten(t *testing.T) {
 		}
 		// One who has slept since the first epoch finds its number free.
 		for number := range uint64(6) {
-			if err := take(t, open(), anEpoch(0, number+1, "late")); !errors.Is(err, eventlog.ErrEpochTaken) {
+			if err := takeEpoch(t, open(), anEpoch(0, number+1, "late")); !errors.Is(err, eventlog.ErrEpochTaken) {
 				t.Errorf("epoch %d of a late taker: %v; want ErrEpochTaken", number+1, err)
 			}
 		}
@@ -96,7 +96,7 @@ func TestFencedByAnotherLog(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		one, two := open(), open()
 		own := anEpoch(0, 1, "n1")
-		if err := errors.Join(take(t, one, own), take(t, two, anHeir(0, 2, "n2"))); err != nil {
+		if err := errors.Join(takeEpoch(t, one, own), takeEpoch(t, two, anHeir(0, 2, "n2"))); err != nil {
 			t.Fatal(err)
 		}
 		own.Progress.Cursor = 9
@@ -118,7 +118,7 @@ func TestTakerThatDied(t *testing.T) {
 		l := open()
 		first, died := anEpoch(0, 1, "n1"), anHeir(0, 2, "n2")
 		first.Progress.Cursor = 42
-		if err := take(t, l, first); err != nil {
+		if err := takeEpoch(t, l, first); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.majority(epochsName).InsertOne(t.Context(), newEpochDoc(&died, "a call")); err != nil {
@@ -127,7 +127,7 @@ func TestTakerThatDied(t *testing.T) {
 		if e := latestEpoch(t, l); e.Number != 2 || e.Progress.Cursor != 42 {
 			t.Errorf("the latest epoch is %+v; want number 2, from cursor 42", e)
 		}
-		if err := take(t, l, anHeir(0, 3, "n3")); err != nil {
+		if err := takeEpoch(t, l, anHeir(0, 3, "n3")); err != nil {
 			t.Fatal(err)
 		}
 		if e := latestEpoch(t, l); e.Number != 3 || e.Progress.Cursor != 42 {
@@ -142,7 +142,7 @@ func TestTakeoverRace(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		const rounds = 12
 		logs := []*Log{open(), open()}
-		if err := take(t, logs[0], anEpoch(0, 1, "n0")); err != nil {
+		if err := takeEpoch(t, logs[0], anEpoch(0, 1, "n0")); err != nil {
 			t.Fatal(err)
 		}
 		var saved atomic.Uint64
@@ -170,7 +170,7 @@ func TestTakeoverRace(t *testing.T) {
 				}
 			})
 			<-begun
-			if err := take(t, logs[number%2], anHeir(0, number+1, "n")); err != nil {
+			if err := takeEpoch(t, logs[number%2], anHeir(0, number+1, "n")); err != nil {
 				t.Errorf("TakeEpochs: %v", err)
 			}
 			owners.Wait()
@@ -193,7 +193,7 @@ func TestEpochsWithFaults(t *testing.T) {
 			lost := lose()
 			number++
 			own := anHeir(0, number, "n")
-			if err := take(t, l, own); err != nil {
+			if err := takeEpoch(t, l, own); err != nil {
 				t.Errorf("TakeEpochs with a lost %s of %s: %v", name, command, err)
 			}
 			<-lost
@@ -205,7 +205,7 @@ func TestEpochsWithFaults(t *testing.T) {
 			if e := latestEpoch(t, l); e.Number != number || e.Progress.Cursor != 10*number {
 				t.Errorf("the latest epoch is %+v; want number %d, from cursor %d", e, number, 10*number)
 			}
-			if err := take(t, l, own); !errors.Is(err, eventlog.ErrEpochTaken) {
+			if err := takeEpoch(t, l, own); !errors.Is(err, eventlog.ErrEpochTaken) {
 				t.Errorf("TakeEpochs of epoch %d again: %v; want ErrEpochTaken", number, err)
 			}
 			<-lost // of SaveEpochs, or at the latest of this

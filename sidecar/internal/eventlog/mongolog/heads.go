@@ -18,7 +18,7 @@ import (
 // The head of a topic is a document among its events, which says by partition
 //
 //	head      the highest seq that was given out
-//	settled   every seq up to it is stored, or was removed
+//	settled   the watermark: every seq up to it is stored, void or removed
 //	first     no live event is below it
 //	generation  see delete.go
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
@@ -28,10 +28,10 @@ import (
 // given out is never given out again. Its place in the index of seqs, before all partitions, lets a reader have it and the
 // events in one scan, in this order.
 const (
-	fieldHead     = "head"
-	fieldSettled  = "settled"
-	fieldFirst    = "first"
-	fieldPatience = "patience"
+	fieldHead      = "head"
+	fieldWatermark = "settled"
+	fieldFirst     = "first"
+	fieldPatience  = "patience"
 
 	fieldGeneration = "generation"
 
@@ -47,9 +47,9 @@ func (h topicHead) number(field string, p int) uint64 {
 	return uint64(max(n, 0))
 }
 
-func (h topicHead) head(p int) uint64    { return h.number(fieldHead, p) }
-func (h topicHead) settled(p int) uint64 { return h.number(fieldSettled, p) }
-func (h topicHead) first(p int) uint64   { return max(h.number(fieldFirst, p), 1) }
+func (h topicHead) head(p int) uint64      { return h.number(fieldHead, p) }
+func (h topicHead) watermark(p int) uint64 { return h.number(fieldWatermark, p) }
+func (h topicHead) first(p int) uint64     { return max(h.number(fieldFirst, p), 1) }
 
 // patience is how long a hole has to stand.
 func (h topicHead) patience(p int) time.Duration {
@@ -121,7 +121,7 @@ func (l *Log) makeHead(ctx context.Context, t *topic) error {
 			{Key: "_id", Value: headID(t.Name)}, {Key: document.FieldTopic, Value: t.Name},
 			{Key: document.FieldPartition, Value: headPartition}, {Key: document.FieldSeq, Value: int64(headSeq)},
 			{Key: fieldGeneration, Value: t.generation.Load()},
-			{Key: fieldHead, Value: given}, {Key: fieldSettled, Value: given},
+			{Key: fieldHead, Value: given}, {Key: fieldWatermark, Value: given},
 			{Key: fieldFirst, Value: bson.D{}}, {Key: fieldPatience, Value: bson.D{}},
 		}
 		return l.persist(ctx, func() error {

@@ -26,8 +26,8 @@ const (
 	mostPatience  = time.Minute
 	// maxVoids bounds the voids of one insert.
 	maxVoids = 1000
-	// settleEvery is how often a log says at the head how far it has read.
-	settleEvery = time.Second
+	// watermarkEvery is how often a log raises the watermark of a topic.
+	watermarkEvery = time.Second
 )
 
 // hole is the lowest one of a partition as this log sees it.
@@ -218,11 +218,11 @@ func (x *newest) at(end uint64) (last uint64, known bool) {
 // see notes that nothing is missing up to a seq, as a majority has it.
 func (p *partition) see(seq uint64) { raise(&p.seen, seq) }
 
-// settleSoon tells the head how far this log has read, unless it has done so just now.
-func (l *Log) settleSoon(t *topic, head topicHead) {
-	due := t.settleDue.Load()
+// raiseWatermarkSoon raises the watermark to what this log has read, at most once in watermarkEvery.
+func (l *Log) raiseWatermarkSoon(t *topic, head topicHead) {
+	due := t.watermarkDue.Load()
 	now := l.opts.Clock.Now().UnixNano()
-	if now < due || !t.settleDue.CompareAndSwap(due, now+int64(settleEvery)) || !l.join() {
+	if now < due || !t.watermarkDue.CompareAndSwap(due, now+int64(watermarkEvery)) || !l.join() {
 		return
 	}
 	go func() {
@@ -232,21 +232,21 @@ func (l *Log) settleSoon(t *topic, head topicHead) {
 			return
 		}
 		defer end()
-		if err := l.settle(ctx, t, head); err != nil {
+		if err := l.raiseWatermark(ctx, t, head); err != nil {
 			l.opts.Logger.Debug("could not say how far a topic was read", "topic", t.Name, "error", err)
 		}
 	}()
 }
 
-// settle raises what the head says to be settled to what this log has seen, and lowers the patience of those partitions.
-func (l *Log) settle(ctx context.Context, t *topic, head topicHead) error {
+// raiseWatermark raises the watermark of each partition to what this log has seen, and lowers the patience of those partitions.
+func (l *Log) raiseWatermark(ctx context.Context, t *topic, head topicHead) error {
 	var raise bson.D
 	for p := range t.partitions {
 		seen := t.partitions[p].seen.Load()
-		if seen <= head.settled(p) {
+		if seen <= head.watermark(p) {
 			continue
 		}
-		raise = append(raise, bson.E{Key: of(fieldSettled, p), Value: int64(seen)}, bson.E{Key: of(fieldHead, p), Value: int64(seen)})
+		raise = append(raise, bson.E{Key: of(fieldWatermark, p), Value: int64(seen)}, bson.E{Key: of(fieldHead, p), Value: int64(seen)})
 		if had := int64(head.number(fieldPatience, p)); had > 0 {
 			less := had / 2
 			if less < leastPatience.Milliseconds() {

@@ -15,8 +15,8 @@ import (
 )
 
 // Read implements eventlog.Reader. One scan of the index has the topic's head and then what is stored from the seq on, so
-// that what the head says is settled was so before the events were read. Up to there a gap is what was removed. Above it a
-// gap is a hole, which ends the page.
+// that the watermark was true before the events were read. Below it a gap is what was removed. Above it a gap is a hole,
+// which ends the page.
 func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
@@ -79,10 +79,10 @@ type reading struct {
 	p     int
 	part  *partition
 
-	next    uint64 // to go on at
-	least   int    // documents that the next window looks at
-	waited  bool   // for the head to be as far as an event
-	settled uint64
+	next      uint64 // to go on at
+	least     int    // documents that the next window looks at
+	waited    bool   // for the head to be as far as an event
+	watermark uint64
 }
 
 // add puts an event on the page, and goes on behind it.
@@ -95,22 +95,22 @@ func (r *reading) add(raw bson.Raw) error {
 }
 
 // minWindow is how many documents are looked at at least where the ones before were no events; and so many stubs and voids may
-// be looked at below what is settled.
+// be looked at below the watermark.
 const minWindow = 64
 
-// window looks at the documents from next on, and reports whether there is more to look at. Where these should be settled, they
-// are live ones, up to what the head says is settled: so what was removed costs nothing. broken says that one is no event.
+// window looks at the documents from next on, and reports whether there is more to look at. Below the watermark
+// it looks at live ones alone, so what was removed costs nothing. broken says that one is no event.
 func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 	l, began, index := r.log, r.next, any(bySeq)
 	filter := bson.D{
 		{Key: document.FieldTopic, Value: r.topic.Name}, {Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: bson.A{headPartition, r.p}}}},
 		{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: int64(r.next)}}},
 	}
-	first, settled := r.least == 0, r.settled
+	first, watermark := r.least == 0, r.watermark
 	if first {
-		settled = r.part.settled.Load()
+		watermark = r.part.watermark.Load()
 	}
-	onlyLive := first && settled == 0 || r.next+minWindow <= settled
+	onlyLive := first && watermark == 0 || r.next+minWindow <= watermark
 	if onlyLive {
 		index, filter = l.hint(byLiveSeq), append(filter, live)
 	}
@@ -136,8 +136,8 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 			return false, nil, err
 		}
 	}
-	r.settled = head.settled(r.p)
-	raise(&r.part.settled, r.settled)
+	r.watermark = head.watermark(r.p)
+	raise(&r.part.watermark, r.watermark)
 	raise(&r.part.floor, head.first(r.p))
 	if first := head.first(r.p); first > r.next {
 		r.next = first
@@ -155,13 +155,13 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 		raw := cursor.Current
 		n, _ := raw.Lookup(document.FieldSeq).AsInt64OK()
 		seq := uint64(n)
-		if onlyLive && seq > r.settled {
+		if onlyLive && seq > r.watermark {
 			break
 		}
 		if seq > head.head(r.p) {
 			return r.beyond(ctx)
 		}
-		if first := max(r.next, r.settled+1); seq > first {
+		if first := max(r.next, r.watermark+1); seq > first {
 			r.see(began, first-1, head)
 			return r.hole(ctx, head, first, seq-1)
 		}
@@ -188,7 +188,7 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 		r.see(began, r.next-1, head)
 		return true, nil, nil
 	}
-	r.next = max(r.next, r.settled+1)
+	r.next = max(r.next, r.watermark+1)
 	r.see(began, r.next-1, head)
 	switch {
 	case r.next > head.head(r.p):
@@ -206,10 +206,10 @@ func isHead(raw bson.Raw) bool {
 
 // see notes that nothing is missing from where the window began up to a seq.
 func (r *reading) see(began, to uint64, head topicHead) {
-	r.part.see(r.settled)
-	if began <= r.part.seen.Load()+1 && to > r.settled {
+	r.part.see(r.watermark)
+	if began <= r.part.seen.Load()+1 && to > r.watermark {
 		r.part.see(to)
-		r.log.settleSoon(r.topic, head)
+		r.log.raiseWatermarkSoon(r.topic, head)
 	}
 }
 

@@ -26,7 +26,7 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 		log: l, topic: t,
 		keep: r, remember: remembering{windowMS: r.DedupeWindowMS, now: now}, now: now, limit: limit,
 	}
-	if err := l.within(ctx, "sweep topic "+name, s.settle); err != nil {
+	if err := l.within(ctx, "sweep topic "+name, s.raiseWatermark); err != nil {
 		return 0, false, err
 	}
 	if err := s.expire(ctx); err != nil {
@@ -103,12 +103,12 @@ func (s *sweep) expire(ctx context.Context) error {
 // expireBatch looks at so many of the lowest events of a partition, makes stubs
 // of those that are expired, and reports whether there may be more of them.
 func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err error) {
-	from, settled := s.topic.partitions[p].floor.Load(), s.settled(p)
-	if from > settled {
+	from, watermark := s.topic.partitions[p].floor.Load(), s.watermark(p)
+	if from > watermark {
 		return false, nil
 	}
 	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName),
-		inPartition(s.topic.Name, p, between(int64(from), int64(settled)), live), options.Find().SetHint(s.log.hint(byLiveSeq)).
+		inPartition(s.topic.Name, p, between(int64(from), int64(watermark)), live), options.Find().SetHint(s.log.hint(byLiveSeq)).
 			SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return false, err
@@ -123,7 +123,7 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 	if left := s.limit - s.removed; n > left {
 		n, s.more = left, true
 	}
-	victims, next, on := page[:n], int64(settled)+1, n == size
+	victims, next, on := page[:n], int64(watermark)+1, n == size
 	switch {
 	case n < len(page):
 		next = page[n].Seq
@@ -194,15 +194,15 @@ func (l *Log) forgetCancelled(ctx context.Context, t *topic) error {
 	})
 }
 
-// settle makes the head say how far nothing is missing, which only readers do else.
-func (s *sweep) settle(ctx context.Context) (err error) {
+// raiseWatermark raises the watermark of the topic, which otherwise only readers do.
+func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	if s.head, err = s.log.readHead(ctx, s.topic); err != nil {
 		return err
 	}
 	open := false
 	for p := range s.topic.partitions {
 		raise(&s.topic.partitions[p].floor, s.head.first(p))
-		open = open || s.head.settled(p) < s.head.head(p)
+		open = open || s.head.watermark(p) < s.head.head(p)
 	}
 	if !open {
 		return nil
@@ -210,15 +210,15 @@ func (s *sweep) settle(ctx context.Context) (err error) {
 	if _, err = s.log.extentsUnder(ctx, s.topic, s.head); err != nil {
 		return err
 	}
-	if err = s.log.settle(ctx, s.topic, s.head); err != nil {
+	if err = s.log.raiseWatermark(ctx, s.topic, s.head); err != nil {
 		return err
 	}
 	s.head, err = s.log.readHead(ctx, s.topic)
 	return err
 }
 
-// settled is the highest seq that may be removed.
-func (s *sweep) settled(p int) uint64 { return s.head.settled(p) }
+// watermark is the highest seq that may be removed.
+func (s *sweep) watermark(p int) uint64 { return s.head.watermark(p) }
 
 // needless says that nothing needs the stub any more.
 func (s *sweep) needless(e entry) bool {
@@ -247,7 +247,7 @@ func (s *sweep) forgetLowest(ctx context.Context, partitions []int) error {
 // forgetBatch looks at so many of a partition's lowest documents, and returns
 // how many to look at next; 0 is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
-	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.settled(p)))),
+	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.watermark(p)))),
 		options.Find().SetHint(bySeq).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return 0, err

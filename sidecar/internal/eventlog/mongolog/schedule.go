@@ -660,7 +660,7 @@ func (b *batch) settleMoved(ctx context.Context, at *line) error {
 				break
 			}
 		}
-		d.call.settle(d.at, eventlog.Outcome{Partition: at.p, Seq: d.seq, TS: d.record.TS})
+		d.call.answer(d.at, eventlog.Outcome{Partition: at.p, Seq: d.seq, TS: d.record.TS})
 	}
 	return nil
 }

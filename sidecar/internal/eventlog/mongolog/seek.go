@@ -53,7 +53,7 @@ func (l *Log) extentsUnder(ctx context.Context, t *topic, head topicHead) ([]eve
 // extent is one partition's. It ends where something is missing.
 func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (eventlog.Extent, error) {
 	part := &t.partitions[p]
-	part.see(head.settled(p))
+	part.see(head.watermark(p))
 	end, err := l.contiguous(ctx, t, p, head, part.seen.Load())
 	if err != nil {
 		return eventlog.Extent{}, err

@@ -48,7 +48,7 @@ func (l *Log) sendPending(shard int) {
 		if !l.opts.Clock.Sleep(l.ctx, signalSpacing-l.opts.Clock.Since(o.shards[shard].sent)) {
 			return
 		}
-		d, any := o.take(shard)
+		d, any := o.pop(shard)
 		if !any {
 			return
 		}
@@ -93,7 +93,7 @@ func (l *Log) sendLast() {
 	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
 	for shard := range signalShards {
-		if d, any := l.unsent.take(shard); any && l.writeSignal(ctx, shard, d) != nil {
+		if d, any := l.unsent.pop(shard); any && l.writeSignal(ctx, shard, d) != nil {
 			return // whoever does not hear it looks around
 		}
 	}
@@ -156,9 +156,9 @@ func (o *signalQueue) put(s eventlog.Signal) (start []int) {
 	return start
 }
 
-// take takes all that is waiting for a collection; if nothing is, the sending
-// is over.
-func (o *signalQueue) take(shard int) (*signalDoc, bool) {
+// pop removes and returns all that waits for a collection. Where nothing waits, the
+// sending is over.
+func (o *signalQueue) pop(shard int) (*signalDoc, bool) {
 	node := o.node()
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 //     the log for hours.
 //
 // The server's TTL index deletes stubs, where there is one, by the expireAt
-// that they are given; elsewhere a sweep does. Nothing above what is settled is
+// that they are given; elsewhere a sweep does. Nothing above the watermark is
 // removed: a gap there is taken for events that are still to come.
 //
 // Every step names seqs, which are given once, and may be repeated or done by

@@ -60,7 +60,7 @@ func (l *Log) append(ctx context.Context, name string, a *appending) error {
 			ids = append(ids, r.ID)
 		}
 	}
-	release, err := t.claims.take(ctx, ids)
+	release, err := t.claims.acquire(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -92,9 +92,9 @@ type appending struct {
 	fresh   []int    // indexes of the events to store, in order
 	later   []int    // and of those to schedule
 	repeats []repeat // events whose id a new one before them has
-	// unsettled says that an outcome rests on another append's event whose
+	// unsynced says that an outcome rests on another append's event whose
 	// sync is still outstanding.
-	unsettled bool
+	unsynced bool
 }
 
 // repeat is an event whose id occurred earlier in the batch.
@@ -189,7 +189,7 @@ func (a *appending) stored(ids *idLookup, i int) (bool, error) {
 			return false, err
 		}
 		if e.due != 0 {
-			a.unsettled = true
+			a.unsynced = true
 			return true, a.scheduledBefore(i, e)
 		}
 		if e.remnant {
@@ -200,7 +200,7 @@ func (a *appending) stored(ids *idLookup, i int) (bool, error) {
 		was, err := a.log.event(a.topic, e.location)
 		if err == nil {
 			a.out[i] = repeated(r.ID, e.location, was.TS, wire.SameContent(&was.Event, &r.Event))
-			a.unsettled = a.unsettled || e.seq > a.topic.partitions[e.partition].head.Load()
+			a.unsynced = a.unsynced || e.seq > a.topic.partitions[e.partition].head.Load()
 			return true, nil
 		}
 		if !errors.Is(err, eventlog.ErrNotFound) {
@@ -255,7 +255,7 @@ func (a *appending) await(ctx context.Context, x *commit) error {
 	switch {
 	case x != nil: // everything that was applied earlier is durable then too
 		return a.log.commits.wait(ctx, x)
-	case a.unsettled:
+	case a.unsynced:
 		return a.log.commits.barrier(ctx)
 	}
 	return nil

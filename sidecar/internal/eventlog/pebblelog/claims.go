@@ -15,9 +15,9 @@ type claims struct {
 	held map[string]chan struct{}
 }
 
-// take claims all of the ids at once or, while another append holds any of
+// acquire claims all of the ids at once or, while another append holds any of
 // them, none: appends that wait hold nothing, so none waits in a circle.
-func (c *claims) take(ctx context.Context, ids []string) (release func(), err error) {
+func (c *claims) acquire(ctx context.Context, ids []string) (release func(), err error) {
 	if len(ids) == 0 {
 		return func() {}, nil
 	}

@@ -44,18 +44,18 @@ type commit struct {
 	err     error
 }
 
-// maxUnsettled bounds the commits without a verdict.
-const maxUnsettled = 1024
+// maxUnsynced bounds the commits that wait for their sync.
+const maxUnsynced = 1024
 
 func newCommitter(db *pebble.DB, h *health, room *space) *committer {
 	c := &committer{
 		db: db, health: h, space: room,
 		turn:    pause.NewMutex(),
-		slots:   make(chan struct{}, maxUnsettled),
-		applied: make(chan *commit, maxUnsettled),
+		slots:   make(chan struct{}, maxUnsynced),
+		applied: make(chan *commit, maxUnsynced),
 		stopped: make(chan struct{}),
 	}
-	go c.settle()
+	go c.awaitSyncs()
 	return c
 }
 
@@ -67,7 +67,7 @@ func (c *committer) apply(ctx context.Context, b *pebble.Batch, durable func()) 
 }
 
 // enqueue hands the commit's batch to Pebble, if it has one, and the commit to
-// settle.
+// awaitSyncs.
 func (c *committer) enqueue(ctx context.Context, x *commit) error {
 	select {
 	case c.slots <- struct{}{}:
@@ -122,9 +122,9 @@ func (c *committer) hand(apply func() error) (err error) {
 	return c.health.err()
 }
 
-// settle waits for the syncs. The store's health has the last word: a sync
+// awaitSyncs waits for the syncs, in order. The store's health has the last word: a sync
 // that succeeds after another has failed proves nothing.
-func (c *committer) settle() {
+func (c *committer) awaitSyncs() {
 	defer close(c.stopped)
 	for x := range c.applied {
 		if x.batch != nil {
@@ -174,7 +174,7 @@ func (c *committer) barrier(ctx context.Context) error {
 	}
 }
 
-// stop waits until every commit is settled; nobody applies any more.
+// stop waits until every commit has its outcome; nobody applies any more.
 func (c *committer) stop() {
 	close(c.applied)
 	<-c.stopped

@@ -141,7 +141,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 			wanted = append(wanted, claim{id: id, epoch: e, err: &errs[i]})
 		}
 	}
-	if err := l.epochs.take(ctx, wanted); err != nil {
+	if err := l.epochs.writeNew(ctx, wanted); err != nil {
 		return err
 	}
 	// Also with none that is new: what refused the others is durable then.

@@ -10,8 +10,8 @@ import (
 )
 
 // Latest implements eventlog.Reader. It goes through the keys from the back,
-// where the latest event of each is: a step for each key, which passes over
-// whatever the key had before, and over the graves of that.
+// where the latest event of each is. One step a key passes over its earlier events
+// and over their tombstones.
 func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 	page := newPage(b)
 	var key, seek []byte // the key that it is at, as the index has it
 	var latest location
-	take := func() error {
+	addLatest := func() error {
 		if latest.seq == 0 {
 			return nil
 		}
@@ -63,7 +63,7 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 		}
 		entry := it.Key()
 		if prefix := entry[:len(entry)-place]; !bytes.Equal(prefix, key) {
-			if err := take(); err != nil {
+			if err := addLatest(); err != nil {
 				return nil, err
 			}
 			if page.full() {
@@ -84,5 +84,5 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 	if err := it.Error(); err != nil {
 		return nil, failed(err)
 	}
-	return page.events, take()
+	return page.events, addLatest()
 }

@@ -33,11 +33,11 @@ func (e *LockedError) Error() string {
 		e.Dir, e.Owner.NodeID, e.Owner.PID, e.Owner.Started.Format(time.RFC3339), hint)
 }
 
-// takeLock locks the folder for as long as the returned file stays open, and
+// acquireLock locks the folder for as long as the returned file stays open, and
 // the operating system unlocks it when the process dies, however it dies. The
 // file stays when the lock is released: removing it would let two others lock
 // two different files of that name.
-func takeLock(dir string, owner Owner) (*os.File, error) {
+func acquireLock(dir string, owner Owner) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, private.File)
 	if err != nil {
 		return nil, fmt.Errorf("lock data folder: %w", err)

@@ -97,7 +97,7 @@ func Open(o Options) (*Log, error) {
 			return nil, err
 		}
 		var err error
-		lock, err = takeLock(o.Dir, Owner{PID: os.Getpid(), NodeID: o.NodeID, Started: time.Now().UTC()})
+		lock, err = acquireLock(o.Dir, Owner{PID: os.Getpid(), NodeID: o.NodeID, Started: time.Now().UTC()})
 		if err != nil {
 			return nil, err
 		}

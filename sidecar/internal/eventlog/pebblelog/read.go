@@ -40,7 +40,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 
 // readTo is Read among the events up to the given head.
 func (l *Log) readTo(ctx context.Context, t *topic, p int, from, head uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	// Starting above the floor spares the iterator the graves below it.
+	// Starting above the floor spares the iterator the tombstones below it.
 	from = max(from, t.partitions[p].floor.Load()+1)
 	if from > head {
 		return nil, nil

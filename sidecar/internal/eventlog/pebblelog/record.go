@@ -139,7 +139,7 @@ type decoder struct {
 	err  error
 }
 
-func (d *decoder) take(n int) {
+func (d *decoder) skip(n int) {
 	if n <= 0 {
 		d.rest, d.err = nil, errTruncated
 		return
@@ -152,7 +152,7 @@ func (d *decoder) uvarint() uint64 {
 		return 0
 	}
 	v, n := binary.Uvarint(d.rest)
-	d.take(n)
+	d.skip(n)
 	return v
 }
 
@@ -161,7 +161,7 @@ func (d *decoder) varint() int64 {
 		return 0
 	}
 	v, n := binary.Varint(d.rest)
-	d.take(n)
+	d.skip(n)
 	return v
 }
 

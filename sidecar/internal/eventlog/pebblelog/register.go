@@ -132,8 +132,8 @@ func (r *register) latest(ctx context.Context, topic uint32, group string) (map[
 	return maps.Clone(r.topics[topic][group]), nil
 }
 
-// take writes those epochs whose number is new and sets the others' errors.
-func (r *register) take(ctx context.Context, wanted []claim) error {
+// writeNew writes those epochs whose number is new and sets the others' errors.
+func (r *register) writeNew(ctx context.Context, wanted []claim) error {
 	if err := r.turn.Lock(ctx); err != nil {
 		return err
 	}

@@ -229,7 +229,7 @@ func (l *Log) forgetDue(ctx context.Context, name string, gone []eventlog.Schedu
 	}
 	for _, w := range gone {
 		// With the claim nobody schedules the same meanwhile.
-		release, err := t.claims.take(ctx, []string{w.ID})
+		release, err := t.claims.acquire(ctx, []string{w.ID})
 		if err != nil {
 			return err
 		}
@@ -372,7 +372,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 		return err
 	}
 	defer t.sweeping.Unlock()
-	release, err := t.claims.take(ctx, []string{id})
+	release, err := t.claims.acquire(ctx, []string{id})
 	if err != nil {
 		return err
 	}

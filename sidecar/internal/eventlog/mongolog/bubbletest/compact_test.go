@@ -35,7 +35,7 @@ func TestCompactionCostsWhatItLooksAt(t *testing.T) {
 					last[e.Key] = true
 				}
 				stored(t, l, list, seqs...)
-				sweep(t, l, eventlog.Retention{}, planted, 0)
+				sweep(t, l, eventlog.Retention{}, firstTS, 0)
 				gone := 0
 				for from := uint64(1); from <= total; {
 					before := set.Work()

@@ -30,8 +30,8 @@ func TestWhatIsGoneCostsReadersNothing(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
 		t.Cleanup(set.Close)
 		withPlain(t, set)
-		plant(t, set, "before", func(i int) int64 { return goneEvents + int64(i) + 1 })
-		plant(t, set, "between", func(i int) int64 { return int64(i+1) * goneEvents / liveEvents })
+		insertSparse(t, set, "before", func(i int) int64 { return goneEvents + int64(i) + 1 })
+		insertSparse(t, set, "between", func(i int) int64 { return int64(i+1) * goneEvents / liveEvents })
 		for _, c := range readers {
 			want := cost{}
 			for _, topic := range []string{"t", "before", "between"} {
@@ -61,11 +61,11 @@ func TestASeekOverManySeqsGoesByTime(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
 		t.Cleanup(set.Close)
 		withPlain(t, set)
-		plant(t, set, "wide", func(i int) int64 { return int64(i+1) * 110 })
+		insertSparse(t, set, "wide", func(i int) int64 { return int64(i+1) * 110 })
 		for _, c := range []struct{ at, documents, commands int }{{0, liveEvents + 5, 7}, {1, liveEvents + 3, 6}, {500, 504, 6}, {999, 5, 6}, {liveEvents, 4, 6}} {
 			l, commands := counted(t, set)
 			before := set.Work().Documents
-			if _, err := seek(eventlog.Position{From: wire.FromTS, TS: planted + int64(c.at)}, c.at)(t.Context(), l, "wide"); err != nil {
+			if _, err := seek(eventlog.Position{From: wire.FromTS, TS: firstTS + int64(c.at)}, c.at)(t.Context(), l, "wide"); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -123,8 +123,8 @@ var readers = []struct {
 	}},
 	{"a seek to the earliest", 1, 3, seek(eventlog.Position{From: wire.FromEarliest}, 0)},
 	{"a seek to the latest", 1, 3, seek(eventlog.Position{From: wire.FromLatest}, liveEvents)},
-	{"a seek to a time", 1, 4, seek(eventlog.Position{From: wire.FromTS, TS: planted + 500}, 500)},
-	{"a seek behind an event", 1, 5, seek(eventlog.Position{From: wire.FromAfterID, After: eventlog.Point{TS: planted + 500, ID: "e-500"}}, 501)},
+	{"a seek to a time", 1, 4, seek(eventlog.Position{From: wire.FromTS, TS: firstTS + 500}, 500)},
+	{"a seek behind an event", 1, 5, seek(eventlog.Position{From: wire.FromAfterID, After: eventlog.Point{TS: firstTS + 500, ID: "e-500"}}, 501)},
 }
 
 // scan goes through a query's events in pages, and counts them.
@@ -154,27 +154,27 @@ func seek(p eventlog.Position, want int) func(ctx context.Context, l *mongolog.L
 	}
 }
 
-const planted = int64(1_700_000_000_000)
+const firstTS = int64(1_700_000_000_000)
 
 // places are where the events of the topics are.
 var places = map[string]func(i int) int64{"t": func(i int) int64 { return int64(i) + 1 }}
 
-// withPlain makes the topic t, with events of 100 keys and nothing else, all of them settled.
+// withPlain makes the topic t, with events of 100 keys and nothing else, all of them below the watermark.
 func withPlain(t *testing.T, set *mongomodel.Set) {
 	t.Helper()
 	l := open(t, set, mongolog.Options{})
 	withTopic(t, l)
 	list, seqs := eventlogtest.Events("e", liveEvents), make([]uint64, liveEvents)
 	for i, e := range list {
-		e.TS, e.Key = planted+int64(i), fmt.Sprintf("k-%d", i%100)
+		e.TS, e.Key = firstTS+int64(i), fmt.Sprintf("k-%d", i%100)
 		seqs[i] = uint64(i) + 1
 	}
 	stored(t, l, list, seqs...)
-	sweep(t, l, eventlog.Retention{}, planted, 0)
+	sweep(t, l, eventlog.Retention{}, firstTS, 0)
 }
 
-// plant makes a topic with the events of t at other seqs, and stubs at all other seqs below.
-func plant(t *testing.T, set *mongomodel.Set, topic string, at func(i int) int64) {
+// insertSparse makes a topic with the events of t at other seqs, and stubs at all other seqs below.
+func insertSparse(t *testing.T, set *mongomodel.Set, topic string, at func(i int) int64) {
 	t.Helper()
 	places[topic] = at
 	withEvents(t, set, func(c *mongo.Collection) error {
@@ -213,7 +213,7 @@ func plant(t *testing.T, set *mongomodel.Set, topic string, at func(i int) int64
 			id := fmt.Sprintf("gone-%d", seq)
 			docs = append(docs, bson.D{
 				{Key: "_id", Value: topic + "/" + id}, {Key: "topic", Value: topic}, {Key: "partition", Value: int32(0)}, {Key: "seq", Value: seq},
-				{Key: "ts", Value: planted}, {Key: "accepted", Value: planted}, {Key: "id", Value: id}, {Key: "gone", Value: true}, {Key: "gone_at", Value: planted},
+				{Key: "ts", Value: firstTS}, {Key: "accepted", Value: firstTS}, {Key: "id", Value: id}, {Key: "gone", Value: true}, {Key: "gone_at", Value: firstTS},
 			})
 		}
 		for ; len(docs) > 0; docs = docs[min(len(docs), 10_000):] {

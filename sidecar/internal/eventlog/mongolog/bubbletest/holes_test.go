@@ -49,7 +49,7 @@ func TestALateInsertMeetsAVoid(t *testing.T) {
 		withTopic(t, s.Log)
 		stored(t, s.Log, eventlogtest.Events("before", 1), 1)
 		late := eventlogtest.Events("late", 3)
-		s.lose("insert", events)
+		s.loseAnswer("insert", events)
 		if o := s.Append(t.Context(), "t", 0, late)[0]; !errors.Is(o.Err, eventlog.ErrUnavailable) {
 			t.Errorf("the outcome is %+v", o)
 		}
@@ -105,7 +105,7 @@ func TestVoidedWritersAskForPatience(t *testing.T) {
 		stored(t, slow, eventlogtest.Events("before", 1), 1)
 		wantNext(t, s.Log, 1, 1)
 		s.silent = true
-		s.lose("insert", events)
+		s.loseAnswer("insert", events)
 		done := make(chan []eventlog.Outcome)
 		go func() { done <- slow.Append(t.Context(), "t", 0, eventlogtest.Events("slow", 2)) }()
 		time.Sleep(time.Second)
@@ -147,7 +147,7 @@ func TestALateReservation(t *testing.T) {
 		withTopic(t, s.Log)
 		stored(t, s.Log, eventlogtest.Events("before", 1), 1)
 		s.silent = true
-		s.lose("findAndModify", events)
+		s.loseAnswer("findAndModify", events)
 		time.AfterFunc(time.Second, func() { s.losing.Store(false) })
 		stored(t, s.Log, eventlogtest.Events("a", 2), 2, 3)
 		time.Sleep(2 * lateness)

@@ -34,14 +34,14 @@ func (s *lateStore) late(t *testing.T, command, collection string, call func(ctx
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	s.lose(command, collection)
+	s.loseAnswer(command, collection)
 	defer s.losing.Store(false)
 	if err := call(ctx); err == nil {
 		t.Error("the call did not give up")
 	}
 }
 
-func (s *lateStore) lose(command, collection string) {
+func (s *lateStore) loseAnswer(command, collection string) {
 	s.command, s.collection = command, collection
 	s.losing.Store(true)
 }
@@ -72,7 +72,7 @@ func anEpoch(number uint64, owner string) eventlog.Epoch {
 	}
 }
 
-func take(t *testing.T, l *mongolog.Log, e eventlog.Epoch) {
+func mustTakeEpoch(t *testing.T, l *mongolog.Log, e eventlog.Epoch) {
 	t.Helper()
 	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func wantCursor(t *testing.T, l *mongolog.Log, want uint64) {
 func TestALateSaveChangesNothing(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		own := anEpoch(1, "n1")
-		take(t, s.Log, own)
+		mustTakeEpoch(t, s.Log, own)
 		own.Progress.Cursor = 10
 		s.late(t, "update", epochs, func(ctx context.Context) error {
 			return s.SaveEpochs(ctx, []eventlog.Epoch{own}, nil)
@@ -108,7 +108,7 @@ func TestALateInheritanceChangesNothing(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		own := anEpoch(2, "n2")
 		own.Inherit = true
-		take(t, s.Log, anEpoch(1, "n1"))
+		mustTakeEpoch(t, s.Log, anEpoch(1, "n1"))
 		s.late(t, "update", epochs, func(ctx context.Context) error {
 			return s.TakeEpochs(ctx, []eventlog.Epoch{own})[0]
 		})

@@ -51,7 +51,7 @@ type Journal struct {
 	err      error
 	buf      []byte
 
-	// wake has room for one: settle looks at what there is to do when it is
+	// wake has room for one: syncLoop looks at what there is to do when it is
 	// done with what it does.
 	wake    pause.Wake
 	stopped chan struct{}
@@ -94,7 +94,7 @@ func open(fsys vfs.FS, path string, fail func(error), least int64) (*Journal, in
 	if err := j.create(); err != nil {
 		return nil, 0, fmt.Errorf("write %s: %w", path, err)
 	}
-	go j.settle()
+	go j.syncLoop()
 	return j, torn, nil
 }
 

@@ -30,7 +30,7 @@ import (
 // record: the file counts only once all of it is synced.
 const chunk = 256 << 10
 
-// rewrite replaces the file by one with the live entries alone. Only settle
+// rewrite replaces the file by one with the live entries alone. Only syncLoop
 // calls it, so that no sync runs at the same time.
 func (j *Journal) rewrite() error {
 	j.mu.Lock()

@@ -35,13 +35,13 @@ func (j *Journal) Sync(ctx context.Context) error {
 	}
 }
 
-// stir makes settle look for work.
+// stir wakes syncLoop.
 func (j *Journal) stir() {
 	j.wake.Set()
 }
 
-// settle does all syncs and rewrites, one after the other.
-func (j *Journal) settle() {
+// syncLoop does all syncs and rewrites, one after the other.
+func (j *Journal) syncLoop() {
 	defer close(j.stopped)
 	for range j.wake {
 		j.mu.Lock()
