@@ -193,7 +193,7 @@ func (c *ControlPlane) openCatalog(ctx context.Context, seed []policy.Policy) (e
 		return fmt.Errorf("policies: %w", err)
 	}
 	if !seeded {
-		c.cfg.Logger.Info("the store has policies already; the file of --policies is left alone", "file", c.cfg.Policies)
+		c.cfg.Logger.Info("the store has policies already; the file of --policies is ignored", "file", c.cfg.Policies)
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ const (
 // the last seconds.
 func (c *ControlPlane) current() bool { return c.catalog.Unread() < maxUnread }
 
-// watchGate sends sidecars away, to another control plane, while the store cannot
-// be read.
+// watchGate disconnects sidecars while the store cannot be read, so that they
+// connect to another control plane.
 func (c *ControlPlane) watchGate(ctx context.Context) error {
 	open := true
 	for pause.For(ctx, lookEvery) {
@@ -29,9 +29,9 @@ func (c *ControlPlane) watchGate(ctx context.Context) error {
 		case current == open:
 			continue
 		case current:
-			c.cfg.Logger.Info("the policy store is read again; sidecars are let in")
+			c.cfg.Logger.Info("the policy store can be read again; sidecars may connect")
 		default:
-			c.cfg.Logger.Error("the policy store could not be read for long: sidecars are sent away, to another control plane", "unread", c.catalog.Unread())
+			c.cfg.Logger.Error("the policy store could not be read for long; disconnecting sidecars, so that they connect to another control plane", "unread", c.catalog.Unread())
 		}
 		open = !open
 		c.gate.set(open)

@@ -49,7 +49,7 @@ func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
 			rest, last = shareBusy, quotas
 		}
 		if err != nil && !failing && ctx.Err() == nil {
-			c.cfg.Logger.Warn("cannot share what is known of the sidecars with the other control planes; trying again", "error", err)
+			c.cfg.Logger.Warn("cannot exchange the sidecars' states with the other control planes; trying again", "error", err)
 		}
 		failing = err != nil
 	}

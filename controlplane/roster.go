@@ -39,7 +39,7 @@ func (c *ControlPlane) keepRoster(ctx context.Context) error {
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 			defer cancel()
 			if err := c.storeDue(leaving); err != nil {
-				c.cfg.Logger.Warn("cannot store which sidecars there were", "error", err)
+				c.cfg.Logger.Warn("cannot store the list of sidecars before stopping", "error", err)
 			}
 			return nil
 		case <-tick.C:
@@ -47,7 +47,7 @@ func (c *ControlPlane) keepRoster(ctx context.Context) error {
 		}
 		err := errors.Join(c.readRoster(ctx), c.storeDue(ctx))
 		if err != nil && !failing && ctx.Err() == nil {
-			c.cfg.Logger.Warn("cannot store which sidecars there are; trying again", "error", err)
+			c.cfg.Logger.Warn("cannot read or store the list of sidecars; trying again", "error", err)
 		}
 		if failing = err != nil; !failing {
 			pause.For(ctx, rosterRest)

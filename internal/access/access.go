@@ -55,14 +55,14 @@ type Access struct {
 func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	s, err := read(path, program)
 	if err != nil {
-		return nil, fmt.Errorf("read who may do what: %w", err)
+		return nil, fmt.Errorf("read the authorization file: %w", err)
 	}
 	r, err := build(s, program, log)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if entries := r.unbound(); len(entries) > 0 {
-		log.Warn("who has a credential of these entries may join as any sidecar; bind each to its node ids, as in sidecar: orders-*", "file", path, "entries", entries.String())
+		log.Warn("these credentials may join as any sidecar; bind each to its node ids, as in sidecar: orders-*", "file", path, "entries", entries.String())
 	}
 	a := &Access{
 		path: path, program: program, log: log, every: pollEvery,
@@ -109,7 +109,7 @@ func (a *Access) look() {
 		a.pending = a.decided
 		if err.Error() != a.trouble {
 			a.trouble = err.Error()
-			a.log.Warn("who may do what stays as it is: the file cannot be read", "file", a.path, "error", err)
+			a.log.Warn("the authorization file cannot be read; its last valid version stays in force", "file", a.path, "error", err)
 		}
 		return
 	}
@@ -131,7 +131,7 @@ func (a *Access) take(s *source) {
 	}
 	if bad, ok := errors.AsType[*FileError](err); ok {
 		for _, problem := range bad.Problems {
-			a.log.Error("who may do what stays as it is: the changed files have a mistake", "file", a.path, "problem", problem)
+			a.log.Error("the changed authorization file is invalid; its last valid version stays in force", "file", a.path, "problem", problem)
 		}
 		return
 	}
@@ -145,7 +145,7 @@ func (a *Access) take(s *source) {
 	} else {
 		a.fetchedAt = time.Time{}
 	}
-	a.log.Info("who may do what has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
+	a.log.Info("the authorization file has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
 	a.enforce(r)
 }
 
@@ -271,10 +271,9 @@ func (a *Access) identify(ctx context.Context, authorization []string, cs *tls.C
 	return a.byToken(ctx, token, from)
 }
 
-// noteRefused logs that somebody was not let in: not all of them, when there
-// are many.
+// noteRefused logs a refused request. It leaves out some when there are many.
 func (a *Access) noteRefused(from string, err error) {
 	if a.told.Allow() {
-		a.log.Warn("somebody was not let in", "from", from, "reason", wire.AsError(err).Msg)
+		a.log.Warn("access refused", "from", from, "reason", wire.AsError(err).Msg)
 	}
 }

@@ -292,7 +292,7 @@ func TestBadChangesDoNot(t *testing.T) {
 		logged string
 	}{
 		{"a mistake", func() { f.writef("auth.yaml", "tokens: [{name: x}]\nfoo: 1") }, "line 2: foo: unknown key"},
-		{"no file", func() { _ = os.Remove(f.path("auth.yaml")) }, "the file cannot be read"},
+		{"no file", func() { _ = os.Remove(f.path("auth.yaml")) }, "the authorization file cannot be read"},
 		{"a folder", func() { _ = os.Remove(f.path("auth.yaml")); _ = os.Mkdir(f.path("auth.yaml"), 0o700) }, "not a regular file"},
 		{"no token file", func() { _ = os.Remove(f.path("token")) }, "line 1: tokens[0].token_file: open"},
 		{"an empty token file", func() { f.writef("token", "\n") }, "tokens[0].token_file: token is empty"},

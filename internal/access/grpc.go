@@ -169,7 +169,7 @@ func comesFrom(ctx context.Context) (cs *tls.ConnectionState, from string) {
 	return cs, from
 }
 
-// refused gives an error of who was not let in its status, and tells the log.
+// refused logs a refused call, and returns its error as a gRPC status.
 func (a *Access) refused(from string, err error) error {
 	a.noteRefused(from, err)
 	e := wire.AsError(err)

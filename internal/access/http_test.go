@@ -44,7 +44,7 @@ func TestAuthenticateAndRequire(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(log.String(), "somebody was not let in") || strings.Contains(log.String(), "what-is-this") {
+	if !strings.Contains(log.String(), "access refused") || strings.Contains(log.String(), "what-is-this") {
 		t.Errorf("the log:\n%s", log)
 	}
 }

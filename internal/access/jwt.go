@@ -315,9 +315,9 @@ func (a *Access) fetchKeys(ctx context.Context) {
 	a.fetchFailed = err != nil
 	switch {
 	case err != nil && ctx.Err() == nil:
-		a.log.Warn("the keys that JSON Web Tokens are verified by stay as they are: they cannot be fetched", "url", r.jwt.section.keysURL, "error", err)
+		a.log.Warn("the keys of JSON Web Tokens cannot be fetched; the last ones stay in force", "url", r.jwt.section.keysURL, "error", err)
 	case err == nil && now != r:
-		a.log.Info("the keys that JSON Web Tokens are verified by have changed", "url", r.jwt.section.keysURL, "keys", len(now.jwt.keys.Keys))
+		a.log.Info("the keys of JSON Web Tokens have changed", "url", r.jwt.section.keysURL, "keys", len(now.jwt.keys.Keys))
 		a.enforce(now)
 	}
 }

@@ -224,7 +224,7 @@ func (p *PeerTokens) bySignature(w http.ResponseWriter, r *http.Request, token s
 	node, err := p.key.Check(token)
 	if err != nil {
 		if p.told.Allow() {
-			p.log.Warn("a peer was not let in", "from", r.RemoteAddr, "reason", wire.AsError(err).Msg)
+			p.log.Warn("a peer was refused", "from", r.RemoteAddr, "reason", wire.AsError(err).Msg)
 		}
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice", error="invalid_token"`)
 		httpapi.WriteError(w, r, err, p.log)
@@ -265,7 +265,7 @@ func (p *PeerTokens) Refuse(w http.ResponseWriter, r *http.Request, err error, l
 	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice"`)
 		if p != nil && len(r.Header["Authorization"]) > 0 && p.told.Allow() {
-			log.Warn("a peer was not let in: its token is not one of those in the file", "from", r.RemoteAddr, "file", p.path)
+			log.Warn("a peer was refused: its token is not in the file", "from", r.RemoteAddr, "file", p.path)
 		}
 	}
 	httpapi.WriteError(w, r, err, log)

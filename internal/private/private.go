@@ -31,9 +31,9 @@ func Tighten(log *slog.Logger, paths ...string) {
 		changed, err := tighten(path)
 		switch {
 		case err != nil:
-			log.Warn("other users of this machine may read what is stored: its mode cannot be changed", "path", path, "error", err)
+			log.Warn("other users of this machine can read this path: its mode cannot be changed", "path", path, "error", err)
 		case changed > 0:
-			log.Info("what is stored was readable by other users of this machine, and is not any more", "path", path, "changed", changed)
+			log.Info("removed other users' access to stored data", "path", path, "changed", changed)
 		}
 	}
 }

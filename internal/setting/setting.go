@@ -25,7 +25,7 @@ func StoreOf(store, file string) (string, error) {
 		return store, nil
 	}
 	if store != Embedded {
-		return "", &Error{errors.New("store-file: goes with no store; give one of them")}
+		return "", &Error{errors.New("store-file: cannot be given together with store; give one of them")}
 	}
 	store, err := secrets.FromFile(file)
 	if err != nil {

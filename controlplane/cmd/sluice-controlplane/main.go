@@ -27,7 +27,7 @@ type settings struct {
 
 	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, roles and TLS certificates; needed to listen beyond loopback."`
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) beside the console's own whose pages may use the REST API."`
-	Insecure       bool     `help:"Listen beyond loopback without authentication: whoever reaches the port may change every limit."`
+	Insecure       bool     `help:"Listen beyond loopback without authentication: everyone who reaches the port may change every limit."`
 
 	DrainTimeout time.Duration `default:"5s" placeholder:"D" help:"Longest time that a graceful stop may take."`
 	StoreTimeout time.Duration `default:"5s" placeholder:"D" help:"Longest time of one operation of a store in MongoDB."`
@@ -48,7 +48,7 @@ func main() {
 	var s settings
 	program.Main(program.Spec{
 		Name:        "sluice-controlplane",
-		Description: "The control plane: keeps the policies of all topics, pushes them to every sidecar, shares out fleet-wide limits, and shows who is limited where.",
+		Description: "The control plane: keeps the policies of all topics, pushes them to every sidecar, divides fleet-wide limits among them, and shows which sidecars refuse publishes to which topic.",
 		Examples:    examples,
 		Settings:    &s,
 		Run:         func(ctx context.Context, app *program.App) error { return run(ctx, app, &s) },

@@ -150,7 +150,7 @@ func (c *Catalog) trim(ctx context.Context) {
 		}
 	}
 	if err := c.cfg.Store.Forget(ctx, changes); err != nil {
-		c.cfg.Logger.Warn("the history of policies is past its bound, and cannot be made shorter now", "error", err)
+		c.cfg.Logger.Warn("the history of policies is above its bound and cannot be shortened now", "error", err)
 		return
 	}
 	c.mu.Lock()

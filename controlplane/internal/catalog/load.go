@@ -33,7 +33,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 			failing = false
 			continue
 		case !failing:
-			c.cfg.Logger.Error("cannot read the changes of policies; those in force stay so, and it is tried again", "error", err)
+			c.cfg.Logger.Error("cannot read the changes of policies; the last ones stay in force; trying again", "error", err)
 			failing = true
 		}
 		if !c.wait(ctx, retryEvery) {
@@ -151,7 +151,7 @@ func (g *gathered) addSchema(revision int64, ch *store.Change, e *Entry) {
 
 func (g *gathered) state() (*State, error) {
 	for name := range g.missing {
-		return nil, fmt.Errorf("the policy %q is in force, and the store has forgotten it: somebody has edited the store", name)
+		return nil, fmt.Errorf("the policy %q is in force but no longer in the store: its documents were removed or edited", name)
 	}
 	var put []Entry
 	var remove []string

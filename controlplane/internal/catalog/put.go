@@ -149,14 +149,14 @@ func (c *Catalog) version(ctx context.Context, name string, version int64) (poli
 	case last == 0:
 		return policy.Policy{}, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
 	case version < oldest || version > last:
-		return policy.Policy{}, wire.Errorf(wire.NotFound, "the policy %q has the versions %d to %d that can be brought back, and no %d", name, oldest, last, version)
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "the policy %q can be rolled back to versions %d to %d, not to %d", name, oldest, last, version)
 	}
 	_, ch, err := c.at(ctx, places[version-1].revision, name)
 	switch {
 	case err != nil:
 		return policy.Policy{}, err
 	case ch.Forgotten:
-		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is not kept any more: of all policies the latest %d MiB are", version, name, MaxHistoryBytes>>20)
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is not kept any more: the latest %d MiB of all policies are", version, name, MaxHistoryBytes>>20)
 	case ch.Policy == nil:
 		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
 	}

@@ -30,7 +30,7 @@ func (c *Catalog) verify(ctx context.Context) error {
 	case there.Token == c.lastToken():
 		return nil
 	}
-	c.cfg.Logger.Warn("the policy store has another history than before, as if it was restored from a backup: all of it is read again", "revision", revision)
+	c.cfg.Logger.Warn("the policy store's history differs from before, as after a restore from a backup; reading all of it again", "revision", revision)
 	return c.reload(ctx)
 }
 

@@ -39,7 +39,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, wire.Errorf(wire.PayloadTooLarge, "the body is larger than %d bytes, the most that is read of you here", most)
+		return nil, wire.Errorf(wire.PayloadTooLarge, "the body is larger than %d bytes, the most that your role may send here", most)
 	case err != nil:
 		return nil, wire.Errorf(wire.BadRequest, "the body could not be read to its end")
 	}

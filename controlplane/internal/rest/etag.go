@@ -96,14 +96,14 @@ func (c condition) permits(current int64) error {
 	strong := func(t tag) bool { return !t.weak && same(t) }
 	switch {
 	case c.match.given && c.match.any && current == 0:
-		return wire.Errorf(wire.PreconditionFailed, "If-Match: * asks for a policy that is there; there is none of this name")
+		return wire.Errorf(wire.PreconditionFailed, "If-Match: * needs an existing policy; there is none of this name")
 	case c.match.given && !c.match.any && !slices.ContainsFunc(c.match.list, strong):
 		if current == 0 {
-			return wire.Errorf(wire.PreconditionFailed, "If-Match asks for a version of the policy; there is no policy of this name now")
+			return wire.Errorf(wire.PreconditionFailed, "If-Match names a version of the policy; there is no policy of this name now")
 		}
-		return wire.Errorf(wire.PreconditionFailed, "If-Match does not have the policy's ETag, which is %s: read it again, somebody has changed it", etag(current))
+		return wire.Errorf(wire.PreconditionFailed, "If-Match does not have the policy's ETag, which is %s: someone else changed this policy, read it again", etag(current))
 	case c.noneMatch.given && c.noneMatch.any && current > 0:
-		return wire.Errorf(wire.PreconditionFailed, "If-None-Match: * asks that there be no such policy; there is one, with the ETag %s", etag(current))
+		return wire.Errorf(wire.PreconditionFailed, "If-None-Match: * needs that there is no such policy; there is one, with the ETag %s", etag(current))
 	case c.noneMatch.given && slices.ContainsFunc(c.noneMatch.list, same):
 		return wire.Errorf(wire.PreconditionFailed, "If-None-Match has the policy's ETag %s", etag(current))
 	}

@@ -81,7 +81,7 @@ func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
 		s.session.Close()
 	}
 	if err := c.credentials.take(s); err != nil {
-		c.log.Error("xds: end of a stream", "node_id", s.nodeID, "error", err)
+		c.log.Error("xds: cannot remove the credential of a sidecar that has left", "node_id", s.nodeID, "error", err)
 	}
 }
 

@@ -222,7 +222,7 @@ func (s *Server) Run(ctx context.Context) error {
 				s.release()
 			}
 			if err := s.credentials.renew(time.Now()); err != nil {
-				s.log.Error("xds: renewing what peers are known by", "error", err)
+				s.log.Error("xds: cannot renew the peers' credentials", "error", err)
 			}
 		case <-changed:
 			_, changed = s.states.Watch()
@@ -259,14 +259,14 @@ func (s *Server) updatePeers() bool {
 	receivers := s.streams.count() - s.held.count()
 	all, err := s.peers.replace(s.registry.Peers(), receivers, time.Now())
 	if err != nil {
-		s.log.Error("xds: replay peers", "error", err)
+		s.log.Error("xds: cannot send replay peers", "error", err)
 	}
 	return all
 }
 
 func (s *Server) release() {
 	if err := s.held.release(); err != nil {
-		s.log.Error("xds: replay peers of those who came with some", "error", err)
+		s.log.Error("xds: cannot send replay peers to sidecars that reconnected", "error", err)
 	}
 }
 

@@ -118,7 +118,7 @@ func install(t testing.TB, dir string) {
 	}
 	write(t, filepath.Join(beside, "node_modules", installed), lock)
 	if done() {
-		return // somebody else was faster
+		return // another test process has installed it
 	}
 	if err := os.RemoveAll(modules); err != nil {
 		t.Fatal(err)

@@ -197,7 +197,7 @@ test('a limit is changed, arrives everywhere, acts, and is rolled back', async (
   await until('the accepted rate to rise', async () => (await accepted()) > high / 2);
 });
 
-test('an input that is emptied falls through to the next policy', async () => {
+test('an emptied input inherits from the next policy', async () => {
   await visit(`#/topics/${topic}`);
   await field('publish.rate').fill('');
   assert.match(await field('publish.rate').getAttribute('placeholder'), /\((default|from .+)\)$/);
@@ -229,18 +229,18 @@ test('a change that came first is shown, and not overwritten', async () => {
   await put({publish: {rate: 100, burst: 150, bytes_per_second: 5_000_000}}, 'jonas');
   await button('Review 1 change…').click();
   await button('Save', dialog()).click();
-  await dialog().getByRole('heading', {name: 'Somebody else was faster'}).waitFor();
+  await dialog().getByRole('heading', {name: 'Someone else changed this policy'}).waitFor();
   await dialog().getByText('jonas').waitFor();
   await dialog().getByText('publish.bytes_per_second').waitFor();
   await shoot(page, 'conflict');
   assert.equal((await get()).publish.rate, 100);
-  await button('Put mine on top…').click();
+  await button('Apply my changes…').click();
   await button('Save', dialog()).click();
   await everyone();
   assert.deepEqual((await get()).publish, {rate: 90, burst: 150, bytes_per_second: 5_000_000});
 });
 
-test('a policy that changes elsewhere is taken over where nobody edits', async () => {
+test('a change made elsewhere is shown where the user edits nothing', async () => {
   await visit(`#/topics/${topic}`);
   await until('the form', async () => (await field('publish.rate').inputValue()) === '100');
   await put({publish: {rate: 77, burst: 100}});
@@ -305,7 +305,7 @@ test('a policy is made, and deleted after a confirmation', async () => {
   await button('Save', dialog()).click();
   await everyone();
   await button('Delete…').click();
-  await dialog().getByText('fall back').waitFor();
+  await dialog().getByText('inherit from').waitFor();
   await button('Cancel', dialog()).click();
   assert.ok(await api('GET', '/v1/policies/made.up.*'));
   await button('Delete…').click();
@@ -330,7 +330,7 @@ test('the fleet page shows versions, refusals with their reason, unmet concerns,
   await visit('#/fleet');
   await page.getByText('publish.rate: no such rate here').waitFor();
   await button(node).click();
-  await page.getByRole('heading', {name: 'Policies it runs'}).waitFor();
+  await page.getByRole('heading', {name: 'Policies in force'}).waitFor();
   await until('its topics', async () => (await page.getByRole('link', {name: topic}).count()) > 0);
   await page.getByText('unmet concern').waitFor();
   await page.getByText(`write concern: ${topic} (w:3)`).waitFor();

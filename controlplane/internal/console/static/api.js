@@ -1,4 +1,4 @@
-// The control plane's REST API: the one place that fetches.
+// The client of the control plane's REST API.
 
 const tokenKey = 'sluice-token';
 const userKey = 'sluice-user';
@@ -16,14 +16,14 @@ function keep(key, value) {
   else sessionStorage.removeItem(key);
 }
 
-// ServerError is a refusal, in the control plane's words; status 0 says that no
+// ServerError has the control plane's error message; status 0 says that no
 // answer came.
 export class ServerError extends Error {
   constructor(status, body) {
     super(body.error ?? `the control plane answered with status ${status}`);
     this.status = status;
     this.code = body.code ?? '';
-    // A policy is one of a list to some calls: its place there means nothing here.
+    // Some calls send the policy in a list: its position there means nothing here.
     this.fields = (body.fields ?? []).map(f => ({...f, field: f.field.replace(/^policies\[\d+\]\.?/, '')}));
   }
 }
@@ -42,7 +42,7 @@ async function request(method, path, {body, headers = {}, signal} = {}) {
   const all = {...headers};
   if (session.token) all.Authorization = 'Bearer ' + session.token;
   else if (session.user) all['Sluice-User'] = session.user;
-  // The control plane takes changes as JSON alone, which no form of another site can send.
+  // The control plane takes changes only as JSON, which a form of another site cannot send.
   if (method !== 'GET') all['Content-Type'] = 'application/json';
   const timeout = AbortSignal.timeout(patience);
   let response, text;
@@ -58,7 +58,7 @@ async function request(method, path, {body, headers = {}, signal} = {}) {
     throw new ServerError(0, {error: timeout.aborted ? `no answer within ${patience / 1000} s` : 'the control plane cannot be reached'});
   }
   const date = Date.parse(response.headers.get('Date'));
-  // The header has whole seconds: smaller differences are its own.
+  // The header has whole seconds, so smaller differences mean nothing.
   if (!Number.isNaN(date)) clock = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
   const value = read(text, response);
   if (response.ok) return value;
@@ -71,7 +71,7 @@ function read(text, response) {
   try {
     return parseJSON(text);
   } catch {
-    // A proxy in between, most likely.
+    // Probably the answer of a proxy.
     throw new ServerError(response.ok ? 502 : response.status, {});
   }
 }

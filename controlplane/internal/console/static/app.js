@@ -1,4 +1,4 @@
-// The console: who is there, the frame around the pages, and the way between them.
+// The console: signing in, the frame around the pages, and navigation.
 import {html, render, useEffect, useId, useRef, useState} from './ui.js';
 import {api, ServerError, session, whenUnauthorized} from './api.js';
 import {useTroubles} from './poll.js';
@@ -87,7 +87,8 @@ function Header({at, me, onMe}) {
     </header>`;
 }
 
-// Me shows who one is. Without tokens one may at least say it, for the audit log.
+// Me shows the user's name and role. Without tokens the user may type a name for
+// the audit log.
 function Me({me, onMe}) {
   const id = useId();
   const [user, setUser] = useState(session.user);
@@ -106,7 +107,7 @@ function Me({me, onMe}) {
     setUser(session.user);
   };
   return html`
-    <div class="me"><label for=${id} class="muted" title="There are no tokens here: this name goes into the audit log, as not verified.">You are</label>
+    <div class="me"><label for=${id} class="muted" title="This control plane has no tokens: the audit log shows this name as not verified.">You are</label>
       <input id=${id} type="text" size="12" maxlength="64" placeholder="anonymous" value=${user} onChange=${set} autocomplete="username" spellcheck=${false} />
       <span class="badge">${me.role}</span></div>`;
 }
@@ -124,7 +125,7 @@ function SignIn({onToken, refused}) {
   return html`
     <form class="card signin" onSubmit=${enter}>
       <h1 tabindex="-1">Sign in</h1>
-      <p class="muted">This control plane asks for a token. It stays in this tab, and is forgotten with it.</p>
+      <p class="muted">This control plane needs a token. This tab keeps the token until it is closed.</p>
       <label for=${id}>Token</label>
       <input id=${id} ref=${input} type="password" value=${token} autocomplete="off" aria-describedby="${id}-error" onInput=${e => setToken(e.target.value)} />
       <small id="${id}-error" class="error" role="alert">${refused ? 'This token is not valid.' : ''}</small>
@@ -132,14 +133,14 @@ function SignIn({onToken, refused}) {
     </form>`;
 }
 
-// Troubles says that what is on the page may be old, and since when.
+// Troubles shows since when the page's data may be out of date.
 function Troubles() {
   const list = useTroubles();
   if (list.length === 0) return null;
   const since = Math.min(...list.map(t => t.since));
   return html`
     <div class="banner" role="alert">
-      <span>${list[0].error.status ? '' : 'No connection since ' + clock(since) + ': '}${list[0].error.message}. What is shown is from before.</span>
+      <span>${list[0].error.status ? '' : 'No connection since ' + clock(since) + ': '}${list[0].error.message}. This page shows old data.</span>
       <button type="button" onClick=${() => list.forEach(t => t.again())}>Try again</button>
     </div>`;
 }

@@ -1,4 +1,4 @@
-// The audit log: who changed what, when, from what, to what.
+// The audit log: each change of a policy with its author, its time and its difference.
 import {ErrorNote, html, Page, policyLink, Time, useEffect, useState} from './ui.js';
 import {api} from './api.js';
 import {changes, content} from './policy.js';
@@ -30,7 +30,7 @@ export function Audit() {
           </tr></thead>
           <tbody>${entries.map(e => html`<${Entry} key=${e.revision + e.name} e=${e} />`)}</tbody>
         </table>`}
-      ${entries.length === 0 && !error && html`<p class="empty" role="status">${busy ? 'Loading…' : 'Nothing has been changed yet.'}</p>`}
+      ${entries.length === 0 && !error && html`<p class="empty" role="status">${busy ? 'Loading…' : 'No policy has been changed yet.'}</p>`}
       <${ErrorNote} error=${error} />
       ${next && html`<button type="button" disabled=${busy} onClick=${() => load(next)}>${busy ? 'Loading…' : 'Show older'}</button>`}
     <//>`;

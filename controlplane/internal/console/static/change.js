@@ -1,5 +1,6 @@
-// The way of every change of a policy: see what it changes, confirm, save on top
-// of the version that was seen; and if somebody else was faster, see theirs.
+// The dialogs of a policy's change: the user sees what it changes, confirms it,
+// and saves it on top of the version that was shown. If someone else has changed
+// the policy since, the user sees that change.
 import {Dialog, ErrorNote, html, Time, useState} from './ui.js';
 import {api} from './api.js';
 import {apply, changes, content} from './policy.js';
@@ -31,7 +32,7 @@ export function ChangeDialog({title, verb = 'Save', name, base, doc, policies, n
     }
   }
 
-  // Their policy, and on it the fields that are changed here.
+  // rebase applies the fields changed here to their policy.
   function rebase() {
     const mine = changes(content(state.base), state.doc);
     update({base: state.theirs, doc: apply(content(state.theirs), mine), theirs: undefined});
@@ -46,7 +47,7 @@ export function ChangeDialog({title, verb = 'Save', name, base, doc, policies, n
     <${Dialog} title=${title} onClose=${onClose}>
       <form onSubmit=${save}>
         ${note && html`<p>${note}</p>`}
-        ${!state.base && html`<p>A new policy <code>${name}</code>. What it does not set falls through.</p>`}
+        ${!state.base && html`<p>A new policy <code>${name}</code>. Unset fields are inherited.</p>`}
         <${Diff} from=${content(state.base)} to=${state.doc} name=${name} policies=${policies} />
         <${ErrorNote} error=${state.error} />
         <div class="buttons">
@@ -57,31 +58,31 @@ export function ChangeDialog({title, verb = 'Save', name, base, doc, policies, n
     <//>`;
 }
 
-// Conflict tells of a change that came first. Nothing of it is overwritten
-// unless the user has seen it.
+// Conflict shows a change that came first. The user can overwrite it only after
+// seeing it.
 function Conflict({name, base, theirs, doc, policies, onRebase, onClose}) {
   const mine = new Set(changes(content(base), doc).map(c => c.path));
   const both = changes(content(base), content(theirs)).filter(c => mine.has(c.path)).map(c => c.path);
   return html`
-    <${Dialog} title="Somebody else was faster" onClose=${onClose}>
+    <${Dialog} title="Someone else changed this policy" onClose=${onClose}>
       <div class="conflict">
         ${theirs
-          ? html`<p><b>${theirs.updated_by}</b> saved version ${theirs.version} of <code>${name}</code> at <${Time} at=${theirs.updated_at} />. Nothing of yours is saved.</p>
-            <h3>What they changed</h3>
+          ? html`<p><b>${theirs.updated_by}</b> saved version ${theirs.version} of <code>${name}</code> at <${Time} at=${theirs.updated_at} />. Your changes are not saved.</p>
+            <h3>Their changes</h3>
             <${Diff} from=${content(base)} to=${content(theirs)} name=${name} policies=${policies} />`
-          : html`<p>The policy <code>${name}</code> has been deleted. Nothing of yours is saved.</p>`}
-        <h3>What you would change on top of it</h3>
+          : html`<p>The policy <code>${name}</code> has been deleted. Your changes are not saved.</p>`}
+        <h3>Your changes, applied to it</h3>
         <${Diff} from=${content(theirs)} to=${apply(content(theirs), changes(content(base), doc))} name=${name} policies=${policies} />
-        ${both.length > 0 && html`<p class="note warn">Both of you changed ${both.join(', ')}: yours would replace theirs.</p>`}
+        ${both.length > 0 && html`<p class="note warn">Both of you changed ${both.join(', ')}: your values would replace theirs.</p>`}
         <div class="buttons">
-          <button type="button" class="primary" autofocus onClick=${onRebase}>Put mine on top…</button>
+          <button type="button" class="primary" autofocus onClick=${onRebase}>Apply my changes…</button>
           <button type="button" onClick=${onClose}>Cancel</button>
         </div>
       </div>
     <//>`;
 }
 
-// Confirm asks before act, an async function, is done.
+// Confirm asks the user before it calls act, an async function.
 export function Confirm({title, verb, danger, act, onClose, children}) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState(null);

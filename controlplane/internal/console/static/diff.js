@@ -1,9 +1,9 @@
-// What a change changes, field by field.
+// The difference between two policies.
 import {html} from './ui.js';
 import {changes, inherited, shown} from './policy.js';
 
-// Diff shows from -> to, field by field. With policies it also says what holds where a field is
-// left open: "not set" alone would not tell what a change does.
+// Diff shows from -> to, field by field. With policies it shows the inherited value of an unset
+// field: "not set" alone would not tell the effect of a change.
 export function Diff({from, to, name, policies}) {
   const list = changes(from ?? {}, to ?? {});
   if (list.length === 0) return html`<p class="muted">No field differs.</p>`;
@@ -27,22 +27,22 @@ export function Diff({from, to, name, policies}) {
     </table>`;
 }
 
-// isLong tells values that need lines of their own, as a schema does.
+// isLong reports values that need lines of their own, as a schema does.
 const isLong = value => typeof value === 'object' && shown(value ?? null).length > 40;
 
 const inLines = value => JSON.stringify(value, null, 2);
 
 const Value = ({value}) => (isLong(value) ? html`<pre>${inLines(value)}</pre>` : html`<code>${shown(value)}</code>`);
 
-// Lines shows two long values as one text with the lines that went and came.
+// Lines shows two long values as one text, with the removed and the added lines.
 const Lines = ({from, to}) => html`
   <pre class="lines">${lineDiff(inLines(from).split('\n'), inLines(to).split('\n')).map(([mark, text]) =>
     html`<span class=${mark === '-' ? 'gone' : mark === '+' ? 'come' : ''}>${mark} ${text}${'\n'}</span>`)}</pre>`;
 
 const mostLines = 500; // the table below has the product of both
 
-// lineDiff marks each line as kept ' ', gone '-' or come '+', by the longest
-// sequence of lines that both have.
+// lineDiff marks each line as kept ' ', removed '-' or added '+', by the longest
+// common subsequence of lines.
 function lineDiff(a, b) {
   if (a.length > mostLines || b.length > mostLines) return [...a.map(l => ['-', l]), ...b.map(l => ['+', l])];
   const common = Array.from({length: a.length + 1}, () => new Array(b.length + 1).fill(0));

@@ -1,5 +1,5 @@
-// A policy as a form: the fields that are tuned most as inputs, everything as
-// JSON. An empty input leaves its field open, and shows what falls through.
+// A policy as a form: the most used fields as inputs, and the whole policy as
+// JSON. An empty input leaves its field unset, and shows the inherited value.
 import {denied, Guarded, html, useEffect, useId, useRef, useState} from './ui.js';
 import {fields} from './fields.js';
 import {changes, content, get, hint, inherited, parse, same, set, shown} from './policy.js';
@@ -23,7 +23,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
   const list = changes(content(base), doc);
   const dirty = list.length > 0 || json !== null;
 
-  // A new policy may leave every field open; a change has to change something.
+  // A new policy may leave every field unset; a change has to change something.
   const ready = json === null && (list.length > 0 || base === null);
 
   function reset(to) {
@@ -34,9 +34,9 @@ export function Editor({name, policy, policies, me, onSaved}) {
     setRefused([]);
   }
 
-  // Somebody else's change is taken over at once where nothing is being edited;
-  // else saving will tell. Only a version that is news counts: after saving, base
-  // is ahead of what was last asked for.
+  // A change by someone else is shown at once if the user is not editing; else
+  // saving detects the conflict. Only a newer version counts: after saving, base
+  // is ahead of the last answer.
   useEffect(() => {
     if (!dirty && policy?.version !== base?.version) reset(policy);
   }, [policy?.version]);
@@ -79,7 +79,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
         <//>
         <button type="button" disabled=${!dirty} onClick=${() => reset(policy)}>Undo</button>
         ${no && html`<span class="muted">${no}</span>`}
-        ${dirty && base && policy?.version > base.version && html`<span class="note warn">Changed by somebody else meanwhile.</span>`}
+        ${dirty && base && policy?.version > base.version && html`<span class="note warn">Someone else has changed this policy meanwhile.</span>`}
       </div>
       ${reviewing && html`
         <${ChangeDialog} title=${base ? `Change ${name}` : `Create ${name}`} name=${name} base=${base} doc=${doc} policies=${policies}
@@ -91,7 +91,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
 
 const asText = value => (value === undefined ? '' : shown(value));
 
-// Input is one field. Escape takes back what was typed into it.
+// Input is one field. Escape reverts its text.
 function Input({field, text, base, message, changed, onText, onRevert}) {
   const id = useId();
   const from = base.from ? `from ${base.from}` : 'default';
@@ -117,12 +117,12 @@ function Input({field, text, base, message, changed, onText, onRevert}) {
     </div>`;
 }
 
-// JSONEditor has the whole policy as text, for the fields that the form leaves out.
+// JSONEditor edits the whole policy as text, for the fields that the form lacks.
 function JSONEditor({doc, text, refused, disabled, onDoc, onText}) {
   const id = useId();
   const [problem, setProblem] = useState('');
   const [open, setOpen] = useState(false);
-  // The text as its author laid it out, for as long as it says what doc says.
+  // The text as its author formatted it, as long as it means the same as doc.
   const [own, setOwn] = useState({});
   const value = text ?? (own.doc && same(own.doc, doc) ? own.text : JSON.stringify(doc, null, 2));
   function type(next) {
@@ -142,7 +142,7 @@ function JSONEditor({doc, text, refused, disabled, onDoc, onText}) {
   return html`
     <details class="json" open=${open || Boolean(wrong)} onToggle=${e => setOpen(e.target.open)}>
       <summary>Whole policy as JSON ${others.length > 0 && html`<small>also sets ${others.join(', ')}</small>`}</summary>
-      <label for=${id}>Partitions, deduplication, retention, durability, schema and the rest. What is left out falls through.</label>
+      <label for=${id}>Partitions, deduplication, retention, durability, schema and the rest. Unset fields are inherited.</label>
       <textarea id=${id} rows=${Math.min(24, Math.max(6, value.split('\n').length + 1))} spellcheck=${false} disabled=${disabled} value=${value}
         aria-invalid=${wrong ? 'true' : 'false'} aria-describedby="${id}-error"
         onInput=${e => type(e.target.value)}></textarea>

@@ -1,12 +1,12 @@
 // The fields of a policy, in the order in which people read them. The list is
 // JSON between the brackets: a Go test compares its paths and defaults with
-// those of the program, so that the page cannot tell another story.
+// those of the program.
 //
 // form: the group of the form that the field is in; those without one are
 // edited as JSON.
 export const fields = [
   {"path": "publish.rate", "kind": "number", "default": 1000, "form": "Publish", "label": "Rate", "unit": "events/s", "help": "0 is no limit"},
-  {"path": "publish.burst", "kind": "whole", "default": 1000, "min": 0, "max": 1000000000, "form": "Publish", "label": "Burst", "unit": "events", "help": "what may come at once"},
+  {"path": "publish.burst", "kind": "whole", "default": 1000, "min": 0, "max": 1000000000, "form": "Publish", "label": "Burst", "unit": "events", "help": "allowed at once"},
   {"path": "publish.scope", "kind": "choice", "default": "sidecar", "options": ["sidecar", "fleet"], "form": "Publish", "label": "Rate is for", "help": "each sidecar by itself, or all together"},
   {"path": "publish.on_limit", "kind": "choice", "default": "reject", "options": ["reject", "wait"], "form": "Publish", "label": "Over the limit", "help": "refuse at once, or wait for a token"},
   {"path": "publish.max_wait", "kind": "duration", "default": "0s", "form": "Publish", "label": "Wait at most", "unit": "such as 1.5s", "help": "then refuse; with wait only"},

@@ -1,4 +1,4 @@
-// The sidecars: who is there, what each runs, what it refuses, and its shares.
+// The sidecars: their state, the policies that each runs or refuses, and its shares.
 import {Ago, denied, Filter, Guarded, html, Page, topicLink, useState, Waiting} from './ui.js';
 import {api} from './api.js';
 import {Confirm} from './change.js';
@@ -42,7 +42,7 @@ export function Fleet({me}) {
       ${rows.length > most && html`<button type="button" onClick=${() => setMost(most + page)}>Show ${Math.min(page, rows.length - most)} more</button>`}
       ${forgetting && html`
         <${Confirm} title="Forget ${forgetting}" verb="Forget" danger act=${forget} onClose=${() => setForgetting(null)}>
-          <p>It is gone, and may have events that nobody else has: replays of the fleet name it until it is back. Forget it once it is gone for good.</p>
+          <p>This sidecar is gone, and may have events that no other sidecar has: replays of the fleet name it until it is back. Forget it if it will not come back.</p>
         <//>`}
     <//>`;
 }
@@ -94,7 +94,7 @@ function Sidecar({s, id, behind: late, latest, topics, open, no, onForget, onTog
 }
 
 const Versions = ({s, names, latest}) => html`
-  <div><h3>Policies it runs</h3>
+  <div><h3>Policies in force</h3>
     ${names.length === 0 ? html`<p class="muted">None yet.</p>` : html`
       <table><thead><tr><th scope="col">Policy</th><th scope="col" class="number">Acked</th><th scope="col" class="number">Latest</th></tr></thead>
         <tbody>${names.map(name => html`
@@ -106,7 +106,7 @@ const Versions = ({s, names, latest}) => html`
 function Shares({s, topics}) {
   const mine = topics.map(t => ({t, u: t.by_sidecar?.find(u => u.node_id === s.node_id)})).filter(e => e.u);
   return html`
-    <div><h3>Topics it serves</h3>
+    <div><h3>Topics</h3>
       ${mine.length === 0 ? html`<p class="muted">None now.</p>` : html`
         <table>
           <thead><tr><th scope="col">Topic</th><th scope="col" class="number">Accepted /s</th><th scope="col" class="number">Refused /s</th>

@@ -1,5 +1,5 @@
-// All versions of a policy: who made which, what differs between any two, and
-// the way back to an earlier one.
+// All versions of a policy with their authors, the difference between any two,
+// and rollback to an earlier one.
 import {denied, Guarded, html, Time, useEffect, useState} from './ui.js';
 import {api} from './api.js';
 import {changes, content} from './policy.js';
@@ -11,7 +11,7 @@ export const words = {created: 'created', updated: 'changed', deleted: 'deleted'
 export function History({name, policy, policies, me, onSaved}) {
   const [state, setState] = useState({});
   const [back, setBack] = useState(null); // the version to go back to
-  // A new version is also the sign that there is more to load.
+  // A new version means that there is more to load.
   useEffect(() => {
     const stop = new AbortController();
     api.history(name, stop.signal)
@@ -38,8 +38,8 @@ export function History({name, policy, policies, me, onSaved}) {
           </ol>`}
       ${back && html`
         <${Confirm} title="Roll ${name} back to version ${back.version}" verb="Roll back" act=${rollback} onClose=${() => setBack(null)}>
-          <p>This makes a new version with the content that <b>${back.by}</b> gave it at <${Time} at=${back.at} />. The history
-            says that it was a rollback, and to which version; the audit log, by whom.</p>
+          <p>This makes a new version with the content that <b>${back.by}</b> saved at <${Time} at=${back.at} />. The history
+            shows it as a rollback to that version, and the audit log also shows your name.</p>
           <${Diff} from=${content(policy)} to=${content(back.policy)} name=${name} policies=${policies} />
         <//>`}
     </section>`;
@@ -61,7 +61,7 @@ function Version({v, before, last, name, me, onBack}) {
     </li>`;
 }
 
-// Compare shows what differs between two versions, at first the last two.
+// Compare shows the difference between two versions, at first the last two.
 function Compare({versions}) {
   const [pair, setPair] = useState([null, null]);
   if (versions.length < 2) return null;

@@ -1,4 +1,4 @@
-// All policies: what each sets, a new one, and none any more.
+// The list of policies, and the page of one: create, edit and delete it.
 import {denied, Filter, Guarded, html, Page, policyLink, Time, useId, useState, Waiting} from './ui.js';
 import {api} from './api.js';
 import {changes, content, fieldOf, isGlob, shown} from './policy.js';
@@ -27,7 +27,7 @@ export function Policies({me}) {
         <span class="muted" role="status">${poll.data && (wanted ? `${rows.length} of ${plural(all.length, 'policy', 'policies')}` : plural(all.length, 'policy', 'policies'))}</span>
       </div>
       ${!poll.data ? html`<${Waiting} poll=${poll} />`
-        : rows.length === 0 ? html`<p class="empty">${all.length ? 'No policy matches the filter.' : 'No policies yet: the defaults hold for every topic.'}</p>`
+        : rows.length === 0 ? html`<p class="empty">${all.length ? 'No policy matches the filter.' : 'No policies yet: every topic has the defaults.'}</p>`
         : html`
           <table class="policies cards">
             <thead><tr><th scope="col">Name</th><th scope="col">Sets</th><th scope="col" class="number">Version</th>
@@ -46,14 +46,14 @@ export function Policies({me}) {
     <//>`;
 }
 
-// Sets is a policy on one line.
+// Sets shows a policy on one line.
 function Sets({policy}) {
   const set = changes({}, content(policy));
   if (set.length === 0) return html`<span class="muted">nothing</span>`;
   return set.map(({path, to}) => html`<span key=${path} class="set"><span class="muted">${path}</span> ${fieldOf(path)?.kind === 'json' && to !== null ? '{…}' : shown(to)}</span> `);
 }
 
-// New leads to the page of a name: there the policy is made.
+// New opens the page of a name, where the policy is created.
 function New({me}) {
   const id = useId();
   const [name, setName] = useState('');
@@ -74,7 +74,7 @@ function New({me}) {
     </form>`;
 }
 
-// Policy is one policy: its fields, and all that it ever was.
+// Policy is the page of one policy: its fields, history and schemas.
 export function Policy({name, me}) {
   const poll = usePoll('/v1/policies', 3000);
   const [change, setChange] = useState(null);
@@ -108,7 +108,7 @@ export function Policy({name, me}) {
         <${Schemas} name=${name} policy=${policy} />
         ${deleting && policy && html`
           <${Confirm} title="Delete ${name}" verb="Delete" danger act=${remove} onClose=${() => setDeleting(false)}>
-            <p>Its topics fall back to what holds without it. The history stays, and can bring it back.</p>
+            <p>Its topics inherit from the other policies then. The history stays, and a rollback restores the policy.</p>
             <${Diff} from=${content(policy)} to=${{}} name=${name} policies=${policies} />
           <//>`}`}
     <//>`;

@@ -1,5 +1,5 @@
-// What a policy document says, and what holds for a name once the fields that
-// it leaves open have fallen through to the next less specific policy.
+// Policy documents: their fields, and the values that a name inherits from less
+// specific policies.
 import {fields} from './fields.js';
 
 const byPath = new Map(fields.map((field, i) => [field.path, {...field, order: i}]));
@@ -7,8 +7,8 @@ const byPath = new Map(fields.map((field, i) => [field.path, {...field, order: i
 export const fieldOf = path => byPath.get(path);
 export const isGlob = name => name.endsWith('*');
 
-// content is a policy as its author wrote it: without its name, and without
-// what the control plane adds.
+// content is a policy as its author wrote it, without its name and without the
+// members that the control plane adds.
 export function content(policy) {
   if (!policy) return {};
   const {name, version, updated_at, updated_by, ...doc} = policy;
@@ -36,8 +36,8 @@ export function set(doc, path, value) {
   return next;
 }
 
-// flatten lists the fields that a document sets. A field of the schema is a
-// leaf, whatever its value; so is an unknown key that holds no object.
+// flatten lists the fields that a document sets. A field of the schema is a leaf,
+// with any value; so is an unknown key without an object.
 export function flatten(doc, prefix = '') {
   const out = new Map();
   for (const [key, value] of Object.entries(doc ?? {})) {
@@ -51,7 +51,7 @@ export function flatten(doc, prefix = '') {
   return out;
 }
 
-// changes lists what differs between two documents, in the order of fields.
+// changes lists the differences between two documents, in the order of fields.
 export function changes(from, to) {
   const before = flatten(from), after = flatten(to);
   const order = path => byPath.get(path)?.order ?? fields.length;
@@ -78,8 +78,8 @@ export function matching(name, policies) {
     .sort((a, b) => b.name.length - a.name.length);
 }
 
-// inherited is what a field is where the policy of that name leaves it open,
-// and whose value that is; '' stands for the defaults.
+// inherited is the value of a field that the policy of that name leaves unset,
+// and the policy that the value is from; '' stands for the defaults.
 export function inherited(path, name, policies) {
   for (const policy of matching(name, policies)) {
     const value = get(policy, path);
@@ -88,7 +88,7 @@ export function inherited(path, name, policies) {
   return {value: byPath.get(path)?.default, from: ''};
 }
 
-// effective is what a field is for a topic.
+// effective is the value of a field for a topic.
 export function effective(path, name, policies) {
   const own = get(policies.find(p => p.name === name), path);
   return own === undefined ? inherited(path, name, policies).value : own;
@@ -96,8 +96,8 @@ export function effective(path, name, policies) {
 
 const duration = /^\+?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+$/;
 
-// parse reads what somebody typed for a field. What it cannot read stays the
-// text that it is: the control plane then says what is allowed.
+// parse reads the text typed for a field. Text that it cannot read stays as it is:
+// the control plane then says what is allowed.
 export function parse(field, text) {
   text = text.trim();
   if (text === '') return undefined;
@@ -109,7 +109,7 @@ export function parse(field, text) {
   return text;
 }
 
-// hint says early what the control plane would refuse; it is the one to decide.
+// hint says what the control plane will probably refuse. The control plane decides.
 export function hint(field, value) {
   if (value === undefined) return '';
   const n = Number(JSON.rawJSON && JSON.isRawJSON(value) ? value.rawJSON : value);

@@ -1,11 +1,11 @@
-// Data that is asked for again and again while somebody looks at it.
+// Data that a page polls while it is visible.
 import {api} from './api.js';
 import {useEffect, useRef, useState} from './ui.js';
 
 const slowest = 10_000; // ms between two tries while the control plane is away
 const share = 10; // an answer that takes long is asked for less often: for a tenth of the time at most
 
-// Trouble is what the banner tells: the requests that fail at the moment.
+// Trouble holds the requests that fail at the moment, for the banner.
 const troubles = new Map(); // path -> {error, since, again}
 const watchers = new Set();
 
@@ -28,7 +28,7 @@ export function useTroubles() {
 
 // usePoll asks for path now and every so many ms, one request at a time, and not
 // while the page is hidden; path null asks for nothing. After a failure it keeps
-// what it had, says so, and tries again ever more slowly.
+// its data, reports the error, and tries again with increasing delays.
 export function usePoll(path, every) {
   const [state, setState] = useState({});
   const refresh = useRef(() => {});
@@ -53,7 +53,7 @@ export function usePoll(path, every) {
       } catch (error) {
         if (stop.signal.aborted) return;
         failures++;
-        // Without a token nothing works: the form for it says that already.
+        // The form for a token is shown already.
         if (error.status !== 401) tell(path, {error, again: ask});
         setState(s => ({...s, error}));
       } finally {

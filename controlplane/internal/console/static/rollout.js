@@ -1,5 +1,5 @@
-// How far a change has come: which sidecars have acked it, which have not, and
-// which refuse it.
+// The progress of a change: the sidecars that have acked it, have not, or refuse
+// it.
 import {html, useEffect, useRef, useState} from './ui.js';
 import {usePoll} from './poll.js';
 import {plural} from './format.js';
@@ -8,8 +8,8 @@ const watching = 400;    // ms between looks while somebody waits for the fleet
 const settled = 5000;    // afterwards
 const patience = 60_000; // what has not come until then is not waited for as eagerly
 
-// progress sorts the sidecars that a change {name, version}, or {name, deleted}, has
-// to reach by what they made of it.
+// progress groups the sidecars that a change {name, version}, or {name, deleted}, has
+// to reach by their answer.
 export function progress(sidecars, change) {
   const out = {acked: [], waiting: [], refused: [], away: []};
   for (const s of sidecars) {
@@ -41,12 +41,12 @@ export function Rollout({change, onDone}) {
   if (complete && !done.current) done.current = Date.now();
   const what = change.deleted ? `The deletion of ${change.name}` : `${change.name}, version ${change.version}`;
   return html`
-    <section class="card rollout ${complete ? 'complete' : ''}" aria-label="Arrival of the change">
+    <section class="card rollout ${complete ? 'complete' : ''}" aria-label="Progress of the change">
       <div class="line">
         <div role="status">
           <strong class="code">${what}</strong>${': '}
           ${all === 0
-            ? html`no sidecar is connected; those that come get it.`
+            ? html`no sidecar is connected; sidecars get it when they connect.`
             : html`acked by <b class="acked">${p.acked.length} of ${plural(all, 'sidecar')}</b>${complete && `, ${seconds(done.current - change.at)} after saving`}`}
         </div>
         <button type="button" class="quiet" onClick=${onDone}>Close</button>

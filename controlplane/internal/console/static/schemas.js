@@ -1,4 +1,4 @@
-// The schemas that a policy has had: which events carry which number.
+// The versions of a policy's schema, by the number that events carry.
 import {html, Time, useEffect, useState} from './ui.js';
 import {api} from './api.js';
 

@@ -1,5 +1,5 @@
-// Rates over the last minute, drawn: what was accepted, and on top of it what
-// was refused, so that the height is the demand.
+// A graph of the rates over the last minute: accepted events, and refused ones on
+// top of them, so that the height is the demand.
 import {html} from './ui.js';
 import {perSecond} from './format.js';
 
@@ -18,7 +18,7 @@ const corners = (values, top) => values.map((v, i) => `${seconds - values.length
 
 const line = (values, top) => 'M' + corners(values, top).join('L');
 
-// area is what is between two lines: along the one, and back along the other.
+// area is the area between two lines: along the first and back along the second.
 const area = (low, high, top) => 'M' + [...corners(high, top), ...corners(low, top).reverse()].join('L') + 'Z';
 
 function shapes(history, top) {

@@ -1,4 +1,4 @@
-// One topic: its rates, who is refused, and its limits, to be changed in place.
+// The page of one topic: its rates, its sidecars, and a form for its limits.
 import {denied, Guarded, html, Page, policyLink, useState, Waiting} from './ui.js';
 import {content, effective, inherited, matching, set} from './policy.js';
 import {perSecond, plural} from './format.js';
@@ -62,7 +62,7 @@ function Rates({name, topic, policies, asked}) {
 
 const part = (n, most) => ({width: `${(n / most) * 100}%`});
 
-// BySidecar says who is refused, and where: the worst first.
+// BySidecar lists the sidecars of the topic, the one that refuses most first.
 function BySidecar({topic}) {
   const usages = [...(topic.by_sidecar ?? [])].sort((a, b) => b.denied_per_second - a.denied_per_second || a.node_id.localeCompare(b.node_id));
   const most = Math.max(1, ...usages.map(u => u.allowed_per_second + u.denied_per_second));
@@ -86,8 +86,8 @@ function BySidecar({topic}) {
     </table>`;
 }
 
-// Target chooses which policy the form is about: the topic's own one, or one
-// that holds for others, too.
+// Target selects the policy of the form: the topic's own, or one that other topics
+// share.
 function Target({name, policies, topics, target, onTarget}) {
   const others = matching(name, policies);
   const own = policies.some(p => p.name === name);
@@ -106,10 +106,10 @@ function Target({name, policies, topics, target, onTarget}) {
 // Pause sets or lifts the pause in the topic's own policy.
 function Pause({name, paused, policies, onSaved, onClose}) {
   const own = policies.find(p => p.name === name) ?? null;
-  // Resuming takes the field out where nothing else would pause the topic then.
+  // Resuming unsets the field unless the topic would then inherit a pause.
   const resumed = inherited('paused', name, policies).value ? false : undefined;
   return html`
     <${ChangeDialog} title=${paused ? `Resume ${name}` : `Pause ${name}`} verb=${paused ? 'Resume' : 'Pause'} name=${name} base=${own}
       doc=${set(content(own), 'paused', paused ? resumed : true)} policies=${policies} onSaved=${onSaved} onClose=${onClose}
-      note=${paused ? 'Publishes are accepted again, within the limits.' : 'Every publish is refused with topic_paused until somebody resumes. Deliveries go on.'} />`;
+      note=${paused ? 'Publishes are accepted again, within the limits.' : 'Every publish is refused with topic_paused until the topic is resumed. Deliveries go on.'} />`;
 }

@@ -1,4 +1,4 @@
-// The home page: every topic in use, what passes, what does not, and where.
+// The home page: every topic in use, with its rates and the sidecars that refuse.
 import {Filter, html, Page, policyLink, topicLink, useRef, useState, Waiting} from './ui.js';
 import {perSecond, plural} from './format.js';
 import {usePoll} from './poll.js';
@@ -21,9 +21,8 @@ function recent(topic, value, otherwise) {
 
 const demand = t => recent(t, p => p.allowed + p.denied, t.allowed_per_second + t.denied_per_second);
 
-// useSteady keeps the rows where they are while the pointer or the focus is
-// among them: a row that moves away is not what was meant to be clicked, and
-// loses the focus.
+// useSteady keeps the order of the rows while the pointer or the focus is among
+// them, so that no row moves under a click or loses the focus.
 function useSteady(list) {
   const held = useRef(false);
   const last = useRef([]);

@@ -7,13 +7,13 @@ import {ago, clock, full} from './format.js';
 export const html = htm.bind(h);
 export {render, useEffect, useId, useLayoutEffect, useMemo, useRef, useState};
 
-// Page has the heading that gets the focus after a navigation, for those who
-// cannot see that the page has changed.
+// Page has a heading that gets the focus after a navigation, so that screen
+// readers announce the new page.
 export function Page({title, code, actions, poll, children}) {
   const heading = useRef();
   useEffect(() => {
     document.title = `${title} · Sluice`;
-    // Not on the first page: whoever has just come starts at the top.
+    // The first page has no focus: its user starts at the top.
     if (document.body.dataset.visited) heading.current.focus();
     document.body.dataset.visited = 'yes';
   }, [title]);
@@ -26,7 +26,7 @@ export function Page({title, code, actions, poll, children}) {
     <div class=${poll?.stale ? 'stale' : ''}>${children}</div>`;
 }
 
-// Waiting stands where data is going to be.
+// Waiting is shown until there is data.
 export function Waiting({poll}) {
   return poll.error
     ? html`<p class="empty">Nothing to show: ${poll.error.message}.</p>`
@@ -36,7 +36,7 @@ export function Waiting({poll}) {
 export const Time = ({at}) => html`<time datetime=${at} title=${at}>${full(at)}</time>`;
 export const Ago = ({at}) => html`<time datetime=${at} title=${full(at)}>${ago(at)}</time>`;
 
-// Dialog is the browser's own modal one: it keeps the focus, and Escape closes.
+// Dialog is the browser's modal dialog: it keeps the focus, and Escape closes it.
 export function Dialog({title, onClose, children}) {
   const dialog = useRef();
   const id = useId();
@@ -52,12 +52,12 @@ export function Dialog({title, onClose, children}) {
     </dialog>`;
 }
 
-// Guarded is a button that says why when it may not be used.
+// Guarded is a button that says why it is disabled.
 export function Guarded({denied, children, ...rest}) {
   return html`<button type="button" ...${rest} disabled=${Boolean(denied) || rest.disabled} title=${denied || rest.title}>${children}</button>`;
 }
 
-// Filter is a search box; / leads to it from anywhere, Escape empties it.
+// Filter is a search box: / moves the focus to it, Escape empties it.
 export function Filter({value, onValue, label}) {
   const input = useRef();
   useEffect(() => {
@@ -75,13 +75,13 @@ export function Filter({value, onValue, label}) {
       onInput=${e => onValue(e.target.value)} onKeyDown=${e => e.key === 'Escape' && onValue('')} />`;
 }
 
-// ErrorNote is what went wrong with something that the user has just done.
+// ErrorNote shows the error of the user's last action.
 export const ErrorNote = ({error}) => (error ? html`<p class="note bad" role="alert">${error.message}</p>` : null);
 
 export const topicLink = name => '#/topics/' + encodeURIComponent(name);
 export const policyLink = name => '#/policies/' + encodeURIComponent(name);
 
-// denied says why somebody may not do something, to the policy of a name where one is given; '' is that they may.
+// denied says why the user may not do something, to the policy of a name if one is given; '': the user may.
 export function denied(me, needs, policy) {
   const ranks = ['viewer', 'editor', 'admin'];
   if (ranks.indexOf(me.role) < ranks.indexOf(needs)) return `Your role is ${me.role}; this needs ${needs}.`;

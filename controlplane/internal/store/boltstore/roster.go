@@ -85,7 +85,7 @@ func (s *Store) Entered(context.Context) ([]store.RosterEntry, error) {
 		})
 	})
 	if err != nil {
-		return nil, wrap("read which sidecars there are", err)
+		return nil, wrap("read the list of sidecars", err)
 	}
 	return entries, nil
 }

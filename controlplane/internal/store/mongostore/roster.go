@@ -78,7 +78,7 @@ func (s *Store) Entered(ctx context.Context) ([]store.RosterEntry, error) {
 		return nil, err
 	}
 	defer end()
-	const op = "read which sidecars there are"
+	const op = "read the list of sidecars"
 	cursor, err := s.roster.Find(ctx, bson.D{{Key: "life", Value: bson.D{{Key: "$ne", Value: ""}}}},
 		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
