@@ -125,10 +125,10 @@ func (s *Sidecar) awaitPolicies(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, awaitControlPlane)
 	defer cancel()
 	if s.control.Cached() {
-		s.control.Settled(ctx)
+		s.control.AwaitSyncedOrAway(ctx)
 		return
 	}
-	if s.control.Synced(ctx) != nil {
+	if s.control.AwaitSynced(ctx) != nil {
 		s.cfg.Logger.Warn("the control plane has not answered; serving with other policies until it does",
 			"control_plane", s.cfg.ControlPlane, "policies", s.cfg.Policies)
 	}

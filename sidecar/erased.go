@@ -32,8 +32,8 @@ func (e *erasures) add(topics ...string) {
 	e.some.Set()
 }
 
-// take takes out what waits.
-func (e *erasures) take() map[string]bool {
+// drain removes and returns the topics that wait.
+func (e *erasures) drain() map[string]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	taken := e.topics
@@ -52,7 +52,7 @@ func (e *erasures) run(ctx context.Context, recheck func(ctx context.Context, to
 		case <-e.some:
 		}
 		failed := false
-		for topic := range e.take() {
+		for topic := range e.drain() {
 			if err := recheck(ctx, topic); err != nil && ctx.Err() == nil {
 				logger.Warn("events that another sidecar has erased may be delivered from memory, until this is tried again", "topic", topic, "error", err)
 				e.add(topic)

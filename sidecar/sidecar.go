@@ -271,7 +271,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 
 	servers, failed := errgroup.WithContext(lasting)
 	history := s.history()
-	settled := make(chan struct{}) // closed when the policies are known, or not waited for any more
+	waited := make(chan struct{}) // closed when the policies are known, or the wait for them is over
 	for _, srv := range []struct {
 		name string
 		ln   net.Listener
@@ -282,7 +282,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	} {
 		servers.Go(func() error {
 			if srv.name == "listen" {
-				<-settled // what connects meanwhile waits, so that its first publishes are limited
+				<-waited // what connects meanwhile waits, so that its first publishes are limited
 			}
 			return srv.http.Serve(serversCtx, s.access.Listener(srv.name, s.bounded(srv.name, srv.ln)))
 		})
@@ -293,7 +293,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	})
 	servers.Go(func() error {
 		s.awaitPolicies(ctx)
-		close(settled)
+		close(waited)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -99,8 +99,8 @@ func (a *admission) undo(i int, cause error) {
 // of that.
 func (a *admission) later(i int) bool { return a.records[i].DeliverAt != 0 && a.p.cfg.Scheduler != nil }
 
-// Settled takes the log's outcome of one event.
-func (a *admission) Settled(i int, out eventlog.Outcome) {
+// Completed takes the log's outcome of one event.
+func (a *admission) Completed(i int, out eventlog.Outcome) {
 	if a.later(i) {
 		if topic := a.records[i].Topic; out.Err != nil || out.Duplicate || out.Spooled {
 			a.p.cfg.Scheduler.Return(topic)

@@ -36,7 +36,7 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	}
 	entries, err := decodeAll(u.Type, u.Resources, c.read)
 	if err != nil {
-		c.doubt(u)
+		c.markOutdated(u)
 		return err
 	}
 	c.mu.Lock()
@@ -157,8 +157,8 @@ func (c *Control) confirm() {
 	c.touch()
 }
 
-// doubt notes that something newer than what is in force was refused.
-func (c *Control) doubt(u xds.Update) {
+// markOutdated notes that this sidecar refused newer resources than those in force.
+func (c *Control) markOutdated(u xds.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range u.Resources {

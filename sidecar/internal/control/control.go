@@ -32,9 +32,9 @@ import (
 )
 
 const (
-	// firmAfter is how long policies of an earlier life stay in doubt where they
-	// decide what is gone for good.
-	firmAfter = time.Minute
+	// confirmedAfter is how long policies of an earlier life stay unconfirmed where
+	// they decide which events are removed.
+	confirmedAfter = time.Minute
 	// introduceEvery is how often it is looked at whether the control plane has
 	// to be told again who this is.
 	introduceEvery = time.Second
@@ -272,7 +272,7 @@ func (c *Control) introduce(ctx context.Context) error {
 		switch store := "store_id"; {
 		case told == nil || !c.client.Connected() || proto.Equal(told, is):
 		case !proto.Equal(told.Metadata.Fields[store], is.Metadata.Fields[store]):
-			c.client.Anew("the store is known by now")
+			c.client.Reopen("the store is known by now")
 		default:
 			c.client.Introduce()
 		}
@@ -315,12 +315,12 @@ func (c *Control) Cached() bool {
 func (c *Control) Confirmed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.live || time.Since(c.opened) >= firmAfter
+	return c.live || time.Since(c.opened) >= confirmedAfter
 }
 
-// Synced waits until the control plane has said all policies,
+// AwaitSynced waits until the control plane has said all policies,
 // for the first time in this life. The error is the context's.
-func (c *Control) Synced(ctx context.Context) error {
+func (c *Control) AwaitSynced(ctx context.Context) error {
 	select {
 	case <-c.synced:
 		return nil
@@ -329,9 +329,9 @@ func (c *Control) Synced(ctx context.Context) error {
 	}
 }
 
-// Settled waits until the control plane has said all policies,
-// or cannot be reached: nothing better than what is in force is on its way then.
-func (c *Control) Settled(ctx context.Context) {
+// AwaitSyncedOrAway waits until the control plane has sent all policies or cannot be
+// reached. No newer policies are on their way then.
+func (c *Control) AwaitSyncedOrAway(ctx context.Context) {
 	for {
 		state, changed := c.client.Watch()
 		if state.Away() {

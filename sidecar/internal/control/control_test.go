@@ -130,7 +130,7 @@ func TestSyncedOnceAllPoliciesAreThere(t *testing.T) {
 	xdstest.Soon(t, "a refusal", func() bool { return len(p.Requests(xdstest.Refused)) == 1 })
 	soon, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	if s.Synced(soon) == nil || s.Cached() {
+	if s.AwaitSynced(soon) == nil || s.Cached() {
 		t.Error("synced, and nothing was taken")
 	}
 	p.put(map[string]int64{"b*": 2})

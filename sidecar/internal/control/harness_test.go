@@ -143,7 +143,7 @@ func (s *sidecar) sync(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := s.Synced(ctx); err != nil {
+	if err := s.AwaitSynced(ctx); err != nil {
 		t.Fatal(err)
 	}
 	xdstest.Soon(t, "the peers", s.PeersKnown)

@@ -129,7 +129,7 @@ func (c *Control) save(ctx context.Context) error {
 	}
 	if c.failing {
 		c.failing = false
-		c.client.Anew("what could not be kept for the next start is kept by now")
+		c.client.Reopen("what could not be kept for the next start is kept by now")
 	}
 	return nil
 }

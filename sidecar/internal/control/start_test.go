@@ -20,23 +20,23 @@ func TestFirm(t *testing.T) {
 	keep := func(cfg *Config) { cfg.Dir = dir }
 	s := start(t, p, keep)
 	if s.sync(t); !s.Confirmed() {
-		t.Error("what has come in this life is not firm")
+		t.Error("what has come in this life is not confirmed")
 	}
 	s.stop()
 	p.Stop()
 	s = start(t, p, keep)
 	xdstest.Soon(t, "a failure to connect", func() bool { return s.Status().Error != "" })
 	if !s.Cached() || s.Confirmed() {
-		t.Errorf("cached %v, firm %v; want what was kept in force, and it not to be firm", s.Cached(), s.Confirmed())
+		t.Errorf("cached %v, confirmed %v; want what was kept in force, and it not to be confirmed", s.Cached(), s.Confirmed())
 	}
 	p.Start()
 	xdstest.Soon(t, "what the control plane says", s.Confirmed)
 	s.stop()
 	p.Stop()
 	s = open(t, p, keep)
-	s.opened = s.opened.Add(-firmAfter)
+	s.opened = s.opened.Add(-confirmedAfter)
 	if !s.Confirmed() {
-		t.Error("no control plane for long, and what was kept is not firm")
+		t.Error("no control plane for long, and what was kept is not confirmed")
 	}
 }
 
@@ -78,18 +78,18 @@ func TestSettled(t *testing.T) {
 	p.put(map[string]int64{"*": 4, "gone": 0, "t": 5})
 	s = start(t, p, keep)
 	began := time.Now()
-	s.Settled(context.Background())
+	s.AwaitSyncedOrAway(context.Background())
 	if took := time.Since(began); took > 5*time.Second || s.version("gone") != 2 {
 		t.Errorf("without a control plane: %v, and version %d", took, s.version("gone"))
 	}
 	s.stop()
 	p.Start()
 	s = start(t, p, keep)
-	s.Settled(context.Background())
+	s.AwaitSyncedOrAway(context.Background())
 	if s.version("gone") != 4 || s.version("t") != 5 {
 		t.Errorf("settled, and what is in force is %+v", s.Policies().Load().List())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	open(t, p, keep).Settled(ctx)
+	open(t, p, keep).AwaitSyncedOrAway(ctx)
 }

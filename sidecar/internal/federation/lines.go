@@ -19,8 +19,8 @@ const (
 	minRead = 2 << 10
 )
 
-// chunk is a stretch of a part's text, cut into lines. What it lends out is
-// valid until it is released, except for the ids, which are strings of their own.
+// chunk is a stretch of a part's text, cut into lines. Its lines are
+// valid until it is released; its ids are strings of their own.
 type chunk struct {
 	text  []byte
 	lines []line

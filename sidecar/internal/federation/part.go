@@ -211,9 +211,9 @@ func (p *part) next() (bool, error) {
 			p.head(p.chunk.lines[p.at-1].idEnd)
 			return true, nil
 		}
-		p.letGo()
+		p.releaseChunk()
 	}
-	c, open := p.take()
+	c, open := p.receive()
 	if !open {
 		return false, p.err
 	}
@@ -234,17 +234,17 @@ func (p *part) text() []byte {
 	return p.chunk.text[l.start:l.end]
 }
 
-// letGo gives the chunk back and tells the reader.
-func (p *part) letGo() {
+// releaseChunk gives the chunk back and wakes the reader.
+func (p *part) releaseChunk() {
 	p.held.Add(-p.chunk.size())
 	p.chunk.release()
 	p.chunk = nil
 	p.room.Set()
 }
 
-// take waits for the next chunk, and complains where that takes long. The
-// reader ends with its context, so it does not wait for ever.
-func (p *part) take() (c *chunk, open bool) {
+// receive waits for the next chunk, and logs a long wait. The reader ends with its
+// context, so receive does not wait for ever.
+func (p *part) receive() (c *chunk, open bool) {
 	select {
 	case c, open = <-p.ready:
 		return c, open
@@ -272,7 +272,7 @@ func (p *part) waits() bool {
 // discard gives back what nobody takes any more; the reader has ended.
 func (p *part) discard() {
 	if p.chunk != nil {
-		p.letGo()
+		p.releaseChunk()
 	}
 	for c := range p.ready {
 		c.release()

@@ -138,7 +138,7 @@ func (c *conn) expel(why *wire.Error, reason string) {
 	if !c.end(why) {
 		return // it is ending already
 	}
-	for _, s := range c.takeSubscriptions() {
+	for _, s := range c.removeSubscriptions() {
 		s.Close(group.Disconnected)
 	}
 	c.hangUp(closing{websocket.StatusPolicyViolation, reason})

@@ -64,7 +64,7 @@ func (c *conn) serve() {
 	closing := c.read()
 	c.cancel()
 	c.window.close()
-	for _, s := range c.takeSubscriptions() {
+	for _, s := range c.removeSubscriptions() {
 		s.Close(group.Disconnected)
 	}
 	c.hangUp(closing)
@@ -96,7 +96,7 @@ func (c *conn) shutdown(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.out.abort)
 	defer stop()
 	c.end(errStopping())
-	for _, s := range c.takeSubscriptions() {
+	for _, s := range c.removeSubscriptions() {
 		s.Close(group.Unsubscribed)
 		c.revoked(s)
 	}
@@ -122,8 +122,8 @@ func (c *conn) refusing() *wire.Error {
 	return c.ending
 }
 
-// takeSubscriptions empties the list of subscriptions.
-func (c *conn) takeSubscriptions() map[subKey]*subscription {
+// removeSubscriptions empties the list of subscriptions, and returns it.
+func (c *conn) removeSubscriptions() map[subKey]*subscription {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	subs := c.subs

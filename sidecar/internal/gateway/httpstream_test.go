@@ -339,7 +339,7 @@ func TestStreamThatBreaksCountsLittle(t *testing.T) {
 	k.Start()
 	waiting := func() int { k.mu.Lock(); defer k.mu.Unlock(); return len(k.leases) }
 	eventually(t, "two events wait to be written", func() bool { return waiting() == 2 })
-	text, leases := k.take(nil)
+	text, leases := k.swap(nil)
 	k.groups.AckLeases("t", "g", leases[:1], func(error) {})
 	eventually(t, "one more waits", func() bool { return waiting() == 1 })
 	k.finish() // while the second one is written

@@ -46,8 +46,8 @@ func TestIntake(t *testing.T) {
 	})
 }
 
-// settled waits until nothing of the budget is taken.
-func settled(t *testing.T, memory *budget.Budget) {
+// awaitUnused waits until nothing of the budget is taken.
+func awaitUnused(t *testing.T, memory *budget.Budget) {
 	t.Helper()
 	eventually(t, "all memory is given back", func() bool { return memory.Used() == 0 })
 }
@@ -60,7 +60,7 @@ func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	c := s.dial(t)
 	large := strings.Repeat("x", 60<<10)
 	c.ask(`{"op":"PUBLISH","topic":"t","corr":"before","payload":"%s"}`, large[:30<<10])
-	settled(t, memory)
+	awaitUnused(t, memory)
 	memory.Take(1000 << 10)
 	for range 3 {
 		c.send(`{"op":"PUBLISH","corr":"mine","topic":"t","payload":"%s"}`, large)
@@ -78,7 +78,7 @@ func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	}
 	memory.Give(1000 << 10)
 	c.ask(`{"op":"PUBLISH","topic":"t","payload":"%s"}`, large[:20<<10])
-	settled(t, memory)
+	awaitUnused(t, memory)
 }
 
 // A client that is not answered yet, or does not read, has memory of the budget
@@ -127,7 +127,7 @@ func TestDeliveriesWithoutMemory(t *testing.T) {
 		alone.wantEvent(fmt.Sprint(i))
 	}
 	memory.Give(1 << 20)
-	settled(t, memory)
+	awaitUnused(t, memory)
 }
 
 // A message or a body that does not come whole in time ends its connection, and
@@ -152,7 +152,7 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	if text := got.String(); !strings.Contains(text, `"code":"bad_request"`) || !strings.Contains(text, "has not come whole within 50ms") || !strings.Contains(text, "\x03\xf0a message has not come whole") {
 		t.Errorf("%q", text)
 	}
-	settled(t, memory)
+	awaitUnused(t, memory)
 
 	if status, text := rawPost(t, s, "Content-Length: 1000\r\n", strings.NewReader("1")); status != http.StatusBadRequest || !strings.Contains(text, "has not come whole within 50ms") {
 		t.Errorf("%d %s", status, text)

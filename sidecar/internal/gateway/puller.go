@@ -100,7 +100,7 @@ func (p *puller) Deliver(ds []group.Delivery) {
 		if n == 0 {
 			continue
 		}
-		q.take(ds[:n], now, p.budget)
+		q.add(ds[:n], now, p.budget)
 		ds = ds[n:]
 	}
 	if len(ds) > 0 {
@@ -108,8 +108,8 @@ func (p *puller) Deliver(ds []group.Delivery) {
 	}
 }
 
-// take adds deliveries. It requires puller.mu.
-func (q *pull) take(ds []group.Delivery, now time.Time, memory *budget.Budget) {
+// add adds deliveries. It requires puller.mu.
+func (q *pull) add(ds []group.Delivery, now time.Time, memory *budget.Budget) {
 	q.got = append(q.got, ds...)
 	before := q.size
 	for i := range ds {

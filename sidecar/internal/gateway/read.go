@@ -99,7 +99,7 @@ func (c *conn) late() *closing {
 
 // afterError says how to close a connection that cannot be read: where the peer
 // broke the protocol it is told so and may finish what it is sending, since
-// closing the socket in its face could destroy the close frame.
+// closing the socket at once could destroy the close frame.
 func afterError(err error) closing {
 	var network net.Error
 	switch {

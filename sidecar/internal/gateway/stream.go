@@ -82,9 +82,9 @@ func appendSent(b []byte, e *wire.Event) []byte {
 	return append(e.AppendJSON(b), "\n\n"...)
 }
 
-// take takes what there is to write, and gives the buffer that was written
-// before back to be filled.
-func (s *stream) take(spare []byte) (text []byte, leases []group.Lease) {
+// swap returns the text to write, and has spare, which was written before, filled
+// next.
+func (s *stream) swap(spare []byte) (text []byte, leases []group.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cap(spare) > keepScratch {
@@ -133,7 +133,7 @@ func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Dur
 				return err
 			}
 		case <-s.ready:
-			text, leases = s.take(text)
+			text, leases = s.swap(text)
 			if err := s.write(w, text, patience); err != nil {
 				return err
 			}

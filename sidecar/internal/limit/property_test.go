@@ -196,19 +196,19 @@ func TestWaitIsEnoughAndNotTooLong(t *testing.T) {
 func TestRefusedTakesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rates := []limit.Rate{someRate(t, "connection"), someRate(t, "topic"), someRate(t, "bytes")}
-		used, twins := make([]limit.Charge, len(rates)), make([]*limit.Bucket, len(rates))
+		used, wanted := make([]limit.Charge, len(rates)), make([]*limit.Bucket, len(rates))
 		for i, r := range rates {
 			spent := rapid.IntRange(0, r.Burst).Draw(t, "spent")
 			used[i] = limit.Charge{Bucket: limit.NewBucket(r, epoch), N: rapid.IntRange(1, r.Burst+1).Draw(t, "n")}
-			twins[i] = limit.NewBucket(r, epoch)
+			wanted[i] = limit.NewBucket(r, epoch)
 			used[i].Bucket.Take(spent, epoch)
-			twins[i].Take(spent, epoch)
+			wanted[i].Take(spent, epoch)
 		}
 		if limit.TakeAll(used, epoch).OK {
 			limit.RefundAll(used, epoch)
 		}
 		for i := range rates {
-			if got, want := available(used[i].Bucket, epoch), available(twins[i], epoch); got != want {
+			if got, want := available(used[i].Bucket, epoch), available(wanted[i], epoch); got != want {
 				t.Fatalf("bucket %d has %d tokens, want %d", i, got, want)
 			}
 		}

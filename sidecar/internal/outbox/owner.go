@@ -128,7 +128,7 @@ func (o *ownership) tick(ctx context.Context) error {
 	mine := owner{Log: log, Node: o.node, Lease: o.lease.Milliseconds()}
 	got, ok, err := o.store.write(ctx, owner{Log: log, Beat: anyBeat}, mine)
 	if err == nil && !ok {
-		got, ok, err = o.take(ctx, mine, began)
+		got, ok, err = o.acquire(ctx, mine, began)
 	}
 	if err != nil || !ok {
 		return err
@@ -139,8 +139,8 @@ func (o *ownership) tick(ctx context.Context) error {
 	return nil
 }
 
-// take makes the outbox this log's, unless another one may be at work.
-func (o *ownership) take(ctx context.Context, mine owner, began time.Time) (_ owner, ok bool, err error) {
+// acquire makes the outbox this log's, unless another one may be at work.
+func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_ owner, ok bool, err error) {
 	was, err := o.store.find(ctx)
 	if err != nil {
 		return owner{}, false, err

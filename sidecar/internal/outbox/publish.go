@@ -41,7 +41,7 @@ func final(code wire.Code) bool {
 // it.
 func (d *Drainer) publishPage(ctx context.Context, page []*entry) []mark {
 	usable := d.usable()
-	d.rests.lose(allShards &^ usable)
+	d.rests.restShards(allShards &^ usable)
 
 	var all []mark
 	topics := map[string]*run{}
@@ -88,7 +88,7 @@ type run struct {
 func (r *run) publish(ctx context.Context) {
 	for ctx.Err() == nil {
 		most := r.most()
-		call := r.take(r.d.paces.of(r.topic, most))
+		call := r.nextCall(r.d.paces.of(r.topic, most))
 		if len(call) == 0 {
 			return
 		}
@@ -97,7 +97,7 @@ func (r *run) publish(ctx context.Context) {
 		case err == nil:
 			r.d.paces.widen(r.topic, len(call), most)
 			for i, e := range call {
-				r.settle(e, &results[i])
+				r.record(e, &results[i])
 			}
 		case passing(err.Code):
 			r.d.paces.narrow(r.topic, len(call))
@@ -107,7 +107,7 @@ func (r *run) publish(ctx context.Context) {
 			r.d.paces.narrow(r.topic, len(call))
 			r.left = append(call, r.left...)
 		default:
-			r.settle(call[0], &wire.ResultItem{Err: err})
+			r.record(call[0], &wire.ResultItem{Err: err})
 		}
 	}
 }
@@ -121,11 +121,11 @@ func (r *run) most() int {
 	return most
 }
 
-// take takes the next call off what is left: up to that many documents, one of
-// a chain unless the Publisher keeps their order. What rests is dropped; so is
-// what is this drainer's no more.
-func (r *run) take(most int) (call []*entry) {
-	r.d.rests.lose(allShards &^ r.d.usable())
+// nextCall removes the next call from the documents that are left: up to that many,
+// one of a chain unless the Publisher keeps their order. It drops documents that
+// rest or that are no longer this drainer's.
+func (r *run) nextCall(most int) (call []*entry) {
+	r.d.rests.restShards(allShards &^ r.d.usable())
 	chains := map[string]bool{}
 	left := r.left[:0:0]
 	size := 0
@@ -174,8 +174,8 @@ func (d *Drainer) call(ctx context.Context, entries []*entry) ([]wire.ResultItem
 	}
 }
 
-// settle takes the outcome of one document.
-func (r *run) settle(e *entry, result *wire.ResultItem) {
+// record notes the outcome of one document.
+func (r *run) record(e *entry, result *wire.ResultItem) {
 	err := result.Err
 	switch {
 	case err == nil:

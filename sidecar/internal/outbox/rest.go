@@ -68,14 +68,14 @@ func (r *rests) entry(e *entry, until time.Time) {
 	}
 }
 
-// lose makes all of the shards rest for the sweep.
-func (r *rests) lose(shards shardSet) {
+// restShards makes all of the shards rest for the sweep.
+func (r *rests) restShards(shards shardSet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost |= shards
 }
 
-// passedOver are the shards that lose was called with in this sweep.
+// passedOver are the shards that restShards was called with in this sweep.
 func (r *rests) passedOver() shardSet {
 	r.mu.Lock()
 	defer r.mu.Unlock()

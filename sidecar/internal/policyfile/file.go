@@ -87,11 +87,11 @@ func (f *Source) look() {
 		f.pending = data
 	default:
 		f.decided, f.pending = data, nil
-		f.take(data)
+		f.apply(data)
 	}
 }
 
-func (f *Source) take(data []byte) {
+func (f *Source) apply(data []byte) {
 	s, err := snapshotOf(data, f.log)
 	if err != nil {
 		for _, bad := range wire.AsError(err).Fields {

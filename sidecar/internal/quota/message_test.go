@@ -72,7 +72,7 @@ func FuzzAnswer(f *testing.F) {
 		p := policy.Publish{Rate: 10, Burst: 5}
 		b := c.Bucket(t.Context(), "orders", 0, p, now)
 		c.sent = []sending{{1, now}}
-		c.take(m, now)
+		c.apply(m, now)
 		if got := b.Tokens(now); !(got >= 0 && got <= 1<<32) {
 			t.Fatalf("%v tokens", got)
 		}

@@ -11,12 +11,12 @@ import (
 // exchange hands each server the others' documents, every 500 ms until stop is
 // closed, as control planes of one store do.
 func exchange(servers map[string]*quotatest.Server, cutOff func(name string) bool, stop <-chan struct{}) {
-	board := map[string][]byte{}
+	documents := map[string][]byte{}
 	for {
 		for name, s := range servers {
 			if doc := s.Export(); !cutOff(name) {
-				board[name] = doc
-				if err := s.Merge(name, board); err != nil {
+				documents[name] = doc
+				if err := s.Merge(name, documents); err != nil {
 					panic(err)
 				}
 			}

@@ -99,7 +99,7 @@ func (c *Client) serve(ctx context.Context) error {
 		case err := <-ended:
 			return err
 		case m := <-answers:
-			if c.take(m, time.Now()) {
+			if c.apply(m, time.Now()) {
 				err = c.report(stream, false)
 			}
 		case <-c.kick:
@@ -159,9 +159,9 @@ func (c *Client) leave(stream link, answers <-chan *rlqs.RateLimitQuotaResponse,
 	}
 }
 
-// take takes in an answer. It returns whether some of it is to be acknowledged
-// at once.
-func (c *Client) take(m *rlqs.RateLimitQuotaResponse, now time.Time) (acknowledge bool) {
+// apply applies an answer, and returns whether some of it is to be acknowledged at
+// once.
+func (c *Client) apply(m *rlqs.RateLimitQuotaResponse, now time.Time) (acknowledge bool) {
 	for _, action := range m.GetBucketAction() {
 		a, err := readAction(action)
 		if err != nil {

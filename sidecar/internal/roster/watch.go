@@ -78,7 +78,7 @@ func (r *Roster) watch(ctx context.Context, whole bool) error {
 		return err
 	}
 	if whole {
-		err = r.bury(ctx, nodes, start)
+		err = r.declareDead(ctx, nodes, start)
 		if err == nil {
 			err = r.enterLacking(ctx)
 		}
@@ -244,8 +244,8 @@ func (r *Roster) enterLacking(ctx context.Context) error {
 	return nil
 }
 
-// bury declares dead who of those that are watched was silent for its lease.
-func (r *Roster) bury(ctx context.Context, nodes []eventlog.Node, start time.Time) error {
+// declareDead declares each watched life dead that was silent for its lease.
+func (r *Roster) declareDead(ctx context.Context, nodes []eventlog.Node, start time.Time) error {
 	now := r.cfg.Clock.Now()
 	gap := start.Sub(r.last)
 	if r.last.IsZero() {

@@ -71,12 +71,12 @@ func newBenchOn(b testing.TB, log *fastLog) (*spool.Log, spool.Config) {
 }
 
 // batchOf makes n events of 1 KB.
-func batchOf(lane, first, n int) []*eventlog.Record {
+func batchOf(partition, first, n int) []*eventlog.Record {
 	payload := fmt.Appendf(nil, `"%01000d"`, 0)
 	recs := make([]*eventlog.Record, n)
 	for i := range recs {
 		recs[i] = &eventlog.Record{Event: wire.Event{
-			ID: fmt.Sprintf("%d-%09d", lane, first+i), TS: 1, Topic: "t", Key: fmt.Sprint(lane), Payload: payload,
+			ID: fmt.Sprintf("%d-%09d", partition, first+i), TS: 1, Topic: "t", Key: fmt.Sprint(partition), Payload: payload,
 		}, FreshID: true}
 	}
 	return recs
@@ -109,7 +109,7 @@ func TestDirectCostsNoAllocation(t *testing.T) {
 	}
 }
 
-// BenchmarkSpooled is what eight lanes get into the spool while the store is
+// BenchmarkSpooled is what eight publishers get into the spool while the store is
 // away, fsynced.
 func BenchmarkSpooled(b *testing.B) {
 	for _, n := range []int{1, 100} {
@@ -122,13 +122,13 @@ func BenchmarkSpooled(b *testing.B) {
 	}
 }
 
-// spoolEvents publishes that many events on eight lanes.
+// spoolEvents publishes that many events to eight partitions.
 func spoolEvents(b *testing.B, l *spool.Log, events, batch int) {
-	var lanes sync.WaitGroup
-	for lane := range 8 {
-		lanes.Go(func() {
-			for first := lane * batch; first < events; first += 8 * batch {
-				for _, out := range l.Append(context.Background(), "t", lane, batchOf(lane, first, min(batch, events-first))) {
+	var publishers sync.WaitGroup
+	for partition := range 8 {
+		publishers.Go(func() {
+			for first := partition * batch; first < events; first += 8 * batch {
+				for _, out := range l.Append(context.Background(), "t", partition, batchOf(partition, first, min(batch, events-first))) {
 					if out.Err != nil || !out.Spooled {
 						b.Errorf("outcome %+v", out)
 					}
@@ -136,7 +136,7 @@ func spoolEvents(b *testing.B, l *spool.Log, events, batch int) {
 			}
 		})
 	}
-	lanes.Wait()
+	publishers.Wait()
 }
 
 // BenchmarkDrain is how fast the spool empties into a log that takes no time.

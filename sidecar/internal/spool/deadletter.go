@@ -30,26 +30,26 @@ func refused(err error) bool {
 	return is
 }
 
-// buryAll makes dead letters of events that the log will not take, since their
+// deadLetterAll makes dead letters of events that the log will not take, since their
 // publishers were told that they are kept. What the log refuses as a dead letter,
 // too, is kept in a file beside the spool. It returns nil once all are durable.
-func (l *Log) buryAll(ctx context.Context, t *topic, list []dead) error {
-	type settled struct {
+func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
+	type appended struct {
 		dead
 		letter *eventlog.Record
 		failed error
 	}
-	all := make(chan settled, len(list))
+	all := make(chan appended, len(list))
 	waiting := 0
 	for _, d := range list {
 		switch {
 		case !eventlog.IsDeadLetter(d.rec):
 			waiting++
 			letter := deadLetter(d, l.cfg.Clock.Now())
-			l.cfg.Bury(ctx, letter, func(err error) { all <- settled{d, letter, err} })
+			l.cfg.Bury(ctx, letter, func(err error) { all <- appended{d, letter, err} })
 		case refused(d.err):
 			waiting++
-			all <- settled{d, d.rec, d.err}
+			all <- appended{d, d.rec, d.err}
 		}
 		// Else its id says what it is a dead letter of: the one that is stored
 		// tells the same, in other circumstances.
@@ -63,7 +63,7 @@ func (l *Log) buryAll(ctx context.Context, t *topic, list []dead) error {
 					return err
 				}
 			case s.failed != nil:
-				return &buryError{s.failed}
+				return &deadLetterError{s.failed}
 			}
 			if s.letter != s.rec {
 				l.cfg.Logger.Warn("a spooled event became a dead letter", "topic", t.name, "id", s.rec.ID, "reason", reason(s.err))
@@ -89,11 +89,11 @@ func (l *Log) setAside(letter *eventlog.Record, cause error) error {
 	return nil
 }
 
-// buryError says that a dead letter could not be stored; what it wraps tells
+// deadLetterError says that a dead letter could not be stored; what it wraps tells
 // nothing about the store's health.
-type buryError struct{ cause error }
+type deadLetterError struct{ cause error }
 
-func (e *buryError) Error() string { return "dead letter: " + e.cause.Error() }
+func (e *deadLetterError) Error() string { return "dead letter: " + e.cause.Error() }
 
 // deadLetter is what an event becomes that the log will not take; its content
 // tells it from others that had the id.

@@ -39,7 +39,7 @@ func (d *drainage) start(now time.Time) {
 
 // Run drains the spool into the log whenever the store is there, until ctx ends;
 // then it returns nil, else a *ForeignError. Stopping the writer comes first, since conflicts are
-// buried through it, and what is still queued may wait for a drain.
+// appended through it, and what is still queued may wait for a drain.
 func (l *Log) Run(ctx context.Context) error {
 	defer l.account.stopPacing() // nobody waits for a drain that does not come
 	err := l.reach(ctx)
@@ -202,7 +202,7 @@ func (l *Log) page(ctx context.Context, t *topic, bounds eventlog.Bounds) (int, 
 	}
 	last, size := recs[len(recs)-1].Seq, sizeOf(recs)
 	took, err := l.forwardUnerased(ctx, t, recs, bounds)
-	l.drain.window.took(took, err == nil && (len(recs) >= bounds.Events || size >= int64(bounds.Bytes)), l.drain.whole)
+	l.drain.window.adjust(took, err == nil && (len(recs) >= bounds.Events || size >= int64(bounds.Bytes)), l.drain.whole)
 	if err != nil {
 		return 0, err
 	}
@@ -279,7 +279,7 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 	if all, err = l.unerased(ctx, t, all); err != nil {
 		return err
 	}
-	return l.buryAll(ctx, t, all)
+	return l.deadLetterAll(ctx, t, all)
 }
 
 // forwardTo appends events to one partition, and returns those that the log will

@@ -237,7 +237,7 @@ func record(id string) *eventlog.Record {
 	}
 }
 
-// publish appends events to the lanes that they belong to, and returns one word
+// publish appends events to the partitions that they belong to, and returns one word
 // for each: ok, spooled, away, full, unknown, conflict, and duplicate with what
 // it is.
 func (f *fixture) publish(topic string, ids ...string) []string {
@@ -256,19 +256,19 @@ func (f *fixture) publishAll(topic string, recs []*eventlog.Record) []string {
 		return slices.Repeat([]string{word(eventlog.Outcome{Err: err})}, len(recs))
 	}
 	words := make([]string, len(recs))
-	for lane := range tp.Partitions {
+	for partition := range tp.Partitions {
 		var batch []*eventlog.Record
 		var at []int
 		for i, r := range recs {
 			r.Topic = topic
-			if eventlog.PartitionOf(r.Key, r.ID, tp.Partitions) == lane {
+			if eventlog.PartitionOf(r.Key, r.ID, tp.Partitions) == partition {
 				batch, at = append(batch, r), append(at, i)
 			}
 		}
 		if len(batch) == 0 {
 			continue
 		}
-		for n, out := range f.Append(context.Background(), topic, lane, batch) {
+		for n, out := range f.Append(context.Background(), topic, partition, batch) {
 			words[at[n]] = word(out)
 		}
 	}

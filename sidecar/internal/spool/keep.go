@@ -36,7 +36,7 @@ func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs
 	span := l.cfg.Tracing.Spool(ctx, t.name, k.recs)
 	answers := l.cfg.Store.Append(ctx, t.name, queue, k.recs)
 	span.End(answers)
-	k.settle(answers)
+	k.recordOutcomes(answers)
 }
 
 // keepCall is one call of keep.
@@ -78,8 +78,8 @@ func (k *keepCall) admit(batch []*eventlog.Record, at []int) {
 	}
 }
 
-// settle takes the spool's answers.
-func (k *keepCall) settle(answers []eventlog.Outcome) {
+// recordOutcomes turns the spool's answers into the events' outcomes.
+func (k *keepCall) recordOutcomes(answers []eventlog.Outcome) {
 	for n, a := range answers {
 		var conflict *eventlog.ConflictError
 		switch {

@@ -75,8 +75,8 @@ type run struct {
 	foreign map[string]bool // topic/id that the other sidecar has published
 }
 
-// settled is a writer.Receiver; the index is that of the try.
-func (r *run) Settled(i int, out eventlog.Outcome) {
+// Completed implements writer.Receiver; the index is that of the try.
+func (r *run) Completed(i int, out eventlog.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dead {
@@ -147,7 +147,7 @@ func (r *run) enqueue(i int) {
 		err = r.writer.Enqueue(rec.Topic, eventlog.PartitionOf(rec.Key, rec.ID, tp.Partitions), writer.Item{Record: &rec, Receiver: r, Index: i})
 	}
 	if err != nil {
-		r.Settled(i, eventlog.Outcome{Err: err})
+		r.Completed(i, eventlog.Outcome{Err: err})
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *Source) Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b
 			return nil, nil
 		}
 		last := pointOf(merged[len(merged)-1].rec)
-		page, err := s.settle(ctx, topic, q.Key, merged)
+		page, err := s.resolve(ctx, topic, q.Key, merged)
 		if err != nil || len(page) > 0 {
 			return page, err
 		}
@@ -107,10 +107,10 @@ func merge(waiting, stored []*eventlog.Record, descending bool, b eventlog.Bound
 // parallelLookups bounds the look-ups at once of one page.
 const parallelLookups = 8
 
-// settle asks the log for the events that only the spool had. One that has just
+// resolve asks the log for the events that only the spool had. One that has just
 // moved is the log's. One whose id the log holds at another ts was published
 // again, and is left out: it is not an event of its own.
-func (s *Source) settle(ctx context.Context, topic string, key *string, merged []found) ([]*eventlog.Record, error) {
+func (s *Source) resolve(ctx context.Context, topic string, key *string, merged []found) ([]*eventlog.Record, error) {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(parallelLookups)
 	page := make([]*eventlog.Record, len(merged))

@@ -336,7 +336,7 @@ func TestPolicyChanges(t *testing.T) {
 }
 
 // TestOtherNumberOfPartitions: somebody else has created the topic with another
-// number of partitions than this sidecar gave its lanes.
+// number of partitions than this sidecar used.
 func TestOtherNumberOfPartitions(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -718,9 +718,9 @@ func TestConvergence(t *testing.T) {
 		f.shared.slow(100 * time.Millisecond) // 10,000 events a second are drained
 		f.shared.set(up)
 		stop := make(chan struct{})
-		lanes := make(chan published)
-		for lane := range 4 {
-			go func() { lanes <- f.publishUntil(stop, lane, 4) }()
+		publishers := make(chan published)
+		for partition := range 4 {
+			go func() { publishers <- f.publishUntil(stop, partition, 4) }()
 		}
 		began := time.Now()
 		peak := 0
@@ -743,7 +743,7 @@ func TestConvergence(t *testing.T) {
 		close(stop)
 		total := 4000
 		for range 4 {
-			p := <-lanes
+			p := <-publishers
 			total += p.events
 			if p.longest > time.Second {
 				t.Errorf("a batch waited for %v", p.longest)
@@ -772,9 +772,9 @@ type published struct {
 }
 
 // publishUntil has one batch in flight, and the next one at once: 40,000 events
-// a second of four lanes, if the spool took them all.
-func (f *fixture) publishUntil(stop <-chan struct{}, lane, lanes int) (p published) {
-	key := keyOf(lane, lanes)
+// a second to four partitions, if the spool took them all.
+func (f *fixture) publishUntil(stop <-chan struct{}, partition, partitions int) (p published) {
+	key := keyOf(partition, partitions)
 	for {
 		select {
 		case <-stop:
@@ -788,19 +788,19 @@ func (f *fixture) publishUntil(stop <-chan struct{}, lane, lanes int) (p publish
 			p.events++
 		}
 		began := time.Now()
-		for _, out := range f.Append(context.Background(), "t", lane, batch) {
+		for _, out := range f.Append(context.Background(), "t", partition, batch) {
 			if out.Err != nil {
-				f.t.Errorf("lane %d: %v", lane, out.Err)
+				f.t.Errorf("partition %d: %v", partition, out.Err)
 			}
 		}
 		p.longest = max(p.longest, time.Since(began))
 	}
 }
 
-// keyOf is a key of that lane, and of none of the other tests'.
-func keyOf(lane, lanes int) string {
+// keyOf is a key of that partition, and of none of the other tests'.
+func keyOf(partition, partitions int) string {
 	for i := 0; ; i++ {
-		if key := fmt.Sprint("lane", i); eventlog.PartitionOf(key, "", lanes) == lane {
+		if key := fmt.Sprint("partition", i); eventlog.PartitionOf(key, "", partitions) == partition {
 			return key
 		}
 	}

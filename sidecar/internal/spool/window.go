@@ -52,9 +52,9 @@ func (w *window) split(topics int, whole eventlog.Bounds) (parallel int, page ev
 	return parallel, page
 }
 
-// took adjusts the window to how long a page took; full says that it was as
+// adjust adjusts the window to how long a page took; full says that it was as
 // large as it might be.
-func (w *window) took(d time.Duration, full bool, whole eventlog.Bounds) {
+func (w *window) adjust(d time.Duration, full bool, whole eventlog.Bounds) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

@@ -14,7 +14,7 @@ func TestWindow(t *testing.T) {
 	var w window
 	after := func(pages int, took time.Duration, full bool) (parallel int, page eventlog.Bounds) {
 		for range pages {
-			w.took(took, full, whole)
+			w.adjust(took, full, whole)
 		}
 		return w.split(8, whole)
 	}

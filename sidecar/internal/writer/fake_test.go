@@ -104,7 +104,7 @@ type outcomes struct {
 
 func newOutcomes() *outcomes { return &outcomes{outs: make(map[int][]eventlog.Outcome)} }
 
-func (o *outcomes) Settled(index int, out eventlog.Outcome) {
+func (o *outcomes) Completed(index int, out eventlog.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.outs[index] = append(o.outs[index], out)

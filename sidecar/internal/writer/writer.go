@@ -37,9 +37,9 @@ func DefaultBounds() Bounds {
 
 // Receiver is told what became of the events that it queued.
 type Receiver interface {
-	// Settled is called once per queued event with the index that it was
+	// Completed is called once per queued event with the index that it was
 	// queued under. It must not block.
-	Settled(index int, out eventlog.Outcome)
+	Completed(index int, out eventlog.Outcome)
 }
 
 // Item is one event on its way into the log.
@@ -188,7 +188,7 @@ func (w *Writer) drain(q *queue) {
 		}
 		w.Announce(q.key.topic, q.key.partition, recs, outs)
 		for i, it := range batch {
-			it.Receiver.Settled(it.Index, outs[i])
+			it.Receiver.Completed(it.Index, outs[i])
 		}
 		clear(batch)
 		clear(recs)

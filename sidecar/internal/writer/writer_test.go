@@ -305,10 +305,10 @@ func TestTailsAreToldBetweenAppendAndOutcome(t *testing.T) {
 
 type receiverFunc func(index int, out eventlog.Outcome)
 
-func (f receiverFunc) Settled(index int, out eventlog.Outcome) { f(index, out) }
+func (f receiverFunc) Completed(index int, out eventlog.Outcome) { f(index, out) }
 
 // Whoever has its outcome no longer counts.
-func TestDepthInsideSettled(t *testing.T) {
+func TestDepthInsideCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(newFakeLog(), nil)
 		it := item("00", 0, nil, 0)

@@ -72,7 +72,7 @@ func TestIntroduce(t *testing.T) {
 }
 
 // Another stream says again who is asking, and has nothing sent again.
-func TestAnew(t *testing.T) {
+func TestReopen(t *testing.T) {
 	s := newServer(t)
 	s.put(globs, map[string]string{"*": "1"})
 	s.Start()
@@ -80,7 +80,7 @@ func TestAnew(t *testing.T) {
 	stop := h.run(t)
 	xdstest.Soon(t, "everything", func() bool { return h.text("*") == "1" })
 	first := s.identified()
-	h.Anew("the node has changed")
+	h.Reopen("the node has changed")
 	xdstest.Soon(t, "another stream", func() bool { return s.identified() > first && h.Connected() })
 	stop()
 	if got := s.Sent(); len(got) != 1 {

@@ -240,9 +240,9 @@ func (c *Client) Subscribe(typeURL string, names ...string) error {
 	return nil
 }
 
-// Anew has another stream opened, which begins with who is asking as that is by
-// then, and has nothing sent again. The reason is for the log.
-func (c *Client) Anew(reason string) {
+// Reopen replaces the stream by another one, which names the current node and asks
+// for nothing again. The reason is for the log.
+func (c *Client) Reopen(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reopen = reason

@@ -213,9 +213,9 @@ func (k *kind) completedBy(u *Update) bool {
 	return true
 }
 
-// taken notes that an update has taken effect. It reports whether there is something
+// accepted notes that an update has taken effect. It reports whether there is something
 // to send now: what was missed before it.
-func (k *kind) taken(u *Update) (news bool) {
+func (k *kind) accepted(u *Update) (news bool) {
 	k.answered = true
 	unasked := false // something in it was not asked for again
 	for name := range u.names() {

@@ -95,7 +95,7 @@ func reason(ctx context.Context, err error) error {
 
 // read takes responses; first is called on the first one.
 func (s *stream) read(ctx context.Context, first func()) error {
-	later := time.AfterFunc(askLater, func() { s.c.Anew("it is to bring what was refused before its time") })
+	later := time.AfterFunc(askLater, func() { s.c.Reopen("it is to bring what was refused before its time") })
 	later.Stop()
 	defer later.Stop()
 	for n := 0; ; n++ {
@@ -106,7 +106,7 @@ func (s *stream) read(ctx context.Context, first func()) error {
 		if n == 0 {
 			first()
 		}
-		update, err := s.c.take(ctx, response)
+		update, err := s.c.apply(ctx, response)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -201,7 +201,7 @@ func (s *stream) answer(verdict *discoveryv3.DeltaDiscoveryRequest) error {
 	return nil
 }
 
-func (s *stream) takeVerdicts() []*discoveryv3.DeltaDiscoveryRequest {
+func (s *stream) drainVerdicts() []*discoveryv3.DeltaDiscoveryRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.verdicts
@@ -234,7 +234,7 @@ func (s *stream) writeOn(ctx context.Context) error {
 			return ctx.Err()
 		case <-s.c.wake:
 		}
-		if err := s.send(s.takeVerdicts()); err != nil {
+		if err := s.send(s.drainVerdicts()); err != nil {
 			return err
 		}
 		if rest := coalesce - time.Since(last); rest > 0 && s.c.pending() && !pause.For(ctx, rest) {
@@ -314,8 +314,8 @@ func (c *Client) unkept(batch []taken) {
 	}
 }
 
-// take has a response take effect as a whole, or says why it has not.
-func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
+// apply puts a response into force as a whole, or says why it does not.
+func (c *Client) apply(ctx context.Context, response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
 	update, err := updateOf(response)
 	c.mu.Lock()
 	k := c.kind(update.Type)
@@ -341,7 +341,7 @@ func (c *Client) take(ctx context.Context, response *discoveryv3.DeltaDiscoveryR
 		k.refused(&update)
 		return update, err
 	}
-	if k.taken(&update) {
+	if k.accepted(&update) {
 		c.stir()
 	}
 	return update, nil

@@ -17,33 +17,33 @@ import (
 func (p *Publisher) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
 	span := p.cfg.Tracing.SendDeadLetter(ctx, &rec.Event)
 	rec.Headers = span.Headers(rec.Headers)
-	grave := buryReceiver{rec: rec, span: span, done: done}
+	receiver := deadLetterReceiver{rec: rec, span: span, done: done}
 	partitions, err := p.partitionsOf(ctx, rec.Topic, p.cfg.Policies.Load().Topic(rec.Topic).Partitions)
 	if err == nil {
 		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, partitions)
-		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: grave, Span: span})
+		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: receiver, Span: span})
 	}
 	if err != nil {
-		grave.Settled(0, eventlog.Outcome{Err: err})
+		receiver.Completed(0, eventlog.Outcome{Err: err})
 	}
 }
 
-type buryReceiver struct {
+type deadLetterReceiver struct {
 	rec  *eventlog.Record
 	span *tracing.Send
 	done func(error)
 }
 
-// Settled takes a conflict for success: the id says what it is a dead letter
+// Completed takes a conflict for success: the id says what it is a dead letter
 // of, and only the circumstances of an earlier try can differ.
-func (g buryReceiver) Settled(_ int, out eventlog.Outcome) {
+func (r deadLetterReceiver) Completed(_ int, out eventlog.Outcome) {
 	if conflict := asConflict(out.Err); conflict != nil {
-		out = eventlog.Outcome{Partition: g.rec.Partition, Seq: conflict.Seq, Duplicate: true}
+		out = eventlog.Outcome{Partition: r.rec.Partition, Seq: conflict.Seq, Duplicate: true}
 	}
 	if out.Err != nil {
-		g.span.Failed(g.rec.ID)
+		r.span.Failed(r.rec.ID)
 	} else {
-		g.span.Accepted(g.rec.ID, out)
+		r.span.Accepted(r.rec.ID, out)
 	}
-	g.done(out.Err)
+	r.done(out.Err)
 }
