@@ -248,6 +248,7 @@ func (p *projection) check(ctx context.Context) error {
 		p.follow(ctx, s.Rebuild)
 		return nil
 	}
+	p.sweep(ctx, s.Rebuilds)
 	p.mu.Lock()
 	why := p.stale
 	p.stale = ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // A rebuild goes in steps. One process does them, and another one goes on where it
@@ -28,7 +30,11 @@ import (
 //  4. The group goes on into the collection under its own name, until it has passed
 //     the events that the topic had after the renaming: those between may have been
 //     written to the collection that went.
-//  5. The group is deleted, and the state says that the rebuild is over.
+//  5. The state says that the rebuild is over, and the group is deleted.
+//
+// A process that was killed or stands still is a member of the group until the
+// sidecar misses it, and one that goes on late makes the group and the collection
+// again. So each check of each process deletes those of rebuilds that are over.
 //
 // All the time the projection itself goes on, into what has the collection's name.
 
@@ -50,6 +56,7 @@ const (
 	// load there may be none, and it swaps with less than a batch to come.
 	swapPatience = 50
 
+	rebuildSuffix         = ".rebuild-" // and the rebuild's number: of its collection and its group
 	indexDeleted          = "sluice_deleted"
 	codeNamespaceNotFound = 26
 )
@@ -66,6 +73,8 @@ type rebuilding struct {
 	r       rebuild // for the goroutine that runs it
 }
 
+func suffix(number int64) string { return rebuildSuffix + strconv.FormatInt(number, 10) }
+
 // follow goes on with the rebuild that the state says is under way, where it is this
 // process's turn.
 func (p *projection) follow(ctx context.Context, r *rebuild) {
@@ -78,8 +87,8 @@ func (p *projection) follow(ctx context.Context, r *rebuild) {
 		return
 	}
 	x := &rebuilding{projection: p, r: *r}
-	x.shadow = durable(p.coll.Database().Collection(p.coll.Name() + ".rebuild-" + strconv.FormatInt(r.Number, 10)))
-	x.group = p.cfg.Group + ".rebuild-" + strconv.FormatInt(r.Number, 10)
+	x.shadow = durable(p.coll.Database().Collection(p.coll.Name() + suffix(r.Number)))
+	x.group = p.cfg.Group + suffix(r.Number)
 	p.work.Go(func() {
 		defer p.busy.Store(false)
 		if err := x.run(ctx); err != nil && ctx.Err() == nil {
@@ -125,17 +134,50 @@ func (x *rebuilding) steps(ctx context.Context) error {
 	if err := x.read(ctx, x.coll, unfenced, x.passed()); err != nil {
 		return err
 	}
-	if err := x.client.HTTP().DeleteGroup(ctx, x.cfg.Topic, x.group); err != nil && !errors.Is(err, sluice.ErrNotFound) {
-		x.cfg.Logger.Warn("projector: the group of a rebuild cannot be deleted", "group", x.group, "error", err)
-	}
 	over, err := x.change(ctx, &x.r, bson.D{
 		{Key: "$unset", Value: bson.D{{Key: "rebuild", Value: ""}}},
 		{Key: "$set", Value: bson.D{{Key: "positions", Value: bson.D{}}}},
 	})
 	if err == nil && over {
+		x.sweep(ctx, x.r.Number)
 		x.tell(0, true)
 	}
 	return err
+}
+
+// sweep deletes the groups and the collections of rebuilds up to the last one that is
+// over. A group that has members stays until a later check.
+func (p *projection) sweep(ctx context.Context, last int64) {
+	if last == 0 {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	groups, err := p.client.HTTP().Groups(asking, p.cfg.Topic)
+	for _, name := range groups {
+		if isEarlier(name, p.cfg.Group, last) {
+			deleted := p.client.HTTP().DeleteGroup(asking, p.cfg.Topic, name)
+			if !errors.Is(deleted, sluice.ErrNotFound) && !errors.Is(deleted, &wire.Error{Code: wire.InUse}) {
+				err = errors.Join(err, deleted)
+			}
+		}
+	}
+	collections, listed := p.coll.Database().ListCollectionNames(asking, bson.D{})
+	err = errors.Join(err, listed)
+	for _, name := range collections {
+		if isEarlier(name, p.coll.Name(), last) {
+			err = errors.Join(err, durable(p.coll.Database().Collection(name)).Drop(asking))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn("projector: what earlier rebuilds have left cannot be deleted, which is tried again", "collection", p.coll.Name(), "error", err)
+	}
+}
+
+// isEarlier reports whether a name is that of a rebuild up to the last.
+func isEarlier(name, base string, last int64) bool {
+	number, _ := strconv.ParseInt(strings.TrimPrefix(name, base+rebuildSuffix), 10, 64)
+	return 1 <= number && number <= last && name == base+suffix(number)
 }
 
 // set changes the rebuild, and shows that this process is alive.

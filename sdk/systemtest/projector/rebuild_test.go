@@ -20,6 +20,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/projector"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
@@ -48,18 +49,29 @@ func tell(cfg *projector.Config) <-chan projector.Progress {
 	return told
 }
 
-// wantNothingElse fails where a rebuild has left a collection or a group behind.
-func wantNothingElse(t testing.TB, client *sluice.Client, coll *mongo.Collection) {
+// wantNothingElse waits until no rebuild has a collection or a group left. A group stays until the sidecar misses a process
+// that was killed.
+func wantNothingElse(t testing.TB, client *sluice.Client, coll *mongo.Collection, others ...string) {
 	t.Helper()
-	names, err := coll.Database().ListCollectionNames(t.Context(), bson.D{})
-	slices.Sort(names)
-	if err != nil || !slices.Equal(names, []string{coll.Name(), projector.StateCollection}) {
-		t.Errorf("the database has %q, %v", names, err)
+	collections, groups := []string{coll.Name(), projector.StateCollection}, []string{group}
+	for _, suffix := range others {
+		collections, groups = append(collections, coll.Name()+suffix), append(groups, group+suffix)
 	}
-	groups, err := client.HTTP().Groups(t.Context(), topic)
-	if err != nil || !slices.Equal(groups, []string{group}) {
-		t.Errorf("the topic has the groups %q, %v", groups, err)
-	}
+	slices.Sort(collections)
+	eventually(t, func() error {
+		has, err := coll.Database().ListCollectionNames(t.Context(), bson.D{})
+		if err != nil {
+			return err
+		}
+		if slices.Sort(has); !slices.Equal(has, collections) {
+			return fmt.Errorf("the database has %q, want %q", has, collections)
+		}
+		has, err = client.HTTP().Groups(t.Context(), topic)
+		if err == nil && !slices.Equal(has, groups) {
+			err = fmt.Errorf("the topic has the groups %q, want %q", has, groups)
+		}
+		return err
+	})
 }
 
 func TestRebuild(t *testing.T) {
@@ -111,6 +123,51 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
+// A process that goes on late makes the group and the collection of a rebuild again that is over. What is of no rebuild, or
+// of one that is to come, stays.
+func TestLeftByEarlierRebuilds(t *testing.T) {
+	t.Parallel()
+	coll, _ := newCollection(t)
+	client := dial(t, startSidecar(t, sluicetest.Options{}).URL)
+	cfg := configOf(coll)
+	told := tell(&cfg)
+	start(t, client, cfg)
+	publish(t, client, "ann", `{"city":"Bern"}`)
+	settled(t, client)
+	again := func(suffix string) {
+		join(t, client, group+suffix)()
+		if _, err := coll.Database().Collection(coll.Name()+suffix).InsertOne(t.Context(), bson.D{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	others := []string{".rebuild-01", ".rebuild-3", ".rebuild-x"}
+	for _, other := range others {
+		again(other)
+	}
+	for number := range 2 {
+		if err := projector.Rebuild(t.Context(), coll, "test"); err != nil {
+			t.Fatal(err)
+		}
+		rebuilt(t, told)
+		again(fmt.Sprint(".rebuild-", number+1))
+	}
+	wantNothingElse(t, client, coll, others...)
+	wantCities(t, coll, map[string]string{"ann": "Bern"})
+}
+
+// join makes a subscription of a group.
+func join(t testing.TB, client *sluice.Client, group string, opts ...option.Subscribe) (leave func()) {
+	t.Helper()
+	sub, err := client.Subscribe(t.Context(), topic, group, func(context.Context, *sluice.Message) error { return nil }, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		sub.Drain()
+		<-sub.Closed()
+	}
+}
+
 // A topic that was deleted, and made again, has no events of what is in the collection.
 func TestTopicIsMadeAgain(t *testing.T) {
 	t.Parallel()
@@ -152,12 +209,7 @@ func TestAnotherHistory(t *testing.T) {
 			client = dial(t, startSidecar(t, sluicetest.Options{Policies: other}).URL)
 			cfg := configOf(coll)
 			// The group is there, as where a backup was restored.
-			sub, err := client.Subscribe(t.Context(), topic, group, func(context.Context, *sluice.Message) error { return nil }, cfg.Subscribe...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sub.Drain()
-			<-sub.Closed()
+			join(t, client, group, cfg.Subscribe...)()
 			for i := range 20 {
 				publish(t, client, fmt.Sprint("k", i%5), `{"city":"Chur"}`)
 			}
@@ -287,6 +339,7 @@ func TestRebuildStandsStill(t *testing.T) {
 	_ = process.Wait()
 	settled(t, client)
 	wantCities(t, coll, want)
+	wantNothingElse(t, client, coll)
 }
 
 // startRebuilding starts a process that runs the projection, and says when its rebuild has read some events.
