@@ -2,8 +2,8 @@ package sluice
 
 import "github.com/sluice-bus/sluice/sdk/wire"
 
-// What the sidecar refuses, for errors.Is. The error itself is an [*Error], which
-// says more: what is wrong, and when to come again.
+// The codes of refusals, for errors.Is. The error itself is an [*Error], which also says what is
+// wrong and when to try again.
 var (
 	ErrBadRequest      error = &Error{Code: wire.BadRequest, Msg: "a field is missing or invalid"}
 	ErrConflict        error = &Error{Code: wire.Conflict, Msg: "the topic holds another event with this id"}

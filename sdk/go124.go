@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// What the standard library of Go 1.24 lacks.
+// Functions that the standard library of Go 1.24 lacks.
 
 // asType is errors.AsType of Go 1.26.
 func asType[E error](err error) (e E, ok bool) {

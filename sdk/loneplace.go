@@ -88,9 +88,9 @@ func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 	return true
 }
 
-// from says where to subscribe: as it was asked for at first, and then behind
-// the positions, or where these are not known a while before the last event.
-// What comes twice by that does not pass.
+// from says where to subscribe: at first as the caller asked, and then behind the positions, or,
+// where these are not known, a while before the last event. Events that come twice by that do not
+// pass.
 func (l *lonePlace) from(asked wire.SubscribeOptions, group string) wire.SubscribeOptions {
 	if group != "" {
 		return asked

@@ -41,8 +41,8 @@ func (e *erasures) drain() map[string]bool {
 	return taken
 }
 
-// run rechecks one topic after the other until ctx ends, and returns nil then.
-// What fails is tried again.
+// run rechecks one topic after the other until ctx ends, and returns nil then. It tries a topic
+// again where that fails.
 func (e *erasures) run(ctx context.Context, recheck func(ctx context.Context, topic string) error, logger *slog.Logger) error {
 	retry := pause.Backoff{First: time.Second, Most: time.Minute}
 	for {

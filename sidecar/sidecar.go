@@ -244,7 +244,7 @@ func (s *Sidecar) Held() int64 { return s.store.held() + s.memory.Used() }
 // serve, or what a stop left undone.
 func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	defer s.release()
-	// What runs outlives ctx: stop ends it in its order.
+	// The goroutines outlive ctx: stop ends them in order.
 	lasting := context.WithoutCancel(ctx)
 	helpersCtx, endHelpers := context.WithCancel(lasting)
 	serversCtx, endServers := context.WithCancel(lasting)

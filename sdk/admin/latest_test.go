@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// What has no positions at its end is not taken for whole.
+// An answer without positions at its end is an error.
 func TestLatestThatBreaksOff(t *testing.T) {
 	const one = `{"id":"a","ts":1,"topic":"t","partition":0,"seq":1,"key":"k","payload":1}` + "\n"
 	answer := ""

@@ -86,7 +86,7 @@ type ApplyResult struct {
 	Events map[string]RetentionPlan `json:"events,omitempty"`
 }
 
-// What becomes of a policy that is applied.
+// The actions of an ApplyResult.
 const (
 	ActionCreate    = "create"
 	ActionUpdate    = "update"

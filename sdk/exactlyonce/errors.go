@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What Do and its kin can return beside the effect's own error. None of them
-// lets an event be acknowledged.
+// Errors that Do and DoClaimed return beside the effect's own. After any of them the event must not
+// be acknowledged.
 var (
 	// ErrInProgress: somebody else has claimed the id. The error is an
 	// *InProgressError, which says when to come back.

@@ -36,8 +36,7 @@ func Example() {
 	// acknowledge order-1 false
 }
 
-// What to do with an event after Do: acknowledge it, or give it back with a
-// delay.
+// After Do the event is acknowledged, or given back with a delay.
 func ExampleRetryAfter() {
 	ctx := context.Background()
 	h, err := exactlyonce.New(exactlyonce.NewMemory(0), exactlyonce.Options{Scope: "billing/orders", Lease: time.Minute, Wait: exactlyonce.NoWait})

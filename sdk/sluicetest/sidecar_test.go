@@ -33,7 +33,7 @@ func publish(t *testing.T, client *sluice.Client, events ...sluice.Event) {
 	}
 }
 
-// What a stand-in did not know: policies' attempts, dead letters, conflicts and filters.
+// The sidecar in memory has the real rules for attempts, dead letters, conflicts and filters.
 func TestTheRulesAreReal(t *testing.T) {
 	s, client := open(t, Options{Policies: "- name: \"*\"\n  delivery: {max_attempts: 2, backoff: {min: 1ms, max: 1ms}}\n"})
 	publish(t, client, sluice.Event{ID: "bad", Key: "a"}, sluice.Event{ID: "other", Key: "b"}, sluice.Event{ID: "bad", Key: "a"})

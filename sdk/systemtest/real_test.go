@@ -37,8 +37,8 @@ func until(ctx context.Context, t *testing.T, what string, is func() bool) {
 	}
 }
 
-// What the client does about the limits that a connection has by default, and
-// with batches that no bucket has room for.
+// The client waits out the default limits of a connection, and splits batches that are larger than
+// the burst.
 func TestLimitsAreWaitedOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -159,7 +159,7 @@ func TestPartitionsMove(t *testing.T) {
 			}
 		}
 	}
-	// What is in flight when a partition moves may be handled again; here nothing is.
+	// Events in flight when a partition moves may be handled again; here nothing is in flight.
 	settled := func() bool {
 		info, err := client.HTTP().GroupInfo(ctx, topic, group)
 		return err == nil && info.Lag == 0

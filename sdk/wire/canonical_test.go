@@ -204,8 +204,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 	})
 }
 
-// What an event leaves behind in the memory that the next one uses must not
-// show in the next one's hash.
+// The hash of an event does not depend on the events hashed before it in the same memory.
 func TestContentHashesAtOnce(t *testing.T) {
 	events := goldenEvents()
 	want := make([][32]byte, len(events))

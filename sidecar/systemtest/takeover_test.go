@@ -54,8 +54,8 @@ func (x *times) tell(t *testing.T, what string, lease time.Duration) {
 	t.Log(string(line))
 }
 
-// TestTakeoverTimes measures how long a group stands still whose partition's owner ends, until another sidecar delivers from it.
-// What it takes is told and not checked: that depends on the machine.
+// TestTakeoverTimes measures how long a group stands still whose partition's owner ends, until another sidecar delivers from
+// it. It logs the time and does not check it, since that depends on the machine.
 func TestTakeoverTimes(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {

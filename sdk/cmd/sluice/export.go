@@ -90,7 +90,7 @@ func (e *exporting) watch(ctx context.Context, stderr io.Writer) (finish func())
 		return progress.Finish
 	}
 	progress := newFleetProgress(stderr)
-	// Who may not list the fleet, or asks a sidecar that cannot, exports all the same.
+	// The export goes on where the caller may not list the fleet, or the sidecar cannot.
 	if peers, err := e.http.Peers(ctx); err == nil {
 		progress.fleet(peers)
 	}

@@ -161,7 +161,7 @@ func TestPolicyDryRun(t *testing.T) {
 	want(t, plane.ok("policy", "history", "orders.created"), before)
 }
 
-// Whatever get prints, apply takes, and finds no difference.
+// Apply accepts the output of get, and finds no difference.
 func TestPolicyGetIsWhatApplyTakes(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{})
 	plane.ok("policy", "set", "*", "publish.rate=0.5", "publish.scope=fleet", "delivery.backoff.min=1s", "delivery.backoff.max=2s",
@@ -279,7 +279,7 @@ func TestWithMember(t *testing.T) {
 	}
 }
 
-// Whatever else a policy sets, an assignment changes its own field alone.
+// An assignment changes its own field alone.
 func TestWithMemberProperty(t *testing.T) {
 	path := rapid.StringMatching(`[ab](\.[cd](\.[ef])?)?`)
 	rapid.Check(t, func(t *rapid.T) {

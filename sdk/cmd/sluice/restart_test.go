@@ -230,7 +230,7 @@ func TestSubAloneSeesANewLog(t *testing.T) {
 	r.wantOneOutage(t)
 }
 
-// What gets no ack by hand in time comes again.
+// An event that gets no ack by hand in time is delivered again.
 func TestSubByHandSeesWhatComesAgain(t *testing.T) {
 	l := live(t, "ack_timeout: 300ms, backoff: {min: 1ms, max: 1ms}")
 	l.run(t, "", "pub", "t", "1", "--id", "a")

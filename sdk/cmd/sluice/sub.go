@@ -103,7 +103,7 @@ func (s *subCommand) options() ([]option.Subscribe, error) {
 		opts = append(opts, option.FromPositions(positions))
 	}
 	if s.Ack == "manual" {
-		// Whoever types acks sees what becomes of an event that gets none in time.
+		// An event that gets no ack by hand in time is to be shown again.
 		opts = append(opts, option.ManualAck(), option.MaxExtension(0))
 	}
 	if s.MaxInflight != nil {

@@ -59,8 +59,8 @@ func onTerminal(t *testing.T, sidecar *sluicetest.Sidecar, args ...string) strin
 	return shown
 }
 
-// What others publish, or a server says, does nothing to the terminal that shows
-// it, and comes out of a pipe as it is.
+// Text of other publishers or of a server cannot control the terminal. It comes out of a pipe
+// unchanged.
 func TestTerminalIsShielded(t *testing.T) {
 	const evil = "\u202e\u009b2J\u200b\x7f"
 	sidecar := start(t, sluicetest.Options{})

@@ -99,7 +99,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int64, err er
 		for i, d := range expired {
 			ids[i] = d.ID
 		}
-		// Those that were kept longer meanwhile stay.
+		// Records whose expiry was extended meanwhile stay.
 		which := append(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, filter...)
 		result, err := s.coll.DeleteMany(ctx, which)
 		if err != nil {

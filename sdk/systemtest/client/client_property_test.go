@@ -69,10 +69,9 @@ func connect(t rapid.TB, sidecar *sluicetest.Sidecar, opts ...sluice.Option) *sl
 	return client
 }
 
-// Whatever is refused for a while and whichever connections break: each publish
-// has exactly one result, is stored exactly once, and the order of each key is
-// that of the calls. Where the publisher is closed in the middle, what it said is
-// stored is.
+// Publishes are refused for a while and connections break. Each publish still has exactly one
+// result and is stored exactly once, and the order of each key is that of the calls. Where the
+// publisher is closed in the middle, each event with a receipt is stored.
 func TestPublisherProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := drawMishaps(rt)

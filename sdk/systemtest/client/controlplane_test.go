@@ -38,7 +38,7 @@ func TestPolicyLife(t *testing.T) {
 	if err != nil || p.Version != 2 {
 		t.Fatalf("put again: %+v, %v", p, err)
 	}
-	// What comes from the control plane can be sent back as it is.
+	// A document that the control plane sent can be sent back unchanged.
 	if again, err := plane.PutPolicy(ctx, "orders.*", p.Document, admin.Condition{}); err != nil || again.Version != 2 {
 		t.Fatalf("put the same: %+v, %v", again, err)
 	}

@@ -134,7 +134,7 @@ func TestConsumersShareTheWork(t *testing.T) {
 	}
 }
 
-// What is written and what is answered gets lost on the way.
+// Some requests and some answers of the database are lost.
 func TestLostAnswers(t *testing.T) {
 	server := mongotest.Shared(t)
 	name := server.NewDatabase(t)

@@ -83,7 +83,7 @@ func TestTransaction(t *testing.T) {
 	}
 }
 
-// Whoever has been fenced while its transaction was open does not commit.
+// An owner that was fenced while its transaction was open does not commit.
 func TestFencedTransactionDoesNotCommit(t *testing.T) {
 	ctx := t.Context()
 	_, db := newTxDatabase(t)

@@ -249,7 +249,8 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// What cannot be projected is a dead letter that says why, and holds nothing else up.
+// An event that cannot be projected becomes a dead letter with the reason, and delays no other
+// event.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)

@@ -98,7 +98,7 @@ func TestRebuild(t *testing.T) {
 	delete(want, "k7")
 	publish(t, client, "", `{"city":"of nobody"}`)
 	settled(t, client)
-	// What no event says.
+	// A change that no event makes.
 	if _, err := coll.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "k1"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "city", Value: "changed"}}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func TestMongoStore(t *testing.T) {
 	}
 }
 
-// What a process has left that was killed while it saved is passed over, and goes after a day.
+// Pieces of a snapshot that a killed process left are ignored, and removed after a day.
 func TestMongoOrphans(t *testing.T) {
 	ctx, coll := t.Context(), collection(t)
 	s := &mongostore.Store{Collection: coll, Name: "totals", Logger: quiet}

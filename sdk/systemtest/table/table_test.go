@@ -158,8 +158,9 @@ func (m *model) check(whole bool) {
 	}
 }
 
-// Whatever is published, deleted and compacted, and whichever connections break: the table is the latest of each key, and its
-// changes make the same, those of a key in the order of their seqs, none twice, and none missing where compaction leaves it.
+// Events are published, deleted and compacted, and connections break. The table has the latest event of each key, and so does
+// a copy made from its changes: the changes of a key come in the order of their seqs, none twice, and none missing that
+// compaction leaves.
 func TestTableProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		compact := rapid.Bool().Draw(rt, "compact")
@@ -263,7 +264,7 @@ func TestATableOfATopicThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// What cannot be decoded is not in the table, also where the key was before.
+// A key whose latest event cannot be decoded is not in the table, also where it was before.
 func TestUndecodable(t *testing.T) {
 	_, client := start(t)
 	publish(t, client, "a", `{"city":1}`)

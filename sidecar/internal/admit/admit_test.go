@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// What becomes of the items, and what is left of the limits: nothing is gone
-// but the tokens of events that are stored, now or before.
+// Each item has its outcome, and only events that are stored, now or before, cost tokens.
 func TestOutcomesAndTokens(t *testing.T) {
 	broken := func(topic string) wire.PublishItem {
 		it := item(topic, "")

@@ -15,8 +15,8 @@ import (
 // generous are limits that are there and never reached.
 const generous = `[{name: "*", connection: {rate: 1e9, burst: 1000000000}, publish: {rate: 1e9, burst: 1000000000, bytes_per_second: 1000000000000}}]`
 
-// What the sidecar's own stages cost, on a log that answers at once: a publish
-// at a time, with everything that its answer waits for.
+// BenchmarkPublish measures the sidecar's own stages on a log that answers at once: one publish at
+// a time, until its answer.
 func BenchmarkPublish(b *testing.B) {
 	for _, bench := range []struct {
 		name   string
@@ -52,8 +52,8 @@ func BenchmarkPublish(b *testing.B) {
 	})
 }
 
-// What tracing costs a publish: by how many of the traces are recorded, with
-// spans that are gathered for an exporter which throws them away.
+// BenchmarkPublishTraced measures the cost of tracing a publish, by the share of traces that are
+// recorded. The exporter discards the spans.
 func BenchmarkPublishTraced(b *testing.B) {
 	for _, bench := range []struct {
 		name    string

@@ -73,7 +73,7 @@ func TestFleetWideRate(t *testing.T) {
 	}
 }
 
-// What is refused behind the limits gives its fleet-wide tokens back, too.
+// An event that is refused behind the limits also gives its fleet-wide tokens back.
 func TestFleetWideTokensComeBack(t *testing.T) {
 	q := &shares{rate: limit.Rate{PerSecond: 1e-9, Burst: 1}, buckets: map[string]*limit.Bucket{}}
 	f := newFixture(t, `[{name: '*', publish: {scope: fleet}}]`, &fakeLog{}, writer.DefaultBounds(),

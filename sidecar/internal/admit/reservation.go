@@ -43,7 +43,7 @@ type destination struct {
 	partitions int
 	err        error // why the topic cannot be published to
 
-	// What the log took, counted once all outcomes are there.
+	// Events that the log accepted, counted once all outcomes are there.
 	passed, duplicates int
 }
 

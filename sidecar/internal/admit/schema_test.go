@@ -56,8 +56,8 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// Who has no token is refused before his payload is held to a schema, which takes
-// time; and a topic is not made by what its schema refuses.
+// A publish without a token is refused before its payload is validated, which takes time. An event
+// that the schema refuses does not create the topic.
 func TestLimitsComeBeforeTheSchema(t *testing.T) {
 	f := open(t, withSchema)
 	wrong := func(n int) (items []wire.PublishItem) {
@@ -109,8 +109,8 @@ func TestSchemaIsSwappedWithItsPolicy(t *testing.T) {
 	}
 }
 
-// What a publisher says about the version counts for nothing, and what it gave is
-// not changed.
+// The sidecar ignores a publisher's schema version header, and does not change the publisher's
+// event.
 func TestSchemaVersion(t *testing.T) {
 	f := open(t, withSchema)
 	given := wire.Headers{{Name: "a", Value: "1"}, {Name: wire.HeaderSchemaVersion, Value: "99"}}
@@ -133,7 +133,7 @@ func TestSchemaVersion(t *testing.T) {
 	}
 }
 
-// What a schema costs: nothing where there is none.
+// BenchmarkSchema measures validation, which costs nothing for a topic without a schema.
 func BenchmarkSchema(b *testing.B) {
 	for _, bench := range []struct{ name, topic string }{{"none", "a"}, {"small", "schema"}} {
 		b.Run(bench.name, func(b *testing.B) {

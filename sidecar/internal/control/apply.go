@@ -55,8 +55,8 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	}
 	changes := len(remove)+len(put) > 0
 	if c.have && changes {
-		// What it takes the place of must not be back after a kill. A failure is
-		// keepNow's to tell: what cannot be kept acts, too.
+		// The resources that the update replaces must not be back after a kill. keepNow reports a
+		// failure: an update that cannot be kept is in force all the same.
 		c.mu.Unlock()
 		_ = c.save(ctx)
 		c.mu.Lock()

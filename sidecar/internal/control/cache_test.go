@@ -223,7 +223,7 @@ func TestDamagedCachesAreIgnored(t *testing.T) {
 	}
 }
 
-// What cannot be written acts, and is not acknowledged before it is written.
+// An update that cannot be written is in force, and is not acknowledged before it is written.
 func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
 	p := newPlane(t)
 	p.put(map[string]int64{"*": 1, "t": 2})

@@ -80,7 +80,7 @@ func saveForEver(t *testing.T, dir string) {
 // addressEnv tells the test that it is the sidecar to be killed, and where its control plane is.
 const addressEnv = "SLUICE_TEST_PLANE"
 
-// What a sidecar has acknowledged is in force after a kill right then, without a control plane.
+// An acknowledged update is in force after a kill right then, without a control plane.
 func TestKilledRightAfterAnAck(t *testing.T) {
 	if address := os.Getenv(addressEnv); address != "" {
 		start(t, plane{&xdstest.Server{Address: address}}, in(os.Getenv(killDir)))

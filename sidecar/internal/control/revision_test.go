@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
 
-// What a sidecar runs does not go back to a lower revision, in this life and in the next one, until there is a new series.
+// Policies in force never go back to a lower revision, in this life and in the next one, until a
+// new series begins.
 func TestPoliciesNeverGoBack(t *testing.T) {
 	p := newPlane(t)
 	p.put(map[string]int64{"*": 9, "t": 9})

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
 
-// What was kept is good enough to limit by, not to remove by, while the control
-// plane may be about to say otherwise.
+// Policies of an earlier life may limit publishes, but not remove events, while the control plane
+// may send others.
 func TestFirm(t *testing.T) {
 	p := newPlane(t)
 	p.put(map[string]int64{"*": 1, "t": 2})

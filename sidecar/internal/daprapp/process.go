@@ -77,7 +77,7 @@ func (a *App) push(ctx context.Context, s *subscription, d group.Delivery) (what
 	}
 	req.Header.Set("Content-Type", "application/cloudevents+json")
 	for _, name := range traceHeaders {
-		// What HTTP cannot carry would keep the event from ever getting there.
+		// A value that HTTP cannot carry would stop the delivery of the event for good.
 		if value, ok := ev.Headers.Get(name); ok && !strings.ContainsFunc(value, unicode.IsControl) {
 			req.Header.Set(name, value)
 		}

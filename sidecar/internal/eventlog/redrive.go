@@ -13,8 +13,8 @@ type Redrive struct {
 	Letter string
 }
 
-// Redrives keeps what is asked for, and takes dead letters away that are settled.
-// What it returns nil for survives a power cut.
+// Redrives keeps the requests to redrive, and removes dead letters that are settled. A change that
+// it returns nil for survives a power cut.
 type Redrives interface {
 	// AddRedrives adds some of one topic; those that are there already stay.
 	AddRedrives(ctx context.Context, topic string, rs []Redrive) error

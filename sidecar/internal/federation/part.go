@@ -129,8 +129,8 @@ func (p *part) attempt(ctx context.Context, s *sidecar) error {
 		if a.limit == 0 || s.self || p.came < a.limit {
 			return nil
 		}
-		// What was asked for has come, but some of it was not needed; the rest is
-		// asked for once it is known to be.
+		// The requested events have come, and some of them were not needed. The rest is requested
+		// once it is needed.
 		if err := p.awaitHeld(ctx, 1); err != nil {
 			return err
 		}

@@ -315,7 +315,7 @@ func TestChangedRightsActOnConnections(t *testing.T) {
 	kept.want("ERR/forbidden")
 	stranger.ask(`{"op":"AUTH","token":"kept"}`)
 
-	// What a client that is gone had in flight comes to others.
+	// Events in flight to a client that is gone come to others.
 	heir := s.dialAs(t, "kept")
 	heir.ask(`{"op":"SUBSCRIBE","topic":"orders","group":"b-1"}`)
 	heir.wantEvent("e1")

@@ -103,7 +103,7 @@ func TestUnreadReplies(t *testing.T) {
 		if f := c.want("OK"); len(f.Results) != 1000 {
 			t.Fatalf("%d results", len(f.Results))
 		}
-		// What one read from the socket holds may be answered beyond the bound.
+		// Requests of one read from the socket may be answered beyond the bound.
 		if got, most := server.queued(), bound+3*150_000; got > most {
 			t.Fatalf("%d bytes wait; at most %d may", got, most)
 		}

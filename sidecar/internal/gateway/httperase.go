@@ -45,7 +45,7 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
 	if x.key != nil {
 		by = "key"
 	}
-	// What is erased is not named again in a log that is kept.
+	// A log that is kept must not name the erased ids and keys.
 	g.cfg.Logger.Info("events were erased", "topic", x.topic, "selected_by", by, "events", of, "by", g.sender(r), "from", r.RemoteAddr, "code", code)
 }
 

@@ -60,7 +60,7 @@ func TestLatest(t *testing.T) {
 			t.Errorf("%.80s: %q and %s; want %q and %s", query, got, at, want, positions)
 		}
 	}
-	// What follows the positions is what is published then.
+	// Only later events follow the positions.
 	c.ask(`{"op":"SUBSCRIBE","topic":"t","opts":{"from":"positions","positions":%s}}`, positions)
 	s.publish(t, "t", "next", "a")
 	c.wantEvent("next")

@@ -58,7 +58,7 @@ func TestLifeOfNoEvent(t *testing.T) {
 	}
 }
 
-// Who may read a topic sees its events, and the groups that are theirs.
+// An identity that may read a topic sees its events, and the groups that it may use.
 func TestLifeAndRights(t *testing.T) {
 	s := start(t, setup{access: authOf(t, "tokens:\n"+
 		entry("app", `publish: ["*"], subscribe: ["*"], groups: ["*"]`)+

@@ -447,7 +447,7 @@ func TestPullNeedsRights(t *testing.T) {
 			if res, text := s.do(t, "POST", path+verb, body, "Authorization: Bearer app"); res.StatusCode != want {
 				t.Errorf("%s%s: %s %s", path, verb, res.Status, text)
 			}
-			// Who may not use the group is not told what is wrong with the request.
+			// A caller without the right to the group is not told what is wrong with the request.
 			if res, text := s.do(t, "POST", path+verb, `{"wait_ms":0,"leases":["none"],"extend_ms":1}`, "Authorization: Bearer app"); want == 403 && res.StatusCode != 403 {
 				t.Errorf("%s%s with no lease: %s %s", path, verb, res.Status, text)
 			}

@@ -2,7 +2,7 @@ package gateway
 
 import "testing"
 
-// Who publishes to a topic, and who subscribes to it, may know its schema; nobody else.
+// Identities that may publish or subscribe to a topic may read its schema; others may not.
 func TestSchemaRights(t *testing.T) {
 	s := start(t, setup{access: authOf(t, "tokens:\n"+entry("in", "publish: [orders]")+entry("out", "subscribe: [orders]")+
 		entry("else", "publish: [other], subscribe: [other], replay: [orders]")).Access})

@@ -219,8 +219,8 @@ func TestStreamWithGroup(t *testing.T) {
 	eventually(t, "that is acked", settled("0"))
 }
 
-// What a stream of a group wrote, and its client never read, comes again after
-// Last-Event-ID, and what comes behind that follows.
+// Events that a group's stream wrote and its client never read come again after Last-Event-ID, and
+// later events follow.
 func TestStreamWithGroupResumes(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	var ids []string
@@ -320,8 +320,7 @@ func TestStreamSlowReader(t *testing.T) {
 	fast.wants("last")
 }
 
-// What a stream was given and never wrote counts no attempt; what it may have
-// written in part does.
+// An event that a stream never wrote counts no attempt. One that it may have written in part does.
 func TestStreamThatBreaksCountsLittle(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	for i := range 3 {

@@ -120,7 +120,7 @@ func TestDeleteGroup(t *testing.T) {
 	s.want(t, 200, `{"groups":[]}`, "GET", orders+"/groups", "")
 }
 
-// Whoever has pulled and settled everything is no member that keeps a group, or a topic, from being deleted.
+// A puller that settled everything is no member, so the group and the topic can be deleted.
 func TestDeleteBehindPulls(t *testing.T) {
 	s := start(t, setup{})
 	const all = `{"max":10,"wait_ms":0,"opts":{"from":"earliest","autoAck":true}}`

@@ -16,8 +16,8 @@ func TestCancelOfWhatIsSpooled(t *testing.T) {
 	}
 }
 
-// Who may neither publish to a topic nor subscribe to it learns nothing of its
-// scheduled events, and takes none back.
+// An identity that may neither publish nor subscribe to a topic sees none of its scheduled events,
+// and cancels none.
 func TestScheduledRights(t *testing.T) {
 	s := start(t, setup{policies: onePartition, access: authOf(t, "tokens:\n"+entry("pub", `publish: ["t"]`)+
 		entry("sub", `subscribe: ["t"]`)+entry("else", `publish: ["u"], subscribe: ["u"], admin: ["u"]`)).Access})

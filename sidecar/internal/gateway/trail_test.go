@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whoever goes on behind an event is sent what came after it, and nothing else.
+// A client that resumes behind an event is sent the later events, and nothing else.
 func TestTrail(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.IntRange(1, 4).Draw(t, "partitions")

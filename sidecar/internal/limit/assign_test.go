@@ -47,8 +47,8 @@ func TestUpToMostWaits(t *testing.T) {
 	}
 }
 
-// Whatever is assigned when: what passes is never more than what was given
-// and what the rates made, less what was cut.
+// A bucket never admits more than its assigned tokens and those of its rates, less the tokens that
+// Assign removed.
 func TestAssignMakesNoTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, tuned := epoch, someRate(t, "first")
@@ -75,8 +75,7 @@ func TestAssignMakesNoTokens(t *testing.T) {
 	})
 }
 
-// What is larger than may ever be asked for is refused as such, however much
-// the bucket holds.
+// A request above Most is refused as too large, however much the bucket holds.
 func TestMostCountsAlsoWhereTheBucketHoldsMore(t *testing.T) {
 	b := limit.NewBucket(limit.Rate{PerSecond: 10, Burst: 30, Most: 17}, epoch)
 	if v, want := b.Take(18, epoch), (limit.Verdict{OverBurst: true, Burst: 17}); v != want {

@@ -10,8 +10,7 @@
 //
 //	burst + rate × t
 //
-// tokens. Three things are added to what x/time/rate does, so that this holds
-// as it stands:
+// tokens. Three things are added to what x/time/rate does, so that the bound is exact:
 //
 //   - Time never runs backwards within a bucket. Callers read their clocks
 //     before they reach its lock, so times arrive out of order, and
@@ -30,9 +29,9 @@
 //
 // # Refusals
 //
-// What is refused takes nothing, and what is taken can be given back exactly.
-// Reservations are not used: a cancelled rate.Reservation does not give its
-// tokens back when another one followed it.
+// A refused request takes no tokens, and tokens that were taken can be given back exactly.
+// Reservations are not used: a cancelled rate.Reservation does not give its tokens back when
+// another one followed it.
 //
 // # Shares
 //

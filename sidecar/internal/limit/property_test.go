@@ -191,8 +191,8 @@ func TestWaitIsEnoughAndNotTooLong(t *testing.T) {
 	})
 }
 
-// Whatever one bucket refuses leaves the others as they were, and a refund at
-// once leaves all of them so.
+// A request that one bucket refuses changes no other bucket, and a refund at once restores all of
+// them.
 func TestRefusedTakesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rates := []limit.Rate{someRate(t, "connection"), someRate(t, "topic"), someRate(t, "bytes")}

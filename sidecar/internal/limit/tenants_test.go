@@ -67,7 +67,7 @@ func TestTenantsThatAreNotFullStay(t *testing.T) {
 	}
 }
 
-// Whatever is forgotten, each tenant gets what a bucket of its own would give it.
+// Idle buckets are forgotten, and each tenant still gets what a bucket of its own would give it.
 func TestTenantsAreAsBucketsThatStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := tenantsOf("a")

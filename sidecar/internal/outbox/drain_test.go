@@ -66,7 +66,7 @@ func TestSuccessor(t *testing.T) {
 	proxy := faultproxy.New(t, a.server.Addr())
 	via := func(c *Config) { c.URL = a.server.URIVia(proxy.Addr(), a.name) }
 	a.insert(many(0, 200)...)
-	// Whatever the first one publishes, it cannot mark.
+	// The first drainer cannot mark what it publishes.
 	a.log.set(func(f *fakeLog) {
 		f.refuse = func(*wire.Event) *wire.Error {
 			if len(f.events) == 150 {

@@ -39,7 +39,7 @@ const (
 	fieldAttempts  = "attempts"
 	fieldFailedAt  = "failed_at"
 
-	// What other drainers, or people, may have left on a claimed document.
+	// Fields that other drainers, or people, may have left on a claimed document.
 	fieldLeaseUntil = "lease_until"
 	fieldOwner      = "owner"
 )

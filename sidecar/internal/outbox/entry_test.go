@@ -92,7 +92,7 @@ func TestEventIDs(t *testing.T) {
 	}
 }
 
-// What is wrong is said with the field's name.
+// The error of a bad document names the field.
 func TestBadDocuments(t *testing.T) {
 	good := bson.D{{Key: "_id", Value: "x"}, {Key: "topic", Value: "t"}, {Key: "payload", Value: 1}}
 	with := func(name string, value any) bson.D {

@@ -31,7 +31,7 @@ type Source struct {
 	current *policy.Current
 	log     *slog.Logger
 
-	// What Run remembers between looks.
+	// The state of Run between two looks.
 	decided []byte // the content last decided on, taken or refused
 	pending []byte // the content of the last look, where it differs; nil: none
 	trouble string // why the last look read nothing, so that it is logged once

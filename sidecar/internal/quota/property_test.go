@@ -59,9 +59,8 @@ func (f *fleet) happen(e event) {
 	}
 }
 
-// Whatever happens: what passes by shares keeps to burst + slack + rate × time
-// in every window, and what passes at a sidecar by its fallback to the
-// fallback's own bound.
+// Under any history, the events admitted by shares stay within burst + slack + rate × time in every
+// window. Those that a sidecar admits by its fallback stay within the fallback's own bound.
 func TestAnyHistoryKeepsTheBound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rate := rapid.SampledFrom([]float64{0.5, 3, 20, 100}).Draw(rt, "rate")

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
 
-// What was announced and is not found is read again, at first soon; what failed, later.
+// A read that does not find an announced event is repeated soon at first; a failed read is repeated
+// later.
 func TestPlace(t *testing.T) {
 	tails := tail.New(tail.DefaultBounds())
 	w := tails.Watch("t", func() {})

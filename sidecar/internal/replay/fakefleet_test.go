@@ -158,7 +158,7 @@ func (s *fakeStream) Behind() (out []Behind) {
 			if order := s.last.Compare(*after); order == 0 || order > 0 != s.query.Scan.Descending {
 				continue // it is as far as the others
 			}
-			// What it gave is up to the last event, unless it was further to begin with.
+			// The part ends at the last event, unless it began behind that.
 			if at == nil || s.last.Compare(*at) > 0 != s.query.Scan.Descending {
 				at = s.last
 			}

@@ -126,9 +126,8 @@ func describe(events []*eventlog.Record) string {
 	return b.String()
 }
 
-// Whatever is appended and compacted, in whatever steps: what is left after a
-// pass is the latest of each key and nothing else, and in between every key
-// has the value that it was given last.
+// Appends and compaction alternate in any steps. After a pass only the latest event of each key is
+// left, and at any time each key has its last value.
 func TestCompactionAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		o := pebblelog.Options{Dir: "data", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)}
@@ -187,8 +186,7 @@ func TestCompactionAgainstAModel(t *testing.T) {
 				before := read()
 				pass(rapid.Uint64Range(0, m.head+1).Draw(r, "from"), rapid.IntRange(1, 4).Draw(r, "limit"),
 					rapid.IntRange(1, 4).Draw(r, "steps"), rules())
-				// What shows of a key is a tombstone or nothing once it was
-				// removed, and its last value otherwise.
+				// A removed key shows a tombstone or nothing; any other key shows its last value.
 				values := func(events []*eventlog.Record) string {
 					latest := map[string]string{}
 					for _, e := range events {

@@ -61,7 +61,7 @@ type Sweeper struct {
 // has that name.
 const Marks = "_marks"
 
-// What an idle store is asked for by many sidecars is bounded by these.
+// Bounds of the load that many sidecars put on an idle store.
 const (
 	idleRounds = 2
 	listRounds = 6

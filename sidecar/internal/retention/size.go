@@ -153,7 +153,7 @@ func (s *Sweeper) sizeStep(ctx context.Context, topic string, first bool) (more 
 		return more, err
 	}
 	if z.bytes > most && z.stale {
-		// What compaction has removed may be enough.
+		// Compaction may have removed enough.
 		z.reset(len(z.parts))
 		return true, z.start(ctx, s.Log, topic)
 	}

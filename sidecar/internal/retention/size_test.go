@@ -151,7 +151,7 @@ func TestATopicLosesAPieceTooMuchAtMost(t *testing.T) {
 	})
 }
 
-// What compaction has removed does not count: nothing else goes for its sake.
+// Events that compaction removed do not count towards the size.
 func TestCompactedEventsDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := openSized(t)

@@ -311,8 +311,8 @@ const goodbyeTimeout = 5 * time.Second
 // goodbyePause is between two tries.
 const goodbyePause = 100 * time.Millisecond
 
-// sayGoodbye ends the own life, trying for a while where the store is slow.
-// What the store does not learn, the next process here tells it first.
+// sayGoodbye ends the own life, trying for a while where the store is slow. If the store is not
+// told, the next process here tells it first.
 func (r *Roster) sayGoodbye(ctx context.Context) error {
 	ctx, cancel := r.cfg.Clock.WithTimeout(ctx, min(r.cfg.Lease/marginShare, goodbyeTimeout))
 	defer cancel()

@@ -76,7 +76,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Who is not known is gone only if it was asked for after it was heard of, and not there.
+// An unknown life counts as gone only if the store was asked for it after it was announced, and did
+// not have it.
 func TestUnknownRunsAreNotGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()

@@ -17,9 +17,10 @@ import (
 //	     ├──────────────────────────────┼────────────────────────────┤ (a signal makes it soon)
 //	     └ who watches it sees it there ┴ all see it in the roll, and read the document
 //
-// Whoever writes a document enters that in the roll. Where it dies in between, those that watch the life do so, who see
-// the document. A life that died before it was in the roll owns nothing, and beat once: who finds it in a list watches it,
-// too. An entry may come late or twice: it only says where to look, and of a life that is over nothing changes any more.
+// A sidecar that writes a document enters that in the roll. Where it dies in between, the watchers of the life see the
+// document and enter it. A life that died before it was in the roll owns nothing, and beat once; a sidecar that finds it
+// in a list watches it, too. An entry may come late or twice, since it only says where to look, and a life that is over
+// does not change any more.
 
 // others is what is known of other lives.
 type others struct {
@@ -257,8 +258,8 @@ func (r *Roster) declareDead(ctx context.Context, nodes []eventlog.Node, start t
 		if s == nil || n.State != eventlog.NodeLive {
 			continue
 		}
-		// Who has not looked for a while does not know for how long others
-		// have been silent: perhaps the store was away from everybody.
+		// A sidecar that has not looked for a while does not know how long others have been silent:
+		// perhaps no sidecar reached the store.
 		if s.beat != n.Beat || gap > s.lease/2 {
 			s.beat, s.moved = n.Beat, now
 		}

@@ -95,7 +95,7 @@ func TestManyDieTogether(t *testing.T) {
 	})
 }
 
-// Who comes and goes meanwhile does not prolong the patience with who is silent.
+// Lives that begin or end meanwhile do not prolong the lease of a silent one.
 func TestChangesProlongNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
@@ -206,7 +206,7 @@ func TestALifeThatIsNotInTheRoll(t *testing.T) {
 	})
 }
 
-// What is entered late brings nobody back, and the roll of a store that was restored is read again.
+// A late entry does not bring a life back, and the roll of a restored store is read again.
 func TestOddRolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()

@@ -419,7 +419,7 @@ func TestBounds(t *testing.T) {
 		f.wantLogged("t", "a-1", "a-2", "a-3")
 		f.wantLogged("u", "a-1", "a-2")
 
-		// What the log did not answer for may be stored, so full is no answer.
+		// An event without an answer of the log may be stored, so a full spool is no answer for it.
 		f.shared.set(down)
 		f.want(f.publish("t", "b-1", "b-2", "b-3", "b-4", "b-5", "b-6"), "spooled", "spooled", "spooled", "spooled", "spooled", "unknown")
 		f.want(f.publish("t", "b-6"), "full total")

@@ -85,7 +85,7 @@ func TestReadBounds(t *testing.T) {
 	}
 }
 
-// What was read stays as it is when the ring moves on.
+// Records that were read do not change when the ring moves on.
 func TestReadIsTheReadersOwn(t *testing.T) {
 	tails := tail.New(tail.Bounds{RingEvents: 3, RingBytes: 1 << 20, TotalBytes: 1 << 20})
 	w := tails.Watch("t", noWake)

@@ -18,8 +18,8 @@ var samplers = map[string]func(ratio float64) sdktrace.Sampler{
 	"parentbased_traceidratio": func(r float64) sdktrace.Sampler { return sdktrace.ParentBased(sdktrace.TraceIDRatioBased(r)) },
 }
 
-// What is recorded is what the provider's sampler and the policy's ratio, which
-// is another of the same kind, both sample.
+// A trace is recorded if both the provider's sampler and the policy's ratio, a sampler of the same
+// kind, sample it.
 func TestRecordsWhatTheSamplersSample(t *testing.T) {
 	for name, sampler := range samplers {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
 )
 
-// What was appended while there was nobody to tell is told once there is.
+// Appends while no other sidecar was there are announced once one is.
 func TestAnnouncer(t *testing.T) {
 	company := false
 	var sent []eventlog.Hint

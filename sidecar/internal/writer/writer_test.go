@@ -134,8 +134,7 @@ func TestEventLargerThanLaneAndBatch(t *testing.T) {
 	})
 }
 
-// Whatever is queued is appended in order, in batches within the bounds that
-// are as large as they can be.
+// The writer appends queued events in order, in the largest batches that the bounds allow.
 func TestBatches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		maxEvents := rapid.IntRange(1, 10).Draw(rt, "batch events")
@@ -307,7 +306,7 @@ type receiverFunc func(index int, out eventlog.Outcome)
 
 func (f receiverFunc) Completed(index int, out eventlog.Outcome) { f(index, out) }
 
-// Whoever has its outcome no longer counts.
+// An event that has its outcome no longer counts.
 func TestDepthInsideCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(newFakeLog(), nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
 
-// What is too much for one response comes in parts.
+// Resources that are too many for one response are requested in parts.
 func TestATooLargeResponseIsAskedForInParts(t *testing.T) {
 	s := newServer(t)
 	const n = 40
@@ -47,7 +47,8 @@ func TestATooLargeResponseIsAskedForInParts(t *testing.T) {
 	}
 }
 
-// Who is asking is said again on the stream that is open, and nothing else: be it that something else is to be said, or not.
+// Introduce sends the node again on the open stream, with other requests or without, and nothing is
+// sent again for it.
 func TestIntroduce(t *testing.T) {
 	s := newServer(t)
 	s.put(globs, map[string]string{"*": "1"})

@@ -102,7 +102,7 @@ func TestCloudEventData(t *testing.T) {
 	}
 }
 
-// What is no CloudEvent is refused, naming the attribute.
+// An invalid CloudEvent is refused, and the error names the attribute.
 func TestCloudEventRefusals(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

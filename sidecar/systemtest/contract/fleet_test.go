@@ -334,7 +334,7 @@ func TestNoPartition(t *testing.T) {
 		}
 		return m[0].Text("blocked_by")
 	}
-	// Who has it is settled once both have joined.
+	// The partition has one owner once both have joined.
 	apitest.Eventually(t, "the owner's member is caught up, and the other's has no partition", func() bool {
 		owner := strings.Join(a.owners(t, "one.t", "g"), "")
 		if owner != strings.Join(b.owners(t, "one.t", "g"), "") {
@@ -387,8 +387,8 @@ func TestSeekThroughTheOther(t *testing.T) {
 	}
 }
 
-// What one sidecar took, the other hands out: in replays, exports, the page after
-// the other's, and subscriptions.
+// Either sidecar serves the events that the other accepted: in replays, exports, the page after the
+// other's, and subscriptions.
 func TestReadingThroughEither(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies)

@@ -262,7 +262,7 @@ func TestStreamWithAGroup(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	apitest.Eventually(t, "it is acked", func() bool { return s.group(t, topic, "g").Text("lag") == "0" })
-	// What was written and never read comes again after Last-Event-ID.
+	// Events that were written and never read come again after Last-Event-ID.
 	for _, id := range []string{"a1", "a2", "a3"} {
 		s.put(t, topic, id, "1")
 	}

@@ -35,7 +35,7 @@ func TestSchemaViolation(t *testing.T) {
 	if e := k.refused("schema_violation", `{"op":"PUBLISH","topic":"shop.a","payload":{"id":null}}`); e["pointer"] != "/id" {
 		t.Errorf("%v", e)
 	}
-	// What was refused took no token: three are there.
+	// The refused event took no token: three are left.
 	a = s.post(t, "shop.a", `{"payload":{"id":1}}`+"\n"+`{"payload":{"id":"x"}}`+"\n"+`{"payload":{"id":12345678901234567890}}`, "Content-Type: application/x-ndjson")
 	results := a.JSON(t).List("results")
 	if a.Status != 200 || len(results) != 3 || results[0].Text("durability") != "store" || results[1].Text("code") != "schema_violation" || results[1]["pointer"] != "/id" || results[2].Text("durability") != "store" {

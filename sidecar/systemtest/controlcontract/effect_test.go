@@ -61,7 +61,7 @@ func TestResolution(t *testing.T) {
 			t.Errorf("%s has %d partitions, want %d", topic, got, want)
 		}
 	}
-	// What the policies do not say is the defaults'.
+	// Unset fields have their defaults.
 	p.put(t, "*", `{"publish":{"burst":15}}`)
 	enforced(t, "a connection's default burst", func() bool {
 		refusal := s.batch(t, "free", 201)

@@ -123,7 +123,7 @@ func TestFleetRefusals(t *testing.T) {
 	if !strings.Contains(metrics, `sluice_events_rejected_total{code="rate_limited",topic="t"}`) {
 		t.Error("the refusals are not counted")
 	}
-	// What it was told to wait is enough, give or take a round trip.
+	// The wait that it was told is enough, give or take a round trip.
 	apitest.Eventually(t, "a publish after the refusals", func() bool { return s.publish(t, "t").Status == 201 })
 }
 

@@ -63,7 +63,7 @@ func TestPutGetDelete(t *testing.T) {
 	if a := p.call(t, "PUT", "/v1/policies/t", `{}`); a.Status != 201 {
 		t.Errorf("PUT after DELETE: %d", a.Status)
 	}
-	// What a client has read it may send back, as it is.
+	// A client may send back what it has read, unchanged.
 	read := p.call(t, "GET", "/v1/policies/t", "")
 	if a := p.call(t, "PUT", "/v1/policies/t", string(read.Body), "If-Match: "+read.Header.Get("ETag")); a.Status != 200 {
 		t.Errorf("PUT of what was GET: %d %s", a.Status, a.Body)

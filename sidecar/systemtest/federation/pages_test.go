@@ -199,7 +199,7 @@ func TestPartOfAFleet(t *testing.T) {
 	}
 	e.partialExport(t)
 
-	// What was missing comes on later pages, once it is back.
+	// The missing events come on later pages, once the sidecar is back.
 	lost.start(t)
 	rest := e.all(t, 0, url.Values{"cursor": {first.Next}, "limit": {"20"}})
 	got := append(slices.Clone(first.Events), rest...)

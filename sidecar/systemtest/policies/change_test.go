@@ -162,7 +162,7 @@ func TestInvalidChangesChangeNothing(t *testing.T) {
 			t.Errorf("%s: %d versions, %v", name, len(versions), err)
 		}
 	}
-	// What had been sent to sidecars would have come before this.
+	// Anything sent to sidecars earlier would have come before this.
 	f.put(t, "marker.*", `{"publish":{"rate":100,"burst":9}}`)
 	everywhere(t, f.sidecars, "a valid change after them", time.Now(), func(m *member) bool { return m.burst(t, "marker.x") == 9 })
 	for i, m := range f.sidecars {

@@ -91,7 +91,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	joint := append(c.tail, got[:min(n, longestName)]...)
 	for i, name := range typeNames {
 		found := bytes.Count(got, name)
-		// What begins in an earlier read and ends in this one.
+		// Names that begin in an earlier read and end in this one.
 		from := max(0, len(c.tail)-len(name)+1)
 		to := min(len(joint), len(c.tail)+len(name)-1)
 		found += bytes.Count(joint[from:to], name)

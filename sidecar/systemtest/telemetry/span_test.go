@@ -108,7 +108,7 @@ func TestSpansOfAnEvent(t *testing.T) {
 	publish(t, p.first, "order-1")
 	spans := p.waitFor(t, map[string]int{"process " + topic: 2, "settle " + topic: 2, "send " + topic: 1, "append " + topic: 1})
 
-	// What MongoDB is asked for depends on its kind.
+	// The commands depend on the kind of server.
 	insert := named(spans, "insert events")
 	spans = slices.DeleteFunc(spans, func(s otlptest.Span) bool { return s.Attributes["db.system.name"] == "mongodb" })
 	want := strings.TrimPrefix(`
@@ -222,8 +222,8 @@ GET /export (server) sluice-sidecar/a topic=orders.created scope=fleet status=20
 	}
 }
 
-// What the policy does not let be recorded leaves no span, and the publisher's
-// own context in the event.
+// A trace that the policy does not sample leaves no span, and the publisher's own context in the
+// event.
 func TestSpansThePolicyDoesNotWant(t *testing.T) {
 	p := startPair(t, otlptest.GRPC, `[{name: "*", tracing: {sample_ratio: 0}}, {name: seen, tracing: {sample_ratio: 1}}]`)
 	got := make(chan string, 1)

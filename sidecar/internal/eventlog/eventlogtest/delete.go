@@ -113,7 +113,7 @@ func (s *suite) testGroupDeleted(t *testing.T) {
 				t.Errorf("Marked of group %s = %v, %v; want %v", group, got, err, want)
 			}
 		}
-		// What its owner still sends changes nothing.
+		// A late save of its owner changes nothing.
 		owned[0].Progress.Cursor = 9
 		err = s.log.SaveEpochs(t.Context(), owned[:1], nil)
 		if !errors.Is(err, eventlog.ErrFenced) && !errors.Is(err, eventlog.ErrNotFound) {

@@ -89,7 +89,7 @@ func (s *suite) write(t *testing.T, topic string, writer, batches, partitions, p
 			}
 			last = o.Seq
 		}
-		// What was answered is there for whoever asks next.
+		// The next lookup finds every event that was answered.
 		at := out[0]
 		if at.Err != nil {
 			continue

@@ -189,7 +189,7 @@ func testDeduplication(t *testing.T, s *suite) {
 		if _, err := s.log.Lookup(t.Context(), topic, "a"); err != nil {
 			t.Errorf("Lookup of the new event: %v", err)
 		}
-		// What was remembered of the old one must not touch the new one.
+		// The record of the removed event must not affect the new one.
 		s.sweep(t, topic, eventlog.Retention{DedupeWindowMS: 1}, start+1000*hour, 10)
 		if out := s.append(t, topic, 1, Event("a", Payload(`"new"`)))[0]; !out.Duplicate {
 			t.Errorf("the new event again: %+v; want a duplicate", out)

@@ -252,8 +252,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		if err := d.check(); err != nil {
 			return eventlog.Topic{}, err
 		}
-		// Whoever inserts it first wins; then it is read, at majority, which
-		// may take a moment to have another sidecar's.
+		// The first insert counts. The document is read at majority, where another sidecar's insert
+		// may show a moment later.
 		longest := shortWait
 		if _, err = l.majority(topicsName).InsertOne(ctx, d); mongo.IsDuplicateKeyError(err) {
 			var again bool

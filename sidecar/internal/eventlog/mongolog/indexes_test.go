@@ -81,7 +81,7 @@ func TestIndexesAreCreatedOnce(t *testing.T) {
 	}
 }
 
-// What has another name does.
+// An index with the right keys and another name counts.
 func TestIndexesOfOtherNames(t *testing.T) {
 	x := newIndexing(t)
 	x.createIndex(t, eventsName, "somebodys", true, "topic", "partition", "seq")

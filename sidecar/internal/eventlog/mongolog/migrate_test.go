@@ -77,7 +77,7 @@ func TestMigrateANewStore(t *testing.T) {
 	}
 }
 
-// What is wrong stays, and has to be dropped by hand; the rest is created.
+// A wrong index stays, and has to be dropped by hand; the others are created.
 func TestMigrateRefusesWhatIsWrong(t *testing.T) {
 	l := untouched(t)
 	l.createIndex(t, eventsName, "topic_partition_seq", false, "topic", "partition", "seq")

@@ -131,7 +131,7 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 	}
 	head := topicHead(slices.Clone(cursor.Current))
 	if head.generation() > r.topic.generation.Load() {
-		// What is read goes by seqs alone, and only others need to know it.
+		// Reads depend on seqs alone; only appends and look-ups need the generation.
 		if _, err := l.meet(ctx, r.topic, head); err != nil {
 			return false, nil, err
 		}

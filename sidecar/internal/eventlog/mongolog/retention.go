@@ -78,7 +78,7 @@ func (s *sweep) expire(ctx context.Context) error {
 		if s.more {
 			break
 		}
-		// What is above the lowest live event waits for that one.
+		// Events above the lowest live one wait for it.
 		part := &s.topic.partitions[p]
 		if oldest := part.oldest.Load(); oldest > 0 && !s.keep.Over(p, part.floor.Load(), oldest, s.now) {
 			continue

@@ -116,8 +116,7 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// What a TTL index does, whenever and in whatever order, is the same as this:
-// every stub is gone.
+// deleteAllStubs has the effect of a TTL index, whatever its time and order: every stub is gone.
 func deleteAllStubs(t *testing.T, l *Log) {
 	t.Helper()
 	if _, err := l.db.Collection(eventsName).DeleteMany(t.Context(), bson.D{stubs}); err != nil {

@@ -32,7 +32,7 @@ func (l *Log) begin(ctx context.Context, name string, a *appending) {
 		}
 		for i := range a.out {
 			a.out[i] = eventlog.Outcome{Err: err}
-			// Whoever tries again must find what this try may have stored.
+			// The next try must find the events that this one may have stored.
 			a.batch[i].FreshID = false
 		}
 	}

@@ -41,7 +41,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	for p := range t.partitions {
 		_ = b.Set(floorKey(t.id, p), binary.AppendUvarint(nil, t.partitions[p].last), nil)
 	}
-	// What was applied before is durable, and so readable, by then.
+	// Earlier commits are durable, and so readable, by then.
 	x, err := l.commits.apply(ctx, b, func() {
 		t.gone.Store(true)
 		t.waiting.n.Store(0)

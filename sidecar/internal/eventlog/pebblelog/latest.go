@@ -30,8 +30,8 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 		return nil, failed(err)
 	}
 	defer it.Close()
-	// What compaction removed before the iterator's moment it removed for
-	// events that were durable by then: the heads that are read now count these.
+	// Compaction removed events before the iterator's moment only for later ones that were durable
+	// by then. The heads that are read now include those.
 	heads, err := l.heads(t)
 	if err != nil {
 		return nil, err

@@ -310,7 +310,7 @@ func (l *Log) ListScheduled(ctx context.Context, name string, last *eventlog.Poi
 		}
 		list = append(list, eventlog.Scheduled{Topic: name, ID: at.ID, Key: key, DeliverAt: at.TS})
 	}
-	// What is told is durable.
+	// The list has only durable events.
 	return list, errors.Join(failed(it.Error()), l.commits.barrier(ctx))
 }
 

@@ -22,9 +22,9 @@ const (
 	goneEvents = 20_000
 )
 
-// What was removed costs readers nothing: with twenty stubs for each event, before all of them or in between, every read looks
-// at the documents that it hands out, and asks no more often than in a topic without any. On a real server the hints see to it
-// that these are the plans.
+// Removed events cost readers nothing. With twenty stubs for each event, before all of them or in between, every read examines
+// the documents that it returns alone, and sends no more commands than in a topic without stubs. On a real server the hints
+// select these plans.
 func TestWhatIsGoneCostsReadersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})

@@ -153,7 +153,7 @@ func TestALateBeatChangesNothing(t *testing.T) {
 	}
 }
 
-// What is entered late is one more change, and takes no other away.
+// A late entry is one more change, and replaces no other.
 func TestALateEntryIsOneMore(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		came, ended := eventlog.NodeChange{ID: "run", Version: 1}, eventlog.NodeChange{ID: "run", Version: 1, State: eventlog.NodeEnded}

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// Who asks the server for its time waits for an answer of its own, not for that of another who asked before.
+// Each call that asks the server for its time waits for its own answer, not for that of an earlier
+// call.
 func TestServerTimeIsAskedForWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Polling: true})
