@@ -5,19 +5,20 @@ import (
 	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // call is a request that was not answered yet. Exactly one of receipt and reply
 // is called for it, once: receipt for a single publish, reply for all else.
 type call struct {
 	receipt func(wire.Receipt, error)
-	reply   func(*wire.Reply, error)
+	reply   func(*codec.Reply, error)
 	publish bool // counts in the window
 	open    bool
 }
 
 // answer hands over the answer. An ERR is err.
-func (c *call) answer(r *wire.Reply, err error) {
+func (c *call) answer(r *codec.Reply, err error) {
 	if err == nil && r.Err != nil {
 		r, err = nil, r.Err
 	}
@@ -82,13 +83,13 @@ type encoder func(dst []byte, corr string) []byte
 
 // start queues a request. It does not wait. An error means that it was not
 // queued, and that no callback will be called.
-func (c *Conn) start(encode encoder, reply func(*wire.Reply, error)) error {
+func (c *Conn) start(encode encoder, reply func(*codec.Reply, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.startLocked(encode, reply)
 }
 
-func (c *Conn) startLocked(encode encoder, reply func(*wire.Reply, error)) error {
+func (c *Conn) startLocked(encode encoder, reply func(*codec.Reply, error)) error {
 	if c.cause != nil {
 		return c.cause
 	}
@@ -109,7 +110,7 @@ func (c *Conn) queued() {
 
 // wait queues a request and waits for its answer. When the context ends first,
 // the request may still take effect.
-func (c *Conn) wait(ctx context.Context, encode encoder) (*wire.Reply, error) {
+func (c *Conn) wait(ctx context.Context, encode encoder) (*codec.Reply, error) {
 	w := newWaiter()
 	if err := c.start(encode, w.done); err != nil {
 		return nil, err
@@ -120,18 +121,18 @@ func (c *Conn) wait(ctx context.Context, encode encoder) (*wire.Reply, error) {
 // waiter turns a callback into a wait.
 type waiter struct {
 	answered chan struct{}
-	reply    *wire.Reply
+	reply    *codec.Reply
 	err      error
 }
 
 func newWaiter() *waiter { return &waiter{answered: make(chan struct{})} }
 
-func (w *waiter) done(r *wire.Reply, err error) {
+func (w *waiter) done(r *codec.Reply, err error) {
 	w.reply, w.err = r, err
 	close(w.answered)
 }
 
-func (w *waiter) wait(ctx context.Context) (*wire.Reply, error) {
+func (w *waiter) wait(ctx context.Context) (*codec.Reply, error) {
 	select {
 	case <-w.answered:
 		return w.reply, w.err

@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // ErrClosed is matched by the errors of requests on a connection that ended,
@@ -129,13 +130,13 @@ func dialError(url string, resp *http.Response, err error) error {
 }
 
 func (c *Conn) auth(ctx context.Context, token string) error {
-	_, err := c.wait(ctx, func(dst []byte, corr string) []byte { return wire.AppendAuth(dst, corr, token) })
+	_, err := c.wait(ctx, func(dst []byte, corr string) []byte { return codec.AppendAuth(dst, corr, token) })
 	return err
 }
 
 // Ping asks the sidecar for a sign of life.
 func (c *Conn) Ping(ctx context.Context) error {
-	_, err := c.wait(ctx, wire.AppendPing)
+	_, err := c.wait(ctx, codec.AppendPing)
 	return err
 }
 

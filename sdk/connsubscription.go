@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 type subKey struct{ topic, group string }
@@ -56,8 +57,8 @@ func (s *ConnSubscription) subscribe(ctx context.Context, opts *wire.SubscribeOp
 		return wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed to topic %q with group %q", topic, group)
 	}
 	err := c.startLocked(
-		func(dst []byte, corr string) []byte { return wire.AppendSubscribe(dst, corr, topic, group, opts) },
-		func(r *wire.Reply, err error) {
+		func(dst []byte, corr string) []byte { return codec.AppendSubscribe(dst, corr, topic, group, opts) },
+		func(r *codec.Reply, err error) {
 			if err != nil {
 				s.forget()
 			} else {
@@ -86,7 +87,7 @@ func (s *ConnSubscription) forget() {
 // once. Deliveries may come until it returns.
 func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
 	w := newWaiter()
-	err := s.conn.start(s.encode(wire.AppendUnsubscribe), func(r *wire.Reply, err error) {
+	err := s.conn.start(s.encode(codec.AppendUnsubscribe), func(r *codec.Reply, err error) {
 		if err == nil {
 			s.forget()
 		}
@@ -102,13 +103,13 @@ func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
 // Pause stops deliveries; what is in flight can still be settled, and its
 // deadlines still run.
 func (s *ConnSubscription) Pause(ctx context.Context) error {
-	_, err := s.conn.wait(ctx, s.encode(wire.AppendPause))
+	_, err := s.conn.wait(ctx, s.encode(codec.AppendPause))
 	return err
 }
 
 // Resume lets deliveries come again.
 func (s *ConnSubscription) Resume(ctx context.Context) error {
-	_, err := s.conn.wait(ctx, s.encode(wire.AppendResume))
+	_, err := s.conn.wait(ctx, s.encode(codec.AppendResume))
 	return err
 }
 
@@ -128,7 +129,7 @@ func (s *ConnSubscription) AckAsync(done func(error), ids ...string) error {
 }
 
 func (s *ConnSubscription) ack(ids []string) encoder {
-	return func(dst []byte, corr string) []byte { return wire.AppendAck(dst, corr, s.topic, s.group, ids...) }
+	return func(dst []byte, corr string) []byte { return codec.AppendAck(dst, corr, s.topic, s.group, ids...) }
 }
 
 // Nack is what NACK says beside the ids.
@@ -147,7 +148,7 @@ func (s *ConnSubscription) NackAsync(done func(error), n Nack, ids ...string) er
 
 func (s *ConnSubscription) nack(n Nack, ids []string) encoder {
 	return func(dst []byte, corr string) []byte {
-		return wire.AppendNack(dst, corr, s.topic, s.group, ids, n)
+		return codec.AppendNack(dst, corr, s.topic, s.group, ids, n)
 	}
 }
 
@@ -164,12 +165,12 @@ func (s *ConnSubscription) ModAckAsync(done func(error), extendMS int64, ids ...
 
 func (s *ConnSubscription) modAck(extendMS int64, ids []string) encoder {
 	return func(dst []byte, corr string) []byte {
-		return wire.AppendModAck(dst, corr, s.topic, s.group, ids, extendMS)
+		return codec.AppendModAck(dst, corr, s.topic, s.group, ids, extendMS)
 	}
 }
 
-func ignoreReply(done func(error)) func(*wire.Reply, error) {
-	return func(_ *wire.Reply, err error) {
+func ignoreReply(done func(error)) func(*codec.Reply, error) {
+	return func(_ *codec.Reply, err error) {
 		if done != nil {
 			done(err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // PublishAsync queues one event, and calls done, which must not be nil, with the
@@ -28,7 +29,7 @@ func (c *Conn) publishAsync(ctx context.Context, p *wire.PublishItem, done func(
 		return err
 	}
 	corr := c.calls.add(call{receipt: done, publish: true})
-	c.queue.bytes = wire.AppendPublish(c.queue.bytes, corr, p)
+	c.queue.bytes = codec.AppendPublish(c.queue.bytes, corr, p)
 	c.queued()
 	return nil
 }
@@ -37,7 +38,7 @@ func (c *Conn) publishAsync(ctx context.Context, p *wire.PublishItem, done func(
 // the event may still be accepted.
 func (c *Conn) Publish(ctx context.Context, e *wire.Event, opts ...option.Event) (wire.Receipt, error) {
 	w := newWaiter()
-	err := c.PublishAsync(ctx, e, func(r wire.Receipt, err error) { w.done(&wire.Reply{Receipt: r}, err) }, opts...)
+	err := c.PublishAsync(ctx, e, func(r wire.Receipt, err error) { w.done(&codec.Reply{Receipt: r}, err) }, opts...)
 	if err != nil {
 		return wire.Receipt{}, err
 	}
@@ -58,7 +59,7 @@ func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wir
 
 // publishBatchAsync is PublishBatchAsync of n events, which it asks item for.
 func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item func(i int) wire.PublishItem, done func([]wire.ResultItem, error)) error {
-	reply := func(r *wire.Reply, err error) {
+	reply := func(r *codec.Reply, err error) {
 		if err == nil && len(r.Results) != n {
 			err = wire.Errorf(wire.Internal, "the sidecar gave %d results for a batch of %d", len(r.Results), n)
 		}
@@ -78,7 +79,7 @@ func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item 
 		c.items = append(c.items, item(i))
 	}
 	corr := c.calls.add(call{reply: reply, publish: true})
-	c.queue.bytes = wire.AppendPublishBatch(c.queue.bytes, corr, topic, c.items)
+	c.queue.bytes = codec.AppendPublishBatch(c.queue.bytes, corr, topic, c.items)
 	clear(c.items) // the events are the caller's again
 	c.queued()
 	return nil
@@ -89,7 +90,7 @@ func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item 
 func (c *Conn) PublishBatch(ctx context.Context, topic string, events []wire.Event, opts ...option.Event) ([]wire.ResultItem, error) {
 	w := newWaiter()
 	err := c.PublishBatchAsync(ctx, topic, events, func(results []wire.ResultItem, err error) {
-		w.done(&wire.Reply{Results: results}, err)
+		w.done(&codec.Reply{Results: results}, err)
 	}, opts...)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // prepare makes the event independent of the caller's, gives it an id, and
@@ -28,14 +29,14 @@ func (e *entry) prepare() error {
 	if ev.Binary {
 		ev.Payload = bytes.Clone(ev.Payload)
 	} else {
-		ev.Payload, bad = wire.CompactPayload(ev.Payload, lim)
+		ev.Payload, bad = codec.CompactPayload(ev.Payload, lim)
 	}
 	for _, check := range []func() *wire.Error{
 		func() *wire.Error { return bad },
-		func() *wire.Error { return wire.CheckTopic(ev.Topic) },
-		func() *wire.Error { return wire.CheckID(ev.ID) },
-		func() *wire.Error { return wire.CheckKey(ev.Key, lim) },
-		func() *wire.Error { return wire.CheckHeaders(ev.Headers, lim) },
+		func() *wire.Error { return codec.CheckTopic(ev.Topic) },
+		func() *wire.Error { return codec.CheckID(ev.ID) },
+		func() *wire.Error { return codec.CheckKey(ev.Key, lim) },
+		func() *wire.Error { return codec.CheckHeaders(ev.Headers, lim) },
 		func() *wire.Error { return checkTexts(ev) },
 	} {
 		if err := check(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // read handles what the sidecar sends until the connection ends, and then
@@ -72,7 +73,7 @@ func (c *Conn) readMessage(text *bytes.Buffer) error {
 
 // handle answers a call or delivers events.
 func (c *Conn) handle(text []byte) error {
-	reply, err := wire.DecodeReply(text)
+	reply, err := codec.DecodeReply(text)
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (c *Conn) handle(text []byte) error {
 	return nil
 }
 
-func (c *Conn) answer(reply *wire.Reply) error {
+func (c *Conn) answer(reply *codec.Reply) error {
 	c.mu.Lock()
 	answered, ok := c.calls.remove(reply.Corr)
 	if answered.publish {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // A Subscription handles the events of one (topic, group). When its connection
@@ -162,7 +163,7 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 		s.lone.lost = time.Time{}
 	}
 	if s.paused { // by now: a Resume meanwhile has been said on this connection before
-		return conn.start(cs.encode(wire.AppendPause), ignoreReply(nil))
+		return conn.start(cs.encode(codec.AppendPause), ignoreReply(nil))
 	}
 	return nil
 }
@@ -235,7 +236,7 @@ func (s *Subscription) Drain() {
 	s.draining, s.paused = true, false
 	s.giveUp(s.drop(func(it *item) bool { return s.retrying[it] != nil })) // they go back when the subscription leaves
 	if conn := s.conn; conn != nil {
-		_ = conn.conn.start(conn.encode(wire.AppendPause), ignoreReply(nil)) // what comes all the same goes back
+		_ = conn.conn.start(conn.encode(codec.AppendPause), ignoreReply(nil)) // what comes all the same goes back
 	}
 	s.spawn(0)
 	s.checkDrained()
@@ -279,10 +280,10 @@ func (s *Subscription) refused(err error) {
 
 // Pause lets no further handler start until Resume. Those that run go on, and
 // what was delivered already waits, its deadlines extended.
-func (s *Subscription) Pause() { s.setPaused(true, wire.AppendPause) }
+func (s *Subscription) Pause() { s.setPaused(true, codec.AppendPause) }
 
 // Resume ends a Pause.
-func (s *Subscription) Resume() { s.setPaused(false, wire.AppendResume) }
+func (s *Subscription) Resume() { s.setPaused(false, codec.AppendResume) }
 
 func (s *Subscription) setPaused(paused bool, appendOp func(dst []byte, corr, topic, group string) []byte) {
 	s.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 )
 
@@ -34,7 +34,7 @@ func (c Config) validateDaprApp() (errs []error) {
 	if _, err := daprapp.ParseAddress(c.DaprApp); err != nil {
 		errs = append(errs, fmt.Errorf("dapr-app: %w", err))
 	}
-	if err := wire.CheckGroup(c.daprGroup()); err != nil {
+	if err := codec.CheckGroup(c.daprGroup()); err != nil {
 		errs = append(errs, fmt.Errorf("dapr-app-id: %q is no name of a consumer group: %s", c.daprGroup(), err.Msg))
 	}
 	return errs

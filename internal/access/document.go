@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // Program is who reads the file: what one needs means nothing to the other.
@@ -234,9 +234,9 @@ func (r *reader) patterns(to *patterns) func(*yaml.Node, string) {
 			r.refuse(n, at, `must be a list such as [orders.created, "orders.*"], not %s`, kindOf(n))
 			return
 		}
-		check := wire.CheckReadTopic
+		check := codec.CheckReadTopic
 		if strings.HasSuffix(at, ".groups") {
-			check = wire.CheckGroup
+			check = codec.CheckGroup
 		}
 		for i, item := range n.Content {
 			literal := strings.TrimSuffix(item.Value, "*")

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // WriteError answers r with err: the status, the JSON body and, where the error
@@ -37,7 +38,7 @@ func refuse(w http.ResponseWriter, e *wire.Error) {
 // refuseStatus is for the statuses that HTTP itself defines and that have no
 // code of their own, as 405.
 func refuseStatus(w http.ResponseWriter, e *wire.Error, status int) {
-	body := append(wire.AppendErrorBody(nil, e), '\n')
+	body := append(codec.AppendErrorBody(nil, e), '\n')
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // RefuseConn answers the first request of a connection that was not let in with
@@ -18,7 +19,7 @@ func RefuseConn(c net.Conn, e *wire.Error) {
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		return
 	}
-	body := append(wire.AppendErrorBody(nil, e), '\n')
+	body := append(codec.AppendErrorBody(nil, e), '\n')
 	status := e.Code.HTTPStatus()
 	retry := ""
 	if ms, ok := e.RetryAfterMS(); ok {

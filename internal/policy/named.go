@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // Bounds of the fields whose members have names of their own, in one policy.
@@ -220,7 +221,7 @@ func readNamed(n *yaml.Node, most int, example string, one func(name string, val
 func groups(n *yaml.Node) (Groups, error) {
 	members := map[string]groupFields{}
 	err := readNamed(n, MaxGroups, "{audit: {paused: true}}", func(name string, value *yaml.Node) error {
-		if e := wire.CheckGroup(name); e != nil {
+		if e := codec.CheckGroup(name); e != nil {
 			return errors.New(e.Msg)
 		}
 		f, err := oneGroup(value)

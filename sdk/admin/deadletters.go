@@ -30,7 +30,7 @@ type ListedDeadLetter struct {
 	Attempts int    `json:"attempts"`
 	DiedAt   int64  `json:"died_at"` // in milliseconds since the epoch
 	State    string `json:"state"`
-	// Event is the event as JSON; [wire.ParseEvent] reads it.
+	// Event is the event as JSON; [codec.ParseEvent] reads it.
 	Event json.RawMessage `json:"event"`
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // ExportQuery says which events to export: all that fit every part that is
@@ -186,7 +187,7 @@ func (h *HTTP) Export(ctx context.Context, q ExportQuery) iter.Seq2[wire.Event, 
 		for line, err := range h.ExportLines(ctx, q) {
 			var e wire.Event
 			if err == nil {
-				e, err = wire.ParseEvent(line)
+				e, err = codec.ParseEvent(line)
 			}
 			if !yield(e, err) || err != nil {
 				return

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // PublishBatch publishes events, which all go to topic, in one request, and
@@ -18,13 +19,13 @@ func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Eve
 	var body []byte
 	for i := range events {
 		item := wire.NewPublishItem(&events[i], opts)
-		body = append(wire.AppendPublishLine(body, &item), '\n')
+		body = append(codec.AppendPublishLine(body, &item), '\n')
 	}
 	answer, err := h.publish(ctx, topic, body, http.Header{"Content-Type": {"application/x-ndjson"}})
 	if err != nil {
 		return nil, err
 	}
-	results, err := wire.ParseResults(answer)
+	results, err := codec.ParseResults(answer)
 	if err == nil && len(results) != len(events) {
 		err = fmt.Errorf("the sidecar gave %d results for a batch of %d", len(results), len(events))
 	}
@@ -70,7 +71,7 @@ func (h *HTTP) Publish(ctx context.Context, e *wire.Event, opts ...func(*wire.Pu
 	if err != nil {
 		return wire.Receipt{}, err
 	}
-	return wire.ParseReceipt(answer)
+	return codec.ParseReceipt(answer)
 }
 
 func (h *HTTP) publish(ctx context.Context, topic string, body []byte, header http.Header) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // PullQuery says what to pull. A field that is zero leaves it to the sidecar,
@@ -27,46 +28,46 @@ type PullQuery struct {
 // by which it is settled with [HTTP.Ack] or [HTTP.Nack] until AckDeadlineMS is
 // over; then it is delivered again.
 func (h *HTTP) Pull(ctx context.Context, q PullQuery) ([]wire.Delivery, error) {
-	p := wire.Pull{Max: q.Max, WaitMS: q.Wait.Milliseconds(), Subscribe: q.Options}
+	p := codec.Pull{Max: q.Max, WaitMS: q.Wait.Milliseconds(), Subscribe: q.Options}
 	if p.Max == 0 {
 		p.Max = wire.DefaultPull
 	}
-	answer, err := h.post(ctx, topicPath(q.Topic, "groups", q.Group, "pull"), wire.AppendPull(nil, &p))
+	answer, err := h.post(ctx, topicPath(q.Topic, "groups", q.Group, "pull"), codec.AppendPull(nil, &p))
 	if err != nil {
 		return nil, err
 	}
-	return wire.ParsePulled(answer)
+	return codec.ParsePulled(answer)
 }
 
 // Ack settles pulled events, and returns once that is durable. It gives one
 // result for each lease, in order: nil, or an error with the code stale_lease
 // where the event has been settled before, or given to be delivered again.
 func (h *HTTP) Ack(ctx context.Context, topic, group string, leases ...string) ([]*wire.Error, error) {
-	return h.settle(ctx, topic, group, "ack", wire.Settlement{Leases: leases})
+	return h.settle(ctx, topic, group, "ack", codec.Settlement{Leases: leases})
 }
 
 // Nack gives pulled events back, to be delivered again. The results are those of
 // [HTTP.Ack].
 func (h *HTTP) Nack(ctx context.Context, topic, group string, n wire.Nack, leases ...string) ([]*wire.Error, error) {
-	return h.settle(ctx, topic, group, "nack", wire.Settlement{Leases: leases, Nack: n})
+	return h.settle(ctx, topic, group, "nack", codec.Settlement{Leases: leases, Nack: n})
 }
 
 // Modack moves the deadlines of pulled events to extend from now. The results
 // are those of [HTTP.Ack].
 func (h *HTTP) Modack(ctx context.Context, topic, group string, extend time.Duration, leases ...string) ([]*wire.Error, error) {
 	ms := extend.Milliseconds()
-	return h.settle(ctx, topic, group, "modack", wire.Settlement{Leases: leases, ExtendMS: &ms})
+	return h.settle(ctx, topic, group, "modack", codec.Settlement{Leases: leases, ExtendMS: &ms})
 }
 
-func (h *HTTP) settle(ctx context.Context, topic, group, verb string, t wire.Settlement) ([]*wire.Error, error) {
+func (h *HTTP) settle(ctx context.Context, topic, group, verb string, t codec.Settlement) ([]*wire.Error, error) {
 	if len(t.Leases) == 0 {
 		return nil, nil
 	}
-	answer, err := h.post(ctx, topicPath(topic, "groups", group, verb), wire.AppendSettlement(nil, &t))
+	answer, err := h.post(ctx, topicPath(topic, "groups", group, verb), codec.AppendSettlement(nil, &t))
 	if err != nil {
 		return nil, err
 	}
-	results, err := wire.ParseSettled(answer)
+	results, err := codec.ParseSettled(answer)
 	if err == nil && len(results) != len(t.Leases) {
 		err = fmt.Errorf("the sidecar gave %d results for %d leases", len(results), len(t.Leases))
 	}

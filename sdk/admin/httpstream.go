@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // StreamQuery says what to stream.
@@ -68,7 +69,7 @@ func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, 
 			// whole once an empty line follows; id and comments are for others.
 			switch data, isData := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); {
 			case isData:
-				e, err = wire.ParseEvent(data)
+				e, err = codec.ParseEvent(data)
 				has = true
 			case len(lines.Bytes()) == 0 && has:
 				if !yield(e, err) || err != nil {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // LatestQuery selects keys: those that are named and those with the prefix; without
@@ -53,7 +54,7 @@ func (h *HTTP) Latest(ctx context.Context, q LatestQuery, each func(wire.Event) 
 		case !bytes.HasPrefix(line, []byte(eventPrefix)):
 			return latestEnd(line)
 		}
-		e, err := wire.ParseEvent(line)
+		e, err := codec.ParseEvent(line)
 		if err == nil {
 			err = each(e)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // EventLife is an event, where it is kept, and what has become of it in each
@@ -83,7 +84,7 @@ func (l *EventLife) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	event, err := wire.ParseEvent(in.Event)
+	event, err := codec.ParseEvent(in.Event)
 	if err != nil {
 		return fmt.Errorf("event: %w", err)
 	}

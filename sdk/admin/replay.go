@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // ReplayQuery says which events to replay. A field that is zero is not sent,
@@ -88,7 +89,7 @@ func (h *HTTP) Replay(ctx context.Context, q ReplayQuery) (ReplayPage, error) {
 	}
 	page := ReplayPage{Events: make([]wire.Event, len(raw.Events)), Next: raw.Next, Missing: raw.Missing}
 	for i, text := range raw.Events {
-		if page.Events[i], err = wire.ParseEvent(text); err != nil {
+		if page.Events[i], err = codec.ParseEvent(text); err != nil {
 			return ReplayPage{}, fmt.Errorf("a replay's page: %w", err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // DedupeStore is the plainest form: ask before the effect, mark behind it. It
@@ -54,7 +54,7 @@ func (d dedupe) Mark(ctx context.Context, topic, group, id string, ttl time.Dura
 func newToken() string { return rand.Text() }
 
 func checkID(id string) error {
-	if err := wire.CheckID(id); err != nil {
+	if err := codec.CheckID(id); err != nil {
 		return fmt.Errorf("exactlyonce: %w", err)
 	}
 	return nil

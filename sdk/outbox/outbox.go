@@ -39,6 +39,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // ErrNoTransaction says that Insert was called outside of a transaction: what it
@@ -135,17 +136,17 @@ func check(given *wire.Event) (*wire.Event, *wire.Error) {
 	if e.TS != 0 {
 		return nil, wire.Errorf(wire.BadRequest, "ts is %d; it must be 0: the outbox sets the time", e.TS)
 	}
-	if err := wire.CheckTopic(e.Topic); err != nil {
+	if err := codec.CheckTopic(e.Topic); err != nil {
 		return nil, err
 	}
 	limits := wire.DefaultLimits()
 	if !e.Binary {
 		var err *wire.Error
-		if e.Payload, err = wire.CompactPayload(e.Payload, limits); err != nil {
+		if e.Payload, err = codec.CompactPayload(e.Payload, limits); err != nil {
 			return nil, err
 		}
 	}
-	p := wire.ParsePublishLine(wire.AppendPublishLine(nil, &wire.PublishItem{Event: e}), limits)
+	p := codec.ParsePublishLine(codec.AppendPublishLine(nil, &wire.PublishItem{Event: e}), limits)
 	if p.Err != nil {
 		return nil, p.Err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // ControlPlaneOptions says how a stand-in for a control plane differs from one
@@ -102,7 +103,7 @@ func (c *ControlPlane) answer(w http.ResponseWriter, r *http.Request, serve func
 	if err != nil {
 		e := wire.AsError(err)
 		w.WriteHeader(e.Code.HTTPStatus())
-		_, _ = w.Write(wire.AppendErrorBody(nil, e)) // the client's loss
+		_, _ = w.Write(codec.AppendErrorBody(nil, e)) // the client's loss
 		return
 	}
 	if answer == nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // link is a client's connection and the one to the sidecar that belongs to it.
@@ -27,7 +28,7 @@ type link struct {
 
 // request is one that was passed on.
 type request struct {
-	*wire.Request
+	*codec.Request
 	breaks  bool                // the connection breaks instead of the answer
 	refused map[int]*wire.Error // of a batch's items: they were left out
 }
@@ -35,7 +36,7 @@ type request struct {
 func refuse(w http.ResponseWriter, err *wire.Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(err.Code.HTTPStatus())
-	_, _ = w.Write(wire.AppendErrorBody(nil, err)) // nobody is left to tell
+	_, _ = w.Write(codec.AppendErrorBody(nil, err)) // nobody is left to tell
 }
 
 func (s *Sidecar) serveSocket(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +122,7 @@ func (l *link) fromClient(f *frame) error {
 	if !f.isText() {
 		return forward()
 	}
-	r, bad := wire.DecodeRequest(f.text, wire.DefaultLimits())
+	r, bad := codec.DecodeRequest(f.text, wire.DefaultLimits())
 	if bad != nil {
 		return forward() // the sidecar says so
 	}
@@ -150,7 +151,7 @@ func (l *link) fromClient(f *frame) error {
 				rest = append(rest, item)
 			}
 		}
-		_, err := l.sidecar.Write(appendFrame(nil, wire.AppendPublishBatch(nil, r.Corr, r.Topic, rest), true))
+		_, err := l.sidecar.Write(appendFrame(nil, codec.AppendPublishBatch(nil, r.Corr, r.Topic, rest), true))
 		return err
 	}
 	return forward()
@@ -161,7 +162,7 @@ func (l *link) fromSidecar(f *frame) error {
 	if !f.isText() || !bytes.HasPrefix(f.text, []byte(`{"op":"OK"`)) && !bytes.HasPrefix(f.text, []byte(`{"op":"ERR"`)) {
 		return l.send(f.raw)
 	}
-	reply, err := wire.DecodeReply(f.text)
+	reply, err := codec.DecodeReply(f.text)
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (l *link) fromSidecar(f *frame) error {
 				results[i], reply.Results = reply.Results[0], reply.Results[1:]
 			}
 		}
-		return l.answer(r, wire.AppendResults(nil, results, r.Corr, r.HasCorr))
+		return l.answer(r, codec.AppendResults(nil, results, r.Corr, r.HasCorr))
 	}
 	return l.answered(r, f.raw)
 }
@@ -221,7 +222,7 @@ func (s *Sidecar) answer(r *request) []byte {
 		if err == nil {
 			return nil
 		}
-		return wire.AppendErr(nil, err, r.Corr, r.HasCorr)
+		return codec.AppendErr(nil, err, r.Corr, r.HasCorr)
 	}
 	switch {
 	case r.Op == wire.OpAuth && s.opts.RefuseToken != nil:
@@ -233,7 +234,7 @@ func (s *Sidecar) answer(r *request) []byte {
 	case !r.IsBatch:
 		result := s.publish(r.Topic, &r.Publish)
 		if s.opts.Forget && result.Err == nil {
-			return wire.AppendReceipt(nil, &result.Receipt, r.Corr, r.HasCorr)
+			return codec.AppendReceipt(nil, &result.Receipt, r.Corr, r.HasCorr)
 		}
 		return refusal(result.Err)
 	}
@@ -244,7 +245,7 @@ func (s *Sidecar) answer(r *request) []byte {
 		}
 	}
 	if s.opts.Forget || len(r.refused) == len(r.Events) {
-		return wire.AppendResults(nil, results, r.Corr, r.HasCorr)
+		return codec.AppendResults(nil, results, r.Corr, r.HasCorr)
 	}
 	return nil
 }
@@ -269,7 +270,7 @@ func (s *Sidecar) publish(topic string, item *wire.PublishItem) wire.ResultItem 
 }
 
 // count counts what was answered with OK.
-func (s *Sidecar) count(r *wire.Request) {
+func (s *Sidecar) count(r *codec.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Op == wire.OpModAck {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
@@ -313,7 +314,7 @@ func (s *Sidecar) Acked(topic, group string) int {
 // cannot ask for them.
 func (s *Sidecar) Events(topic string) (events []wire.Event) {
 	if err := s.lines(s.run.Load().replay, "/export?topic="+url.QueryEscape(topic), func(line []byte) error {
-		e, err := wire.ParseEvent(line)
+		e, err := codec.ParseEvent(line)
 		events = append(events, e)
 		return err
 	}); err != nil {

@@ -1,5 +1,7 @@
 package wire
 
+import "math"
+
 // Limits bound what a client may send. Every one is configurable.
 type Limits struct {
 	PayloadBytes int // of one event, as kept (compact JSON, or the bytes)
@@ -59,3 +61,14 @@ const (
 	MaxDelayMS         = MaxAckTimeoutMS                // of NACK and MODACK
 	MaxDedupeTTLMS     = 10 * 365 * 24 * 60 * 60 * 1000 // ten years
 )
+
+// Bounds of a pull over HTTP, and what holds where it does not say.
+const (
+	MaxPull           = 1000 // events of one answer
+	MaxPullWaitMS     = 60_000
+	DefaultPull       = 100
+	DefaultPullWaitMS = 10_000
+)
+
+// MaxPosition is the highest position that a partition can have.
+const MaxPosition = math.MaxInt64 - 1

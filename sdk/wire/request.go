@@ -26,29 +26,6 @@ const (
 	OpRevoked  = "REVOKED"
 )
 
-// Request is one decoded client frame. Which fields count depends on Op.
-type Request struct {
-	Op      string
-	Corr    string
-	HasCorr bool
-
-	Topic string
-	Group string
-	Token string
-
-	// Publish is the event of a single PUBLISH, Events those of a batch
-	// (IsBatch tells an empty batch from a single publish).
-	Publish PublishItem
-	IsBatch bool
-	Events  []PublishItem
-
-	Subscribe SubscribeOptions
-
-	IDs      []string // id and ids of ACK, NACK and MODACK together
-	Nack     Nack
-	ExtendMS *int64 // nil: not given
-}
-
 // PublishItem is one event as a publisher sent it: shape-checked, within the
 // limits, its payload compacted. Err is set instead when this event alone is
 // not acceptable, so that the rest of its batch can go on.
@@ -131,4 +108,15 @@ func (f *Filter) Matches(e *Event) bool {
 		}
 	}
 	return true
+}
+
+// Nack is what a NACK says beside which events it is about.
+type Nack struct {
+	Reason  string // kept with a dead letter; may be empty
+	DelayMS *int64 // until the next delivery; nil: the policy's backoff
+	// DeadLetter sends the event to the dead letters at once.
+	DeadLetter bool
+	// Hold delivers the event again after DelayMS, which it needs, without
+	// counting an attempt. Later events of its key wait meanwhile.
+	Hold bool
 }

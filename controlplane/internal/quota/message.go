@@ -17,7 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/pause"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 const (
@@ -62,7 +62,7 @@ func readReport(m *rlqs.RateLimitQuotaUsageReports) ([]usage, error) {
 func (u *usage) read(m *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) error {
 	id := m.GetBucketId().GetBucket()
 	u.topic, u.share = id[policypb.QuotaTopic], id[policypb.QuotaShare]
-	if err := wire.CheckTopic(u.topic); err != nil {
+	if err := codec.CheckTopic(u.topic); err != nil {
 		return errors.New(err.Msg)
 	}
 	if len(u.share) > maxIdentity {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 const (
@@ -44,8 +45,8 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 		return nil, wire.Errorf(wire.BadRequest, "the body could not be read to its end")
 	}
 	_ = control.SetReadDeadline(time.Time{}) // else it ends the request later
-	var deep *wire.DepthError
-	switch compact, err := wire.AppendCompact(nil, body, maxBodyNesting); {
+	var deep *codec.DepthError
+	switch compact, err := codec.AppendCompact(nil, body, maxBodyNesting); {
 	case errors.As(err, &deep):
 		return nil, wire.Errorf(wire.BadRequest, "the body is %v", err)
 	case err != nil:

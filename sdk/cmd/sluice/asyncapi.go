@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 type schemaAsyncAPICommand struct {
@@ -37,7 +38,7 @@ func (s *schemaAsyncAPICommand) Run(ctx context.Context, app *program.App, c *cl
 	defer h.CloseIdle()
 	channels, operations, messages, schemas := object{}, object{}, object{}, object{}
 	for _, topic := range s.Topics {
-		if bad := wire.CheckTopic(topic); bad != nil {
+		if bad := codec.CheckTopic(topic); bad != nil {
 			return program.Usagef("%s", bad.Msg)
 		}
 		message := object{"name": topic, "contentType": "application/json"}

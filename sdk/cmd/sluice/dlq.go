@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/terminal"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // dlqCommand is the commands about dead letters.
@@ -108,7 +109,7 @@ func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client) e
 			d.DLQID, d.State, visible(d.Group), d.Attempts, died(d), visible(d.Reason)); err != nil {
 			return err
 		}
-		e, err := wire.ParseEvent(d.Event)
+		e, err := codec.ParseEvent(d.Event)
 		if err == nil {
 			_, err = app.Stdout.Write(eventPrinter{}.append(nil, &e, 0))
 		}

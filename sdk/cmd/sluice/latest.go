@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 type latestCommand struct {
@@ -46,7 +47,7 @@ func (l *latestCommand) Run(ctx context.Context, app *program.App, c *client) er
 		if c.JSON {
 			shape = `{"positions":%s}` + "\n"
 		}
-		fmt.Fprintf(out, shape, wire.AppendPositions(nil, positions)) // Flush has the error
+		fmt.Fprintf(out, shape, codec.AppendPositions(nil, positions)) // Flush has the error
 	}
 	if flushed := out.Flush(); err == nil {
 		err = flushed

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // printJSON writes v on one line.
@@ -34,7 +35,7 @@ type eventPrinter struct{ asJSON bool }
 
 func (p eventPrinter) append(dst []byte, e *wire.Event, attempt int) []byte {
 	if p.asJSON {
-		return append(e.AppendJSON(dst), '\n')
+		return append(codec.AppendEventJSON(dst, e), '\n')
 	}
 	dst = append(dst, milliseconds(e.TS)...)
 	if e.Spooled {

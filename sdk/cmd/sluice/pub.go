@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/terminal"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 type pubCommand struct {
@@ -108,7 +109,7 @@ func (p *pubCommand) event() (wire.Event, error) {
 	if _, ok := e.Headers.Get("content-type"); p.Bytes && !ok {
 		e.Headers = e.Headers.With("content-type", "application/octet-stream")
 	}
-	if err := wire.CheckTopic(p.Topic); err != nil {
+	if err := codec.CheckTopic(p.Topic); err != nil {
 		return e, program.Usagef("%s", err.Msg)
 	}
 	return e, nil
@@ -177,12 +178,12 @@ func isTerminal(r io.Reader) bool {
 // compactJSON leaves all limits to the sidecar, which may have other ones than
 // the defaults.
 func compactJSON(text []byte) ([]byte, error) {
-	return wire.AppendCompact(nil, text, math.MaxInt32)
+	return codec.AppendCompact(nil, text, math.MaxInt32)
 }
 
 func printReceipt(w io.Writer, r wire.Receipt, asJSON bool) error {
 	if asJSON {
-		_, err := fmt.Fprintf(w, "%s\n", wire.AppendReceiptBody(nil, &r))
+		_, err := fmt.Fprintf(w, "%s\n", codec.AppendReceiptBody(nil, &r))
 		return err
 	}
 	line := r.ID

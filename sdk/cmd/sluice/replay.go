@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 type replayCommand struct {
@@ -38,7 +38,7 @@ const replayPage = 1000
 
 // Run asks for page after page.
 func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	if err := wire.CheckFrom(r.From, r.TS, r.AfterID); err != nil {
+	if err := codec.CheckFrom(r.From, r.TS, r.AfterID); err != nil {
 		return program.Usagef("%s (--ts, --after-id)", err.Msg)
 	}
 	scope, err := r.scope()

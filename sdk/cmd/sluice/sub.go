@@ -14,6 +14,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 type subCommand struct {
@@ -81,9 +82,9 @@ func (s *subCommand) options() ([]option.Subscribe, error) {
 	var positions map[int]uint64
 	var bad *wire.Error
 	if s.From == wire.FromPositions {
-		positions, bad = wire.ParsePositions([]byte(s.Positions))
+		positions, bad = codec.ParsePositions([]byte(s.Positions))
 	} else {
-		bad = wire.CheckFrom(s.From, s.TS, s.AfterID)
+		bad = codec.CheckFrom(s.From, s.TS, s.AfterID)
 	}
 	if bad != nil {
 		return nil, program.Usagef("%s (--ts, --after-id, --positions)", bad.Msg)

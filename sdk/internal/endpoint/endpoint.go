@@ -12,7 +12,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // Endpoint is one listener of a sidecar.
@@ -89,7 +89,7 @@ func ReadError(resp *http.Response) error {
 	if err != nil {
 		return fmt.Errorf("the answer has status %d, but its body cannot be read: %w", resp.StatusCode, err)
 	}
-	return wire.ParseErrorBody(resp.StatusCode, body)
+	return codec.ParseErrorBody(resp.StatusCode, body)
 }
 
 // UnwrapURLError drops the method and the whole URL, which http puts before

@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/projector"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 const (
@@ -307,7 +307,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range list.DeadLetters {
-		e, err := wire.ParseEvent(d.Event)
+		e, err := codec.ParseEvent(d.Event)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
@@ -50,7 +51,7 @@ func (a *admission) trace(ctx context.Context, items []wire.PublishItem) {
 	}
 	for i := range items {
 		e := &items[i].Event
-		if items[i].Err != nil && wire.CheckTopic(e.Topic) != nil {
+		if items[i].Err != nil && codec.CheckTopic(e.Topic) != nil {
 			continue
 		}
 		s := t.Send(ctx, e, a.began)

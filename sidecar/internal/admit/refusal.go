@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
@@ -114,7 +115,7 @@ func (p *Publisher) refuseAll(ctx context.Context, a *admission, items []wire.Pu
 // Refused counts n events that were refused; those that a transport refuses
 // before they come here are counted by it.
 func (p *Publisher) Refused(topic string, code wire.Code, n int) {
-	if wire.CheckTopic(topic) != nil {
+	if codec.CheckTopic(topic) != nil {
 		topic = invalidTopic // else anybody could make up labels
 	}
 	p.cfg.Metrics.Topic(topic).Rejected(code, n)

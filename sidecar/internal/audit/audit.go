@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // Actions that are not HTTP requests, whose action is the method and the route.
@@ -48,7 +49,7 @@ func CheckTopics(topics []string) error {
 		if literal == "" && topic == "*" {
 			continue
 		}
-		if bad := wire.CheckReadTopic(literal); bad != nil {
+		if bad := codec.CheckReadTopic(literal); bad != nil {
 			return fmt.Errorf("%q must be a topic, or a prefix followed by *: %s", topic, bad.Msg)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // Attributes of an event that was not published as a CloudEvent.
@@ -31,8 +32,8 @@ var given = map[string]bool{
 // attributes that it was published with, and Dapr's topic and pubsubname.
 func appendCloudEvent(dst []byte, ev *wire.Event, pubsub string) []byte {
 	attribute := func(name, value string) {
-		dst = append(wire.AppendString(append(dst, ','), name), ':')
-		dst = wire.AppendString(dst, value)
+		dst = append(codec.AppendString(append(dst, ','), name), ':')
+		dst = codec.AppendString(dst, value)
 	}
 	kept := func(name, otherwise string) string {
 		if value, ok := ev.Headers.Get(cePrefix + name); ok {

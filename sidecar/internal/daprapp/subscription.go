@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // subscription is one of an application's, as it tells it.
@@ -69,7 +69,7 @@ func (a *App) usable(list []subscription) (out []subscription) {
 			log.Warn("the subscription has a topic for dead letters, which is ignored", "ignored", s.DeadLetterTopic, "instead", s.Topic+".dlq")
 		}
 		bad := ""
-		switch err := wire.CheckReadTopic(s.Topic); {
+		switch err := codec.CheckReadTopic(s.Topic); {
 		case err != nil:
 			bad = err.Msg
 		case s.Route == "":

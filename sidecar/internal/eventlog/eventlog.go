@@ -179,7 +179,7 @@ type Appender interface {
 	//     seen seq N never later finds a new event below N.
 	//   - An id is stored once per topic, whatever partition it is appended
 	//     to and however many appends race: the others are told Duplicate
-	//     with the stored seq when wire.SameContent says so, else a
+	//     with the stored seq when codec.SameContent says so, else a
 	//     *ConflictError. This includes ids that occur twice in the batch,
 	//     and ids whose event retention has removed while their
 	//     deduplication window lasts.

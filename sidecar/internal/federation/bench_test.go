@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
@@ -32,9 +33,9 @@ func benchText(n, first, parts, size int) []byte {
 	for i := first; i < n; i += parts {
 		e := record(1_700_000_000_000+int64(i/3), fmt.Sprintf("01970000-0000-7000-8000-%012x", i), "customer-17", "")
 		e.Payload = nil
-		short := len(e.AppendJSON(nil)) - len("null")
+		short := len(codec.AppendEventJSON(nil, &e.Event)) - len("null")
 		e.Payload = []byte(`"` + strings.Repeat("x", size-short-2) + `"`)
-		out = append(e.AppendJSON(out), '\n')
+		out = append(codec.AppendEventJSON(out, &e.Event), '\n')
 	}
 	return out
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -275,13 +276,13 @@ func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	}
 	if status := s.answer.Load(); status != 0 && part == replay.PartLog {
 		w.WriteHeader(int(status))
-		_, _ = w.Write(wire.AppendErrorBody(nil, wire.Errorf(wire.CodeOfStatus(int(status)), "as the test says")))
+		_, _ = w.Write(codec.AppendErrorBody(nil, wire.Errorf(wire.CodeOfStatus(int(status)), "as the test says")))
 		return
 	}
 	text, empty, err := s.local().open(r.Context(), ask{part: part, topic: r.URL.Query().Get("topic"), scan: scanOf(r)})
 	if err != nil {
 		w.WriteHeader(503)
-		_, _ = w.Write(wire.AppendErrorBody(nil, &wire.Error{Code: wire.StoreUnavailable, Msg: "away", RetryAfter: time.Second}))
+		_, _ = w.Write(codec.AppendErrorBody(nil, &wire.Error{Code: wire.StoreUnavailable, Msg: "away", RetryAfter: time.Second}))
 		return
 	}
 	defer text.Close()

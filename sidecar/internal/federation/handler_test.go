@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
@@ -57,7 +57,7 @@ func TestWithTheHandler(t *testing.T) {
 	exported := ask("/export?topic=orders&scope=fleet")
 	var ids []string
 	for line := range strings.Lines(exported.Body.String()) {
-		e, err := wire.ParseEvent([]byte(line))
+		e, err := codec.ParseEvent([]byte(line))
 		if err != nil {
 			t.Fatal(err)
 		}

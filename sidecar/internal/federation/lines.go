@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -193,7 +193,7 @@ func (t *splitter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error)
 	if t.asked == nil {
 		return appendPlace(dst, text)
 	}
-	e, err := wire.ParseEvent(text)
+	e, err := codec.ParseEvent(text)
 	q := &t.asked.scan
 	switch {
 	case err != nil:
@@ -224,7 +224,7 @@ func appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
 			}
 		}
 	}
-	e, err := wire.ParseEvent(text)
+	e, err := codec.ParseEvent(text)
 	if err != nil {
 		return 0, dst, fmt.Errorf("a line is no event: %w", err)
 	}

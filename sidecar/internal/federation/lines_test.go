@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -161,7 +161,7 @@ func FuzzPlace(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		ts, id, err := appendPlace(nil, text)
-		e, whole := wire.ParseEvent(text)
+		e, whole := codec.ParseEvent(text)
 		if whole == nil && e.ID != "" && (err != nil || ts != e.TS || string(id) != e.ID) && bytes.Count(text, []byte(`"id"`)) == 1 && bytes.Count(text, []byte(`"ts"`)) == 1 {
 			t.Fatalf("%q: got %q at %d, %v; want %q at %d", text, id, ts, err, e.ID, e.TS)
 		}

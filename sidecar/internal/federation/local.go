@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -107,7 +108,7 @@ func (r *pageReader) Read(b []byte) (int, error) {
 	n := copy(b, r.spill)
 	r.spill = r.spill[n:]
 	for ; len(r.page) > 0 && n < len(b); r.page = r.page[1:] {
-		text := append(r.page[0].AppendJSON(b[n:n:len(b)]), '\n')
+		text := append(codec.AppendEventJSON(b[n:n:len(b)], &r.page[0].Event), '\n')
 		if &text[0] == &b[n] {
 			n += len(text)
 			continue

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -136,7 +136,7 @@ func TestOneExportIsTheUnionOnce(t *testing.T) {
 		}
 		checkPlaces(t, g.places, w.want(q))
 		for i, text := range g.texts {
-			e, err := wire.ParseEvent([]byte(text))
+			e, err := codec.ParseEvent([]byte(text))
 			if err != nil || e.ID != g.places[i].ID || e.TS != g.places[i].TS {
 				t.Fatalf("%v has the text %s, %v", g.places[i], text, err)
 			}

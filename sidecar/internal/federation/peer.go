@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
@@ -231,7 +232,7 @@ func (p *peer) do(ctx context.Context, method, path string, q url.Values, body [
 	}
 	defer res.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes)) // what there is of it
-	return nil, fmt.Errorf("it answered %d: %w", res.StatusCode, wire.ParseErrorBody(res.StatusCode, text))
+	return nil, fmt.Errorf("it answered %d: %w", res.StatusCode, codec.ParseErrorBody(res.StatusCode, text))
 }
 
 // plainError is err without the URL, and why ctx ended where that is the cause.

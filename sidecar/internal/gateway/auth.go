@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
@@ -39,7 +40,7 @@ func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
 
 // authenticate handles AUTH. It may come again, to go on with another token.
 // One that fails ends the connection.
-func (c *conn) authenticate(req *wire.Request) {
+func (c *conn) authenticate(req *codec.Request) {
 	id, err := c.cfg.Access.Token(c.ctx, req.Token, c.from())
 	if err == nil {
 		err = c.keeps(&id)
@@ -67,7 +68,7 @@ func (c *conn) identity() (*access.Identity, error) {
 
 // allowed says whether id may do what req asks. The events of a PUBLISH are
 // looked at one by one, by authorize.
-func allowed(id *access.Identity, req *wire.Request) error {
+func allowed(id *access.Identity, req *codec.Request) error {
 	switch req.Op {
 	case wire.OpPing, wire.OpPublish:
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // CloudEvents 1.0 as they are published: https://github.com/cloudevents/spec,
@@ -69,7 +70,7 @@ func (a attributes) check() *wire.Error {
 	if v := a["specversion"]; v != "1.0" {
 		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute specversion is %q; only 1.0 is understood", shorten(v))
 	}
-	if err := wire.CheckID(a["id"]); err != nil {
+	if err := codec.CheckID(a["id"]); err != nil {
 		return wire.Errorf(err.Code, "the CloudEvent's attribute %s", err.Msg)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a)) {
@@ -107,7 +108,7 @@ func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
 		return 0, false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute time is %q, which is no time as RFC 3339 writes it", shorten(value))
 	}
 	ts = t.UnixMilli()
-	return ts, wire.CheckTS(ts) == nil, nil
+	return ts, codec.CheckTS(ts) == nil, nil
 }
 
 // ceTrace are the extensions that go into the event's trace headers.
@@ -205,21 +206,21 @@ func setData(it *wire.PublishItem, contentType string, json bool, data []byte, l
 	switch {
 	case !json:
 		e.Payload, e.Binary = data, true
-		err = wire.CheckPayloadBytes(data, lim)
+		err = codec.CheckPayloadBytes(data, lim)
 	case len(data) == 0:
 		e.Payload = []byte("null")
 	default:
-		e.Payload, err = wire.CompactPayload(data, lim)
+		e.Payload, err = codec.CompactPayload(data, lim)
 	}
 	return err
 }
 
 // checkItem checks what was put together of headers and attributes.
 func checkItem(it *wire.PublishItem, lim wire.Limits) *wire.Error {
-	if err := wire.CheckKey(it.Event.Key, lim); err != nil {
+	if err := codec.CheckKey(it.Event.Key, lim); err != nil {
 		return err
 	}
-	return wire.CheckHeaders(it.Event.Headers, lim)
+	return codec.CheckHeaders(it.Event.Headers, lim)
 }
 
 // publishBatched publishes a body that is a JSON array of CloudEvents, which may
@@ -235,6 +236,6 @@ func (g *Gateway) publishBatched(w http.ResponseWriter, r *http.Request, topic s
 	if err := g.may(r, access.Publish, topic, ""); err != nil {
 		return g.refused(topic, wire.AsError(err))
 	}
-	writeJSON(w, http.StatusOK, wire.AppendResultsBody(nil, nil))
+	writeJSON(w, http.StatusOK, codec.AppendResultsBody(nil, nil))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // told is an event in one line: what a table can compare.
@@ -315,7 +316,7 @@ func FuzzCloudEvents(f *testing.F) {
 				continue
 			}
 			e := &it.Event
-			if wire.CheckID(e.ID) != nil || wire.CheckKey(e.Key, lim) != nil || wire.CheckHeaders(e.Headers, lim) != nil || it.HasTS && wire.CheckTS(e.TS) != nil {
+			if codec.CheckID(e.ID) != nil || codec.CheckKey(e.Key, lim) != nil || codec.CheckHeaders(e.Headers, lim) != nil || it.HasTS && codec.CheckTS(e.TS) != nil {
 				t.Errorf("%s: let pass as %+v", content, e)
 			}
 			if !e.Binary && !json.Valid(e.Payload) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -187,16 +188,16 @@ func (c *conn) reply(build func(dst []byte) []byte) {
 	s.free()
 }
 
-func (c *conn) replyOK(req *wire.Request) {
-	c.reply(func(dst []byte) []byte { return wire.AppendOK(dst, req.Corr, req.HasCorr) })
+func (c *conn) replyOK(req *codec.Request) {
+	c.reply(func(dst []byte) []byte { return codec.AppendOK(dst, req.Corr, req.HasCorr) })
 }
 
 // replyError answers with a refusal. What is none is a defect: the log has the
 // detail, and the client does not.
-func (c *conn) replyError(req *wire.Request, err error) {
+func (c *conn) replyError(req *codec.Request, err error) {
 	e := wire.AsError(err)
 	if e.Code == wire.Internal && c.ctx.Err() == nil {
 		c.cfg.Logger.Error("op failed", "connection", c.name, "op", req.Op, "error", err)
 	}
-	c.reply(func(dst []byte) []byte { return wire.AppendErr(dst, e, req.Corr, req.HasCorr) })
+	c.reply(func(dst []byte) []byte { return codec.AppendErr(dst, e, req.Corr, req.HasCorr) })
 }

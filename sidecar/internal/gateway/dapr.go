@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // The paths under which clients of Dapr publish. The name of the component is
@@ -32,7 +33,7 @@ func (g *Gateway) publishDaprRequest(w http.ResponseWriter, r *http.Request, top
 	if g.refusing() {
 		return g.refused(topic, errStopping())
 	}
-	if err := wire.CheckTopic(topic); err != nil {
+	if err := codec.CheckTopic(topic); err != nil {
 		return g.refused(topic, err)
 	}
 	meta, bad := daprMetadataOf(r.URL.RawQuery)
@@ -121,7 +122,7 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 		return m.setLater(name, value)
 	case isAttribute && attr == "id":
 		m.id = value
-		return wire.CheckID(value)
+		return codec.CheckID(value)
 	case isAttribute:
 		m.attrs = append(m.attrs, wire.Header{Name: attr, Value: value})
 		return checkAttribute(attr, value)

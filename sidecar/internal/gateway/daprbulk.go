@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // daprEntry is one event of a bulk publish.
@@ -52,7 +53,7 @@ func (g *Gateway) publishDaprEntries(w http.ResponseWriter, r *http.Request, top
 	if g.refusing() {
 		return nil, g.refused(topic, errStopping())
 	}
-	if err := wire.CheckTopic(topic); err != nil {
+	if err := codec.CheckTopic(topic); err != nil {
 		return nil, g.refused(topic, err)
 	}
 	content, bad := g.readAtMost(w, r, g.cfg.Limits.BatchBytes)
@@ -125,7 +126,7 @@ func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it 
 	case media == mediaStructured && !meta.raw:
 		bad = fillFromJSON(&it, en.Event, lim)
 	case isJSON(media):
-		it.Event.Payload, bad = wire.CompactPayload(en.Event, lim)
+		it.Event.Payload, bad = codec.CompactPayload(en.Event, lim)
 	default:
 		bad = en.setBytes(&it, strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "xml"), lim)
 	}

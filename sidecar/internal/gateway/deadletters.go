@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -182,7 +183,7 @@ func (g *Gateway) listDeadLetters(w http.ResponseWriter, r *http.Request) {
 			d := &page[i]
 			info := deadLetterInfo{
 				ID: d.ID, Event: d.Event.ID, Group: d.Group, Reason: d.Reason, Attempts: d.Attempts,
-				DiedAt: d.Letter.TS, State: stateDead, Content: d.Event.AppendJSON(nil),
+				DiedAt: d.Letter.TS, State: stateDead, Content: codec.AppendEventJSON(nil, &d.Event.Event),
 			}
 			if err == nil && redriven[i] {
 				info.State = stateRedriven
@@ -229,7 +230,7 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 // deadOf is the request's topic, and the groups that its sender may read on as.
 func (g *Gateway) deadOf(r *http.Request) (q deadLetters, err error) {
 	q.topic = r.PathValue("topic")
-	if bad := wire.CheckReadTopic(q.topic); bad != nil {
+	if bad := codec.CheckReadTopic(q.topic); bad != nil {
 		return q, bad
 	}
 	allowed := map[string]bool{}

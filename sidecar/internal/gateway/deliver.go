@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -14,7 +14,7 @@ type deliveries struct {
 	member   *group.Member // nil without a group
 }
 
-func newDeliveries(c *conn, req *wire.Request) deliveries {
+func newDeliveries(c *conn, req *codec.Request) deliveries {
 	d := deliveries{subKey: subKey{req.Topic, req.Group}, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
 	if n := req.Subscribe.MaxBatch; n != nil {
 		d.maxBatch = *n
@@ -56,13 +56,13 @@ func (d *deliveries) frameOf(ds []group.Delivery) int {
 
 func (d *deliveries) appendFrame(dst []byte, ds []group.Delivery) []byte {
 	if len(ds) == 1 {
-		return wire.AppendEvent(dst, d.topic, d.group, &ds[0].Record.Event, attempt(ds[0]), ds[0].AckTimeout.Milliseconds())
+		return codec.AppendEvent(dst, d.topic, d.group, &ds[0].Record.Event, attempt(ds[0]), ds[0].AckTimeout.Milliseconds())
 	}
-	dst = wire.AppendEventsStart(dst, d.topic, d.group)
+	dst = codec.AppendEventsStart(dst, d.topic, d.group)
 	for i := range ds {
-		dst = wire.AppendEventsItem(dst, &ds[i].Record.Event, attempt(ds[i]), ds[i].AckTimeout.Milliseconds())
+		dst = codec.AppendEventsItem(dst, &ds[i].Record.Event, attempt(ds[i]), ds[i].AckTimeout.Milliseconds())
 	}
-	return wire.AppendEventsEnd(dst)
+	return codec.AppendEventsEnd(dst)
 }
 
 // attempt is 1 where nobody counts, since nothing is delivered again.

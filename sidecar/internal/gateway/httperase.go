@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
@@ -51,7 +52,7 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
 
 func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
 	x.topic = r.PathValue("topic")
-	if bad := wire.CheckReadTopic(x.topic); bad != nil {
+	if bad := codec.CheckReadTopic(x.topic); bad != nil {
 		return x, bad
 	}
 	if g.refusing() {

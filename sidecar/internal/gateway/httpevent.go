@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // The request headers that say something about the event which the body is the
@@ -88,9 +89,9 @@ func itemOf(topic string, h http.Header, kind body, payload []byte, lim wire.Lim
 	}
 	if kind == bytesBody {
 		it.Event.Payload, it.Event.Binary = payload, true
-		return it, wire.CheckPayloadBytes(payload, lim)
+		return it, codec.CheckPayloadBytes(payload, lim)
 	}
-	it.Event.Payload, err = wire.CompactPayload(payload, lim)
+	it.Event.Payload, err = codec.CompactPayload(payload, lim)
 	return it, err
 }
 
@@ -104,7 +105,7 @@ func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind bod
 	if e.Key, err = singleHeader(h, headerKey); err != nil {
 		return err
 	}
-	if err = wire.CheckKey(e.Key, lim); err != nil {
+	if err = codec.CheckKey(e.Key, lim); err != nil {
 		return err
 	}
 	if e.TS, it.HasTS, err = tsOf(h); err != nil {
@@ -146,7 +147,7 @@ func idOf(h http.Header) (string, *wire.Error) {
 		if _, given := h[name]; !given {
 			continue
 		}
-		if err := wire.CheckID(value); err != nil {
+		if err := codec.CheckID(value); err != nil {
 			return "", wire.Errorf(err.Code, "header %s: %s", name, err.Msg)
 		}
 		if id != "" && id != value {
@@ -166,7 +167,7 @@ func tsOf(h http.Header) (ts int64, given bool, err *wire.Error) {
 		return 0, false, nil
 	}
 	ts, bad := strconv.ParseInt(value, 10, 64)
-	if bad != nil || value[0] == '+' || wire.CheckTS(ts) != nil {
+	if bad != nil || value[0] == '+' || codec.CheckTS(ts) != nil {
 		return 0, false, wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds from 0 to %d is allowed",
 			headerTS, shorten(value), int64(wire.MaxTS))
 	}
@@ -221,5 +222,5 @@ func headersOf(h http.Header, kind body, lim wire.Limits) (out wire.Headers, err
 		return nil, err
 	}
 	slices.SortFunc(out, func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })
-	return out, wire.CheckHeaders(out, lim)
+	return out, codec.CheckHeaders(out, lim)
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // FuzzItemOf: whatever headers and body a request has, its event is within the
@@ -54,8 +55,8 @@ func FuzzItemOf(f *testing.F) {
 		if e.ID == "" {
 			e.ID = "made"
 		}
-		text := e.AppendJSON(nil)
-		again, err := wire.ParseEvent(text)
+		text := codec.AppendEventJSON(nil, e)
+		again, err := codec.ParseEvent(text)
 		if err != nil || !utf8.Valid(text) {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -87,7 +88,7 @@ func FuzzCursorOf(f *testing.F) {
 		switch {
 		case bad != nil:
 			wantCode(t, bad)
-		case o.From == "", o.From == wire.FromTS && o.TS == nil, o.From == wire.FromAfterID && wire.CheckID(o.AfterID) != nil:
+		case o.From == "", o.From == wire.FromTS && o.TS == nil, o.From == wire.FromAfterID && codec.CheckID(o.AfterID) != nil:
 			t.Fatalf("%s: %+v", content, o)
 		}
 	})

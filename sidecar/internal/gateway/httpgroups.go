@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -37,7 +38,7 @@ func (g *Gateway) listGroups(w http.ResponseWriter, r *http.Request) {
 	}
 	answer(g, w, r, func() (list, error) {
 		topic := r.PathValue("topic")
-		if err := wire.CheckReadTopic(topic); err != nil {
+		if err := codec.CheckReadTopic(topic); err != nil {
 			return list{}, err
 		}
 		if err := g.may(r, access.Subscribe, topic, ""); err != nil {
@@ -73,10 +74,10 @@ func (g *Gateway) showGroup(w http.ResponseWriter, r *http.Request) {
 // groupOf is the topic and the group that the path names.
 func groupOf(r *http.Request) (topic, name string, err error) {
 	topic, name = r.PathValue("topic"), r.PathValue("group")
-	if bad := wire.CheckReadTopic(topic); bad != nil {
+	if bad := codec.CheckReadTopic(topic); bad != nil {
 		return "", "", bad
 	}
-	if bad := wire.CheckGroup(name); bad != nil {
+	if bad := codec.CheckGroup(name); bad != nil {
 		return "", "", bad
 	}
 	return topic, name, nil
@@ -189,22 +190,22 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 		return o, wire.Errorf(wire.BadRequest, "from is empty; allowed are latest, earliest, ts, afterId and positions")
 	}
 	if in.AfterID != nil {
-		if bad := wire.CheckID(*in.AfterID); bad != nil {
+		if bad := codec.CheckID(*in.AfterID); bad != nil {
 			return o, wire.Errorf(bad.Code, "afterId: %s", bad.Msg)
 		}
 		o.AfterID = *in.AfterID
 	}
 	if in.TS != nil {
-		if bad := wire.CheckTS(*in.TS); bad != nil {
+		if bad := codec.CheckTS(*in.TS); bad != nil {
 			return o, bad
 		}
 	}
 	o.From, o.TS = *in.From, in.TS
 	if o.From == wire.FromPositions {
-		o.Positions, bad = wire.PositionsOf(in.Positions)
+		o.Positions, bad = codec.PositionsOf(in.Positions)
 		return o, bad
 	}
-	return o, wire.CheckFrom(o.From, o.TS, o.AfterID)
+	return o, codec.CheckFrom(o.From, o.TS, o.AfterID)
 }
 
 // kinds says what the members of a cursor are.

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -49,7 +50,7 @@ func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) {
 // the prefix; without either all.
 func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 	topic := r.PathValue("topic")
-	if bad := wire.CheckReadTopic(topic); bad != nil {
+	if bad := codec.CheckReadTopic(topic); bad != nil {
 		return nil, bad
 	}
 	if g.refusing() {
@@ -69,7 +70,7 @@ func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 	}
 	for name, values := range map[string][]string{"key": keys, "prefix": {prefix}} {
 		for _, v := range values {
-			if bad := wire.CheckKey(v, g.cfg.Limits); bad != nil {
+			if bad := codec.CheckKey(v, g.cfg.Limits); bad != nil {
 				return nil, httpapi.BadParam(name, "%s", bad.Msg)
 			}
 		}
@@ -136,7 +137,7 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 			s.b = s.b[:0]
 			for _, rec := range page {
 				if !rec.Tombstone() {
-					s.b = append(rec.AppendJSON(s.b), '\n')
+					s.b = append(codec.AppendEventJSON(s.b, &rec.Event), '\n')
 				}
 			}
 			if g.writeLatest(w, out, s.b) != nil {
@@ -146,7 +147,7 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 			q.Below = page[len(page)-1].Key
 		}
 	}
-	_ = g.writeLatest(w, out, append(wire.AppendPositions(append(s.b[:0], `{"positions":`...), positions), "}\n"...))
+	_ = g.writeLatest(w, out, append(codec.AppendPositions(append(s.b[:0], `{"positions":`...), positions), "}\n"...))
 }
 
 // writeLatest gives a client that takes nothing the time of other slow ones.

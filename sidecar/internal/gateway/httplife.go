@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
@@ -42,10 +43,10 @@ type spooledAt struct {
 func (g *Gateway) showEvent(w http.ResponseWriter, r *http.Request) {
 	answer(g, w, r, func() (life, error) {
 		topic, id := r.PathValue("topic"), r.PathValue("id")
-		if bad := wire.CheckReadTopic(topic); bad != nil {
+		if bad := codec.CheckReadTopic(topic); bad != nil {
 			return life{}, bad
 		}
-		if bad := wire.CheckID(id); bad != nil {
+		if bad := codec.CheckID(id); bad != nil {
 			return life{}, bad
 		}
 		if err := g.mayRead(r, topic); err != nil {
@@ -75,7 +76,7 @@ func (g *Gateway) lifeOf(ctx context.Context, topic, id string, sees func(group 
 		return life{}, err
 	}
 	l := life{
-		Event:      rec.AppendJSON(nil),
+		Event:      codec.AppendEventJSON(nil, &rec.Event),
 		AcceptedAt: time.UnixMilli(rec.AcceptedAt).UTC().Format("2006-01-02T15:04:05.000Z07:00"),
 		Groups:     []group.Fate{}, // [] rather than null
 		TraceID:    traceID(rec.Headers),

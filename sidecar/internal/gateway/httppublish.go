@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // jsonSlack is how many times as long as the payload may be, once compact, its
@@ -35,7 +36,7 @@ func (g *Gateway) publishRequest(w http.ResponseWriter, r *http.Request, topic s
 	if g.refusing() {
 		return g.refused(topic, errStopping())
 	}
-	if err := wire.CheckTopic(topic); err != nil {
+	if err := codec.CheckTopic(topic); err != nil {
 		return g.refused(topic, err)
 	}
 	kind, bad := bodyOf(r.Header)
@@ -64,7 +65,7 @@ func (g *Gateway) publishRequest(w http.ResponseWriter, r *http.Request, topic s
 		return results[0].Err
 	}
 	receipt := &results[0].Receipt
-	writeJSON(w, statusOf(receipt), wire.AppendReceiptBody(nil, receipt))
+	writeJSON(w, statusOf(receipt), codec.AppendReceiptBody(nil, receipt))
 	return nil
 }
 
@@ -107,7 +108,7 @@ func (g *Gateway) publishItems(w http.ResponseWriter, r *http.Request, items []w
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, wire.AppendResultsBody(nil, results))
+	writeJSON(w, http.StatusOK, codec.AppendResultsBody(nil, results))
 	return nil
 }
 
@@ -124,7 +125,7 @@ func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wi
 		if len(items) == lim.BatchEvents {
 			return nil, wire.Errorf(wire.PayloadTooLarge, "the batch holds more than the %d events that are allowed", lim.BatchEvents)
 		}
-		it := wire.ParsePublishLine(line, lim)
+		it := codec.ParsePublishLine(line, lim)
 		it.Event.Topic = topic
 		items = append(items, it)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
@@ -43,7 +43,7 @@ func (g *Gateway) pull(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	req, bad := wire.DecodePull(content, g.cfg.Limits)
+	req, bad := codec.DecodePull(content, g.cfg.Limits)
 	if bad != nil {
 		return bad
 	}
@@ -84,7 +84,7 @@ func (g *Gateway) mayStill(r *http.Request, topic, name string) error {
 
 // collect waits for events, of which the connection's delivery rate says how
 // many there may be. at is when the last of them was delivered.
-func (g *Gateway) collect(r *http.Request, p *puller, req wire.Pull) (ds []group.Delivery, at time.Time, err error) {
+func (g *Gateway) collect(r *http.Request, p *puller, req codec.Pull) (ds []group.Delivery, at time.Time, err error) {
 	began := time.Now()
 	wait := time.Duration(req.WaitMS) * time.Millisecond
 	pacer, release := g.httpConn(r).pacer(g.cfg.Policies, p.key.topic)
@@ -181,16 +181,16 @@ func unlessWriting(err error) error {
 func (g *Gateway) writePulled(w http.ResponseWriter, r *http.Request, p *puller, ds []group.Delivery, at time.Time) error {
 	s := newScratch()
 	defer s.free()
-	s.b = wire.AppendPulledStart(s.b)
+	s.b = codec.AppendPulledStart(s.b)
 	var lease []byte
 	passed := time.Since(at)
 	for i := range ds {
 		d := &ds[i]
 		lease = g.leases.appendLease(lease[:0], p.key.topic, p.key.group, d.Lease)
 		left := max(d.AckTimeout-passed, 0).Milliseconds()
-		s.b = wire.AppendPulledItem(s.b, &d.Record.Event, d.Attempt, left, string(lease))
+		s.b = codec.AppendPulledItem(s.b, &d.Record.Event, d.Attempt, left, string(lease))
 	}
-	s.b = append(wire.AppendEventsEnd(s.b), '\n')
+	s.b = append(codec.AppendEventsEnd(s.b), '\n')
 	g.cfg.Memory.Take(len(s.b))
 	defer g.cfg.Memory.Give(len(s.b))
 	if err := r.Context().Err(); err != nil {

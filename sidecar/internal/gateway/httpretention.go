@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
@@ -44,7 +45,7 @@ func (g *Gateway) planRetention(w http.ResponseWriter, r *http.Request) {
 
 // retentionOf is a topic's retention with what the parameters say otherwise.
 func (g *Gateway) retentionOf(r *http.Request, topic string) (keep policy.Retention, err error) {
-	if bad := wire.CheckReadTopic(topic); bad != nil {
+	if bad := codec.CheckReadTopic(topic); bad != nil {
 		return keep, bad
 	}
 	if g.refusing() {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // schemaType is what a client asks for that wants the schema alone.
@@ -59,7 +60,7 @@ func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) {
 
 func (g *Gateway) schemaOf(r *http.Request) (topicSchema, error) {
 	topic := r.PathValue("topic")
-	if bad := wire.CheckReadTopic(topic); bad != nil {
+	if bad := codec.CheckReadTopic(topic); bad != nil {
 		return topicSchema{}, bad
 	}
 	if err := g.may(r, access.Subscribe, topic, ""); err != nil && g.may(r, access.Publish, topic, "") != nil {

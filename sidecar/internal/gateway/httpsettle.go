@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -15,19 +16,19 @@ const maxSettleBody = 4 << 20
 
 // ackLeases answers once the group's progress is durable.
 func (g *Gateway) ackLeases(w http.ResponseWriter, r *http.Request) {
-	g.settleLeases(w, r, wire.OpAck, func(topic, name string, leases []group.Lease, _ wire.Settlement, done func(error)) []bool {
+	g.settleLeases(w, r, wire.OpAck, func(topic, name string, leases []group.Lease, _ codec.Settlement, done func(error)) []bool {
 		return g.cfg.Groups.AckLeases(topic, name, leases, done)
 	})
 }
 
 func (g *Gateway) nackLeases(w http.ResponseWriter, r *http.Request) {
-	g.settleLeases(w, r, wire.OpNack, func(topic, name string, leases []group.Lease, t wire.Settlement, done func(error)) []bool {
+	g.settleLeases(w, r, wire.OpNack, func(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
 		return g.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
 	})
 }
 
 func (g *Gateway) extendLeases(w http.ResponseWriter, r *http.Request) {
-	g.settleLeases(w, r, wire.OpModAck, func(topic, name string, leases []group.Lease, t wire.Settlement, done func(error)) []bool {
+	g.settleLeases(w, r, wire.OpModAck, func(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
 		done(nil)
 		return g.cfg.Groups.ExtendLeases(topic, name, leases, time.Duration(*t.ExtendMS)*time.Millisecond)
 	})
@@ -35,7 +36,7 @@ func (g *Gateway) extendLeases(w http.ResponseWriter, r *http.Request) {
 
 // settlement does something to what is in flight under leases, tells which were
 // stale, and calls done once that is durable.
-type settlement func(topic, name string, leases []group.Lease, t wire.Settlement, done func(error)) (stale []bool)
+type settlement func(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) (stale []bool)
 
 func (g *Gateway) settleLeases(w http.ResponseWriter, r *http.Request, op string, settle settlement) {
 	results, err := g.settleRequest(w, r, op, settle)
@@ -43,7 +44,7 @@ func (g *Gateway) settleLeases(w http.ResponseWriter, r *http.Request, op string
 		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
 		return
 	}
-	writeJSON(w, http.StatusOK, wire.AppendSettled(nil, results))
+	writeJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
 }
 
 func (g *Gateway) settleRequest(w http.ResponseWriter, r *http.Request, op string, settle settlement) ([]*wire.Error, error) {
@@ -61,7 +62,7 @@ func (g *Gateway) settleRequest(w http.ResponseWriter, r *http.Request, op strin
 	if bad != nil {
 		return nil, bad
 	}
-	t, bad := wire.DecodeSettlement(op, content)
+	t, bad := codec.DecodeSettlement(op, content)
 	if bad != nil {
 		return nil, bad
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -85,7 +86,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 // streamOptions reads where a stream starts, and the group into k. last is the
 // event that the client was sent last, if it says so.
 func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last string, err error) {
-	if bad := wire.CheckReadTopic(k.topic); bad != nil {
+	if bad := codec.CheckReadTopic(k.topic); bad != nil {
 		return o, "", bad
 	}
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
@@ -96,7 +97,7 @@ func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last st
 		return o, "", err
 	}
 	if k.group != "" {
-		if bad := wire.CheckGroup(k.group); bad != nil {
+		if bad := codec.CheckGroup(k.group); bad != nil {
 			return o, "", httpapi.BadParam("group", "%s", bad.Msg)
 		}
 	}
@@ -114,7 +115,7 @@ func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last st
 		return o, "", err
 	}
 	if p.Has("afterId") {
-		if bad := wire.CheckID(o.AfterID); bad != nil {
+		if bad := codec.CheckID(o.AfterID); bad != nil {
 			return o, "", httpapi.BadParam("afterId", "%s", bad.Msg)
 		}
 	}
@@ -122,16 +123,16 @@ func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last st
 	if err != nil {
 		return o, "", err
 	}
-	bad := wire.CheckFrom(o.From, o.TS, o.AfterID)
+	bad := codec.CheckFrom(o.From, o.TS, o.AfterID)
 	if o.From == wire.FromPositions {
-		o.Positions, bad = wire.ParsePositions([]byte(positions))
+		o.Positions, bad = codec.ParsePositions([]byte(positions))
 	}
 	if bad != nil {
 		return o, "", bad
 	}
 	last, bad = singleHeader(r.Header, "Last-Event-ID")
 	if bad == nil && last != "" {
-		bad = wire.CheckID(last)
+		bad = codec.CheckID(last)
 		o.From, o.AfterID = wire.FromAfterID, last
 	}
 	if bad != nil {

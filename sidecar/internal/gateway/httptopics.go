@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -115,7 +116,7 @@ func pageOf(r *http.Request) (page topicPage, err error) {
 		return page, err
 	}
 	after, bad := base64.RawURLEncoding.DecodeString(cursor)
-	if bad != nil || wire.CheckReadTopic(string(after)) != nil {
+	if bad != nil || codec.CheckReadTopic(string(after)) != nil {
 		return page, httpapi.BadParam("cursor", "it is not one that this list has given as next")
 	}
 	page.after = string(after)
@@ -221,7 +222,7 @@ func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) {
 // mayMake says whether the sender may make a topic: those who administer it, and
 // where publishing makes it those who may publish.
 func (g *Gateway) mayMake(r *http.Request, topic string) error {
-	if bad := wire.CheckTopic(topic); bad != nil {
+	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad
 	}
 	if g.refusing() {
@@ -264,7 +265,7 @@ func (g *Gateway) deleteTopic(w http.ResponseWriter, r *http.Request) {
 
 func (g *Gateway) deletionOf(r *http.Request) (topic string, dry bool, err error) {
 	topic = r.PathValue("topic")
-	if bad := wire.CheckReadTopic(topic); bad != nil {
+	if bad := codec.CheckReadTopic(topic); bad != nil {
 		return topic, false, bad
 	}
 	if g.refusing() {

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -115,7 +116,7 @@ type scheduledPage struct {
 
 func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err error) {
 	page.topic = r.PathValue("topic")
-	if bad := wire.CheckReadTopic(page.topic); bad != nil {
+	if bad := codec.CheckReadTopic(page.topic); bad != nil {
 		return page, bad
 	}
 	if err := g.may(r, access.Subscribe, page.topic, ""); err != nil {
@@ -137,7 +138,7 @@ func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err erro
 	text, _ := base64.RawURLEncoding.DecodeString(cursor)
 	due, id, _ := strings.Cut(string(text), "/")
 	at := wholeMS(due)
-	if at == nil || wire.CheckID(id) != nil {
+	if at == nil || codec.CheckID(id) != nil {
 		return page, httpapi.BadParam("cursor", "it is not one that this list has given as next")
 	}
 	page.after = &eventlog.Point{TS: *at, ID: id}
@@ -181,10 +182,10 @@ func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) unschedule(r *http.Request, topic, id string) error {
-	if bad := wire.CheckTopic(topic); bad != nil {
+	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad
 	}
-	if bad := wire.CheckID(id); bad != nil {
+	if bad := codec.CheckID(id); bad != nil {
 		return bad
 	}
 	if g.refusing() {

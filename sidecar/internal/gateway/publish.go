@@ -3,11 +3,12 @@ package gateway
 import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // publish admits the events of a PUBLISH. The reply follows when the log has
 // answered for all of them.
-func (c *conn) publish(who *access.Identity, req *wire.Request, size int) {
+func (c *conn) publish(who *access.Identity, req *codec.Request, size int) {
 	items := req.Events
 	if !req.IsBatch {
 		items = []wire.PublishItem{req.Publish}
@@ -32,22 +33,22 @@ func (c *conn) publish(who *access.Identity, req *wire.Request, size int) {
 	}
 }
 
-func (c *conn) replyPublished(req *wire.Request, results []wire.ResultItem) {
+func (c *conn) replyPublished(req *codec.Request, results []wire.ResultItem) {
 	c.reply(func(dst []byte) []byte {
 		switch first := &results[0]; {
 		case req.IsBatch:
-			return wire.AppendResults(dst, results, req.Corr, req.HasCorr)
+			return codec.AppendResults(dst, results, req.Corr, req.HasCorr)
 		case first.Err != nil:
-			return wire.AppendErr(dst, first.Err, req.Corr, req.HasCorr)
+			return codec.AppendErr(dst, first.Err, req.Corr, req.HasCorr)
 		default:
-			return wire.AppendReceipt(dst, &first.Receipt, req.Corr, req.HasCorr)
+			return codec.AppendReceipt(dst, &first.Receipt, req.Corr, req.HasCorr)
 		}
 	})
 }
 
 // countRefused counts a PUBLISH that could not be decoded among the refusals of
 // its topic, unless a stranger sent it.
-func (c *conn) countRefused(req *wire.Request, err *wire.Error) {
+func (c *conn) countRefused(req *codec.Request, err *wire.Error) {
 	if req.Op == wire.OpPublish && c.who.Load() != nil {
 		c.cfg.Publisher.Refused(req.Topic, err.Code, 1)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
@@ -38,7 +39,7 @@ func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.Subscri
 		sorted.Headers = slices.SortedFunc(slices.Values(f.Headers), func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })
 		same.Filter = &sorted
 	}
-	return pullerKey{topic, name, string(wire.AppendSubscribe(nil, "", "", "", &same))}, o
+	return pullerKey{topic, name, string(codec.AppendSubscribe(nil, "", "", "", &same))}, o
 }
 
 // enter finds or makes the puller of a request, for which it stays until exit.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -66,8 +67,8 @@ func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 // shed refuses a message that there is no memory for, once the rest of it has
 // come. It is answered under its corr, where that is at its beginning.
 func (c *conn) shed(r io.Reader, beginning []byte) *closing {
-	req, _ := wire.DecodeRequest(beginning, c.cfg.Limits)
-	known := &wire.Request{Op: req.Op, Topic: req.Topic, Corr: req.Corr, HasCorr: req.HasCorr}
+	req, _ := codec.DecodeRequest(beginning, c.cfg.Limits)
+	known := &codec.Request{Op: req.Op, Topic: req.Topic, Corr: req.Corr, HasCorr: req.HasCorr}
 	_, err := io.CopyBuffer(discarding{}, r, beginning[:cap(beginning)])
 	if err == nil {
 		err = c.out.endMessage()
@@ -93,7 +94,7 @@ func (discarding) Write(p []byte) (int, error) { return len(p), nil }
 // late ends a connection whose message has not come whole in time.
 func (c *conn) late() *closing {
 	c.cfg.Metrics.Shed(telemetry.ShedLate)
-	c.replyError(new(wire.Request), wire.Errorf(wire.BadRequest, "the message has not come whole within %v of its beginning", c.cfg.Bounds.ReceiveTimeout))
+	c.replyError(new(codec.Request), wire.Errorf(wire.BadRequest, "the message has not come whole within %v of its beginning", c.cfg.Bounds.ReceiveTimeout))
 	return &closing{websocket.StatusPolicyViolation, "a message has not come whole in time"}
 }
 
@@ -115,10 +116,10 @@ func afterError(err error) closing {
 // handle does what one frame asks for. frame is not kept.
 func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 	if kind != websocket.MessageText {
-		c.replyError(new(wire.Request), wire.Errorf(wire.BadRequest, "a binary frame: send JSON in text frames"))
+		c.replyError(new(codec.Request), wire.Errorf(wire.BadRequest, "a binary frame: send JSON in text frames"))
 		return
 	}
-	req, bad := wire.DecodeRequest(frame, c.cfg.Limits)
+	req, bad := codec.DecodeRequest(frame, c.cfg.Limits)
 	if bad != nil {
 		c.countRefused(req, bad)
 		c.replyError(req, bad)
@@ -147,7 +148,7 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 }
 
 // do dispatches an op that came in a frame of so many bytes.
-func (c *conn) do(who *access.Identity, req *wire.Request, size int) {
+func (c *conn) do(who *access.Identity, req *codec.Request, size int) {
 	switch req.Op {
 	case wire.OpPing:
 		c.replyOK(req)

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
@@ -69,7 +70,7 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 		return s, wire.Errorf(wire.BadRequest, "rate is %v; above 0 and up to %d a second are allowed", *s.Rate, maxRedriveRate)
 	}
 	if s.Group != nil {
-		return s, wire.CheckGroup(*s.Group)
+		return s, codec.CheckGroup(*s.Group)
 	}
 	for i, id := range s.IDs {
 		if eventlog.StableLetterID(id) != id || !strings.HasPrefix(id, eventlog.DeadLetterID) {

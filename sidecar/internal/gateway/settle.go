@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // settle handles ACK and NACK. The reply follows when the group's progress is
 // durable.
-func (c *conn) settle(req *wire.Request, size int) {
+func (c *conn) settle(req *codec.Request, size int) {
 	s, err := c.subscription(req)
 	if err != nil {
 		c.replyError(req, err)
@@ -33,7 +34,7 @@ func (c *conn) settle(req *wire.Request, size int) {
 }
 
 // extend handles MODACK.
-func (c *conn) extend(req *wire.Request) {
+func (c *conn) extend(req *codec.Request) {
 	s, err := c.subscription(req)
 	if err != nil {
 		c.replyError(req, err)

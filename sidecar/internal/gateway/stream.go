@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
@@ -79,7 +80,7 @@ func (s *stream) Deliver(ds []group.Delivery) {
 // appendSent appends an event as a stream sends it.
 func appendSent(b []byte, e *wire.Event) []byte {
 	b = append(append(append(b, "id: "...), e.ID...), "\ndata: "...)
-	return append(e.AppendJSON(b), "\n\n"...)
+	return append(codec.AppendEventJSON(b, e), "\n\n"...)
 }
 
 // swap returns the text to write, and has spare, which was written before, filled

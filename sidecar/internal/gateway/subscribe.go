@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -45,12 +46,12 @@ func (s *subscription) Revoked(partitions []int) {
 }
 
 func (s *subscription) tell(op string, partitions []int) {
-	s.conn.reply(func(dst []byte) []byte { return wire.AppendAssignment(dst, op, s.topic, s.group, partitions) })
+	s.conn.reply(func(dst []byte) []byte { return codec.AppendAssignment(dst, op, s.topic, s.group, partitions) })
 }
 
 // subscribe adds a subscription. Its OK is in the send buffer before the first
 // event.
-func (c *conn) subscribe(req *wire.Request) {
+func (c *conn) subscribe(req *codec.Request) {
 	s, err := c.addSubscription(req)
 	c.note(audit.Subscribe, subKey{req.Topic, req.Group}, err)
 	if err != nil {
@@ -66,7 +67,7 @@ func (c *conn) subscribe(req *wire.Request) {
 		for p, start := range f.Starts() {
 			positions[p] = start - 1
 		}
-		c.reply(func(dst []byte) []byte { return wire.AppendSubscribed(dst, positions, req.Corr, req.HasCorr) })
+		c.reply(func(dst []byte) []byte { return codec.AppendSubscribed(dst, positions, req.Corr, req.HasCorr) })
 	} else {
 		c.replyOK(req)
 	}
@@ -76,7 +77,7 @@ func (c *conn) subscribe(req *wire.Request) {
 // addSubscription makes a subscription that is not started. Only the reader
 // adds and removes, so what it has looked up stays, except for a shutdown
 // or a loss of rights.
-func (c *conn) addSubscription(req *wire.Request) (*subscription, error) {
+func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 	s := &subscription{deliveries: newDeliveries(c, req)}
 	c.mu.Lock()
 	_, twice := c.subs[s.subKey]
@@ -111,7 +112,7 @@ func (c *conn) addSubscription(req *wire.Request) (*subscription, error) {
 }
 
 // join subscribes with the group, or alone.
-func (s *subscription) join(c *conn, req *wire.Request) error {
+func (s *subscription) join(c *conn, req *codec.Request) error {
 	asked := group.Subscription{
 		Topic: s.topic, Group: s.group, Options: req.Subscribe,
 		Sink: s, Pacer: s.pacer, MemberID: c.name,
@@ -131,7 +132,7 @@ func (s *subscription) join(c *conn, req *wire.Request) error {
 }
 
 // subscription finds the one that the request names.
-func (c *conn) subscription(req *wire.Request) (*subscription, error) {
+func (c *conn) subscription(req *codec.Request) (*subscription, error) {
 	k := subKey{req.Topic, req.Group}
 	c.mu.Lock()
 	s := c.subs[k]
@@ -151,7 +152,7 @@ func (k subKey) String() string {
 
 // unsubscribe ends a subscription: what it has in flight goes back to the group
 // at once, and no event follows the OK.
-func (c *conn) unsubscribe(req *wire.Request) {
+func (c *conn) unsubscribe(req *codec.Request) {
 	s, err := c.subscription(req)
 	if err != nil {
 		c.replyError(req, err)
@@ -167,7 +168,7 @@ func (c *conn) unsubscribe(req *wire.Request) {
 }
 
 // pause handles PAUSE and RESUME.
-func (c *conn) pause(req *wire.Request) {
+func (c *conn) pause(req *codec.Request) {
 	s, err := c.subscription(req)
 	if err != nil {
 		c.replyError(req, err)

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // The fields of a document. The application writes those of the first group,
@@ -177,19 +178,19 @@ func (f *fields) event(it *wire.PublishItem, lim wire.Limits) (err *wire.Error) 
 	if ev.Topic, err = text(fieldTopic, f.topic); err != nil {
 		return err
 	}
-	if err = wire.CheckTopic(ev.Topic); err != nil {
+	if err = codec.CheckTopic(ev.Topic); err != nil {
 		return err
 	}
 	if ev.ID, err = f.eventIDText(); err != nil {
 		return err
 	}
-	if err = wire.CheckID(ev.ID); err != nil {
+	if err = codec.CheckID(ev.ID); err != nil {
 		return err
 	}
 	if ev.Key, err = text(fieldKey, f.key); err != nil {
 		return err
 	}
-	if err = wire.CheckKey(ev.Key, lim); err != nil {
+	if err = codec.CheckKey(ev.Key, lim); err != nil {
 		return err
 	}
 	if ev.Headers, err = headers(f.headers, lim); err != nil {
@@ -198,7 +199,7 @@ func (f *fields) event(it *wire.PublishItem, lim wire.Limits) (err *wire.Error) 
 	if ev.Tags, err = texts(fieldTags, f.tags, checkTag); err != nil {
 		return err
 	}
-	if ev.CausedBy, err = texts(fieldCausedBy, f.causedBy, wire.CheckID); err != nil {
+	if ev.CausedBy, err = texts(fieldCausedBy, f.causedBy, codec.CheckID); err != nil {
 		return err
 	}
 	if ev.SID, err = text(fieldSID, f.sid); err != nil {
@@ -255,14 +256,14 @@ func (f *fields) content(lim wire.Limits) (content []byte, binary bool, err *wir
 		if err != nil {
 			return nil, false, err
 		}
-		content, err = wire.CompactPayload([]byte(s), lim)
+		content, err = codec.CompactPayload([]byte(s), lim)
 		return content, false, err
 	case f.payloadBinary.Type != 0:
 		_, data, ok := f.payloadBinary.BinaryOK()
 		if !ok {
 			return nil, false, wire.Errorf(wire.BadRequest, "payload_binary must be binary, not a value of type %s", f.payloadBinary.Type)
 		}
-		return bytes.Clone(data), true, wire.CheckPayloadBytes(data, lim)
+		return bytes.Clone(data), true, codec.CheckPayloadBytes(data, lim)
 	}
 	content, err = payload(f.payload, lim)
 	return content, false, err
@@ -328,7 +329,7 @@ func headers(v bson.RawValue, lim wire.Limits) (wire.Headers, *wire.Error) {
 		}
 		list = append(list, wire.Header{Name: e.Key(), Value: value})
 	}
-	return list, wire.CheckHeaders(list, lim)
+	return list, codec.CheckHeaders(list, lim)
 }
 
 // texts reads an array of strings.
@@ -413,5 +414,5 @@ func payload(v bson.RawValue, lim wire.Limits) ([]byte, *wire.Error) {
 	if f != nil {
 		return nil, wire.Errorf(wire.BadRequest, "payload%s %s", f.path, f.msg)
 	}
-	return wire.CompactPayload(text, lim)
+	return codec.CompactPayload(text, lim)
 }

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 func raw(t testing.TB, doc any) bson.Raw {
@@ -185,7 +186,7 @@ func FuzzReadWhole(f *testing.F) {
 		e := newEntry(b)
 		e.readWhole(b, wire.DefaultLimits())
 		if e.item.Err == nil {
-			if _, err := wire.CompactPayload(e.item.Event.Payload, wire.DefaultLimits()); err != nil {
+			if _, err := codec.CompactPayload(e.item.Event.Payload, wire.DefaultLimits()); err != nil {
 				t.Errorf("payload %q: %v", e.item.Event.Payload, err)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // maxNesting is deeper than any document that MongoDB takes.
@@ -46,7 +46,7 @@ func appendJSON(dst []byte, v bson.RawValue, depth int) ([]byte, *fault) {
 		if !ok || !utf8.ValidString(s) {
 			return dst, &fault{msg: "is not valid UTF-8"}
 		}
-		return wire.AppendString(dst, s), nil
+		return codec.AppendString(dst, s), nil
 	case bson.TypeInt32:
 		return strconv.AppendInt(dst, int64(v.Int32()), 10), nil
 	case bson.TypeInt64:
@@ -106,7 +106,7 @@ func appendBinary(dst []byte, v bson.RawValue) []byte {
 }
 
 func appendExtended(dst []byte, v bson.RawValue) ([]byte, *fault) {
-	out, err := wire.AppendCompact(dst, []byte(v.String()), maxNesting)
+	out, err := codec.AppendCompact(dst, []byte(v.String()), maxNesting)
 	if err != nil {
 		return dst, &fault{msg: fmt.Sprintf("is a %s, which cannot be written as JSON", v.Type)}
 	}
@@ -136,7 +136,7 @@ func appendElements(dst []byte, v bson.RawValue, depth int) ([]byte, *fault) {
 			if !utf8.ValidString(name) {
 				return dst, &fault{msg: "has a member whose name is not valid UTF-8"}
 			}
-			dst = append(wire.AppendString(dst, name), ':')
+			dst = append(codec.AppendString(dst, name), ':')
 		}
 		var f *fault
 		if dst, f = appendJSON(dst, e.Value(), depth+1); f != nil {

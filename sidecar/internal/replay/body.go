@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // drainAt is how much of an answer is gathered before it is written.
@@ -79,7 +80,7 @@ func (b *body) json(v any) {
 // event appends the event and what trails it.
 func (b *body) event(it item, trail string) {
 	if it.event != nil {
-		b.buf = it.event.AppendJSON(b.buf)
+		b.buf = codec.AppendEventJSON(b.buf, it.event)
 	} else {
 		b.buf = append(b.buf, it.text...)
 	}

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -128,7 +129,7 @@ func decodeCursor(s string) (cursor, error) {
 		c.behind = d.behind()
 	}
 	// The same cursor has one spelling: anything else was not made by encode.
-	if d.short || len(c.behind) > 0 && c.scope != scopeFleet || wire.CheckReadTopic(c.topic) != nil || c.encode() != s {
+	if d.short || len(c.behind) > 0 && c.scope != scopeFleet || codec.CheckReadTopic(c.topic) != nil || c.encode() != s {
 		return cursor{}, errors.New("it was cut off or changed")
 	}
 	return c, nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -139,7 +140,7 @@ func (s *fakeStream) Next() (eventlog.Point, []byte, error) {
 	for i := range s.text {
 		s.text[i] = '!' // it was valid until now
 	}
-	s.text = e.rec.AppendJSON(s.text[:0])
+	s.text = codec.AppendEventJSON(s.text[:0], &e.rec.Event)
 	return *s.last, s.text, nil
 }
 

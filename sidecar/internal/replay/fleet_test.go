@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -54,7 +55,7 @@ func TestFleetReplaySelects(t *testing.T) {
 func TestFleetTextsPassThroughAsTheyAre(t *testing.T) {
 	f := twoPlaces()
 	f.places[1].events[0].Payload = []byte(`{"b":1e400,"a":12345678901234567890}`)
-	want := string(f.places[1].events[0].AppendJSON(nil))
+	want := string(codec.AppendEventJSON(nil, &f.places[1].events[0].Event))
 	for _, target := range []string{"/replay?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet&ndjson=0"} {
 		if w := get(newFleetHandler(f), target); !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %s", target, w.Body)
@@ -71,7 +72,7 @@ func TestAMissingPart(t *testing.T) {
 		"/replay?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet", "/replay?topic=orders&scope=fleet&from=afterId&afterId=a",
 	} {
 		w := get(h, target)
-		if e := wire.ParseErrorBody(w.Code, w.Body.Bytes()); w.Code != 502 || e.Code != wire.PartialFleet || !slices.Equal(e.Missing, []string{name}) {
+		if e := codec.ParseErrorBody(w.Code, w.Body.Bytes()); w.Code != 502 || e.Code != wire.PartialFleet || !slices.Equal(e.Missing, []string{name}) {
 			t.Errorf("%s: %d %s", target, w.Code, w.Body)
 		}
 	}

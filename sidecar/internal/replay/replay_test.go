@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -59,7 +60,7 @@ func TestReplayEventIsTheSubscribersObject(t *testing.T) {
 	rec.Partition, rec.Seq = 3, 9
 	rec.Payload = []byte(`{"b":1e400,"a":12345678901234567890}`)
 	w := get(newHandler(newMemory(rec)), "/replay?topic=orders")
-	if want := string(rec.AppendJSON(nil)); !strings.Contains(w.Body.String(), `"events":[`+want+`]`) {
+	if want := string(codec.AppendEventJSON(nil, &rec.Event)); !strings.Contains(w.Body.String(), `"events":[`+want+`]`) {
 		t.Errorf("body %s lacks %s", w.Body, want)
 	}
 	if got := w.Header().Get("Content-Length"); got != strconv.Itoa(w.Body.Len()) {

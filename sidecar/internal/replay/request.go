@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -204,7 +205,7 @@ func startParams(p httpapi.Params) (from string, start eventlog.Point, err error
 		return "", start, err
 	}
 	if p.Has("afterId") {
-		if err := wire.CheckID(id); err != nil {
+		if err := codec.CheckID(id); err != nil {
 			return "", start, httpapi.BadParam("afterId", "%s", err.Msg)
 		}
 	}
@@ -264,7 +265,7 @@ func topicParam(p httpapi.Params) (string, error) {
 	if err != nil || topic == "" {
 		return "", err
 	}
-	if err := wire.CheckReadTopic(topic); err != nil {
+	if err := codec.CheckReadTopic(topic); err != nil {
 		return "", err
 	}
 	return topic, nil

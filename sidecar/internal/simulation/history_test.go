@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // history is what applications asked and were told. Order is one count over everything in it, so it says what came before
@@ -47,7 +48,7 @@ func (h *history) contents() map[string]item {
 	all := map[string]item{}
 	add := func(topic string, it item) {
 		e := wire.Event{Topic: topic, ID: it.id, Key: it.key, Payload: []byte(it.content)}
-		sum := wire.ContentHash(&e)
+		sum := codec.ContentHash(&e)
 		all[string(sum[:])] = it
 	}
 	for _, p := range h.Publishes {

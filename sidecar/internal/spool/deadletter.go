@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -81,7 +82,7 @@ func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 // setAside keeps a dead letter in a file, as an export would have it.
 func (l *Log) setAside(letter *eventlog.Record, cause error) error {
 	name := "refused-" + letter.ID + ".json"
-	if err := l.cfg.Store.WriteFile(name, append(letter.AppendJSON(nil), '\n')); err != nil {
+	if err := l.cfg.Store.WriteFile(name, append(codec.AppendEventJSON(nil, &letter.Event), '\n')); err != nil {
 		return &spoolError{err}
 	}
 	l.cfg.Logger.Error("the store refuses a dead letter, which is kept in a file", "topic", letter.Topic, "id", letter.ID,
@@ -98,7 +99,7 @@ func (e *deadLetterError) Error() string { return "dead letter: " + e.cause.Erro
 // deadLetter is what an event becomes that the log will not take; its content
 // tells it from others that had the id.
 func deadLetter(d dead, now time.Time) *eventlog.Record {
-	content := wire.ContentHash(&d.rec.Event)
+	content := codec.ContentHash(&d.rec.Event)
 	return eventlog.DeadLetter(d.rec, eventlog.Death{Reason: reason(d.err), Which: string(content[:])}, now)
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -193,7 +193,7 @@ func (f *fakeLog) store(topic string, partition int, batch []*eventlog.Record, o
 			continue
 		}
 		if was := t.ids[r.ID]; was != nil && !r.FreshID {
-			if wire.SameContent(&was.Event, &r.Event) {
+			if codec.SameContent(&was.Event, &r.Event) {
 				outs[i] = eventlog.Outcome{Partition: was.Partition, Seq: was.Seq, TS: was.TS, Duplicate: true}
 			} else {
 				outs[i] = eventlog.Outcome{Err: &eventlog.ConflictError{ID: r.ID, Seq: was.Seq}}

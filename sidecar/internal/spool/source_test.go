@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -200,7 +201,7 @@ func TestSource(t *testing.T) {
 		if err != nil || len(page) != 1 || page[0].ID != "b-1" {
 			t.Errorf("key b of a topic that only the spool has: %v, %v", points(page), err)
 		}
-		if json := string(page[0].AppendJSON(nil)); json !=
+		if json := string(codec.AppendEventJSON(nil, &page[0].Event)); json !=
 			`{"id":"b-1","ts":1000,"topic":"t","key":"b","payload":{"id":"b-1"},"spooled":true}` {
 			t.Errorf("as JSON: %s", json)
 		}

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 )
@@ -573,7 +573,7 @@ func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := wire.ParseEvent(text)
+				e, err := codec.ParseEvent(text)
 				if err != nil {
 					t.Fatalf("%s: %v in %q", name, err, text)
 				}

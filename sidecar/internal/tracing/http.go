@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // Handler makes a server span of each request to one of the paths, which are
@@ -39,7 +40,7 @@ func (t *Tracing) Handler(next http.Handler, paths ...string) http.Handler {
 func (t *Tracing) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	topic := query.Get("topic")
-	if wire.CheckReadTopic(topic) != nil {
+	if codec.CheckReadTopic(topic) != nil {
 		topic = "" // the answer says so; a span must not hold what anybody makes up
 	}
 	headers := traceHeaders(r.Header)

@@ -14,6 +14,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // 1,000,000 takes a minute; memory is the same.
@@ -60,7 +61,7 @@ func (e *edge) count(t *testing.T, site int) (n int) {
 			t.Errorf("%s: %v", e.sites[site].name, err)
 			return n
 		}
-		event, err := wire.ParseEvent(line)
+		event, err := codec.ParseEvent(line)
 		if err != nil {
 			t.Error(err)
 			return n

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 const (
@@ -416,7 +417,7 @@ func exported(ctx context.Context, url string) (map[string]bool, error) {
 	ids := map[string]bool{}
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
-		e, err := wire.ParseEvent(lines.Bytes())
+		e, err := codec.ParseEvent(lines.Bytes())
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -140,7 +140,7 @@ func checkAnswers(t *testing.T, told []answer, stored map[string]*eventlog.Recor
 			t.Errorf("%+v for id %q, which is not stored", a.outcome, a.record.ID)
 			continue
 		}
-		same := wire.SameContent(&e.Event, &a.record.Event)
+		same := codec.SameContent(&e.Event, &a.record.Event)
 		switch {
 		case a.outcome.Err != nil:
 			conflictAt(t, a.outcome, e.ID, e.Seq)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -57,7 +58,7 @@ func (m *model) appended(t tester, partition int, r *eventlog.Record, got eventl
 	t.Helper()
 	if was, known := m.ids[r.ID]; known {
 		want := eventlog.Outcome{Partition: was.first.Partition, Seq: was.first.Seq, TS: was.first.TS, Duplicate: true}
-		if !wire.SameContent(&was.first.Event, &r.Event) {
+		if !codec.SameContent(&was.first.Event, &r.Event) {
 			conflictAt(t, got, r.ID, was.first.Seq)
 		} else if got != want {
 			t.Fatalf("append of known id %q: %+v; want %+v", r.ID, got, want)

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // SameJSON says where two JSON texts differ in what the contract promises:
 // members in their order, numbers as decimals, strings as what they stand for.
 func SameJSON(a, b []byte) error {
-	x, y := wire.NewTokens(a), wire.NewTokens(b)
+	x, y := codec.NewTokens(a), codec.NewTokens(b)
 	for i := 0; ; i++ {
 		if err := errors.Join(x.Next(), y.Next()); err != nil {
 			return err
@@ -21,11 +21,11 @@ func SameJSON(a, b []byte) error {
 		}
 		same := true
 		switch x.Kind {
-		case wire.TokenEnd:
+		case codec.TokenEnd:
 			return nil
-		case wire.TokenNumber:
-			same = bytes.Equal(wire.AppendDecimal(nil, x.Raw()), wire.AppendDecimal(nil, y.Raw()))
-		case wire.TokenName, '"':
+		case codec.TokenNumber:
+			same = bytes.Equal(codec.AppendDecimal(nil, x.Raw()), codec.AppendDecimal(nil, y.Raw()))
+		case codec.TokenName, '"':
 			s, _ := x.AppendText(nil)
 			u, _ := y.AppendText(nil)
 			same = bytes.Equal(s, u)

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
@@ -119,7 +119,7 @@ func repeated(d *pending, s document.Stored) eventlog.Outcome {
 		return eventlog.Outcome{DeliverAt: s.Record.DeliverAt, Duplicate: true}
 	}
 	if s.Hash == nil && !s.Gone { // somebody took it away by hand
-		same = wire.SameContent(&d.record.Event, &s.Record.Event)
+		same = codec.SameContent(&d.record.Event, &s.Record.Event)
 	}
 	if !same {
 		return eventlog.Outcome{Err: &eventlog.ConflictError{ID: d.record.ID, Seq: s.Record.Seq}}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -193,13 +193,13 @@ func (a *appending) stored(ids *idLookup, i int) (bool, error) {
 			return true, a.scheduledBefore(i, e)
 		}
 		if e.remnant {
-			same := wire.ContentHash(&r.Event) == e.hash
+			same := codec.ContentHash(&r.Event) == e.hash
 			a.out[i] = repeated(r.ID, e.location, e.ts, same)
 			return true, nil
 		}
 		was, err := a.log.event(a.topic, e.location)
 		if err == nil {
-			a.out[i] = repeated(r.ID, e.location, was.TS, wire.SameContent(&was.Event, &r.Event))
+			a.out[i] = repeated(r.ID, e.location, was.TS, codec.SameContent(&was.Event, &r.Event))
 			a.unsynced = a.unsynced || e.seq > a.topic.partitions[e.partition].head.Load()
 			return true, nil
 		}
@@ -268,7 +268,7 @@ func (a *appending) answer() {
 	}
 	for _, again := range a.repeats {
 		r, was := a.batch[again.index], a.out[again.first]
-		same := wire.SameContent(&a.batch[again.first].Event, &r.Event)
+		same := codec.SameContent(&a.batch[again.first].Event, &r.Event)
 		a.out[again.index] = repeated(r.ID, location{partition: was.Partition, seq: was.Seq}, was.TS, same)
 		if same {
 			a.out[again.index].DeliverAt = was.DeliverAt

@@ -34,7 +34,7 @@ func decodeLocation(value []byte) (location, error) {
 //	seq       unsigned varint
 //	ts        varint            ⎫
 //	accepted  varint            ⎬ remnant only
-//	hash      32 bytes          ⎭ wire.ContentHash
+//	hash      32 bytes          ⎭ codec.ContentHash
 //	due       varint            scheduled only, in place of partition and seq
 type idEntry struct {
 	location

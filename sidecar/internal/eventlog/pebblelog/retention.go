@@ -6,7 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -134,7 +134,7 @@ func (s *sweep) forget(b *pebble.Batch, r *eventlog.Record) {
 		_ = b.Delete(idKey(nil, s.topic.id, r.ID), nil)
 		return
 	}
-	s.leave(b, r, wire.ContentHash(&r.Event))
+	s.leave(b, r, codec.ContentHash(&r.Event))
 }
 
 // unindex removes an event's entries but those of its seq and its id.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -93,7 +93,7 @@ func (a *appending) scheduledBefore(i int, e idEntry) error {
 	if err != nil {
 		return err
 	}
-	if a.out[i] = repeated(r.ID, location{}, 0, wire.SameContent(&was.Event, &r.Event)); a.out[i].Err == nil {
+	if a.out[i] = repeated(r.ID, location{}, 0, codec.SameContent(&was.Event, &r.Event)); a.out[i].Err == nil {
 		a.out[i].DeliverAt = e.due
 	}
 	return nil

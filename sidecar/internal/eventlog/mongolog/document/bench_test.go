@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -35,7 +36,7 @@ func BenchmarkHash(b *testing.B) {
 	r := benchmarkRecord()
 	b.ReportAllocs()
 	for b.Loop() {
-		wire.ContentHash(&r.Event)
+		codec.ContentHash(&r.Event)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
@@ -250,7 +251,7 @@ func TestEditedDocumentsAreRead(t *testing.T) {
 		if r := s.Record; string(r.Payload) != x.want || r.Seq != 7 || r.Partition != 2 || r.TS != 5 || r.Key != "" {
 			t.Errorf("%v became %s in %+v", x.payload, r.Payload, r)
 		}
-		if _, err := wire.AppendCompact(nil, s.Record.Payload, maxReadDepth); err != nil {
+		if _, err := codec.AppendCompact(nil, s.Record.Payload, maxReadDepth); err != nil {
 			t.Errorf("%s: %v", s.Record.Payload, err)
 		}
 	}
@@ -276,7 +277,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		r := s.Record
-		if _, wrong := wire.AppendCompact(nil, r.Payload, 2*maxReadDepth); wrong != nil && bson.Raw(raw).Lookup(FieldPayload).Type != 0 &&
+		if _, wrong := codec.AppendCompact(nil, r.Payload, 2*maxReadDepth); wrong != nil && bson.Raw(raw).Lookup(FieldPayload).Type != 0 &&
 			bson.Raw(raw).Lookup(FieldPayloadJSON).Type == 0 && !r.Binary && !s.Gone {
 			t.Fatalf("the payload became %q: %v", r.Payload, wrong)
 		}
@@ -288,13 +289,13 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !wire.SameContent(&r.Event, &back.Record.Event) {
+		if !codec.SameContent(&r.Event, &back.Record.Event) {
 			t.Fatalf("%+v became %+v", r, back.Record)
 		}
 	})
 }
 
 func hashOf(e *wire.Event) []byte {
-	sum := wire.ContentHash(e)
+	sum := codec.ContentHash(e)
 	return sum[:]
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -43,7 +44,7 @@ func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int
 	dst = appendList(dst, FieldCausedBy, r.CausedBy)
 	dst = appendHeaders(dst, r.Headers)
 	dst = c.appendPayload(dst, &r.Event)
-	hash := wire.ContentHash(&r.Event)
+	hash := codec.ContentHash(&r.Event)
 	dst = appendBinary(dst, FieldHash, hash[:])
 	dst = appendInt64(dst, FieldWriter, writer)
 	if r.DeliverAt != 0 {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
@@ -49,7 +49,7 @@ func appendJSON(dst []byte, v bsoncore.Value, depth int) ([]byte, error) {
 		if !ok {
 			return dst, errBroken
 		}
-		return wire.AppendStringBytes(dst, text), nil
+		return codec.AppendStringBytes(dst, text), nil
 	case bsoncore.TypeInt32:
 		return strconv.AppendInt(dst, int64(v.Int32()), 10), nil
 	case bsoncore.TypeInt64:
@@ -75,7 +75,7 @@ func appendJSON(dst []byte, v bsoncore.Value, depth int) ([]byte, error) {
 
 // appendExtended appends a scalar as extended JSON.
 func appendExtended(dst []byte, v bsoncore.Value) ([]byte, error) {
-	dst, err := wire.AppendCompact(dst, []byte(v.String()), maxReadDepth)
+	dst, err := codec.AppendCompact(dst, []byte(v.String()), maxReadDepth)
 	if err != nil {
 		return dst, fmt.Errorf("a value of type %s in it cannot be written as JSON", v.Type)
 	}
@@ -87,7 +87,7 @@ func appendCode(dst []byte, v bsoncore.Value, depth int) ([]byte, error) {
 	if !ok {
 		return dst, errBroken
 	}
-	dst = wire.AppendString(append(dst, `{"$code":`...), code)
+	dst = codec.AppendString(append(dst, `{"$code":`...), code)
 	dst, err := appendElements(append(dst, `,"$scope":`...), bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: scope}, depth+1)
 	return append(dst, '}'), err
 }
@@ -113,7 +113,7 @@ func appendElements(dst []byte, v bsoncore.Value, depth int) ([]byte, error) {
 			dst = append(dst, ',')
 		}
 		if opening == '{' {
-			dst = append(wire.AppendStringBytes(dst, name), ':')
+			dst = append(codec.AppendStringBytes(dst, name), ':')
 		}
 		var err error
 		if dst, err = appendJSON(dst, inner, depth+1); err != nil {

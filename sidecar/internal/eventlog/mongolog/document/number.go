@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
@@ -78,7 +78,7 @@ func exactDouble(raw []byte) (f float64, ok bool) {
 	}
 	var buf, a, b [64]byte
 	short := strconv.AppendFloat(buf[:0], f, 'e', -1, 64)
-	return f, bytes.Equal(wire.AppendDecimal(a[:0], raw), wire.AppendDecimal(b[:0], short))
+	return f, bytes.Equal(codec.AppendDecimal(a[:0], raw), codec.AppendDecimal(b[:0], short))
 }
 
 // shortDecimal reports whether raw is one of the decimals that survive the way
@@ -105,7 +105,7 @@ const maxDecimalDigits = 34
 // exactDecimal returns the Decimal128 that is equal to raw.
 func exactDecimal(raw []byte) (high, low uint64, ok bool) {
 	const maxExponent = len("-6176")
-	text := wire.AppendDecimal(nil, raw)
+	text := codec.AppendDecimal(nil, raw)
 	digits, exponent, _ := bytes.Cut(bytes.TrimPrefix(text, []byte{'-'}), []byte{'e'})
 	if len(digits) > maxDecimalDigits || len(exponent) > maxExponent {
 		return 0, 0, false // before it costs the parser time

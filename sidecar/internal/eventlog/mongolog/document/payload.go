@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
@@ -84,12 +84,12 @@ func (w *builder) root(key string, text []byte) bool {
 	start := len(w.dst)
 	w.typeAt = start
 	w.dst = appendKey(w.dst, 0, key)
-	tokens := wire.NewTokens(text)
+	tokens := codec.NewTokens(text)
 	for {
 		if err := tokens.Next(); err != nil { // no checked payload
 			return false
 		}
-		if tokens.Kind == wire.TokenEnd {
+		if tokens.Kind == codec.TokenEnd {
 			return true
 		}
 		if !w.token(&tokens) || len(w.dst)-start > maxValueBytes {
@@ -98,9 +98,9 @@ func (w *builder) root(key string, text []byte) bool {
 	}
 }
 
-func (w *builder) token(tok *wire.Tokens) bool {
+func (w *builder) token(tok *codec.Tokens) bool {
 	switch tok.Kind {
-	case wire.TokenName:
+	case codec.TokenName:
 		return w.name(tok)
 	case '}', ']':
 		return w.close()
@@ -121,7 +121,7 @@ func (w *builder) token(tok *wire.Tokens) bool {
 		text, ok := tok.AppendText(append(w.dst, 0, 0, 0, 0))
 		w.dst = closeString(text, start)
 		return ok
-	case wire.TokenNumber:
+	case codec.TokenNumber:
 		return w.number(tok.Raw())
 	case 'n':
 		w.setType(bsoncore.TypeNull)
@@ -166,7 +166,7 @@ func (w *builder) unique(names []span) bool {
 }
 
 // name begins an element with the next member's name.
-func (w *builder) name(tok *wire.Tokens) bool {
+func (w *builder) name(tok *codec.Tokens) bool {
 	w.typeAt = len(w.dst)
 	from := w.typeAt + 1
 	dst, ok := tok.AppendText(append(w.dst, 0))

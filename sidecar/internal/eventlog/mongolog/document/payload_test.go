@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -127,7 +128,7 @@ func TestPayloadsReadBackEqual(t *testing.T) {
 			if err := eventlogtest.SameJSON(r.Payload, s.Record.Payload); err != nil {
 				t.Errorf("%s with %s: %v", shown(x.text), name, err)
 			}
-			if !wire.SameContent(&r.Event, &s.Record.Event) || !bytes.Equal(s.Hash, hashOf(&r.Event)) || !bytes.Equal(s.Hash, hashOf(&s.Record.Event)) {
+			if !codec.SameContent(&r.Event, &s.Record.Event) || !bytes.Equal(s.Hash, hashOf(&r.Event)) || !bytes.Equal(s.Hash, hashOf(&s.Record.Event)) {
 				t.Errorf("%s with %s: not the same content: %s", shown(x.text), name, shown(string(s.Record.Payload)))
 			}
 			want := FieldPayloadJSON
@@ -234,7 +235,7 @@ func drawJSON(t *rapid.T, b []byte, depth int) []byte {
 	case 3:
 		return append(b, rapid.SampledFrom([]string{`"\ud800"`, `"\u0000\n"`, `"\ud83d\ude00"`, `"\/"`, `"a.b"`, `"$x"`}).Draw(t, "escapes")...)
 	case 4, 5:
-		return wire.AppendString(b, rapid.String().Draw(t, "text"))
+		return codec.AppendString(b, rapid.String().Draw(t, "text"))
 	case 6:
 		b = append(b, '[')
 		for i := range rapid.IntRange(0, 4).Draw(t, "elements") {
@@ -253,7 +254,7 @@ func drawJSON(t *rapid.T, b []byte, depth int) []byte {
 		if rapid.IntRange(0, 30).Draw(t, "nasty name") == 0 {
 			b = append(b, rapid.SampledFrom([]string{`""`, `"$a"`, `"a.b"`, `"\u0000"`, `"_id"`, `"\ud800"`, `"a"`}).Draw(t, "name")...)
 		} else {
-			b = wire.AppendString(b, rapid.StringMatching(`[a-zA-Zé]{1,6}`).Draw(t, "name"))
+			b = codec.AppendString(b, rapid.StringMatching(`[a-zA-Zé]{1,6}`).Draw(t, "name"))
 		}
 		b = drawJSON(t, append(b, ':'), depth-1)
 	}
@@ -275,7 +276,7 @@ func checkJSON(t rapid.TB, name string, c Encoder, text []byte) {
 	if err := eventlogtest.SameJSON(text, s.Record.Payload); err != nil {
 		t.Fatalf("with %s: %s became %s: %v", name, text, s.Record.Payload, err)
 	}
-	if !wire.SameContent(&r.Event, &s.Record.Event) {
+	if !codec.SameContent(&r.Event, &s.Record.Event) {
 		t.Fatalf("with %s: %s became %s", name, text, s.Record.Payload)
 	}
 }
@@ -287,7 +288,7 @@ func FuzzPayload(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		compact, err := wire.AppendCompact(nil, text, 512)
+		compact, err := codec.AppendCompact(nil, text, 512)
 		if err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package wire
+package codec
 
 import (
 	"encoding/base64"
@@ -6,12 +6,14 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// AppendJSON appends the event as the contract's section 2 shows it. It
+// AppendEventJSON appends the event as the contract's section 2 shows it. It
 // allocates nothing but dst, and trusts the event: Payload must be the compact
 // JSON (or, with Binary, the bytes) that the checks of this package let pass.
-func (e *Event) AppendJSON(dst []byte) []byte {
+func AppendEventJSON(dst []byte, e *wire.Event) []byte {
 	dst = AppendString(append(dst, `{"id":`...), e.ID)
 	dst = strconv.AppendInt(append(dst, `,"ts":`...), e.TS, 10)
 	dst = AppendString(append(dst, `,"topic":`...), e.Topic)
@@ -19,8 +21,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 		dst = strconv.AppendInt(append(dst, `,"partition":`...), int64(e.Partition), 10)
 		dst = strconv.AppendUint(append(dst, `,"seq":`...), e.Seq, 10)
 	}
-	dst = e.appendOptional(append(dst, ','))
-	dst = e.appendPayload(dst)
+	dst = appendOptional(append(dst, ','), e)
+	dst = appendPayload(dst, e)
 	if e.Spooled {
 		dst = append(dst, `,"spooled":true`...)
 	}
@@ -29,7 +31,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 
 // appendOptional appends the optional members that the publisher chose, each
 // with a comma behind it.
-func (e *Event) appendOptional(dst []byte) []byte {
+func appendOptional(dst []byte, e *wire.Event) []byte {
 	if e.Key != "" {
 		dst = append(AppendString(append(dst, `"key":`...), e.Key), ',')
 	}
@@ -51,7 +53,7 @@ func (e *Event) appendOptional(dst []byte) []byte {
 	return dst
 }
 
-func (e *Event) appendPayload(dst []byte) []byte {
+func appendPayload(dst []byte, e *wire.Event) []byte {
 	switch {
 	case e.Binary:
 		dst = base64.StdEncoding.AppendEncode(append(dst, `"payload_base64":"`...), e.Payload)
@@ -62,7 +64,7 @@ func (e *Event) appendPayload(dst []byte) []byte {
 	return append(append(dst, `"payload":`...), e.Payload...)
 }
 
-func appendHeaders(dst []byte, h Headers) []byte {
+func appendHeaders(dst []byte, h wire.Headers) []byte {
 	dst = append(dst, '{')
 	for i := range h {
 		if i > 0 {
@@ -85,25 +87,25 @@ func appendStrings(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// ParseEvent reads an event as AppendJSON writes it, white space and unknown
+// ParseEvent reads an event as AppendEventJSON writes it, white space and unknown
 // members aside. It is for readers that trust their sidecar: it checks types,
 // not limits. The event keeps nothing of b.
-func ParseEvent(b []byte) (Event, error) {
+func ParseEvent(b []byte) (wire.Event, error) {
 	if err := checkUTF8(b); err != nil {
-		return Event{}, fmt.Errorf("an event is not JSON: %w", err)
+		return wire.Event{}, fmt.Errorf("an event is not JSON: %w", err)
 	}
 	s := scanner{b: b}
 	s.space()
 	var m eventMembers
 	if err := m.scan(&s); err != nil {
-		return Event{}, fmt.Errorf("an event is not JSON: %w", err)
+		return wire.Event{}, fmt.Errorf("an event is not JSON: %w", err)
 	}
 	if err := s.end(); err != nil {
-		return Event{}, fmt.Errorf("an event is not JSON: %w", err)
+		return wire.Event{}, fmt.Errorf("an event is not JSON: %w", err)
 	}
 	e, bad := m.decode()
 	if bad != nil {
-		return Event{}, bad
+		return wire.Event{}, bad
 	}
 	return e, nil
 }
@@ -168,17 +170,17 @@ func (m *eventMembers) slot(name []byte) *value {
 }
 
 // unlimited lets a client read whatever its sidecar was configured to accept.
-var unlimited = Limits{
+var unlimited = wire.Limits{
 	PayloadBytes: math.MaxInt, HeaderCount: math.MaxInt, HeaderBytes: math.MaxInt, KeyBytes: math.MaxInt,
 	BatchEvents: math.MaxInt, BatchBytes: math.MaxInt, FrameBytes: math.MaxInt, JSONDepth: math.MaxInt,
 }
 
-func anyString(string, string) *Error { return nil }
+func anyString(string, string) *wire.Error { return nil }
 
-func (m *eventMembers) decode() (Event, *Error) {
-	var e Event
+func (m *eventMembers) decode() (wire.Event, *wire.Error) {
+	var e wire.Event
 	if m.kind != '{' {
-		return e, Errorf(BadRequest, "an event must be a JSON object")
+		return e, wire.Errorf(wire.BadRequest, "an event must be a JSON object")
 	}
 	var arena strings.Builder
 	growFor(&arena, &m.id, &m.topic, &m.key, &m.sid, &m.headers)
@@ -206,7 +208,7 @@ func (m *eventMembers) decode() (Event, *Error) {
 		e.Payload, e.Binary, r.err = it.decodePayload(unlimited)
 	}
 	if r.err != nil {
-		return Event{}, r.err
+		return wire.Event{}, r.err
 	}
 	return e, nil
 }
@@ -214,7 +216,7 @@ func (m *eventMembers) decode() (Event, *Error) {
 // memberReader reads one member after the other and keeps the first error.
 type memberReader struct {
 	arena *strings.Builder // for the strings; may be nil
-	err   *Error
+	err   *wire.Error
 }
 
 func (r *memberReader) text(name string, v *value, into *string) {
@@ -236,7 +238,7 @@ func (r *memberReader) whole(name string, v *value) int64 {
 // flag reads a boolean; absent is false.
 func (r *memberReader) flag(name string, v *value) bool {
 	if r.err == nil && v.given() && v.kind != 't' && v.kind != 'f' {
-		r.err = Errorf(BadRequest, "%s must be true or false", name)
+		r.err = wire.Errorf(wire.BadRequest, "%s must be true or false", name)
 	}
 	return r.err == nil && v.kind == 't'
 }

@@ -1,8 +1,10 @@
-package wire
+package codec
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // publishFrame is a PUBLISH of 284 bytes, the size the design's figures are for.
@@ -13,7 +15,7 @@ var publishFrame = func() []byte {
 }()
 
 func BenchmarkDecodeRequest(b *testing.B) {
-	lim := DefaultLimits()
+	lim := wire.DefaultLimits()
 	b.SetBytes(int64(len(publishFrame)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -24,8 +26,8 @@ func BenchmarkDecodeRequest(b *testing.B) {
 }
 
 func BenchmarkDecodeBatch(b *testing.B) {
-	var items []PublishItem
-	r, _ := DecodeRequest(publishFrame, DefaultLimits())
+	var items []wire.PublishItem
+	r, _ := DecodeRequest(publishFrame, wire.DefaultLimits())
 	for range 100 {
 		items = append(items, r.Publish)
 	}
@@ -33,14 +35,14 @@ func BenchmarkDecodeBatch(b *testing.B) {
 	b.SetBytes(int64(len(frame)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := DecodeRequest(frame, DefaultLimits()); err != nil {
+		if _, err := DecodeRequest(frame, wire.DefaultLimits()); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func benchmarkEvent() *Event {
-	r, _ := DecodeRequest(publishFrame, DefaultLimits())
+func benchmarkEvent() *wire.Event {
+	r, _ := DecodeRequest(publishFrame, wire.DefaultLimits())
 	e := r.Publish.Event
 	e.TS, e.Partition, e.Seq = 1723140000000, 3, 1042
 	return &e
@@ -56,7 +58,7 @@ func BenchmarkAppendEvent(b *testing.B) {
 }
 
 func BenchmarkAppendReceipt(b *testing.B) {
-	r := &Receipt{ID: "0197c6a2-7e6b-7cc0-9a51-0242ac120002", TS: 1723140000000, Partition: 3, Seq: 1042}
+	r := &wire.Receipt{ID: "0197c6a2-7e6b-7cc0-9a51-0242ac120002", TS: 1723140000000, Partition: 3, Seq: 1042}
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
@@ -65,7 +67,7 @@ func BenchmarkAppendReceipt(b *testing.B) {
 }
 
 func BenchmarkDecodeReply(b *testing.B) {
-	r := &Receipt{ID: "0197c6a2-7e6b-7cc0-9a51-0242ac120002", TS: 1723140000000, Partition: 3, Seq: 1042}
+	r := &wire.Receipt{ID: "0197c6a2-7e6b-7cc0-9a51-0242ac120002", TS: 1723140000000, Partition: 3, Seq: 1042}
 	e := benchmarkEvent()
 	for name, frame := range map[string][]byte{
 		"OK":    AppendReceipt(nil, r, "c-000123", true),
@@ -87,9 +89,9 @@ const orderPayload = `{"order_id":"0197c6a2-7e6b-7cc0-9a51-0242ac120002","custom
 	`"currency":"EUR","total":1234.56,"items":[{"sku":"AB-1001","qty":2,"price":19.99},{"sku":"CD-2002","qty":1,"price":1194.58}],` +
 	`"created_at":1723140000000,"note":null,"address":"12 St James's Square, SW1"}`
 
-func orderEvent() *Event {
-	return &Event{Key: "customer-17", Payload: []byte(orderPayload), Headers: Headers{
-		{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {"source", "shop"},
+func orderEvent() *wire.Event {
+	return &wire.Event{Key: "customer-17", Payload: []byte(orderPayload), Headers: wire.Headers{
+		{Name: "traceparent", Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {Name: "source", Value: "shop"},
 	}}
 }
 
@@ -100,7 +102,7 @@ func BenchmarkContentHash(b *testing.B) {
 	large := jsonEvent(`[` + strings.Repeat(orderPayload+`,`, 99) + orderPayload + `]`)
 	for _, c := range []struct {
 		name  string
-		event *Event
+		event *wire.Event
 	}{{"order", orderEvent()}, {"note", plain}, {"bytes", bytes}, {"100 orders", large}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -117,7 +119,7 @@ func BenchmarkSameContent(b *testing.B) {
 	e, other := orderEvent(), orderEvent()
 	other.Payload = []byte(strings.Replace(orderPayload, `"note":null,`, ``, 1))
 	other.Payload = []byte(`{"note":null,` + string(other.Payload[1:]))
-	for name, x := range map[string]*Event{"itself": orderEvent(), "in another order": other} {
+	for name, x := range map[string]*wire.Event{"itself": orderEvent(), "in another order": other} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,13 +1,9 @@
-package wire
+package codec
 
-import "strconv"
+import (
+	"strconv"
 
-// Bounds of a pull over HTTP, and what holds where it does not say.
-const (
-	MaxPull           = 1000 // events of one answer
-	MaxPullWaitMS     = 60_000
-	DefaultPull       = 100
-	DefaultPullWaitMS = 10_000
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Pull is the body of a pull over HTTP.
@@ -16,13 +12,13 @@ type Pull struct {
 	WaitMS int64
 	// Subscribe are the opts. MaxBatch, AutoAck and Rebalance are read, but what
 	// they say is up to the server.
-	Subscribe SubscribeOptions
+	Subscribe wire.SubscribeOptions
 }
 
 // DecodePull decodes the body of a pull, as DecodeRequest does a frame. An
 // empty body is a pull that says nothing.
-func DecodePull(body []byte, lim Limits) (p Pull, bad *Error) {
-	p = Pull{Max: DefaultPull, WaitMS: DefaultPullWaitMS}
+func DecodePull(body []byte, lim wire.Limits) (p Pull, bad *wire.Error) {
+	p = Pull{Max: wire.DefaultPull, WaitMS: wire.DefaultPullWaitMS}
 	var most, wait value
 	var it item
 	bad = decodeBody(body, func(s *scanner, name []byte) *SyntaxError {
@@ -37,29 +33,29 @@ func DecodePull(body []byte, lim Limits) (p Pull, bad *Error) {
 	if bad != nil {
 		return p, bad
 	}
-	if n, bad := intField("max", &most, 1, MaxPull); bad != nil {
+	if n, bad := intField("max", &most, 1, wire.MaxPull); bad != nil {
 		return p, bad
 	} else if n != nil {
 		p.Max = *n
 	}
-	if n, bad := wholeField("wait_ms", &wait, 0, MaxPullWaitMS); bad != nil {
+	if n, bad := wholeField("wait_ms", &wait, 0, wire.MaxPullWaitMS); bad != nil {
 		return p, bad
 	} else if n != nil {
 		p.WaitMS = *n
 	}
-	return p, p.Subscribe.fill(&it, lim)
+	return p, fillOptions(&p.Subscribe, &it, lim)
 }
 
 // Settlement is the body of an ack, a nack or a modack over HTTP.
 type Settlement struct {
 	Leases   []string
-	Nack     Nack   // of a nack
-	ExtendMS *int64 // of a modack
+	Nack     wire.Nack // of a nack
+	ExtendMS *int64    // of a modack
 }
 
 // DecodeSettlement decodes the body of an ack, a nack or a modack; op is the one
 // of a frame that does the same.
-func DecodeSettlement(op string, body []byte) (t Settlement, bad *Error) {
+func DecodeSettlement(op string, body []byte) (t Settlement, bad *wire.Error) {
 	var leases, extend value
 	var nack nackValues
 	bad = decodeBody(body, func(s *scanner, name []byte) *SyntaxError {
@@ -77,16 +73,16 @@ func DecodeSettlement(op string, body []byte) (t Settlement, bad *Error) {
 	if bad != nil {
 		return t, bad
 	}
-	if t.Leases, bad = stringsField("leases", &leases, MaxSettleIDs, anyString); bad != nil {
+	if t.Leases, bad = stringsField("leases", &leases, wire.MaxSettleIDs, anyString); bad != nil {
 		return t, bad
 	}
 	if len(t.Leases) == 0 {
-		return t, Errorf(BadRequest, "leases is missing: give 1 to %d of them", MaxSettleIDs)
+		return t, wire.Errorf(wire.BadRequest, "leases is missing: give 1 to %d of them", wire.MaxSettleIDs)
 	}
 	switch op {
-	case OpNack:
+	case wire.OpNack:
 		t.Nack, bad = nack.read()
-	case OpModAck:
+	case wire.OpModAck:
 		t.ExtendMS, bad = extendField(&extend)
 	}
 	return t, bad
@@ -94,9 +90,9 @@ func DecodeSettlement(op string, body []byte) (t Settlement, bad *Error) {
 
 // decodeBody scans an HTTP body, which is an object or empty, and hands each of
 // its members to member.
-func decodeBody(body []byte, member func(s *scanner, name []byte) *SyntaxError) *Error {
+func decodeBody(body []byte, member func(s *scanner, name []byte) *SyntaxError) *wire.Error {
 	if err := checkUTF8(body); err != nil {
-		return Errorf(BadJSON, "the body is not JSON: %v", err)
+		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
 	}
 	s := scanner{b: body}
 	s.space()
@@ -115,9 +111,9 @@ func decodeBody(body []byte, member func(s *scanner, name []byte) *SyntaxError) 
 	}
 	switch {
 	case err != nil:
-		return Errorf(BadJSON, "the body is not JSON: %v", err)
+		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
 	case !isObject:
-		return Errorf(BadRequest, "the body must be a JSON object")
+		return wire.Errorf(wire.BadRequest, "the body must be a JSON object")
 	}
 	return nil
 }
@@ -127,14 +123,14 @@ func decodeBody(body []byte, member func(s *scanner, name []byte) *SyntaxError) 
 func AppendPulledStart(dst []byte) []byte { return append(dst, `{"events":[`...) }
 
 // AppendPulledItem appends one delivery to the answer to a pull.
-func AppendPulledItem(dst []byte, ev *Event, attempt int, ackDeadlineMS int64, lease string) []byte {
+func AppendPulledItem(dst []byte, ev *wire.Event, attempt int, ackDeadlineMS int64, lease string) []byte {
 	dst = AppendEventsItem(dst, ev, attempt, ackDeadlineMS)
 	dst = AppendString(append(dst[:len(dst)-len("}}")], `,"lease":`...), lease)
 	return append(dst, "}}"...)
 }
 
 // AppendSettled appends the answer to an ack, a nack or a modack: nil is ok.
-func AppendSettled(dst []byte, results []*Error) []byte {
+func AppendSettled(dst []byte, results []*wire.Error) []byte {
 	dst = append(dst, `{"results":[`...)
 	for i, e := range results {
 		if i > 0 {
@@ -160,13 +156,13 @@ func AppendPull(dst []byte, p *Pull) []byte {
 func AppendSettlement(dst []byte, t *Settlement) []byte {
 	w := optsWriter{dst: append(dst, '{')}
 	w.dst = appendStrings(w.name("leases"), t.Leases)
-	t.Nack.append(&w)
+	w.nack(&t.Nack)
 	w.whole("extend_ms", t.ExtendMS)
 	return append(w.dst, '}')
 }
 
 // ParsePulled reads the answer to a pull.
-func ParsePulled(body []byte) ([]Delivery, error) {
+func ParsePulled(body []byte) ([]wire.Delivery, error) {
 	var m answer
 	if err := m.readWhole("a pull's answer", body); err != nil {
 		return nil, err
@@ -176,12 +172,12 @@ func ParsePulled(body []byte) ([]Delivery, error) {
 
 // ParseSettled reads the answer to an ack, a nack or a modack: one error for
 // each lease, nil where it is settled.
-func ParseSettled(body []byte) ([]*Error, error) {
+func ParseSettled(body []byte) ([]*wire.Error, error) {
 	var m answer
 	if err := m.readWhole("a settlement's answer", body); err != nil {
 		return nil, err
 	}
-	errs := make([]*Error, len(m.results))
+	errs := make([]*wire.Error, len(m.results))
 	for i := range m.results {
 		errs[i] = m.results[i].Err
 	}

@@ -1,29 +1,27 @@
-package wire
+package codec
 
 import (
 	"encoding/json"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// MaxPosition is the highest position that a partition can have.
-const MaxPosition = math.MaxInt64 - 1
-
 // PositionsOf reads positions as JSON has them: by the names of partitions.
-func PositionsOf(in map[string]uint64) (map[int]uint64, *Error) {
+func PositionsOf(in map[string]uint64) (map[int]uint64, *wire.Error) {
 	if len(in) == 0 {
-		return nil, Errorf(BadRequest, "positions is missing: from positions needs it, such as {\"0\":1042}")
+		return nil, wire.Errorf(wire.BadRequest, "positions is missing: from positions needs it, such as {\"0\":1042}")
 	}
 	positions := make(map[int]uint64, len(in))
 	for name, seq := range in {
 		p, err := strconv.Atoi(name)
 		if err != nil || p < 0 || strconv.Itoa(p) != name {
-			return nil, Errorf(BadRequest, "positions: %s is not the number of a partition", shown(name))
+			return nil, wire.Errorf(wire.BadRequest, "positions: %s is not the number of a partition", shown(name))
 		}
-		if seq > MaxPosition {
-			return nil, Errorf(BadRequest, "positions: partition %d: no seq is that high", p)
+		if seq > wire.MaxPosition {
+			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d: no seq is that high", p)
 		}
 		positions[p] = seq
 	}
@@ -31,10 +29,10 @@ func PositionsOf(in map[string]uint64) (map[int]uint64, *Error) {
 }
 
 // ParsePositions reads a JSON object of positions.
-func ParsePositions(text []byte) (map[int]uint64, *Error) {
+func ParsePositions(text []byte) (map[int]uint64, *wire.Error) {
 	var in map[string]uint64
 	if err := json.Unmarshal(text, &in); err != nil {
-		return nil, Errorf(BadRequest, "positions must be an object of whole numbers by partition, such as {\"0\":1042}")
+		return nil, wire.Errorf(wire.BadRequest, "positions must be an object of whole numbers by partition, such as {\"0\":1042}")
 	}
 	return PositionsOf(in)
 }

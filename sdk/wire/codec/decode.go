@@ -1,10 +1,12 @@
-package wire
+package codec
 
 import (
 	"encoding/base64"
 	"errors"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 var errNotObject = errors.New("a frame must be a JSON object")
@@ -16,7 +18,7 @@ var errNotObject = errors.New("a frame must be a JSON object")
 //
 // Members that the op does not know are ignored, null counts as absent (except
 // as a payload), and of members with the same name the last counts.
-func DecodeRequest(text []byte, lim Limits) (*Request, *Error) {
+func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 	r := new(Request)
 	var f frame
 	err := f.read(text, lim)
@@ -29,9 +31,9 @@ func DecodeRequest(text []byte, lim Limits) (*Request, *Error) {
 	}
 	switch {
 	case errors.Is(err, errNotObject):
-		return r, Errorf(BadRequest, "%v", err)
+		return r, wire.Errorf(wire.BadRequest, "%v", err)
 	case err != nil:
-		return r, Errorf(BadJSON, "the frame is not JSON: %v", err)
+		return r, wire.Errorf(wire.BadJSON, "the frame is not JSON: %v", err)
 	case badCorr != nil:
 		return r, badCorr
 	}
@@ -39,64 +41,64 @@ func DecodeRequest(text []byte, lim Limits) (*Request, *Error) {
 }
 
 // fill decodes the members that the frame's op needs.
-func (r *Request) fill(f *frame, lim Limits) *Error {
+func (r *Request) fill(f *frame, lim wire.Limits) *wire.Error {
 	if !f.op.given() {
-		return Errorf(BadRequest, "op is missing")
+		return wire.Errorf(wire.BadRequest, "op is missing")
 	}
 	if f.op.kind != '"' {
-		return Errorf(BadRequest, "op must be a string")
+		return wire.Errorf(wire.BadRequest, "op must be a string")
 	}
 	name := f.op.name()
 	switch string(name) {
-	case OpPublish:
-		r.Op = OpPublish
+	case wire.OpPublish:
+		r.Op = wire.OpPublish
 		return r.fillPublish(f, lim)
-	case OpAck:
-		r.Op = OpAck
+	case wire.OpAck:
+		r.Op = wire.OpAck
 		return r.fillSettle(f)
-	case OpNack:
-		r.Op = OpNack
+	case wire.OpNack:
+		r.Op = wire.OpNack
 		return r.fillSettle(f)
-	case OpModAck:
-		r.Op = OpModAck
+	case wire.OpModAck:
+		r.Op = wire.OpModAck
 		return r.fillSettle(f)
-	case OpSubscribe:
-		r.Op = OpSubscribe
+	case wire.OpSubscribe:
+		r.Op = wire.OpSubscribe
 		if err := r.fillSubscription(f); err != nil {
 			return err
 		}
-		return r.Subscribe.fill(&f.item, lim)
-	case OpUnsubscribe:
-		r.Op = OpUnsubscribe
+		return fillOptions(&r.Subscribe, &f.item, lim)
+	case wire.OpUnsubscribe:
+		r.Op = wire.OpUnsubscribe
 		return r.fillSubscription(f)
-	case OpPause:
-		r.Op = OpPause
+	case wire.OpPause:
+		r.Op = wire.OpPause
 		return r.fillSubscription(f)
-	case OpResume:
-		r.Op = OpResume
+	case wire.OpResume:
+		r.Op = wire.OpResume
 		return r.fillSubscription(f)
-	case OpPing:
-		r.Op = OpPing
+	case wire.OpPing:
+		r.Op = wire.OpPing
 		return nil
-	case OpAuth:
-		r.Op = OpAuth
+	case wire.OpAuth:
+		r.Op = wire.OpAuth
 		return r.fillAuth(f)
 	}
-	return Errorf(UnknownOp, "there is no op %s", shown(name))
+	return wire.Errorf(wire.UnknownOp, "there is no op %s", shown(name))
 }
 
-func (r *Request) fillAuth(f *frame) (err *Error) {
+func (r *Request) fillAuth(f *frame) (err *wire.Error) {
 	if r.Token, err = stringField("token", &f.token); err != nil {
 		return err
 	}
-	if len(r.Token) > MaxTokenBytes {
-		return Errorf(BadRequest, "token is %d bytes long; at most %d are allowed", len(r.Token), MaxTokenBytes)
+	if len(r.Token) > wire.MaxTokenBytes {
+		return wire.Errorf(wire.BadRequest, "token is %d bytes long; at most %d are allowed", len(r.Token), wire.MaxTokenBytes)
 	}
 	return nil
 }
 
 // fillSubscription reads what names a subscription: a topic and maybe a group.
-func (r *Request) fillSubscription(f *frame) (err *Error) {
+func (r *Request) fillSubscription(f *frame) (err *wire.Error) {
 	if r.Topic, err = stringField("topic", &f.topic); err != nil {
 		return err
 	}
@@ -110,14 +112,14 @@ func (r *Request) fillSubscription(f *frame) (err *Error) {
 }
 
 // fillSettle reads an ACK, NACK or MODACK.
-func (r *Request) fillSettle(f *frame) (err *Error) {
+func (r *Request) fillSettle(f *frame) (err *wire.Error) {
 	if err = r.fillSubscription(f); err != nil {
 		return err
 	}
 	if r.Group == "" {
-		return Errorf(BadRequest, "group is missing")
+		return wire.Errorf(wire.BadRequest, "group is missing")
 	}
-	if r.IDs, err = stringsField("ids", &f.ids, MaxSettleIDs, checkID); err != nil {
+	if r.IDs, err = stringsField("ids", &f.ids, wire.MaxSettleIDs, checkID); err != nil {
 		return err
 	}
 	if f.id.given() {
@@ -131,27 +133,27 @@ func (r *Request) fillSettle(f *frame) (err *Error) {
 		r.IDs = append(r.IDs, id)
 	}
 	if len(r.IDs) == 0 {
-		return Errorf(BadRequest, "id is missing: give id, or ids with 1 to %d of them", MaxSettleIDs)
+		return wire.Errorf(wire.BadRequest, "id is missing: give id, or ids with 1 to %d of them", wire.MaxSettleIDs)
 	}
 	switch r.Op {
-	case OpNack:
+	case wire.OpNack:
 		r.Nack, err = f.nack.read()
-	case OpModAck:
+	case wire.OpModAck:
 		r.ExtendMS, err = extendField(&f.extendMS)
 	}
 	return err
 }
 
 // extendField is by how much a deadline is extended.
-func extendField(v *value) (*int64, *Error) {
-	ms, err := wholeField("extend_ms", v, 0, MaxDelayMS)
+func extendField(v *value) (*int64, *wire.Error) {
+	ms, err := wholeField("extend_ms", v, 0, wire.MaxDelayMS)
 	if err == nil && ms == nil {
-		err = Errorf(BadRequest, "extend_ms is missing")
+		err = wire.Errorf(wire.BadRequest, "extend_ms is missing")
 	}
 	return ms, err
 }
 
-func (r *Request) fillPublish(f *frame, lim Limits) (err *Error) {
+func (r *Request) fillPublish(f *frame, lim wire.Limits) (err *wire.Error) {
 	if r.Topic, err = stringField("topic", &f.topic); err != nil {
 		return err
 	}
@@ -167,21 +169,21 @@ func (r *Request) fillPublish(f *frame, lim Limits) (err *Error) {
 	return err
 }
 
-func (r *Request) fillBatch(f *frame, lim Limits) *Error {
+func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 	if f.events.kind != '[' {
-		return Errorf(BadRequest, "events must be an array of objects")
+		return wire.Errorf(wire.BadRequest, "events must be an array of objects")
 	}
 	if f.item.payload.given() || f.item.payload64.given() {
-		return Errorf(BadRequest, "give either payload or events, not both")
+		return wire.Errorf(wire.BadRequest, "give either payload or events, not both")
 	}
 	if k := f.item.optsKind; k != 0 && k != 'n' { // null is absent
-		return Errorf(BadRequest, "opts does not apply to a batch: give each of events its own")
+		return wire.Errorf(wire.BadRequest, "opts does not apply to a batch: give each of events its own")
 	}
 	if f.batchEvents > lim.BatchEvents {
-		return Errorf(PayloadTooLarge, "the batch holds %d events; at most %d are allowed", f.batchEvents, lim.BatchEvents)
+		return wire.Errorf(wire.PayloadTooLarge, "the batch holds %d events; at most %d are allowed", f.batchEvents, lim.BatchEvents)
 	}
 	if size := len(f.events.raw); size > lim.BatchBytes {
-		return Errorf(PayloadTooLarge, "the batch is %d bytes long; at most %d are allowed", size, lim.BatchBytes)
+		return wire.Errorf(wire.PayloadTooLarge, "the batch is %d bytes long; at most %d are allowed", size, lim.BatchBytes)
 	}
 	if r.Topic != "" {
 		if err := CheckTopic(r.Topic); err != nil {
@@ -195,7 +197,7 @@ func (r *Request) fillBatch(f *frame, lim Limits) *Error {
 			continue
 		}
 		if p.Event.Topic = r.Topic; r.Topic == "" {
-			*p = PublishItem{Err: Errorf(BadRequest, "topic is missing, in the event as well as in the frame")}
+			*p = wire.PublishItem{Err: wire.Errorf(wire.BadRequest, "topic is missing, in the event as well as in the frame")}
 		}
 	}
 	return nil
@@ -204,9 +206,9 @@ func (r *Request) fillBatch(f *frame, lim Limits) *Error {
 // ParsePublishLine decodes one line of an NDJSON publish: an object with
 // payload or payload_base64, and opts. Event.Topic is left empty, whatever the
 // line says: the request's path names the topic.
-func ParsePublishLine(line []byte, lim Limits) PublishItem {
+func ParsePublishLine(line []byte, lim wire.Limits) wire.PublishItem {
 	if err := checkUTF8(line); err != nil {
-		return PublishItem{Err: Errorf(BadJSON, "the line is not JSON: %v", err)}
+		return wire.PublishItem{Err: wire.Errorf(wire.BadJSON, "the line is not JSON: %v", err)}
 	}
 	s := scanner{b: line}
 	s.space()
@@ -222,55 +224,55 @@ func ParsePublishLine(line []byte, lim Limits) PublishItem {
 		err = s.end()
 	}
 	if err != nil {
-		return PublishItem{Err: Errorf(BadJSON, "the line is not JSON: %v", err)}
+		return wire.PublishItem{Err: wire.Errorf(wire.BadJSON, "the line is not JSON: %v", err)}
 	}
 	if !isObject {
-		return PublishItem{Err: Errorf(BadRequest, "a line must be a JSON object with payload, or payload_base64, and opts")}
+		return wire.PublishItem{Err: wire.Errorf(wire.BadRequest, "a line must be a JSON object with payload, or payload_base64, and opts")}
 	}
 	p := it.decode(lim)
 	if p.Err != nil {
-		return PublishItem{Err: p.Err}
+		return wire.PublishItem{Err: p.Err}
 	}
 	return p
 }
 
 // decode makes the event, all but its topic.
-func (it *item) decode(lim Limits) (p PublishItem) {
+func (it *item) decode(lim wire.Limits) (p wire.PublishItem) {
 	p.Event.Payload, p.Event.Binary, p.Err = it.decodePayload(lim)
 	if p.Err != nil || it.optsKind == 0 || it.optsKind == 'n' {
 		return p
 	}
 	if it.optsKind != '{' {
-		p.Err = Errorf(BadRequest, "opts must be an object")
+		p.Err = wire.Errorf(wire.BadRequest, "opts must be an object")
 		return p
 	}
 	p.Err = it.opts.decode(&p, lim)
 	return p
 }
 
-func (it *item) decodePayload(lim Limits) (payload []byte, binary bool, err *Error) {
+func (it *item) decodePayload(lim wire.Limits) (payload []byte, binary bool, err *wire.Error) {
 	switch {
 	case it.payload.given() && it.payload64.given():
-		return nil, false, Errorf(BadRequest, "give either payload or payload_base64, not both")
+		return nil, false, wire.Errorf(wire.BadRequest, "give either payload or payload_base64, not both")
 	case it.payload64.given():
 		payload, err = base64Field("payload_base64", &it.payload64, lim)
 		return payload, true, err
 	case it.payload.kind == 0:
-		return nil, false, Errorf(BadRequest, "payload is missing: give payload (any JSON value) or payload_base64")
+		return nil, false, wire.Errorf(wire.BadRequest, "payload is missing: give payload (any JSON value) or payload_base64")
 	}
 	payload, err = it.payload.payload(lim)
 	return payload, false, err
 }
 
-func base64Field(name string, v *value, lim Limits) ([]byte, *Error) {
+func base64Field(name string, v *value, lim wire.Limits) ([]byte, *wire.Error) {
 	if v.kind != '"' {
-		return nil, Errorf(BadRequest, "%s must be a string", name)
+		return nil, wire.Errorf(wire.BadRequest, "%s must be a string", name)
 	}
 	text := v.name()
 	payload := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(payload, text)
 	if err != nil {
-		return nil, Errorf(BadRequest, "%s is not standard base64 with padding: %v", name, err)
+		return nil, wire.Errorf(wire.BadRequest, "%s is not standard base64 with padding: %v", name, err)
 	}
 	return payload[:n:n], CheckPayloadBytes(payload[:n], lim)
 }
@@ -292,7 +294,7 @@ func growFor(arena *strings.Builder, members ...*value) {
 }
 
 // decode reads the opts of a PUBLISH into p.
-func (o *options) decode(p *PublishItem, lim Limits) (err *Error) {
+func (o *options) decode(p *wire.PublishItem, lim wire.Limits) (err *wire.Error) {
 	e := &p.Event
 	var arena strings.Builder
 	growFor(&arena, &o.id, &o.key, &o.sid, &o.headers)
@@ -305,14 +307,14 @@ func (o *options) decode(p *PublishItem, lim Limits) (err *Error) {
 		}
 	}
 	if p.HasTS = o.ts.given(); p.HasTS {
-		if e.TS, err = wholeOf("ts", &o.ts, 0, MaxTS); err != nil {
+		if e.TS, err = wholeOf("ts", &o.ts, 0, wire.MaxTS); err != nil {
 			return err
 		}
 	}
-	if p.Later.DeliverAt, err = wholeField("deliver_at", &o.deliverAt, 0, MaxTS); err != nil {
+	if p.Later.DeliverAt, err = wholeField("deliver_at", &o.deliverAt, 0, wire.MaxTS); err != nil {
 		return err
 	}
-	if p.Later.DelayMS, err = wholeField("delay_ms", &o.delayMS, 0, MaxLaterMS); err != nil {
+	if p.Later.DelayMS, err = wholeField("delay_ms", &o.delayMS, 0, wire.MaxLaterMS); err != nil {
 		return err
 	}
 	if e.Key, err = stringInto(&arena, "key", &o.key); err != nil {
@@ -324,20 +326,20 @@ func (o *options) decode(p *PublishItem, lim Limits) (err *Error) {
 	if e.Headers, err = headersField(&arena, "headers", &o.headers, lim); err != nil {
 		return err
 	}
-	if e.Tags, err = stringsField("tags", &o.tags, MaxTags, checkTag); err != nil {
+	if e.Tags, err = stringsField("tags", &o.tags, wire.MaxTags, checkTag); err != nil {
 		return err
 	}
-	if e.CausedBy, err = stringsField("caused_by", &o.causedBy, MaxTags, checkID); err != nil {
+	if e.CausedBy, err = stringsField("caused_by", &o.causedBy, wire.MaxTags, checkID); err != nil {
 		return err
 	}
 	if e.SID, err = stringInto(&arena, "sid", &o.sid); err != nil {
 		return err
 	}
-	if len(e.SID) > MaxSIDBytes {
-		return Errorf(BadRequest, "sid is %d bytes long; at most %d are allowed", len(e.SID), MaxSIDBytes)
+	if len(e.SID) > wire.MaxSIDBytes {
+		return wire.Errorf(wire.BadRequest, "sid is %d bytes long; at most %d are allowed", len(e.SID), wire.MaxSIDBytes)
 	}
 	if o.ttlMS.given() {
-		e.TTLMS, err = wholeOf("ttl_ms", &o.ttlMS, 1, MaxTTLMS)
+		e.TTLMS, err = wholeOf("ttl_ms", &o.ttlMS, 1, wire.MaxTTLMS)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package wire
+package codec
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // SameContent reports whether a and b are the same event published twice, as
@@ -17,7 +19,7 @@ import (
 // are compared as bytes. JSON is compared as JSON: numbers as decimals of any
 // size, strings after unescaping, objects whatever the order of their members.
 // Of members with the same name the order does count.
-func SameContent(a, b *Event) bool {
+func SameContent(a, b *wire.Event) bool {
 	if a.Key != b.Key || a.Binary != b.Binary {
 		return false
 	}
@@ -40,7 +42,7 @@ const ownHeader = "sluice-"
 // compares, so two events have the same hash when, and only when (collisions
 // of SHA-256 aside), SameContent holds. Stores may keep it: the canonical form
 // is part of their format and must not change.
-func ContentHash(e *Event) [32]byte {
+func ContentHash(e *wire.Event) [32]byte {
 	c := canons.Get().(*canon)
 	defer c.giveBack()
 	return c.hash(e)
@@ -69,7 +71,7 @@ func (c *canon) giveBack() {
 	canons.Put(c)
 }
 
-func (c *canon) hash(e *Event) [32]byte {
+func (c *canon) hash(e *wire.Event) [32]byte {
 	buf := slices.Grow(c.buf[:0], 64+len(e.Key)+e.Headers.Size()+3*len(e.Headers)+len(e.Payload)+len(e.Payload)/4)
 	buf = appendCanonicalText(buf, e.Key)
 	buf = c.appendHeaders(buf, e.Headers)
@@ -82,7 +84,7 @@ func (c *canon) hash(e *Event) [32]byte {
 	return sha256.Sum256(buf)
 }
 
-func (c *canon) sameHeaders(a, b Headers) bool {
+func (c *canon) sameHeaders(a, b wire.Headers) bool {
 	c.buf = c.appendHeaders(c.buf[:0], a)
 	n := len(c.buf)
 	c.buf = c.appendHeaders(c.buf, b)
@@ -98,7 +100,7 @@ func (c *canon) sameJSON(a, b []byte) bool {
 
 // appendHeaders appends how many headers there are without those of tracing and
 // of Sluice, and these by name.
-func (c *canon) appendHeaders(dst []byte, h Headers) []byte {
+func (c *canon) appendHeaders(dst []byte, h wire.Headers) []byte {
 	order := c.tree.order[:0]
 	for i := range h {
 		switch name := h[i].Name; {

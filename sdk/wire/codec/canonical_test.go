@@ -1,4 +1,4 @@
-package wire
+package codec
 
 import (
 	"bytes"
@@ -11,9 +11,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-func jsonEvent(payload string) *Event { return &Event{Payload: []byte(payload)} }
+func jsonEvent(payload string) *wire.Event { return &wire.Event{Payload: []byte(payload)} }
 
 func TestSameContentOfPayloads(t *testing.T) {
 	thousand := strings.Repeat("9", 1000)
@@ -44,29 +46,29 @@ func TestSameContentOfPayloads(t *testing.T) {
 }
 
 func TestSameContentOfTheRest(t *testing.T) {
-	base := Event{ID: "1", TS: 1, Key: "k", Headers: Headers{{"a", "1"}, {"b", "2"}}, Payload: []byte(`1`)}
-	change := func(f func(*Event)) *Event {
+	base := wire.Event{ID: "1", TS: 1, Key: "k", Headers: wire.Headers{{Name: "a", Value: "1"}, {Name: "b", Value: "2"}}, Payload: []byte(`1`)}
+	change := func(f func(*wire.Event)) *wire.Event {
 		e := base
 		e.Headers = slices.Clone(base.Headers)
 		f(&e)
 		return &e
 	}
 	for name, c := range map[string]struct {
-		b    *Event
+		b    *wire.Event
 		same bool
 	}{
-		"id, ts, tags": {change(func(e *Event) { e.ID, e.TS, e.Tags = "2", 2, []string{"x"} }), true},
-		"key":          {change(func(e *Event) { e.Key = "l" }), false},
-		"sluice headers": {change(func(e *Event) {
-			e.Headers = append(e.Headers, Header{HeaderSchemaVersion, "2"}, Header{HeaderRedriven, "x"})
+		"id, ts, tags": {change(func(e *wire.Event) { e.ID, e.TS, e.Tags = "2", 2, []string{"x"} }), true},
+		"key":          {change(func(e *wire.Event) { e.Key = "l" }), false},
+		"sluice headers": {change(func(e *wire.Event) {
+			e.Headers = append(e.Headers, wire.Header{Name: wire.HeaderSchemaVersion, Value: "2"}, wire.Header{Name: wire.HeaderRedriven, Value: "x"})
 		}), true},
-		"header order":   {change(func(e *Event) { slices.Reverse(e.Headers) }), true},
-		"header value":   {change(func(e *Event) { e.Headers[0].Value = "3" }), false},
-		"header missing": {change(func(e *Event) { e.Headers = e.Headers[:1] }), false},
-		"trace headers": {change(func(e *Event) {
-			e.Headers = append(e.Headers, Header{"traceparent", "x"}, Header{"tracestate", "y"}, Header{"baggage", "z"})
+		"header order":   {change(func(e *wire.Event) { slices.Reverse(e.Headers) }), true},
+		"header value":   {change(func(e *wire.Event) { e.Headers[0].Value = "3" }), false},
+		"header missing": {change(func(e *wire.Event) { e.Headers = e.Headers[:1] }), false},
+		"trace headers": {change(func(e *wire.Event) {
+			e.Headers = append(e.Headers, wire.Header{Name: "traceparent", Value: "x"}, wire.Header{Name: "tracestate", Value: "y"}, wire.Header{Name: "baggage", Value: "z"})
 		}), true},
-		"bytes": {change(func(e *Event) { e.Binary = true }), false},
+		"bytes": {change(func(e *wire.Event) { e.Binary = true }), false},
 	} {
 		if got := SameContent(&base, c.b); got != c.same {
 			t.Errorf("%s: same is %v", name, got)
@@ -75,7 +77,7 @@ func TestSameContentOfTheRest(t *testing.T) {
 			t.Errorf("%s: equal hashes is %v", name, got)
 		}
 	}
-	a, b := Event{Binary: true, Payload: []byte(`1.0`)}, Event{Binary: true, Payload: []byte(`1`)}
+	a, b := wire.Event{Binary: true, Payload: []byte(`1.0`)}, wire.Event{Binary: true, Payload: []byte(`1`)}
 	if SameContent(&a, &b) || ContentHash(&a) == ContentHash(&b) {
 		t.Error("bytes are compared as JSON")
 	}
@@ -176,9 +178,9 @@ func FuzzSameContent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		ea, eb := &Event{Payload: a}, &Event{Payload: b}
+		ea, eb := &wire.Event{Payload: a}, &wire.Event{Payload: b}
 		same := SameContent(ea, eb)
-		if same != SameContent(eb, ea) || same != (ContentHash(ea) == ContentHash(eb)) || !SameContent(ea, &Event{Payload: slices.Clone(a)}) {
+		if same != SameContent(eb, ea) || same != (ContentHash(ea) == ContentHash(eb)) || !SameContent(ea, &wire.Event{Payload: slices.Clone(a)}) {
 			t.Fatalf("%q and %q: same is %v, and something disagrees", a, b, same)
 		}
 	})

@@ -1,4 +1,4 @@
-package wire
+package codec
 
 import (
 	"bufio"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // golden is what stores hold on disk and in databases. A test here that fails
@@ -63,36 +65,36 @@ func TestContentHashesOfManyNeverChange(t *testing.T) {
 
 type goldenEvent struct {
 	name  string
-	event Event
+	event wire.Event
 }
 
 func goldenEvents() []goldenEvent {
 	events := []goldenEvent{
-		{"nothing", Event{}},
-		{"what does not count", Event{ID: "i", TS: 1, Topic: "t", Partition: 2, Seq: 3, Tags: []string{"x"}, CausedBy: []string{"y"}, SID: "s", Spooled: true}},
-		{"key", Event{Key: "customer-17", Payload: []byte(`1`)}},
-		{"long key", Event{Key: strings.Repeat("kéy", 128), Payload: []byte(`1`)}},
-		{"key that is not UTF-8", Event{Key: "\xff\x00", Payload: []byte(`1`)}},
-		{"one header", Event{Headers: Headers{{"source", "shop"}}, Payload: []byte(`1`)}},
-		{"sorted headers", Event{Headers: Headers{{"a", "1"}, {"b", "2"}, {"c", ""}}, Payload: []byte(`1`)}},
-		{"unsorted headers", Event{Headers: Headers{{"c", "1"}, {"B", "2"}, {"a", "3"}, {"", "4"}, {"aa", "5"}}, Payload: []byte(`1`)}},
-		{"one header again", Event{Headers: Headers{{"a", "2"}, {"a", "1"}, {"a", "2"}}, Payload: []byte(`1`)}},
-		{"trace headers", Event{Headers: Headers{{"traceparent", "x"}, {"tracestate", "y"}, {"baggage", "z"}}, Payload: []byte(`1`)}},
-		{"trace headers and others", Event{Headers: Headers{{"traceparent", "x"}, {"z", "1"}, {"tracestate", "y"}, {"Baggage", "2"}, {"baggage", "z"}, {"traceparent2", ""}}, Payload: []byte(`1`)}},
-		{"long header", Event{Headers: Headers{{"x", strings.Repeat("long ", 4000)}}, Payload: []byte(`1`)}},
-		{"no bytes", Event{Binary: true}},
-		{"bytes", Event{Binary: true, Payload: []byte("\x00\xff{}")}},
-		{"bytes that are JSON", Event{Binary: true, Payload: []byte(`{"b":1.0,"a":2}`)}},
-		{"many bytes", Event{Binary: true, Key: "k", Payload: []byte(strings.Repeat("\x01\xfe", 50_000))}},
-		{"order", Event{Key: "customer-17", Headers: Headers{{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, Payload: []byte(orderPayload)}},
+		{"nothing", wire.Event{}},
+		{"what does not count", wire.Event{ID: "i", TS: 1, Topic: "t", Partition: 2, Seq: 3, Tags: []string{"x"}, CausedBy: []string{"y"}, SID: "s", Spooled: true}},
+		{"key", wire.Event{Key: "customer-17", Payload: []byte(`1`)}},
+		{"long key", wire.Event{Key: strings.Repeat("kéy", 128), Payload: []byte(`1`)}},
+		{"key that is not UTF-8", wire.Event{Key: "\xff\x00", Payload: []byte(`1`)}},
+		{"one header", wire.Event{Headers: wire.Headers{{Name: "source", Value: "shop"}}, Payload: []byte(`1`)}},
+		{"sorted headers", wire.Event{Headers: wire.Headers{{Name: "a", Value: "1"}, {Name: "b", Value: "2"}, {Name: "c", Value: ""}}, Payload: []byte(`1`)}},
+		{"unsorted headers", wire.Event{Headers: wire.Headers{{Name: "c", Value: "1"}, {Name: "B", Value: "2"}, {Name: "a", Value: "3"}, {Name: "", Value: "4"}, {Name: "aa", Value: "5"}}, Payload: []byte(`1`)}},
+		{"one header again", wire.Event{Headers: wire.Headers{{Name: "a", Value: "2"}, {Name: "a", Value: "1"}, {Name: "a", Value: "2"}}, Payload: []byte(`1`)}},
+		{"trace headers", wire.Event{Headers: wire.Headers{{Name: "traceparent", Value: "x"}, {Name: "tracestate", Value: "y"}, {Name: "baggage", Value: "z"}}, Payload: []byte(`1`)}},
+		{"trace headers and others", wire.Event{Headers: wire.Headers{{Name: "traceparent", Value: "x"}, {Name: "z", Value: "1"}, {Name: "tracestate", Value: "y"}, {Name: "Baggage", Value: "2"}, {Name: "baggage", Value: "z"}, {Name: "traceparent2", Value: ""}}, Payload: []byte(`1`)}},
+		{"long header", wire.Event{Headers: wire.Headers{{Name: "x", Value: strings.Repeat("long ", 4000)}}, Payload: []byte(`1`)}},
+		{"no bytes", wire.Event{Binary: true}},
+		{"bytes", wire.Event{Binary: true, Payload: []byte("\x00\xff{}")}},
+		{"bytes that are JSON", wire.Event{Binary: true, Payload: []byte(`{"b":1.0,"a":2}`)}},
+		{"many bytes", wire.Event{Binary: true, Key: "k", Payload: []byte(strings.Repeat("\x01\xfe", 50_000))}},
+		{"order", wire.Event{Key: "customer-17", Headers: wire.Headers{{Name: "traceparent", Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, Payload: []byte(orderPayload)}},
 	}
-	many := Event{Payload: []byte(`[]`)}
+	many := wire.Event{Payload: []byte(`[]`)}
 	for i := range 64 {
-		many.Headers = append(many.Headers, Header{fmt.Sprint("h", (i*37)%64), fmt.Sprint(i)})
+		many.Headers = append(many.Headers, wire.Header{Name: fmt.Sprint("h", (i*37)%64), Value: fmt.Sprint(i)})
 	}
 	events = append(events, goldenEvent{"many headers", many})
 	for _, text := range goldenTexts() {
-		events = append(events, goldenEvent{excerpt(text), Event{Payload: []byte(text)}})
+		events = append(events, goldenEvent{excerpt(text), wire.Event{Payload: []byte(text)}})
 	}
 	return events
 }
@@ -163,10 +165,10 @@ func (m *maker) below(n int) int {
 
 func pick[T any](m *maker, from ...T) T { return from[m.below(len(from))] }
 
-func (m *maker) event() (e Event) {
+func (m *maker) event() (e wire.Event) {
 	e.Key = pick(m, "", "k", "key")
 	for range m.below(4) {
-		e.Headers = append(e.Headers, Header{pick(m, "a", "b", "traceparent", "baggage", "B"), pick(m, "", "1", "2")})
+		e.Headers = append(e.Headers, wire.Header{Name: pick(m, "a", "b", "traceparent", "baggage", "B"), Value: pick(m, "", "1", "2")})
 	}
 	e.Payload = m.json(nil, 4)
 	switch m.below(40) {

@@ -1,9 +1,11 @@
-package wire
+package codec
 
 import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Reply is one decoded frame of a sidecar. Which fields count depends on Op.
@@ -12,27 +14,17 @@ type Reply struct {
 	Corr    string
 	HasCorr bool
 
-	Receipt Receipt      // OK of a single publish
-	Results []ResultItem // OK of a batch
-	Err     *Error       // ERR
+	Receipt wire.Receipt      // OK of a single publish
+	Results []wire.ResultItem // OK of a batch
+	Err     *wire.Error       // ERR
 	// Positions is of the OK to a SUBSCRIBE without a group: what it starts
 	// behind, by partition. nil: an older sidecar did not say so.
 	Positions map[int]uint64
 
 	Topic      string
 	Group      string
-	Deliveries []Delivery // EVENT has one, EVENTS several
-	Partitions []int      // ASSIGNED and REVOKED
-}
-
-// Delivery is one event on its way to a consumer.
-type Delivery struct {
-	Event   Event
-	Attempt int // from 1
-	// AckDeadlineMS is the time that was left when the event was sent.
-	AckDeadlineMS int64
-	// Lease names this delivery to the acks of HTTP; "" where it was not pulled.
-	Lease string
+	Deliveries []wire.Delivery // EVENT has one, EVENTS several
+	Partitions []int           // ASSIGNED and REVOKED
 }
 
 // DecodeReply decodes one text frame of a sidecar. Ops and members that it
@@ -55,21 +47,21 @@ func DecodeReply(text []byte) (*Reply, error) {
 	switch {
 	case in.err != nil:
 	case r.Op == "":
-		in.err = Errorf(BadRequest, "op is missing")
-	case r.Op == OpOK:
+		in.err = wire.Errorf(wire.BadRequest, "op is missing")
+	case r.Op == wire.OpOK:
 		r.Receipt, r.Results = m.receipt(&in), m.results
 		if m.positions.given() {
 			r.Positions, in.err = ParsePositions(m.positions.raw)
 		}
-	case r.Op == OpErr:
+	case r.Op == wire.OpErr:
 		r.Err = m.error(&in)
-	case r.Op == OpEvent:
-		var d Delivery
+	case r.Op == wire.OpEvent:
+		var d wire.Delivery
 		d, in.err = m.delivery.decode()
-		r.Deliveries = []Delivery{d}
-	case r.Op == OpEvents:
+		r.Deliveries = []wire.Delivery{d}
+	case r.Op == wire.OpEvents:
 		r.Deliveries = m.deliveries
-	case r.Op == OpAssigned || r.Op == OpRevoked:
+	case r.Op == wire.OpAssigned || r.Op == wire.OpRevoked:
 		r.Partitions = m.wholes(&in)
 	}
 	if in.err == nil {
@@ -85,35 +77,35 @@ func DecodeReply(text []byte) (*Reply, error) {
 func sentOp(v *value) string {
 	if v.kind == '"' {
 		switch string(v.name()) {
-		case OpOK:
-			return OpOK
-		case OpErr:
-			return OpErr
-		case OpEvent:
-			return OpEvent
-		case OpEvents:
-			return OpEvents
+		case wire.OpOK:
+			return wire.OpOK
+		case wire.OpErr:
+			return wire.OpErr
+		case wire.OpEvent:
+			return wire.OpEvent
+		case wire.OpEvents:
+			return wire.OpEvents
 		}
 	}
 	return ""
 }
 
 // ParseReceipt reads HTTP's body of a single publish.
-func ParseReceipt(body []byte) (Receipt, error) {
+func ParseReceipt(body []byte) (wire.Receipt, error) {
 	var m answer
 	if err := m.read(body); err != nil {
-		return Receipt{}, fmt.Errorf("a publish's answer: %w", err)
+		return wire.Receipt{}, fmt.Errorf("a publish's answer: %w", err)
 	}
 	var in memberReader
 	r := m.receipt(&in)
 	if in.err != nil {
-		return Receipt{}, fmt.Errorf("a publish's answer: %w", in.err)
+		return wire.Receipt{}, fmt.Errorf("a publish's answer: %w", in.err)
 	}
 	return r, nil
 }
 
 // ParseResults reads HTTP's body of a batch.
-func ParseResults(body []byte) ([]ResultItem, error) {
+func ParseResults(body []byte) ([]wire.ResultItem, error) {
 	var m answer
 	if err := m.readWhole("a batch's answer", body); err != nil {
 		return nil, err
@@ -136,7 +128,7 @@ func (m *answer) readWhole(what string, body []byte) error {
 // ParseErrorBody makes an Error of an HTTP answer's status and body. A body
 // that is not Sluice's, such as a proxy's page, gets the code that goes with
 // the status.
-func ParseErrorBody(status int, body []byte) *Error {
+func ParseErrorBody(status int, body []byte) *wire.Error {
 	var m answer
 	if m.read(body) == nil && m.code.given() {
 		var in memberReader
@@ -144,7 +136,7 @@ func ParseErrorBody(status int, body []byte) *Error {
 			return e
 		}
 	}
-	return Errorf(CodeOfStatus(status), "the server answered with status %d", status)
+	return wire.Errorf(wire.CodeOfStatus(status), "the server answered with status %d", status)
 }
 
 // answer holds the members of a sidecar's frame, or of an HTTP body.
@@ -157,9 +149,9 @@ type answer struct {
 	pointer, partitions, positions                          value
 
 	delivery   deliveryMembers
-	deliveries []Delivery
-	results    []ResultItem
-	bad        *Error // the first thing wrong in deliveries or results
+	deliveries []wire.Delivery
+	results    []wire.ResultItem
+	bad        *wire.Error // the first thing wrong in deliveries or results
 }
 
 func (m *answer) read(text []byte) error {
@@ -169,7 +161,7 @@ func (m *answer) read(text []byte) error {
 	s := scanner{b: text}
 	s.space()
 	if s.peek() != '{' {
-		return Errorf(BadRequest, "not a JSON object")
+		return wire.Errorf(wire.BadRequest, "not a JSON object")
 	}
 	if err := m.scan(&s); err != nil {
 		return err
@@ -260,7 +252,7 @@ func (m *answer) scanDelivery(s *scanner) *SyntaxError {
 	if err != nil || m.bad != nil {
 		return err
 	}
-	var one Delivery
+	var one wire.Delivery
 	one, m.bad = d.decode()
 	m.deliveries = append(m.deliveries, one)
 	return nil
@@ -275,7 +267,7 @@ func (m *answer) scanResult(s *scanner) *SyntaxError {
 		return err
 	}
 	var in memberReader
-	var r ResultItem
+	var r wire.ResultItem
 	if one.code.given() {
 		r.Err = one.error(&in)
 	} else {
@@ -288,7 +280,7 @@ func (m *answer) scanResult(s *scanner) *SyntaxError {
 	return nil
 }
 
-func (m *answer) receipt(in *memberReader) (r Receipt) {
+func (m *answer) receipt(in *memberReader) (r wire.Receipt) {
 	in.text("id", &m.id, &r.ID)
 	r.TS = in.whole("ts", &m.ts)
 	r.Partition = int(in.whole("partition", &m.partition))
@@ -299,8 +291,8 @@ func (m *answer) receipt(in *memberReader) (r Receipt) {
 	return r
 }
 
-func (m *answer) error(in *memberReader) *Error {
-	e := new(Error)
+func (m *answer) error(in *memberReader) *wire.Error {
+	e := new(wire.Error)
 	in.text("code", &m.code, (*string)(&e.Code))
 	in.text("msg", &m.msg, &e.Msg)
 	in.text("scope", &m.scope, &e.Scope)
@@ -323,7 +315,7 @@ func (m *answer) error(in *memberReader) *Error {
 	return e
 }
 
-func scanFieldError(s *scanner, in *memberReader) (f FieldError, err *SyntaxError) {
+func scanFieldError(s *scanner, in *memberReader) (f wire.FieldError, err *SyntaxError) {
 	if s.peek() != '{' {
 		return f, s.skip()
 	}
@@ -386,13 +378,13 @@ func (d *deliveryMembers) member(s *scanner, name []byte) *SyntaxError {
 	return s.skip()
 }
 
-func (d *deliveryMembers) decode() (Delivery, *Error) {
+func (d *deliveryMembers) decode() (wire.Delivery, *wire.Error) {
 	e, err := d.event.decode()
 	if err != nil {
-		return Delivery{}, err
+		return wire.Delivery{}, err
 	}
 	var in memberReader
-	one := Delivery{
+	one := wire.Delivery{
 		Event:         e,
 		Attempt:       int(in.whole("attempt", &d.attempt)),
 		AckDeadlineMS: in.whole("ack_deadline_ms", &d.ackDeadlineMS),

@@ -1,30 +1,32 @@
-package wire
+package codec
+
+import "github.com/sluice-bus/sluice/sdk/wire"
 
 // fill reads the opts of a SUBSCRIBE.
-func (o *SubscribeOptions) fill(it *item, lim Limits) (err *Error) {
+func fillOptions(o *wire.SubscribeOptions, it *item, lim wire.Limits) (err *wire.Error) {
 	if it.optsKind == 0 || it.optsKind == 'n' {
 		return nil
 	}
 	if it.optsKind != '{' {
-		return Errorf(BadRequest, "opts must be an object")
+		return wire.Errorf(wire.BadRequest, "opts must be an object")
 	}
 	in := &it.opts
-	if err = o.fillStart(in); err != nil {
+	if err = fillStart(o, in); err != nil {
 		return err
 	}
-	if o.MaxInflight, err = intField("maxInflight", &in.maxInflight, 1, MaxInflight); err != nil {
+	if o.MaxInflight, err = intField("maxInflight", &in.maxInflight, 1, wire.MaxInflight); err != nil {
 		return err
 	}
-	if o.AckTimeoutMS, err = wholeField("ackTimeoutMs", &in.ackTimeoutMS, 1, MaxAckTimeoutMS); err != nil {
+	if o.AckTimeoutMS, err = wholeField("ackTimeoutMs", &in.ackTimeoutMS, 1, wire.MaxAckTimeoutMS); err != nil {
 		return err
 	}
-	if o.MaxAttempts, err = intField("maxAttempts", &in.maxAttempts, 1, MaxDeliverAttempts); err != nil {
+	if o.MaxAttempts, err = intField("maxAttempts", &in.maxAttempts, 1, wire.MaxDeliverAttempts); err != nil {
 		return err
 	}
-	if o.MaxBatch, err = intField("maxBatch", &in.maxBatch, 1, MaxDeliverBatch); err != nil {
+	if o.MaxBatch, err = intField("maxBatch", &in.maxBatch, 1, wire.MaxDeliverBatch); err != nil {
 		return err
 	}
-	if o.DedupeTTLMS, err = wholeField("dedupeTtlMs", &in.dedupeTTLMS, 1, MaxDedupeTTLMS); err != nil {
+	if o.DedupeTTLMS, err = wholeField("dedupeTtlMs", &in.dedupeTTLMS, 1, wire.MaxDedupeTTLMS); err != nil {
 		return err
 	}
 	if o.Ordered, err = boolField("ordered", &in.ordered); err != nil {
@@ -42,11 +44,11 @@ func (o *SubscribeOptions) fill(it *item, lim Limits) (err *Error) {
 }
 
 // fillStart reads where the subscription starts.
-func (o *SubscribeOptions) fillStart(in *options) (err *Error) {
+func fillStart(o *wire.SubscribeOptions, in *options) (err *wire.Error) {
 	if o.From, err = stringField("from", &in.from); err != nil {
 		return err
 	}
-	if o.TS, err = wholeField("ts", &in.ts, 0, MaxTS); err != nil {
+	if o.TS, err = wholeField("ts", &in.ts, 0, wire.MaxTS); err != nil {
 		return err
 	}
 	if in.afterID.given() {
@@ -57,7 +59,7 @@ func (o *SubscribeOptions) fillStart(in *options) (err *Error) {
 			return err
 		}
 	}
-	if o.From != FromPositions {
+	if o.From != wire.FromPositions {
 		return CheckFrom(o.From, o.TS, o.AfterID)
 	}
 	if !in.positions.given() {
@@ -70,30 +72,30 @@ func (o *SubscribeOptions) fillStart(in *options) (err *Error) {
 
 // CheckFrom checks how a start is given, except for positions: from one of the four
 // other names or absent, with the ts or afterId that it needs.
-func CheckFrom(from string, ts *int64, afterID string) *Error {
+func CheckFrom(from string, ts *int64, afterID string) *wire.Error {
 	switch from {
-	case "", FromLatest, FromEarliest:
+	case "", wire.FromLatest, wire.FromEarliest:
 		return nil
-	case FromTS:
+	case wire.FromTS:
 		if ts == nil {
-			return Errorf(BadRequest, "ts is missing: from ts needs it")
+			return wire.Errorf(wire.BadRequest, "ts is missing: from ts needs it")
 		}
 		return nil
-	case FromAfterID:
+	case wire.FromAfterID:
 		if afterID == "" {
-			return Errorf(BadRequest, "afterId is missing: from afterId needs it")
+			return wire.Errorf(wire.BadRequest, "afterId is missing: from afterId needs it")
 		}
 		return nil
 	}
-	return Errorf(BadRequest, "from is %s; allowed are latest, earliest, ts, afterId and positions", shown(from))
+	return wire.Errorf(wire.BadRequest, "from is %s; allowed are latest, earliest, ts, afterId and positions", shown(from))
 }
 
-func filterField(v *value, lim Limits) (*Filter, *Error) {
+func filterField(v *value, lim wire.Limits) (*wire.Filter, *wire.Error) {
 	if !v.given() {
 		return nil, nil
 	}
 	if v.kind != '{' {
-		return nil, Errorf(BadRequest, "filter must be an object with key, tag and header")
+		return nil, wire.Errorf(wire.BadRequest, "filter must be an object with key, tag and header")
 	}
 	var key, tag, header value
 	s := scanner{b: v.raw}
@@ -108,8 +110,8 @@ func filterField(v *value, lim Limits) (*Filter, *Error) {
 		}
 		return s.skip()
 	})
-	f := new(Filter)
-	var err *Error
+	f := new(wire.Filter)
+	var err *wire.Error
 	if f.Key, err = optionalString("filter.key", &key); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func filterField(v *value, lim Limits) (*Filter, *Error) {
 }
 
 // optionalString tells an empty string from none, which is nil.
-func optionalString(name string, v *value) (*string, *Error) {
+func optionalString(name string, v *value) (*string, *wire.Error) {
 	if !v.given() {
 		return nil, nil
 	}

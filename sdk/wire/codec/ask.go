@@ -1,6 +1,10 @@
-package wire
+package codec
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
 
 // The functions below append a client's frames. An empty corr, group, reason
 // or token is left out.
@@ -12,16 +16,16 @@ func appendOp(dst []byte, op, corr string) []byte {
 
 // AppendPublish appends a PUBLISH of one event: its topic, payload and what of
 // the opts is set. Partition and Seq are not sent; TS only with HasTS.
-func AppendPublish(dst []byte, corr string, p *PublishItem) []byte {
-	dst = appendOp(dst, OpPublish, corr)
+func AppendPublish(dst []byte, corr string, p *wire.PublishItem) []byte {
+	dst = appendOp(dst, wire.OpPublish, corr)
 	dst = append(AppendString(append(dst, `,"topic":`...), p.Event.Topic), ',')
 	return append(appendPublished(dst, p), '}')
 }
 
 // AppendPublishBatch appends a PUBLISH of several events; topic is that of
 // every event whose own Topic is empty or the same.
-func AppendPublishBatch(dst []byte, corr, topic string, items []PublishItem) []byte {
-	dst = appendOp(dst, OpPublish, corr)
+func AppendPublishBatch(dst []byte, corr, topic string, items []wire.PublishItem) []byte {
+	dst = appendOp(dst, wire.OpPublish, corr)
 	if topic != "" {
 		dst = AppendString(append(dst, `,"topic":`...), topic)
 	}
@@ -40,14 +44,14 @@ func AppendPublishBatch(dst []byte, corr, topic string, items []PublishItem) []b
 }
 
 // AppendPublishLine appends one line of an NDJSON publish, without its newline.
-func AppendPublishLine(dst []byte, p *PublishItem) []byte {
+func AppendPublishLine(dst []byte, p *wire.PublishItem) []byte {
 	return append(appendPublished(append(dst, '{'), p), '}')
 }
 
 // appendPublished appends payload and opts, without braces.
-func appendPublished(dst []byte, p *PublishItem) []byte {
+func appendPublished(dst []byte, p *wire.PublishItem) []byte {
 	e := &p.Event
-	dst = append(e.appendPayload(dst), `,"opts":{`...)
+	dst = append(appendPayload(dst, e), `,"opts":{`...)
 	open := len(dst)
 	if e.ID != "" {
 		dst = append(AppendString(append(dst, `"id":`...), e.ID), ',')
@@ -61,7 +65,7 @@ func appendPublished(dst []byte, p *PublishItem) []byte {
 	if delay := p.Later.DelayMS; delay != nil {
 		dst = append(strconv.AppendInt(append(dst, `"delay_ms":`...), *delay, 10), ',')
 	}
-	dst = e.appendOptional(dst)
+	dst = appendOptional(dst, e)
 	if len(dst) == open {
 		return dst[:open-len(`,"opts":{`)]
 	}
@@ -70,8 +74,8 @@ func appendPublished(dst []byte, p *PublishItem) []byte {
 }
 
 // AppendSubscribe appends a SUBSCRIBE; a nil o is one without opts.
-func AppendSubscribe(dst []byte, corr, topic, group string, o *SubscribeOptions) []byte {
-	dst = appendNames(appendOp(dst, OpSubscribe, corr), topic, group)
+func AppendSubscribe(dst []byte, corr, topic, group string, o *wire.SubscribeOptions) []byte {
+	dst = appendNames(appendOp(dst, wire.OpSubscribe, corr), topic, group)
 	if o == nil {
 		return append(dst, '}')
 	}
@@ -79,12 +83,12 @@ func AppendSubscribe(dst []byte, corr, topic, group string, o *SubscribeOptions)
 }
 
 // appendOpts appends the opts of a SUBSCRIBE.
-func appendOpts(dst []byte, o *SubscribeOptions) []byte {
+func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 	w := optsWriter{dst: append(dst, '{')}
 	w.text("from", o.From)
 	w.whole("ts", o.TS)
 	w.text("afterId", o.AfterID)
-	if o.From == FromPositions {
+	if o.From == wire.FromPositions {
 		w.dst = AppendPositions(w.name("positions"), o.Positions)
 	}
 	w.int("maxInflight", o.MaxInflight)
@@ -151,34 +155,34 @@ func (w *optsWriter) flag(name string, is bool) {
 
 // AppendUnsubscribe appends an UNSUBSCRIBE.
 func AppendUnsubscribe(dst []byte, corr, topic, group string) []byte {
-	return append(appendNames(appendOp(dst, OpUnsubscribe, corr), topic, group), '}')
+	return append(appendNames(appendOp(dst, wire.OpUnsubscribe, corr), topic, group), '}')
 }
 
 // AppendPause appends a PAUSE.
 func AppendPause(dst []byte, corr, topic, group string) []byte {
-	return append(appendNames(appendOp(dst, OpPause, corr), topic, group), '}')
+	return append(appendNames(appendOp(dst, wire.OpPause, corr), topic, group), '}')
 }
 
 // AppendResume appends a RESUME.
 func AppendResume(dst []byte, corr, topic, group string) []byte {
-	return append(appendNames(appendOp(dst, OpResume, corr), topic, group), '}')
+	return append(appendNames(appendOp(dst, wire.OpResume, corr), topic, group), '}')
 }
 
 // AppendAck appends an ACK of one id or more.
 func AppendAck(dst []byte, corr, topic, group string, ids ...string) []byte {
-	return append(appendSettle(dst, OpAck, corr, topic, group, ids), '}')
+	return append(appendSettle(dst, wire.OpAck, corr, topic, group, ids), '}')
 }
 
 // AppendNack appends a NACK.
-func AppendNack(dst []byte, corr, topic, group string, ids []string, k Nack) []byte {
-	w := optsWriter{dst: appendSettle(dst, OpNack, corr, topic, group, ids)}
-	k.append(&w)
+func AppendNack(dst []byte, corr, topic, group string, ids []string, k wire.Nack) []byte {
+	w := optsWriter{dst: appendSettle(dst, wire.OpNack, corr, topic, group, ids)}
+	w.nack(&k)
 	return append(w.dst, '}')
 }
 
 // AppendModAck appends a MODACK: the deadline becomes now + extendMS.
 func AppendModAck(dst []byte, corr, topic, group string, ids []string, extendMS int64) []byte {
-	dst = appendSettle(dst, OpModAck, corr, topic, group, ids)
+	dst = appendSettle(dst, wire.OpModAck, corr, topic, group, ids)
 	return append(strconv.AppendInt(append(dst, `,"extend_ms":`...), extendMS, 10), '}')
 }
 
@@ -191,11 +195,11 @@ func appendSettle(dst []byte, op, corr, topic, group string, ids []string) []byt
 }
 
 // AppendPing appends a PING.
-func AppendPing(dst []byte, corr string) []byte { return append(appendOp(dst, OpPing, corr), '}') }
+func AppendPing(dst []byte, corr string) []byte { return append(appendOp(dst, wire.OpPing, corr), '}') }
 
 // AppendAuth appends an AUTH.
 func AppendAuth(dst []byte, corr, token string) []byte {
-	dst = appendOp(dst, OpAuth, corr)
+	dst = appendOp(dst, wire.OpAuth, corr)
 	if token != "" {
 		dst = AppendString(append(dst, `,"token":`...), token)
 	}

@@ -1,10 +1,12 @@
-package wire
+package codec
 
 import (
 	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // shown is s for a message: quoted, and not longer than a reader can take in.
@@ -17,12 +19,12 @@ func shown[T string | []byte](s T) string {
 }
 
 // CheckTopic checks the name of a topic to publish to.
-func CheckTopic(name string) *Error {
+func CheckTopic(name string) *wire.Error {
 	if name == "" {
-		return Errorf(BadRequest, "topic is missing")
+		return wire.Errorf(wire.BadRequest, "topic is missing")
 	}
 	if name[0] == '_' {
-		return Errorf(BadRequest, "topic %s starts with _, which is reserved: nobody may publish there", shown(name))
+		return wire.Errorf(wire.BadRequest, "topic %s starts with _, which is reserved: nobody may publish there", shown(name))
 	}
 	return checkTopicName(name, name)
 }
@@ -30,12 +32,12 @@ func CheckTopic(name string) *Error {
 // CheckReadTopic checks the name of a topic to read from. Reserved topics may
 // be read, and so may dead-letter topics, whose names can pass MaxTopicBytes
 // by their ".dlq" suffixes.
-func CheckReadTopic(name string) *Error {
+func CheckReadTopic(name string) *wire.Error {
 	if name == "" {
-		return Errorf(BadRequest, "topic is missing")
+		return wire.Errorf(wire.BadRequest, "topic is missing")
 	}
 	base := name
-	for len(base) > MaxTopicBytes && len(name) <= MaxReadTopicBytes && strings.HasSuffix(base, ".dlq") {
+	for len(base) > wire.MaxTopicBytes && len(name) <= wire.MaxReadTopicBytes && strings.HasSuffix(base, ".dlq") {
 		base = strings.TrimSuffix(base, ".dlq")
 	}
 	return checkTopicName(name, base)
@@ -43,18 +45,18 @@ func CheckReadTopic(name string) *Error {
 
 // checkTopicName checks the characters of name, and the length of base, which
 // is the part of it that counts.
-func checkTopicName(name, base string) *Error {
-	if len(base) > MaxTopicBytes {
-		return Errorf(BadRequest, "topic is %d bytes long; at most %d are allowed", len(name), MaxTopicBytes)
+func checkTopicName(name, base string) *wire.Error {
+	if len(base) > wire.MaxTopicBytes {
+		return wire.Errorf(wire.BadRequest, "topic is %d bytes long; at most %d are allowed", len(name), wire.MaxTopicBytes)
 	}
 	for i := range len(name) {
 		if !topicByte[name[i]] {
-			return Errorf(BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
+			return wire.Errorf(wire.BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
 		}
 	}
 	if name == "." || name == ".." {
-		return Errorf(BadRequest, "topic %s is a step of a URL's path and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
-			shown(name), MaxTopicBytes)
+		return wire.Errorf(wire.BadRequest, "topic %s is a step of a URL's path and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
+			shown(name), wire.MaxTopicBytes)
 	}
 	return nil
 }
@@ -68,14 +70,14 @@ var topicByte = func() (set [256]bool) {
 
 // CheckGroup checks the name of a consumer group: 1 to 255 bytes of visible
 // characters other than the slash, which would divide a URL's path.
-func CheckGroup(name string) *Error {
+func CheckGroup(name string) *wire.Error {
 	switch {
 	case name == "":
-		return Errorf(BadRequest, "group is missing")
-	case len(name) > MaxGroupBytes:
-		return Errorf(BadRequest, "group is %d bytes long; at most %d are allowed", len(name), MaxGroupBytes)
+		return wire.Errorf(wire.BadRequest, "group is missing")
+	case len(name) > wire.MaxGroupBytes:
+		return wire.Errorf(wire.BadRequest, "group is %d bytes long; at most %d are allowed", len(name), wire.MaxGroupBytes)
 	case !visible(name) || strings.Contains(name, "/"):
-		return Errorf(BadRequest, "group %s holds a character that is not allowed; allowed are visible characters other than / and spaces", shown(name))
+		return wire.Errorf(wire.BadRequest, "group %s holds a character that is not allowed; allowed are visible characters other than / and spaces", shown(name))
 	}
 	return nil
 }
@@ -83,16 +85,16 @@ func CheckGroup(name string) *Error {
 // CheckID checks an event's id: 1 to 128 visible characters, where a character
 // is a Unicode code point, and visible is what Unicode calls graphic, other
 // than spaces.
-func CheckID(id string) *Error { return checkID("id", id) }
+func CheckID(id string) *wire.Error { return checkID("id", id) }
 
-func checkID(field, id string) *Error {
+func checkID(field, id string) *wire.Error {
 	switch {
 	case id == "":
-		return Errorf(BadRequest, "%s is empty; 1 to %d visible characters are allowed", field, MaxIDChars)
-	case len(id) > MaxIDChars && utf8.RuneCountInString(id) > MaxIDChars:
-		return Errorf(BadRequest, "%s is %d characters long; at most %d are allowed", field, utf8.RuneCountInString(id), MaxIDChars)
+		return wire.Errorf(wire.BadRequest, "%s is empty; 1 to %d visible characters are allowed", field, wire.MaxIDChars)
+	case len(id) > wire.MaxIDChars && utf8.RuneCountInString(id) > wire.MaxIDChars:
+		return wire.Errorf(wire.BadRequest, "%s is %d characters long; at most %d are allowed", field, utf8.RuneCountInString(id), wire.MaxIDChars)
 	case !visible(id):
-		return Errorf(BadRequest, "%s %s holds a character that is not allowed; allowed are visible characters without spaces", field, shown(id))
+		return wire.Errorf(wire.BadRequest, "%s %s holds a character that is not allowed; allowed are visible characters without spaces", field, shown(id))
 	}
 	return nil
 }
@@ -120,52 +122,52 @@ func visibleRunes(s string) bool {
 }
 
 // CheckKey checks an event's key; an empty one is no key.
-func CheckKey(key string, lim Limits) *Error {
+func CheckKey(key string, lim wire.Limits) *wire.Error {
 	if len(key) > lim.KeyBytes {
-		return Errorf(BadRequest, "key is %d bytes long; at most %d are allowed", len(key), lim.KeyBytes)
+		return wire.Errorf(wire.BadRequest, "key is %d bytes long; at most %d are allowed", len(key), lim.KeyBytes)
 	}
 	if !utf8.ValidString(key) {
-		return Errorf(BadRequest, "key is not valid UTF-8")
+		return wire.Errorf(wire.BadRequest, "key is not valid UTF-8")
 	}
 	return nil
 }
 
 // CheckHeaders checks the publisher's own headers of one event.
-func CheckHeaders(h Headers, lim Limits) *Error {
+func CheckHeaders(h wire.Headers, lim wire.Limits) *wire.Error {
 	if len(h) > lim.HeaderCount {
-		return Errorf(PayloadTooLarge, "%d headers; at most %d are allowed", len(h), lim.HeaderCount)
+		return wire.Errorf(wire.PayloadTooLarge, "%d headers; at most %d are allowed", len(h), lim.HeaderCount)
 	}
 	if size := h.Size(); size > lim.HeaderBytes {
-		return Errorf(PayloadTooLarge, "headers take %d bytes; at most %d are allowed", size, lim.HeaderBytes)
+		return wire.Errorf(wire.PayloadTooLarge, "headers take %d bytes; at most %d are allowed", size, lim.HeaderBytes)
 	}
 	for i, x := range h {
 		if x.Name == "" {
-			return Errorf(BadRequest, "headers holds an empty name")
+			return wire.Errorf(wire.BadRequest, "headers holds an empty name")
 		}
 		if !utf8.ValidString(x.Name) || !utf8.ValidString(x.Value) {
-			return Errorf(BadRequest, "header %s is not valid UTF-8", shown(x.Name))
+			return wire.Errorf(wire.BadRequest, "header %s is not valid UTF-8", shown(x.Name))
 		}
 		if _, twice := h[:i].Get(x.Name); twice {
-			return Errorf(BadRequest, "header %s is given twice", shown(x.Name))
+			return wire.Errorf(wire.BadRequest, "header %s is given twice", shown(x.Name))
 		}
 	}
 	return nil
 }
 
 // CheckTS checks a time in milliseconds since the epoch.
-func CheckTS(ts int64) *Error {
-	if ts < 0 || ts > MaxTS {
-		return Errorf(BadRequest, "ts is %d; a whole number of milliseconds from 0 to %d is allowed", ts, int64(MaxTS))
+func CheckTS(ts int64) *wire.Error {
+	if ts < 0 || ts > wire.MaxTS {
+		return wire.Errorf(wire.BadRequest, "ts is %d; a whole number of milliseconds from 0 to %d is allowed", ts, int64(wire.MaxTS))
 	}
 	return nil
 }
 
-func payloadTooLarge(size int, lim Limits) *Error {
-	return Errorf(PayloadTooLarge, "payload is %d bytes long; at most %d are allowed", size, lim.PayloadBytes)
+func payloadTooLarge(size int, lim wire.Limits) *wire.Error {
+	return wire.Errorf(wire.PayloadTooLarge, "payload is %d bytes long; at most %d are allowed", size, lim.PayloadBytes)
 }
 
 // CheckPayloadBytes checks the size of a payload that is kept as bytes.
-func CheckPayloadBytes(b []byte, lim Limits) *Error {
+func CheckPayloadBytes(b []byte, lim wire.Limits) *wire.Error {
 	if len(b) > lim.PayloadBytes {
 		return payloadTooLarge(len(b), lim)
 	}
@@ -175,18 +177,18 @@ func CheckPayloadBytes(b []byte, lim Limits) *Error {
 // CompactPayload validates a JSON payload and returns a compact copy of it:
 // bad_json when it is not JSON, bad_request when it is nested too deep,
 // payload_too_large when the compact form is over the limit.
-func CompactPayload(b []byte, lim Limits) ([]byte, *Error) {
+func CompactPayload(b []byte, lim wire.Limits) ([]byte, *wire.Error) {
 	v, err := scanWhole(b)
 	if err != nil {
-		return nil, Errorf(BadJSON, "payload is not JSON: %v", err)
+		return nil, wire.Errorf(wire.BadJSON, "payload is not JSON: %v", err)
 	}
 	return v.payload(lim)
 }
 
 // payload returns a compact copy of the value as an event's payload.
-func (v *value) payload(lim Limits) ([]byte, *Error) {
+func (v *value) payload(lim wire.Limits) ([]byte, *wire.Error) {
 	if v.depth > lim.JSONDepth {
-		return nil, Errorf(BadRequest, "payload is %v", &DepthError{Depth: v.depth, Max: lim.JSONDepth})
+		return nil, wire.Errorf(wire.BadRequest, "payload is %v", &DepthError{Depth: v.depth, Max: lim.JSONDepth})
 	}
 	if !v.spaced && len(v.raw) > lim.PayloadBytes {
 		return nil, payloadTooLarge(len(v.raw), lim)

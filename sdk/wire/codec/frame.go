@@ -1,4 +1,6 @@
-package wire
+package codec
+
+import "github.com/sluice-bus/sluice/sdk/wire"
 
 // frame holds where a client frame's members are, found in one pass over its
 // text. The last of members with the same name wins.
@@ -10,7 +12,7 @@ type frame struct {
 	extendMS                      value
 
 	events      value // the array as a whole
-	batch       []PublishItem
+	batch       []wire.PublishItem
 	batchEvents int // elements of events, those beyond the limit included
 }
 
@@ -34,7 +36,7 @@ type options struct {
 }
 
 // read scans the whole frame. What it found up to a syntax error stays.
-func (f *frame) read(text []byte, lim Limits) error {
+func (f *frame) read(text []byte, lim wire.Limits) error {
 	s := scanner{b: text}
 	s.space()
 	if s.peek() != '{' {
@@ -183,7 +185,7 @@ func (o *options) slot(name []byte) *value {
 // readEvents scans the array of a batch and decodes its events on the way, so
 // that a batch of megabytes is read once. Those over the limit are counted
 // only: their batch is refused anyway.
-func (f *frame) readEvents(s *scanner, lim Limits) *SyntaxError {
+func (f *frame) readEvents(s *scanner, lim wire.Limits) *SyntaxError {
 	f.batch, f.batchEvents = nil, 0
 	start := s.i
 	err := s.elements(func() *SyntaxError {
@@ -200,14 +202,14 @@ func (f *frame) readEvents(s *scanner, lim Limits) *SyntaxError {
 }
 
 // scanItem scans and decodes one event of a batch.
-func scanItem(s *scanner, lim Limits) (PublishItem, *SyntaxError) {
+func scanItem(s *scanner, lim wire.Limits) (wire.PublishItem, *SyntaxError) {
 	if s.peek() != '{' {
 		err := s.skip()
-		return PublishItem{Err: Errorf(BadRequest, "an event of a batch must be a JSON object")}, err
+		return wire.PublishItem{Err: wire.Errorf(wire.BadRequest, "an event of a batch must be a JSON object")}, err
 	}
 	var it item
 	if err := s.members(func(name value) *SyntaxError { return it.member(s, name.name()) }); err != nil {
-		return PublishItem{}, err
+		return wire.PublishItem{}, err
 	}
 	p := it.decode(lim)
 	if p.Err == nil && it.topic.given() {
@@ -217,7 +219,7 @@ func scanItem(s *scanner, lim Limits) (PublishItem, *SyntaxError) {
 		}
 	}
 	if p.Err != nil {
-		return PublishItem{Err: p.Err}, nil
+		return wire.PublishItem{Err: p.Err}, nil
 	}
 	return p, nil
 }
