@@ -55,9 +55,9 @@
 //
 // A refusal of the sidecar is an [*Error] with its code; a test for one is errors.Is(err,
 // sluice.ErrTopicPaused). A subscription that is refused for good, after it had lost its
-// connection, ends, and [Subscription.Err] says why. Calls on a closed client, subscription or
-// publisher return [ErrClosed]. When a context ends before a publish is answered, the event may
-// have been accepted: publish it again under the same id.
+// connection, ends, and [Subscription.Err] says why. Errors of a closed client, subscription or
+// publisher match [ErrClosed]. When a context ends before a publish is answered, the event may have
+// been accepted: publish it again under the same id.
 //
 // # Around it
 //

@@ -12,7 +12,7 @@ import (
 
 // Policies of an earlier life may limit publishes, but not remove events, while the control plane
 // may send others.
-func TestFirm(t *testing.T) {
+func TestConfirmed(t *testing.T) {
 	p := newPlane(t)
 	p.put(map[string]int64{"*": 1, "t": 2})
 	p.Start()
