@@ -66,12 +66,7 @@ func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *clien
 		return err
 	}
 	if c.JSON {
-		for _, s := range sidecars {
-			if err := printJSON(app.Stdout, s); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printJSONLines(app.Stdout, sidecars)
 	}
 	if len(sidecars) == 0 {
 		_, err := fmt.Fprintln(app.Stdout, "no sidecars yet: they are told of the control plane with --control-plane HOST:PORT")

@@ -54,12 +54,7 @@ func (f *fleetTopicsCommand) Run(ctx context.Context, app *program.App, c *clien
 	if !c.JSON {
 		return printTopics(app.Stdout, topics)
 	}
-	for _, t := range topics {
-		if err := printJSON(app.Stdout, t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return printJSONLines(app.Stdout, topics)
 }
 
 // watchTopics prints the topics again and again. A control plane that goes away

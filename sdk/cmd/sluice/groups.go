@@ -82,12 +82,7 @@ func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client
 		return err
 	}
 	if c.JSON {
-		for _, info := range infos {
-			if err := printJSON(app.Stdout, info); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printJSONLines(app.Stdout, infos)
 	}
 	if g.Group != "" {
 		return printGroup(app.Stdout, &infos[0])

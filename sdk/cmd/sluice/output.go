@@ -19,6 +19,16 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// printJSONLines writes each element as JSON, on a line of its own.
+func printJSONLines[T any](w io.Writer, list []T) error {
+	for _, v := range list {
+		if err := printJSON(w, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // table writes rows in aligned columns, the head first.
 func table(w io.Writer, head []string, rows [][]string) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -81,12 +81,7 @@ func (*policyListCommand) Run(ctx context.Context, app *program.App, c *client, 
 		return err
 	}
 	if c.JSON {
-		for _, each := range list.Policies {
-			if err := printJSON(app.Stdout, each); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printJSONLines(app.Stdout, list.Policies)
 	}
 	if len(list.Policies) == 0 {
 		_, err := fmt.Fprintln(app.Stdout, "no policies: the defaults hold for every topic")
@@ -191,12 +186,7 @@ func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *cli
 		return err
 	}
 	if c.JSON {
-		for _, v := range versions {
-			if err := printJSON(app.Stdout, v); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printJSONLines(app.Stdout, versions)
 	}
 	rows := make([][]string, len(versions))
 	for i, v := range versions {

@@ -70,10 +70,8 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 		}
 		return different, printPlan(app.Stdout, false, plan)
 	}
-	for _, change := range plan.Changes {
-		if err := printJSON(app.Stdout, change); err != nil {
-			return false, err
-		}
+	if err := printJSONLines(app.Stdout, plan.Changes); err != nil {
+		return false, err
 	}
 	return different, nil
 }

@@ -208,12 +208,7 @@ func (s *schemaListCommand) Run(ctx context.Context, app *program.App, c *client
 		return err
 	}
 	if c.JSON {
-		for _, v := range versions {
-			if err := printJSON(app.Stdout, v); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printJSONLines(app.Stdout, versions)
 	}
 	rows := make([][]string, len(versions))
 	for i, v := range versions {

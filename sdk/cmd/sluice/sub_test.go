@@ -8,7 +8,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
@@ -119,6 +121,9 @@ func TestSubOutlivesItsConnection(t *testing.T) {
 			fill(t, sidecar, "t", 1)
 			r := subscribe(t, sidecar, append([]string{"t", "--max", "2"}, args...)...)
 			r.want(t, `{"n":0}`)
+			for group != "" && sidecar.Acked("t", group) == 0 { // it would be delivered again
+				pause.For(t.Context(), 5*time.Millisecond)
+			}
 			sidecar.Disconnect()
 			run(t, sidecar, "", "pub", "t", `{"n":1}`).wantOK(t)
 			r.want(t, `{"n":1}`)

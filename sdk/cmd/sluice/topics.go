@@ -52,12 +52,7 @@ func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client
 		return err
 	}
 	if c.JSON {
-		for _, t := range topics {
-			if err := printJSON(app.Stdout, t); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printJSONLines(app.Stdout, topics)
 	}
 	rows := make([][]string, len(topics))
 	for i, t := range topics {

@@ -206,13 +206,12 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 	if err != nil {
 		return q, 0, err
 	}
-	n, err1 := p.Whole("limit", 100, 1, 1000)
+	limit, cursor, err1 := limitAndCursor(p)
 	order, err2 := p.Choice("order", "desc", "asc")
-	cursor, err3 := p.Text("cursor")
-	var err4, err5 error
-	q.group, err4 = p.Text("group")
-	q.reason, err5 = p.Text("reason")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	var err3, err4 error
+	q.group, err3 = p.Text("group")
+	q.reason, err4 = p.Text("reason")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return q, 0, err
 	}
 	q.descending = order == "desc"
@@ -224,7 +223,7 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 			return q, 0, httpapi.BadParam("order", "the cursor goes on in the other order")
 		}
 	}
-	return q, int(n), nil
+	return q, limit, nil
 }
 
 // deadOf is the request's topic, and the groups that its sender may read on as.

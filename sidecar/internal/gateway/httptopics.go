@@ -106,13 +106,8 @@ func pageOf(r *http.Request) (page topicPage, err error) {
 			return page, err
 		}
 	}
-	limit, err := p.Whole("limit", defaultPage, 1, maxPage)
-	if err != nil {
-		return page, err
-	}
-	page.limit = int(limit)
-	cursor, err := p.Text("cursor")
-	if err != nil || cursor == "" {
+	var cursor string
+	if page.limit, cursor, err = limitAndCursor(p); err != nil || cursor == "" {
 		return page, err
 	}
 	after, bad := base64.RawURLEncoding.DecodeString(cursor)
@@ -121,6 +116,16 @@ func pageOf(r *http.Request) (page topicPage, err error) {
 	}
 	page.after = string(after)
 	return page, nil
+}
+
+// limitAndCursor reads how much of a list a page is to have, and the next of the page before; "" for the first page.
+func limitAndCursor(p httpapi.Params) (limit int, cursor string, err error) {
+	n, err := p.Whole("limit", defaultPage, 1, maxPage)
+	if err != nil {
+		return 0, "", err
+	}
+	cursor, err = p.Text("cursor")
+	return int(n), cursor, err
 }
 
 // topicInfos are those of the topics that are still there.

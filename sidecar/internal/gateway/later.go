@@ -126,13 +126,8 @@ func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err erro
 	if err != nil {
 		return page, err
 	}
-	limit, err := p.Whole("limit", defaultPage, 1, maxPage)
-	if err != nil {
-		return page, err
-	}
-	page.limit = int(limit)
-	cursor, err := p.Text("cursor")
-	if err != nil || cursor == "" {
+	var cursor string
+	if page.limit, cursor, err = limitAndCursor(p); err != nil || cursor == "" {
 		return page, err
 	}
 	text, _ := base64.RawURLEncoding.DecodeString(cursor)
