@@ -18,6 +18,7 @@ require (
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/sluice-bus/sluice/sdk v0.0.0
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore v0.0.0
+	github.com/sluice-bus/sluice/sdk/outbox v0.0.0
 	github.com/sluice-bus/sluice/sdk/projector v0.0.0
 	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
 	go.etcd.io/bbolt v1.5.0
@@ -107,6 +108,7 @@ exclude (
 replace (
 	github.com/sluice-bus/sluice/sdk => ./sdk
 	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ./sdk/exactlyonce/mongostore
+	github.com/sluice-bus/sluice/sdk/outbox => ./sdk/outbox
 	github.com/sluice-bus/sluice/sdk/projector => ./sdk/projector
 	github.com/sluice-bus/sluice/sdk/sluicetest => ./sdk/sluicetest
 )

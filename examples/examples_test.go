@@ -88,6 +88,14 @@ func TestExamples(t *testing.T) {
 			`The collection has 30 customers`, `no document moved back`, `Rebuilt: 300 events read, 0 refused\. Of the 30 customers`,
 		})
 	})
+	t.Run("outbox", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Shared(t)
+		server.Needs(t, mongotest.Transactions)
+		contains(t, run(t, bin, "outbox", mongotest.URIVariable+"="+server.URI("")), []string{
+			`billing: order 19 of customer-3\n`, `16 orders are stored and billed, each customer's in order; 4 were declined`,
+		})
+	})
 }
 
 // programs is a folder with the programs that examples start.

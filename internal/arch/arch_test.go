@@ -222,7 +222,7 @@ var rules = []rule{
 		name: "MongoDB's driver is met in the log, the outbox and the policy store that are there, and in the tests' servers",
 		from: []string{everything},
 		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "controlplane/internal/store/mongostore",
-			"internal/mongotest", "internal/mongomodel/...", "internal/mongowatch", "examples/go-exactly-once", "examples/mongodb-view", "sdk/..."},
+			"internal/mongotest", "internal/mongomodel/...", "internal/mongowatch", "examples/go-exactly-once", "examples/mongodb-view", "examples/outbox", "sdk/..."},
 		to:     []string{mongo},
 		caught: [2]string{"sidecar", "go.mongodb.org/mongo-driver/v2/mongo"},
 	},
