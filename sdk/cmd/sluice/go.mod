@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/alecthomas/kong v1.17.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/sluice-bus/sluice v0.0.0
 	github.com/sluice-bus/sluice/sdk v0.0.0
 	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
@@ -52,7 +53,6 @@ require (
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	github.com/xdg-go/pbkdf2 v1.0.0 // indirect
 	github.com/xdg-go/scram v1.2.0 // indirect
 	github.com/xdg-go/stringprep v1.0.4 // indirect

@@ -114,8 +114,8 @@ func TestSchemaShowAndAsyncAPI(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &document); err != nil {
 		t.Fatal(err)
 	}
-	// The fields that AsyncAPI 3.0.0 requires, and those that the command promises.
-	// https://www.asyncapi.com/docs/reference/specification/v3.0.0
+	wantAsyncAPI(t, text)
+	// What the command promises. https://www.asyncapi.com/docs/reference/specification/v3.0.0
 	for path, want := range map[string]any{
 		"/asyncapi": "3.0.0", "/info/title": "Shop", "/info/version": "1.0.0", "/servers/sidecar/protocol": "ws", "/servers/sidecar/pathname": "/ws",
 		"/servers/sidecar/host":    strings.TrimPrefix(s.URL, "http://"),
