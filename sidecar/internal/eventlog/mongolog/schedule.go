@@ -53,10 +53,12 @@ type scheduledDoc struct {
 	Key        string `bson:"key"`
 	DeliverAt  int64  `bson:"deliver_at"`
 	Generation int64  `bson:"generation"`
+	Writer     int64  `bson:"writer"`
 }
 
 var scheduledFields = bson.D{{Key: document.FieldTopic, Value: 1}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldEventID, Value: 1},
-	{Key: document.FieldKey, Value: 1}, {Key: document.FieldDeliverAt, Value: 1}, {Key: fieldGeneration, Value: 1}}
+	{Key: document.FieldKey, Value: 1}, {Key: document.FieldDeliverAt, Value: 1}, {Key: fieldGeneration, Value: 1},
+	{Key: document.FieldWriter, Value: 1}}
 
 // place is a Scheduled's Place: the number, and the generation.
 type place struct{ token, generation int64 }
@@ -469,7 +471,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 		return err
 	}
 	key := document.ID(name, t.generation.Load(), id)
-	var unsure int64 // what an answer to an update was lost of
+	var unsure *scheduledDoc // what an answer to an update was lost of
 	for {
 		done := false
 		err := l.within(ctx, "cancel an event of topic "+name, func(ctx context.Context) error {
@@ -478,16 +480,20 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 				if err != nil {
 					return err
 				}
-				if len(docs) == 0 || unsure != 0 && docs[0].Seq != unsure {
-					if unsure == 0 {
-						return fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
-					}
-					n, err := l.majority(eventsName).CountDocuments(ctx, append(byID(key), bson.E{Key: document.FieldPartition, Value: bson.D{{Key: "$gte", Value: 0}}}))
+				notFound := fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
+				if unsure != nil && (len(docs) == 0 || docs[0].Seq != unsure.Seq) {
+					// It was cancelled, unless it was released: what is published under
+					// the id since then has another writer.
+					n, err := l.majority(eventsName).CountDocuments(ctx, append(byID(key),
+						bson.E{Key: document.FieldPartition, Value: bson.D{{Key: "$gte", Value: 0}}}, bson.E{Key: document.FieldWriter, Value: unsure.Writer}))
 					if err == nil && n > 0 {
-						err = fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound) // it was released
+						err = notFound
 					}
 					done = err == nil
 					return err
+				}
+				if len(docs) == 0 {
+					return notFound
 				}
 				update, err := l.cancelled(ctx)
 				if err != nil {
@@ -495,7 +501,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 				}
 				r, err := l.majority(eventsName).UpdateOne(ctx, still(key, name, docs[0].Seq), update)
 				if err != nil {
-					unsure = docs[0].Seq
+					unsure = &docs[0]
 					return nil
 				}
 				done = r.MatchedCount == 1

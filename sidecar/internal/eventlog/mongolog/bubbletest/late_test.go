@@ -2,7 +2,9 @@ package bubbletest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -248,4 +250,71 @@ func TestALatePublishDoesNotUndoACancel(t *testing.T) {
 			t.Errorf("still there: %v", left)
 		}
 	})
+}
+
+// A cancel whose answer is lost returns nil where it was carried out, whatever is published under the id before it asks again, and
+// ErrNotFound where the event was released instead.
+func TestCancelWhoseAnswerIsLost(t *testing.T) {
+	carriedOut, lost := mongomodel.Fault{LoseAnswer: true, Silent: true}, mongomodel.Fault{LoseRequest: true, Silent: true}
+	publish := func(t *testing.T, l *mongolog.Log, options ...func(*eventlog.Record)) {
+		t.Helper()
+		if o := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("a", options...)})[0]; o.Err != nil {
+			t.Fatal(o.Err)
+		}
+	}
+	schedule := func(t *testing.T, l *mongolog.Log) {
+		t.Helper()
+		publish(t, l, eventlogtest.Due(time.Now().Add(time.Hour).UnixMilli()))
+	}
+	release := func(t *testing.T, l *mongolog.Log) {
+		t.Helper()
+		due, _, err := l.Due(t.Context(), nil, nil, math.MaxInt64, 10)
+		if err != nil || len(due) != 1 {
+			t.Fatalf("due: %+v, %v", due, err)
+		}
+		if o := l.Release(t.Context(), "t", due, due[0].DeliverAt)[0]; o.Err != nil {
+			t.Fatal(o.Err)
+		}
+	}
+	for _, tc := range []struct {
+		name      string
+		update    mongomodel.Fault // what happens to the update
+		meanwhile func(*testing.T, *mongolog.Log)
+		want      error
+	}{
+		{"carried out", carriedOut, func(*testing.T, *mongolog.Log) {}, nil},
+		{"carried out, then published", carriedOut, func(t *testing.T, l *mongolog.Log) { publish(t, l) }, nil},
+		{"carried out, then scheduled", carriedOut, schedule, nil},
+		{"carried out, then scheduled and released", carriedOut, func(t *testing.T, l *mongolog.Log) {
+			schedule(t, l)
+			release(t, l)
+		}, nil},
+		{"lost", lost, func(*testing.T, *mongolog.Log) {}, nil},
+		{"lost, then released", lost, release, eventlog.ErrNotFound},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var losing atomic.Bool
+				set := mongomodel.New(mongomodel.Options{Polling: true, Fault: func(r mongomodel.Request) mongomodel.Fault {
+					if losing.Load() && r.Command == "update" && r.Collection == events {
+						return tc.update
+					}
+					return mongomodel.Fault{}
+				}})
+				t.Cleanup(set.Close)
+				l := open(t, set, mongolog.Options{})
+				withTopic(t, l)
+				schedule(t, l)
+				losing.Store(true)
+				cancelled := make(chan error, 1)
+				go func() { cancelled <- l.Cancel(t.Context(), "t", "a") }()
+				time.Sleep(time.Second) // it waits for its answer
+				losing.Store(false)
+				tc.meanwhile(t, l)
+				if err := <-cancelled; !errors.Is(err, tc.want) {
+					t.Errorf("Cancel: %v; want %v", err, tc.want)
+				}
+			})
+		})
+	}
 }
