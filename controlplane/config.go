@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// Config is what a control plane is made from; every field is required, except for
-// those that may be empty or false.
+// Config has the settings of a control plane. Every field is required unless it
+// may be empty or false.
 type Config struct {
 	XDSListen  string // gRPC, for sidecars: host:port or unix:/path
 	HTTPListen string // REST and the console
@@ -38,8 +38,7 @@ type Config struct {
 // ConfigError says that a setting is wrong.
 type ConfigError = setting.Error
 
-// Validate reports every setting that is wrong, or that does not go with
-// another.
+// Validate reports every setting that is wrong or contradicts another one.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -60,7 +60,7 @@ type ControlPlane struct {
 	stopping  atomic.Bool
 }
 
-// policyStore is what a control plane needs of either store.
+// policyStore is the store that a control plane needs.
 type policyStore interface {
 	store.Store
 	store.Presence
@@ -69,9 +69,9 @@ type policyStore interface {
 	Ping(ctx context.Context) error
 }
 
-// New opens the store, loads the policies, and opens the listeners. What it
-// returns is running nothing yet; Run has to follow, also to close it. Settings
-// that are wrong are a *ConfigError.
+// New opens the store, loads the policies, and opens the listeners. Nothing
+// runs until Run is called, which also closes the control plane. Wrong settings
+// are a *ConfigError.
 func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	return c, nil
 }
 
-// readSeed reads the policies of a store that is new; "" is none.
+// readSeed reads the first policies of a new store; "" is none.
 func readSeed(path string) ([]policy.Policy, error) {
 	if path == "" {
 		return nil, nil
@@ -165,8 +165,8 @@ func (c *ControlPlane) openStore() (err error) {
 	return nil
 }
 
-// peersSecret is the store's name of the secret by which sidecars' credentials are
-// signed: those of one control plane count at the sidecars of all.
+// peersSecret is the store's name of the secret that signs sidecars'
+// credentials. All control planes of the store use the same secret.
 const peersSecret = "peers"
 
 func (c *ControlPlane) openIssuer(ctx context.Context) (*access.PeerIssuer, error) {
@@ -198,17 +198,17 @@ func (c *ControlPlane) openCatalog(ctx context.Context, seed []policy.Policy) (e
 	return nil
 }
 
-// Addresses are the addresses really bound.
+// Addresses returns the listeners' bound addresses.
 func (c *ControlPlane) Addresses() (xds, http string) {
 	return listen.Address(c.xdsListener), listen.Address(c.httpListener)
 }
 
-// Run serves until ctx ends, then stops in order: no new requests, those under
-// way answered, streams ended, the store closed. It calls ready once it serves.
-// The error says why it could not serve, or what a stop left undone.
+// Run serves until ctx ends, then stops in order: it refuses new requests,
+// answers pending ones, ends streams, and closes the store. It calls ready once
+// it serves. The error says why it could not serve, or what did not stop.
 func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	defer c.release()
-	// What runs outlives ctx: it is ended below, in order.
+	// The parts outlive ctx: Run ends them below, in order.
 	lasting := context.WithoutCancel(ctx)
 	serversCtx, endServers := context.WithCancel(lasting)
 	partsCtx, endParts := context.WithCancel(lasting)
@@ -250,7 +250,7 @@ func (c *ControlPlane) handler() http.Handler {
 	}))
 }
 
-// identities is who may do what, in the words of the REST API.
+// identities maps the identities of package access to those of the REST API.
 type identities struct{ access *access.Access }
 
 func (i identities) Identify(r *http.Request) (rest.Identity, error) {
@@ -263,7 +263,7 @@ func (i identities) Challenge(w http.ResponseWriter, r *http.Request, err error)
 	i.access.Challenge(w, r, err)
 }
 
-// release closes what New opened.
+// release closes everything that New opened.
 func (c *ControlPlane) release() {
 	for _, ln := range []net.Listener{c.xdsListener, c.httpListener} {
 		if ln != nil {

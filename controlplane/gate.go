@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// maxUnread is for how long policies may not have been held against the store
-	// while sidecars are told of them: others may have changed them since.
+	// maxUnread is how long sidecars are served policies that have not been
+	// compared with the store: other control planes may have changed them
+	// since.
 	maxUnread = 10 * time.Second
 	lookEvery = 200 * time.Millisecond
 )
 
-// current reports whether the policies in force are those of the store, except for
-// the last seconds.
+// current reports whether the policies in force were compared with the store
+// within maxUnread.
 func (c *ControlPlane) current() bool { return c.catalog.Unread() < maxUnread }
 
 // watchGate disconnects sidecars while the store cannot be read, so that they
@@ -39,9 +40,9 @@ func (c *ControlPlane) watchGate(ctx context.Context) error {
 	return nil
 }
 
-// gate is a listener that can be shut: what is connected is closed then, and what
-// connects, too, so that clients try another address. A stream that was refused
-// alone would leave them on their connection.
+// gate is a listener that can be shut. A shut gate closes all open and new
+// connections, so that clients try another address; clients would stay on a
+// connection that refuses only their streams.
 type gate struct {
 	net.Listener
 
@@ -85,7 +86,7 @@ func (g *gate) admit(c net.Conn) bool {
 	return !g.shut
 }
 
-// gatedConn is a connection that a gate has let in.
+// gatedConn is a connection that a gate has accepted.
 type gatedConn struct {
 	net.Conn
 	gate *gate

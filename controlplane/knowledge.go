@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// shareEvery is how often control planes of one store tell each other what
-	// they know of their sidecars, and shareBusy how often while parts of
-	// fleet-wide rates are in use: the rate follows the load from one of them to
-	// another by several of these steps.
+	// shareEvery is how often control planes of one store exchange the states
+	// of their sidecars, and shareBusy how often while parts of fleet-wide
+	// rates are in use: it takes several exchanges to move a rate from one
+	// control plane to another.
 	shareEvery = 500 * time.Millisecond
 	shareBusy  = 100 * time.Millisecond
-	// forgetAfter is for how long the document of one that is gone is left.
+	// forgetAfter is how long the document of a stopped control plane is kept.
 	forgetAfter = time.Hour
-	// leaveWithin bounds how long a stop waits to say so to the others.
+	// leaveWithin bounds the time in which a stopping control plane tells the
+	// others.
 	leaveWithin = 2 * time.Second
 )
 
-// knowledge is what one control plane tells the others.
+// knowledge is the document that a control plane shares with the others.
 type knowledge struct {
 	Fleet []byte `json:"fleet"` // of the registry
 	Quota []byte `json:"quota"` // of the shares of fleet-wide rates
 }
 
-// shareKnowledge tells the other control planes of the store what this one
-// knows, and learns what they do, until ctx ends. Where the store is embedded
-// there are none.
+// shareKnowledge exchanges documents with the other control planes of the store
+// until ctx ends. With an embedded store there are no others.
 func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
 	if !setting.IsMongoDB(c.cfg.Store) {
 		return nil
@@ -61,8 +61,8 @@ func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
 	return nil
 }
 
-// leave says that this control plane has no sidecars any more. Its document
-// stays: the shares that it has handed out act for another while.
+// leave tells the others that this control plane has no sidecars any more. Its
+// document stays, since its shares act for some time.
 func (c *ControlPlane) leave(ctx context.Context) error {
 	last, err := json.Marshal(knowledge{Quota: c.quota.Export()})
 	if err != nil {
@@ -71,18 +71,18 @@ func (c *ControlPlane) leave(ctx context.Context) error {
 	return c.store.Put(ctx, c.name, last)
 }
 
-// lastExchange is what one round of shareKnowledge leaves to the next.
+// lastExchange is the state that an exchange leaves to the next one.
 type lastExchange struct {
 	alive store.Alive
-	// fleet is the registry's document as of fleetAt. It is large, and people
-	// look at it, so it does not follow the pace of the shares.
+	// fleet is the registry's document as of fleetAt. It is large and only
+	// shown to people, so it is updated less often than the shares.
 	fleet   []byte
 	fleetAt time.Time
 }
 
-// exchange is one round of shareKnowledge. Without the store the others stay
-// known as they were last: a fleet that seemed smaller than it is would be
-// replayed in part, and be given more than its rates.
+// exchange reads and writes the documents once. If the store cannot be read,
+// the others stay known as before: a fleet that seemed smaller would be
+// replayed in part, and get more than its rates.
 func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas map[string][]byte, err error) {
 	due := time.Since(x.fleetAt) >= shareEvery
 	if due {

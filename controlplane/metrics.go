@@ -16,15 +16,14 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// metrics are the control plane's, as Prometheus text and for whatever other
-// reader there is.
+// metrics exports the control plane's metrics as Prometheus text and to other
+// readers.
 type metrics struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider
 }
 
-// newMetrics makes them. They are few and change with every look, so each is
-// asked for when it is read.
+// newMetrics creates the metrics. Their values are read when they are exported.
 func (c *ControlPlane) newMetrics() (*metrics, error) {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -89,7 +88,7 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 	return m, nil
 }
 
-// rejecting counts the connected sidecars that have refused something.
+// rejecting counts the connected sidecars that refuse a policy.
 func (c *ControlPlane) rejecting() int {
 	n := 0
 	for _, s := range c.registry.Sidecars() {
@@ -104,7 +103,7 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// close sends the readers what they have not yet got.
+// close exports the last values.
 func (m *metrics) close(ctx context.Context) error {
 	if err := m.provider.Shutdown(ctx); err != nil {
 		return fmt.Errorf("metrics: %w", err)

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// status is the body of GET /v1/status. It has the members that every server's
-// has, so that one monitor reads them all; what only a sidecar has is empty.
+// status is the body of GET /v1/status. It has the same members at every
+// program, so that one monitor can read all of them; those of a sidecar alone
+// are empty here.
 type status struct {
 	Version  string      `json:"version"`
 	NodeID   string      `json:"node_id"` // the control plane's name
@@ -53,7 +54,7 @@ type peer struct {
 	Gone    bool   `json:"gone,omitempty"` // it has left, or cannot be reached
 }
 
-// pingTimeout is how long the store may take to count as there.
+// pingTimeout bounds the check whether the store can be reached.
 const pingTimeout = time.Second
 
 func (c *ControlPlane) status() any {
@@ -84,8 +85,8 @@ func (c *ControlPlane) ping() error {
 	return c.store.Ping(ctx)
 }
 
-// ready says why policies cannot be changed, if they cannot. Sidecars get those in
-// force for another while.
+// ready returns why policies cannot be changed, or nil. Sidecars are served the
+// policies in force for some time more.
 func (c *ControlPlane) ready() error {
 	if c.stopping.Load() {
 		return errors.New("the control plane is stopping")
@@ -99,7 +100,7 @@ func (c *ControlPlane) ready() error {
 	return nil
 }
 
-// profiles are those of this process, at /debug/pprof/.
+// profiles serves the profiles of this process, at /debug/pprof/.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

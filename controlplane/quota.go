@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// admit says whether the caller of a stream may go by a node id.
+// admit checks whether the caller of a stream may use a node id.
 func (c *ControlPlane) admit(ctx context.Context, nodeID string) error {
 	err := c.access.Claim(ctx, nodeID)
 	if err != nil {
@@ -20,8 +20,8 @@ func (c *ControlPlane) admit(ctx context.Context, nodeID string) error {
 	return err
 }
 
-// newQuota makes the service that shares out fleet-wide rates, by the policies
-// in force, and tells the registry what sidecars report.
+// newQuota creates the quota service, with the policies in force, and with the
+// registry as the receiver of usage reports.
 func (c *ControlPlane) newQuota() *quota.Server {
 	fleetWide := func(s *policy.Snapshot, topic string) (policy.Publish, bool) {
 		p := s.Topic(topic).Publish

@@ -16,19 +16,22 @@ import (
 )
 
 const (
-	// rosterEvery is how often it is read which sidecars others have entered or
-	// forgotten.
+	// rosterEvery is how often the sidecars that other control planes have
+	// entered or forgotten are read.
 	rosterEvery = 2 * time.Second
-	// rosterRest is how long those who connect are collected.
+	// rosterRest is the pause in which further sidecars that connect are
+	// collected.
 	rosterRest = 20 * time.Millisecond
-	// rosterAtOnce bounds the writes under way: after a start all sidecars connect.
+	// rosterAtOnce bounds the concurrent writes: after a start all sidecars
+	// connect.
 	rosterAtOnce = 16
-	// drainedWithin is less than a sidecar waits for its farewell to be answered.
+	// drainedWithin is less than the time that a sidecar waits for the answer
+	// to its goodbye.
 	drainedWithin = 2500 * time.Millisecond
 )
 
-// keepRoster stores which sidecars there are, and learns what others have stored,
-// until ctx ends.
+// keepRoster stores this control plane's sidecars, and reads those of the
+// others, until ctx ends.
 func (c *ControlPlane) keepRoster(ctx context.Context) error {
 	failing := false
 	for tick := time.NewTicker(rosterEvery); ; {
@@ -55,7 +58,7 @@ func (c *ControlPlane) keepRoster(ctx context.Context) error {
 	}
 }
 
-// storeDue stores the sidecars that have come or gone.
+// storeDue stores the sidecars that have connected or left.
 func (c *ControlPlane) storeDue(ctx context.Context) error {
 	var writes errgroup.Group
 	writes.SetLimit(rosterAtOnce)
@@ -75,7 +78,7 @@ func (c *ControlPlane) storeDue(ctx context.Context) error {
 	return writes.Wait()
 }
 
-// readRoster learns which sidecars are stored.
+// readRoster reads the stored sidecars.
 func (c *ControlPlane) readRoster(ctx context.Context) error {
 	c.roster.Lock()
 	defer c.roster.Unlock()
@@ -93,8 +96,8 @@ func (c *ControlPlane) readRoster(ctx context.Context) error {
 	return c.remove(ctx, "", c.registry.Superseded()...)
 }
 
-// remove removes entries from the store: for good those of a life, if one is
-// given, also where they are on their way still.
+// remove removes entries from the store: with a life that life's entry for
+// good, even if it is written later.
 func (c *ControlPlane) remove(ctx context.Context, life string, entries ...fleet.Entry) error {
 	for _, e := range entries {
 		if err := c.store.Leave(ctx, e.Key(), life); err != nil {
@@ -105,7 +108,7 @@ func (c *ControlPlane) remove(ctx context.Context, life string, entries ...fleet
 	return nil
 }
 
-// drained notes that a sidecar leaves nothing behind.
+// drained records that a sidecar leaves no events behind.
 func (c *ControlPlane) drained(n fleet.Node) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainedWithin)
 	defer cancel()
@@ -122,8 +125,8 @@ func (c *ControlPlane) drained(n fleet.Node) error {
 	return nil
 }
 
-// forget has a sidecar that is missing not be missed any more, on whichever stores
-// it was; it reports whether there is one.
+// forget removes a missing sidecar, of all stores that it used, and reports
+// whether there is one.
 func (c *ControlPlane) forget(ctx context.Context, nodeID string) (found bool, err error) {
 	c.roster.Lock()
 	defer c.roster.Unlock()

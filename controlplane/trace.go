@@ -11,9 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traced makes a span of each request of the API that goes on with the trace
-// that the request names. The console's files and those who ask whether the
-// program is up have none.
+// traced makes a span of each API request, which continues the request's trace.
+// Requests for the console's files and for liveness and readiness have none.
 func (c *ControlPlane) traced(next http.Handler) http.Handler {
 	tracer := c.cfg.Exports.Tracer()
 	if tracer == nil {
@@ -44,7 +43,7 @@ func (c *ControlPlane) traced(next http.Handler) http.Handler {
 	})
 }
 
-// knownMethod keeps what anybody makes up out of the spans' names.
+// knownMethod keeps invented methods out of the spans' names.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodPatch:
@@ -60,7 +59,7 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// answered takes note of a response's status.
+// answered records a response's status.
 type answered struct {
 	http.ResponseWriter
 	status int

@@ -1,6 +1,6 @@
-// Package policypb is what control planes and sidecars say to each other about
-// policies: the protobuf schema, and its conversion from and to what
-// internal/policy makes of a policy document. It must not know how it travels.
+// Package policypb has the protobuf schema of policies between control planes
+// and sidecars, and converts it from and to the documents of internal/policy.
+// It must not know the transport.
 package policypb
 
 import (
@@ -21,7 +21,7 @@ const (
 	GlobPolicyType  = "type.googleapis.com/sluice.v1.GlobPolicy"
 )
 
-// FromEffective writes down all that holds for a topic.
+// FromEffective converts all fields that apply to a topic.
 func FromEffective(e *policy.Effective) *Settings {
 	s := &Settings{}
 	for path, v := range e.Values() {
@@ -33,8 +33,8 @@ func FromEffective(e *policy.Effective) *Settings {
 	return s
 }
 
-// set stores a value at a path such as publish.rate. The schema has every field
-// of the document, which a test holds, so one that is missing is a defect.
+// set stores a value at a path such as publish.rate. A test makes sure that the
+// schema has every field of the document, so a missing one is a defect.
 func set(m protoreflect.Message, path string, v any) {
 	name, rest, nested := strings.Cut(path, ".")
 	field := m.Descriptor().Fields().ByName(protoreflect.Name(name))
@@ -52,10 +52,10 @@ func set(m protoreflect.Message, path string, v any) {
 	m.Set(field, protoreflect.ValueOf(v))
 }
 
-// Effective reads what holds for a topic; a field that is absent has its
-// default, and one that this version does not know is passed over: a newer
-// control plane sends all fields, whether anybody has set them or not. The
-// error is a wire.Error with code invalid_policy and every bad field.
+// Effective reads all fields that apply to a topic. An absent field has its
+// default. An unknown field is ignored, since a newer control plane sends all
+// fields, also unset ones. The error is a wire.Error with code invalid_policy
+// and every bad field.
 func (s *Settings) Effective() (*policy.Effective, error) {
 	e, err := policy.FromValues(values(s.ProtoReflect(), ""))
 	if err == nil && e.Schema.JSONSchema != "" && s.GetSchema().Version != nil {
@@ -64,10 +64,10 @@ func (s *Settings) Effective() (*policy.Effective, error) {
 	return e, err
 }
 
-// schemaVersion is the one path that is no field of the document.
+// schemaVersion is the only path that is not a field of the document.
 const schemaVersion = "schema.version"
 
-// values yields the fields that are there by their paths in the document.
+// values yields the fields that are set, by their paths in the document.
 func values(m protoreflect.Message, prefix string) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		if !m.IsValid() {
@@ -94,7 +94,7 @@ func values(m protoreflect.Message, prefix string) iter.Seq2[string, any] {
 	}
 }
 
-// duration is a time.Duration, or what is wrong with the message.
+// duration returns the time.Duration of a message, or an error.
 func duration(d *durationpb.Duration) any {
 	if err := d.CheckValid(); err != nil {
 		return err.Error()

@@ -8,13 +8,13 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// PeerCredentialType is the type of the resource that a sidecar has by its own name
-// ([PeerCredentialName]): by what its peers know it, and it them. The messages are
-// structs that NewPeerCredential makes.
+// PeerCredentialType is the type of the resource with a sidecar's peer
+// credential, which has the sidecar's own name ([PeerCredentialName]). The
+// messages are structs that NewPeerCredential makes.
 const PeerCredentialType = "type.googleapis.com/google.protobuf.Struct"
 
-// PeerKey is under which the metadata of a sidecar's node has its public key. Keys
-// are base64.
+// PeerKey is the key of a sidecar's public key in its node's metadata. Public
+// keys are base64.
 const PeerKey = "peer_key"
 
 const (
@@ -22,7 +22,8 @@ const (
 	credentialIssuer = "issuer"
 )
 
-// PeerCredentialName is that of a sidecar's resource; no policy has such a name.
+// PeerCredentialName is the name of a sidecar's resource; no policy has such a
+// name.
 func PeerCredentialName(nodeID string) string {
 	sum := sha256.Sum256([]byte(nodeID))
 	return "peer-credential/" + hex.EncodeToString(sum[:16])
@@ -36,14 +37,14 @@ func NewPeerCredential(credential string, issuer []byte) *structpb.Struct {
 	}}
 }
 
-// ReadPeerCredential is the way back.
+// ReadPeerCredential reads a message of NewPeerCredential.
 func ReadPeerCredential(m *structpb.Struct) (credential string, issuer []byte, err error) {
 	issuer, err = DecodeKey(m.GetFields()[credentialIssuer].GetStringValue())
 	return m.GetFields()[credentialText].GetStringValue(), issuer, err
 }
 
-// EncodeKey writes a public key as messages have it.
+// EncodeKey encodes a public key for a message.
 func EncodeKey(key []byte) string { return base64.StdEncoding.EncodeToString(key) }
 
-// DecodeKey is the way back.
+// DecodeKey decodes a public key of a message.
 func DecodeKey(text string) ([]byte, error) { return base64.StdEncoding.DecodeString(text) }

@@ -2,9 +2,9 @@ package policypb
 
 import "strings"
 
-// The names in the messages of the quota service: its domain, the metadata of a
-// stream, and the parts of a bucket's id. The control plane's package quota
-// says what they mean.
+// These are the names in the messages of the quota service: its domain, the
+// metadata of a stream, and the parts of a bucket's id. The control plane's
+// package quota documents them.
 const (
 	QuotaDomain   = "sluice"
 	QuotaNodeID   = "sluice-node-id"
@@ -23,7 +23,7 @@ const (
 	QuotaGrant    = "grant"
 )
 
-// QuotaName names what a rate is for: a topic, or one of its tenants.
+// QuotaName names the owner of a rate: a topic, or one of its tenants.
 func QuotaName(topic, tenant string) string {
 	if tenant == "" {
 		return topic
@@ -31,8 +31,8 @@ func QuotaName(topic, tenant string) string {
 	return topic + "/" + tenant
 }
 
-// QuotaParts takes a name apart. The tenant is "" in that of a topic, whose name
-// has no slash.
+// QuotaParts splits a name. The tenant of a topic's name is "", since topics
+// have no slash.
 func QuotaParts(name string) (topic, tenant string) {
 	topic, tenant, _ = strings.Cut(name, "/")
 	return topic, tenant

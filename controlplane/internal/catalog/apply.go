@@ -10,23 +10,23 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Change is what an Apply does to one policy.
+// Change is the effect of an Apply on one policy.
 type Change struct {
 	Name     string
 	Action   string // create, update, delete or unchanged
 	From, To *Entry // nil: there was no policy before, is none after
 }
 
-// Applied is what an Apply did, or would do.
+// Applied is the result of an Apply, or of its dry run.
 type Applied struct {
 	Revision int64    // of the policies after it; those before it where it was a dry run
 	Changes  []Change // ascending by name, also of those that stay as they were
 }
 
-// Apply puts all of some policies in one commit, and with prune removes all
-// others. A dry run changes nothing: it says what would be done, with the
-// versions that there would be. Errors are those of [Catalog.Put], except for bad
-// fields, which are policies[i].field for the policies that are applied.
+// Apply puts several policies in one commit, and with prune removes all others.
+// A dry run returns the result, with the new versions, and changes nothing.
+// Errors are those of [Catalog.Put], except that bad fields of applied policies
+// are named policies[i].field.
 func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy, prune, dryRun bool) (Applied, error) {
 	places, err := placesOf(policies)
 	if err != nil {
@@ -60,8 +60,8 @@ func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy
 	return done, nil
 }
 
-// changes compares two states, leaving out what is the same in both and was not
-// asked for.
+// changes compares two states. It leaves out policies that are equal in both
+// and were not in the request.
 func changes(before, after *State, asked map[string]int) []Change {
 	names := make([]string, 0, len(asked))
 	for name := range asked {
@@ -106,8 +106,8 @@ func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bo
 	return err == nil && before.Revision == 0, err
 }
 
-// placesOf returns the policies' places by name, and refuses bad names and those
-// that are there twice.
+// placesOf returns the policies' positions by name, and refuses invalid and
+// duplicate names.
 func placesOf(policies []policy.Policy) (map[string]int, error) {
 	places := make(map[string]int, len(policies))
 	var bad []wire.FieldError
@@ -129,7 +129,8 @@ func placesOf(policies []policy.Policy) (map[string]int, error) {
 	return places, nil
 }
 
-// callPlaces names policies by their places in a list, and others by their names.
+// callPlaces names policies by their positions in a list, and others by their
+// names.
 func callPlaces(places map[string]int) func(string) string {
 	return func(name string) string {
 		if i, ok := places[name]; ok {

@@ -8,18 +8,18 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Author is who makes a change.
+// Author is the author of a change.
 type Author struct {
 	Name string // as the history has it
-	// Admin says that the change may have events removed: no other author may
-	// shorten what topics keep.
+	// Admin allows changes that remove events: other authors may not shorten
+	// what topics keep.
 	Admin bool
 }
 
-// mayShorten returns a *wire.Error with forbidden where topics keep less after a
-// change than before, and the author is no admin. It compares what is in force for
-// every policy, since others inherit from the ones that changed. It is for changes
-// that remove no policy: those are for admins alone.
+// mayShorten returns a *wire.Error with forbidden if topics keep less after a
+// change than before and the author is no admin. It compares the values in
+// force of every policy, since others inherit from the changed ones. It is for
+// changes that remove no policy: only admins may remove one.
 func (a Author) mayShorten(before, after *State) error {
 	if a.Admin {
 		return nil
@@ -40,7 +40,7 @@ func (a Author) mayShorten(before, after *State) error {
 	return nil
 }
 
-// shortened names the fields by which fewer events are kept.
+// shortened names the fields by which a topic keeps fewer events.
 func shortened(was, is policy.Retention) (fields []string) {
 	add := func(less bool, field string, was, is any) {
 		if less {

@@ -1,13 +1,12 @@
-// Package catalog is the policies of a fleet: what they are now, what they
-// were, and the ways to change them, each of which validates the whole set and
-// commits all of a change or nothing. It must not know REST, xDS or what the
-// store is.
-//
-// The way of a change: put.go and apply.go say what is wanted of the policies as
-// they are, commit.go makes a commit of it and of the state that follows, and
-// starts over where somebody else has come first; author.go says who may make it;
-// state.go is the policies as of one revision; load.go follows what others commit, and restored.go notices where
-// they go on from another past; history.go is what was.
+// Package catalog keeps the policies of a fleet, their history, and changes
+// them: each change validates the whole set and is committed whole or not at
+// all. It must not know REST, xDS or the kind of store. A change passes these
+// files: put.go and apply.go make a request of the current policies, commit.go
+// makes a commit and the state that follows, and starts over if another commit
+// came first; author.go checks the author's rights; state.go has the policies
+// as of one revision; load.go follows the commits of others, and restored.go
+// detects that the store's history was replaced; history.go has the earlier
+// versions.
 package catalog
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// Config is what a catalog is made from.
+// Config has the dependencies of a catalog.
 type Config struct {
 	Store  store.Store
 	Logger *slog.Logger     // nil: slog.Default
@@ -29,30 +28,31 @@ type Config struct {
 }
 
 // Catalog is the policies of one store, which other catalogs may change, too.
-// Open makes one. It is safe for concurrent use.
+// It is safe for concurrent use.
 type Catalog struct {
 	cfg Config
-	// wait is how it waits between two tries.
+	// wait pauses between two attempts.
 	wait func(context.Context, time.Duration) bool
 
-	// turn is held by who adds to what follows.
+	// turn is held by the goroutine that changes the fields below.
 	turn    pause.Mutex
 	current atomic.Pointer[reign]
 	read    atomic.Pointer[time.Time] // when the last look at the store began that succeeded
 
-	// history says where in the store every change is; it is never behind the state.
+	// history has the position of every change in the store; it is never behind
+	// the state.
 	mu      sync.RWMutex
 	history history
 }
 
-// reign is one state's time in force; ended is closed when it is over.
+// reign is a state in force; ended is closed when another one is.
 type reign struct {
 	state *State
 	ended chan struct{}
 }
 
-// Open reads all commits of a store. The error wraps store.ErrUnavailable where
-// trying again may help.
+// Open reads all commits of a store. The error wraps store.ErrUnavailable if
+// another attempt may succeed.
 func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -72,18 +72,19 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 func (c *Catalog) State() *State { return c.current.Load().state }
 
 // Watch returns the policies in force and a channel that is closed once others
-// are: whoever waits for it misses no change, though it may see only the last of
-// several.
+// are. A caller that waits for it misses no change, though it may see only the
+// last of several.
 func (c *Catalog) Watch() (*State, <-chan struct{}) {
 	r := c.current.Load()
 	return r.state, r.ended
 }
 
-// Unread is for how long what is in force has not been held against the store:
-// others may have changed it since. Run looks every two seconds.
+// Unread returns how long ago the policies in force were compared with the
+// store: others may have changed them since. Run compares every two seconds.
 func (c *Catalog) Unread() time.Duration { return time.Since(*c.read.Load()) }
 
-// put puts a state in force that the noted commits led to. The caller has the turn.
+// put puts a state in force. The noted commits led to it. The caller has the
+// turn.
 func (c *Catalog) put(next *State, notes ...note) {
 	c.mu.Lock()
 	c.history.add(notes)

@@ -19,39 +19,37 @@ const (
 	// MaxPoliciesBytes bounds the policies in force together, as JSON: they are
 	// kept in memory, about three times.
 	MaxPoliciesBytes = 32 << 20
-	// maxLost is how often somebody else may come first before a change is
-	// given up.
+	// maxLost is how many other commits may come first before a change fails.
 	maxLost = 20
-	// maxUnknown is how often a commit is sent of which it is not known whether
-	// it is stored.
+	// maxUnknown is how often a commit with an unknown result is sent.
 	maxUnknown = 3
-	// unknownWait is the pause in between, and lostWait the longest after a
-	// lost race.
+	// unknownWait is the pause in between, and lostWait the longest pause after
+	// a lost race.
 	unknownWait = 100 * time.Millisecond
 	lostWait    = 20 * time.Millisecond
-	// retryAfter is what clients are told when the store is away.
+	// retryAfter is the retry time in errors while the store is away.
 	retryAfter = time.Second
 )
 
-// wish is what somebody wants of the policies.
+// wish is a requested change of the policies.
 type wish struct {
 	put    []policy.Policy
 	remove []string
-	// action says what a put is, if it is not created or updated; to is the
-	// version that a rollback brings back.
+	// action is that of a put that is not created or updated; to is the version
+	// that a rollback restores.
 	action store.Action
 	to     int64
 	series bool // a new one begins
-	// call says what errors call a policy; "": it needs no name.
+	// call returns the name of a policy in errors; "": it needs no name.
 	call func(name string) string
 }
 
-// decide makes a wish from the policies as they are, or refuses; nil: there is
-// nothing to change. It may be asked again, of later ones.
+// decide makes a wish of the current policies, or refuses; nil: nothing is to
+// be changed. commit may call it again with later policies.
 type decide func(*State) (*wish, error)
 
-// commit makes one commit of what is decided, and returns the states before and
-// after it; they are one where nothing changes. A rehearsal stores nothing.
+// commit makes one commit of a decided wish, and returns the states before and
+// after it, which are the same if nothing changes. A rehearsal stores nothing.
 func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, _ error) {
 	if err := c.turn.Lock(ctx); err != nil {
 		return nil, nil, err
@@ -101,14 +99,15 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 	return nil, nil, e
 }
 
-// draft makes the commit that fulfils a wish, and the state that follows it.
+// draft makes the commit of a wish, and the state that follows it.
 func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, error) {
 	commit := store.Commit{
 		Revision: now.Revision + 1, By: strings.ToValidUTF8(by.Name, "\uFFFD"), Token: rand.Text(),
 		At: c.cfg.Now().UTC().Truncate(time.Millisecond),
 	}
 	if w.series {
-		// A backup may not know of the last one: the clock does.
+		// A restored backup may lack the last series, so its number is the
+		// time.
 		commit.Series = max(now.Series+1, commit.At.UnixMilli())
 	}
 	put := make([]Entry, len(w.put))
@@ -147,8 +146,8 @@ func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, e
 	return commit, next, nil
 }
 
-// append stores a commit. It is sent again while it is not known whether it is
-// stored: the store knows it by its token.
+// append stores a commit. It sends the commit again while its result is
+// unknown: the store recognises it by its token.
 func (c *Catalog) append(ctx context.Context, commit store.Commit) error {
 	err := c.cfg.Store.Append(ctx, commit)
 	for n := 1; n < maxUnknown && errors.Is(err, store.ErrUnavailable) && c.wait(ctx, unknownWait); n++ {
@@ -157,7 +156,7 @@ func (c *Catalog) append(ctx context.Context, commit store.Commit) error {
 	return err
 }
 
-// explain makes an error of the store one for clients. unknown says that a
+// explain converts an error of the store for clients. unknown says that a
 // commit may have been stored.
 func (c *Catalog) explain(err error, unknown bool) error {
 	switch {
@@ -175,7 +174,7 @@ func (c *Catalog) explain(err error, unknown bool) error {
 	return e
 }
 
-// refused names the fields of a *wire.Error as the wish's maker knows them.
+// refused renames the fields of a *wire.Error as in the request.
 func (w *wish) refused(err error) error {
 	e := wire.AsError(err)
 	if e.Code != wire.InvalidPolicy {
@@ -193,8 +192,8 @@ func (w *wish) refused(err error) error {
 	return invalid(fields)
 }
 
-// locate takes a field of policy.Snapshot.Change apart: policies[2].paused, of a
-// policy that is put, or policies["name"].paused, of another one.
+// locate splits a field of policy.Snapshot.Change: policies[2].paused, of a
+// policy in the request, or policies["name"].paused, of another one.
 func (w *wish) locate(field string) (name, rest string) {
 	inside := strings.TrimPrefix(field, "policies[")
 	at := strings.IndexByte(inside, ']') // no name has one
@@ -209,7 +208,7 @@ func (w *wish) locate(field string) (name, rest string) {
 	return strings.Trim(inside[:at], `"`), rest
 }
 
-// invalid is the refusal of all bad fields; its sentence has them, too.
+// invalid is the error of all bad fields; its message has them, too.
 func invalid(fields []wire.FieldError) error {
 	reasons := make([]string, len(fields))
 	for i, f := range fields {

@@ -11,24 +11,24 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Bounds of what is answered at once.
+// Bounds of an answer and of the history.
 const (
-	// MaxVersions is how many versions of a policy are shown and can be brought
-	// back: the latest. The audit log has all.
+	// MaxVersions is how many of the latest versions of a policy are shown and
+	// can be rolled back to. The audit log has all.
 	MaxVersions = 1000
-	// maxAnswerBytes is of policies; an answer that has as many ends there.
+	// maxAnswerBytes bounds the policies in an answer.
 	maxAnswerBytes = 8 << 20
-	// MaxHistoryBytes bounds what is kept of policies that are not in force any
-	// more, beside MaxVersions of each: the oldest are forgotten first, and it is
-	// known of them only who changed what and when.
+	// MaxHistoryBytes bounds the contents kept of policies that are not in
+	// force any more, beside MaxVersions of each. The oldest are removed first;
+	// their author and time stay.
 	MaxHistoryBytes = 256 << 20
 )
 
-// history says where in the store what is: 24 bytes for a change.
+// history is an index of the changes in the store: 24 bytes for each.
 type history struct {
 	token  string // of the last commit
 	places map[string][]place
-	// schemas has the policies that ever had a schema.
+	// schemas has the policies that have ever had a schema.
 	schemas map[string]schemas
 	bytes   int64 // of policies that are kept and not in force
 	most    int64 // of bytes
@@ -38,11 +38,11 @@ func newHistory() history {
 	return history{places: map[string][]place{}, schemas: map[string]schemas{}, most: MaxHistoryBytes}
 }
 
-// place is the revision of a change of a policy, the version that it made, and how
-// long the policy is that is kept of it.
+// place is the revision of a change of a policy, its version, and the size of
+// its content in the store.
 type place struct{ revision, version, bytes int64 }
 
-// note is what a history has of a commit.
+// note is the part of a commit that the history keeps.
 type note struct {
 	token   string
 	changes []noted
@@ -79,8 +79,9 @@ func (h *history) add(notes []note) {
 	}
 }
 
-// excess is what is to be forgotten: of each policy what is past MaxVersions and
-// has none of its latest schemas, and of all the oldest, a tenth at a time.
+// excess returns the contents to remove: of each policy those beyond
+// MaxVersions without one of its latest schemas, and of all policies the
+// oldest, a tenth at a time.
 func (h *history) excess() (list []noted) {
 	bytes := h.bytes
 	pick := func(name string, p place) {
@@ -119,7 +120,7 @@ func (h *history) excess() (list []noted) {
 	return list
 }
 
-// forgot takes note of what was forgotten.
+// forgot records which contents were removed.
 func (h *history) forgot(list []noted) {
 	for _, n := range list {
 		places := slices.Clone(h.places[n.name]) // others may be reading them
@@ -130,12 +131,12 @@ func (h *history) forgot(list []noted) {
 	}
 }
 
-// maxTrimmed is from how many commits something is forgotten at a time, since a
-// client waits for it.
+// maxTrimmed is how many commits are trimmed at a time, since a client waits
+// for it.
 const maxTrimmed = 100
 
-// trim has the store forget what is past the bounds. What fails is tried again
-// with the next change. The caller has the turn.
+// trim removes the contents beyond the bounds from the store. A failure is
+// retried with the next change. The caller has the turn.
 func (c *Catalog) trim(ctx context.Context) {
 	list := c.history.excess()
 	if len(list) == 0 {
@@ -158,7 +159,7 @@ func (c *Catalog) trim(ctx context.Context) {
 	c.history.forgot(list)
 }
 
-// lastVersion is the highest version of a name; 0: it never was.
+// lastVersion is the highest version of a name; 0: there is none.
 func (h *history) lastVersion(name string) int64 {
 	places := h.places[name]
 	if len(places) == 0 {
@@ -167,14 +168,14 @@ func (h *history) lastVersion(name string) int64 {
 	return places[len(places)-1].version
 }
 
-// placesOf are those of all changes of a policy.
+// placesOf returns the places of all changes of a policy.
 func (c *Catalog) placesOf(name string) []place {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.history.places[name] // which only grows, and what it holds never changes
 }
 
-// at reads the commit of a revision, and finds the change of a policy in it.
+// at reads the commit of a revision, and returns its change of a policy.
 func (c *Catalog) at(ctx context.Context, revision int64, name string) (*store.Commit, *store.Change, error) {
 	commit, err := c.cfg.Store.At(ctx, revision)
 	if err != nil {
@@ -197,7 +198,8 @@ type Version struct {
 	Entry   *Entry // nil: this version is a deletion, or its content is not kept any more
 }
 
-// Record is what one commit did to one policy, or to none where a series begins.
+// Record is the effect of a commit on one policy, or on none if it begins a
+// series.
 type Record struct {
 	Revision int64
 	At       time.Time
@@ -208,9 +210,9 @@ type Record struct {
 	From, To *Entry // nil: there was no policy before, is none after, or it is not kept any more
 }
 
-// History returns the versions of a policy, newest first, also of one that is
-// deleted: the latest MaxVersions, or fewer where they are large. The error is
-// not_found for one that never was.
+// History returns the versions of a policy, newest first, also of a deleted
+// one: the latest MaxVersions, or fewer if they are large. The error is
+// not_found for a policy that never existed.
 func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 	places := c.placesOf(name)
 	if len(places) == 0 {
@@ -236,10 +238,10 @@ func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 	return versions, nil
 }
 
-// Audit returns what was done in revisions below before, newest first. It ends
+// Audit returns the records of revisions below before, newest first. It ends
 // after the commit with which there are limit records, or many bytes of
-// policies, so that no commit is split; next is what before has to be to go on
-// from there, 0 at the end.
+// policies, so that no commit is split. next is the before of the next page, 0
+// at the end.
 func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records []Record, next int64, _ error) {
 	size := 0
 	for r := min(before-1, c.State().Revision); r >= 1 && len(records) < limit && size < maxAnswerBytes; r-- {
@@ -266,7 +268,7 @@ func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records [
 	return records, next, nil
 }
 
-// record says what a change did, and how many bytes of policies that takes.
+// record returns the record of a change, and the bytes of its policies.
 func (c *Catalog) record(ctx context.Context, commit *store.Commit, ch *store.Change) (r Record, bytes int, err error) {
 	r = Record{Revision: commit.Revision, At: commit.At, By: commit.By, Action: ch.Action, Name: ch.Name, Version: ch.Version}
 	if r.To, err = entryOf(commit, ch); err != nil {

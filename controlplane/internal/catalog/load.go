@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// retryEvery is how long Run waits after a failure.
+	// retryEvery is Run's pause after a failure.
 	retryEvery = time.Second
-	// verifyEvery is how often it looks whether the store still has what is in
-	// force, while nothing new comes.
+	// verifyEvery is how often Run checks that the store still has the policies
+	// in force, while there are no new commits.
 	verifyEvery = 2 * time.Second
 )
 
-// Run follows what others commit, until ctx ends. What it cannot read leaves
-// what is in force in force, and is tried again.
+// Run follows the commits of others until ctx ends. If it cannot read them, the
+// policies in force stay, and it tries again.
 func (c *Catalog) Run(ctx context.Context) error {
 	failing := false
 	for {
@@ -61,7 +61,7 @@ func (c *Catalog) follow(ctx context.Context) error {
 	return c.load(ctx)
 }
 
-// load puts in force what was committed meanwhile. The caller has the turn.
+// load puts new commits in force. The caller has the turn.
 func (c *Catalog) load(ctx context.Context) error {
 	began := time.Now()
 	if err := c.verify(ctx); err != nil {
@@ -82,19 +82,19 @@ func (c *Catalog) load(ctx context.Context) error {
 	return nil
 }
 
-// gathered is what commits make of a state. Only what all of them lead to is a
-// state again: of those in between, policies may be forgotten.
+// gathered collects the changes of several commits. Only the state after all of
+// them is valid: contents of those in between may have been removed.
 type gathered struct {
 	from             *State
 	revision, series int64
 	last             map[string]*Entry // by name; nil: deleted
 	missing          map[string]bool   // forgotten, and not yet found again
 	notes            []note
-	// before are the policies' schemas as of from, and after those that changed since.
+	// before are the policies' schemas as of from, and as of later changes.
 	before, after map[string]schemas
 }
 
-// gather reads all commits after a state, with which the policies had these schemas.
+// gather reads all commits after a state with these schemas.
 func (c *Catalog) gather(ctx context.Context, from *State, before map[string]schemas) (*gathered, error) {
 	g := &gathered{from: from, revision: from.Revision, series: from.Series, last: map[string]*Entry{}, missing: map[string]bool{},
 		before: before, after: map[string]schemas{}}
@@ -111,8 +111,9 @@ func (c *Catalog) gather(ctx context.Context, from *State, before map[string]sch
 	}
 }
 
-// add takes a commit in. It was validated when it was made, so an error means that
-// another version made it, or that somebody has edited the store.
+// add collects the changes of a commit. The commit was validated when it was
+// made, so an error means that another version made it, or that the store was
+// edited.
 func (g *gathered) add(c *store.Commit) error {
 	g.revision, g.series = c.Revision, max(g.series, c.Series)
 	for i := range c.Changes {
@@ -131,8 +132,8 @@ func (g *gathered) add(c *store.Commit) error {
 	return nil
 }
 
-// addSchema takes the schema of a change in, and counts one that an older program
-// did not.
+// addSchema collects the schema of a change, and numbers one that an older
+// program did not number.
 func (g *gathered) addSchema(revision int64, ch *store.Change, e *Entry) {
 	now, changed := g.after[ch.Name]
 	if !changed {
@@ -170,8 +171,8 @@ func (g *gathered) state() (*State, error) {
 	return next, nil
 }
 
-// entryOf is what a change made of its policy; nil: it is deleted, or
-// forgotten.
+// entryOf returns the policy after a change; nil: it is deleted, or its content
+// was removed.
 func entryOf(c *store.Commit, ch *store.Change) (*Entry, error) {
 	if ch.Policy == nil {
 		return nil, nil

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Permits is a condition of a change: whether it may be made to a policy whose
-// version is current, 0 if there is none. It is asked of the latest state, and
-// again of a later one where somebody else has come first. Its error is what the
-// change ends with; nil instead of a Permits permits everything.
+// Permits is the condition of a change of a policy whose version is current, 0
+// if there is none. It is evaluated for the latest state, and again for a later
+// one if another commit came first. The change fails with its error; a nil
+// Permits permits everything.
 type Permits = func(current int64) error
 
-// allowed asks permits about a policy that may be nil.
+// allowed evaluates permits for a policy that may be nil.
 func allowed(permits Permits, e *Entry) error {
 	switch {
 	case permits == nil:
@@ -38,14 +38,14 @@ func notFound(name string) error {
 	return wire.Errorf(wire.NotFound, "there is no policy %q", name)
 }
 
-// Put creates or replaces a policy, and reports which. One that says the same
-// already is left as it is, version and all.
+// Put creates or replaces a policy, and reports which. A policy that is equal
+// to the current one changes nothing, also no version.
 //
-// As for all changes, errors are *[wire.Error]: what permits returns,
-// invalid_policy, payload_too_large or store_unavailable, after which the change
-// may have been made or not where the error says so. Bad fields are named
-// publish.rate where they are of the policy that is put, and
-// policies["name"].publish.rate where another one becomes invalid by the change.
+// Like all changes, its errors are *[wire.Error]: the error of permits,
+// invalid_policy, payload_too_large, or store_unavailable, whose message says
+// if the change may have been made. Bad fields are named publish.rate if they
+// are of the given policy, and policies["name"].publish.rate if the change
+// makes another one invalid.
 func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits Permits) (entry Entry, created bool, _ error) {
 	if !policy.ValidName(p.Name) {
 		return Entry{}, false, badName("name", p.Name)
@@ -70,7 +70,7 @@ func putting(p policy.Policy, permits Permits) decide {
 	}
 }
 
-// Delete removes a policy; without one the error is not_found.
+// Delete removes a policy; the error is not_found if there is none.
 func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Permits) error {
 	_, _, err := c.commit(ctx, by, false, deleting(name, permits))
 	return err
@@ -89,7 +89,8 @@ func deleting(name string, permits Permits) decide {
 	}
 }
 
-// PlanPut says what Put would do, and does nothing. Its errors are those of Put.
+// PlanPut returns the effect of Put without the change. Its errors are those of
+// Put.
 func (c *Catalog) PlanPut(ctx context.Context, by Author, p policy.Policy, permits Permits) (Applied, error) {
 	if !policy.ValidName(p.Name) {
 		return Applied{}, badName("name", p.Name)
@@ -97,8 +98,8 @@ func (c *Catalog) PlanPut(ctx context.Context, by Author, p policy.Policy, permi
 	return c.plan(ctx, by, p.Name, putting(p, permits))
 }
 
-// PlanDelete says what Delete would do, and does nothing. Its errors are those of
-// Delete.
+// PlanDelete returns the effect of Delete without the change. Its errors are
+// those of Delete.
 func (c *Catalog) PlanDelete(ctx context.Context, by Author, name string, permits Permits) (Applied, error) {
 	return c.plan(ctx, by, name, deleting(name, permits))
 }
@@ -111,10 +112,10 @@ func (c *Catalog) plan(ctx context.Context, by Author, name string, what decide)
 	return Applied{Revision: before.Revision, Changes: changes(before, after, map[string]int{name: 0})}, nil
 }
 
-// Rollback brings back the content that a policy had in some version, as a new
-// version, also where it is the same or the policy is deleted. The error is not_found for a
-// version that never was or is a deletion, and invalid_policy where the content
-// does not go together with the other policies any more.
+// Rollback restores the content of an earlier version as a new version, also if
+// it is equal to the current one or the policy is deleted. The error is
+// not_found for a version that does not exist or is a deletion, and
+// invalid_policy if the content is invalid together with the other policies.
 func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version int64, permits Permits) (Entry, error) {
 	_, after, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
 		old, err := c.version(ctx, name, version)
@@ -132,16 +133,16 @@ func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version 
 	return *after.Find(name), nil
 }
 
-// NewSeries declares the policies in force to be right, whatever revision the
-// sidecars have: they refuse lower ones, as a store has that was restored from a
-// backup. What the policies say stays.
+// NewSeries declares the policies in force to be right: sidecars refuse lower
+// revisions than their own, such as those of a store that was restored from a
+// backup. The policies do not change.
 func (c *Catalog) NewSeries(ctx context.Context, by Author) (*State, error) {
 	_, after, err := c.commit(ctx, by, false, func(*State) (*wish, error) { return &wish{series: true}, nil })
 	return after, err
 }
 
-// version reads the content of a version, as if it was put now: it may be one
-// that an older program let in.
+// version reads the content of a version as if it was put now: an older program
+// may have accepted it.
 func (c *Catalog) version(ctx context.Context, name string, version int64) (policy.Policy, error) {
 	places := c.placesOf(name)
 	last, oldest := int64(len(places)), max(int64(len(places))-MaxVersions, 0)+1
@@ -163,7 +164,8 @@ func (c *Catalog) version(ctx context.Context, name string, version int64) (poli
 	return policy.ParsePolicy(ch.Policy)
 }
 
-// callOthers names policies in errors about a change of the one named self.
+// callOthers names the policies, other than self, in errors of a change of
+// self.
 func callOthers(self string) func(string) string {
 	return func(name string) string {
 		if name == self {

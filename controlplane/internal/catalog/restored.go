@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// errBehind says that the store lacks what is in force: its server lags, or it
-// was restored from an older backup.
+// errBehind says that the store lacks commits that are in force: its server
+// lags, or it was restored from an older backup.
 var errBehind = fmt.Errorf("%w: it ends before the policies in force; if it was restored from a backup, restart the control planes", store.ErrUnavailable)
 
-// verify makes sure that what follows in the store follows what is in force. A
-// store that was restored from a backup meanwhile and has gone on from there is
-// read again: its revisions are others by the same numbers. One that ends too
-// early is an error, as it may only lag. The caller has the turn.
+// verify checks that the commits of the store follow the state in force. If the
+// store was restored from a backup and has new commits since, all of it is read
+// again: revisions of the same numbers differ. A store that ends too early is
+// an error, since it may only lag. The caller has the turn.
 func (c *Catalog) verify(ctx context.Context) error {
 	revision := c.State().Revision
 	if revision == 0 {
@@ -34,15 +34,15 @@ func (c *Catalog) verify(ctx context.Context) error {
 	return c.reload(ctx)
 }
 
-// lastToken is that of the commit that led to what is in force.
+// lastToken is the token of the commit that led to the state in force.
 func (c *Catalog) lastToken() string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.history.token
 }
 
-// reload puts in force what the store has, whatever was before. The caller has
-// the turn.
+// reload puts the store's policies in force, in place of all earlier ones. The
+// caller has the turn.
 func (c *Catalog) reload(ctx context.Context) error {
 	g, err := c.gather(ctx, emptyState(), nil)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// MaxSchemas is how many versions of a policy's schema are kept, the latest, also where
-// more than MaxVersions changes of the policy came after them. MaxHistoryBytes bounds
-// their bytes, too.
+// MaxSchemas is how many of the latest versions of a policy's schema are kept,
+// even if more than MaxVersions changes of the policy came after them.
+// MaxHistoryBytes bounds their bytes, too.
 const MaxSchemas = 100
 
-// schemas are the versions of one policy's schema. A schema gets a number of its
-// own when it differs from the one before in more than spelling.
+// schemas are the versions of one policy's schema. A schema gets a new number
+// when it differs from the one before in more than spelling.
 type schemas struct {
 	last   int64               // the highest version; 0: there never was a schema
 	digest policy.SchemaDigest // of that one; zero: it is not kept
@@ -28,7 +28,7 @@ type schemas struct {
 
 type schemaPlace struct{ version, revision int64 }
 
-// count is the version of a schema that is put now.
+// count returns the version of a schema that is put now.
 func (s schemas) count(d policy.SchemaDigest) int64 {
 	if s.last > 0 && s.digest == d {
 		return s.last
@@ -36,7 +36,7 @@ func (s schemas) count(d policy.SchemaDigest) int64 {
 	return s.last + 1
 }
 
-// after is what follows a change to a schema of some version.
+// after returns the schemas after a change to a schema of some version.
 func (s schemas) after(version, revision int64, d policy.SchemaDigest) schemas {
 	if version <= s.last {
 		return s
@@ -45,7 +45,7 @@ func (s schemas) after(version, revision int64, d policy.SchemaDigest) schemas {
 	return schemas{version, d, places[max(len(places)-MaxSchemas, 0):]}
 }
 
-// from reports whether a change of a revision brought one of the versions.
+// from reports whether a change of a revision made one of the versions.
 func (s schemas) from(revision int64) bool {
 	_, found := slices.BinarySearchFunc(s.places, revision, func(p schemaPlace, revision int64) int { return cmp.Compare(p.revision, revision) })
 	return found
@@ -65,9 +65,9 @@ type Schema struct {
 	Text    string // JSON
 }
 
-// Schemas returns the versions of a policy's schema, newest first, also of a policy
-// that is deleted: the latest MaxSchemas, or fewer where they are large or are not kept
-// any more. The error is not_found for a policy that never was.
+// Schemas returns the versions of a policy's schema, newest first, also of a
+// deleted policy: the latest MaxSchemas, or fewer if they are large or not kept
+// any more. The error is not_found for a policy that never existed.
 func (c *Catalog) Schemas(ctx context.Context, name string) ([]Schema, error) {
 	if len(c.placesOf(name)) == 0 {
 		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
@@ -75,7 +75,7 @@ func (c *Catalog) Schemas(ctx context.Context, name string) ([]Schema, error) {
 	return c.readSchemas(ctx, name, MaxSchemas)
 }
 
-// readSchemas reads the latest versions, newest first, up to a number of them.
+// readSchemas reads up to a number of the latest versions, newest first.
 func (c *Catalog) readSchemas(ctx context.Context, name string, most int) (list []Schema, _ error) {
 	size := 0
 	for _, p := range slices.Backward(c.schemasOf(name).places) {
