@@ -91,7 +91,7 @@ func changes(before, after *State, asked map[string]int) []Change {
 }
 
 // Seed puts the first policies into a store that has never had any, and reports
-// whether it did; of several control planes that start at once one does.
+// whether it did. Of several control planes that start at once only one does.
 func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bool, _ error) {
 	places, err := placesOf(policies)
 	if err != nil {

@@ -19,8 +19,7 @@ type Entry struct {
 	bytes int // of the policy as JSON
 }
 
-// Resolved is one policy in force with all that holds for its name, fields that
-// fall through filled in.
+// Resolved is one policy in force with all its fields, inherited ones included.
 type Resolved struct {
 	Name    string
 	Version int64
@@ -37,11 +36,11 @@ type State struct {
 	Entries []Entry
 	// Resolved has one element for each of Entries, in their order.
 	Resolved []Resolved
-	// Snapshot says what holds for any topic.
+	// Snapshot has the effective values of any topic.
 	Snapshot *policy.Snapshot
 }
 
-// source is what snapshots say where their policies came from.
+// source is the source of policies in snapshots.
 const source = "control plane"
 
 func emptyState() *State {
@@ -52,8 +51,8 @@ func emptyState() *State {
 	return &State{Snapshot: s}
 }
 
-// Find returns the policy of a name; nil: there is none. It is shared: read
-// only.
+// Find returns the policy of a name, which is shared and read only; nil: there
+// is none.
 func (s *State) Find(name string) *Entry {
 	i, found := slices.BinarySearchFunc(s.Entries, name, func(e Entry, name string) int { return strings.Compare(e.Policy.Name, name) })
 	if !found {
@@ -62,8 +61,9 @@ func (s *State) Find(name string) *Entry {
 	return &s.Entries[i]
 }
 
-// with returns the state after some policies were put and others removed; no
-// name is twice in both together. The error is that of policy.Snapshot.Change.
+// with returns the state after policies were put and others removed; a name
+// occurs only once in both together. The error is that of
+// policy.Snapshot.Change.
 func (s *State) with(revision int64, put []Entry, remove []string) (*State, error) {
 	policies := make([]policy.Policy, len(put))
 	for i := range put {

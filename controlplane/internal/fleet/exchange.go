@@ -11,20 +11,21 @@ import (
 	"slices"
 )
 
-// Bounds of what control planes tell each other.
+// Bounds of the documents that control planes exchange.
 const (
-	// MaxExport is how large a document gets; a database takes 16 MiB at most.
-	// What does not fit is left out: histories first, then what sidecars have
-	// acked and which write concerns are not met, then topics, and the sidecars that left at last.
+	// MaxExport bounds a document; a database takes 16 MiB at most. Beyond it a
+	// document leaves out histories first, then acked versions and unmet write
+	// concerns, then topics, and last the sidecars that left.
 	MaxExport = 8 << 20
-	// exportedHistories is how many topics, the busiest, have their history in it.
+	// exportedHistories is how many topics, the busiest, have their history in
+	// a document.
 	exportedHistories = 1_000
-	// maxDocument is how large one may be once it is unpacked.
+	// maxDocument bounds an unpacked document.
 	maxDocument = 256 << 20
 )
 
 // document is what one control plane tells the others: gob, compressed. Fields
-// may be added; those that one side does not know are passed over.
+// may be added; unknown ones are ignored.
 type document struct {
 	ControlPlane string
 	Sidecars     []instance
@@ -33,7 +34,7 @@ type document struct {
 	Refusals     map[string]Refusals // by node id
 }
 
-// flatTopic is a topic in few numbers: there are many, every second.
+// flatTopic is a topic in few numbers: there are many topics, every second.
 type flatTopic struct {
 	Topic   string
 	Nodes   []string
@@ -41,21 +42,21 @@ type flatTopic struct {
 	History []float64 // allowed and denied of each second
 }
 
-// noShare stands for none in flatTopic.Rates.
+// noShare stands for no share in flatTopic.Rates.
 const noShare = -1
 
-// other is what another control plane has told.
+// other is the last document of another control plane.
 type other struct {
 	name     string
 	sidecars []instance
 	topics   []Topic
 	refusals map[string]Refusals
 	packed   []byte // as it came
-	// connected are those of sidecars that are, by node id.
+	// connected are its connected sidecars, by node id.
 	connected map[string]*instance
 }
 
-// Export is what the other control planes are to know of this one's sidecars.
+// Export returns the document of this control plane's sidecars for the others.
 func (r *Registry) Export() []byte {
 	r.mu.Lock()
 	d := document{ControlPlane: r.name, Sidecars: r.own(true), Refusals: map[string]Refusals{}}
@@ -79,7 +80,7 @@ func (r *Registry) Export() []byte {
 	return d.pack(MaxExport)
 }
 
-// share has each part in the document once.
+// share puts each part into the document once.
 func (d *document) share() {
 	place := map[string]int{}
 	for i := range d.Sidecars {
@@ -132,7 +133,7 @@ func (f *flatTopic) topic() (Topic, error) {
 	return t, nil
 }
 
-// pack leaves out as much as has to be for the size.
+// pack leaves out as much as the size needs.
 func (d *document) pack(limit int) []byte {
 	leaveOut := []func(){
 		func() {
@@ -174,9 +175,8 @@ func (d *document) encode() []byte {
 	return out.Bytes()
 }
 
-// Merge replaces what the other control planes have told by what they tell now,
-// one document each; the one of self is passed over. Those that cannot be read
-// are left out, and named in the error.
+// Merge replaces the documents of the other control planes; the one of self is
+// ignored. A document that cannot be read is left out, and named in the error.
 func (r *Registry) Merge(self string, docs [][]byte) error {
 	r.mu.Lock()
 	before := r.others
@@ -198,7 +198,7 @@ func (r *Registry) Merge(self string, docs [][]byte) error {
 	return errors.Join(bad...)
 }
 
-// read unpacks a document, unless it came before.
+// read unpacks a document, unless it is the same as before.
 func read(packed []byte, before []other) (other, error) {
 	for _, o := range before {
 		if bytes.Equal(o.packed, packed) {

@@ -9,23 +9,25 @@ import (
 	"time"
 )
 
-// Bounds of what a registry keeps.
+// Bounds of a registry.
 const (
-	// MaxConnected is how many sidecars one control plane takes.
+	// MaxConnected bounds the sidecars connected to one control plane.
 	MaxConnected = 20_000
-	// MaxDisconnected is of how many it is remembered what they ran; beyond it the
-	// ones that left first are forgotten. That they are missing is not.
+	// MaxDisconnected bounds the sidecars that left whose versions are kept;
+	// beyond it the versions of those that left first are removed. Missing
+	// sidecars stay missing.
 	MaxDisconnected = 1_000
-	// MaxVersions is how many versions are shown of all sidecars together; beyond it
-	// not those that all sidecars have alike.
+	// MaxVersions bounds the versions shown of all sidecars together; beyond it
+	// versions that all sidecars share are left out.
 	MaxVersions = 100_000
-	// KeepDisconnected is for how long what they ran is remembered.
+	// KeepDisconnected is how long the versions of a sidecar that left are
+	// kept.
 	KeepDisconnected = time.Hour
 )
 
 // Config is what a registry needs.
 type Config struct {
-	// ControlPlane is the name of this control plane, unlike that of any other.
+	// ControlPlane is the name of this control plane, which no other one has.
 	ControlPlane string
 	// AwaitEnd is for tests; 0: [AwaitEnd].
 	AwaitEnd time.Duration
@@ -33,8 +35,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Registry is what one control plane knows of its sidecars, and what others
-// have told it of theirs. It is safe for concurrent use.
+// Registry is what one control plane knows of its sidecars and of those of
+// other control planes. It is safe for concurrent use.
 type Registry struct {
 	name  string
 	now   func() time.Time
@@ -51,7 +53,7 @@ type Registry struct {
 	refused  int64
 }
 
-// identity tells sidecars apart, also two that were given the same node id and
+// identity tells sidecars apart, even two with the same node id that are
 // connected to two control planes.
 type identity struct{ node, instance string }
 
@@ -67,7 +69,7 @@ type member struct {
 	unmet    map[string]string
 }
 
-// Node is what a sidecar says of itself.
+// Node is what a sidecar reports of itself.
 type Node struct {
 	ID       string
 	Instance string // unlike that of any other process, also of one with this ID
@@ -77,7 +79,7 @@ type Node struct {
 	Gone     bool   // it has left, or cannot be reached
 }
 
-// NewRegistry knows of no sidecar yet.
+// NewRegistry returns a registry without sidecars.
 func NewRegistry(c Config) *Registry {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -92,16 +94,16 @@ func NewRegistry(c Config) *Registry {
 	}
 }
 
-// Session is one connection of a sidecar. A sidecar that connects again before
-// its old connection is noticed to be dead has only the new session: what the
-// old one still says changes nothing.
+// Session is one connection of a sidecar. If a sidecar connects again before
+// its dead connection is detected, only the new session counts: calls of the
+// old one change nothing.
 type Session struct {
 	registry *Registry
 	node     string
 }
 
-// Connect says that a sidecar is there. The error is a *TakenError, or says that
-// there are too many.
+// Connect adds a sidecar. The error is a *TakenError, or says that there are
+// too many.
 func (r *Registry) Connect(n Node) (*Session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,12 +121,12 @@ func (r *Registry) Connect(n Node) (*Session, error) {
 	return s, nil
 }
 
-// NoPolicy is the version of a policy that is not there, at a sidecar that uses
-// the topic of its name.
+// NoPolicy is the version of a missing policy, at a sidecar that uses the topic
+// of its name.
 const NoPolicy = 0
 
-// Acked says that the sidecar runs these versions of policies from now on, or
-// knows that there is [NoPolicy], and no longer has those that are gone.
+// Acked says that the sidecar runs these versions of policies, or knows that
+// there is [NoPolicy], and no longer has those that are gone.
 func (s *Session) Acked(versions map[string]int64, gone []string) {
 	s.update(func(m *member) {
 		for _, name := range gone {
@@ -134,15 +136,15 @@ func (s *Session) Acked(versions map[string]int64, gone []string) {
 	})
 }
 
-// Part is policies that a sidecar has together. It is never changed.
+// Part is a set of policies that a sidecar has together. It is never changed.
 type Part struct {
 	ID       string // of what it says
 	Versions map[string]int64
 }
 
-// Holds says that the sidecar runs the policies of these parts from now on, by what the
-// parts are called, and no longer has those that are gone. One that has parts has all
-// policies that there are.
+// Holds says that the sidecar runs the policies of these parts, by the names of
+// the parts, and no longer has those that are gone. A sidecar with parts has
+// all policies.
 func (s *Session) Holds(parts map[string]*Part, gone []string) {
 	s.update(func(m *member) {
 		if m.parts == nil {
@@ -162,7 +164,7 @@ func (s *Session) Forget(match func(policy string) bool) {
 	})
 }
 
-// Rejected says what the sidecar has refused; nil: nothing any more.
+// Rejected says what the sidecar refuses; nil: nothing any more.
 func (s *Session) Rejected(what *Rejection) {
 	s.update(func(m *member) { m.rejected = what })
 }
@@ -172,7 +174,7 @@ func (s *Session) Unmet(concerns map[string]string) {
 	s.update(func(m *member) { m.unmet = concerns })
 }
 
-// Close says that the connection is over. Calling it again does nothing.
+// Close ends the session. It may be called again.
 func (s *Session) Close() {
 	s.update(func(m *member) {
 		delete(s.registry.members, s.node)
@@ -182,8 +184,8 @@ func (s *Session) Close() {
 	})
 }
 
-// Drained says that a sidecar has left, or is about to, with nothing of its own
-// behind it: it is nobody's peer from now on.
+// Drained says that a sidecar has left, or is about to, without events of its
+// own: it is no peer from now on.
 func (r *Registry) Drained(n Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,8 +208,8 @@ func (s *Session) update(change func(*member)) {
 	}
 }
 
-// remember keeps a sidecar that left, and forgets those that left long ago or,
-// where there are too many, the one that left first.
+// remember keeps a sidecar that left, and removes those that left long ago or,
+// if there are too many, the one that left first.
 func (r *Registry) remember(m *member) {
 	r.left[m.ID] = m
 	var first *member
@@ -223,7 +225,7 @@ func (r *Registry) remember(m *member) {
 	}
 }
 
-// instance is a sidecar with what tells it apart from its namesakes.
+// instance is a sidecar with its identity among those of the same node id.
 type instance struct {
 	Sidecar
 	Instance string
@@ -231,9 +233,9 @@ type instance struct {
 	parts    []*Part // nil: it has none
 }
 
-// Sidecars are those of all control planes, ascending by node id. One that is
-// connected was last seen now: its connection is probed. Those that left are
-// shown unless one of the same node id is connected or left later.
+// Sidecars returns those of all control planes, ascending by node id. A
+// connected one was last seen now: its connection is probed. One that left is
+// shown unless another of the same node id is connected or left later.
 func (r *Registry) Sidecars() []Sidecar {
 	r.mu.Lock()
 	list := r.instances(true)
@@ -262,8 +264,8 @@ func (r *Registry) Sidecars() []Sidecar {
 	return out
 }
 
-// alike are the parts that all sidecars have that have any, if there are more than
-// MaxVersions to show.
+// alike returns the parts that all sidecars with parts share, if there are more
+// than MaxVersions to show.
 func alike(list []instance) map[string]bool {
 	count, holders, versions := map[string]int{}, 0, 0
 	for i := range list {
@@ -285,8 +287,8 @@ func alike(list []instance) map[string]bool {
 	return all
 }
 
-// withMissing adds those of the missing that are not in a list, and says of the
-// others that they are.
+// withMissing adds the missing sidecars that are not in a list, and marks the
+// others as missing.
 func (r *Registry) withMissing(list []instance, missing []Entry) []instance {
 	for _, e := range missing {
 		i := slices.IndexFunc(list, func(s instance) bool { return !s.Connected && !s.Drained && e.covers(&s) })
@@ -301,7 +303,7 @@ func (r *Registry) withMissing(list []instance, missing []Entry) []instance {
 	return list
 }
 
-// Known is how many sidecars are connected, to whichever control plane.
+// Known returns how many sidecars are connected to any control plane.
 func (r *Registry) Known() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,9 +321,9 @@ func (r *Registry) Known() int {
 	return n
 }
 
-// Peers are the sidecars of all control planes that have a replay API, ascending
-// by id and instance. One that has left is still among them unless it was drained,
-// or forgotten: the events that it has are missing, and somebody should say so.
+// Peers returns the sidecars of all control planes that have a replay API,
+// ascending by id and instance. One that has left stays unless it was drained
+// or forgotten: replays must name it, since its events are missing.
 func (r *Registry) Peers() []Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -337,8 +339,8 @@ func (r *Registry) Peers() []Node {
 	return out
 }
 
-// instances merges the sidecars of all control planes, versions included where
-// they are asked for.
+// instances merges the sidecars of all control planes, with their versions if
+// requested.
 func (r *Registry) instances(versions bool) []instance {
 	list := r.own(versions)
 	for _, o := range r.others {
@@ -355,8 +357,8 @@ func (r *Registry) instances(versions bool) []instance {
 	return out
 }
 
-// compare orders instances by node id, with those that are shown before those
-// that they hide: connected ones first, and the ones that were seen last.
+// compare orders instances by node id. Of one node id the instance that is shown
+// comes first: connected ones first, then the one seen last.
 func compare(a, b instance) int {
 	later := b.LastSeen.Compare(a.LastSeen)
 	switch {
@@ -401,7 +403,7 @@ func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 	return s
 }
 
-// list is the parts in no order; nil: it has none.
+// list returns the parts in no order; nil: it has none.
 func (m *member) list() []*Part {
 	if m.parts == nil {
 		return nil
@@ -413,9 +415,9 @@ func (m *member) list() []*Part {
 	return list
 }
 
-// Using are the sidecars of all control planes that have a policy, or all that there
-// are, each with no version but of this one, and those of this control plane that use the
-// topic of its name, ascending by node id.
+// Using returns the sidecars of all control planes that have a policy, or all
+// policies, each with its version of that policy alone, and those of this
+// control plane that use the topic of its name, ascending by node id.
 func (r *Registry) Using(policy string) []Sidecar {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -443,7 +445,7 @@ func (r *Registry) Using(policy string) []Sidecar {
 	return out
 }
 
-// leftWith is what a sidecar that left had.
+// leftWith is the state of a sidecar when it left.
 func (r *Registry) leftWith(nodeID string) (map[string]int64, []*Part) {
 	if m := r.left[nodeID]; m != nil {
 		return m.versions, m.list()

@@ -2,26 +2,26 @@ package fleet
 
 import "time"
 
-// How the recent past is cut.
+// The division of the recent past.
 const (
 	// historySlots is how many seconds a history has.
 	historySlots = 60
 	// rateSlots is over how many seconds a rate is measured.
 	rateSlots = 5
-	// lagSlots is how many seconds before now the last one of a rate or history
-	// ended at the latest: sidecars report every second, and what is still on
-	// its way would show as a dip.
+	// lagSlots is how many seconds before now the last second of a rate or
+	// history ended at the latest: sidecars report every second, and reports
+	// under way would show as a dip.
 	lagSlots = 2
 )
 
-// Sizes of rings: what is read from them, and what is still being filled.
+// Sizes of rings: the slots that are read, and the slots still being filled.
 const (
 	historyRing = historySlots + lagSlots
 	rateRing    = rateSlots + lagSlots
 )
 
-// ring counts what passed and what did not in each of the last seconds. Times
-// are durations since some start.
+// ring counts allowed and denied events in each of the last seconds. Times are
+// durations since some start.
 type ring struct {
 	slots []Point
 	last  int64 // the second of the newest slot
@@ -34,7 +34,7 @@ func newRing(size int, at time.Duration) ring {
 
 func second(at time.Duration) int64 { return int64(at / time.Second) }
 
-// slot is the one of a second, or nil where that is over or yet to come.
+// slot returns the slot of a second, or nil if it is over or in the future.
 func (r *ring) slot(s int64) *Point {
 	size := int64(len(r.slots))
 	if s < 0 || s > r.last || s <= r.last-size {
@@ -43,8 +43,8 @@ func (r *ring) slot(s int64) *Point {
 	return &r.slots[s%size]
 }
 
-// add counts what happened evenly in some time before at. What would belong to
-// a second that is over counts in the oldest one that there is: nothing is lost.
+// add counts events spread evenly over some time before at. Events of a second
+// that is over count in the oldest slot: none is lost.
 func (r *ring) add(at, over time.Duration, p Point) {
 	for s := max(r.last+1, second(at)-int64(len(r.slots))+1); s <= second(at); s++ {
 		r.last = s
@@ -69,7 +69,7 @@ func (p *Point) count(q Point, part float64) {
 	p.Denied += q.Denied * part
 }
 
-// rate is what passed per second lately.
+// rate returns the recent events per second.
 func (r *ring) rate(now time.Duration) Point {
 	last := second(now) - lagSlots
 	n := min(last-r.first+1, rateSlots)
@@ -85,7 +85,7 @@ func (r *ring) rate(now time.Duration) Point {
 	return sum
 }
 
-// history is what passed in each of the last seconds, the latest last.
+// history returns the events of each of the last seconds, the latest last.
 func (r *ring) history(now time.Duration) []Point {
 	out := make([]Point, historySlots)
 	for i := range out {

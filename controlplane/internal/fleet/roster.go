@@ -9,27 +9,27 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// Entry is a sidecar as the store remembers it, from when it connects until it
-// leaves with nothing of its own behind, or is forgotten.
+// Entry is a sidecar in the store's roster, from its connection until it leaves
+// without events of its own, or is forgotten.
 type Entry struct {
 	Node
 	Seen time.Time // when it connected, or was gone
 }
 
-// Key is the same in all lives of a sidecar on one store: on another it has other
-// events.
+// Key is the same in all lives of a sidecar on one store: on another store it
+// has other events.
 func (e Entry) Key() string { return e.ID + "\n" + e.StoreID }
 
-// Unknown is the entry while its store is not known.
+// Unknown is the entry of a sidecar whose store is not known yet.
 func (e Entry) Unknown() Entry { return Entry{Node: Node{ID: e.ID}} }
 
-// covers says whether a sidecar that is there is this one. One whose store was
-// not known yet is there whichever that turns out to be.
+// covers reports whether a connected sidecar is that of an entry. One whose
+// store is not known yet is that of every store.
 func (e Entry) covers(s *instance) bool {
 	return e.ID == s.NodeID && (e.StoreID == s.StoreID || e.StoreID == "")
 }
 
-// roster is who must not be forgotten.
+// roster has the sidecars that must not be forgotten.
 type roster struct {
 	stored map[string]Entry // as the store had it last
 	due    map[string]Entry // to be stored
@@ -40,7 +40,7 @@ func newRoster() roster {
 	return roster{stored: map[string]Entry{}, due: map[string]Entry{}, change: pause.NewWake()}
 }
 
-// enter has a sidecar stored, unless it is.
+// enter marks a sidecar as due, unless it is stored.
 func (r *roster) enter(n Node, seen time.Time, again bool) {
 	e := Entry{n, seen.UTC().Truncate(time.Millisecond)}
 	if n.Address == "" {
@@ -59,8 +59,7 @@ func (r *roster) forget(e Entry) {
 	delete(r.due, e.Key())
 }
 
-// Due is what is to be stored of sidecars, and a channel that says that there is
-// more.
+// Due returns the entries to be stored, and a channel that signals further ones.
 func (r *Registry) Due() ([]Entry, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +70,7 @@ func (r *Registry) Due() ([]Entry, <-chan struct{}) {
 	return list, r.roster.change
 }
 
-// Stored says that an entry that was due is in the store.
+// Stored says that a due entry is in the store.
 func (r *Registry) Stored(e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,10 +80,10 @@ func (r *Registry) Stored(e Entry) {
 	}
 }
 
-// Remember replaces what is known of the store's entries. What is neither there
-// nor due was forgotten, through whichever control plane; one that is connected all
-// the same is due again. What is due of one that is gone is not, once another life
-// of it is there: it has come back elsewhere.
+// Remember replaces the known entries of the store. An entry that is neither
+// there nor due was forgotten through some control plane; if its sidecar is
+// connected it is due again. A due entry of a sidecar that is gone is dropped
+// if another life of it is stored: it has connected elsewhere.
 func (r *Registry) Remember(list []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,14 +109,14 @@ func (r *Registry) Remember(list []Entry) {
 	}
 }
 
-// here says whether this life of a sidecar is connected here.
+// here reports whether this life of a sidecar is connected here.
 func (r *Registry) here(n Node) bool {
 	m := r.members[n.ID]
 	return m != nil && m.Instance == n.Instance
 }
 
-// Superseded are stored entries of sidecars that are connected here, from when
-// their store was not known yet.
+// Superseded are stored entries of connected sidecars from before their store
+// was known.
 func (r *Registry) Superseded() (out []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,15 +128,15 @@ func (r *Registry) Superseded() (out []Entry) {
 	return out
 }
 
-// Missing are the sidecars that are gone, and have not said that they leave
-// nothing behind.
+// Missing returns the sidecars that are gone and may have left events behind.
 func (r *Registry) Missing() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.missing(r.instances(false))
 }
 
-// missing are those, given who is there; ascending by node id and store.
+// missing returns them, given the connected ones; ascending by node id and
+// store.
 func (r *Registry) missing(known []instance) []Entry {
 	byNode := map[string][]*instance{}
 	for i := range known {

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// KeepRefusals is for how long it is shown that a session was refused. A
-	// sidecar tries again every few seconds.
+	// KeepRefusals is how long a refused session is shown. A sidecar tries
+	// again every few seconds.
 	KeepRefusals = time.Minute
-	// AwaitEnd is how long a session waits for the end of another one under its
-	// node id before it is refused: what other control planes know of a restarted
-	// sidecar's last life is up to a second old.
+	// AwaitEnd is how long a session waits for the end of another one of its
+	// node id before it is refused: the knowledge of a restarted sidecar's last
+	// life is up to a second old at other control planes.
 	AwaitEnd = 2 * time.Second
-	// awaitStep is how often it is looked whether that has ended.
+	// awaitStep is the interval of the checks whether it has ended.
 	awaitStep = 20 * time.Millisecond
 )
 
-// refusals are those of a node id, and the process that was refused last.
+// refusals are those of a node id, with the process that was refused last.
 type refusals struct {
 	Refusals
 	instance string
 }
 
-// TakenError says that another process under the same node id is connected.
+// TakenError says that another process of the same node id is connected.
 type TakenError struct {
 	NodeID, Address, ControlPlane string // the other's
-	// Again says that this process was refused before, not long ago.
+	// Again says that this process was refused recently.
 	Again bool
 }
 
@@ -39,8 +39,8 @@ func (e *TakenError) Error() string {
 		"the connection of a machine that is gone ends within 15 s; else give one of the two another --node-id", e.NodeID, e.Address, e.ControlPlane)
 }
 
-// Await waits for the end of another process's session under a node id, for a
-// moment. The error is a *TakenError.
+// Await waits up to AwaitEnd for another process's session of a node id to end.
+// The error is a *TakenError.
 func (r *Registry) Await(ctx context.Context, nodeID, instance string) error {
 	for deadline := time.Now().Add(r.await); ; {
 		taken := r.Taken(nodeID, instance)
@@ -53,7 +53,8 @@ func (r *Registry) Await(ctx context.Context, nodeID, instance string) error {
 	}
 }
 
-// Taken says who else is connected under a node id now; the error is a *TakenError.
+// Taken checks whether another process of a node id is connected; the error is
+// a *TakenError.
 func (r *Registry) Taken(nodeID, instance string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,8 +64,8 @@ func (r *Registry) Taken(nodeID, instance string) error {
 	return nil
 }
 
-// taken says who else is connected under a node id, to whichever control plane;
-// nil: nobody.
+// taken returns the other process of a node id that is connected to any control
+// plane; nil: none.
 func (r *Registry) taken(nodeID, instance string) *TakenError {
 	if m := r.members[nodeID]; m != nil {
 		if m.Instance == instance {
@@ -81,8 +82,8 @@ func (r *Registry) taken(nodeID, instance string) *TakenError {
 	return nil
 }
 
-// refuse notes that a session was refused, and reports whether its process was
-// before, not long ago.
+// refuse records a refused session, and reports whether its process was refused
+// recently.
 func (r *Registry) refuse(n Node) (again bool) {
 	now := r.now()
 	maps.DeleteFunc(r.refusals, func(_ string, was refusals) bool { return now.Sub(was.Last) > KeepRefusals })
@@ -95,14 +96,15 @@ func (r *Registry) refuse(n Node) (again bool) {
 	return known && was.instance == n.Instance
 }
 
-// Refused counts the sessions that were refused since their node id was in use.
+// Refused counts the sessions refused because their node id was in use.
 func (r *Registry) Refused() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.refused
 }
 
-// refusalsOf are those of a node id at all control planes; nil: none lately.
+// refusalsOf returns the recent refusals of a node id at all control planes;
+// nil: none.
 func (r *Registry) refusalsOf(nodeID string) *Refusals {
 	var all *Refusals
 	add := func(one Refusals) {

@@ -8,26 +8,25 @@ import (
 	"time"
 )
 
-// Bounds of what is known of topics.
+// Bounds of the topics.
 const (
-	// MaxTopics and MaxUsages are how many topics, and how many pairs of a topic
-	// and a sidecar, one control plane counts; what is used beyond them is not
-	// shown, which Uncounted tells.
+	// MaxTopics and MaxUsages bound the topics, and the pairs of a topic and a
+	// sidecar, that one control plane counts. Further ones are not shown, and
+	// counted by Uncounted.
 	MaxTopics = 20_000
 	MaxUsages = 200_000
 	// KeepTopic is how long a topic, or a sidecar's part of it, is shown after
 	// its last use.
 	KeepTopic = 10 * time.Minute
 
-	// reportEvery is how often sidecars report, at least while there is anything
-	// to report: what a report counts happened in the time since the last one,
-	// and not before that.
+	// reportEvery is the least interval of sidecars' reports while there is
+	// anything to report: the events of a report happened since the last one.
 	reportEvery = time.Second
-	// sweepEvery is how often what is over is looked for.
+	// sweepEvery is the interval of the sweeps.
 	sweepEvery = time.Minute
 )
 
-// usage is what the sidecars of one control plane let through.
+// usage is the use of topics by the sidecars of one control plane.
 type usage struct {
 	topics    map[string]*topicUse
 	pairs     int // over all topics
@@ -35,22 +34,22 @@ type usage struct {
 	uncounted int64
 }
 
-// topicUse is one topic's part of it.
+// topicUse is the use of one topic.
 type topicUse struct {
 	history ring
 	used    time.Duration   // last
 	by      map[string]*use // by node id
 }
 
-// use is one sidecar's part of a topic.
+// use is the use of a topic by one sidecar.
 type use struct {
 	recent ring
 	used   time.Duration // last
 	share  *float64
 }
 
-// Usage says how many events of a topic a sidecar has let through and refused
-// since it last said so. Two sidecars with one node id are added up.
+// Usage adds the events of a topic that a sidecar let through and refused since
+// its last report. Two sidecars of one node id are added up.
 func (r *Registry) Usage(node, topic string, allowed, denied uint64, at time.Time) {
 	if allowed == 0 && denied == 0 {
 		return
@@ -69,8 +68,8 @@ func (r *Registry) Usage(node, topic string, allowed, denied uint64, at time.Tim
 	}
 }
 
-// Share says what part of a topic's fleet-wide rate a sidecar has; below zero:
-// none any more.
+// Share sets a sidecar's share of a topic's fleet-wide rate; below zero: it has
+// none.
 func (r *Registry) Share(node, topic string, perSecond float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +84,8 @@ func (r *Registry) Share(node, topic string, perSecond float64) {
 	}
 }
 
-// Uncounted is how many reports were left out because of MaxTopics and MaxUsages.
+// Uncounted returns how many reports were left out because of MaxTopics and
+// MaxUsages.
 func (r *Registry) Uncounted() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *Registry) Uncounted() int64 {
 // elapsed is the time since the registry began.
 func (r *Registry) elapsed(at time.Time) time.Duration { return max(at.Sub(r.start), 0) }
 
-// use is a sidecar's part of a topic, made where there is none and room for
-// one, else nil.
+// use returns a sidecar's use of a topic. It adds one if there is room, else it
+// returns nil.
 func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) {
 	if now-r.usage.swept >= sweepEvery {
 		r.usage.sweep(now)
@@ -118,7 +118,7 @@ func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) 
 	return t, t.by[node]
 }
 
-// sweep forgets what has not been used for long.
+// sweep removes uses that are over KeepTopic old.
 func (u *usage) sweep(now time.Duration) {
 	u.swept = now
 	u.pairs = 0
@@ -131,9 +131,9 @@ func (u *usage) sweep(now time.Duration) {
 	}
 }
 
-// Topics are what the sidecars of all control planes used in the last ten
-// minutes, ascending by name. Rates and histories end one to two seconds ago,
-// when all sidecars have reported.
+// Topics returns the use by all sidecars of all control planes within the last
+// ten minutes, ascending by name. Rates and histories end one to two seconds
+// ago, when all sidecars have reported.
 func (r *Registry) Topics(history bool) []Topic {
 	r.mu.Lock()
 	own := r.ownTopics(history)
@@ -146,7 +146,7 @@ func (r *Registry) Topics(history bool) []Topic {
 	return mergeTopics(sets, history)
 }
 
-// ownTopics are those of this control plane's sidecars, in no order.
+// ownTopics returns those of this control plane's sidecars, in no order.
 func (r *Registry) ownTopics(history bool) []Topic {
 	now := r.elapsed(r.now())
 	out := make([]Topic, 0, len(r.usage.topics))
@@ -172,8 +172,8 @@ func (r *Registry) ownTopics(history bool) []Topic {
 	return out
 }
 
-// mergeTopics adds up what several control planes know. It changes none of the
-// sets.
+// mergeTopics adds up the topics of several control planes. It does not change
+// its arguments.
 func mergeTopics(sets [][]Topic, history bool) []Topic {
 	sums := map[string]*Topic{}
 	for _, set := range sets {
@@ -203,8 +203,8 @@ func mergeTopics(sets [][]Topic, history bool) []Topic {
 	return out
 }
 
-// finish brings a sum into the form that is shown: one element per node id, and
-// no more digits than mean something.
+// finish prepares a sum to be shown: one element per node id, with rounded
+// numbers.
 func (t *Topic) finish() {
 	slices.SortStableFunc(t.BySidecar, func(a, b Usage) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	parts := make([]Usage, 0, len(t.BySidecar))
@@ -227,8 +227,8 @@ func (t *Topic) finish() {
 	}
 }
 
-// add counts a sidecar of the same node id on another control plane, or the
-// same one where it has moved.
+// add counts a sidecar of the same node id at another control plane: another
+// sidecar, or the same one after it moved.
 func (u *Usage) add(v Usage) {
 	u.AllowedPerSecond += v.AllowedPerSecond
 	u.DeniedPerSecond += v.DeniedPerSecond

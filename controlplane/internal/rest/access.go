@@ -10,31 +10,31 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Identity is who sends a request.
+// Identity is the sender of a request.
 type Identity struct {
 	Name string
-	// Role is viewer, editor or admin; any other may do nothing here.
+	// Role is viewer, editor or admin; another role has no rights here.
 	Role string
-	// Verified says that the name was proven. It is false where nobody has to
-	// prove anything.
+	// Verified says that the name was authenticated. It is false without
+	// authentication.
 	Verified bool
-	// Edit says whether somebody who may change policies may change the one of a
-	// name; nil: all of them.
+	// Edit reports whether an editor may change the policy of a name; nil: all
+	// of them.
 	Edit func(policy string) error
 	// Policies are the names and prefixes that Edit allows; nil: all.
 	Policies []string
 }
 
-// Access knows who sends a request. It is safe for concurrent use.
+// Access authenticates requests. It is safe for concurrent use.
 type Access interface {
-	// Identify returns the sender; the error says that who it is must be
-	// proven, and is not.
+	// Identify returns the sender; the error says that the sender could not be
+	// authenticated.
 	Identify(r *http.Request) (Identity, error)
 	// Challenge answers a request that Identify has refused.
 	Challenge(w http.ResponseWriter, r *http.Request, err error)
 }
 
-// The roles, each of which may do what those before it may.
+// The roles, each of which includes the rights of those before it.
 const (
 	viewer = "viewer" // reads
 	editor = "editor" // puts, rolls back, applies
@@ -43,7 +43,7 @@ const (
 
 var rank = map[string]int{viewer: 1, editor: 2, admin: 3}
 
-// may says whether the sender has at least that role.
+// may checks that the sender has at least that role.
 func (id Identity) may(role string) error {
 	if rank[id.Role] >= rank[role] {
 		return nil
@@ -51,7 +51,7 @@ func (id Identity) may(role string) error {
 	return wire.Errorf(wire.Forbidden, "%s has the role %s; this needs the role %s", id.Name, id.Role, role)
 }
 
-// mayEdit says whether the sender may change the policy of a name.
+// mayEdit checks that the sender may change the policy of a name.
 func (id Identity) mayEdit(policy string) error {
 	if err := id.may(editor); err != nil || id.Edit == nil {
 		return err
@@ -59,20 +59,20 @@ func (id Identity) mayEdit(policy string) error {
 	return id.Edit(policy)
 }
 
-// author is the sender as the catalog knows those who change policies.
+// author returns the sender as the author of a change.
 func (id Identity) author() catalog.Author {
 	return catalog.Author{Name: id.Name, Admin: id.may(admin) == nil}
 }
 
 const maxUserChars = 128
 
-// named is the sender with the name that is kept with what they change.
+// named returns the sender with the name that is stored with changes.
 func named(id Identity, r *http.Request) (Identity, error) {
 	if id.Verified {
 		return id, nil
 	}
-	// Whoever nobody asks for a proof may still say a name, so that the audit
-	// log has more than "anonymous". It is told apart from a proven one.
+	// Without authentication a sender may still give a name, so that the audit
+	// log has more than "anonymous". Such a name is marked as not verified.
 	claims := r.Header.Values("Sluice-User")
 	if len(claims) == 0 {
 		return id, nil
@@ -86,8 +86,8 @@ func named(id Identity, r *http.Request) (Identity, error) {
 	return id, nil
 }
 
-// headerText is a header's value as text: UTF-8, or else Latin-1, which is how
-// browsers send it.
+// headerText decodes a header's value: UTF-8, or else Latin-1, which browsers
+// send.
 func headerText(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// retryAfter is when to look again whether the control plane is ready.
+// retryAfter is the retry time in errors while the control plane is not ready.
 const retryAfter = time.Second
 
-// answer writes v as JSON, whole or not at all.
+// answer writes v as JSON, completely or not at all.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
@@ -26,8 +26,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v a
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
-	// A client that does not take its answer must not hold it for ever; a
-	// writer that has no deadlines, as in tests, cannot be held up.
+	// The deadline ends the wait for a client that does not read. A writer
+	// without deadlines, as in tests, cannot block.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(bodyTimeout))
 	w.WriteHeader(status)
@@ -37,7 +37,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v a
 	return nil
 }
 
-// fail answers with an error. What is none of the contract's is a defect.
+// fail answers with an error. An error outside the contract is a defect.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var told *wire.Error
 	if !errors.As(err, &told) {
@@ -46,5 +46,5 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	httpapi.WriteError(w, r, err, h.Logger)
 }
 
-// instant writes a time as every answer does: UTC, whole milliseconds.
+// instant formats a time as all answers do: UTC, whole milliseconds.
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

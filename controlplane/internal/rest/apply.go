@@ -19,7 +19,7 @@ type applyRequest struct {
 	dryRun   bool
 }
 
-// needs is the role that it takes: whoever changes nothing only reads.
+// needs returns the role that the request needs: a dry run only reads.
 func (a applyRequest) needs() string {
 	switch {
 	case a.dryRun:
@@ -30,7 +30,7 @@ func (a applyRequest) needs() string {
 	return editor
 }
 
-// changeBody is what an apply does to one policy.
+// changeBody is the effect of an apply on one policy.
 type changeBody struct {
 	Name   string      `json:"name"`
 	Action string      `json:"action"`
@@ -38,12 +38,12 @@ type changeBody struct {
 	To     *policyBody `json:"to"`
 }
 
-// maxWaitingApplies is how many applies may be under way of those who may only
-// look, and as many of the others.
+// maxWaitingApplies bounds the concurrent applies of viewers, and those of
+// other roles.
 const maxWaitingApplies = 4
 
-// gate bounds the memory that documents take: few applies are under way at a
-// time, and one document after another is read and worked out.
+// gate bounds the memory of documents: few applies are under way at a time, and
+// documents are read and processed one after another.
 type gate struct {
 	viewers, others chan struct{} // a token for each apply that is under way
 	turn            pause.Mutex   // for the document that is worked out
@@ -53,8 +53,8 @@ func newGate() gate {
 	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), pause.NewMutex()}
 }
 
-// inTurn calls f once no other document is worked out. What waits for a client
-// must not be in f.
+// inTurn calls f once no other document is processed. f must not wait for a
+// client.
 func (g *gate) inTurn(ctx context.Context, f func() error) error {
 	if err := g.turn.Lock(ctx); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (g *gate) inTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// enter takes a place among the applies and plans that are under way, until leave
-// is called; the error is overloaded where there is none.
+// enter takes a place among the applies and plans under way, until leave is
+// called; the error is overloaded if there is none.
 func (g *gate) enter(sender Identity) (leave func(), _ error) {
 	underWay := g.others
 	if sender.may(editor) != nil {
@@ -117,7 +117,7 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 	return h.answerChanges(w, r, req.dryRun, done)
 }
 
-// answerChanges shows what an apply did, or would do.
+// answerChanges answers with the result of an apply or its dry run.
 func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, done catalog.Applied) error {
 	list := make([]changeBody, len(done.Changes))
 	for i, c := range done.Changes {
@@ -135,7 +135,8 @@ func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, 
 	}{dryRun, done.Revision, list, events})
 }
 
-// newSeries has sidecars take the policies in force whatever revision they have.
+// newSeries begins a new series, so that sidecars accept the policies in force
+// whatever their revision.
 func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err
@@ -151,8 +152,8 @@ func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	}{state.Series, state.Revision})
 }
 
-// readApply reads the body of an apply by somebody who may do what may says.
-// Whether they may is looked at before the policies are.
+// readApply reads the body of an apply. It checks the sender's rights by may
+// before it parses the policies.
 func readApply(body []byte, may func(role string) error) (req applyRequest, err error) {
 	fields, err := members(body, "policies", "prune", "dry_run")
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// A document of many policies is as large only where its sender may change
-	// them; the other bodies are small.
+	// Only senders that may change policies may send a document of many
+	// policies; other bodies are small.
 	maxBodyBytes   = 1 << 20
 	maxApplyBytes  = policy.MaxDocumentBytes
 	maxBodyNesting = 512
-	// bodyTimeout is how long a client may take to send a body, and to take an
+	// bodyTimeout bounds the time in which a client sends a body, and reads an
 	// answer.
 	bodyTimeout = time.Minute
 )
@@ -33,7 +33,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	if err := checkContentType(r); err != nil {
 		return nil, err
 	}
-	// A writer that has no deadlines, as in tests, is read for as long as it takes.
+	// A writer without deadlines, as in tests, has no timeout.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
@@ -56,9 +56,9 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	}
 }
 
-// checkContentType refuses what a web page may send without asking the browser
-// first. Programs may also leave the type out or send curl's default; browsers
-// say who they are with Origin or Sec-Fetch-Site.
+// checkContentType refuses types that a web page may send without a preflight
+// request. Programs may also leave the type out or send curl's default;
+// browsers are recognised by Origin or Sec-Fetch-Site.
 func checkContentType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)
@@ -72,8 +72,8 @@ func checkContentType(r *http.Request) error {
 	return wire.Errorf(wire.BadRequest, "header Content-Type: %q is not application/json", given)
 }
 
-// members takes a JSON object apart. The errors are bad_request and name a
-// member that is not in allowed or is given twice; null counts as absent.
+// members parses a JSON object. The errors are bad_request and name a member
+// that is not in allowed or is given twice; null counts as absent.
 func members(body []byte, allowed ...string) (map[string]json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -106,7 +106,7 @@ func members(body []byte, allowed ...string) (map[string]json.RawMessage, error)
 	return out, nil
 }
 
-// flag is a member that is true or false; absent is false.
+// flag returns a member that is true or false; absent is false.
 func flag(from map[string]json.RawMessage, name string) (bool, error) {
 	switch string(from[name]) {
 	case "", "false":

@@ -9,11 +9,11 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// etag is the strong entity tag of a policy's version.
+// etag returns the strong entity tag of a policy's version.
 func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
-// condition is what a request says about the version that it is for: its
-// If-Match and If-None-Match (RFC 9110, sections 13.1.1 and 13.1.2).
+// condition is the If-Match and If-None-Match of a request (RFC 9110, sections
+// 13.1.1 and 13.1.2).
 type condition struct{ match, noneMatch tags }
 
 // tags are the value of one of the two headers.
@@ -29,9 +29,8 @@ type tag struct {
 	weak   bool
 }
 
-// readCondition reads both headers. The error names the one that is malformed:
-// a condition that was passed over would let a change through that its sender
-// wanted stopped.
+// readCondition reads both headers. The error names a malformed one: ignoring
+// it would make a change that its sender wanted to prevent.
 func readCondition(h http.Header) (c condition, err error) {
 	if c.match, err = readTags(h, "If-Match"); err != nil {
 		return c, err
@@ -73,7 +72,7 @@ func badTags(name, text string) error {
 	return wire.Errorf(wire.BadRequest, `header %s: %q is neither * nor a list of entity tags such as "3"`, name, text)
 }
 
-// cutTag reads the entity tag that s begins with.
+// cutTag parses the entity tag at the beginning of s.
 func cutTag(s string) (t tag, after string, ok bool) {
 	s, t.weak = strings.CutPrefix(s, "W/")
 	if s == "" || s[0] != '"' {
@@ -88,9 +87,9 @@ func cutTag(s string) (t tag, after string, ok bool) {
 	return t, after, !strings.ContainsFunc(t.opaque, outside)
 }
 
-// permits says whether a change may be made to a policy whose version is
-// current, 0 if there is none. A weak tag never is equal to a policy's in
-// If-Match, which compares strongly.
+// permits checks whether a change may be made to a policy whose version is
+// current, 0 if there is none. A weak tag never equals a policy's in If-Match,
+// which compares strongly.
 func (c condition) permits(current int64) error {
 	same := func(t tag) bool { return current > 0 && t.opaque == etag(current) }
 	strong := func(t tag) bool { return !t.weak && same(t) }
@@ -110,8 +109,8 @@ func (c condition) permits(current int64) error {
 	return nil
 }
 
-// fresh says whether who reads the policy has its current version already.
-// If-None-Match compares weakly.
+// fresh reports whether the reader has the current version of the policy
+// already. If-None-Match compares weakly.
 func (c condition) fresh(current int64) bool {
 	return c.noneMatch.given && (c.noneMatch.any ||
 		slices.ContainsFunc(c.noneMatch.list, func(t tag) bool { return t.opaque == etag(current) }))

@@ -12,18 +12,18 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Registry is what is known of the sidecars. What it returns is the caller's.
-// It is safe for concurrent use.
+// Registry has the state of the sidecars. Its results belong to the caller. It
+// is safe for concurrent use.
 type Registry interface {
 	// Sidecars are ascending by node id.
 	Sidecars() []fleet.Sidecar
-	// Using are those that have a policy or use the topic of its name.
+	// Using returns those that have a policy or use the topic of its name.
 	Using(policy string) []fleet.Sidecar
 	// Topics returns the topics in use, with the history of each if asked for.
 	Topics(history bool) []fleet.Topic
 }
 
-// sidecarBody is a sidecar with its times as every answer has them.
+// sidecarBody is a sidecar with its times in the format of answers.
 type sidecarBody struct {
 	fleet.Sidecar
 	LastSeen string        `json:"last_seen"`
@@ -59,7 +59,8 @@ func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"sidecars": list})
 }
 
-// forget has replays of the fleet name a sidecar no longer that is gone for good.
+// forget removes a missing sidecar, so that replays of the fleet do not name it
+// any more.
 func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// topicBody is a topic with what holds for its publishes.
+// topicBody is a topic with the limits of its publishes.
 type topicBody struct {
 	fleet.Topic
 	Rate   float64      `json:"rate"` // 0: no limit
@@ -86,7 +87,7 @@ type topicBody struct {
 	Policy string       `json:"policy"` // the one that matches best; "": the defaults
 }
 
-// topics answers with the topics in use and those that have a policy of their
+// topics answers with the topics in use, and the topics with a policy of their
 // own, by name.
 func (h *handler) topics(w http.ResponseWriter, r *request) error {
 	history, err := r.params.Choice("history", "0", "1")
@@ -110,8 +111,7 @@ func (h *handler) topics(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"topics": list})
 }
 
-// withPolicies adds the topics that have a policy of exactly their name, and
-// sorts them all.
+// withPolicies adds the topics with a policy of their own, and sorts all.
 func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
 	seen := make(map[string]bool, len(topics))
 	for _, t := range topics {
@@ -145,8 +145,8 @@ func (h *handler) metrics(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// debug shows what the process does, to those who may see everything: profiles
-// have the names of policies in them, and take processor time.
+// debug serves profiles of the process to admins: profiles contain names of
+// policies, and take processor time.
 func (h *handler) debug(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err

@@ -51,7 +51,7 @@ func (h *handler) rollback(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, policyBody(entry))
 }
 
-// auditBody is what one change did to one policy.
+// auditBody is the effect of a change on one policy.
 type auditBody struct {
 	Revision int64        `json:"revision"`
 	At       string       `json:"at"`

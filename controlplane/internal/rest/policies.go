@@ -13,10 +13,10 @@ import (
 )
 
 // given are the members that answers add to a policy. A client may send them
-// back with what it has read; they mean nothing then.
+// back; they are ignored.
 var given = []string{"version", "updated_at", "updated_by"}
 
-// policyBody is a policy with what is known of its version.
+// policyBody is a policy with the members of its version.
 type policyBody catalog.Entry
 
 func (b policyBody) MarshalJSON() ([]byte, error) {
@@ -33,7 +33,7 @@ func (b policyBody) MarshalJSON() ([]byte, error) {
 	return append(out, meta[1:]...), nil
 }
 
-// bodyOf is nil, which is null in JSON, for no policy.
+// bodyOf returns nil, which is null in JSON, for no policy.
 func bodyOf(e *catalog.Entry) *policyBody { return (*policyBody)(e) }
 
 func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
@@ -68,8 +68,8 @@ func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, policyBody(entry))
 }
 
-// readChange reads the condition and the body of a change. Those who have it
-// planned need no right to make it.
+// readChange reads the condition and the body of a change. A dry run needs only
+// the right to read.
 func readChange(w http.ResponseWriter, r *request, planned bool) (asked condition, body []byte, err error) {
 	if !planned {
 		err = r.sender.mayEdit(r.PathValue("name"))
@@ -84,7 +84,7 @@ func readChange(w http.ResponseWriter, r *request, planned bool) (asked conditio
 	return asked, body, err
 }
 
-// putPolicy puts a policy, or answers with what that would change.
+// putPolicy puts a policy, or answers with the plan of a dry run.
 func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	planned, err := r.params.DryRun()
 	if err != nil {
@@ -129,8 +129,8 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, status, policyBody(entry))
 }
 
-// namedPolicy reads the policy in a body, whose name is that of the path. The
-// error has every bad field, the name among them.
+// namedPolicy parses the policy in a body, with the name of the path. The error
+// has every bad field, the name among them.
 func namedPolicy(name string, body []byte) (policy.Policy, error) {
 	p, err := policy.ParsePolicy(body, given...)
 	said := p.Name
@@ -153,8 +153,8 @@ func namedPolicy(name string, body []byte) (policy.Policy, error) {
 	return policy.Policy{}, all
 }
 
-// nameFault says what is wrong with the name in the path, or with the one that
-// a body said, "" for none, beside it; "" if nothing is.
+// nameFault describes a fault of the name in the path, or of the name in the
+// body, "" for none; "" if both are right.
 func nameFault(path, said string) string {
 	switch {
 	case !policy.ValidName(path):
@@ -165,7 +165,7 @@ func nameFault(path, said string) string {
 	return ""
 }
 
-// textMember is the text of one member of an object, "" where there is none.
+// textMember returns the text of a member of an object; "" if there is none.
 func textMember(body []byte, name string) (text string) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) == nil {
@@ -174,7 +174,7 @@ func textMember(body []byte, name string) (text string) {
 	return text
 }
 
-// deletePolicy deletes a policy, or answers with what that would change.
+// deletePolicy deletes a policy, or answers with the plan of a dry run.
 func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
 	planned, err := r.params.DryRun()
 	if err == nil && !planned {

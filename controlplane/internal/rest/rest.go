@@ -1,7 +1,7 @@
-// Package rest is the control plane's HTTP side: the API by which people and
-// tools read and change policies and look at the fleet, with the console's
-// files below it. It turns requests into calls of the catalog and answers into
-// JSON; it must not know how policies are kept or how they reach a sidecar.
+// Package rest is the HTTP API of the control plane, by which people and
+// programs read and change policies and read the state of the fleet, and serves
+// the console's files. It calls the catalog and answers in JSON; it must not
+// know how policies are stored or how they reach a sidecar.
 package rest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 )
 
-// Config is what a handler is made from. Every field is required, except for
-// those that say otherwise.
+// Config has the dependencies of a handler. Every field is required unless it
+// says otherwise.
 type Config struct {
 	Catalog  Catalog
 	Registry Registry
@@ -23,18 +23,17 @@ type Config struct {
 	Console  http.Handler // "/" and all below it that is not the API's
 	Metrics  http.Handler // GET /metrics
 	Debug    http.Handler // "/debug/pprof/" and all below it
-	// Status is what GET /v1/status shows.
+	// Status is the body of GET /v1/status.
 	Status func() any
-	// Ready says why the control plane cannot serve, if it cannot, in words
-	// that everybody may read.
+	// Ready returns why the control plane cannot serve, or nil; everyone may
+	// read the reason.
 	Ready func() error
-	// Forget has a sidecar that is missing not be missed any more, and reports
-	// whether it was.
+	// Forget removes a missing sidecar, and reports whether it was missing.
 	Forget func(ctx context.Context, nodeID string) (bool, error)
-	// Addr is what the listener is bound to.
+	// Addr is the listener's bound address.
 	Addr net.Addr
-	// AllowedOrigins are those whose pages may use the API, beside the
-	// console's own; none is fine.
+	// AllowedOrigins are the origins, beside the console's own, whose pages may
+	// use the API; it may be empty.
 	AllowedOrigins []string
 	Logger         *slog.Logger
 }
@@ -45,8 +44,8 @@ type handler struct {
 	gate gate
 }
 
-// New makes the handler of the control plane's HTTP listener, with the guards
-// against web pages of elsewhere in front of all of it.
+// New returns the handler of the control plane's HTTP listener, behind the
+// guards against web pages of other origins.
 func New(c Config) http.Handler {
 	h := &handler{Config: c, gate: newGate()}
 	api := secured(httpapi.Routes(h.routes()))
@@ -63,8 +62,8 @@ func New(c Config) http.Handler {
 	return guard.Handler(all)
 }
 
-// isAPI tells the API's paths from the console's, so that one that is mistaken
-// for a route is answered as such.
+// isAPI tells the API's paths from the console's, so that an unknown route is
+// answered as one of the API.
 func isAPI(path string) bool {
 	switch path {
 	case "/v1", "/healthz", "/readyz", "/metrics":
@@ -97,20 +96,20 @@ func (h *handler) routes() *http.ServeMux {
 	} {
 		mux.HandleFunc(pattern, h.known(serve))
 	}
-	// Those who only ask whether the program is up have no name.
+	// Requests for liveness and readiness are anonymous.
 	mux.HandleFunc("GET /healthz", h.healthz)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	return mux
 }
 
-// request is a request whose sender is known, and may at least read.
+// request is an authenticated request of a sender that may at least read.
 type request struct {
 	*http.Request
 	sender Identity
 	params httpapi.Params
 }
 
-// known serves those who may read; serve asks for more where it takes more.
+// known serves senders that may read; serve checks further rights.
 func (h *handler) known(serve func(http.ResponseWriter, *request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sender, err := h.Access.Identify(r)
@@ -140,7 +139,7 @@ func readRequest(r *http.Request, sender Identity) (*request, error) {
 	return &request{Request: r, sender: sender, params: params}, err
 }
 
-// secured says to browsers that an answer is data for the one who asked.
+// secured sets headers that tell browsers to keep the answer private.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()

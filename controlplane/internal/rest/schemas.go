@@ -28,8 +28,8 @@ func (h *handler) schemas(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": list})
 }
 
-// checkSchema answers whether a schema could become that of a policy, for those who
-// may read.
+// checkSchema compares a schema with the versions of a policy's schema, for
+// senders that may read.
 func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 	leave, err := h.gate.enter(r.sender)
 	if err != nil {

@@ -2,16 +2,16 @@ package store
 
 import "context"
 
-// Roster is the sidecars that have connected to any control plane of the store and
-// have not said that they leave nothing behind: where one is gone, so are events
-// that nobody else has. It is safe for concurrent use.
+// Roster has the sidecars that have connected to any control plane of the store
+// and may have left events behind: if one of them is gone, so are events that
+// no other has. It is safe for concurrent use.
 type Roster interface {
-	// Enter puts an entry in place of the one with its key, unless that life of it
-	// has left: a request may be carried out long after its sender has given it up.
+	// Enter replaces the entry with its key, unless that life of it has left: a
+	// request may be carried out long after its sender has given up.
 	Enter(ctx context.Context, e RosterEntry) error
-	// Leave removes the entry with a key, because that life of it has left; or has
-	// been forgotten, where life is "". Where a later life is there, its control
-	// plane enters it again.
+	// Leave removes the entry with a key, because that life of it has left, or
+	// because it was forgotten, if life is "". If a later life is connected,
+	// its control plane enters it again.
 	Leave(ctx context.Context, key, life string) error
 	// Entered returns all entries, ascending by Key.
 	Entered(ctx context.Context) ([]RosterEntry, error)

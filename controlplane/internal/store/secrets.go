@@ -2,10 +2,10 @@ package store
 
 import "context"
 
-// Secrets are what the control planes of one store have in common, and tell
-// nobody. It is safe for concurrent use.
+// Secrets are shared by the control planes of one store, and by no other
+// program. It is safe for concurrent use.
 type Secrets interface {
-	// Secret returns what the store has under a name. Where it has nothing, that is
-	// fresh from now on, for whoever asks.
+	// Secret returns the store's secret of a name. If there is none, it stores
+	// fresh and returns it, to all callers from then on.
 	Secret(ctx context.Context, name string, fresh []byte) ([]byte, error)
 }

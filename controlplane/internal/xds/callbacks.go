@@ -18,18 +18,18 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
-// Bounds of what a sidecar says of itself, in bytes.
+// Bounds, in bytes, of what a sidecar reports of itself.
 const (
 	maxNodeID   = 255
 	maxMetadata = 1024
 	maxUnmet    = 64 << 10
 )
 
-// callbacks is what the library calls: open first, closed last, and all that
-// concerns one stream from the same goroutine.
+// callbacks implements the library's callbacks: open first, closed last, and
+// all of one stream from the same goroutine.
 type callbacks struct{ *Server }
 
-// streams are the open ones by the library's number.
+// streams are the open streams, by the library's number.
 type streams struct {
 	mu   sync.Mutex
 	open map[int64]*stream
@@ -85,7 +85,7 @@ func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
 	}
 }
 
-// OnStreamDeltaRequest is called before the library looks at a request.
+// OnStreamDeltaRequest is called before the library handles a request.
 func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryRequest) error {
 	s := c.streams.get(id)
 	if s.session == nil {
@@ -135,11 +135,11 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 	return s.request(r)
 }
 
-// connect begins a session. The error has a status.
+// connect begins a session. The error has a gRPC status.
 func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) (*fleet.Session, error) {
 	_ = c.registry.Await(ctx, node.ID, node.Instance) // Connect says what is wrong
-	// A stream that its sidecar has given up may be looked at only when the next one
-	// was: it must not take the place of that.
+	// The first request of a stream that its sidecar has given up may be
+	// handled after that of the next stream: it must not replace that.
 	c.connecting.Lock()
 	defer c.connecting.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -165,11 +165,11 @@ func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRe
 	c.policies.mark(r)
 }
 
-// errFarewell ends a stream whose first request says that the sidecar is drained:
-// that is all that it is for.
+// errFarewell ends a stream whose first request says that the sidecar is
+// drained: such a stream has no other purpose.
 var errFarewell = status.Error(codes.Aborted, "goodbye")
 
-// nodeOf reads what a sidecar says of itself in its first request.
+// nodeOf reads the sidecar's description of itself in its first request.
 func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {
 	text := func(key string) string { return n.GetMetadata().GetFields()[key].GetStringValue() }
 	node := fleet.Node{
@@ -190,7 +190,7 @@ func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {
 	return node, nil
 }
 
-// unmetOf reads which write concerns a sidecar's store does not meet.
+// unmetOf reads the write concerns that a sidecar's store does not meet.
 func unmetOf(n *core.Node) (concerns map[string]string, _ error) {
 	told := n.GetMetadata().GetFields()[policypb.UnmetConcerns].GetStructValue()
 	if size := proto.Size(told); size > maxUnmet {

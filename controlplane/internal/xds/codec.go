@@ -9,14 +9,15 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 )
 
-// codec writes messages as gRPC's own does, but for the resources of a response: they
-// are not copied. A thousand sidecars that connect at once are sent all policies from
-// one place in memory.
+// codec encodes messages as gRPC's own codec does, without copying the
+// resources of a response: a thousand sidecars that connect at once are sent
+// the same bytes of all policies.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
-// Marshal implements [encoding.CodecV2]. What it returns shares the resources' bytes.
+// Marshal implements [encoding.CodecV2]. Its result shares the resources'
+// bytes.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	r, ok := v.(*discovery.DeltaDiscoveryResponse)
 	if !ok || len(r.GetResources()) == 0 {

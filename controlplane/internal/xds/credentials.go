@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 )
 
-// credentials are by what sidecars know each other: a resource for each that is
-// connected, of which it alone has the key. They are made again before they lapse.
+// credentials are the peer credentials of connected sidecars: a resource for
+// each, whose private key only the sidecar has. They are renewed before they
+// expire.
 type credentials struct {
 	issuer *access.PeerIssuer // nil: there are none
 	cache  *cache.LinearCache
@@ -32,7 +33,7 @@ func newCredentials(issuer *access.PeerIssuer) *credentials {
 	return &credentials{issuer: issuer, cache: cache.NewLinearCache(policypb.PeerCredentialType), holders: map[string]*holder{}}
 }
 
-// give makes the credential of a sidecar that has connected.
+// give issues the credential of a sidecar that has connected.
 func (c *credentials) give(s *stream, key []byte) error {
 	if c.issuer == nil || len(key) == 0 {
 		return nil // an earlier version has none
@@ -56,7 +57,7 @@ func (c *credentials) make(nodeID string, h *holder) (types.Resource, error) {
 	return policypb.NewPeerCredential(text, c.issuer.Public()), nil
 }
 
-// take takes it back, unless the sidecar has another stream by now.
+// take removes the credential, unless the sidecar has another stream by now.
 func (c *credentials) take(s *stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,7 @@ func (c *credentials) take(s *stream) error {
 	return c.cache.DeleteResource(policypb.PeerCredentialName(s.nodeID))
 }
 
-// renew makes those again that would lapse else.
+// renew renews the credentials that would expire otherwise.
 func (c *credentials) renew(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 )
 
-// held are the subscriptions to replay peers of sidecars that came with peers
-// that they know already, while a control plane is too young to know better:
-// after its restart the first sidecars to return would be told that all others
-// are gone, and then of each of them again. They keep what they know until
-// everybody had the time to return; then only differences are sent.
+// held are the subscriptions to replay peers of sidecars that connected with
+// known peers while the control plane is young: after its restart it would tell
+// the first sidecars that all others are gone, and then that each of them is
+// back. The sidecars keep their peers until all others had time to connect;
+// then the server sends only differences.
 type held struct {
 	cache *cache.LinearCache
 
@@ -32,7 +32,7 @@ func newHeld(c *cache.LinearCache) *held {
 	return &held{cache: c, waiting: map[*heldWatch]struct{}{}}
 }
 
-// watch answers a subscription at once, or once the time is over.
+// watch answers a subscription at once, or once that time is over.
 func (h *held) watch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +59,7 @@ func (h *held) count() int {
 	return len(h.waiting)
 }
 
-// release answers those that are held, and holds none from now on.
+// release answers the held subscriptions, and holds none from now on.
 func (h *held) release() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,9 +10,10 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
-// marked is a cache of policies that knows of which revision its content was. A
-// response has the cache's version of when it was made, and may be sent later: to
-// say less than it has, or more, would let a sidecar go back. policies.mu guards it.
+// marked is a cache of policies that knows the revision of its content. A
+// response has the cache's version of when it was made, and may be sent later;
+// with a lower or a higher revision than its content it could let a sidecar go
+// back. policies.mu guards it.
 type marked struct {
 	*cache.LinearCache
 	version uint64            // the cache's: it counts its changes
@@ -20,19 +21,19 @@ type marked struct {
 	past    []content         // that there was before, ascending
 }
 
-// content is what the cache had up to a version, and the highest revision of it.
+// content is the cache's content up to a version, and its highest revision.
 type content struct {
 	upTo     uint64
 	revision policypb.Revision
 }
 
-// maxPast bounds what is known of the past; a response does not wait that long.
+// maxPast bounds the kept contents; no response waits that long.
 const maxPast = 10_000
 
 func newMarked(typeURL string) *marked { return &marked{LinearCache: cache.NewLinearCache(typeURL)} }
 
-// follow says that the content is of a revision from now on, once the updates are
-// made that come next if it changes.
+// follow says that the content is of a revision once the next updates, if any,
+// are made.
 func (m *marked) follow(r policypb.Revision, changes bool) {
 	if changes {
 		m.past = append(m.past, content{m.version, m.now})
@@ -52,7 +53,7 @@ func (m *marked) update(resources map[string]types.Resource, gone []string) erro
 	return update(m.LinearCache, resources, gone)
 }
 
-// revisionOf is that of a response.
+// revisionOf returns the revision of a response.
 func (m *marked) revisionOf(version string) policypb.Revision {
 	v, err := strconv.ParseUint(version, 10, 64)
 	if err != nil || v > m.version {

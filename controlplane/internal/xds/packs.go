@@ -16,20 +16,22 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// perPack is how many policies a pack has on average. The server remembers a version
-// for each pack and stream, which speaks for many in a pack; a change of one policy
-// has its whole pack sent to everybody, which speaks for few.
+// perPack is the average number of policies in a pack. Large packs save memory,
+// since the server keeps a version for each pack and stream; small packs save
+// bandwidth, since a change of one policy sends its whole pack to every
+// sidecar.
 const perPack = 64
 
-// pack is a resource with policies whose names lie next to each other.
+// pack is a resource with policies of neighbouring names.
 type pack struct {
 	resolved []catalog.Resolved
 	part     *fleet.Part // its version as a resource, and those of the policies
 }
 
-// packsOf divides policies into packs, by the name of the resource. A pack begins with a
-// name whose hash says so, and goes by that name: what is put in or taken out changes one
-// pack, or two where it is the beginning of one. The policies are ascending by name.
+// packsOf divides policies into packs. The hash of a name decides whether a
+// pack begins with it, and the pack has that name: adding or removing a policy
+// changes one pack, or two if a pack begins with it. The policies are ascending
+// by name.
 func packsOf(all []catalog.Resolved) map[string][]catalog.Resolved {
 	packs := map[string][]catalog.Resolved{}
 	name, from := "policies/", 0
@@ -61,11 +63,11 @@ func (p *pack) is(resolved []catalog.Resolved) bool {
 	return true
 }
 
-// same compares policies. What a change of the catalog leaves as it was mostly keeps
+// same compares policies. A policy that a change leaves unchanged mostly keeps
 // its pointer.
 func same(a, b *policy.Effective) bool { return a == b || *a == *b }
 
-// packOf is what is sent of policies, and how it is remembered.
+// packOf makes the resource of policies, and its fleet.Part.
 func packOf(resolved []catalog.Resolved) (types.Resource, *pack, error) {
 	m := &policypb.PolicyPack{}
 	places := map[policy.Effective]uint32{}
@@ -91,7 +93,8 @@ func packOf(resolved []catalog.Resolved) (types.Resource, *pack, error) {
 	return m, &pack{resolved: resolved, part: &fleet.Part{ID: cache.HashResource(text), Versions: versions}}, nil
 }
 
-// packVersions reads those of a pack that was sent and is replaced by now.
+// packVersions reads the versions of a pack that was sent and has been
+// replaced.
 func packVersions(value []byte) map[string]int64 {
 	var m policypb.PolicyPack
 	if proto.Unmarshal(value, &m) != nil {

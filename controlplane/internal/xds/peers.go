@@ -21,22 +21,21 @@ import (
 )
 
 const (
-	// peerGroups is how many resources the replay peers are spread over. Those
-	// that have none are not there.
+	// peerGroups is how many resources the replay peers are divided into. Empty
+	// ones are left out.
 	peerGroups = 64
-	// metadataKey is under which an endpoint says who it is.
+	// metadataKey is the key of a sidecar's identity in an endpoint's metadata.
 	metadataKey = "sluice"
-	// peersPerSecond bounds the bytes of replay peers that are sent to the whole
-	// fleet, and peersAtOnce those after which it is rested for that. When a
-	// thousand sidecars join at once each of them has to hear of all others,
-	// 180 MiB together; that must not keep policies from them.
+	// peersPerSecond bounds the bytes of replay peers sent to the whole fleet
+	// per second, and peersAtOnce the bytes before a pause. When a thousand
+	// sidecars join at once, each has to be told of all others, 180 MiB
+	// together; that must not delay policies.
 	peersPerSecond = 4 << 20
 	peersAtOnce    = 16 << 20
 )
 
 // peers are the sidecars with a replay API, as resources; those that have left
-// are unhealthy. Only the
-// goroutine of Run changes them.
+// are unhealthy. Only the goroutine of Run changes them.
 type peers struct {
 	cache  *cache.LinearCache
 	groups [peerGroups][]fleet.Node // as they were sent last
@@ -48,16 +47,17 @@ func newPeers() *peers { return &peers{cache: cache.NewLinearCache(resource.Endp
 
 func groupName(i int) string { return "replay-peers/" + strconv.Itoa(i) }
 
-// groupOf is the group of a sidecar: by its id, so that it does not change.
+// groupOf returns the group of a sidecar, by its id, so that it does not
+// change.
 func groupOf(id string) int {
 	h := fnv.New32a()
 	h.Write([]byte(id))
 	return int(h.Sum32() % peerGroups)
 }
 
-// replace sends the groups that have changed to so many receivers, and reports
-// whether that is all of them: what is too much now waits for later calls. The
-// nodes are in the same order each time.
+// replace sends the changed groups to so many receivers, and reports whether it
+// sent all of them: later calls send the rest. The nodes are in the same order
+// each time.
 func (p *peers) replace(nodes []fleet.Node, receivers int, now time.Time) (all bool, err error) {
 	if now.Before(p.free) {
 		return false, nil
@@ -91,8 +91,8 @@ func (p *peers) replace(nodes []fleet.Node, receivers int, now time.Time) (all b
 	return spent < peersAtOnce, update(p.cache, changed, gone)
 }
 
-// assignment is one group as a resource. A node whose address cannot be read is
-// left out: nobody could reach it.
+// assignment makes the resource of a group. A node whose address cannot be
+// parsed is left out: it cannot be reached.
 func assignment(name string, nodes []fleet.Node) *endpoint.ClusterLoadAssignment {
 	group := &endpoint.LocalityLbEndpoints{}
 	for _, n := range nodes {
@@ -123,7 +123,7 @@ func assignment(name string, nodes []fleet.Node) *endpoint.ClusterLoadAssignment
 	return out
 }
 
-// addressOf reads host:port or unix:/path.
+// addressOf parses host:port or unix:/path.
 func addressOf(text string) (*core.Address, error) {
 	if path, unix := strings.CutPrefix(text, "unix:"); unix {
 		return &core.Address{Address: &core.Address_Pipe{Pipe: &core.Pipe{Path: path}}}, nil
@@ -141,8 +141,8 @@ func addressOf(text string) (*core.Address, error) {
 	}}}, nil
 }
 
-// reachable is a sidecar's address as others see it: one that listens on every
-// interface is reached where its connection comes from.
+// reachable is a sidecar's address as others reach it: a sidecar that listens
+// on every interface is reached at the address of its connection.
 func reachable(address string, from net.Addr) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -29,7 +29,7 @@ type policies struct {
 	globs  map[string]inForce
 }
 
-// inForce is what is known of a policy that is served.
+// inForce is the state of a policy that is served.
 type inForce struct {
 	version   int64
 	effective *policy.Effective
@@ -47,9 +47,9 @@ func newPolicies() *policies {
 }
 
 // replace puts a state in force and returns how many resources it changed.
-// Those that stay as they are cost a comparison, and nobody hears of them. Its
-// calls come one after another, so the policies in force do not change
-// meanwhile, and streams wait only for what has to be done at once.
+// Unchanged ones cost a comparison and are not sent. Calls are serial, so the
+// policies in force do not change meanwhile, and streams wait only for the last
+// step.
 func (p *policies) replace(state *catalog.State) (int, error) {
 	topics := newChange(p.topics, topicPolicy)
 	globs := newChange(p.globs, globPolicy)
@@ -75,8 +75,8 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 	p.packCache.follow(revision, len(packsChanged)+len(packsGone) > 0)
 	p.topicCache.follow(revision, len(topics.update)+len(gone) > 0)
 	p.globCache.follow(revision, len(globs.update)+len(globsGone) > 0)
-	// Exact policies come before the globs change, and go after that, so that no
-	// topic falls through to what neither state says of it.
+	// Exact policies are added before the globs change, and removed after that,
+	// so that no topic inherits values of neither state.
 	return len(topics.update) + len(gone) + len(globs.update) + len(globsGone), errors.Join(
 		p.packCache.update(packsChanged, packsGone),
 		p.topicCache.update(topics.update, nil),
@@ -84,7 +84,7 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 		p.topicCache.update(nil, gone))
 }
 
-// pack returns the packs of policies, and what has changed of them.
+// pack returns the packs of policies, and their changes.
 func (p *policies) pack(all []catalog.Resolved) (packs map[string]*pack, changed map[string]types.Resource, gone []string, err error) {
 	packs, changed = map[string]*pack{}, map[string]types.Resource{}
 	for name, resolved := range packsOf(all) {
@@ -103,13 +103,13 @@ func (p *policies) pack(all []catalog.Resolved) (packs map[string]*pack, changed
 	return packs, changed, gone, nil
 }
 
-// change is what becomes different for one type.
+// change is the change of one type's resources.
 type change struct {
 	before, after map[string]inForce
 	update        map[string]types.Resource
 	resource      func(catalog.Resolved, *policypb.Settings) types.Resource
-	// settings are shared by the policies that say the same: of ten thousand
-	// there are few that differ in more than their names.
+	// settings are shared by policies with equal fields: of ten thousand few
+	// differ in more than their names.
 	settings map[policy.Effective]*policypb.Settings
 }
 
@@ -142,7 +142,7 @@ func (c *change) add(r catalog.Resolved) error {
 	return nil
 }
 
-// gone are the names that are no longer there.
+// gone returns the names that do not exist any more.
 func (c *change) gone() (names []string) {
 	for name := range c.before {
 		if _, ok := c.after[name]; !ok {
@@ -168,8 +168,8 @@ func update(c *cache.LinearCache, resources map[string]types.Resource, gone []st
 	return c.UpdateResources(resources, gone)
 }
 
-// versions finds the policies in force among the resources that a sidecar has
-// when it connects, by their hashes.
+// versions finds, by their hashes, the policies in force among the resources
+// that a sidecar has when it connects.
 func (p *policies) versions(typeURL string, hashes map[string]string) map[string]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,8 +183,8 @@ func (p *policies) versions(typeURL string, hashes map[string]string) map[string
 	return found
 }
 
-// ofType are the policies in force that have that type; none of a type that is
-// not one of policies.
+// ofType returns the policies in force of a type; none if it is no type of
+// policies.
 func (p *policies) ofType(typeURL string) map[string]inForce {
 	switch typeURL {
 	case policypb.TopicPolicyType:
@@ -203,7 +203,7 @@ func (p *policies) watch(c cache.Cache, request *cache.DeltaRequest, sub cache.S
 	return c.CreateDeltaWatch(request, sub, value)
 }
 
-// mark has a response of policies say which revision they are of.
+// mark sets the revision of a response of policies.
 func (p *policies) mark(r *discovery.DeltaDiscoveryResponse) {
 	of := map[string]*marked{policypb.PolicyPackType: p.packCache, policypb.TopicPolicyType: p.topicCache, policypb.GlobPolicyType: p.globCache}[r.GetTypeUrl()]
 	if of == nil {
@@ -214,7 +214,7 @@ func (p *policies) mark(r *discovery.DeltaDiscoveryResponse) {
 	r.SystemVersionInfo = of.revisionOf(r.GetSystemVersionInfo()).String()
 }
 
-// identify says which version of which policy each resource is.
+// identify returns the policy and version of each resource.
 func (p *policies) identify(typeURL string, resources []*discovery.Resource) []sentResource {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,7 +235,7 @@ func (p *policies) identify(typeURL string, resources []*discovery.Resource) []s
 	return out
 }
 
-// partOf says which versions a pack has. p.mu is held.
+// partOf returns the versions of a pack. p.mu is held.
 func (p *policies) partOf(r *discovery.Resource) *fleet.Part {
 	if now := p.packs[r.GetName()]; now != nil && now.part.ID == r.GetVersion() {
 		return now.part
@@ -243,7 +243,8 @@ func (p *policies) partOf(r *discovery.Resource) *fleet.Part {
 	return &fleet.Part{ID: r.GetVersion(), Versions: packVersions(r.GetResource().GetValue())}
 }
 
-// parts are the packs in force among the resources that a sidecar has when it connects.
+// parts returns the packs in force among the resources that a sidecar has when
+// it connects.
 func (p *policies) parts(hashes map[string]string) map[string]*fleet.Part {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +257,7 @@ func (p *policies) parts(hashes map[string]string) map[string]*fleet.Part {
 	return found
 }
 
-// versionIn reads the version from a resource; 0 where it has none.
+// versionIn reads the version from a resource; 0: it has none.
 func versionIn(typeURL string, r *discovery.Resource) int64 {
 	var m interface {
 		proto.Message
@@ -276,7 +277,7 @@ func versionIn(typeURL string, r *discovery.Resource) int64 {
 	return m.GetVersion()
 }
 
-// typeOf is the type of the resource that a policy of that name becomes.
+// typeOf returns the type of the resource of a policy of that name.
 func typeOf(name string) string {
 	if strings.HasSuffix(name, wildcard) {
 		return policypb.GlobPolicyType

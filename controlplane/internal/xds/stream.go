@@ -14,15 +14,15 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Bounds of one stream. Beyond any of them it ends with ResourceExhausted.
+// Bounds of one stream. Beyond them it ends with ResourceExhausted.
 const (
 	// MaxSubscribed is how many names a stream may subscribe to, of all types
 	// together.
 	MaxSubscribed = 100_000
 	// maxTypes is how many types of resources it may name.
 	maxTypes = 32
-	// maxUnacked is how many resources may be sent and neither acked nor
-	// rejected, each response counting as one, too.
+	// maxUnacked bounds the resources sent and neither acked nor rejected. Each
+	// response counts as one, too.
 	maxUnacked = 4 * MaxSubscribed
 )
 
@@ -42,7 +42,7 @@ type stream struct {
 	unackedN int             // what maxUnacked bounds
 }
 
-// interest is what a stream wants of one type.
+// interest is a stream's subscription to one type.
 type interest struct {
 	names    map[string]struct{}
 	wildcard bool
@@ -62,8 +62,8 @@ type sent struct {
 	removed   []string
 }
 
-// sentResource is one resource of it; the version is 0 where it is no policy,
-// or says that there is none.
+// sentResource is one resource of a response; the version is 0 if it is not a
+// policy, or was removed.
 type sentResource struct {
 	name    string
 	version int64
@@ -76,8 +76,8 @@ func newStream(from net.Addr, p *policies) *stream {
 	return &stream{from: from, policies: p, types: map[string]*interest{}, unacked: map[string]sent{}}
 }
 
-// request takes in what a sidecar wants, and what it says to a response; an
-// error ends the stream.
+// request handles a subscription and the answer to a response; an error ends
+// the stream.
 func (s *stream) request(r *discovery.DeltaDiscoveryRequest) error {
 	i, known := s.types[r.GetTypeUrl()]
 	if !known {
@@ -122,8 +122,8 @@ func (s *stream) subscribe(r *discovery.DeltaDiscoveryRequest, i *interest) erro
 	return nil
 }
 
-// add subscribes to names, and returns those that are new. Where they are more
-// than there is room for, it subscribes to none.
+// add subscribes to names, and returns the new ones. It subscribes to none if
+// there are too many.
 func (i *interest) add(names []string, room int) (added []string, ok bool) {
 	for _, name := range names {
 		if name == wildcard {
@@ -145,8 +145,8 @@ func (i *interest) add(names []string, room int) (added []string, ok bool) {
 	return added, true
 }
 
-// remove unsubscribes from names, and returns those that it was subscribed to,
-// and whether it no longer wants all.
+// remove unsubscribes from names, and returns those that the stream was
+// subscribed to, and whether it no longer has the wildcard.
 func (i *interest) remove(names []string) (removed []string, lostAll bool) {
 	for _, name := range names {
 		if name == wildcard {
@@ -161,7 +161,7 @@ func (i *interest) remove(names []string) (removed []string, lostAll bool) {
 	return removed, lostAll
 }
 
-// has takes in what a sidecar has from an earlier connection.
+// has records the resources that a sidecar has from an earlier connection.
 func (s *stream) has(r *discovery.DeltaDiscoveryRequest, i *interest) {
 	if r.GetTypeUrl() == policypb.PolicyPackType {
 		s.session.Holds(s.policies.parts(r.GetInitialResourceVersions()), nil)
@@ -178,7 +178,7 @@ func (s *stream) has(r *discovery.DeltaDiscoveryRequest, i *interest) {
 	s.session.Acked(versions, nil)
 }
 
-// response notes what is about to be sent.
+// response records a response that is about to be sent.
 func (s *stream) response(r *discovery.DeltaDiscoveryResponse) {
 	out := sent{
 		typeURL: r.GetTypeUrl(), removed: r.GetRemovedResources(),
@@ -188,7 +188,7 @@ func (s *stream) response(r *discovery.DeltaDiscoveryResponse) {
 	s.unackedN += out.size()
 }
 
-// settle takes in what the sidecar says to a response, if it says anything.
+// settle handles the sidecar's answer to a response, if the request has one.
 func (s *stream) settle(r *discovery.DeltaDiscoveryRequest, i *interest) {
 	out, ok := s.unacked[r.GetResponseNonce()]
 	if !ok || out.typeURL != r.GetTypeUrl() {
@@ -233,7 +233,7 @@ func (s *stream) settle(r *discovery.DeltaDiscoveryRequest, i *interest) {
 	}
 }
 
-// lastRejection is the one that is shown when several types have one.
+// lastRejection returns the rejection to show if several types have one.
 func (s *stream) lastRejection() *fleet.Rejection {
 	var last interest
 	for _, i := range s.types {

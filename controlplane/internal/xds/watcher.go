@@ -11,10 +11,10 @@ import (
 )
 
 // wildcard subscribes to all resources of a type. It is also the name of a
-// policy, which only matters where subscriptions are concerned.
+// policy, which matters only for subscriptions.
 const wildcard = "*"
 
-// watcher gives each stream's subscription to the cache of its type.
+// watcher passes each stream's subscription to the cache of its type.
 type watcher struct {
 	cache.MuxCache
 	policies *policies
@@ -35,8 +35,8 @@ func newWatcher(p *policies, e *peers, h *held, c *credentials) *watcher {
 	}}
 }
 
-// CreateDeltaWatch answers a subscription once there is something new for it.
-// A type that is not served is a newer sidecar's; the mux would end the stream.
+// CreateDeltaWatch answers a subscription once there are changes. An unknown
+// type is that of a newer sidecar; the mux would end the stream.
 func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
 	from, served := w.Caches[request.GetTypeUrl()]
 	if !served {
@@ -49,7 +49,7 @@ func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscr
 	return w.policies.watch(from, request, sub, value)
 }
 
-// subscription is one that believes the client to have less.
+// subscription is a subscription that treats some resources as not yet sent.
 type subscription struct {
 	cache.Subscription
 	returned map[string]string
@@ -58,10 +58,11 @@ type subscription struct {
 // ReturnedResources are the resources that the client has, by version.
 func (s subscription) ReturnedResources() map[string]string { return s.returned }
 
-// again makes a name that is subscribed to be answered, as the protocol asks, also where
-// the server believes that the client has it: it may have dropped or refused the resource
-// in between. One that there is none of is said to be removed. The cache alone would be
-// silent on both. A wildcard that is asked for again has everything sent again.
+// again answers a name that is subscribed to again, as the protocol asks, even
+// if the server believes that the client has the resource: the client may have
+// dropped or refused it. A missing resource is answered as removed. The cache
+// alone would answer neither. A wildcard that is subscribed to again gets all
+// resources again.
 func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscription {
 	initial := request.GetInitialResourceVersions()
 	var forget []string
@@ -85,9 +86,10 @@ func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscripti
 	return subscription{Subscription: sub, returned: returned}
 }
 
-// keepWildcard makes a request mean what its sender did. A client asks for one
-// resource of a wildcard again by subscribing to its name and unsubscribing in
-// one request. With the policy named '*' that would take back the wildcard.
+// keepWildcard keeps a wildcard subscription that the client did not cancel. A
+// client asks again for one resource of a wildcard by subscribing to its name
+// and unsubscribing in one request. With the policy named '*' that would cancel
+// the wildcard.
 func keepWildcard(request *cache.DeltaRequest) {
 	if slices.Contains(request.GetResourceNamesSubscribe(), wildcard) {
 		request.ResourceNamesUnsubscribe = slices.DeleteFunc(request.GetResourceNamesUnsubscribe(),

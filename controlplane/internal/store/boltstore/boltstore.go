@@ -1,5 +1,5 @@
-// Package boltstore is the policy store of one control plane by itself: one file
-// in its data folder. It must not know what a policy says.
+// Package boltstore is the policy store of a single control plane: one file in
+// its data folder. It must not know the content of policies.
 //
 // The file is a bbolt database. Bucket "meta" has the key "format" with the
 // number of the format in decimal digits. Bucket "commits" has a key for each
@@ -23,8 +23,9 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// Store is a [store.Store], a [store.Roster] and a [store.Presence]; the last is
-// kept in memory alone, as no other control plane can be on the same file.
+// Store is a [store.Store], a [store.Roster] and a [store.Presence]. The
+// presence is only in memory, since no other control plane can use the same
+// file.
 type Store struct {
 	db *bbolt.DB
 
@@ -191,7 +192,7 @@ func (s *Store) Ping(context.Context) error {
 	return nil
 }
 
-// Close implements store.Store. It waits for what is being read or written.
+// Close implements store.Store. It waits for reads and writes under way.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -251,7 +252,7 @@ func key(revision int64) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(revision))
 }
 
-// lastOf is the highest revision; 0: there is none.
+// lastOf returns the highest revision; 0: there is none.
 func lastOf(commits *bbolt.Bucket) int64 {
 	k, _ := commits.Cursor().Last()
 	if k == nil {
@@ -265,8 +266,8 @@ func read(text []byte) (c store.Commit, err error) {
 	return c, err
 }
 
-// wrap says what failed. What the file system refuses makes the store
-// unavailable.
+// wrap adds the operation to an error. An error of the file system means that
+// the store is unavailable.
 func wrap(op string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrConflict):

@@ -20,11 +20,12 @@ import (
 const (
 	// FileName is the store's file in the data folder.
 	FileName = "policies.db"
-	// format is the number of what is written, and the highest that is read.
+	// format is the number of the written format, and the highest that can be
+	// read.
 	format = 1
-	// lockTimeout is how long another process may need to let go of the file.
+	// lockTimeout bounds the wait for another process to release the file.
 	lockTimeout = time.Second
-	// newPattern names a file that is being made.
+	// newPattern is the name of a file that is being created.
 	newPattern = FileName + ".new-*"
 )
 
@@ -35,8 +36,8 @@ var (
 	formatKey     = []byte("format")
 )
 
-// Open opens the store in a folder, and makes both where they are missing. While
-// another process has it open, it fails soon.
+// Open opens the store in a folder, and creates both if they are missing. It
+// fails soon while another process has the store open.
 func Open(dir string) (*Store, error) {
 	path := filepath.Join(dir, FileName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -55,8 +56,8 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Private are the paths that are the store's alone: its file, or the folder where
-// that has nothing else.
+// Private are the paths that only the store uses: its file, or the folder if it
+// contains nothing else.
 func (s *Store) Private() []string {
 	path := s.db.Path()
 	dir := filepath.Dir(path)
@@ -77,8 +78,8 @@ func openFile(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// create makes an empty store under another name and gives it its own once it
-// is whole, so that a kill in between leaves nothing that looks like a store.
+// create makes an empty store under another name and renames it when it is
+// complete, so that a kill in between leaves no file that looks like a store.
 func create(dir, path string) error {
 	if err := os.MkdirAll(dir, private.Folder); err != nil {
 		return err
@@ -159,7 +160,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// isFault reports whether the file system or the end of the store is to blame.
+// isFault reports whether an error is one of the file system, or of a closed
+// store.
 func isFault(err error) bool {
 	var number syscall.Errno
 	return errors.As(err, &number) || errors.Is(err, bolterrors.ErrDatabaseNotOpen) || errors.Is(err, bolterrors.ErrMaxSizeReached)

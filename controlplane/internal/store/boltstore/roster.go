@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// rosterValue is a sidecar, or with Life "" what is left of one that has left.
+// rosterValue is a sidecar; with Life "" it marks one that has left.
 type rosterValue struct {
 	Life string `json:"life"`
 	Doc  []byte `json:"doc,omitempty"`
@@ -33,8 +33,8 @@ func (s *Store) Leave(_ context.Context, key, life string) error {
 	})
 }
 
-// changeRoster changes what there is of a sidecar, if change says so, in one
-// transaction with others that come at the same time: after a start all do.
+// changeRoster changes a sidecar's value, if change says so, in one transaction
+// with concurrent calls: after a start all sidecars connect.
 func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) error {
 	err := s.db.Batch(func(tx *bbolt.Tx) error {
 		roster, err := tx.CreateBucketIfNotExists(rosterBucket) // a file of before there was one has none

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// format is the number of what is written, and the highest that is read.
+// format is the number of the written format, and the highest that can be read.
 const format = 1
 
 type commitDoc struct {
@@ -34,7 +34,7 @@ type changeDoc struct {
 	Forgotten bool `bson:"forgotten,omitempty"`
 }
 
-// encode writes a commit, or refuses it for its size.
+// encode encodes a commit, and refuses one that is too large.
 func encode(c store.Commit) (bson.Raw, error) {
 	doc := commitDoc{Revision: c.Revision, Format: format, At: c.At, By: c.By, Token: c.Token, Series: c.Series,
 		Changes: make([]changeDoc, len(c.Changes))}

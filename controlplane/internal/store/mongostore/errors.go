@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// MongoDB's error codes that matter here.
+// MongoDB's error codes that are used here.
 const (
 	codeUnauthorized         = 13
 	codeAuthenticationFailed = 18
@@ -18,8 +18,8 @@ const (
 	codeObjectTooLarge       = 10334
 )
 
-// failed is the error of an operation that failed for reasons of the network or
-// the server; ctx is begin's. The caller's own end of patience stays what it is.
+// failed is the error of an operation that failed because of the network or the
+// server; ctx is begin's. The error of the caller's own context stays as it is.
 func failed(ctx context.Context, op string, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):
@@ -30,7 +30,7 @@ func failed(ctx context.Context, op string, err error) error {
 	return fmt.Errorf("%s: %w: %w%s", op, store.ErrUnavailable, err, hint(err))
 }
 
-// hint says what to do about an error that does not go away by itself.
+// hint returns advice on an error that does not go away by itself.
 func hint(err error) string {
 	switch {
 	case hasCode(err, codeUnauthorized):

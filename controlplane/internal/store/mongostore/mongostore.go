@@ -1,15 +1,15 @@
-// Package mongostore is the policy store of any number of control planes: three
-// collections in a MongoDB database. It must not know what a policy says.
+// Package mongostore is the policy store of any number of control planes: four
+// collections in a MongoDB database. It must not know the content of policies.
 //
 // Collection sluice_policy_commits has a document for each commit:
 //
 //	{_id: 7, format: 1, at: Date, by: "alice", token: "…",
 //	 changes: [{name: "orders.*", version: 2, action: "updated", policy: "{…}", to: 1}]}
 //
-// _id is the revision (int64), and its unique insert is the only compare-and-set
-// there is. A policy is JSON text, as BSON does not take every name of a member.
-// Who inserts revision n has read n-1 at majority, so that n-1 precedes n in the
-// store's own history, and whoever sees n sees n-1.
+// _id is the revision (int64), and its unique insert is the only compare-and-set.
+// A policy is JSON text, since BSON does not allow every name of a member.
+// Before revision n is inserted, n-1 is read at majority, so that n-1 precedes n
+// in the store's own history, and every reader of n can read n-1.
 //
 // Collection sluice_controlplanes has a document for each control plane:
 //
@@ -20,13 +20,13 @@
 //	{_id: "its key", life: "…", doc: BinData, left: "an earlier life", left_at: Date}
 //
 // Collection sluice_controlplane_secrets has a document for each secret that the
-// control planes have in common; nobody else may read it:
+// control planes share; no other user may read it:
 //
 //	{_id: "peers", secret: BinData}
 //
-// A request may be carried out long after its sender has given it up. So a Put
-// replaces what has a lower beat, and what was removed stays, without its
-// document, for leftKept: a Put from before that does not bring it back.
+// A request may be carried out long after its sender has given up. So a Put
+// replaces only a lower beat, and the mark of a removed control plane or sidecar
+// stays for leftKept: an earlier Put does not restore its document.
 package mongostore
 
 import (
@@ -49,13 +49,12 @@ import (
 )
 
 const (
-	// DefaultDatabase is the database of a URL that names none.
+	// DefaultDatabase is the database of a URL without one.
 	DefaultDatabase = "sluice"
-	// DefaultTimeout is enough for a replica set to elect a primary in most
-	// cases.
+	// DefaultTimeout is mostly enough for a replica set to elect a primary.
 	DefaultTimeout = 5 * time.Second
-	// closeTimeout is how long Close waits to tell the server, which would find
-	// out by itself.
+	// closeTimeout bounds the time in which Close tells the server, which would
+	// notice by itself.
 	closeTimeout = time.Second
 
 	commitsName  = "sluice_policy_commits"
@@ -64,11 +63,12 @@ const (
 	secretsName  = "sluice_controlplane_secrets"
 )
 
-// Options say where a store is.
+// Options are the options of a store.
 type Options struct {
 	// URL is a MongoDB connection string. Its path names the database.
 	URL string
-	// Name tells MongoDB's own logs who is connected; at most 128 bytes count.
+	// Name identifies the client in MongoDB's own logs; at most 128 bytes
+	// count.
 	Name string
 	// Timeout bounds one operation; 0: DefaultTimeout.
 	Timeout time.Duration
@@ -85,7 +85,7 @@ type Store struct {
 	roster   *mongo.Collection
 	secrets  *mongo.Collection
 
-	// ctx ends with Close, and with it what is under way.
+	// ctx ends with Close, and so do the operations under way.
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -104,10 +104,10 @@ var (
 	_ store.Presence = (*Store)(nil)
 )
 
-// Open makes a store. It does not wait for the server: every operation wraps
-// store.ErrUnavailable until that can be reached. The error is about the URL, but
-// for one that wraps store.ErrUnavailable: the servers of a mongodb+srv URL are
-// looked up here, and the name service does not answer.
+// Open creates a store. It does not wait for the server: every operation wraps
+// store.ErrUnavailable until the server can be reached. An error is one of the
+// URL, unless it wraps store.ErrUnavailable: the servers of a mongodb+srv URL
+// are resolved here, and the name service does not answer.
 func Open(o Options) (*Store, error) {
 	cs, err := connstring.ParseAndValidate(o.URL)
 	if err != nil {
@@ -132,8 +132,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// clientOptions are the URL's, except for those that the store's promises need
-// otherwise.
+// clientOptions are the URL's options, except those that the store's promises
+// need otherwise.
 func clientOptions(o Options) *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's
 	app := o.Name
@@ -161,12 +161,12 @@ func openError(err error, url string) error {
 
 var (
 	errClosed = fmt.Errorf("%w: it is closed", store.ErrUnavailable)
-	// errTimeout is why the context of an operation ended that took too long.
+	// errTimeout is the cause of an operation's context that took too long.
 	errTimeout = errors.New("no answer in time")
 )
 
-// begin is the start of every operation. Its context ends with the caller's,
-// with Close and after the timeout; end has to be called when it is over.
+// begin starts every operation. Its context ends with the caller's, with Close
+// and after the timeout; end must be called when the operation is over.
 func (s *Store) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -214,8 +214,8 @@ func (s *Store) Close() error {
 	s.grown = make(chan struct{})
 	s.mu.Unlock()
 	s.calls.Wait()
-	// Until a deadline that it is told, the driver spins where a connection is still in use. No call is under way that it
-	// would have to wait for, so it is told none.
+	// Close passes no deadline: with one the driver spins while a connection is
+	// in use, and no call that it would wait for is under way.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer time.AfterFunc(min(s.timeout, closeTimeout), cancel).Stop()

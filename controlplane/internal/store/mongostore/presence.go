@@ -19,10 +19,10 @@ type presenceDoc struct {
 	LeftAt time.Time `bson:"left_at"`
 }
 
-// leftKept is many times what a request can be on its way.
+// leftKept is many times the time that a request can be under way.
 const leftKept = 24 * time.Hour
 
-// there are the control planes that were not removed.
+// there selects the control planes that were not removed.
 var there = bson.E{Key: "left", Value: bson.D{{Key: "$ne", Value: true}}}
 
 // Put implements store.Presence.

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// rosterDoc is a sidecar, or with Life "" what is left of one that has left.
+// rosterDoc is a sidecar; with Life "" it marks one that has left.
 type rosterDoc struct {
 	Key  string `bson:"_id"`
 	Life string `bson:"life"`
@@ -41,8 +41,8 @@ func (s *Store) Enter(ctx context.Context, e store.RosterEntry) error {
 	return nil
 }
 
-// Leave implements store.Roster. What has left stays for leftKept without its
-// document.
+// Leave implements store.Roster. The mark of a sidecar that has left stays for
+// leftKept, without its document.
 func (s *Store) Leave(ctx context.Context, key, life string) error {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {
