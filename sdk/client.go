@@ -81,11 +81,10 @@ func besideReplay(address string) string {
 // is the client's: its fields must not be changed.
 func (c *Client) HTTP() *admin.HTTP { return c.http }
 
-// Publish publishes one event and returns once it is durable. What it does about
-// refusals and lost connections is said at [Publisher]. When ctx ends first, the
-// error wraps ctx's and, where there was one, the last refusal; the event may
-// have been accepted. [option.Delay], [option.DeliverAt] and [option.TTL] say when
-// the event is put into the log, and until when groups get it.
+// Publish publishes one event and returns once it is durable. [Publisher] describes its handling of
+// refusals and lost connections. When ctx ends first, the error wraps ctx's and, where there was
+// one, the last refusal; the event may have been accepted. [option.Delay], [option.DeliverAt] and
+// [option.TTL] say when the event is put into the log, and until when groups get it.
 func (c *Client) Publish(ctx context.Context, e *Event, opts ...option.Event) (Receipt, error) {
 	return c.main.publish(ctx, e, opts)
 }
@@ -132,9 +131,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Drain ends the client in order: subscriptions finish what is in hand (see
-// [Subscription.Drain]), publishes are answered, and then it is closed. When ctx
-// ends first, what is left is cut short as by Close, and the error is ctx's.
+// Drain ends the client in order: subscriptions finish what is in hand (see [Subscription.Drain]),
+// publishes are answered, and then it is closed. When ctx ends first, Drain ends the rest as Close
+// does, and returns ctx's error.
 func (c *Client) Drain(ctx context.Context) error {
 	subs := c.subscriptions()
 	for _, s := range subs {

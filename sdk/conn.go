@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ErrClosed is matched by the errors of requests on a connection that ended,
-// for whatever reason; [Conn.Err] has the reason.
+// ErrClosed is matched by the errors of requests on a connection that ended; [Conn.Err] has the
+// reason.
 var ErrClosed = errors.New("sluice: the connection is closed")
 
 // ConnOptions are those of one connection. The zero value has the defaults.
@@ -41,12 +41,11 @@ const defaultWindow = 1024
 // A Conn is one WebSocket connection to a sidecar. Its methods may be called by
 // several goroutines at once.
 //
-// Requests are pipelined: each is queued, and answered as it completes. Publishes
-// of one goroutine reach the sidecar in the order of their calls. Callbacks
-// (answers and deliveries) run one after the other on the connection's one
-// reading goroutine: while a callback runs, nothing else is read. A callback
-// may call the methods whose names end in Async, except those that publish: it
-// must not wait for an answer or for room, which only its own return brings.
+// Requests are pipelined: each is queued, and answered as it completes. Publishes of one goroutine
+// reach the sidecar in the order of their calls. Callbacks (answers and deliveries) run one after
+// the other on the connection's one reading goroutine: while a callback runs, nothing else is read.
+// A callback may call the methods whose names end in Async, except those that publish. It must not
+// wait for an answer or for room, since these come only after it returns.
 type Conn struct {
 	ws     *websocket.Conn
 	cork   *corkedConn
@@ -59,7 +58,7 @@ type Conn struct {
 	delivering  atomic.Bool  // a subscription's callback runs
 
 	mu        sync.Mutex
-	room      sync.Cond // of those who wait to publish
+	room      sync.Cond // of goroutines that wait to publish
 	waiting   int       // how many those are
 	filled    sync.Cond // of the writer
 	queue     frames
@@ -140,9 +139,8 @@ func (c *Conn) Ping(ctx context.Context) error {
 	return err
 }
 
-// Flush waits until no request is without an answer and every callback of one
-// has returned: whoever goes on making requests keeps it waiting. It returns the
-// context's error, or Err where the connection ended.
+// Flush waits until every request is answered and every callback has returned. Further requests
+// keep it waiting. It returns the context's error, or Err where the connection ended.
 func (c *Conn) Flush(ctx context.Context) error {
 	for c.outstanding.Load() > 0 {
 		c.mu.Lock()

@@ -100,8 +100,7 @@ func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
 	return err
 }
 
-// Pause stops deliveries; what is in flight can still be settled, and its
-// deadlines still run.
+// Pause stops deliveries. Events in flight can still be settled, and their deadlines still run.
 func (s *ConnSubscription) Pause(ctx context.Context) error {
 	_, err := s.conn.wait(ctx, s.encode(codec.AppendPause))
 	return err

@@ -67,7 +67,7 @@ func (d *dispatcher) resume(it *item) bool {
 	return true
 }
 
-// cancelRetry takes an item out of those that are postponed, and lets its key go on.
+// cancelRetry removes a postponed item, and lets its key go on.
 func (d *dispatcher) cancelRetry(it *item) bool {
 	timer := d.retrying[it]
 	if timer == nil {

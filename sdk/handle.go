@@ -86,8 +86,7 @@ func (s *Subscription) accept(it *item) {
 	s.place(it)
 }
 
-// spawn starts handlers for what is ready, except for those that are taken anyhow,
-// as many as may run.
+// spawn starts as many handlers as may run and are needed for the ready items.
 func (s *Subscription) spawn(taken int) {
 	batch := max(s.config.Batch, 1)
 	ready := len(s.ready) - taken*batch
@@ -357,8 +356,8 @@ func (s *Subscription) tendBy(at time.Time) {
 	}
 }
 
-// tend does what is due, and sets tendAt. What is due soon is done now, so that
-// it looks a few times in a deadline and not once for each event.
+// tend does what is due, and sets tendAt. Items that are due soon are handled now, so that it looks
+// a few times in a deadline and not once for each event.
 func (s *Subscription) tend(now time.Time) {
 	s.tendAt = time.Time{}
 	soon := now.Add(s.lease / 10)

@@ -16,8 +16,7 @@ type (
 	ExportQuery = admin.ExportQuery
 )
 
-// ErrTruncated is matched by the error that ends an export whose stream broke
-// off: what came is not all.
+// ErrTruncated is matched by the error of an export whose stream broke off: events are missing.
 var ErrTruncated = admin.ErrTruncated
 
 var errNoReplayURL = errors.New("sluice: where the replay API is is not known; give it with WithReplayURL")

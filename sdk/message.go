@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A Message is one event with a handler. The event is shared with nobody; the
-// handler may keep it.
+// A Message is one event with a handler. The handler may keep the event, which is not shared.
 type Message struct {
 	Event Event
 	// Attempt is which delivery of the event this is, from 1.

@@ -26,11 +26,11 @@ import (
 //
 // Any other refusal is the event's result, a [*PublishError] of an [*Error].
 //
-// Events of one (topic, key) are logged in the order in which they were handed
-// over to this publisher, whatever is refused or lost on the way: the next one is
-// sent when the one before is answered, so that one key has one round trip at a
-// time, and many keys have many. An event that fails for good does not stop those
-// behind it. Events without a key have no order among each other.
+// Events of one (topic, key) are logged in the order in which they were handed over to this
+// publisher, also when some are refused or lost on the way: the next one is sent when the one
+// before is answered, so that one key has one round trip at a time, and many keys have many. An
+// event that fails for good does not stop those behind it. Events without a key have no order among
+// each other.
 type Publisher struct {
 	client *Client
 	config settings.Publish

@@ -211,10 +211,9 @@ func (s *Subscription) leave(joined *ConnSubscription) {
 	}
 }
 
-// Stop ends the subscription at once: no further handler starts, the context of
-// those that run ends, and all events that are not settled go back to the
-// group, without counting as an attempt. It does not wait; Closed tells when
-// the last handler has returned.
+// Stop ends the subscription at once: no further handler starts, the contexts of running handlers
+// end, and all unsettled events go back to the group, without counting as an attempt. It does not
+// wait; Closed tells when the last handler has returned.
 func (s *Subscription) Stop() {
 	s.mu.Lock()
 	s.stopping = true
@@ -224,9 +223,8 @@ func (s *Subscription) Stop() {
 	s.finish()
 }
 
-// Drain ends the subscription in order: what was delivered is handled and
-// settled, and nothing more is taken. It does not wait; Closed tells when that
-// is done. Stop cuts it short.
+// Drain ends the subscription in order: delivered events are handled and settled, and no more are
+// accepted. It does not wait; Closed tells when that is done. Stop cuts it short.
 func (s *Subscription) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,8 +276,8 @@ func (s *Subscription) refused(err error) {
 	}
 }
 
-// Pause lets no further handler start until Resume. Those that run go on, and
-// what was delivered already waits, its deadlines extended.
+// Pause lets no further handler start until Resume. Running handlers go on. Delivered events wait,
+// with their deadlines extended.
 func (s *Subscription) Pause() { s.setPaused(true, codec.AppendPause) }
 
 // Resume ends a Pause.

@@ -25,9 +25,8 @@ func (f *frames) reset() { f.bytes, f.ends = f.bytes[:0], f.ends[:0] }
 // for something unusual.
 const keptBytes = 2 * queueBytes
 
-// write sends what is queued until the connection ends. Whatever gathers while
-// one load is written makes the next; the connection is flushed when nothing
-// is left to write.
+// write sends what is queued until the connection ends. Frames that gather while one load is
+// written are the next load. The connection is flushed when no frame is left.
 func (c *Conn) write() {
 	defer func() { _ = c.ws.CloseNow() }()
 	var load frames

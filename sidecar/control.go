@@ -21,8 +21,8 @@ import (
 // something from it does so only while it may be there.
 const awaitControlPlane = 2 * time.Second
 
-// openPolicies puts policies in force: those that the control plane said last,
-// a file's, or the defaults.
+// openPolicies puts policies in force: the last ones of the control plane, a file's, or the
+// defaults.
 func (s *Sidecar) openPolicies() (err error) {
 	var fallback *policy.Snapshot
 	if s.cfg.Policies != "" {
@@ -85,9 +85,9 @@ func (s *Sidecar) replayAddress() string {
 // farewellTimeout is how long a stop waits for the control plane to take note.
 const farewellTimeout = 3 * time.Second
 
-// farewell tells the control plane, at the end of an orderly stop, that nobody
-// needs to ask this sidecar for history: the store has others, and the spool is
-// empty. Otherwise a replay of the fleet has to name what it cannot reach.
+// farewell tells the control plane, at the end of an orderly stop, that replays need not ask this
+// sidecar: the store has others, and the spool is empty. Otherwise a replay of the fleet has to
+// name what it cannot reach.
 func (s *Sidecar) farewell() {
 	if s.control == nil || s.store.shared == nil || s.store.waiting().Events > 0 {
 		return

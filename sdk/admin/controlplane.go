@@ -68,9 +68,9 @@ func (c *ControlPlane) Policy(ctx context.Context, name string) (Policy, error) 
 	return p, err
 }
 
-// PutPolicy makes document, a JSON object of the fields to set, the policy of
-// that name, and returns it with its version. What it does not set falls
-// through, whatever the policy had set before.
+// PutPolicy makes document, a JSON object of the fields to set, the policy of that name, and
+// returns it with its version. Unset fields are inherited, also those that the policy had set
+// before.
 func (c *ControlPlane) PutPolicy(ctx context.Context, name string, document json.RawMessage, when Condition) (Policy, error) {
 	var p Policy
 	err := c.call(ctx, http.MethodPut, policyPath(name), document, when, &p)
@@ -128,9 +128,8 @@ func (c *ControlPlane) ApplyPolicies(ctx context.Context, r ApplyRequest) (Apply
 	return result, err
 }
 
-// NewSeries has all sidecars take the policies that the control plane has, whatever
-// revision they have: they refuse lower ones, as a store has that was restored
-// from a backup.
+// NewSeries makes all sidecars accept the control plane's policies at any revision. Without it they
+// refuse lower revisions, such as those of a store that was restored from a backup.
 func (c *ControlPlane) NewSeries(ctx context.Context) (Series, error) {
 	var s Series
 	err := c.call(ctx, http.MethodPost, "/v1/series", nil, Condition{}, &s)
@@ -161,8 +160,8 @@ func (c *ControlPlane) Sidecars(ctx context.Context) ([]Sidecar, error) {
 	return c.sidecars(ctx, "")
 }
 
-// SidecarsUsing returns those that have a policy, or use the topic of its name
-// where there is none; each with no version but of this one.
+// SidecarsUsing returns the sidecars that have a policy, or use the topic of its name where there
+// is none, each with its version of this policy alone.
 func (c *ControlPlane) SidecarsUsing(ctx context.Context, policy string) ([]Sidecar, error) {
 	return c.sidecars(ctx, "?policy="+url.QueryEscape(policy))
 }

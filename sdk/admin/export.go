@@ -67,8 +67,8 @@ func (q *ExportQuery) path() string {
 	return "/export?" + v.Encode()
 }
 
-// ErrTruncated is matched by the error that ends an export, or another long answer, that
-// broke off: what came is not all.
+// ErrTruncated is matched by the error of an export, or another long answer, that broke off: events
+// are missing.
 var ErrTruncated = errors.New("sluice: the answer broke off before its end")
 
 // ExportLines yields the events of an export as the sidecar sent them: JSON
@@ -121,8 +121,8 @@ func (q *ExportQuery) tellProgress(line []byte) error {
 	return nil
 }
 
-// missingHeader names what is left out: after the body, and before it what was
-// known by then, for those who get no trailers.
+// missingHeader names the missing parts: as a trailer, and as a header those known by then, for
+// clients without trailers.
 const missingHeader = "Sluice-Missing"
 
 func (q *ExportQuery) tellMissing(resp *http.Response) {

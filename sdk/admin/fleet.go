@@ -8,8 +8,8 @@ type Sidecar struct {
 	Address   string    `json:"address"` // of its replay API
 	LastSeen  time.Time `json:"last_seen"`
 	Connected bool      `json:"connected"`
-	// Missing says that it is gone, and may have events that nobody else has:
-	// replays of the fleet name it until it is back, or forgotten.
+	// Missing says that the sidecar is gone and may be the only one with some events. Replays of
+	// the fleet name it until it is back or forgotten.
 	Missing      bool   `json:"missing,omitempty"`
 	Version      string `json:"version"`  // of the program
 	StoreID      string `json:"store_id"` // tells which sidecars share a store

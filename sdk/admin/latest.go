@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// LatestQuery selects keys: those that are named and those with the prefix; without
-// either all.
+// LatestQuery selects keys: the named ones and those with the prefix; without either all.
 type LatestQuery struct {
 	Topic  string
 	Keys   []string // up to 1,000

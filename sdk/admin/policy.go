@@ -81,8 +81,8 @@ type ApplyResult struct {
 	DryRun   bool           `json:"dry_run"`
 	Revision int64          `json:"revision"`
 	Changes  []PolicyChange `json:"changes"`
-	// Events are those that a sidecar says would go, by topic. A control plane does not
-	// know them.
+	// Events are the events that would be removed, by topic, as a sidecar counts them. A control
+	// plane does not know them.
 	Events map[string]RetentionPlan `json:"events,omitempty"`
 }
 

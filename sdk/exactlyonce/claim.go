@@ -153,7 +153,7 @@ func (x *claimant) try(ctx context.Context) (*Claim, error) {
 		x.next = bid{slot: next, began: time.Now(), before: tip}
 	}
 	if err := x.insert(ctx, x.next); err != nil {
-		return nil, err // also ErrExists: somebody else was faster, or an earlier try of this call
+		return nil, err // also ErrExists: another process was faster, or an earlier try of this call
 	}
 	return x.succeed(ctx)
 }
@@ -168,15 +168,15 @@ func (x *claimant) succeed(ctx context.Context) (*Claim, error) {
 		return nil, fmt.Errorf("the chain has just expired: %w", ErrNotFound) // ours does not count
 	}
 	if before := x.next.before; !before.Released {
-		// A beat that was not seen, because it was on its way or the store
-		// answered from the past, says that its owner runs. It is fenced now,
-		// and finds out; until our claim has run out in its turn nobody runs.
+		// A beat that was not seen, because it was on its way or the store answered from the past,
+		// says that its owner runs. It is fenced now, and finds out; no process runs until our
+		// claim has run out as well.
 		now, err := x.h.store.Get(ctx, before.Slot)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return nil, err
 		}
 		if err == nil && now.Beat != before.Beat {
-			x.owner = newToken() // that claim is nobody's
+			x.owner = newToken() // that claim has no owner
 			return nil, &InProgressError{ID: x.id, RetryAfter: x.h.opts.Lease}
 		}
 	}

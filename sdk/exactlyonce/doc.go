@@ -50,13 +50,12 @@
 //
 // # The lease
 //
-// A claim holds for Options.Lease and is extended while the effect runs, so the
-// lease bounds how long others wait after a crash, not how long an effect may
-// take. No clock is compared with another machine's. Who wants to take a claim
-// over must have seen it unchanged for the whole lease on its own monotonic
-// clock; its owner counts from before it wrote the claim or its last extension, and
-// gives up when nine tenths of the lease have passed. So an owner that runs gives
-// up before anybody else begins: its effect's context ends with [ErrLeaseLost] as its cause.
+// A claim holds for Options.Lease and is extended while the effect runs, so the lease bounds how
+// long others wait after a crash, not how long an effect may take. No clock is compared with
+// another machine's. A process that takes a claim over must have seen it unchanged for the whole
+// lease on its own monotonic clock. The owner counts from before it wrote the claim or its last
+// extension, and gives up when nine tenths of the lease have passed. So an owner that runs gives up
+// before anybody else begins: its effect's context ends with [ErrLeaseLost] as its cause.
 //
 // An owner that does not run, because its process or its machine was paused,
 // finds out only when it wakes up, and may be in the middle of its effect. It
@@ -74,12 +73,11 @@
 //
 // # Failures
 //
-// An effect that returns an error, or panics, gives its claim up: the next delivery
-// runs it at once. What is asked of the store and gets no answer is asked again, for
-// Options.Timeout, until it is known what has become of it; records have a random owner,
-// so a claim or mark is recognized as one's own. Where the mark stays unknown Do
-// returns [ErrNotMarked], and the event should come again: it is done then, or its
-// effect runs once more.
+// An effect that returns an error, or panics, gives its claim up: the next delivery runs it at
+// once. A request to the store without an answer is repeated, for Options.Timeout, until its
+// outcome is known. Records have a random owner, so a process recognizes its own claim or mark.
+// Where the mark stays unknown Do returns [ErrNotMarked], and the event should come again: it is
+// done then, or its effect runs once more.
 //
 // Each failed try of an id adds a record to its chain, and the next one extends the
 // time of all of them. With an event that is given up after some attempts, as

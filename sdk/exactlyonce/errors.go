@@ -9,14 +9,14 @@ import (
 // Errors that Do and DoClaimed return beside the effect's own. After any of them the event must not
 // be acknowledged.
 var (
-	// ErrInProgress: somebody else has claimed the id. The error is an
-	// *InProgressError, which says when to come back.
+	// ErrInProgress: another process has claimed the id. The error is an *InProgressError, which
+	// says when to come back.
 	ErrInProgress = errors.New("in progress elsewhere")
-	// ErrLeaseLost: the lease could not be extended in time, so somebody else may
-	// run the effect. It is the cause with which the effect's context ends.
+	// ErrLeaseLost: the lease could not be extended in time, so another process may run the effect.
+	// It is the cause with which the effect's context ends.
 	ErrLeaseLost = errors.New("the lease is lost")
-	// ErrFenced: somebody else has claimed the id after the lease was lost, and
-	// this call's effect was not marked, or not committed.
+	// ErrFenced: another process has claimed the id after the lease was lost, and this call's
+	// effect was not marked, or not committed.
 	ErrFenced = errors.New("fenced by a later claim")
 	// ErrNotMarked: the effect has run, but whether that could be marked is not
 	// known. When the event comes again it may run once more.

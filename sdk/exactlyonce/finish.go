@@ -36,8 +36,8 @@ func (h *Handler) doneRecord(c *Claim) Record {
 	return Record{Slot: c.slot.Next(), Kind: KindDone, Owner: c.owner, ExpireAt: time.Now().Add(h.opts.TTL)}
 }
 
-// transact runs the effect and inserts the mark in one transaction. What
-// becomes of it is decided by the mark's slot alone.
+// transact runs the effect and inserts the mark in one transaction. The mark's slot alone decides
+// the outcome.
 func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect func(context.Context) error) (committed bool, err error) {
 	var failed, taken bool
 	err = tx.Transact(ctx, func(ctx context.Context) error {

@@ -26,9 +26,9 @@ func New(store Store, o Options) (*Handler, error) {
 	return &Handler{store: store, opts: o}, nil
 }
 
-// Do claims the id, runs the effect unless it has run already, and marks it. It
-// reports whether the effect has run to its end in this call. Where err is nil
-// the event can be acknowledged, whoever has run its effect.
+// Do claims the id, runs the effect unless it has run already, and marks it. It reports whether the
+// effect has run to its end in this call. Where err is nil the event can be acknowledged, also if
+// another process ran its effect.
 //
 //	ran    err
 //	true   nil            the effect has run, and is marked
@@ -66,10 +66,9 @@ func (h *Handler) DoClaimed(ctx context.Context, id string, effect func(ctx cont
 // marks, made with the context it gets: they and the mark are committed
 // together or not at all. It reports whether it has committed them.
 //
-// The effect may be called several times, as the database asks for it; what it
-// does beyond that context's transaction is done each time. On a store without
-// transactions DoTx runs nothing, and returns an error that matches
-// ErrNoTransactions.
+// The effect may be called several times, as the database asks for it; anything it does outside
+// that context's transaction happens each time. On a store without transactions DoTx runs nothing,
+// and returns an error that matches ErrNoTransactions.
 func (h *Handler) DoTx(ctx context.Context, id string, effect func(ctx context.Context) error) (committed bool, err error) {
 	tx, ok := h.store.(Transactor)
 	if !ok {
@@ -101,8 +100,8 @@ func (h *Handler) Seen(ctx context.Context, id string) (bool, error) {
 	return err == nil && tip.Kind == KindDone, err
 }
 
-// Mark marks the id's effect as run, whoever has claimed it: a claimant is fenced. A
-// mark that is there stays as it is.
+// Mark marks the id's effect as run, and fences a process that has claimed it. A mark that is there
+// stays as it is.
 func (h *Handler) Mark(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err

@@ -73,8 +73,8 @@ func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, canc
 	}
 }
 
-// beat extends the claim in the store, and looks whether somebody has fenced it:
-// a machine that was suspended does not always see it by its clock.
+// beat extends the claim in the store, and looks whether another process has fenced it: a machine
+// that was suspended does not always see it by its clock.
 func (h *Handler) beat(ctx context.Context, c *Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, c.lease/extendPart)
 	defer cancel()

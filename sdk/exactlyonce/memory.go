@@ -194,7 +194,7 @@ func (c *chain) last() *Record { return &c.records[len(c.records)-1] }
 
 func (c *chain) expired(now time.Time) bool { return now.After(c.last().ExpireAt) }
 
-// held tells whether somebody may have the chain's claim.
+// held tells whether a process may have the chain's claim.
 func (c *chain) held(now time.Time) bool {
 	r := c.last()
 	return r.Kind == KindClaim && !r.Released && now.Sub(c.touched) <= 2*r.Lease

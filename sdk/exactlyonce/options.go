@@ -38,9 +38,8 @@ type Options struct {
 	// It must be longer than the time after which an event can still come again:
 	// redelivery, replay, a group's cursor set back. 0: DefaultTTL.
 	TTL time.Duration
-	// Lease is for how long a claim holds without being extended; it is extended
-	// while its effect runs. After a crash it is how long nobody else runs
-	// the effect. 0: DefaultLease.
+	// Lease is for how long a claim holds without being extended; it is extended while its effect
+	// runs. After a crash no other process runs the effect for that long. 0: DefaultLease.
 	Lease time.Duration
 	// Wait is how long Do waits for an effect that is in progress elsewhere,
 	// before it returns ErrInProgress. 0: until its context ends; NoWait: not at
@@ -54,7 +53,7 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// NoWait is for Options.Wait: a claim of somebody else is ErrInProgress at once.
+// NoWait is for Options.Wait: a claim of another process is ErrInProgress at once.
 const NoWait time.Duration = -1
 
 // Scope is the scope of a consumer group's work on a topic.

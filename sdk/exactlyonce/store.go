@@ -11,7 +11,7 @@ type Kind string
 
 // The kinds of records.
 const (
-	KindClaim Kind = "claim" // somebody runs the effect, or did and gave up
+	KindClaim Kind = "claim" // a process runs the effect, or did and gave up
 	KindDone  Kind = "done"  // the effect has run: the chain's last record
 )
 
@@ -19,9 +19,9 @@ const (
 type Slot struct {
 	// Key is the scope and the event's id.
 	Key string
-	// Chain tells this chain of the key from one before it that has expired.
-	// It is part of the place of every record but the first, so that what is
-	// left of an expired chain is nobody's any more.
+	// Chain tells this chain of the key from one before it that has expired. It is part of the
+	// place of every record but the first, so that the rest of an expired chain belongs to no chain
+	// any more.
 	Chain string
 	// Number is 1 for the first record, and for each other one more than the
 	// record before it.
@@ -91,10 +91,9 @@ type Transactor interface {
 	// CanTransact returns nil, or an error that matches ErrNoTransactions and
 	// says what is wrong with the server, or that the server cannot be asked.
 	CanTransact(ctx context.Context) error
-	// Transact runs f in a transaction, again if the server asks for it, and
-	// commits unless f returns an error. What is done with f's context is part
-	// of the transaction. After an error of Transact the outcome is not known,
-	// unless it is f's own.
+	// Transact runs f in a transaction, again if the server asks for it, and commits unless f
+	// returns an error. Operations with f's context are part of the transaction. After an error of
+	// Transact the outcome is not known, unless it is f's own.
 	Transact(ctx context.Context, f func(ctx context.Context) error) error
 }
 

@@ -9,9 +9,8 @@ import (
 // Event sets how an event, or each event of a batch, is published.
 type Event = func(*wire.PublishItem)
 
-// Delay has the event put into the log that long after the sidecar accepts it, up
-// to a year. Until then nobody reads it, and [admin.HTTP.CancelScheduled] takes it
-// back.
+// Delay has the event put into the log that long after the sidecar accepts it, up to a year. Until
+// then no consumer reads it, and [admin.HTTP.CancelScheduled] cancels it.
 func Delay(d time.Duration) Event {
 	ms := wholeMS(d)
 	return func(p *wire.PublishItem) { p.Later.DelayMS = &ms }

@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Subscribe sets something of a subscription. What is not set is the topic's
-// policy's.
+// Subscribe sets something of a subscription. Unset fields have the values of the topic's policy.
 type Subscribe func(*settings.Subscribe)
 
 // FromEarliest starts at the topic's first event, while the group has no place
@@ -44,11 +43,11 @@ func FromPositions(positions map[int]uint64) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.Positions = wire.FromPositions, positions }
 }
 
-// EndOnGap ends a subscription without a group that cannot go on right behind the last
-// events that it got, because retention has removed some or it had no connection for
-// half a day: [sluice.Subscription.Err] has the code out_of_range. Without it the
-// subscription goes on with what there is. Who keeps a state of the events reads the
-// latest events, or all of them, then.
+// EndOnGap ends a subscription without a group that cannot go on right behind the last events that
+// it got, because retention has removed some or it had no connection for half a day:
+// [sluice.Subscription.Err] has the code out_of_range. Without it the subscription goes on with
+// what there is. A consumer with a state of the events then reads the latest events, or all of
+// them.
 func EndOnGap() Subscribe { return func(c *settings.Subscribe) { c.EndOnGap = true } }
 
 // Concurrency lets n handlers run at a time (1). Events of one key are still

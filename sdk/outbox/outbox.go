@@ -21,8 +21,8 @@
 // that were not used for [KeyKept]. Events without a key have no counter and no
 // order.
 //
-// A document's ts, which is the event's, is the time of whoever inserts, or that
-// of the event before it in its key where that is later.
+// A document's ts, which is the event's, is the inserting process's time, or the previous ts of its
+// key where that is later.
 //
 // Transactions need a replica set or a sharded cluster of MongoDB itself.
 package outbox
@@ -42,18 +42,17 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ErrNoTransaction says that Insert was called outside of a transaction: what it
-// inserts there would be published whatever becomes of the application's data.
+// ErrNoTransaction says that Insert was called outside of a transaction: its document would be
+// published even if the application's data is not written.
 var ErrNoTransaction = errors.New("outbox: Insert needs the context of a session with a running transaction, as Session.WithTransaction gives it")
 
-// KeyKept is for how long the counter of a key is kept that nobody uses. Clocks
-// of those that insert for one key must differ by less.
+// KeyKept is how long the unused counter of a key is kept. Clocks of processes that insert for one
+// key must differ by less.
 const KeyKept = 30 * 24 * time.Hour
 
-// Insert inserts events, to be published at once, in their order. What a sidecar
-// with the contract's limits would refuse for good is refused here, with a
-// *wire.Error that names the event. Events get an ID where they have none; a TS
-// must not be set.
+// Insert inserts events, to be published at once, in their order. It refuses an event that a
+// sidecar with the contract's limits would refuse for good, with a *wire.Error that names the
+// event. Events get an ID where they have none; a TS must not be set.
 func Insert(ctx context.Context, coll *mongo.Collection, events ...wire.Event) error {
 	return insert(ctx, coll, nil, events)
 }

@@ -45,16 +45,15 @@
 //
 // # Rebuilding
 //
-// [Rebuild] has the collection built from scratch, after Map was changed for
-// example, once all processes run the new one. The topic is read from its first
-// event into a collection beside it, COLLECTION.rebuild-N with the same indexes,
-// by a group of its own, GROUP.rebuild-N, which the token must allow. Meanwhile
-// the projection goes on. Then the new collection is renamed in place of the old
-// one; around that moment readers may see a document as it was a few events
-// before. One process does it, tells [Observer].Rebuild of the progress, and is
-// replaced by another one that goes on when it dies. What retention has removed from
-// the topic is not in the new collection. Rights, validators and sharding of the
-// collection do not pass to it; a sharded collection cannot be renamed.
+// [Rebuild] has the collection built from scratch, after Map was changed for example, once all
+// processes run the new one. The topic is read from its first event into a collection beside it,
+// COLLECTION.rebuild-N with the same indexes, by a group of its own, GROUP.rebuild-N, which the
+// token must allow. Meanwhile the projection goes on. Then the new collection is renamed in place
+// of the old one; around that moment readers may see a document as it was a few events before. One
+// process does it, tells [Observer].Rebuild of the progress, and is replaced by another one that
+// goes on when it dies. The new collection lacks events that retention has removed from the topic.
+// Rights, validators and sharding of the collection do not pass to it; a sharded collection cannot
+// be renamed.
 //
 // The same happens by itself where the collection is of another history than the
 // topic: the topic or the group was deleted while no projection ran, the store was

@@ -143,7 +143,7 @@ type rebuild struct {
 	Number int64     `bson:"number"`
 	Why    string    `bson:"why"`
 	Since  time.Time `bson:"since"`
-	Owner  string    `bson:"owner"` // the process that does it; "": nobody yet
+	Owner  string    `bson:"owner"` // the process that does it; "": none yet
 	Beat   int64     `bson:"beat"`  // rises while the owner is alive
 	// Swapping: nothing is written any more into the collection that was built,
 	// which is being renamed, or has been.

@@ -82,8 +82,7 @@ func apply(ctx context.Context, coll *mongo.Collection, writes []*write) {
 	compareGuards(ctx, coll, first)
 }
 
-// bulk replaces documents, and returns those that met a unique index, which is
-// their error.
+// bulk replaces documents, and returns those that violate a unique index, with that error.
 func bulk(ctx context.Context, coll *mongo.Collection, writes []*write, upsert bool) (met []*write) {
 	if len(writes) == 0 {
 		return nil

@@ -214,7 +214,7 @@ func (c *ControlPlane) versions(r *http.Request) (any, error) {
 	return map[string]any{"versions": all}, nil
 }
 
-// schemas are those that a policy has had, newest first.
+// schemas are the schemas that a policy has had, newest first.
 func (c *ControlPlane) schemas(r *http.Request) (any, error) {
 	all := c.history[r.PathValue("name")]
 	if len(all) == 0 {

@@ -7,7 +7,6 @@
 // Restart kills. In front of it requests and answers can be lost, refused and
 // overheard.
 //
-// The control plane is a stand-in: it does not know what a policy may say, has
-// no roles, and tells nobody of a change. They must not know what is tested with
-// them.
+// The control plane is a stand-in: it does not validate policies, has no roles, and announces no
+// changes. They must not know what is tested with them.
 package sluicetest

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// link is a client's connection and the one to the sidecar that belongs to it.
-// Frames pass as they came, but those that the options have a say in. Messages
-// in several frames pass unseen, which no client of Sluice sends.
+// link is a client's connection and the one to the sidecar that belongs to it. Frames pass
+// unchanged, except for those that the options change. Messages in several frames pass unseen,
+// which no client of Sluice sends.
 type link struct {
 	of              *Sidecar
 	client, sidecar net.Conn

@@ -68,8 +68,8 @@ const (
 	Overheard
 )
 
-// Options say what differs from a sidecar that takes everything at once. Those
-// that are about requests are about WebSockets' alone.
+// Options say what differs from a sidecar that takes everything at once. Options about requests
+// apply to WebSockets alone.
 type Options struct {
 	// Program is the path of a sluice-sidecar, which is run as a process with its data
 	// in a temporary folder, and which Restart kills; "": the sidecar is in the test's

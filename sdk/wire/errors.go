@@ -119,8 +119,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
 }
 
-// AsError finds the *Error in err's chain. What is none becomes internal with
-// a sentence that gives nothing away: the caller logs err itself.
+// AsError finds the *Error in err's chain. Any other error becomes internal with a sentence that
+// reveals nothing: the caller logs err itself.
 func AsError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -21,8 +21,8 @@ type change struct {
 	Yes    bool `short:"y" help:"Do not ask before it is done."`
 }
 
-// may shows what is to be done, and reports whether it is to be: whoever sits at
-// a terminal is asked, and others have to give --yes.
+// may shows the change, and reports whether to make it: it asks at a terminal, and elsewhere
+// requires --yes.
 func (x change) may(ctx context.Context, app *program.App, c *client, plan any, show func(io.Writer) error, question string) (bool, error) {
 	asks := !x.Yes && !x.DryRun && isTerminal(app.Stdin) && terminal.Is(app.Stderr)
 	switch {
@@ -257,7 +257,7 @@ func (g *groupsSeekCommand) position() (to admin.Position, err error) {
 	return to, nil
 }
 
-// where reads --to. Whoever has an id that looks like something else says --from.
+// where reads --to. An id that looks like something else needs --from.
 func where(text string) (to admin.Position) {
 	if text == wire.FromLatest || text == wire.FromEarliest {
 		return admin.Position{From: text}

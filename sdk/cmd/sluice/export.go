@@ -81,8 +81,8 @@ type exporting struct {
 	seen    func(line []byte) // each event
 }
 
-// watch shows whoever looks at a terminal how far it is, until finish is called:
-// of a fleet also which sidecars do not answer, and what came from where.
+// watch shows the progress on a terminal until finish is called: of a fleet also the sidecars that
+// do not answer, and the events of each part.
 func (e *exporting) watch(ctx context.Context, stderr io.Writer) (finish func()) {
 	if e.query.Scope != "fleet" || !terminal.Is(stderr) {
 		progress := terminal.NewProgress(stderr, "exporting", 0)

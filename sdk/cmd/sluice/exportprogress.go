@@ -104,8 +104,7 @@ func (p *fleetProgress) finish() {
 	}
 }
 
-// replace puts text in the place of what was drawn before. Errors are left to
-// those who write what matters.
+// replace puts text in the place of what was drawn before. The writers of the export report errors.
 func (p *fleetProgress) replace(text string) {
 	back := "\r"
 	if p.lines > 0 {

@@ -1,8 +1,7 @@
-// Command sluice is the command-line client: it publishes, subscribes, replays
-// and exports, shows what a sidecar holds, and asks the control plane about
-// policies and the fleet. Each command is a file of its own, those about
-// policies several; what they share is in client.go, controlplane.go, output.go
-// and screen.go.
+// Command sluice is the command-line client: it publishes, subscribes, replays and exports, shows
+// what a sidecar holds, and asks the control plane about policies and the fleet. Each command has a
+// file of its own, the policy commands several; client.go, controlplane.go, output.go and screen.go
+// have their common code.
 package main
 
 import (

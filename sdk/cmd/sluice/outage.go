@@ -46,8 +46,8 @@ func (o *outage) happened(c sluice.ConnectionChange, back string) {
 	o.lost = c.Err != nil
 }
 
-// patience tells whether the same request may succeed after a wait. Of a store
-// that is unavailable nobody knows how long that takes.
+// patience tells whether the same request may succeed after a wait. The length of a store's outage
+// is unknown.
 func patience(err error) (refusal *wire.Error, ok bool) {
 	refusal, ok = errors.AsType[*wire.Error](err)
 	return refusal, ok && (refusal.Code == wire.RateLimited || refusal.Code == wire.Overloaded)

@@ -108,8 +108,7 @@ func apply(ctx context.Context, app *program.App, c *client, plane *admin.Contro
 	return result, nil
 }
 
-// show prints what will change: with --json only for those who are asked, or
-// who asked for no more.
+// show prints the changes: with --json only before a question, or in a dry run.
 func (a *policyApplyCommand) show(app *program.App, c *client, plan admin.ApplyResult, asks bool) error {
 	switch {
 	case !c.JSON || a.DryRun:

@@ -114,8 +114,8 @@ var documentOrder = func() map[string]int {
 	return order
 }()
 
-// paths lists the fields that any of the policies sets in the order of the
-// document; those that this program does not know come last.
+// paths lists the fields that any of the policies sets in the order of the document; fields that
+// this program does not know come last.
 func paths(policies ...map[string]json.RawMessage) []string {
 	var all []string
 	for _, set := range policies {

@@ -63,8 +63,8 @@ type assignment struct {
 // head is the members of a policy that are none of its settings.
 var head = []string{"name", "version", "updated_at", "updated_by"}
 
-// parseAssignment reads FIELD=VALUE. What the fields are, and which values they
-// take, is for the control plane to say.
+// parseAssignment reads FIELD=VALUE. The control plane decides which fields exist, and which values
+// they take.
 func parseAssignment(text string) (assignment, error) {
 	path, value, ok := strings.Cut(text, "=")
 	switch {
@@ -81,12 +81,12 @@ func parseAssignment(text string) (assignment, error) {
 	return assignment{path, quoted}, err
 }
 
-// assignTries is how often a change of fields is made again because somebody
-// else changed the policy in between.
+// assignTries is how often a change of fields is repeated because another client changed the policy
+// in between.
 const assignTries = 5
 
-// assign changes fields of a policy, whoever else changes others of them, and
-// prints what it changed.
+// assign changes fields of a policy, also while other clients change other fields, and prints its
+// changes.
 func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, name string, assignments []assignment, flags *changeFlags) error {
 	plane, err := p.open(c)
 	if err != nil {

@@ -33,9 +33,8 @@ const gone = 0
 // waitInterval is how often the control plane is asked who has acked.
 const waitInterval = 200 * time.Millisecond
 
-// await waits until the sidecars have acked the policies at these versions, or
-// have refused them, and prints who has not. Policies that are gone are waited
-// for until nobody has them.
+// await waits until the sidecars have acked the policies at these versions, or have refused them,
+// and prints who has not. For a deleted policy it waits until no sidecar has it.
 func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, targets map[string]int64) error {
 	if !f.Wait || len(targets) == 0 {
 		return nil

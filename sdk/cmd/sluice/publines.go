@@ -82,8 +82,7 @@ func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *clie
 	return errors.Join(err, l.summary.print(app.Stdout, c.JSON, err == nil))
 }
 
-// countLines tells how many lines there are where somebody watches and that is
-// known beforehand, else 0.
+// countLines returns the number of lines for a terminal where it is known beforehand, else 0.
 func countLines(in io.Reader, stderr io.Writer) (count int64, err error) {
 	file, ok := in.(*os.File)
 	if !ok || !terminal.Is(stderr) {

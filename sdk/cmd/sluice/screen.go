@@ -30,7 +30,7 @@ func (i ink) in(colour, text string) string {
 	return colour + text + terminal.Colours.End
 }
 
-// plain quotes text of somebody else's that would do something to a terminal.
+// plain quotes foreign text that would control a terminal.
 func plain(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Sprintf("%q", text)
@@ -64,7 +64,7 @@ func redraw(w io.Writer, text string) error {
 			text = crop(text, columns, rows-1)
 		}
 	}
-	// Home, each line cleared to its end, then whatever was below.
+	// Home, each line cleared to its end, then the rest of the screen.
 	_, err := io.WriteString(w, "\x1b[H"+strings.ReplaceAll(text, "\n", "\x1b[K\n")+"\x1b[J")
 	return err
 }

@@ -192,8 +192,8 @@ func (v *view) finish(err error) {
 
 var errOver = errors.New("nothing is printed any more")
 
-// handle prints an event, and acks it if that is wanted. What comes after the end
-// it keeps until the subscription stops, and so gives back.
+// handle prints an event, and acks it if that is wanted. It holds events that come after the end
+// until the subscription stops, which gives them back.
 func (v *view) handle(ctx context.Context, m *sluice.Message) error {
 	v.ackMu.Lock()
 	outages := v.backs

@@ -46,10 +46,9 @@ type Store struct {
 	server *server // nil: not asked yet
 }
 
-// New returns a store in the database, which is reached with the client that
-// db is from. For DoTx that is the client that effects write with, too. It
-// talks to nobody yet: EnsureIndexes should be called once before the store is
-// used.
+// New returns a store in the database, which is reached with the client that db is from. For DoTx
+// that is the client that effects write with, too. It sends no command yet: EnsureIndexes should be
+// called once before the store is used.
 func New(db *mongo.Database, o Options) *Store {
 	if o.Collection == "" {
 		o.Collection = DefaultCollection
@@ -94,8 +93,8 @@ func (s *Store) Get(ctx context.Context, slot exactlyonce.Slot) (exactlyonce.Rec
 	return d.record(slot.Key), nil
 }
 
-// Extend implements exactlyonce.Store. A claim's number of beats never goes
-// back, whatever comes late.
+// Extend implements exactlyonce.Store. A claim's number of beats never goes back, also where a
+// write comes late.
 func (s *Store) Extend(ctx context.Context, slot exactlyonce.Slot, b exactlyonce.Beat) error {
 	update := bson.D{{Key: "$max", Value: bson.D{{Key: "beat", Value: b.Number}, {Key: "expireAt", Value: b.ExpireAt}}}}
 	if b.Released {

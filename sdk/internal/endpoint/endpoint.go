@@ -55,7 +55,7 @@ func Parse(text string) (Endpoint, error) {
 	return Endpoint{Base: strings.TrimRight(u.String(), "/")}, nil
 }
 
-// Dial connects, whatever the address says where the endpoint is a socket.
+// Dial connects; for a socket it ignores the address.
 func (e Endpoint) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dial := e.by
 	if dial == nil {
@@ -67,8 +67,7 @@ func (e Endpoint) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return dial(ctx, network, address)
 }
 
-// Transport returns one of its own, so that closing its idle connections
-// touches nobody else's.
+// Transport returns a new one, so that closing its idle connections affects no other client.
 func (e Endpoint) Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = e.Dial

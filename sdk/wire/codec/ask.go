@@ -118,7 +118,7 @@ func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 	return append(w.dst, '}')
 }
 
-// optsWriter appends the members of an object, those that are given.
+// optsWriter appends the given members of an object.
 type optsWriter struct{ dst []byte }
 
 // name appends what stands before a member's value.

@@ -48,8 +48,7 @@ func ContentHash(e *wire.Event) [32]byte {
 	return c.hash(e)
 }
 
-// canon makes the canonical form. What it holds is scratch memory, kept for
-// the next one.
+// canon makes the canonical form. Its fields are scratch memory, kept for the next hash.
 type canon struct {
 	buf  []byte // the form itself
 	tree tree
@@ -124,10 +123,9 @@ func (c *canon) appendHeaders(dst []byte, h wire.Headers) []byte {
 	return dst
 }
 
-// appendJSON appends a form of the JSON text that is the same for equal values
-// and differs for different ones. It takes time and memory in proportion to the
-// text, apart from sorting names. What is not JSON, which no checked payload
-// is, stands for itself.
+// appendJSON appends a form of the JSON text that is the same for equal values and differs for
+// different ones. It takes time and memory in proportion to the text, apart from sorting names.
+// Text that is not JSON, which no checked payload is, counts byte for byte.
 //
 // The form: n, t, f for the literals; d, the decimal and a zero byte for a
 // number; s, length and bytes for a string; [ values ] for an array; { names

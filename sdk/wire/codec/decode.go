@@ -203,9 +203,9 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 	return nil
 }
 
-// ParsePublishLine decodes one line of an NDJSON publish: an object with
-// payload or payload_base64, and opts. Event.Topic is left empty, whatever the
-// line says: the request's path names the topic.
+// ParsePublishLine decodes one line of an NDJSON publish: an object with payload or payload_base64,
+// and opts. Event.Topic is left empty, also where the line has one: the request's path names the
+// topic.
 func ParsePublishLine(line []byte, lim wire.Limits) wire.PublishItem {
 	if err := checkUTF8(line); err != nil {
 		return wire.PublishItem{Err: wire.Errorf(wire.BadJSON, "the line is not JSON: %v", err)}

@@ -169,7 +169,7 @@ func (m *eventMembers) slot(name []byte) *value {
 	return nil
 }
 
-// unlimited lets a client read whatever its sidecar was configured to accept.
+// unlimited lets a client read all that its sidecar was configured to accept.
 var unlimited = wire.Limits{
 	PayloadBytes: math.MaxInt, HeaderCount: math.MaxInt, HeaderBytes: math.MaxInt, KeyBytes: math.MaxInt,
 	BatchEvents: math.MaxInt, BatchBytes: math.MaxInt, FrameBytes: math.MaxInt, JSONDepth: math.MaxInt,

@@ -35,7 +35,7 @@ type options struct {
 	autoAck, rebalance                               value
 }
 
-// read scans the whole frame. What it found up to a syntax error stays.
+// read scans the whole frame. Members before a syntax error stay.
 func (f *frame) read(text []byte, lim wire.Limits) error {
 	s := scanner{b: text}
 	s.space()
@@ -99,7 +99,7 @@ func (s *scanner) into(slot *value) (err *SyntaxError) {
 	return err
 }
 
-// skip scans a value that nobody asked for.
+// skip scans a value without keeping it.
 func (s *scanner) skip() *SyntaxError {
 	_, err := s.value()
 	return err

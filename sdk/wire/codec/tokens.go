@@ -13,10 +13,9 @@ const (
 	TokenNumber byte = '0'
 )
 
-// Tokens takes a JSON text apart, for those who turn events into another form.
-// It checks the text as AppendCompact does, only that nesting has no bound, and
-// keeps nothing but a bit for each level. It stands on one token at a time, at
-// first on none.
+// Tokens splits a JSON text into tokens, for code that converts events into another form. It checks
+// the text as AppendCompact does, only that nesting has no bound, and keeps nothing but a bit for
+// each level. It stands on one token at a time, at first on none.
 type Tokens struct {
 	// Kind is TokenEnd, TokenName, TokenNumber, or the token's first byte: one
 	// of { } [ ] " t f n.

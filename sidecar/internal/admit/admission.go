@@ -96,8 +96,7 @@ func (a *admission) undo(i int, cause error) {
 	a.refuse(i, rec.Topic, a.p.refusal(rec.Topic, cause))
 }
 
-// later reports whether the event is to be scheduled, and somebody keeps account
-// of that.
+// later reports whether the event is to be scheduled and there is a Scheduler.
 func (a *admission) later(i int) bool { return a.records[i].DeliverAt != 0 && a.p.cfg.Scheduler != nil }
 
 // Completed takes the log's outcome of one event.

@@ -62,8 +62,7 @@ type Config struct {
 	Policies *policy.Current
 	Quota    Quota            // nil: this sidecar is the fleet
 	Tracing  *tracing.Tracing // nil: off
-	// Scheduler is asked about events that are to be kept until they are due, and
-	// told of those that are; nil: nobody is.
+	// Scheduler, if set, is asked before an event is scheduled, and told of each that was.
 	Scheduler Scheduler
 	Limits    wire.Limits
 	Metrics   *telemetry.Metrics

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// retryStore is when to try again while the store is unavailable: nobody knows
-// how long that is, so a pause that neither hammers nor dawdles.
+// retryStore is when to try again while the store is unavailable. How long that takes is unknown,
+// so it is a moderate pause.
 const retryStore = time.Second
 
 // refusal says in the contract's words why an event was not stored, and logs
@@ -73,8 +73,7 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	return e
 }
 
-// retryDisk is when to try again where the disk is full: somebody has to make
-// room, or retention.
+// retryDisk is when to try again where the disk is full, until retention or an operator makes room.
 const retryDisk = 5 * time.Second
 
 // DiskFull refuses a publish or a change for want of room on the disk, as the log's error says. Where that error wraps
@@ -112,8 +111,8 @@ func (p *Publisher) refuseAll(ctx context.Context, a *admission, items []wire.Pu
 	return err
 }
 
-// Refused counts n events that were refused; those that a transport refuses
-// before they come here are counted by it.
+// Refused counts n events that were refused; a transport calls it for events that it refuses
+// itself.
 func (p *Publisher) Refused(topic string, code wire.Code, n int) {
 	if codec.CheckTopic(topic) != nil {
 		topic = invalidTopic // else anybody could make up labels

@@ -106,8 +106,7 @@ func (r *reservation) reportTenants(q Quota, topic int, v limit.Verdict) {
 	}
 }
 
-// whose is what a refusal calls those whose charge was refused, of a topic that
-// gives each tenant a bucket.
+// whose names, in a refusal, the tenant whose charge was refused.
 func (r *reservation) whose(charge int, d *destination) string {
 	header := strings.TrimPrefix(string(d.policy.Publish.Per), policy.PerHeader)
 	if j := charge - 1 - 2*len(r.topics); j >= 0 {

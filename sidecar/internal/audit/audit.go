@@ -1,5 +1,5 @@
 // Package audit writes the access log: who published to which topics, consumed, replayed, exported, sought and deleted there,
-// and from where. It knows HTTP and who somebody is, and nothing of events.
+// and from where. It knows HTTP and identities, and nothing of events.
 package audit
 
 import (

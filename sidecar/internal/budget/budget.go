@@ -26,8 +26,8 @@ func (b *Budget) TryTake(n int) bool {
 	return true
 }
 
-// Take takes n bytes, be they there or not: for what is in memory already, and
-// bounded by those who look at Full before they cause more of it.
+// Take takes n bytes, also beyond the limit: for data that is in memory already. Callers look at
+// Full before they cause more of it.
 func (b *Budget) Take(n int) {
 	if b != nil {
 		b.used.Add(int64(n))

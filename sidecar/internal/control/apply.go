@@ -108,8 +108,7 @@ func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	return given, nil
 }
 
-// merge takes over what the update has, and returns the policies that it takes the place
-// of, and those that it brings.
+// merge applies the update, and returns the policies that it replaces, and its own.
 func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []*policy.Resolved) {
 	held := c.held[u.Type]
 	follow := func(name string, e *entry) {

@@ -234,10 +234,10 @@ func (c *Control) node() *corev3.Node {
 	return &corev3.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: about}}
 }
 
-// Farewell tells the control plane that this sidecar leaves nothing behind: its
-// store has others, and its spool is empty. Whoever replays the fleet then does
-// not miss it. It is called after [Control.Run] has returned. The error says
-// that the control plane was not told, which costs it no more than a wrong guess.
+// Farewell tells the control plane that this sidecar leaves nothing behind: its store has others,
+// and its spool is empty. A replay of the fleet then does not report it as missing. It is called
+// after [Control.Run] has returned. The error says that the control plane was not told, which costs
+// it no more than a wrong guess.
 func (c *Control) Farewell(ctx context.Context) error {
 	node := c.node()
 	node.Metadata.Fields["drained"] = structpb.NewBoolValue(true)

@@ -75,9 +75,9 @@ func (c *Control) keep(ctx context.Context) error {
 	}
 }
 
-// keepNow saves what was taken before it is acknowledged. What cannot be saved
-// stays in force, since a limit that was lowered has to act on a full disk, too;
-// the control plane is told that it is not kept.
+// keepNow saves what was taken before it is acknowledged. An update that cannot be saved stays in
+// force, since a lowered limit has to act on a full disk, too. The control plane is told that it is
+// not kept.
 func (c *Control) keepNow(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	have := c.have && c.peersKnown

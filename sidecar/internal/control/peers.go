@@ -11,8 +11,8 @@ type Peer struct {
 	Instance string // of one life of its process
 	StoreID  string // which store it is on
 	Address  string // of its replay API, host:port or unix:/path
-	// Gone says that the control plane no longer has it: it may be dead, with
-	// events that nobody else has.
+	// Gone says that the control plane no longer has it: it may be dead, and the only one with some
+	// events.
 	Gone bool
 }
 

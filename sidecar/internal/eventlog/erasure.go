@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Erasure says which events of a topic are erased. What is stored of it is a mark
-// of no group, so that events that wait in the spools of other sidecars do not come
-// into the log later. The mark has a digest, since ids and keys may be personal.
+// Erasure says which events of a topic are erased. It is stored as a mark of no group, so that
+// events in the spools of other sidecars do not come into the log later. The mark has a digest,
+// since ids and keys may be personal.
 type Erasure struct {
 	Topic string
 	By    ErasedBy

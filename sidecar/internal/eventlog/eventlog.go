@@ -25,13 +25,13 @@ var (
 	// ErrDeleting: the topic is being deleted, or that was broken off:
 	// DeleteTopic goes on with it.
 	ErrDeleting = errors.New("being deleted")
-	// ErrUnavailable: the store cannot be reached or has failed. What was
-	// asked for may or may not have happened; an append may be repeated.
+	// ErrUnavailable: the store cannot be reached or has failed. The operation may or may not have
+	// taken effect; an append may be repeated.
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrTimeout is why the store counts as unavailable that did not answer in
 	// time.
 	ErrTimeout = errors.New("no answer in time")
-	// ErrEpochTaken: somebody else took this epoch of the group's partition.
+	// ErrEpochTaken: another sidecar took this epoch of the group's partition.
 	ErrEpochTaken = errors.New("group epoch taken")
 	// ErrFenced: a later epoch exists, so this owner's writes no longer count.
 	ErrFenced = errors.New("group epoch fenced")
@@ -333,9 +333,8 @@ type Epoch struct {
 	// owners before may still send changes nothing.
 	Deleted  bool
 	Progress Progress
-	// Inherit is for TakeEpochs alone: the epoch goes on from the progress of
-	// the one before it, whatever Progress says. Where there is none before
-	// it, Progress counts.
+	// Inherit is for TakeEpochs alone: the epoch goes on from the progress of the one before it,
+	// and Progress is ignored. Where there is none before it, Progress counts.
 	Inherit bool
 }
 
@@ -406,10 +405,9 @@ type Groups interface {
 	// none.
 	ListGroups(ctx context.Context, topic string) ([]string, error)
 
-	// LatestEpochs returns the highest epoch of each partition of the group
-	// that has one, by partition. A group that nobody ever took has none. What
-	// it tells survives a kill, not always a power cut. Those of a deleted
-	// group may be Deleted, or not be there any more.
+	// LatestEpochs returns the highest epoch of each partition of the group that has one, by
+	// partition. A group that no sidecar ever took has none. Its answer survives a kill, not always
+	// a power cut. Those of a deleted group may be Deleted, or not be there any more.
 	LatestEpochs(ctx context.Context, topic, group string) ([]Epoch, error)
 
 	// AllEpochs returns what LatestEpochs does for all groups there are, by
@@ -442,11 +440,10 @@ type Groups interface {
 	// may be the one that counts.
 	SaveEpochs(ctx context.Context, epochs []Epoch, marks []Mark) error
 
-	// Sync returns nil once everything that SaveEpochs calls had stored before
-	// it was called is as durable as an appended event: it survives a power
-	// cut. SaveEpochs does not wait for a Sync that runs at the same time, and
-	// Syncs that run at the same time share their work. What was saved is not
-	// lost with Sync's context.
+	// Sync returns nil once everything that SaveEpochs calls had stored before it was called is as
+	// durable as an appended event: it survives a power cut. SaveEpochs does not wait for a Sync
+	// that runs at the same time, and Syncs that run at the same time share their work. The end of
+	// Sync's context loses no save.
 	Sync(ctx context.Context) error
 
 	// Marked tells for each id whether the group's mark on it is in force at
@@ -458,8 +455,7 @@ type Groups interface {
 type Retention struct {
 	TTLMS          int64 // remove events that were accepted longer ago
 	DedupeWindowMS int64 // remember removed events' ids for this long after they were accepted
-	// UpTo, by partition, is the highest seq of what goes whatever its age;
-	// nil: nothing does.
+	// UpTo, by partition, is the highest seq that is removed at any age; nil: none.
 	UpTo []uint64
 }
 
@@ -506,17 +502,15 @@ type Compaction struct {
 	Limit            int // events to look at
 }
 
-// Deleter removes what somebody wants gone. Everything that it does is durable
-// when it returns, and may be done again: after an error that goes on where it
-// stopped.
+// Deleter removes topics, groups and events on request. Everything that it does is durable when it
+// returns, and may be done again: after an error that goes on where it stopped.
 type Deleter interface {
-	// DeleteTopic removes a topic with its events, ids and marks; ErrNotFound
-	// if there is none. Its groups are to be deleted before. What is appended
-	// meanwhile goes with it, or fails with ErrNotFound. EnsureTopic makes the
-	// topic again, with as many partitions as it had: its ids may be used
-	// again, and its seqs are above those that were given before, so that no
-	// reader takes an event for one of those, and nobody's request that comes
-	// late brings one of those back.
+	// DeleteTopic removes a topic with its events, ids and marks; ErrNotFound if there is none. Its
+	// groups are to be deleted before. Events that are appended meanwhile are removed as well, or
+	// fail with ErrNotFound. EnsureTopic makes the topic again, with as many partitions as it had:
+	// its ids may be used again, and its seqs are above those that were given before, so that no
+	// reader takes an event for one of those, and nobody's request that comes late brings one of
+	// those back.
 	DeleteTopic(ctx context.Context, name string) error
 
 	// ForgetGroup removes the marks and the earlier epochs of a group whose

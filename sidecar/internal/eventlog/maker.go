@@ -4,8 +4,8 @@ import "context"
 
 type makerKey struct{}
 
-// MadeBy has topics and groups that an operation makes be made for somebody: the
-// name of an identity. "": nobody in particular.
+// MadeBy attributes topics and groups that an operation creates to an identity, by its name. "":
+// nobody in particular.
 func MadeBy(ctx context.Context, name string) context.Context {
 	if name == "" {
 		return ctx

@@ -16,7 +16,7 @@ type Redrive struct {
 // Redrives keeps the requests to redrive, and removes dead letters that are settled. A change that
 // it returns nil for survives a power cut.
 type Redrives interface {
-	// AddRedrives adds some of one topic; those that are there already stay.
+	// AddRedrives adds entries of one topic; existing entries stay.
 	AddRedrives(ctx context.Context, topic string, rs []Redrive) error
 
 	// ListRedrives returns up to limit of a group, by partition, seq and letter;
@@ -48,6 +48,6 @@ type RedriveProgress struct {
 	Until, Left int64
 	// Out and Unsure are as in Progress.
 	Out, Unsure bool
-	// Done says that it is settled: what is left is to take the dead letter away.
+	// Done says that it is settled: only the dead letter is left to remove.
 	Done bool
 }

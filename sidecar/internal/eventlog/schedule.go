@@ -2,8 +2,7 @@ package eventlog
 
 import "context"
 
-// Scheduled is an event that is kept until it is due: its id is taken, and
-// nobody reads it.
+// Scheduled is an event that is kept until it is due: its id is taken, and no reader gets it.
 type Scheduled struct {
 	Topic, ID, Key string
 	// DeliverAt is when it is due, in milliseconds since the epoch.
@@ -20,8 +19,8 @@ const SchedulerSlots = 16
 // SlotOf is the slot of a topic's scheduled events. It is part of the data format.
 func SlotOf(topic string) int { return PartitionOf(topic, "", SchedulerSlots) }
 
-// Scheduler keeps events that were appended with a DeliverAt. What it returns
-// nil for survives a power cut.
+// Scheduler keeps events that were appended with a DeliverAt. An operation that it returns nil for
+// survives a power cut.
 type Scheduler interface {
 	// Due returns up to limit scheduled events of these slots, or of all where
 	// slots is nil, that are due at now (milliseconds since the epoch), the

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Shared is a log that several sidecars use at once. What they have to tell
-// each other goes through the store, too.
+// Shared is a log that several sidecars use at once. Their messages also go through the store.
 type Shared interface {
 	Log
 	Nodes
@@ -29,9 +28,8 @@ type Place struct {
 // GroupName names a consumer group.
 type GroupName struct{ Topic, Group string }
 
-// Node is one life of a sidecar as the others on its store see it. No clock is
-// read from it: whoever wants to know whether the node lives watches for how
-// long its Beat has not moved.
+// Node is one life of a sidecar as the others on its store see it. No clock is read from it: a
+// watcher measures for how long its Beat has not moved.
 type Node struct {
 	// ID is of this life alone: a sidecar that starts again, or that finds
 	// that it was declared dead, gets another one.
@@ -48,8 +46,7 @@ type Node struct {
 	State   NodeState
 }
 
-// NodeState is how far a life has come. One that has ended, in whatever way,
-// stays so.
+// NodeState is how far a life has come. A life that has ended stays so.
 type NodeState uint8
 
 // The states of a life.
@@ -81,10 +78,10 @@ const RollKept = 256
 
 // Nodes is where the sidecars of a store see each other.
 type Nodes interface {
-	// SaveNode stores what the node says of itself; a higher Beat replaces a
-	// lower one, and never the other way round. Beat 1 is its first. That it
-	// is accepted, however late, proves that nobody has declared the node dead
-	// before. The error wraps ErrNotFound where the life is over.
+	// SaveNode stores what the node says of itself; a higher Beat replaces a lower one, and never
+	// the other way round. Beat 1 is its first. An accepted beat, however late, proves that no
+	// sidecar has declared the node dead before. The error wraps ErrNotFound where the life is
+	// over.
 	SaveNode(ctx context.Context, n Node) error
 
 	// EndNode ends a life that is live, for the node itself; one that is over
@@ -95,15 +92,17 @@ type Nodes interface {
 	// the one that is given, or it is over. It reports whether it has done so.
 	DeclareDead(ctx context.Context, id string, beat uint64) (bool, error)
 
-	// Enter adds changes to the roll; each is made before. That it succeeds means that whoever looks later sees them.
+	// Enter adds changes to the roll; each is made before. After a success every later look sees
+	// them.
 	Enter(ctx context.Context, changes ...NodeChange) error
 
 	// Look returns in one query those of the nodes that are there, without their groups, and the roll where its number
-	// is another than known; else a roll of that number without changes. It sees whatever this process has seen before.
+	// is another than known; else a roll of that number without changes. It sees at least all that this process has
+	// seen before.
 	Look(ctx context.Context, ids []string, known uint64) ([]Node, Roll, error)
 
-	// ListNodes returns those of the nodes that are there; without ids all that are live, and those whose lives have
-	// ended lately. They come in any order.
+	// ListNodes returns the nodes with these ids that exist; without ids all live ones, and those that ended lately.
+	// They come in any order.
 	ListNodes(ctx context.Context, ids ...string) ([]Node, error)
 }
 

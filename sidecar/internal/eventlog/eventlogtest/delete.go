@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// deleteGroup does what those do who delete a group that nobody uses.
+// deleteGroup deletes an unused group as callers do.
 func (s *suite) deleteGroup(t tester, topic, group string) {
 	t.Helper()
 	latest, err := s.log.LatestEpochs(t.Context(), topic, group)

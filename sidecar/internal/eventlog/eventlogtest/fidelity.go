@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// testFidelity: what was appended is what every way of reading hands out, also
-// after a restart.
+// testFidelity: every way of reading returns the events as they were appended, also after a
+// restart.
 func testFidelity(t *testing.T, s *suite) {
 	with := func(change func(r *eventlog.Record)) func(*eventlog.Record) { return change }
 	allBytes := make([]byte, 256)

@@ -269,8 +269,8 @@ func testMarks(t *testing.T, s *suite) {
 	marked(topic, "G", 0, map[string]bool{"a": false})
 }
 
-// testErasures: what is erased is told by the time of its acceptance, also where it is
-// erased again.
+// testErasures: an erasure selects events by the time of their acceptance, also where it is
+// repeated.
 func testErasures(t *testing.T, s *suite) {
 	const at = 4_000_000_000_000 // in the year 2096
 	topic := s.topic(t, 1)

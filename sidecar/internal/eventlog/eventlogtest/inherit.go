@@ -126,8 +126,8 @@ func testInherit(t *testing.T, s *suite) {
 	t.Run("saves and takes at once", func(t *testing.T) { testInheritRace(t, s) })
 }
 
-// testInheritRace takes a partition over while its owner is saving. Whatever
-// save was answered nil, its successor goes on from there or further.
+// testInheritRace takes a partition over while its owner is saving. The next owner goes on from the
+// last save that was answered nil, or further.
 func testInheritRace(t *testing.T, s *suite) {
 	const rounds = 40
 	topic := s.topic(t, 1)

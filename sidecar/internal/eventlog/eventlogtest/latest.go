@@ -97,7 +97,7 @@ func testLatest(t *testing.T, s *suite) {
 	t.Run("and what follows them are the fold of the topic", s.latestAndLive)
 }
 
-// table is what a topic says of its keys; what is under a key is the event's id.
+// table has the id of the latest event of each key.
 type table map[string]string
 
 func (t table) apply(e *eventlog.Record) {
@@ -110,9 +110,9 @@ func (t table) apply(e *eventlog.Record) {
 	}
 }
 
-// latestAndLive: whatever is appended and compacted while the latest events are
-// read page by page up to where the partitions were before, these, and then what
-// is behind those places, make the same table as the whole topic.
+// latestAndLive: events are appended and compacted while the latest ones are read page by page, up
+// to the heads of before. These and the events behind the heads make the same table as the whole
+// topic.
 func (s *suite) latestAndLive(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		const partitions = 2

@@ -12,8 +12,8 @@ func redrive(topic, group string, partition int, seq uint64, letter string) even
 	return eventlog.Redrive{GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition}, Seq: seq, Letter: letter}
 }
 
-// testRedrives: what is asked for is listed in order until it is ended, whatever
-// the group is called, and survives a restart.
+// testRedrives: entries are listed in order until they are ended, for any group name, and survive a
+// restart.
 func testRedrives(t *testing.T, s *suite) {
 	topic, other := s.topic(t, 3), s.topic(t, 1)
 	all := []eventlog.Redrive{

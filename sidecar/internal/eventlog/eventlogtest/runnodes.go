@@ -105,7 +105,7 @@ func (s *nodesSuite) look(by eventlog.Nodes, known uint64, want eventlog.Roll, i
 	return nodes
 }
 
-// roll has what was entered, whatever nodes there are.
+// roll has the entries, also of nodes that are not there.
 func (s *nodesSuite) roll() {
 	s.wantNodes(s.look(s.one, 0, eventlog.Roll{}), nil)
 	n := eventlog.Node{ID: "run-c", Name: "edge-3", Beat: 5, Lease: time.Second, Version: 7, Groups: []eventlog.GroupName{{Topic: "t", Group: "g"}}}

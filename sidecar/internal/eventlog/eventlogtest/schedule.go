@@ -328,8 +328,8 @@ func testScheduled(t *testing.T, s *suite) {
 	t.Run("model", func(t *testing.T) { rapid.Check(t, func(rt *rapid.T) { scheduledModel(rt, t, s) }) })
 }
 
-// scheduledModel does whatever may be done with scheduled events in any order,
-// with restarts in between, beside a map that says what has to come of it.
+// scheduledModel runs all operations on scheduled events in any order, with restarts in between,
+// and compares the log with a map.
 func scheduledModel(rt *rapid.T, t *testing.T, s *suite) {
 	topic := s.topic(rt, 2)
 	waiting, stored := map[string]int64{}, map[string]bool{}

@@ -19,8 +19,8 @@ const (
 // backoff is how often something was tried in vain. The zero value is new.
 type backoff struct{ tries int }
 
-// sleep waits 1, 2, 4, … ms, at most longest, less up to half of it, so that
-// those who wait for the same thing do not come back together.
+// sleep waits 1, 2, 4, … ms, at most longest, less up to half of it, so that waiters for the same
+// thing do not retry together.
 func (b *backoff) sleep(ctx context.Context, c clock.Clock, longest time.Duration) error {
 	d := min(time.Millisecond<<min(b.tries, 20), longest)
 	b.tries++

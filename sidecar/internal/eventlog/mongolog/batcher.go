@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// batcher writes one batch at a time: what comes while one is under way makes up the next. It is bounded by who adds, since
-// each waits for its answer.
+// batcher writes one batch at a time. Calls that come meanwhile are the next batch. It is bounded by who adds, since each
+// waits for its answer.
 type batcher[T any] struct {
 	mu      sync.Mutex
 	waiting []T

@@ -20,10 +20,10 @@ import (
 // maxPartitions is the interface's bound.
 const maxPartitions = 1024
 
-// catalog is the topics that this sidecar has come across, also deleted ones. It
-// is never larger than the store's. What does not change of a topic while it
-// is deleted and made again is right for ever; its generation is what was found
-// last, and whoever rests on it finds out if there is a later one.
+// catalog is the topics that this sidecar has come across, also deleted ones. It is never larger
+// than the store's. Fields that do not change while a topic is deleted and created again are right
+// for ever. Its generation is the last one found, and operations that depend on it find out if
+// there is a later one.
 type catalog struct {
 	mu     sync.RWMutex
 	topics map[string]*topic

@@ -14,10 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// Compact implements eventlog.Compactor. What it removes becomes a stub, see
-// stubs.go. Others may append, sweep and compact meanwhile: what is superseded
-// stays so, and events are only ever removed when everything is gone already
-// that they supersede.
+// Compact implements eventlog.Compactor. Removed events become stubs, see stubs.go. Others may
+// append, sweep and compact meanwhile: what is superseded stays so, and events are only ever
+// removed when everything is gone already that they supersede.
 func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
 	t, err := l.known(ctx, name)
 	if err != nil {

@@ -17,12 +17,11 @@ const concernMajority = "majority"
 // whose policy says otherwise.
 var majorityWrites = &writeconcern.WriteConcern{W: "majority", Journal: new(true)}
 
-// concern is the store as the operations of a topic see it: what they write is
-// acknowledged as the topic's policy wants it, and what they read is at least
-// as durable.
+// concern is the store as the operations of a topic see it: writes have the write concern of the
+// topic's policy, and reads return events that are at least as durable.
 type concern struct {
-	// events is to be inserted into, and heads, which is the same collection, to
-	// reserve in. Reads are at majority, whatever the topic is written with.
+	// events is to be inserted into, and heads, which is the same collection, to reserve in. Reads
+	// are at majority for every write concern.
 	events, heads *mongo.Collection
 	// name is the policy's, and members the number in it, 0 for majority.
 	name    string
@@ -63,7 +62,7 @@ func (l *Log) newConcern(name string) concern {
 	return c
 }
 
-// written is the collection of events for those who write to it.
+// written is the collection of events for writes.
 func (l *Log) written(w *writeconcern.WriteConcern) *mongo.Collection {
 	return l.db.Collection(l.opts.Prefix+eventsName, options.Collection().SetWriteConcern(w))
 }

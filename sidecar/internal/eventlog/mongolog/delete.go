@@ -37,7 +37,7 @@ import (
 // they reserve, when they read, and when they look for an id that they do not
 // find.
 
-// errAnotherGeneration: what was to be appended is of a generation that is over.
+// errAnotherGeneration: the append is of a generation that is over.
 var errAnotherGeneration = errors.New("the topic was deleted meanwhile")
 
 func (h topicHead) generation() int64 {
@@ -167,7 +167,7 @@ func (l *Log) empty(ctx context.Context, op string, t *topic, generation int64) 
 		if err = l.raiseGeneration(ctx, t, generation); err != nil {
 			return err
 		}
-		// Where nobody has read the topic lately, this is to say how far nothing is missing.
+		// Where no sidecar has read the topic lately, this raises the watermark.
 		if head, err = l.findHead(ctx, t); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 // is there already, or its seq is taken.
 func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 	if at.pending[0].call == nil {
-		at.pending = at.pending[1:] // somebody else has voided the seq
+		at.pending = at.pending[1:] // another sidecar has voided the seq
 		return nil
 	}
 	if of != seqKey {
@@ -51,7 +51,8 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 		}
 		b.most = max(1, b.most/2)
 	default:
-		// The head is behind: what was given out is gone with a primary. That happens at w: 1.
+		// The head is behind: seqs that were given out are gone with a primary. That happens at w:
+		// 1.
 		if err := b.log.raiseHead(ctx, b.topic, at.p); err != nil {
 			return err
 		}
@@ -118,7 +119,7 @@ func repeated(d *pending, s document.Stored) eventlog.Outcome {
 		}
 		return eventlog.Outcome{DeliverAt: s.Record.DeliverAt, Duplicate: true}
 	}
-	if s.Hash == nil && !s.Gone { // somebody took it away by hand
+	if s.Hash == nil && !s.Gone { // it was removed by hand
 		same = codec.SameContent(&d.record.Event, &s.Record.Event)
 	}
 	if !same {

@@ -191,9 +191,9 @@ func (c chain) has(number uint64) bool {
 	return slices.ContainsFunc(c, func(d epochDoc) bool { return uint64(d.Number) == number })
 }
 
-// progress is what the epoch of that number, which is in the chain, goes on
-// from: its own, or that of the highest before it that has its own. The first
-// that inherits from nobody has its own after all.
+// progress is what the epoch of that number, which is in the chain, goes on from: its own, or that
+// of the highest before it that has its own. The first epoch, which inherits from none, has its
+// own.
 func (c chain) progress(number int64) progressDoc {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
 	for i > 0 && c[i].Inherit {

@@ -184,8 +184,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 	return nil
 }
 
-// forgetEpochs deletes epochs that nobody needs any more. If it fails, the next
-// owner does it.
+// forgetEpochs deletes epochs that are not needed any more. If it fails, the next owner does it.
 func (l *Log) forgetEpochs(ctx context.Context, old chain) {
 	if len(old) == 0 {
 		return
@@ -199,7 +198,7 @@ func (l *Log) forgetEpochs(ctx context.Context, old chain) {
 	}
 }
 
-// Sync implements eventlog.Groups: what was saved is durable already.
+// Sync implements eventlog.Groups: saves are durable already.
 func (l *Log) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -217,8 +216,7 @@ func refusal(e *eventlog.Epoch, why error, latest uint64) error {
 		e.Number, e.Topic, e.Group, e.Partition, why, latest)
 }
 
-// maxFences bounds what fences remember. Forgetting one costs a write that
-// nobody will see.
+// maxFences bounds what fences remember. Forgetting one costs a write without an effect.
 const maxFences = 1 << 14
 
 // fences are the latest epochs that this log knows of, so that a save by an

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// storeFormat is the number of what sidecars take each other to do with the store. Those that disagree may not use one store
-// at a time. It is in the store's document in meta. Those of 3 publish to topics that are deleted, and those of 2 do not enter
-// changes of theirs in the roll; versions that appended without reservations wrote no number, and look at none.
+// storeFormat is the number of what sidecars take each other to do with the store. Sidecars that disagree may not use one
+// store at a time. It is in the store's document in meta. Those of 3 publish to topics that are deleted, and those of 2 do not
+// enter changes of theirs in the roll; versions that appended without reservations wrote no number, and look at none.
 const storeFormat = 4
 
 // quietFor is how long sidecars of an older version have to be silent to count as stopped. It is several times the

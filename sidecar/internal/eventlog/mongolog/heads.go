@@ -81,7 +81,7 @@ func (l *Log) readHead(ctx context.Context, t *topic) (topicHead, error) {
 	}
 }
 
-// findHead is readHead, whatever the topic's generation is.
+// findHead is readHead for any generation of the topic.
 func (l *Log) findHead(ctx context.Context, t *topic) (topicHead, error) {
 	var wait backoff
 	for {
@@ -96,15 +96,15 @@ func (l *Log) findHead(ctx context.Context, t *topic) (topicHead, error) {
 		if err := l.makeHead(ctx, t); err != nil {
 			return nil, err
 		}
-		// A majority may not have somebody else's yet.
+		// A majority may not have another sidecar's yet.
 		if err := wait.sleep(ctx, l.opts.Clock, shortWait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// makeHead inserts a topic's head if there is none. A log of a version that had no heads has events and cursors: what is
-// given out from now on is above them.
+// makeHead inserts a topic's head if there is none. A log of a version without heads has events and cursors: seqs are
+// given out above them from now on.
 func (l *Log) makeHead(ctx context.Context, t *topic) error {
 	return l.causally(ctx, func(ctx context.Context) error {
 		highest, err := l.highestGiven(ctx, t)

@@ -22,8 +22,8 @@ func (h *health) failed(err error) {
 
 func (h *health) reached() { h.failed(nil) }
 
-// Err is why the last operation failed that asked the server, or nil. A Ping
-// that succeeds clears it, so whoever goes by Err pings while it is not nil.
+// Err is why the last operation failed that asked the server, or nil. A Ping that succeeds clears
+// it, so a caller that depends on Err pings while it is not nil.
 func (l *Log) Err() error {
 	l.health.mu.Lock()
 	defer l.health.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 )
 
 // A hole is seqs that were given out and that nothing is stored at: an append is on its way, or will never come. Readers
-// wait for as long as it may be on its way. Then they put a void at each seq, which the unique index holds against whoever
-// comes late, and go on once they have read it back. Voids, and what retention has left of events, keep a seq taken for
-// DefaultSeqTaken, so that whoever is later than that meets them.
+// wait for as long as it may be on its way. Then they put a void at each seq, which by the unique index refuses late
+// inserts, and go on once they have read it back. Voids and stubs keep a seq taken for DefaultSeqTaken, so that late
+// inserts meet them.
 const (
 	// leastPatience is how long a hole has to stand for readers to void it. Writers that were voided and were alive ask for
 	// more, up to mostPatience.

@@ -102,10 +102,9 @@ func newIndex(collection string, unique bool, keys bson.D) index {
 	return index{collection, name, mongo.IndexModel{Keys: keys, Options: o}}
 }
 
-// maxIndexOnConnect bounds the documents of a collection of which a sidecar
-// makes an index while it connects. The server gives up the making of an index
-// when whoever asked for it runs out of time, so of more it would never get
-// done.
+// maxIndexOnConnect bounds the documents of a collection of which a sidecar makes an index while it
+// connects. The server aborts an index build when the caller's time runs out, so a larger one would
+// never get done.
 const maxIndexOnConnect = 50_000
 
 // errNotMigrated says what to do about a store that cannot be used as it is.
@@ -201,7 +200,7 @@ func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) 
 	_, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model)
 	var server mongo.ServerError
 	if errors.As(err, &server) && server.HasErrorCode(codeUnauthorized) {
-		return nil // somebody else has made it, and may have finished it
+		return nil // another sidecar has created it, and may have finished it
 	}
 	return err
 }

@@ -69,7 +69,7 @@ type storedIndex struct {
 	indexSpec
 }
 
-// plainOptions are those that say nothing about what an index does for us.
+// plainOptions are the options that do not change what an index is used for.
 var plainOptions = []string{"v", "key", "name", "ns", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression", "background"}
 
 func readIndex(raw bson.Raw) storedIndex {

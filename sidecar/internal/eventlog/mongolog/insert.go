@@ -49,8 +49,8 @@ func (b *batch) insert(ctx context.Context, chunk []*pending) (stored int, f fai
 	return judge(err)
 }
 
-// judge reads the error of an ordered insert. What is in front of a write error
-// was acknowledged, unless the server says that it was not.
+// judge reads the error of an ordered insert. Documents before a write error were acknowledged,
+// unless the server says that they were not.
 func judge(err error) (stored int, f failure) {
 	f.err = err
 	var bulk mongo.BulkWriteException

@@ -107,7 +107,7 @@ type Log struct {
 
 	// setup is what the first operation that reaches the server finds out or
 	// creates there; nil until then.
-	setupTurn chan struct{}   // holds one token; whoever has it does the setup
+	setupTurn chan struct{}   // holds one token, for the goroutine that does the setup
 	setup     *setup          // guarded by mu
 	older     older           // guarded by setupTurn
 	told      map[string]bool // what was logged about the setup already; guarded by setupTurn
@@ -167,7 +167,8 @@ const (
 	// maxConnections is where the URL does not say another number. An operation holds a connection for one command at a time,
 	// and what finds none waits for the next that is done.
 	maxConnections = 16
-	// minConnections leaves operations some of them, whatever the URL says: followers of signals hold one each at the server.
+	// minConnections leaves operations some connections for any URL: followers of signals hold one
+	// each.
 	minConnections = signalShards + 4
 	// connectionIdle is after which time without a command one is closed, where the URL does not say another.
 	connectionIdle = time.Minute
@@ -182,8 +183,7 @@ func openError(err error, storeURL string) error {
 	return fmt.Errorf("store: %s", message)
 }
 
-// clientOptions are the URL's, except for those that the log's promises need
-// otherwise.
+// clientOptions are the URL's, except for the options that the log's promises require.
 func (l *Log) clientOptions() *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's
 	app := "sluice-sidecar " + l.opts.NodeID

@@ -147,8 +147,8 @@ func (f *follower) hearMailboxes(mailboxes []mailbox, seen map[string]seenMailbo
 	return any
 }
 
-// removeLeft removes one mailbox that has not moved for too long, if there is
-// any. If that fails, somebody else does it, or nobody: it does no harm.
+// removeLeft removes one mailbox that has not moved for too long, if there is any. If that fails,
+// another sidecar may do it; it does no harm otherwise.
 func (f *follower) removeLeft(ctx context.Context, seen map[string]seenMailbox, now time.Time) {
 	for node, s := range seen {
 		if node == f.node || now.Sub(s.moved) < mailboxKept {

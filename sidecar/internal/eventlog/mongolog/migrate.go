@@ -56,7 +56,7 @@ const (
 	// IndexWrong: it has the log's name, but is not what the log needs. It
 	// stays, and has to be dropped by hand.
 	IndexWrong IndexAction = "wrong"
-	// IndexForeign: somebody else's, which stays as it is.
+	// IndexForeign: an index of another program, which stays as it is.
 	IndexForeign IndexAction = "not ours"
 )
 
@@ -128,12 +128,11 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// Migrate creates the indexes that this version of the log needs and the store
-// lacks, and gives the stubs of removed events the times that go with the policies to be
-// in force. An index that is not what it should be is an error, which says what
-// to do. It is safe to run twice, at any point of a run that was
-// interrupted, and while sidecars use the store. What it did before an error is
-// in the report. It is not bound by Options.Timeout: an index takes its time.
+// Migrate creates the indexes that this version of the log needs and the store lacks, and gives the
+// stubs of removed events the times that go with the policies to be in force. An index that is not
+// what it should be is an error, which says what to do. It is safe to run twice, at any point of a
+// run that was interrupted, and while sidecars use the store. The report has its changes before an
+// error. It is not bound by Options.Timeout: an index takes its time.
 func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, error) {
 	if err := ctx.Err(); err != nil {
 		return MigrateReport{}, err

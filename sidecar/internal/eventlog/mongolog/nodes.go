@@ -24,7 +24,7 @@ type nodeDoc struct {
 	Groups  []groupDoc `bson:"groups"`
 	Version int64      `bson:"version"`
 	State   string     `bson:"state"`
-	OverAt  time.Time  `bson:"over_at,omitempty"` // by the clock of whoever has ended it
+	OverAt  time.Time  `bson:"over_at,omitempty"` // by the clock of the sidecar that ended it
 }
 
 // rollID is of the one document among those of nodes that has a number: the roll.
@@ -184,8 +184,8 @@ func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
 	return nil
 }
 
-// enterPlainly enters changes on servers that may not be able to cut what is pushed. Where somebody else does so at the same
-// time, the upsert fails as a duplicate.
+// enterPlainly enters changes on servers that may not be able to cut what is pushed. Where another sidecar does so at the
+// same time, the upsert fails as a duplicate.
 func (l *Log) enterPlainly(ctx context.Context, docs []changeDoc) error {
 	var roll rollDoc
 	if err := l.nodes().FindOne(ctx, byID(rollID)).Decode(&roll); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
@@ -236,7 +236,7 @@ func (l *Log) ListNodes(ctx context.Context, ids ...string) ([]eventlog.Node, er
 	return nodes, err
 }
 
-// readNodes reads after all that this log has seen in the store, on whatever connections.
+// readNodes reads causally after all that this log has seen in the store, on any connection.
 func readNodes[T any](ctx context.Context, l *Log, filter bson.D, o *options.FindOptionsBuilder) (docs []T, err error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {

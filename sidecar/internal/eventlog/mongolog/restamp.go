@@ -95,7 +95,7 @@ func (m *migration) restampBatch(ctx context.Context, topic string, p int, from 
 // expireAt is a stub's: the end of the window, and never before SeqTaken.
 func (m *migration) expireAt(e entry, windowMS int64) time.Time {
 	gone := time.UnixMilli(e.GoneAt)
-	if e.GoneAt == 0 { // somebody took it away by hand
+	if e.GoneAt == 0 { // it was removed by hand
 		gone = m.log.opts.Clock.Now()
 	}
 	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.SeqTaken)
@@ -108,10 +108,9 @@ type change struct {
 	gone           bool // they are stubs
 }
 
-// stamp writes what has changed, to the documents with these seqs. A sidecar
-// may sweep at the same time: an event that has become a stub since got its
-// expireAt by that. What has another expireAt by now than was read keeps it: this
-// may be executed long after its sender has given up.
+// stamp writes what has changed, to the documents with these seqs. A sidecar may sweep at the same
+// time: an event that has become a stub since got its expireAt by that. A document whose expireAt
+// has changed since the read keeps it: this may be executed long after its sender has given up.
 func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[change][]int64) error {
 	var models []mongo.WriteModel
 	for c, seqs := range changes {

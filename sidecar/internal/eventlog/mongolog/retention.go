@@ -100,8 +100,8 @@ func (s *sweep) expire(ctx context.Context) error {
 	return nil
 }
 
-// expireBatch looks at so many of the lowest events of a partition, makes stubs
-// of those that are expired, and reports whether there may be more of them.
+// expireBatch looks at so many of the lowest events of a partition, makes stubs of the expired
+// ones, and reports whether there may be more of them.
 func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err error) {
 	from, watermark := s.topic.partitions[p].floor.Load(), s.watermark(p)
 	if from > watermark {
@@ -225,9 +225,9 @@ func (s *sweep) needless(e entry) bool {
 	return e.Gone && s.remember.over(e.Accepted) && e.GoneAt <= s.goneBefore
 }
 
-// forgetLowest deletes stubs at the low ends of partitions, which is where
-// sweeps leave them. A TTL index deletes them too, and those that compaction
-// leaves in the middle; but here the policy counts that is in force now.
+// forgetLowest deletes stubs at the low ends of partitions, which is where sweeps leave them. A TTL
+// index deletes them too, and stubs that compaction leaves in the middle. Here the policy in force
+// counts.
 func (s *sweep) forgetLowest(ctx context.Context, partitions []int) error {
 	for _, p := range partitions {
 		// One document tells whether there is anything to do.

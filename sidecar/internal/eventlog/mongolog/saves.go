@@ -102,7 +102,7 @@ func (l *Log) refused(s *saving, found chains) (refused error) {
 		case latest > e.Number:
 			l.fences.learn(e.GroupPartition, latest)
 			refused = errors.Join(refused, refusal(e, eventlog.ErrFenced, latest))
-		case latest < e.Number: // nobody ever took it
+		case latest < e.Number: // no sidecar ever took it
 			refused = errors.Join(refused, refusal(e, eventlog.ErrNotFound, latest))
 		case c[len(c)-1].Save < s.number:
 			refused = errors.Join(refused, refusal(e, eventlog.ErrUnavailable, latest))

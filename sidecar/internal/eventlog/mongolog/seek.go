@@ -75,8 +75,8 @@ func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (even
 	return eventlog.Extent{First: first, Head: last}, err
 }
 
-// lastEvent is the highest seq up to end that an event has: nobody has to wait for voids above it. Where no event is left, it is
-// end.
+// lastEvent is the highest seq up to end that an event has: groups need not wait for voids above it. Where no event is left, it
+// is end.
 func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint64, error) {
 	newest := &t.partitions[p].newest
 	if last, known := newest.at(end); known || end == 0 {

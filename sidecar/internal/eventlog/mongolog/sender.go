@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Bounds of one signal. What goes beyond them becomes a signal that says only
-// that there is much to look at.
+// Bounds of one signal. Beyond them a signal says only that there is much to look at.
 const (
 	maxSignalParts = 256      // partitions, groups and topics
 	maxSignalBytes = 16 << 10 // of their names
@@ -30,7 +29,7 @@ const signalRetry = 2 * time.Second
 func (l *Log) Send(s eventlog.Signal) {
 	for _, shard := range l.unsent.put(s) {
 		if !l.join() {
-			return // closed: nobody sends any more
+			return // closed: no more signals are sent
 		}
 		go func() {
 			defer l.calls.Done()
@@ -94,7 +93,7 @@ func (l *Log) sendLast() {
 	defer cancel()
 	for shard := range signalShards {
 		if d, any := l.unsent.pop(shard); any && l.writeSignal(ctx, shard, d) != nil {
-			return // whoever does not hear it looks around
+			return // sidecars that miss it find the events by their next look
 		}
 	}
 }
@@ -113,7 +112,7 @@ type signalQueue struct {
 	mailbox   mailbox
 }
 
-// node is the log's id among those that send signals.
+// node is the log's id as a sender of signals.
 func (o *signalQueue) node() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,8 +122,8 @@ func (o *signalQueue) node() string {
 	return o.id
 }
 
-// put adds to what is waiting, and returns the collections for which somebody
-// has to start sending.
+// put adds to the waiting signals, and returns the collections for which the caller has to start
+// sending.
 func (o *signalQueue) put(s eventlog.Signal) (start []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -109,8 +109,8 @@ func (l *Log) Follow(ctx context.Context, wanted eventlog.Topics, heard func(s e
 	return nil
 }
 
-// followSpacing is how long after topics have changed followers go on with what they have by then. Whoever subscribes to many
-// topics does so one after the other.
+// followSpacing is how long after topics have changed followers go on with what they have by then. Subscriptions to many
+// topics come one after the other.
 const followSpacing = 100 * time.Millisecond
 
 // following is one Follow.

@@ -85,8 +85,8 @@ type appending struct {
 	partition int
 	batch     []*eventlog.Record
 	out       []eventlog.Outcome
-	// release has the events that are due, by the index of the batch: those that
-	// are scheduled so, and no others, go into the log.
+	// release has the due events, by the index of the batch: only events that are scheduled so go
+	// into the log.
 	release []eventlog.Scheduled
 
 	fresh   []int    // indexes of the events to store, in order

@@ -20,8 +20,8 @@ const maxPartitions = 1024
 
 // catalog is all topics of the store, in memory.
 type catalog struct {
-	// creating is held while a topic is created, through its sync: nobody
-	// sees a topic before it is durable.
+	// creating is held while a topic is created, through its sync: no caller sees a topic before it
+	// is durable.
 	creating pause.Mutex
 	nextID   uint32 // guarded by creating
 
@@ -79,9 +79,9 @@ func (t *topic) entry() eventlog.Topic {
 	return tp
 }
 
-// A catalog entry's value: the topic's number and its partitions, as unsigned
-// varints, then 1 if it is deleted and 0 if not, and whom it was made for, to the
-// end. What would be 0 or empty at the end may be missing.
+// A catalog entry's value: the topic's number and its partitions, as unsigned varints, then 1 if it
+// is deleted and 0 if not, and whom it was made for, to the end. Trailing fields that are 0 or
+// empty may be missing.
 func (t *topic) value(gone bool, by string) []byte {
 	value := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(t.id)), uint64(len(t.partitions)))
 	switch {
@@ -173,8 +173,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	b := l.db.NewBatch()
 	by := eventlog.Maker(ctx)
 	_ = b.Set(catalogKey(name), t.value(false, by), nil)
-	// An entry that is on its way is not called back, so its commit is waited
-	// for whatever the context says: the next caller must find it.
+	// An entry on its way cannot be cancelled, so this waits for its commit also when the context
+	// ends: the next caller must find it.
 	x, err := l.commits.apply(ctx, b, nil)
 	if err != nil {
 		return eventlog.Topic{}, err

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// claims are the ids of a topic on which an append is deciding. Whoever holds
-// an id alone may look it up and store it, so that of racing appends of one
-// id, to whatever partitions, one stores it and the others find it stored.
+// claims are the ids of a topic on which an append is deciding. Only the holder of an id looks it
+// up and stores it, so that of racing appends of one id, to whatever partitions, one stores it and
+// the others find it stored.
 type claims struct {
 	mu sync.Mutex
 	// held has, for each claimed id, the channel that is closed when its

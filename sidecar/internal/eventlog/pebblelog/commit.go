@@ -174,7 +174,7 @@ func (c *committer) barrier(ctx context.Context) error {
 	}
 }
 
-// stop waits until every commit has its outcome; nobody applies any more.
+// stop waits until every commit has its outcome; no more are applied.
 func (c *committer) stop() {
 	close(c.applied)
 	<-c.stopped

@@ -40,8 +40,8 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 	return x.run(ctx, from)
 }
 
-// compaction is one call of Compact. What it finds are the events as of its
-// start: nobody else removes any while it has the topic's turn.
+// compaction is one call of Compact. It finds the events as of its start: no other goroutine
+// removes any while it has the topic's turn.
 type compaction struct {
 	sweep
 	rules      eventlog.Compaction

@@ -56,8 +56,8 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	return x.err
 }
 
-// halt waits until nobody appends to the topic or sweeps it, and keeps it so
-// until release is called, which has to be in any case.
+// halt waits until no append and no sweep of the topic runs, and prevents new ones until release,
+// which the caller must call.
 func (l *Log) halt(ctx context.Context, t *topic) (release func(), err error) {
 	var held []pause.Mutex
 	release = func() {

@@ -62,10 +62,9 @@ func (e *NewerFormatError) Error() string {
 		e.Dir, e.Format, formatVersion)
 }
 
-// checkOwned returns an error unless the folder is ours or still empty, so
-// that not even a lock file is left in somebody else's. What is in beside is
-// the opener's, and does not count. A crash during
-// creation leaves at most our lock and temporary file.
+// checkOwned returns an error unless the folder is ours or still empty, so that not even a lock
+// file is left in another program's. Names in beside are the opener's, and do not count. A crash
+// during creation leaves at most our lock and temporary file.
 func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 	names, err := fsys.List(dir)
 	if err != nil {

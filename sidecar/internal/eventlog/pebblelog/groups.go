@@ -144,7 +144,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 	if err := l.epochs.writeNew(ctx, wanted); err != nil {
 		return err
 	}
-	// Also with none that is new: what refused the others is durable then.
+	// It also waits if none is new: the epochs that refused the others are durable then.
 	return l.epochs.sync(ctx)
 }
 

@@ -150,7 +150,7 @@ func (f *guardedFile) awaits(err error) bool {
 	return noRoom(err) && f.space.await(err) && !f.table
 }
 
-// Preallocate is advice: what there is no room for in advance may yet fit.
+// Preallocate is a hint: data without room in advance may still fit.
 func (f *guardedFile) Preallocate(offset, length int64) error {
 	if err := f.File.Preallocate(offset, length); !noRoom(err) {
 		return err

@@ -44,10 +44,9 @@ func (h *health) Errorf(format string, args ...any) {
 	h.log.Warn(fmt.Sprintf(format, args...))
 }
 
-// Fatalf implements pebble.Logger. Pebble expects that it does not return;
-// it does, so that the process can answer its clients, and Pebble may go on as
-// though nothing had happened. What it does then must not reach the disk: see
-// guardedFS.
+// Fatalf implements pebble.Logger. Pebble expects that it does not return; it does, so that the
+// process can answer its clients, and Pebble may go on as though nothing had happened. Its later
+// writes must not reach the disk: see guardedFS.
 func (h *health) Fatalf(format string, args ...any) {
 	h.fail(fmt.Errorf(format, args...))
 }

@@ -81,8 +81,8 @@ type Log struct {
 
 var _ eventlog.Log = (*Log)(nil)
 
-// Open opens the log in a folder. What it refuses is a *ForeignFolderError, a
-// *NewerFormatError or a *LockedError, each with what to do.
+// Open opens the log in a folder. It refuses a folder with a *ForeignFolderError, a
+// *NewerFormatError or a *LockedError, each with a hint.
 func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -164,9 +164,9 @@ func openOnce(o Options, room *space) (*Log, error) {
 	return l, nil
 }
 
-// openPebble opens the database. While there is no room on the disk for the tables
-// of what the last run left in its log, Pebble goes on trying, and has no way to be
-// stopped: once nobody waits any more it is left behind, with the disk frozen.
+// openPebble opens the database. While the disk has no room for the tables of the last run's
+// write-ahead log, Pebble goes on trying and cannot be stopped. When the caller gives up, Pebble is
+// left behind, with the disk frozen.
 func openPebble(dir string, fsys guardedFS, h *health) (*pebble.DB, error) {
 	type result struct {
 		db  *pebble.DB

@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// redriveKey is under kindRedrive; what follows the group is the partition, the
-// seq and the letter.
+// redriveKey is under kindRedrive; the partition, the seq and the letter follow the group.
 func redriveKey(topic uint32, r *eventlog.Redrive) []byte {
 	b := binary.BigEndian.AppendUint16(groupPrefix(kindRedrive, topic, r.Group), uint16(r.Partition))
 	return append(binary.BigEndian.AppendUint64(b, r.Seq), r.Letter...)

@@ -203,7 +203,7 @@ func (r *register) owned(own []claim) error {
 		switch latest := r.number(c.id); {
 		case latest > c.epoch.Number:
 			return refusal(c.epoch, eventlog.ErrFenced, latest)
-		case latest < c.epoch.Number: // nobody ever took it
+		case latest < c.epoch.Number: // no sidecar ever took it
 			return refusal(c.epoch, eventlog.ErrNotFound, latest)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 // written by one commit, and go with the commit that puts the event into its
 // partition. The index may have what is gone with its topic; Release removes it.
 
-// tally counts a topic's scheduled events: those that are stored when it is
-// first asked, and from then on what is noted.
+// tally counts a topic's scheduled events: the stored ones when it is first asked, and then each
+// change.
 type tally struct {
 	counted sync.Once
 	err     error
@@ -228,7 +228,7 @@ func (l *Log) forgetDue(ctx context.Context, name string, gone []eventlog.Schedu
 		return nil
 	}
 	for _, w := range gone {
-		// With the claim nobody schedules the same meanwhile.
+		// While the claim is held no other call schedules the same id.
 		release, err := t.claims.acquire(ctx, []string{w.ID})
 		if err != nil {
 			return err

@@ -10,16 +10,15 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Snapshot freezes a topic: every event that is durable when it is called is in
-// it, whatever is truncated, swept or compacted afterwards. Closing the log ends
-// it.
+// Snapshot freezes a topic: it has every event that is durable when it is called, also if that is
+// truncated, swept or compacted afterwards. Closing the log ends it.
 func (l *Log) Snapshot(ctx context.Context, name string) (eventlog.Snapshot, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	// First the heads: what is durable is applied, so that the snapshot has all
-	// that they count.
+	// First the heads: durable events are applied, so the snapshot has all events that the heads
+	// count.
 	t, heads, err := l.readable(name)
 	if err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (s *snapshot) release() {
 	s.at = nil
 }
 
-// snapshots are those that are open, so that closing the log can end them.
+// snapshots are the open ones, which closing the log ends.
 type snapshots struct {
 	mu   sync.Mutex
 	open map[*snapshot]struct{}

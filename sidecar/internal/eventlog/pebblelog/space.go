@@ -122,8 +122,7 @@ func (s *space) isFull() <-chan struct{} {
 	return s.full
 }
 
-// await waits for a moment, after which there may be room; false: nobody waits
-// any more.
+// await waits for a moment, after which there may be room; false: stop was called.
 func (s *space) await(cause error) bool {
 	s.mu.Lock()
 	if s.waiting++; s.waiting == 1 {
@@ -151,7 +150,7 @@ func (s *space) await(cause error) bool {
 	return false
 }
 
-// stop lets nobody wait any more.
+// stop ends all waits.
 func (s *space) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +160,7 @@ func (s *space) stop() {
 	}
 }
 
-// retry does something until it finds room, or nobody waits any more.
+// retry calls a function until it finds room, or stop is called.
 func (s *space) retry(do func() error) error {
 	for {
 		err := do()

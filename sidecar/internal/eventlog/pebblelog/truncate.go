@@ -9,11 +9,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Truncate removes the events of a partition up to a seq, that one included,
-// and remembers none of their ids: whoever used the log as a queue has them
-// somewhere else. Seqs go on from where they were. When it returns nil, the
-// removal survives a power cut; a crash before that may bring any of the
-// events back, always the newest part of them.
+// Truncate removes the events of a partition up to a seq, that one included, and remembers none of
+// their ids: the user of the log as a queue has the events somewhere else. Seqs go on from where
+// they were. When it returns nil, the removal survives a power cut; a crash before that may bring
+// any of the events back, always the newest part of them.
 //
 // An id that is appended at the same time is either found stored or stored
 // again.

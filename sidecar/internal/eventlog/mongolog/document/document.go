@@ -42,7 +42,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// The names of the fields, for those who query and index them.
+// The names of the fields, for queries and indexes.
 const (
 	FieldID           = "_id"
 	FieldTopic        = "topic"

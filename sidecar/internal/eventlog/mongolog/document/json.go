@@ -37,9 +37,8 @@ func jsonOf(v bsoncore.Value) ([]byte, error) {
 	return out, nil
 }
 
-// appendJSON appends a BSON value as compact JSON. What this package writes
-// reads back equal; what JSON has no value for, which somebody else must have
-// written, becomes MongoDB's extended JSON.
+// appendJSON appends a BSON value as compact JSON. Values that this package writes read back equal.
+// Foreign values that JSON does not have become MongoDB's extended JSON.
 func appendJSON(dst []byte, v bsoncore.Value, depth int) ([]byte, error) {
 	switch v.Type {
 	case bsoncore.TypeEmbeddedDocument, bsoncore.TypeArray:

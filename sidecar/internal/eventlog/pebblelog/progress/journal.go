@@ -30,9 +30,8 @@ type Entry struct {
 // Journal is an open store. Its methods may be called from many goroutines at
 // once, but none once Close has been called.
 //
-// The first write or sync that fails is the last: what the file holds then is
-// not known, and only opening it again tells. Put and Sync return that error
-// from then on.
+// The first write or sync that fails is the last: the content of the file is unknown then, until it
+// is opened again. Put and Sync return that error from then on.
 type Journal struct {
 	fsys  vfs.FS
 	path  string
@@ -57,7 +56,7 @@ type Journal struct {
 	stopped chan struct{}
 }
 
-// rewriteAbove is the size that a file may have whatever is in it.
+// rewriteAbove is the size that a file may always have.
 const rewriteAbove = 16 << 20
 
 // rewriteFactor is how many times the size of its live entries a larger file
@@ -125,9 +124,9 @@ func (j *Journal) All() map[string][]byte {
 	return maps.Clone(j.live)
 }
 
-// Put stores the entries, all of them or none; of a key's, the last counts.
-// When it returns nil they survive the process being killed. The journal keeps
-// the values, which nobody changes any more. It never waits for a sync.
+// Put stores the entries, all of them or none; of a key's, the last counts. When it returns nil
+// they survive the process being killed. The journal keeps the values; callers must not change them
+// any more. It never waits for a sync.
 func (j *Journal) Put(entries []Entry) error {
 	if len(entries) == 0 {
 		return nil

@@ -45,7 +45,7 @@ func (j *Journal) rewrite() error {
 	if err != nil {
 		return j.poison(errors.Join(fmt.Errorf("rewrite %s: %w", j.path, err), file.Close()))
 	}
-	// Closing a file that nobody writes to any more tells nothing.
+	// The error of closing a file without pending writes means nothing.
 	_ = old.Close()
 	if err := errors.Join(file.SyncData(), j.syncFolder()); err != nil {
 		return j.poison(fmt.Errorf("rewrite %s: %w", j.path, err))
@@ -70,8 +70,8 @@ func (j *Journal) create() error {
 	return nil
 }
 
-// newPath is where a file lies until it is the journal's. What a crash has
-// left there the next rewrite replaces.
+// newPath is where a file lies until it is the journal's. The next rewrite replaces the remains of
+// a crash.
 func (j *Journal) newPath() string { return j.path + ".tmp" }
 
 // writeNew writes the entries to a new file and syncs it.
