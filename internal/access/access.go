@@ -16,13 +16,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// pollEvery is how often the files are looked at. A change acts once two looks
-// in a row have found it, so within two polls, and files that are being written
-// are not mistaken for what they will be.
+// pollEvery is the interval at which the files are read. A change acts once two
+// reads in a row have found it, so within two polls, and files that are still
+// being written do not act.
 const pollEvery = time.Second
 
-// Access is what is in force of a file of --auth-config. Its methods are safe
-// for concurrent use, and for a nil *Access, which lets everybody do everything.
+// Access is the state in force of a file of --auth-config. Its methods are safe
+// for concurrent use, and for a nil *Access, which allows everything to every
+// client.
 type Access struct {
 	path    string
 	program Program
@@ -37,21 +38,21 @@ type Access struct {
 	certified map[*certifiedConn]struct{} // of gRPC
 	lasting   map[*lasting]struct{}
 
-	// What Run remembers between looks.
+	// The state of Run between polls.
 	decided digest // what was last decided on, taken or refused
 	pending digest // what the last look found, where it differs
 	trouble string // why the last look read nothing, so that it is told once
 
-	// Of the issuer's keys at jwks_url.
+	// The state of the issuer's keys at jwks_url.
 	fetchedAt   time.Time
 	fetchFailed bool
 
 	expires atomic.Int64 // the earliest end of an identity that came in, in nanoseconds since the epoch; 0 for none
 }
 
-// Open reads a file for a program and puts it in force. A file that cannot be
-// read is an error, and so is one with mistakes: a *FileError with all of them.
-// Call [Access.Run] to follow its changes.
+// Open reads a file for a program and puts it in force. An unreadable file is
+// an error, and so is an invalid one: a *FileError with all mistakes. Call
+// [Access.Run] to follow the file's changes.
 func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	s, err := read(path, program)
 	if err != nil {
@@ -73,9 +74,9 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	return a, nil
 }
 
-// Run follows the files until the context ends, and returns nil then. A change
-// with mistakes is logged with each of them, and what was in force stays; so it
-// does when the file cannot be read any more.
+// Run follows the files until the context ends, and returns nil then. If a
+// change is invalid or a file cannot be read, Run logs each mistake, and the
+// last valid state stays in force.
 func (a *Access) Run(ctx context.Context) error {
 	if a == nil {
 		<-ctx.Done()
@@ -92,7 +93,7 @@ func (a *Access) Run(ctx context.Context) error {
 	return nil
 }
 
-// OnChange has f called, by Run, after each change that is in force. f must not
+// OnChange makes Run call f after each change that is in force. f must not
 // block.
 func (a *Access) OnChange(f func()) {
 	if a == nil {
@@ -156,7 +157,7 @@ func (a *Access) enforce(r *rules) {
 	a.tellChange()
 }
 
-// tellChange ends what nobody has a right to any more.
+// tellChange ends the requests and connections that have lost their rights.
 func (a *Access) tellChange() {
 	a.endLasting()
 	a.mu.Lock()
@@ -167,9 +168,10 @@ func (a *Access) tellChange() {
 	}
 }
 
-// Token finds who has a token that came from an address; without authentication
-// it is everybody. The error is a *wire.Error with unauthorized, which comes the
-// later the more wrong tokens the address has shown, or rate_limited.
+// Token finds the identity of a token that came from an address; without
+// authentication every client has the same. The error is a *wire.Error with
+// unauthorized, which is delayed more for each wrong token of the address, or
+// rate_limited.
 func (a *Access) Token(ctx context.Context, token, from string) (Identity, error) {
 	if a == nil {
 		return everybody, nil
@@ -181,7 +183,7 @@ func (a *Access) Token(ctx context.Context, token, from string) (Identity, error
 	return id, err
 }
 
-// byToken finds who has a token, and slows down those who guess.
+// byToken finds the identity of a token, and slows down guesses.
 func (a *Access) byToken(ctx context.Context, token, from string) (Identity, error) {
 	d, r := digestOf(token), a.now.Load()
 	id, err := r.byToken(d)
@@ -217,8 +219,8 @@ func (a *Access) byToken(ctx context.Context, token, from string) (Identity, err
 	return id, nil
 }
 
-// Failures counts the wrong tokens that were looked at so far, and the tokens
-// that were not, for their address had shown too many wrong ones.
+// Failures counts the wrong tokens so far, and the tokens that were not checked
+// because their address had sent too many wrong ones.
 func (a *Access) Failures() (refused, unseen int64) {
 	if a == nil {
 		return 0, 0
@@ -226,10 +228,10 @@ func (a *Access) Failures() (refused, unseen int64) {
 	return a.guesses.failures()
 }
 
-// Renew returns what somebody who came in before is now. While nothing has
-// changed that is id, and costs a comparison. The error says that the
-// token, or who vouched for the certificate, is not in the files any more, or
-// that a JSON Web Token has expired.
+// Renew returns the current identity of a client that has authenticated before.
+// It is id while nothing has changed, and costs a comparison. The error says
+// that the token, or the certificate's authority, is not in the files any more,
+// or that a JSON Web Token has expired.
 func (a *Access) Renew(id *Identity) (*Identity, error) {
 	if a == nil {
 		return id, nil
@@ -258,8 +260,8 @@ func (a *Access) Renew(id *Identity) (*Identity, error) {
 	return &now, nil
 }
 
-// identify finds who has come in from the values of Authorization and the
-// state of the connection. A token counts more than a certificate.
+// identify finds the identity of a client from the values of Authorization and
+// the state of the connection. A token comes before a certificate.
 func (a *Access) identify(ctx context.Context, authorization []string, cs *tls.ConnectionState, from string) (Identity, error) {
 	if len(authorization) == 0 {
 		return a.now.Load().byCertificate(cs)

@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// ClientConfig says how a client shows who it is, and how it knows its server.
-// Each field but TLS is a file, and may be "". Files that change are taken up:
-// certificates with the next connection, the token with the next call.
+// ClientConfig says how a client authenticates itself and its server. Each
+// field but TLS is a file, and may be "". Files are read again: certificates
+// for each connection, the token for each call.
 type ClientConfig struct {
 	TLS       bool   // use TLS also where no other field asks for it
 	CA        string // who vouches for the server; "" for those whom the system trusts
@@ -29,7 +29,7 @@ type ClientConfig struct {
 	TokenFile string
 }
 
-// Client makes connections as a ClientConfig says. It is safe for concurrent
+// Client makes connections as its ClientConfig says. It is safe for concurrent
 // use. A nil Client has no TLS and no token.
 type Client struct {
 	cfg ClientConfig
@@ -39,7 +39,7 @@ type Client struct {
 	token string
 }
 
-// Open checks the files, so that what is wrong with them is known at the start.
+// Open checks the files, so that mistakes in them are found at the start.
 func (c ClientConfig) Open() (*Client, error) {
 	if c == (ClientConfig{}) {
 		return nil, nil
@@ -55,12 +55,12 @@ func (c ClientConfig) Open() (*Client, error) {
 	return &Client{cfg: c, tls: config, token: token}, nil
 }
 
-// Secure says whether connections use TLS.
+// Secure reports whether connections use TLS.
 func (c ClientConfig) Secure() bool { return c.TLS || c.CA != "" || c.Cert != "" }
 
 // CheckDial refuses an address on another machine that would be dialled without
-// TLS, unless insecure. name is that of the setting, and settings are those that
-// ask for TLS there.
+// TLS, unless insecure. name is the setting's name, and settings are the
+// settings that enable TLS there.
 func (c ClientConfig) CheckDial(name, addr, settings string, insecure bool) error {
 	if insecure || c.Secure() || listen.IsLoopback(addr) {
 		return nil
@@ -69,10 +69,10 @@ func (c ClientConfig) CheckDial(name, addr, settings string, insecure bool) erro
 		"give %s, or --insecure for a network that encrypts by itself", name, addr, settings)
 }
 
-// Secure says whether connections use TLS.
+// Secure reports whether connections use TLS.
 func (c *Client) Secure() bool { return c != nil && c.cfg.Secure() }
 
-// DialOptions are what a gRPC connection needs.
+// DialOptions are the options of a gRPC connection.
 func (c *Client) DialOptions() []grpc.DialOption {
 	if c == nil {
 		return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
@@ -92,7 +92,7 @@ func (c *Client) TransportCredentials() credentials.TransportCredentials {
 	return freshCredentials{TransportCredentials: credentials.NewTLS(c.config()), client: c}
 }
 
-// freshCredentials makes each handshake with what the files have then.
+// freshCredentials uses the current files for each handshake.
 type freshCredentials struct {
 	credentials.TransportCredentials // for all but the client's handshake
 	client                           *Client
@@ -118,11 +118,11 @@ func (t tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[st
 	return nil, nil
 }
 
-// RequireTransportSecurity lets a token travel in clear only where there is no
-// TLS at all: within one machine, or a network that encrypts by itself.
+// RequireTransportSecurity allows a token in clear text only if there is no TLS
+// at all: within one machine, or on a network that encrypts by itself.
 func (t tokenCredentials) RequireTransportSecurity() bool { return t.client.Secure() }
 
-// Token is the token as its file has it now, or had it when it last could be
+// Token returns the token in its file, or the last one while the file cannot be
 // read; "" without a file.
 func (c *Client) Token() string {
 	if c == nil || c.cfg.TokenFile == "" {
@@ -144,8 +144,8 @@ func (c *Client) Authorize(r *http.Request) {
 	}
 }
 
-// UseIn has a transport connect as the client does. Its requests of https then
-// are HTTP/1.1.
+// UseIn makes a transport connect like the client. Its https requests are then
+// HTTP/1.1.
 func (c *Client) UseIn(t *http.Transport) {
 	if !c.Secure() {
 		return
@@ -174,8 +174,8 @@ func (c *Client) UseIn(t *http.Transport) {
 	}
 }
 
-// config is a copy of the TLS configuration as the files are now, or were when
-// they last were whole.
+// config returns the TLS configuration of the current files, or of the last
+// valid ones.
 func (c *Client) config() *tls.Config {
 	config, err := c.cfg.readTLS()
 	c.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// Program is who reads the file: what one needs means nothing to the other.
+// Program is the reader of the file: each program ignores keys of the other.
 type Program int
 
 // The programs.
@@ -30,19 +30,19 @@ func (p Program) String() string {
 	return "a sidecar"
 }
 
-// Bounds of what is read.
+// Bounds of the file.
 const (
 	maxDocumentBytes = 4 << 20
 	maxNameBytes     = 255
 )
 
-// FileError is everything that is wrong with a file of --auth-config, each with
-// its line where it has one.
+// FileError has all mistakes in a file of --auth-config, with their lines if
+// they have any.
 type FileError struct{ Problems []string }
 
 func (e *FileError) Error() string { return strings.Join(e.Problems, "; ") }
 
-// document is the file as it is written.
+// document is the parsed file.
 type document struct {
 	tokens, certs, subjects []entry
 	jwt                     *jwtSection
@@ -66,8 +66,8 @@ type tlsFiles struct {
 	cert, key, clientCA string
 }
 
-// parse reads a file for a program. The error is a *FileError; what could be
-// read all the same comes with it, for the sake of the files that it names.
+// parse reads a file for a program. The error is a *FileError; the valid parts
+// are returned with it, since they name further files.
 func parse(data []byte, program Program) (*document, error) {
 	r := reader{program: program}
 	doc := new(document)
@@ -106,7 +106,8 @@ func documentKeys(r *reader, doc *document) []key {
 	}
 }
 
-// entries reads the list of tokens, or one of names that are proved in another way.
+// entries reads the list of tokens, or one of names authenticated in another
+// way.
 func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 	if n.Kind != yaml.SequenceNode {
 		r.refuse(n, at, "must be a list such as [{name: …}], not %s", kindOf(n))
@@ -150,7 +151,7 @@ func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 	return out
 }
 
-// root is the document's object; nil where there is none.
+// root returns the document's object; nil if there is none.
 func (r *reader) root(data []byte) *yaml.Node {
 	if len(data) > maxDocumentBytes {
 		r.refuse(nil, "", "the file has more than the %d bytes that are read", maxDocumentBytes)
@@ -172,7 +173,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-// name reads who it is: what an audit log can show on one line.
+// name reads a name: text that an audit log can show on one line.
 func (r *reader) name(to *string) func(*yaml.Node, string) {
 	return func(n *yaml.Node, at string) {
 		r.text(to)(n, at)
@@ -191,7 +192,8 @@ func (r *reader) role(to *Role) func(*yaml.Node, string) {
 	}
 }
 
-// sha256 reads a digest. What is none is not quoted: it may be the token.
+// sha256 reads a digest. The error does not quote invalid text: it may be the
+// token.
 func (r *reader) sha256(to **digest) func(*yaml.Node, string) {
 	return func(n *yaml.Node, at string) {
 		var d digest

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// ServerOptions are what a gRPC server on ln needs to let in only those who may
-// join: TLS where the file asks for it, and the interceptors. name is that of
-// the listener's setting.
+// ServerOptions are the options of a gRPC server on ln that allows only clients
+// with the right to join: TLS if the file enables it, and the interceptors.
+// name is that of the listener's setting.
 func (a *Access) ServerOptions(name string, ln net.Listener) []grpc.ServerOption {
 	if a == nil {
 		return nil
@@ -37,9 +37,9 @@ func (a *Access) ServerOptions(name string, ln net.Listener) []grpc.ServerOption
 	return options
 }
 
-// UnaryInterceptor lets calls in that come from a sidecar or an admin: with a
-// token in the metadata "authorization", or a client certificate. The others
-// end with Unauthenticated or PermissionDenied.
+// UnaryInterceptor allows calls of sidecars and admins: with a token in the
+// metadata "authorization", or with a client certificate. Other calls end with
+// Unauthenticated or PermissionDenied.
 func (a *Access) UnaryInterceptor() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if _, err := a.join(ctx); err != nil {
@@ -50,7 +50,7 @@ func (a *Access) UnaryInterceptor() grpc.UnaryServerInterceptor {
 }
 
 // StreamInterceptor is UnaryInterceptor for streams. A stream whose caller
-// loses the right to it ends with the next message in either direction.
+// loses its right ends with the next message in either direction.
 func (a *Access) StreamInterceptor() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if a == nil {
@@ -65,7 +65,7 @@ func (a *Access) StreamInterceptor() grpc.StreamServerInterceptor {
 	}
 }
 
-// claim is who a stream's caller is, and the node id that it goes by.
+// claim is the identity of a stream's caller, and the node id that it uses.
 type claim struct {
 	id   Identity // as it came in
 	node atomic.Pointer[string]
@@ -73,8 +73,9 @@ type claim struct {
 
 type claimKey struct{}
 
-// Claim has the caller of a stream go by a node id from now on. The error, with
-// PermissionDenied, says which node ids its credential covers. ctx is the stream's.
+// Claim binds a node id to the caller of a stream. The error, with
+// PermissionDenied, says which node ids its credential covers. ctx is the
+// stream's.
 func (a *Access) Claim(ctx context.Context, node string) error {
 	if a == nil {
 		return nil
@@ -87,8 +88,8 @@ func (a *Access) Claim(ctx context.Context, node string) error {
 	return a.covers(ctx, c)
 }
 
-// covers says whether a stream's caller may still join, as the node that it
-// goes by.
+// covers reports whether a stream's caller may still join as the node of its
+// claim.
 func (a *Access) covers(ctx context.Context, c *claim) error {
 	id := c.id
 	if id.rules != a.now.Load() || id.expired() {
@@ -109,7 +110,7 @@ func (a *Access) covers(ctx context.Context, c *claim) error {
 	return a.refused(from, err)
 }
 
-// guardedStream asks before each message whether its caller may still join.
+// guardedStream checks before each message whether its caller may still join.
 type guardedStream struct {
 	grpc.ServerStream
 	access *Access
@@ -140,7 +141,8 @@ func (s *guardedStream) check() error {
 	return s.access.covers(s.ctx, s.claim)
 }
 
-// join finds who makes a call, and whether they may join. Errors have a status.
+// join finds the caller's identity and checks that it may join. Errors have a
+// gRPC status.
 func (a *Access) join(ctx context.Context) (Identity, error) {
 	if a == nil {
 		return everybody, nil
@@ -153,8 +155,8 @@ func (a *Access) join(ctx context.Context) (Identity, error) {
 	return Identity{}, a.refused(from, err)
 }
 
-// comesFrom is where a call comes from: its TLS connection, if it has one, and
-// its address.
+// comesFrom returns the caller's TLS connection, if it has one, and its
+// address.
 func comesFrom(ctx context.Context) (cs *tls.ConnectionState, from string) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -12,26 +12,26 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Bounds on guesses of tokens.
+// Bounds of wrong tokens.
 const (
 	// freeGuesses of an address are answered at once, and then one each
-	// guessInterval: mistakes cost nothing, and a search gets nowhere.
+	// guessInterval, so that mistakes cost no time and guessing is slow.
 	freeGuesses   = 10
 	guessInterval = 200 * time.Millisecond
-	// maxGuessDelay is the longest that an answer is held back. What an address
-	// sends when it has that much to wait for is refused unseen.
+	// maxGuessDelay is the longest delay of an answer. Unknown tokens of an
+	// address with that delay are refused unchecked.
 	maxGuessDelay = 5 * time.Second
-	// maxSuspects is how many addresses are known apart; those past it share
-	// what one has.
+	// maxSuspects bounds the addresses that are counted separately; further
+	// ones share one count.
 	maxSuspects = 10000
 )
 
-// guesses slows down the search for tokens: each address that shows wrong ones
-// has to wait for its answers. A right token never waits. A token that has been
-// right before is not even looked at here, so that its owner notices nothing of
-// a search on the same machine; one that is new is refused unseen while the
-// address has maxGuessDelay to wait for, since a quick answer to right ones alone
-// would tell what a search wants to know.
+// guesses slows down guessing of tokens: answers to an address with wrong
+// tokens are delayed. A right token is never delayed. A token that has been
+// right before is not checked here, so that its owner is not affected by
+// guesses from the same machine. An unknown token is refused unchecked while
+// the address has maxGuessDelay, since a quick answer to right tokens alone
+// would tell the guesser which are right.
 type guesses struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by address: when the last of its failures is paid for
@@ -39,7 +39,7 @@ type guesses struct {
 	refused, unseen atomic.Int64
 }
 
-// check refuses a token that is new from an address with too much to wait for.
+// check refuses an unknown token of an address with too long a delay.
 func (g *guesses) check(from string) error {
 	g.mu.Lock()
 	left := time.Until(g.until[suspect(from)])
@@ -56,13 +56,13 @@ func (g *guesses) check(from string) error {
 
 func (g *guesses) failures() (refused, unseen int64) { return g.refused.Load(), g.unseen.Load() }
 
-// failed counts a wrong token, and waits for as long as its answer is held back.
+// failed counts a wrong token, and waits for the delay of its answer.
 func (g *guesses) failed(ctx context.Context, from string) {
 	g.refused.Add(1)
 	pause.For(ctx, g.note(suspect(from), time.Now()))
 }
 
-// note counts a wrong token and returns how long its answer is held back.
+// note counts a wrong token and returns the delay of its answer.
 func (g *guesses) note(address string, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,7 +83,7 @@ func (g *guesses) note(address string, now time.Time) time.Duration {
 	return max(0, until.Sub(now))
 }
 
-// forget forgets the addresses that have all their free guesses again.
+// forget removes the addresses that have all their free guesses again.
 func (g *guesses) forget(now time.Time) {
 	for address, until := range g.until {
 		if now.Sub(until) >= freeGuesses*guessInterval {
@@ -92,8 +92,8 @@ func (g *guesses) forget(now time.Time) {
 	}
 }
 
-// suspect is what addresses that one computer has are known by: an IPv6 network,
-// since each has one to itself.
+// suspect groups the addresses of one computer: an IPv6 network counts as one,
+// since each computer has its own.
 func suspect(from string) string {
 	host, _, err := net.SplitHostPort(from)
 	if err != nil {

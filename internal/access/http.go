@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Identify finds who a request comes from: by its bearer token, and where it
-// has none by the client certificate of its connection. Without authentication
-// it is everybody. The error is that of [Access.Token].
+// Identify finds the identity of a request: by its bearer token, or without one
+// by the client certificate of its connection. Without authentication all
+// requests have the same identity. The error is that of [Access.Token].
 func (a *Access) Identify(r *http.Request) (Identity, error) {
 	if a == nil {
 		return everybody, nil
@@ -33,14 +33,15 @@ func bearer(values []string) (string, *wire.Error) {
 	return token, nil
 }
 
-// Authenticate lets requests through to next that come from somebody, whom
-// [Access.From] tells then, and refuses the others with 401. Requests to the
-// paths in open pass unseen. For a nil Access it is next.
+// Authenticate passes authenticated requests to next, which gets the identity
+// by [Access.From], and refuses others with 401. It passes requests for the
+// paths in open without a check. For a nil Access it is next.
 func (a *Access) Authenticate(next http.Handler, open ...string) http.Handler {
 	return a.guard(next, open, func(Identity) error { return nil })
 }
 
-// Require is Authenticate, and refuses those who may not do that with 403.
+// Require is Authenticate, and also refuses identities without the right with
+// 403.
 func (a *Access) Require(do Action, next http.Handler, open ...string) http.Handler {
 	return a.guard(next, open, func(id Identity) error { return id.May(do, "", "") })
 }
@@ -67,8 +68,8 @@ func (a *Access) guard(next http.Handler, open []string, allowed func(Identity) 
 	})
 }
 
-// Challenge answers a request that Identify has refused: 401, and which kind of
-// authentication is wanted, or 429.
+// Challenge answers a request that Identify has refused: with 401 and the kind
+// of authentication that is needed, or with 429.
 func (a *Access) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 	challenge := `Bearer realm="sluice"`
 	if len(r.Header["Authorization"]) > 0 {
@@ -84,8 +85,9 @@ func (a *Access) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 
 type identityKey struct{}
 
-// From is who Authenticate let in; everybody without authentication. With it,
-// a context that did not come through Authenticate is nobody's.
+// From returns the identity that Authenticate found, or without authentication
+// that of every client. With authentication, a context that did not pass
+// Authenticate has the zero Identity.
 func (a *Access) From(ctx context.Context) Identity {
 	if a == nil {
 		return everybody

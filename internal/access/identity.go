@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Role is what somebody may do at a control plane.
+// Role is the set of rights at a control plane.
 type Role string
 
-// The roles. Each of the first three may do what those before it may.
+// The roles. Each of the first three includes the rights of those before it.
 const (
 	RoleViewer  Role = "viewer"  // reads
 	RoleEditor  Role = "editor"  // changes policies
@@ -22,11 +22,11 @@ const (
 	RoleSidecar Role = "sidecar" // gets policies and quotas, and nothing else
 )
 
-// Action is something that not everybody may do.
+// Action is an action that needs a right.
 type Action int
 
-// What is done at a sidecar, with a topic where one is named; groups count for
-// Subscribe alone.
+// The actions at a sidecar, with a topic if one is named; only Subscribe has a
+// group.
 const (
 	Publish   Action = iota
 	Subscribe        // read on, with or without a group: also pull, settle and seek
@@ -35,7 +35,7 @@ const (
 	Operate          // see the sidecar's state, metrics and profiles
 )
 
-// What is done at a control plane; no group goes with these.
+// The actions at a control plane, which have no group.
 const (
 	View       Action = iota + 100
 	Edit              // put policies, roll them back, apply without pruning; the policy's name stands for the topic; "" for any
@@ -43,24 +43,23 @@ const (
 	Join              // xDS and RLQS, as the sidecar whose node id stands for the topic; "" for any
 )
 
-// Identity is somebody who came in. The zero Identity is nobody, and may do
-// nothing. It is passed by value and safe for concurrent use.
+// Identity is an authenticated client. The zero Identity has no rights. It is
+// passed by value and safe for concurrent use.
 type Identity struct {
-	// Name is as the file has it, or the certificate; "anonymous" where there
-	// is no authentication.
+	// Name is the name in the file or in the certificate; "anonymous" without
+	// authentication.
 	Name string
-	// Role is admin where there is no authentication, and "" at a sidecar
-	// with it.
+	// Role is admin without authentication, and "" at a sidecar with it.
 	Role Role
-	// Verified tells an identity that was proved from one that nobody checked,
-	// for want of --auth-config.
+	// Verified says that the client was authenticated. It is false without
+	// --auth-config.
 	Verified bool
 
 	may   *grant // what the file says; nil for nobody and for those not verified
 	rules *rules // that may is part of
 
-	// How the identity was proved, unless it is the program's own choice (named):
-	// one of the three.
+	// How the client authenticated, unless the program chose the identity
+	// itself (named): one of the three.
 	named   bool
 	entry   *holder // of a token
 	digest  digest  // of that, or of jwt
@@ -69,13 +68,13 @@ type Identity struct {
 	expires time.Time // with jwt
 }
 
-// expired says whether it was proved for a time that is over.
+// expired reports whether the authentication has expired.
 func (id *Identity) expired() bool { return !id.expires.IsZero() && time.Now().After(id.expires) }
 
-// digest is the SHA-256 of a token.
+// digest returns the SHA-256 of a token.
 type digest = [sha256.Size]byte
 
-// everybody is who comes in without authentication.
+// everybody is the identity of every client without authentication.
 var everybody = Identity{Name: "anonymous", Role: RoleAdmin}
 
 // Policies are the policies that an editor may change, by name or prefix and *;
@@ -87,9 +86,9 @@ func (id Identity) Policies() []string {
 	return slices.Clone(id.may.policies)
 }
 
-// May returns nil where the identity may do that, on that topic as that group:
-// "" where none is named. The error is a *wire.Error with forbidden, and names
-// what is not allowed and what is; for nobody it is unauthorized.
+// May returns nil if the identity has the right, on that topic as that group;
+// "" is none. The error is a *wire.Error with forbidden that names what is
+// missing and what is allowed; for the zero Identity it is unauthorized.
 func (id Identity) May(do Action, topic, group string) error {
 	switch {
 	case id.Role == RoleAdmin && !id.Verified:
@@ -104,8 +103,8 @@ func (id Identity) May(do Action, topic, group string) error {
 	return nil
 }
 
-// enough are the roles that may do what is done at a control plane, and what
-// the others read of it.
+// enough has the roles that each action at a control plane needs, and the
+// action's description in errors.
 var enough = map[Action]struct {
 	roles []Role
 	what  string
@@ -131,7 +130,7 @@ func (id Identity) mayAtControlPlane(do Action, on string) error {
 	return wire.Errorf(wire.Forbidden, "%s may not %s: its role is %q, and one of %v is needed", shown(id.Name), need.what, id.Role, need.roles)
 }
 
-// grant is what one entry of the file allows.
+// grant has the rights of one entry of the file.
 type grant struct {
 	role                       Role     // at a control plane
 	nodes                      patterns // at a control plane, as which sidecars; nil: all
@@ -158,7 +157,8 @@ func (g *grant) allows(do Action, topic, group string) bool {
 	return false
 }
 
-// refusal says what is not allowed at a sidecar, and what is.
+// refusal is the error of a missing right at a sidecar. It names the allowed
+// topics.
 func (id Identity) refusal(do Action, topic, group string) *wire.Error {
 	g := id.may
 	if g == nil {
@@ -189,8 +189,7 @@ type patterns []string
 
 func (p patterns) match(name string) bool { return Covers(p, name) }
 
-// Covers says whether a name is one of the patterns, which are names, and prefixes
-// followed by *.
+// Covers reports whether a name matches one of the patterns.
 func Covers(patterns []string, name string) bool {
 	for _, pattern := range patterns {
 		prefix, isPrefix := strings.CutSuffix(pattern, "*")
@@ -201,7 +200,7 @@ func Covers(patterns []string, name string) bool {
 	return false
 }
 
-// String lists some of the patterns, as an error shows them.
+// String lists some of the patterns, for errors.
 func (p patterns) String() string {
 	const most = 10
 	switch {
@@ -213,7 +212,7 @@ func (p patterns) String() string {
 	return strings.Join(p, ", ")
 }
 
-// shown quotes a name in an error, and keeps it from filling it.
+// shown quotes a name in an error, shortened.
 func shown(s string) string {
 	const most = 64
 	if len(s) > most {

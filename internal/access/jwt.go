@@ -28,20 +28,21 @@ import (
 const (
 	defaultLeeway = 30 * time.Second
 	maxLeeway     = 5 * time.Minute
-	// keysEvery is how often the keys at jwks_url are fetched, and keysSoon how
-	// soon at the earliest after a token had a key that is not known, or a
-	// fetch failed.
+	// keysEvery is how often the keys at jwks_url are fetched, and keysSoon the
+	// least time between fetches after a token had an unknown key, or a fetch
+	// failed.
 	keysEvery = 5 * time.Minute
 	keysSoon  = 10 * time.Second
 	// keysTimeout bounds one fetch.
 	keysTimeout = 5 * time.Second
-	// maxVerified is how many tokens are remembered as verified. All are
-	// forgotten when there are more.
+	// maxVerified bounds the verified tokens that are remembered. All are
+	// removed when there are more.
 	maxVerified = 4096
 )
 
-// signatures are the algorithms of RFC 7518 and RFC 8037 that are taken: those
-// with a public key. A shared secret could also sign, so HMAC is none of them.
+// signatures are the accepted algorithms of RFC 7518 and RFC 8037: those with a
+// public key. HMAC is not among them, since every holder of a shared secret
+// could sign.
 var signatures = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -95,7 +96,7 @@ type verifier struct {
 	verified map[digest]verifiedClaims
 }
 
-// verifiedClaims are what a token says that counts here.
+// verifiedClaims are the claims that are used.
 type verifiedClaims struct {
 	subject string
 	names   []string  // the values of the claim that names entries
@@ -132,7 +133,7 @@ func (b *builder) jwt(s *jwtSection) {
 }
 
 // parseKeys reads a JSON Web Key Set (RFC 7517, section 5) with public keys for
-// signatures. Keys of other kinds are left out.
+// signatures. It leaves out other keys.
 func parseKeys(data []byte) (*jose.JSONWebKeySet, error) {
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(data, &set); err != nil {
@@ -150,10 +151,11 @@ func parseKeys(data []byte) (*jose.JSONWebKeySet, error) {
 	return public, nil
 }
 
-// isJWT says whether a token has the form of a signed JSON Web Token.
+// isJWT reports whether a token has the form of a signed JSON Web Token.
 func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
 
-// known returns what a token says that was verified before and still counts.
+// known returns the claims of a token that was verified before and is still
+// valid.
 func (v *verifier) known(d digest) (verifiedClaims, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -209,7 +211,8 @@ func (v *verifier) verify(token string, d digest) (c verifiedClaims, forged bool
 	return c, false, nil
 }
 
-// check verifies the signature by the key that the token names, or where it names none by each.
+// check verifies the signature by the key that the token names, or by each key
+// if it names none.
 func (v *verifier) check(signed *jwt.JSONWebToken, to ...any) error {
 	keys := v.keys.Keys
 	if id := signed.Headers[0].KeyID; id != "" {
@@ -227,7 +230,7 @@ func (v *verifier) check(signed *jwt.JSONWebToken, to ...any) error {
 	return err
 }
 
-// byJWT finds who has a JSON Web Token, also one that was not seen before.
+// byJWT finds the identity of a JSON Web Token, also of a new one.
 func (r *rules) byJWT(token string, d digest) (id Identity, forged bool, err error) {
 	c, known := r.jwt.known(d)
 	if !known {
@@ -239,7 +242,7 @@ func (r *rules) byJWT(token string, d digest) (id Identity, forged bool, err err
 	return id, false, err
 }
 
-// byClaims finds who has a JSON Web Token that says this.
+// byClaims finds the identity of verified claims.
 func (r *rules) byClaims(c verifiedClaims, token string, d digest) (Identity, error) {
 	for _, h := range r.subjects {
 		for _, name := range c.names {
@@ -256,7 +259,7 @@ func (r *rules) byClaims(c verifiedClaims, token string, d digest) (Identity, er
 	return Identity{}, wire.Errorf(wire.Unauthorized, "the JSON Web Token is valid, and its claim %s (%s) is listed nowhere under subjects", shown(r.jwt.section.claim), patterns(c.names))
 }
 
-// fetched returns rules with the keys that jwks_url has now.
+// fetched returns rules with the current keys of jwks_url.
 func (r *rules) fetched(ctx context.Context) (*rules, error) {
 	v := r.jwt
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
@@ -292,14 +295,14 @@ func (r *rules) fetched(ctx context.Context) (*rules, error) {
 	return &now, nil
 }
 
-// sameKeys compares key sets by what they say.
+// sameKeys compares key sets by content.
 func sameKeys(a, b *jose.JSONWebKeySet) bool {
 	one, errOne := json.Marshal(a)
 	two, errTwo := json.Marshal(b)
 	return errOne == nil && errTwo == nil && string(one) == string(two)
 }
 
-// fetchKeys fetches the issuer's keys where it is time to, and puts them in force.
+// fetchKeys fetches the issuer's keys when it is time, and puts them in force.
 func (a *Access) fetchKeys(ctx context.Context) {
 	r := a.now.Load()
 	if r.jwt == nil || r.jwt.section.keysURL == "" {
@@ -322,7 +325,7 @@ func (a *Access) fetchKeys(ctx context.Context) {
 	}
 }
 
-// noteExpiry has look find out that an identity does not count any more.
+// noteExpiry makes the next poll find out that an identity has expired.
 func (a *Access) noteExpiry(id *Identity) {
 	if id.expires.IsZero() {
 		return

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// lapsing are server credentials that close a connection once nobody vouches
-// for its client's certificate any more. A gRPC client makes all its calls on
-// one connection and would make none with its new certificate otherwise.
+// lapsing are server credentials that close a connection once its client's
+// certificate is not valid any more. A gRPC client makes all its calls on one
+// connection, and would never use its new certificate otherwise.
 type lapsing struct {
 	credentials.TransportCredentials
 	access *Access
@@ -49,8 +49,8 @@ func (c *certifiedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// closeLapsed closes the connections whose certificates do not count any more.
-// Their owners, who read from them, learn of it.
+// closeLapsed closes the connections whose certificates are not valid any more.
+// Their readers get an error.
 func (a *Access) closeLapsed(r *rules) {
 	var lapsed []*certifiedConn
 	a.mu.Lock()

@@ -15,22 +15,22 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// The peers of a control plane know each other by tokens that are for one target
+// The peers of a control plane authenticate by tokens that are for one target
 // and a short time:
 //
 //	sluice1 . credential . signature . proof . signature
 //
-// The credential says which node id has which public key, and until when; the
-// control plane has signed it. The proof says which node id it is for, and until
-// when; the sidecar has signed it, and all before it. All five are text, the last four
-// base64url of JSON or of an Ed25519 signature. Whoever is shown a token can show it
-// to nobody else: not to other sidecars, which are not its target, and not back.
+// The credential has a node id, its public key and an expiry, signed by the
+// control plane. The proof has the target's node id and an expiry; the sidecar has
+// signed it and all before it. All five are text, the last four base64url of JSON
+// or of an Ed25519 signature. The receiver of a token cannot use it: neither at
+// other sidecars, which are not its target, nor at the sender.
 const (
-	// PeerCredentialLife is how long a credential counts, PeerCredentialRenew after
-	// how long there is a new one.
+	// PeerCredentialLife is the life of a credential, PeerCredentialRenew the
+	// time after which it is renewed.
 	PeerCredentialLife  = 5 * time.Minute
 	PeerCredentialRenew = 2 * time.Minute
-	// peerTokenLife is how long a token counts.
+	// peerTokenLife is the life of a token.
 	peerTokenLife = time.Minute
 	// peerSkew is by how much the clocks of two machines may differ.
 	peerSkew = time.Minute
@@ -42,13 +42,13 @@ const (
 	peerTokenPieces = 4
 )
 
-// PeerSeedBytes is the size of the secret that a PeerIssuer is made of.
+// PeerSeedBytes is the size of a PeerIssuer's secret.
 const PeerSeedBytes = ed25519.SeedSize
 
-// PeerIssuer is a control plane's: it signs which sidecar has which key.
+// PeerIssuer signs the credentials of sidecars, at a control plane.
 type PeerIssuer struct{ key ed25519.PrivateKey }
 
-// NewPeerIssuer makes the issuer of a secret. All of one secret are as one.
+// NewPeerIssuer makes the issuer of a secret. Issuers of one secret are equal.
 func NewPeerIssuer(seed []byte) (*PeerIssuer, error) {
 	if len(seed) != PeerSeedBytes {
 		return nil, fmt.Errorf("the secret of the peers' credentials has %d bytes; want %d", len(seed), PeerSeedBytes)
@@ -56,7 +56,7 @@ func NewPeerIssuer(seed []byte) (*PeerIssuer, error) {
 	return &PeerIssuer{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Public is by what the issuer's credentials are known.
+// Public is the key that verifies the issuer's credentials.
 func (i *PeerIssuer) Public() []byte { return i.key.Public().(ed25519.PublicKey) }
 
 type peerCredential struct {
@@ -65,7 +65,7 @@ type peerCredential struct {
 	Until int64  `json:"until"` // seconds since the epoch
 }
 
-// Issue signs that a sidecar has a public key.
+// Issue signs a credential of a sidecar's public key.
 func (i *PeerIssuer) Issue(node string, key []byte) (string, error) {
 	if len(key) != ed25519.PublicKeySize {
 		return "", fmt.Errorf("a peer key has %d bytes; want %d", len(key), ed25519.PublicKeySize)
@@ -83,8 +83,8 @@ func signedText(key ed25519.PrivateKey, said, text string, statement any) string
 	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(said+text)))
 }
 
-// PeerKey is a sidecar's: its key, what the control plane says of it, and by what
-// others are known. It is safe for concurrent use.
+// PeerKey is a sidecar's key, its credential, and the keys that verify others'
+// credentials. It is safe for concurrent use.
 type PeerKey struct {
 	node string
 	key  ed25519.PrivateKey
@@ -95,8 +95,8 @@ type PeerKey struct {
 	issuers    []peerIssuerKey
 }
 
-// peerIssuerKey is by what credentials are known. One that was replaced counts for
-// as long as what it has signed.
+// peerIssuerKey verifies credentials. A replaced one stays valid as long as the
+// credentials that it has signed.
 type peerIssuerKey struct {
 	key   ed25519.PublicKey
 	until time.Time // zero: it is in use
@@ -108,10 +108,10 @@ func NewPeerKey(node string) (*PeerKey, error) {
 	return &PeerKey{node: node, key: key}, err
 }
 
-// Public is the key as the control plane is told of it.
+// Public is the sidecar's public key, for the control plane.
 func (k *PeerKey) Public() []byte { return k.key.Public().(ed25519.PublicKey) }
 
-// Take has a credential, and the key of its issuer, in force from now on.
+// Take puts a credential and the key of its issuer in force.
 func (k *PeerKey) Take(credential string, issuer []byte) error {
 	c, err := openCredential(credential, []ed25519.PublicKey{issuer})
 	switch {
@@ -141,8 +141,8 @@ type peerProof struct {
 	Until int64  `json:"until"`
 }
 
-// Token is for one other sidecar; "" while the control plane has not said who this
-// one is, or not for too long.
+// Token returns a token for one other sidecar; "" while this sidecar has no
+// valid credential.
 func (k *PeerKey) Token(target string) string {
 	k.mu.Lock()
 	credential, until := k.credential, k.until
@@ -154,10 +154,10 @@ func (k *PeerKey) Token(target string) string {
 	return peerTokenKind + signedText(k.key, proofSaid, credential+".", peerProof{For: target, Until: now.Add(peerTokenLife).Unix()})
 }
 
-// isPeerToken says whether a token is of this form.
+// isPeerToken reports whether a token has this form.
 func isPeerToken(token string) bool { return strings.HasPrefix(token, peerTokenKind) }
 
-// Check says which sidecar shows a token. The error is a *wire.Error with
+// Check returns the sidecar of a token. The error is a *wire.Error with
 // unauthorized.
 func (k *PeerKey) Check(token string) (node string, err error) {
 	if node, err = k.check(token); err != nil {
@@ -192,7 +192,7 @@ func (k *PeerKey) check(token string) (node string, err error) {
 	return c.Node, nil
 }
 
-// known are the keys of issuers that count.
+// known returns the valid keys of issuers.
 func (k *PeerKey) known() (keys []ed25519.PublicKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -204,7 +204,7 @@ func (k *PeerKey) known() (keys []ed25519.PublicKey) {
 	return keys
 }
 
-// openCredential reads a credential that one of the issuers has signed.
+// openCredential verifies and reads a credential.
 func openCredential(text string, issuers []ed25519.PublicKey) (c peerCredential, err error) {
 	body, signature, _ := strings.Cut(text, ".")
 	if err := readPiece(body, &c); err != nil {
@@ -235,7 +235,7 @@ func readPiece(text string, into any) error {
 	return nil
 }
 
-// checkUntil refuses what is over, and what would count for too long.
+// checkUntil refuses an expired time, and one too far in the future.
 func checkUntil(until int64, life time.Duration) error {
 	left := time.Until(time.Unix(until, 0))
 	switch {

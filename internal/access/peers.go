@@ -18,15 +18,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// maxPeerTokens is how many tokens a file of peers' tokens has at most: the one
-// in use, and another while they are rotated.
+// maxPeerTokens bounds the tokens in a file of peers' tokens: the current one,
+// and another while they are rotated.
 const maxPeerTokens = 2
 
-// PeerTokens are what the sidecars of a fleet know each other by. Those that a
-// control plane names show each other signed tokens ([PeerKey]); those of --peers
-// the tokens of one file, a line each: the first is shown to others, each lets others
-// in. Its methods are safe for concurrent use, and for nil *PeerTokens, which shows
-// no token and knows nobody.
+// PeerTokens authenticates the sidecars of a fleet to each other. Sidecars of a
+// control plane use signed tokens ([PeerKey]); those of --peers use the tokens
+// of one file, a line each: they send the first, and accept all. Its methods
+// are safe for concurrent use, and for nil *PeerTokens, which has no token.
 type PeerTokens struct {
 	path  string // "": there is no file
 	log   *slog.Logger
@@ -38,12 +37,12 @@ type PeerTokens struct {
 	guesses guesses     // where there is no Access that knows of them
 	used    atomic.Bool // a peer has come in since the program started
 
-	// What Run remembers between looks.
+	// The state of Run between polls.
 	pending string // what the last look found, where it differs
 	trouble string // why the last look was not taken, so that it is told once
 }
 
-// peerTokens is what is in force of the file.
+// peerTokens is the state in force of the file.
 type peerTokens struct {
 	text    string // the file's
 	shown   string
@@ -51,14 +50,14 @@ type peerTokens struct {
 	short   bool // one of them can be guessed
 }
 
-// peerGrant is what a peer may do, and anyPeer who it is.
+// peerGrant has the rights of a peer, and anyPeer is its identity.
 var (
 	peerGrant = grant{replay: patterns{"*"}}
 	anyPeer   = Identity{Name: "peer", Verified: true, may: &peerGrant}
 )
 
-// OpenPeerTokens reads a file with one or two tokens, if path is not "". key is what
-// this sidecar has from its control plane, nil without one. Call [PeerTokens.Run] to
+// OpenPeerTokens reads a file with one or two tokens, if path is not "". key is
+// this sidecar's PeerKey, nil without a control plane. Call [PeerTokens.Run] to
 // follow the file's changes.
 func OpenPeerTokens(path string, key *PeerKey, log *slog.Logger) (*PeerTokens, error) {
 	if path == "" && key == nil {
@@ -105,7 +104,7 @@ func parsePeerTokens(f file) (*peerTokens, error) {
 	return now, nil
 }
 
-// take puts tokens in force, and warns of what is doubtful.
+// take puts tokens in force, and warns of short ones.
 func (p *PeerTokens) take(now *peerTokens, f file) {
 	if now.short {
 		p.log.Warn("a token of the peers is so short that it can be guessed", "file", p.path)
@@ -116,8 +115,8 @@ func (p *PeerTokens) take(now *peerTokens, f file) {
 }
 
 // Run follows the file until the context ends, and returns nil then. A change
-// acts once two looks in a row have found it; one with a mistake is logged, and
-// what was in force stays.
+// acts once two reads in a row have found it. If it is invalid, Run logs that,
+// and the last valid tokens stay in force.
 func (p *PeerTokens) Run(ctx context.Context) error {
 	if p == nil || p.path == "" {
 		return nil
@@ -149,9 +148,10 @@ func (p *PeerTokens) look() {
 	p.trouble = ""
 }
 
-// Authorize shows a token with a request to a peer: one for that sidecar alone where
-// the control plane has named it, for whose address anybody can be who joins there;
-// the file's first where node is "", since the settings name an address.
+// Authorize adds a token to a request to a peer: a token for that sidecar alone
+// if the control plane has named it, since any member of the fleet can announce
+// an address; the file's first one if node is "", since the settings name the
+// address.
 func (p *PeerTokens) Authorize(r *http.Request, node string) {
 	token := ""
 	switch {
@@ -166,7 +166,7 @@ func (p *PeerTokens) Authorize(r *http.Request, node string) {
 	}
 }
 
-// knows says whether it is one of the file's tokens.
+// knows reports whether the file has the token.
 func (p *PeerTokens) knows(token string) bool {
 	if p.path == "" {
 		return false
@@ -178,8 +178,8 @@ func (p *PeerTokens) knows(token string) bool {
 	return found == 1
 }
 
-// Authenticate is [Access.Authenticate] where peers come in as well: they may
-// replay every topic, and nothing else.
+// Authenticate is [Access.Authenticate], and also accepts peers, which may
+// replay every topic and do nothing else.
 func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
 	others := a.Authenticate(next)
 	if p == nil || a == nil && p.path == "" {
@@ -219,7 +219,7 @@ func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
 	})
 }
 
-// bySignature lets a sidecar in that shows a signed token.
+// bySignature accepts a sidecar with a signed token.
 func (p *PeerTokens) bySignature(w http.ResponseWriter, r *http.Request, token string, next http.Handler) {
 	node, err := p.key.Check(token)
 	if err != nil {
@@ -235,7 +235,7 @@ func (p *PeerTokens) bySignature(w http.ResponseWriter, r *http.Request, token s
 	next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, id)))
 }
 
-// Failures is [Access.Failures] of a program where peers alone have tokens.
+// Failures is [Access.Failures] of a program in which only peers have tokens.
 func (p *PeerTokens) Failures() (refused, unseen int64) {
 	if p == nil {
 		return 0, 0
@@ -243,10 +243,10 @@ func (p *PeerTokens) Failures() (refused, unseen int64) {
 	return p.guesses.failures()
 }
 
-// MayAsk says whether who sent a request that came through Authenticate may ask
-// what only sidecars ask each other: peers, and those who may replay some topic.
-// Where there is no authentication except for peers, only they may; where there is
-// none at all, everybody. The error is a *wire.Error.
+// MayAsk checks that the sender of a request that passed Authenticate may make
+// requests between sidecars: peers may, and identities that may replay some
+// topic. If only peers authenticate, only they may; without any authentication
+// every client may. The error is a *wire.Error.
 func (p *PeerTokens) MayAsk(a *Access, r *http.Request) error {
 	id, _ := r.Context().Value(identityKey{}).(Identity)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// reader walks a document and collects what is wrong with it.
+// reader walks a document and collects its mistakes.
 type reader struct {
 	program  Program
 	problems []string
@@ -24,7 +24,7 @@ type key struct {
 	read func(n *yaml.Node, at string)
 }
 
-// only says to whom a key means something.
+// only names the program that uses a key.
 type only int
 
 const (
@@ -37,7 +37,7 @@ func (o only) concerns(p Program) bool {
 	return o == both || (o == onlyControlPlane) == (p == ControlPlane)
 }
 
-// refuse notes a problem at a node, or without a line.
+// refuse records a mistake at a node, or without a line.
 func (r *reader) refuse(n *yaml.Node, at, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if at != "" {
@@ -50,7 +50,7 @@ func (r *reader) refuse(n *yaml.Node, at, format string, args ...any) {
 	r.places = append(r.places, at)
 }
 
-// refused reports whether one of the places has a problem.
+// refused reports whether one of the places has a mistake.
 func (r *reader) refused(places ...string) bool {
 	return slices.ContainsFunc(places, func(at string) bool { return slices.Contains(r.places, at) })
 }
@@ -87,7 +87,7 @@ func (r *reader) object(n *yaml.Node, at string, keys []key) {
 	}
 }
 
-// names lists the keys that mean something to the program.
+// names lists the keys that the program uses.
 func (r *reader) names(keys []key) string {
 	var names []string
 	for _, k := range keys {

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// rules are what the file says, once all of it was checked. They do not change.
+// rules are the checked content of the files. They do not change.
 type rules struct {
 	program           Program
 	tokens            map[digest]*holder
@@ -30,7 +30,7 @@ type rules struct {
 	requireClientCert bool        // of those who join
 }
 
-// holder is whom an entry is for.
+// holder is the entry of a token.
 type holder struct {
 	at   string
 	name string
@@ -41,11 +41,11 @@ type holder struct {
 // A token shorter than this can be guessed.
 const shortToken = 16
 
-// Certificates that end sooner than this are told of.
+// Certificates that expire sooner than this are logged.
 const endsSoon = 7 * 24 * time.Hour
 
-// build checks what was found and makes rules of it. The error is a
-// *FileError. What is doubtful, and no error, is told to log.
+// build checks the files that were read and makes rules of them. The error is a
+// *FileError. It logs doubtful settings that are no error.
 func build(s *source, program Program, log *slog.Logger) (*rules, error) {
 	doc, err := parse(s.document, program)
 	if err != nil {
@@ -173,21 +173,21 @@ func (b *builder) tls(t *tlsFiles) {
 	}
 }
 
-// othersRead is the permission that a secret should not give.
+// othersRead is the permission that a secret's file should not have.
 const othersRead fs.FileMode = 0o004
 
 // checkMode warns of secrets that every user of the machine may read.
 func (b *builder) checkMode(path string, f file) { warnOfReadable(b.log, path, f) }
 
-// warnOfReadable warns of a file with a secret that is not kept as one.
+// warnOfReadable warns of a file with a secret that other users can read.
 func warnOfReadable(log *slog.Logger, path string, f file) {
 	if runtime.GOOS != "windows" && f.mode&othersRead != 0 {
 		log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", f.mode.String())
 	}
 }
 
-// client is the certificate that a connection proved to have, as far as the
-// rules in force recognize who vouches for it; nil for none.
+// client returns the certificate that a connection proved, if an authority of
+// the rules in force has signed it; nil: none.
 func (r *rules) client(cs *tls.ConnectionState) *x509.Certificate {
 	if cs == nil {
 		return nil
@@ -200,7 +200,7 @@ func (r *rules) client(cs *tls.ConnectionState) *x509.Certificate {
 	return nil
 }
 
-// byToken finds who has a token.
+// byToken finds the identity of a token.
 func (r *rules) byToken(d digest) (Identity, error) {
 	h := r.tokens[d]
 	if h == nil {
@@ -209,7 +209,7 @@ func (r *rules) byToken(d digest) (Identity, error) {
 	return Identity{Name: h.name, Role: h.may.role, Verified: true, may: &h.may, rules: r, entry: h, digest: d}, nil
 }
 
-// byName finds somebody without a proof.
+// byName finds the identity of a name, without authentication.
 func (r *rules) byName(name string) (Identity, error) {
 	h := r.names[name]
 	if h == nil {
@@ -218,7 +218,7 @@ func (r *rules) byName(name string) (Identity, error) {
 	return Identity{Name: name, Role: h.may.role, Verified: true, may: &h.may, rules: r, named: true}, nil
 }
 
-// byCertificate finds who a connection is by its certificate.
+// byCertificate finds the identity of a connection by its certificate.
 func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 	cert := r.client(cs)
 	if cert == nil {
@@ -233,12 +233,13 @@ func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 	if r.program == Sidecar || len(names) == 0 {
 		return Identity{}, wire.Errorf(wire.Unauthorized, "no token, and none of the client certificate's names (%s) is listed under certs", patterns(names))
 	}
-	// A certificate that the file does not list is that of the sidecar that it names.
+	// A certificate that the file does not list is that of the sidecar that it
+	// names.
 	may := &grant{role: RoleSidecar, nodes: slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasSuffix(name, "*") })}
 	return Identity{Name: names[0], Role: may.role, Verified: true, may: may, rules: r, cert: cs}, nil
 }
 
-// unbound are the entries whose holders may join as any sidecar.
+// unbound returns the entries whose credentials may join as any sidecar.
 func (r *rules) unbound() (entries patterns) {
 	for _, h := range slices.Concat(slices.Collect(maps.Values(r.tokens)), r.certs, r.subjects) {
 		if h.may.role == RoleSidecar && h.may.nodes == nil {
@@ -249,7 +250,7 @@ func (r *rules) unbound() (entries patterns) {
 	return entries
 }
 
-// namesOf are the names that a certificate is for: its common name first.
+// namesOf returns the names of a certificate: its common name first.
 func namesOf(cert *x509.Certificate) []string {
 	var names []string
 	if cn := cert.Subject.CommonName; cn != "" {
@@ -264,7 +265,7 @@ func namesOf(cert *x509.Certificate) []string {
 
 func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
 
-// isToken says whether a text can stand in a header: visible ASCII.
+// isToken reports whether a text can be a header's value: visible ASCII.
 func isToken(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }

@@ -16,7 +16,7 @@ import (
 // maxFileBytes bounds tokens, keys and certificates.
 const maxFileBytes = 1 << 20
 
-// source is what one look found: the file, and the files that it names.
+// source is the result of one poll: the file, and the files that it names.
 type source struct {
 	document []byte
 	files    map[string]file // by the name that the document has
@@ -29,8 +29,8 @@ type file struct {
 	err  error
 }
 
-// read looks at everything. Files that cannot be read have their error; that
-// of the document itself is returned. Names in it count from its folder.
+// read reads all files. Files that cannot be read have their error; an error of
+// the document itself is returned. Names in it are relative to its folder.
 func read(path string, program Program) (*source, error) {
 	main := readFile(path, maxDocumentBytes+1)
 	if main.err != nil {
@@ -57,7 +57,7 @@ func read(path string, program Program) (*source, error) {
 	return s, nil
 }
 
-// names are the files that the document names, each once and in its order.
+// names returns the files that the document names, each once, in its order.
 func (d *document) names() []string {
 	var names []string
 	add := func(name string) {

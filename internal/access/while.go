@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// lasting is something under way that its identity must have a right to.
+// lasting is a long request that its identity must keep the right to.
 type lasting struct {
 	id           Identity
 	do           Action
@@ -12,9 +12,9 @@ type lasting struct {
 	end          context.CancelCauseFunc
 }
 
-// While returns a context for something long, which ends once who asked for it
-// may not do that any more: its cause then is a *wire.Error. The function that it
-// returns must be called in the end. Peers are let finish.
+// While returns a context for a long request, which ends once its identity
+// loses the right: its cause then is a *wire.Error. The caller must call the
+// returned function in the end. Requests of peers are not ended.
 func (a *Access) While(ctx context.Context, do Action, topic, group string) (context.Context, context.CancelFunc) {
 	id := a.From(ctx)
 	if a == nil || id.may == &peerGrant {
@@ -44,7 +44,7 @@ func (a *Access) checkLasting(l *lasting) {
 	}
 }
 
-// endLasting ends what nobody has a right to any more.
+// endLasting ends the requests whose identities have lost the right.
 func (a *Access) endLasting() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,6 +53,7 @@ func (a *Access) endLasting() {
 	}
 }
 
-// Named is somebody of the file by name, whom the program itself acts for: the
-// first entry with it. The error is a *wire.Error with unauthorized.
+// Named returns an identity of the file by name, for which the program itself
+// acts: the first entry with that name. The error is a *wire.Error with
+// unauthorized.
 func (a *Access) Named(name string) (Identity, error) { return a.now.Load().byName(name) }
