@@ -1,5 +1,5 @@
-// Package atomicfile replaces small files so that a kill or a power cut at any
-// moment leaves the old content or the new.
+// Package atomicfile replaces small files so that a kill or a power failure at
+// any moment leaves the old content or the new.
 package atomicfile
 
 import (

@@ -1,5 +1,5 @@
-// Package httpapi is what the programs' HTTP listeners have in common: errors
-// as JSON, the guard against web pages, strict query parameters, routes, and a
-// server whose life somebody owns. It knows the error vocabulary and nothing of
-// topics, events or stores.
+// Package httpapi is shared by the programs' HTTP listeners: errors as JSON,
+// the guard against web pages, strict query parameters, routes, and a server
+// with an owner. It knows the error codes and nothing of topics, events or
+// stores.
 package httpapi

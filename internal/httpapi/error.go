@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// WriteError answers r with err: the status, the JSON body and, where the error
-// carries a time to wait, Retry-After in whole seconds rounded up. An error
-// that is no *wire.Error is internal: logger gets its detail, the client does
-// not. Nothing may have been written to w before.
+// WriteError answers r with err: the status, the JSON body and, if the error
+// has a retry time, Retry-After in whole seconds rounded up. An error that is
+// not a *wire.Error is internal: logger gets its detail, the client does not.
+// Nothing may have been written to w before.
 //
-// An error that only says that the client went away is neither told nor logged
+// An error that only says that the client went away is neither sent nor logged
 // as a defect.
 func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.Logger) {
 	e := wire.AsError(err)
@@ -30,13 +30,13 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.
 	refuse(w, e)
 }
 
-// refuse writes e, which holds nothing that the client may not know.
+// refuse writes e, which has nothing that the client may not know.
 func refuse(w http.ResponseWriter, e *wire.Error) {
 	refuseStatus(w, e, e.Code.HTTPStatus())
 }
 
-// refuseStatus is for the statuses that HTTP itself defines and that have no
-// code of their own, as 405.
+// refuseStatus is for statuses of HTTP itself without a code of their own, such
+// as 405.
 func refuseStatus(w http.ResponseWriter, e *wire.Error, status int) {
 	body := append(codec.AppendErrorBody(nil, e), '\n')
 	h := w.Header()
@@ -47,6 +47,6 @@ func refuseStatus(w http.ResponseWriter, e *wire.Error, status int) {
 		h.Set("Retry-After", strconv.FormatInt((ms+999)/1000, 10))
 	}
 	w.WriteHeader(status)
-	// A client that does not take its error has gone: nothing is left to do.
+	// A client that does not read its error has gone: nothing is left to do.
 	_, _ = w.Write(body)
 }

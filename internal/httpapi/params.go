@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Params are the parameters of a query string. A parameter that the reader
-// does not ask for is ignored, so that a newer client may send it. Its errors
-// are *wire.Error with bad_request and name the parameter.
+// Params are the parameters of a query string. Unknown parameters are ignored,
+// so that a newer client may send them. Errors are *wire.Error with bad_request
+// and name the parameter.
 type Params struct {
 	values map[string]string
 	lists  map[string][]string
@@ -64,25 +64,26 @@ func unescape(raw string) (string, error) {
 	return s, nil
 }
 
-// badParam names the parameter; the name is quoted, since it may hold anything.
+// badParam is an error that names the parameter, quoted, since it may hold
+// anything.
 func badParam(name, format string, args ...any) *wire.Error {
 	return wire.Errorf(wire.BadRequest, "parameter %q: %s", name, fmt.Sprintf(format, args...))
 }
 
-// BadParam is the refusal of a parameter for a reason that its reader knows.
+// BadParam is the error of a parameter for the reason given by its reader.
 func BadParam(name, format string, args ...any) error {
 	return badParam(name, format, args...)
 }
 
-// Has says whether the parameter is given, be its value empty.
+// Has reports whether the parameter is given, even if its value is empty.
 func (p Params) Has(name string) bool {
 	_, ok := p.values[name]
 	return ok
 }
 
-// Text is the parameter's value, or "" when it is not given. A parameter that
-// is given but empty is refused: more often than not it is a variable that its
-// sender forgot to set, and reading it as "no filter" would hand out too much.
+// Text returns the parameter's value, or "" if it is not given. A given but
+// empty parameter is refused: it is mostly a variable that its sender forgot to
+// set, and treating it as "no filter" would return too much.
 func (p Params) Text(name string) (string, error) {
 	v, given := p.values[name]
 	if given && v == "" {
@@ -93,11 +94,11 @@ func (p Params) Text(name string) (string, error) {
 
 const noValue = "it is given without a value; leave it out or give it one"
 
-// List is the values of a parameter that is a list, in order.
+// List returns the values of a parameter that is a list, in order.
 func (p Params) List(name string) []string { return p.lists[name] }
 
-// Whole is the parameter as a whole number from low to high, in decimal digits;
-// def when it is not given.
+// Whole returns the parameter as a whole number from low to high, in decimal
+// digits; def if it is not given.
 func (p Params) Whole(name string, def, low, high int64) (int64, error) {
 	v, given := p.values[name]
 	if !given {
@@ -111,8 +112,8 @@ func (p Params) Whole(name string, def, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// Choice is the parameter as one of the choices; the first one when it is not
-// given.
+// Choice returns the parameter as one of the choices; the first one if it is
+// not given.
 func (p Params) Choice(name string, choices ...string) (string, error) {
 	v, given := p.values[name]
 	switch {
@@ -124,7 +125,7 @@ func (p Params) Choice(name string, choices ...string) (string, error) {
 	return "", badParam(name, "%q is not one of %s", v, strings.Join(choices, ", "))
 }
 
-// DryRun says whether nothing is to be changed: the parameter dry_run.
+// DryRun returns the parameter dry_run: nothing is to be changed.
 func (p Params) DryRun() (bool, error) {
 	n, err := p.Choice("dry_run", "0", "1")
 	return n == "1", err

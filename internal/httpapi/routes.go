@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Routes serves mux, with JSON errors in place of the texts that a ServeMux
-// answers with where no pattern matches: 404, and 405 with Allow when the path
-// exists for other methods.
+// Routes serves mux, with JSON errors instead of a ServeMux's texts if no
+// pattern matches: 404, and 405 with Allow if the path exists for other
+// methods.
 func Routes(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fallback, pattern := mux.Handler(r)
@@ -16,7 +16,7 @@ func Routes(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		// The mux alone knows which methods the path has: ask it.
+		// Only the mux knows which methods the path has.
 		probe := discard{header: make(http.Header)}
 		fallback.ServeHTTP(&probe, r)
 		if probe.status != http.StatusMethodNotAllowed {
@@ -27,15 +27,15 @@ func Routes(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// RefuseMethod answers where the path has other methods than the request's. The
-// hint, where it is not empty, is the rest of the sentence.
+// RefuseMethod answers a request whose path has other methods. The hint, if it
+// is not empty, is appended to the message.
 func RefuseMethod(w http.ResponseWriter, r *http.Request, allow, hint string) {
 	w.Header().Set("Allow", allow)
 	refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s%s", r.Method, r.URL.Path, allow, hint),
 		http.StatusMethodNotAllowed)
 }
 
-// discard is a ResponseWriter that keeps the header and the status.
+// discard is a ResponseWriter that keeps only the header and the status.
 type discard struct {
 	header http.Header
 	status int

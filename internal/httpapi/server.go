@@ -10,21 +10,20 @@ import (
 	"time"
 )
 
-// Bounds on what a connection may take before it has sent a request. There is
-// none on the time of a reply: streams are long on purpose, and those who write
-// them bound each write.
+// Bounds of a connection before its first request. The time of an answer has no
+// bound: streams are long on purpose, and their writers bound each write.
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
 )
 
-// Server serves one listener for as long as its context lasts.
+// Server serves one listener as long as its context lasts.
 type Server struct {
 	Handler http.Handler
 	Logger  *slog.Logger
-	// DrainTimeout is how long requests under way may go on once the server
-	// is told to stop; 0 cuts them off at once.
+	// DrainTimeout is how long pending requests may go on once the server
+	// stops; 0 ends them at once.
 	DrainTimeout time.Duration
 	// ConnContext, if set, adds to the context of each new connection's
 	// requests.
@@ -32,16 +31,16 @@ type Server struct {
 }
 
 // Serve accepts connections on ln until ctx ends. It then closes ln, lets
-// requests under way finish for DrainTimeout, and cuts off those that are left:
-// their contexts end and their connections close. Hijacked connections, as
-// WebSockets are, belong to those who hijacked them: Serve does not wait for
-// them, and their contexts end only if requests have to be cut off.
+// pending requests finish for DrainTimeout, and aborts the rest: their contexts
+// end and their connections close. Serve does not wait for hijacked
+// connections, such as WebSockets, and their contexts end only if requests have
+// to be aborted.
 //
-// It returns nil after a stop that ctx asked for, also when requests had to be
-// cut off; else it says why the listener failed. Handlers that were cut off may
-// take a moment more to notice; nothing else of it runs on.
+// It returns nil after a stop that ctx asked for, also if requests had to be
+// aborted; else it returns why the listener failed. Aborted handlers may take a
+// moment more to notice; nothing else runs on.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	// Requests outlive ctx by the drain time: only the cut ends them.
+	// Requests outlive ctx by the drain time: only the abort ends them.
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	srv := &http.Server{
 		Handler:           s.Handler,
@@ -69,8 +68,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// drain waits for the requests under way, within the drain time, and cuts off
-// the others. Only then are contexts ended: those of hijacked connections are
+// drain waits for pending requests, within the drain time, and aborts the
+// others. Only then do contexts end, since those of hijacked connections are
 // not the server's to end.
 func (s *Server) drain(srv *http.Server, cut context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.DrainTimeout)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bound is a listener that lets in so many connections at a time. Those past it
-// are told so and closed.
+// Bound is a listener with a bound on its connections. Further connections get
+// an error and are closed.
 type Bound struct {
 	net.Listener
 	most   int64
@@ -20,20 +20,20 @@ type Bound struct {
 }
 
 const (
-	// maxRefusing bounds the connections that are being told at a time; others are
-	// closed at once.
+	// maxRefusing bounds the connections that are being refused at a time;
+	// others are closed at once.
 	maxRefusing = 64
-	// refusalTime is how long one may take to be told.
+	// refusalTime bounds the time of a refusal.
 	refusalTime = time.Second
 )
 
-// NewBound bounds the connections of ln. refuse tells a connection why it is
-// refused; it need not close it, and its deadline is set.
+// NewBound bounds the connections of ln. refuse answers a refused connection;
+// it need not close it, and its deadline is set.
 func NewBound(ln net.Listener, most int, refuse func(net.Conn)) *Bound {
 	return &Bound{Listener: ln, most: int64(most), refuse: refuse}
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection within the bound.
 func (b *Bound) Accept() (net.Conn, error) {
 	for {
 		c, err := b.Listener.Accept()
@@ -62,14 +62,14 @@ func (b *Bound) turnAway(c net.Conn) {
 	})
 }
 
-// Close closes the listener, and returns once nobody is being refused any more.
+// Close closes the listener, and returns once no refusal is under way any more.
 func (b *Bound) Close() error {
 	err := b.Listener.Close()
 	b.parting.Wait()
 	return err
 }
 
-// boundConn counts its connection out when it is closed.
+// boundConn is counted until it is closed.
 type boundConn struct {
 	net.Conn
 	bound *Bound
@@ -83,7 +83,7 @@ func (c *boundConn) Close() error {
 	return err
 }
 
-// CloseWrite ends what is sent to the peer, where the connection can.
+// CloseWrite closes the writing side, if the connection can.
 func (c *boundConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

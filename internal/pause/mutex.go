@@ -5,7 +5,7 @@ import "context"
 // Mutex is a lock that a goroutine can give up waiting for.
 type Mutex chan struct{}
 
-// NewMutex makes one that nobody holds.
+// NewMutex returns an unlocked Mutex.
 func NewMutex() Mutex { return make(Mutex, 1) }
 
 // Lock waits for the lock until ctx ends.
@@ -18,5 +18,5 @@ func (m Mutex) Lock(ctx context.Context) error {
 	}
 }
 
-// Unlock lets the next one have it.
+// Unlock unlocks it.
 func (m Mutex) Unlock() { <-m }

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Effective returns what holds for the name of a policy; nil: there is none.
+// Effective returns the effective values of a policy's name; nil: there is
+// none.
 func (s *Snapshot) Effective(name string) *Effective {
 	prefix, glob := strings.CutSuffix(name, "*")
 	if !glob {
@@ -20,14 +21,14 @@ func (s *Snapshot) Effective(name string) *Effective {
 	return s.globs[prefix]
 }
 
-// Change returns the snapshot with some policies put in, instead of those that
-// have their names, and others removed. It is what [NewSnapshot] would make of
-// all of them, for the price of what the change concerns, and what it leaves as
-// it was keeps its pointer. The snapshot must be one of NewSnapshot or Change.
+// Change returns the snapshot after some policies were put, in place of those
+// of the same names, and others removed. The result is that of [NewSnapshot]
+// with all of them, at the cost of the change alone; unchanged values keep
+// their pointers. The snapshot must be one of NewSnapshot or Change.
 //
-// The error is as that of NewSnapshot. A field of a policy that was put is
-// policies[i].field, i being its place in put; a field of another policy, with
-// which the change does not go together, is policies["name"].field.
+// The error is like that of NewSnapshot. A field of a policy that was put is
+// policies[i].field, where i is its index in put; a field of another policy
+// that the change makes invalid is policies["name"].field.
 func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapshot, error) {
 	put = slices.Clone(put)
 	order, bad := inOrder(put)
@@ -88,8 +89,8 @@ func (s *Snapshot) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(s.policies, name, func(p *Policy, name string) int { return strings.Compare(p.Name, name) })
 }
 
-// forget removes what was resolved for a name. Below the empty prefix there is
-// always something: the defaults.
+// forget removes the resolved values of a name. The empty prefix always has
+// some: the defaults.
 func (s *Snapshot) forget(name string) {
 	prefix, glob := strings.CutSuffix(name, "*")
 	switch {
@@ -140,7 +141,7 @@ func lengthsOf(globs map[string]*Effective) []int {
 	return lengths
 }
 
-// keepPointers puts the older snapshot's values in the place of equal ones.
+// keepPointers replaces values by equal ones of the older snapshot.
 func (s *Snapshot) keepPointers(older *Snapshot, order []placed) {
 	keep := func(now, before map[string]*Effective, key string) {
 		if e := before[key]; e != nil && *e == *now[key] {

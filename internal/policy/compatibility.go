@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-bus/sluice/internal/schema"
 )
 
-// Compatibility is about readers and writers of different schemas: backward is
-// for readers with the new one, who find events of the older; forward for readers
-// with the older one, who find events of the new; full is for both. A transitive
-// one is about all older versions that are kept, the others about the latest.
+// Compatibility is between readers and writers of different schemas. Backward
+// is for readers with the new schema and events of an older one; forward is for
+// readers with the older schema and events of the new one; full is both. A
+// transitive one compares with all kept versions, the others with the latest.
 func (c Compatibility) backward() bool {
 	return strings.HasPrefix(string(c), "backward") || strings.HasPrefix(string(c), "full")
 }
@@ -24,14 +24,14 @@ func (c Compatibility) forward() bool {
 // Transitive reports whether all older versions count.
 func (c Compatibility) Transitive() bool { return strings.HasSuffix(string(c), "_transitive") }
 
-// Older is a schema that a new one is held against.
+// Older is an earlier schema that a new one is compared with.
 type Older struct {
 	Name string // such as "version 3", in the reasons
 	Text string
 }
 
-// Breaks says why a new schema, which compiles, does not go with older ones; none: it
-// does. What the comparison takes comes out of a budget.
+// Breaks returns why a new schema, which compiles, is incompatible with older
+// ones; none: it is compatible. The comparison spends from a budget.
 func (c Compatibility) Breaks(budget *schema.Budget, text string, older []Older) (reasons []string) {
 	if c == CompatibilityNone || len(older) == 0 {
 		return nil
@@ -57,11 +57,11 @@ func (c Compatibility) Breaks(budget *schema.Budget, text string, older []Older)
 	return reasons
 }
 
-// SchemaDigest tells schemas apart: those that differ in spelling alone (spaces,
-// the order of members) have the same one.
+// SchemaDigest identifies a schema: schemas that differ only in spelling
+// (spaces, the order of members) have the same digest.
 type SchemaDigest [sha256.Size]byte
 
-// DigestOf is the digest of a schema's text, which is JSON.
+// DigestOf returns the digest of a schema's text, which is JSON.
 func DigestOf(text string) SchemaDigest {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()

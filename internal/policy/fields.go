@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// field is one field of the policy document: where it stands, how it is read,
-// and where its value goes. The table of them is the whole schema: parsing,
-// fall-through and hashing all follow it.
+// field is one field of the policy document: its path, how it is parsed, and
+// where its value is stored. The table of fields is the whole schema: parsing,
+// inheritance and hashing all use it.
 type field struct {
 	path string
 	// read sets the field in e from the node; the error says what is allowed.
@@ -40,7 +40,7 @@ func at[T any](path string, in func(*Effective) *T, read func(*yaml.Node) (T, er
 	}
 }
 
-// adding has members of the field fall through, each by its name.
+// adding makes members of the field inherited one by one, by name.
 func (f field) adding(copy func(dst, src *Effective)) field {
 	f.copy = copy
 	return f
@@ -107,7 +107,7 @@ var fields = []field{
 	at("paused", func(e *Effective) *bool { return &e.Paused }, boolean),
 }
 
-// shown is how an error quotes a node: short, and never a whole subtree.
+// shown quotes a node in an error, shortened, and never a whole subtree.
 func shown(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -200,7 +200,7 @@ func boolean(n *yaml.Node) (bool, error) {
 	return v, nil
 }
 
-// duration reads what time.ParseDuration reads, which includes a bare 0.
+// duration parses the format of time.ParseDuration, which includes 0.
 func duration(least, most time.Duration) func(*yaml.Node) (time.Duration, error) {
 	allowed := fmt.Sprintf("of at least %v", least)
 	if most != forever {

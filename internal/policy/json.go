@@ -12,12 +12,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// MarshalJSON writes the policy as the document has it: its name, and the
-// fields that it sets and no others, in the order of the contract. Equal
-// policies have equal texts, and [Policy.UnmarshalJSON] reads them back equal.
+// MarshalJSON encodes the policy as a document: its name and the fields that it
+// sets, in the order of the contract. Equal policies have equal texts, and
+// [Policy.UnmarshalJSON] reads them back equal.
 func (p Policy) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
 
-// AppendJSON is MarshalJSON into a buffer that is there.
+// AppendJSON is MarshalJSON into an existing buffer.
 func (p *Policy) AppendJSON(out []byte) []byte {
 	out = appendText(append(out, `{"name":`...), p.Name)
 	var open []string // the sections that are open, outermost first
@@ -45,8 +45,8 @@ func common(a, b []string) int {
 	return n
 }
 
-// appendKey writes the name of a member, with a comma before it where it is
-// not the first of its object.
+// appendKey appends the name of a member, with a comma unless it is the first
+// of its object.
 func appendKey(out []byte, key string) []byte {
 	if out[len(out)-1] != '{' {
 		out = append(out, ',')
@@ -77,12 +77,11 @@ func appendValue(out []byte, path string, v any) []byte {
 	panic(fmt.Sprintf("policy: %s has a value of type %T", path, v))
 }
 
-// emptyJSON has the fields whose values are JSON themselves, and what they are
-// when they are empty.
+// emptyJSON has the fields whose values are JSON themselves, with their empty
+// values.
 var emptyJSON = map[string]string{schemaPath: "null", "groups": "{}", "delivery.fairness.weights": "{}"}
 
-// durationText leaves out what time.Duration spells and people do not: 168h
-// rather than 168h0m0s.
+// durationText shortens the text of time.Duration: 168h instead of 168h0m0s.
 func durationText(d time.Duration) string {
 	text := d.String()
 	if short, ok := strings.CutSuffix(text, "m0s"); ok {
@@ -94,8 +93,8 @@ func durationText(d time.Duration) string {
 	return text
 }
 
-// appendNumber writes large and tiny numbers with an exponent: digits without
-// one have to be a whole number that the document can hold as such.
+// appendNumber writes large and tiny numbers with an exponent: a number without
+// one has to be a whole number that the document can hold exactly.
 func appendNumber(out []byte, v float64) []byte {
 	if v != 0 && (v < 1e-6 || v >= maxExactNumber) {
 		return strconv.AppendFloat(out, v, 'e', -1, 64)
@@ -116,18 +115,17 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParsePolicy reads one policy as JSON. Members of the names in ignored are
-// passed over, and the name may be absent: then it is empty. How the fields
-// relate to those of other policies is not looked at; [NewSnapshot] does that.
-// The error is a *[wire.Error] with code invalid_policy and every bad field by
-// its path, such as publish.rate.
+// ParsePolicy parses one policy as JSON. It ignores the members named in
+// ignored, and the name may be absent: then it is empty. It does not check the
+// fields against those of other policies; [NewSnapshot] does. The error is a
+// *[wire.Error] with code invalid_policy and every bad field by its path, such
+// as publish.rate.
 func ParsePolicy(data []byte, ignored ...string) (Policy, error) {
 	return parsePolicy(data, parser{ignored: ignored, unnamed: true})
 }
 
-// ParseStored is ParsePolicy for a policy that was let in before: whether its
-// schema compiles is not looked at again, since an older program may have
-// allowed it.
+// ParseStored is ParsePolicy for a stored policy: it does not compile the
+// schema, since an older program may have accepted one that does not compile.
 func ParseStored(data []byte) (Policy, error) {
 	return parsePolicy(data, parser{unnamed: true, stored: true})
 }
@@ -151,9 +149,9 @@ func parsePolicy(data []byte, p parser) (Policy, error) {
 	return policy, nil
 }
 
-// ParseList reads the document of [ParseJSON], but passes over the members of
-// policies that ignored names, and does not look at how the fields of policies
-// relate: for policies that others, which are not in the document, complete.
+// ParseList parses the document of [ParseJSON], but ignores the members of
+// policies that ignored names, and does not check fields against each other:
+// for policies that are completed by others outside of the document.
 func ParseList(data []byte, ignored ...string) ([]Policy, error) {
 	if len(data) > MaxDocumentBytes {
 		return nil, tooLarge(len(data))
@@ -172,22 +170,22 @@ func ParseList(data []byte, ignored ...string) ([]Policy, error) {
 }
 
 // ValidName reports whether a policy may have that name: a topic, or a prefix
-// of one and a * at the end.
+// of one followed by *.
 func ValidName(name string) bool { return validName(name) }
 
-// Version is a short hash of what the policy says, whatever its spelling.
+// Version is a short hash of the policy's content, independent of its spelling.
 func (p *Policy) Version() string { return p.version() }
 
-// Equal reports whether two policies say the same, whatever their spelling and
-// however their schemas are counted.
+// Equal reports whether two policies have the same content, independent of
+// their spelling and their schemas' versions.
 func (p *Policy) Equal(q *Policy) bool {
 	ours, theirs := p.values, q.values
 	ours.Schema.Version, theirs.Schema.Version = 0, 0
 	return p.Name == q.Name && p.set == q.set && ours == theirs
 }
 
-// Match names the policy that is the most specific one for a topic; "": none
-// is, so that the defaults hold.
+// Match names the most specific policy of a topic; "": there is none, so that
+// the defaults hold.
 func (s *Snapshot) Match(topic string) string {
 	if s.own(topic) != nil {
 		return topic

@@ -15,18 +15,19 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// Bounds of the fields whose members have names of their own, in one policy.
+// Bounds of the fields with named members, in one policy.
 const (
 	MaxGroups  = 1000 // consumer groups in groups
 	MaxWeights = 1000 // tenants in delivery.fairness.weights
-	// MaxMergedBytes bounds what falls through into the groups and weights of the
-	// policies that are resolved together, as text: each that sets some has all of them.
+	// MaxMergedBytes bounds the text that groups and weights of policies
+	// resolved together inherit: each policy that sets some has a copy of all
+	// of them.
 	MaxMergedBytes = 32 << 20
 )
 
-// Merged is how many bytes of text have fallen through to groups and weights that
-// the policy sets itself; e is what holds for its name. Those that it does not set
-// are shared.
+// Merged is how many bytes of text the policy's own groups and weights have
+// inherited; e has the effective values of its name. A policy that sets none
+// shares them.
 func (p *Policy) Merged(e *Effective) (n int) {
 	if own := p.values.Groups; own != "" {
 		n += len(e.Groups) - len(own)
@@ -42,21 +43,21 @@ func (p *Policy) Merged(e *Effective) (n int) {
 // there are none.
 type Groups string
 
-// GroupLimits are what a policy says of one consumer group.
+// GroupLimits are the limits of one consumer group in a policy.
 type GroupLimits struct {
 	Paused      bool    // nothing is delivered to it
 	Rate        float64 // events per second to all of its members together; 0: no limit
 	MaxInflight int     // events in flight at all of its members together; 0: no limit but their own
 }
 
-// groupFields are those of a group's limits that are set.
+// groupFields marks the limits that are set.
 type groupFields struct {
 	Paused      *bool    `json:"paused,omitempty"`
 	Rate        *float64 `json:"rate,omitempty"`
 	MaxInflight *int     `json:"max_inflight,omitempty"`
 }
 
-// Of returns the limits of a group. It reads all of them: keep what it returns.
+// Of returns the limits of a group. It parses all groups: keep its result.
 func (g Groups) Of(name string) GroupLimits {
 	var l GroupLimits
 	if g == "" {
@@ -75,7 +76,7 @@ func (g Groups) Of(name string) GroupLimits {
 	return l
 }
 
-// over returns the groups with what they leave unset taken from below.
+// over returns the groups, which inherit unset limits from below.
 func (g Groups) over(below Groups) Groups {
 	return Groups(merged(string(g), string(below), func(f, below groupFields) groupFields {
 		return groupFields{
@@ -86,8 +87,8 @@ func (g Groups) over(below Groups) Groups {
 	}))
 }
 
-// Weights are the weights of tenants by their names, as [Groups] is; one that is
-// not named weighs 1.
+// Weights are the weights of tenants by their names, like [Groups]; a tenant
+// without one has weight 1.
 type Weights string
 
 // All returns the weights by the names of the tenants.
@@ -98,12 +99,12 @@ func (w Weights) All() map[string]float64 {
 	return named[float64](string(w))
 }
 
-// over returns the weights, and those of below that have other names.
+// over returns the weights, and inherits those of other names from below.
 func (w Weights) over(below Weights) Weights {
 	return Weights(merged(string(w), string(below), func(weight, _ float64) float64 { return weight }))
 }
 
-// named reads what text makes of its members. It was written by this package.
+// named parses the members of a text that this package wrote.
 func named[T any](text string) map[string]T {
 	members := map[string]T{}
 	if text != "" {
@@ -114,7 +115,7 @@ func named[T any](text string) map[string]T {
 	return members
 }
 
-// textOf writes members as named reads them.
+// textOf encodes members for named.
 func textOf[T any](members map[string]T) string {
 	if len(members) == 0 {
 		return ""
@@ -126,8 +127,7 @@ func textOf[T any](members map[string]T) string {
 	return string(text)
 }
 
-// merged joins the members of two texts; both says what becomes of one that is in
-// both.
+// merged joins the members of two texts; both merges a member that is in both.
 func merged[T any](text, below string, both func(member, below T) T) string {
 	switch {
 	case text == "":
@@ -145,7 +145,7 @@ func merged[T any](text, below string, both func(member, below T) T) string {
 	return textOf(members)
 }
 
-// memberErrors are what is wrong with the members of a field.
+// memberErrors are the mistakes in the members of a field.
 type memberErrors []memberError
 
 type memberError struct {
@@ -156,7 +156,7 @@ type memberError struct {
 
 func (e memberErrors) Error() string { return e[0].path + ": " + e[0].msg }
 
-// add notes what reading the member of that path has returned.
+// add records the error of parsing the member of that path.
 func (e *memberErrors) add(path string, line int, err error) {
 	var members memberErrors
 	if !errors.As(err, &members) {
@@ -167,7 +167,7 @@ func (e *memberErrors) add(path string, line int, err error) {
 	}
 }
 
-// fieldErrors are err's, which reading the field at path has returned.
+// fieldErrors converts err, the error of parsing the field at path.
 func fieldErrors(line int, path string, err error) (bad []wire.FieldError) {
 	var members memberErrors
 	members.add(path, line, err)
@@ -177,8 +177,8 @@ func fieldErrors(line int, path string, err error) (bad []wire.FieldError) {
 	return bad
 }
 
-// readNamed reads an object, or a string that holds one, whose members have names
-// of their own, which one reads.
+// readNamed parses an object, or a string that holds one, with named members,
+// each of which one parses.
 func readNamed(n *yaml.Node, most int, example string, one func(name string, value *yaml.Node) error) error {
 	shows := shown(n)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
@@ -266,7 +266,7 @@ func weights(n *yaml.Node) (Weights, error) {
 	return Weights(textOf(members)), err
 }
 
-// Grouping says by what events belong to tenants: the policy's publish.per and
+// Grouping is how events are assigned to tenants: the policy's publish.per and
 // delivery.fairness.by.
 type Grouping string
 
@@ -312,11 +312,11 @@ func grouping(n *yaml.Node) (Grouping, bool) {
 	return Grouping(PerHeader + strings.ToLower(rest)), true
 }
 
-// maxTenantName bounds what a tenant is known by.
+// maxTenantName bounds the name of a tenant.
 const maxTenantName = 128
 
-// Tenant returns the tenant that an event belongs to, or the hash of its name where
-// that is long; "" is that of events without the header, or without a key.
+// Tenant returns the tenant of an event, or the hash of its name if that is
+// long; "" is that of events without the header, or without a key.
 func (g Grouping) Tenant(key string, headers wire.Headers) string {
 	name := g.tenant(key, headers)
 	if len(name) <= maxTenantName {
@@ -347,8 +347,8 @@ func (g Grouping) tenant(key string, headers wire.Headers) string {
 	return key[:end]
 }
 
-// endsPrefix reports whether a character ends the prefix of a key: any that is no
-// letter, digit, dash or underscore.
+// endsPrefix reports whether a character ends the prefix of a key: any but
+// letters, digits, dash and underscore.
 func endsPrefix(c rune) bool {
 	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c >= 0x80)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Bounds up to which a policy document is read. Each of its values and names is
-// a node, which takes 160 bytes while it is read; the ten thousand policies that set
-// every field have 800,000.
+// Bounds of a policy document. Each of its values and names is a node, which
+// takes 160 bytes while it is parsed; ten thousand policies that set every
+// field have 800,000.
 const (
 	MaxDocumentBytes = 16 << 20
 	MaxDocumentNodes = 1_000_000
@@ -63,8 +63,9 @@ func ParseJSON(data []byte) ([]Policy, error) {
 	return parse(root)
 }
 
-// indicators counts what begins or ends the nodes of a YAML document: there is
-// at least one for each node, an alias too, which is never followed.
+// indicators counts the characters that begin or end nodes of a YAML document:
+// there is at least one for each node, also for an alias, which is never
+// followed.
 func indicators(data []byte) (n int) {
 	for _, c := range data {
 		switch c {
@@ -77,7 +78,7 @@ func indicators(data []byte) (n int) {
 
 var errTooManyNodes = fmt.Errorf("the document has more than %d values and names, the most that are read", MaxDocumentNodes)
 
-// jsonRoot reads a text that is one JSON value.
+// jsonRoot parses a text that is one JSON value.
 func jsonRoot(data []byte) (*yaml.Node, error) {
 	dec := nodeReader{Decoder: json.NewDecoder(bytes.NewReader(data)), left: MaxDocumentNodes}
 	dec.UseNumber()
@@ -96,17 +97,17 @@ func jsonRoot(data []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
-// maxNesting bounds how deep a JSON document goes: reading takes stack.
+// maxNesting bounds the depth of a JSON document: parsing takes stack.
 const maxNesting = 512
 
-// nodeReader reads JSON values as nodes, a bounded number of them.
+// nodeReader parses JSON values as nodes, a bounded number of them.
 type nodeReader struct {
 	*json.Decoder
 	left int
 }
 
-// node reads the next JSON value as the node that YAML would make of it,
-// without a line; depth is in how many others it is.
+// node parses the next JSON value as the node that YAML would make of it,
+// without a line; depth is its depth.
 func (dec *nodeReader) node(depth int) (*yaml.Node, error) {
 	if dec.left--; dec.left < 0 {
 		return nil, errTooManyNodes
@@ -163,8 +164,8 @@ func notYAML(err error) error {
 	return refusal([]wire.FieldError{{Field: "policies", Message: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}})
 }
 
-// refusal makes one error of all bad fields: its sentence names each of them
-// too, for those who see only that.
+// refusal makes one error of all bad fields; its message names each of them,
+// too.
 func refusal(bad []wire.FieldError) error {
 	reasons := make([]string, len(bad))
 	for i, f := range bad {
@@ -175,14 +176,15 @@ func refusal(bad []wire.FieldError) error {
 	return e
 }
 
-// parser walks a document and collects what is wrong with it.
+// parser walks a document and collects its mistakes.
 type parser struct {
 	bad []wire.FieldError
-	// ignored are members of a policy that mean nothing here.
+	// ignored are members of a policy that are ignored.
 	ignored []string
 	// unnamed allows a policy without a name.
 	unnamed bool
-	// stored says that it was let in before: its schema is not looked at again.
+	// stored says that the policy was stored before: its schema is not
+	// compiled.
 	stored bool
 }
 
@@ -207,7 +209,7 @@ func parse(root *yaml.Node) ([]Policy, error) {
 	return policies, nil
 }
 
-// document reads the list of policies, which may be in an object.
+// document parses the list of policies, which may be in an object.
 func (p *parser) document(root *yaml.Node) []Policy {
 	list := root
 	if root.Kind == yaml.MappingNode {
@@ -235,8 +237,8 @@ func (p *parser) document(root *yaml.Node) []Policy {
 	return policies
 }
 
-// members yields the names and values of an object, refusing names that are
-// not scalars or occur twice.
+// members yields the names and values of an object, refusing names that are not
+// scalars or occur twice.
 func (p *parser) members(n *yaml.Node, path string) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(name, value *yaml.Node) bool) {
 		seen := map[string]bool{}
@@ -282,8 +284,8 @@ func (p *parser) policy(n *yaml.Node, path string) Policy {
 	return out
 }
 
-// member reads the value of one key in a section of the policy: a field, or a
-// section of its own.
+// member parses the value of one key in a section of the policy: a field, or a
+// section.
 func (p *parser) member(out *Policy, policyPath, section string, name, value *yaml.Node) {
 	if allowed := keysOf(section); !slices.Contains(allowed, name.Value) {
 		p.refuse(name, join(join(policyPath, section), name.Value), "unknown key; allowed here: %s", strings.Join(allowed, ", "))
@@ -346,7 +348,7 @@ func validName(name string) bool {
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
 }
 
-// join puts a key behind the path of what it is in.
+// join appends a key to the path of its section.
 func join(path, key string) string {
 	if path == "" || key == "" {
 		return path + key

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Scope says whom a topic's publish rate is for.
+// Scope is the scope of a topic's publish rate.
 type Scope string
 
 // The scopes.
@@ -30,19 +30,19 @@ const (
 	ScopeFleet   Scope = "fleet"   // all sidecars together
 )
 
-// OnLimit says what becomes of a publish that finds no token.
+// OnLimit is what happens to a publish without a token.
 type OnLimit string
 
-// What can become of it.
+// The ways to handle it.
 const (
 	LimitReject OnLimit = "reject" // refused at once
 	LimitWait   OnLimit = "wait"   // waits up to Publish.MaxWait for its tokens, then is refused
 )
 
-// OnStoreUnavailable says what becomes of a publish while the store is away.
+// OnStoreUnavailable is what happens to a publish while the store is away.
 type OnStoreUnavailable string
 
-// What can become of it.
+// The ways to handle it.
 const (
 	StoreSpool  OnStoreUnavailable = "spool"
 	StoreReject OnStoreUnavailable = "reject"
@@ -63,10 +63,10 @@ const (
 	CompatibilityFullTransitive     Compatibility = "full_transitive"
 )
 
-// Expired is what becomes of events whose own ttl has passed.
+// Expired is what happens to events whose own ttl has passed.
 type Expired string
 
-// What may become of them.
+// The ways to handle them.
 const (
 	ExpiredDrop       Expired = "drop"
 	ExpiredDeadLetter Expired = "dead_letter"
@@ -76,14 +76,13 @@ const (
 // replica set; the others are "w:1", "w:2" and so on.
 const WriteConcernMajority = "majority"
 
-// Effective is everything that holds for one topic, all fields filled in. The
-// ones that a [Snapshot] hands out are shared: read only. Values are
-// comparable with ==.
+// Effective has all fields of a topic. Those returned by a [Snapshot] are
+// shared: read only. Values are comparable with ==.
 type Effective struct {
 	Publish    Publish
 	Connection Rate
 	Delivery   Delivery
-	// Partitions is how many a topic gets when it is created; existing topics
+	// Partitions is the number of partitions of a new topic; existing topics
 	// keep theirs.
 	Partitions int
 	Dedupe     Dedupe
@@ -92,19 +91,19 @@ type Effective struct {
 	Schema     Schema
 	Tracing    Tracing
 	Groups     Groups
-	// AutoCreate makes a topic when somebody publishes or subscribes to it.
+	// AutoCreate makes publishing and subscribing create a missing topic.
 	AutoCreate bool
 	// Paused refuses publishes.
 	Paused bool
 }
 
-// Rate is a token bucket's size and how fast it fills.
+// Rate is a token bucket's size and fill rate.
 type Rate struct {
 	Rate  float64 // tokens per second; 0: no limit
 	Burst int     // at least 1 where Rate is above 0
 }
 
-// Publish limits what comes into a topic.
+// Publish limits publishes to a topic.
 type Publish struct {
 	Rate           float64 // events per second; 0: no limit
 	Burst          int     // events; at least 1 where Rate is above 0
@@ -115,8 +114,7 @@ type Publish struct {
 	Per            Grouping      // Rate and Burst are for each tenant by itself; "": for all together
 }
 
-// Delivery is what a subscription gets that does not say, and the most for one
-// that does.
+// Delivery has the defaults of a subscription, and its maximum.
 type Delivery struct {
 	Rate        float64 // events per second, with one second's worth as burst; 0: no limit
 	MaxInflight int
@@ -129,56 +127,55 @@ type Delivery struct {
 // Backoff bounds the pause before a redelivery; Min ≤ Max.
 type Backoff struct{ Min, Max time.Duration }
 
-// Fairness has the events of a group's backlog delivered in turns of their
-// tenants.
+// Fairness delivers a group's backlog in turns of the tenants.
 type Fairness struct {
 	By      Grouping // "": in the order of the log
 	Weights Weights
 }
 
-// Dedupe says for how long after its acceptance an id is remembered even where
-// its event is not kept.
+// Dedupe is how long after its acceptance an id is remembered even if its event
+// is not kept.
 type Dedupe struct{ Window time.Duration }
 
-// Retention says what a topic keeps.
+// Retention is which events a topic keeps.
 type Retention struct {
 	TTL     time.Duration // 0: for ever
 	Compact bool          // keep the latest event of each key only
-	// MaxBytes is about how much the topic's events may hold; the oldest go. 0: no limit.
+	// MaxBytes is about how many bytes the topic's events may have; the oldest
+	// are removed. 0: no limit.
 	MaxBytes int64
-	// Expired is what becomes of an event for a group when the event's own ttl
-	// has passed.
+	// Expired is what happens for a group to an event whose own ttl has passed.
 	Expired Expired
 }
 
-// Durability says when a publish counts as kept. It is about a store that is
-// elsewhere: the embedded log has no replicas to wait for, and is never away.
+// Durability is when a publish counts as stored. It applies to a remote store:
+// the embedded log has no replicas to wait for, and is never away.
 type Durability struct {
 	WriteConcern       string // WriteConcernMajority, or "w:" and a number
 	OnStoreUnavailable OnStoreUnavailable
 	SpoolMaxBytes      int64 // of the topic's events in the spool; 0: no limit
 }
 
-// MayVanish reports whether events that were answered may be gone again with a
-// primary of the store.
+// MayVanish reports whether acknowledged events may be lost with a primary of
+// the store.
 func (d Durability) MayVanish() bool { return d.WriteConcern != WriteConcernMajority }
 
-// Schema is what payloads have to look like.
+// Schema is the schema of payloads.
 type Schema struct {
 	JSONSchema    string // compact JSON text of the schema; "": any payload
 	Compatibility Compatibility
-	// Version is the schema's, and no field of the document: a control plane counts
-	// the schemas of each policy from 1. It is 1 in a file's policies, and 0 without a
-	// schema.
+	// Version is the schema's version, and not a field of the document: a
+	// control plane counts the schemas of each policy from 1. It is 1 in a
+	// file's policies, and 0 without a schema.
 	Version int64
 }
 
-// Tracing says how much is traced.
+// Tracing is how much is traced.
 type Tracing struct {
 	SampleRatio float64 // from 0 to 1
 }
 
-// Defaults are the values of a topic that no policy says anything about.
+// Defaults are the values of a topic without policies.
 func Defaults() Effective {
 	return Effective{
 		Publish:    Publish{Rate: 1000, Burst: 1000, Scope: ScopeSidecar, OnLimit: LimitReject},
@@ -199,9 +196,9 @@ func Defaults() Effective {
 	}
 }
 
-// Policy is one policy as somebody wrote it: a name, and values for the fields
-// that it sets. It comes from [ParseYAML], [ParseJSON], [ParsePolicy] or
-// [ParseList]; == compares where it was written, too, and [Policy.Equal] does not.
+// Policy is one policy as written: a name, and values of the fields that it
+// sets. It comes from [ParseYAML], [ParseJSON], [ParsePolicy] or [ParseList];
+// == also compares the position in the document, [Policy.Equal] does not.
 type Policy struct {
 	Name string
 
@@ -215,7 +212,7 @@ type Policy struct {
 // prefix returns the literal prefix of a glob, or false for an exact name.
 func (p *Policy) prefix() (string, bool) { return strings.CutSuffix(p.Name, "*") }
 
-// applyTo overwrites in e what the policy sets.
+// applyTo overwrites in e the fields that the policy sets.
 func (p *Policy) applyTo(e *Effective) {
 	for i := range fields {
 		if p.set.has(i) {
@@ -236,16 +233,15 @@ func (p *Policy) JSONSchema() string { return p.values.Schema.JSONSchema }
 // Compatibility is the one that the policy sets; "": it sets none.
 func (p *Policy) Compatibility() Compatibility { return p.values.Schema.Compatibility }
 
-// SetSchemaVersion says which version of the policy's schemas its schema is.
+// SetSchemaVersion sets the version of the policy's schema.
 func (p *Policy) SetSchemaVersion(n int64) { p.values.Schema.Version = n }
 
 // SchemaVersion is the version of the schema that the policy sets; 0: it sets none.
 func (p *Policy) SchemaVersion() int64 { return p.values.Schema.Version }
 
-// Ineffective names the fields that the policy sets without effect in a
-// sidecar's file: publish.scope fleet, since a control plane divides the rate
-// of a fleet; and connection outside of '*', the only policy that it is read
-// from.
+// Ineffective names the fields that have no effect in a sidecar's file:
+// publish.scope fleet, since a control plane divides the rate of a fleet; and
+// connection outside of '*', the only policy that has it.
 func (p *Policy) Ineffective() []string {
 	var out []string
 	for i, f := range fields {

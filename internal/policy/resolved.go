@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// Version says which content of a policy is meant: the number that a control
-// plane gave it, or a hash of what a file says. The zero value is that of no
-// policy.
+// Version identifies the content of a policy: the number that a control plane
+// gave it, or a hash of a file's policy. The zero value is that of no policy.
 type Version struct {
 	number int64
 	hash   string
 }
 
-// VersionNumber is the version of a policy that a control plane counts.
+// VersionNumber is the version of a policy of a control plane.
 func VersionNumber(n int64) Version { return Version{number: n} }
 
 // String is the number, or the hash.
@@ -26,7 +25,7 @@ func (v Version) String() string {
 	return strconv.FormatInt(v.number, 10)
 }
 
-// MarshalJSON writes a number, or the hash as a string.
+// MarshalJSON encodes the number, or the hash as a string.
 func (v Version) MarshalJSON() ([]byte, error) {
 	if v.hash != "" {
 		return strconv.AppendQuote(nil, v.hash), nil
@@ -34,8 +33,8 @@ func (v Version) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, v.number, 10), nil
 }
 
-// Resolved is a policy that is whole: what it does not set itself has been
-// filled in already, so it depends on no other one.
+// Resolved is a policy with all fields: inherited ones are filled in, so it
+// depends on no other policy.
 type Resolved struct {
 	Name      string // a topic, or a prefix and '*'
 	Version   int64
@@ -43,8 +42,9 @@ type Resolved struct {
 	Effective *Effective
 }
 
-// topics is the policies of topics in a snapshot of whole ones, in parts, of which a
-// change makes few again: a sidecar has all policies there are, and takes every change.
+// topics has the policies of topics in a snapshot of resolved ones, in parts,
+// of which a change copies few: a sidecar has all policies, and applies every
+// change.
 type topics [256]map[string]*Resolved
 
 var seed = maphash.MakeSeed()
@@ -53,9 +53,9 @@ func partOf(topic string) uint8 { return uint8(maphash.String(seed, topic)) }
 
 func (t *topics) find(topic string) *Resolved { return t[partOf(topic)][topic] }
 
-// NewResolvedSnapshot makes a snapshot of policies that are whole: the one of
-// its name holds for a topic, else that of the longest matching prefix, else
-// the defaults. If a name is given twice, the last one counts.
+// NewResolvedSnapshot makes a snapshot of resolved policies: a topic has the
+// policy of its name, else that of the longest matching prefix, else the
+// defaults. If a name is given twice, the last one counts.
 func NewResolvedSnapshot(policies []Resolved) *Snapshot {
 	put := make([]*Resolved, len(policies))
 	for i := range policies {
@@ -64,10 +64,10 @@ func NewResolvedSnapshot(policies []Resolved) *Snapshot {
 	return (&Snapshot{topics: &topics{}}).Replace(nil, put)
 }
 
-// Replace returns the snapshot with some policies put in, instead of those that have
-// their names, after others were removed. One to be removed that is not the very one in
-// the snapshot stays: another has taken its place. The snapshot must be one of
-// NewResolvedSnapshot or Replace, and what is put must not change any more.
+// Replace returns the snapshot after some policies were removed and others put,
+// in place of those of the same names. A policy to be removed stays if the
+// snapshot has another one of its name. The snapshot must be one of
+// NewResolvedSnapshot or Replace, and put policies must not change any more.
 func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
 	next := &Snapshot{topics: new(*s.topics), prefixes: s.prefixes, globs: s.globs, lengths: s.lengths, letters: s.letters}
 	var own [len(next.topics)]bool

@@ -15,11 +15,11 @@ import (
 // schemaPath is the field of the schema.
 const schemaPath = "schema.json_schema"
 
-// goodSchemas are those that compiled lately: a schema is read again with every
-// change of the policies that it is in.
+// goodSchemas are those that compiled recently: a schema is parsed again with
+// every change of its policies.
 var goodSchemas = seen{size: 4096}
 
-// seen keeps the digests of texts: of the latest size, and as many before them.
+// seen keeps the digests of texts: the latest size, and as many before them.
 type seen struct {
 	size int
 
@@ -27,7 +27,7 @@ type seen struct {
 	recent, older map[[sha256.Size]byte]struct{}
 }
 
-// checked compiles a schema, unless it is known to compile.
+// checked compiles a schema, unless it has compiled recently.
 func (s *seen) checked(text string) error {
 	digest := sha256.Sum256([]byte(text))
 	s.mu.Lock()
@@ -51,8 +51,8 @@ func (s *seen) checked(text string) error {
 	return nil
 }
 
-// jsonSchema reads a schema as schemaText does; one that does not compile is
-// refused.
+// jsonSchema parses a schema like schemaText, and refuses one that does not
+// compile.
 func jsonSchema(n *yaml.Node) (string, error) {
 	text, err := schemaText(n)
 	if err == nil && text != "" {
@@ -61,10 +61,10 @@ func jsonSchema(n *yaml.Node) (string, error) {
 	return text, err
 }
 
-// storedSchema reads a schema that was let in before.
+// storedSchema parses a schema that was stored before.
 func storedSchema(e *Effective, n *yaml.Node) error { return e.Schema.read(schemaText(n)) }
 
-// read sets the schema, and the version of one that nobody counts.
+// read sets the schema, and the version of one without a count.
 func (s *Schema) read(text string, err error) error {
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Schema) read(text string, err error) error {
 	return nil
 }
 
-// schemaField is the schema with its version, which goes where the schema goes.
+// schemaField is the schema with its version, which is inherited with it.
 var schemaField = field{
 	path: schemaPath,
 	read: func(e *Effective, n *yaml.Node) error { return e.Schema.read(jsonSchema(n)) },
@@ -86,9 +86,9 @@ var schemaField = field{
 	get: func(e *Effective) any { return e.Schema.JSONSchema },
 }
 
-// schemaText reads a schema written as an object or as a string of JSON text,
-// with one result for both; null, said in so many words, is no schema and stops
-// the fall-through.
+// schemaText parses a schema written as an object or as a string of JSON text,
+// with one result for both; an explicit null is no schema, and ends
+// inheritance.
 func schemaText(n *yaml.Node) (string, error) {
 	bad := fmt.Errorf("must be null, a JSON Schema object, or a string that holds one, not %s", shown(n))
 	switch {
@@ -110,12 +110,12 @@ func schemaText(n *yaml.Node) (string, error) {
 	return "", bad
 }
 
-// maxSchemaNesting bounds how deep a schema goes, so that the documents that it
-// is in can be read.
+// maxSchemaNesting bounds the depth of a schema, so that its documents can be
+// parsed.
 const maxSchemaNesting = maxNesting / 2
 
-// appendJSON writes a YAML value as JSON, members in their order; depth is in
-// how many others it is.
+// appendJSON encodes a YAML value as JSON, members in their order; depth is its
+// depth.
 func appendJSON(out []byte, n *yaml.Node, depth int) ([]byte, error) {
 	if depth > maxSchemaNesting {
 		return nil, fmt.Errorf("nested more than %d deep", maxSchemaNesting)

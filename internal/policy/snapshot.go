@@ -23,14 +23,15 @@ type Snapshot struct {
 	globs map[string]*Effective // by literal prefix; "" is '*' or the defaults
 	// lengths are those of the prefixes in globs, longest first.
 	lengths []int
-	// letters holds for dead letter topics that no policy names: '*' matches them
-	// and does not name them.
+	// letters has the values of dead letter topics that no policy names: '*'
+	// matches them but does not name them.
 	letters *Effective
 	// policies and list are ascending by name, one element of each for a policy.
 	policies []*Policy
 	list     []InForce
 
-	// Of a snapshot of policies that are whole; exact, policies and list are empty then.
+	// Of a snapshot of resolved policies; exact, policies and list are empty
+	// then.
 	topics   *topics
 	prefixes map[string]*Resolved // by name
 }
@@ -42,9 +43,9 @@ type InForce struct {
 	Source  string  `json:"source"` // where it came from
 }
 
-// NewSnapshot resolves policies; source says where they came from. The error
-// is a *[wire.Error] that lists every name given twice, and every combination
-// of fields that falling through makes invalid.
+// NewSnapshot resolves policies; source is their source. The error is a
+// *[wire.Error] that lists every name given twice, and every combination of
+// fields that inheritance makes invalid.
 func NewSnapshot(policies []Policy, source string) (*Snapshot, error) {
 	s, bad := resolve(policies)
 	if len(bad) > 0 {
@@ -63,7 +64,7 @@ func (p *Policy) inForce(source string) InForce {
 	return InForce{Name: p.Name, Version: Version{hash: p.version()}, Source: source}
 }
 
-// Topic returns what holds for a topic. It is shared: read only.
+// Topic returns the values of a topic. They are shared: read only.
 func (s *Snapshot) Topic(name string) *Effective {
 	if e := s.own(name); e != nil {
 		return e
@@ -75,7 +76,7 @@ func (s *Snapshot) Topic(name string) *Effective {
 	return e
 }
 
-// own is what holds for a topic that has a policy of its own; nil: it has none.
+// own returns the values of a topic with a policy of its own; nil: it has none.
 func (s *Snapshot) own(topic string) *Effective {
 	if s.topics == nil {
 		return s.exact[topic]
@@ -86,9 +87,9 @@ func (s *Snapshot) own(topic string) *Effective {
 	return nil
 }
 
-// Retention returns what is kept of the topics that the policy of a name is for,
-// whether there is one or not, and of the dead letter topics among them: the topic
-// of that name, or those with its prefix that no more specific policy names.
+// Retention returns the retention of the topics of a policy's name, with or
+// without such a policy, and of the dead letter topics among them: the topic of
+// that name, or those with its prefix that no more specific policy names.
 func (s *Snapshot) Retention(name string) (topics, letters Retention) {
 	prefix, glob := strings.CutSuffix(name, "*")
 	if !glob {
@@ -102,7 +103,7 @@ func (s *Snapshot) Retention(name string) (topics, letters Retention) {
 	return e.Retention, e.Retention
 }
 
-// DeadLetterTTL is how long a dead letter topic keeps its events where no policy
+// DeadLetterTTL is how long a dead letter topic keeps its events if no policy
 // names it.
 const DeadLetterTTL = 720 * time.Hour
 
@@ -113,8 +114,8 @@ func (s *Snapshot) keepLetters() {
 	s.letters = &e
 }
 
-// Connection returns the limit of each connection, which is read from the
-// policy '*' alone.
+// Connection returns the limit of each connection, which only the policy '*'
+// has.
 func (s *Snapshot) Connection() Rate { return s.globs[""].Connection }
 
 // List names the policies in force, by name.
@@ -138,8 +139,8 @@ func (s *Snapshot) byPrefix(name string) *Effective {
 	panic("policy: a snapshot without the empty prefix")
 }
 
-// resolve makes every policy's effective values. It returns what is wrong with
-// the policies, if anything is.
+// resolve computes every policy's effective values. It returns the mistakes in
+// the policies, if there are any.
 func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 	base := Defaults()
 	s := &Snapshot{
@@ -153,13 +154,13 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 	return s, bad
 }
 
-// placed is a policy, and where it stands in a document; -1: in none.
+// placed is a policy, and its index in a document; -1: it is in none.
 type placed struct {
 	*Policy
 	place int
 }
 
-// at is what errors call the policy.
+// at is the policy's name in errors.
 func (p placed) at() string {
 	if p.place < 0 {
 		return fmt.Sprintf("policies[%q]", p.Name)
@@ -198,8 +199,8 @@ func inOrder(policies []Policy) (order []placed, bad []wire.FieldError) {
 	return order, bad
 }
 
-// add makes the effective values of policies, each of those of the next less
-// specific one, which therefore has to come before it.
+// add computes the effective values of policies, each from those of the next
+// less specific one, which has to come before it.
 func (s *Snapshot) add(order []placed) (bad []wire.FieldError) {
 	merged := 0
 	doubtful := map[*Effective]bool{} // built on a refused policy: relations mean nothing
@@ -232,8 +233,8 @@ func (s *Snapshot) add(order []placed) (bad []wire.FieldError) {
 	return bad
 }
 
-// relations checks fields that depend on each other, where the policy sets at
-// least one of them: the other may have fallen through.
+// relations checks fields that depend on each other, if the policy sets at
+// least one of them: the other may be inherited.
 func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 	check := func(ok bool, path, other, format string, args ...any) {
 		if ok || !p.sets(path) && !p.sets(other) {
@@ -253,7 +254,7 @@ func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 	return bad
 }
 
-// version is a short hash of what the policy says, whatever its spelling.
+// version is a short hash of the policy's content, independent of its spelling.
 func (p *Policy) version() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "name=%q\n", p.Name)

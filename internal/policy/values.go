@@ -35,7 +35,7 @@ func (p *Policy) Values() iter.Seq2[string, any] {
 	}
 }
 
-// plain makes one of few types of a field's.
+// plain converts a field's value to one of a few types.
 func plain(v any) any {
 	switch v := v.(type) {
 	case int:
@@ -60,9 +60,9 @@ func plain(v any) any {
 	return v
 }
 
-// FromValues makes what holds for a topic of values as [Effective.Values]
-// yields them, and of the defaults for the others. The error is a *[wire.Error]
-// with every bad field, those that are unknown too.
+// FromValues makes the values of a topic from values as [Effective.Values]
+// yields them, with the defaults for the others. The error is a *[wire.Error]
+// with every bad field, unknown ones included.
 func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 	p := Policy{Name: "*"}
 	var bad []wire.FieldError
@@ -89,7 +89,7 @@ func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 	return &e, nil
 }
 
-// valueNode writes a value as the document would have it.
+// valueNode encodes a value as in the document.
 func valueNode(v any) *yaml.Node {
 	scalar := func(tag, text string) *yaml.Node {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}

@@ -1,6 +1,6 @@
-// Package private keeps what the programs store from the other users of the
-// machine: folders are their owner's alone, and so are files. It knows nothing
-// of what is in them.
+// Package private protects stored data from other users of the machine: files
+// and folders are accessible only to their owner. It must not know their
+// content.
 package private
 
 import (
@@ -11,18 +11,19 @@ import (
 	"runtime"
 )
 
-// Permissions of what the programs make.
+// Permissions of created files and folders.
 const (
 	Folder fs.FileMode = 0o700
 	File   fs.FileMode = 0o600
 )
 
-// others are the permissions of those who are not the owner.
+// others are the permissions of other users.
 const others fs.FileMode = 0o077
 
-// Tighten takes the rights of others to the files and folders at paths, and to
-// all below, away; an older version, or an operator, may have given them. What
-// it changed, or could not, is told: others may own a folder that was mounted.
+// Tighten removes other users' permissions of the files and folders at paths,
+// and of everything below: an older version, or an operator, may have given
+// them. It logs its changes and failures: another user may own a mounted
+// folder.
 func Tighten(log *slog.Logger, paths ...string) {
 	if runtime.GOOS == "windows" {
 		return // its rights are not the mode's

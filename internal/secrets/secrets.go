@@ -1,7 +1,7 @@
-// Package secrets keeps what is secret in connection strings out of what people
-// get to read, and reads secrets from files, where the list of processes does not
-// show them. It knows the form of a URL with a user and options, also one that
-// is not valid, and nothing of what it connects to.
+// Package secrets removes secrets from connection strings before they are
+// shown, and reads secrets from files, which the list of processes does not
+// show. It knows the form of a URL with a user and options, also of an invalid
+// one, and nothing of its server.
 package secrets
 
 import (
@@ -15,10 +15,10 @@ import (
 	"unicode"
 )
 
-// maxFileBytes is the most that a secret's file has, with what is around it.
+// maxFileBytes bounds a secret's file.
 const maxFileBytes = 128 << 10
 
-// FromFile reads the secret that a file has on its one line.
+// FromFile reads the secret on a file's only line.
 func FromFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,8 +41,8 @@ func FromFile(path string) (string, error) {
 }
 
 // Follow checks a secret's file and returns a function that reads it again each
-// time: what it has had last, where it cannot be read. The function may be called
-// by several goroutines at once.
+// time, and returns the last secret while the file cannot be read. The function
+// is safe for concurrent use.
 func Follow(path string) (func() string, error) {
 	first, err := FromFile(path)
 	if err != nil {
@@ -58,15 +58,15 @@ func Follow(path string) (func() string, error) {
 	}, nil
 }
 
-// Without is a URL as everybody may see it: without user and password, and
-// without options, some of which are secrets.
+// Without returns a URL that may be shown: without user, password and options,
+// some of which are secrets.
 func Without(text string) string {
 	scheme, _, rest, _ := split(text)
 	return scheme + "://" + rest
 }
 
-// Redact is the message of an error about a URL, without what is secret in it:
-// parsers quote parts of what they do not understand.
+// Redact returns the message of an error about a URL without secrets: parsers
+// quote parts that they do not understand.
 func Redact(err error, text string) string {
 	if _, bad := errors.AsType[url.EscapeError](err); bad {
 		return "a % in the user, the password or an option begins no escape; a percent sign itself is written %25"
@@ -89,8 +89,8 @@ func Redact(err error, text string) string {
 	return message
 }
 
-// split takes a URL apart where its parts end at the latest, so that nothing of
-// a secret is left in the rest.
+// split splits a URL where its parts end at the latest, so that the rest
+// contains no part of a secret.
 func split(text string) (scheme, user, rest, query string) {
 	scheme, rest, _ = strings.Cut(text, "://")
 	rest, query, _ = strings.Cut(rest, "?")

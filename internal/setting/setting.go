@@ -1,5 +1,5 @@
-// Package setting is what the servers' settings have in common. It must not
-// know how they are given.
+// Package setting has the servers' shared settings. It must not know how they
+// are given.
 package setting
 
 import (
@@ -18,8 +18,8 @@ func IsMongoDB(store string) bool {
 	return strings.HasPrefix(store, "mongodb://") || strings.HasPrefix(store, "mongodb+srv://")
 }
 
-// StoreOf is the store of two settings: one has it, the other a file with it. The
-// error is an *Error.
+// StoreOf returns the store of two settings: one has its URL, the other a file
+// with it. The error is an *Error.
 func StoreOf(store, file string) (string, error) {
 	if file == "" {
 		return store, nil
@@ -34,8 +34,8 @@ func StoreOf(store, file string) (string, error) {
 	return store, nil
 }
 
-// CheckStore says what is wrong with a store, if it is of no kind that there
-// is. It quotes no more than the scheme, as the rest may hold a password.
+// CheckStore refuses a store of an unknown kind. It quotes only the scheme,
+// since the rest may have a password.
 func CheckStore(store string) error {
 	if store == Embedded || IsMongoDB(store) {
 		return nil
@@ -47,7 +47,7 @@ func CheckStore(store string) error {
 	return errors.New("store: " + allowed)
 }
 
-// Error says that a setting is wrong, so that trying again does not help.
+// Error says that a setting is wrong, so that another attempt does not help.
 type Error struct{ Err error }
 
 func (e *Error) Error() string { return e.Err.Error() }
