@@ -86,7 +86,7 @@ func (s *Subscription) accept(it *item) {
 	s.place(it)
 }
 
-// spawn starts as many handlers as may run and are needed for the ready items.
+// spawn starts as many handlers as may run, for the ready items that no handler takes anyway.
 func (s *Subscription) spawn(taken int) {
 	batch := max(s.config.Batch, 1)
 	ready := len(s.ready) - taken*batch

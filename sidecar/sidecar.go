@@ -82,9 +82,9 @@ type Sidecar struct {
 	abort context.CancelFunc
 }
 
-// New opens the log, the policies and the listeners. What it returns serves the
-// ops listener and nothing else yet; Run has to follow, also to close it.
-// Settings that are wrong are a *ConfigError.
+// New opens the log, the policies and the listeners. The sidecar that it returns serves the ops
+// listener and nothing else yet. The caller must call Run, which also closes it. Settings that are
+// wrong are a *ConfigError.
 func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

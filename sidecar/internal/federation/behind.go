@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// The names of parts in cursors. Stores go by their ids, whoever is asked;
-// sidecars by their node ids, which outlive restarts, or by their addresses
-// where nothing else was ever known.
+// The names of parts in cursors. Stores are named by their ids, sidecars by their node ids, which
+// outlive restarts, or by their addresses where no id was ever known.
 const (
 	storePrefix   = "store:"
 	spoolPrefix   = "spool:"
@@ -108,8 +107,7 @@ func gapAfter(q replay.FleetQuery, g gap) *eventlog.Point {
 	return q.Scan.After
 }
 
-// errLeft is why a part is missing that an earlier page left behind, and whose
-// sidecars nobody lists any more.
+// errLeft is why a part of an earlier page is missing whose sidecars are not listed any more.
 var errLeft = errors.New("it has left the fleet, and an earlier page went without it")
 
 // forgotten are the parts that earlier pages left behind, and that none of the

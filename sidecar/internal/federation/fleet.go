@@ -88,7 +88,7 @@ const maxKnownStores = 4096
 
 var _ replay.Fleet = (*Fleet)(nil)
 
-// New makes a Fleet. It asks nobody yet.
+// New makes a Fleet. It sends no request yet.
 func New(c Config) *Fleet {
 	c.setDefaults()
 	f := &Fleet{
@@ -163,7 +163,7 @@ func (f *Fleet) Open(ctx context.Context, q replay.FleetQuery) (replay.FleetStre
 
 func (f *Fleet) open(ctx context.Context, q replay.FleetQuery) (*stream, error) {
 	if q.Scan.MinTS > q.Scan.Upper() {
-		return newStream(f, &plan{query: q}), nil // nothing is selected, whoever is asked
+		return newStream(f, &plan{query: q}), nil // nothing is selected at any sidecar
 	}
 	plan := f.plan(f.roll(ctx), q)
 	if err := ctx.Err(); err != nil {

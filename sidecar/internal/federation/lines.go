@@ -73,9 +73,8 @@ var (
 	errDisorder  = errors.New("comes out of order")
 )
 
-// fill reads from src into c, until c is full or, with at least one line, hungry
-// says that somebody waits for it. The lines before an error are whole; io.EOF is
-// the proper end.
+// fill reads from src into c, until c is full or, with at least one line, hungry says that a reader
+// waits for it. The lines before an error are whole; io.EOF is the proper end.
 func (t *splitter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 	c.text = append(c.text[:0], t.rest...)
 	t.rest = t.rest[:0]

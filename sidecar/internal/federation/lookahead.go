@@ -51,8 +51,8 @@ func (l *lookahead) add(p *part, ask bool) {
 	l.held = append(l.held, held{part: p, place: eventlog.Point{TS: p.ts, ID: p.id}, end: len(l.texts), ask: ask})
 }
 
-// lookAhead takes events off the merge, p's head first, and looks up those that
-// are suspects. It may leave none to hand out.
+// lookAhead removes events from the merge, p's head first, and looks up the suspects. It may leave
+// none to hand out.
 func (s *stream) lookAhead(p *part) error {
 	l := &s.waiting
 	l.held, l.texts, l.at = l.held[:0], l.texts[:0], 0
@@ -82,8 +82,7 @@ func (s *stream) lookAhead(p *part) error {
 	return s.lookUp(l.held)
 }
 
-// lookUp asks every other part for the suspects, and drops those that were
-// handed out before.
+// lookUp asks every other part for the suspects, and drops those that were sent before.
 func (s *stream) lookUp(list []held) error {
 	work, ctx := errgroup.WithContext(s.ctx)
 	work.SetLimit(atOnce)

@@ -37,7 +37,7 @@ type part struct {
 	lines    splitter
 	begun    chan struct{} // closed with the first answer, or when there is none
 	hasBegun bool
-	empty    bool // there is nothing, whatever is asked for; known once begun
+	empty    bool // the part is empty for any query; known once begun
 	came     int  // events since a sidecar was asked last
 
 	// Between both.
@@ -82,10 +82,9 @@ func (p *part) begin() {
 	}
 }
 
-// read asks one sidecar after the other, until each has failed since the last
-// event. A spool is asked once: what has left it is not in it any more. And
-// nobody can go on behind events in the wrong order: behind the later of two, the
-// earlier one is never sent.
+// read asks one sidecar after the other, until each has failed since the last event. A spool is
+// asked once: events that have left it are not in it any more. Events in the wrong order cannot be
+// resumed: behind the later of two, the earlier one is never sent.
 func (p *part) read(ctx context.Context) error {
 	for i, failed := 0, 0; ; i++ {
 		source := p.sources[i%len(p.sources)]
@@ -203,8 +202,7 @@ func (p *part) awaitHeld(ctx context.Context, less int64) error {
 	return ctx.Err()
 }
 
-// next moves the head on; false is the part's end. What the head was is lost
-// with it, except for its id.
+// next moves the head on; false is the part's end. The head is lost with it, except for its id.
 func (p *part) next() (bool, error) {
 	if p.chunk != nil {
 		if p.at++; p.at < len(p.chunk.lines) {
@@ -269,7 +267,7 @@ func (p *part) waits() bool {
 	return (p.chunk == nil || p.at+1 >= len(p.chunk.lines)) && len(p.ready) == 0
 }
 
-// discard gives back what nobody takes any more; the reader has ended.
+// discard releases the remaining chunks; the reader has ended.
 func (p *part) discard() {
 	if p.chunk != nil {
 		p.releaseChunk()

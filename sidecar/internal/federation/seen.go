@@ -2,11 +2,10 @@ package federation
 
 import "hash/maphash"
 
-// seen remembers the ids of one stream. The last rememberedIDs are remembered
-// exactly, except for fingerprints of 128 bits with a seed of the stream's own:
-// that two ids share one is less likely than a broken memory. What is older is
-// kept in a filter alone, and comes back as a suspicion. So its room is bounded,
-// however long the stream is.
+// seen remembers the ids of one stream. The last rememberedIDs are remembered exactly, except for
+// fingerprints of 128 bits with a seed of the stream's own: that two ids share one is less likely
+// than a broken memory. Older ids are in a filter alone, and come back as a suspicion. So its room
+// is bounded, however long the stream is.
 type seen struct {
 	seeds     [2]maphash.Seed
 	young     idSet
@@ -108,10 +107,9 @@ func (s *idSet) clear() {
 	s.n = 0
 }
 
-// filters has whatever was added: Bloom filters, each of which has twice the
-// room of the one before it, so that what is needed is taken and no more. The
-// last one takes all the rest: with 10 million ids less than 1 in 20 is suspected
-// that was not added.
+// filters has all ids: Bloom filters, each with twice the room of the one before it, so that they
+// use only the memory that they need. The last one takes all the rest: with 10 million ids less
+// than 1 in 20 is suspected that was not added.
 type filters []*filter
 
 const (

@@ -84,7 +84,7 @@ type Follower struct {
 	pending []*eventlog.Record // read, not delivered
 }
 
-// Follow subscribes. Events come after Start. Whoever follows closes.
+// Follow subscribes. Events come after Start. The caller must close it.
 func Follow(ctx context.Context, cfg Config) (*Follower, error) {
 	f := &Follower{cfg: cfg, gone: sync.OnceFunc(cfg.Gone)}
 	f.worker.Work = f.turn

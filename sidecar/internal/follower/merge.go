@@ -6,11 +6,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// merger puts the partitions of a follower together: of the first events that
-// it has of each, the lowest in (ts, id) order is next. So what is stored comes
-// in (ts, id) order as far as each partition is in that order, and whoever goes
-// on behind an event that he has seen misses none of those that were stored by
-// then.
+// merger puts the partitions of a follower together: of the first events that it has of each, the
+// lowest in (ts, id) order is next. So stored events come in (ts, id) order as far as each
+// partition is in that order, and a client that resumes behind an event that it has seen misses
+// none of the events stored by then.
 type merger struct {
 	heads [][]*eventlog.Record // by partition: read, not merged
 }

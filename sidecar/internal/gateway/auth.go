@@ -145,9 +145,8 @@ func (c *conn) expel(why *wire.Error, reason string) {
 	c.hangUp(closing{websocket.StatusPolicyViolation, reason})
 }
 
-// rightsChanged ends the connections whose token is gone, or may not have their
-// subscriptions any more. What others may do is looked at with each of their
-// ops.
+// rightsChanged ends the connections whose token is gone, or may not have their subscriptions any
+// more. The rights of the others are checked with each of their ops.
 func (g *Gateway) rightsChanged() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,8 +172,8 @@ func (g *Gateway) rightsChanged() {
 	}
 }
 
-// madeFor has topics and groups be made for an identity that was proved; who
-// nobody checks makes them for nobody in particular.
+// madeFor attributes created topics and groups to an authenticated identity; without authentication
+// to none.
 func madeFor(ctx context.Context, id *access.Identity) context.Context {
 	if id == nil || !id.Verified {
 		return ctx
@@ -188,8 +187,7 @@ func (g *Gateway) madeFor(r *http.Request) context.Context {
 	return madeFor(r.Context(), &id)
 }
 
-// may says whether the sender of a request may do that; Handler has let it
-// through as somebody.
+// may says whether the sender of a request may do that; Handler has authenticated it.
 func (g *Gateway) may(r *http.Request, do access.Action, topic, group string) error {
 	return g.cfg.Access.From(r.Context()).May(do, topic, group)
 }

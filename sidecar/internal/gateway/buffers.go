@@ -2,9 +2,8 @@ package gateway
 
 import "sync"
 
-// Sizes of the send buffer's chunks. The first is small, since most of the time a
-// connection has one reply or one event to write; what piles up behind it goes
-// into large ones.
+// Sizes of the send buffer's chunks. The first is small, since a connection mostly has one reply or
+// one event to write. Large ones take a backlog.
 const (
 	smallChunk = 4 << 10
 	largeChunk = 64 << 10

@@ -128,8 +128,8 @@ func fillFromJSON(it *wire.PublishItem, text []byte, lim wire.Limits) *wire.Erro
 	return checkItem(it, lim)
 }
 
-// isText reports whether an attribute's value must be a string: that of those
-// that the specification itself defines, while extensions have other types, too.
+// isText reports whether an attribute's value must be a string: true for the attributes of the
+// specification; extensions may have other types.
 func isText(name string) bool {
 	switch name {
 	case "specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema":

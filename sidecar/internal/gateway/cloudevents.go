@@ -195,9 +195,9 @@ func isJSON(contentType string) bool {
 	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 }
 
-// setData puts data into an event. What is not JSON stays bytes, and keeps its
-// content type; so does JSON of a type other than application/json, which says
-// more than that it is JSON. No data is null, or no bytes.
+// setData puts data into an event. Data that is not JSON stays bytes, and keeps its content type.
+// So does JSON of a type other than application/json, since the type says more than JSON. No data
+// is null, or no bytes.
 func setData(it *wire.PublishItem, contentType string, json bool, data []byte, lim wire.Limits) (err *wire.Error) {
 	e := &it.Event
 	if contentType != "" && (!json || mediaOf(contentType) != "application/json") {

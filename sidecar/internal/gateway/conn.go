@@ -40,7 +40,7 @@ type conn struct {
 // subKey names a subscription of a connection; group is "" without one.
 type subKey struct{ topic, group string }
 
-// newConn makes a connection of who, or of somebody who has yet to authenticate.
+// newConn makes a connection of an identity, or of a client that has yet to authenticate.
 func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *sendBuffer, limits *admit.Connection, who *access.Identity) *conn {
 	c := &conn{cfg: cfg, name: name, ws: ws, out: out, limits: limits}
 	c.ctx, c.cancel = context.WithCancel(ctx)
@@ -192,8 +192,8 @@ func (c *conn) replyOK(req *codec.Request) {
 	c.reply(func(dst []byte) []byte { return codec.AppendOK(dst, req.Corr, req.HasCorr) })
 }
 
-// replyError answers with a refusal. What is none is a defect: the log has the
-// detail, and the client does not.
+// replyError answers with a refusal. Any other error is a defect: the log has the detail, and the
+// client does not.
 func (c *conn) replyError(req *codec.Request, err error) {
 	e := wire.AsError(err)
 	if e.Code == wire.Internal && c.ctx.Err() == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// The paths under which clients of Dapr publish. The name of the component is
-// whatever they are configured with: there is one log behind all of them.
+// The paths under which clients of Dapr publish. The name of the component may be anything: there
+// is one log behind all of them.
 const (
 	daprPublishPath   = "/v1.0/publish/{pubsub}/{topic}"
 	daprBulkPath      = "/v1.0/publish/bulk/{pubsub}/{topic}"
@@ -102,8 +102,7 @@ func daprMetadataOf(query string) (m daprMetadata, bad *wire.Error) {
 	return m, nil
 }
 
-// set takes one entry of metadata. Those that nothing is known of are for other
-// brokers, and passed over.
+// set takes one entry of metadata. Unknown ones are for other brokers, and ignored.
 func (m *daprMetadata) set(name, value string) *wire.Error {
 	attr, isAttribute := strings.CutPrefix(name, "cloudevent.")
 	switch {
@@ -130,7 +129,7 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 	return nil
 }
 
-// kind is how the body is read: it is one event, whatever it holds.
+// kind is how the body is read: as one event.
 func (m *daprMetadata) kind(kind body, h http.Header) body {
 	switch {
 	case kind == linesBody, kind == binaryBody && m.raw && !isJSON(h.Get("Content-Type")):

@@ -27,8 +27,7 @@ type daprFailure struct {
 	Code    wire.Code `json:"code"`
 }
 
-// publishDaprBulk publishes the entries of the body, and names those that were
-// refused.
+// publishDaprBulk publishes the entries of the body, and names the refused ones.
 func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) {
 	failed, err := g.publishDaprEntries(w, r, r.PathValue("topic"))
 	if err != nil {

@@ -100,8 +100,8 @@ func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.De
 	return nil
 }
 
-// count counts what q selects. Those in over were redriven and have died again:
-// what follows them is there already, and they are being taken away.
+// count counts what q selects. Dead letters in over were redriven and have died again: the next
+// ones are stored already, and these are being removed.
 func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
 	over = map[string]bool{}
 	q.after = nil

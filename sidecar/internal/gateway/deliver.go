@@ -65,7 +65,7 @@ func (d *deliveries) appendFrame(dst []byte, ds []group.Delivery) []byte {
 	return codec.AppendEventsEnd(dst)
 }
 
-// attempt is 1 where nobody counts, since nothing is delivered again.
+// attempt is 1 without a group, since nothing is delivered again.
 func attempt(d group.Delivery) int { return max(d.Attempt, 1) }
 
 // ackWhenWritten acks deliveries once they are on the socket. Nobody waits for

@@ -5,11 +5,10 @@
 //
 // # A WebSocket connection
 //
-// One goroutine reads for as long as the connection lasts. It handles ops in
-// the order of their arrival and never waits for the outcome of one: replies
-// are put into the send buffer when they are known, by whoever knows. A second
-// goroutine empties it into the socket, and exists only while there is
-// something in it.
+// One goroutine reads for as long as the connection lasts. It handles ops in the order of their
+// arrival and never waits for the outcome of one: the goroutine that completes an op puts its reply
+// into the send buffer. A second goroutine empties it into the socket, and exists only while there
+// is something in it.
 //
 //	socket ──▶ read ──▶ window ──▶ publish, ack, subscribe, …
 //	             ▲         ▲                 │ replies, events
@@ -17,21 +16,19 @@
 //	             │                           ▼
 //	socket ◀── flush ◀───────────────  send buffer ──▶ Room? Wake
 //
-// Both directions are bounded. While the send buffer holds more than its bound,
-// subscriptions are told that there is no room and nothing is read from the
-// socket. While more than a window of ops is unanswered, no further op is
-// begun: an op counts as answered once its reply is in the send buffer. So a client
-// that does not read is not read from either, and one that publishes faster
-// than the log takes is slowed by its own socket.
+// Both directions are bounded. While the send buffer holds more than its bound, subscriptions are
+// told that there is no room and nothing is read from the socket. While more than a window of ops
+// is unanswered, no further op is begun: an op counts as answered once its reply is in the send
+// buffer. So the sidecar does not read from a client that does not read, and a client that
+// publishes faster than the log is slowed by its own socket.
 //
 // # Consuming over HTTP
 //
-// A puller is the member of a group that stands for the requests that pull from
-// it with equal opts. It takes from the group what the requests that wait want,
-// in the order of their arrival, and has it in flight when they are answered and
-// gone: a lease names one delivery, so that any request can settle it. A pull is
-// over when its answer is full, or when the group says that there is nothing
-// more for it now.
+// A puller is the member of a group that stands for the requests that pull from it with equal opts.
+// It takes as many events from the group as the waiting requests want, in the order of their
+// arrival, and has it in flight when they are answered and gone: a lease names one delivery, so
+// that any request can settle it. A pull is over when its answer is full, or when the group says
+// that there is nothing more for it now.
 //
 //	pull ──▶ tokens of its connection ──▶ puller ──▶ group
 //	ack, nack, modack: lease ────────────────────────▶ group

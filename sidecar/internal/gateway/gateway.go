@@ -24,9 +24,8 @@ import (
 
 // Bounds of what one WebSocket connection may keep busy, and HTTP altogether.
 type Bounds struct {
-	// SendBufferBytes is how much may wait for the client to read it. What is
-	// answered or delivered at once may exceed it by a turn's deliveries and
-	// the replies to what was read already.
+	// SendBufferBytes is how much may wait for the client to read it. It may be exceeded by one
+	// turn's deliveries, and by the replies to requests that were read already.
 	SendBufferBytes int
 	// UnansweredEvents is how many events of publishes, and other ops that
 	// wait for the log, may be without their reply; UnansweredBytes is the
@@ -45,9 +44,9 @@ type Bounds struct {
 	// that is asked of it.
 	AuthTimeout time.Duration
 
-	// Pulls is how many requests may pull at a time, Pullers how many members
-	// may stand for pulls (one for each group and set of opts), and PullerIdle
-	// how long one stays that nobody pulls from and that has nothing in flight.
+	// Pulls is how many requests may pull at a time, Pullers how many members may stand for pulls
+	// (one for each group and set of opts), and PullerIdle how long an unused one without events in
+	// flight stays.
 	Pulls      int
 	Pullers    int
 	PullerIdle time.Duration
@@ -105,8 +104,7 @@ type Config struct {
 	// Memory is what connections keep of what they send until it is answered, and
 	// of what they are sent until it is written; nil: no bound.
 	Memory *budget.Budget
-	// Lookup finds events, also those that are on their way into the Log, and
-	// StoreID names it.
+	// Lookup finds events, also those on their way into the Log, and StoreID names it.
 	Lookup  group.Lookup
 	StoreID func() string
 }

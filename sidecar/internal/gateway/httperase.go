@@ -97,8 +97,8 @@ func (x erasure) parts() (own, letters eventlog.Erasure) {
 	return own, letters
 }
 
-// eraseSpooled erases what waits in this sidecar's spool, and has the others do so,
-// before the log is looked at: what leaves a spool meanwhile is in the log by then.
+// eraseSpooled erases events in this sidecar's spool, and has the others do so, before the log is
+// searched: events that leave a spool meanwhile are in the log by then.
 func (g *Gateway) eraseSpooled(ctx context.Context, x erasure) (erased int, err error) {
 	if g.cfg.EraseSpooled == nil {
 		return 0, nil
@@ -113,10 +113,9 @@ func (g *Gateway) eraseSpooled(ctx context.Context, x erasure) (erased int, err 
 	return erased, nil
 }
 
-// toErase finds the events: dead letters first, so that they are not forgotten
-// where it stops before the event itself. What waits in the spool is erased, and what
-// is scheduled cancelled, before it looks, so that none comes into the log behind
-// it; cancelled counts both.
+// toErase finds the events: dead letters first, so that they are not forgotten where it stops
+// before the event itself. It erases spooled events and cancels scheduled ones before it searches,
+// so that none comes into the log behind it; cancelled counts both.
 func (g *Gateway) toErase(ctx context.Context, x erasure) (found []*eventlog.Record, cancelled int, err error) {
 	own, letters := x.parts()
 	spooled, err := g.eraseSpooled(ctx, x)

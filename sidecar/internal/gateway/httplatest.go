@@ -46,8 +46,7 @@ func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) {
 	g.sendLatest(w, r, queries)
 }
 
-// latestOf reads which keys are asked for: those that are named and those with
-// the prefix; without either all.
+// latestOf reads the requested keys: the named ones and those with the prefix; without either all.
 func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 	topic := r.PathValue("topic")
 	if bad := codec.CheckReadTopic(topic); bad != nil {

@@ -57,8 +57,7 @@ func (g *Gateway) showEvent(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// mayRead says whether the sender may see events of a topic: those who may
-// replay it, or subscribe to it.
+// mayRead says whether the sender may replay a topic or subscribe to it.
 func (g *Gateway) mayRead(r *http.Request, topic string) error {
 	err := g.may(r, access.Subscribe, topic, "")
 	if err != nil && g.may(r, access.Replay, topic, "") == nil {

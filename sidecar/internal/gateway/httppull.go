@@ -165,8 +165,7 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 	}
 }
 
-// writeError says that an answer could not be written: nobody is there to be
-// told.
+// writeError says that an answer could not be written, so the client cannot be told.
 type writeError struct{ error }
 
 func unlessWriting(err error) error {

@@ -27,8 +27,7 @@ type topicSchema struct {
 	Compatibility policy.Compatibility `json:"compatibility"`
 }
 
-// showSchema answers with the schema of a topic, for those who publish what it
-// is about or read it.
+// showSchema answers with the schema of a topic, for its publishers and subscribers.
 func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) {
 	s, err := g.schemaOf(r)
 	if err != nil {

@@ -208,8 +208,7 @@ func (g *Gateway) keepsStream(s *stream) error {
 	return now.May(access.Subscribe, s.topic, s.group)
 }
 
-// endStreams ends all streams; those that are writing have a moment for it, and
-// none once ctx ends.
+// endStreams ends all streams. A stream that is writing has a moment to finish, until ctx ends.
 func (g *Gateway) endStreams(ctx context.Context) {
 	end := func(by time.Time) {
 		g.mu.Lock()

@@ -224,8 +224,8 @@ func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, body)
 }
 
-// mayMake says whether the sender may make a topic: those who administer it, and
-// where publishing makes it those who may publish.
+// mayMake says whether the sender may make a topic: with the right admin, or publish where
+// publishing makes it.
 func (g *Gateway) mayMake(r *http.Request, topic string) error {
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad

@@ -14,8 +14,8 @@ import (
 // budget, so that small publishes pass also while others have used it up.
 const freeIntake = 4 << 10
 
-// intake is a message or a body while it comes, and until it is done with. What
-// is beyond freeIntake is the budget's, before it is read.
+// intake is a message or a body while it comes, and until it is done with. Bytes beyond freeIntake
+// are taken from the budget before they are read.
 type intake struct {
 	b      []byte
 	budget *budget.Budget

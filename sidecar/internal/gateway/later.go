@@ -228,8 +228,7 @@ func (g *Gateway) eachScheduled(ctx context.Context, topic string, visit func(*e
 	}
 }
 
-// eraseScheduled cancels the scheduled events among those that are to be erased,
-// and returns how many these were.
+// eraseScheduled cancels the selected events that are scheduled, and returns their number.
 func (g *Gateway) eraseScheduled(ctx context.Context, x erasure) (n int, err error) {
 	cancel := func(id string) error {
 		err := g.cfg.Log.Cancel(ctx, x.topic, id)

@@ -16,9 +16,8 @@ import (
 //	partition, seq, number   uvarints, of the group's lease
 //	node       the rest: the name of the sidecar
 //
-// The process keeps leases of a sidecar apart from those that it, or another
-// one of its name, gave before a restart, and the checksum tells a lease of
-// another group from one of this.
+// The process tells leases of this life from those of earlier ones under the same name, and the
+// checksum tells a lease of another group from one of this.
 const (
 	checksumBytes = 4
 	processBytes  = 8

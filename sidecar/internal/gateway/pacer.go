@@ -14,13 +14,11 @@ type sharedPacer struct {
 	used int // by so many; guarded by the connection's mu
 }
 
-// pacers are those of one connection, by topic. The zero value has none, and
-// whoever has it guards it.
+// pacers are those of one connection, by topic. The zero value has none, and its owner guards it.
 type pacers map[string]*sharedPacer
 
-// use returns the topic's pacer, for one user more. Before it makes one, it
-// forgets those that nobody uses and that are full, which is the same as new:
-// coming again is no way to more tokens.
+// use returns the topic's pacer, for one user more. Before it makes one, it forgets unused full
+// ones, which are the same as new: a reconnect gains no tokens.
 func (ps *pacers) use(policies *policy.Current, topic string) *sharedPacer {
 	p := (*ps)[topic]
 	if p == nil {

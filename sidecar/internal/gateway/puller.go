@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// puller is the member of a group that stands for the pulls with equal opts:
-// what it has in flight outlives the requests that it was delivered to.
+// puller is the member of a group for all pulls with equal opts. Its events in flight outlive the
+// requests that they were delivered to.
 type puller struct {
 	key    pullerKey
 	groups *group.Manager
 	budget *budget.Budget
-	giving sync.WaitGroup // deliveries that nobody waited for any more, on their way back
+	giving sync.WaitGroup // deliveries without a waiting pull, on their way back
 
 	// Guarded by pullers.mu.
 	made   chan struct{} // closed once member is there, or the puller is gone again
@@ -89,8 +89,8 @@ func (p *puller) Looked(asked uint64) {
 	}
 }
 
-// Deliver hands events to the pulls, to the first one what it wants, and so on.
-// Those whose pull has gone meanwhile go back to the group.
+// Deliver hands events to the pulls, to the first one what it wants, and so on. Events whose pull
+// has gone meanwhile go back to the group.
 func (p *puller) Deliver(ds []group.Delivery) {
 	now := time.Now()
 	p.mu.Lock()

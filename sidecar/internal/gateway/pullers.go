@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// pullers are the members that stand for pulls. One is made by the first pull
-// with its opts, and is gone once nobody has pulled for a while and nothing is
-// in flight.
+// pullers are the members that stand for pulls. The first pull with its opts makes one, and it ends
+// after a while without pulls and events in flight.
 type pullers struct {
 	cfg *Config
 
@@ -139,8 +138,8 @@ func (x *pullers) exit(p *puller) {
 	}
 }
 
-// retire ends a puller that nobody has used for a while. What is in flight keeps
-// it: an ack may still come.
+// retire ends a puller that was unused for a while. Events in flight keep it, since an ack may
+// still come.
 func (x *pullers) retire(p *puller) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -153,7 +152,7 @@ func (x *pullers) retire(p *puller) {
 	}
 }
 
-// makeRoom ends a puller that nobody uses now, before its time.
+// makeRoom ends an unused puller before its time.
 func (x *pullers) makeRoom() bool {
 	for _, p := range x.all {
 		if p.users == 0 && p.member.Inflight() == 0 {
@@ -164,8 +163,8 @@ func (x *pullers) makeRoom() bool {
 	return false
 }
 
-// leave ends the pullers of a topic, or of one of its groups, that nobody uses
-// now: whoever pulls no more is no member that keeps a group from being deleted.
+// leave ends the unused pullers of a topic, or of one of its groups, so that they do not keep a
+// group from being deleted.
 func (x *pullers) leave(topic, group string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -191,8 +190,7 @@ func (x *pullers) count() int {
 	return len(x.all)
 }
 
-// end refuses pulls from now on, answers those that wait, and gives what is in
-// flight back.
+// end refuses pulls from now on, answers the waiting ones, and gives back the events in flight.
 func (x *pullers) end(why *wire.Error) {
 	x.mu.Lock()
 	x.ended = why

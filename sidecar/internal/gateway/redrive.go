@@ -173,8 +173,8 @@ func (g *Gateway) planChange(w http.ResponseWriter, r *http.Request, plan func(*
 	return plan(r, q, s)
 }
 
-// planRedrive finds what is to be redriven, in log order: what is so already is
-// not asked for again.
+// planRedrive selects the dead letters to redrive, in log order, without those that are redriven
+// already.
 func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
 	if err := g.may(r, access.Subscribe, q.topic, q.group); err != nil {
 		return c, err

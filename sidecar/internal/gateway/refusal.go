@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// retryStore is when to try again while the store is unavailable or the
-// sidecar restarts: nobody knows how long that is, so a pause that neither
-// hammers nor dawdles.
+// retryStore is when to try again while the store is unavailable or the sidecar restarts. How long
+// that takes is unknown, so it is a moderate pause.
 const retryStore = time.Second
 
 // refusal says in the contract's words what became of a request to the log or

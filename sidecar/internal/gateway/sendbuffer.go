@@ -85,9 +85,9 @@ func (o *sendBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read waits while the send buffer is over its bound: a client that does not read
-// its replies is not read from either. What is read within a message has to come
-// by the message's deadline; one that comes at once needs none.
+// Read waits while the send buffer is over its bound: a client that does not read its replies is
+// not read from either. Reads within a message have the message's deadline; a message that comes at
+// once needs none.
 func (o *sendBuffer) Read(p []byte) (int, error) {
 	o.mu.Lock()
 	for o.queued > o.bound && !o.closed {
@@ -130,8 +130,8 @@ func (o *sendBuffer) hasRoom() bool {
 	return !o.refused && !o.closed
 }
 
-// cork holds writes back until as many calls of uncork, so that they leave
-// together. What is done in between must not block.
+// cork holds writes back until as many calls of uncork, so that they leave together. The caller
+// must not block in between.
 func (o *sendBuffer) cork() {
 	o.mu.Lock()
 	o.corks++

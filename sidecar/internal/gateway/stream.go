@@ -192,9 +192,9 @@ func (s *stream) isOver() bool {
 	}
 }
 
-// finish ends the subscription; nothing is written from then on. What was never
-// begun to be written counts no attempt: a client that breaks off again and again
-// makes no dead letters of events that it has not seen.
+// finish ends the subscription; nothing is written from then on. An event that was not begun to be
+// written counts no attempt: a client that disconnects again and again makes no dead letters of
+// events that it has not seen.
 func (s *stream) finish() {
 	s.Pause()
 	s.mu.Lock()

@@ -150,8 +150,8 @@ func (k subKey) String() string {
 	return "topic " + shorten(k.topic) + " with group " + shorten(k.group)
 }
 
-// unsubscribe ends a subscription: what it has in flight goes back to the group
-// at once, and no event follows the OK.
+// unsubscribe ends a subscription: its events in flight go back to the group at once, and no event
+// follows the OK.
 func (c *conn) unsubscribe(req *codec.Request) {
 	s, err := c.subscription(req)
 	if err != nil {

@@ -22,10 +22,10 @@ const (
 	keptTrails = 128
 )
 
-// trail is the way that a stream went: the events that it sent last. An event's
-// id alone does not tell what else its client has seen. Events of other
-// partitions with the same ts, or a lower one, may have been stored before or
-// after it was sent; and those that a group's stream wrote behind it are acked.
+// trail is the way that a stream went: the events that it sent last. An event's id alone does not
+// tell what else its client has seen. Events of other partitions with the same ts, or a lower one,
+// may have been stored before or after it was sent; and events that a group's stream wrote behind
+// it are acked.
 type trail struct {
 	subKey
 	next   []uint64 // by partition: behind what was sent; nil with a group
@@ -60,8 +60,8 @@ func (t *trail) add(s step) {
 	t.oldest = (t.oldest + 1) % len(t.steps)
 }
 
-// behind is where whoever was sent an event last goes on in each partition; nil:
-// the event is not among those that are remembered.
+// behind is where a client that was sent an event last goes on in each partition; nil: the event is
+// not remembered.
 func (t *trail) behind(id string) (starts []uint64) {
 	starts = append(starts, t.next...)
 	for i := len(t.steps) - 1; i >= 0; i-- {

@@ -35,12 +35,11 @@
 //
 // # Shares
 //
-// A bucket can hold this sidecar's share of a limit that is kept elsewhere:
-// [Bucket.Assign] changes its rate, its burst and its tokens together, and
-// loses none without saying so. What it admits in a window is at most the
-// tokens that it had and was given, and rate × t. Since a share may grow, a
-// bucket refuses as too large only what is above [Rate.Most], and what the
-// share does not hold yet is refused with a wait that is an estimate.
+// A bucket can hold this sidecar's share of a limit that is kept elsewhere: [Bucket.Assign] changes
+// its rate, its burst and its tokens together, and loses none without saying so. In a window it
+// admits at most the tokens that it had and was given, and rate × t. Since a share may grow, a
+// bucket refuses as too large only what is above [Rate.Most], and what the share does not hold yet
+// is refused with a wait that is an estimate.
 package limit
 
 import (
@@ -56,9 +55,9 @@ type Rate struct {
 	PerSecond float64 // tokens per second; 0: no limit, whatever Burst
 	Burst     int     // how many tokens the bucket holds; at least 1 where PerSecond is above 0 (see Most)
 
-	// Most is the largest number that may be asked for; 0: Burst is. What is
-	// above Burst has to wait until Burst grows, which is up to whoever assigns
-	// shares: such a bucket may have a Burst of 0.
+	// Most is the largest number that may be asked for; 0: Burst is. A request above Burst has to
+	// wait until Burst grows, which the assigner of shares decides: such a bucket may have a Burst
+	// of 0.
 	Most int
 	// Pace is how many tokens a second are expected to come, by assignments
 	// too, where that is more than PerSecond. Waits are told by it.
@@ -86,11 +85,10 @@ type Bucket struct {
 	tuned  Rate
 	tokens *rate.Limiter // nil: no limit
 	latest time.Time     // the latest time that was handed in
-	// era counts the times at which the bucket was filled from nowhere, since
-	// a limit began or ended: what was taken in an earlier era is not owed.
+	// era counts the times at which the bucket was filled from nowhere, since a limit began or
+	// ended: tokens taken in an earlier era are not owed.
 	era uint64
-	// missed is the largest number of tokens that was refused for want of
-	// them since somebody last asked.
+	// missed is the largest number of tokens that was refused since the last report.
 	missed int
 }
 
@@ -160,8 +158,8 @@ func (b *Bucket) lacks(n int, now time.Time) bool {
 // longestWait stands for every longer one; sums with it do not overflow.
 const longestWait = time.Duration(math.MaxInt64 / 4)
 
-// waitFor is how long it takes from now, a time from forward, until n tokens
-// are there if nobody takes any. It requires b.mu.
+// waitFor is how long it takes from now, a time from forward, until n tokens are there if none are
+// taken. It requires b.mu.
 func (b *Bucket) waitFor(n int, now time.Time) time.Duration {
 	missing := float64(n) - b.tokens.TokensAt(now)
 	ns := math.Ceil(missing / max(b.tuned.PerSecond, b.tuned.Pace) * float64(time.Second))

@@ -21,8 +21,8 @@ type TopicRates struct {
 	BytesPerSecond int64
 }
 
-// TopicBuckets are the buckets of one topic. They are for the publish at hand:
-// whoever keeps them longer than a minute may find that others use new ones.
+// TopicBuckets are the buckets of one topic. They are for the publish at hand: after a minute other
+// callers may have new ones.
 type TopicBuckets struct {
 	Events *Bucket
 	Bytes  *Bucket

@@ -17,10 +17,9 @@ type Verdict struct {
 	// Refused is the index of the charge that was refused: of several, the one
 	// that can never be met, else the one with the longest wait.
 	Refused int
-	// Wait is after how long the same charges can be met, if nobody takes
-	// tokens in the meantime; never 0 unless OK or OverBurst. Waits of more
-	// than 70 years are cut short. It is an estimate where it rests on
-	// Rate.Pace, or on a Burst that has to grow to Rate.Most.
+	// Wait is after how long the same charges can be met, if no tokens are taken in the meantime;
+	// never 0 unless OK or OverBurst. Waits of more than 70 years are cut short. It is an estimate
+	// where it rests on Rate.Pace, or on a Burst that has to grow to Rate.Most.
 	Wait time.Duration
 	// OverBurst says that the bucket never holds that many tokens, so that
 	// waiting does not help; no more than Burst may be asked for.

@@ -1,8 +1,7 @@
-// Package outbox publishes what applications leave in a MongoDB collection: an
-// application inserts a document in the transaction that also writes its own
-// data, and a Drainer publishes it as an event under the document's id and
-// marks it. The package knows documents, sidecars and the shape of an event; who
-// publishes, where to, and under which limits, it does not know (Publisher).
+// Package outbox publishes what applications leave in a MongoDB collection: an application inserts
+// a document in the transaction that also writes its own data, and a Drainer publishes it as an
+// event under the document's id and marks it. The package knows documents, sidecars and the shape
+// of an event; it does not know the way into the log and its limits (Publisher).
 //
 // # Documents
 //
@@ -62,35 +61,31 @@
 // over once it has stopped or was silent for its lease; one that loses the
 // outbox drains nothing of it until it can take it back.
 //
-// All sidecars of the log that are given the outbox drain a part of it. A
-// document belongs to one of Shards shards by topic and key (or id). The
-// sidecars announce each other the outbox as a consumer group of a reserved
-// topic, by the id in the owner's document, and rendezvous hashing gives each
-// shard to one of those that are alive (package roster). Nobody takes or gives
-// back a shard: whoever should have it begins, and whoever should not stops
-// with its next call. While two sidecars have not seen each other yet, both
-// drain it. A sidecar that stops announces so once its last page is marked, and
-// one that dies is missing once others have declared it dead.
+// All sidecars of the log that are given the outbox drain a part of it. A document belongs to one
+// of Shards shards by topic and key (or id). The sidecars announce each other the outbox as a
+// consumer group of a reserved topic, by the id in the owner's document, and rendezvous hashing
+// gives each shard to one of those that are alive (package roster). Shards are not handed over: a
+// sidecar that should have one begins, and one that should not stops with its next call. While two
+// sidecars have not seen each other yet, both drain it. A sidecar that stops announces so once its
+// last page is marked, and one that dies is missing once others have declared it dead.
 //
-// Documents are therefore not claimed one by one, which would take another two
-// writes for each. Where somebody else did that, with status "claimed" and a
-// lease_until, the claim is honoured until then and taken back afterwards.
+// Documents are therefore not claimed one by one, which would take another two writes for each.
+// Where another program did that, with status "claimed" and a lease_until, the claim is honoured
+// until then and taken back afterwards.
 //
 // # Why nothing is lost, doubled or reordered
 //
-// A document is marked after its event is in the log, so it is published at least
-// once. Whoever publishes it again does so under the same id, which the log
-// answers as a duplicate, with the seq of the first time: there is one event, as
-// long as the id is remembered there. Marking a document as done twice writes
-// the same twice; an error is written to pending documents alone.
+// A document is marked after its event is in the log, so it is published at least once. Another
+// drainer publishes it again under the same id, which the log answers as a duplicate, with the seq
+// of the first time. There is one event, as long as the log remembers the id. Marking a document as
+// done twice writes the same twice; an error is written to pending documents alone.
 //
-// A drainer publishes an event Y that is behind X in its key only after it has
-// heard that X is in the log, or has read that X is pending no more: a call has
-// one event of a key (or the Publisher keeps their order), and what rests or is
-// passed over holds up those behind it until everything is read again. So X is
-// before Y in the log whoever publishes Y first, and however many drain their
-// shard: order needs no epoch, and neither does a crash between publishing and
-// marking. This leaves two things that do need to know who else is there:
+// A drainer publishes an event Y that is behind X in its key only after it has heard that X is in
+// the log, or has read that X is pending no more: a call has one event of a key (or the Publisher
+// keeps their order), and what rests or is passed over holds up those behind it until everything is
+// read again. So X is before Y in the log for any number of drainers of their shard: order needs no
+// epoch, and neither does a crash between publishing and marking. This leaves two things that do
+// need to know who else is there:
 //
 //   - Another log does not know the ids of this one, so two logs at a time
 //     would both get the documents. Ownership is exclusive for that.

@@ -155,7 +155,7 @@ func clone(v bson.RawValue) bson.RawValue {
 	return bson.RawValue{Type: v.Type, Value: bytes.Clone(v.Value)}
 }
 
-// readWhole reads the event, too. What is wrong with it is in the item's Err.
+// readWhole reads the event, too. The item's Err has its error.
 func (e *entry) readWhole(doc bson.Raw, lim wire.Limits) {
 	f := collect(doc)
 	e.attempts = int(wholeOf(f.attempts))
@@ -171,8 +171,7 @@ func (e *entry) rawID() string { return rawID(e.id) }
 
 func rawID(v bson.RawValue) string { return string(rune(v.Type)) + string(v.Value) }
 
-// event reads the event, and checks it as the gateway checks those that come
-// from its clients.
+// event reads the event, and checks it as the gateway checks events of its clients.
 func (f *fields) event(it *wire.PublishItem, lim wire.Limits) (err *wire.Error) {
 	ev := &it.Event
 	if ev.Topic, err = text(fieldTopic, f.topic); err != nil {

@@ -28,8 +28,7 @@ const (
 	codeChangeStreamLost  = 286
 )
 
-// pendingAgain selects the changes that make documents pending: not those that
-// mark them.
+// pendingAgain selects the changes that make documents pending.
 var pendingAgain = mongo.Pipeline{
 	{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"insert", "replace"}}}}},
@@ -38,10 +37,9 @@ var pendingAgain = mongo.Pipeline{
 	{{Key: "$project", Value: bson.D{{Key: "operationType", Value: 1}}}},
 }
 
-// follow has the pump look at once when documents become pending, where the
-// server has change streams, until ctx ends. What they say is a hint: documents
-// are found by their status, so a stream that breaks costs no more than time,
-// and one that has begun again is followed by a look.
+// follow has the pump look at once when documents become pending, where the server has change
+// streams, until ctx ends. A change is a hint: documents are found by their status, so a stream
+// that breaks costs only time, and a look follows each start of a stream.
 func (d *Drainer) follow(ctx context.Context) {
 	retry := pause.Backoff{First: pollMin, Most: 5 * pollMax}
 	for ctx.Err() == nil {

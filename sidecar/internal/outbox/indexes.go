@@ -19,9 +19,8 @@ const (
 	codeIndexKeySpecsConflict = 86
 )
 
-// maxIndexOnStart bounds the documents of an outbox that a drainer makes an
-// index of. The server gives up the making of an index when whoever asked for
-// it runs out of time, so of more it would never get done.
+// maxIndexOnStart bounds the documents of an outbox that a drainer makes an index of. The server
+// aborts an index build when the caller's time runs out, so a larger one would never get done.
 const maxIndexOnStart = 200_000
 
 // indexKeys are the indexes that a drainer uses.
@@ -103,9 +102,8 @@ func (d *Drainer) indexes(ctx context.Context) (map[string]bool, error) {
 	return there, nil
 }
 
-// reviveClaims makes documents pending whose claim has run out. The drainer
-// itself claims none; what is there was written by others, whose clock is all
-// that says until when.
+// reviveClaims makes documents pending whose claim has run out. The drainer itself claims none.
+// Claims are of other programs, whose clocks alone say until when.
 func (d *Drainer) reviveClaims(ctx context.Context) error {
 	if !d.usable().has(0) || d.cfg.Clock.Since(d.revived) < d.cfg.Lease {
 		return nil // one drainer is enough

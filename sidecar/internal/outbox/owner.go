@@ -15,8 +15,8 @@ import (
 
 // owner says which log an outbox is drained into.
 type owner struct {
-	Outbox string `bson:"outbox"` // an id of the outbox, whatever URL leads there
-	Log    string `bson:"log"`    // the log's id; "": nobody's
+	Outbox string `bson:"outbox"` // an id of the outbox, the same for all its URLs
+	Log    string `bson:"log"`    // the log's id; "": none
 	Node   string `bson:"node"`   // the sidecar's that wrote it last, for people
 	Lease  int64  `bson:"lease"`  // for how long others let it be silent, in milliseconds
 	Beat   int64  `bson:"beat"`   // rises with every write; 0: there is no document
@@ -39,8 +39,8 @@ const (
 	earlierVersion = "earlier version"
 )
 
-// renewWithin is the part of the lease time within which an owner renews or
-// stops: what is left of it is the margin for clocks that run at other speeds.
+// renewWithin is the part of the lease time within which an owner renews or stops. The rest is the
+// margin for clocks that run at other speeds.
 const renewWithin = 0.75
 
 // ownership is a log's hold on an outbox, as one of its sidecars has it. Its

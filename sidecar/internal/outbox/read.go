@@ -174,9 +174,9 @@ func (d *Drainer) next(ctx context.Context, cursor *mongo.Cursor) bool {
 	return cursor.Next(ctx)
 }
 
-// readWhole reads some of the documents whole, from the first one on, and
-// returns the others as well. Those that are not pending any more are left out.
-// Of documents that turn out too large for one page, fewer are read at once.
+// readWhole reads some of the documents whole, from the first one on, and returns the others as
+// well. Documents that are not pending any more are left out. Of documents that turn out too large
+// for one page, fewer are read at once.
 func (r *reader) readWhole(ctx context.Context, entries []*entry) (read, rest []*entry, err error) {
 	for {
 		n := min(r.chunk, len(entries))

@@ -9,10 +9,9 @@ import (
 // them rests as a whole.
 const maxRestingChains = 10_000
 
-// rests is what is not to be published for a while: topics that were refused,
-// and keys whose first document failed. What rests, rests for the remainder of
-// the sweep at least: once one document of a key was passed over, those behind
-// it have to wait until it is read again.
+// rests is what is not to be published for a while: topics that were refused, and keys whose first
+// document failed. An entry rests for the remainder of the sweep at least: once one document of a
+// key was skipped, the later ones have to wait until it is read again.
 type rests struct {
 	mu     sync.Mutex
 	topics map[string]time.Time // until when

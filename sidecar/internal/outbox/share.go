@@ -17,7 +17,7 @@ func (d *Drainer) announce(outbox string) {
 	was := d.group.Swap(&g)
 	switch r := d.cfg.Roster; {
 	case r == nil, was != nil && *was == g:
-	case was != nil: // somebody has dropped the owner's document
+	case was != nil: // the owner's document was dropped
 		r.Leave(*was)
 		fallthrough
 	default:

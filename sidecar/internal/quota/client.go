@@ -77,7 +77,7 @@ type Config struct {
 type Client struct {
 	cfg       Config
 	connected atomic.Bool
-	hurried   atomic.Bool // somebody has something to report soon
+	hurried   atomic.Bool // a share has something to report soon
 	kick      pause.Wake  // and could do so now
 	counters  counters
 
@@ -145,7 +145,7 @@ func (c *Client) Tenants(ctx context.Context, topic string, tenants []string, ch
 	}
 }
 
-// question is what somebody waits for, if answers is not nil.
+// question is the one that a publish waits for, if answers is not nil.
 type question struct {
 	share   *share
 	answers <-chan struct{}

@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// maxTopics is how many topics are counted, and maxFleetTopics how many
-	// fleet-wide ones have shares, at a time; what is above goes uncounted, or
-	// by the fallback.
+	// maxTopics is how many topics are counted, and maxFleetTopics how many fleet-wide ones have
+	// shares, at a time; further topics are not counted, or use the fallback.
 	maxTopics      = 20_000
 	maxFleetTopics = 10_000
 	// maxFleetTenants is how many tenants of fleet-wide topics have shares of

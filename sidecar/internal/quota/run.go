@@ -33,8 +33,8 @@ const (
 
 type link = grpc.BidiStreamingClient[rlqs.RateLimitQuotaUsageReports, rlqs.RateLimitQuotaResponse]
 
-// Run reports until ctx ends, whatever becomes of the connection; then it
-// leaves in order. Call it once.
+// Run reports until ctx ends, over any number of connections; then it leaves in order. Call it
+// once.
 func (c *Client) Run(ctx context.Context) error {
 	backoff := pause.Backoff{First: leastBackoff, Most: mostBackoff}
 	for ctx.Err() == nil {
@@ -49,7 +49,7 @@ func (c *Client) Run(ctx context.Context) error {
 			backoff.Reset()
 		}
 		wait := backoff.Step()
-		level := slog.LevelDebug // whoever owns the connection says that it is lost
+		level := slog.LevelDebug // the owner of the connection says that it is lost
 		if status.Code(err) != codes.Unavailable {
 			level = slog.LevelWarn
 		}
@@ -177,8 +177,7 @@ func (c *Client) apply(m *rlqs.RateLimitQuotaResponse, now time.Time) (acknowled
 	return acknowledge
 }
 
-// report sends what there is to say: of all topics if it is regular, else of
-// those that have something urgent.
+// report sends the usage of all topics if it is regular, else of topics with urgent news.
 func (c *Client) report(stream link, regular bool) error {
 	now := time.Now()
 	c.reports++

@@ -42,7 +42,7 @@ type share struct {
 	rate   float64
 	burst  int
 	ends   time.Time
-	// answers is closed once a report that asks is answered; nil: nobody asks.
+	// answers is closed once a report with a question is answered; nil: there is no question.
 	answers chan struct{}
 	asks    uint64 // the report that asked; 0: it is not sent yet
 	largest int    // of the publishes that ask
@@ -78,8 +78,8 @@ func (c *Client) start(name string, p policy.Publish, now time.Time) *share {
 	}
 }
 
-// use notes that a publish of n events is there (0: nobody knows how many) and
-// returns what it has to wait for, nil: nothing.
+// use notes a publish of n events (0: unknown) and returns a channel that it has to wait for, nil:
+// none.
 func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *share) fallBack(now time.Time) {
 	s.retune(granted, now)
 }
 
-// rise ends the fallback: what it has saved up is not of what is shared out.
+// rise ends the fallback: its saved tokens are not part of the shares.
 func (s *share) rise(now time.Time) {
 	s.spare, s.spareAt = s.bucket.Tokens(now), now
 	s.bucket.Assign(limit.Rate{PerSecond: limit.Still, Most: s.policy.Burst}, 0, now)

@@ -18,7 +18,7 @@ const (
 	readBehind = 5 * time.Millisecond
 )
 
-// Place is where somebody is in a partition.
+// Place is the position of a reader in a partition.
 type Place struct {
 	Index int    // of the partition
 	Next  uint64 // the next seq to read

@@ -17,12 +17,11 @@ import (
 // drainAt is how much of an answer is gathered before it is written.
 const drainAt = 64 << 10
 
-// body writes one answer: it gathers text, compresses it where the client asked
-// for that, and sends the header only with the first bytes, so that whatever
-// goes wrong before them is still an ordinary error. Either finish or fail ends
-// it. Where the client has gone, or accepts nothing for too long, each method
-// that writes ends the handler by the panic that net/http has for it, which
-// closes the connection. It is for one goroutine.
+// body writes one answer: it gathers text, compresses it where the client asked for that, and sends
+// the header only with the first bytes, so that any failure before them is still an ordinary error.
+// Either finish or fail ends it. Where the client has gone, or accepts nothing for too long, each
+// method that writes ends the handler by the panic that net/http has for it, which closes the
+// connection. It is for one goroutine.
 type body struct {
 	w      http.ResponseWriter
 	r      *http.Request

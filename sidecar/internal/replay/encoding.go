@@ -43,7 +43,7 @@ func (p *encoders) get(coding string, w io.Writer) encoder {
 	return e
 }
 
-// put takes back an encoder that get returned, in whatever state it is.
+// put takes back an encoder that get returned, in any state.
 func (p *encoders) put(coding string, e encoder) {
 	e.Reset(io.Discard) // lets go of the answer
 	p.pool(coding).Put(e)
@@ -75,10 +75,9 @@ func newEncoder(coding string) encoder {
 	return e
 }
 
-// negotiate chooses the coding by the Accept-Encoding headers (RFC 9110,
-// 12.5.3): the one with the highest weight, of equals zstd before gzip before
-// none. "*" stands for gzip alone: a client that names nothing is not known to
-// have zstd. What cannot be understood counts as not said.
+// negotiate chooses the coding by the Accept-Encoding headers (RFC 9110, 12.5.3): the one with the
+// highest weight, of equals zstd before gzip before none. "*" stands for gzip alone: a client that
+// names nothing is not known to have zstd. An item that cannot be parsed is ignored.
 func negotiate(acceptEncoding []string) string {
 	weights := make(map[string]float64)
 	for item := range strings.SplitSeq(strings.Join(acceptEncoding, ","), ",") {

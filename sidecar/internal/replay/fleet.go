@@ -21,8 +21,8 @@ type Fleet interface {
 	// stores have it; eventlog.ErrNotFound if none has. A part that could not be
 	// asked is a *wire.Error with partial_fleet unless partial is set.
 	Lookup(ctx context.Context, topic, id string, partial bool) (eventlog.Point, error)
-	// Members asks every sidecar who it is, this one included, which comes
-	// first; those that do not answer in time are listed with the reason.
+	// Members asks every sidecar for its identity. This sidecar comes first; sidecars that do not
+	// answer in time are listed with the reason.
 	Members(ctx context.Context) []Member
 }
 
@@ -156,7 +156,7 @@ func (p Parts) Times(ctx context.Context, anywhere Source, part, topic string, k
 const (
 	HeaderStoreID = "Sluice-Store-Id"
 	HeaderNodeID  = "Sluice-Node-Id"
-	HeaderEmpty   = "Sluice-Empty"   // a spool has nothing of the topic, whatever is asked for
+	HeaderEmpty   = "Sluice-Empty"   // a spool has no event of the topic
 	HeaderMissing = "Sluice-Missing" // also a trailer
 	HeaderParts   = "Sluice-Parts"   // a trailer
 )

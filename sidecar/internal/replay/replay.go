@@ -39,7 +39,7 @@ type Config struct {
 	Store Source
 	// Parts are the store and the spool by themselves, for other sidecars.
 	Parts Parts
-	// Self says who this sidecar is, to the others; nil: nobody.
+	// Self is this sidecar's identity for the others; nil: none.
 	Self func() Peer
 	// Fleet answers scope=fleet. nil says that this sidecar knows no others:
 	// its store is the fleet.

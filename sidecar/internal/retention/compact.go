@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// TombstoneAge is how long a tombstone stays at least, so that whoever
-	// keeps a copy of the topic and reads slowly hears that a key is gone.
+	// TombstoneAge is how long a tombstone stays at least, so that a slow reader with a copy of the
+	// topic learns that a key is gone.
 	TombstoneAge = 24 * time.Hour
 	// compactAgain is the time after which a topic is compacted from its start
 	// again: only then go events that were their key's latest the last time,
@@ -65,8 +65,8 @@ func (c *compaction) step(ctx context.Context, log Log, topic string, rules even
 	return worked, len(c.open) > 0, removed, nil
 }
 
-// compactJob is one round of compacting a topic. What is known of the topic is
-// forgotten while its policy does not ask for it.
+// compactJob is one round of compacting a topic. The state of a topic is forgotten while its policy
+// does not compact it.
 func (s *Sweeper) compactJob(ctx context.Context, topic string) (j job, wanted bool) {
 	if !s.policy(topic).Retention.Compact {
 		delete(s.compactions, topic)

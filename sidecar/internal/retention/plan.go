@@ -15,8 +15,8 @@ type Counted interface {
 	Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error)
 }
 
-// maxPlannedKeys bounds the memory of a Plan: what compaction would remove is known
-// for as many keys.
+// maxPlannedKeys bounds the memory of a Plan: a Plan knows the effect of compaction for as many
+// keys.
 const maxPlannedKeys = 1_000_000
 
 // planPage bounds what a Plan has of a topic at a time.

@@ -67,8 +67,7 @@ const (
 	listRounds = 6
 )
 
-// Run sweeps until ctx ends, and returns nil then. What cannot be removed now is
-// tried again in the next round.
+// Run sweeps until ctx ends, and returns nil then. The next round repeats failed removals.
 func (s *Sweeper) Run(ctx context.Context) error {
 	for {
 		s.round(ctx)

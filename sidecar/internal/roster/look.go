@@ -116,10 +116,9 @@ func (r *Roster) beat(ctx context.Context) error {
 	}
 }
 
-// save is one beat. That it is accepted proves that nobody has declared the
-// life dead before; from its start on, somebody who sees it would wait for a
-// lease. A life counts once it is in the roll, where others find it; until
-// then it does not beat again, so that one that never gets there can be told.
+// save is one beat. An accepted beat proves that no sidecar has declared the life dead before. From
+// its start on, a watcher waits for a lease. A life counts once it is in the roll, where others
+// find it; until then it does not beat again, so that one that never gets there can be told.
 func (r *Roster) save(ctx context.Context) error {
 	if r.life.beat > 0 && !r.life.entered {
 		if err := r.cfg.Nodes.Enter(ctx, eventlog.NodeChange{ID: r.life.id, Version: r.life.version}); err != nil {
@@ -145,7 +144,7 @@ func (r *Roster) save(ctx context.Context) error {
 			r.renew(start)
 		}
 	case r.life.beat == 0:
-		// It may be there, and silent since nobody knows when.
+		// It may be there, and silent for an unknown time.
 		r.pendingEnds = append(r.pendingEnds, r.life.id)
 		r.begin()
 	default:

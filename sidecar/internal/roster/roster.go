@@ -14,14 +14,12 @@
 //	we are            valid (Standing.Until) ──▶ not valid, until the next beat is accepted
 //	others:             see it move ── at least Lease without another move ──▶ may declare it dead
 //
-// A beat takes effect after it was started, and another sidecar sees it no
-// earlier than that. So nobody declares a life dead before Lease has passed
-// since the start of its last accepted beat, and by then it has stopped for a
-// margin's time. To declare it dead is a write that names the beat, and a beat
-// is accepted only while the life is live. So of the two one comes first: a
-// beat that is accepted late, as after an election, proves that nobody has
-// declared the life dead, and it goes on. One that is refused is over, and the
-// sidecar goes on as another life.
+// A beat takes effect after it was started, and another sidecar sees it no earlier than that. So no
+// sidecar declares a life dead before Lease has passed since the start of its last accepted beat,
+// and by then it has stopped for a margin's time. To declare it dead is a write that names the
+// beat, and a beat is accepted only while the life is live. So of the two one comes first: a beat
+// that is accepted late, as after an election, proves that no sidecar has declared the life dead,
+// and it goes on. One that is refused is over, and the sidecar goes on as another life.
 package roster
 
 import (
@@ -59,9 +57,9 @@ const (
 	gapsPerLease = 500
 	// watched is how many others a sidecar watches.
 	watched = 5
-	// MaxGroups is how many groups a node announces at the most, so that its
-	// document stays far below what a store takes. That it has members of the
-	// others, other sidecars do not know: whoever has a partition of those keeps it.
+	// MaxGroups is how many groups a node announces at the most, so that its document stays far
+	// below what a store takes. Other sidecars do not know of its members of further groups: a
+	// sidecar that has a partition of those keeps it.
 	MaxGroups = 10_000
 )
 
@@ -107,12 +105,12 @@ type Roster struct {
 
 	// Run's own.
 	failing     bool      // the last look around was incomplete
-	due         time.Time // when to beat again, whatever is heard
+	due         time.Time // when to beat again in any case
 	life        life
 	served      []eventlog.GroupName // by what was announced last
 	pendingEnds []string             // lives that are over and that the store may take for live
 	others      others
-	next        map[string]*observation // those that are watched
+	next        map[string]*observation // the watched lives
 	last        time.Time               // when they were last looked at; zero: never
 	lacking     map[string]lack         // changes that the roll may lack
 }
@@ -124,9 +122,8 @@ type Standing struct {
 	forever bool
 }
 
-// Valid reports whether nobody can have declared the life dead at now. Both
-// clocks have to say so: the monotonic one stands still while a machine is
-// suspended, and the other may be set back.
+// Valid reports whether no sidecar can have declared the life dead at now. Both clocks have to say
+// so: the monotonic one stands still while a machine is suspended, and the other may be set back.
 func (s *Standing) Valid(now time.Time) bool {
 	return s.forever || now.Before(s.Until) && now.Round(0).Before(s.Until.Round(0))
 }
@@ -167,8 +164,8 @@ func newProcess() string {
 // processOf is what all runs of one process have in common.
 func processOf(id string) string { return id[:strings.LastIndexByte(id, '/')+1] }
 
-// Alone is the roster of a store that one sidecar has for itself: always valid,
-// and whoever had the store before is gone.
+// Alone is the roster of a store that one sidecar has for itself: always valid, and the previous
+// user of the store is gone.
 func Alone(name string) *Roster {
 	r := &Roster{cfg: Config{Name: name}}
 	r.standing.Store(&Standing{ID: name, forever: true})
@@ -182,7 +179,7 @@ func (r *Roster) isAlone() bool { return r.cfg.Nodes == nil }
 // Standing is the place that this sidecar has now; it is not changed.
 func (r *Roster) Standing() *Standing { return r.standing.Load() }
 
-// Valid reports whether nobody takes this sidecar for dead at now.
+// Valid reports whether no sidecar takes this one for dead at now.
 func (r *Roster) Valid(now time.Time) bool { return r.Standing().Valid(now) }
 
 // ValidUntil is when this sidecar has to stop unless its beat is renewed; far

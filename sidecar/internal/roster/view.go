@@ -125,11 +125,10 @@ func (v *View) Alive(id string) (name string, ok bool) {
 	return name, ok
 }
 
-// Gone reports whether the life with this id, which was heard of before the time
-// heard, has come to its end, and will never act again: it is over, or it was
-// not to be found after that time. A view that neither takes it for alive nor
-// for gone does not know: see Roster.Ask. The own life and those that this
-// process had before are not for a view to judge: see Roster.Ours.
+// Gone reports whether the life with this id, which was heard of before the time heard, has come to
+// its end, and will never act again: it is over, or it was not to be found after that time. A view
+// that neither takes it for alive nor for gone does not know: see Roster.Ask. A view does not judge
+// the own life and earlier ones of this process: see Roster.Ours.
 func (v *View) Gone(id string, heard time.Time) bool {
 	if v.alone {
 		return true

@@ -58,8 +58,8 @@ type lack struct {
 	groups []eventlog.GroupName // that it was known to have before
 }
 
-// watch sees what is new, and whether those that are watched have moved; it
-// declares dead who was silent for its lease.
+// watch reads the news, and whether the watched lives have moved. It declares a life dead that was
+// silent for its lease.
 func (r *Roster) watch(ctx context.Context, whole bool) error {
 	start := r.cfg.Clock.Now()
 	var ids []string
@@ -151,8 +151,7 @@ func (r *Roster) learn(ctx context.Context, ids []string, nodes []eventlog.Node,
 	return nil
 }
 
-// list learns of all nodes. Those that were alive and are not there any more
-// ended long ago.
+// list learns of all nodes. Lives that were live and are not there any more ended long ago.
 func (r *Roster) list(ctx context.Context, start time.Time) error {
 	nodes, err := r.cfg.Nodes.ListNodes(ctx)
 	if err != nil {
@@ -209,9 +208,8 @@ func (o *others) ended(id string, e end) bool {
 	return true
 }
 
-// lack is a change that the roll may lack. Of those that are watched somebody
-// may be about to enter it; a life that was asked for owns something, so it was
-// in the roll before.
+// lack is a change that the roll may lack. A watcher of the life may be about to enter it. A life
+// that was asked for owns something, so it was in the roll before.
 func (r *Roster) lack(c eventlog.NodeChange) lack {
 	if l := r.lacking[c.ID]; l.change == c {
 		return l

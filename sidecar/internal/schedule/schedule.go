@@ -1,7 +1,7 @@
-// Package schedule puts events that were published for later into the log when
-// they are due. It decides when, by this sidecar's clock, and which of the
-// sidecars on a store does it; that an event comes into the log once is the
-// log's promise. What waits is in the log, and none of it in memory here.
+// Package schedule puts events that were published for later into the log when they are due. It
+// decides when, by this sidecar's clock, and which of the sidecars on a store does it; that an
+// event comes into the log once is the log's promise. Waiting events are in the log, and not in
+// memory here.
 package schedule
 
 import (
@@ -50,7 +50,7 @@ type Config struct {
 	Mine func(slot int) bool
 	// Released is told that a partition has got events, up to seq head at least.
 	Released func(topic string, partition int, head uint64)
-	// Late is told of each event by how much it was late; nil: nobody is.
+	// Late, if set, is told how late each event was.
 	Late   func(topic string, by time.Duration)
 	Logger *slog.Logger
 	// CountEvery is the least pause between two counts of what is scheduled.
@@ -98,7 +98,7 @@ func (s *Scheduler) Accepted(topic string, due int64) {
 	defer s.mu.Unlock()
 	if !mine {
 		if due > s.cfg.Clock.Now().Add(2*lookEvery).UnixMilli() {
-			return // whoever has the slot looks before that
+			return // the owner of the slot looks before that
 		}
 		due += grace.Milliseconds()
 		s.others[slot] = max(s.others[slot], due)

@@ -30,7 +30,7 @@ func (l *Log) route(ctx context.Context, t *topic, partition int, batch []*event
 		if err := t.gate.enter(ctx); err != nil {
 			return repeat(gaveUp(err), len(batch))
 		}
-		// In this order: once the store is away, nobody waits any more.
+		// In this order: once the store is away, no append waits any more.
 		wait, spooling := l.account.wait(t), t.spooling.Load()
 		away := l.health.away.Load()
 		if away && !l.spools(t.name) || spooling && !l.own.trusted.Load() {

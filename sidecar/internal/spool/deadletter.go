@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// dead is a spooled event that the log will not take: a *eventlog.ConflictError,
-// since somebody published its id with other content elsewhere while it waited
-// here, or before; or a *eventlog.RefusedError.
+// dead is a spooled event that the log will not take: a *eventlog.ConflictError, since its id was
+// published elsewhere with other content while it waited here, or before; or a
+// *eventlog.RefusedError.
 type dead struct {
 	rec *eventlog.Record
 	err error
@@ -31,9 +31,9 @@ func refused(err error) bool {
 	return is
 }
 
-// deadLetterAll makes dead letters of events that the log will not take, since their
-// publishers were told that they are kept. What the log refuses as a dead letter,
-// too, is kept in a file beside the spool. It returns nil once all are durable.
+// deadLetterAll makes dead letters of events that the log will not take, since their publishers
+// were told that they are kept. A dead letter that the log also refuses is kept in a file beside
+// the spool. It returns nil once all are durable.
 func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 	type appended struct {
 		dead

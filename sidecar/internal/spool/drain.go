@@ -41,7 +41,7 @@ func (d *drainage) start(now time.Time) {
 // then it returns nil, else a *ForeignError. Stopping the writer comes first, since conflicts are
 // appended through it, and what is still queued may wait for a drain.
 func (l *Log) Run(ctx context.Context) error {
-	defer l.account.stopPacing() // nobody waits for a drain that does not come
+	defer l.account.stopPacing() // no append waits for a drain that does not come
 	err := l.reach(ctx)
 	if err != nil && ctx.Err() == nil {
 		l.lost(err) // so that the first publishes need not find it out
@@ -88,9 +88,9 @@ func (l *Log) ping(ctx context.Context) error {
 	return l.cfg.Ping(ctx)
 }
 
-// probe returns nil if the store is back. Where something is spooled, it has
-// to have taken a page: a store may well answer and yet store nothing. The gate
-// is not shut for it, so nobody waits for a store that hangs.
+// probe returns nil if the store is back. Where something is spooled, it has to have taken a page:
+// a store may well answer and yet store nothing. The gate is not shut for it, so no append waits
+// for a store that hangs.
 func (l *Log) probe(ctx context.Context) error {
 	if err := l.reach(ctx); err != nil {
 		return err
@@ -221,9 +221,8 @@ type spoolError struct{ cause error }
 
 func (e *spoolError) Error() string { return "the spool has failed: " + e.cause.Error() }
 
-// forwardUnerased appends what nobody has erased of a page to the log, and looks
-// meanwhile at what was appended before, and at what comes next. It returns how long
-// the append took.
+// forwardUnerased appends the events of a page that are not erased to the log, and meanwhile checks
+// the page before and the next one. It returns how long the append took.
 func (l *Log) forwardUnerased(ctx context.Context, t *topic, page []*eventlog.Record, bounds eventlog.Bounds) (took time.Duration, err error) {
 	var look errgroup.Group
 	rest := page
@@ -282,8 +281,7 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 	return l.deadLetterAll(ctx, t, all)
 }
 
-// forwardTo appends events to one partition, and returns those that the log will
-// not take.
+// forwardTo appends events to one partition, and returns those that the log refuses.
 func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*eventlog.Record) (list []dead, err error) {
 	ctx, span := l.cfg.Tracing.Drain(ctx, t.name, partition, recs)
 	outs := l.cfg.Log.Append(ctx, t.name, partition, recs)

@@ -11,11 +11,11 @@ import (
 // erasePage bounds what is looked at of the spool at a time.
 var erasePage = eventlog.Bounds{Events: 1000, Bytes: 1 << 20}
 
-// Erase removes the events of a topic that wait, and that wanted says yes to: of
-// a key, where that is not nil. It returns how many there were; they are gone for
-// good. What had left the spool before the call is in the log when it returns,
-// except events whose append got no answer. For these, and for what waits in the
-// spools of other sidecars, there are marks in the store: see erasures.
+// Erase removes the events of a topic that wait, and that wanted says yes to: of a key, where that
+// is not nil. It returns how many there were; they are gone for good. Events that had left the
+// spool before the call are in the log when it returns, except events whose append got no answer.
+// For these, and for what waits in the spools of other sidecars, there are marks in the store: see
+// erasures.
 func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (erased int, err error) {
 	t := l.find(topic)
 	if t == nil || !t.spooling.Load() {
@@ -67,12 +67,12 @@ type Erasures interface {
 // erasures is what a drain knows of those of its topic. It belongs to who has the
 // topic's drain.
 //
-// A page is compared with the marks before it is appended, so that nobody reads what was
-// erased, and again after that. An erasure makes its mark first and searches the log
-// then, so the events that this search missed were appended after the mark, and the
-// second look finds it. Each look is at the page before and at the one that comes next,
-// while a page is on its way, and costs the drain no time of its own. Only a process
-// that ends between an append and the second look leaves what was erased in that moment.
+// A page is compared with the marks before it is appended, so that no reader gets an erased event,
+// and again after that. An erasure makes its mark first and searches the log then, so the events
+// that this search missed were appended after the mark, and the second look finds it. Each look is
+// at the page before and at the one that comes next, while a page is on its way, and costs the
+// drain no time of its own. Only a process that ends between an append and the second look leaves
+// what was erased in that moment.
 type erasures struct {
 	unverified []*eventlog.Record // in the log since the last look
 	ahead      map[uint64]bool    // the next page, by seq: whether it was erased
@@ -116,8 +116,8 @@ func chosen(recs []*eventlog.Record, flags []bool, is bool) (some []*eventlog.Re
 	return some
 }
 
-// withoutErased returns those of a page that nobody has erased. The others may be in
-// the log, where an append got no answer.
+// withoutErased returns the events of a page that are not erased. The others may be in the log,
+// where an append got no answer.
 func (l *Log) withoutErased(ctx context.Context, t *topic, page []*eventlog.Record) (rest []*eventlog.Record, err error) {
 	if !t.erasures.knows(page) {
 		if err := l.look(ctx, t, page); err != nil {
@@ -136,7 +136,7 @@ func (l *Log) withoutErased(ctx context.Context, t *topic, page []*eventlog.Reco
 	return chosen(page, flags, false), l.eraseLogged(ctx, t, gone)
 }
 
-// unerased returns those that the log would not take and that nobody has erased.
+// unerased returns the events that the log refused and that are not erased.
 func (l *Log) unerased(ctx context.Context, t *topic, all []dead) ([]dead, error) {
 	if l.cfg.Erasures == nil || len(all) == 0 {
 		return all, nil
@@ -155,8 +155,8 @@ func (l *Log) unerased(ctx context.Context, t *topic, all []dead) ([]dead, error
 	return rest, err
 }
 
-// eraseLogged erases events that may be in the log. An event of the same id that was
-// accepted at another time is somebody else's.
+// eraseLogged erases events that may be in the log. An event of the same id that was accepted at
+// another time is another event.
 func (l *Log) eraseLogged(ctx context.Context, t *topic, gone []*eventlog.Record) error {
 	if len(gone) == 0 {
 		return nil

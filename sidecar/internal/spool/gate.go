@@ -12,7 +12,7 @@ type gate struct {
 	mu     sync.Mutex
 	inside int
 	opens  chan struct{} // closed when the gate opens; nil while it is open
-	empty  chan struct{} // closed when the last one inside leaves; nil if nobody waits for that
+	empty  chan struct{} // closed when the last one inside leaves; nil: there is no waiter
 }
 
 // enter waits until the gate is open. Without an error leave has to follow.
@@ -45,8 +45,7 @@ func (g *gate) leave() {
 	}
 }
 
-// shut lets nobody in any more and waits until all have left. Without an error
-// open has to follow.
+// shut admits no more appends and waits until all have left. Without an error open has to follow.
 func (g *gate) shut(ctx context.Context) error {
 	g.mu.Lock()
 	g.opens = make(chan struct{})

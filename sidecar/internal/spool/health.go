@@ -51,8 +51,8 @@ func (l *Log) nudge() {
 	l.wake.Set()
 }
 
-// retryAway is when somebody should come again who needs the store: nobody
-// knows, and the best guess is that it takes as long again as it has taken.
+// retryAway is when to try again while the store is away: the best guess is that the outage takes
+// as long again as it has taken.
 func (l *Log) retryAway() time.Duration {
 	l.health.mu.Lock()
 	defer l.health.mu.Unlock()

@@ -8,10 +8,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// keep puts events of a batch into the spool, in order: those at the given
-// indexes, or all, except for those that must not be spooled. It sets their outcomes; that of an event which already has
-// one, since an append did not answer for it, is left where the spool has no
-// room or fails: it may be stored. The caller is inside the topic's gate.
+// keep puts events of a batch into the spool, in order: those at the given indexes, or all, without events that must not
+// be spooled. It sets their outcomes; that of an event which already has one, since an append did not answer for it, is
+// left where the spool has no room or fails: it may be stored. The caller is inside the topic's gate.
 func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs []eventlog.Outcome, at []int) {
 	k := keepCall{log: l, topic: t, outs: outs}
 	if at == nil {
@@ -45,7 +44,7 @@ type keepCall struct {
 	topic *topic
 	outs  []eventlog.Outcome
 
-	recs []*eventlog.Record // those that there is room for
+	recs []*eventlog.Record // events that there is room for
 	at   []int              // and where they are in the batch
 }
 
@@ -54,8 +53,8 @@ func (k *keepCall) admit(batch []*eventlog.Record, at []int) {
 	most := k.log.cfg.Policies.Load().Topic(k.topic.name).Durability.SpoolMaxBytes
 	var full error
 	for _, i := range at {
-		// The spool fills in the records that it stores, and somebody may be
-		// reading those that an append has not answered for.
+		// The spool fills in the records that it stores, and the log may still read records of an
+		// append without an answer.
 		r := *batch[i]
 		if r.LogOnly {
 			if k.outs[i].Err == nil {

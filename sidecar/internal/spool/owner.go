@@ -42,8 +42,8 @@ func (e *ForeignError) Error() string {
 		"start with the other --store until they are there, or move the folder away", e.Folder, e.Events, e.of.URL, e.of.ID, e.now.URL, e.now.ID)
 }
 
-// claim finds out at the start whose the spool is. An empty one is for whatever
-// store there is; so is one that no store was known for.
+// claim finds out at the start whose the spool is. An empty spool is for any store; so is one that
+// was filled while no store was known.
 func (l *Log) claim() error {
 	text, err := l.cfg.Store.ReadFile(ownerFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

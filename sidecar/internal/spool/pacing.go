@@ -1,17 +1,16 @@
 package spool
 
-// pacing slows down what comes into a topic's spool while it is drained, so that
-// it becomes empty within about twice the time that its events take, however
-// fast new ones could come: partitions wait while more is left than the mark, which
-// goes down by half of what is drained. Then each that waits may go on with one
-// batch. So publishers wait for the store, as they do without a spool. While the
-// store is away nobody waits.
+// pacing slows down what comes into a topic's spool while it is drained, so that it becomes empty
+// within about twice the time that its events take, however fast new ones could come: partitions
+// wait while more is left than the mark, which goes down by half of what is drained. Then each that
+// waits may go on with one batch. So publishers wait for the store, as they do without a spool.
+// While the store is away no append waits.
 type pacing struct {
-	mark int64         // 0: nobody waits
-	room chan struct{} // closed once no more is left than the mark says; nil unless somebody waits
+	mark int64         // 0: no append waits
+	room chan struct{} // closed once the rest is at the mark; nil: no append waits
 }
 
-// moved lets those who wait go on, if they may.
+// moved lets waiting appends go on, if they may.
 func (p *pacing) moved(left int64) {
 	if p.room != nil && (p.mark == 0 || left <= p.mark) {
 		close(p.room)

@@ -123,7 +123,7 @@ func (s *Source) resolve(ctx context.Context, topic string, key *string, merged 
 			stored, err := s.log.Lookup(ctx, topic, f.rec.ID)
 			switch {
 			case errors.Is(err, eventlog.ErrNotFound):
-				if f.rec.DeliverAt == 0 { // else nobody may read it yet
+				if f.rec.DeliverAt == 0 { // else it is not readable yet
 					page[i] = marked(f.rec)
 				}
 			case err != nil:

@@ -21,9 +21,9 @@
 //
 // # What makes it safe to repeat
 //
-// An event leaves the spool only after the log has answered for it, and goes
-// into the log under the id that it was published with. So whatever is cut short
-// is done again, and what was stored after all is a duplicate.
+// An event leaves the spool only after the log has answered for it, and goes into the log under the
+// id that it was published with. So an interrupted step is repeated, and an event that was stored
+// after all is a duplicate.
 package spool
 
 import (
@@ -47,10 +47,9 @@ type Reader interface {
 	Lookup(ctx context.Context, topic, id string) (*eventlog.Record, error)
 }
 
-// Store is what the spool is kept in: an event log on this machine of which
-// nobody else appends to. A topic's events are all in partition 0, in the order
-// in which they have to go into the store. Its catalog also remembers how many
-// partitions topics have, for when the store cannot be asked.
+// Store holds the spool: an event log on this machine to which nothing else appends. A topic's
+// events are all in partition 0, in the order in which they have to go into the store. Its catalog
+// also remembers how many partitions topics have, for when the store cannot be asked.
 type Store interface {
 	eventlog.Appender
 	Reader
@@ -62,8 +61,8 @@ type Store interface {
 	// Truncate removes the events up to a seq, for good when it returns nil,
 	// and remembers no ids of them. Seqs go on from where they were.
 	Truncate(ctx context.Context, topic string, partition int, upTo uint64) error
-	// Snapshot freezes a topic: all events whose append was answered before are
-	// in it, whatever is truncated later.
+	// Snapshot freezes a topic: it has all events whose append was answered before, also if they
+	// are truncated later.
 	Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, error)
 	// WriteFile keeps a file beside the events, whole or not at all, and for
 	// good when it returns nil.
@@ -96,8 +95,7 @@ type Config struct {
 	// an append of the writer's to that partition: in seq order, by several
 	// goroutines at once.
 	Announce func(topic string, partition int, recs []*eventlog.Record)
-	// Heard is told that a partition has events up to head, which somebody
-	// stored earlier.
+	// Heard is told that a partition has events up to head, which were stored earlier.
 	Heard func(topic string, partition int, head uint64)
 	// Bury stores a dead letter: see admit's Publisher.Bury.
 	Bury func(ctx context.Context, rec *eventlog.Record, done func(error))

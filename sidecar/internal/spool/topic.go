@@ -23,9 +23,8 @@ type topic struct {
 	// letters says that these are dead letters. They never wait for a drain,
 	// which may be waiting for them.
 	letters bool
-	// partitions is the number that the log has; 0 while it is not known. It
-	// differs from known where somebody else created the topic while the store
-	// was away from here.
+	// partitions is the number that the log has; 0 while it is not known. It differs from known
+	// where another sidecar created the topic while this one could not reach the store.
 	partitions atomic.Int32
 
 	// spooling says that later events go behind those in the spool. It is set

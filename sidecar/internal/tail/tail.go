@@ -1,7 +1,6 @@
-// Package tail keeps the newest events of partitions that somebody is reading
-// in memory, and wakes the readers when there are more. It is a cache and a
-// hint: whoever misses something here finds it in the log, which it must not
-// know.
+// Package tail keeps the newest events of partitions with readers in memory, and wakes the readers
+// when there are more. It is a cache and a hint: a reader that misses an event here finds it in the
+// log, which it must not know.
 package tail
 
 import (
@@ -124,8 +123,8 @@ func (t *Tails) Appended(name string, partition int, recs []*eventlog.Record) {
 	})
 }
 
-// Heard announces that a partition has events up to seq head, which are to be
-// read from the log: somebody else appended them.
+// Heard announces that a partition has events up to seq head that another sidecar appended, and
+// that readers get from the log.
 func (t *Tails) Heard(name string, partition int, head uint64) {
 	t.announce(name, func(tp *topic) bool {
 		r := tp.ring(partition)
@@ -173,15 +172,15 @@ func (t *Tails) change() {
 	t.changed = make(chan struct{})
 }
 
-// Topics are those that somebody watches, in any order; changed is closed once they are others.
+// Topics are the watched topics, in any order; changed is closed once they change.
 func (t *Tails) Topics() (names []string, changed <-chan struct{}) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return slices.Collect(maps.Keys(t.topics)), t.changed
 }
 
-// Watched lists the topics that somebody watches, each with the highest seq that
-// was announced in its partitions, as far as any was.
+// Watched lists the watched topics, each with the highest seq that was announced in its partitions,
+// as far as any was.
 func (t *Tails) Watched() map[string]map[int]uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -237,7 +236,7 @@ func (r *ring) add(recs []*eventlog.Record, b Bounds) {
 		if rec.Seq <= r.head {
 			continue // announced by somebody who came later
 		}
-		// A seq that is missing was stored by somebody else.
+		// A missing seq was stored by another sidecar.
 		if rec.Seq != r.head+1 {
 			r.clear()
 		}

@@ -126,8 +126,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	return i, errors.Join(b.errs...)
 }
 
-// durationBounds go from a cached answer to a wait that somebody complains
-// about, in seconds: 50 µs to 10 s.
+// durationBounds go from a cached answer to an intolerable wait, in seconds: 50 µs to 10 s.
 var durationBounds = []float64{
 	50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3,
 	50e-3, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,

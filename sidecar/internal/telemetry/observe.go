@@ -62,9 +62,8 @@ func (m *Metrics) ObservePolicies(f func() []PolicyVersion) { m.observed.policie
 // it the spool is empty: the store is a local one.
 func (m *Metrics) ObserveSpool(f func() SpoolStat) { m.observed.spool.Store(&f) }
 
-// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups.
-// It counts wrong tokens since the start: those that were looked at, and those
-// that were not.
+// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups. It counts wrong
+// tokens since the start: checked ones, and unchecked ones.
 func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 	m.observed.failures.Store(&f)
 }

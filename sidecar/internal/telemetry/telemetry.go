@@ -1,7 +1,6 @@
-// Package telemetry counts what the sidecar does, under the metric names of the
-// contract, and hands the numbers out: as Prometheus text on the ops listener,
-// and to whatever other reader is configured. It knows names and labels and
-// must not know who counts or why.
+// Package telemetry counts what the sidecar does, under the metric names of the contract, and
+// exports the numbers: as Prometheus text on the ops listener, and to any other configured reader.
+// It knows names and labels and must not know who counts or why.
 //
 // Counting is cheap enough for every event: a caller takes the handle of its
 // topic or group once (Metrics.Topic, Metrics.Group) and counts through that.

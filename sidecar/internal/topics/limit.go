@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// retryFull is when to try again where there are too many topics or groups: somebody has to delete some.
+// retryFull is when to try again where there are too many topics or groups, until some are deleted.
 const retryFull = time.Minute
 
 // TooMany refuses another one of the things that a flag bounds.

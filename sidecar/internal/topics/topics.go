@@ -1,6 +1,6 @@
-// Package topics decides which topics come into being: by publishing and
-// subscribing where the policy says so, and up to a number. It stands between
-// those who need a topic and the log, and must not know who they are.
+// Package topics decides which topics come into being: by publishing and subscribing where the
+// policy says so, and up to a number. It stands between the users of a topic and the log, and must
+// not know the users.
 package topics
 
 import (
@@ -35,7 +35,7 @@ type Config struct {
 		eventlog.Appender
 	}
 	Log Log
-	// Policies say which topics are made by those who use them.
+	// Policies say which topics are created by their first use.
 	Policies *policy.Current
 	// Away says that the Log does not answer now; nil: it always does.
 	Away func() bool

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongowatch"
 )
 
-// Commands makes spans of what a MongoDB server is asked to do, below those
-// that are in the commands' contexts; nil where tracing is off.
+// Commands makes spans of commands to a MongoDB server, below the spans in the commands' contexts;
+// nil where tracing is off.
 func (t *Tracing) Commands() func(context.Context, mongowatch.Command) func(failure string) {
 	if t == nil {
 		return nil

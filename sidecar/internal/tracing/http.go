@@ -21,9 +21,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// Handler makes a server span of each request to one of the paths, which are
-// those that ask for history. What the request asks of other sidecars goes on
-// with its trace, through Transport.
+// Handler makes a server span of each request to one of the paths, which serve history. The
+// request's own requests to other sidecars continue its trace, through Transport.
 func (t *Tracing) Handler(next http.Handler, paths ...string) http.Handler {
 	if t == nil {
 		return next
@@ -73,8 +72,8 @@ func (t *Tracing) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 	next.ServeHTTP(answer, r.WithContext(ctx))
 }
 
-// unrecorded is the context of a trace that is not recorded, for those who are
-// asked in its course: they are not to begin one of their own.
+// unrecorded is the context of a trace that is not recorded. Other sidecars that get it do not
+// begin a trace of their own.
 func unrecorded(origin trace.SpanContext) trace.SpanContext {
 	if origin.SpanID().IsValid() {
 		return origin

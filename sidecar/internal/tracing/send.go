@@ -60,9 +60,9 @@ func (t *Tracing) send(e *wire.Event, parent trace.SpanContext, began time.Time)
 	return &Send{span: span, topic: e.Topic, root: !parent.IsValid()}
 }
 
-// Headers are the event's, with the span's context in place of the publisher's;
-// those given are not changed. What no header of HTTP can carry of a context is
-// left out, since others hand it on as one.
+// Headers are the event's, with the span's context in place of the publisher's; those given are not
+// changed. Parts of a context that no HTTP header can carry are left out, since consumers may
+// forward it as a header.
 func (s *Send) Headers(h wire.Headers) wire.Headers {
 	if h = withoutBroken(h); s == nil {
 		return h
@@ -109,7 +109,7 @@ func (s *Send) about(id string) []attribute.KeyValue {
 	return attrs
 }
 
-// Failed is Refused where nobody is told why but the log.
+// Failed is Refused with a reason that only the log gets.
 func (s *Send) Failed(id string) {
 	s.Refused(id, &wire.Error{Code: wire.StoreUnavailable, Msg: "the log did not answer"})
 }

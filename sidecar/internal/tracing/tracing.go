@@ -1,6 +1,6 @@
-// Package tracing makes the sidecar's spans: what OpenTelemetry calls them and
-// what they say, and which traces are recorded at all. Those who do the work
-// get small types of their own, and know nothing of OpenTelemetry.
+// Package tracing makes the sidecar's spans: what OpenTelemetry calls them and what they say, and
+// which traces are recorded at all. Other packages use small types of this one, and know nothing of
+// OpenTelemetry.
 //
 // # Spans
 //
@@ -14,9 +14,8 @@
 //	      ├─ settle orders.created      from the ack's arrival until it is durable
 //	      └─ send orders.created.dlq    where the attempts are used up
 //
-// The context of send is the stored event's headers.traceparent, so whoever
-// reads the event later continues the trace there: consumers, replays, and the
-// groups of every sidecar on the store.
+// The context of send is the stored event's headers.traceparent, so later readers of the event
+// continue the trace there: consumers, replays, and the groups of every sidecar on the store.
 //
 // # What is recorded
 //

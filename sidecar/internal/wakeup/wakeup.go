@@ -35,11 +35,11 @@ type Config struct {
 	// MaybeMoved is told of which topics signals may have been lost that Moved
 	// was for.
 	MaybeMoved func(topics []string)
-	// Erased is told of topics of which events were erased; nil: nobody is.
+	// Erased, if set, is told of topics of which events were erased.
 	Erased func(topics []string)
 	// Nodes is told that other sidecars came, went or changed their minds.
 	Nodes func()
-	// Unread are topics that signals are wanted of though nobody reads them.
+	// Unread are topics without readers whose signals are wanted all the same.
 	Unread []string
 	Logger *slog.Logger
 	// Interval is how often the log is asked at the most, in case a signal was

@@ -95,9 +95,9 @@ func (q *queue) timeToEmpty() time.Duration {
 	return q.estimate()
 }
 
-// estimate is how long the events ahead take at the measured pace. A batch that
-// has been under way for longer than that is expected to take as long again, so
-// that nobody is sent to a hanging log every few milliseconds.
+// estimate is how long the events ahead take at the measured pace. A batch that has been under way
+// for longer than that is expected to take as long again, so that publishers do not retry a hanging
+// log every few milliseconds.
 func (q *queue) estimate() time.Duration {
 	d := time.Duration(len(q.items)-q.start+q.inflight) * q.perEvent
 	if q.inflight > 0 {

@@ -205,10 +205,9 @@ func spansOf(batch []Item) (spans []*tracing.Send) {
 	return spans
 }
 
-// Announce tells this sidecar's readers, and the other sidecars, what an append
-// has made readable in a partition. The writer does so itself for what it
-// appends. What turned out to belong to another partition is for whoever put it
-// there to announce.
+// Announce tells this sidecar's readers, and the other sidecars, what an append has made readable
+// in a partition. The writer does so itself for what it appends. The caller announces events stored
+// in another partition.
 func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, outs []eventlog.Outcome) {
 	var stored []*eventlog.Record
 	hint := eventlog.Hint{Topic: topic, Partition: partition}
@@ -242,9 +241,8 @@ func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, 
 	w.cfg.Signal(hint)
 }
 
-// Stop refuses new events and waits until those queued have their outcomes.
-// When ctx ends first, appends under way are cancelled: what was not answered
-// is told ErrUnavailable.
+// Stop refuses new events and waits until those queued have their outcomes. When ctx ends first,
+// appends under way are cancelled, and events without an answer get ErrUnavailable.
 func (w *Writer) Stop(ctx context.Context) {
 	w.mu.Lock()
 	w.stopped = true

@@ -12,12 +12,11 @@
 // what is wanted is a request, and so is the answer to each response: a nonce
 // to acknowledge it, and an error with the nonce to refuse it.
 //
-// The server takes what it has sent for known, refused or not. What came in a
-// response that was refused is therefore asked for again, name by name, once a
-// later response of its type was taken: by then the server has moved on, and
-// what was good about the refused one is not lost. The one resource that cannot
-// be asked for by name, that of a wildcard type with the name "*", takes another
-// stream, which begins with all that is missing.
+// The server takes what it has sent for known, refused or not. The client therefore requests the
+// resources of a refused response again, name by name, once it has accepted a later response of its
+// type. By then the server has moved on, and the valid part of the refused response is not lost.
+// The one resource that cannot be asked for by name, that of a wildcard type with the name "*",
+// takes another stream, which begins with all that is missing.
 //
 // A server answers a request with all that it has for it, however much that is.
 // Where that is more than a message may have, the next stream asks for fewer
@@ -216,9 +215,8 @@ func (c *Client) State() State { return c.state.get() }
 // Watch returns the state and a channel that is closed once it is another.
 func (c *Client) Watch() (State, <-chan struct{}) { return c.state.watch() }
 
-// Subscribe asks for resources by name; those that are asked for already are
-// passed over. If the type has no room for all of them, or a name cannot be
-// one, it asks for none.
+// Subscribe requests resources by name, without names that are requested already. If the type has
+// no room for all of them, or a name cannot be one, it asks for none.
 func (c *Client) Subscribe(typeURL string, names ...string) error {
 	for _, name := range names {
 		if name == "" || name == wildcard || len(name) > maxName || !utf8.ValidString(name) {

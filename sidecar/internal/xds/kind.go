@@ -21,8 +21,8 @@ type names map[string]struct{}
 
 func (n names) has(name string) bool { _, ok := n[name]; return ok }
 
-// kind is what is wanted and what is there of one type. What is to be sent is
-// kept as sets, so that it is bounded by the number of names.
+// kind is what is wanted and what is there of one type. Names to send are kept as sets, so that
+// their number is bounded.
 type kind struct {
 	url      string
 	wildcard bool
@@ -119,9 +119,9 @@ func (k *kind) apart(limit bounds) iter.Seq[[]string] {
 	return chunks(k.again, bounds{names: 1})
 }
 
-// first are the requests that begin a stream. Only the very first of a type may
-// say what is there; what a further one names comes whole. A type of which no
-// resource is wanted has none.
+// first are the requests that begin a stream. Only the first request of a type may name known
+// versions; the server sends the resources of a further one as a whole. A type of which no resource
+// is wanted has none.
 func (k *kind) first(limit bounds) (out []*discoveryv3.DeltaDiscoveryRequest) {
 	k.restart()
 	if k.wildcard {
@@ -251,8 +251,8 @@ func (k *kind) refused(u *Update) {
 	}
 }
 
-// unkept notes that an update that took effect is not kept. What is there has no
-// version then, so that the server sends it, or that it is gone.
+// unkept notes that an update that took effect is not kept. The resource has no version then, so
+// that the server sends it or its removal.
 func (k *kind) unkept(u *Update) {
 	for _, r := range u.Resources {
 		if _, there := k.versions[r.Name]; there {
