@@ -49,6 +49,11 @@ type Config struct {
 	// connection string, '#' and the collection.
 	Outboxes []string
 
+	// Captures are collections whose changes are published: DATABASE.COLLECTION, in Store, or as in Outboxes; with =TOPIC
+	// behind it, or without. CaptureReread has all of their documents published once, for each word that it is given.
+	Captures      []string
+	CaptureReread string
+
 	// DaprApp is an application that was written for Dapr, and is given the
 	// events of its subscriptions: http://127.0.0.1:PORT; "" for none. DaprAppID
 	// names its consumer groups; "": NodeID.
@@ -178,6 +183,7 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.validatePeers()...)
 	errs = append(errs, c.validateDaprApp()...)
+	errs = append(errs, c.validateCaptures()...)
 	errs = append(errs, c.validateBounds()...)
 	if len(errs) > 0 {
 		return &ConfigError{Err: errors.Join(errs...)}

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
@@ -31,6 +32,7 @@ type status struct {
 	BufferedBytes int64            `json:"buffered_bytes"` // memory of all connections
 	Disk          diskStatus       `json:"disk"`
 	Outboxes      []outbox.Stats   `json:"outboxes"`
+	Captures      []capture.Stats  `json:"captures"`
 	ControlPlane  *control.Status  `json:"control_plane"` // null without one
 	Peers         []peer           `json:"peers"`
 }
@@ -163,6 +165,10 @@ func (s *Sidecar) status() status {
 	for _, o := range s.outboxes {
 		outboxes = append(outboxes, o.Stats())
 	}
+	captures := []capture.Stats{} // [] rather than null
+	for _, c := range s.captures {
+		captures = append(captures, c.Stats())
+	}
 	clients := s.gateway.Stats()
 	var controlPlane *control.Status
 	if s.control != nil {
@@ -180,6 +186,7 @@ func (s *Sidecar) status() status {
 		BufferedBytes: s.memory.Used(),
 		Disk:          s.disk(),
 		Outboxes:      outboxes,
+		Captures:      captures,
 		ControlPlane:  controlPlane,
 		Peers:         s.peers(),
 	}

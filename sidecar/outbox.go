@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
@@ -18,7 +19,7 @@ func (s *Sidecar) openOutboxes() error {
 		url, collection, _ := strings.Cut(o, "#")
 		cfg := outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-			Publisher: outboxPublisher{s.publisher, s.publisher.NewLogOnlyConnection(), s.policyOf, s.tracing},
+			Publisher: sourcePublisher{s.publisher, s.publisher.NewLogOnlyConnection(), s.policyOf, s.tracing},
 			LogID:     s.store.id,
 			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		}
@@ -34,23 +35,26 @@ func (s *Sidecar) openOutboxes() error {
 	return nil
 }
 
-// unread are the topics whose news the outboxes need.
-func (s *Sidecar) unread() []string {
-	if len(s.cfg.Outboxes) == 0 {
-		return nil
+// unread are the topics whose news the outboxes and captures need.
+func (s *Sidecar) unread() (topics []string) {
+	if len(s.cfg.Outboxes) > 0 {
+		topics = append(topics, outbox.Topic)
 	}
-	return []string{outbox.Topic}
+	if len(s.cfg.Captures) > 0 {
+		topics = append(topics, capture.Topic)
+	}
+	return topics
 }
 
-// outboxPublisher publishes for a drainer, within the limits of the topics.
-type outboxPublisher struct {
+// sourcePublisher publishes what is in a store of its own, for a drainer or a capture, within the limits of the topics.
+type sourcePublisher struct {
 	publisher  *admit.Publisher
 	connection *admit.Connection
 	policy     func(topic string) *policy.Effective
-	tracing    *tracing.Tracing
+	tracing    *tracing.Tracing // of outboxes; nil: there is no span of a call
 }
 
-func (p outboxPublisher) Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
+func (p sourcePublisher) Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	ctx, span := p.tracing.Outbox(ctx, items)
 	err := p.publisher.Publish(ctx, p.connection, items, func(results []wire.ResultItem) {
 		span.End()
@@ -63,7 +67,7 @@ func (p outboxPublisher) Publish(ctx context.Context, items []wire.PublishItem, 
 }
 
 // MaxEvents is the burst of the topic: more at once are never admitted.
-func (p outboxPublisher) MaxEvents(topic string) int {
+func (p sourcePublisher) MaxEvents(topic string) int {
 	if limits := p.policy(topic).Publish; limits.Rate > 0 {
 		return limits.Burst
 	}

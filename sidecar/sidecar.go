@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -70,6 +71,7 @@ type Sidecar struct {
 	dead      group.DeadStats
 	gateway   *gateway.Gateway
 	outboxes  []*outbox.Drainer
+	captures  []*capture.Capture
 	scheduler *schedule.Scheduler
 	daprApp   *daprapp.App      // nil where no application is given events
 	fleet     *federation.Fleet // nil where there are no other sidecars
@@ -132,6 +134,9 @@ func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
 	}
 	s.assemble()
 	if err := s.openOutboxes(); err != nil {
+		return nil, err
+	}
+	if err := s.openCaptures(); err != nil {
 		return nil, err
 	}
 	if err := s.openDaprApp(); err != nil {
@@ -255,7 +260,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 
 	var ownership errgroup.Group // what groups and the writer need to the last
 	ownership.Go(func() error { return s.store.roster.Run(storeCtx) })
-	// ends when the spool, or an outbox, turns out to be another store's
+	// ends when the spool, or an outbox, turns out to be another store's, or a capture cannot begin
 	foreign, stopForeign := context.WithCancel(lasting)
 	defer stopForeign()
 	if s.store.shared != nil {
@@ -325,6 +330,16 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	for _, o := range s.outboxes {
 		helpers.Go(func() error {
 			err := o.Run(helpersCtx)
+			if err == nil {
+				return nil
+			}
+			stopForeign()
+			return &ConfigError{Err: err}
+		})
+	}
+	for _, c := range s.captures {
+		helpers.Go(func() error {
+			err := c.Run(helpersCtx)
 			if err == nil {
 				return nil
 			}

@@ -72,7 +72,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 	if dir := s.spoolDir(); exists(dir) {
 		s.cfg.Logger.Warn("this folder may have events that were spooled for a shared store; start with that --store to bring them there", "folder", dir)
 	}
-	log, err := s.openPebble(ctx, pebblelog.Options{Dir: s.cfg.DataDir, InMemory: s.cfg.InMemory, Beside: []string{spoolName, pendingEndsName}})
+	log, err := s.openPebble(ctx, pebblelog.Options{Dir: s.cfg.DataDir, InMemory: s.cfg.InMemory, Beside: []string{spoolName, pendingEndsName, capturesName}})
 	if err != nil {
 		return err
 	}

@@ -219,9 +219,9 @@ var rules = []rule{
 		caught: [2]string{"internal/otlp", "go.opentelemetry.io/proto/otlp/trace/v1"},
 	},
 	{
-		name: "MongoDB's driver is met in the log, the outbox and the policy store that are there, and in the tests' servers",
+		name: "MongoDB's driver is met in the log, the outbox, the captures and the policy store that are there, and in the tests' servers",
 		from: []string{everything},
-		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/outbox", "controlplane/internal/store/mongostore",
+		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/capture", "sidecar/internal/outbox", "controlplane/internal/store/mongostore",
 			"internal/mongotest", "internal/mongomodel/...", "internal/mongowatch", "examples/go-exactly-once", "examples/mongodb-view", "examples/outbox", "sdk/..."},
 		to:     []string{mongo},
 		caught: [2]string{"sidecar", "go.mongodb.org/mongo-driver/v2/mongo"},

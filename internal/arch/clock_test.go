@@ -16,6 +16,7 @@ import (
 var timed = []string{
 	"internal/mongowatch",
 	"sidecar/internal/admit",
+	"sidecar/internal/capture",
 	"sidecar/internal/eventlog",
 	"sidecar/internal/eventlog/mongolog",
 	"sidecar/internal/group",

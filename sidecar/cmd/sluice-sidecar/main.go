@@ -36,6 +36,9 @@ type settings struct {
 	DiskLowWater  string        `default:"auto" placeholder:"N" help:"Free bytes of the disk of --data-dir below which nothing is published to it; auto: 5 % of the disk, 64 MiB at least and 1 GiB at most; 0: none."`
 	Outbox        []string      `secret:"outbox in --config, or SLUICE_OUTBOX" sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents that applications insert into this MongoDB collection; may be given several times."`
 
+	Capture       []string `secret:"capture in --config, or SLUICE_CAPTURE" sep:"none" placeholder:"DB.COLLECTION" help:"Publish the changes of this MongoDB collection of --store, or of a URL#COLLECTION of another one, to the topic DB.COLLECTION, or to the one named by =TOPIC behind it; may be given several times."`
+	CaptureReread string   `placeholder:"WORD" help:"Publish all documents of the captured collections once more, for each new word: at the first start, and after a gap."`
+
 	DaprApp         string `placeholder:"URL" help:"Give an application that was written for Dapr the events of its subscriptions: http://127.0.0.1:PORT."`
 	DaprAppIdentity string `name:"dapr-app-identity" placeholder:"NAME" help:"Entry of --auth-config that says which topics, and with which groups, that application may subscribe to. Default: all."`
 	DaprAppID       string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: the node's name."`
@@ -184,6 +187,7 @@ func (s *settings) config(app *program.App) (sidecar.Config, error) {
 	}
 	cfg.DataDir, cfg.NodeID = s.DataDir, s.NodeID
 	cfg.Lease, cfg.StoreTimeout, cfg.StoreLinger, cfg.SpoolMaxBytes, cfg.Outboxes = s.Lease, s.StoreTimeout, s.StoreLinger, s.SpoolMaxBytes, s.Outbox
+	cfg.Captures, cfg.CaptureReread = s.Capture, s.CaptureReread
 	if cfg.DiskLowWater, err = lowWater(s.DiskLowWater); err != nil {
 		return cfg, err
 	}

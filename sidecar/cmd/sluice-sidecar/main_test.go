@@ -44,16 +44,16 @@ func TestFlagDefaultsAreTheSidecars(t *testing.T) {
 	}
 }
 
-// An outbox on a replica set is given with all its servers.
-func TestOutboxOnSeveralServers(t *testing.T) {
+// An outbox and a captured collection on a replica set are given with all its servers.
+func TestSourcesOnSeveralServers(t *testing.T) {
 	const one, two = "mongodb://a,b,c/shop?replicaSet=rs0#outbox", "mongodb://d,e/shop#events"
 	want := []string{one, two}
 	for name, got := range map[string]sidecar.Config{
-		"flags":       configOf(t, nil, "--outbox", one, "--outbox", two),
-		"environment": configOf(t, map[string]string{"SLUICE_OUTBOX": one + " " + two}),
+		"flags":       configOf(t, nil, "--outbox", one, "--outbox", two, "--capture", one, "--capture", two),
+		"environment": configOf(t, map[string]string{"SLUICE_OUTBOX": one + " " + two, "SLUICE_CAPTURE": one + " " + two}),
 	} {
-		if !slices.Equal(got.Outboxes, want) {
-			t.Errorf("%s: outboxes %q, want %q", name, got.Outboxes, want)
+		if !slices.Equal(got.Outboxes, want) || !slices.Equal(got.Captures, want) {
+			t.Errorf("%s: outboxes %q and captures %q, want %q", name, got.Outboxes, got.Captures, want)
 		}
 		if err := got.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -38,6 +38,10 @@ type instruments struct {
 
 	// By outbox.
 	outboxPublished, outboxFailed, outboxDeferred, outboxPlaceLost metric.Int64Counter
+
+	// By captured collection.
+	capturePublished, captureFailed, captureDeferred metric.Int64Counter
+	captureLag, captureStopped                       metric.Int64ObservableGauge
 }
 
 func newInstruments(meter metric.Meter) (*instruments, error) {
@@ -122,6 +126,17 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 			"Refusals of documents of the outbox that are tried again, by error code."),
 		outboxPlaceLost: b.counter("sluice_outbox_place_lost_total", "{stream}",
 			"Change streams of the outbox that lost their place in the oplog: all of the outbox was read, and another one followed."),
+
+		capturePublished: b.counter("sluice_capture_published_total", "{change}",
+			"Changes of the captured collection whose events are durable."),
+		captureFailed: b.counter("sluice_capture_failed_total", "{change}",
+			"Changes of the captured collection that were refused for good and left out, by error code."),
+		captureDeferred: b.counter("sluice_capture_deferred_total", "{refusal}",
+			"Refusals of changes of the captured collection that are tried again, by error code."),
+		captureLag: b.gauge("sluice_capture_lag_seconds", "s",
+			"For how long not every change of the collection has been captured; only of the sidecar that captures it."),
+		captureStopped: b.gauge("sluice_capture_stopped", "",
+			"1 where the capture does not go on before somebody does something: its place in the oplog is lost, or the collection was dropped; 0 else."),
 	}
 	return i, errors.Join(b.errs...)
 }

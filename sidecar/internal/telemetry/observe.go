@@ -48,6 +48,7 @@ type observed struct {
 
 	scheduled atomic.Pointer[func() map[string]int64]
 	tenants   atomic.Pointer[func() map[string]int]
+	captures  atomic.Pointer[func() []CaptureStat]
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -85,6 +86,9 @@ func (m *Metrics) ObserveScheduled(f func() map[string]int64) { m.observed.sched
 // ObserveTenants has f read at every scrape, on the terms of ObserveGroups: how
 // many tenants of each topic have a bucket of their own.
 func (m *Metrics) ObserveTenants(f func() map[string]int) { m.observed.tenants.Store(&f) }
+
+// ObserveCaptures has f read at every scrape, on the terms of ObserveGroups.
+func (m *Metrics) ObserveCaptures(f func() []CaptureStat) { m.observed.captures.Store(&f) }
 
 // observeTenants adds up the topics that share a label.
 func (m *Metrics) observeTenants(o metric.Observer, counts map[string]int) {
@@ -134,7 +138,8 @@ func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
 	_, err := meter.RegisterCallback(m.observe,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
-		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants)
+		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants,
+		i.captureLag, i.captureStopped)
 	if err != nil {
 		return fmt.Errorf("telemetry: register callback: %w", err)
 	}
@@ -180,6 +185,9 @@ func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 	}
 	if f := m.observed.tenants.Load(); f != nil {
 		m.observeTenants(o, (*f)())
+	}
+	if f := m.observed.captures.Load(); f != nil {
+		m.observeCaptures(o, (*f)())
 	}
 	if f := m.observed.policies.Load(); f != nil {
 		for i, p := range (*f)() {

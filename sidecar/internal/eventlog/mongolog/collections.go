@@ -1,5 +1,7 @@
 package mongolog
 
+import "strings"
+
 // The collections, all with Options.Prefix before their names. Documents:
 //
 //	topics   {_id: topic, partitions}                          inserted once
@@ -34,3 +36,12 @@ const (
 	// oldHeadsName is where versions that did not reserve kept the seqs of removed events.
 	oldHeadsName = "heads"
 )
+
+// Owns tells whether a collection of the log's database is the log's, where that has no prefix.
+func Owns(collection string) bool {
+	switch collection {
+	case topicsName, eventsName, epochsName, marksName, redriveName, nodesName, metaName, oldHeadsName, mailboxesName:
+		return true
+	}
+	return strings.HasPrefix(collection, signalsName+"_")
+}

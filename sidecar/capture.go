@@ -1,0 +1,78 @@
+package sidecar
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/sidecar/internal/capture"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+)
+
+// capturesName is the file in the data folder that has the places of captures, where the log is there, too.
+const capturesName = "captures.json"
+
+// validateCaptures checks the collections that are captured.
+func (c Config) validateCaptures() (errs []error) {
+	topics := map[string]bool{}
+	for _, text := range c.Captures {
+		src, err := capture.ParseSource(text, c.Store)
+		if database := c.storeDatabase(); err == nil && src.URL == c.Store && src.Database == database && (mongolog.Owns(src.Collection) || src.Collection == capture.Places) {
+			err = fmt.Errorf("%s is a collection of the event log itself", src.Namespace())
+		}
+		if err == nil && topics[src.Topic] {
+			err = fmt.Errorf("%s is captured to the topic %s, as another one is", src.Namespace(), src.Topic)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("capture: %w", err))
+		}
+		topics[src.Topic] = true
+	}
+	if c.CaptureReread != "" && len(c.Captures) == 0 {
+		errs = append(errs, errors.New("capture-reread: needs --capture, which names the collections that are read"))
+	}
+	if len(c.CaptureReread) > capture.MaxWord {
+		errs = append(errs, fmt.Errorf("capture-reread: must be at most %d bytes long", capture.MaxWord))
+	}
+	return errs
+}
+
+// storeDatabase is the log's in a shared store.
+func (c Config) storeDatabase() string {
+	return cmp.Or(capture.DatabaseOf(c.Store), mongolog.DefaultDatabase)
+}
+
+// openCaptures makes a capture of each collection.
+func (s *Sidecar) openCaptures() error {
+	for _, text := range s.cfg.Captures {
+		src, err := capture.ParseSource(text, s.cfg.Store)
+		if err != nil {
+			return &ConfigError{Err: fmt.Errorf("capture: %w", err)}
+		}
+		cfg := capture.Config{
+			Source: src, Reread: s.cfg.CaptureReread, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Logger: s.cfg.Logger,
+			File:      filepath.Join(s.cfg.DataDir, capturesName),
+			Publisher: sourcePublisher{publisher: s.publisher, connection: s.publisher.NewLogOnlyConnection(), policy: s.policyOf},
+			Observer:  s.metrics.Capture(src.Namespace(), src.Topic),
+		}
+		if setting.IsMongoDB(s.cfg.Store) {
+			cfg.Store, cfg.Database, cfg.Roster = s.cfg.Store, s.cfg.storeDatabase(), s.store.roster
+		}
+		c, err := capture.New(cfg)
+		if err != nil {
+			return &ConfigError{Err: err}
+		}
+		s.captures = append(s.captures, c)
+	}
+	s.metrics.ObserveCaptures(func() (stats []telemetry.CaptureStat) {
+		for _, c := range s.captures {
+			x := c.Stats()
+			stats = append(stats, telemetry.CaptureStat{Capture: x.Capture, Topic: x.Topic, Stopped: x.Stopped, Lag: x.Lag})
+		}
+		return stats
+	})
+	return nil
+}

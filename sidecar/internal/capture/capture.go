@@ -1,0 +1,228 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+)
+
+// Topic is where sidecars announce captures as groups, and signals are about them. It is reserved, so no application's group is
+// mistaken for a capture.
+const Topic = "_capture"
+
+const (
+	// retryMin and retryMax are how long to wait before the next try: first, and in the end.
+	retryMin = 50 * time.Millisecond
+	retryMax = 5 * time.Second
+	// retryStopped is the same where somebody has to do something first.
+	retryStopped = time.Minute
+	// idleLook is how often a sidecar that does not capture looks whether it should, if the roster does not say so.
+	idleLook = time.Second
+	// operationTimeout bounds one operation on the servers.
+	operationTimeout = 30 * time.Second
+	// stopGrace bounds what is done after Run's context has ended.
+	stopGrace = 5 * time.Second
+)
+
+// Capture publishes the changes of one collection.
+type Capture struct {
+	cfg   Config
+	group eventlog.GroupName
+	wake  pause.Wake // the roster has looked around
+
+	// Set by Run.
+	coll   *mongo.Collection
+	places places
+	place  place // as it was saved last
+
+	published, failed atomic.Int64
+	health            health
+}
+
+// New makes a Capture. The error is about the settings.
+func New(c Config) (*Capture, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	x := &Capture{cfg: c, group: eventlog.GroupName{Topic: Topic, Group: c.Source.name()}, wake: pause.NewWake()}
+	x.health.logger = c.Logger
+	if c.Roster != nil {
+		c.Roster.Watch(x.wake.Set)
+	}
+	return x, nil
+}
+
+// Run captures until ctx ends, and lets another sidecar go on then. It goes on while the servers are away. It can be called
+// once.
+func (c *Capture) Run(ctx context.Context) error {
+	client, err := mongo.Connect(c.clientOptions(c.cfg.Source.URL))
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	defer c.disconnect(ctx, client)
+	c.coll = client.Database(c.cfg.Source.Database).Collection(c.cfg.Source.Collection)
+	c.places = filePlaces{c.cfg.File}
+	if url := c.cfg.Store; url != "" {
+		store := client
+		if url != c.cfg.Source.URL {
+			if store, err = mongo.Connect(c.clientOptions(url)); err != nil {
+				return fmt.Errorf("capture: %w", err)
+			}
+			defer c.disconnect(ctx, store)
+		}
+		c.places = mongoPlaces{store.Database(c.cfg.Database).Collection(Places)}
+	}
+	if r := c.cfg.Roster; r != nil {
+		r.Join(c.group)
+		defer r.Leave(c.group)
+	}
+	c.pump(ctx)
+	return nil
+}
+
+// pump captures while it is this sidecar's to do, until ctx ends.
+func (c *Capture) pump(ctx context.Context) {
+	retry := pause.Backoff{First: retryMin, Most: retryMax}
+	for ctx.Err() == nil {
+		if !c.mine() {
+			c.health.waits()
+			c.cfg.Clock.SleepUnless(ctx, idleLook, c.wake)
+			continue
+		}
+		followed, err := c.session(ctx)
+		if followed {
+			retry.Reset()
+		}
+		if ctx.Err() != nil || err == nil {
+			continue
+		}
+		c.health.fails(err)
+		rest := retry.Step()
+		if _, stopped := errors.AsType[*stoppedError](err); stopped {
+			rest = retryStopped
+		}
+		c.cfg.Clock.Sleep(ctx, rest)
+	}
+	c.health.waits()
+}
+
+// session goes on from the place that was saved last, until it fails or another sidecar is to capture. It tells whether it got
+// as far as to follow the stream.
+func (c *Capture) session(ctx context.Context) (followed bool, err error) {
+	if c.place, err = c.load(ctx); err != nil {
+		return false, err
+	}
+	if c.place.Rev > 0 {
+		c.health.reached(c.place.At)
+	}
+	word := c.cfg.Reread
+	switch again := word != "" && !slices.Contains(c.place.Words, word); {
+	case again, c.place.Rev == 0:
+		token, at, err := c.now(ctx)
+		if err != nil {
+			return false, err
+		}
+		p := place{Rev: c.place.Rev, Words: c.place.Words, Token: token, At: at}
+		if again {
+			p = p.reread(word, token, at)
+		}
+		if err := c.save(ctx, p); err != nil {
+			return false, err
+		}
+	}
+	if c.place.Reading != nil {
+		if err := c.readAll(ctx); err != nil || c.place.Reading != nil {
+			return false, err
+		}
+	}
+	return c.follow(ctx)
+}
+
+// mine tells whether it is this sidecar that captures now.
+func (c *Capture) mine() bool {
+	r := c.cfg.Roster
+	if r == nil {
+		return true
+	}
+	v := r.View()
+	return r.Valid(c.cfg.Clock.Now()) && v.Known() && roster.Owner(append([]string{v.Name}, v.Others(c.group)...), c.group.Group) == v.Name
+}
+
+func (c *Capture) load(ctx context.Context) (place, error) {
+	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	p, err := c.places.load(ctx, c.cfg.Source.name())
+	if err != nil {
+		err = fmt.Errorf("reading the place: %w", err)
+	}
+	return p, err
+}
+
+// save replaces the place that was saved last.
+func (c *Capture) save(ctx context.Context, p place) error {
+	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	p.Rev = c.place.Rev + 1
+	if err := c.places.save(ctx, c.cfg.Source.name(), p); err != nil {
+		return fmt.Errorf("saving the place: %w", err)
+	}
+	c.place = p
+	return nil
+}
+
+// saveLast saves the place when a session is over, if it was not. What is not saved is published again, which the log notices.
+func (c *Capture) saveLast(ctx context.Context, p place) {
+	if p.At.Equal(c.place.At) && string(p.Token) == string(c.place.Token) && string(p.Reading) == string(c.place.Reading) {
+		return
+	}
+	ctx, cancel := c.cfg.Clock.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	if err := c.save(ctx, p); err != nil && !errors.Is(err, errTaken) {
+		c.cfg.Logger.Warn("the place of a capture was not saved; some changes are published again, under their ids", "error", err)
+	}
+}
+
+// release closes a cursor or a stream. An error says that the server has closed it.
+func (c *Capture) release(ctx context.Context, cursor interface{ Close(context.Context) error }) {
+	ctx, cancel := c.cfg.Clock.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	_ = cursor.Close(ctx)
+}
+
+func (c *Capture) disconnect(ctx context.Context, client *mongo.Client) {
+	ctx, cancel := c.cfg.Clock.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	if err := client.Disconnect(ctx); err != nil {
+		c.cfg.Logger.Warn("closing the connections of a capture failed", "error", err)
+	}
+}
+
+func (c *Capture) clientOptions(url string) *options.ClientOptions {
+	const maxAppName = 128 // bytes, MongoDB's
+	app := "sluice-sidecar capture " + c.cfg.NodeID
+	o := options.Client().ApplyURI(url).
+		SetAppName(app[:min(len(app), maxAppName)]).
+		SetServerSelectionTimeout(stopGrace).
+		SetConnectTimeout(stopGrace).
+		SetReadPreference(readpref.Primary()).
+		SetReadConcern(readconcern.Majority()).
+		SetWriteConcern(writeconcern.Majority())
+	if c.cfg.Dialer != nil {
+		o.SetDialer(c.cfg.Dialer)
+	}
+	return o
+}

@@ -1,0 +1,143 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/secrets"
+	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+)
+
+// Publisher takes the events. Its promises are those of the outbox's Publisher.
+type Publisher interface {
+	// Publish publishes a batch, all of one topic, checked and within the limits. A non-nil error refuses everything, and
+	// done is never called. Otherwise done is called exactly once, with one result for each event, in order, possibly before
+	// Publish returns and from any goroutine. A result without Err means that the event is in the log, not in a spool.
+	Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error
+
+	// MaxEvents is the most events of one call to the topic, such as the burst of its rate limit; 0 is as many as a batch
+	// may have.
+	MaxEvents(topic string) int
+}
+
+// Observer is told what happens, for metrics. It must be quick, and safe for concurrent use.
+type Observer interface {
+	// Published counts changes whose events are in the log.
+	Published(n int)
+	// Failed counts changes that were refused for good, and left out.
+	Failed(code wire.Code)
+	// Deferred counts refusals of changes that are tried again.
+	Deferred(code wire.Code)
+}
+
+// Source is a collection, and the topic that its changes are published to.
+type Source struct {
+	URL                  string // a MongoDB connection string
+	Database, Collection string
+	Topic                string
+}
+
+// Namespace is the collection's name as MongoDB writes it.
+func (s Source) Namespace() string { return s.Database + "." + s.Collection }
+
+// name tells captures of one log apart. It has no part of the URL, so that servers may get other addresses.
+func (s Source) name() string { return s.Namespace() + "=" + s.Topic }
+
+var errSource = errors.New("must be DATABASE.COLLECTION, in the MongoDB of --store, or a MongoDB connection string that names the database, '#' and the collection, like mongodb://host/shop#orders; =TOPIC behind it names the topic")
+
+// ParseSource reads what names a source: DATABASE.COLLECTION, which is in the store, or URL#COLLECTION. '=' and the topic may
+// follow; the topic is DATABASE.COLLECTION without. The error has no part of a URL.
+func ParseSource(text, store string) (Source, error) {
+	s := Source{URL: store}
+	connection, collection, hasURL := strings.Cut(text, "#")
+	if !hasURL {
+		s.Database, collection, _ = strings.Cut(text, ".")
+	}
+	s.Collection, s.Topic, _ = strings.Cut(collection, "=")
+	switch {
+	case hasURL && !setting.IsMongoDB(connection), setting.IsMongoDB(text) && !hasURL:
+		return s, errSource
+	case hasURL:
+		s.URL, s.Database = connection, DatabaseOf(connection)
+	case !setting.IsMongoDB(store):
+		return s, fmt.Errorf("%q is in the MongoDB of --store, and the store is none: give a connection string, like mongodb://host/shop#orders", text)
+	}
+	if s.Database == "" || s.Collection == "" || strings.ContainsAny(s.Database, "/\\ \"$\x00") || strings.ContainsAny(s.Collection, "$\x00") {
+		return s, errSource
+	}
+	if s.Topic == "" {
+		s.Topic = s.Namespace()
+	}
+	if err := codec.CheckTopic(s.Topic); err != nil {
+		return s, fmt.Errorf("%s; name another one with =TOPIC", err.Msg)
+	}
+	return s, nil
+}
+
+// DatabaseOf is the database that a connection string names; "": none.
+func DatabaseOf(connection string) string {
+	_, rest, _ := strings.Cut(connection, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	_, path, _ := strings.Cut(rest, "/")
+	name, err := url.PathUnescape(path)
+	if err != nil {
+		return path
+	}
+	return name
+}
+
+// Config is what a Capture needs. Zero values of optional fields mean their defaults.
+type Config struct {
+	Source    Source
+	Store     string // the URL of the log's MongoDB, which keeps the place in the collection Places; "": File does
+	Database  string // of the log there
+	File      string // of one sidecar alone; captures share it
+	Reread    string // reads the whole collection once for each word; "": never
+	NodeID    string // the sidecar's, for people
+	Publisher Publisher
+	Roster    *roster.Roster // of the sidecars on the log, not run yet; nil: no other can be
+
+	Limits   wire.Limits           // of an event and of a batch
+	Logger   *slog.Logger          // default slog.Default
+	Observer Observer              // default nobody
+	Dialer   options.ContextDialer // nil: the network
+	Clock    clock.Clock
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Publisher == nil || c.Store == "" && c.File == "" {
+		return c, errors.New("capture: no publisher, or nowhere to keep the place")
+	}
+	if _, err := connstring.ParseAndValidate(c.Source.URL); err != nil {
+		return c, fmt.Errorf("capture: %s", secrets.Redact(err, c.Source.URL))
+	}
+	if c.Limits == (wire.Limits{}) {
+		c.Limits = wire.DefaultLimits()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	c.Logger = c.Logger.With("capture", c.Source.Namespace(), "topic", c.Source.Topic)
+	return c, nil
+}
+
+// nobody observes nothing.
+type nobody struct{}
+
+func (nobody) Published(int)      {}
+func (nobody) Failed(wire.Code)   {}
+func (nobody) Deferred(wire.Code) {}

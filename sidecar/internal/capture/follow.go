@@ -1,0 +1,212 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+const (
+	// followAwait is how long the server waits for a change before it answers that there is none.
+	followAwait = time.Second
+	// pageChanges and pageBytes bound what is published before more is read. A page has one more where it is large.
+	pageChanges = 1000
+	pageBytes   = 8 << 20
+	// saveEvery is how often the place is saved while there are changes, and saveIdle while there are none: the oplog passes a
+	// place that is not saved again.
+	saveEvery = 200 * time.Millisecond
+	saveIdle  = time.Minute
+)
+
+// The codes with which a server says that a place in its oplog is lost, or is none of its own.
+const (
+	codeTokenInvalid      = 260
+	codeChangeStreamFatal = 280
+	codeChangeStreamLost  = 286
+)
+
+// wanted is what an event is made of, and no description of an update, with which a change may be too large to be told.
+var wanted = mongo.Pipeline{{{Key: "$project", Value: bson.D{
+	{Key: "operationType", Value: 1}, {Key: "clusterTime", Value: 1}, {Key: "wallTime", Value: 1},
+	{Key: "documentKey", Value: 1}, {Key: "fullDocument", Value: 1},
+}}}}
+
+// stoppedError says that the stream does not go on before somebody does something.
+type stoppedError struct {
+	why string
+	err error // may be nil
+}
+
+func (e *stoppedError) Error() string {
+	text := e.why + "; a re-read begins again: --capture-reread with a word that it has not had"
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
+}
+
+func (e *stoppedError) Unwrap() error { return e.err }
+
+// watch opens the stream behind a token, or behind all that there is.
+func (c *Capture) watch(ctx context.Context, token bson.Raw) (*mongo.ChangeStream, error) {
+	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	o := options.ChangeStream().SetFullDocument(options.UpdateLookup).SetMaxAwaitTime(followAwait).SetBatchSize(pageChanges)
+	if token != nil {
+		o.SetResumeAfter(token)
+	}
+	stream, err := c.coll.Watch(ctx, wanted, o)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	return stream, nil
+}
+
+// now is the place behind all that there is.
+func (c *Capture) now(ctx context.Context) (token bson.Raw, at time.Time, _ error) {
+	at = c.cfg.Clock.Now()
+	stream, err := c.watch(ctx, nil)
+	if err != nil {
+		return nil, at, err
+	}
+	defer c.release(ctx, stream)
+	if token = stream.ResumeToken(); token == nil {
+		return nil, at, errors.New("the server gives no resume token before the first change; MongoDB does from 4.0.7 on")
+	}
+	return token, at, nil
+}
+
+// follow publishes what the stream tells of, until it fails or another sidecar is to capture.
+func (c *Capture) follow(ctx context.Context) (followed bool, _ error) {
+	p := c.place
+	stream, err := c.watch(ctx, p.Token)
+	if err != nil {
+		return false, err
+	}
+	defer c.release(ctx, stream)
+	defer func() { c.saveLast(ctx, p) }()
+	saved, unsaved := c.cfg.Clock.Now(), false // something is published behind the place that was saved last
+	for {
+		page, err := c.fill(ctx, stream)
+		if err == nil || len(page.items) > 0 {
+			followed = true
+			c.health.captures()
+		}
+		if err := c.publish(ctx, page.items); err != nil {
+			return followed, err
+		}
+		if page.token != nil {
+			p.Token, p.At = page.token, page.at
+			c.health.reached(page.at)
+			unsaved = unsaved || len(page.items) > 0
+		}
+		switch {
+		case err != nil:
+			return followed, err
+		case !c.mine():
+			return followed, nil
+		}
+		every := saveIdle
+		if unsaved {
+			every = saveEvery
+		}
+		if c.cfg.Clock.Since(saved) >= every {
+			if err := c.save(ctx, p); err != nil {
+				p = c.place
+				return followed, err
+			}
+			p, saved, unsaved = c.place, c.cfg.Clock.Now(), false
+		}
+	}
+}
+
+// page is some changes in the order of the stream.
+type page struct {
+	items []wire.PublishItem
+	token bson.Raw  // the place behind them; nil: as before
+	at    time.Time // when that was everything, about
+}
+
+// fill reads up to a page, and waits for the server only while it has nothing. What it has is good with an error as well.
+func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page, _ error) {
+	for size := 0; len(p.items) < pageChanges && size < pageBytes; {
+		if len(p.items) > 0 && stream.RemainingBatchLength() == 0 {
+			break
+		}
+		asked := c.cfg.Clock.Now()
+		more, err := c.next(ctx, stream)
+		switch {
+		case err != nil:
+			return p, err
+		case !more && stream.ID() == 0:
+			return p, &stoppedError{why: "the change stream has ended, as by the collection being dropped or renamed"}
+		case !more:
+			p.token, p.at = stream.ResumeToken(), asked
+			return p, nil
+		}
+		var x change
+		if err := bson.Unmarshal(stream.Current, &x); err != nil {
+			return p, fmt.Errorf("a change that the server tells of: %w", err)
+		}
+		switch x.Op {
+		case opInsert, opUpdate, opReplace, opDelete:
+			it := c.cfg.Source.item(digest("change", x.Token), x.Op, x.at(), x.Key.ID, x.Document, c.cfg.Limits)
+			p.items = append(p.items, it)
+			size += it.Event.Size()
+		case "drop", "rename", "dropDatabase", "invalidate":
+			return p, &stoppedError{why: fmt.Sprintf("the collection was dropped or renamed at %s: its documents' events remain, and what came after is not captured", stamp(x.at()))}
+		}
+		p.token, p.at = stream.ResumeToken(), x.at()
+	}
+	return p, nil
+}
+
+// next waits for a change for about followAwait.
+func (c *Capture) next(ctx context.Context, stream *mongo.ChangeStream) (more bool, err error) {
+	timed, cancel := c.cfg.Clock.WithTimeout(ctx, followAwait+operationTimeout)
+	defer cancel()
+	more = stream.TryNext(timed)
+	if err = stream.Err(); err != nil && ctx.Err() == nil {
+		err = c.explain(ctx, err)
+	}
+	return more, err
+}
+
+// explain says which changes are lost, where an error of the server means that some are.
+func (c *Capture) explain(ctx context.Context, err error) error {
+	var server mongo.ServerError
+	if !errors.As(err, &server) {
+		return err
+	}
+	switch {
+	case server.HasErrorCode(codeChangeStreamLost), server.HasErrorCode(codeChangeStreamFatal):
+		return &stoppedError{fmt.Sprintf("the place in the oplog is lost: everything up to %s was captured, the oplog begins at %s, and of what changed in between nothing is known",
+			stamp(c.place.At), c.oldest(ctx)), err}
+	case server.HasErrorCode(codeTokenInvalid):
+		return &stoppedError{fmt.Sprintf("the server does not know the place, up to which everything until %s was captured", stamp(c.place.At)), err}
+	}
+	return err
+}
+
+// oldest is the time of the oldest entry of the oplog, for people.
+func (c *Capture) oldest(ctx context.Context) string {
+	ctx, cancel := c.cfg.Clock.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	var entry struct {
+		TS bson.Timestamp `bson:"ts"`
+	}
+	o := options.FindOne().SetSort(bson.D{{Key: "$natural", Value: 1}})
+	if err := c.coll.Database().Client().Database("local").Collection("oplog.rs").FindOne(ctx, bson.D{}, o).Decode(&entry); err != nil {
+		return "a time that this user may not see"
+	}
+	return stamp(time.Unix(int64(entry.TS.T), 0))
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

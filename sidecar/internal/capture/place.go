@@ -1,0 +1,131 @@
+package capture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/sluice-bus/sluice/internal/atomicfile"
+)
+
+// Places is the collection where places are kept in the database of a shared log.
+const Places = "captures"
+
+// MaxWord and maxWords bound the words that a place remembers.
+const (
+	MaxWord  = 100 // bytes
+	maxWords = 50
+)
+
+// place is how far a capture has come. The zero value stands for one that has never begun.
+type place struct {
+	Name  string    `bson:"_id" json:"-"`
+	Rev   int64     `bson:"rev" json:"rev"`     // rises with every save
+	Token bson.Raw  `bson:"token" json:"token"` // everything before it is in the log
+	At    time.Time `bson:"at" json:"at"`       // when that was everything, about
+	Words []string  `bson:"words,omitempty" json:"words,omitempty"`
+	// Reading has the _id of the document that a re-read has published last, and is empty where there is none yet; nil: no
+	// re-read is under way. The word that it is for is the last one.
+	Reading bson.Raw `bson:"reading,omitempty" json:"reading,omitempty"`
+}
+
+// reread is the place at which a re-read begins.
+func (p place) reread(word string, token bson.Raw, at time.Time) place {
+	p.Words = append(slices.Clone(p.Words), word)
+	p.Words = p.Words[max(0, len(p.Words)-maxWords):]
+	p.Token, p.At, p.Reading = token, at, emptyDocument
+	return p
+}
+
+var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
+
+// errTaken says that another sidecar has saved the place meanwhile.
+var errTaken = errors.New("another sidecar has gone on with it")
+
+// places keeps places by the captures' names.
+type places interface {
+	load(ctx context.Context, name string) (place, error)
+	// save replaces the place whose Rev is one less. The error is errTaken where another one is there; after any other one the
+	// save may have happened or not, and may still.
+	save(ctx context.Context, name string, p place) error
+}
+
+// mongoPlaces keeps each in a document.
+type mongoPlaces struct{ coll *mongo.Collection }
+
+func (m mongoPlaces) load(ctx context.Context, name string) (p place, _ error) {
+	err := m.coll.FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Decode(&p)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return place{}, nil
+	}
+	return p, err
+}
+
+func (m mongoPlaces) save(ctx context.Context, name string, p place) error {
+	if p.Name = name; p.Rev == 1 {
+		_, err := m.coll.InsertOne(ctx, p)
+		if mongo.IsDuplicateKeyError(err) {
+			return errTaken
+		}
+		return err
+	}
+	done, err := m.coll.ReplaceOne(ctx, bson.D{{Key: "_id", Value: name}, {Key: "rev", Value: p.Rev - 1}}, p)
+	if err == nil && done.MatchedCount == 0 {
+		return errTaken
+	}
+	return err
+}
+
+// filePlaces keeps those of one sidecar in a file: the JSON of an object, by name.
+type filePlaces struct{ path string }
+
+// fileTurn is for one at a time to replace a file that captures share.
+var fileTurn sync.Mutex
+
+func (f filePlaces) all() (map[string]place, error) {
+	all := map[string]place{}
+	content, err := os.ReadFile(f.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return all, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the place is not to be read: %s: %w", f.path, err)
+	}
+	return all, nil
+}
+
+func (f filePlaces) load(_ context.Context, name string) (place, error) {
+	fileTurn.Lock()
+	defer fileTurn.Unlock()
+	all, err := f.all()
+	return all[name], err
+}
+
+func (f filePlaces) save(_ context.Context, name string, p place) error {
+	fileTurn.Lock()
+	defer fileTurn.Unlock()
+	all, err := f.all()
+	if err != nil {
+		return err
+	}
+	if all[name].Rev != p.Rev-1 {
+		return errTaken
+	}
+	all[name] = p
+	content, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(f.path, append(content, '\n'))
+}

@@ -1,0 +1,87 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// readAll publishes all documents of the collection from where the re-read has come to, in the order of _id. It returns without
+// an error, and the re-read under way, where another sidecar is to capture.
+func (c *Capture) readAll(ctx context.Context) error {
+	p := c.place
+	defer func() { c.saveLast(ctx, p) }()
+	// Not at most the last one, rather than above it: which is only compared with values of its own type. What is of types before
+	// that comes again, under its ids.
+	filter := bson.D{}
+	if last, err := p.Reading.LookupErr("_id"); err == nil {
+		filter = bson.D{{Key: "_id", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$lte", Value: last}}}}}}
+	}
+	cursor, err := c.find(ctx, filter)
+	if err != nil {
+		return err
+	}
+	defer c.release(ctx, cursor)
+	saved := c.cfg.Clock.Now()
+	for c.mine() {
+		items, last, err := c.fillDocuments(ctx, cursor, p)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			p.Reading = nil
+			return c.save(ctx, p)
+		}
+		c.health.captures()
+		if err := c.publish(ctx, items); err != nil {
+			return err
+		}
+		p.Reading = last
+		if c.cfg.Clock.Since(saved) >= saveEvery {
+			if err := c.save(ctx, p); err != nil {
+				p = c.place
+				return err
+			}
+			p, saved = c.place, c.cfg.Clock.Now()
+		}
+	}
+	return nil
+}
+
+func (c *Capture) find(ctx context.Context, filter bson.D) (*mongo.Cursor, error) {
+	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	return c.coll.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(pageChanges))
+}
+
+// fillDocuments reads up to a page; last has the _id of its last document. None are left where it is empty.
+func (c *Capture) fillDocuments(ctx context.Context, cursor *mongo.Cursor, p place) (items []wire.PublishItem, last bson.Raw, _ error) {
+	var id bson.RawValue
+	for size := 0; len(items) < pageChanges && size < pageBytes && c.nextDocument(ctx, cursor); {
+		id = cursor.Current.Lookup("_id")
+		id.Value = bytes.Clone(id.Value)
+		name := digest(opSnapshot, p.Token, []byte{byte(id.Type)}, id.Value)
+		it := c.cfg.Source.item(name, opSnapshot, c.cfg.Clock.Now(), id, bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: cursor.Current}, c.cfg.Limits)
+		items = append(items, it)
+		size += it.Event.Size()
+	}
+	if err := cursor.Err(); err != nil || len(items) == 0 {
+		return nil, nil, err
+	}
+	last, err := bson.Marshal(bson.D{{Key: "_id", Value: id}})
+	return items, last, err
+}
+
+func (c *Capture) nextDocument(ctx context.Context, cursor *mongo.Cursor) bool {
+	if cursor.RemainingBatchLength() == 0 {
+		timed, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
+		defer cancel()
+		ctx = timed
+	}
+	return cursor.Next(ctx)
+}
