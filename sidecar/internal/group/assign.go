@@ -18,103 +18,98 @@ type round struct {
 
 // assign gives ready events to members with room, in rotation, until either
 // runs out.
-func (g *Group) assign(now time.Time) {
-	g.retune(now)
-	st := g.cfg.Roster.Standing()
-	for _, p := range g.parts {
-		p.open = p.delivers(st, now)
-	}
-	g.round = round{spare: g.room()}
-	for _, m := range g.members {
+func (d *dispatch) assign(now time.Time) {
+	d.round = round{spare: d.room()}
+	for _, m := range d.members {
 		if m.taker != nil {
 			_, m.asked = m.taker.Wants()
 		}
 		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
 		if m.free > 0 {
-			g.round.takers++
+			d.round.takers++
 		}
 	}
-	if g.round.spare == 0 {
-		g.round.takers = 0
+	if d.round.spare == 0 {
+		d.round.takers = 0
 	}
-	if g.backlog.fair != nil {
-		g.assignFairly(now)
+	if d.fair != nil {
+		d.assignFairly(now)
 		return
 	}
 	kept := 0
-	for i := 0; i < len(g.backlog.ready); i++ { // settling one event can make others ready
-		if g.round.takers == 0 {
-			kept += copy(g.backlog.ready[kept:], g.backlog.ready[i:])
+	for i := 0; i < len(d.ready); i++ { // settling one event can make others ready
+		if d.round.takers == 0 {
+			kept += copy(d.ready[kept:], d.ready[i:])
 			break
 		}
-		if e := g.backlog.ready[i]; !g.place(e, now) {
-			g.backlog.ready[kept] = e
+		if e := d.ready[i]; !d.place(e, now) {
+			d.ready[kept] = e
 			kept++
 		}
 	}
-	clear(g.backlog.ready[kept:])
-	g.backlog.ready = g.backlog.ready[:kept]
+	clear(d.ready[kept:])
+	d.ready = d.ready[:kept]
 }
 
 // retune applies a changed policy to the group and its members.
-func (g *Group) retune(now time.Time) {
-	if eff := g.cfg.Policy(g.topic); eff != g.limits.policy {
-		g.limits.policy, g.limits.GroupLimits = eff, eff.Groups.Of(g.name)
-		for _, m := range g.members {
-			m.opts = g.resolve(m.requested)
+func (d *dispatch) retune(eff *policy.Effective, owns, of int, now time.Time) {
+	if eff != d.limits.policy {
+		d.limits.policy, d.limits.GroupLimits = eff, eff.Groups.Of(d.group)
+		for _, m := range d.members {
+			m.opts = d.limits.resolve(m.requested)
 		}
-		g.backlog.share(eff.Delivery.Fairness)
+		d.share(eff.Delivery.Fairness)
 	}
-	g.limits.tune(g.parts.owned(), len(g.parts), now)
+	d.limits.tune(owns, of, now)
 }
 
 // place finds out what becomes of a ready event. It reports false if the event
 // stays ready.
-func (g *Group) place(e *entry, now time.Time) bool {
+func (d *dispatch) place(e *entry, now time.Time) bool {
 	switch {
 	case e.state != ready:
 		return true
 	case !e.part.open:
-		g.round.stuck++
+		d.round.stuck++
 		return false
-	case g.backlog.ordered && !g.backlog.keys.first(e):
+	case d.ordered && !d.keys.first(e):
 		e.state = waiting
 		return true
-	case g.backlog.ids.inflight(e.rec.ID) != nil:
+	case d.ids.inflight(e.rec.ID) != nil:
 		e.state = doubled
 		return true
 	case e.outlived(now):
-		g.metrics.Expired(1)
-		if g.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
+		d.metrics.Expired(1)
+		if d.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
 			e.reason = "expired"
-			g.backlog.bury(e)
+			d.bury(e)
 		} else {
-			g.backlog.settle(e)
+			d.settle(e)
 		}
 		return true
 	}
 	for {
-		m, fit := g.pick(e)
+		m, fit := d.pick(e)
 		switch {
 		case fit == unwanted && e.letter != "": // it stays a dead letter until somebody wants it
-			g.round.stuck++
+			d.round.stuck++
 			return false
 		case fit == unwanted:
-			g.backlog.settle(e)
+			d.settle(e)
 			return true
 		case fit == full:
-			g.round.stuck++
+			d.round.stuck++
 			return false
-		case fit == halted, g.round.starved:
+		case fit == halted, d.round.starved:
 			return false
 		case e.exhausted(m.opts.MaxAttempts):
 			if e.reason == "" {
 				e.reason = "delivery attempts used up"
 			}
-			g.backlog.bury(e)
+			d.bury(e)
 			return true
-		case g.pace(m, now):
-			g.lend(e, m)
+		case d.pace(m, now):
+			d.lease(e, m)
 			return true
 		}
 	}
@@ -152,7 +147,7 @@ const (
 
 // pick finds the next member in rotation that takes the event now; where
 // members have partitions of their own, the one that has this one.
-func (g *Group) pick(e *entry) (*Member, fit) {
+func (d *dispatch) pick(e *entry) (*Member, fit) {
 	if m := e.part.assignee; m != nil && (m.closed || m.opts.Filter.Matches(&e.rec.Event)) {
 		switch {
 		case m.closed || m.free <= 0: // the next turn divides again
@@ -163,9 +158,9 @@ func (g *Group) pick(e *entry) (*Member, fit) {
 		return m, fits
 	}
 	best := unwanted
-	for i := range g.members {
-		at := (g.rotation + i) % len(g.members)
-		m := g.members[at]
+	for i := range d.members {
+		at := (d.rotation + i) % len(d.members)
+		m := d.members[at]
 		switch {
 		case !m.opts.Filter.Matches(&e.rec.Event):
 		case m.free <= 0:
@@ -173,7 +168,7 @@ func (g *Group) pick(e *entry) (*Member, fit) {
 		case m.halted:
 			best = halted
 		default:
-			g.rotation = at + 1
+			d.rotation = at + 1
 			return m, fits
 		}
 	}
@@ -182,41 +177,41 @@ func (g *Group) pick(e *entry) (*Member, fit) {
 
 // pace takes a delivery token of the group and one of the member's connection;
 // without one the group or the member gets no more in this turn.
-func (g *Group) pace(m *Member, now time.Time) bool {
-	wait, ok := g.limits.take(now)
+func (d *dispatch) pace(m *Member, now time.Time) bool {
+	wait, ok := d.limits.take(now)
 	if !ok {
-		g.round.starved, g.round.takers = true, 0
+		d.round.starved, d.round.takers = true, 0
 	} else if wait, ok = m.pacer.Take(now); ok {
 		return true
 	} else {
-		g.limits.refund(now)
+		d.limits.refund(now)
 		m.halted, m.starved = true, true
-		g.round.takers--
+		d.round.takers--
 	}
-	if at := now.Add(wait); g.round.paceDue.IsZero() || at.Before(g.round.paceDue) {
-		g.round.paceDue = at
+	if at := now.Add(wait); d.round.paceDue.IsZero() || at.Before(d.round.paceDue) {
+		d.round.paceDue = at
 	}
 	return false
 }
 
-// lend puts an event in flight at a member. It is sent once its attempt is
+// lease puts an event in flight at a member. It is sent once its attempt is
 // saved.
-func (g *Group) lend(e *entry, m *Member) {
-	g.leases++
-	e.state, e.member, e.sent, e.lease = inflight, m, false, g.leases
+func (d *dispatch) lease(e *entry, m *Member) {
+	d.leases++
+	e.state, e.member, e.sent, e.lease = inflight, m, false, d.leases
 	e.attempts++
 	e.part.dirty = true
 	m.count++
 	m.out = append(m.out, assignment{e, e.lease})
 	m.free--
-	g.round.spare--
+	d.round.spare--
 	if m.budget -= e.rec.Size(); m.budget <= 0 && m.free > 0 {
-		m.halted, g.round.again = true, true
+		m.halted, d.round.again = true, true
 	}
 	switch {
-	case g.round.spare == 0:
-		g.round.takers = 0
+	case d.round.spare == 0:
+		d.round.takers = 0
 	case m.free == 0 || m.halted:
-		g.round.takers--
+		d.round.takers--
 	}
 }

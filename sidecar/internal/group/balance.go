@@ -108,9 +108,9 @@ func (g *Group) plan(st *roster.Standing, view *roster.View, now time.Time) (x t
 func (g *Group) due(view *roster.View) func(*partition) bool {
 	others := view.Others(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	switch {
-	case !view.Known() || len(g.members) == 0 && len(others) == 0:
+	case !view.Known() || len(g.dispatch.members) == 0 && len(others) == 0:
 		return func(p *partition) bool { return p.own == owned }
-	case len(g.members) == 0:
+	case len(g.dispatch.members) == 0:
 		return func(*partition) bool { return false }
 	case len(others) == 0:
 		return func(*partition) bool { return true }
@@ -125,7 +125,7 @@ func (g *Group) due(view *roster.View) func(*partition) bool {
 // content takes note of whether everything is here that is to be.
 func (g *Group) content(is bool) {
 	if is && !g.complete {
-		g.assignDue = true // members without a partition are told so
+		g.dispatch.assignDue = true // members without a partition are told so
 		g.worker.Wake()
 	}
 	g.complete = is
@@ -195,8 +195,8 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	g.mu.Lock()
 	g.created = false
 	var o wire.SubscribeOptions
-	if len(g.members) > 0 {
-		o = g.members[0].requested
+	if len(g.dispatch.members) > 0 {
+		o = g.dispatch.members[0].requested
 	}
 	g.mu.Unlock()
 	if err := g.create(g.cfg.Context, o); err != nil {
@@ -259,7 +259,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 			done, g.doubt, p.tried = false, true, max(p.tried, e.Number)
 		case p.own != foreign && p.epoch+1 == e.Number:
 			p.renew(e.Number, e.Owner)
-			g.assignDue = true
+			g.dispatch.assignDue = true
 		}
 	}
 	g.mu.Unlock()

@@ -49,7 +49,7 @@ func (m *Manager) Unused(ctx context.Context, topic string) error {
 
 func (m *Manager) unused(g *Group) error {
 	g.mu.Lock()
-	members := len(g.members) + g.joining
+	members := len(g.dispatch.members) + g.joining
 	g.mu.Unlock()
 	if members > 0 {
 		return wire.Errorf(wire.InUse, "group %q of topic %q has %d members here; it can go once they have left", g.name, g.topic, members)

@@ -29,13 +29,13 @@ type share struct {
 // events, and this is part of one, so nothing is assigned in between.
 func (g *Group) divide(now time.Time) {
 	g.mu.Lock()
-	if !g.assignDue || g.stopped {
+	if !g.dispatch.assignDue || g.stopped {
 		g.mu.Unlock()
 		return
 	}
-	g.assignDue = false
-	to := g.cut(now)
-	shares := g.shares(to)
+	g.dispatch.assignDue = false
+	to := g.dispatch.divide(g.parts, g.cfg.Roster.Standing(), now)
+	shares := g.dispatch.shares(g.parts, to)
 	for i, p := range g.parts {
 		if p.assignee != to[i] {
 			p.assignee = nil
@@ -57,25 +57,24 @@ func (g *Group) divide(now time.Time) {
 	}
 }
 
-// cut decides which member has which partition: by rendezvous hashing, so that
+// divide decides which member has which partition: by rendezvous hashing, so that
 // little moves when members come and go.
-func (g *Group) cut(now time.Time) []*Member {
-	to := make([]*Member, len(g.parts))
-	g.divided = false
+func (d *dispatch) divide(parts partitions, st *roster.Standing, now time.Time) []*Member {
+	to := make([]*Member, len(parts))
+	d.divided = false
 	byName := make(map[string]*Member)
 	var names []string
-	for _, m := range g.members {
-		g.divided = g.divided || m.requested.Rebalance
+	for _, m := range d.members {
+		d.divided = d.divided || m.requested.Rebalance
 		if m.started {
 			names = append(names, m.name)
 			byName[m.name] = m
 		}
 	}
-	if !g.divided {
+	if !d.divided {
 		return to
 	}
-	st := g.cfg.Roster.Standing()
-	for i, p := range g.parts {
+	for i, p := range parts {
 		switch {
 		case p.delivers(st, now):
 			to[i] = byName[roster.Owner(names, strconv.Itoa(i))]
@@ -88,14 +87,14 @@ func (g *Group) cut(now time.Time) []*Member {
 
 // shares compares a division with the one in force. When nobody asks for one any
 // more, its end takes nothing from anybody.
-func (g *Group) shares(to []*Member) []share {
-	shares := make([]share, 0, len(g.members))
-	for _, m := range g.members {
+func (d *dispatch) shares(parts partitions, to []*Member) []share {
+	shares := make([]share, 0, len(d.members))
+	for _, m := range d.members {
 		s := share{member: m, lost: m.revoked}
 		m.revoked = nil
-		for i, p := range g.parts {
+		for i, p := range parts {
 			switch {
-			case p.assignee == m && to[i] != m && g.divided:
+			case p.assignee == m && to[i] != m && d.divided:
 				s.lost = append(s.lost, i)
 			case p.assignee != m && to[i] == m:
 				s.won = append(s.won, i)
@@ -109,8 +108,8 @@ func (g *Group) shares(to []*Member) []share {
 
 // revoke takes a partition from the member that has it for itself; the next
 // turn tells it.
-func (g *Group) revoke(p *partition) {
-	g.assignDue = true
+func (d *dispatch) revoke(p *partition) {
+	d.assignDue = true
 	if p.assignee != nil {
 		p.assignee.revoked = append(p.assignee.revoked, p.Index)
 		p.assignee = nil
@@ -137,9 +136,9 @@ func (m *Member) lose(lost []int) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range m.lent() {
+	for _, e := range g.dispatch.inflight(m) {
 		if slices.Contains(lost, e.part.Index) {
-			g.backlog.giveBack(e)
+			g.dispatch.giveBack(e)
 		}
 	}
 }

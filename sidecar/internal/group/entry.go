@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 
@@ -47,6 +48,10 @@ type entry struct {
 	nack    *pendingNack     // while burying: what waits for it, or nil
 	reason  string           // why the last delivery failed
 	process *tracing.Process // the last delivery's span; nil: none is recorded
+}
+
+func inLogOrder(a, b *entry) int {
+	return cmp.Or(cmp.Compare(a.part.Index, b.part.Index), cmp.Compare(a.seq, b.seq))
 }
 
 // timers is a heap of entries by due time.

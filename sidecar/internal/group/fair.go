@@ -165,46 +165,44 @@ func (q *fairQueue) all() []*entry {
 	for _, f := range q.flows {
 		es = append(es, f.queue...)
 	}
-	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.part.Index, b.part.Index), cmp.Compare(a.seq, b.seq))
-	})
+	slices.SortFunc(es, inLogOrder)
 	return es
 }
 
 // share follows what the policy says of fairness.
-func (b *backlog) share(p policy.Fairness) {
-	if b.fair != nil && b.fair.policy != p {
-		b.ready = append(b.fair.all(), b.ready...)
-		b.fair = nil
+func (d *dispatch) share(p policy.Fairness) {
+	if d.fair != nil && d.fair.policy != p {
+		d.ready = append(d.fair.all(), d.ready...)
+		d.fair = nil
 	}
-	if p.By != "" && b.fair == nil {
-		b.fair = newFairQueue(p)
+	if p.By != "" && d.fair == nil {
+		d.fair = newFairQueue(p)
 	}
 }
 
 // assignFairly gives ready events to members with room, until either runs out:
 // those of the tenant that has had least first.
-func (g *Group) assignFairly(now time.Time) {
-	q := g.backlog.fair
+func (d *dispatch) assignFairly(now time.Time) {
+	q := d.fair
 	for {
-		for _, e := range g.backlog.ready { // settling one event can make others ready
+		for _, e := range d.ready { // settling one event can make others ready
 			if e.state == ready {
 				q.push(e)
 			}
 		}
-		clear(g.backlog.ready)
-		g.backlog.ready = g.backlog.ready[:0]
-		if g.round.takers == 0 {
+		clear(d.ready)
+		d.ready = d.ready[:0]
+		if d.round.takers == 0 {
 			break
 		}
 		f, e := q.next()
 		if e == nil {
 			break
 		}
-		switch before := g.leases; {
-		case !g.place(e, now):
+		switch before := d.leases; {
+		case !d.place(e, now):
 			f.keep(e)
-		case g.leases > before:
+		case d.leases > before:
 			q.delivered(f)
 		}
 	}

@@ -265,7 +265,7 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 		g := c.group
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if n := len(g.backlog.fair.flows); n > maxIdleTenants+100 {
+		if n := len(g.dispatch.fair.flows); n > maxIdleTenants+100 {
 			t.Errorf("%d tenants are remembered", n)
 		}
 	})

@@ -151,7 +151,7 @@ func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, n
 		switch {
 		case f.Owner != "" && !here:
 			f.WaitsFor = WaitsForOwner
-		case here && len(g.members) == 0:
+		case here && len(g.dispatch.members) == 0:
 			f.WaitsFor = WaitsForMember
 		}
 	}

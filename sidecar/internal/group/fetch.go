@@ -77,18 +77,18 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		return nil
 	}
 	g.fetchAt = p.Index
-	room := g.cfg.Bounds.HeldBytes - g.backlog.held
+	room := g.cfg.Bounds.HeldBytes - g.dispatch.held
 	if g.cfg.Memory.Full() {
 		room = 1 // an event, so that no group stands still for the sake of others
 	}
 	most := g.cfg.Bounds.Lookahead - p.ahead
-	if g.looksAhead() { // one whole read beyond the bounds, instead of many of a few events each
+	if g.dispatch.looksAhead() { // one whole read beyond the bounds, instead of many of a few events each
 		most, room = g.cfg.Bounds.FetchEvents, g.cfg.Bounds.FetchBytes
 	}
 	f := &fetching{bounds: eventlog.Bounds{
-		Events: min(g.want(), g.cfg.Bounds.FetchEvents, most),
+		Events: min(g.dispatch.want(), g.cfg.Bounds.FetchEvents, most),
 		Bytes:  min(g.cfg.Bounds.FetchBytes, room),
-	}, exactlyOnce: g.members.exactlyOnce()}
+	}, exactlyOnce: g.dispatch.members.exactlyOnce()}
 	first := f.add(p)
 	first.page.Records = g.watch.Read(p.Index, p.Next, f.bounds)
 	each, ok := g.cfg.Log.(eachReader)
@@ -180,37 +180,14 @@ func (f *fetching) readEach(ctx context.Context, topic string) error {
 	return err
 }
 
-// looksAhead reports whether more is fetched than members have room for: with
-// fairness, so that the events of a tenant are found behind any number of another's.
-// It takes no more than half of the memory that is for all.
-func (g *Group) looksAhead() bool {
-	return g.backlog.fair != nil && len(g.members) > 0 && !g.limits.Paused && !g.cfg.Memory.Scarce()
-}
-
-// want is how many events more than those that are ready members have room
-// for, or as many as may be looked ahead.
-func (g *Group) want() int {
-	room := 0
-	for _, m := range g.members {
-		room += m.room()
-	}
-	waiting := len(g.backlog.ready) - g.round.stuck
-	if g.looksAhead() {
-		return g.cfg.Bounds.Lookahead
-	} else if g.backlog.fair != nil {
-		waiting += g.backlog.fair.events
-	}
-	return min(room, g.room()) - waiting
-}
-
 // nextToFetch picks the partition to read next, in rotation; nil if there is
 // nothing to read, or no room.
 func (g *Group) nextToFetch(now time.Time) *partition {
 	g.scarce = false
-	if g.watch == nil || g.lapsed || g.backlog.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
+	if g.watch == nil || g.lapsed || g.dispatch.want() <= 0 {
 		return nil
 	}
-	if g.scarce = g.backlog.held > 0 && g.cfg.Memory.Full(); g.scarce {
+	if g.scarce = g.dispatch.held > 0 && g.cfg.Memory.Full(); g.scarce {
 		return nil
 	}
 	for i := range g.parts {
@@ -238,7 +215,7 @@ func (g *Group) take(f *fetching, err error) {
 		switch {
 		case err != nil:
 			p.Failed(g.cfg.Clock.Now())
-		case p.was == p.generation && len(g.members) > 0:
+		case p.was == p.generation && len(g.dispatch.members) > 0:
 			g.takePage(p, f.marked)
 		}
 	}
@@ -250,15 +227,15 @@ func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.Records {
 		if e := p.fetched(rec); e != nil {
-			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.members.want(rec)
-			g.backlog.admit(e, passed, g.cfg.Clock.Now())
+			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.dispatch.members.want(rec)
+			g.dispatch.admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
 	if len(pg.Records) == 0 && p.skipTo(pg.Next, g.cfg.Clock.Now()) {
 		p.dirty = true
 	}
 	if p.passed > 0 {
-		g.metrics.PassedOver(int(p.passed))
+		g.dispatch.metrics.PassedOver(int(p.passed))
 		p.passed = 0
 	}
 }

@@ -78,7 +78,7 @@ func TestLookahead(t *testing.T) {
 				if len(p.entries) > 10 && name == "events" {
 					t.Errorf("%d events in memory", len(p.entries))
 				}
-				if held := w.m.all()[0].backlog.held; held > bounds.HeldBytes+record("e11", "k").Size() {
+				if held := w.m.all()[0].dispatch.held; held > bounds.HeldBytes+record("e11", "k").Size() {
 					t.Errorf("%d bytes in memory", held)
 				}
 				c.ack("e1") // and the others of its key move on
@@ -246,7 +246,7 @@ func TestGroupsWithoutMembersAreParked(t *testing.T) {
 		c.ack("e1")
 		c.leave(Unsubscribed)
 		g := w.m.all()[0]
-		if g.watch != nil || g.parts[0].entries != nil || g.backlog.held != 0 || len(g.backlog.keys) != 0 || len(g.backlog.ids) != 0 {
+		if g.watch != nil || g.parts[0].entries != nil || g.dispatch.held != 0 || len(g.dispatch.keys) != 0 || len(g.dispatch.ids) != 0 {
 			t.Error("it holds on to what it fetched")
 		}
 		saves := w.saves()

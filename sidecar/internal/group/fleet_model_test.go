@@ -137,7 +137,7 @@ func (c *trialClient) holds(rec *eventlog.Record) bool {
 	g := c.m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.backlog.ids.inflight(rec.ID)
+	e := g.dispatch.ids.inflight(rec.ID)
 	return e != nil && e.member == c.m && e.sent && e.part.epoch == newest && g.cfg.Roster.Valid(time.Now())
 }
 
@@ -156,7 +156,7 @@ func (c *trialClient) held() (ids []string) {
 	g := c.m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range c.m.lent() {
+	for _, e := range c.m.group.dispatch.inflight(c.m) {
 		if e.sent {
 			ids = append(ids, e.rec.ID)
 		}

@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -9,8 +8,6 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
-	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
-	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/worker"
 )
 
@@ -19,7 +16,6 @@ import (
 type Group struct {
 	topic, name string
 	cfg         Config
-	metrics     *telemetry.Group
 	worker      worker.Worker // of turns
 	syncer      worker.Worker // of sync
 	balancer    worker.Worker // of balance
@@ -32,39 +28,34 @@ type Group struct {
 	moving sync.Mutex
 
 	mu         sync.Mutex
-	created    bool       // every partition has had an epoch
-	stopped    bool       // nobody joins and nothing is assigned any more
-	over       bool       // and everything is released
-	lapsed     bool       // the roster was not valid when the last turn began
-	validUntil time.Time  // as the roster said when it last was
-	doubt      bool       // the store may say otherwise of what is owned here, and what is not
-	complete   bool       // everything is here that is to be, when last looked
-	divided    bool       // members have partitions of their own
-	assignDue  bool       // who of them has which has to be looked at
-	parts      partitions // all of the topic; nil before they are known
-	members    members
-	joining    int // members on their way in
-	joined     int // members ever
-	rotation   int // whose turn it is to be assigned the next event
-	fetchAt    int // the partition that was read last
-	leases     uint64
-	limits     limits
+	created    bool        // every partition has had an epoch
+	stopped    bool        // nobody joins and nothing is assigned any more
+	over       bool        // and everything is released
+	lapsed     bool        // the roster was not valid when the last turn began
+	validUntil time.Time   // as the roster said when it last was
+	doubt      bool        // the store may say otherwise of what is owned here, and what is not
+	complete   bool        // everything is here that is to be, when last looked
+	parts      partitions  // all of the topic; nil before they are known
+	joining    int         // members on their way in
+	joined     int         // members ever
+	fetchAt    int         // the partition that was read last
 	watch      *tail.Watch // while there are members
 
-	backlog backlog
-	scarce  bool // the last look for something to fetch found no memory
-	round   round
-
+	scarce     bool      // the last look for something to fetch found no memory
 	redriveDue time.Time // when redrives are asked for again after that has failed
-	saver      saver
+
+	dispatch dispatch
+	saver    saver
 }
 
 func newGroup(topic, name string, cfg Config) *Group {
 	g := &Group{
 		topic: topic, name: name, cfg: cfg,
-		metrics: cfg.Metrics.Group(topic, name),
-		backlog: backlog{memory: cfg.Memory, keys: make(keys), ids: make(ids)},
-		saver:   saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: make(map[string]eventlog.Mark)},
+		dispatch: dispatch{
+			group: name, metrics: cfg.Metrics.Group(topic, name), memory: cfg.Memory, bounds: cfg.Bounds,
+			keys: make(keys), ids: make(ids),
+		},
+		saver: saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: make(map[string]eventlog.Mark)},
 	}
 	g.worker.Work = g.turn
 	g.syncer.Work = g.sync
@@ -79,47 +70,6 @@ func stoppedTimer(c clock.Clock, f func()) clock.Timer {
 	t := c.AfterFunc(time.Hour, f)
 	t.Stop()
 	return t
-}
-
-// leave removes a member and gives back what it has in flight.
-func (g *Group) leave(m *Member, how Leaving) {
-	if m.closed {
-		return
-	}
-	m.closed, g.assignDue = true, true
-	g.members = slices.DeleteFunc(slices.Clone(g.members), func(x *Member) bool { return x == m })
-	now := g.cfg.Clock.Now()
-	for _, e := range m.lent() {
-		if how == Disconnected && e.sent {
-			g.backlog.fail(e, tracing.Disconnected, "connection closed", now, 0, m.opts.MaxAttempts)
-		} else {
-			g.backlog.giveBack(e)
-		}
-	}
-	g.backlog.order(g.members.ordered())
-	if len(g.members) == 0 {
-		g.cfg.Roster.Leave(eventlog.GroupName{Topic: g.topic, Group: g.name})
-	}
-	g.balancer.Wake()
-}
-
-// lent is what the member has in flight, in log order.
-func (m *Member) lent() []*entry {
-	var es []*entry
-	for _, e := range m.group.backlog.timers {
-		if e.member == m {
-			es = append(es, e)
-		}
-	}
-	for _, a := range m.out {
-		if a.holds() {
-			es = append(es, a.entry)
-		}
-	}
-	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.part.Index, b.part.Index), cmp.Compare(a.seq, b.seq))
-	})
-	return es
 }
 
 // members are those of a group that are connected here.

@@ -89,7 +89,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 		info.Inflight += pi.Inflight
 		info.Partitions = append(info.Partitions, pi)
 	}
-	for _, mb := range g.members {
+	for _, mb := range g.dispatch.members {
 		mi := MemberInfo{ID: mb.id, Inflight: mb.count, MaxInflight: mb.opts.MaxInflight, Paused: mb.paused}
 		if why := g.blockedBy(mb); why != "" {
 			if why == BlockedSlowReader && info.Lag == 0 {
@@ -122,19 +122,19 @@ func stored(e *eventlog.Epoch) *partition {
 // blockedBy says why a member is sent nothing right now, or "".
 func (g *Group) blockedBy(m *Member) string {
 	switch {
-	case m.paused, g.limits.Paused:
+	case m.paused, g.dispatch.limits.Paused:
 		return BlockedPaused
 	case !g.serves(m):
 		return BlockedNoPartition
-	case m.count >= m.opts.MaxInflight, g.room() == 0:
+	case m.count >= m.opts.MaxInflight, g.dispatch.room() == 0:
 		return BlockedMaxInflight
 	case !m.sink.Room() && m.taker != nil:
 		return m.taker.Blocked()
 	case !m.sink.Room():
 		return BlockedSlowReader
 	}
-	switch has := g.states(m.opts.Filter); {
-	case has[ready] && (m.starved || g.round.starved):
+	switch has := g.parts.states(m.opts.Filter); {
+	case has[ready] && (m.starved || g.dispatch.round.starved):
 		return BlockedRate
 	case has[ready] || g.nextToFetch(g.cfg.Clock.Now()) != nil:
 		return ""
@@ -151,13 +151,13 @@ func (g *Group) blockedBy(m *Member) string {
 func (g *Group) serves(m *Member) bool {
 	st, now := g.cfg.Roster.Standing(), g.cfg.Clock.Now()
 	return slices.ContainsFunc(g.parts, func(p *partition) bool {
-		return p.delivers(st, now) && (!g.divided || p.assignee == m)
+		return p.delivers(st, now) && (!g.dispatch.divided || p.assignee == m)
 	})
 }
 
 // states tells which states the fetched events are in that a filter lets pass.
-func (g *Group) states(f *wire.Filter) (has [dropped + 1]bool) {
-	for _, p := range g.parts {
+func (ps partitions) states(f *wire.Filter) (has [dropped + 1]bool) {
+	for _, p := range ps {
 		if p.own != owned {
 			continue
 		}
@@ -215,8 +215,8 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.limits.Paused}
-	for _, mb := range g.members {
+	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.dispatch.limits.Paused}
+	for _, mb := range g.dispatch.members {
 		st.Inflight += int64(mb.count)
 	}
 	for _, p := range g.parts {
@@ -231,7 +231,7 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 			ok = true
 		}
 	}
-	return st, owned, ok || len(g.members) > 0
+	return st, owned, ok || len(g.dispatch.members) > 0
 }
 
 // statsOfOwnerless is what the sidecar has to be chosen for that tells the lag of

@@ -29,7 +29,7 @@ func (g *Group) load(partitions int) {
 func (g *Group) inUse() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.members)+g.joining > 0 || g.parts.any()
+	return len(g.dispatch.members)+g.joining > 0 || g.parts.any()
 }
 
 // create gives the partitions that nobody ever had, or that nobody has had since
@@ -187,11 +187,10 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	}
 	g.joined++
 	m.name = m.id + "#" + strconv.Itoa(g.joined)
-	m.opts = g.resolve(m.requested)
-	g.members = append(slices.Clip(g.members), m) // a turn may hold the old list
-	g.complete = g.complete && len(g.members) > 1 // without members it was not known what there is to be
-	g.backlog.order(g.members.ordered())
-	g.assignDue = true
+	g.retune(g.cfg.Clock.Now())
+	m.opts = g.dispatch.limits.resolve(m.requested)
+	g.dispatch.join(m)
+	g.complete = g.complete && len(g.dispatch.members) > 1 // without members it was not known what there is to be
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	g.balancer.Wake()
 	return nil

@@ -38,7 +38,7 @@ func (g *Group) tellTakers() {
 	if !g.complete || g.lapsed {
 		return
 	}
-	for _, m := range g.members {
+	for _, m := range g.dispatch.members {
 		if m.taker != nil && m.started {
 			m.taker.Looked(m.asked)
 		}
@@ -46,11 +46,11 @@ func (g *Group) tellTakers() {
 }
 
 // leased finds what is in flight under a lease, or nil.
-func (g *Group) leased(l Lease) *entry {
-	if l.Partition < 0 || l.Partition >= len(g.parts) {
+func (ps partitions) leased(l Lease) *entry {
+	if l.Partition < 0 || l.Partition >= len(ps) {
 		return nil
 	}
-	p := g.parts[l.Partition]
+	p := ps[l.Partition]
 	for _, e := range p.redrive.entries {
 		if e.state == inflight && e.lease == l.Number {
 			return e.ifSent()
@@ -92,7 +92,7 @@ func (g *Group) ackEach(n int, find func(i int) *entry, done func(error)) (stale
 	now := g.cfg.Clock.Now()
 	stale, acked := g.each(n, find, func(e *entry) { g.ack(e, now) })
 	if acked > 0 {
-		g.metrics.Acked(acked)
+		g.dispatch.metrics.Acked(acked)
 	}
 	g.whenDurable(done)
 	return stale
@@ -103,7 +103,7 @@ func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done fun
 	now, pending := g.cfg.Clock.Now(), &pendingNack{}
 	stale, nacked := g.each(n, find, func(e *entry) { g.nack(e, how, pending, now) })
 	if nacked > 0 {
-		g.metrics.Nacked(nacked)
+		g.dispatch.metrics.Nacked(nacked)
 		g.worker.Wake() // also if there is nothing to save
 	}
 	g.whenDeadLettered(pending, done)
@@ -113,7 +113,7 @@ func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done fun
 // extendEach sets the deadlines of events in flight to extend from now.
 func (g *Group) extendEach(n int, find func(i int) *entry, extend time.Duration) (stale []bool) {
 	due := g.cfg.Clock.Now().Add(extend)
-	return g.moveEach(n, find, func(e *entry) { g.backlog.timers.set(e, due) })
+	return g.moveEach(n, find, func(e *entry) { g.dispatch.timers.set(e, due) })
 }
 
 // moveEach does what needs no save with events in flight.
@@ -128,7 +128,7 @@ func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale
 
 // under finds what is in flight under leases.
 func (g *Group) under(leases []Lease) func(i int) *entry {
-	return func(i int) *entry { return g.leased(leases[i]) }
+	return func(i int) *entry { return g.parts.leased(leases[i]) }
 }
 
 // AckLeases settles what is in flight under the leases, and tells which of them
@@ -164,7 +164,7 @@ func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.D
 // count no attempt.
 func (m *Manager) ReturnLeases(topic, name string, leases []Lease) {
 	if g := m.loaded(topic, name); g != nil {
-		g.moveEach(len(leases), g.under(leases), g.backlog.giveBack)
+		g.moveEach(len(leases), g.under(leases), g.dispatch.giveBack)
 	}
 }
 

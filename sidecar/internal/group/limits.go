@@ -18,35 +18,35 @@ import (
 type limits struct {
 	policy *policy.Effective
 	policy.GroupLimits
-	token [1]limit.Charge // of the bucket for the rate, if there is one
+	owns, of int             // this sidecar has so many partitions of all
+	token    [1]limit.Charge // of the bucket for the rate, if there is one
 }
 
 // resolve is what the policy makes of what a member asked for.
-func (g *Group) resolve(o wire.SubscribeOptions) Options {
-	eff := g.cfg.Policy(g.topic)
-	d := eff.Delivery
-	if most := eff.Groups.Of(g.name).MaxInflight; most > 0 {
-		d.MaxInflight = most
+func (l *limits) resolve(o wire.SubscribeOptions) Options {
+	d := l.policy.Delivery
+	if l.MaxInflight > 0 {
+		d.MaxInflight = l.MaxInflight
 	}
-	return Resolve(o, d)
+	return resolve(o, d)
 }
 
-// room is how many events more the group's limit lets it have in flight here. A
-// sidecar that has partitions may have one.
-func (g *Group) room() int {
+// inflight is how many events the group may have in flight here. A sidecar that
+// has partitions may have one.
+func (l *limits) inflight() int {
 	switch {
-	case g.limits.Paused:
+	case l.Paused:
 		return 0
-	case g.limits.MaxInflight == 0:
+	case l.MaxInflight == 0:
 		return math.MaxInt
 	}
-	room := max(1, g.limits.MaxInflight*g.parts.owned()/max(1, len(g.parts)))
-	return max(0, room-g.members.inflight())
+	return max(1, l.MaxInflight*l.owns/max(1, l.of))
 }
 
 // tune follows the rate and the partitions, of which this sidecar owns so many of
 // all. The bucket starts full, and gains nothing when its rate grows.
 func (l *limits) tune(owns, of int, now time.Time) {
+	l.owns, l.of = owns, of
 	switch {
 	case l.Rate == 0:
 		l.token = [1]limit.Charge{}

@@ -210,7 +210,7 @@ func (g *Group) retire() bool {
 	if slices.ContainsFunc(g.parts, func(p *partition) bool { return p.tried > 0 }) {
 		return false
 	}
-	if len(g.members)+g.joining > 0 || !g.saver.idle() || g.watch != nil || g.doubt || g.parts.any() {
+	if len(g.dispatch.members)+g.joining > 0 || !g.saver.idle() || g.watch != nil || g.doubt || g.parts.any() {
 		return false
 	}
 	g.stopped = true

@@ -100,7 +100,7 @@ func (m *Member) room() int {
 // subscription is on its way.
 func (m *Member) Start() {
 	m.group.mu.Lock()
-	m.started, m.group.assignDue = true, true
+	m.started, m.group.dispatch.assignDue = true, true
 	m.group.mu.Unlock()
 	m.group.worker.Wake()
 }
@@ -154,7 +154,7 @@ func (m *Member) Extend(id string, extend time.Duration) bool {
 
 // holding finds the event with that id that is in flight at this member, or nil.
 func (m *Member) holding(id string) *entry {
-	if e := m.group.backlog.ids.inflight(id); e != nil && e.member == m {
+	if e := m.group.dispatch.ids.inflight(id); e != nil && e.member == m {
 		return e
 	}
 	return nil
@@ -176,10 +176,17 @@ func (m *Member) Close(how Leaving) {
 	m.send.Lock()
 	defer m.send.Unlock()
 	g := m.group
+	defer g.worker.Wake()
 	g.mu.Lock()
-	g.leave(m, how)
-	g.mu.Unlock()
-	g.worker.Wake()
+	defer g.mu.Unlock()
+	if m.closed {
+		return
+	}
+	g.dispatch.leave(m, how, g.cfg.Clock.Now())
+	if len(g.dispatch.members) == 0 {
+		g.cfg.Roster.Leave(eventlog.GroupName{Topic: g.topic, Group: g.name})
+	}
+	g.balancer.Wake()
 }
 
 // flush sends what was assigned, unless it was taken back meanwhile.
@@ -196,9 +203,9 @@ func (m *Member) flush() {
 			again++
 		}
 	}
-	m.group.metrics.Delivered(len(ds))
+	m.group.dispatch.metrics.Delivered(len(ds))
 	if again > 0 {
-		m.group.metrics.Redelivered(again)
+		m.group.dispatch.metrics.Redelivered(again)
 	}
 	m.sink.Deliver(ds)
 }
@@ -211,7 +218,7 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m.paused || m.closed {
-		m.takeBack()
+		g.dispatch.takeBack(m)
 		return nil
 	}
 	st := g.cfg.Roster.Standing()
@@ -220,10 +227,10 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 		switch e := a.entry; {
 		case !a.holds():
 		case !e.part.delivers(st, now):
-			g.backlog.giveBack(e)
+			g.dispatch.giveBack(e)
 		default:
 			e.sent = true
-			g.backlog.timers.set(e, now.Add(m.opts.AckTimeout))
+			g.dispatch.timers.set(e, now.Add(m.opts.AckTimeout))
 			e.process = g.cfg.Tracing.Process(e.rec, g.name, e.attempts, e.process)
 			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout, Lease: Lease{e.part.Index, e.seq, e.lease}})
 		}

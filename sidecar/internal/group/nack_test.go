@@ -124,7 +124,7 @@ func TestNackHold(t *testing.T) {
 
 // Jitter is only added, so that all attempts together take more than an hour.
 func TestBackoffJitterOnlyAdds(t *testing.T) {
-	o := Resolve(wire.SubscribeOptions{}, policy.Defaults().Delivery)
+	o := resolve(wire.SubscribeOptions{}, policy.Defaults().Delivery)
 	if o.MaxAttempts != 25 {
 		t.Errorf("%d attempts by default; want 25", o.MaxAttempts)
 	}

@@ -24,8 +24,8 @@ type Options struct {
 // defaultDedupeTTL is how long exactlyOnce remembers an acked id.
 const defaultDedupeTTL = 7 * 24 * time.Hour
 
-// Resolve applies a topic's policy to what a client asked for.
-func Resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
+// resolve applies a topic's policy to what a client asked for.
+func resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
 	r := Options{
 		MaxInflight: d.MaxInflight,
 		AckTimeout:  d.AckTimeout,

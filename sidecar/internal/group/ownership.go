@@ -3,7 +3,6 @@ package group
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -39,7 +38,7 @@ func (g *Group) adopt(p *partition, e eventlog.Epoch, head uint64) {
 	p.Head = max(p.Head, head)
 	now := g.cfg.Clock.Now()
 	p.restore(inherited(e.Progress, g.cfg.Roster.View().Ended, now), now)
-	g.assignDue = true
+	g.dispatch.assignDue = true
 }
 
 // renew goes on owning a partition in a later life: since this sidecar has had
@@ -62,7 +61,7 @@ func (g *Group) abandon(p *partition) (waiters []func(error)) {
 
 // disown ends the ownership.
 func (g *Group) disown(p *partition) {
-	g.revoke(p)
+	g.dispatch.revoke(p)
 	p.own, p.epoch, p.life, p.dirty = foreign, 0, "", false
 }
 
@@ -80,11 +79,11 @@ func (g *Group) finishDrains(now time.Time) {
 		}
 		for e := range p.all() {
 			if e.state == inflight {
-				g.backlog.giveBack(e)
+				g.dispatch.giveBack(e)
 			}
 		}
 		g.park(p)
-		g.revoke(p)
+		g.dispatch.revoke(p)
 		p.own, p.dirty = leaving, true
 	}
 }
@@ -108,38 +107,10 @@ func (g *Group) park(p *partition) {
 	p.restore(pr, now)
 }
 
-// drop forgets everything fetched of a partition.
+// drop forgets what was fetched of a partition.
 func (g *Group) drop(p *partition) {
 	p.generation++
-	if len(p.entries)+len(p.redrive.entries) == 0 {
-		return
-	}
-	for e := range p.all() {
-		if e.state != settled {
-			g.dropEntry(e)
-		}
-	}
-	p.forget()
-	p.redrive.entries = nil
-	of := func(e *entry) bool { return e.part == p }
-	g.backlog.ready = slices.DeleteFunc(g.backlog.ready, of)
-	g.backlog.burying = slices.DeleteFunc(g.backlog.burying, of)
-	g.round.stuck = min(g.round.stuck, len(g.backlog.ready))
-	if g.backlog.fair != nil {
-		g.backlog.fair.drop(p)
-	}
-}
-
-func (g *Group) dropEntry(e *entry) {
-	if e.state == burying {
-		g.backlog.deadLettering--
-		e.part.dirty = true // what waits for it is answered with the next save
+	for _, e := range g.dispatch.drop(p) {
 		g.saver.deadLettered(e, errTakenOver)
 	}
-	g.backlog.hold(-e.rec.Size())
-	g.backlog.detach(e)
-	delete(g.backlog.keys, e.rec.Key) // all events of a key are in one partition
-	g.backlog.ids.remove(e)
-	e.state = dropped
-	g.backlog.wakeSameID(e.rec.ID)
 }

@@ -61,7 +61,7 @@ func (g *Group) recheckRedrives(ctx context.Context, p *partition) error {
 	for _, e := range slices.Clone(p.redrive.entries) {
 		if e.forgettable() && slices.Contains(letters, e.letter) && dead[e.letter] == nil {
 			e.process.End(tracing.Revoked, "erased")
-			g.backlog.settle(e)
+			g.dispatch.settle(e)
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	for _, e := range slices.Clone(p.entries) {
 		if missing[e.seq] != nil && e.forgettable() {
 			e.process.End(tracing.Revoked, "erased")
-			g.backlog.settle(e)
+			g.dispatch.settle(e)
 		}
 	}
 	return nil

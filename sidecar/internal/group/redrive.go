@@ -137,8 +137,7 @@ func (g *Group) lookForRedrives() {
 // redrivesToFetch are the partitions whose redrives are to be asked for, and may
 // be taken in.
 func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
-	if g.stopped || g.lapsed || g.watch == nil || len(g.members) == 0 || g.redriveDue.After(now) ||
-		g.backlog.held >= g.cfg.Bounds.HeldBytes || g.want() <= 0 {
+	if g.stopped || g.lapsed || g.watch == nil || len(g.dispatch.members) == 0 || g.redriveDue.After(now) || g.dispatch.want() <= 0 {
 		return nil
 	}
 	for _, p := range g.parts {
@@ -170,7 +169,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 			list[i].have[e.letter] = true
 		}
 	}
-	exactlyOnce := g.members.exactlyOnce()
+	exactlyOnce := g.dispatch.members.exactlyOnce()
 	g.mu.Unlock()
 	if len(list) == 0 {
 		return
@@ -190,7 +189,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 	}
 	for _, r := range list {
 		switch {
-		case r.was != r.generation || r.own != owned || len(g.members) == 0:
+		case r.was != r.generation || r.own != owned || len(g.dispatch.members) == 0:
 			r.redrive.look = true
 		default:
 			g.takeRedrives(r, dead, over, marked)
@@ -340,7 +339,7 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 		if r.have[x.Letter] || rec == nil {
 			continue
 		}
-		if l.open() >= redrivesAhead || g.backlog.held >= g.cfg.Bounds.HeldBytes {
+		if l.open() >= redrivesAhead || g.dispatch.held >= g.cfg.Bounds.HeldBytes {
 			l.more = true
 			break
 		}
@@ -349,12 +348,12 @@ func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, ove
 		delete(l.known, x.Letter)
 		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure, due: k.due}
 		l.entries = append(l.entries, e)
-		if k.Done || over[x.Letter] || marked[rec.ID] || g.saver.isMarked(rec.ID) && g.members.exactlyOnce() {
+		if k.Done || over[x.Letter] || marked[rec.ID] || g.saver.isMarked(rec.ID) && g.dispatch.members.exactlyOnce() {
 			e.state, e.rec = settled, nil
 			r.dirty = true
 			continue
 		}
-		g.backlog.admit(e, false, g.cfg.Clock.Now())
+		g.dispatch.admit(e, false, g.cfg.Clock.Now())
 	}
 	if !l.more { // what is in the store no more is settled
 		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return !listed[letter] })

@@ -28,7 +28,7 @@ type save struct {
 // valid.
 func (g *Group) collect() save {
 	s := g.saver.take()
-	s.deadLetters, g.backlog.burying = g.backlog.burying, nil
+	s.deadLetters, g.dispatch.burying = g.dispatch.burying, nil
 	for _, p := range g.parts {
 		if p.dirty {
 			p.dirty = false
@@ -39,7 +39,7 @@ func (g *Group) collect() save {
 	if len(s.epochs) > 0 {
 		g.saver.beat++
 	}
-	for _, m := range g.members {
+	for _, m := range g.dispatch.members {
 		if len(m.out) > 0 {
 			s.members = append(s.members, m)
 		}
@@ -114,7 +114,7 @@ func (g *Group) unsave(s save, err error) {
 	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
 	}
-	g.round.again, g.round.paceDue = false, time.Time{} // assign looks again then
+	g.dispatch.round.again, g.dispatch.round.paceDue = false, time.Time{} // assign looks again then
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		// It may have been lost meanwhile, or renewed.
@@ -124,11 +124,11 @@ func (g *Group) unsave(s save, err error) {
 		}
 	}
 	for _, m := range s.members {
-		m.takeBack()
+		g.dispatch.takeBack(m)
 	}
 	for _, e := range s.deadLetters {
 		if e.state == burying {
-			g.backlog.timers.set(e, g.saver.again)
+			g.dispatch.timers.set(e, g.saver.again)
 		}
 	}
 }
@@ -158,16 +158,6 @@ func answerAll(waiters []func(error), err error) {
 	for _, done := range waiters {
 		done(err)
 	}
-}
-
-// takeBack undoes assignments that were not sent.
-func (m *Member) takeBack() {
-	for _, a := range m.out {
-		if a.holds() {
-			m.group.backlog.giveBack(a.entry)
-		}
-	}
-	m.out = nil
 }
 
 // whenDurable arranges for done to be called once all progress so far is

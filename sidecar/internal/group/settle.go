@@ -11,7 +11,7 @@ import (
 // ack settles an event in flight that its member is done with.
 func (g *Group) ack(e *entry, now time.Time) {
 	id, opts := e.rec.ID, e.member.opts
-	g.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
+	g.dispatch.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
 	g.saver.settling(e.process.Settle(tracing.Acked, now))
 	e.process.End(tracing.Acked, "")
 	if e.member.taker != nil { // which may ask for more only once this is saved
@@ -19,7 +19,7 @@ func (g *Group) ack(e *entry, now time.Time) {
 	} else {
 		g.saver.saveBy(now.Add(g.cfg.AckLinger))
 	}
-	g.backlog.settle(e)
+	g.dispatch.settle(e)
 	if opts.ExactlyOnce {
 		g.mark(id, now.Add(opts.DedupeTTL))
 	}
@@ -41,11 +41,7 @@ func (g *Group) nack(e *entry, how wire.Nack, pending *pendingNack, now time.Tim
 	g.saver.settling(e.process.Settle(tracing.Nacked, now))
 	g.saver.saveBy(now)
 	if how.Hold {
-		e.process.End(tracing.Nacked, reason)
-		g.backlog.detach(e)
-		e.attempts--
-		e.unsure, e.part.dirty, e.reason = false, true, reason
-		g.backlog.retry(e, now, wait)
+		g.dispatch.delay(e, reason, now, wait)
 		return
 	}
 	most := e.member.opts.MaxAttempts
@@ -54,20 +50,13 @@ func (g *Group) nack(e *entry, how wire.Nack, pending *pendingNack, now time.Tim
 		e.nack = pending
 		pending.left++
 	}
-	g.backlog.fail(e, tracing.Nacked, reason, now, wait, most)
+	g.dispatch.fail(e, tracing.Nacked, reason, now, wait, most)
 }
 
-// mark remembers that an id is acked, and settles the other events that have
-// it, except for those that are on their way to the dead letter topic.
+// mark remembers that an id is acked, and settles the other events that have it.
 func (g *Group) mark(id string, expires time.Time) {
 	g.saver.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
-	for e := g.backlog.ids[id]; e != nil; {
-		next := e.sameID
-		if e.state != burying {
-			g.backlog.settle(e)
-		}
-		e = next
-	}
+	g.dispatch.settleID(id)
 }
 
 // dig hands a dead letter over.
@@ -78,7 +67,7 @@ func (g *Group) dig(e *entry) {
 		return
 	}
 	if st := g.cfg.Roster.Standing(); e.part.life != st.ID || !st.Valid(g.cfg.Clock.Now()) {
-		g.backlog.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until it is known whether it still is ours
+		g.dispatch.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until it is known whether it still is ours
 		g.mu.Unlock()
 		return
 	}
@@ -93,13 +82,13 @@ func (g *Group) buried(e *entry, err error) {
 	g.mu.Lock()
 	if e.state == burying {
 		if err == nil {
-			g.backlog.deadLettering--
-			g.metrics.DeadLettered(1)
-			g.backlog.settle(e)
+			g.dispatch.deadLettering--
+			g.dispatch.metrics.DeadLettered(1)
+			g.dispatch.settle(e)
 			g.saver.deadLettered(e, nil)
 		} else {
 			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
-			g.backlog.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
+			g.dispatch.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
 		}
 	}
 	g.mu.Unlock()

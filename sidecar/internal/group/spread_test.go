@@ -141,8 +141,8 @@ func TestLateBurial(t *testing.T) {
 		c.wants("e1/1")
 		f.deadLetters.release(nil)
 		synctest.Wait()
-		if g := a.group(); g.backlog.deadLettering != 0 {
-			t.Errorf("%d on their way to the dead letter topic", g.backlog.deadLettering)
+		if g := a.group(); g.dispatch.deadLettering != 0 {
+			t.Errorf("%d on their way to the dead letter topic", g.dispatch.deadLettering)
 		}
 		if !c.ack("e1").ok() || a.info().Lag != 0 {
 			t.Error("the event that came again was settled by the burial")

@@ -13,7 +13,7 @@ import (
 func (g *Group) stop(ctx context.Context) error {
 	g.mu.Lock()
 	g.stopped = true
-	members := g.members
+	members := g.dispatch.members
 	g.mu.Unlock()
 	for _, m := range members {
 		m.Close(Unsubscribed)

@@ -1,9 +1,6 @@
 package group
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // turn moves the group on: fetch, assign, save, answer, send.
 func (g *Group) turn() {
@@ -48,14 +45,19 @@ func (g *Group) prepare(now time.Time) {
 func (g *Group) lapse(now time.Time) {
 	st := g.cfg.Roster.Standing()
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
-		g.lapsed, g.assignDue = lapsed, true
+		g.lapsed, g.dispatch.assignDue = lapsed, true
 		if !lapsed {
-			g.backlog.timers.postpone(now.Sub(g.validUntil))
+			g.dispatch.timers.postpone(now.Sub(g.validUntil))
 		}
 	}
 	if !g.lapsed {
 		g.validUntil = st.Until
 	}
+}
+
+// retune lets the limits follow the policy, and what is owned here.
+func (g *Group) retune(now time.Time) {
+	g.dispatch.retune(g.cfg.Policy(g.topic), g.parts.owned(), len(g.parts), now)
 }
 
 // step changes what there is to save, and collects it; nothing can be saved,
@@ -68,23 +70,23 @@ func (g *Group) step(now time.Time) (save, bool) {
 	}
 	g.lapse(now)
 	if !g.lapsed {
-		g.backlog.expire(now)
+		g.dispatch.expire(now)
 	}
 	if g.saver.again.After(now) {
 		return save{}, false
 	}
-	g.assign(now)
-	if now.Before(g.saver.due) && !g.urgent() {
+	g.retune(now)
+	st := g.cfg.Roster.Standing()
+	leaves := false
+	for _, p := range g.parts {
+		p.open = p.delivers(st, now)
+		leaves = leaves || p.own == leaving
+	}
+	g.dispatch.assign(now)
+	if now.Before(g.saver.due) && !leaves && !g.dispatch.urgent() {
 		return save{}, false
 	}
 	return g.collect(), true
-}
-
-// urgent reports whether something waits for the next save beside acks.
-func (g *Group) urgent() bool {
-	return len(g.backlog.burying) > 0 ||
-		slices.ContainsFunc(g.members, func(m *Member) bool { return len(m.out) > 0 }) ||
-		slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own == leaving })
 }
 
 // rest ends a turn: it parks a group without members, asks for another turn if
@@ -93,14 +95,14 @@ func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return
 	}
-	if len(g.members) == 0 && g.joining == 0 && g.backlog.deadLettering == 0 && len(g.backlog.timers) == 0 && g.watch != nil {
+	if len(g.dispatch.members) == 0 && g.joining == 0 && g.dispatch.deadLettering == 0 && len(g.dispatch.timers) == 0 && g.watch != nil {
 		for _, p := range g.parts {
 			g.park(p)
 		}
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.saver.unsaved(g.parts) || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	if g.dispatch.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.saver.unsaved(g.parts) || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.Wake()
 	} else {
 		g.tellTakers()
@@ -119,10 +121,10 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 			due = t
 		}
 	}
-	if len(g.backlog.timers) > 0 && !g.lapsed {
-		sooner(g.backlog.timers[0].due)
+	if len(g.dispatch.timers) > 0 && !g.lapsed {
+		sooner(g.dispatch.timers[0].due)
 	}
-	sooner(g.round.paceDue)
+	sooner(g.dispatch.round.paceDue)
 	if g.scarce {
 		sooner(now.Add(retryAfterFailure))
 	}
@@ -137,7 +139,7 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 			sooner(p.drainDue)
 		}
 	}
-	if g.divided && !g.lapsed { // members are told when it lapses
+	if g.dispatch.divided && !g.lapsed { // members are told when it lapses
 		sooner(g.cfg.Roster.ValidUntil())
 	}
 	return due

@@ -1,0 +1,324 @@
+package group
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
+)
+
+// dispatch is a group's events on their way to its members: those that were
+// fetched and are not settled, each in one of the states of an entry (doc.go draws
+// how they change), and which member is to be given how many of them. It asks
+// neither the log nor the store nor the roster. The group's mutex guards it.
+type dispatch struct {
+	group   string // as the policy names it
+	metrics *telemetry.Group
+	memory  *budget.Budget
+	bounds  Bounds
+
+	members   members
+	divided   bool   // members have partitions of their own
+	assignDue bool   // who of them has which has to be looked at
+	rotation  int    // whose turn it is to be assigned the next event
+	leases    uint64 // of all deliveries so far
+	limits    limits
+	round     round
+
+	ordered       bool // some member wants key order
+	keys          keys
+	ids           ids
+	ready         []*entry   // and some that have been settled since
+	fair          *fairQueue // has the ready ones where the policy says fairness, to which new ones come by ready; else nil
+	timers        timers
+	burying       []*entry // to be handed to the dead letter topic by the next turn
+	deadLettering int      // events on their way to the dead letter topic
+	held          int      // bytes of events
+}
+
+// admit takes a fetched event in; passed says that the group is not to get it.
+func (d *dispatch) admit(e *entry, passed bool, now time.Time) {
+	if passed {
+		e.state, e.rec = settled, nil
+		e.part.dirty, e.part.unused = true, false
+		e.part.trim()
+		return
+	}
+	d.hold(e.rec.Size())
+	d.ids.add(e)
+	first := d.keys.add(e)
+	switch {
+	case e.due.After(now):
+		e.state = delayed
+		d.timers.set(e, e.due)
+	case first || !d.ordered:
+		d.makeReady(e)
+	}
+}
+
+// join adds a member.
+func (d *dispatch) join(m *Member) {
+	d.members = append(slices.Clip(d.members), m) // a turn may hold the old list
+	d.assignDue = true
+	d.order()
+}
+
+// leave removes a member, and takes what it has in flight from it.
+func (d *dispatch) leave(m *Member, how Leaving, now time.Time) {
+	m.closed, d.assignDue = true, true
+	d.members = slices.DeleteFunc(slices.Clone(d.members), func(x *Member) bool { return x == m })
+	for _, e := range d.inflight(m) {
+		if how == Disconnected && e.sent {
+			d.fail(e, tracing.Disconnected, "connection closed", now, 0, m.opts.MaxAttempts)
+		} else {
+			d.giveBack(e)
+		}
+	}
+	d.order()
+}
+
+// inflight is what a member has in flight, in log order.
+func (d *dispatch) inflight(m *Member) []*entry {
+	var es []*entry
+	for _, e := range d.timers {
+		if e.member == m {
+			es = append(es, e)
+		}
+	}
+	for _, a := range m.out {
+		if a.holds() {
+			es = append(es, a.entry)
+		}
+	}
+	slices.SortFunc(es, inLogOrder)
+	return es
+}
+
+// order begins or ends to keep the order of keys, as members want it.
+func (d *dispatch) order() {
+	if d.ordered = d.members.ordered(); d.ordered {
+		return // assign holds back what is not its key's first
+	}
+	for _, q := range d.keys {
+		for e := q.head; e != nil; e = e.next {
+			if e.state == waiting {
+				d.makeReady(e)
+			}
+		}
+	}
+}
+
+func (d *dispatch) makeReady(e *entry) {
+	e.state = ready
+	d.ready = append(d.ready, e)
+}
+
+// hold counts bytes of fetched events in, or out.
+func (d *dispatch) hold(n int) {
+	d.held += n
+	d.memory.Take(n)
+}
+
+// settle ends an event for the group.
+func (d *dispatch) settle(e *entry) {
+	id, key := e.rec.ID, e.rec.Key
+	d.hold(-e.rec.Size())
+	d.detach(e)
+	d.ids.remove(e)
+	e.state, e.rec, e.process = settled, nil, nil
+	e.part.dirty, e.part.unused = true, false
+	e.part.trim()
+	if head := d.keys.remove(key, e); head != nil && head.state == waiting {
+		d.makeReady(head)
+	}
+	d.wakeSameID(id)
+}
+
+// settleID settles the events with an id, except for those that are on their way
+// to the dead letter topic.
+func (d *dispatch) settleID(id string) {
+	for e := d.ids[id]; e != nil; {
+		next := e.sameID
+		if e.state != burying {
+			d.settle(e)
+		}
+		e = next
+	}
+}
+
+// detach takes an event away from its member and its timer.
+func (d *dispatch) detach(e *entry) {
+	d.timers.unset(e)
+	e.process.End(tracing.Revoked, "") // unless it has ended otherwise
+	if e.member != nil {
+		e.member.count--
+		e.member, e.sent = nil, false
+	}
+}
+
+// wakeSameID lets events go on that waited for the same id in flight.
+func (d *dispatch) wakeSameID(id string) {
+	for e := d.ids[id]; e != nil; e = e.sameID {
+		if e.state == doubled {
+			d.makeReady(e)
+		}
+	}
+}
+
+// takeBack undoes a member's assignments that were not sent.
+func (d *dispatch) takeBack(m *Member) {
+	for _, a := range m.out {
+		if a.holds() {
+			d.giveBack(a.entry)
+		}
+	}
+	m.out = nil
+}
+
+// giveBack undoes a delivery without counting it.
+func (d *dispatch) giveBack(e *entry) {
+	d.detach(e)
+	e.attempts--
+	e.part.dirty = true
+	d.makeReady(e)
+	d.wakeSameID(e.rec.ID)
+}
+
+// fail ends a delivery that did not lead to an ack: the event comes again after
+// wait, or goes to the dead letter topic when it has had as many attempts as
+// most.
+func (d *dispatch) fail(e *entry, how tracing.Outcome, reason string, now time.Time, wait time.Duration, most int) {
+	e.unsure, e.part.dirty = false, true
+	if e.attempts >= most {
+		how = tracing.DeadLettered
+	}
+	e.process.End(how, reason)
+	d.detach(e)
+	e.reason = reason
+	if e.attempts < most {
+		d.retry(e, now, wait)
+		return
+	}
+	d.bury(e)
+	d.wakeSameID(e.rec.ID)
+}
+
+// delay takes an event back that its member is not to have before wait is over.
+// The delivery counts no attempt.
+func (d *dispatch) delay(e *entry, reason string, now time.Time, wait time.Duration) {
+	e.process.End(tracing.Nacked, reason)
+	d.detach(e)
+	e.attempts--
+	e.unsure, e.part.dirty, e.reason = false, true, reason
+	d.retry(e, now, wait)
+}
+
+// retry has an event that is in flight no more come again after wait.
+func (d *dispatch) retry(e *entry, now time.Time, wait time.Duration) {
+	if wait > 0 {
+		e.state = delayed
+		d.timers.set(e, now.Add(wait))
+	} else {
+		d.makeReady(e)
+	}
+	d.wakeSameID(e.rec.ID)
+}
+
+// bury sends an event to the dead letter topic; it is settled once it is
+// durable there.
+func (d *dispatch) bury(e *entry) {
+	e.state = burying
+	d.deadLettering++
+	d.burying = append(d.burying, e)
+}
+
+// expire moves on whatever is due.
+func (d *dispatch) expire(now time.Time) {
+	for e := d.timers.expired(now); e != nil; e = d.timers.expired(now) {
+		switch e.state {
+		case inflight:
+			d.fail(e, tracing.Expired, "ack deadline passed", now, 0, e.member.opts.MaxAttempts)
+		case delayed:
+			d.makeReady(e)
+		case burying:
+			d.burying = append(d.burying, e)
+		}
+	}
+}
+
+// drop forgets what was fetched of a partition, and returns what of that was on
+// its way to the dead letter topic: its progress is saved before anybody is told.
+func (d *dispatch) drop(p *partition) (buried []*entry) {
+	if len(p.entries)+len(p.redrive.entries) == 0 {
+		return nil
+	}
+	for e := range p.all() {
+		if e.state == settled {
+			continue
+		}
+		if e.state == burying {
+			d.deadLettering--
+			p.dirty = true
+			buried = append(buried, e)
+		}
+		d.hold(-e.rec.Size())
+		d.detach(e)
+		delete(d.keys, e.rec.Key) // all events of a key are in one partition
+		d.ids.remove(e)
+		e.state = dropped
+		d.wakeSameID(e.rec.ID)
+	}
+	p.forget()
+	p.redrive.entries = nil
+	of := func(e *entry) bool { return e.part == p }
+	d.ready = slices.DeleteFunc(d.ready, of)
+	d.burying = slices.DeleteFunc(d.burying, of)
+	d.round.stuck = min(d.round.stuck, len(d.ready))
+	if d.fair != nil {
+		d.fair.drop(p)
+	}
+	return buried
+}
+
+// urgent reports whether something but acks waits for the next save.
+func (d *dispatch) urgent() bool {
+	return len(d.burying) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.out) > 0 })
+}
+
+// looksAhead reports whether more is fetched than members have room for: with
+// fairness, so that the events of a tenant are found behind any number of another's.
+// It takes no more than half of the memory that is for all.
+func (d *dispatch) looksAhead() bool {
+	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.memory.Scarce()
+}
+
+// want is how many events more than those that are ready members have room
+// for, or as many as may be looked ahead.
+func (d *dispatch) want() int {
+	switch {
+	case d.held >= d.bounds.HeldBytes:
+		return 0
+	case d.looksAhead():
+		return d.bounds.Lookahead
+	}
+	room := 0
+	for _, m := range d.members {
+		room += m.room()
+	}
+	waiting := len(d.ready) - d.round.stuck
+	if d.fair != nil {
+		waiting += d.fair.events
+	}
+	return min(room, d.room()) - waiting
+}
+
+// room is how many events more the group's limit lets it have in flight here.
+func (d *dispatch) room() int {
+	if most := d.limits.inflight(); most < math.MaxInt {
+		return max(0, most-d.members.inflight())
+	}
+	return math.MaxInt
+}
