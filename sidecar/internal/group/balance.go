@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -24,7 +23,7 @@ func (g *Group) balance() {
 	g.moving.Lock()
 	defer g.moving.Unlock()
 	st, view := g.cfg.Roster.Standing(), g.cfg.Roster.View()
-	todo := g.plan(st, view, g.cfg.Clock.Now())
+	todo := g.plan(st, view)
 	if !todo.doubt && len(todo.missing) == 0 && len(todo.frozen) == 0 {
 		return
 	}
@@ -46,9 +45,11 @@ func (g *Group) balance() {
 		g.balancer.Wake()
 		return
 	}
-	orphans := g.orphans(todo.absent, latest)
+	g.mu.Lock()
+	orphans := g.own.orphans(todo.absent, latest)
 	missing := append(todo.missing, orphans...)
-	doubt := len(g.orphans(missing, latest)) > 0 // what is missing here may be due elsewhere when it looks again
+	doubt := len(g.own.orphans(missing, latest)) > 0 // what is missing here may be due elsewhere when it looks again
+	g.mu.Unlock()
 	if !may {
 		if len(missing) > 0 || len(todo.frozen) > 0 {
 			g.lookLater(doubt)
@@ -64,71 +65,19 @@ func (g *Group) balance() {
 	}
 }
 
-// todo is what a balance has to do in the store.
-type todo struct {
-	doubt   bool  // ask whether another sidecar has taken something
-	missing []int // partitions to be taken
-	absent  []int // of the others those that are not here, if there is doubt
-	frozen  []int // partitions owned by a life of this sidecar that is over
-}
-
-// plan compares what is owned with what is to be, and does what needs no store.
-func (g *Group) plan(st *roster.Standing, view *roster.View, now time.Time) (x todo) {
+// plan finds out what there is to do.
+func (g *Group) plan(st *roster.Standing, view *roster.View) todo {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x.doubt, g.doubt = g.doubt, false
 	if g.stopped {
 		return todo{}
 	}
-	due := g.due(view)
-	for i, p := range g.parts {
-		switch mine := due(p); {
-		case mine && p.own == foreign:
-			x.missing = append(x.missing, i)
-		case x.doubt && p.own == foreign:
-			x.absent = append(x.absent, i)
-		case mine && p.own == draining:
-			p.own = owned
-			g.worker.Wake()
-		case !mine && p.own == owned:
-			g.drain(p, now)
-			g.worker.Wake()
-		}
-		if p.own == owned && p.life != st.ID {
-			x.frozen = append(x.frozen, i)
-		}
-	}
-	g.content(len(x.missing) == 0)
-	return x
-}
-
-// due tells which partitions this sidecar is to have: of the sidecars that have
-// members of the group each gets some. While there are none, everybody keeps
-// what it has.
-func (g *Group) due(view *roster.View) func(*partition) bool {
-	others := view.Others(eventlog.GroupName{Topic: g.topic, Group: g.name})
-	switch {
-	case !view.Known() || len(g.dispatch.members) == 0 && len(others) == 0:
-		return func(p *partition) bool { return p.own == owned }
-	case len(g.dispatch.members) == 0:
-		return func(*partition) bool { return false }
-	case len(others) == 0:
-		return func(*partition) bool { return true }
-	}
-	names := append([]string{view.Name}, others...)
-	prefix := g.topic + "\x00" + g.name + "\x00"
-	return func(p *partition) bool {
-		return roster.Owner(names, prefix+strconv.Itoa(p.Index)) == view.Name
-	}
-}
-
-// content takes note of whether everything is here that is to be.
-func (g *Group) content(is bool) {
-	if is && !g.complete {
-		g.dispatch.assignDue = true // members without a partition are told so
+	x, changed := g.own.plan(st, view, len(g.dispatch.members) > 0, g.cfg.Clock.Now())
+	if changed {
+		g.dispatch.assignDue = true
 		g.worker.Wake()
 	}
-	g.complete = is
+	return x
 }
 
 // latest asks for the highest epoch of every partition; the zero value stands
@@ -139,7 +88,7 @@ func (g *Group) latest(ctx context.Context) ([]eventlog.Epoch, error) {
 		return nil, err
 	}
 	g.mu.Lock()
-	n := len(g.parts)
+	n := len(g.own.parts)
 	g.mu.Unlock()
 	return byPartition(stored, n), nil
 }
@@ -155,34 +104,23 @@ func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
 }
 
 // abandonTaken abandons what others have taken over, and reports whether there was any.
-func (g *Group) abandonTaken(latest []eventlog.Epoch) (lost bool) {
+func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	var waiters []func(error)
-	found := false
 	g.mu.Lock()
-	for i, e := range latest {
-		p := g.parts[i]
-		if e.Number >= p.tried {
-			p.tried = 0
-		}
-		if p.own == foreign || e.Number <= p.epoch {
-			continue
-		}
-		found = true
-		g.saver.again = time.Time{} // what failed to be saved for this need not wait
-		if e.Number == p.epoch+1 && e.Owner != p.life && !e.Released && g.cfg.Roster.Ours(e.Owner) {
-			p.renew(e.Number, e.Owner) // it was renewed here, and the answer got lost
-			continue
-		}
-		lost = true
-		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.topic, "group", g.name, "partition", i, "owner", e.Owner)
+	lost, found := g.own.superseded(latest)
+	for _, p := range lost {
+		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.topic, "group", g.name, "partition", p.Index, "owner", latest[p.Index].Owner)
 		waiters = append(waiters, g.abandon(p)...)
+	}
+	if found {
+		g.saver.again = time.Time{} // what failed to be saved for this need not wait
 	}
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
 	if found {
 		g.worker.Wake()
 	}
-	return lost
+	return len(lost) > 0
 }
 
 // recreateDeleted begins the group again where another sidecar has deleted it though it
@@ -193,7 +131,7 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 		return false
 	}
 	g.mu.Lock()
-	g.created = false
+	g.own.created = false
 	var o wire.SubscribeOptions
 	if len(g.dispatch.members) > 0 {
 		o = g.dispatch.members[0].requested
@@ -207,100 +145,68 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	return true
 }
 
-// orphans are those of the partitions that the store says are this sidecar's, or
-// that it may say so of once a take whose answer got lost is executed: until
-// somebody has that number. Nobody else can have them before they are taken
-// again and released.
-func (g *Group) orphans(partitions []int, latest []eventlog.Epoch) (orphans []int) {
+// takeEpochs takes epochs, and returns those that were. Where it fails, the store
+// is to be asked again: somebody else has taken the epoch, or what was not
+// answered may have been executed, or may yet be.
+func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []eventlog.Epoch, err error) {
+	if len(next) == 0 {
+		return nil, nil
+	}
+	errs := g.cfg.Log.TakeEpochs(ctx, next)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, i := range partitions {
-		if e, p := latest[i], g.parts[i]; !e.Released && g.cfg.Roster.Ours(e.Owner) || p.tried > e.Number {
-			orphans = append(orphans, i)
+	for i, e := range next {
+		if errs[i] == nil {
+			won = append(won, e)
+		} else if g.own.doubt = true; !errors.Is(errs[i], eventlog.ErrEpochTaken) {
+			p := g.own.parts[e.Partition]
+			p.tried = max(p.tried, e.Number)
 		}
 	}
-	return orphans
-}
-
-// epochOf is an epoch that is to be taken.
-func (g *Group) epochOf(partition int, number uint64, life string) eventlog.Epoch {
-	return eventlog.Epoch{
-		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: partition},
-		Number:         number, Owner: life,
-	}
+	return won, errors.Join(errs...)
 }
 
 // renewAll takes the next epoch of partitions that this sidecar owned until its
 // life was over. It reports whether nothing is left of that.
 func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int, latest []eventlog.Epoch) bool {
-	var next []eventlog.Epoch
 	g.mu.Lock()
-	for _, i := range frozen {
-		if p := g.parts[i]; p.own == owned && p.life != st.ID && latest[i].Number == p.epoch {
-			e := g.epochOf(i, p.epoch+1, st.ID)
-			e.Inherit, e.Progress = true, latest[i].Progress
-			next = append(next, e)
-		}
-	}
+	next := g.own.renewals(st, frozen, latest)
 	g.mu.Unlock()
 	if len(next) == 0 {
 		return true
 	}
-	errs := g.cfg.Log.TakeEpochs(ctx, next)
-	done := true
+	won, err := g.takeEpochs(ctx, next)
+	if errors.Is(err, eventlog.ErrEpochTaken) {
+		g.balancer.Wake()
+	}
 	g.mu.Lock()
-	for i, e := range next {
-		p := g.parts[e.Partition]
-		switch {
-		case errors.Is(errs[i], eventlog.ErrEpochTaken):
-			g.doubt = true
-			g.balancer.Wake()
-		case errs[i] != nil:
-			done, g.doubt, p.tried = false, true, max(p.tried, e.Number)
-		case p.own != foreign && p.epoch+1 == e.Number:
+	for _, e := range won {
+		if p := g.own.parts[e.Partition]; p.own != foreign && p.epoch+1 == e.Number {
 			p.renew(e.Number, e.Owner)
 			g.dispatch.assignDue = true
 		}
 	}
 	g.mu.Unlock()
 	g.worker.Wake()
-	return done
+	return err == nil
 }
 
 // takeAll takes the missing partitions that are free, and reports whether those
 // were all.
 func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch) bool {
-	next := g.free(st, view, missing, latest, g.cfg.Clock.Now())
-	all := len(next) == len(missing)
-	if len(next) == 0 {
+	g.mu.Lock()
+	next := g.own.free(st, view, missing, latest, g.cfg.Clock.Now())
+	g.mu.Unlock()
+	won, err := g.takeEpochs(ctx, next)
+	all := len(next) == len(missing) && err == nil
+	if len(won) == 0 {
 		return all
-	}
-	taken := make([]uint64, len(latest)) // epochs by partition
-	won, sure := false, true
-	for i, err := range g.cfg.Log.TakeEpochs(ctx, next) {
-		if err == nil {
-			taken[next[i].Partition], won = next[i].Number, true
-			continue
-		}
-		all, sure = false, false // an earlier try may have won, and be late
-		if !errors.Is(err, eventlog.ErrEpochTaken) {
-			g.try(next[i])
-		}
-	}
-	if !sure {
-		g.refreshOwners()
-	}
-	if !won {
-		return false
 	}
 	inherited, err := g.latest(ctx)
 	if err == nil {
 		var extents []eventlog.Extent
 		if extents, err = g.cfg.Log.Extents(ctx, g.topic); err == nil {
-			g.adoptAll(taken, inherited, extents)
-			g.mu.Lock()
-			g.content(all)
-			g.mu.Unlock()
+			g.adopt(won, inherited, extents, all)
 			return all
 		}
 	}
@@ -309,53 +215,29 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 	return false
 }
 
-// try takes note of a take that may be executed, now or later.
-func (g *Group) try(e eventlog.Epoch) {
+// adopt begins to own partitions whose epochs were taken; all says that no other
+// one is missing.
+func (g *Group) adopt(won, inherits []eventlog.Epoch, extents []eventlog.Extent, all bool) {
+	now, ended := g.cfg.Clock.Now(), g.cfg.Roster.View().Ended
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.parts[e.Partition]
-	p.tried = max(p.tried, e.Number)
-}
-
-// free is the next epochs of the missing partitions that nobody owns any more.
-func (g *Group) free(st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch, heard time.Time) []eventlog.Epoch {
-	var next []eventlog.Epoch
-	for _, i := range missing {
-		e, p := latest[i], g.parts[i]
-		if p.rival != e.Owner {
-			p.rival, p.rivalHeard = e.Owner, heard
-		}
-		// What is this process's own, but not in its hands, is from a take
-		// whose answer got lost.
-		if e.Number > 0 && !e.Deleted && (e.Released || g.cfg.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.rivalHeard)) {
-			n := g.epochOf(i, e.Number+1, st.ID)
-			n.Inherit, n.Progress = true, e.Progress
-			next = append(next, n)
-			continue
-		}
-		if _, alive := view.Alive(e.Owner); !alive {
-			g.cfg.Roster.Ask(e.Owner) // a later view knows
+	for _, e := range won {
+		p, last := g.own.parts[e.Partition], inherits[e.Partition]
+		if p.own == foreign && last.Number == e.Number {
+			p.own, p.epoch, p.life, p.dirty = owned, last.Number, last.Owner, false
+			p.Head = max(p.Head, extents[p.Index].Head)
+			p.restore(inherited(last.Progress, ended, now), now)
 		}
 	}
-	return next
-}
-
-// adoptAll begins with the partitions that were taken.
-func (g *Group) adoptAll(taken []uint64, inherited []eventlog.Epoch, extents []eventlog.Extent) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i, e := range inherited {
-		if p := g.parts[i]; taken[i] != 0 && e.Number == taken[i] && p.own == foreign {
-			g.adopt(p, e, extents[i].Head)
-		}
-	}
+	g.own.completed(all)
+	g.dispatch.assignDue = true
 	g.worker.Wake()
 }
 
 // refreshOwners makes the next balance ask who owns what.
 func (g *Group) refreshOwners() {
 	g.mu.Lock()
-	g.doubt = true
+	g.own.doubt = true
 	g.mu.Unlock()
 }
 
@@ -363,7 +245,7 @@ func (g *Group) refreshOwners() {
 func (g *Group) lookLater(doubt bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.doubt = g.doubt || doubt
+	g.own.doubt = g.own.doubt || doubt
 	if !g.stopped {
 		g.lookout.Reset(lookAgain - time.Duration(rand.Int64N(int64(lookAgain)/4)))
 	}
@@ -400,7 +282,7 @@ func (g *Group) looked(changed bool) {
 // it has nothing.
 func (g *Group) check() bool {
 	g.mu.Lock()
-	owns := g.parts.any()
+	owns := g.own.parts.any()
 	g.mu.Unlock()
 	if owns {
 		g.suspect()

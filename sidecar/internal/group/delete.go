@@ -96,7 +96,7 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 // nobody would answer any more. The dead letters stay.
 func (g *Group) endRedrives(ctx context.Context) error {
 	const some = 1000
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		for {
 			rs, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, p.Index, some)
 			if err != nil || len(rs) == 0 {
@@ -126,21 +126,13 @@ func (g *Group) delete(ctx context.Context) error {
 	g.abandonTaken(latest)
 	life := g.cfg.Roster.Standing().ID
 	var last []eventlog.Epoch
-	for i, e := range latest {
+	for _, e := range latest {
 		if e.Number == 0 || e.Deleted {
 			continue
 		}
-		next := g.epochOf(i, e.Number+1, life)
-		next.Inherit, next.Progress = true, e.Progress
-		last = append(last, next)
+		last = append(last, g.own.after(e, life))
 	}
-	for i, failed := range g.cfg.Log.TakeEpochs(ctx, last) {
-		if failed != nil {
-			err = errors.Join(err, failed)
-			g.try(last[i])
-		}
-	}
-	if err == nil {
+	if _, err = g.takeEpochs(ctx, last); err == nil {
 		for i := range last {
 			last[i].Inherit, last[i].Released, last[i].Deleted, last[i].Progress = false, true, true, eventlog.Progress{}
 		}
@@ -154,9 +146,9 @@ func (g *Group) delete(ctx context.Context) error {
 		return err
 	}
 	g.mu.Lock()
-	g.created = false
+	g.own.created = false
 	var waiters []func(error)
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		if p.tried = 0; p.own != foreign {
 			waiters = append(waiters, g.abandon(p)...)
 		}

@@ -100,10 +100,10 @@ func (x *dispatchExam) fetch(t *rapid.T) {
 
 func (x *dispatchExam) join(t *rapid.T) {
 	if len(x.d.members) < 3 {
-		x.d.join(&Member{sink: &fakeSink{}, pacer: &fakePacer{}, started: true, opts: Options{
-			MaxInflight: rapid.IntRange(1, 3).Draw(t, "window"), MaxAttempts: 3, AckTimeout: 30 * time.Second, Ordered: x.ordered,
-		}})
-		x.retune()
+		m := &Member{sink: &fakeSink{}, pacer: &fakePacer{}, started: true}
+		m.requested.MaxInflight, m.requested.Ordered, m.requested.MaxAttempts = new(rapid.IntRange(1, 3).Draw(t, "window")), &x.ordered, new(3)
+		m.opts = x.d.limits.resolve(m.requested)
+		x.d.join(m)
 	}
 }
 

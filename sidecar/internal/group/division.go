@@ -34,9 +34,9 @@ func (g *Group) divide(now time.Time) {
 		return
 	}
 	g.dispatch.assignDue = false
-	to := g.dispatch.divide(g.parts, g.cfg.Roster.Standing(), now)
-	shares := g.dispatch.shares(g.parts, to)
-	for i, p := range g.parts {
+	to := g.dispatch.divide(g.own.parts, g.cfg.Roster.Standing(), now)
+	shares := g.dispatch.shares(g.own.parts, to)
+	for i, p := range g.own.parts {
 		if p.assignee != to[i] {
 			p.assignee = nil
 		}
@@ -48,7 +48,7 @@ func (g *Group) divide(now time.Time) {
 	g.mu.Lock()
 	for _, s := range shares {
 		for _, i := range s.won { // the others may have been revoked meanwhile
-			g.parts[i].assignee = s.member
+			g.own.parts[i].assignee = s.member
 		}
 	}
 	g.mu.Unlock()
@@ -153,7 +153,7 @@ func (m *Member) win(won []int) {
 	defer m.send.Unlock()
 	g := m.group
 	g.mu.Lock()
-	tell := !m.closed && m.started && (len(won) > 0 || !m.told && g.complete)
+	tell := !m.closed && m.started && (len(won) > 0 || !m.told && g.own.complete)
 	m.told = m.told || tell
 	g.mu.Unlock()
 	if tell {

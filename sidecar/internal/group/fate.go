@@ -127,9 +127,9 @@ func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, n
 	defer g.mu.Unlock()
 	p := stored(last)
 	f = Fate{Group: g.name, Owner: owner}
-	here := rec.Partition < len(g.parts) && g.parts[rec.Partition].own != foreign
+	here := rec.Partition < len(g.own.parts) && g.own.parts[rec.Partition].own != foreign
 	if here {
-		f.Owner, p = g.cfg.Roster.View().Name, g.parts[rec.Partition]
+		f.Owner, p = g.cfg.Roster.View().Name, g.own.parts[rec.Partition]
 	}
 	f.Cursor = p.cursor()
 	i := slices.IndexFunc(p.entries, func(e *entry) bool { return e.seq == rec.Seq })

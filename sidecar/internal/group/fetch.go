@@ -95,8 +95,8 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	if !ok || len(first.page.Records) > 0 || p.Vain() > aloneAfter {
 		return f
 	}
-	for i := range g.parts {
-		o := g.parts[(p.Index+1+i)%len(g.parts)]
+	for i := range g.own.parts {
+		o := g.own.parts[(p.Index+1+i)%len(g.own.parts)]
 		if o != p && len(f.parts) < f.bounds.Events && g.fetchable(o, now) && o.Vain() <= aloneAfter &&
 			len(g.watch.Read(o.Index, o.Next, eventlog.Bounds{Events: 1})) == 0 {
 			f.add(o)
@@ -190,9 +190,9 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 	if g.scarce = g.dispatch.held > 0 && g.cfg.Memory.Full(); g.scarce {
 		return nil
 	}
-	for i := range g.parts {
-		at := (g.fetchAt + 1 + i) % len(g.parts)
-		if p := g.parts[at]; g.fetchable(p, now) {
+	for i := range g.own.parts {
+		at := (g.fetchAt + 1 + i) % len(g.own.parts)
+		if p := g.own.parts[at]; g.fetchable(p, now) {
 			return p
 		}
 	}

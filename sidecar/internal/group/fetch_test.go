@@ -74,7 +74,7 @@ func TestLookahead(t *testing.T) {
 				c.ack("e6", "e7", "e8")
 				w.publishN(20, "")
 				c.take()
-				p := w.m.all()[0].parts[0]
+				p := w.m.all()[0].own.parts[0]
 				if len(p.entries) > 10 && name == "events" {
 					t.Errorf("%d events in memory", len(p.entries))
 				}
@@ -114,7 +114,7 @@ func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 				}
 			}
 		}
-		p := w.m.all()[0].parts[0]
+		p := w.m.all()[0].own.parts[0]
 		if kept := 2 + 2*fewSettled; len(p.entries) > kept || p.ahead != most || acked != most-2 {
 			t.Errorf("%d entries, %d events ahead, %d acked; want at most %d, %d, %d", len(p.entries), p.ahead, acked, kept, most, most-2)
 		}
@@ -246,7 +246,7 @@ func TestGroupsWithoutMembersAreParked(t *testing.T) {
 		c.ack("e1")
 		c.leave(Unsubscribed)
 		g := w.m.all()[0]
-		if g.watch != nil || g.parts[0].entries != nil || g.dispatch.held != 0 || len(g.dispatch.keys) != 0 || len(g.dispatch.ids) != 0 {
+		if g.watch != nil || g.own.parts[0].entries != nil || g.dispatch.held != 0 || len(g.dispatch.keys) != 0 || len(g.dispatch.ids) != 0 {
 			t.Error("it holds on to what it fetched")
 		}
 		saves := w.saves()

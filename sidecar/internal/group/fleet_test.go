@@ -253,7 +253,7 @@ func (s *sidecar) owns(i int) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.parts != nil && g.parts[i].delivers(s.roster.Standing(), time.Now())
+	return g.own.parts != nil && g.own.parts[i].delivers(s.roster.Standing(), time.Now())
 }
 
 // rendezvous is who is to have each partition, with members on those sidecars.

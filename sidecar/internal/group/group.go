@@ -28,14 +28,10 @@ type Group struct {
 	moving sync.Mutex
 
 	mu         sync.Mutex
-	created    bool        // every partition has had an epoch
 	stopped    bool        // nobody joins and nothing is assigned any more
 	over       bool        // and everything is released
 	lapsed     bool        // the roster was not valid when the last turn began
 	validUntil time.Time   // as the roster said when it last was
-	doubt      bool        // the store may say otherwise of what is owned here, and what is not
-	complete   bool        // everything is here that is to be, when last looked
-	parts      partitions  // all of the topic; nil before they are known
 	joining    int         // members on their way in
 	joined     int         // members ever
 	fetchAt    int         // the partition that was read last
@@ -44,6 +40,7 @@ type Group struct {
 	scarce     bool      // the last look for something to fetch found no memory
 	redriveDue time.Time // when redrives are asked for again after that has failed
 
+	own      ownership
 	dispatch dispatch
 	saver    saver
 }
@@ -51,6 +48,7 @@ type Group struct {
 func newGroup(topic, name string, cfg Config) *Group {
 	g := &Group{
 		topic: topic, name: name, cfg: cfg,
+		own: ownership{group: eventlog.GroupName{Topic: topic, Group: name}, roster: cfg.Roster},
 		dispatch: dispatch{
 			group: name, metrics: cfg.Metrics.Group(topic, name), memory: cfg.Memory, bounds: cfg.Bounds,
 			keys: make(keys), ids: make(ids),

@@ -73,7 +73,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	info := Info{Topic: topic, Group: name, Paused: m.cfg.Policy(topic).Groups.Of(name).Paused, Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
-	for i, p := range g.parts {
+	for i, p := range g.own.parts {
 		pi := PartitionInfo{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
 		if p.own == foreign {
 			pi.Owner = m.owner(&elsewhere[i])
@@ -133,7 +133,7 @@ func (g *Group) blockedBy(m *Member) string {
 	case !m.sink.Room():
 		return BlockedSlowReader
 	}
-	switch has := g.parts.states(m.opts.Filter); {
+	switch has := g.own.parts.states(m.opts.Filter); {
 	case has[ready] && (m.starved || g.dispatch.round.starved):
 		return BlockedRate
 	case has[ready] || g.nextToFetch(g.cfg.Clock.Now()) != nil:
@@ -150,7 +150,7 @@ func (g *Group) blockedBy(m *Member) string {
 // be sent.
 func (g *Group) serves(m *Member) bool {
 	st, now := g.cfg.Roster.Standing(), g.cfg.Clock.Now()
-	return slices.ContainsFunc(g.parts, func(p *partition) bool {
+	return slices.ContainsFunc(g.own.parts, func(p *partition) bool {
 		return p.delivers(st, now) && (!g.dispatch.divided || p.assignee == m)
 	})
 }
@@ -219,11 +219,11 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 	for _, mb := range g.dispatch.members {
 		st.Inflight += int64(mb.count)
 	}
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		switch {
 		case p.own == foreign:
 		case g.watch == nil:
-			e := g.epochOf(p.Index, p.epoch, p.life)
+			e := g.own.epochOf(p.Index, p.epoch, p.life)
 			e.Progress = p.progress(g.cfg.Clock.Now())
 			owned = append(owned, e)
 		default:
@@ -260,5 +260,5 @@ func (m *Manager) owns(at eventlog.GroupPartition) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return at.Partition < len(g.parts) && g.parts[at.Partition].own != foreign
+	return at.Partition < len(g.own.parts) && g.own.parts[at.Partition].own != foreign
 }

@@ -16,12 +16,12 @@ import (
 func (g *Group) load(partitions int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.parts != nil {
+	if g.own.parts != nil {
 		return
 	}
-	g.parts = make([]*partition, partitions)
-	for i := range g.parts {
-		g.parts[i] = &partition{Place: reader.Place{Index: i}}
+	g.own.parts = make([]*partition, partitions)
+	for i := range g.own.parts {
+		g.own.parts[i] = &partition{Place: reader.Place{Index: i}}
 	}
 }
 
@@ -29,7 +29,7 @@ func (g *Group) load(partitions int) {
 func (g *Group) inUse() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.dispatch.members)+g.joining > 0 || g.parts.any()
+	return len(g.dispatch.members)+g.joining > 0 || g.own.parts.any()
 }
 
 // create gives the partitions that nobody ever had, or that nobody has had since
@@ -39,7 +39,7 @@ func (g *Group) inUse() bool {
 // position counts.
 func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()
-	created, stopped := g.created, g.stopped
+	created, stopped := g.own.created, g.stopped
 	g.mu.Unlock()
 	if stopped {
 		return errStopped
@@ -74,7 +74,7 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 		var first []eventlog.Epoch
 		for i, e := range byPartition(stored, tp.Partitions) {
 			if e.Number == 0 || e.Deleted {
-				e = g.epochOf(i, e.Number+1, g.cfg.Roster.Standing().ID)
+				e = g.own.epochOf(i, e.Number+1, g.cfg.Roster.Standing().ID)
 				now := g.cfg.Clock.Now().UnixMilli()
 				e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: now, By: eventlog.Maker(ctx), Unused: now}
 				first = append(first, e)
@@ -89,7 +89,7 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.load(tp.Partitions)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.created = true
+	g.own.created = true
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	if err != nil {
 		return err
 	}
-	for i, p := range g.parts {
+	for i, p := range g.own.parts {
 		p.Head = max(p.Head, extents[i].Head)
 	}
 	g.joined++
@@ -190,7 +190,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	g.retune(g.cfg.Clock.Now())
 	m.opts = g.dispatch.limits.resolve(m.requested)
 	g.dispatch.join(m)
-	g.complete = g.complete && len(g.dispatch.members) > 1 // without members it was not known what there is to be
+	g.own.complete = g.own.complete && len(g.dispatch.members) > 1 // without members it was not known what there is to be
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	g.balancer.Wake()
 	return nil

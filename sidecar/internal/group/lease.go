@@ -35,7 +35,7 @@ type Taker interface {
 // tellTakers ends a turn that leaves nothing to do: what takers get now, they
 // have.
 func (g *Group) tellTakers() {
-	if !g.complete || g.lapsed {
+	if !g.own.complete || g.lapsed {
 		return
 	}
 	for _, m := range g.dispatch.members {
@@ -128,7 +128,7 @@ func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale
 
 // under finds what is in flight under leases.
 func (g *Group) under(leases []Lease) func(i int) *entry {
-	return func(i int) *entry { return g.parts.leased(leases[i]) }
+	return func(i int) *entry { return g.own.parts.leased(leases[i]) }
 }
 
 // AckLeases settles what is in flight under the leases, and tells which of them

@@ -207,10 +207,7 @@ func (g *Group) retire() bool {
 	defer g.moving.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if slices.ContainsFunc(g.parts, func(p *partition) bool { return p.tried > 0 }) {
-		return false
-	}
-	if len(g.dispatch.members)+g.joining > 0 || !g.saver.idle() || g.watch != nil || g.doubt || g.parts.any() {
+	if len(g.dispatch.members)+g.joining > 0 || !g.own.idle() || !g.saver.idle() || g.watch != nil {
 		return false
 	}
 	g.stopped = true

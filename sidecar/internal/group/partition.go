@@ -12,17 +12,17 @@ import (
 type partition struct {
 	reader.Place
 
-	own      ownership
+	own      ownerState
 	epoch    uint64    // while it is not foreign: the one that this sidecar has
 	life     string    // under which it was taken
 	drainDue time.Time // while it is draining: when it is given up at the latest
 	open     bool      // the turn under way may assign its events
 	assignee *Member   // whom its events go to, where members have partitions of their own
 
-	// Of balance alone: who had it when it was last asked for, and since when
-	// that is known.
-	rival      string
-	rivalHeard time.Time
+	// Of balance alone: the life that had it when it was last asked for, and since
+	// when that is known.
+	owner      string
+	ownerSince time.Time
 	// tried is the highest epoch that a take may have inserted, or may yet,
 	// since its answer got lost; 0: there is none above the latest.
 	tried uint64

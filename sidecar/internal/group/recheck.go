@@ -25,7 +25,7 @@ func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 
 func (g *Group) recheck(ctx context.Context) error {
 	g.mu.Lock()
-	parts := g.parts
+	parts := g.own.parts
 	for _, p := range parts {
 		p.generation++ // what is being fetched is fetched again
 	}

@@ -127,7 +127,7 @@ func (m *Manager) Redriven(topic, name string) {
 // lookForRedrives lets the next turn with room ask for redrives.
 func (g *Group) lookForRedrives() {
 	g.mu.Lock()
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		p.redrive.look = true
 	}
 	g.mu.Unlock()
@@ -140,7 +140,7 @@ func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
 	if g.stopped || g.lapsed || g.watch == nil || len(g.dispatch.members) == 0 || g.redriveDue.After(now) || g.dispatch.want() <= 0 {
 		return nil
 	}
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		if p.own == owned && p.redrive.look && p.redrive.open() < redrivesAhead/2 {
 			parts = append(parts, p)
 		}
@@ -394,7 +394,7 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	for _, letter := range letters {
 		gone[letter] = true
 	}
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		l := &p.redrive
 		before := len(l.entries)
 		l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return e.state == settled && gone[e.letter] })

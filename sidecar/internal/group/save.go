@@ -29,7 +29,7 @@ type save struct {
 func (g *Group) collect() save {
 	s := g.saver.take()
 	s.deadLetters, g.dispatch.burying = g.dispatch.burying, nil
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		if p.dirty {
 			p.dirty = false
 			s.epochs = append(s.epochs, g.epoch(p, p.own == leaving))
@@ -101,7 +101,7 @@ func (g *Group) saved(s save, err error) {
 func (g *Group) released(s save) (any bool) {
 	for i := range s.epochs {
 		e := &s.epochs[i]
-		if p := g.parts[e.Partition]; e.Released && p.own == leaving && p.epoch == e.Number && !p.dirty {
+		if p := g.own.parts[e.Partition]; e.Released && p.own == leaving && p.epoch == e.Number && !p.dirty {
 			g.disown(p)
 			any = true
 		}
@@ -118,7 +118,7 @@ func (g *Group) unsave(s save, err error) {
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		// It may have been lost meanwhile, or renewed.
-		if p := g.parts[e.Partition]; p.own != foreign && p.epoch >= e.Number {
+		if p := g.own.parts[e.Partition]; p.own != foreign && p.epoch >= e.Number {
 			p.dirty = true
 			p.redrive.endAgain()
 		}
@@ -168,7 +168,7 @@ func (g *Group) whenDurable(done func(error)) {
 	case g.over:
 		g.mu.Unlock()
 		done(errStopped)
-	case g.saver.unsaved(g.parts) || g.saver.busy || len(g.saver.waiters) > 0:
+	case g.saver.unsaved(g.own.parts) || g.saver.busy || len(g.saver.waiters) > 0:
 		g.saver.waiters = append(g.saver.waiters, g.saver.timed(done))
 		g.mu.Unlock()
 		g.worker.Wake()

@@ -75,12 +75,12 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	var forced []eventlog.Epoch
 	now := g.cfg.Clock.Now()
 	life, since := g.cfg.Roster.Standing().ID, now.UnixMilli()
-	for i, p := range g.parts {
+	for i, p := range g.own.parts {
 		if starts[i] == 0 { // not named
 			continue
 		}
 		if p.own == foreign {
-			e := g.epochOf(i, latest[i].Number+1, life)
+			e := g.own.epochOf(i, latest[i].Number+1, life)
 			e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: since, By: latest[i].Progress.By,
 				Redrives: latest[i].Progress.Redrives, OutBy: latest[i].Progress.OutBy}
 			forced = append(forced, e)
@@ -139,7 +139,7 @@ func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.Subsc
 	plan := SeekPlan{Partitions: []PartitionMove{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, p := range g.parts {
+	for i, p := range g.own.parts {
 		if p.own == foreign {
 			p = stored(&latest[i])
 		}

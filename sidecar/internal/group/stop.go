@@ -53,7 +53,7 @@ func (g *Group) release() (s save, ok bool) {
 	}
 	g.over = true
 	g.saver.beat++
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		for e := range p.all() {
 			g.saver.deadLettered(e, errStopped)
 		}
@@ -62,7 +62,7 @@ func (g *Group) release() (s save, ok bool) {
 	s = g.collect()
 	s.waiters = append(s.waiters, g.saver.unsynced...)
 	g.saver.unsynced = nil
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		if p.own != foreign {
 			s.epochs = append(s.epochs, g.epoch(p, true))
 		}

@@ -57,7 +57,7 @@ func (g *Group) lapse(now time.Time) {
 
 // retune lets the limits follow the policy, and what is owned here.
 func (g *Group) retune(now time.Time) {
-	g.dispatch.retune(g.cfg.Policy(g.topic), g.parts.owned(), len(g.parts), now)
+	g.dispatch.retune(g.cfg.Policy(g.topic), g.own.parts.owned(), len(g.own.parts), now)
 }
 
 // step changes what there is to save, and collects it; nothing can be saved,
@@ -78,7 +78,7 @@ func (g *Group) step(now time.Time) (save, bool) {
 	g.retune(now)
 	st := g.cfg.Roster.Standing()
 	leaves := false
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		p.open = p.delivers(st, now)
 		leaves = leaves || p.own == leaving
 	}
@@ -96,13 +96,13 @@ func (g *Group) rest(now time.Time) {
 		return
 	}
 	if len(g.dispatch.members) == 0 && g.joining == 0 && g.dispatch.deadLettering == 0 && len(g.dispatch.timers) == 0 && g.watch != nil {
-		for _, p := range g.parts {
+		for _, p := range g.own.parts {
 			g.park(p)
 		}
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.dispatch.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.saver.unsaved(g.parts) || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	if g.dispatch.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.saver.unsaved(g.own.parts) || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.Wake()
 	} else {
 		g.tellTakers()
@@ -133,7 +133,7 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 	}
 	sooner(g.saver.endAgain)
 	sooner(g.saver.next())
-	for _, p := range g.parts {
+	for _, p := range g.own.parts {
 		sooner(p.Due(now))
 		if p.own == draining {
 			sooner(p.drainDue)
