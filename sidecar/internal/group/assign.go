@@ -10,7 +10,7 @@ import (
 type round struct {
 	spare   int       // events that the group's limit still lets it have in flight
 	starved bool      // for lack of a token of the group's
-	takers  int       // members that could have been assigned more
+	open    int       // members that could have been assigned more
 	stuck   int       // ready events that only members without room let pass
 	again   bool      // it stopped at a bound of the turn
 	paceDue time.Time // when there is a token again for those without; zero: none waits
@@ -26,11 +26,11 @@ func (d *dispatch) assign(now time.Time) {
 		}
 		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
 		if m.free > 0 {
-			d.round.takers++
+			d.round.open++
 		}
 	}
 	if d.round.spare == 0 {
-		d.round.takers = 0
+		d.round.open = 0
 	}
 	if d.fair != nil {
 		d.assignFairly(now)
@@ -38,7 +38,7 @@ func (d *dispatch) assign(now time.Time) {
 	}
 	kept := 0
 	for i := 0; i < len(d.ready); i++ { // settling one event can make others ready
-		if d.round.takers == 0 {
+		if d.round.open == 0 {
 			kept += copy(d.ready[kept:], d.ready[i:])
 			break
 		}
@@ -82,7 +82,7 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 		d.metrics.Expired(1)
 		if d.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
 			e.reason = "expired"
-			d.bury(e)
+			d.deadLetter(e)
 		} else {
 			d.settle(e)
 		}
@@ -106,7 +106,7 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 			if e.reason == "" {
 				e.reason = "delivery attempts used up"
 			}
-			d.bury(e)
+			d.deadLetter(e)
 			return true
 		case d.pace(m, now):
 			d.lease(e, m)
@@ -180,13 +180,13 @@ func (d *dispatch) pick(e *entry) (*Member, fit) {
 func (d *dispatch) pace(m *Member, now time.Time) bool {
 	wait, ok := d.limits.take(now)
 	if !ok {
-		d.round.starved, d.round.takers = true, 0
+		d.round.starved, d.round.open = true, 0
 	} else if wait, ok = m.pacer.Take(now); ok {
 		return true
 	} else {
 		d.limits.refund(now)
 		m.halted, m.starved = true, true
-		d.round.takers--
+		d.round.open--
 	}
 	if at := now.Add(wait); d.round.paceDue.IsZero() || at.Before(d.round.paceDue) {
 		d.round.paceDue = at
@@ -210,8 +210,8 @@ func (d *dispatch) lease(e *entry, m *Member) {
 	}
 	switch {
 	case d.round.spare == 0:
-		d.round.takers = 0
+		d.round.open = 0
 	case m.free == 0 || m.halted:
-		d.round.takers--
+		d.round.open--
 	}
 }

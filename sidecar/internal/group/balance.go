@@ -247,7 +247,7 @@ func (g *Group) lookLater(doubt bool) {
 	defer g.mu.Unlock()
 	g.own.doubt = g.own.doubt || doubt
 	if !g.stopped {
-		g.lookout.Reset(lookAgain - time.Duration(rand.Int64N(int64(lookAgain)/4)))
+		g.balanceTimer.Reset(lookAgain - time.Duration(rand.Int64N(int64(lookAgain)/4)))
 	}
 }
 

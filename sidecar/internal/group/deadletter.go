@@ -24,10 +24,10 @@ type pendingNack struct {
 	done func(error)
 }
 
-// whenDeadLettered arranges for done to be called as n says; nil, or one without
-// events, is whenDurable. It is called with mu held and releases it.
+// whenDeadLettered arranges for done to be called as n says; without events it is
+// whenDurable. It is called with mu held and releases it.
 func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
-	if n == nil || n.left == 0 {
+	if n.left == 0 {
 		g.whenDurable(done)
 		return
 	}

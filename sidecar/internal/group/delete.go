@@ -113,7 +113,7 @@ func (g *Group) endRedrives(ctx context.Context) error {
 	return nil
 }
 
-// delete takes the next epoch of all partitions, whoever has them, and then
+// delete takes the next epoch of all partitions, of other sidecars too, and then
 // stores that the group is deleted with them. Until then each goes on from where
 // it was, so that nothing is lost where that fails half-way.
 func (g *Group) delete(ctx context.Context) error {

@@ -154,6 +154,26 @@ func TestTooManyGroups(t *testing.T) {
 	})
 }
 
+// TestRecheckForgetsErased: an event that was erased is not delivered from memory, and another one may have its id.
+func TestRecheckForgetsErased(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.publish("a", "b", "c")
+		c := w.join(window(1))
+		c.wants("a/1") // b and c wait for it in memory
+		if _, err := w.log.Remove(t.Context(), topic, []string{"b"}, eventlog.Retention{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.m.Recheck(t.Context(), topic); err != nil {
+			t.Fatal(err)
+		}
+		w.publish("b")
+		c.ack("a")
+		c.wants("c/1")
+		c.ack("c")
+		c.wants("b/1")
+	})
+}
+
 // TestRecheckForgetsRedriven: a dead letter that was erased is not redriven from
 // memory, and what asks for one is gone with its group.
 func TestRecheckForgetsRedriven(t *testing.T) {

@@ -213,7 +213,7 @@ func TestDeadLetterReasons(t *testing.T) {
 	}
 }
 
-// Whoever died with the last attempt out may not have sent it: the event is
+// A sidecar that died with the last attempt out may not have sent it: the event is
 // delivered once more, and buried when that fails, or has cost too many lives.
 func TestDeadLetterAfterAKill(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

@@ -202,7 +202,7 @@ func (d *dispatch) fail(e *entry, how tracing.Outcome, reason string, now time.T
 		d.retry(e, now, wait)
 		return
 	}
-	d.bury(e)
+	d.deadLetter(e)
 	d.wakeSameID(e.rec.ID)
 }
 
@@ -227,9 +227,9 @@ func (d *dispatch) retry(e *entry, now time.Time, wait time.Duration) {
 	d.wakeSameID(e.rec.ID)
 }
 
-// bury sends an event to the dead letter topic; it is settled once it is
+// deadLetter sends an event to the dead letter topic; it is settled once it is
 // durable there.
-func (d *dispatch) bury(e *entry) {
+func (d *dispatch) deadLetter(e *entry) {
 	e.state = burying
 	d.deadLettering++
 	d.burying = append(d.burying, e)

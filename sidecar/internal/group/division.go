@@ -43,7 +43,7 @@ func (g *Group) divide(now time.Time) {
 	}
 	g.mu.Unlock()
 	for _, s := range shares {
-		s.member.lose(s.lost)
+		s.member.revoke(s.lost)
 	}
 	g.mu.Lock()
 	for _, s := range shares {
@@ -53,7 +53,7 @@ func (g *Group) divide(now time.Time) {
 	}
 	g.mu.Unlock()
 	for _, s := range shares {
-		s.member.win(s.won)
+		s.member.assign(s.won)
 	}
 }
 
@@ -116,9 +116,9 @@ func (d *dispatch) revoke(p *partition) {
 	}
 }
 
-// lose takes partitions from a member: it is told, and what it has in flight of
+// revoke takes partitions from a member: it is told, and what it has in flight of
 // them goes back without counting.
-func (m *Member) lose(lost []int) {
+func (m *Member) revoke(lost []int) {
 	if len(lost) == 0 {
 		return
 	}
@@ -143,9 +143,9 @@ func (m *Member) lose(lost []int) {
 	}
 }
 
-// win tells a member of partitions that have become its own; that it has none,
+// assign tells a member of partitions that have become its own; that it has none,
 // only once, when that is certain.
-func (m *Member) win(won []int) {
+func (m *Member) assign(won []int) {
 	if m.rebalancer == nil {
 		return
 	}

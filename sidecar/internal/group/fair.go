@@ -192,7 +192,7 @@ func (d *dispatch) assignFairly(now time.Time) {
 		}
 		clear(d.ready)
 		d.ready = d.ready[:0]
-		if d.round.takers == 0 {
+		if d.round.open == 0 {
 			break
 		}
 		f, e := q.next()

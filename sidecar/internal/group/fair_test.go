@@ -167,7 +167,7 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// Whoever had nothing to do for a while has saved up nothing, and has nothing to
+// A tenant that had nothing to do for a while has saved up nothing, and has nothing to
 // make up for.
 func TestIdleTenantsSaveNothing(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

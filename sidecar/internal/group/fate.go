@@ -29,7 +29,7 @@ const (
 	WaitsForTurn       = "turn"        // events before it
 	WaitsForMember     = "member"      // one that may be sent it
 	WaitsForKey        = "key_order"   // earlier events of its key
-	WaitsForTwin       = "same_id"     // an event with its id that is in flight
+	WaitsForSameID     = "same_id"     // an event with its id that is in flight
 	WaitsForRetry      = "backoff"     // its next delivery is due later
 	WaitsForDeadLetter = "dead_letter" // to be in the dead letter topic
 	WaitsForOwner      = "owner"       // it is with another sidecar, which alone knows more
@@ -169,7 +169,7 @@ func (e *entry) tell(f *Fate, now time.Time) {
 	case waiting:
 		f.WaitsFor = WaitsForKey
 	case doubled:
-		f.WaitsFor = WaitsForTwin
+		f.WaitsFor = WaitsForSameID
 	case delayed:
 		f.WaitsFor, f.DueMS = WaitsForRetry, until(e.due, now)
 	case burying:

@@ -69,7 +69,7 @@ func TestRenewalThatIsTooLate(t *testing.T) {
 	})
 }
 
-// Whoever may have lost a partition buries nothing of it.
+// A sidecar that may have lost a partition buries nothing of it.
 func TestNoBurialAfterATakeover(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		eff := *f.policy.Load()

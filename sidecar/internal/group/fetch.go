@@ -35,7 +35,7 @@ func (g *Group) fetch(ctx context.Context) {
 		}
 		err := f.read(ctx, g)
 		g.mu.Lock()
-		g.take(f, err)
+		g.admit(f, err)
 		g.mu.Unlock()
 	}
 }
@@ -205,8 +205,8 @@ func (g *Group) fetchable(p *partition, now time.Time) bool {
 	return p.own == owned && p.Readable(g.watch, now) && p.ahead < g.cfg.Bounds.Lookahead
 }
 
-// take admits what was read.
-func (g *Group) take(f *fetching, err error) {
+// admit takes in what was read.
+func (g *Group) admit(f *fetching, err error) {
 	if err != nil {
 		g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name,
 			"partition", f.parts[0].Index, "more_partitions", len(f.parts)-1, "error", err)
@@ -216,14 +216,14 @@ func (g *Group) take(f *fetching, err error) {
 		case err != nil:
 			p.Failed(g.cfg.Clock.Now())
 		case p.was == p.generation && len(g.dispatch.members) > 0:
-			g.takePage(p, f.marked)
+			g.admitPage(p, f.marked)
 		}
 	}
 }
 
-// takePage admits a page of a partition; marked has the ids that the group
+// admitPage takes in a page of a partition; marked has the ids that the group
 // acked before.
-func (g *Group) takePage(p *fetchingPart, marked map[string]bool) {
+func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.Records {
 		if e := p.fetched(rec); e != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // Follow subscribes without a group. Deliveries begin after Start. Errors are
-// those of Manager.Subscribe. Options that speak of acks do not apply. Whoever
-// follows closes: Manager.Stop does not.
+// those of Manager.Subscribe. Options that speak of acks do not apply. The
+// caller closes what it gets: Manager.Stop does not.
 //
 // With s.Merged, events that are stored come in (ts, id) order across
 // partitions, and what starts after an event starts right behind it in its

@@ -14,13 +14,13 @@ import (
 // Group is one consumer group on one topic, with the partitions of it that this
 // sidecar owns and the members that are connected here.
 type Group struct {
-	topic, name string
-	cfg         Config
-	worker      worker.Worker // of turns
-	syncer      worker.Worker // of sync
-	balancer    worker.Worker // of balance
-	alarm       clock.Timer   // wakes the worker
-	lookout     clock.Timer   // wakes the balancer
+	topic, name  string
+	cfg          Config
+	worker       worker.Worker // of turns
+	syncer       worker.Worker // of sync
+	balancer     worker.Worker // of balance
+	turnTimer    clock.Timer   // wakes the worker
+	balanceTimer clock.Timer   // wakes the balancer
 
 	users int // calls of the Manager that hold the group; guarded by Manager.mu
 
@@ -58,8 +58,8 @@ func newGroup(topic, name string, cfg Config) *Group {
 	g.worker.Work = g.turn
 	g.syncer.Work = g.sync
 	g.balancer.Work = g.balance
-	g.alarm = stoppedTimer(cfg.Clock, g.worker.Wake)
-	g.lookout = stoppedTimer(cfg.Clock, g.balancer.Wake)
+	g.turnTimer = stoppedTimer(cfg.Clock, g.worker.Wake)
+	g.balanceTimer = stoppedTimer(cfg.Clock, g.balancer.Wake)
 	return g
 }
 

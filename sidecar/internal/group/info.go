@@ -223,9 +223,7 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 		switch {
 		case p.own == foreign:
 		case g.watch == nil:
-			e := g.own.epochOf(p.Index, p.epoch, p.life)
-			e.Progress = p.progress(g.cfg.Clock.Now())
-			owned = append(owned, e)
+			owned = append(owned, g.epoch(p, false))
 		default:
 			st.Lag += p.unsettled(eventlog.Extent{First: 1, Head: max(p.Head, g.watch.Head(p.Index))})
 			ok = true

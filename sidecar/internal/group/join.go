@@ -34,8 +34,8 @@ func (g *Group) inUse() bool {
 
 // create gives the partitions that nobody ever had, or that nobody has had since
 // the group was deleted, a first epoch, at the position
-// that o asks for. It is released from the start, so whoever is to have the
-// partition takes it from there, and of racing subscribers the first one's
+// that o asks for. It is released from the start, so the sidecar that is to
+// have the partition takes it from there, and of racing subscribers the first one's
 // position counts.
 func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()

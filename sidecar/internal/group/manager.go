@@ -211,8 +211,8 @@ func (g *Group) retire() bool {
 		return false
 	}
 	g.stopped = true
-	g.alarm.Stop()
-	g.lookout.Stop()
+	g.turnTimer.Stop()
+	g.balanceTimer.Stop()
 	return true
 }
 

@@ -64,7 +64,7 @@ func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		_, second := f.takeUnheard(t)
 		g := second.group()
-		g.lookout.Stop() // it was due at this moment
+		g.balanceTimer.Stop() // it was due at this moment
 		second.path.fail(nil)
 		g.suspect()
 		synctest.Wait()
@@ -90,8 +90,8 @@ func TestTakeThatWasNotHeardOfBeforeTheRosterLapsed(t *testing.T) {
 	})
 }
 
-// A member that closes while a turn reads is not lent what the turn has read.
-func TestNothingIsLentToWhoHasGone(t *testing.T) {
+// A member that closes while a turn reads is not assigned what the turn has read.
+func TestNothingIsAssignedToAMemberThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4)
 		defer w.stop()

@@ -60,7 +60,7 @@ func TestNackToDeadLetters(t *testing.T) {
 	})
 }
 
-// Whoever waits for a burial that will not be made here is told so.
+// A nack that waits for a burial which will not be made here is told so.
 func TestNackToDeadLettersCannotBeMade(t *testing.T) {
 	for name, end := range map[string]func(w *world){
 		"seek": func(w *world) { w.seekEarliest() },

@@ -138,7 +138,7 @@ func (o *ownership) orphans(of []int, latest []eventlog.Epoch) (orphans []int) {
 	return orphans
 }
 
-// epochOf is an epoch that is to be taken.
+// epochOf is an epoch of the group.
 func (o *ownership) epochOf(partition int, number uint64, life string) eventlog.Epoch {
 	return eventlog.Epoch{
 		GroupPartition: eventlog.GroupPartition{Topic: o.group.Topic, Group: o.group.Group, Partition: partition},

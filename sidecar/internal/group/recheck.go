@@ -31,7 +31,7 @@ func (g *Group) recheck(ctx context.Context) error {
 	}
 	g.mu.Unlock()
 	for _, p := range parts {
-		if err := errors.Join(g.recheckPartition(ctx, p), g.recheckRedrives(ctx, p)); err != nil {
+		if err := g.recheckPartition(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -39,74 +39,44 @@ func (g *Group) recheck(ctx context.Context) error {
 	return nil
 }
 
-// recheckRedrives looks for the dead letters of what is being redriven.
-func (g *Group) recheckRedrives(ctx context.Context, p *partition) error {
-	g.mu.Lock()
-	var letters []string
-	for _, e := range p.redrive.entries {
-		if e.forgettable() {
-			letters = append(letters, e.letter)
-		}
-	}
-	g.mu.Unlock()
-	if len(letters) == 0 {
-		return nil
-	}
-	dead, err := g.deadEvents(ctx, letters)
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, e := range slices.Clone(p.redrive.entries) {
-		if e.forgettable() && slices.Contains(letters, e.letter) && dead[e.letter] == nil {
-			e.process.End(tracing.Revoked, "erased")
-			g.dispatch.settle(e)
-		}
-	}
-	return nil
-}
-
-// recheckPartition looks for what was fetched of a partition: page by page, and
-// by its id for what is on no page, which may be on its way there.
+// recheckPartition looks for what was fetched of a partition, and for the dead
+// letters of what is redriven.
 func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	g.mu.Lock()
-	missing := make(map[uint64]*eventlog.Record)
-	first, last := uint64(0), uint64(0)
-	for _, e := range p.entries {
-		if e.forgettable() {
-			if missing[e.seq] = e.rec; first == 0 {
-				first = e.seq
-			}
-			last = e.seq
+	var ids, letters []string
+	var seqs []uint64
+	for e := range p.all() {
+		switch {
+		case !e.forgettable():
+		case e.letter != "":
+			letters = append(letters, e.letter)
+		default:
+			ids, seqs = append(ids, e.rec.ID), append(seqs, e.seq)
 		}
 	}
 	g.mu.Unlock()
-	for first > 0 && first <= last {
-		page, err := g.cfg.Log.Read(ctx, g.topic, p.Index, first, eventlog.Bounds{Events: g.cfg.Bounds.FetchEvents, Bytes: g.cfg.Bounds.FetchBytes})
+	gone := map[uint64]bool{} // by seq, since an id may come again
+	var dead map[string]*eventlog.Record
+	if len(ids) > 0 {
+		found, err := g.cfg.Log.LookupEach(ctx, g.topic, ids)
 		if err != nil {
 			return err
 		}
-		if len(page) == 0 {
-			break
+		for i, rec := range found {
+			gone[seqs[i]] = rec == nil
 		}
-		for _, rec := range page {
-			delete(missing, rec.Seq)
-		}
-		first = page[len(page)-1].Seq + 1
 	}
-	for seq, rec := range missing {
-		switch _, err := g.cfg.Log.Lookup(ctx, g.topic, rec.ID); {
-		case err == nil:
-			delete(missing, seq)
-		case !errors.Is(err, eventlog.ErrNotFound):
+	if len(letters) > 0 {
+		var err error
+		if dead, err = g.deadEvents(ctx, letters); err != nil {
 			return err
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range slices.Clone(p.entries) {
-		if missing[e.seq] != nil && e.forgettable() {
+	for _, e := range slices.Collect(p.all()) {
+		erased := e.letter == "" && gone[e.seq] || slices.Contains(letters, e.letter) && dead[e.letter] == nil
+		if erased && e.forgettable() {
 			e.process.End(tracing.Revoked, "erased")
 			g.dispatch.settle(e)
 		}

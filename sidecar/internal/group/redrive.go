@@ -23,8 +23,8 @@ const redrivesAhead = 512
 //
 // An ack is saved first (done), and only what is saved may take the dead letter
 // away: an owner that was fenced takes away nothing. The ack is answered after
-// that, so that what was acked is in no list. Who dies again is buried under the
-// next id before the dead letter that he came from goes.
+// that, so that what was acked is in no list. An event that dies again is buried
+// under the next id before the dead letter that it came from goes.
 type redriveQueue struct {
 	// entries are those in memory, by arrival, until their dead letters are gone.
 	entries []*entry
@@ -192,7 +192,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 		case r.was != r.generation || r.own != owned || len(g.dispatch.members) == 0:
 			r.redrive.look = true
 		default:
-			g.takeRedrives(r, dead, over, marked)
+			g.admitRedrives(r, dead, over, marked)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	if dead, err = g.deadEvents(ctx, letters); err != nil {
 		return nil, nil, nil, err
 	}
-	if over, err = g.buriedAnew(ctx, dead); err != nil {
+	if over, err = g.buriedAgain(ctx, dead); err != nil {
 		return nil, nil, nil, err
 	}
 	ids := make([]string, 0, len(dead))
@@ -256,8 +256,8 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	return dead, over, marked, err
 }
 
-// buriedAnew are those letters of which the next is there.
-func (g *Group) buriedAnew(ctx context.Context, dead map[string]*eventlog.Record) (map[string]bool, error) {
+// buriedAgain are those letters of which the next is there.
+func (g *Group) buriedAgain(ctx context.Context, dead map[string]*eventlog.Record) (map[string]bool, error) {
 	letters := slices.Collect(maps.Keys(dead))
 	next := make([]string, len(letters))
 	for i, letter := range letters {
@@ -328,8 +328,8 @@ func (g *Group) deadEvents(ctx context.Context, letters []string) (map[string]*e
 	return events, nil
 }
 
-// takeRedrives admits what was read of a partition.
-func (g *Group) takeRedrives(r *redriving, dead map[string]*eventlog.Record, over, marked map[string]bool) {
+// admitRedrives takes in what was read of a partition.
+func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, over, marked map[string]bool) {
 	l := &r.redrive
 	listed := map[string]bool{}
 	l.more = r.full

@@ -27,7 +27,7 @@ type save struct {
 // this sidecar's any more, so it does not matter here whether the roster is
 // valid.
 func (g *Group) collect() save {
-	s := g.saver.take()
+	s := g.saver.begin()
 	s.deadLetters, g.dispatch.burying = g.dispatch.burying, nil
 	for _, p := range g.own.parts {
 		if p.dirty {
@@ -50,14 +50,9 @@ func (g *Group) collect() save {
 
 // epoch is the document of one partition as of now.
 func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
-	return eventlog.Epoch{
-		GroupPartition: eventlog.GroupPartition{Topic: g.topic, Group: g.name, Partition: p.Index},
-		Number:         p.epoch,
-		Owner:          p.life,
-		Beat:           g.saver.beat,
-		Released:       released,
-		Progress:       p.progress(g.cfg.Clock.Now()),
-	}
+	e := g.own.epochOf(p.Index, p.epoch, p.life)
+	e.Beat, e.Released, e.Progress = g.saver.beat, released, p.progress(g.cfg.Clock.Now())
+	return e
 }
 
 func (s *save) empty() bool { return len(s.epochs) == 0 && len(s.marks) == 0 }

@@ -59,8 +59,8 @@ func (s *saver) isMarked(id string) bool {
 	return ok
 }
 
-// take begins a save with what is not the partitions'.
-func (s *saver) take() save {
+// begin begins a save with what is not the partitions'.
+func (s *saver) begin() save {
 	x := save{marks: slices.Collect(maps.Values(s.marks)), waiters: s.waiters}
 	clear(s.marks)
 	s.waiters, s.due = nil, time.Time{}

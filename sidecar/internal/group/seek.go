@@ -57,7 +57,7 @@ func (g *Group) seek(ctx context.Context, starts []uint64) error {
 
 // move sets the cursors: of partitions that are owned here as an ack would, of
 // the others by an epoch of its own, which is released from the start and
-// fences whoever has them. saved tells once the former are durable, or what kept
+// fences their owners. saved tells once the former are durable, or what kept
 // them from that; nil: nothing was moved.
 func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, err error) {
 	g.moving.Lock()

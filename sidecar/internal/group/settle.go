@@ -59,8 +59,8 @@ func (g *Group) mark(id string, expires time.Time) {
 	g.dispatch.settleID(id)
 }
 
-// dig hands a dead letter over.
-func (g *Group) dig(e *entry) {
+// bury hands a dead letter over.
+func (g *Group) bury(e *entry) {
 	g.mu.Lock()
 	if e.state != burying {
 		g.mu.Unlock()
@@ -77,7 +77,7 @@ func (g *Group) dig(e *entry) {
 	g.cfg.DeadLetters.Bury(ctx, rec, func(err error) { g.buried(e, err) })
 }
 
-// buried takes the outcome of dig.
+// buried takes the outcome of bury.
 func (g *Group) buried(e *entry, err error) {
 	g.mu.Lock()
 	if e.state == burying {

@@ -126,7 +126,7 @@ func TestNoPartition(t *testing.T) {
 }
 
 // Dead letters that are on their way when their partition is lost are not
-// settled by whoever had it.
+// settled by its owner.
 func TestLateBurial(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")

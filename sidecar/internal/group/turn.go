@@ -13,9 +13,9 @@ func (g *Group) turn() {
 		for _, m := range s.members {
 			m.flush()
 		}
-		if err == nil { // whoever comes after this sidecar knows now that the last delivery has failed
+		if err == nil { // the next owner would know now that the last delivery has failed
 			for _, e := range s.deadLetters {
-				g.dig(e)
+				g.bury(e)
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func (g *Group) step(now time.Time) (save, bool) {
 }
 
 // rest ends a turn: it parks a group without members, asks for another turn if
-// there is more to do at once, and sets the alarm for what is due next.
+// there is more to do at once, and sets the timer for what is due next.
 func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return
@@ -108,9 +108,9 @@ func (g *Group) rest(now time.Time) {
 		g.tellTakers()
 	}
 	if due := g.nextDue(now); due.IsZero() {
-		g.alarm.Stop()
+		g.turnTimer.Stop()
 	} else {
-		g.alarm.Reset(due.Sub(now))
+		g.turnTimer.Reset(due.Sub(now))
 	}
 }
 
