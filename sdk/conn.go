@@ -56,6 +56,7 @@ type Conn struct {
 
 	outstanding atomic.Int64 // requests whose callback has not returned
 	delivering  atomic.Bool  // a subscription's callback runs
+	delivered   atomic.Int64 // callbacks of subscriptions that have returned
 
 	mu        sync.Mutex
 	room      sync.Cond // of goroutines that wait to publish

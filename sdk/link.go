@@ -90,14 +90,17 @@ func (l *link) hold(ctx context.Context, conn *Conn) error {
 }
 
 // watch ends a connection that gives no sign of life. One whose reader waits
-// for a subscription to take its events is alive.
+// for a subscription to take its events is alive, and so is one of which a
+// subscription took events since the connection was asked: the answer may be far
+// behind them.
 func (l *link) watch(ctx context.Context, conn *Conn) {
 	every := l.client.config.heartbeat
 	for pause.Unless(ctx, every, conn.Done()) && conn.Err() == nil {
+		delivered := conn.delivered.Load()
 		asked, cancel := context.WithTimeout(ctx, every)
 		err := conn.Ping(asked)
 		cancel()
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && !conn.delivering.Load() {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && !conn.delivering.Load() && conn.delivered.Load() == delivered {
 			conn.abort(fmt.Errorf("no sign of life for %v", every))
 			return
 		}

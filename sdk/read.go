@@ -89,6 +89,7 @@ func (c *Conn) handle(text []byte) error {
 		}
 		c.delivering.Store(true)
 		sub.deliver(reply.Deliveries)
+		c.delivered.Add(1)
 		c.delivering.Store(false)
 	case wire.OpAssigned, wire.OpRevoked:
 		c.mu.Lock()
