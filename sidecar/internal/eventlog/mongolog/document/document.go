@@ -19,7 +19,7 @@
 //	payload_json  binary, else: the payload's JSON text, or
 //	payload_bytes binary: a payload that is not JSON
 //	hash          binary, what Hash returns
-//	writer        int64, a random number of the sidecar that wrote it
+//	writer        int64, a random number of the call that wrote it
 //
 // A BSON payload is what people query in MongoDB's shell. It is exact when it
 // reads back with every member in its order, every number equal as a decimal
