@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// What an entry of --auth-config says of policies reaches the API.
+// The policies of an --auth-config entry reach the API.
 func TestPoliciesOfAnEditor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "auth.yaml")
 	text := "tokens: [{name: bob, role: editor, policies: [orders.*], token_file: bob}]"

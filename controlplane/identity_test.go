@@ -68,7 +68,7 @@ func serve(t *testing.T, tokens map[string]string) (c *ControlPlane, conn *grpc.
 	return c, conn
 }
 
-// as is a call by whoever has the token.
+// as returns the context of a call with the token.
 func as(t *testing.T, token string) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
@@ -157,7 +157,7 @@ func TestATokenIsForItsNodesAlone(t *testing.T) {
 	}
 }
 
-// What two control planes of one store say of their sidecars counts at both.
+// Credentials signed through two control planes of one store count at both.
 func TestCredentialsOfPeers(t *testing.T) {
 	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`})
 	issuer, err := c.openIssuer(t.Context()) // as another one has it

@@ -52,8 +52,8 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 		{"sluice_controlplane_policies", "{policy}", "Policies in force.", func() int { return len(c.catalog.State().Entries) }},
 		{"sluice_controlplane_revision", "", "Revision of the policies in force.", func() int { return int(c.catalog.State().Revision) }},
 		{"sluice_controlplane_sidecars", "{sidecar}", "Sidecars connected to any control plane of the store.", c.registry.Known},
-		{"sluice_controlplane_sidecars_missing", "{sidecar}", "Sidecars that are gone, with events that nobody else may have.", func() int { return len(c.registry.Missing()) }},
-		{"sluice_controlplane_sidecars_rejecting", "{sidecar}", "Sidecars that have refused a policy and not taken one since.", c.rejecting},
+		{"sluice_controlplane_sidecars_missing", "{sidecar}", "Sidecars that are gone and may have events that no other sidecar has.", func() int { return len(c.registry.Missing()) }},
+		{"sluice_controlplane_sidecars_rejecting", "{sidecar}", "Sidecars that have refused a policy and accepted none since.", c.rejecting},
 	} {
 		_, err := meter.Int64ObservableGauge(g.name, metric.WithUnit(g.unit), metric.WithDescription(g.help),
 			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
@@ -65,7 +65,7 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 		}
 	}
 	_, err = meter.Int64ObservableCounter("sluice_auth_failures_total", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Wrong tokens, and tokens that were not looked at since their address had shown too many."),
+		metric.WithDescription("Wrong tokens, and tokens that were not checked because their address had sent too many wrong ones."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			refused, unseen := c.access.Failures()
 			o.Observe(refused, metric.WithAttributes(attribute.String("outcome", "refused")))
@@ -76,7 +76,7 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 		return nil, errors.Join(fmt.Errorf("metrics: sluice_auth_failures_total: %w", err), m.close(context.Background()))
 	}
 	_, err = meter.Int64ObservableCounter("sluice_controlplane_sessions_refused_total", metric.WithUnit("{session}"),
-		metric.WithDescription("Sessions of sidecars that were refused: their credential is not for their node id, or another process has it."),
+		metric.WithDescription("Sessions of sidecars that were refused: their credential is not for their node id, or another process uses it."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(c.uncovered.Load(), metric.WithAttributes(attribute.String("reason", "not_covered")))
 			o.Observe(c.registry.Refused(), metric.WithAttributes(attribute.String("reason", "in_use")))

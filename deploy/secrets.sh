@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes what a deployment keeps secret, in a folder: an authority, certificates for the control plane and for the sidecars of
-# each application, tokens, and the files for --auth-config that know them.
+# Creates the secrets of a deployment in a folder: an authority, certificates for the control plane and for the sidecars of each
+# application, tokens, and the files for --auth-config with these.
 #
 #   deploy/secrets.sh FOLDER APP...
 #
 # APP is NAME[:NODE-ID[:DNS-NAME]]: the name of an application; the node ids of its sidecars, one or a prefix followed by *; and
-# the name by which other sidecars reach them, which may be a wildcard. NODE-ID and DNS-NAME are NAME where they are left out.
-# Name all applications each time: the control plane's file knows those alone.
+# the name by which other sidecars reach them, which may be a wildcard. NODE-ID and DNS-NAME default to NAME. Name all
+# applications each time: the control plane's file has only these.
 #
-# What is there is kept, so it may run again; delete a file and run it to have it replaced. Certificates are replaced in the
-# last 30 of their 365 days. The files for --auth-config hold digests of tokens alone. The folder is closed to other users; most
-# files in it are not, since the programs in the containers run under a number of their own (65532) and are handed the files one
-# by one. Sidecars warn of that. What begins with mongodb or store is for compose/ alone. Nobody but this script needs ca.key: keep it elsewhere.
+# Existing files are kept, so the script may run again; to replace a file, delete it first. Certificates are replaced in the last
+# 30 of their 365 days. The files for --auth-config have only digests of tokens. Other users cannot open the folder, but most files
+# in it are readable, since the programs in the containers run as another user (65532) and get the files one by one. Sidecars warn
+# of that. Files that begin with mongodb or store are only for compose/. Only this script needs ca.key: keep it elsewhere.
 set -euo pipefail
 if [ $# -lt 2 ]; then
   echo "usage: $0 FOLDER APP[:NODE-ID[:DNS-NAME]]..." >&2
@@ -23,14 +23,14 @@ cd "$1"
 shift
 umask 022
 
-# token NAME: makes one, if there is none.
+# token NAME: creates a token, if there is none.
 token() {
   [ -s "$1" ] || openssl rand -hex 32 > "$1"
 }
 
 digest() { tr -d '\n' < "$1" | openssl dgst -sha256 -r | cut -d' ' -f1; }
 
-# certificate NAME DNS-NAME...: makes NAME.pem and NAME.key, if they are not there, or end soon.
+# certificate NAME DNS-NAME...: creates NAME.pem and NAME.key, if they are missing or expire soon.
 certificate() {
   local name=$1 names="DNS:localhost,IP:127.0.0.1"
   shift
@@ -62,7 +62,7 @@ token admin      # people, to the control plane
 token mongodb-admin # who makes the database's users
 store sidecar sluice
 store controlplane controlplane
-# What the database's servers show each other: at most 1,024 characters of base64.
+# The key of the database's servers: at most 1,024 characters of base64.
 [ -s mongodb.key ] || (umask 077 && openssl rand -base64 756 > mongodb.key)
 certificate controlplane controlplane sluice-controlplane sluice-controlplane.sluice.svc sluice-controlplane-xds.sluice.svc
 
@@ -99,7 +99,7 @@ EOF
     sidecar: "${node:-$name}"
     sha256: $(digest "$name-sidecar")
 EOF
-  # In one step each, for programs that read them at this moment.
+  # Each in one step, for programs that read the files at this moment.
   mv "$name-auth.yaml.new" "$name-auth.yaml"
 done
 mv controlplane-auth.yaml.new controlplane-auth.yaml

@@ -82,8 +82,7 @@ func TestFieldsThatDoNotFitTogether(t *testing.T) {
 	}
 }
 
-// Whatever bytes come, they are settings that hold together, or an error that
-// names fields.
+// Any bytes are valid settings, or an error that names fields.
 func FuzzSettings(f *testing.F) {
 	defaults := policy.Defaults()
 	text, err := proto.Marshal(policypb.FromEffective(&defaults))

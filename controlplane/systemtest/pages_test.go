@@ -212,7 +212,7 @@ func TestPagesOfElsewhere(t *testing.T) {
 		want = append(want, attempt{name, "websocket", ""}) // which has an Origin, and no Sec-Fetch-Site
 	}
 	w.visit(t, serveOn(t, "127.0.0.2:0", page), want)
-	// Somebody who types the address of a page is led on by it as if the other
+	// A page at a typed address can redirect the browser as if the other
 	// address had been typed.
 	redirected := attempt{"app", "redirect", "none"}
 	w.visit(t, "http://evil.example"+port+"/redirect", []attempt{redirected})

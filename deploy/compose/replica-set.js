@@ -1,5 +1,5 @@
-// Makes the three servers of compose.yaml a replica set, and the users that ../mongodb.md describes. Run in mongosh, connected to the
-// first of them from its own machine: MongoDB allows that until there is a user.
+// Creates the replica set of compose.yaml's three servers, and the users of ../mongodb.md. Run in mongosh, connected to the first
+// server from its own machine: MongoDB allows that until there is a user.
 const fs = require("fs");
 const members = ["mongo1:27017", "mongo2:27017", "mongo3:27017"];
 const password = (user) => fs.readFileSync(`/run/secrets/mongodb-${user}`, "utf8").trim();
@@ -13,7 +13,7 @@ function authenticated() {
   }
 }
 
-// primary waits until this server is the one that takes writes. It is preferred, so it becomes so again where another was.
+// primary waits until this server is the primary. It has the highest priority, so it becomes primary again after another one.
 function primary() {
   for (let seconds = 0; !db.hello().isWritablePrimary; seconds++) {
     if (seconds === 120) throw new Error("this server is not the primary after two minutes");
@@ -21,7 +21,7 @@ function primary() {
   }
 }
 
-// user makes a role with the rights to one database and a user that has it, or gives the user the password.
+// user creates a role with the rights to one database and a user with that role, or sets the user's password.
 function user(name, database, role, actions) {
   const own = db.getSiblingDB(database);
   const privileges = [{resource: {db: database, collection: ""}, actions}];

@@ -14,7 +14,7 @@ output=$(mktemp) inputs=$(mktemp) beside=$(mktemp)
 trap 'rm -f "$output" "$inputs" "$beside"' EXIT
 status=0 summary='' failures=''
 
-# step NAME COMMAND… runs a step. What it has said is repeated in the end if it fails, but for the tests: their report does so.
+# step NAME COMMAND… runs a step. The output of a failed step is repeated at the end, except that of the tests, which have a report.
 step() {
   local name=$1 begin=$SECONDS result=ok
   shift

@@ -248,7 +248,7 @@ func TestChangesAct(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Rights change for whoever is in already.
+	// Rights change also for clients that have authenticated already.
 	f.writef("auth.yaml", "tokens:\n - {name: node, token_file: token, publish: [b]}")
 	a.look()
 	if now, err := a.Renew(&id); err != nil || now.May(Publish, "a", "") != nil || changes != 0 {

@@ -79,8 +79,7 @@ func TestGuessesAreSlow(t *testing.T) {
 	}
 }
 
-// Somebody who mistakes a token a few times, and a right token that is new, have
-// to wait for nothing.
+// A few wrong tokens, and a right token that is new, are not delayed.
 func TestMistakesAreFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t)
@@ -101,7 +100,7 @@ func TestMistakesAreFree(t *testing.T) {
 	})
 }
 
-// However tokens are shown, the wrong ones of an address count together.
+// The wrong tokens of an address count together, in whatever way they are sent.
 func TestGuessesOverEveryWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t)

@@ -140,7 +140,7 @@ subjects: [{name: sluice-admins, role: admin}, {name: sluice-viewers, role: view
 	}
 }
 
-// What a token was let in for ends with it, and no sooner.
+// Requests allowed by a token end when it expires, and not before.
 func TestJWTExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t, "one")
@@ -206,7 +206,7 @@ func TestJWTKeysRotate(t *testing.T) {
 	if _, err := a.Renew(&id); err == nil {
 		t.Error("a key still counts that is gone")
 	}
-	// What cannot be fetched leaves the keys as they are.
+	// A failed fetch leaves the keys as they are.
 	server.Close()
 	a.fetchedAt = a.fetchedAt.Add(-keysEvery)
 	a.fetchKeys(t.Context())

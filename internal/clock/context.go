@@ -10,8 +10,8 @@ func (c Clock) WithTimeout(ctx context.Context, d time.Duration) (context.Contex
 	return c.WithTimeoutCause(ctx, d, nil)
 }
 
-// WithTimeoutCause is as context.WithTimeoutCause. Where the clock is not the system's, whoever is told the deadline, as a
-// connection is, goes by package time: MongoDB's driver gives up by nothing else.
+// WithTimeoutCause is as context.WithTimeoutCause. If the clock is not the system's, receivers of the deadline, such as
+// a connection, still use package time: MongoDB's driver uses nothing else.
 func (c Clock) WithTimeoutCause(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	if c.source == nil {
 		return context.WithTimeoutCause(ctx, d, cause)

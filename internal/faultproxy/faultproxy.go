@@ -158,8 +158,9 @@ func (p *Proxy) Seed(seed uint64) {
 	p.rand = rand.New(rand.NewPCG(seed, 0))
 }
 
-// Only limits the faults below to requests for which match is true of a piece of up to 32 KiB of them; nil is all.
-// Without it a driver's heartbeats count, too. It must be safe to call from several goroutines and must not call the proxy.
+// Only limits the faults below to requests for which match returns true, given a piece of up to 32 KiB of them; nil is
+// all. Without it a driver's heartbeats count, too. It must be safe to call from several goroutines and must not call
+// the proxy.
 func (p *Proxy) Only(match func(request []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

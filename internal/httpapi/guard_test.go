@@ -196,8 +196,8 @@ func TestGuardValidate(t *testing.T) {
 	}
 }
 
-// What browsers send for a page of elsewhere where they send no Origin, and for
-// an address that somebody typed.
+// The headers of browsers without Origin, for a page of another origin and for
+// a typed address.
 func TestGuardFetchMetadata(t *testing.T) {
 	console := func(path string) bool { return path == "/x" }
 	plain := Guard{Addr: loopback}

@@ -21,13 +21,13 @@ const (
 	unixPrefix = "unix:"
 	// maxSocketPath is what fits into a socket address on every system Go listens on, with its closing zero.
 	maxSocketPath = 103
-	// probeTimeout is how long a socket that somebody left behind, or still uses, may take to say which.
+	// probeTimeout bounds the check whether a process listens on an existing socket.
 	probeTimeout = time.Second
 )
 
-// On listens on addr: "host:port", where port 0 picks a free one and no host means every interface, or "unix:/path".
-// A socket file that nobody answers on any more is replaced; closing the listener removes its own. Who may connect to a
-// socket is decided by its folder and the process's umask.
+// On listens on addr: "host:port", where port 0 picks a free one and no host means every interface, or "unix:/path". It
+// replaces a socket file without a listening process; closing the listener removes its own. The folder of a socket and
+// the process's umask decide which users may connect to it.
 func On(ctx context.Context, addr string) (net.Listener, error) {
 	var config net.ListenConfig
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)
@@ -57,7 +57,7 @@ func checkHostPort(addr string) error {
 	return nil
 }
 
-// removeStale removes the socket at path if nobody listens on it any more. Anything else there stays and is an error.
+// removeStale removes the socket at path if no process listens on it any more. Any other file stays and is an error.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

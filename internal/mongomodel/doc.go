@@ -15,7 +15,7 @@
 // survive a stepdown. Change streams of one collection tell of what is committed, and are resumed by tokens as long as the oplog
 // reaches back; their tokens are of another form than the server's.
 //
-// What filters, updates and pipelines mean is package query's; collections and indexes are package store's.
+// Package query has the meaning of filters, updates and pipelines; package store has collections and indexes.
 //
 // # What is left out
 //

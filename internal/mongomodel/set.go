@@ -319,8 +319,8 @@ func (s *Set) Restart(i int) {
 	s.catchUp()
 }
 
-// Part cuts the link between two parties, both ways: members are m0, m1 and so on, clients are called as Client was told.
-// What they send each other arrives when they are joined again.
+// Part cuts the link between two parties, both ways: members are m0, m1 and so on, clients have the names given to
+// Client. Messages between them arrive when the link is joined again.
 func (s *Set) Part(a, b string) { s.setCut(a, b, true) }
 
 // Join ends what Part did.

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
 )
 
-// What hello promises the driver, and what a message is held to.
+// The features that hello announces to the driver, and the bounds of a message.
 const (
 	maxDocumentBytes = 16 << 20
 	maxMessageBytes  = 48_000_000

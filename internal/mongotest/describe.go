@@ -15,7 +15,7 @@ import (
 // Feature is something that not every server can do.
 type Feature string
 
-// What tests may need of a server.
+// The features that tests may need of a server.
 const (
 	Transactions Feature = "transactions"
 	// Restarts are what Stop, Kill and Restart do.

@@ -19,8 +19,8 @@ const (
 	logTailBytes = 16 << 10
 )
 
-// process is a server that this test process starts. It is run without goroutines: the log goes to a file, and whoever ends
-// the server waits for it.
+// process is a server that this test process starts. It has no goroutines: the log goes to a file, and the caller that
+// ends the server waits for it.
 type process struct {
 	bin, dir string
 	args     []string
@@ -114,7 +114,7 @@ func (p *process) stop() {
 	}
 }
 
-// end waits for the end of the server that how brings about. How it ended is nobody's concern: it may have ended before.
+// end waits for the server to end, which how causes. It ignores the exit status: the server may have ended before.
 func (p *process) end(how func() error) {
 	_ = how()
 	_ = p.cmd.Wait()

@@ -1,6 +1,6 @@
-// Package mongowatch tells of the commands that go to a MongoDB server, without
-// what is in them: for spans. It knows the driver's events, and not what is
-// made of them.
+// Package mongowatch reports the commands sent to a MongoDB server, without
+// their content: for spans. It knows the driver's events, and not what is made
+// of them.
 package mongowatch
 
 import (

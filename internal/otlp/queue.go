@@ -42,9 +42,9 @@ func (e *Exports) link(lasting context.Context, signal string) link {
 	return link{signal: signal, report: e.report, lasting: lasting}
 }
 
-// send calls f, which sends n items, under a context that ends when exports are
-// given up, too. Its error ends here: nobody up the way could do more than tell of it. Of metrics
-// nothing is lost by it: the next export has the totals again.
+// send calls f, which sends n items, under a context that also ends when exports are given up. It reports the error and
+// does not return it, since callers could do no more. A failed export of metrics loses nothing: the next one has the
+// totals again.
 func (l link) send(ctx context.Context, n int, f func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -99,8 +99,8 @@ func (r *reporter) tell(signal string, t *trouble) {
 // machinery is the signal of what goes wrong in OpenTelemetry itself.
 const machinery = "data"
 
-// install has the reporter hear what the SDK and the exporters tell nobody but
-// the process.
+// install makes the reporter receive the messages that the SDK and the
+// exporters send only to process-wide handlers.
 func (r *reporter) install() {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if !isClosed(err) {

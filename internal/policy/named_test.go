@@ -87,8 +87,8 @@ func TestTenant(t *testing.T) {
 	}
 }
 
-// What falls through into the groups of many policies is bounded, since each has
-// all of them.
+// The groups that many policies inherit are bounded, since each policy has all
+// of them.
 func TestMergedGroupsAreBounded(t *testing.T) {
 	var many strings.Builder
 	for i := range policy.MaxGroups {

@@ -266,8 +266,8 @@ func TestRefusedDocuments(t *testing.T) {
 	}
 }
 
-// What would take much memory to read is refused before it has: nodes are
-// counted, and so are aliases, which nothing follows.
+// A document that would take much memory is refused before it is parsed: nodes
+// are counted, and so are aliases, which are not followed.
 func TestNodesAreCounted(t *testing.T) {
 	const n = policy.MaxDocumentNodes
 	for _, c := range []struct {

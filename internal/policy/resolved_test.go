@@ -64,7 +64,8 @@ func TestVersionOfAFileIsText(t *testing.T) {
 	}
 }
 
-// What a control plane resolves and a sidecar takes is what the policies say.
+// Policies that a control plane resolves and a sidecar applies have the values
+// of the documents.
 func TestResolvedEqualsTheSnapshotItCameFrom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfDistinct(rapid.StringMatching(`[ab.]{0,4}\*|[ab.]{1,5}`), rapid.ID[string]).Draw(t, "names")
@@ -110,8 +111,8 @@ func BenchmarkResolvedSnapshot(b *testing.B) {
 	}
 }
 
-// However it came about, a snapshot is that of the policies that are in it, and those
-// before it stay as they are.
+// A snapshot after any replacements equals a new one of its policies, and
+// earlier snapshots stay as they are.
 func TestReplacing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := policy.NewResolvedSnapshot(nil)

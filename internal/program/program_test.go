@@ -38,7 +38,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Whoever asks for help may be doing so because something is wrong.
+// A user who asks for help may do so because something is wrong.
 func TestHelpDespiteWrongSettings(t *testing.T) {
 	got := start(t, []string{"SLUICE_LIMIT=many"}, "listn: x\n", "--help")
 	if got.status != StatusOK || got.stderr != "" || !strings.Contains(got.stdout, "Usage:") {

@@ -10,16 +10,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A comparison asks whether every document that one schema accepts, the
-// writer's, is accepted by another one, the reader's. It is right where it says
-// yes. It says no, with a reason, where there is such a document, and also where
-// it cannot tell: pattern against pattern, for example.
-//
-// What is known of a value is a world: forms that the value fits, all of them,
-// and forms that it does not fit. The reader's keywords are gone through one by
-// one, and each has to follow from the world. Where one does not, the world is
-// divided into cases (the forms of the writer's anyOf and oneOf, then the types), and
-// each case has to do.
+// A comparison decides whether the reader's schema accepts every document that
+// the writer's schema accepts. Its yes is right. It says no, with a reason, if
+// there is a document that the reader refuses, and also if it cannot decide:
+// pattern against pattern, for example. The facts known of a value are a world:
+// forms (subschemas) that the value fits, and forms that it does not fit. Each
+// of the reader's keywords has to follow from the world. If one does not, the
+// world is divided into cases (the forms of the writer's anyOf and oneOf, then
+// the types), and the keyword has to follow from each case.
 
 // Bounds of a comparison.
 const (
@@ -35,7 +33,7 @@ const (
 	maxCases = 16
 )
 
-// Budget bounds what comparisons may take together. It is not for concurrent use.
+// Budget bounds the steps of several comparisons. It is not for concurrent use.
 type Budget struct{ left int }
 
 // NewBudget is enough for many comparisons of schemas as people write them.

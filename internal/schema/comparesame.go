@@ -95,7 +95,7 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 		w.say("form", i)
 		w.form(form)
 	}
-	// What accepts everything still counts for an unevaluatedProperties or unevaluatedItems around it.
+	// A subschema that accepts everything still counts for an unevaluatedProperties or unevaluatedItems around it.
 	w.say("covers", s.AdditionalProperties != nil, s.Items != nil, s.AdditionalItems != nil, s.Items2020 != nil)
 	if s.Contains != nil {
 		w.say("draft", s.DraftVersion)

@@ -1,13 +1,12 @@
-// Package schema tells whether a payload looks as a JSON Schema says. It is
-// where the library for that is met: it bounds what a schema may cost, keeps it
-// from reaching for anything outside of itself, and says what is wrong in
-// sentences. It knows neither policies nor events.
+// Package schema validates payloads against a JSON Schema. It wraps the library
+// for that: it bounds the cost of a schema, refuses references to other documents,
+// and describes violations in sentences. It knows neither policies nor events.
 //
-// # What is understood
+// # Supported schemas
 //
-// Draft 2020-12, and the drafts 4, 6, 7 and 2019-09 where "$schema" names one.
-// A schema is whole in itself: a "$ref" may lead into it, and to the drafts'
-// own meta-schemas, and nowhere else. "format", "contentEncoding" and
+// Draft 2020-12, and the drafts 4, 6, 7 and 2019-09 if "$schema" names one. A
+// "$ref" may refer to the schema itself and to the drafts' own meta-schemas, and
+// nowhere else. "format", "contentEncoding" and
 // "contentMediaType" are annotations, and assert nothing, in every draft.
 // Patterns are Go's regular expressions: they take time in proportion to the
 // text, and know no look-around and no back-references.
@@ -45,7 +44,7 @@ type Schema struct {
 // base is where a schema is, for its references.
 const base = "sluice:///schema"
 
-// Compile makes a schema of its JSON text. The error is a sentence about the
+// Compile compiles a schema of its JSON text. The error is a sentence about the
 // text.
 func Compile(text string) (*Schema, error) {
 	if len(text) > MaxBytes {

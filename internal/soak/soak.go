@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What make soak says: for how long rounds are repeated, and the seed of the first one.
+// The variables that make soak sets: how long rounds are repeated, and the seed of the first one.
 const (
 	timeVar = "SLUICE_SOAK_TIME"
 	seedVar = "SLUICE_SOAK_SEED"

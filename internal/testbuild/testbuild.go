@@ -26,8 +26,8 @@ type Program struct {
 }
 
 // Build returns the path of the program for a test, whose result depends on it.
-// What make test has built before the tests is taken as it is; else the program
-// is built here.
+// It uses the program that make test has built before the tests, else it builds
+// the program.
 func (p Program) Build() (string, error) {
 	digest, err := testcache.Input(p.Name)
 	if err != nil {

@@ -20,7 +20,7 @@ func Variable(name string) string {
 	return "TESTINPUT_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// Input says that the result depends on what has the name, and returns its digest. It is "" where nobody has made sure of it
+// Input makes the result depend on the input of a name, and returns its digest. It is "" if the digest was not computed
 // before the tests, as when a package's tests are run by hand: the result is not cached then.
 func Input(name string) (digest string, err error) {
 	if digest = os.Getenv(Variable(name)); digest == "" {

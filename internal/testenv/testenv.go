@@ -16,7 +16,7 @@ import (
 // deploy/dev/deps.sh, which installs it.
 type Tool string
 
-// What tests run beside Go and what a Debian has from the start.
+// The tools that tests run beside Go and the programs of every Debian.
 const (
 	Curl       Tool = "curl"
 	Node       Tool = "node nodejs"

@@ -171,9 +171,9 @@ type reader struct {
 	tally *Tally
 }
 
-// deliver acks deliveries, where there is a group, and counts them: in this
-// order, so that when all are counted all acks are queued. What comes once
-// everything came is somebody else's, and goes back to the group.
+// deliver acks deliveries of a group, and counts them: in this order, so that
+// when all are counted all acks are queued. Further events belong to other
+// members, and go back to the group.
 func (r *reader) deliver(deliveries []wire.Delivery) {
 	now := r.consumer.clock.now()
 	if r.consumer.began.Load() == 0 {

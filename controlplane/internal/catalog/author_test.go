@@ -14,8 +14,8 @@ import (
 
 var root = Author{Name: "root", Admin: true}
 
-// Who is no admin cannot have events removed: not by a field, by a glob that
-// others inherit from, by a policy that is new, or by an old version.
+// Only admins can make changes that remove events: by a field, by a glob that
+// others inherit from, by a new policy, or by an old version.
 func TestOnlyAdminsShortenRetention(t *testing.T) {
 	for _, tc := range []struct {
 		what, before, put string

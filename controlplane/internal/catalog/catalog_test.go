@@ -227,7 +227,7 @@ func TestStoreAway(t *testing.T) {
 	c.turn.Unlock()
 }
 
-// What cannot be read is never in force in part, nor is it forgotten.
+// An unreadable commit is never in force in part, and is not skipped.
 func TestCommitsOfOthersThatCannotBeRead(t *testing.T) {
 	for name, changes := range map[string][]store.Change{
 		"a field of a newer version":       {{Name: "b", Version: 1, Policy: []byte(`{"name":"b"}`)}, {Name: "c", Version: 1, Policy: []byte(`{"name":"c","colour":"blue"}`)}},
@@ -288,8 +288,7 @@ func TestSeedOnce(t *testing.T) {
 	}
 }
 
-// Two catalogs on one store follow each other, and whoever watches misses
-// nothing.
+// Two catalogs on one store follow each other, and their watchers miss nothing.
 func TestRun(t *testing.T) {
 	f := newFake()
 	a, b := catalogOn(t, f), catalogOn(t, f)
@@ -370,7 +369,7 @@ func TestRunThroughTrouble(t *testing.T) {
 	}
 }
 
-// What is read back from a real store is what was there before.
+// A reopened store has the same content.
 func TestReopen(t *testing.T) {
 	dir := t.TempDir()
 	var before *State

@@ -23,7 +23,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// What policies were takes no memory, only what they are.
+// Earlier versions of policies take no memory, only current ones.
 func TestHistoryIsOnDisk(t *testing.T) {
 	s, err := boltstore.Open(t.TempDir())
 	if err != nil {
@@ -44,7 +44,7 @@ func TestHistoryIsOnDisk(t *testing.T) {
 		t.Errorf("read again they take %d bytes", grown)
 	}
 
-	// What is answered at once is bounded, too, and nothing is left out of the log.
+	// Answers are bounded, too, and the log is complete.
 	list, err := again.History(t.Context(), "a")
 	if err != nil || len(list) < 10 || len(list) > maxAnswerBytes/250_000+1 || list[0].Version != versions {
 		t.Errorf("%d versions, %v", len(list), err)
@@ -111,9 +111,8 @@ func TestVersionsOfBefore(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: what somebody changes again and again takes no more of the
-// disk than the bound, and an old version less than the latest ones. Who changed what is known for good,
-// and what is in force stays, whoever reads it.
+// TestHistoryIsBounded: policies that are changed again and again take no more of the disk than the bound, and older
+// versions are removed first. Authors and times stay, and so do the policies in force, for every reader.
 func TestHistoryIsBounded(t *testing.T) {
 	for what, s := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return newFake() },

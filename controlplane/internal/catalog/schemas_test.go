@@ -97,8 +97,8 @@ func TestSchemasOutliveVersions(t *testing.T) {
 	}
 }
 
-// What is past the bound of schemas, or of the history's bytes, is not compared with
-// any more; where nothing is left to compare with, that counts as incompatible.
+// Versions beyond the bound of schemas, or of the history's bytes, are not
+// compared with any more; without any version left, a schema is incompatible.
 func TestSchemasAreBounded(t *testing.T) {
 	f := newFake()
 	c := catalogOn(t, f)

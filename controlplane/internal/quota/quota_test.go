@@ -114,8 +114,8 @@ func TestDivide(t *testing.T) {
 	})
 }
 
-// However documents are delayed and lost, the parts of the control planes add
-// up to 1 at most.
+// The parts of the control planes add up to at most 1, even if documents are
+// delayed and lost.
 func TestPartsAddUpToOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := epoch

@@ -72,7 +72,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// What events are kept is for admins to shorten, whichever way an editor tries.
+// Editors cannot shorten what events are kept, in any way.
 func TestEditorsShortenNothing(t *testing.T) {
 	a := newAPI(t, func(c *Config) { c.Access = tokens{} })
 	as := func(role, method, path, body string) *httptest.ResponseRecorder {

@@ -15,7 +15,7 @@ func TestApply(t *testing.T) {
 	p := func(name, partitions, version string) string {
 		return `{"name":"` + name + `","partitions":` + partitions + `,"version":` + version + `,"updated_at":"T","updated_by":"anonymous"}`
 	}
-	// What is read may be sent back here too.
+	// An answer may be sent back here, too.
 	list := `"policies":[` + strings.ReplaceAll(p("a", "1", "1"), `"T"`, "1") + `,{"name":"b","partitions":2},{"name":"c","partitions":3}]`
 	plan := a.send("POST", "/v1/apply", `{`+list+`,"dry_run":true}`)
 	if plan.Code != 200 || !strings.HasPrefix(plan.Body.String(), `{"dry_run":true,"revision":2,"changes":[`) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
 )
 
-// What was changed is there after a restart, history and audit log included.
+// Changes are there after a restart, history and audit log included.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	var before []string

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Who may only look cannot have a document read that takes much memory, and
-// nobody one that takes more than some hundred MiB.
+// A viewer cannot send a document that takes much memory, and no role one that
+// takes more than some hundred MiB.
 func TestDocumentsAreBounded(t *testing.T) {
 	a := newAPI(t, func(c *Config) { c.Access = tokens{} })
 	dry := func(role string, bytes int) (w *httptest.ResponseRecorder, took uint64) {

@@ -29,7 +29,7 @@ func TestPolicyFromPutToDelete(t *testing.T) {
 	answered(t, a.send("GET", "/v1/policies/orders.*", ""), 200, `"1"`, first)
 	want(t, a.send("GET", "/v1/policies", ""), 200, `{"policies":[`+first+`],"revision":1}`)
 
-	// What is read may be sent back, and changes nothing.
+	// An answer may be sent back, and changes nothing.
 	answered(t, a.send("PUT", "/v1/policies/orders.*", strings.ReplaceAll(first, `"T"`, `"2001-01-01T00:00:00.000Z"`)), 200, `"1"`, first)
 	want(t, a.send("GET", "/v1/policies", ""), 200, `{"policies":[`+first+`],"revision":1}`)
 

@@ -98,7 +98,7 @@ func TestIncompatibleSchemas(t *testing.T) {
 	if after := a.send("GET", "/v1/policies", "").Body.String(); after != before {
 		t.Errorf("what was refused has changed something: %s", after)
 	}
-	// What "*" says about compatibility falls through.
+	// The compatibility of "*" is inherited.
 	a.send("PUT", "/v1/policies/*", `{"schema":{"compatibility":"none"}}`)
 	if w := a.send("PUT", "/v1/policies/shop", shop(shopStrict)); w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)

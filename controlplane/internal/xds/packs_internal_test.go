@@ -72,7 +72,7 @@ func TestPacks(t *testing.T) {
 	}
 }
 
-// What is in a pack is what the policies say, and what they say alike is in it once.
+// A pack has the content of its policies, and equal content once.
 func TestPackSaysItsPolicies(t *testing.T) {
 	all := resolvedOf("a", "bb", "ccc", "dddd", "e*")
 	m, made, err := packOf(all)

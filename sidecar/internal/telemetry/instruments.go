@@ -99,7 +99,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		policyVersion: b.gauge("sluice_policy_version_info", "",
 			"The version of each policy in force; always 1."),
 		authFailures: b.observedCounter("sluice_auth_failures_total", "{attempt}",
-			"Wrong tokens, and tokens that were not looked at since their address had shown too many."),
+			"Wrong tokens, and tokens that were not checked because their address had sent too many wrong ones."),
 
 		deadLetters: b.gauge("sluice_dead_letters", "{event}",
 			"Dead letters of the topic, redriven ones included."),

@@ -187,8 +187,8 @@ func TestOtherFiles(t *testing.T) {
 	}
 }
 
-// What a kill left of a file that was being made is not taken for a store, and
-// goes away with the next one.
+// A file that a kill left unfinished is not opened as a store, and is removed
+// with the next one.
 func TestUnfinishedFile(t *testing.T) {
 	dir := t.TempDir()
 	unfinished := filepath.Join(dir, boltstore.FileName+".new-123")

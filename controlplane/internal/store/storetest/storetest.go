@@ -288,7 +288,8 @@ func appendSomewhere(ctx context.Context, s store.Store, token string) (revision
 	}
 }
 
-// What is forgotten has its place, who made it and when, and all else stays.
+// A forgotten policy's change keeps its place, author and time, and other
+// changes stay.
 func testForget(t *testing.T, p Place) {
 	s := p.open(t)
 	for r := int64(1); r <= 3; r++ {
@@ -311,8 +312,8 @@ func testForget(t *testing.T, p Place) {
 	}
 }
 
-// Who waits is woken within a second, whoever appended; on a busy machine one of
-// a few tries has to be.
+// A waiting call returns within a second after any append; on a busy machine
+// one of a few tries has to.
 func testAwait(t *testing.T, p Place) {
 	s := p.open(t)
 	waiters := []Backend{s}
@@ -474,7 +475,7 @@ func testRoster(t *testing.T, p Place) {
 	check("late", s.Enter(ctx, entry("c", "1", "")), a, b3)
 }
 
-// testSecrets: whoever asks first, all have the same one, also later.
+// testSecrets: all callers get the same secret, also later ones.
 func testSecrets(t *testing.T, p Place) {
 	ctx := t.Context()
 	all := make([][]byte, 8)
