@@ -110,7 +110,7 @@ func (c *Capture) pump(ctx context.Context) {
 		if ctx.Err() != nil || err == nil {
 			continue
 		}
-		c.health.fails(err)
+		c.health.fails(err, c.cfg.Clock.Now())
 		rest := retry.Step()
 		if _, stopped := errors.AsType[*stoppedError](err); stopped {
 			rest = retryStopped
@@ -130,8 +130,7 @@ func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 		c.health.reached(c.place.At)
 	}
 	word := c.cfg.Reread
-	switch again := word != "" && !slices.Contains(c.place.Words, word); {
-	case again, c.place.Rev == 0:
+	if again := word != "" && !slices.Contains(c.place.Words, word); again || c.place.Rev == 0 {
 		token, at, err := c.now(ctx)
 		if err != nil {
 			return false, err
@@ -143,6 +142,7 @@ func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 		if err := c.save(ctx, p); err != nil {
 			return false, err
 		}
+		c.health.reached(at)
 	}
 	if c.place.Reading != nil {
 		if err := c.readAll(ctx); err != nil || c.place.Reading != nil {

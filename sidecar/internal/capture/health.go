@@ -51,8 +51,8 @@ func (h *health) reached(at time.Time) {
 	h.until = at
 }
 
-// fails says what ended a session.
-func (h *health) fails(err error) {
+// fails says what ended a session. A capture that has never got anywhere lags from then on.
+func (h *health) fails(err error, now time.Time) {
 	if errors.Is(err, errTaken) || errors.Is(err, errNotMine) {
 		return // the next look says so
 	}
@@ -66,6 +66,9 @@ func (h *health) fails(err error) {
 		h.logger.Warn("the collection cannot be captured; trying on", "error", err)
 	}
 	h.state, h.active, h.stopped = err.Error(), true, stopped
+	if h.until.IsZero() {
+		h.until = now
+	}
 }
 
 // defers says what the log refuses for now.

@@ -320,6 +320,31 @@ func TestPlaceInTheOplogLost(t *testing.T) {
 	})
 }
 
+// A database that cannot be reached from the start on shows in the lag, and what changes once it can is captured.
+func TestAwayFromTheStart(t *testing.T) {
+	onModel(t, mongomodel.Options{}, func(s *shop) {
+		for i := range 3 {
+			s.set.Part("node", fmt.Sprint("m", i))
+		}
+		x := s.start(s.config("node"))
+		time.Sleep(10 * time.Minute)
+		if stats := x.Stats(); !stats.Active || stats.State == "ok" || stats.Lag == nil || *stats.Lag < (9*time.Minute).Seconds() {
+			s.Errorf("it says %+v", stats)
+		}
+		if n := s.lines.count("the collection cannot be captured"); n != 1 {
+			s.Errorf("the log says so %d times", n)
+		}
+		s.set.JoinAll()
+		time.Sleep(time.Minute)
+		s.do("+a")
+		time.Sleep(soon)
+		s.wants("+a")
+		if stats := x.Stats(); stats.State != "ok" || *stats.Lag > 3 {
+			s.Errorf("it says %+v", stats)
+		}
+	})
+}
+
 // While nothing changes the place is saved now and then, so that the oplog does not pass it.
 func TestIdle(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
