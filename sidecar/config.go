@@ -243,7 +243,7 @@ func (c Config) validateBounds() (errs []error) {
 		errs = append(errs, fmt.Errorf("store-linger: must be 0 to %s", maxLinger))
 	}
 	if c.Lease < minLease {
-		errs = append(errs, fmt.Errorf("lease: %s is too short for signs of life to arrive in time; at least %s", c.Lease, minLease))
+		errs = append(errs, fmt.Errorf("lease: %s is too short for heartbeats to arrive in time; at least %s", c.Lease, minLease))
 	}
 	for _, o := range c.Outboxes {
 		if url, collection, _ := strings.Cut(o, "#"); !setting.IsMongoDB(url) || collection == "" {

@@ -54,7 +54,7 @@ func (e *erasures) run(ctx context.Context, recheck func(ctx context.Context, to
 		failed := false
 		for topic := range e.drain() {
 			if err := recheck(ctx, topic); err != nil && ctx.Err() == nil {
-				logger.Warn("events that another sidecar has erased may be delivered from memory, until this is tried again", "topic", topic, "error", err)
+				logger.Warn("events that another sidecar has erased may be delivered from memory, until the next try", "topic", topic, "error", err)
 				e.add(topic)
 				failed = true
 			}

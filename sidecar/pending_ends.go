@@ -22,7 +22,7 @@ type pendingEndsFile struct {
 func (f pendingEndsFile) Load() []string {
 	content, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.logger.Warn("cannot read how this sidecar stopped; what it had counts as delivered", "file", f.path, "error", err)
+		f.logger.Warn("cannot read how this sidecar stopped; its events in flight count as delivered", "file", f.path, "error", err)
 	}
 	return strings.FieldsFunc(string(content), func(r rune) bool { return r == '\n' })
 }

@@ -170,7 +170,7 @@ func (p *projection) sweep(ctx context.Context, last int64) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("projector: what earlier rebuilds have left cannot be deleted, which is tried again", "collection", p.coll.Name(), "error", err)
+		p.cfg.Logger.Warn("projector: collections that earlier rebuilds left cannot be deleted; trying again", "collection", p.coll.Name(), "error", err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // change is the flags of a command that cannot be taken back.
 type change struct {
-	DryRun bool `name:"dry-run" help:"Show what would be done, and do nothing."`
+	DryRun bool `name:"dry-run" help:"Show the effect, and change nothing."`
 	Yes    bool `short:"y" help:"Do not ask before it is done."`
 }
 

@@ -22,7 +22,7 @@ import (
 type controlPlane struct {
 	URL  string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" default:"http://127.0.0.1:7080" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path. --control-plane is the same."`
 	CA   string `name:"ca" group:"Control plane:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
-	User string `group:"plane" placeholder:"NAME" help:"Who makes a change, for the audit log, where no token says so (default: who runs this)."`
+	User string `group:"plane" placeholder:"NAME" help:"Author of a change, for the audit log, where no token says so (default: the current user)."`
 }
 
 // open makes a client of the flags.

@@ -35,8 +35,8 @@ Examples:
 
 type dlqListCommand struct {
 	Topic  string `arg:"" help:"The topic that they died in."`
-	Group  string `help:"Only those of this group."`
-	Reason string `help:"Only those with exactly this reason."`
+	Group  string `help:"Only dead letters of this group."`
+	Reason string `help:"Only dead letters with exactly this reason."`
 	Max    int    `help:"How many at the most; 0 is all." default:"100"`
 	Oldest bool   `help:"The oldest first."`
 }
@@ -115,7 +115,7 @@ func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client) e
 		}
 		return err
 	}
-	return wire.Errorf(wire.NotFound, "topic %s has no dead letter %s: it may be acked or discarded, or past its retention", s.Topic, s.ID)
+	return wire.Errorf(wire.NotFound, "topic %s has no dead letter %s: it may be acked or discarded, or removed by retention", s.Topic, s.ID)
 }
 
 // dlqSelection is which dead letters a command is about.
@@ -123,8 +123,8 @@ type dlqSelection struct {
 	Topic  string   `arg:"" help:"The topic that they died in."`
 	IDs    []string `arg:"" optional:"" name:"dlq-id" help:"Their ids, as sluice dlq list shows them; or give --group."`
 	Group  string   `help:"All of this group."`
-	Reason string   `help:"With --group: only those with exactly this reason."`
-	Before string   `help:"With --group: only those that died before this time, as 2006-01-02T15:04:05Z."`
+	Reason string   `help:"With --group: only dead letters with exactly this reason."`
+	Before string   `help:"With --group: only dead letters from before this time, as 2006-01-02T15:04:05Z."`
 	DryRun bool     `help:"Only say how many it would be."`
 }
 

@@ -16,7 +16,7 @@ import (
 type fleetCommand struct {
 	controlPlane
 
-	Sidecars fleetSidecarsCommand `cmd:"" default:"1" help:"List the sidecars: which policies they run, and what they refused. This is what fleet alone does."`
+	Sidecars fleetSidecarsCommand `cmd:"" default:"1" help:"List the sidecars with the policies that they run and refused. The command fleet alone does the same."`
 	Forget   fleetForgetCommand   `cmd:"" help:"Have replays go without a sidecar that is gone for good."`
 	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use: how much passes, and how much is refused."`
 }

@@ -14,7 +14,7 @@ import (
 type fleetFlags struct {
 	Scope   string `enum:"store,fleet" default:"store" help:"Whose events: store (this sidecar's store) or fleet (all sidecars')."`
 	Fleet   bool   `help:"The same as --scope fleet."`
-	Partial bool   `help:"With --fleet: go without what cannot be asked, and say what that is. Otherwise it is an error."`
+	Partial bool   `help:"With --fleet: leave out sidecars and stores that do not answer, and name them. Otherwise they are an error."`
 }
 
 // scope is what the flags say together.

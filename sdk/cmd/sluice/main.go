@@ -21,8 +21,8 @@ type commandLine struct {
 	Latest    latestCommand    `cmd:"" help:"Print the latest event of each key, and the positions behind which to go on."`
 	Status    statusCommand    `cmd:"" help:"Show the sidecar's state."`
 	Topics    topicsCommand    `cmd:"" help:"List, make and delete topics."`
-	Trace     traceCommand     `cmd:"" help:"Tell the life of one event: where it is, and what each group did with it."`
-	Groups    groupsCommand    `cmd:"" help:"Show, move and delete the consumer groups of a topic: lag, members, what holds them up."`
+	Trace     traceCommand     `cmd:"" help:"Show the life of one event: its place, and its state in each group."`
+	Groups    groupsCommand    `cmd:"" help:"Show, move and delete the consumer groups of a topic: lag, members, and why members are blocked."`
 	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Show dead letters, have them delivered again, or remove them."`
 	Scheduled scheduledCommand `cmd:"" help:"List events that are put into the log later, and take them back."`
 	Policy    policyCommand    `cmd:"" help:"Show and change the policies of the control plane."`

@@ -24,9 +24,9 @@ type policyCommand struct {
 	List     policyListCommand     `cmd:"" help:"List the policies."`
 	Get      policyGetCommand      `cmd:"" help:"Print one policy, as YAML that apply takes."`
 	Set      policySetCommand      `cmd:"" help:"Change some fields of a policy."`
-	Apply    policyApplyCommand    `cmd:"" help:"Make the policies what a file says."`
+	Apply    policyApplyCommand    `cmd:"" help:"Apply the policies of a file."`
 	Diff     policyDiffCommand     `cmd:"" help:"Show how a file differs from the policies."`
-	History  policyHistoryCommand  `cmd:"" help:"Show who changed a policy, when, and what."`
+	History  policyHistoryCommand  `cmd:"" help:"Show the changes of a policy, with time and author."`
 	Rollback policyRollbackCommand `cmd:"" help:"Bring back an earlier version of a policy."`
 	Delete   policyDeleteCommand   `cmd:"" help:"Delete a policy."`
 	Pause    policyPauseCommand    `cmd:"" help:"Refuse publishes to a topic until it is resumed."`

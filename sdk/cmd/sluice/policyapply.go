@@ -21,7 +21,7 @@ import (
 type policyApplyCommand struct {
 	File   string `short:"f" required:"" placeholder:"FILE" help:"The policies as YAML; - is standard input."`
 	Prune  bool   `help:"Delete the policies that are not in the file."`
-	DryRun bool   `help:"Show what would change, and change nothing."`
+	DryRun bool   `help:"Show the changes, and make none."`
 	Yes    bool   `short:"y" help:"Do not ask before the change."`
 	lossFlags
 	waitFlags

@@ -18,7 +18,7 @@ import (
 
 type policyDiffCommand struct {
 	File  string `short:"f" required:"" placeholder:"FILE" help:"The policies as YAML; - is standard input."`
-	Prune bool   `help:"Policies that are not in the file are differences, too, as apply --prune would delete them."`
+	Prune bool   `help:"Also report policies that are not in the file, which apply --prune would delete."`
 	lossFlags
 }
 

@@ -15,7 +15,7 @@ import (
 
 // lossFlags are the flags of a command that plans a change of policies.
 type lossFlags struct {
-	Events bool `help:"Say how many events the change removes from the store of the sidecar at --url, too."`
+	Events bool `help:"Also say how many events the change removes from the store of the sidecar at --url."`
 }
 
 // withLosses adds to a plan how many events it removes from the sidecar's store, by

@@ -22,7 +22,7 @@ type waitFlags struct {
 
 // changeFlags are the flags of a command that changes one policy.
 type changeFlags struct {
-	DryRun bool `help:"Show what would change, and change nothing."`
+	DryRun bool `help:"Show the changes, and make none."`
 	lossFlags
 	waitFlags
 }

@@ -77,7 +77,7 @@ func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *clie
 	l.progress.Finish()
 	l.summary.MS, l.summary.Waits = time.Since(began).Milliseconds(), watch.waits
 	if l.unsure > 0 {
-		err = fmt.Errorf("from line %d on it is not known what was published: %w", l.unsure, err)
+		err = fmt.Errorf("from line %d on it is not known which events were published: %w", l.unsure, err)
 	}
 	return errors.Join(err, l.summary.print(app.Stdout, c.JSON, err == nil))
 }

@@ -201,7 +201,7 @@ func TestPubGivesUp(t *testing.T) {
 		t.Errorf("summary %q", pub.stdout.Text())
 	}
 	pub.wantStatus(t, 1)
-	for _, want := range []string{"on it is not known what was published: the sidecar did not answer within 500ms (--timeout)", "refused"} {
+	for _, want := range []string{"on it is not known which events were published: the sidecar did not answer within 500ms (--timeout)", "refused"} {
 		if !strings.Contains(pub.stderr.String(), want) {
 			t.Errorf("%q is missing in %q", want, pub.stderr.String())
 		}

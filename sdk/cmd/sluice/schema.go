@@ -21,7 +21,7 @@ import (
 type schemaCommand struct {
 	controlPlane
 
-	Check    schemaCheckCommand    `cmd:"" help:"Say whether a schema goes with those before it."`
+	Check    schemaCheckCommand    `cmd:"" help:"Say whether a schema is compatible with earlier ones."`
 	List     schemaListCommand     `cmd:"" help:"List the schemas that a policy has had."`
 	Show     schemaShowCommand     `cmd:"" help:"Print the schema of a topic, or a version of a policy's."`
 	AsyncAPI schemaAsyncAPICommand `cmd:"" name:"asyncapi" help:"Describe topics and their schemas as an AsyncAPI document."`

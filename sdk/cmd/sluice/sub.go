@@ -24,7 +24,7 @@ type subCommand struct {
 	TS          *int64  `name:"ts" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
 	AfterID     string  `placeholder:"ID" help:"With --from afterId: the last event that is not wanted."`
 	Positions   string  `placeholder:"JSON" help:"With --from positions: the last seq of each partition that is not wanted, as sluice latest prints them."`
-	Ack         string  `enum:"auto,manual" default:"auto" help:"With --group: auto acks what was printed, manual takes acks from standard input."`
+	Ack         string  `enum:"auto,manual" default:"auto" help:"With --group: auto acks printed events, manual reads acks from standard input."`
 	Max         int     `help:"Stop after that many events; 0 does not stop."`
 	MaxInflight *int    `help:"How many events may wait for their ack (default: the topic's policy)."`
 	Key         *string `help:"Only events with this key."`

@@ -33,14 +33,14 @@ func (s *Store) ask(ctx context.Context) (server, error) {
 		FerretDB  bson.Raw `bson:"ferretdb"`
 	}
 	if err := s.db.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
-		return server{}, fmt.Errorf("ask the server what it is: %w", err)
+		return server{}, fmt.Errorf("ask the server for its kind: %w", err)
 	}
 	var hello struct {
 		SetName string `bson:"setName"`
 		Msg     string `bson:"msg"`
 	}
 	if err := s.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return server{}, fmt.Errorf("ask the server what it is: %w", err)
+		return server{}, fmt.Errorf("ask the server for its kind: %w", err)
 	}
 	s.server = &server{
 		mongo:      build.FerretDB1 == "" && build.FerretDB == nil,

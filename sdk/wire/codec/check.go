@@ -24,7 +24,7 @@ func CheckTopic(name string) *wire.Error {
 		return wire.Errorf(wire.BadRequest, "topic is missing")
 	}
 	if name[0] == '_' {
-		return wire.Errorf(wire.BadRequest, "topic %s starts with _, which is reserved: nobody may publish there", shown(name))
+		return wire.Errorf(wire.BadRequest, "topic %s starts with _, which is reserved: publishing there is not allowed", shown(name))
 	}
 	return checkTopicName(name, name)
 }

@@ -43,8 +43,8 @@ type settings struct {
 	DaprAppIdentity string `name:"dapr-app-identity" placeholder:"NAME" help:"Entry of --auth-config that says which topics, and with which groups, that application may subscribe to. Default: all."`
 	DaprAppID       string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: the node's name."`
 
-	Policies              string `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s. With --control-plane: what holds until that was heard of for the first time."`
-	ControlPlane          string `placeholder:"HOST:PORT" help:"Control plane to take policies from; what it said last is kept in --data-dir."`
+	Policies              string `placeholder:"FILE" help:"YAML file with policies; a change takes effect within 3 s. With --control-plane: the policies until its first answer."`
+	ControlPlane          string `placeholder:"HOST:PORT" help:"Control plane to get policies from; its last policies are kept in --data-dir."`
 	ControlPlaneTLS       bool   `name:"control-plane-tls" help:"Use TLS there, with the authorities that the system trusts."`
 	ControlPlaneCA        string `name:"control-plane-ca" placeholder:"FILE" help:"Use TLS there, with this authority's certificate."`
 	ControlPlaneCert      string `placeholder:"FILE" help:"Certificate that this sidecar shows there."`
@@ -52,19 +52,19 @@ type settings struct {
 	ControlPlaneTokenFile string `placeholder:"FILE" help:"File with the token that this sidecar shows there."`
 	ReplayAdvertise       string `placeholder:"ADDR" help:"Where other sidecars reach the replay API. Default: the address bound."`
 
-	Peers         []string `placeholder:"HOST:PORT" help:"Replay APIs of other sidecars (host:port or unix:/path), for scope=fleet; those of the control plane are known without it."`
-	PeerTokenFile string   `placeholder:"FILE" help:"File with one or two tokens, a line each, by which those of --peers know each other: the first is shown, both are accepted. Those of a control plane need none."`
+	Peers         []string `placeholder:"HOST:PORT" help:"Replay APIs of other sidecars (host:port or unix:/path), for scope=fleet; the control plane names its sidecars by itself."`
+	PeerTokenFile string   `placeholder:"FILE" help:"File with one or two tokens, a line each, that the sidecars of --peers share: they send the first, and accept both. Sidecars of a control plane need none."`
 	PeerTLS       bool     `name:"peer-tls" help:"Use TLS to other sidecars, with the authorities that the system trusts."`
 	PeerCA        string   `name:"peer-ca" placeholder:"FILE" help:"Use TLS to other sidecars, with this authority's certificate."`
 	PeerCert      string   `placeholder:"FILE" help:"Certificate that this sidecar shows to others; uses TLS."`
 	PeerKey       string   `placeholder:"FILE" help:"Its key."`
 
-	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, who may publish and read what, and TLS certificates; needed to listen beyond loopback."`
+	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, their rights, and TLS certificates; needed to listen beyond loopback."`
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
-	Insecure       bool     `help:"Listen beyond loopback without --auth-config: whoever reaches the port may do everything. With it: listen there, and use other machines, without TLS, for networks that encrypt by themselves."`
+	Insecure       bool     `help:"Listen beyond loopback without --auth-config: everyone who reaches the port may do everything. With it: listen there, and use other machines, without TLS, for networks that encrypt by themselves."`
 
-	AuditTopics []string `placeholder:"TOPIC" help:"Topics, or prefixes followed by *, whose accesses are logged: who published, consumed, replayed, sought and deleted, from where. Default: none."`
-	AuditFile   string   `placeholder:"FILE" help:"Append those lines to this file, as JSON. Default: standard error, with the other lines."`
+	AuditTopics []string `placeholder:"TOPIC" help:"Topics, or prefixes followed by *, whose accesses are logged: publishing, consuming, replaying, seeking and deleting, with identity and address. Default: none."`
+	AuditFile   string   `placeholder:"FILE" help:"Append the lines of --audit-topics to this file, as JSON. Default: standard error, with the other lines."`
 
 	MaxPayloadBytes int `default:"1048576" placeholder:"N" help:"Largest payload of an event."`
 	MaxHeaders      int `default:"64" placeholder:"N" help:"Most headers of an event."`
@@ -74,20 +74,20 @@ type settings struct {
 	MaxBatchBytes   int `default:"8388608" placeholder:"N" help:"Largest batch."`
 	MaxFrameBytes   int `default:"16777216" placeholder:"N" help:"Largest WebSocket message."`
 	MaxJSONDepth    int `name:"max-json-depth" default:"512" placeholder:"N" help:"Deepest nesting of a payload."`
-	MaxTopics       int `default:"10000" placeholder:"N" help:"Topics of the store past which none is made."`
-	MaxGroups       int `default:"10000" placeholder:"N" help:"Consumer groups of the store past which none is made."`
-	MaxScheduled    int `default:"1000000" placeholder:"N" help:"Scheduled events of a topic past which none is scheduled."`
+	MaxTopics       int `default:"10000" placeholder:"N" help:"Most topics of the store; creating one more is refused."`
+	MaxGroups       int `default:"10000" placeholder:"N" help:"Most consumer groups of the store; creating one more is refused."`
+	MaxScheduled    int `default:"1000000" placeholder:"N" help:"Most scheduled events of a topic; one more is refused."`
 
-	MaxTopicsPerIdentity int           `default:"1000" placeholder:"N" help:"Topics made for one identity past which none is made for it; 0: any number."`
-	MaxGroupsPerIdentity int           `default:"1000" placeholder:"N" help:"Consumer groups made for one identity past which none is made for it; 0: any number."`
+	MaxTopicsPerIdentity int           `default:"1000" placeholder:"N" help:"Most topics that one identity may create; 0: any number."`
+	MaxGroupsPerIdentity int           `default:"1000" placeholder:"N" help:"Most consumer groups that one identity may create; 0: any number."`
 	GroupExpiry          time.Duration `default:"0" help:"Delete a consumer group that has settled no event and has had no member for as long; 0: never."`
-	MaxTopicLabels       int           `default:"1000" placeholder:"N" help:"Topics with metrics of their own; those past it share the label _other."`
+	MaxTopicLabels       int           `default:"1000" placeholder:"N" help:"Most topics with metrics of their own; further ones share the label _other."`
 
 	DrainTimeout      time.Duration `default:"15s" placeholder:"D" help:"Longest time that a graceful stop may take."`
 	SlowClientTimeout time.Duration `default:"5m" placeholder:"D" help:"Disconnect a client that has read nothing for this long."`
 	ReceiveTimeout    time.Duration `default:"1m" placeholder:"D" help:"Longest time that a WebSocket message or a request's body may take to arrive once it has begun."`
-	MaxConnections    int           `default:"20000" placeholder:"N" help:"Most connections of each listener; those past it are refused as overloaded."`
-	MaxBufferedBytes  int64         `default:"134217728" placeholder:"N" help:"Most memory of all connections together: of what they send until it is answered, and of events on their way to them until they are acked."`
+	MaxConnections    int           `default:"20000" placeholder:"N" help:"Most connections of each listener; further ones are refused as overloaded."`
+	MaxBufferedBytes  int64         `default:"134217728" placeholder:"N" help:"Most memory of all connections together: for requests until they are answered, and for events until they are acked."`
 	RetentionInterval time.Duration `default:"5s" placeholder:"D" help:"Pause between two sweeps for expired events."`
 }
 

@@ -16,7 +16,7 @@ type migrateSettings struct {
 	Store     string `secret:"--store-file, or SLUICE_STORE" default:"embedded:" placeholder:"URL" help:"The store: mongodb://… or mongodb+srv://…"`
 	StoreFile string `placeholder:"FILE" help:"Read the URL of --store from this file: for URLs with a password."`
 	Policies  string `placeholder:"FILE" help:"YAML file with policies: ids that are remembered after their events expire when its dedupe.window says. Without it they stay as they are."`
-	DryRun    bool   `help:"Change nothing, and say what would be changed."`
+	DryRun    bool   `help:"Change nothing, and list the changes."`
 	JSON      bool   `name:"json" help:"Print the report as JSON."`
 }
 

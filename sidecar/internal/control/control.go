@@ -250,7 +250,7 @@ func (c *Control) tellIfEarlier(now time.Time) bool {
 	if c.heard.Load() || !state.Connected || now.Sub(state.Since) < answerWithin {
 		return false
 	}
-	c.cfg.Logger.Error("the control plane says nothing of policies: it is of an earlier version, and has to be a later one before its sidecars are; what was in force stays",
+	c.cfg.Logger.Error("the control plane sends no policies: it is of an earlier version, and must be upgraded before its sidecars; the policies in force stay",
 		"address", c.cfg.Address)
 	return true
 }

@@ -36,7 +36,7 @@ func (c *Control) restore() {
 		return
 	}
 	if err != nil {
-		c.cfg.Logger.Error("what was kept of the control plane is ignored: the policies are unknown until it answers", "file", path, "error", err)
+		c.cfg.Logger.Error("the kept state of the control plane is ignored: the policies are unknown until it answers", "file", path, "error", err)
 		return
 	}
 	c.held = kept.held
@@ -69,7 +69,7 @@ func (c *Control) keep(ctx context.Context) error {
 			}
 			if !failing && ctx.Err() == nil {
 				failing = true
-				c.cfg.Logger.Error("what the control plane said is in force and cannot be kept for the next start; trying again, and silent until it can", "error", err)
+				c.cfg.Logger.Error("policies of the control plane are in force and cannot be kept for the next start; trying again without further log lines", "error", err)
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func (c *Control) keepNow(ctx context.Context) (bool, error) {
 // saveNow saves what is not saved, as the last thing.
 func (c *Control) saveNow() {
 	if err := c.save(context.Background()); err != nil {
-		c.cfg.Logger.Error("what the control plane said is not kept for the next start", "error", err)
+		c.cfg.Logger.Error("policies of the control plane are not kept for the next start", "error", err)
 	}
 }
 
@@ -129,7 +129,7 @@ func (c *Control) save(ctx context.Context) error {
 	}
 	if c.failing {
 		c.failing = false
-		c.client.Reopen("what could not be kept for the next start is kept by now")
+		c.client.Reopen("the updates that could not be kept are kept by now")
 	}
 	return nil
 }

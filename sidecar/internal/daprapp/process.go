@@ -45,7 +45,7 @@ func (m *member) process(d group.Delivery) {
 	}
 	settled := func(err error) {
 		if err != nil {
-			log.Warn("what the application did with an event is not recorded: it may come again", "error", err)
+			log.Warn("the outcome of an event at the application is not recorded: the event may be delivered again", "error", err)
 		}
 	}
 	// By lease, since the event may have been given to the application again by
@@ -62,7 +62,7 @@ func (m *member) process(d group.Delivery) {
 		stale = a.cfg.Groups.AckLeases(m.sub.Topic, a.cfg.AppID, leases, settled)
 	}
 	if stale[0] {
-		log.Warn("the application has answered too late: the event comes again", "in_time", d.AckTimeout)
+		log.Warn("the application has answered too late: the event is delivered again", "in_time", d.AckTimeout)
 	}
 }
 

@@ -74,7 +74,7 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 	}
 	for i, id := range s.IDs {
 		if eventlog.StableLetterID(id) != id || !strings.HasPrefix(id, eventlog.DeadLetterID) {
-			return s, wire.Errorf(wire.BadRequest, "dlq_ids[%d] is %q, which is no dlq_id: those of the list of dead letters are allowed", i, shorten(id))
+			return s, wire.Errorf(wire.BadRequest, "dlq_ids[%d] is %q, which is no dlq_id: only dlq_ids of the list of dead letters are allowed", i, shorten(id))
 		}
 	}
 	return s, nil

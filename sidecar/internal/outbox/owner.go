@@ -168,7 +168,7 @@ func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_
 	}
 	got, ok, err := o.store.write(ctx, was, mine)
 	if err == nil && !ok {
-		err = errors.New("somebody else was quicker; looking again")
+		err = errors.New("another sidecar was quicker; looking again")
 	}
 	return got, ok, err
 }

@@ -99,7 +99,7 @@ func (r *Roster) savePendingEnds(ids []string) {
 		return
 	}
 	if err := r.cfg.PendingEnds.Save(ids); err != nil {
-		r.cfg.Logger.Warn("cannot keep for the next start that this sidecar has stopped in order; what it had counts as delivered", "error", err)
+		r.cfg.Logger.Warn("cannot record for the next start that this sidecar has stopped in order; its events in flight count as delivered", "error", err)
 	}
 }
 
@@ -186,7 +186,7 @@ func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
 // renew lets the life count on from the start of a beat that was accepted.
 func (r *Roster) renew(start time.Time) {
 	if was := r.Standing(); !was.Until.IsZero() && !was.Valid(start) {
-		r.cfg.Logger.Warn("this sidecar was not heard of for a while, in which it delivered nothing; nobody has taken over", "life", r.life.id)
+		r.cfg.Logger.Warn("this sidecar was silent for a while, in which it delivered nothing; no other sidecar has taken over", "life", r.life.id)
 	}
 	r.standing.Store(&Standing{ID: r.life.id, Until: start.Add(r.cfg.Lease - r.cfg.Lease/marginShare)})
 }

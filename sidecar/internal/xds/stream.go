@@ -95,7 +95,7 @@ func reason(ctx context.Context, err error) error {
 
 // read takes responses; first is called on the first one.
 func (s *stream) read(ctx context.Context, first func()) error {
-	later := time.AfterFunc(askLater, func() { s.c.Reopen("it is to bring what was refused before its time") })
+	later := time.AfterFunc(askLater, func() { s.c.Reopen("to request resources again that were refused before their time") })
 	later.Stop()
 	defer later.Stop()
 	for n := 0; ; n++ {
@@ -112,7 +112,7 @@ func (s *stream) read(ctx context.Context, first func()) error {
 		}
 		verdict := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: response.GetTypeUrl(), ResponseNonce: response.GetNonce()}
 		if err != nil {
-			s.c.cfg.Logger.Error("an update of the control plane is refused; what was in force stays",
+			s.c.cfg.Logger.Error("an update of the control plane is refused; the policies in force stay",
 				"type", response.GetTypeUrl(), "error", shortened(err.Error()))
 			refuse(verdict, err)
 		}
@@ -280,7 +280,7 @@ func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error)
 	}
 	for _, k := range c.kinds {
 		if k.wildcard && k.again.has(wildcard) { // which cannot be asked for by its name
-			return nil, fmt.Errorf("%w: it is to bring what came in a refused update", errReopen)
+			return nil, fmt.Errorf("%w: to request the resources of a refused update again", errReopen)
 		}
 		out = append(out, k.requests(c.bounds())...)
 	}

@@ -86,7 +86,7 @@ func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 		var o eventlog.Outcome
 		switch s, err := document.Decode(raw); {
 		case err != nil:
-			o = eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by what cannot be read: %w", err)}}
+			o = eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by a document that cannot be read: %w", err)}}
 		case s.Record.DeliverAt == 0 && s.Record.Partition == at.p && s.Record.Seq == d.seq:
 			if i == stored {
 				stored++

@@ -219,7 +219,7 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 		own, _ := s.docs[i].Lookup(document.FieldSeq).AsInt64OK()
 		switch was, err := document.Decode(raw); {
 		case err != nil:
-			s.settled(i, eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by what cannot be read: %w", err)}})
+			s.settled(i, eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by a document that cannot be read: %w", err)}})
 		case was.Record.DeliverAt != 0 && int64(was.Record.Seq) == own: // by an earlier try
 			s.settled(i, eventlog.Outcome{DeliverAt: s.batch[i].DeliverAt})
 		case was.Cancelled():

@@ -90,7 +90,7 @@ func (s *space) look() {
 	switch {
 	case low > 0 && free < low:
 		if !s.short.Swap(true) {
-			s.log.Error("the disk has too little room: publishes are refused until there is more", "folder", s.dir, "free_bytes", free, "low_water_bytes", low)
+			s.log.Error("the disk has too little room: publishes are refused until there is more room", "folder", s.dir, "free_bytes", free, "low_water_bytes", low)
 		}
 	case free > low+low/4 && !s.blocked():
 		if s.short.Swap(false) {
@@ -127,7 +127,7 @@ func (s *space) await(cause error) bool {
 	s.mu.Lock()
 	if s.waiting++; s.waiting == 1 {
 		if !s.short.Swap(true) { // before those who wait hear of it and go on
-			s.log.Error("no room is left on the disk: what has to be written waits, and publishes are refused, until there is", "folder", s.dir, "error", cause)
+			s.log.Error("no room is left on the disk: writes wait, and publishes are refused, until there is room", "folder", s.dir, "error", cause)
 		}
 		close(s.full)
 	}
