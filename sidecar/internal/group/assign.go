@@ -21,8 +21,8 @@ type round struct {
 func (d *dispatch) assign(now time.Time) {
 	d.round = round{spare: d.room()}
 	for _, m := range d.members {
-		if m.taker != nil {
-			_, m.asked = m.taker.Wants()
+		if m.puller != nil {
+			_, m.asked = m.puller.Wants()
 		}
 		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
 		if m.free > 0 {

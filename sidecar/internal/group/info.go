@@ -128,8 +128,8 @@ func (g *Group) blockedBy(m *Member) string {
 		return BlockedNoPartition
 	case m.count >= m.opts.MaxInflight, g.dispatch.room() == 0:
 		return BlockedMaxInflight
-	case !m.sink.Room() && m.taker != nil:
-		return m.taker.Blocked()
+	case !m.sink.Room() && m.puller != nil:
+		return m.puller.Blocked()
 	case !m.sink.Room():
 		return BlockedSlowReader
 	}

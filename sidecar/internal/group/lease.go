@@ -16,9 +16,9 @@ type Lease struct {
 	Seq, Number uint64
 }
 
-// Taker is a Sink whose client asks for events instead of being sent them. A
+// Puller is a Sink whose client asks for events instead of being sent them. A
 // turn assigns no more than it wants.
-type Taker interface {
+type Puller interface {
 	Sink
 	// Wants is how many deliveries the client asks for now, and the number of
 	// the last time that it asked; the connection calls Wake after that.
@@ -32,15 +32,15 @@ type Taker interface {
 	Blocked() string
 }
 
-// tellTakers ends a turn that leaves nothing to do: what takers get now, they
+// tellPullers ends a turn that leaves nothing to do: what pullers get now, they
 // have.
-func (g *Group) tellTakers() {
+func (g *Group) tellPullers() {
 	if !g.own.complete || g.lapsed {
 		return
 	}
 	for _, m := range g.dispatch.members {
-		if m.taker != nil && m.started {
-			m.taker.Looked(m.asked)
+		if m.puller != nil && m.started {
+			m.puller.Looked(m.asked)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// fakeTaker is a sink that takes what it is told to.
-type fakeTaker struct {
+// fakePuller is a sink that takes what it is told to.
+type fakePuller struct {
 	mu    sync.Mutex
 	wants int
 	asks  uint64
@@ -25,39 +25,39 @@ type fakeTaker struct {
 	got   []Delivery
 }
 
-func (s *fakeTaker) Room() bool { n, _ := s.Wants(); return n > 0 }
+func (s *fakePuller) Room() bool { n, _ := s.Wants(); return n > 0 }
 
-func (s *fakeTaker) Wants() (int, uint64) {
+func (s *fakePuller) Wants() (int, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.wants, s.asks
 }
 
-func (s *fakeTaker) Looked(asked uint64) {
+func (s *fakePuller) Looked(asked uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = asked
 }
 
-func (s *fakeTaker) Blocked() string { return BlockedSlowReader }
+func (s *fakePuller) Blocked() string { return BlockedSlowReader }
 
-func (s *fakeTaker) Deliver(ds []Delivery) {
+func (s *fakePuller) Deliver(ds []Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wants -= len(ds)
 	s.got = append(s.got, ds...)
 }
 
-// taker is a member that pulls.
-type taker struct {
-	*fakeTaker
+// pullingClient is a member that pulls.
+type pullingClient struct {
+	*fakePuller
 	*Member
 	w *world
 }
 
-func (w *world) joinTaker(opts ...option) *taker {
+func (w *world) joinPuller(opts ...option) *pullingClient {
 	w.t.Helper()
-	s := Subscription{Topic: topic, Group: "g", Sink: &fakeTaker{}, Pacer: &fakePacer{}}
+	s := Subscription{Topic: topic, Group: "g", Sink: &fakePuller{}, Pacer: &fakePacer{}}
 	for _, o := range append([]option{earliest}, opts...) {
 		o(&s)
 	}
@@ -67,11 +67,11 @@ func (w *world) joinTaker(opts ...option) *taker {
 	}
 	m.Start()
 	synctest.Wait()
-	return &taker{s.Sink.(*fakeTaker), m, w}
+	return &pullingClient{s.Sink.(*fakePuller), m, w}
 }
 
 // pull asks for n events and returns what comes at once.
-func (k *taker) pull(n int) []Delivery {
+func (k *pullingClient) pull(n int) []Delivery {
 	k.w.t.Helper()
 	k.mu.Lock()
 	k.wants = n
@@ -115,10 +115,10 @@ func mustSettle(t fataler, done *answer) func(error) {
 	}
 }
 
-func TestTakerGetsWhatItWants(t *testing.T) {
+func TestPullerGetsWhatItWants(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b", "c", "d")
-		k := w.joinTaker(window(3))
+		k := w.joinPuller(window(3))
 		if got := names(k.pull(0)); got != "" {
 			t.Errorf("unasked: %s", got)
 		}
@@ -144,7 +144,7 @@ func TestTakerGetsWhatItWants(t *testing.T) {
 func TestLeaseNamesOneDelivery(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
-		k := w.joinTaker()
+		k := w.joinPuller()
 		first := k.pull(2)
 		old := leases(first...)
 		var done answer
@@ -231,7 +231,7 @@ func TestMergedFollower(t *testing.T) {
 // drive is what a property knows of deliveries to pulls.
 type drive struct {
 	*world
-	k      *taker
+	k      *pullingClient
 	events map[string]bool // true: acked or nacked for good
 	held   []loan
 	past   []Lease // that are over
@@ -251,7 +251,7 @@ func TestLeasesKeepTheirPromises(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "partitions"))
 			defer w.stop()
-			x := &drive{world: w, k: w.joinTaker(window(6), attempts(1000)), events: map[string]bool{}}
+			x := &drive{world: w, k: w.joinPuller(window(6), attempts(1000)), events: map[string]bool{}}
 			t.Repeat(map[string]func(*rapid.T){
 				"publish": x.publishSome,
 				"pull":    x.pullSome,

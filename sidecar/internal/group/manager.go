@@ -64,7 +64,7 @@ type Config struct {
 	// 0: no bound.
 	AckTimeout time.Duration
 	// AckLinger is how long acks wait for what is delivered next, with which
-	// they are saved at once; those of a Taker do not.
+	// they are saved at once; those of a Puller do not.
 	AckLinger time.Duration
 	// Moved, if set, tells the other sidecars to look who owns the group's
 	// partitions: their Manager.Moved. It must not block.
@@ -156,7 +156,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	if s.Options.Rebalance {
 		member.rebalancer, _ = s.Sink.(Rebalancer)
 	}
-	member.taker, _ = s.Sink.(Taker)
+	member.puller, _ = s.Sink.(Puller)
 	if err := g.join(ctx, member); err != nil {
 		return nil, err
 	}

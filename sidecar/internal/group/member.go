@@ -44,7 +44,7 @@ type Member struct {
 	requested wire.SubscribeOptions
 	// rebalancer is the sink, if it is to be told of its partitions.
 	rebalancer Rebalancer
-	taker      Taker // the sink, if it is one
+	puller     Puller // the sink, if it is one
 
 	// send is held while deliveries are handed to the sink, so that none
 	// follows the return of Pause or Close. It is taken before group.mu.
@@ -66,7 +66,7 @@ type Member struct {
 	budget  int    // bytes
 	halted  bool   // no more in this turn, be there room or not
 	starved bool   // for lack of a token
-	asked   uint64 // what the taker wanted when the turn began to assign
+	asked   uint64 // what the puller wanted when the turn began to assign
 }
 
 // assignment is a delivery that has not been sent yet. It counts as long as the
@@ -89,8 +89,8 @@ func (m *Member) room() int {
 		return 0
 	}
 	free := m.opts.MaxInflight - m.count
-	if m.taker != nil {
-		wants, _ := m.taker.Wants()
+	if m.puller != nil {
+		wants, _ := m.puller.Wants()
 		free = min(free, wants)
 	}
 	return max(0, free)

@@ -14,7 +14,7 @@ func (g *Group) ack(e *entry, now time.Time) {
 	g.dispatch.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
 	g.saver.settling(e.process.Settle(tracing.Acked, now))
 	e.process.End(tracing.Acked, "")
-	if e.member.taker != nil { // which may ask for more only once this is saved
+	if e.member.puller != nil { // which may ask for more only once this is saved
 		g.saver.saveBy(now)
 	} else {
 		g.saver.saveBy(now.Add(g.cfg.AckLinger))

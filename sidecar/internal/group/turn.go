@@ -105,7 +105,7 @@ func (g *Group) rest(now time.Time) {
 	if g.dispatch.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.saver.unsaved(g.own.parts) || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.Wake()
 	} else {
-		g.tellTakers()
+		g.tellPullers()
 	}
 	if due := g.nextDue(now); due.IsZero() {
 		g.turnTimer.Stop()
