@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// environment looks a variable up; "" is what is not set.
+// environment looks a variable up; "" is unset.
 type environment func(name string) string
 
-// signals are what can be sent, as the variables' names have them.
+// signals are the signals that can be exported, as named in the variables.
 const (
 	traces  = "TRACES"
 	metrics = "METRICS"
@@ -28,15 +28,15 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// request is what the environment asks of one signal.
+// request is the environment's configuration of one signal.
 type request struct{ otlp, grpc, console bool }
 
 func (env environment) disabled() bool {
 	return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true")
 }
 
-// read finds what is asked of each signal. It checks every variable that the exporters and the SDK would take in silence,
-// wrong or not: who mistypes one finds no data and no reason.
+// read reads the configuration of each signal. It checks every variable that the exporters and the SDK would read
+// silently, wrong or not: a typing error would mean no data and no reason.
 func (env environment) read() (map[string]request, error) {
 	asked := map[string]request{}
 	var errs []error
@@ -62,7 +62,7 @@ func (env environment) read() (map[string]request, error) {
 	return asked, errors.Join(errs...)
 }
 
-// request reads what is asked of one signal: with an endpoint, and nothing said, to send it there.
+// request reads the configuration of one signal: an endpoint alone enables it.
 func (env environment) request(signal string) (r request, err error) {
 	_, endpoint := env.ofSignal(signal, "ENDPOINT")
 	name := "OTEL_" + signal + "_EXPORTER"
@@ -110,8 +110,8 @@ func (env environment) request(signal string) (r request, err error) {
 	return r, errors.Join(errs...)
 }
 
-// ofSignal reads a variable of the exporters: the signal's own, else that of
-// all signals. It returns the name of the one that counts, too.
+// ofSignal reads a variable of the exporters: the signal's own, else that of all signals. It also returns the
+// variable's name.
 func (env environment) ofSignal(signal, what string) (name, value string) {
 	name = "OTEL_EXPORTER_OTLP_" + signal + "_" + what
 	if value = env(name); value != "" {
@@ -121,7 +121,7 @@ func (env environment) ofSignal(signal, what string) (name, value string) {
 	return name, env(name)
 }
 
-// check names the variable whose value is not what is must be. One that is not set is right.
+// check names the variable whose value is not what is required. An unset one is right.
 func check(name, value string, is func(string) error) error {
 	if value == "" {
 		return nil

@@ -22,8 +22,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// The exporters read where to send, and how, from the environment by
-// themselves. They connect when they first send.
+// The exporters read their endpoint and options from the environment
+// themselves. They connect when they first export.
 
 func (e *Exports) openTraces(ctx context.Context, asked request, console io.Writer) error {
 	exporters, err := open(traces, asked, makers[sdktrace.SpanExporter]{
@@ -77,8 +77,8 @@ func (e *Exports) openLogs(ctx context.Context, asked request, console io.Writer
 // makers make the exporters of one signal.
 type makers[T any] struct{ grpc, http, console func() (T, error) }
 
-// open makes those exporters that are asked for. It returns what it made
-// together with the error, so that it can be closed.
+// open opens the enabled exporters. It also returns those opened before an
+// error, so that they can be closed.
 func open[T any](signal string, asked request, m makers[T]) (made []T, err error) {
 	var errs []error
 	for _, one := range []struct {
@@ -97,10 +97,10 @@ func open[T any](signal string, asked request, m makers[T]) (made []T, err error
 	return made, errors.Join(errs...)
 }
 
-// describe is the program as those that get its data see it. What the operator
-// says in OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME wins.
+// describe returns the resource of the program. OTEL_RESOURCE_ATTRIBUTES and
+// OTEL_SERVICE_NAME override it.
 func describe(ctx context.Context, cfg Config) *resource.Resource {
-	// A detector that fails leaves its part out, and is told of below.
+	// A failed detector leaves out its part, and is logged below.
 	about, err := resource.New(ctx,
 		resource.WithAttributes(
 			semconv.ServiceName(cfg.Service),

@@ -1,10 +1,9 @@
-// Package otlp sends a program's traces, metrics and logs to where the standard
-// OTEL_… environment variables say, over OpenTelemetry's own protocol. It must
-// not know what any program traces, counts or logs.
+// Package otlp exports a program's traces, metrics and logs over
+// OpenTelemetry's own protocol, as the standard OTEL_… environment variables
+// say. It must not know the content of a program's telemetry.
 //
-// Nothing here ever holds up the work that is traced: what is to be sent waits
-// in queues with a bound, and what finds no room there is dropped and counted
-// in the log.
+// Exports never block the work that is traced: data waits in bounded queues,
+// and data beyond the bound is dropped and counted in the log.
 package otlp
 
 import (
@@ -27,24 +26,24 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// scope names this module in what is sent.
+// scope is this module's name in exported data.
 const scope = "github.com/sluice-bus/sluice"
 
-// Config says who sends.
+// Config describes the exporting program.
 type Config struct {
-	// Service is the program's name, for which OTEL_SERVICE_NAME wins; Version
-	// is the program's, and Instance tells it from others of its name.
+	// Service is the program's name, which OTEL_SERVICE_NAME overrides; Version
+	// is the program's, and Instance distinguishes it from others of its name.
 	Service, Version, Instance string
-	// Log gets what goes wrong in sending, at most once a minute for each
-	// signal. What it says is not itself sent.
+	// Log receives export failures, at most once a minute for each signal. Its
+	// lines are not exported.
 	Log *slog.Logger
-	// Console is where the exporter of that name writes; nil: standard error.
+	// Console is the output of the console exporter; nil: standard error.
 	Console io.Writer
 }
 
-// Exports are what a program hands its traces, metrics and logs to. Those that
-// the environment asks nothing of are off: they have no goroutine, and their
-// method returns nil. A nil *Exports has all of them off.
+// Exports receives a program's traces, metrics and logs. A signal that the
+// environment does not enable is off: it has no goroutine, and its method
+// returns nil. A nil *Exports has all of them off.
 type Exports struct {
 	about   *resource.Resource
 	tracing *sdktrace.TracerProvider // nil: off, as are the others
@@ -56,12 +55,12 @@ type Exports struct {
 	once    sync.Once
 }
 
-// Open makes what the environment asks for. Where it asks for nothing, or says
-// OTEL_SDK_DISABLED=true, everything is off. A variable that is wrong is a
-// *setting.Error that names it. Shutdown has to follow.
+// Open opens the exporters that the environment enables. If it enables none, or
+// has OTEL_SDK_DISABLED=true, everything is off. A wrong variable is a
+// *setting.Error that names it. The caller must call Shutdown.
 //
-// Errors of OpenTelemetry's own machinery, of which a process has one, go to
-// the Log of the last call.
+// Errors of OpenTelemetry's own process-wide handlers go to the Log of the last
+// call.
 func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	env := environment(func(name string) string { return strings.TrimSpace(os.Getenv(name)) })
 	if env.disabled() {
@@ -79,7 +78,8 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	}
 	e := &Exports{about: describe(ctx, cfg), report: newReporter(cfg.Log)}
 	e.report.install()
-	// Exports outlive ctx, as the program's last words are sent when it is over.
+	// Exports outlive ctx, so that the program's last data is exported when it
+	// is over.
 	lasting, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	e.abandon = abandon
 	err = errors.Join(
@@ -94,8 +94,8 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	return e, nil
 }
 
-// Tracer makes spans, or is nil where traces are off. Its sampler is that of
-// OTEL_TRACES_SAMPLER: by default, what the parent was, and every root.
+// Tracer makes spans; it is nil if traces are off. Its sampler is that of
+// OTEL_TRACES_SAMPLER: by default the parent's decision, and every root.
 func (e *Exports) Tracer() trace.Tracer {
 	if e == nil || e.tracing == nil {
 		return nil
@@ -103,8 +103,8 @@ func (e *Exports) Tracer() trace.Tracer {
 	return e.tracing.Tracer(scope)
 }
 
-// MetricReaders are for the one MeterProvider of the program, which closes
-// them; nil where metrics are off.
+// MetricReaders are for the program's single MeterProvider, which closes them;
+// nil if metrics are off.
 func (e *Exports) MetricReaders() []sdkmetric.Reader {
 	if e == nil {
 		return nil
@@ -112,8 +112,7 @@ func (e *Exports) MetricReaders() []sdkmetric.Reader {
 	return e.readers
 }
 
-// Resource describes the program to those that get what is sent; nil where
-// everything is off.
+// Resource describes the program in exported data; nil if everything is off.
 func (e *Exports) Resource() *resource.Resource {
 	if e == nil {
 		return nil
@@ -121,8 +120,8 @@ func (e *Exports) Resource() *resource.Resource {
 	return e.about
 }
 
-// LogHandler sends log records, of whatever level; nil where logs are off.
-// Records logged with a context that has a span carry its ids.
+// LogHandler exports log records of every level; nil if logs are off. Records
+// logged with a context that has a span carry its ids.
 func (e *Exports) LogHandler() slog.Handler {
 	if e == nil || e.logging == nil {
 		return nil
@@ -130,8 +129,8 @@ func (e *Exports) LogHandler() slog.Handler {
 	return otelslog.NewHandler(scope, otelslog.WithLoggerProvider(e.logging))
 }
 
-// Logger logs to base and sends what base would log; it is base where logs are
-// off.
+// Logger logs to base and exports the records that base would log; it is base
+// if logs are off.
 func (e *Exports) Logger(base *slog.Logger) *slog.Logger {
 	h := e.LogHandler()
 	if h == nil {
@@ -140,9 +139,8 @@ func (e *Exports) Logger(base *slog.Logger) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(base.Handler(), levelled{Handler: h, as: base.Handler()}))
 }
 
-// Shutdown sends what waits to be sent, and closes everything. When ctx ends
-// first, it gives up what is under way and what still waits, and says so. Later
-// calls do nothing.
+// Shutdown exports the waiting data, and closes everything. If ctx ends first,
+// it drops the rest, and says so. Later calls do nothing.
 func (e *Exports) Shutdown(ctx context.Context) (err error) {
 	if e == nil || e.report == nil {
 		return nil
@@ -153,8 +151,8 @@ func (e *Exports) Shutdown(ctx context.Context) (err error) {
 
 func (e *Exports) shutdown(ctx context.Context) error {
 	defer e.abandon()
-	// The providers are waited for, whatever ctx says: they end soon after
-	// their exports do, and those end with ctx.
+	// Shutdown waits for the providers even after ctx: they end soon after
+	// their exports, which end with ctx.
 	defer context.AfterFunc(ctx, e.abandon)()
 	var errs []error
 	lasting := context.WithoutCancel(ctx)
@@ -173,11 +171,11 @@ func (e *Exports) shutdown(ctx context.Context) error {
 	return errors.Join(append(errs, context.Cause(ctx))...)
 }
 
-// closing is how long Close may take.
+// closing bounds the time of Close.
 const closing = 5 * time.Second
 
-// Close is Shutdown for a program's end: under a deadline, and with what went
-// wrong in the log.
+// Close is Shutdown at a program's end: with a deadline, and with errors in the
+// log.
 func (e *Exports) Close() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closing, errGivenUp)
 	defer cancel()
@@ -188,8 +186,8 @@ func (e *Exports) Close() {
 
 var errGivenUp = errors.New("it took too long")
 
-// isClosed tells what a reader says that the program's MeterProvider has closed,
-// or that never got one.
+// isClosed recognises the error of a reader whose MeterProvider is closed, or
+// that never had one.
 func isClosed(err error) bool {
 	return err == nil || errors.Is(err, sdkmetric.ErrReaderShutdown) || errors.Is(err, sdkmetric.ErrReaderNotRegistered)
 }

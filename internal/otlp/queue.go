@@ -11,8 +11,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// spanQueue is the way of ended spans to their exporter. It counts those that wait, so that what finds no room can be told
-// of: the queue of the SDK, which has the same bound, would drop it unseen. That of log records says so itself.
+// spanQueue queues ended spans for their exporter. It counts waiting spans, so that drops can be logged: the SDK's
+// queue, which has the same bound, would drop them silently. The queue of log records reports drops itself.
 type spanQueue struct {
 	sdktrace.SpanProcessor
 	most    int64
@@ -31,7 +31,7 @@ func (q *spanQueue) OnEnd(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// link is the end of every way: what is sent, and what becomes of it.
+// link is the last stage of each queue: it exports and handles failures.
 type link struct {
 	signal  string
 	report  *reporter

@@ -11,12 +11,10 @@ import (
 	"go.opentelemetry.io/otel"
 )
 
-// quiet is how long nothing more is said about a signal of which something was
-// said.
+// quiet is the pause between two log lines about a signal.
 const quiet = time.Minute
 
-// reporter tells of what goes wrong in sending, and not more often than anybody
-// would want to read.
+// reporter logs export failures at a bounded rate.
 type reporter struct {
 	log *slog.Logger
 	now func() time.Time
@@ -25,7 +23,7 @@ type reporter struct {
 	signals map[string]*trouble
 }
 
-// trouble is what went wrong with one signal since it was last told of.
+// trouble counts the failures of one signal since it was last logged.
 type trouble struct {
 	told    time.Time
 	untold  bool
@@ -46,7 +44,7 @@ func (r *reporter) failed(signal string, n int, cause error) {
 	})
 }
 
-// dropped counts an item that found no room.
+// dropped counts an item that exceeded the queue's bound.
 func (r *reporter) dropped(signal string) {
 	r.note(signal, func(t *trouble) { t.dropped++ })
 }
@@ -67,7 +65,7 @@ func (r *reporter) note(signal string, what func(*trouble)) {
 	}
 }
 
-// flush tells what was kept back.
+// flush logs the counts that were held back.
 func (r *reporter) flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +76,7 @@ func (r *reporter) flush() {
 	}
 }
 
-// tell runs with mu held, so that lines come in the order of what they say.
+// tell runs with mu held, so that lines are in the order of the failures.
 func (r *reporter) tell(signal string, t *trouble) {
 	var attrs []any
 	if t.lost > 0 {
@@ -96,7 +94,7 @@ func (r *reporter) tell(signal string, t *trouble) {
 	*t = trouble{told: t.told}
 }
 
-// machinery is the signal of what goes wrong in OpenTelemetry itself.
+// machinery is the signal of failures in OpenTelemetry itself.
 const machinery = "data"
 
 // install makes the reporter receive the messages that the SDK and the
@@ -110,14 +108,14 @@ func (r *reporter) install() {
 	otel.SetLogger(logr.FromSlogHandler(&inner{report: r}))
 }
 
-// inner hears OpenTelemetry's own log.
+// inner receives OpenTelemetry's own log.
 type inner struct {
 	report *reporter
 	attrs  []slog.Attr
 }
 
-// innerWarning is how OpenTelemetry's warnings arrive here: logr has levels that
-// grow with detail, of which warnings have the first.
+// innerWarning is the level of OpenTelemetry's warnings here: logr's levels
+// grow with detail, and warnings have the first.
 const innerWarning = slog.LevelInfo - 1
 
 func (h *inner) Enabled(_ context.Context, level slog.Level) bool { return level >= innerWarning }

@@ -11,17 +11,17 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Violation is the first thing in a payload that its schema refuses.
+// Violation is the first violation of a schema in a payload.
 type Violation struct {
 	// Pointer is the JSON Pointer of the value; "" is the payload itself.
 	Pointer string
 	Msg     string // what is wrong with the value, as the rest of a sentence
 }
 
-// Check returns what the schema refuses of a payload, which is JSON; nil:
-// nothing. Of several violations it is the one whose pointer comes first, an
-// object's before those of its members. Of members with the same name the last
-// one counts, and a lone surrogate escape counts as U+FFFD.
+// Check returns the violation of a payload, which is JSON; nil: there is none.
+// Of several it is the one whose pointer comes first, an object's before those
+// of its members. Of members with the same name the last one counts, and a lone
+// surrogate escape counts as U+FFFD.
 func (s *Schema) Check(payload []byte) *Violation {
 	v, err := decode(payload)
 	if err != nil {
@@ -45,15 +45,14 @@ func (s *Schema) Check(payload []byte) *Violation {
 	return &first
 }
 
-// violationOf finds the first of what a validation found wrong.
+// violationOf returns the first violation of a validation.
 func violationOf(e *jsonschema.ValidationError) Violation {
 	first := slices.MinFunc(leaves(e, nil), inOrder)
 	return Violation{Pointer: pointerOf(first.InstanceLocation), Msg: complaint(first.ErrorKind)}
 }
 
-// leaves collects the errors that say something themselves. Below those that
-// say that none, or too many, of several forms fit, each form has its own idea
-// of what is wrong.
+// leaves collects the errors below groups, allOf and references. It keeps an
+// error of anyOf or oneOf itself, since each subschema has errors of its own.
 func leaves(e *jsonschema.ValidationError, out []*jsonschema.ValidationError) []*jsonschema.ValidationError {
 	switch e.ErrorKind.(type) {
 	case *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
@@ -67,8 +66,8 @@ func leaves(e *jsonschema.ValidationError, out []*jsonschema.ValidationError) []
 	return append(out, e)
 }
 
-// inOrder puts a value before what is in it, members by name and elements by
-// index; of one value, its errors in the schema's own order of keywords.
+// inOrder sorts a value before its members by name and its elements by index;
+// errors of one value are in the schema's own order of keywords.
 func inOrder(a, b *jsonschema.ValidationError) int {
 	if c := slices.CompareFunc(a.InstanceLocation, b.InstanceLocation, byToken); c != 0 {
 		return c
@@ -100,15 +99,14 @@ func pointerOf(tokens []string) string {
 	return p.String()
 }
 
-// Numbers are compared as exact fractions, which take time and memory by their
-// exponents and digits: those past these bounds are not compared.
+// Numbers are compared as exact fractions, whose cost grows with their
+// exponents and digits: numbers beyond these bounds are not compared.
 const (
 	maxNumberBytes = 1000
 	maxExponent    = 1000
 )
 
-// hugeNumber finds the first number that is out of bounds, at a place inside of
-// at.
+// hugeNumber finds the first number out of bounds, at a place inside of at.
 func hugeNumber(v any, at []string) (pointer, number string) {
 	switch v := v.(type) {
 	case json.Number:

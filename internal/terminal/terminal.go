@@ -1,5 +1,5 @@
-// Package terminal is what the command line programs show a person who watches: whether anybody does, and how far a
-// long task has come. It must not know what is being done.
+// Package terminal is the output of the command line programs on a terminal: whether there is one, and the progress of
+// a long task. It must not know the task.
 package terminal
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Is tells whether w is a terminal, shielded or not, so that a person reads along. Anything but an *os.File is none.
+// Is reports whether w is a terminal, shielded or not. Only an *os.File can be one.
 func Is(w io.Writer) bool {
 	file, ok := Raw(w).(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))

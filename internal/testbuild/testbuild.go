@@ -1,5 +1,5 @@
 // Package testbuild builds the programs that tests start, in a folder of the
-// module that all test processes share: linking takes seconds, and finding out
+// module that all test processes share: linking takes seconds, and detecting
 // that nothing has changed a third of one. It must not know what they do.
 package testbuild
 
@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-bus/sluice/internal/testcache"
 )
 
-// Program is what to build.
+// Program is a program to build.
 type Program struct {
 	Name    string // of the file
 	Package string // as go build has it, seen from Dir
 	Dir     string // below the module's root; "": the root
 	Flags   []string
 	Env     []string // further variables
-	// Missing is called before a build of which there is no earlier result.
+	// Missing is called before a build without an earlier result.
 	Missing func()
 }
 
@@ -44,9 +44,9 @@ func (p Program) Build() (string, error) {
 	return bin, err
 }
 
-// Update builds the program where that is missing or out of date, and returns
-// its path and a digest of it. A file that stays the same keeps its time.
-// Processes that come together build one after the other.
+// Update builds the program if it is missing or out of date, and returns its
+// path and digest. An unchanged file keeps its time. Concurrent processes build
+// one after the other.
 func (p Program) Update() (bin, digest string, err error) {
 	if bin, err = p.path(); err != nil {
 		return "", "", err

@@ -1,6 +1,6 @@
-// Package testcache tells go test of what a result depends on beyond the test's own code: programs that the module is built
-// into, tools of the machine. go test takes a result from its cache where the variables that the test reads and the module's
-// files that it opens are as they were; what a test starts it does not see. It must not know what tests depend on.
+// Package testcache tells go test the inputs of a result beyond the test's own code: programs that the module is built
+// into, and tools of the machine. go test reuses a cached result if the variables that the test reads and the module's
+// files that it opens are unchanged; it does not see programs that a test starts. The package must not know the inputs.
 package testcache
 
 import (
@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// Folder is where tests keep what is built for them, below the root.
+// Folder has the files built for tests, below the root.
 var Folder = filepath.Join("bin", "test")
 
-// Variable is the environment variable that has the digest of what tests depend on under a name. The program testinputs sets
-// it for make test.
+// Variable is the environment variable with the digest of a named input. The program testinputs sets it for make test.
 func Variable(name string) string {
 	return "TESTINPUT_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
@@ -29,8 +28,8 @@ func Input(name string) (digest string, err error) {
 	return digest, err
 }
 
-// Never keeps go test from caching the result: it does not if the test has opened a file of the module that has changed just
-// now, or is about to.
+// Never keeps go test from caching the result: go test does not cache one if the test opened a file of the module that
+// changed just now, or is about to.
 func Never() error {
 	root, err := above("go.mod") // go test looks at the files of this module alone
 	if err != nil {
@@ -48,10 +47,10 @@ func Never() error {
 	return errors.Join(f.Close(), os.Chtimes(name, tomorrow, tomorrow))
 }
 
-// Root is the folder of the workspace that the test belongs to, which is the root module's.
+// Root is the folder of the test's workspace, which is the root module's.
 func Root() (string, error) { return above("go.work") }
 
-// above is the nearest folder above the test that has the file.
+// above is the nearest folder above the test with the file.
 func above(file string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package testenv leaves a test out where the machine lacks a tool that it runs, and says how to get it. Where nothing may
-// be left out, in CI, the test fails instead. It does not know what tests do with a tool.
+// Package testenv skips a test if the machine lacks a tool that the test runs, and says how to get it. If no test may
+// be skipped, as in CI, the test fails instead. It does not know what tests do with a tool.
 package testenv
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/testcache"
 )
 
-// Tool is a program that not every machine has: the names that it goes by, of which any will do. The same names are in
+// Tool is a program that not every machine has: its names, of which one is enough. The same names are in
 // deploy/dev/deps.sh, which installs it.
 type Tool string
 
@@ -40,11 +40,11 @@ func (t Tool) Path() (path string, found bool) {
 	return "", false
 }
 
-// Input is the name under which testcache knows the tool.
+// Input is the name of the tool in package testcache.
 func (t Tool) Input() string { return strings.Fields(string(t))[0] }
 
-// Need returns the path of the tool, on which the test's result then depends. Where there is none, the test is skipped, or
-// fails if nothing may be left out.
+// Need returns the path of the tool, which becomes an input of the test's result. Without the tool, the test is
+// skipped, or fails if no test may be skipped.
 func Need(t testing.TB, tool Tool) string {
 	t.Helper()
 	if _, err := testcache.Input(tool.Input()); err != nil {
@@ -61,7 +61,7 @@ func Need(t testing.TB, tool Tool) string {
 	return ""
 }
 
-// strict tells whether a test that is left out counts as failed: CI sets CI, and people STRICT.
+// strict reports whether a skipped test counts as failed: CI sets CI, and developers STRICT.
 func strict() bool {
 	for _, variable := range []string{"STRICT", "CI"} {
 		switch os.Getenv(variable) {

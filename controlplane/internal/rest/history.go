@@ -41,7 +41,7 @@ func (h *handler) rollback(w http.ResponseWriter, r *request) error {
 	}
 	var version int64
 	if err := json.Unmarshal(fields["version"], &version); err != nil || version < 1 {
-		return wire.Errorf(wire.BadRequest, `field "version" must be a whole number of at least 1: the version to bring back`)
+		return wire.Errorf(wire.BadRequest, `field "version" must be a whole number of at least 1: the version to restore`)
 	}
 	entry, err := h.Catalog.Rollback(r.Context(), r.sender.author(), r.PathValue("name"), version, asked.permits)
 	if err != nil {

@@ -202,7 +202,7 @@ func (s *Server) DeltaAggregatedResources(stream discovery.AggregatedDiscoverySe
 	return s.delta.DeltaStreamHandler(stream, resource.AnyType)
 }
 
-// Run brings changes to the sidecars until the context ends; then all streams
+// Run sends changes to the sidecars until the context ends; then all streams
 // end, too.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()

@@ -1,9 +1,9 @@
 // Package clocktest has a clock that tests stop and set. It goes by package time, and so by the time of a
 // testing/synctest bubble inside of one. A simulation gives each sidecar one of its own.
 //
-// It stands for the clocks and timers of one process. It does not stop the process's goroutines: what wakes up by
-// something else than a timer runs on in a pause, so whoever simulates also holds back what reaches the process. A time
-// that it tells and one of package time's are compared by the wall clock.
+// It stands for the clocks and timers of one process. It does not stop the process's goroutines: those that other
+// events wake run on in a pause, so a simulation also has to hold back the process's messages. Its times and those of
+// package time are compared by the wall clock.
 package clocktest
 
 import (
