@@ -5,9 +5,10 @@
 //
 // A [Group] is the members of one (topic, group) that are connected to this
 // sidecar, and the partitions that this sidecar delivers to them from. Its
-// state is guarded by one mutex and moved on by three workers. Its dispatch has
-// the events that were fetched, and decides which member is given which; its saver
-// has what is on its way to the store, and who waits for that.
+// state is guarded by one mutex and moved on by three workers. Its ownership has
+// the partitions, and decides which of them to take; its dispatch has the events
+// that were fetched, and decides which member is given which; its saver has what
+// is on its way to the store, and who waits for that.
 //
 // Turns deliver: a turn fetches what members have room for, assigns it, saves
 // the progress that came about since the last turn in one write, and only then
