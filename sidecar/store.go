@@ -137,11 +137,11 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 			s.tails.Heard(topic, partition, head)
 			log.Send(eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: partition, Head: head}}})
 		},
-		Bury: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
-			s.publisher.Bury(ctx, rec, done)
+		AppendDeadLetter: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
+			s.publisher.AppendDeadLetter(ctx, rec, done)
 		},
-		Buried:   func(topic string) { s.metrics.Group(topic, "").DeadLettered(1) },
-		Erasures: log, Erased: func(topic string) {
+		DeadLettered: func(topic string) { s.metrics.Group(topic, "").DeadLettered(1) },
+		Erasures:     log, Erased: func(topic string) {
 			s.erased(topic)
 			sh.erasures.add(topic)
 		},

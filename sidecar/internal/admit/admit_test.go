@@ -296,13 +296,13 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func TestBury(t *testing.T) {
+func TestAppendDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, `[{name: "*", publish: {rate: 1, burst: 1}, connection: {rate: 1, burst: 1}, paused: true}]`)
-		bury := func(topic, id string) error {
+		appendLetter := func(topic, id string) error {
 			t.Helper()
 			done := make(chan error, 2)
-			f.Bury(t.Context(), &eventlog.Record{Event: wire.Event{Topic: topic, ID: id}}, func(err error) { done <- err })
+			f.AppendDeadLetter(t.Context(), &eventlog.Record{Event: wire.Event{Topic: topic, ID: id}}, func(err error) { done <- err })
 			synctest.Wait()
 			if len(done) != 1 {
 				t.Fatalf("done was called %d times", len(done))
@@ -310,17 +310,17 @@ func TestBury(t *testing.T) {
 			return <-done
 		}
 		for _, id := range []string{"1", "2", "duplicate", "conflict", "spooled"} {
-			if err := bury("a.dlq", id); err != nil {
+			if err := appendLetter("a.dlq", id); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
 		for _, c := range []struct{ topic, id string }{{"a.dlq", "unavailable"}, {"a.dlq", "away"}, {"a.dlq", "nospool"}, {"a.dlq", "defect"}, {"lost", "1"}} {
-			if bury(c.topic, c.id) == nil {
+			if appendLetter(c.topic, c.id) == nil {
 				t.Errorf("%v: no error", c)
 			}
 		}
 		f.writer.Stop(t.Context())
-		if bury("a.dlq", "3") == nil {
+		if appendLetter("a.dlq", "3") == nil {
 			t.Error("no error after the writer was stopped")
 		}
 		if got := f.counted(); len(got) != 0 {

@@ -183,7 +183,7 @@ func TestSpanOfADeadLetter(t *testing.T) {
 	src := &eventlog.Record{Event: from(sampled, item("orders", "1")).Event}
 	letter := eventlog.DeadLetter(src, eventlog.Death{Group: "g", Reason: "r", Attempts: 5, Which: "9"}, time.Now())
 	done := make(chan error, 1)
-	f.Bury(t.Context(), letter, func(err error) { done <- err })
+	f.AppendDeadLetter(t.Context(), letter, func(err error) { done <- err })
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

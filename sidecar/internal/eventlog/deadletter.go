@@ -60,7 +60,7 @@ type Death struct {
 }
 
 // DeadLetter is the event that goes to the dead letter topic. Its id is derived
-// from what it is a dead letter of, so that burying it again after a crash
+// from what it is a dead letter of, so that appending it again after a crash
 // stores it once.
 func DeadLetter(src *Record, d Death, now time.Time) *Record {
 	id := NextLetter(d.Redriven)

@@ -78,8 +78,8 @@ func TestConcurrentUse(t *testing.T) {
 		all.Wait()
 		consume(time.Hour, Unsubscribed)
 		synctest.Wait()
-		if buried := len(w.deadLetters.buried); len(acked)+buried < events {
-			t.Errorf("%d acked and %d buried of %d", len(acked), buried, events)
+		if dead := len(w.deadLetters.appended); len(acked)+dead < events {
+			t.Errorf("%d acked and %d dead letters of %d", len(acked), dead, events)
 		}
 		if lag := w.info().Lag; lag != 0 {
 			t.Errorf("lag %d", lag)

@@ -10,11 +10,11 @@ import (
 
 // DeadLetters appends to dead letter topics.
 type DeadLetters interface {
-	// Bury appends the record to its topic, which it creates if need be.
+	// AppendDeadLetter appends the record to its topic, which it creates if need be.
 	// It takes no rate limit's tokens. done is called once: with nil when an
 	// event with this id is durable there, be it from an earlier try with
 	// another reason.
-	Bury(ctx context.Context, rec *eventlog.Record, done func(error))
+	AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error))
 }
 
 // pendingNack is a nack that asks for dead letters: it is answered once all of

@@ -160,10 +160,10 @@ func TestDeadLetter(t *testing.T) {
 		c.wants("")
 		advance(retryAfterFailure)
 		c.wants("b/1")
-		if len(w.deadLetters.buried) != 1 {
-			t.Fatalf("%d dead letters", len(w.deadLetters.buried))
+		if len(w.deadLetters.appended) != 1 {
+			t.Fatalf("%d dead letters", len(w.deadLetters.appended))
 		}
-		got := w.deadLetters.buried[0]
+		got := w.deadLetters.appended[0]
 		if got.Topic != topic+".dlq" || got.Key != "k" || string(got.Payload) != `{"n":1}` || got.Tags[0] != "t" || got.CausedBy[0] != "a" {
 			t.Errorf("dead letter %+v", got)
 		}
@@ -191,20 +191,20 @@ func TestDeadLetterReasons(t *testing.T) {
 				c.wants("a/1")
 				end(c)
 				advance(time.Second)
-				if n := len(w.deadLetters.buried); n != 0 {
-					t.Fatalf("%d buried", n)
+				if n := len(w.deadLetters.appended); n != 0 {
+					t.Fatalf("%d dead letters", n)
 				}
 				w.deadLetters.set(func() { w.deadLetters.err = nil })
 				advance(retryAfterFailure)
-				if n := len(w.deadLetters.buried); n != 1 {
-					t.Fatalf("%d buried", n)
+				if n := len(w.deadLetters.appended); n != 1 {
+					t.Fatalf("%d dead letters", n)
 				}
-				if got, _ := w.deadLetters.buried[0].Headers.Get(wire.HeaderDeadReason); got != want {
+				if got, _ := w.deadLetters.appended[0].Headers.Get(wire.HeaderDeadReason); got != want {
 					t.Errorf("reason %q, want %q", got, want)
 				}
 				c.leave(Unsubscribed)
 				if w.m.all()[0].watch != nil {
-					t.Error("the group is not parked after the burial")
+					t.Error("the group is not parked after the dead letter")
 				}
 				w.kill()
 				w.join().wants("")
@@ -214,7 +214,7 @@ func TestDeadLetterReasons(t *testing.T) {
 }
 
 // A sidecar that died with the last attempt out may not have sent it: the event is
-// delivered once more, and buried when that fails, or has cost too many lives.
+// delivered once more, and a dead letter when that fails, or has cost too many lives.
 func TestDeadLetterAfterAKill(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k")
@@ -224,8 +224,8 @@ func TestDeadLetterAfterAKill(t *testing.T) {
 		c.wants("a/2")
 		c.nack(0, "a")
 		c.wants("b/1")
-		if len(w.deadLetters.buried) != 1 {
-			t.Fatalf("%d buried", len(w.deadLetters.buried))
+		if len(w.deadLetters.appended) != 1 {
+			t.Fatalf("%d dead letters", len(w.deadLetters.appended))
 		}
 	})
 	run(t, func(t *testing.T, w *world) {
@@ -235,14 +235,14 @@ func TestDeadLetterAfterAKill(t *testing.T) {
 			w.kill()
 		}
 		w.join(attempts(1)).wants("")
-		if len(w.deadLetters.buried) != 1 {
-			t.Fatalf("%d buried", len(w.deadLetters.buried))
+		if len(w.deadLetters.appended) != 1 {
+			t.Fatalf("%d dead letters", len(w.deadLetters.appended))
 		}
 	})
 }
 
-// A burial under way outlives the group's members.
-func TestBurialWithoutMembers(t *testing.T) {
+// The append of a dead letter outlives the group's members.
+func TestDeadLetterWithoutMembers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")
 		w.deadLetters.hold = true
@@ -251,7 +251,7 @@ func TestBurialWithoutMembers(t *testing.T) {
 		w.deadLetters.release(nil)
 		synctest.Wait()
 		if lag := w.info().Lag; lag != 0 {
-			t.Errorf("lag %d after the burial", lag)
+			t.Errorf("lag %d after the dead letter", lag)
 		}
 		w.kill()
 		w.join().wants("")

@@ -34,7 +34,7 @@ type dispatch struct {
 	ready         []*entry   // and some that have been settled since
 	fair          *fairQueue // has the ready ones where the policy says fairness, to which new ones come by ready; else nil
 	timers        timers
-	burying       []*entry // to be handed to the dead letter topic by the next turn
+	deadLetters   []*entry // to be handed to the dead letter topic by the next turn
 	deadLettering int      // events on their way to the dead letter topic
 	held          int      // bytes of events
 }
@@ -142,7 +142,7 @@ func (d *dispatch) settle(e *entry) {
 func (d *dispatch) settleID(id string) {
 	for e := d.ids[id]; e != nil; {
 		next := e.sameID
-		if e.state != burying {
+		if e.state != deadLettering {
 			d.settle(e)
 		}
 		e = next
@@ -230,9 +230,9 @@ func (d *dispatch) retry(e *entry, now time.Time, wait time.Duration) {
 // deadLetter sends an event to the dead letter topic; it is settled once it is
 // durable there.
 func (d *dispatch) deadLetter(e *entry) {
-	e.state = burying
+	e.state = deadLettering
 	d.deadLettering++
-	d.burying = append(d.burying, e)
+	d.deadLetters = append(d.deadLetters, e)
 }
 
 // expire moves on whatever is due.
@@ -243,15 +243,15 @@ func (d *dispatch) expire(now time.Time) {
 			d.fail(e, tracing.Expired, "ack deadline passed", now, 0, e.member.opts.MaxAttempts)
 		case delayed:
 			d.makeReady(e)
-		case burying:
-			d.burying = append(d.burying, e)
+		case deadLettering:
+			d.deadLetters = append(d.deadLetters, e)
 		}
 	}
 }
 
 // drop forgets what was fetched of a partition, and returns what of that was on
 // its way to the dead letter topic: its progress is saved before anybody is told.
-func (d *dispatch) drop(p *partition) (buried []*entry) {
+func (d *dispatch) drop(p *partition) (dying []*entry) {
 	if len(p.entries)+len(p.redrive.entries) == 0 {
 		return nil
 	}
@@ -259,10 +259,10 @@ func (d *dispatch) drop(p *partition) (buried []*entry) {
 		if e.state == settled {
 			continue
 		}
-		if e.state == burying {
+		if e.state == deadLettering {
 			d.deadLettering--
 			p.dirty = true
-			buried = append(buried, e)
+			dying = append(dying, e)
 		}
 		d.hold(-e.rec.Size())
 		d.detach(e)
@@ -275,17 +275,17 @@ func (d *dispatch) drop(p *partition) (buried []*entry) {
 	p.redrive.entries = nil
 	of := func(e *entry) bool { return e.part == p }
 	d.ready = slices.DeleteFunc(d.ready, of)
-	d.burying = slices.DeleteFunc(d.burying, of)
+	d.deadLetters = slices.DeleteFunc(d.deadLetters, of)
 	d.round.stuck = min(d.round.stuck, len(d.ready))
 	if d.fair != nil {
 		d.fair.drop(p)
 	}
-	return buried
+	return dying
 }
 
 // urgent reports whether something but acks waits for the next save.
 func (d *dispatch) urgent() bool {
-	return len(d.burying) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.out) > 0 })
+	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.out) > 0 })
 }
 
 // looksAhead reports whether more is fetched than members have room for: with

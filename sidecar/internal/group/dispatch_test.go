@@ -39,8 +39,8 @@ func TestDispatch(t *testing.T) {
 			"send":     x.send,
 			"takeBack": func(t *rapid.T) { x.each(x.d.takeBack) },
 			"end":      x.end,
-			"buried": func(t *rapid.T) {
-				if e := draw(t, x.in(burying)); e != nil {
+			"dead-lettered": func(t *rapid.T) {
+				if e := draw(t, x.in(deadLettering)); e != nil {
 					x.d.deadLettering--
 					x.d.settle(e)
 				}
@@ -198,7 +198,7 @@ func (x *dispatchExam) check(t *rapid.T) {
 	if n := len(x.in(inflight)); n != d.members.inflight() {
 		t.Fatalf("%d in flight, of which members have %d", n, d.members.inflight())
 	}
-	if n := len(x.in(burying)); n != d.deadLettering {
+	if n := len(x.in(deadLettering)); n != d.deadLettering {
 		t.Fatalf("%d on their way to the dead letter topic; counted are %d", n, d.deadLettering)
 	}
 	for _, e := range x.in(inflight) {
@@ -245,8 +245,8 @@ func (x *dispatchExam) finish(t *rapid.T) {
 	for range 8 + 8*x.seq {
 		x.d.assign(x.now)
 		x.send(t)
-		for _, e := range append(x.in(inflight), x.in(burying)...) {
-			if e.state == burying {
+		for _, e := range append(x.in(inflight), x.in(deadLettering)...) {
+			if e.state == deadLettering {
 				x.d.deadLettering--
 			}
 			x.d.settle(e)

@@ -13,14 +13,14 @@ import (
 type state uint8
 
 const (
-	waiting  state = iota // for the earlier events of its key
-	doubled               // for an event with the same id that is in flight
-	ready                 // to be assigned
-	delayed               // to become ready when due
-	inflight              // assigned to a member; once sent, due is its deadline
-	burying               // being appended to the dead letter topic; when due it is tried again
-	settled               // acked, dead-lettered or passed over
-	dropped               // forgotten: the group was moved or has no members any more
+	waiting       state = iota // for the earlier events of its key
+	doubled                    // for an event with the same id that is in flight
+	ready                      // to be assigned
+	delayed                    // to become ready when due
+	inflight                   // assigned to a member; once sent, due is its deadline
+	deadLettering              // being appended to the dead letter topic; when due it is tried again
+	settled                    // acked, dead-lettered or passed over
+	dropped                    // forgotten: the group was moved or has no members any more
 )
 
 // entry is one fetched event of a group that is not settled, or that is
@@ -45,7 +45,7 @@ type entry struct {
 
 	letter  string           // the dead letter that it is redriven from, or ""
 	ending  bool             // settled: its dead letter is being taken away
-	nack    *pendingNack     // while burying: what waits for it, or nil
+	nack    *pendingNack     // while deadLettering: what waits for it, or nil
 	reason  string           // why the last delivery failed
 	process *tracing.Process // the last delivery's span; nil: none is recorded
 }

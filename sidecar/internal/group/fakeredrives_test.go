@@ -18,8 +18,8 @@ type fakeRedrives struct {
 	endErr   error
 }
 
-// bury keeps a dead letter, unless its id is taken.
-func (l *fakeLog) bury(rec *eventlog.Record) {
+// keepDead keeps a dead letter, unless its id is taken.
+func (l *fakeLog) keepDead(rec *eventlog.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.letters == nil {

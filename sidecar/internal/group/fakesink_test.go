@@ -86,17 +86,17 @@ func (p *fakePacer) Take(now time.Time) (time.Duration, bool) {
 
 // fakeDeadLetters is the dead letter topics.
 type fakeDeadLetters struct {
-	log *fakeLog // that keeps what is buried, if any
+	log *fakeLog // that keeps the dead letters, if any
 
-	mu     sync.Mutex
-	err    error
-	hold   bool
-	held   []func(error)
-	buried []*eventlog.Record
-	onBury func(*eventlog.Record) // if set, is called for what has become durable
+	mu       sync.Mutex
+	err      error
+	hold     bool
+	held     []func(error)
+	appended []*eventlog.Record
+	onAppend func(*eventlog.Record) // if set, is called for what has become durable
 }
 
-func (d *fakeDeadLetters) Bury(_ context.Context, rec *eventlog.Record, done func(error)) {
+func (d *fakeDeadLetters) AppendDeadLetter(_ context.Context, rec *eventlog.Record, done func(error)) {
 	d.mu.Lock()
 	err := d.err
 	if d.hold {
@@ -105,12 +105,12 @@ func (d *fakeDeadLetters) Bury(_ context.Context, rec *eventlog.Record, done fun
 		return
 	}
 	if err == nil {
-		d.buried = append(d.buried, rec)
+		d.appended = append(d.appended, rec)
 	}
-	on := d.onBury
+	on := d.onAppend
 	d.mu.Unlock()
 	if err == nil && d.log != nil {
-		d.log.bury(rec)
+		d.log.keepDead(rec)
 	}
 	if err == nil && on != nil {
 		on(rec)
@@ -124,7 +124,7 @@ func (d *fakeDeadLetters) set(f func()) {
 	f()
 }
 
-// release ends the burials that are held.
+// release ends the appends that are held.
 func (d *fakeDeadLetters) release(err error) {
 	d.mu.Lock()
 	held := d.held

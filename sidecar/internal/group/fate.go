@@ -172,7 +172,7 @@ func (e *entry) tell(f *Fate, now time.Time) {
 		f.WaitsFor = WaitsForSameID
 	case delayed:
 		f.WaitsFor, f.DueMS = WaitsForRetry, until(e.due, now)
-	case burying:
+	case deadLettering:
 		f.WaitsFor = WaitsForDeadLetter
 	case inflight:
 		f.State, f.Member = FateInflight, e.member.id

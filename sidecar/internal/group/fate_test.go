@@ -34,11 +34,11 @@ func (w *world) fateOf(id string) string {
 	return text
 }
 
-// lookup finds what was buried, too.
+// lookup also finds dead letters.
 func (w *world) lookup(ctx context.Context, topic, id string) (*eventlog.Record, error) {
 	w.deadLetters.mu.Lock()
 	defer w.deadLetters.mu.Unlock()
-	for _, rec := range w.deadLetters.buried {
+	for _, rec := range w.deadLetters.appended {
 		if rec.Topic == topic && rec.ID == id {
 			return rec, nil
 		}

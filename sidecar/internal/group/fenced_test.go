@@ -69,8 +69,8 @@ func TestRenewalThatIsTooLate(t *testing.T) {
 	})
 }
 
-// A sidecar that may have lost a partition buries nothing of it.
-func TestNoBurialAfterATakeover(t *testing.T) {
+// A sidecar that may have lost a partition appends no dead letter of it.
+func TestNoDeadLetterAfterATakeover(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		eff := *f.policy.Load()
 		eff.Delivery.MaxAttempts = 1
@@ -88,8 +88,8 @@ func TestNoBurialAfterATakeover(t *testing.T) {
 		d.wants("e1/2") // perhaps nobody got it the first time
 		first.path.wake()
 		advance(lease / 100)
-		if n := len(f.deadLetters.buried); n != 0 {
-			t.Errorf("%d buried", n)
+		if n := len(f.deadLetters.appended); n != 0 {
+			t.Errorf("%d dead letters", n)
 		}
 	})
 }

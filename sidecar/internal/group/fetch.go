@@ -140,7 +140,7 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	return err
 }
 
-// lookForDead finds out which events of the page an earlier owner has buried, but
+// lookForDead finds out which events of the page an earlier owner has dead-lettered, but
 // not settled before it died. They were delivered before.
 func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	if p.since == 0 { // the ids of dead letters do not tell what was set back since

@@ -56,7 +56,7 @@ func newTrial(t *rapid.T, gentle bool) *trial {
 		eff.Delivery.AckTimeout, eff.Delivery.MaxAttempts = 1000*time.Hour, 1
 	}
 	x.fleet.policy.Store(&eff)
-	x.deadLetters.onBury = x.buried
+	x.deadLetters.onAppend = x.deadLettered
 	x.join(x.fleet.start("s0"))
 	x.fleet.start("s1")
 	return x
@@ -196,16 +196,16 @@ func (x *trial) ack(c *trialClient, ids []string) {
 	})
 }
 
-func (x *trial) buried(rec *eventlog.Record) {
+func (x *trial) deadLettered(rec *eventlog.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	id, _ := rec.Headers.Get(wire.HeaderDeadID)
 	e := x.events[id]
 	switch {
 	case x.gentle:
-		x.rt.Errorf("%s was buried", id)
+		x.rt.Errorf("%s became a dead letter", id)
 	case x.fleet.policy.Load().Delivery.MaxAttempts > 100:
-		x.rt.Errorf("%s was buried after %d attempts", id, e.attempts)
+		x.rt.Errorf("%s became a dead letter after %d attempts", id, e.attempts)
 	}
 	e.fate = over
 }

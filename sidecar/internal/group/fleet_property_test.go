@@ -23,7 +23,7 @@ func TestFleetKeepsItsPromises(t *testing.T) {
 }
 
 // TestNothingCountsInAGentleFleet lets members and sidecars come and go in order
-// only, with a single attempt for every event: nothing is ever buried.
+// only, with a single attempt for every event: nothing ever becomes a dead letter.
 func TestNothingCountsInAGentleFleet(t *testing.T) {
 	testFleet(t, true)
 }

@@ -197,8 +197,8 @@ func TestDeadLetterDuringALapse(t *testing.T) {
 		close(gate)
 		a.path.fail(nil)
 		advance(lease / 2)
-		if n := len(f.deadLetters.buried); n != 1 {
-			t.Errorf("%d buried", n)
+		if n := len(f.deadLetters.appended); n != 1 {
+			t.Errorf("%d dead letters", n)
 		}
 	})
 }

@@ -41,7 +41,7 @@ type examEvent struct {
 	holder   *examClient
 	deadline time.Time
 	fate     fate
-	twice    bool // it may be a dead letter and unsettled: a kill came before it was recorded that it is buried
+	twice    bool // it may be a dead letter and unsettled: a kill came before it was recorded that it is a dead letter
 	redriven bool // out of the order of its key, therefore
 	doomed   bool // nacked to the dead letters, and not delivered since
 }
@@ -66,7 +66,7 @@ type examClient struct {
 
 func newExam(t *rapid.T) *exam {
 	x := &exam{t: t, world: newWorld(t, 2), events: make(map[string]*examEvent), keys: make(map[string][]*examEvent), window: 5, store: "ok"}
-	x.deadLetters.onBury = x.buried
+	x.deadLetters.onAppend = x.deadLettered
 	x.bounds.Lookahead = rapid.SampledFrom([]int{4, 100}).Draw(t, "lookahead")
 	x.start()
 	x.setPolicy(func(p *policy.Effective) {
@@ -140,17 +140,17 @@ func (x *exam) held(c *examClient) (es []*examEvent) {
 	return es
 }
 
-func (x *exam) buried(rec *eventlog.Record) {
+func (x *exam) deadLettered(rec *eventlog.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	id, _ := rec.Headers.Get(wire.HeaderDeadID)
 	e := x.events[id]
 	text, _ := rec.Headers.Get(wire.HeaderDeadAttempts)
 	if attempts, _ := strconv.Atoi(text); attempts < examAttempts && !e.doomed || attempts > examAttempts+min(e.kills, maxUnsure) || attempts > e.most {
-		x.t.Errorf("%s was buried after %d attempts, saying %s", id, e.most, text)
+		x.t.Errorf("%s became a dead letter after %d attempts, saying %s", id, e.most, text)
 	}
 	if e.fate == asked {
-		x.t.Errorf("%s was buried after its ack", id)
+		x.t.Errorf("%s became a dead letter after its ack", id)
 	}
 	e.fate, e.holder = over, nil
 	if e.doomed {

@@ -49,7 +49,7 @@ func TestNackToDeadLetters(t *testing.T) {
 		if a := c.nackAs(wire.Nack{DeadLetter: true, Reason: "poison"}, "a"); !a.ok() {
 			t.Errorf("the nack was not answered: %v", a.err.Load())
 		}
-		h := w.deadLetters.buried[0].Headers
+		h := w.deadLetters.appended[0].Headers
 		reason, _ := h.Get(wire.HeaderDeadReason)
 		attempts, _ := h.Get(wire.HeaderDeadAttempts)
 		if reason != "poison" || attempts != "1" {
@@ -60,7 +60,7 @@ func TestNackToDeadLetters(t *testing.T) {
 	})
 }
 
-// A nack that waits for a burial which will not be made here is told so.
+// A nack that waits for a dead letter that will not be appended here is told so.
 func TestNackToDeadLettersCannotBeMade(t *testing.T) {
 	for name, end := range map[string]func(w *world){
 		"seek": func(w *world) { w.seekEarliest() },
@@ -150,10 +150,10 @@ func TestDeadLetterOfWhoWasKilled(t *testing.T) {
 		w.publish("a:k", "b:k")
 		c := w.join()
 		c.wants("a/1")
-		w.deadLetters.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
+		w.deadLetters.onAppend = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
 		c.nackAs(toDeadLetters, "a")
 		synctest.Wait()
-		w.deadLetters.onBury = nil
+		w.deadLetters.onAppend = nil
 		w.wantDead("a")
 		w.kill()
 		w.log.locked(func() { w.log.saveErr = nil })
@@ -172,10 +172,10 @@ func TestDeadLetterOfWhoWasKilled(t *testing.T) {
 		c.nackAs(toDeadLetters, "a")
 		w.redrive("a")
 		c.wants("a/1")
-		w.deadLetters.onBury = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
+		w.deadLetters.onAppend = func(*eventlog.Record) { w.log.locked(func() { w.log.saveErr = errStore }) }
 		c.nackAs(toDeadLetters, "a")
 		synctest.Wait()
-		w.deadLetters.onBury = nil
+		w.deadLetters.onAppend = nil
 		w.kill()
 		w.log.locked(func() { w.log.saveErr = nil })
 		c = w.join()

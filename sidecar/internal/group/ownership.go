@@ -235,7 +235,7 @@ func (g *Group) finishDrains(now time.Time) {
 // to the dead letter topic.
 func (p *partition) busy() bool {
 	for e := range p.all() {
-		if e.state == inflight || e.state == burying {
+		if e.state == inflight || e.state == deadLettering {
 			return true
 		}
 	}

@@ -183,7 +183,7 @@ func (x *exam) nackOne(t *rapid.T) {
 		case e.fate == asked:
 			e.fate = over
 		default:
-			t.Errorf("the nack of %s was answered before it was buried", e.id)
+			t.Errorf("the nack of %s was answered before the dead letter was appended", e.id)
 		}
 	})
 	synctest.Wait()

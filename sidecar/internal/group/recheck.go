@@ -86,5 +86,5 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 
 // forgettable says that the event may still be given to somebody.
 func (e *entry) forgettable() bool {
-	return e.state != settled && e.state != burying && e.state != dropped
+	return e.state != settled && e.state != deadLettering && e.state != dropped
 }

@@ -23,7 +23,7 @@ const redrivesAhead = 512
 //
 // An ack is saved first (done), and only what is saved may take the dead letter
 // away: an owner that was fenced takes away nothing. The ack is answered after
-// that, so that what was acked is in no list. An event that dies again is buried
+// that, so that what was acked is in no list. An event that dies again is appended
 // under the next id before the dead letter that it came from goes.
 type redriveQueue struct {
 	// entries are those in memory, by arrival, until their dead letters are gone.
@@ -200,7 +200,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 // readRedrives asks for the redrives of partitions: for all at once first, since
 // there are none mostly. dead has the events of those whose dead letters are
 // there; the others are ended. over are the letters of those that an earlier owner
-// has buried again, but not settled before it died.
+// has appended again, but not settled before it died.
 func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over, marked map[string]bool, err error) {
 	const most = 2 * redrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
@@ -230,7 +230,7 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	if dead, err = g.deadEvents(ctx, letters); err != nil {
 		return nil, nil, nil, err
 	}
-	if over, err = g.buriedAgain(ctx, dead); err != nil {
+	if over, err = g.deadAgain(ctx, dead); err != nil {
 		return nil, nil, nil, err
 	}
 	ids := make([]string, 0, len(dead))
@@ -256,8 +256,8 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	return dead, over, marked, err
 }
 
-// buriedAgain are those letters of which the next is there.
-func (g *Group) buriedAgain(ctx context.Context, dead map[string]*eventlog.Record) (map[string]bool, error) {
+// deadAgain are those letters of which the next is there.
+func (g *Group) deadAgain(ctx context.Context, dead map[string]*eventlog.Record) (map[string]bool, error) {
 	letters := slices.Collect(maps.Keys(dead))
 	next := make([]string, len(letters))
 	for i, letter := range letters {

@@ -169,7 +169,7 @@ func TestRedriveOfWhatIsGone(t *testing.T) {
 	})
 }
 
-// A group that was set back buries what it buried before under another id: the
+// A group that was set back appends its earlier dead letters under another id: the
 // dead letter of then is gone.
 func TestDeadAgainAfterSeek(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
@@ -195,7 +195,7 @@ func TestRedriveMany(t *testing.T) {
 		const n = 3*redrivesAhead + 7
 		w.publishN(n, "")
 		c := w.join(window(50))
-		bury := true
+		dead := true
 		seen := map[string]int{}
 		for range 2 * n {
 			if c.waiting() > 50 {
@@ -210,12 +210,12 @@ func TestRedriveMany(t *testing.T) {
 			c.fakeSink.got = nil
 			c.fakeSink.mu.Unlock()
 			switch {
-			case len(ids) > 0 && bury:
+			case len(ids) > 0 && dead:
 				c.nackAs(toDeadLetters, ids...)
 			case len(ids) > 0:
 				c.ack(ids...)
-			case bury:
-				bury = false
+			case dead:
+				dead = false
 				w.redrive(slices.Collect(maps.Keys(w.log.dead()))...)
 			default:
 				w.wantDead()

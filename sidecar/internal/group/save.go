@@ -28,7 +28,7 @@ type save struct {
 // valid.
 func (g *Group) collect() save {
 	s := g.saver.begin()
-	s.deadLetters, g.dispatch.burying = g.dispatch.burying, nil
+	s.deadLetters, g.dispatch.deadLetters = g.dispatch.deadLetters, nil
 	for _, p := range g.own.parts {
 		if p.dirty {
 			p.dirty = false
@@ -122,7 +122,7 @@ func (g *Group) unsave(s save, err error) {
 		g.dispatch.takeBack(m)
 	}
 	for _, e := range s.deadLetters {
-		if e.state == burying {
+		if e.state == deadLettering {
 			g.dispatch.timers.set(e, g.saver.again)
 		}
 	}

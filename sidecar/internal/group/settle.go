@@ -59,10 +59,10 @@ func (g *Group) mark(id string, expires time.Time) {
 	g.dispatch.settleID(id)
 }
 
-// bury hands a dead letter over.
-func (g *Group) bury(e *entry) {
+// appendDeadLetter hands a dead letter over.
+func (g *Group) appendDeadLetter(e *entry) {
 	g.mu.Lock()
-	if e.state != burying {
+	if e.state != deadLettering {
 		g.mu.Unlock()
 		return
 	}
@@ -74,20 +74,20 @@ func (g *Group) bury(e *entry) {
 	rec := deadLetter(e, g.name, e.part.since, g.cfg.Clock.Now())
 	ctx := e.process.Within(g.cfg.Context)
 	g.mu.Unlock()
-	g.cfg.DeadLetters.Bury(ctx, rec, func(err error) { g.buried(e, err) })
+	g.cfg.DeadLetters.AppendDeadLetter(ctx, rec, func(err error) { g.deadLetterAppended(e, err) })
 }
 
-// buried takes the outcome of bury.
-func (g *Group) buried(e *entry, err error) {
+// deadLetterAppended handles the outcome of appendDeadLetter.
+func (g *Group) deadLetterAppended(e *entry, err error) {
 	g.mu.Lock()
-	if e.state == burying {
+	if e.state == deadLettering {
 		if err == nil {
 			g.dispatch.deadLettering--
 			g.dispatch.metrics.DeadLettered(1)
 			g.dispatch.settle(e)
 			g.saver.deadLettered(e, nil)
 		} else {
-			g.cfg.Logger.Warn("consumer group cannot bury a dead letter", "topic", g.topic, "group", g.name, "error", err)
+			g.cfg.Logger.Warn("consumer group cannot append a dead letter", "topic", g.topic, "group", g.name, "error", err)
 			g.dispatch.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
 		}
 	}

@@ -127,7 +127,7 @@ func TestNoPartition(t *testing.T) {
 
 // Dead letters that are on their way when their partition is lost are not
 // settled by its owner.
-func TestLateBurial(t *testing.T) {
+func TestLateDeadLetter(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")
 		f.policy.Store(func() *policy.Effective { e := *f.policy.Load(); e.Delivery.MaxAttempts = 1; return &e }())
@@ -145,7 +145,7 @@ func TestLateBurial(t *testing.T) {
 			t.Errorf("%d on their way to the dead letter topic", g.dispatch.deadLettering)
 		}
 		if !c.ack("e1").ok() || a.info().Lag != 0 {
-			t.Error("the event that came again was settled by the burial")
+			t.Error("the event that came again was settled by the dead letter")
 		}
 	})
 }

@@ -159,8 +159,8 @@ func TestDrain(t *testing.T) {
 		c.wants("")
 		d.ack("e1")
 		d.wants("e2/1")
-		if len(f.deadLetters.buried) != 0 {
-			t.Error("a rebalance has buried an event")
+		if len(f.deadLetters.appended) != 0 {
+			t.Error("a rebalance has made a dead letter")
 		}
 	})
 }

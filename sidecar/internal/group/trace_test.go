@@ -16,16 +16,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
 )
 
-// tracedDeadLetters bury as the sidecar does.
+// tracedDeadLetters appends as the sidecar does.
 type tracedDeadLetters struct {
 	*fakeDeadLetters
 	rec *tracingtest.Recorder
 }
 
-func (d *tracedDeadLetters) Bury(ctx context.Context, rec *eventlog.Record, done func(error)) {
+func (d *tracedDeadLetters) AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error)) {
 	span := d.rec.SendDeadLetter(ctx, &rec.Event)
 	rec.Headers = span.Headers(rec.Headers)
-	d.fakeDeadLetters.Bury(ctx, rec, func(err error) {
+	d.fakeDeadLetters.AppendDeadLetter(ctx, rec, func(err error) {
 		span.Accepted(rec.ID, eventlog.Outcome{})
 		done(err)
 	})
@@ -107,7 +107,7 @@ b7ad6b7169203331: process orders consumer attempt=3 outcome=dead_lettered type=d
 			t.Errorf("a nack's span says %v", op)
 		}
 		send := rec.Named("send orders.dlq")[0].SpanContext
-		if got, _ := w.deadLetters.buried[0].Headers.Get("traceparent"); got != "00-"+send.TraceID().String()+"-"+send.SpanID().String()+"-01" {
+		if got, _ := w.deadLetters.appended[0].Headers.Get("traceparent"); got != "00-"+send.TraceID().String()+"-"+send.SpanID().String()+"-01" {
 			t.Errorf("the dead letter carries %s", got)
 		}
 	})

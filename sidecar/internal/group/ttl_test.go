@@ -39,8 +39,8 @@ func TestTTL(t *testing.T) {
 		if info := w.info(); info.Lag != 0 || info.Partitions[0].Cursor != 5 {
 			t.Errorf("lag %d, cursor %d", info.Lag, info.Partitions[0].Cursor)
 		}
-		if len(w.deadLetters.buried) != 0 {
-			t.Errorf("%d buried", len(w.deadLetters.buried))
+		if len(w.deadLetters.appended) != 0 {
+			t.Errorf("%d dead letters", len(w.deadLetters.appended))
 		}
 		w.kill()
 		w.join().wants("")
@@ -57,10 +57,10 @@ func TestTTLDeadLetter(t *testing.T) {
 		advance(2 * time.Second)
 		c := w.join()
 		c.wants("b/1")
-		if len(w.deadLetters.buried) != 1 {
-			t.Fatalf("%d buried", len(w.deadLetters.buried))
+		if len(w.deadLetters.appended) != 1 {
+			t.Fatalf("%d dead letters", len(w.deadLetters.appended))
 		}
-		got := w.deadLetters.buried[0]
+		got := w.deadLetters.appended[0]
 		for name, want := range map[string]string{wire.HeaderDeadReason: "expired", wire.HeaderDeadAttempts: "0", wire.HeaderDeadID: "a"} {
 			if v, _ := got.Headers.Get(name); v != want {
 				t.Errorf("header %s is %q, want %q", name, v, want)

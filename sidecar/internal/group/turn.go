@@ -15,7 +15,7 @@ func (g *Group) turn() {
 		}
 		if err == nil { // the next owner would know now that the last delivery has failed
 			for _, e := range s.deadLetters {
-				g.bury(e)
+				g.appendDeadLetter(e)
 			}
 		}
 	}

@@ -288,7 +288,9 @@ func (p *process) open() (err error) {
 			p.tails.Heard(topic, partition, head)
 			p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: partition, Head: head}}})
 		},
-		Bury: func(ctx context.Context, rec *eventlog.Record, done func(error)) { p.publisher.Bury(ctx, rec, done) },
+		AppendDeadLetter: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
+			p.publisher.AppendDeadLetter(ctx, rec, done)
+		},
 	})
 	if err != nil {
 		return errors.Join(err, p.queue.Close(), p.log.Close())

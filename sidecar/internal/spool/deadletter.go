@@ -47,7 +47,7 @@ func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 		case !eventlog.IsDeadLetter(d.rec):
 			waiting++
 			letter := deadLetter(d, l.cfg.Clock.Now())
-			l.cfg.Bury(ctx, letter, func(err error) { all <- appended{d, letter, err} })
+			l.cfg.AppendDeadLetter(ctx, letter, func(err error) { all <- appended{d, letter, err} })
 		case refused(d.err):
 			waiting++
 			all <- appended{d, d.rec, d.err}
@@ -69,8 +69,8 @@ func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 			if s.letter != s.rec {
 				l.cfg.Logger.Warn("a spooled event became a dead letter", "topic", t.name, "id", s.rec.ID, "reason", reason(s.err))
 			}
-			if l.cfg.Buried != nil {
-				l.cfg.Buried(t.name)
+			if l.cfg.DeadLettered != nil {
+				l.cfg.DeadLettered(t.name)
 			}
 		case <-ctx.Done():
 			return ctx.Err()

@@ -84,8 +84,8 @@ func TestErasedElsewhere(t *testing.T) {
 		f.drained()
 		f.wantLogged("t", "a-1", "person-3")
 		f.wantLogged("u", "person-1")
-		if len(f.buried) > 0 || len(f.shared.erased) > 0 {
-			t.Errorf("buried %v, and taken out of the log again %q", f.buried, f.shared.erased)
+		if len(f.deadLetters) > 0 || len(f.shared.erased) > 0 {
+			t.Errorf("dead letters %v, and taken out of the log again %q", f.deadLetters, f.shared.erased)
 		}
 	})
 }
@@ -115,9 +115,9 @@ func TestErasedOnItsWay(t *testing.T) {
 	})
 }
 
-// TestErasedIsNotBuried: an event that the log would not take does not become a dead
+// TestErasedIsNoDeadLetter: an event that the log would not take does not become a dead
 // letter once it is erased.
-func TestErasedIsNotBuried(t *testing.T) {
+func TestErasedIsNoDeadLetter(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		within(t, standard, func(t *testing.T, f *fixture) {
 			f.want(f.publish("t", "a-1"), "ok")
@@ -133,8 +133,8 @@ func TestErasedIsNotBuried(t *testing.T) {
 			}
 			f.shared.set(up)
 			f.drained()
-			if len(f.buried) > 0 {
-				t.Errorf("during the append %v: buried %s", during, f.buried[0].Payload)
+			if len(f.deadLetters) > 0 {
+				t.Errorf("during the append %v: dead letter %s", during, f.deadLetters[0].Payload)
 			}
 		})
 	}

@@ -44,13 +44,13 @@ type fixture struct {
 	cancel context.CancelFunc
 	done   chan error
 
-	mu        sync.Mutex
-	announced map[string][]string // ids by topic
-	heard     int
-	buried    []*eventlog.Record
-	buriedOf  map[string]int // counted, by topic
-	buryErr   error
-	onBury    func(rec *eventlog.Record, done func(error)) // instead, if set
+	mu            sync.Mutex
+	announced     map[string][]string // ids by topic
+	heard         int
+	deadLetters   []*eventlog.Record
+	deadLettersOf map[string]int // counted, by topic
+	deadLetterErr error
+	onDeadLetter  func(rec *eventlog.Record, done func(error)) // instead, if set
 }
 
 // lockedBuffer is a bytes.Buffer for many goroutines.
@@ -90,7 +90,7 @@ func snapshot(t testing.TB, yaml string) *policy.Snapshot {
 func newFixture(t testing.TB, policies string) *fixture {
 	f := &fixture{
 		t: t, shared: newFakeLog(), disk: vfs.NewCrashableMem(), logged: &lockedBuffer{},
-		policies: policy.NewCurrent(snapshot(t, policies)), announced: map[string][]string{}, buriedOf: map[string]int{},
+		policies: policy.NewCurrent(snapshot(t, policies)), announced: map[string][]string{}, deadLettersOf: map[string]int{},
 	}
 	return f
 }
@@ -126,12 +126,12 @@ func (f *fixture) open() {
 			defer f.mu.Unlock()
 			f.heard++
 		},
-		Bury:     f.bury,
-		Erasures: f.shared,
-		Buried: func(topic string) {
+		AppendDeadLetter: f.appendDeadLetter,
+		Erasures:         f.shared,
+		DeadLettered: func(topic string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.buriedOf[topic]++
+			f.deadLettersOf[topic]++
 		},
 		Logger: slog.New(slog.NewTextHandler(f.logged, nil)),
 	})
@@ -175,17 +175,17 @@ func (s slowStore) Read(ctx context.Context, topic string, partition int, from u
 	return s.Log.Read(ctx, topic, partition, from, b)
 }
 
-func (f *fixture) bury(_ context.Context, rec *eventlog.Record, done func(error)) {
-	if f.onBury != nil {
-		f.onBury(rec, done)
+func (f *fixture) appendDeadLetter(_ context.Context, rec *eventlog.Record, done func(error)) {
+	if f.onDeadLetter != nil {
+		f.onDeadLetter(rec, done)
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.buryErr == nil && !slices.ContainsFunc(f.buried, func(r *eventlog.Record) bool { return r.ID == rec.ID }) {
-		f.buried = append(f.buried, rec)
+	if f.deadLetterErr == nil && !slices.ContainsFunc(f.deadLetters, func(r *eventlog.Record) bool { return r.ID == rec.ID }) {
+		f.deadLetters = append(f.deadLetters, rec)
 	}
-	go done(f.buryErr)
+	go done(f.deadLetterErr)
 }
 
 func (f *fixture) run() {

@@ -224,7 +224,7 @@ func (r *run) check() {
 		switch {
 		case len(x.told) != 1+x.repeats:
 			r.t.Errorf("%s was published %d times and answered %q", id, 1+x.repeats, x.told)
-		case kept && !mine && !(r.foreign[id] && r.isBuried(x.rec)):
+		case kept && !mine && !(r.foreign[id] && r.isDeadLetter(x.rec)):
 			r.t.Errorf("%s was answered %q and is lost: %v", id, x.told, found)
 		case !kept && !doubtful && mine:
 			r.t.Errorf("%s was answered %q and is stored", id, x.told)
@@ -253,8 +253,8 @@ func (r *run) checkOrder(key string, list []*try) {
 	}
 }
 
-func (r *run) isBuried(rec *eventlog.Record) bool {
-	return slices.ContainsFunc(r.buried, func(letter *eventlog.Record) bool {
+func (r *run) isDeadLetter(rec *eventlog.Record) bool {
+	return slices.ContainsFunc(r.deadLetters, func(letter *eventlog.Record) bool {
 		id, _ := letter.Headers.Get("sluice-dlq-id")
 		return id == rec.ID && letter.Topic == rec.Topic+".dlq" && string(letter.Payload) == string(rec.Payload)
 	})

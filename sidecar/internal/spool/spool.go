@@ -74,7 +74,7 @@ type Store interface {
 // queue is the partition of Store that is used.
 const queue = 0
 
-// Config is what a Log needs. Heard and Buried may be nil.
+// Config is what a Log needs. Heard and DeadLettered may be nil.
 type Config struct {
 	// Log is the store's. Its appends give up by themselves when the store
 	// does not answer.
@@ -97,10 +97,10 @@ type Config struct {
 	Announce func(topic string, partition int, recs []*eventlog.Record)
 	// Heard is told that a partition has events up to head, which were stored earlier.
 	Heard func(topic string, partition int, head uint64)
-	// Bury stores a dead letter: see admit's Publisher.Bury.
-	Bury func(ctx context.Context, rec *eventlog.Record, done func(error))
-	// Buried is told of every spooled event that became a dead letter.
-	Buried func(topic string)
+	// AppendDeadLetter stores a dead letter: see admit's Publisher.AppendDeadLetter.
+	AppendDeadLetter func(ctx context.Context, rec *eventlog.Record, done func(error))
+	// DeadLettered is told of every spooled event that became a dead letter.
+	DeadLettered func(topic string)
 	// Erasures is the store as it knows of erasures; nil: nothing is ever erased.
 	// Erased is told of topics of which events that are to be gone were in the log.
 	Erasures Erasures

@@ -478,7 +478,7 @@ func TestConflictBecomesDeadLetter(t *testing.T) {
 		f.shared.set(up)
 		f.shared.Append(t.Context(), "t", eventlog.PartitionOf("a", "a-2", 2), []*eventlog.Record{taken})
 		f.mu.Lock()
-		f.buryErr = errors.New("no dead letters today")
+		f.deadLetterErr = errors.New("no dead letters today")
 		f.mu.Unlock()
 		time.Sleep(10 * time.Second)
 		f.wantSpooled(3)
@@ -487,16 +487,16 @@ func TestConflictBecomesDeadLetter(t *testing.T) {
 		}
 		f.crash()
 		f.mu.Lock()
-		f.buryErr = nil
+		f.deadLetterErr = nil
 		f.mu.Unlock()
 		f.drained()
 		f.wantLogged("t", "a-2", "a-1", "a-3")
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.buried) != 1 {
-			t.Fatalf("%d dead letters", len(f.buried))
+		if len(f.deadLetters) != 1 {
+			t.Fatalf("%d dead letters", len(f.deadLetters))
 		}
-		letter := f.buried[0]
+		letter := f.deadLetters[0]
 		for name, want := range map[string]string{
 			"sluice-dlq-reason":   `conflict: id "a-2" is already stored with other content at seq 1`,
 			"sluice-dlq-group":    "",
@@ -528,10 +528,10 @@ func TestRefusedBecomesDeadLetter(t *testing.T) {
 		f.want(f.publish("t", "a-3"), "ok")
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.buried) != 2 || f.buriedOf["t"] != 2 {
-			t.Fatalf("%d dead letters, %d counted", len(f.buried), f.buriedOf["t"])
+		if len(f.deadLetters) != 2 || f.deadLettersOf["t"] != 2 {
+			t.Fatalf("%d dead letters, %d counted", len(f.deadLetters), f.deadLettersOf["t"])
 		}
-		for _, letter := range f.buried {
+		for _, letter := range f.deadLetters {
 			if got, _ := letter.Headers.Get("sluice-dlq-reason"); got != "refused: the store refuses the event: a rule of the store's" {
 				t.Errorf("reason %q", got)
 			}
@@ -549,7 +549,7 @@ func TestRefusedBecomesDeadLetter(t *testing.T) {
 func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.refused = "-no"
-		f.onBury = func(rec *eventlog.Record, done func(error)) {
+		f.onDeadLetter = func(rec *eventlog.Record, done func(error)) {
 			go done(&eventlog.RefusedError{Cause: errors.New("a rule of the store's")})
 		}
 		f.shared.set(down)
@@ -587,13 +587,13 @@ func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 		if want := map[string]string{"a-no": `{"id":"a-no"}`, "x": `{"id":"dlq-1-no"}`}; !maps.Equal(kept, want) {
 			t.Errorf("kept %q, want %q", kept, want)
 		}
-		if f.buriedOf["t"] != 1 || f.buriedOf["t.dlq"] != 1 {
-			t.Errorf("counted %v", f.buriedOf)
+		if f.deadLettersOf["t"] != 1 || f.deadLettersOf["t.dlq"] != 1 {
+			t.Errorf("counted %v", f.deadLettersOf)
 		}
 	})
 }
 
-// TestSpooledDeadLetter: one whose burial had to be spooled, and that is stored
+// TestSpooledDeadLetter: one whose dead letter had to be spooled, and that is stored
 // from an earlier try with another reason, is no conflict.
 func TestSpooledDeadLetter(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
@@ -607,8 +607,8 @@ func TestSpooledDeadLetter(t *testing.T) {
 		f.want(f.publishAll("t.dlq", []*eventlog.Record{letter("two")}), "spooled")
 		f.shared.set(up)
 		f.drained()
-		if len(f.buried) > 0 {
-			t.Errorf("buried %+v", f.buried[0])
+		if len(f.deadLetters) > 0 {
+			t.Errorf("dead letters %+v", f.deadLetters[0])
 		}
 	})
 }
@@ -675,7 +675,7 @@ func TestWaitingForTheDrainEnds(t *testing.T) {
 // behind that other events would be held up.
 func TestDeadLettersDoNotWaitForTheDrain(t *testing.T) {
 	within(t, `[{name: "*", partitions: 1}]`, func(t *testing.T, f *fixture) {
-		f.onBury = func(rec *eventlog.Record, done func(error)) {
+		f.onDeadLetter = func(rec *eventlog.Record, done func(error)) {
 			large := record("large-1")
 			large.Topic, large.Payload, large.Binary = rec.Topic, make([]byte, 2<<20), true
 			go func() {
