@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: policypb/policy.proto
 
-// What control planes and sidecars say to each other about policies, as
+// The messages of policies between control planes and sidecars, as
 // resources of one delta xDS stream.
 
 package policypb
@@ -37,7 +37,7 @@ type TopicPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Version is that of the policy with this name, as REST counts them. It stays
-	// when only what falls through to it changes.
+	// when only inherited values change.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Absent said, before there were packs, that there is no policy of this name.
 	Absent        bool      `protobuf:"varint,3,opt,name=absent,proto3" json:"absent,omitempty"`

@@ -100,9 +100,9 @@ func (c *Catalog) readSchemas(ctx context.Context, name string, most int) (list 
 	return list, nil
 }
 
-// CheckSchema says why a schema could not become that of a policy; none: it could. The
-// compatibility is the one in force where it is "". The error is not_found for a policy
-// that never was.
+// CheckSchema returns the reasons why a schema is incompatible with those of a
+// policy; none: it is compatible. The default compatibility is the one in
+// force. The error is not_found for a policy that never existed.
 func (c *Catalog) CheckSchema(ctx context.Context, name, text string, how policy.Compatibility) ([]string, error) {
 	if len(c.placesOf(name)) == 0 {
 		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
@@ -113,7 +113,7 @@ func (c *Catalog) CheckSchema(ctx context.Context, name, text string, how policy
 	return c.breaks(ctx, schema.NewBudget(), name, text, how)
 }
 
-// compatibility is what is in force for the schema of a policy of some name.
+// compatibility returns the one in force for the schema of a policy's name.
 func (s *State) compatibility(name string) policy.Compatibility {
 	e := s.Snapshot.Effective(name)
 	if e == nil {
@@ -122,7 +122,8 @@ func (s *State) compatibility(name string) policy.Compatibility {
 	return e.Schema.Compatibility
 }
 
-// breaks says why a schema does not go with the versions before it.
+// breaks returns the reasons why a schema is incompatible with earlier
+// versions.
 func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text string, how policy.Compatibility) ([]string, error) {
 	was := c.schemasOf(name)
 	if was.last == 0 || was.digest == policy.DigestOf(text) && !how.Transitive() || how == policy.CompatibilityNone {
@@ -146,8 +147,8 @@ func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text 
 	return how.Breaks(budget, text, older), nil
 }
 
-// holdToSchemas refuses what is put with a schema that does not go with the policy's
-// versions before it.
+// holdToSchemas refuses a put policy whose schema is incompatible with earlier
+// versions.
 func (c *Catalog) holdToSchemas(ctx context.Context, w *wish, next *State) error {
 	budget := schema.NewBudget()
 	var bad []wire.FieldError

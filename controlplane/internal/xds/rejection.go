@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 )
 
-// maxReason is how much of a sidecar's reason is kept.
+// maxReason bounds the stored reason of a rejection.
 const maxReason = 2 << 10
 
-// rejection is what is shown of a response that was refused. A sidecar refuses
-// all of a response; the policy is the first one that the reason quotes, else
-// the first one of the response.
+// rejection returns the rejection to show of a refused response. A sidecar
+// refuses all of a response; the policy is the first one that the reason
+// quotes, else the first one of the response.
 func (s sent) rejection(reason string) *fleet.Rejection {
 	r := &fleet.Rejection{Reason: reason}
 	if len(reason) > maxReason {
