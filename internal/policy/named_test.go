@@ -99,7 +99,7 @@ func TestMergedGroupsAreBounded(t *testing.T) {
 		document += fmt.Sprintf(`,{"name":"t%d","groups":{"own":{"rate":1}}}`, i)
 	}
 	_, err := policy.ParseJSON([]byte(document + "]"))
-	if f := wire.AsError(err).Fields; err == nil || len(f) != 1 || !strings.HasSuffix(f[0].Field, ".groups") || !strings.Contains(f[0].Message, "fall through") {
+	if f := wire.AsError(err).Fields; err == nil || len(f) != 1 || !strings.HasSuffix(f[0].Field, ".groups") || !strings.Contains(f[0].Message, "with inherited ones") {
 		t.Errorf("%.300v", err)
 	}
 	shared := strings.ReplaceAll(document, `,"groups":{"own":{"rate":1}}`, "")

@@ -211,7 +211,7 @@ func (s *Snapshot) add(order []placed) (bad []wire.FieldError) {
 		p.applyTo(e)
 		if merged += p.Merged(e); merged > MaxMergedBytes {
 			return append(bad, fieldError(p.line, join(p.at(), "groups"), fmt.Sprintf(
-				"the groups and weights of the policies, with those that fall through to them, have more than %d bytes", MaxMergedBytes)))
+				"the groups and weights of the policies, with inherited ones, have more than %d bytes", MaxMergedBytes)))
 		}
 		if p.bad || doubtful[parent] {
 			doubtful[e] = true
@@ -245,12 +245,12 @@ func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 		}
 		bad = append(bad, fieldError(p.line, path, fmt.Sprintf(format, args...)))
 	}
-	const burst = "with a rate of %v the burst must be at least 1, not %d (fields that are not set fall through)"
+	const burst = "with a rate of %v the burst must be at least 1, not %d (unset fields are inherited)"
 	check(e.Publish.Rate == 0 || e.Publish.Burst >= 1, "publish.burst", "publish.rate", burst, e.Publish.Rate, e.Publish.Burst)
 	check(e.Connection.Rate == 0 || e.Connection.Burst >= 1, "connection.burst", "connection.rate", burst, e.Connection.Rate, e.Connection.Burst)
 	b := e.Delivery.Backoff
 	check(b.Min <= b.Max, "delivery.backoff.min", "delivery.backoff.max",
-		"min %v is more than max %v (fields that are not set fall through)", b.Min, b.Max)
+		"min %v is more than max %v (unset fields are inherited)", b.Min, b.Max)
 	return bad
 }
 

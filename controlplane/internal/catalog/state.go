@@ -31,7 +31,7 @@ type Resolved struct {
 type State struct {
 	Revision int64
 	Series   int64 // that the revision is of
-	bytes    int   // of all policies as JSON, and of what falls through into their groups and weights
+	bytes    int   // of all policies as JSON, and of inherited groups and weights
 	// Entries are ascending by name.
 	Entries []Entry
 	// Resolved has one element for each of Entries, in their order.
