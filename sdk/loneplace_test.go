@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestALongAbsenceIsAGap: whoever was away for so long may have missed deletions of keys, of which nothing is left.
+// TestALongAbsenceIsAGap: a client that was away for so long may have missed deletions of keys, of
+// which nothing is left.
 func TestALongAbsenceIsAGap(t *testing.T) {
 	for away, ends := range map[time.Duration]bool{longestAway - time.Minute: false, longestAway + time.Minute: true} {
 		s := newSubscription(t.Context(), new(Client), "orders", "", newSubscribeConfig([]option.Subscribe{option.EndOnGap()}))

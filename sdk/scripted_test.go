@@ -199,7 +199,8 @@ func TestNilIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestErrorsAreValues: whatever is around a refusal, and whatever it says beside its code.
+// TestErrorsAreValues: errors.Is finds a refusal's code, also where the refusal is wrapped or has
+// other fields.
 func TestErrorsAreValues(t *testing.T) {
 	server := scripted(t, func(_ int, op string) string {
 		if op == "PUBLISH" {

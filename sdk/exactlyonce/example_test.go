@@ -67,8 +67,8 @@ func ExampleRetryAfter() {
 	// order-1: ack
 }
 
-// An effect that is conditional on its fence: whoever was paused and wakes up
-// late cannot write over what a later claim has written.
+// An effect that is conditional on its fence: a process that was paused cannot overwrite the effect
+// of a later claim.
 func ExampleHandler_DoClaimed() {
 	ctx := context.Background()
 	h, err := exactlyonce.New(exactlyonce.NewMemory(0), exactlyonce.Options{Scope: "billing/orders"})

@@ -308,8 +308,8 @@ func drained(t *testing.T, p *sidecartest.Process) (lag int64) {
 	}
 }
 
-// isStoreAway says that a sidecar has no answer from its store right now, which
-// a slow machine's store may well give cause for: whoever asks, asks again.
+// isStoreAway says that a sidecar has no answer from its store right now, which a slow machine may
+// cause: the caller asks again.
 func isStoreAway(err error) bool {
 	var refused *wire.Error
 	return errors.As(err, &refused) && refused.Code == wire.StoreUnavailable

@@ -223,8 +223,8 @@ func atMost(t *testing.T, p *sidecartest.Process, idle, most int) {
 	}
 }
 
-// TestConnectionsAreBounded: those past the bound are told so whatever they ask
-// for, and the other listeners go on.
+// TestConnectionsAreBounded: connections beyond the bound are refused for any request, and the
+// other listeners go on.
 func TestConnectionsAreBounded(t *testing.T) {
 	p := sidecartest.Start(t, t.TempDir(), "--max-connections", "3")
 	for range 3 {

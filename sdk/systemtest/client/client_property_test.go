@@ -131,8 +131,8 @@ func TestPublisherProperty(t *testing.T) {
 	})
 }
 
-// With KeyedBatches the order of each key holds, too, whichever connections break
-// and whatever is refused as a whole; and requests have several events of a key.
+// With KeyedBatches the order of each key also holds when connections break and batches are
+// refused, and requests have several events of a key.
 func TestKeyedBatchesProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := drawMishaps(rt)

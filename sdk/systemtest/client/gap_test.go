@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Without a group, and with one handler at a time, no event overtakes another, whatever the keys are.
+// Without a group, and with one handler at a time, no event overtakes another, for any keys.
 func TestEventsComeInTheOrderOfTheLog(t *testing.T) {
 	_, client := open(t, sluicetest.Options{})
 	const count = 300

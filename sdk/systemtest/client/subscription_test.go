@@ -240,7 +240,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// Without a group every event comes once, whatever breaks meanwhile.
+// Without a group every event comes once, also when connections break meanwhile.
 func TestWithoutAGroup(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	var mu sync.Mutex

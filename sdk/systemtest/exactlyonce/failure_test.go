@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 )
 
-// A chain must not lose its beginning before its end: whoever found it without
-// would begin another.
+// A chain must not lose its beginning before its end: a process that found it without would begin
+// another.
 func TestClaimsOutliveTheirMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := &recorder{Store: exactlyonce.NewMemory(0)}

@@ -158,8 +158,7 @@ func (s *stopped) Get(ctx context.Context, at exactlyonce.Slot) (exactlyonce.Rec
 	return s.Store.Get(ctx, at)
 }
 
-// A claimant that is paused beyond its lease must not mark over whoever has
-// taken its place.
+// A claimant that is paused beyond its lease must not overwrite the mark of its successor.
 func TestPausedClaimantIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second

@@ -123,8 +123,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// A process that goes on late makes the group and the collection of a rebuild again that is over. What is of no rebuild, or
-// of one that is to come, stays.
+// A process that goes on late makes the group and the collection of a rebuild again that is over. Collections of no
+// rebuild, or of a future one, stay.
 func TestLeftByEarlierRebuilds(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)

@@ -30,10 +30,9 @@ func someItem(t *rapid.T, n int) wire.PublishItem {
 	return it
 }
 
-// The tokens that are gone are those of the events that were answered OK,
-// whatever became of all the others; and every call is answered once, with one
-// result per item or one error. The rates are so slow that no token comes back
-// by itself meanwhile; bytes may, one a second.
+// Only events that were answered OK cost tokens, and every call is answered once, with one result
+// per item or one error. The rates are so slow that no token comes back by itself meanwhile; bytes
+// may, one a second.
 func TestTokensGoneAreEventsAccepted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		connBurst := rapid.IntRange(1, 200).Draw(rt, "connection burst")

@@ -131,8 +131,7 @@ func TestFleetWideTenants(t *testing.T) {
 	}
 }
 
-// The tokens that are gone of each tenant are those of its events that were
-// answered OK, whatever became of the others.
+// Only a tenant's events that were answered OK cost its tokens.
 func TestTokensGoneAreEventsAcceptedOfEachTenant(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		bounds := writer.DefaultBounds()

@@ -88,8 +88,8 @@ func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
 	}
 }
 
-// TestDisorderBreaksTheAnswerOff: behind the later of two events that come in the
-// wrong order, whoever goes on never sends the earlier one.
+// TestDisorderBreaksTheAnswerOff: a part that resumes behind the later of two events in the wrong
+// order never sends the earlier one.
 func TestDisorderBreaksTheAnswerOff(t *testing.T) {
 	self, a := edge("self", 1000, 1, 3), edge("a", 5000, 2, 2)
 	s := serve(t, a)

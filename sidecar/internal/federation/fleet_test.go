@@ -304,7 +304,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// TestCloseInTheMiddle leaves nothing behind, whatever the readers are at.
+// TestCloseInTheMiddle leaves nothing behind, at any place of the readers.
 func TestCloseInTheMiddle(t *testing.T) {
 	stalls := serve(t, edge("stalls", 5000, 1, 3))
 	stalls.stallAfter.Store(3000)

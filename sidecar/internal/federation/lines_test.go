@@ -168,8 +168,7 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-// FuzzLines: whatever comes, in whatever pieces, what is cut is in order and
-// nothing but the text's lines.
+// FuzzLines: from any text, in any pieces, the lines come in order, and nothing else.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"id":"a","ts":1,"x":1}`+"\n"+`{"id":"b","ts":1,"x":1}`+"\n"), false)
 	f.Add([]byte(`{"id":"b","ts":1,"x":1}`+"\n\n"+`{"id":"a","ts":1,"x":1}`+"\r\n"), true)

@@ -117,9 +117,9 @@ func drawScan(t *rapid.T) eventlog.ScanQuery {
 	return q
 }
 
-// TestOneExportIsTheUnionOnce: whatever ids the parts share, at whatever places,
-// one answer has each once, at its first place, in order; also where it
-// remembers so few ids that it has to ask for them.
+// TestOneExportIsTheUnionOnce: for any ids that parts share, at any places, one answer has each
+// once, at its first place, in order; also where it remembers so few ids that it has to ask for
+// them.
 func TestOneExportIsTheUnionOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, true)

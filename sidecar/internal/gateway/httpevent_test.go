@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// FuzzItemOf: whatever headers and body a request has, its event is within the
-// limits, or it is refused with a code of the contract; and an event that was
-// accepted can be handed out and read again.
+// FuzzItemOf: the event of any request is within the limits, or is refused with a code of the
+// contract. An accepted event can be written and read again.
 func FuzzItemOf(f *testing.F) {
 	f.Add("Sluice-Id: a\r\nSluice-Key: k\r\nSluice-Ts: 5\r\n", []byte(`{"a":1}`))
 	f.Add("Idempotency-Key: a\r\nSluice-Header-X: 1\r\nSluice-Header-x: 2\r\n", []byte(`1`))

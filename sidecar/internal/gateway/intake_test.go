@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// TestIntake: whatever comes in whatever pieces is read whole, the memory for it
-// is the budget's while it is there, and none is left taken.
+// TestIntake: text in any pieces is read completely, its memory is taken from the budget meanwhile,
+// and all of it is given back.
 func TestIntake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := bytes.Repeat([]byte("0123456789"), rapid.IntRange(0, 10_000).Draw(t, "tens"))

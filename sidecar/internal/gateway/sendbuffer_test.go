@@ -17,8 +17,8 @@ func pipedSendBuffer(b Bounds) (o *sendBuffer, peer net.Conn) {
 	return newSendBuffer(socket, b, nil), peer
 }
 
-// TestSendBufferKeepsOrder: whatever is written, corked or not, arrives as it was
-// written, and a receipt comes once everything before it is on the socket.
+// TestSendBufferKeepsOrder: all writes, corked or not, arrive in order, and a receipt comes once
+// everything before it is on the socket.
 func TestSendBufferKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 1000, SlowClientTimeout: time.Minute})

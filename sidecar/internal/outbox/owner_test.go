@@ -286,8 +286,8 @@ func (l lateAnswers) write(ctx context.Context, was, now owner) (owner, bool, er
 	return l.ownerStore.write(ctx, was, now)
 }
 
-// TestRefused: whoever finds another log at work gives up, and who has lost the
-// outbox to one does not, and gets it back.
+// TestRefused: a drainer that finds another log at work gives up. One that has lost the outbox to
+// another log does not, and gets it back.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryOwner{}

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// Each tenant of a fleet-wide topic gets the rate and the burst for itself, over
-// all sidecars together, and no more; and so does what has no tenant. Those that
-// ask for little get all of it beside those that ask for much.
+// Each tenant of a fleet-wide topic gets the rate and the burst for itself, over all sidecars
+// together, and no more; and so does what has no tenant. Tenants with little load get all of it
+// beside tenants with much.
 func TestTenantsOfAFleet(t *testing.T) {
 	const rate, burst, lasts = 100, 20, 20
 	synctest.Test(t, func(t *testing.T) {

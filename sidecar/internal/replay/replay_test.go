@@ -81,8 +81,8 @@ func TestReplayLimits(t *testing.T) {
 	}
 }
 
-// TestPagingIsTheWhole states the promise of next: pages of whatever sizes make
-// up exactly what is selected, in order, however many events share a ts.
+// TestPagingIsTheWhole states the promise of next: pages of any sizes make up exactly the selected
+// events, in order, however many share a ts.
 func TestPagingIsTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 60).Draw(t, "events")

@@ -15,10 +15,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestNobodyIsTakenForDeadWhileValid lets sidecars come, stop, die (several together, and those that watch them), sleep, lose the
-// store, and lose what they enter in the roll or have it come late. While a run is valid, nobody takes it for gone; and once
-// everything is well, everybody sees everybody who is there, and nobody else, whoever was valid and died is declared dead, and a
-// look is one query.
+// TestNobodyIsTakenForDeadWhileValid lets sidecars start, stop, die (several together, and with their watchers), sleep and lose
+// the store, and loses or delays their entries in the roll. While a run is valid, no sidecar takes it for gone. Once all faults
+// are over, every sidecar sees exactly the live ones, each that was valid and died is declared dead, and a look is one query.
 func TestNobodyIsTakenForDeadWhileValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
@@ -209,7 +208,7 @@ func (x *crowd) settle() {
 	}
 }
 
-// names are those who are there.
+// names are the live sidecars.
 func (x *crowd) names() string {
 	var names []string
 	for _, s := range x.all {

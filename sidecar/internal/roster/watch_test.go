@@ -116,7 +116,7 @@ func TestChangesProlongNothing(t *testing.T) {
 	})
 }
 
-// A change whose writer died before it was in the roll gets there by those that watch it.
+// A change whose writer died before it was in the roll gets there by the watchers.
 func TestNeighboursEnterWhatTheRollLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
@@ -151,7 +151,8 @@ func TestNeighboursEnterWhatTheRollLacks(t *testing.T) {
 	})
 }
 
-// A life that is not in the roll is not valid. Who finds it in a list watches it, and who is asked for it enters it.
+// A life that is not in the roll is not valid. A sidecar that finds it in a list watches it, and
+// one that is asked for it enters it.
 func TestALifeThatIsNotInTheRoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
@@ -175,7 +176,7 @@ func TestALifeThatIsNotInTheRoll(t *testing.T) {
 			t.Errorf("it is seen %v and valid %v once it can enter itself", alive, b.Valid(time.Now()))
 		}
 		b.kill()
-		// One that died before: whoever starts after that finds it.
+		// A life that died before: a sidecar that starts after that finds it.
 		c := store.startOn(&fakePath{fakeNodes: store, lostEntries: true}, "c", nil)
 		c.kill()
 		d := store.start("d")

@@ -263,9 +263,8 @@ func TestClockWasAhead(t *testing.T) {
 	})
 }
 
-// Several sidecars share out the slots. Each event comes in time whoever took it,
-// next to none is released twice at a time, and those of a sidecar that is killed
-// come once another has its slots.
+// Several sidecars share out the slots. Each event comes in time through any sidecar, hardly any is
+// released twice at a time, and events of a killed sidecar come once another has its slots.
 func TestSidecarsShareTheSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, due := newLog(), map[string]int64{}

@@ -278,8 +278,8 @@ func (r *report) Fatalf(format string, args ...any) {
 
 func (r *report) Fatal(args ...any) { r.Fatalf("%v", args) }
 
-// TestNothingIsLostOrOvertaken: whatever the store, the power and the policies
-// do, what was answered OK is in the log once in the end, each key in order.
+// TestNothingIsLostOrOvertaken: the store fails, the power is cut and policies change. Every event
+// that was answered OK is in the log once in the end, each key in order.
 func TestNothingIsLostOrOvertaken(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		plan := drawPlan(rt)

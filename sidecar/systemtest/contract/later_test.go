@@ -201,8 +201,8 @@ func TestScheduledAreBounded(t *testing.T) {
 	}
 }
 
-// Scheduled events survive a kill: none is early, lost or twice, also those that
-// are due while nobody runs.
+// Scheduled events survive a kill: none is early, lost or twice, also if it is due while no sidecar
+// runs.
 func TestScheduledOverAKill(t *testing.T) {
 	t.Parallel()
 	const n, topic = 200, "one.killed"

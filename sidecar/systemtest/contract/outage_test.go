@@ -112,9 +112,9 @@ func retryLater(t *testing.T, a apitest.Answer, code string) {
 	}
 }
 
-// "202 when spooled"; "durability: store|spool (a spooled event has no partition/
-// seq yet)". What was spooled is in the log once when the store is back, in the
-// order of its keys, with what came before and what comes after.
+// "202 when spooled"; "durability: store|spool (a spooled event has no partition/ seq yet)".
+// Spooled events are in the log once when the store is back, in the order of their keys, with the
+// earlier and later ones.
 func TestPublishingWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	db := newOutage(t)

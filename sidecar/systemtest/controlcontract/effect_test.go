@@ -117,9 +117,9 @@ func TestConnectionRate(t *testing.T) {
 	}
 }
 
-// "A change made at the control plane is enforced by every connected sidecar
-// within 2 s": of a policy that is new, that is changed, paused, rolled back and
-// deleted, exact or not. What is refused changes nothing.
+// "A change made at the control plane is enforced by every connected sidecar within 2 s": of a
+// policy that is new, that is changed, paused, rolled back and deleted, exact or not. A refused
+// policy changes nothing.
 func TestEnforcement(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -92,8 +92,7 @@ func (s *site) process() *sidecartest.Process {
 	return s.now
 }
 
-// history is what publishers know: the ids that they have sent, and those that
-// were answered OK.
+// history has the ids that publishers have sent, and those that were answered OK.
 type history struct {
 	mu       sync.Mutex
 	sent     map[string]bool

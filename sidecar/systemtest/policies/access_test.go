@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestRefusesToListenBeyondLoopback starts control planes that whoever reaches
-// the port could use.
+// TestRefusesToListenBeyondLoopback starts control planes that everyone who reaches the port could
+// use.
 func TestRefusesToListenBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{"xds-listen", "http-listen"} {

@@ -25,9 +25,9 @@ const (
 	chaosPool    = 40 // ids that the writers share
 )
 
-// TestChaos: four sidecars write to one partition through networks that cut
-// connections, lose requests, lose replies after the write, and are slow; two
-// more read. Whatever anybody was told has to fit the log in the end.
+// TestChaos: four sidecars write to one partition through networks that cut connections, lose
+// requests, lose replies after the write, and are slow; two more read. Every answer has to fit the
+// log in the end.
 func TestChaos(t *testing.T) {
 	s := mongotest.Shared(t)
 	soak.Rounds(t, func(t *testing.T, seed uint64) { chaos(t, s, seed) })

@@ -33,7 +33,7 @@ func migrate(t *testing.T, l *Log, o MigrateOptions) MigrateReport {
 	return r
 }
 
-// actions are what became of the indexes, those that were kept left out.
+// actions are the actions on the indexes, without kept ones.
 func actions(r MigrateReport) []string {
 	var list []string
 	for _, x := range r.Indexes {

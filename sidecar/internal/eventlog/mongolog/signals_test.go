@@ -202,7 +202,7 @@ func TestSignalsAcrossRestart(t *testing.T) {
 	})
 }
 
-// TestCloseEndsFollowing: Close does not hang, whatever is under way.
+// TestCloseEndsFollowing: Close does not hang, also with calls under way.
 func TestCloseEndsFollowing(t *testing.T) {
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		l := sharedStore(t, adapt)()
@@ -346,7 +346,7 @@ func TestSignalSet(t *testing.T) {
 	}
 }
 
-// A hint without a topic is heard by all, whatever they follow.
+// All followers get a hint without a topic.
 func TestASignalAboutAllTopics(t *testing.T) {
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		open := sharedStore(t, adapt)

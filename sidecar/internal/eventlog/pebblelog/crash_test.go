@@ -59,10 +59,9 @@ func (tr *traffic) turn(do func() error) bool {
 	return !tr.over.Load() && do() == nil
 }
 
-// TestPowerCut cuts the power again and again under writers and a reader. What
-// was answered or readable before the cut is there after it, although nothing
-// that was not synced need be. Where all is kept, it is a kill: then a group's
-// progress is there that was saved and not synced.
+// TestPowerCut cuts the power again and again under writers and a reader. Events that were answered
+// or readable before the power cut are there after it; unsynced data may be lost. Where all is
+// kept, it is a kill: then a group's progress is there that was saved and not synced.
 func TestPowerCut(t *testing.T) { soak.Rounds(t, cutPower) }
 
 func cutPower(t *testing.T, seed uint64) {
@@ -306,8 +305,7 @@ func manyAppends(t *testing.T, l *Log, prefix string) []*eventlog.Record {
 	return records
 }
 
-// checkRepeat: whatever came of events whose append failed, appending them
-// again stores each of them once.
+// checkRepeat: appending events again whose append failed stores each of them once.
 func checkRepeat(t *testing.T, disk vfs.FS, records []*eventlog.Record) {
 	t.Helper()
 	l := mustOpen(t, Options{Dir: "data", FS: disk})

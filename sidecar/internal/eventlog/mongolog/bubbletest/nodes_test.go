@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// A beat, a look and an entry are one command each, whatever there is.
+// A beat, a look and an entry are one command each, in any state of the store.
 func TestCommandsOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Polling: true})

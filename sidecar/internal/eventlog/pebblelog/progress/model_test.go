@@ -100,8 +100,8 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// TestModel: whatever happens, all that was put survives a kill, all that was
-// synced a power cut, and what a Put wrote survives together.
+// TestModel: every Put survives a kill, every synced one a power cut, and the entries of a Put
+// survive together.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{disk: folder(t), states: []map[string]string{{}}}

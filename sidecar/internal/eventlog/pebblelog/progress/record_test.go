@@ -17,8 +17,7 @@ func record(entries ...Entry) []byte {
 	return b
 }
 
-// TestRecordsReplay: what was appended is read back, whatever bytes follow the
-// last record that are no record.
+// TestRecordsReplay: appended records are read back, also with other bytes behind the last one.
 func TestRecordsReplay(t *testing.T) {
 	entry := rapid.Custom(func(t *rapid.T) Entry {
 		return Entry{Key: rapid.StringN(0, 4, -1).Draw(t, "key"), Value: rapid.SliceOf(rapid.Byte()).Draw(t, "value")}
