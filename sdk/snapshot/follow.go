@@ -140,8 +140,12 @@ func (c *Consumer[S]) subscribe(ctx context.Context) (err error) {
 		from = option.FromPositions(at)
 	}
 	// Partitions of which nothing has come yet count, too: what comes may go before the next
-	// start.
-	started := func(s *settings.Subscribe) { s.Started = c.positions.Advance }
+	// start. A later connection starts behind events that have come, of which some may not be
+	// applied yet.
+	var once sync.Once
+	started := func(s *settings.Subscribe) {
+		s.Started = func(at map[int]uint64) { once.Do(func() { c.positions.Advance(at) }) }
+	}
 	c.sub, err = c.client.Subscribe(ctx, c.topic, "", c.handle, from, option.EndOnGap(), started)
 	return err
 }

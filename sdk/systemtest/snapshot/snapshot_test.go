@@ -261,6 +261,49 @@ func TestApplyFails(t *testing.T) {
 	}
 }
 
+// An event that has come and is not applied yet, when the connection is made again, is not taken for one that is applied.
+func TestCurrentAfterANewConnection(t *testing.T) {
+	sidecar, publisher := start(t)
+	back := make(chan struct{}, 100)
+	client, err := sluice.Dial(t.Context(), sidecar.URL, sluice.WithLogger(quiet), sluice.WithBackoff(time.Millisecond, 5*time.Millisecond),
+		sluice.WithConnectionHook(func(c sluice.ConnectionChange) {
+			if c.Topic == topic && c.Err == nil {
+				back <- struct{}{}
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	publish(t, publisher, "a")
+	applying, apply := make(chan struct{}), make(chan struct{})
+	store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
+	c, err := snapshot.Follow(t.Context(), client, topic, store, snapshot.Options[int]{Logger: quiet, Apply: func(_ context.Context, s *int, _ *sluice.Event) error {
+		close(applying)
+		<-apply
+		*s++
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-applying
+	sidecar.Disconnect()
+	<-back
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Current(ctx); err == nil {
+		t.Error("it is current before the event is applied")
+	}
+	close(apply)
+	if err := errors.Join(c.Current(t.Context()), c.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if s, err := store.Load(t.Context()); err != nil || string(s.State) != "1" {
+		t.Errorf("saved is %s, %v", s.State, err)
+	}
+}
+
 // Close waits for the event that is being applied, which is in the snapshot then; where it cannot wait any longer nothing is
 // saved of it.
 func TestCloseWaitsForApply(t *testing.T) {
