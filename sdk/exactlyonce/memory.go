@@ -13,9 +13,9 @@ const DefaultMemoryIDs = 1_000_000
 // Memory is a Store in this process's memory, for tests and for programs that
 // run alone: it knows nothing after a restart.
 //
-// It is bounded. Where it is full, what was touched longest ago is forgotten
-// first, before its time, and counted (see Forgotten); a claim that is held is not
-// forgotten, and where there are only those an Insert gets ErrFull.
+// It is bounded. Where it is full, it forgets the least recently used records first, before their
+// time, and counts them (see Forgotten). It does not forget a held claim; with only such claims an
+// Insert gets ErrFull.
 type Memory struct {
 	maxIDs int
 
