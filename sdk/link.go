@@ -26,11 +26,12 @@ type link struct {
 }
 
 // run connects and serves, again and again, until ctx ends. A conn that is not
-// nil is the first connection.
+// nil is the first connection, which is served even if ctx has ended: what came on
+// it is given back in order.
 func (l *link) run(ctx context.Context, conn *Conn) {
 	cfg := &l.client.config
 	pauses := pause.Backoff{First: cfg.minPause, Most: cfg.maxPause}
-	for ctx.Err() == nil {
+	for conn != nil || ctx.Err() == nil {
 		var err error
 		if conn == nil {
 			conn, err = l.client.connect(ctx)
@@ -53,9 +54,6 @@ func (l *link) run(ctx context.Context, conn *Conn) {
 		wait := pauses.Step()
 		cfg.log.Warn("no connection to the sidecar", "for", l.name, "error", err, "next_attempt_in", wait)
 		pause.For(ctx, wait)
-	}
-	if conn != nil {
-		_ = conn.Close() // it was never used
 	}
 }
 
