@@ -144,6 +144,9 @@ type Extent struct {
 	// left, and Head may be a seq above that has never held an event then. An
 	// untouched partition has First 1 and Head 0.
 	First, Head uint64
+	// Hidden is how many events are stored above Head, but not readable before
+	// a seq below them is filled or void.
+	Hidden int64
 }
 
 // Log is all of a store. Every method may be called from many goroutines at

@@ -79,7 +79,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 			pi.Owner = m.owner(&elsewhere[i])
 			p = stored(&elsewhere[i])
 		}
-		pi.Cursor, pi.Lag = p.cursor(), p.unsettled(extents[i])
+		pi.Cursor, pi.Lag = p.cursor(), p.unsettled(extents[i])+extents[i].Hidden
 		for e := range p.all() {
 			if e.state == inflight {
 				pi.Inflight++

@@ -51,28 +51,36 @@ func (l *Log) extentsUnder(ctx context.Context, t *topic, head topicHead) ([]eve
 }
 
 // extent is one partition's. It ends where something is missing.
-func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (eventlog.Extent, error) {
+func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (x eventlog.Extent, err error) {
 	part := &t.partitions[p]
 	part.see(head.watermark(p))
 	end, err := l.contiguous(ctx, t, p, head, part.seen.Load())
 	if err != nil {
-		return eventlog.Extent{}, err
+		return x, err
 	}
 	part.see(end)
+	if highest := head.head(p); end < highest {
+		if x.Hidden, err = l.majority(eventsName).CountDocuments(ctx, inPartition(t.Name, p, between(int64(end)+1, int64(highest)), live),
+			options.Count().SetHint(byLiveSeq)); err != nil {
+			return x, err
+		}
+	}
 	last, err := l.lastEvent(ctx, t, p, end)
 	if err != nil {
-		return eventlog.Extent{}, err
+		return x, err
 	}
 	raise(&part.floor, head.first(p))
 	floor := part.floor.Load()
 	if floor > last {
-		return eventlog.Extent{First: last + 1, Head: last}, nil
+		x.First, x.Head = last+1, last
+		return x, nil
 	}
 	first, err := l.findSeq(ctx, inPartition(t.Name, p, between(int64(floor), int64(last)), live), byLiveSeq, 1)
 	if first == 0 {
 		first = last + 1
 	}
-	return eventlog.Extent{First: first, Head: last}, err
+	x.First, x.Head = first, last
+	return x, err
 }
 
 // lastEvent is the highest seq up to end that an event has: groups need not wait for voids above it. Where no event is left, it

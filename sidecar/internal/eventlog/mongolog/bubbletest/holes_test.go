@@ -42,6 +42,15 @@ func wantNext(t *testing.T, l *mongolog.Log, from uint64, want ...uint64) {
 	t.Fatalf("nothing came at or above seq %d", from)
 }
 
+// wantExtent looks at what the partition of t holds.
+func wantExtent(t *testing.T, l *mongolog.Log, want eventlog.Extent) {
+	t.Helper()
+	got, err := l.Extents(t.Context(), "t")
+	if err != nil || got[0] != want {
+		t.Errorf("the partition holds %+v, %v; want %+v", got, err, want)
+	}
+}
+
 // A sidecar reserves and does not come to insert, or only much later: readers go on after their patience, what comes late is
 // refused by the void, and the event gets another seq when it is appended again.
 func TestALateInsertMeetsAVoid(t *testing.T) {
@@ -56,8 +65,10 @@ func TestALateInsertMeetsAVoid(t *testing.T) {
 		s.losing.Store(false)
 		other := open(t, s.set, mongolog.Options{})
 		stored(t, other, eventlogtest.Events("other", 1), 5)
+		wantExtent(t, other, eventlog.Extent{First: 1, Head: 1, Hidden: 1})
 		began := time.Now()
 		wantNext(t, other, 2, 5)
+		wantExtent(t, other, eventlog.Extent{First: 1, Head: 5})
 		if took := time.Since(began); took < patience || took > 2*patience {
 			t.Errorf("it waited %v; want a little more than %v", took, patience)
 		}
