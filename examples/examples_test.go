@@ -96,6 +96,14 @@ func TestExamples(t *testing.T) {
 			`billing: order 19 of customer-3\n`, `16 orders are stored and billed, each customer's in order; 4 were declined`,
 		})
 	})
+	t.Run("capture", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Shared(t)
+		server.Needs(t, mongotest.Transactions) // what has them has change streams
+		contains(t, run(t, bin, "capture", mongotest.URIVariable+"="+server.URI("")), []string{
+			`bread costs 4\n`, `The table has the 3 products of the shop`,
+		})
+	})
 }
 
 // programs is a folder with the programs that examples start.

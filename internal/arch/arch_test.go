@@ -222,7 +222,7 @@ var rules = []rule{
 		name: "MongoDB's driver is met in the log, the outbox, the captures and the policy store that are there, and in the tests' servers",
 		from: []string{everything},
 		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/capture", "sidecar/internal/outbox", "controlplane/internal/store/mongostore",
-			"internal/mongotest", "internal/mongomodel/...", "internal/mongowatch", "examples/go-exactly-once", "examples/mongodb-view", "examples/outbox", "sdk/..."},
+			"internal/mongotest", "internal/mongomodel/...", "internal/mongowatch", "examples/go-exactly-once", "examples/mongodb-view", "examples/capture", "examples/outbox", "sdk/..."},
 		to:     []string{mongo},
 		caught: [2]string{"sidecar", "go.mongodb.org/mongo-driver/v2/mongo"},
 	},
