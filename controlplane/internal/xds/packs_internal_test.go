@@ -16,6 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
+// Packs is how many packs there are of policies.
+func Packs(all []catalog.Resolved) int { return len(packsOf(all)) }
+
 // resolvedOf makes policies, ascending by name, that say one of few things.
 func resolvedOf(names ...string) (all []catalog.Resolved) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
