@@ -30,7 +30,7 @@ func TestTwoControlPlanesOnOneStore(t *testing.T) {
 	}
 	t.Run("changes", func(t *testing.T) { changesReachTheOther(t, planes, sidecars) })
 	t.Run("races", func(t *testing.T) { oneOfManyWins(t, planes) })
-	t.Run("sidecars", func(t *testing.T) { bothKnowAllSidecars(t, planes) })
+	t.Run("sidecars", func(t *testing.T) { allKnowAllSidecars(t, planes, sidecars) })
 	t.Run("fleet limit", func(t *testing.T) { fleetLimitOverBoth(t, planes, sidecars) })
 }
 
@@ -94,7 +94,9 @@ func oneOfManyWins(t *testing.T, planes []*plane) {
 	}
 }
 
-func bothKnowAllSidecars(t *testing.T, planes []*plane) {
+// allKnowAllSidecars waits until the control planes know both sidecars, and each sidecar
+// knows the other: a rate's fallback goes by how many a sidecar knows of.
+func allKnowAllSidecars(t *testing.T, planes []*plane, sidecars []*member) {
 	for i, p := range planes {
 		eventually(t, fmt.Sprint("all sidecars at ", i), func() bool {
 			sidecars, err := p.api.Sidecars(t.Context())
@@ -108,6 +110,19 @@ func bothKnowAllSidecars(t *testing.T, planes []*plane) {
 				}
 			}
 			return len(at) == 2 && at["at-left"] && at["at-right"]
+		})
+	}
+	for _, m := range sidecars {
+		eventually(t, "the other sidecar at "+m.name, func() bool {
+			var status struct{ Peers []struct{ Gone bool } }
+			text, err := m.api.StatusJSON(t.Context())
+			if err == nil {
+				err = json.Unmarshal(text, &status)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(status.Peers) == 1 && !status.Peers[0].Gone
 		})
 	}
 }
