@@ -36,7 +36,8 @@ func TestExamples(t *testing.T) {
 	for name, want := range map[string][]string{
 		"curl": {
 			`201 \n{"id":"[^"]+",.*"durability":"store"}`, `"duplicate":true`, `\n409 \n`, `"results":\[`, `429 Retry-After: \d+\n`,
-			`"lease":"`, `"code":"stale_lease"`, `"lag":0`, `\ndata: {"id":"order-20"`, `All as expected\.\n$`,
+			`"lease":"`, `"code":"stale_lease"`, `"lag":0`, `"deliver_at":\d+`, `"id":"in-a-moment"`,
+			`"scope":"tenant"`, `"tenant":"calm"`, `\ndata: {"id":"order-20"`, `All as expected\.\n$`,
 		},
 		"node-websocket": {
 			`120 events published and durable\n`, `order-3: step 5 fails, attempt \d`, `120 steps handled, each order's in order`,

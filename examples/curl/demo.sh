@@ -99,6 +99,31 @@ try 200 "$orders"
 has '"lag":0'
 
 echo
+echo '== For later: 202, and the event is in the log when it is due. Until then it can be listed and cancelled.'
+reminders=$app/v1/topics/reminders
+try 202 -d '{"to":"ann"}' -H 'Sluice-Id: in-an-hour' -H 'Sluice-Delay-Ms: 3600000' "$reminders/events"
+has '"deliver_at":'
+try 200 "$reminders/scheduled"
+has '"total":1'
+try 204 -X DELETE "$reminders/scheduled/in-an-hour"
+try 202 -d '{"to":"ben"}' -H 'Sluice-Id: in-a-moment' -H 'Sluice-Delay-Ms: 200' "$reminders/events"
+try 200 -d '{"max":10,"wait_ms":10000,"opts":{"from":"earliest"}}' "$reminders/groups/mail/pull"
+has '"id":"in-a-moment"'
+
+echo
+echo '== Tenants: each has a bucket of its own, and the backlog of one does not hold up the others.'
+tenants=$app/v1/topics/demo.tenants
+for n in $(seq 40); do
+  echo "{\"payload\":$n,\"opts\":{\"headers\":{\"tenant\":\"busy\"}}}"
+done >"$scratch/busy.ndjson"
+try 200 --data-binary "@$scratch/busy.ndjson" -H 'Content-Type: application/x-ndjson' "$tenants/events"
+try 429 -d 41 -H 'Sluice-Header-Tenant: busy' "$tenants/events"
+has '"scope":"tenant"'
+try 201 -d 1 -H 'Sluice-Header-Tenant: calm' "$tenants/events"
+try 200 -d '{"max":3,"wait_ms":10000,"opts":{"from":"earliest"}}' "$tenants/groups/work/pull"
+has '"tenant":"calm"'
+
+echo
 echo '== Server-sent events: what is stored, and then what comes, on one open request.'
 echo
 echo "$ curl -N '$app/v1/topics/orders.created/stream?from=earliest'"
