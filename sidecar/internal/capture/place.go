@@ -100,7 +100,7 @@ func (f filePlaces) all() (map[string]place, error) {
 		err = json.Unmarshal(content, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the place is not to be read: %s: %w", f.path, err)
+		return nil, fmt.Errorf("the place cannot be read: %s: %w", f.path, err)
 	}
 	return all, nil
 }

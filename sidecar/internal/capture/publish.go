@@ -3,7 +3,6 @@ package capture
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
@@ -19,13 +18,14 @@ const (
 // errNotMine says that another sidecar is to capture, or that this one may be taken for dead.
 var errNotMine = errors.New("this sidecar does not capture now")
 
-// final tells that it would be refused again as it is. An internal error may pass.
+// final tells that the event itself is refused, and would be again. Any other refusal may pass: a topic that is not there, or that
+// may not be published to, is for an operator to mend, and no change may be lost until then.
 func final(code wire.Code) bool {
 	switch code {
-	case wire.RateLimited, wire.Overloaded, wire.StoreUnavailable, wire.TopicPaused:
-		return false
+	case wire.BadJSON, wire.BadRequest, wire.Conflict, wire.PayloadTooLarge, wire.SchemaViolation:
+		return true
 	}
-	return code.HTTPStatus() < http.StatusInternalServerError
+	return false
 }
 
 // publish returns once each of the events is in the log or refused for good. Those of a key get there in their order: a call

@@ -209,6 +209,8 @@ func TestRefusals(t *testing.T) {
 				return &wire.Error{Code: wire.RateLimited, Msg: "as the test wants it", RetryAfter: time.Second}
 			case tries%5 == 0:
 				return wire.Errorf(wire.Internal, "as the test wants it")
+			case tries%7 == 0:
+				return wire.Errorf(wire.NotFound, "as the test wants it")
 			}
 			return nil
 		})
@@ -237,7 +239,7 @@ func TestRefusals(t *testing.T) {
 		if s.lines.count("a change cannot be published, and is left out") != 8 {
 			s.Error("the log does not say what was left out")
 		}
-		if s.log.deferred[wire.RateLimited] == 0 {
+		if s.log.deferred[wire.RateLimited] == 0 || s.log.deferred[wire.NotFound] == 0 {
 			s.Errorf("refusals by %v", s.log.deferred)
 		}
 	})
