@@ -82,7 +82,7 @@ type Scheduler struct {
 // failure is a topic that events could not be released to.
 type failure struct {
 	pause time.Duration
-	until time.Time
+	until int64 // in whole milliseconds, as all times to look again: a look at that time tries
 }
 
 // New makes a Scheduler; Run has to follow.
@@ -225,8 +225,8 @@ func (s *Scheduler) releasePage(ctx context.Context, due []eventlog.Scheduled, n
 	next = math.MaxInt64
 	byTopic := map[string][]eventlog.Scheduled{}
 	for _, w := range due {
-		if f, failing := s.failing[w.Topic]; failing && now.Before(f.until) {
-			next = min(next, f.until.UnixMilli())
+		if f, failing := s.failing[w.Topic]; failing && now.UnixMilli() < f.until {
+			next = min(next, f.until)
 			continue
 		}
 		byTopic[w.Topic] = append(byTopic[w.Topic], w)
@@ -251,9 +251,9 @@ func (s *Scheduler) releasePage(ctx context.Context, due []eventlog.Scheduled, n
 				s.cfg.Logger.Error("scheduled events of a topic cannot be released; trying again", "topic", topic, "error", failed)
 			}
 			f.pause = min(max(2*f.pause, retryFirst), retryMost)
-			f.until = s.cfg.Clock.Now().Add(f.pause)
+			f.until = s.cfg.Clock.Now().Add(f.pause).UnixMilli()
 			s.failing[topic] = f
-			next = min(next, f.until.UnixMilli())
+			next = min(next, f.until)
 			return nil
 		})
 	}

@@ -31,6 +31,7 @@ type fakeLog struct {
 	away    bool
 	refuses map[string]bool // topics
 	races   int             // releases of what was released already
+	takes   time.Duration   // for a call of Due
 }
 
 func newLog() *fakeLog {
@@ -51,6 +52,7 @@ func (l *fakeLog) set(f func()) {
 }
 
 func (l *fakeLog) Due(_ context.Context, slots []int, last *eventlog.Scheduled, now int64, limit int) (due []eventlog.Scheduled, next int64, err error) {
+	time.Sleep(l.takes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.looks++; l.away {
@@ -198,6 +200,26 @@ func TestStoreAndTopicsThatFail(t *testing.T) {
 		l.set(func() {
 			if len(l.came) != 2600 || len(l.waiting) != 0 {
 				t.Errorf("%d events came, %d wait", len(l.came), len(l.waiting))
+			}
+		})
+	})
+}
+
+// The store is looked at once for each time that a topic is tried again, also by
+// a clock between two milliseconds: a look a fraction before that time would be
+// followed by another at once, until it has come.
+func TestTopicThatFailsIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(300 * time.Microsecond)
+		l := newLog()
+		l.takes, l.refuses["bad"] = 10*time.Microsecond, true
+		l.schedule("bad", "e", time.Now())
+		_, stop := start(l, nil, clock.System())
+		defer stop()
+		time.Sleep(time.Minute)
+		l.set(func() {
+			if l.looks > 40 {
+				t.Errorf("looked %d times in a minute", l.looks)
 			}
 		})
 	})

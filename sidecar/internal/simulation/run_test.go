@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -40,6 +41,10 @@ const (
 
 // tooLong is far beyond what any run takes: somebody waits for what does not come.
 const tooLong = 6 * time.Hour
+
+// slowSchedule is how much time of the machine a schedule may take before it says which one it is: a usual one takes a
+// tenth of a second to a few seconds.
+const slowSchedule = 30 * time.Second
 
 // run is one schedule that runs.
 type run struct {
@@ -88,6 +93,10 @@ type result struct {
 // runPlan runs a plan in a bubble of its own.
 func runPlan(t *testing.T, p *plan) (res result) {
 	t.Helper()
+	slow := time.AfterFunc(slowSchedule, func() {
+		fmt.Fprintf(os.Stderr, "the schedule of seed %d has run for %v on the clock of this machine\n", p.Seed, slowSchedule)
+	})
+	defer slow.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := time.AfterFunc(tooLong+p.Rests.d(), func() { panic(fmt.Sprintf("the schedule of seed %d does not come to its end", p.Seed)) })
 		defer stuck.Stop()
