@@ -141,6 +141,34 @@ func TestFailedSave(t *testing.T) {
 	})
 }
 
+// A save that failed is tried again when that is due, also for an ack that
+// lingers beyond that time: turns would follow each other until then.
+func TestARetriedSaveDoesNotLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.stop()
+		w.start(func(c *Config) { c.AckLinger = 20 * time.Millisecond })
+		w.publish("a", "b")
+		c := w.join()
+		c.wants("a/1 b/1")
+		w.log.locked(func() { w.log.saveErr = errStore })
+		if first := c.ack("a"); !first.failed() {
+			advance(20 * time.Millisecond)
+			if !first.failed() {
+				t.Fatal("an ack that could not be saved is not refused")
+			}
+		}
+		advance(retryAfterFailure - 5*time.Millisecond)
+		w.log.locked(func() { w.log.saveErr = nil })
+		second := c.ack("b")
+		advance(5 * time.Millisecond)
+		if !second.ok() {
+			t.Error("the ack is not answered with the save that is tried again")
+		}
+		w.stop()
+	})
+}
+
 // A deadline that passes while the store is away is not missed, nor is what
 // has been settled forgotten.
 func TestDeadlineWhileSavesFail(t *testing.T) {

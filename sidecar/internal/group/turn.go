@@ -83,7 +83,7 @@ func (g *Group) step(now time.Time) (save, bool) {
 		leaves = leaves || p.own == leaving
 	}
 	g.dispatch.assign(now)
-	if now.Before(g.saver.due) && !leaves && !g.dispatch.urgent() {
+	if g.saver.again.IsZero() && now.Before(g.saver.due) && !leaves && !g.dispatch.urgent() { // a save that is tried again does not wait for more
 		return save{}, false
 	}
 	return g.collect(), true
