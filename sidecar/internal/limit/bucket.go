@@ -64,13 +64,9 @@ type Rate struct {
 	Pace float64
 }
 
-// most is the largest number that may be asked for.
-func (r Rate) most() int {
-	if r.Most > 0 {
-		return r.Most
-	}
-	return r.Burst
-}
+// Still is the rate of a bucket that does not fill: it has the tokens that it
+// is given. (A rate of 0 would be no limit.)
+const Still = 1e-12
 
 // OneSecond is the rate whose burst is one second's worth of it, and at least
 // one token: that of deliveries.
@@ -99,6 +95,13 @@ func NewBucket(r Rate, now time.Time) *Bucket {
 	return b
 }
 
+// NewEmptyBucket makes a bucket that holds no tokens yet.
+func NewEmptyBucket(r Rate, now time.Time) *Bucket {
+	b := &Bucket{}
+	b.Assign(r, 0, now)
+	return b
+}
+
 func (b *Bucket) start(r Rate, now time.Time) {
 	b.tuned, b.latest, b.tokens = r, now, nil
 	b.era++
@@ -116,14 +119,62 @@ func (b *Bucket) Retune(r Rate, now time.Time) {
 	if r == b.tuned {
 		return
 	}
-	now = b.forward(now)
+	b.retune(r, b.forward(now))
+}
+
+// retune returns how many tokens there were above the new burst, which are
+// gone. It requires b.mu, and a time from forward.
+func (b *Bucket) retune(r Rate, now time.Time) (removed float64) {
 	if b.tokens == nil || r.PerSecond <= 0 {
 		b.start(r, now)
-		return
+		return 0
 	}
+	removed = max(0, b.tokens.TokensAt(now)-float64(r.Burst))
 	b.tuned = r
 	b.tokens.SetLimitAt(now, rate.Limit(r.PerSecond))
 	b.tokens.SetBurstAt(now, r.Burst)
+	return removed
+}
+
+// Assign changes the rate from now on and adds granted tokens, up to the new
+// burst. It returns how many tokens the bucket held above the new burst before
+// the grant, which are gone. A bucket without a limit gets one that starts with
+// the granted tokens.
+func (b *Bucket) Assign(r Rate, granted int, now time.Time) (removed float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now = b.forward(now)
+	if b.tokens == nil || r != b.tuned {
+		unlimited := b.tokens == nil
+		removed = b.retune(r, now)
+		if unlimited && b.tokens != nil {
+			b.tokens.AllowN(now, r.Burst) // it starts empty
+		}
+	}
+	if b.tokens != nil && granted > 0 {
+		b.tokens.AllowN(now, -granted) // as a refund does
+	}
+	return removed
+}
+
+// Tokens is how many tokens there are at now: infinitely many without a limit.
+func (b *Bucket) Tokens(now time.Time) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tokens == nil {
+		return math.Inf(1)
+	}
+	return b.tokens.TokensAt(b.forward(now))
+}
+
+// Missed is the largest number of tokens that was refused for want of them
+// since it was last called; 0: none was.
+func (b *Bucket) Missed() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.missed
+	b.missed = 0
+	return n
 }
 
 // Take takes n tokens or none: see [TakeAll].

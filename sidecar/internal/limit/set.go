@@ -82,13 +82,6 @@ func (s *Set) Topic(name string, rates TopicRates, now time.Time) TopicBuckets {
 	return t.TopicBuckets
 }
 
-// Len is how many topics have buckets.
-func (s *Set) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.topics)
-}
-
 func (s *Set) bytes(r TopicRates) Rate {
 	if r.BytesPerSecond <= 0 {
 		return Rate{}

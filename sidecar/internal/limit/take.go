@@ -1,6 +1,9 @@
 package limit
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Charge is a number of tokens to take from a bucket. [TakeAll] notes in it
 // what [RefundAll] needs.
@@ -42,10 +45,14 @@ func TakeAll(charges []Charge, now time.Time) Verdict {
 	v := judge(charges, now)
 	for i := range charges {
 		c := &charges[i]
+		b := c.Bucket
 		if v.OK {
-			c.take(now)
+			c.era, b.latest = b.era, now
+			if b.tokens != nil && c.N > 0 && !b.tokens.AllowN(now, c.N) {
+				panic("limit: a token that was there is gone")
+			}
 		}
-		c.Bucket.mu.Unlock()
+		b.mu.Unlock()
 	}
 	return v
 }
@@ -57,8 +64,8 @@ func judge(charges []Charge, now time.Time) Verdict {
 		b, n := charges[i].Bucket, charges[i].N
 		switch {
 		case b.tokens == nil || n <= 0:
-		case n > b.tuned.most():
-			return Verdict{Refused: i, OverBurst: true, Burst: b.tuned.most()}
+		case n > cmp.Or(b.tuned.Most, b.tuned.Burst):
+			return Verdict{Refused: i, OverBurst: true, Burst: cmp.Or(b.tuned.Most, b.tuned.Burst)}
 		case b.lacks(n, now):
 			b.missed = max(b.missed, n)
 			if wait := b.waitFor(n, now); v.OK || wait > v.Wait {
@@ -67,15 +74,6 @@ func judge(charges []Charge, now time.Time) Verdict {
 		}
 	}
 	return v
-}
-
-// take takes tokens that judge has found. It requires the bucket's lock.
-func (c *Charge) take(now time.Time) {
-	b := c.Bucket
-	c.era, b.latest = b.era, now
-	if b.tokens != nil && c.N > 0 && !b.tokens.AllowN(now, c.N) {
-		panic("limit: a token that was there is gone")
-	}
 }
 
 // RefundAll gives back what a TakeAll of the same charges took, after which
