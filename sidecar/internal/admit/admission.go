@@ -77,13 +77,11 @@ func (a *admission) span(i int) *tracing.Send {
 
 // refuse is the outcome of an event that did not reach the log.
 func (a *admission) refuse(i int, topic string, err *wire.Error) {
-	if s := a.span(i); s != nil {
-		id := ""
-		if a.records[i] != nil {
-			id = a.records[i].ID
-		}
-		s.Refused(id, err)
+	id := ""
+	if a.records[i] != nil {
+		id = a.records[i].ID
 	}
+	a.span(i).Refused(id, err)
 	a.p.Refused(topic, err.Code, 1)
 	a.results[i].Err = err
 	a.finish()

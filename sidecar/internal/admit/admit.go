@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/schema"
@@ -225,7 +227,7 @@ func (p *Publisher) partitionsOf(ctx context.Context, topic string, wanted int) 
 func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly bool) {
 	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.accepted.UnixMilli(), LogOnly: logOnly}
 	if rec.ID == "" {
-		rec.ID, rec.FreshID = newID(), true
+		rec.ID, rec.FreshID = uuid.Must(uuid.NewV7()).String(), true
 	}
 	if !it.HasTS {
 		rec.TS = rec.AcceptedAt

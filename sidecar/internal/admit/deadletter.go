@@ -2,18 +2,19 @@ package admit
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// AppendDeadLetter appends an event of Sluice's own, such as a dead letter, to its topic:
-// past limits and pauses, since it comes of an event that passed them, and
-// uncounted, since nobody published it. done is called once, with nil when the
-// event is durable, in the log or in the spool, now or from an earlier try under
-// the same id; possibly before AppendDeadLetter returns and from any goroutine. It must not block. The record is
-// the log's from here on.
+// AppendDeadLetter appends a dead letter to its topic: past limits and pauses,
+// since it comes of an event that passed them, and uncounted, since no client
+// published it. done is called once, with nil when the event is durable, in the
+// log or in the spool, now or from an earlier try under the same id; possibly
+// before AppendDeadLetter returns and from any goroutine. It must not block. The
+// record is the log's from here on.
 func (p *Publisher) AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error)) {
 	span := p.cfg.Tracing.SendDeadLetter(ctx, &rec.Event)
 	rec.Headers = span.Headers(rec.Headers)
@@ -37,7 +38,7 @@ type deadLetterReceiver struct {
 // Completed takes a conflict for success: the id says what it is a dead letter
 // of, and only the circumstances of an earlier try can differ.
 func (r deadLetterReceiver) Completed(_ int, out eventlog.Outcome) {
-	if conflict := asConflict(out.Err); conflict != nil {
+	if conflict, ok := errors.AsType[*eventlog.ConflictError](out.Err); ok {
 		out = eventlog.Outcome{Partition: r.rec.Partition, Seq: conflict.Seq, Duplicate: true}
 	}
 	if out.Err != nil {

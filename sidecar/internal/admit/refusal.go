@@ -20,6 +20,7 @@ const retryStore = time.Second
 // refusal says in the contract's words why an event was not stored, and logs
 // the cause where the words hide it.
 func (p *Publisher) refusal(topic string, err error) *wire.Error {
+	var conflict *eventlog.ConflictError
 	var full *writer.FullError
 	var spoolFull *spool.FullError
 	var away *spool.AwayError
@@ -27,8 +28,8 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var unmet *eventlog.ConcernError
 	var refused *eventlog.RefusedError
 	var crowded *schedule.FullError
-	switch conflict := asConflict(err); {
-	case conflict != nil && conflict.Seq == 0:
+	switch {
+	case errors.As(err, &conflict) && conflict.Seq == 0:
 		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content, or until it is due; it has no seq yet", conflict.ID)
 	case conflict != nil:
 		return &wire.Error{Code: wire.Conflict, Msg: conflict.Error(), Seq: conflict.Seq}
@@ -76,8 +77,9 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 // retryDisk is when to try again where the disk is full, until retention or an operator makes room.
 const retryDisk = 5 * time.Second
 
-// DiskFull refuses a publish or a change for want of room on the disk, as the log's error says. Where that error wraps
-// eventlog.ErrUnavailable, the log may have stored it all the same.
+// DiskFull refuses a publish or a change for want of room on the disk, as the
+// log's error says. Where that error wraps eventlog.ErrUnavailable, the log may
+// have stored it all the same.
 func DiskFull(err error) *wire.Error {
 	e := &wire.Error{
 		Code: wire.Overloaded, Reason: "disk", RetryAfter: retryDisk,
@@ -91,14 +93,6 @@ func DiskFull(err error) *wire.Error {
 
 func unavailable(msg string) *wire.Error {
 	return &wire.Error{Code: wire.StoreUnavailable, RetryAfter: retryStore, Msg: msg}
-}
-
-func asConflict(err error) *eventlog.ConflictError {
-	var c *eventlog.ConflictError
-	if errors.As(err, &c) {
-		return c
-	}
-	return nil
 }
 
 // refuseAll counts the items of a call that is refused whole.
@@ -115,10 +109,7 @@ func (p *Publisher) refuseAll(ctx context.Context, a *admission, items []wire.Pu
 // itself.
 func (p *Publisher) Refused(topic string, code wire.Code, n int) {
 	if codec.CheckTopic(topic) != nil {
-		topic = invalidTopic // else anybody could make up labels
+		topic = "_invalid" // else any client could make up labels
 	}
 	p.cfg.Metrics.Topic(topic).Rejected(code, n)
 }
-
-// invalidTopic labels refusals of events whose topic is no topic.
-const invalidTopic = "_invalid"

@@ -133,8 +133,8 @@ func (r *reservation) name(items []wire.PublishItem) {
 	}
 }
 
-// report tells who shares out rates what became of the events. Events that the connection's limit
-// refuses do not count for a fleet-wide one.
+// report tells the quota what became of the events. Events that the
+// connection's limit refuses do not count for a fleet-wide one.
 func (r *reservation) report(q Quota, v limit.Verdict) {
 	if q == nil {
 		return

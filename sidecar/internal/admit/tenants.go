@@ -68,14 +68,8 @@ func (r *reservation) divide(buckets *limit.Set, items []wire.PublishItem, now t
 
 // ofTenants are the tenants of a topic, and their charges.
 func (r *reservation) ofTenants(topic int) ([]tenant, []limit.Charge) {
-	from := 0
-	for from < len(r.tenants) && r.tenants[from].topic < topic {
-		from++
-	}
-	to := from
-	for to < len(r.tenants) && r.tenants[to].topic == topic {
-		to++
-	}
+	from, _ := slices.BinarySearchFunc(r.tenants, tenant{topic: topic}, tenant.compare)
+	to, _ := slices.BinarySearchFunc(r.tenants, tenant{topic: topic + 1}, tenant.compare)
 	first := 1 + 2*len(r.topics)
 	return r.tenants[from:to], r.charges[first+from : first+to]
 }
