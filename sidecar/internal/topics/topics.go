@@ -1,6 +1,6 @@
-// Package topics decides which topics come into being: by publishing and subscribing where the
-// policy says so, and up to a number. It stands between the users of a topic and the log, and must
-// not know the users.
+// Package topics decides which topics come into being: by publishing and
+// subscribing where the policy says so, and up to a number. It stands between
+// the users of a topic and the log, and must not know the users.
 package topics
 
 import (
@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -65,34 +66,26 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	if known {
 		return nil
 	}
-	made := c.madeByUse(name)
+	// Dead letters always have a place.
+	made := strings.HasSuffix(name, wire.DeadLetterSuffix) || c.cfg.Policies.Load().Topic(name).AutoCreate
 	if made && c.cfg.Away != nil && c.cfg.Away() {
 		return nil // the spool decides
 	}
 	_, err := c.cfg.Log.LookupTopic(ctx, name)
 	switch {
 	case err == nil:
-		c.learn(name, true)
+		c.mu.Lock()
+		c.known[name] = true
+		c.mu.Unlock()
 		return nil
+	case errors.Is(err, eventlog.ErrNotFound) && made:
+		return c.Room(ctx)
 	case errors.Is(err, eventlog.ErrNotFound):
-		return c.mayMake(ctx, name, made)
+		return wire.Errorf(wire.NotFound, "there is no topic %q, and its policy has auto_create: false; PUT /v1/topics/%s makes it", name, name)
 	case made && errors.Is(err, eventlog.ErrUnavailable):
 		return nil
 	}
 	return err
-}
-
-// madeByUse says whether publishing and subscribing make the topic. Dead letters
-// always have a place.
-func (c *Catalog) madeByUse(name string) bool {
-	return strings.HasSuffix(name, wire.DeadLetterSuffix) || c.cfg.Policies.Load().Topic(name).AutoCreate
-}
-
-func (c *Catalog) mayMake(ctx context.Context, name string, byUse bool) error {
-	if !byUse {
-		return wire.Errorf(wire.NotFound, "there is no topic %q, and its policy has auto_create: false; PUT /v1/topics/%s makes it", name, name)
-	}
-	return c.Room(ctx)
 }
 
 // Room returns an error where there are as many topics as may be, or as many of
@@ -115,16 +108,6 @@ func (c *Catalog) Room(ctx context.Context) error {
 		return TooMany("topics that were made for "+strconv.Quote(by), own, "--max-topics-per-identity", c.cfg.MostEach)
 	}
 	return nil
-}
-
-func (c *Catalog) learn(name string, there bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if there {
-		c.known[name] = true
-	} else {
-		delete(c.known, name)
-	}
 }
 
 // EnsureTopic implements eventlog.Appender.
@@ -154,7 +137,9 @@ func (c *Catalog) Append(ctx context.Context, name string, partition int, batch 
 	if len(rest) == 0 {
 		return outs
 	}
-	c.learn(name, false)
+	c.mu.Lock()
+	delete(c.known, name)
+	c.mu.Unlock()
 	if _, err := c.EnsureIn(ctx, c.cfg.Log, name, c.cfg.Policies.Load().Topic(name).Partitions); err != nil {
 		for _, i := range at {
 			outs[i] = eventlog.Outcome{Err: err}
@@ -165,4 +150,14 @@ func (c *Catalog) Append(ctx context.Context, name string, partition int, batch 
 		outs[at[i]] = out
 	}
 	return outs
+}
+
+// retryFull is when to try again where there are too many topics or groups.
+const retryFull = time.Minute
+
+// TooMany refuses another one of the things that a flag bounds.
+func TooMany(things string, there int, flag string, most int) *wire.Error {
+	e := wire.Errorf(wire.Overloaded, "there are %d %s, and %s allows %d: delete some, or raise it", there, things, flag, most)
+	e.RetryAfter = retryFull
+	return e
 }
