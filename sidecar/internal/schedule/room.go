@@ -50,9 +50,6 @@ func (s *Scheduler) Reserve(topic string) error {
 // Return takes a reservation back whose event is not scheduled.
 func (s *Scheduler) Return(topic string) { s.change(topic, func(r *room) { r.since-- }) }
 
-// left notes that events of a topic were released.
-func (s *Scheduler) left(topic string, n int64) { s.change(topic, func(r *room) { r.counted -= n }) }
-
 func (s *Scheduler) change(topic string, change func(*room)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,15 +76,7 @@ func (s *Scheduler) count(ctx context.Context) {
 // countOnce counts the slots of this sidecar, and the topics of others that
 // events were scheduled in here.
 func (s *Scheduler) countOnce(ctx context.Context) {
-	var slots []int
-	if s.cfg.Mine != nil {
-		slots = []int{}
-		for slot := range eventlog.SchedulerSlots {
-			if s.cfg.Mine(slot) {
-				slots = append(slots, slot)
-			}
-		}
-	}
+	slots := s.slots()
 	before := map[string]int64{} // let in
 	s.mu.Lock()
 	for topic, r := range s.rooms {

@@ -1,7 +1,7 @@
-// Package schedule puts events that were published for later into the log when they are due. It
-// decides when, by this sidecar's clock, and which of the sidecars on a store does it; that an
-// event comes into the log once is the log's promise. Waiting events are in the log, and not in
-// memory here.
+// Package schedule puts events that were published for later into the log when
+// they are due. It decides when, by this sidecar's clock, and which of the
+// sidecars on a store does it; that an event comes into the log once is the
+// log's promise. Waiting events are in the log, and not in memory here.
 package schedule
 
 import (
@@ -112,6 +112,20 @@ func (s *Scheduler) Accepted(topic string, due int64) {
 
 func (s *Scheduler) mine(slot int) bool { return s.cfg.Mine == nil || s.cfg.Mine(slot) }
 
+// slots are those of this sidecar; nil: all.
+func (s *Scheduler) slots() []int {
+	if s.cfg.Mine == nil {
+		return nil
+	}
+	own := []int{}
+	for slot := range eventlog.SchedulerSlots {
+		if s.cfg.Mine(slot) {
+			own = append(own, slot)
+		}
+	}
+	return own
+}
+
 // Counts is how many events of each topic are scheduled, in the slots of this
 // sidecar, as they were counted last.
 func (s *Scheduler) Counts() map[string]int64 {
@@ -126,12 +140,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var counting sync.WaitGroup
 	defer counting.Wait()
 	counting.Go(func() { s.count(ctx) })
-	for {
-		next := s.look(ctx)
-		if !s.sleepUntil(ctx, next) {
-			return nil
-		}
+	for s.sleepUntil(ctx, s.look(ctx)) {
 	}
+	return nil
 }
 
 // sleepUntil waits until a time by the clock, or until what was scheduled since
@@ -157,24 +168,16 @@ func (s *Scheduler) sleepUntil(ctx context.Context, next int64) bool {
 func (s *Scheduler) look(ctx context.Context) (next int64) {
 	now := s.cfg.Clock.Now()
 	next = now.Add(lookEvery).UnixMilli()
-	var own, others []int
+	var others []int
 	s.mu.Lock()
 	s.earliest = math.MaxInt64
 	for slot, until := range s.others {
-		switch {
-		case s.mine(slot):
-			own = append(own, slot)
-		case until+lookEvery.Milliseconds() >= now.UnixMilli():
+		if until+lookEvery.Milliseconds() >= now.UnixMilli() && !s.mine(slot) {
 			others = append(others, slot)
 		}
 	}
 	s.mu.Unlock()
-	if s.cfg.Mine == nil {
-		own = nil
-	} else if len(own) == 0 {
-		own = []int{}
-	}
-	first, err := s.releaseDue(ctx, own, 0)
+	first, err := s.releaseDue(ctx, s.slots(), 0)
 	next = min(next, first)
 	if err == nil && len(others) > 0 {
 		first, err = s.releaseDue(ctx, others, grace)
@@ -282,7 +285,7 @@ func (s *Scheduler) releaseTopic(ctx context.Context, topic string, due []eventl
 			}
 		}
 	}
-	s.left(topic, released)
+	s.change(topic, func(r *room) { r.counted -= released })
 	for p, head := range heads {
 		s.cfg.Released(topic, p, head)
 	}
