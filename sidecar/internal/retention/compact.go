@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// TombstoneAge is how long a tombstone stays at least, so that a slow reader with a copy of the
-	// topic learns that a key is gone.
+	// TombstoneAge is how long a tombstone stays at least, so that a slow reader
+	// with a copy of the topic learns that a key is gone.
 	TombstoneAge = 24 * time.Hour
 	// compactAgain is the time after which a topic is compacted from its start
 	// again: only then go events that were their key's latest the last time,
@@ -65,22 +65,9 @@ func (c *compaction) step(ctx context.Context, log Log, topic string, rules even
 	return worked, len(c.open) > 0, removed, nil
 }
 
-// compactJob is one round of compacting a topic. The state of a topic is forgotten while its policy
-// does not compact it.
-func (s *Sweeper) compactJob(ctx context.Context, topic string) (j job, wanted bool) {
-	if !s.policy(topic).Retention.Compact {
-		delete(s.compactions, topic)
-		return job{}, false
-	}
-	if s.compactions == nil {
-		s.compactions = map[string]*compaction{}
-	}
-	c := s.compactions[topic]
-	if c == nil {
-		c = &compaction{}
-		s.compactions[topic] = c
-	}
-	started := false
+// compactJob is one round of compacting a topic.
+func (s *Sweeper) compactJob(ctx context.Context, topic string, k *known) job {
+	c, started := &k.compaction, false
 	return job{"topic " + topic, func(now time.Time) (worked, more bool, err error) {
 		rules := s.policy(topic)
 		if !rules.Retention.Compact {
@@ -96,9 +83,7 @@ func (s *Sweeper) compactJob(ctx context.Context, topic string) (j job, wanted b
 			Retention: Rules(rules), Now: now.UnixMilli(), Limit: s.Batch,
 			TombstonesBefore: now.Add(-TombstoneAge).UnixMilli(),
 		})
-		if z := s.sizings[topic]; z != nil && removed > 0 {
-			z.stale = true
-		}
+		k.sizing.stale = k.sizing.stale || removed > 0
 		return worked, more, err
-	}}, true
+	}}
 }

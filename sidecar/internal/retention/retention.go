@@ -1,7 +1,7 @@
 // Package retention removes what topics no longer keep: what has expired, what
-// is more than a topic may hold, and what compaction finds superseded. It goes by bounded batches with rests in
-// between, so that it never gets in the way of publishes. It decides when; the
-// log decides how, the policies what.
+// is more than a topic may hold, and what compaction finds superseded. It goes
+// by bounded batches with rests in between, so that it never gets in the way of
+// publishes. It decides when; the log decides how, the policies what.
 package retention
 
 import (
@@ -50,11 +50,16 @@ type Sweeper struct {
 	Clock clock.Clock
 
 	// Of Run alone.
-	rounds      int
-	topics      []eventlog.Topic       // as listed last
-	compactions map[string]*compaction // the topics being compacted
-	sizings     map[string]*sizing     // the topics with a bound on their bytes
-	failing     bool                   // the last round was incomplete
+	rounds  int
+	topics  []eventlog.Topic // as listed last
+	known   map[string]*known
+	failing bool // the last round was incomplete
+}
+
+// known is what the last rounds have found out about a topic.
+type known struct {
+	compaction compaction // where the topic is compacted
+	sizing     sizing     // where there is a bound on its bytes
 }
 
 // Marks stands for the marks where they are shared out like a topic; no topic
@@ -69,6 +74,7 @@ const (
 
 // Run sweeps until ctx ends, and returns nil then. The next round repeats failed removals.
 func (s *Sweeper) Run(ctx context.Context) error {
+	s.known = make(map[string]*known)
 	for {
 		s.round(ctx)
 		if !s.Clock.Sleep(ctx, s.Interval) {
@@ -139,27 +145,25 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 		}})
 	}
 	for _, tp := range s.topics {
-		if keep := s.policy(tp.Name).Retention; !all && keep.TTL == 0 && !keep.Compact && keep.MaxBytes == 0 {
-			s.forget(tp.Name)
+		keep := s.policy(tp.Name).Retention
+		bounded := keep.TTL > 0 || keep.Compact || keep.MaxBytes > 0
+		if !all && !bounded || !s.mine(tp.Name) || s.Known != nil && !s.Known() {
+			delete(s.known, tp.Name)
 			continue
 		}
-		if !s.mine(tp.Name) || s.Known != nil && !s.Known() {
-			s.forget(tp.Name)
-			continue
+		k := s.known[tp.Name]
+		if k == nil {
+			k = &known{}
+			s.known[tp.Name] = k
 		}
-		jobs = append(jobs, s.sweepJob(ctx, tp.Name))
-		if j, wanted := s.compactJob(ctx, tp.Name); wanted {
-			jobs = append(jobs, j)
+		jobs = append(jobs, s.sweepJob(ctx, tp.Name, &k.sizing))
+		if keep.Compact {
+			jobs = append(jobs, s.compactJob(ctx, tp.Name, k))
+		} else {
+			k.compaction = compaction{}
 		}
 	}
 	return jobs, nil
-}
-
-// forget forgets what is known of a topic that is not this sidecar's to sweep,
-// or has nothing to be looked after.
-func (s *Sweeper) forget(topic string) {
-	delete(s.compactions, topic)
-	delete(s.sizings, topic)
 }
 
 // policy is the topic's that is in force now. It is asked for before every

@@ -40,8 +40,8 @@ type piece struct {
 	bytes      int64
 }
 
-// start prepares a round, and forgets events that were removed meanwhile. A topic that was deleted
-// and made again is counted from its start.
+// start prepares a round, and forgets events that were removed meanwhile. A
+// topic that was deleted and made again is counted from its start.
 func (z *sizing) start(ctx context.Context, log Counted, topic string) error {
 	extents, err := log.Extents(ctx, topic)
 	if err != nil {
@@ -129,20 +129,12 @@ func (z *sizing) trim(most int64) {
 }
 
 // sizeStep does a step of finding out which events of a topic are too many, and
-// reports whether there is more to count. The result is in the topic's sizing.
-func (s *Sweeper) sizeStep(ctx context.Context, topic string, first bool) (more bool, err error) {
+// reports whether there is more to count. The result is in z.
+func (s *Sweeper) sizeStep(ctx context.Context, topic string, z *sizing, first bool) (more bool, err error) {
 	most := s.policy(topic).Retention.MaxBytes
 	if most == 0 {
-		delete(s.sizings, topic)
+		*z = sizing{}
 		return false, nil
-	}
-	z := s.sizings[topic]
-	if z == nil {
-		if s.sizings == nil {
-			s.sizings = map[string]*sizing{}
-		}
-		z = &sizing{}
-		s.sizings[topic] = z
 	}
 	if first {
 		if err := z.start(ctx, s.Log, topic); err != nil {
@@ -161,28 +153,21 @@ func (s *Sweeper) sizeStep(ctx context.Context, topic string, first bool) (more 
 	return false, nil
 }
 
-// rules are what a topic's sweep goes by.
-func (s *Sweeper) rules(topic string) eventlog.Retention {
-	r := Rules(s.policy(topic))
-	if z := s.sizings[topic]; z != nil {
-		r.UpTo = z.upTo
-	}
-	return r
-}
-
 // sweepJob is one round of sweeping a topic: it finds out what is too much, and
 // removes that and what has expired.
-func (s *Sweeper) sweepJob(ctx context.Context, topic string) job {
+func (s *Sweeper) sweepJob(ctx context.Context, topic string, z *sizing) job {
 	first, sized := true, false
 	return job{"topic " + topic, func(now time.Time) (worked, more bool, err error) {
 		if !sized {
-			more, err := s.sizeStep(ctx, topic, first)
+			more, err := s.sizeStep(ctx, topic, z, first)
 			if first = false; more || err != nil {
 				return more, more, err
 			}
 			sized = true
 		}
-		removed, more, err := s.Log.Sweep(ctx, topic, s.rules(topic), now.UnixMilli(), s.Batch)
+		rules := Rules(s.policy(topic))
+		rules.UpTo = z.upTo
+		removed, more, err := s.Log.Sweep(ctx, topic, rules, now.UnixMilli(), s.Batch)
 		return removed > 0, more, err
 	}}
 }
