@@ -1,5 +1,5 @@
-// Package follower is subscriptions without a group: everybody gets every event of
-// a topic, each partition in log order, and nothing is remembered. It must not know
+// Package follower is subscriptions without a group: each gets every event of a
+// topic, each partition in log order, and nothing is remembered. It must not know
 // how they are connected.
 package follower
 
@@ -80,8 +80,13 @@ type Follower struct {
 	// The worker's own.
 	parts   []*reader.Place
 	rotate  int
-	merger  *merger            // nil: partitions come page by page
 	pending []*eventlog.Record // read, not delivered
+	// heads are the events of each partition that are read and not merged, of
+	// which the lowest in (ts, id) order is next. So stored events come in that
+	// order as far as each partition is in it, and a client that resumes behind
+	// an event that it has seen misses none of the events stored by then. nil:
+	// partitions come page by page.
+	heads [][]*eventlog.Record
 }
 
 // Follow subscribes. Events come after Start. The caller must close it.
@@ -101,7 +106,7 @@ func Follow(ctx context.Context, cfg Config) (*Follower, error) {
 		return nil, err
 	}
 	if cfg.Merged {
-		f.merger = newMerger(len(extents))
+		f.heads = make([][]*eventlog.Record, len(extents))
 	}
 	for i, x := range extents {
 		f.parts = append(f.parts, &reader.Place{Index: i, Next: f.starts[i], Head: x.Head})
@@ -145,19 +150,17 @@ func (f *Follower) set(change func()) {
 // log is reached.
 func (f *Follower) turn() {
 	for {
-		if len(f.pending) == 0 && f.open() && !f.read() {
-			return
-		}
-		if !f.deliver() {
+		f.send.Lock()
+		open := f.open()
+		f.send.Unlock()
+		if len(f.pending) == 0 && open && !f.read() || !f.deliver() {
 			return
 		}
 	}
 }
 
-// open reports whether the connection takes deliveries now.
+// open reports whether the connection takes deliveries now; send is held.
 func (f *Follower) open() bool {
-	f.send.Lock()
-	defer f.send.Unlock()
 	return f.started && !f.paused && !f.closed && f.cfg.Sink.Room()
 }
 
@@ -165,7 +168,7 @@ func (f *Follower) open() bool {
 // add nothing. It reports false at the end of the log. A partition that cannot
 // be read is read again later.
 func (f *Follower) read() bool {
-	if f.merger != nil {
+	if f.heads != nil {
 		return f.readMerged()
 	}
 	now := f.cfg.Clock.Now()
@@ -180,8 +183,7 @@ func (f *Follower) read() bool {
 			continue
 		}
 		f.rotate = at
-		recs, ok := f.readPart(p, eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: most}, now)
-		if ok {
+		if recs, ok := f.readPart(p, eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: most}, now); ok {
 			f.hold(recs)
 			return true
 		}
@@ -209,6 +211,70 @@ func (f *Follower) readPart(p *reader.Place, b eventlog.Bounds, now time.Time) (
 		}
 	}
 	return passing, true
+}
+
+// readMerged is read for a follower that merges. Nothing is merged while a
+// partition that has more could not be read.
+func (f *Follower) readMerged() bool {
+	again, ready := f.fillHeads(f.cfg.Clock.Now())
+	if again || !ready {
+		return again
+	}
+	for size := 0; size < f.cfg.TurnBytes; {
+		i := f.lowest()
+		if i < 0 {
+			break
+		}
+		rec := f.heads[i][0]
+		f.heads[i] = f.heads[i][1:]
+		f.hold([]*eventlog.Record{rec})
+		size += rec.Size()
+		if len(f.heads[i]) == 0 && f.parts[i].Readable(f.watch, f.cfg.Clock.Now()) {
+			break // its next event may come before those of others
+		}
+	}
+	return len(f.pending) > 0
+}
+
+// lowest is the partition whose first event is the lowest in (ts, id) order; -1:
+// there is none.
+func (f *Follower) lowest() int {
+	best := -1
+	var low eventlog.Point
+	for i, recs := range f.heads {
+		if len(recs) == 0 {
+			continue
+		}
+		if at := (eventlog.Point{TS: recs[0].TS, ID: recs[0].ID}); best < 0 || at.Compare(low) < 0 {
+			best, low = i, at
+		}
+	}
+	return best
+}
+
+// fillHeads reads a page of every partition that has more and of which nothing
+// is left. again: a page added nothing, and another may; ready: no partition is
+// missing.
+func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
+	ready = true
+	for i, p := range f.parts {
+		if len(f.heads[i]) > 0 {
+			continue
+		}
+		if !p.Readable(f.watch, now) {
+			ready = ready && p.Due(now).IsZero()
+			continue
+		}
+		b := eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: max(f.cfg.TurnBytes/len(f.parts), 1)}
+		recs, ok := f.readPart(p, b, now)
+		f.heads[i] = recs
+		again = again || ok && len(recs) == 0
+		ready = ready && ok
+	}
+	if !ready {
+		f.retry(now)
+	}
+	return again, ready
 }
 
 // hold adds events to what is pending.
@@ -246,7 +312,7 @@ func (f *Follower) retry(now time.Time) {
 func (f *Follower) deliver() bool {
 	f.send.Lock()
 	defer f.send.Unlock()
-	if !f.started || f.paused || f.closed || !f.cfg.Sink.Room() {
+	if !f.open() {
 		return false
 	}
 	now := f.cfg.Clock.Now()
