@@ -2,11 +2,9 @@ package group
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
@@ -22,9 +20,9 @@ const (
 	pagesPerTurn = 16
 )
 
-// fetch reads as many events as members have room for beyond those that are
-// ready. Only the worker fetches, so a partition's next moves here alone, but
-// for drop, which the generation tells.
+// fetch reads as many events as members have room for beyond the ready ones.
+// Only the worker fetches, so a partition's next moves here alone, and in drop,
+// which the generation tells.
 func (g *Group) fetch(ctx context.Context) {
 	for range pagesPerTurn {
 		g.mu.Lock()
@@ -134,14 +132,12 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 			ids = append(ids, rec.ID)
 		}
 	}
-	if len(ids) > 0 {
-		f.marked, err = g.marked(ctx, ids)
-	}
+	f.marked, err = g.marked(ctx, ids)
 	return err
 }
 
-// lookForDead finds out which events of the page an earlier owner has dead-lettered, but
-// not settled before it died. They were delivered before.
+// lookForDead finds out which events of the page an earlier owner has
+// dead-lettered, but not settled before it died. They were delivered before.
 func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	if p.since == 0 { // the ids of dead letters do not tell what was set back since
 		return nil
@@ -157,10 +153,7 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	if len(letters) == 0 {
 		return nil
 	}
-	found, err := g.cfg.Log.LookupEach(ctx, g.topic+wire.DeadLetterSuffix, letters)
-	if errors.Is(err, eventlog.ErrNotFound) { // there is no such topic
-		return nil
-	}
+	found, err := lookupDead(ctx, g.cfg.Log, g.topic, letters)
 	p.dead = map[uint64]bool{}
 	for i, rec := range found {
 		p.dead[seqs[i]] = rec != nil
@@ -231,7 +224,8 @@ func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 			g.dispatch.admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
-	if len(pg.Records) == 0 && p.skipTo(pg.Next, g.cfg.Clock.Now()) {
+	if len(pg.Records) == 0 && p.Empty(pg.Next, g.cfg.Clock.Now()) { // the log has nothing below
+		p.passOver(pg.Next)
 		p.dirty = true
 	}
 	if p.passed > 0 {
@@ -242,6 +236,9 @@ func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 
 // marked asks the store which events the group acked before.
 func (g *Group) marked(ctx context.Context, ids []string) (map[string]bool, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
 	acked, err := g.cfg.Log.Marked(ctx, g.topic, g.name, ids, g.cfg.Clock.Now().UnixMilli())
 	if err != nil {
 		return nil, err

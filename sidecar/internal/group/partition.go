@@ -30,14 +30,14 @@ type partition struct {
 	generation int // rises when everything fetched is forgotten
 
 	// entries are the fetched events from the lowest unsettled one on, ascending,
-	// without many of those that settled behind it. ahead counts these, too.
+	// without many that settled behind it. ahead counts these, too.
 	entries []*entry
 	ahead   int
 	trims   int // since entries was last without any that are settled
 
 	// skip, carried, unsure and delays are what the stored progress says of
-	// seqs that are not fetched: settled ones, deliveries counted, those of
-	// which the last one may not have reached anybody, and when they are due.
+	// seqs that are not fetched: settled ones, deliveries counted, the ones whose
+	// last delivery may not have reached a member, and when they are due.
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
 	unsure  []eventlog.SeqRange
@@ -98,15 +98,6 @@ func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.advance()
 }
 
-// skipTo moves on to seq next, since the log has nothing below, where that is a way
-// forward.
-func (p *partition) skipTo(next uint64, now time.Time) (moved bool) {
-	if moved = p.Empty(next, now); moved {
-		p.passOver(next)
-	}
-	return moved
-}
-
 // passOver moves on to seq next, and counts the seqs in between that are not
 // settled: retention or compaction has removed their events.
 func (p *partition) passOver(next uint64) {
@@ -139,15 +130,6 @@ func (p *partition) advance() {
 	}
 }
 
-// attemptsOf is what the stored progress counted for the next seq to fetch;
-// advance has dropped the ranges below it.
-func (p *partition) attemptsOf(next uint64) int {
-	if len(p.carried) > 0 && p.carried[0].First <= next {
-		return p.carried[0].Attempts
-	}
-	return 0
-}
-
 // fetched takes in one event at or above next; those between next and it are
 // gone from the log. nil means that it was settled before.
 func (p *partition) fetched(rec *eventlog.Record) *entry {
@@ -155,7 +137,10 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 	if rec.Seq < p.Next {
 		return nil
 	}
-	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1, attempts: p.attemptsOf(rec.Seq)}
+	e := &entry{rec: rec, part: p, seq: rec.Seq, index: -1}
+	if len(p.carried) > 0 && p.carried[0].First <= e.seq { // advance has dropped the ranges below
+		e.attempts = p.carried[0].Attempts
+	}
 	e.unsure = len(p.unsure) > 0 && p.unsure[0].First <= e.seq
 	if len(p.delays) > 0 && p.delays[0].seq == e.seq {
 		e.due = p.delays[0].due
@@ -171,7 +156,7 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 func (p *partition) forget() { p.entries, p.ahead, p.trims = nil, 0, 0 }
 
 // trim drops settled events from the front, and now and then those behind: so what
-// was acked behind an event that nobody acks takes no memory.
+// was acked behind an event that no member acks takes no memory.
 func (p *partition) trim() {
 	n := 0
 	for n < len(p.entries) && p.entries[n].state == settled {
@@ -184,7 +169,7 @@ func (p *partition) trim() {
 		return
 	}
 	p.trims = 0
-	var kept []*entry // another slice: somebody may go over the entries
+	var kept []*entry // another slice: a caller may be ranging over the entries
 	for _, e := range p.entries {
 		if e.state != settled {
 			kept = append(kept, e)

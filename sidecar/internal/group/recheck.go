@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
@@ -56,7 +55,6 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	}
 	g.mu.Unlock()
 	gone := map[uint64]bool{} // by seq, since an id may come again
-	var dead map[string]*eventlog.Record
 	if len(ids) > 0 {
 		found, err := g.cfg.Log.LookupEach(ctx, g.topic, ids)
 		if err != nil {
@@ -66,11 +64,9 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 			gone[seqs[i]] = rec == nil
 		}
 	}
-	if len(letters) > 0 {
-		var err error
-		if dead, err = g.deadEvents(ctx, letters); err != nil {
-			return err
-		}
+	dead, err := deadEvents(ctx, g.cfg.Log, g.topic, letters)
+	if err != nil {
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,7 +80,7 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	return nil
 }
 
-// forgettable says that the event may still be given to somebody.
+// forgettable says that the event may still be given to a member.
 func (e *entry) forgettable() bool {
 	return e.state != settled && e.state != deadLettering && e.state != dropped
 }

@@ -17,9 +17,9 @@ import (
 const redrivesAhead = 512
 
 // redriveQueue is the redriven dead letters of a partition: beside the cursor, and
-// delivered as what is behind it. Who redrives puts them into the store, where
-// they stay until their dead letters are gone; the owner of the partition reads
-// them there. What has become of them so far is part of its progress.
+// delivered as what is behind it. A redrive puts them into the store, where they
+// stay until their dead letters are gone; the owner of the partition reads them
+// there. What has become of them so far is part of its progress.
 //
 // An ack is saved first (done), and only what is saved may take the dead letter
 // away: an owner that was fenced takes away nothing. The ack is answered after
@@ -73,7 +73,7 @@ func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 	return rs
 }
 
-// toEnd are those that are settled since it was last called.
+// toEnd returns the redrives that were settled since its last call.
 func (q *redriveQueue) toEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
 	for _, e := range q.entries {
 		if e.state == settled && !e.ending {
@@ -103,7 +103,7 @@ func (q *redriveQueue) open() (n int) {
 	return n
 }
 
-// all are the partition's events in memory, those that are redriven too.
+// all are the partition's events in memory, the redriven ones too.
 func (p *partition) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for _, es := range [][]*entry{p.entries, p.redrive.entries} {
@@ -174,7 +174,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 	if len(list) == 0 {
 		return
 	}
-	dead, over, marked, err := g.readRedrives(ctx, list, exactlyOnce)
+	dead, over, err := g.readRedrives(ctx, list, exactlyOnce)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
@@ -188,24 +188,22 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 		return
 	}
 	for _, r := range list {
-		switch {
-		case r.was != r.generation || r.own != owned || len(g.dispatch.members) == 0:
+		if r.was != r.generation || r.own != owned || len(g.dispatch.members) == 0 {
 			r.redrive.look = true
-		default:
-			g.admitRedrives(r, dead, over, marked)
+		} else {
+			g.admitRedrives(r, dead, over)
 		}
 	}
 }
 
 // readRedrives asks for the redrives of partitions: for all at once first, since
 // there are none mostly. dead has the events of those whose dead letters are
-// there; the others are ended. over are the letters of those that an earlier owner
-// has appended again, but not settled before it died.
-func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over, marked map[string]bool, err error) {
+// there; the others are ended. over are the letters of those that are settled.
+func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over map[string]bool, err error) {
 	const most = 2 * redrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	var letters []string
 	var void []eventlog.Redrive
@@ -213,7 +211,7 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 		of := all
 		if len(all) == most {
 			if of, err = g.cfg.Log.ListRedrives(ctx, g.topic, g.name, r.Index, most); err != nil {
-				return nil, nil, nil, err
+				return nil, nil, err
 			}
 			r.full = len(of) == most
 		}
@@ -224,23 +222,11 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 			}
 		}
 	}
-	if len(letters) == 0 {
-		return nil, nil, nil, nil
+	if dead, err = deadEvents(ctx, g.cfg.Log, g.topic, letters); err != nil {
+		return nil, nil, err
 	}
-	if dead, err = g.deadEvents(ctx, letters); err != nil {
-		return nil, nil, nil, err
-	}
-	if over, err = g.deadAgain(ctx, dead); err != nil {
-		return nil, nil, nil, err
-	}
-	ids := make([]string, 0, len(dead))
-	for _, rec := range dead {
-		ids = append(ids, rec.ID)
-	}
-	if exactlyOnce && len(ids) > 0 {
-		if marked, err = g.marked(ctx, ids); err != nil {
-			return nil, nil, nil, err
-		}
+	if over, err = g.redrivesOver(ctx, dead, exactlyOnce); err != nil {
+		return nil, nil, err
 	}
 	for _, r := range list {
 		for _, x := range r.rs {
@@ -253,25 +239,43 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	if len(void) > 0 {
 		err = g.cfg.Log.EndRedrives(ctx, g.topic, void)
 	}
-	return dead, over, marked, err
+	return dead, over, err
 }
 
-// deadAgain are those letters of which the next is there.
-func (g *Group) deadAgain(ctx context.Context, dead map[string]*eventlog.Record) (map[string]bool, error) {
-	letters := slices.Collect(maps.Keys(dead))
-	next := make([]string, len(letters))
-	for i, letter := range letters {
-		next[i] = eventlog.NextLetter(letter)
+// redrivesOver tells which letters are settled: an earlier owner has appended
+// the next one, but died before it saved that, or the group acked the event.
+func (g *Group) redrivesOver(ctx context.Context, dead map[string]*eventlog.Record, exactlyOnce bool) (map[string]bool, error) {
+	var letters, next, ids []string
+	for letter, rec := range dead {
+		letters, next, ids = append(letters, letter), append(next, eventlog.NextLetter(letter)), append(ids, rec.ID)
 	}
-	found, err := g.cfg.Log.LookupEach(ctx, g.topic+wire.DeadLetterSuffix, next)
-	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+	again, err := lookupDead(ctx, g.cfg.Log, g.topic, next)
+	if err != nil {
 		return nil, err
 	}
+	var marked map[string]bool
+	if exactlyOnce {
+		if marked, err = g.marked(ctx, ids); err != nil {
+			return nil, err
+		}
+	}
 	over := map[string]bool{}
-	for i, rec := range found {
-		over[letters[i]] = rec != nil
+	for i, letter := range letters {
+		over[letter] = again[i] != nil || marked[ids[i]]
 	}
 	return over, nil
+}
+
+// lookupDead finds dead letters of a topic by id; nil where there is none.
+func lookupDead(ctx context.Context, log Log, topic string, letters []string) ([]*eventlog.Record, error) {
+	if len(letters) == 0 {
+		return nil, nil
+	}
+	found, err := log.LookupEach(ctx, topic+wire.DeadLetterSuffix, letters)
+	if errors.Is(err, eventlog.ErrNotFound) { // there is no such topic
+		return make([]*eventlog.Record, len(letters)), nil
+	}
+	return found, err
 }
 
 // firstOfEach are the redrives of a partition, one for each seq: of two, the
@@ -294,9 +298,9 @@ func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) 
 
 // deadEvents are the events of dead letters that are there: as they are in the
 // topic, or else as the dead letter has them.
-func (g *Group) deadEvents(ctx context.Context, letters []string) (map[string]*eventlog.Record, error) {
-	found, err := g.cfg.Log.LookupEach(ctx, g.topic+wire.DeadLetterSuffix, letters)
-	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+func deadEvents(ctx context.Context, log Log, topic string, letters []string) (map[string]*eventlog.Record, error) {
+	found, err := lookupDead(ctx, log, topic, letters)
+	if err != nil {
 		return nil, err
 	}
 	events := map[string]*eventlog.Record{}
@@ -313,7 +317,7 @@ func (g *Group) deadEvents(ctx context.Context, letters []string) (map[string]*e
 	if len(ids) == 0 {
 		return events, nil
 	}
-	originals, err := g.cfg.Log.LookupEach(ctx, g.topic, ids)
+	originals, err := log.LookupEach(ctx, topic, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -329,7 +333,7 @@ func (g *Group) deadEvents(ctx context.Context, letters []string) (map[string]*e
 }
 
 // admitRedrives takes in what was read of a partition.
-func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, over, marked map[string]bool) {
+func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, over map[string]bool) {
 	l := &r.redrive
 	listed := map[string]bool{}
 	l.more = r.full
@@ -348,7 +352,7 @@ func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, ov
 		delete(l.known, x.Letter)
 		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure, due: k.due}
 		l.entries = append(l.entries, e)
-		if k.Done || over[x.Letter] || marked[rec.ID] || g.saver.isMarked(rec.ID) && g.dispatch.members.exactlyOnce() {
+		if k.Done || over[x.Letter] || g.saver.isMarked(rec.ID) && g.dispatch.members.exactlyOnce() {
 			e.state, e.rec = settled, nil
 			r.dirty = true
 			continue
@@ -372,12 +376,9 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	if err == nil {
 		rules := retention.Rules(g.cfg.Policy(g.topic + wire.DeadLetterSuffix))
 		_, err = g.cfg.Log.Remove(ctx, g.topic+wire.DeadLetterSuffix, letters, rules, g.cfg.Clock.Now().UnixMilli())
-		if errors.Is(err, eventlog.ErrNotFound) {
-			err = nil
+		if err == nil || errors.Is(err, eventlog.ErrNotFound) {
+			err = g.cfg.Log.EndRedrives(ctx, g.topic, rs)
 		}
-	}
-	if err == nil {
-		err = g.cfg.Log.EndRedrives(ctx, g.topic, rs)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
