@@ -95,7 +95,7 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	if err != nil {
 		return Fate{}, err
 	}
-	var last eventlog.Epoch // none: nobody ever had the partition
+	var last eventlog.Epoch // none: no sidecar ever had the partition
 	if rec.Partition < len(elsewhere) {
 		last = elsewhere[rec.Partition]
 	}
@@ -121,7 +121,7 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 }
 
 // fate is what the group itself knows of an event: of a partition that is not
-// owned here, what its last epoch says, and who has that.
+// owned here, what its last epoch says, and which sidecar has that.
 func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f Fate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,32 +162,24 @@ func holds(seq uint64) func(eventlog.SeqRange) bool {
 	return func(r eventlog.SeqRange) bool { return r.First <= seq && seq <= r.Last }
 }
 
-// tell adds what an entry knows.
-func (e *entry) tell(f *Fate, now time.Time) {
-	f.State, f.Attempts = FateWaiting, e.attempts
-	switch e.state {
-	case waiting:
-		f.WaitsFor = WaitsForKey
-	case doubled:
-		f.WaitsFor = WaitsForSameID
-	case delayed:
-		f.WaitsFor, f.DueMS = WaitsForRetry, until(e.due, now)
-	case deadLettering:
-		f.WaitsFor = WaitsForDeadLetter
-	case inflight:
-		f.State, f.Member = FateInflight, e.member.id
-		if e.sent {
-			f.DueMS = until(e.due, now)
-		}
-	case settled:
-		f.State, f.Attempts = FateSettled, 0
-	default:
-		f.WaitsFor = WaitsForMember
-	}
+// waitsFor is what an event waits for in a state.
+var waitsFor = map[state]string{
+	waiting: WaitsForKey, doubled: WaitsForSameID, ready: WaitsForMember, delayed: WaitsForRetry, deadLettering: WaitsForDeadLetter,
 }
 
-func until(due, now time.Time) *int64 {
-	return new(max(0, due.Sub(now).Milliseconds()))
+// tell adds what an entry knows.
+func (e *entry) tell(f *Fate, now time.Time) {
+	if e.state == settled {
+		f.State = FateSettled
+		return
+	}
+	f.State, f.Attempts, f.WaitsFor = FateWaiting, e.attempts, waitsFor[e.state]
+	if e.state == inflight {
+		f.State, f.Member = FateInflight, e.member.id
+	}
+	if e.state == delayed || e.sent {
+		f.DueMS = new(max(0, e.due.Sub(now).Milliseconds()))
+	}
 }
 
 // deathsLooked is after how many redrives a dead letter is looked for.
@@ -211,7 +203,7 @@ func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since
 	}
 	reason, _ := got.Headers.Get(wire.HeaderDeadReason)
 	text, _ := got.Headers.Get(wire.HeaderDeadAttempts)
-	attempts, _ := strconv.Atoi(text) // somebody else's dead letter would have none
+	attempts, _ := strconv.Atoi(text) // a dead letter that a client made would have none
 	return &DeadLetter{
 		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: attempts,
 	}, nil
