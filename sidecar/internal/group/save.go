@@ -128,11 +128,12 @@ func (g *Group) unsave(s save, err error) {
 	}
 }
 
-// sync makes what has been saved durable and answers those who wait for it. It
-// runs beside the turns, so that no delivery waits for it.
+// sync makes what has been saved durable and answers the callers that wait for
+// it. It runs beside the turns, so that no delivery waits for it.
 func (g *Group) sync() {
 	g.mu.Lock()
-	waiters, upTo, ended := g.saver.takeUnsynced()
+	waiters, upTo, ended := g.saver.unsynced, g.saver.saves, g.saver.ended
+	g.saver.unsynced, g.saver.ended = nil, nil
 	g.mu.Unlock()
 	if len(waiters)+len(ended) == 0 {
 		return

@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,16 +13,16 @@ import (
 )
 
 // saver is a group's progress on its way to the store, as far as it is not its
-// partitions': marks, who waits for what, and what is tried again when. The
+// partitions': marks, the callers that wait, and when a save is tried again. The
 // group's mutex guards it.
 type saver struct {
 	clock   clock.Clock
-	timeout time.Duration // of who waits; 0: none
+	timeout time.Duration // of the callers that wait; 0: none
 
 	beat    uint64
 	marks   map[string]eventlog.Mark // by id, to be saved with the progress
 	waiters []func(error)            // to be told once the progress is saved and synced
-	settles []*tracing.Settle        // the spans of what those settle who will wait next
+	settles []*tracing.Settle        // the spans of acks and nacks whose callers wait next
 	busy    bool                     // a save is under way
 	due     time.Time                // when to save acks if nothing else is to be saved before; zero: at once
 	again   time.Time                // when to try again after a failed save; zero: none has failed
@@ -42,9 +41,6 @@ func (s *saver) idle() bool {
 
 // unsaved reports whether there is progress that no save has begun to store.
 func (s *saver) unsaved(parts partitions) bool { return len(s.marks) > 0 || parts.dirty() }
-
-// next is when there is something to save by time alone; zero: never.
-func (s *saver) next() time.Time { return cmp.Or(s.again, s.due) }
 
 // saveBy has acks be saved at that time, if nothing else is saved before.
 func (s *saver) saveBy(due time.Time) {
@@ -90,13 +86,6 @@ func (s *saver) failed(x save) (first bool) {
 	return first
 }
 
-// takeUnsynced is what waits for all that is saved to be durable.
-func (s *saver) takeUnsynced() (waiters []func(error), upTo uint64, ended []eventlog.Redrive) {
-	waiters, upTo, ended = s.unsynced, s.saves, s.ended
-	s.unsynced, s.ended = nil, nil
-	return waiters, upTo, ended
-}
-
 // settling begins the span of an ack or nack that has arrived; the next call of
 // traced, under the same lock, ends it.
 func (s *saver) settling(span *tracing.Settle) {
@@ -137,7 +126,7 @@ func (s *saver) timed(done func(error)) func(error) {
 }
 
 // deadLettered takes an event off the nack that waits for it, if one does; err
-// says that nobody here will make it a dead letter.
+// says that this sidecar will not make it a dead letter.
 func (s *saver) deadLettered(e *entry, err error) {
 	n := e.nack
 	if n == nil {

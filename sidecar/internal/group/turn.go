@@ -1,6 +1,9 @@
 package group
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // turn moves the group on: fetch, assign, save, answer, send.
 func (g *Group) turn() {
@@ -132,7 +135,7 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 		sooner(g.redriveDue)
 	}
 	sooner(g.saver.endAgain)
-	sooner(g.saver.next())
+	sooner(cmp.Or(g.saver.again, g.saver.due)) // what there is to save by time alone
 	for _, p := range g.own.parts {
 		sooner(p.Due(now))
 		if p.own == draining {
