@@ -177,7 +177,7 @@ func (s *Sidecar) assemble() {
 	s.abort = abort
 	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics, MostEach: s.cfg.MaxTopicsEach})
 	s.writer = writer.New(writer.Config{
-		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
+		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics.BatchAppended, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
 	})
 	s.scheduler = schedule.New(schedule.Config{

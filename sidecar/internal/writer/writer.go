@@ -50,11 +50,6 @@ type Item struct {
 	Span     *tracing.Send // nil: the event is not recorded
 }
 
-// Observer is told about every batch; it must not block.
-type Observer interface {
-	BatchAppended(events int, took time.Duration)
-}
-
 // Config is what a Writer needs. Tails, Signal, Observer and Tracing may be nil.
 type Config struct {
 	Log   eventlog.Appender
@@ -64,8 +59,9 @@ type Config struct {
 	// shows them. nil: none may.
 	MayVanish func(topic string) bool
 	// Signal tells the other sidecars on the log. It must not block.
-	Signal   func(eventlog.Hint)
-	Observer Observer
+	Signal func(eventlog.Hint)
+	// Observer is told about every batch; it must not block.
+	Observer func(events int, took time.Duration)
 	Tracing  *tracing.Tracing
 	Bounds   Bounds
 	Clock    clock.Clock
@@ -184,7 +180,7 @@ func (w *Writer) drain(q *queue) {
 		q.measured(len(batch), took)
 		w.bytes.Add(-int64(size))
 		if w.cfg.Observer != nil {
-			w.cfg.Observer.BatchAppended(len(batch), took)
+			w.cfg.Observer(len(batch), took)
 		}
 		w.Announce(q.key.topic, q.key.partition, recs, outs)
 		for i, it := range batch {

@@ -339,7 +339,7 @@ func TestObserverIsToldEveryBatch(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}
-		w := writer.New(writer.Config{Log: log, Observer: seen, Bounds: writer.DefaultBounds()})
+		w := writer.New(writer.Config{Log: log, Observer: seen.BatchAppended, Bounds: writer.DefaultBounds()})
 		enqueue(t, w, to, 0, 0, 0)
 		synctest.Wait()
 		enqueue(t, w, to, 0, 1, 20)
