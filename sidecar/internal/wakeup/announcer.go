@@ -11,8 +11,9 @@ import (
 // maxUntold bounds the partitions that an Announcer remembers.
 const maxUntold = 1024
 
-// Announcer tells the other sidecars what was appended here. While there are none it sends no
-// signals, and remembers the partitions: a sidecar that comes later may have read one just before.
+// Announcer tells the other sidecars what was appended here. While there are
+// none it sends no signals, and remembers the partitions: a sidecar that comes
+// later may have read one just before.
 type Announcer struct {
 	Company func() bool // reports whether there are other sidecars
 	Send    func(eventlog.Signal)

@@ -42,17 +42,15 @@ type Config struct {
 	// Unread are topics without readers whose signals are wanted all the same.
 	Unread []string
 	Logger *slog.Logger
-	// Interval is how often the log is asked at the most, in case a signal was
-	// lost; 0: DefaultInterval.
-	Interval time.Duration
-	Clock    clock.Clock
+	Clock  clock.Clock
 }
 
 const (
-	// DefaultInterval costs a few cheap queries. It bounds how late an event can
-	// be whose signal was lost shortly after others were heard, as when their
-	// sender dies.
-	DefaultInterval = 5 * time.Second
+	// interval is how often the log is asked at the most, in case a signal was
+	// lost, which costs a few cheap queries. It bounds how late an event can be
+	// whose signal was lost shortly after others were heard, as when their sender
+	// dies.
+	interval = 5 * time.Second
 	// quietIntervals is after how many of them the log is asked where nothing
 	// was heard: it bounds how late an event can be at all.
 	quietIntervals = 3
@@ -71,9 +69,6 @@ type Waker struct {
 
 // New makes a Waker.
 func New(cfg Config) *Waker {
-	if cfg.Interval == 0 {
-		cfg.Interval = DefaultInterval
-	}
 	return &Waker{cfg: cfg, check: pause.NewWake(), topics: make(map[string][]uint64)}
 }
 
@@ -125,7 +120,7 @@ func (w *Waker) heard(s eventlog.Signal, missed []string) {
 func (w *Waker) ask(ctx context.Context) error {
 	failing := false
 	for quiet := 1; ; quiet++ {
-		wait := w.cfg.Interval - rand.N(w.cfg.Interval/4) // sidecars that start together part
+		wait := interval - rand.N(interval/4) // sidecars that start together part
 		if !w.cfg.Clock.SleepUnless(ctx, wait, w.check) {
 			return nil
 		}
