@@ -68,7 +68,6 @@ type Follower struct {
 	starts []uint64
 	worker worker.Worker
 	alarm  clock.Timer
-	gone   func()
 
 	// send is held while events are handed to the sink, so that none follows the
 	// return of Pause or Close.
@@ -91,7 +90,8 @@ type Follower struct {
 
 // Follow subscribes. Events come after Start. The caller must close it.
 func Follow(ctx context.Context, cfg Config) (*Follower, error) {
-	f := &Follower{cfg: cfg, gone: sync.OnceFunc(cfg.Gone)}
+	f := &Follower{cfg: cfg}
+	f.cfg.Gone = sync.OnceFunc(cfg.Gone)
 	f.worker.Work = f.turn
 	f.alarm = cfg.Clock.AfterFunc(time.Hour, f.worker.Wake)
 	f.alarm.Stop()
@@ -136,7 +136,7 @@ func (f *Follower) Close() {
 	f.letGo(len(f.pending))
 	f.alarm.Stop()
 	f.watch.Close()
-	f.gone()
+	f.cfg.Gone()
 }
 
 func (f *Follower) set(change func()) {

@@ -17,9 +17,9 @@ func (m *Manager) countFollower(topic string, by int) {
 	}
 }
 
-// Unused returns an error with in_use while somebody is subscribed to the topic:
-// to one of its groups on any sidecar of the store, as far as its roster tells,
-// or without a group here. Nobody is told of the latter elsewhere.
+// Unused returns an error with in_use while the topic has subscriptions: to one
+// of its groups on any sidecar of the store, as far as its roster tells, or
+// without a group here. Other sidecars are not told of the latter.
 func (m *Manager) Unused(ctx context.Context, topic string) error {
 	m.mu.Lock()
 	followers := m.followers[topic]
@@ -65,9 +65,10 @@ func (m *Manager) unusedElsewhere(topic, name string) error {
 }
 
 // Delete removes a group, its progress and its marks. ErrNotFound if there is
-// none, and a *wire.Error with in_use while it has members, on whatever sidecar. Those who come to it
-// elsewhere in the moment before the roster tells of them begin again where
-// they asked to start. After another error it may be done again.
+// none, and a *wire.Error with in_use while it has members, on any sidecar.
+// Members that come to it elsewhere in the moment before the roster tells of
+// them begin again where they asked to start. After another error it may be done
+// again.
 func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -93,20 +94,20 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 }
 
 // endRedrives takes away what asks for dead letters to be delivered again, which
-// nobody would answer any more. The dead letters stay.
+// no sidecar would answer any more. The dead letters stay.
 func (g *Group) endRedrives(ctx context.Context) error {
 	const some = 1000
 	for _, p := range g.own.parts {
 		for {
 			rs, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, p.Index, some)
-			if err != nil || len(rs) == 0 {
-				if err != nil {
-					return err
-				}
-				break
+			if err == nil && len(rs) > 0 {
+				err = g.cfg.Log.EndRedrives(ctx, g.topic, rs)
 			}
-			if err := g.cfg.Log.EndRedrives(ctx, g.topic, rs); err != nil {
+			if err != nil {
 				return err
+			}
+			if len(rs) == 0 {
+				break
 			}
 		}
 	}

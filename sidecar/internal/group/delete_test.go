@@ -1,12 +1,10 @@
 package group
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -121,7 +119,7 @@ func TestPlanSeek(t *testing.T) {
 // TestTooManyGroups: no caller can make more groups than the store is to have.
 func TestTooManyGroups(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		w.m.cfg.room = func(ctx context.Context) error { return w.m.count.reserve(ctx, w.log, time.Now(), 3, 0) }
+		w.m.cfg.MaxGroups = 3
 		subscribe := func(name string) error {
 			m, err := w.m.Subscribe(t.Context(), Subscription{Topic: topic, Group: name, Sink: &fakeSink{}, Pacer: &fakePacer{}})
 			if err == nil {

@@ -93,7 +93,7 @@ func TestTooManyGroupsOfOne(t *testing.T) {
 		for round := range 3 {
 			w.kill()
 			m := w.m
-			m.cfg.room = func(ctx context.Context) error { return m.count.reserve(ctx, w.log, time.Now(), 100, 3) }
+			m.cfg.MaxGroups, m.cfg.MaxGroupsEach = 100, 3
 			made := 0
 			for i := range 10 {
 				switch err := subscribe("mallory", "m"+string(rune('0'+i))); {

@@ -20,7 +20,10 @@ import (
 // s.Starts, the first seq of each partition, counts in place of the options if it
 // is not empty.
 func (m *Manager) Follow(ctx context.Context, s Subscription) (*follower.Follower, error) {
-	if m.isStopped() {
+	m.mu.Lock()
+	stopped := m.stopped
+	m.mu.Unlock()
+	if stopped {
 		return nil, errStopped
 	}
 	if _, err := m.cfg.Log.EnsureTopic(ctx, s.Topic, m.cfg.Policy(s.Topic).Partitions); err != nil {
@@ -40,7 +43,7 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*follower.Followe
 	return f, err
 }
 
-// recordSink is a sink of events that nobody acks.
+// recordSink is a sink of events that are not acked.
 type recordSink struct{ Sink }
 
 func (s recordSink) Deliver(recs []*eventlog.Record) {
@@ -57,22 +60,13 @@ func (m *Manager) startsOf(ctx context.Context, s Subscription) ([]uint64, error
 		return s.Starts, nil
 	}
 	starts, err := startsOf(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
-	if err == nil && s.Merged {
-		err = behind(ctx, m.cfg.Log, s.Topic, s.Options, starts)
+	if err != nil || !s.Merged || s.Options.From != wire.FromAfterID {
+		return starts, err
 	}
-	return starts, err
-}
-
-// behind puts the start in the event's own partition right behind it, whatever
-// the ts of its neighbours.
-func behind(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, starts []uint64) error {
-	if o.From != wire.FromAfterID {
-		return nil
-	}
-	rec, err := log.Lookup(ctx, topic, o.AfterID)
+	rec, err := m.cfg.Log.Lookup(ctx, s.Topic, s.Options.AfterID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	starts[rec.Partition] = rec.Seq + 1
-	return nil
+	starts[rec.Partition] = rec.Seq + 1 // right behind the event, not at the ts of its neighbours
+	return starts, nil
 }

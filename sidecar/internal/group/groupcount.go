@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
-// groupCount is about how many groups the store has, and made for whom: as they
-// were counted last, and those that were made here since.
+// groupCount is about how many groups the store has, and how many were made for
+// each identity: as they were counted last, and as they were made here since.
 type groupCount struct {
 	mu      sync.Mutex
 	counted time.Time
@@ -22,10 +22,10 @@ type groupCount struct {
 // countEvery is how old a count may be by which another group is made.
 const countEvery = 10 * time.Second
 
-// reserve takes the place of one more group, made for whom ctx names, or says that
-// there is none: of so many in all, and so many of each maker; 0: any number.
-func (c *groupCount) reserve(ctx context.Context, log eventlog.Groups, now time.Time, most, each int) error {
-	by := eventlog.Maker(ctx)
+// reserve takes the place of one more group, made for the identity that ctx
+// names, or says that there is none.
+func (c *groupCount) reserve(ctx context.Context, cfg *Config) error {
+	by, now, most, each := eventlog.Maker(ctx), cfg.Clock.Now(), cfg.MaxGroups, cfg.MaxGroupsEach
 	if by == "" {
 		each = 0
 	}
@@ -35,7 +35,7 @@ func (c *groupCount) reserve(ctx context.Context, log eventlog.Groups, now time.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counted.IsZero() || now.Sub(c.counted) >= countEvery {
-		all, err := log.AllEpochs(ctx)
+		all, err := cfg.Log.AllEpochs(ctx)
 		if err != nil {
 			return err
 		}

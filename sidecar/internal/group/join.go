@@ -32,11 +32,10 @@ func (g *Group) inUse() bool {
 	return len(g.dispatch.members)+g.joining > 0 || g.own.parts.any()
 }
 
-// create gives the partitions that nobody ever had, or that nobody has had since
-// the group was deleted, a first epoch, at the position
-// that o asks for. It is released from the start, so the sidecar that is to
-// have the partition takes it from there, and of racing subscribers the first one's
-// position counts.
+// create gives a first epoch to the partitions that have had no owner, or none
+// since the group was deleted, at the position that o asks for. It is released
+// from the start, so the sidecar that is to have the partition takes it from
+// there, and of racing subscribers the first one's position counts.
 func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()
 	created, stopped := g.own.created, g.stopped
@@ -62,7 +61,7 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 		}
 	}
 	if placed == 0 {
-		if err := g.cfg.room(ctx); err != nil {
+		if err := g.cfg.count.reserve(ctx, &g.cfg); err != nil {
 			return err
 		}
 	}
@@ -134,8 +133,8 @@ func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.Sub
 }
 
 // behindPositions starts each partition right behind its position; 0 stands for
-// those that have none. Where nothing but compaction removes events, none that
-// is missing has not been replaced, and no position is too old.
+// a partition without one. Where only compaction removes events, each that is
+// missing was replaced, and no position is too old.
 func behindPositions(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64, keeps policy.Retention) ([]uint64, error) {
 	expires := !keeps.Compact || keeps.TTL > 0 || keeps.MaxBytes > 0
 	extents, err := log.Extents(ctx, topic)

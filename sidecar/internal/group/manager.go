@@ -66,7 +66,7 @@ type Config struct {
 	// AckLinger is how long acks wait for what is delivered next, with which
 	// they are saved at once; those of a Puller do not.
 	AckLinger time.Duration
-	// Moved, if set, tells the other sidecars to look who owns the group's
+	// Moved, if set, has the other sidecars look at the owners of the group's
 	// partitions: their Manager.Moved. It must not block.
 	Moved  func(eventlog.GroupName)
 	Logger *slog.Logger
@@ -81,8 +81,7 @@ type Config struct {
 	// MaxGroupsEach is how many of them may have been made for the same
 	// identity; 0: any number.
 	MaxGroupsEach int
-	// room is asked for by a group that is new.
-	room func(ctx context.Context) error
+	count         *groupCount // the Manager's
 }
 
 // DefaultAckLinger is for a log whose saves cost a store elsewhere a command.
@@ -106,8 +105,7 @@ type Manager struct {
 	stopped   bool
 	groups    map[eventlog.GroupName]*Group
 	followers map[string]int // subscriptions without a group, by topic
-	count     groupCount
-	list      []*Group // the same, in order of arrival
+	list      []*Group       // the same, in order of arrival
 
 	// Of looked alone.
 	version   uint64 // of the view that was acted on
@@ -119,9 +117,7 @@ type Manager struct {
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group), followers: make(map[string]int)}
-	m.cfg.room = func(ctx context.Context) error {
-		return m.count.reserve(ctx, cfg.Log, cfg.Clock.Now(), cfg.MaxGroups, cfg.MaxGroupsEach)
-	}
+	m.cfg.count = &groupCount{}
 	m.asking, m.stopAsking = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.looked)
 	return m
@@ -141,8 +137,9 @@ type Subscription struct {
 }
 
 // Subscribe adds a member to its group, which it creates on first use.
-// Deliveries begin after Start, and once this sidecar has partitions of it. The error is a *wire.Error for a position that
-// does not exist, or wraps eventlog.ErrUnavailable.
+// Deliveries begin after Start, and once this sidecar has partitions of it. The
+// error is a *wire.Error for a position that does not exist, or wraps
+// eventlog.ErrUnavailable.
 func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error) {
 	g, err := m.hold(s.Topic, s.Group)
 	if err != nil {
@@ -201,7 +198,7 @@ func (m *Manager) forget(g *Group) {
 // retire ends a group that has neither members nor partitions here, nor anything
 // to be saved or found out.
 func (g *Group) retire() bool {
-	if !g.moving.TryLock() { // what is being taken would be nobody's
+	if !g.moving.TryLock() { // no group would have what is being taken
 		return false
 	}
 	defer g.moving.Unlock()
@@ -216,8 +213,8 @@ func (g *Group) retire() bool {
 	return true
 }
 
-// known finds a group in memory or in the store, and holds it; ErrNotFound if
-// nobody ever subscribed to it. It takes no ownership.
+// known finds a group in memory or in the store, and holds it; ErrNotFound if it
+// never had a subscription. It takes no ownership.
 func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error) {
 	g, err := m.hold(topic, name)
 	if err != nil || g.inUse() {
@@ -237,12 +234,6 @@ func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error)
 	}
 	g.load(tp.Partitions)
 	return g, nil
-}
-
-func (m *Manager) isStopped() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.stopped
 }
 
 // loaded finds a group in memory, or nil.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 )
 
 // Sink is the connection's side of a subscription.
@@ -19,11 +20,8 @@ type Sink interface {
 	Deliver(ds []Delivery)
 }
 
-// Pacer is the connection's delivery bucket. Take takes one token, or takes
-// none and says when to ask again: a wait above 0.
-type Pacer interface {
-	Take(now time.Time) (wait time.Duration, ok bool)
-}
+// Pacer is the connection's delivery bucket.
+type Pacer = follower.Pacer
 
 // Delivery is one event for a member. Attempt and AckTimeout are 0 without a
 // group.
