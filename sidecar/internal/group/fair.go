@@ -21,8 +21,8 @@ type fairQueue struct {
 	policy  policy.Fairness
 	weights map[string]float64
 	flows   map[string]*flow
-	order   flowHeap // those that have events to be tried in this turn
-	touched []*flow  // those of which some have been tried in this turn
+	order   flowHeap // the flows that have events to be tried in this turn
+	touched []*flow  // the flows of which some have been tried in this turn
 	virtual float64  // time
 	pushed  uint64   // flows that have become busy so far
 	events  int
@@ -30,7 +30,6 @@ type fairQueue struct {
 
 // flow is one tenant.
 type flow struct {
-	tenant string
 	weight float64
 	start  float64 // of its next event
 	rank   uint64  // of those with the same start the lowest is next
@@ -40,13 +39,9 @@ type flow struct {
 	index  int // in the order, or -1
 }
 
-// maxIdleTenants bounds the tenants without events of whom is remembered what they
-// have had.
+// maxIdleTenants bounds the tenants without events of which is remembered what
+// they have had.
 const maxIdleTenants = 10_000
-
-func newFairQueue(p policy.Fairness) *fairQueue {
-	return &fairQueue{policy: p, weights: p.Weights.All(), flows: map[string]*flow{}}
-}
 
 // push puts a ready event behind those of its tenant.
 func (q *fairQueue) push(e *entry) {
@@ -57,7 +52,7 @@ func (q *fairQueue) push(e *entry) {
 			q.forgetIdle()
 		}
 		name = strings.Clone(name) // it may be a part of the whole event
-		f = &flow{tenant: name, weight: cmp.Or(q.weights[name], 1), index: -1}
+		f = &flow{weight: cmp.Or(q.weights[name], 1), index: -1}
 		q.flows[name] = f
 	}
 	if len(f.queue) == 0 {
@@ -93,12 +88,6 @@ func (q *fairQueue) next() (*flow, *entry) {
 	return nil, nil
 }
 
-// keep has the event that was tried last stay.
-func (f *flow) keep(e *entry) {
-	f.queue[f.kept] = e
-	f.kept++
-}
-
 // delivered charges a flow for an event.
 func (q *fairQueue) delivered(f *flow) {
 	q.virtual = max(q.virtual, f.start)
@@ -126,7 +115,7 @@ func (q *fairQueue) endTurn() {
 	}
 	clear(q.touched)
 	q.touched = q.touched[:0]
-	if q.events == 0 { // nobody has waited for anybody since: all are equal again
+	if q.events == 0 { // no tenant waits for another: all are equal again
 		clear(q.flows)
 	}
 }
@@ -176,7 +165,7 @@ func (d *dispatch) share(p policy.Fairness) {
 		d.fair = nil
 	}
 	if p.By != "" && d.fair == nil {
-		d.fair = newFairQueue(p)
+		d.fair = &fairQueue{policy: p, weights: p.Weights.All(), flows: map[string]*flow{}}
 	}
 }
 
@@ -201,7 +190,8 @@ func (d *dispatch) assignFairly(now time.Time) {
 		}
 		switch before := d.leases; {
 		case !d.place(e, now):
-			f.keep(e)
+			f.queue[f.kept] = e
+			f.kept++
 		case d.leases > before:
 			q.delivered(f)
 		}

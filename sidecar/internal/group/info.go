@@ -53,7 +53,7 @@ type MemberInfo struct {
 	BlockedBy   *string `json:"blocked_by"` // why it is sent nothing right now, or null
 }
 
-// Info describes a group; eventlog.ErrNotFound if nobody ever subscribed to it.
+// Info describes a group; eventlog.ErrNotFound if it never had a subscription.
 // What other sidecars have is told as they saved it last, and members and
 // events in flight only of this one.
 func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
@@ -115,7 +115,7 @@ func (m *Manager) owner(e *eventlog.Epoch) string {
 // stored is a partition as an epoch in the store tells of it.
 func stored(e *eventlog.Epoch) *partition {
 	p := &partition{Place: reader.Place{Index: e.Partition}}
-	p.restore(e.Progress, time.Time{}) // nobody asks it when something is due
+	p.restore(e.Progress, time.Time{}) // it is not asked when something is due
 	return p
 }
 
@@ -215,10 +215,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.dispatch.limits.Paused}
-	for _, mb := range g.dispatch.members {
-		st.Inflight += int64(mb.count)
-	}
+	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.dispatch.limits.Paused, Inflight: int64(g.dispatch.members.inflight())}
 	for _, p := range g.own.parts {
 		switch {
 		case p.own == foreign:
@@ -236,7 +233,7 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 // partitions without an owner.
 const statsOfOwnerless = "group statistics"
 
-// ownerless are the latest epochs of the partitions that nobody owns, if this
+// ownerless are the latest epochs of the partitions without an owner, if this
 // sidecar is the one to tell of them.
 func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
 	if !m.cfg.Roster.Mine(statsOfOwnerless) {
