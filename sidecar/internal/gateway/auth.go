@@ -8,6 +8,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -94,12 +95,7 @@ func (c *conn) authorize(id *access.Identity, items []wire.PublishItem) {
 
 // awaitAuth ends the connection unless it authenticates in time.
 func (c *conn) awaitAuth() {
-	timer := time.NewTimer(c.cfg.Bounds.AuthTimeout)
-	defer timer.Stop()
-	select {
-	case <-c.known:
-	case <-c.ctx.Done():
-	case <-timer.C:
+	if pause.Unless(c.ctx, c.cfg.Bounds.AuthTimeout, c.known) && c.who.Load() == nil {
 		c.expel(wire.Errorf(wire.Unauthorized, "%s", reasonLate), reasonLate)
 	}
 }
@@ -166,7 +162,7 @@ func (g *Gateway) rightsChanged() {
 		}
 	}
 	for s := range g.streams {
-		if g.keepsStream(s) != nil {
+		if g.identityMay(&s.who, s.topic, s.group) != nil {
 			s.end(group.Disconnected, time.Now().Add(closeLinger))
 		}
 	}

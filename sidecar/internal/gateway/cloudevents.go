@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -92,13 +92,11 @@ func checkAttribute(name, value string) *wire.Error {
 		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is empty; leave it out", name)
 	case !utf8.ValidString(value):
 		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is not valid UTF-8", name)
-	case strings.ContainsFunc(value, isControl):
+	case strings.ContainsFunc(value, unicode.IsControl):
 		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s holds a control character", name)
 	}
 	return nil
 }
-
-func isControl(r rune) bool { return r < ' ' || r >= 0x7F && r < 0xA0 }
 
 // eventTime is the ts that an event's time gives; false where it lies before
 // the epoch, or past what a ts may be.
@@ -221,21 +219,4 @@ func checkItem(it *wire.PublishItem, lim wire.Limits) *wire.Error {
 		return err
 	}
 	return codec.CheckHeaders(it.Event.Headers, lim)
-}
-
-// publishBatched publishes a body that is a JSON array of CloudEvents, which may
-// be empty.
-func (g *Gateway) publishBatched(w http.ResponseWriter, r *http.Request, topic string, content []byte) error {
-	items, bad := batchedItemsOf(topic, r.Header, content, g.cfg.Limits)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	if len(items) > 0 {
-		return g.publishItems(w, r, items)
-	}
-	if err := g.may(r, access.Publish, topic, ""); err != nil {
-		return g.refused(topic, wire.AsError(err))
-	}
-	writeJSON(w, http.StatusOK, codec.AppendResultsBody(nil, nil))
-	return nil
 }

@@ -1,12 +1,12 @@
 package gateway
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -21,44 +21,32 @@ const (
 
 // publishDapr publishes the body as one event, and says no more than that it
 // did.
-func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) {
-	if err := g.publishDaprRequest(w, r, r.PathValue("topic")); err != nil {
-		httpapi.WriteError(w, r, err, g.cfg.Logger)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (g *Gateway) publishDaprRequest(w http.ResponseWriter, r *http.Request, topic string) error {
-	if g.refusing() {
-		return g.refused(topic, errStopping())
-	}
-	if err := codec.CheckTopic(topic); err != nil {
-		return g.refused(topic, err)
-	}
-	meta, bad := daprMetadataOf(r.URL.RawQuery)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	kind, bad := bodyOf(r.Header)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	kind = meta.kind(kind, r.Header)
-	content, bad := g.readBody(w, r, kind)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
-	if bad == nil {
-		bad = meta.fill(&it, g.cfg.Limits)
-	}
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	results, err := g.publish(r, []wire.PublishItem{it})
+func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) error {
+	results, err := g.publish(r, func(topic string) ([]wire.PublishItem, *wire.Error) {
+		meta, bad := daprMetadataOf(r.URL.RawQuery)
+		if bad != nil {
+			return nil, bad
+		}
+		kind, bad := bodyOf(r.Header)
+		if bad != nil {
+			return nil, bad
+		}
+		kind = meta.kind(kind, r.Header)
+		content, bad := g.readBody(w, r, kind)
+		if bad != nil {
+			return nil, bad
+		}
+		it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
+		if bad == nil {
+			bad = meta.fill(&it, g.cfg.Limits)
+		}
+		return []wire.PublishItem{it}, bad
+	})
 	if err == nil && results[0].Err != nil {
-		return results[0].Err
+		err = results[0].Err
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
 	}
 	return err
 }
@@ -82,12 +70,7 @@ func daprMetadataOf(query string) (m daprMetadata, bad *wire.Error) {
 	if err != nil {
 		return m, wire.Errorf(wire.BadRequest, "the query is not understood: %v", err)
 	}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		key, is := strings.CutPrefix(name, metadataPrefix)
 		if !is {
 			continue

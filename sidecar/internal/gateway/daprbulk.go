@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -28,44 +27,17 @@ type daprFailure struct {
 }
 
 // publishDaprBulk publishes the entries of the body, and names the refused ones.
-func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) {
-	failed, err := g.publishDaprEntries(w, r, r.PathValue("topic"))
+func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) error {
+	var entries []daprEntry
+	results, err := g.publish(r, func(topic string) (items []wire.PublishItem, bad *wire.Error) {
+		content, bad := g.readAtMost(w, r, g.cfg.Limits.BatchBytes)
+		if bad == nil {
+			entries, items, bad = daprItemsOf(topic, r.URL.RawQuery, content, g.cfg.Limits)
+		}
+		return items, bad
+	})
 	if err != nil {
-		httpapi.WriteError(w, r, err, g.cfg.Logger)
-		return
-	}
-	if len(failed) == 0 {
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	text, err := json.Marshal(struct {
-		FailedEntries []daprFailure `json:"failedEntries"`
-	}{failed})
-	if err != nil {
-		httpapi.WriteError(w, r, err, g.cfg.Logger)
-		return
-	}
-	writeJSON(w, http.StatusInternalServerError, text) // which is what Dapr's clients look for these in
-}
-
-func (g *Gateway) publishDaprEntries(w http.ResponseWriter, r *http.Request, topic string) ([]daprFailure, error) {
-	if g.refusing() {
-		return nil, g.refused(topic, errStopping())
-	}
-	if err := codec.CheckTopic(topic); err != nil {
-		return nil, g.refused(topic, err)
-	}
-	content, bad := g.readAtMost(w, r, g.cfg.Limits.BatchBytes)
-	if bad != nil {
-		return nil, g.refused(topic, bad)
-	}
-	entries, items, bad := daprItemsOf(topic, r.URL.RawQuery, content, g.cfg.Limits)
-	if bad != nil {
-		return nil, g.refused(topic, bad)
-	}
-	results, err := g.publish(r, items)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	var failed []daprFailure
 	for i := range results {
@@ -73,7 +45,12 @@ func (g *Gateway) publishDaprEntries(w http.ResponseWriter, r *http.Request, top
 			failed = append(failed, daprFailure{EntryID: entries[i].EntryID, Error: e.Msg, Code: e.Code})
 		}
 	}
-	return failed, nil
+	if len(failed) == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	// Dapr's clients look for these in an answer with this status.
+	return marshalTo(w, http.StatusInternalServerError, map[string][]daprFailure{"failedEntries": failed})
 }
 
 // daprItemsOf makes an event of each entry. One that is wrong is refused by

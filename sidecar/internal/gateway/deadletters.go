@@ -143,55 +143,55 @@ func (g *Gateway) redriven(ctx context.Context, topic string, dead []eventlog.De
 	return has, err
 }
 
-func (g *Gateway) listDeadLetters(w http.ResponseWriter, r *http.Request) {
-	type list struct {
+func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, error) {
+	q, limit, err := g.deadQuery(r)
+	if err != nil {
+		return nil, err
+	}
+	total, over, err := g.count(r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
 		Total int              `json:"total"`
 		Dead  []deadLetterInfo `json:"dead_letters"`
 		Next  string           `json:"next,omitempty"`
-	}
-	answer(g, w, r, func() (out list, err error) {
-		q, limit, err := g.deadQuery(r)
-		if err != nil {
-			return out, err
-		}
-		total, over, err := g.count(r.Context(), q)
-		if err != nil {
-			return out, err
-		}
-		out.Total, out.Dead = total, []deadLetterInfo{}
-		var page []eventlog.Dead
-		err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
-			for _, d := range dead {
-				if !over[d.Letter.ID] {
-					page = append(page, d)
-				}
+	}{Total: total, Dead: []deadLetterInfo{}}
+	var page []eventlog.Dead
+	err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+		for _, d := range dead {
+			if !over[d.Letter.ID] {
+				page = append(page, d)
 			}
-			return len(page) <= limit, nil
-		})
-		if err != nil {
-			return out, err
 		}
-		if len(page) > limit {
-			page = page[:limit]
-			out.Next = deadCursor(q.descending, page[limit-1].Letter)
-		}
-		if err := g.complete(r.Context(), q.topic, page); err != nil {
-			return out, err
-		}
-		redriven, err := g.redriven(r.Context(), q.topic, page)
-		for i := range page {
-			d := &page[i]
-			info := deadLetterInfo{
-				ID: d.ID, Event: d.Event.ID, Group: d.Group, Reason: d.Reason, Attempts: d.Attempts,
-				DiedAt: d.Letter.TS, State: stateDead, Content: codec.AppendEventJSON(nil, &d.Event.Event),
-			}
-			if err == nil && redriven[i] {
-				info.State = stateRedriven
-			}
-			out.Dead = append(out.Dead, info)
-		}
-		return out, err
+		return len(page) <= limit, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	if len(page) > limit {
+		page = page[:limit]
+		out.Next = deadCursor(q.descending, page[limit-1].Letter)
+	}
+	if err := g.complete(r.Context(), q.topic, page); err != nil {
+		return nil, err
+	}
+	redriven, err := g.redriven(r.Context(), q.topic, page)
+	if err != nil {
+		return nil, err
+	}
+	for i := range page {
+		d := &page[i]
+		info := deadLetterInfo{
+			ID: d.ID, Event: d.Event.ID, Group: d.Group, Reason: d.Reason, Attempts: d.Attempts,
+			DiedAt: d.Letter.TS, State: stateDead, Content: codec.AppendEventJSON(nil, &d.Event.Event),
+		}
+		if redriven[i] {
+			info.State = stateRedriven
+		}
+		out.Dead = append(out.Dead, info)
+	}
+	return out, nil
 }
 
 // deadQuery reads the parameters of a list.
@@ -228,9 +228,8 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 
 // deadOf is the request's topic, and the groups that its sender may read on as.
 func (g *Gateway) deadOf(r *http.Request) (q deadLetters, err error) {
-	q.topic = r.PathValue("topic")
-	if bad := codec.CheckReadTopic(q.topic); bad != nil {
-		return q, bad
+	if q.topic, err = topicOf(r); err != nil {
+		return q, err
 	}
 	allowed := map[string]bool{}
 	q.sees = func(group string) bool {

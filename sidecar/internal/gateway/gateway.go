@@ -147,32 +147,36 @@ func New(cfg Config) *Gateway {
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+socketPath, g.serveSocket)
-	mux.HandleFunc("POST /v1/topics/{topic}/events", g.publishHTTP)
-	mux.HandleFunc("POST "+daprPublishPath, g.publishDapr)
-	mux.HandleFunc("POST "+daprBulkPath, g.publishDaprBulk)
-	mux.HandleFunc("POST "+daprBulkPathAlpha, g.publishDaprBulk)
-	mux.HandleFunc("GET /v1/topics/{topic}/events/{id}", g.showEvent)
-	mux.HandleFunc("GET /v1/topics", g.listTopics)
-	mux.HandleFunc("PUT /v1/topics/{topic}", g.makeTopic)
-	mux.HandleFunc("DELETE /v1/topics/{topic}", g.deleteTopic)
-	mux.HandleFunc("DELETE /v1/topics/{topic}/events", g.deleteEvents)
-	mux.HandleFunc("DELETE /v1/topics/{topic}/groups/{group}", g.deleteGroup)
-	mux.HandleFunc("GET /v1/topics/{topic}/groups", g.listGroups)
-	mux.HandleFunc("GET /v1/topics/{topic}/groups/{group}", g.showGroup)
-	mux.HandleFunc("PUT /v1/topics/{topic}/groups/{group}/cursor", g.moveGroup)
-	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/pull", g.pullEvents)
-	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/ack", g.ackLeases)
-	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/nack", g.nackLeases)
-	mux.HandleFunc("POST /v1/topics/{topic}/groups/{group}/modack", g.extendLeases)
-	mux.HandleFunc("GET /v1/topics/{topic}/stream", g.streamEvents)
-	mux.HandleFunc("GET /v1/topics/{topic}/scheduled", g.listScheduled)
-	mux.HandleFunc("DELETE /v1/topics/{topic}/scheduled/{id}", g.cancelScheduled)
-	mux.HandleFunc("GET /v1/topics/{topic}/latest", g.readLatest)
-	mux.HandleFunc("GET /v1/topics/{topic}/schema", g.showSchema)
-	mux.HandleFunc("GET /v1/topics/{topic}/retention", g.planRetention)
-	mux.HandleFunc("GET /v1/topics/{topic}/dlq", g.listDeadLetters)
-	mux.HandleFunc("POST /v1/topics/{topic}/dlq/redrive", g.redriveDeadLetters)
-	mux.HandleFunc("POST /v1/topics/{topic}/dlq/discard", g.discardDeadLetters)
+	for route, h := range map[string]handler{
+		"POST /v1/topics/{topic}/events":                g.publishHTTP,
+		"POST " + daprPublishPath:                       g.publishDapr,
+		"POST " + daprBulkPath:                          g.publishDaprBulk,
+		"POST " + daprBulkPathAlpha:                     g.publishDaprBulk,
+		"GET /v1/topics/{topic}/events/{id}":            answer(g.showEvent),
+		"GET /v1/topics":                                answer(g.listTopics),
+		"PUT /v1/topics/{topic}":                        g.untilShutdown(g.makeTopic),
+		"DELETE /v1/topics/{topic}":                     g.untilShutdown(answer(g.deleteTopic)),
+		"DELETE /v1/topics/{topic}/events":              g.untilShutdown(g.deleteEvents),
+		"DELETE /v1/topics/{topic}/groups/{group}":      answer(g.deleteGroup),
+		"GET /v1/topics/{topic}/groups":                 answer(g.listGroups),
+		"GET /v1/topics/{topic}/groups/{group}":         answer(g.showGroup),
+		"PUT /v1/topics/{topic}/groups/{group}/cursor":  g.untilShutdown(answer(g.moveGroup)),
+		"POST /v1/topics/{topic}/groups/{group}/pull":   g.untilShutdown(g.pullEvents),
+		"POST /v1/topics/{topic}/groups/{group}/ack":    g.untilShutdown(g.settleLeases(wire.OpAck, g.ackLeases)),
+		"POST /v1/topics/{topic}/groups/{group}/nack":   g.untilShutdown(g.settleLeases(wire.OpNack, g.nackLeases)),
+		"POST /v1/topics/{topic}/groups/{group}/modack": g.untilShutdown(g.settleLeases(wire.OpModAck, g.extendLeases)),
+		"GET /v1/topics/{topic}/stream":                 g.untilShutdown(g.streamEvents),
+		"GET /v1/topics/{topic}/scheduled":              answer(g.listScheduled),
+		"DELETE /v1/topics/{topic}/scheduled/{id}":      g.untilShutdown(g.cancelScheduled),
+		"GET /v1/topics/{topic}/latest":                 g.untilShutdown(g.readLatest),
+		"GET /v1/topics/{topic}/schema":                 g.showSchema,
+		"GET /v1/topics/{topic}/retention":              g.untilShutdown(answer(g.planRetention)),
+		"GET /v1/topics/{topic}/dlq":                    answer(g.listDeadLetters),
+		"POST /v1/topics/{topic}/dlq/redrive":           g.untilShutdown(g.changeDead(g.planRedrive)),
+		"POST /v1/topics/{topic}/dlq/discard":           g.untilShutdown(g.changeDead(g.planDiscard)),
+	} {
+		mux.HandleFunc(route, g.handle(h))
+	}
 	routes := httpapi.Routes(mux)
 	published := []string{"POST /v1/topics/{topic}/events", "POST " + daprPublishPath, "POST " + daprBulkPath, "POST " + daprBulkPathAlpha}
 	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, published...)

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
@@ -24,20 +23,18 @@ type erasure struct {
 
 // deleteEvents erases events with their dead letters. It streams its progress;
 // done again it goes on.
-func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.RawQuery == "" { // as what deletes all of them would be
 		httpapi.RefuseMethod(w, r, "POST", ", and DELETE with one of the parameters id and key")
-		return
+		return nil
 	}
 	x, err := g.erasureOf(r)
-	var found []*eventlog.Record
-	cancelled := 0
-	if err == nil {
-		found, cancelled, err = g.toErase(r.Context(), x)
-	}
 	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
+		return err
+	}
+	found, cancelled, err := g.toErase(r.Context(), x)
+	if err != nil {
+		return err
 	}
 	of := cancelled + len(found)
 	lines := newProgress(w, of)
@@ -48,20 +45,15 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	// A log that is kept must not name the erased ids and keys.
 	g.cfg.Logger.Info("events were erased", "topic", x.topic, "selected_by", by, "events", of, "by", g.sender(r), "from", r.RemoteAddr, "code", code)
+	return nil
 }
 
 func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
-	x.topic = r.PathValue("topic")
-	if bad := codec.CheckReadTopic(x.topic); bad != nil {
-		return x, bad
-	}
-	if g.refusing() {
-		return x, errStopping()
-	}
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	topic, p, err := paramsOf(r)
 	if err != nil {
 		return x, err
 	}
+	x.topic = topic
 	for name, to := range map[string]**string{"id": &x.id, "key": &x.key} {
 		text, err := p.Text(name)
 		if err != nil {
@@ -79,9 +71,7 @@ func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
 
 // errOnItsWay refuses to look for an event while the spool may have it.
 func errOnItsWay(topic string) *wire.Error {
-	e := wire.Errorf(wire.Overloaded, "events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
-	e.RetryAfter = retryStore
-	return e
+	return overloaded("events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
 }
 
 // parts are the erasures of the topic's own events, and of their dead letters.

@@ -58,8 +58,7 @@ func bodyOf(h http.Header) (body, *wire.Error) {
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return 0, wire.Errorf(wire.BadRequest, "Content-Encoding %q: a body that is compressed is not understood", shorten(encoding))
 	}
-	media, _, _ := strings.Cut(contentType, ";")
-	media = strings.ToLower(strings.TrimSpace(media))
+	media := mediaOf(contentType)
 	if kind, is, err := cloudEventBody(media); is || err != nil {
 		return kind, err
 	}

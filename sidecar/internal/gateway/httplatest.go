@@ -19,8 +19,6 @@ const (
 	maxLatestKeys = 1000
 	// maxLatest is how many answers with latest events may be under way.
 	maxLatest = 64
-	// retryLatest is when to ask again past that.
-	retryLatest = time.Second
 )
 
 // latestPage is what an answer with latest events holds in memory.
@@ -28,34 +26,23 @@ var latestPage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
 
 // readLatest answers with the latest event of each key, and then with the
 // positions up to which these are the latest: a line each.
-func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
 	queries, err := g.latestOf(r)
 	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
+		return err
 	}
 	select {
 	case g.latest <- struct{}{}:
 		defer func() { <-g.latest }()
 	default:
-		e := wire.Errorf(wire.Overloaded, "%d answers with latest events are under way, which are as many as may be", maxLatest)
-		e.RetryAfter = retryLatest
-		httpapi.WriteError(w, r, e, g.cfg.Logger)
-		return
+		return overloaded("%d answers with latest events are under way, which are as many as may be", maxLatest)
 	}
-	g.sendLatest(w, r, queries)
+	return g.sendLatest(w, r, queries)
 }
 
 // latestOf reads the requested keys: the named ones and those with the prefix; without either all.
 func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
-	topic := r.PathValue("topic")
-	if bad := codec.CheckReadTopic(topic); bad != nil {
-		return nil, bad
-	}
-	if g.refusing() {
-		return nil, errStopping()
-	}
-	p, err := httpapi.ParseParams(r.URL.RawQuery, "key")
+	topic, p, err := paramsOf(r, "key")
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +79,11 @@ func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 
 // sendLatest goes page by page, so that memory is bounded. From the first line
 // on an error is a line, too, and no positions follow.
-func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) {
+func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) error {
 	topic := r.PathValue("topic")
 	extents, err := g.cfg.Log.Extents(r.Context(), topic)
 	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
+		return err
 	}
 	upTo, positions := make([]uint64, len(extents)), make(map[int]uint64, len(extents))
 	for p, e := range extents {
@@ -119,8 +105,7 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 				err = g.mayStill(r, topic, "")
 			}
 			if err != nil && !started {
-				httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-				return
+				return err
 			}
 			if err != nil {
 				if r.Context().Err() == nil {
@@ -128,7 +113,7 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 					text, _ := json.Marshal(map[string]string{"error": e.Msg, "code": string(e.Code)})
 					_ = g.writeLatest(w, out, append(text, '\n'))
 				}
-				return
+				return nil
 			}
 			if len(page) == 0 {
 				break
@@ -140,13 +125,14 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 				}
 			}
 			if g.writeLatest(w, out, s.b) != nil {
-				return // the client has gone, or does not read
+				return nil // the client has gone, or does not read
 			}
 			started = true
 			q.Below = page[len(page)-1].Key
 		}
 	}
 	_ = g.writeLatest(w, out, append(codec.AppendPositions(append(s.b[:0], `{"positions":`...), positions), "}\n"...))
+	return nil
 }
 
 // writeLatest gives a client that takes nothing the time of other slow ones.

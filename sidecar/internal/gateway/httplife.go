@@ -40,21 +40,20 @@ type spooledAt struct {
 }
 
 // showEvent tells the life of an event so far.
-func (g *Gateway) showEvent(w http.ResponseWriter, r *http.Request) {
-	answer(g, w, r, func() (life, error) {
-		topic, id := r.PathValue("topic"), r.PathValue("id")
-		if bad := codec.CheckReadTopic(topic); bad != nil {
-			return life{}, bad
-		}
-		if bad := codec.CheckID(id); bad != nil {
-			return life{}, bad
-		}
-		if err := g.mayRead(r, topic); err != nil {
-			return life{}, err
-		}
-		sees := func(name string) bool { return g.may(r, access.Subscribe, topic, name) == nil }
-		return g.lifeOf(r.Context(), topic, id, sees)
-	})
+func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error) {
+	topic, err := topicOf(r)
+	if err != nil {
+		return nil, err
+	}
+	id := r.PathValue("id")
+	if bad := codec.CheckID(id); bad != nil {
+		return nil, bad
+	}
+	if err := g.mayRead(r, topic); err != nil {
+		return nil, err
+	}
+	sees := func(name string) bool { return g.may(r, access.Subscribe, topic, name) == nil }
+	return g.lifeOf(r.Context(), topic, id, sees)
 }
 
 // mayRead says whether the sender may replay a topic or subscribe to it.

@@ -5,11 +5,9 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -19,49 +17,32 @@ import (
 const jsonSlack = 2
 
 // publishHTTP publishes the body as one event, or its lines as a batch.
-func (g *Gateway) publishHTTP(w http.ResponseWriter, r *http.Request) {
-	topic := r.PathValue("topic")
-	if err := g.publishRequest(w, r, topic); err != nil {
-		httpapi.WriteError(w, r, err, g.cfg.Logger)
-	}
-}
-
-// refused counts n events that were refused before they came to the publisher.
-func (g *Gateway) refused(topic string, err *wire.Error) error {
-	g.cfg.Publisher.Refused(topic, err.Code, 1)
-	return err
-}
-
-func (g *Gateway) publishRequest(w http.ResponseWriter, r *http.Request, topic string) error {
-	if g.refusing() {
-		return g.refused(topic, errStopping())
-	}
-	if err := codec.CheckTopic(topic); err != nil {
-		return g.refused(topic, err)
-	}
-	kind, bad := bodyOf(r.Header)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	content, bad := g.readBody(w, r, kind)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	switch kind {
-	case linesBody:
-		return g.publishLines(w, r, topic, content)
-	case batchedBody:
-		return g.publishBatched(w, r, topic, content)
-	}
-	it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	results, err := g.publish(r, []wire.PublishItem{it})
-	if err != nil {
+func (g *Gateway) publishHTTP(w http.ResponseWriter, r *http.Request) error {
+	var kind body
+	results, err := g.publish(r, func(topic string) (items []wire.PublishItem, bad *wire.Error) {
+		if kind, bad = bodyOf(r.Header); bad != nil {
+			return nil, bad
+		}
+		content, bad := g.readBody(w, r, kind)
+		if bad != nil {
+			return nil, bad
+		}
+		switch kind {
+		case linesBody:
+			return itemsOf(topic, r.Header, content, g.cfg.Limits)
+		case batchedBody:
+			return batchedItemsOf(topic, r.Header, content, g.cfg.Limits)
+		}
+		it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
+		return []wire.PublishItem{it}, bad
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	if results[0].Err != nil {
+	case kind == linesBody || kind == batchedBody:
+		writeJSON(w, http.StatusOK, codec.AppendResultsBody(nil, results))
+		return nil
+	case results[0].Err != nil:
 		return results[0].Err
 	}
 	receipt := &results[0].Receipt
@@ -72,12 +53,10 @@ func (g *Gateway) publishRequest(w http.ResponseWriter, r *http.Request, topic s
 // statusOf is the status of a publish that was accepted.
 func statusOf(r *wire.Receipt) int {
 	switch {
-	case r.Spooled:
+	case r.Spooled, r.DeliverAt != 0 && !r.Duplicate:
 		return http.StatusAccepted
 	case r.Duplicate:
 		return http.StatusOK
-	case r.DeliverAt != 0:
-		return http.StatusAccepted
 	}
 	return http.StatusCreated
 }
@@ -91,25 +70,6 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, kind body) ([
 		structuredBody: jsonSlack * (g.cfg.Limits.PayloadBytes + g.cfg.Limits.HeaderBytes),
 	}[kind]
 	return g.readAtMost(w, r, most)
-}
-
-// publishLines publishes a body of NDJSON.
-func (g *Gateway) publishLines(w http.ResponseWriter, r *http.Request, topic string, content []byte) error {
-	items, bad := itemsOf(topic, r.Header, content, g.cfg.Limits)
-	if bad != nil {
-		return g.refused(topic, bad)
-	}
-	return g.publishItems(w, r, items)
-}
-
-// publishItems publishes the events of a batch and answers for each.
-func (g *Gateway) publishItems(w http.ResponseWriter, r *http.Request, items []wire.PublishItem) error {
-	results, err := g.publish(r, items)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, codec.AppendResultsBody(nil, results))
-	return nil
 }
 
 // itemsOf makes an event of every line that is not blank.
@@ -151,16 +111,25 @@ func headerOfOne(h http.Header) string {
 	return ""
 }
 
-// publish admits events, all of one topic, and waits for what becomes of them.
-// When the client goes away first, they may be stored all the same.
-func (g *Gateway) publish(r *http.Request, items []wire.PublishItem) (results []wire.ResultItem, err error) {
+// publish admits the events that read makes of a request, all of the path's
+// topic, and waits for what becomes of them. When the client goes away first,
+// they may be stored all the same.
+func (g *Gateway) publish(r *http.Request, read func(topic string) ([]wire.PublishItem, *wire.Error)) (results []wire.ResultItem, err error) {
+	topic := r.PathValue("topic")
+	items, bad := g.itemsToPublish(topic, read)
+	if bad != nil {
+		g.cfg.Publisher.Refused(topic, bad.Code, 1)
+		return nil, bad
+	}
 	if g.cfg.Audit != nil {
 		defer func() { g.cfg.Audit.Published(items, results, g.cfg.Access.From(r.Context()), r.RemoteAddr, err) }()
 	}
-	topic := items[0].Event.Topic
 	if err := g.may(r, access.Publish, topic, ""); err != nil {
-		g.cfg.Publisher.Refused(topic, wire.AsError(err).Code, len(items))
+		g.cfg.Publisher.Refused(topic, wire.AsError(err).Code, max(len(items), 1))
 		return nil, err
+	}
+	if len(items) == 0 {
+		return nil, nil
 	}
 	answered := make(chan []wire.ResultItem, 1)
 	if bad := g.cfg.Publisher.Publish(g.madeFor(r), g.connection(r), items, func(results []wire.ResultItem) { answered <- results }); bad != nil {
@@ -174,10 +143,12 @@ func (g *Gateway) publish(r *http.Request, items []wire.PublishItem) (results []
 	}
 }
 
-func writeJSON(w http.ResponseWriter, status int, content []byte) {
-	content = append(content, '\n')
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
-	w.WriteHeader(status)
-	_, _ = w.Write(content) // a client that does not take its answer has gone
+func (g *Gateway) itemsToPublish(topic string, read func(topic string) ([]wire.PublishItem, *wire.Error)) ([]wire.PublishItem, *wire.Error) {
+	if g.refusing() {
+		return nil, errStopping()
+	}
+	if bad := codec.CheckTopic(topic); bad != nil {
+		return nil, bad
+	}
+	return read(topic)
 }

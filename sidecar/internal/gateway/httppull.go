@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
@@ -25,19 +25,10 @@ const (
 )
 
 // pullEvents answers a long poll.
-func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) {
-	if err := g.pull(w, r); err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-	}
-}
-
-func (g *Gateway) pull(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) error {
 	topic, name, err := groupOf(r)
 	if err != nil {
 		return err
-	}
-	if g.refusing() {
-		return errStopping()
 	}
 	content, bad := g.readAtMost(w, r, maxPullBody)
 	if bad != nil {
@@ -64,7 +55,10 @@ func (g *Gateway) pull(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err != nil {
 		p.giveBack(ds)
-		return unlessWriting(err)
+		if _, writing := err.(writeError); writing {
+			return nil
+		}
+		return err
 	}
 	if req.Subscribe.AutoAck && len(ds) > 0 {
 		g.cfg.Groups.AckLeases(topic, name, leasesOf(ds), func(error) {}) // where it fails, they come again
@@ -75,7 +69,12 @@ func (g *Gateway) pull(w http.ResponseWriter, r *http.Request) error {
 // mayStill looks again at the sender's rights, after a wait.
 func (g *Gateway) mayStill(r *http.Request, topic, name string) error {
 	id := g.cfg.Access.From(r.Context())
-	now, err := g.cfg.Access.Renew(&id)
+	return g.identityMay(&id, topic, name)
+}
+
+// identityMay says whether id may subscribe, by what is in force now.
+func (g *Gateway) identityMay(id *access.Identity, topic, name string) error {
+	now, err := g.cfg.Access.Renew(id)
 	if err != nil {
 		return err
 	}
@@ -112,23 +111,14 @@ func (p *puller) awaitTokens(ctx context.Context, pacer *sharedPacer, n int, wai
 	}
 	p.starve(1)
 	defer p.starve(-1)
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for {
-		again := time.NewTimer(after)
-		select {
-		case <-again.C:
-			if taken, after = pacer.TakeSome(n, time.Now()); taken.N > 0 {
-				return taken, true
-			}
-		case <-over.C:
-			again.Stop()
-			return taken, false
-		case <-ctx.Done():
-			again.Stop()
-			return taken, false
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for pause.For(ctx, after) {
+		if taken, after = pacer.TakeSome(n, time.Now()); taken.N > 0 {
+			return taken, true
 		}
 	}
+	return taken, false
 }
 
 // await returns once the answer is full; once it holds what there is, if that is
@@ -167,13 +157,6 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 
 // writeError says that an answer could not be written, so the client cannot be told.
 type writeError struct{ error }
-
-func unlessWriting(err error) error {
-	if _, writing := err.(writeError); writing {
-		return nil
-	}
-	return err
-}
 
 // writePulled writes the answer. It returns an error unless all of it is on the
 // socket.

@@ -7,8 +7,6 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
@@ -23,57 +21,47 @@ type retentionPlan struct {
 }
 
 // planRetention tells how many events of a topic would go by another retention.
-func (g *Gateway) planRetention(w http.ResponseWriter, r *http.Request) {
-	answer(g, w, r, func() (plan retentionPlan, err error) {
-		topic := r.PathValue("topic")
-		keep, err := g.retentionOf(r, topic)
-		if err != nil {
-			return plan, err
-		}
-		select {
-		case g.plans <- struct{}{}:
-			defer func() { <-g.plans }()
-		default:
-			e := wire.Errorf(wire.Overloaded, "%d topics are being counted, which are as many as may be", maxPlans)
-			e.RetryAfter = time.Second
-			return plan, e
-		}
-		plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), g.cfg.Log, topic, keep, time.Now())
-		return plan, err
-	})
+func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, error) {
+	topic, keep, err := g.retentionOf(r)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case g.plans <- struct{}{}:
+		defer func() { <-g.plans }()
+	default:
+		return nil, overloaded("%d topics are being counted, which are as many as may be", maxPlans)
+	}
+	var plan retentionPlan
+	plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), g.cfg.Log, topic, keep, time.Now())
+	return plan, err
 }
 
 // retentionOf is a topic's retention with what the parameters say otherwise.
-func (g *Gateway) retentionOf(r *http.Request, topic string) (keep policy.Retention, err error) {
-	if bad := codec.CheckReadTopic(topic); bad != nil {
-		return keep, bad
-	}
-	if g.refusing() {
-		return keep, errStopping()
+func (g *Gateway) retentionOf(r *http.Request) (topic string, keep policy.Retention, err error) {
+	topic, p, err := paramsOf(r)
+	if err != nil {
+		return "", keep, err
 	}
 	keep = g.cfg.Policies.Load().Topic(topic).Retention
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return keep, err
-	}
 	ttl, err := p.Text("ttl")
 	if err != nil {
-		return keep, err
+		return topic, keep, err
 	}
 	if ttl != "" {
 		if keep.TTL, err = time.ParseDuration(ttl); err != nil || keep.TTL < 0 {
-			return keep, httpapi.BadParam("ttl", "%q is not a duration such as 24h, or 0s for ever", ttl)
+			return topic, keep, httpapi.BadParam("ttl", "%q is not a duration such as 24h, or 0s for ever", ttl)
 		}
 	}
 	if keep.MaxBytes, err = p.Whole("max_bytes", keep.MaxBytes, 0, math.MaxInt64); err != nil {
-		return keep, err
+		return topic, keep, err
 	}
 	if p.Has("compact") {
 		compact, err := p.Choice("compact", "0", "1")
 		if err != nil {
-			return keep, err
+			return topic, keep, err
 		}
 		keep.Compact = compact == "1"
 	}
-	return keep, g.mayRead(r, topic)
+	return topic, keep, g.mayRead(r, topic)
 }

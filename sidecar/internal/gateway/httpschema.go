@@ -10,10 +10,8 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // schemaType is what a client asks for that wants the schema alone.
@@ -28,11 +26,10 @@ type topicSchema struct {
 }
 
 // showSchema answers with the schema of a topic, for its publishers and subscribers.
-func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) error {
 	s, err := g.schemaOf(r)
 	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
+		return err
 	}
 	// A file's schemas all have version 1, and a topic's may come from another policy.
 	sum := sha256.Sum256(s.JSONSchema)
@@ -42,25 +39,20 @@ func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) {
 	h.Set("Vary", "Accept")
 	if names(r.Header.Values("If-None-Match"), etag) {
 		w.WriteHeader(http.StatusNotModified)
-		return
+		return nil
 	}
 	if accepts(r, schemaType) {
 		h.Set("Content-Type", schemaType)
-		_, _ = w.Write(s.JSONSchema) // who has gone needs no answer
-		return
+		_, _ = w.Write(s.JSONSchema) // a client that does not take its answer has gone
+		return nil
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		httpapi.WriteError(w, r, err, g.cfg.Logger)
-		return
-	}
-	writeJSON(w, http.StatusOK, text)
+	return marshalTo(w, http.StatusOK, s)
 }
 
 func (g *Gateway) schemaOf(r *http.Request) (topicSchema, error) {
-	topic := r.PathValue("topic")
-	if bad := codec.CheckReadTopic(topic); bad != nil {
-		return topicSchema{}, bad
+	topic, err := topicOf(r)
+	if err != nil {
+		return topicSchema{}, err
 	}
 	if err := g.may(r, access.Subscribe, topic, ""); err != nil && g.may(r, access.Publish, topic, "") != nil {
 		return topicSchema{}, err

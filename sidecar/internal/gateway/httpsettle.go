@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -14,48 +12,37 @@ import (
 // maxSettleBody is more than the most leases that one request may name.
 const maxSettleBody = 4 << 20
 
-// ackLeases answers once the group's progress is durable.
-func (g *Gateway) ackLeases(w http.ResponseWriter, r *http.Request) {
-	g.settleLeases(w, r, wire.OpAck, func(topic, name string, leases []group.Lease, _ codec.Settlement, done func(error)) []bool {
-		return g.cfg.Groups.AckLeases(topic, name, leases, done)
-	})
-}
-
-func (g *Gateway) nackLeases(w http.ResponseWriter, r *http.Request) {
-	g.settleLeases(w, r, wire.OpNack, func(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
-		return g.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
-	})
-}
-
-func (g *Gateway) extendLeases(w http.ResponseWriter, r *http.Request) {
-	g.settleLeases(w, r, wire.OpModAck, func(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
-		done(nil)
-		return g.cfg.Groups.ExtendLeases(topic, name, leases, time.Duration(*t.ExtendMS)*time.Millisecond)
-	})
-}
-
 // settlement does something to what is in flight under leases, tells which were
 // stale, and calls done once that is durable.
 type settlement func(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) (stale []bool)
 
-func (g *Gateway) settleLeases(w http.ResponseWriter, r *http.Request, op string, settle settlement) {
-	results, err := g.settleRequest(w, r, op, settle)
-	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
+func (g *Gateway) ackLeases(topic, name string, leases []group.Lease, _ codec.Settlement, done func(error)) []bool {
+	return g.cfg.Groups.AckLeases(topic, name, leases, done)
+}
+
+func (g *Gateway) nackLeases(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
+	return g.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
+}
+
+func (g *Gateway) extendLeases(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
+	done(nil)
+	return g.cfg.Groups.ExtendLeases(topic, name, leases, time.Duration(*t.ExtendMS)*time.Millisecond)
+}
+
+// settleLeases answers once the group's progress is durable.
+func (g *Gateway) settleLeases(op string, settle settlement) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		results, err := g.settleRequest(w, r, op, settle)
+		if err == nil {
+			writeJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
+		}
+		return err
 	}
-	writeJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
 }
 
 func (g *Gateway) settleRequest(w http.ResponseWriter, r *http.Request, op string, settle settlement) ([]*wire.Error, error) {
-	topic, name, err := groupOf(r)
+	topic, name, err := g.mayJoin(r)
 	if err != nil {
-		return nil, err
-	}
-	if g.refusing() {
-		return nil, errStopping()
-	}
-	if err := g.may(r, access.Subscribe, topic, name); err != nil {
 		return nil, err
 	}
 	content, bad := g.readAtMost(w, r, maxSettleBody)

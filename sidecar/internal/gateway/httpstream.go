@@ -16,14 +16,10 @@ import (
 )
 
 // streamEvents sends events as they come, for as long as the client reads.
-func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	s, err := g.openStream(w, r)
-	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
-	}
-	if s == nil {
-		return // HEAD
+	if err != nil || s == nil { // HEAD
+		return err
 	}
 	defer g.closeStream(s)
 	patience := g.cfg.Bounds.SlowClientTimeout
@@ -38,16 +34,13 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !s.isOver() {
 		g.cfg.Logger.Info("a client that did not read was disconnected", "topic", s.topic, "group", s.group, "stream", r.RemoteAddr, "timeout", patience)
 	}
+	return nil
 }
 
 // openStream checks the request and subscribes; nil, where the request asks for
 // no more than the head of the answer.
 func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
-	if g.refusing() {
-		return nil, errStopping()
-	}
-	k := subKey{topic: r.PathValue("topic")}
-	o, last, err := streamOptions(r, &k)
+	k, o, last, err := streamOptions(r)
 	if err != nil {
 		return nil, err
 	}
@@ -83,52 +76,50 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	return s, nil
 }
 
-// streamOptions reads where a stream starts, and the group into k. last is the
+// streamOptions reads what a stream is of and where it starts. last is the
 // event that the client was sent last, if it says so.
-func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last string, err error) {
-	if bad := codec.CheckReadTopic(k.topic); bad != nil {
-		return o, "", bad
-	}
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
+func streamOptions(r *http.Request) (k subKey, o wire.SubscribeOptions, last string, err error) {
+	topic, p, err := paramsOf(r)
 	if err != nil {
-		return o, "", err
+		return k, o, "", err
 	}
+	k.topic = topic
 	if k.group, err = p.Text("group"); err != nil {
-		return o, "", err
+		return k, o, "", err
 	}
 	if k.group != "" {
 		if bad := codec.CheckGroup(k.group); bad != nil {
-			return o, "", httpapi.BadParam("group", "%s", bad.Msg)
+			return k, o, "", httpapi.BadParam("group", "%s", bad.Msg)
 		}
 	}
 	if o.From, err = p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID, wire.FromPositions); err != nil {
-		return o, "", err
+		return k, o, "", err
 	}
 	ts, err := p.Whole("ts", 0, 0, wire.MaxTS)
 	if err != nil {
-		return o, "", err
+		return k, o, "", err
 	}
 	if p.Has("ts") {
 		o.TS = &ts
 	}
 	if o.AfterID, err = p.Text("afterId"); err != nil {
-		return o, "", err
+		return k, o, "", err
 	}
 	if p.Has("afterId") {
 		if bad := codec.CheckID(o.AfterID); bad != nil {
-			return o, "", httpapi.BadParam("afterId", "%s", bad.Msg)
+			return k, o, "", httpapi.BadParam("afterId", "%s", bad.Msg)
 		}
 	}
 	positions, err := p.Text("positions")
 	if err != nil {
-		return o, "", err
+		return k, o, "", err
 	}
 	bad := codec.CheckFrom(o.From, o.TS, o.AfterID)
 	if o.From == wire.FromPositions {
 		o.Positions, bad = codec.ParsePositions([]byte(positions))
 	}
 	if bad != nil {
-		return o, "", bad
+		return k, o, "", bad
 	}
 	last, bad = singleHeader(r.Header, "Last-Event-ID")
 	if bad == nil && last != "" {
@@ -136,9 +127,9 @@ func streamOptions(r *http.Request, k *subKey) (o wire.SubscribeOptions, last st
 		o.From, o.AfterID = wire.FromAfterID, last
 	}
 	if bad != nil {
-		return o, "", wire.Errorf(bad.Code, "header Last-Event-ID: %s", bad.Msg)
+		return k, o, "", wire.Errorf(bad.Code, "header Last-Event-ID: %s", bad.Msg)
 	}
-	return o, last, nil
+	return k, o, last, nil
 }
 
 func streamHead(w http.ResponseWriter) {
@@ -181,7 +172,7 @@ func (g *Gateway) admitStream(s *stream) error {
 	if g.stopping {
 		return errStopping()
 	}
-	if err := g.keepsStream(s); err != nil {
+	if err := g.identityMay(&s.who, s.topic, s.group); err != nil {
 		return err // from now on rightsChanged looks after it
 	}
 	g.streams[s] = struct{}{}
@@ -197,15 +188,6 @@ func (g *Gateway) closeStream(s *stream) {
 	g.mu.Unlock()
 	close(s.finished)
 	g.streaming.Done()
-}
-
-// keepsStream says whether the one who opened a stream may have it now.
-func (g *Gateway) keepsStream(s *stream) error {
-	now, err := g.cfg.Access.Renew(&s.who)
-	if err != nil {
-		return err
-	}
-	return now.May(access.Subscribe, s.topic, s.group)
 }
 
 // endStreams ends all streams. A stream that is writing has a moment to finish, until ctx ends.

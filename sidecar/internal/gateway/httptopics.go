@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -53,41 +52,38 @@ const (
 	listedAtOnce = 8
 )
 
-func (g *Gateway) listTopics(w http.ResponseWriter, r *http.Request) {
-	type list struct {
+func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error) {
+	page, err := pageOf(r)
+	if err != nil {
+		return nil, err
+	}
+	topics, err := g.cfg.Log.Topics(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	l := struct {
 		Topics []*topicInfo `json:"topics"`
 		Next   string       `json:"next,omitempty"`
+	}{Topics: []*topicInfo{}}
+	for len(topics) > 0 && l.Next == "" {
+		var names []string
+		for len(topics) > 0 && len(names)+len(l.Topics) < page.limit {
+			if name := topics[0].Name; name > page.after && strings.HasPrefix(name, page.prefix) && g.sees(r, name) {
+				names = append(names, name)
+			}
+			topics = topics[1:]
+		}
+		infos, err := g.topicInfos(r, names)
+		if err != nil {
+			return nil, err
+		}
+		l.Topics = append(l.Topics, infos...)
+		more := slices.ContainsFunc(topics, func(tp eventlog.Topic) bool { return strings.HasPrefix(tp.Name, page.prefix) && g.sees(r, tp.Name) })
+		if len(l.Topics) == page.limit && more {
+			l.Next = base64.RawURLEncoding.EncodeToString([]byte(l.Topics[page.limit-1].Topic))
+		}
 	}
-	answer(g, w, r, func() (list, error) {
-		page, err := pageOf(r)
-		if err != nil {
-			return list{}, err
-		}
-		topics, err := g.cfg.Log.Topics(r.Context())
-		if err != nil {
-			return list{}, err
-		}
-		l := list{Topics: []*topicInfo{}}
-		for len(topics) > 0 && l.Next == "" {
-			var names []string
-			for len(topics) > 0 && len(names)+len(l.Topics) < page.limit {
-				if name := topics[0].Name; name > page.after && strings.HasPrefix(name, page.prefix) && g.sees(r, name) {
-					names = append(names, name)
-				}
-				topics = topics[1:]
-			}
-			infos, err := g.topicInfos(r, names)
-			if err != nil {
-				return list{}, err
-			}
-			l.Topics = append(l.Topics, infos...)
-			more := slices.ContainsFunc(topics, func(tp eventlog.Topic) bool { return strings.HasPrefix(tp.Name, page.prefix) && g.sees(r, tp.Name) })
-			if len(l.Topics) == page.limit && more {
-				l.Next = base64.RawURLEncoding.EncodeToString([]byte(l.Topics[page.limit-1].Topic))
-			}
-		}
-		return l, nil
-	})
+	return l, nil
 }
 
 // topicPage is which topics are asked for.
@@ -101,10 +97,8 @@ func pageOf(r *http.Request) (page topicPage, err error) {
 	if err != nil {
 		return page, err
 	}
-	if p.Has("prefix") {
-		if page.prefix, err = p.Text("prefix"); err != nil {
-			return page, err
-		}
+	if page.prefix, err = p.Text("prefix"); err != nil {
+		return page, err
 	}
 	var cursor string
 	if page.limit, cursor, err = limitAndCursor(p); err != nil || cursor == "" {
@@ -197,31 +191,24 @@ func (g *Gateway) holdingOf(ctx context.Context, topic string, extents []eventlo
 }
 
 // makeTopic makes a topic, also where publishing does not.
-func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) error {
 	topic := r.PathValue("topic")
-	var made bool
-	var tp eventlog.Topic
-	err := g.mayMake(r, topic)
-	if err == nil {
-		tp, made, err = g.ensureTopic(g.madeFor(r), topic)
+	if err := g.mayMake(r, topic); err != nil {
+		return err
 	}
-	var body []byte
-	if err == nil {
-		body, err = json.Marshal(struct {
-			Topic      string `json:"topic"`
-			Partitions int    `json:"partitions"`
-		}{topic, tp.Partitions})
-	}
+	tp, made, err := g.ensureTopic(g.madeFor(r), topic)
 	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
+		return err
 	}
 	status := http.StatusOK
 	if made {
 		status = http.StatusCreated
 		g.cfg.Logger.Info("a topic was made", "topic", topic, "by", g.sender(r))
 	}
-	writeJSON(w, status, body)
+	return marshalTo(w, status, struct {
+		Topic      string `json:"topic"`
+		Partitions int    `json:"partitions"`
+	}{topic, tp.Partitions})
 }
 
 // mayMake says whether the sender may make a topic: with the right admin, or publish where
@@ -229,9 +216,6 @@ func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) mayMake(r *http.Request, topic string) error {
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad
-	}
-	if g.refusing() {
-		return errStopping()
 	}
 	if g.cfg.Policies.Load().Topic(topic).AutoCreate && g.may(r, access.Publish, topic, "") == nil {
 		return nil
@@ -252,34 +236,23 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) (tp eventlog.To
 
 // deleteTopic removes a topic, its groups and its dead letters, or tells what
 // would go.
-func (g *Gateway) deleteTopic(w http.ResponseWriter, r *http.Request) {
-	topic, dry, err := g.deletionOf(r)
-	if err == nil && dry {
-		answer(g, w, r, func() (deletionPlan, error) { return g.planDeletion(r.Context(), topic) })
-		return
-	}
+func (g *Gateway) deleteTopic(_ http.ResponseWriter, r *http.Request) (any, error) {
+	topic, dry, err := dryRun(r)
 	if err == nil {
-		g.pulls.leave(topic, "")
-		err = g.removeTopic(r.Context(), topic)
+		err = g.may(r, access.Admin, topic, "")
 	}
-	if err == nil {
-		g.cfg.Logger.Info("a topic was deleted", "topic", topic, "by", g.sender(r))
+	if err != nil {
+		return nil, err
 	}
-	g.finish(w, r, err)
-}
-
-func (g *Gateway) deletionOf(r *http.Request) (topic string, dry bool, err error) {
-	topic = r.PathValue("topic")
-	if bad := codec.CheckReadTopic(topic); bad != nil {
-		return topic, false, bad
+	if dry {
+		return g.planDeletion(r.Context(), topic)
 	}
-	if g.refusing() {
-		return topic, false, errStopping()
+	g.pulls.leave(topic, "")
+	if err := g.removeTopic(r.Context(), topic); err != nil {
+		return nil, err
 	}
-	if dry, err = dryRun(r); err != nil {
-		return topic, dry, err
-	}
-	return topic, dry, g.may(r, access.Admin, topic, "")
+	g.cfg.Logger.Info("a topic was deleted", "topic", topic, "by", g.sender(r))
+	return nil, nil
 }
 
 // deletionPlan is what goes with a topic.

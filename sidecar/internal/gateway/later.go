@@ -115,11 +115,7 @@ type scheduledPage struct {
 }
 
 func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err error) {
-	page.topic = r.PathValue("topic")
-	if bad := codec.CheckReadTopic(page.topic); bad != nil {
-		return page, bad
-	}
-	if err := g.may(r, access.Subscribe, page.topic, ""); err != nil {
+	if page.topic, err = g.maySubscribe(r); err != nil {
 		return page, err
 	}
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
@@ -141,50 +137,41 @@ func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err erro
 }
 
 // listScheduled lists the events of a topic that are not due yet.
-func (g *Gateway) listScheduled(w http.ResponseWriter, r *http.Request) {
-	type list struct {
+func (g *Gateway) listScheduled(_ http.ResponseWriter, r *http.Request) (any, error) {
+	page, err := g.scheduledPageOf(r)
+	if err != nil {
+		return nil, err
+	}
+	l := struct {
 		Total     int64           `json:"total"`
 		Scheduled []scheduledInfo `json:"scheduled"`
 		Next      string          `json:"next,omitempty"`
+	}{Scheduled: []scheduledInfo{}} // [] rather than null
+	found, err := g.cfg.Log.ListScheduled(r.Context(), page.topic, page.after, page.limit+1)
+	if err == nil {
+		l.Total, err = g.cfg.Log.CountScheduled(r.Context(), page.topic)
 	}
-	answer(g, w, r, func() (list, error) {
-		l := list{Scheduled: []scheduledInfo{}} // [] rather than null
-		page, err := g.scheduledPageOf(r)
-		if err != nil {
-			return l, err
-		}
-		found, err := g.cfg.Log.ListScheduled(r.Context(), page.topic, page.after, page.limit+1)
-		if err == nil {
-			l.Total, err = g.cfg.Log.CountScheduled(r.Context(), page.topic)
-		}
-		if notFound(err) {
-			return l, nil
-		}
-		for i := range found[:min(len(found), page.limit)] {
-			l.Scheduled = append(l.Scheduled, scheduledInfo{ID: found[i].ID, Key: found[i].Key, DeliverAt: found[i].DeliverAt})
-		}
-		if len(found) > page.limit {
-			last := &found[page.limit-1]
-			l.Next = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.DeliverAt, 10) + "/" + last.ID))
-		}
-		return l, err
-	})
+	if notFound(err) {
+		return l, nil
+	}
+	for i := range found[:min(len(found), page.limit)] {
+		l.Scheduled = append(l.Scheduled, scheduledInfo{ID: found[i].ID, Key: found[i].Key, DeliverAt: found[i].DeliverAt})
+	}
+	if len(found) > page.limit {
+		last := &found[page.limit-1]
+		l.Next = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.DeliverAt, 10) + "/" + last.ID))
+	}
+	return l, err
 }
 
 // cancelScheduled takes a scheduled event back.
-func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) {
-	g.finish(w, r, g.unschedule(r, r.PathValue("topic"), r.PathValue("id")))
-}
-
-func (g *Gateway) unschedule(r *http.Request, topic, id string) error {
+func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
+	topic, id := r.PathValue("topic"), r.PathValue("id")
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad
 	}
 	if bad := codec.CheckID(id); bad != nil {
 		return bad
-	}
-	if g.refusing() {
-		return errStopping()
 	}
 	if err := g.may(r, access.Publish, topic, ""); err != nil {
 		return err
@@ -203,6 +190,9 @@ func (g *Gateway) unschedule(r *http.Request, topic, id string) error {
 		return errOnItsWay(topic)
 	case notFound(err):
 		return wire.Errorf(wire.NotFound, "no event with this id is scheduled: it is in the log already, was cancelled, or never was")
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -84,7 +85,7 @@ func (p *puller) Looked(asked uint64) {
 	for _, q := range p.waiting {
 		if q.number <= asked && !q.looked {
 			q.looked = true
-			q.tell()
+			q.changed.Set()
 		}
 	}
 }
@@ -120,10 +121,6 @@ func (q *pull) add(ds []group.Delivery, now time.Time, memory *budget.Budget) {
 		q.wants = 0
 	}
 	q.gotAt, q.looked = now, false
-	q.tell()
-}
-
-func (q *pull) tell() {
 	q.changed.Set()
 }
 
@@ -135,7 +132,7 @@ func (p *puller) join(n int) *pull {
 	q.number, q.ended = p.asked, p.ended
 	if q.ended != nil {
 		q.wants = 0
-		q.tell()
+		q.changed.Set()
 	}
 	p.waiting = append(p.waiting, q)
 	p.mu.Unlock()
@@ -147,12 +144,7 @@ func (p *puller) join(n int) *pull {
 func (p *puller) leave(q *pull) ([]group.Delivery, time.Time, *wire.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, x := range p.waiting {
-		if x == q {
-			p.waiting = append(p.waiting[:i:i], p.waiting[i+1:]...)
-			break
-		}
-	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(x *pull) bool { return x == q })
 	p.budget.Give(q.size)
 	return q.got, q.gotAt, q.ended
 }
@@ -172,7 +164,7 @@ func (p *puller) end(why *wire.Error) {
 	p.ended = why
 	for _, q := range p.waiting {
 		q.ended, q.wants, q.got = why, 0, nil
-		q.tell()
+		q.changed.Set()
 	}
 	p.mu.Unlock()
 	p.giving.Wait()

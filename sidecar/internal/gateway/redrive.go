@@ -3,16 +3,13 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -44,22 +41,13 @@ var deadKinds = map[string]string{
 }
 
 func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
-	if !utf8.Valid(content) {
-		return s, wire.Errorf(wire.BadJSON, "the body is not JSON: it is not valid UTF-8")
+	const object = "dlq_ids, or with group and maybe reason and before"
+	if bad := decodeBody(content, &s, object, deadKinds); bad != nil {
+		return s, bad
 	}
-	const allowed = `the body must be a JSON object with dlq_ids, or with group and maybe reason and before`
-	var wrong *json.UnmarshalTypeError
-	err := json.Unmarshal(content, &s)
-	name, _, _ := strings.Cut(errField(err, &wrong), ".")
 	switch {
-	case wrong != nil && deadKinds[name] == "":
-		return s, wire.Errorf(wire.BadRequest, "%s", allowed)
-	case wrong != nil:
-		return s, wire.Errorf(wire.BadRequest, "%s must be a %s, and not a %s", name, deadKinds[name], wrong.Value)
-	case err != nil:
-		return s, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
 	case (s.IDs == nil) == (s.Group == nil):
-		return s, wire.Errorf(wire.BadRequest, "give dlq_ids or group, one of them: %s", allowed)
+		return s, wire.Errorf(wire.BadRequest, "give dlq_ids or group, one of them: the body must be a JSON object with %s", object)
 	case s.IDs != nil && (s.Reason != "" || s.Before != nil):
 		return s, wire.Errorf(wire.BadRequest, "reason and before go with group, and not with dlq_ids")
 	case s.IDs != nil && (len(s.IDs) == 0 || len(s.IDs) > maxDeadIDs):
@@ -80,22 +68,6 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 	return s, nil
 }
 
-// errField is the member that is of another type, if that is what is wrong.
-func errField(err error, wrong **json.UnmarshalTypeError) string {
-	if errors.As(err, wrong) {
-		return (*wrong).Field
-	}
-	return ""
-}
-
-func (g *Gateway) redriveDeadLetters(w http.ResponseWriter, r *http.Request) {
-	g.changeDead(w, r, g.planRedrive)
-}
-
-func (g *Gateway) discardDeadLetters(w http.ResponseWriter, r *http.Request) {
-	g.changeDead(w, r, g.planDiscard)
-}
-
 // change is something that is done to many dead letters.
 type change struct {
 	of   int
@@ -105,13 +77,18 @@ type change struct {
 
 // changeDead answers what is wrong with the request as any other does. From the
 // first line of progress on, errors are lines, too.
-func (g *Gateway) changeDead(w http.ResponseWriter, r *http.Request, plan func(*http.Request, deadLetters, deadSelection) (change, error)) {
-	c, err := g.planChange(w, r, plan)
-	if err != nil {
-		httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
-		return
+func (g *Gateway) changeDead(plan planner) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		c, err := g.planChange(w, r, plan)
+		if err == nil {
+			c.run(r.Context(), g.ctx, newProgress(w, c.of))
+		}
+		return err
 	}
-	lines := newProgress(w, c.of)
+}
+
+// run makes the change until its request or the gateway ends.
+func (c *change) run(ctx, gateway context.Context, lines *progress) {
 	batch := deadPage
 	if c.rate > 0 {
 		batch = min(max(int(c.rate*progressEvery.Seconds()), 1), deadPage)
@@ -120,20 +97,17 @@ func (g *Gateway) changeDead(w http.ResponseWriter, r *http.Request, plan func(*
 	for done := 0; done < c.of; {
 		lines.at(done)
 		to := min(done+batch, c.of)
-		if err := c.step(r.Context(), done, to); err != nil {
+		if err := c.step(ctx, done, to); err != nil {
 			lines.end(err)
 			return
 		}
 		done = to
 		if c.rate > 0 && done < c.of {
-			timer := time.NewTimer(time.Until(began.Add(time.Duration(float64(done) / c.rate * float64(time.Second)))))
-			select {
-			case <-timer.C:
-			case <-r.Context().Done():
-				timer.Stop()
+			due := began.Add(time.Duration(float64(done) / c.rate * float64(time.Second)))
+			if !pause.Unless(ctx, time.Until(due), gateway.Done()) {
 				return
-			case <-g.ctx.Done():
-				timer.Stop()
+			}
+			if gateway.Err() != nil {
 				lines.end(errStopping())
 				return
 			}
@@ -142,10 +116,10 @@ func (g *Gateway) changeDead(w http.ResponseWriter, r *http.Request, plan func(*
 	lines.end(nil)
 }
 
-func (g *Gateway) planChange(w http.ResponseWriter, r *http.Request, plan func(*http.Request, deadLetters, deadSelection) (change, error)) (c change, err error) {
-	if g.refusing() {
-		return c, errStopping()
-	}
+// planner finds out what is to be done to the selected dead letters.
+type planner func(*http.Request, deadLetters, deadSelection) (change, error)
+
+func (g *Gateway) planChange(w http.ResponseWriter, r *http.Request, plan planner) (c change, err error) {
 	q, err := g.deadOf(r)
 	if err != nil {
 		return c, err
