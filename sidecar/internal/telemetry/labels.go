@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"sync"
 	"unicode/utf8"
 
@@ -38,6 +39,14 @@ func newLabels(kvs ...attribute.KeyValue) labels {
 		record:  []metric.RecordOption{o},
 		observe: []metric.ObserveOption{o},
 	}
+}
+
+// counter returns a function that counts under the labels. It begins with 0: a
+// counter that first appears at 1 hides that event from every rate.
+func (l labels) counter(c metric.Int64Counter) func(n int) {
+	count := func(n int) { c.Add(context.Background(), int64(n), l.add...) }
+	count(0)
+	return count
 }
 
 // handles are the values of keys that were asked for, at most max and those of

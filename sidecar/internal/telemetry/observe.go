@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -36,79 +35,90 @@ type DiskStat struct {
 	Short          bool // nothing is stored
 }
 
-// observed are what the gauges are read from at a scrape.
-type observed struct {
-	groups   atomic.Pointer[func() []GroupStat]
-	policies atomic.Pointer[func() []PolicyVersion]
-	spool    atomic.Pointer[func() SpoolStat]
-	failures atomic.Pointer[func() (refused, unseen int64)]
-	buffered atomic.Pointer[func() int64]
-	disk     atomic.Pointer[func() DiskStat]
-	dead     atomic.Pointer[func() []DeadStat]
-
-	scheduled atomic.Pointer[func() map[string]int64]
-	tenants   atomic.Pointer[func() map[string]int]
-	captures  atomic.Pointer[func() []CaptureStat]
-}
-
 // ObserveGroups has f read at every scrape; what f no longer names disappears
 // from the exposition. f may be called from several goroutines at once and must
-// return soon, since the scrape waits for it. A later call replaces f.
-func (m *Metrics) ObserveGroups(f func() []GroupStat) { m.observed.groups.Store(&f) }
+// return soon, since the scrape waits for it. Call it once.
+func (m *Metrics) ObserveGroups(f func() []GroupStat) {
+	m.observe(func(o metric.Observer) { m.observeGroups(o, f()) })
+}
 
 // ObservePolicies has f read at every scrape, on the terms of ObserveGroups.
-func (m *Metrics) ObservePolicies(f func() []PolicyVersion) { m.observed.policies.Store(&f) }
+func (m *Metrics) ObservePolicies(f func() []PolicyVersion) {
+	m.observe(func(o metric.Observer) {
+		for i, p := range f() {
+			if i >= m.topics.max && !m.topics.has(p.Policy) {
+				continue // a sidecar has every policy, and may use few
+			}
+			o.ObserveInt64(m.inst.policyVersion, 1, newLabels(
+				attribute.String("policy", p.Policy),
+				attribute.String("version", p.Version),
+				attribute.String("source", p.Source),
+			).observe...)
+		}
+	})
+}
 
 // ObserveSpool has f read at every scrape, on the terms of ObserveGroups. Without
 // it the spool is empty: the store is a local one.
-func (m *Metrics) ObserveSpool(f func() SpoolStat) { m.observed.spool.Store(&f) }
+func (m *Metrics) ObserveSpool(f func() SpoolStat) {
+	m.observe(func(o metric.Observer) {
+		spool := f()
+		o.ObserveInt64(m.inst.spoolEvents, spool.Events)
+		o.ObserveInt64(m.inst.spoolBytes, spool.Bytes)
+	})
+}
 
-// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups. It counts wrong
-// tokens since the start: checked ones, and unchecked ones.
+// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups.
+// It counts wrong tokens since the start: checked ones, and unchecked ones.
 func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
-	m.observed.failures.Store(&f)
+	m.observe(func(o metric.Observer) {
+		refused, unseen := f()
+		o.ObserveInt64(m.inst.authFailures, refused, newLabels(attribute.String("outcome", "refused")).observe...)
+		o.ObserveInt64(m.inst.authFailures, unseen, newLabels(attribute.String("outcome", "rate_limited")).observe...)
+	})
 }
 
 // ObserveBuffered has f read at every scrape, on the terms of ObserveGroups: the
 // memory of all connections, in bytes.
-func (m *Metrics) ObserveBuffered(f func() int64) { m.observed.buffered.Store(&f) }
+func (m *Metrics) ObserveBuffered(f func() int64) {
+	m.observe(func(o metric.Observer) { o.ObserveInt64(m.inst.bufferedBytes, f()) })
+}
 
 // ObserveDisk has f read at every scrape, on the terms of ObserveGroups.
-func (m *Metrics) ObserveDisk(f func() DiskStat) { m.observed.disk.Store(&f) }
+func (m *Metrics) ObserveDisk(f func() DiskStat) {
+	m.observe(func(o metric.Observer) {
+		disk := f()
+		o.ObserveInt64(m.inst.diskFree, disk.Free)
+		o.ObserveInt64(m.inst.diskLowWater, disk.LowWater)
+		o.ObserveInt64(m.inst.diskShort, oneIf(disk.Short))
+	})
+}
 
 // ObserveDead has f read at every scrape, on the terms of ObserveGroups.
-func (m *Metrics) ObserveDead(f func() []DeadStat) { m.observed.dead.Store(&f) }
+func (m *Metrics) ObserveDead(f func() []DeadStat) {
+	m.observe(func(o metric.Observer) { m.observeDead(o, f(), time.Now()) })
+}
 
 // ObserveScheduled has f read at every scrape, on the terms of ObserveGroups: how
 // many events of each topic are scheduled.
-func (m *Metrics) ObserveScheduled(f func() map[string]int64) { m.observed.scheduled.Store(&f) }
+func (m *Metrics) ObserveScheduled(f func() map[string]int64) {
+	m.observe(func(o metric.Observer) { observeTopics(m, o, m.inst.scheduled, f()) })
+}
 
 // ObserveTenants has f read at every scrape, on the terms of ObserveGroups: how
 // many tenants of each topic have a bucket of their own.
-func (m *Metrics) ObserveTenants(f func() map[string]int) { m.observed.tenants.Store(&f) }
+func (m *Metrics) ObserveTenants(f func() map[string]int) {
+	m.observe(func(o metric.Observer) { observeTopics(m, o, m.inst.tenants, f()) })
+}
 
-// ObserveCaptures has f read at every scrape, on the terms of ObserveGroups.
-func (m *Metrics) ObserveCaptures(f func() []CaptureStat) { m.observed.captures.Store(&f) }
-
-// observeTenants adds up the topics that share a label.
-func (m *Metrics) observeTenants(o metric.Observer, counts map[string]int) {
+// observeTopics adds up the topics that share a label.
+func observeTopics[N int | int64](m *Metrics, o metric.Observer, gauge metric.Int64ObservableGauge, counts map[string]N) {
 	sums := make(map[*Topic]int64, len(counts))
 	for topic, n := range counts {
 		sums[m.Topic(topic)] += int64(n)
 	}
 	for t, n := range sums {
-		o.ObserveInt64(m.inst.tenants, n, t.labels.observe...)
-	}
-}
-
-// observeScheduled adds up the topics that share a label.
-func (m *Metrics) observeScheduled(o metric.Observer, counts map[string]int64) {
-	sums := make(map[*Topic]int64, len(counts))
-	for topic, n := range counts {
-		sums[m.Topic(topic)] += n
-	}
-	for t, n := range sums {
-		o.ObserveInt64(m.inst.scheduled, n, t.labels.observe...)
+		o.ObserveInt64(gauge, n, t.labels.observe...)
 	}
 }
 
@@ -136,7 +146,7 @@ func (m *Metrics) observeDead(o metric.Observer, stats []DeadStat, now time.Time
 
 func (m *Metrics) registerCallback(meter metric.Meter) error {
 	i := m.inst
-	_, err := meter.RegisterCallback(m.observe,
+	_, err := meter.RegisterCallback(m.observeAll,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
 		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants,
 		i.captureLag, i.captureStopped)
@@ -146,62 +156,28 @@ func (m *Metrics) registerCallback(meter metric.Meter) error {
 	return nil
 }
 
-func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
-	var spool SpoolStat
-	if f := m.observed.spool.Load(); f != nil {
-		spool = (*f)()
-	}
-	o.ObserveInt64(m.inst.spoolEvents, spool.Events)
-	o.ObserveInt64(m.inst.spoolBytes, spool.Bytes)
-	var refused, unseen int64
-	if f := m.observed.failures.Load(); f != nil {
-		refused, unseen = (*f)()
-	}
-	o.ObserveInt64(m.inst.authFailures, refused, newLabels(attribute.String("outcome", "refused")).observe...)
-	o.ObserveInt64(m.inst.authFailures, unseen, newLabels(attribute.String("outcome", "rate_limited")).observe...)
-	var buffered int64
-	if f := m.observed.buffered.Load(); f != nil {
-		buffered = (*f)()
-	}
-	o.ObserveInt64(m.inst.bufferedBytes, buffered)
-	if f := m.observed.disk.Load(); f != nil {
-		disk := (*f)()
-		o.ObserveInt64(m.inst.diskFree, disk.Free)
-		o.ObserveInt64(m.inst.diskLowWater, disk.LowWater)
-		short := int64(0)
-		if disk.Short {
-			short = 1
-		}
-		o.ObserveInt64(m.inst.diskShort, short)
-	}
-	if f := m.observed.groups.Load(); f != nil {
-		m.observeGroups(o, (*f)())
-	}
-	if f := m.observed.dead.Load(); f != nil {
-		m.observeDead(o, (*f)(), time.Now())
-	}
-	if f := m.observed.scheduled.Load(); f != nil {
-		m.observeScheduled(o, (*f)())
-	}
-	if f := m.observed.tenants.Load(); f != nil {
-		m.observeTenants(o, (*f)())
-	}
-	if f := m.observed.captures.Load(); f != nil {
-		m.observeCaptures(o, (*f)())
-	}
-	if f := m.observed.policies.Load(); f != nil {
-		for i, p := range (*f)() {
-			if i >= m.topics.max && !m.topics.has(p.Policy) {
-				continue // a sidecar has every policy, and may use few
-			}
-			o.ObserveInt64(m.inst.policyVersion, 1, newLabels(
-				attribute.String("policy", p.Policy),
-				attribute.String("version", p.Version),
-				attribute.String("source", p.Source),
-			).observe...)
-		}
+// observe has f called at every scrape.
+func (m *Metrics) observe(f func(metric.Observer)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.observers = append(m.observers, f)
+}
+
+func (m *Metrics) observeAll(_ context.Context, o metric.Observer) error {
+	m.mu.Lock()
+	observers := m.observers
+	m.mu.Unlock()
+	for _, f := range observers {
+		f(o)
 	}
 	return nil
+}
+
+func oneIf(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // observeGroups adds up the groups that share a handle: of several

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +55,9 @@ type Metrics struct {
 	inst     *instruments
 	topics   handles[string, Topic]
 	groups   handles[groupKey, Group]
-	observed observed
+
+	mu        sync.Mutex
+	observers []func(metric.Observer)
 }
 
 // New makes the metrics of one sidecar, all of them at zero.
@@ -127,6 +130,10 @@ func newMetrics(meter metric.Meter, maxTopics int) (*Metrics, error) {
 	if err := m.registerCallback(meter); err != nil {
 		return nil, err
 	}
+	// These are there from the start; a source that comes later counts.
+	m.ObserveSpool(func() SpoolStat { return SpoolStat{} })
+	m.ObserveBuffered(func() int64 { return 0 })
+	m.ObserveAuthFailures(func() (refused, unseen int64) { return 0, 0 })
 	inst.connections.Add(context.Background(), 0)
 	for _, why := range []string{ShedMemory, ShedLate} {
 		m.shed(why, 0)

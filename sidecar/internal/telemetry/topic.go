@@ -16,31 +16,19 @@ type Topic struct {
 	label  string
 	labels labels
 
+	Published func(n int) // events that were accepted and are new
+	Duplicate func(n int) // events that the log already held
+
 	mu     sync.RWMutex
 	byCode map[wire.Code]labels // of refusals, as they occur
 }
 
 func (i *instruments) newTopic(label string) *Topic {
-	t := &Topic{
-		inst:   i,
-		label:  label,
-		labels: newLabels(attribute.String("topic", label)),
-		byCode: make(map[wire.Code]labels),
+	l := newLabels(attribute.String("topic", label))
+	return &Topic{
+		inst: i, label: label, labels: l, byCode: make(map[wire.Code]labels),
+		Published: l.counter(i.published), Duplicate: l.counter(i.duplicate),
 	}
-	// A counter that first appears at 1 hides that event from every rate.
-	t.Published(0)
-	t.Duplicate(0)
-	return t
-}
-
-// Published counts events that were accepted and are new.
-func (t *Topic) Published(n int) {
-	t.inst.published.Add(context.Background(), int64(n), t.labels.add...)
-}
-
-// Duplicate counts events that the log already held.
-func (t *Topic) Duplicate(n int) {
-	t.inst.duplicate.Add(context.Background(), int64(n), t.labels.add...)
 }
 
 // Rejected counts events that were refused with the code.
