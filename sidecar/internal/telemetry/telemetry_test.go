@@ -16,10 +16,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
-	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
-
-var _ writer.Observer = (*telemetry.Metrics)(nil)
 
 func newMetrics(t testing.TB, cfg telemetry.Config) *telemetry.Metrics {
 	t.Helper()
