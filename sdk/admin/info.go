@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // TopicInfo is a topic with its partitions.
@@ -28,35 +30,14 @@ type Partition struct {
 	Head      uint64 `json:"head"`  // the highest; 0: there never was an event
 }
 
-// GroupInfo is a group's place in a topic, and who is in it.
-type GroupInfo struct {
-	Topic      string           `json:"topic"`
-	Group      string           `json:"group"`
-	Paused     bool             `json:"paused,omitempty"` // by the topic's policy
-	Lag        int64            `json:"lag"`              // events that are not settled
-	Inflight   int              `json:"inflight"`         // of those, sent and not settled
-	Partitions []GroupPartition `json:"partitions"`
-	Members    []GroupMember    `json:"members"`
-}
-
-// GroupPartition is a group's place in one partition.
-type GroupPartition struct {
-	Partition int    `json:"partition"`
-	Owner     string `json:"owner"`  // the sidecar that delivers it, or ""
-	Cursor    uint64 `json:"cursor"` // the lowest seq that is not settled
-	Head      uint64 `json:"head"`   // the highest seq there is
-	Lag       int64  `json:"lag"`
-	Inflight  int    `json:"inflight"`
-}
-
-// GroupMember is one subscription of a group.
-type GroupMember struct {
-	ID          string  `json:"id"`
-	Inflight    int     `json:"inflight"`
-	MaxInflight int     `json:"max_inflight"`
-	Paused      bool    `json:"paused"`
-	BlockedBy   *string `json:"blocked_by"` // why it is sent nothing right now, or nil
-}
+// A group and what moving it would do, as the sidecar tells it.
+type (
+	GroupInfo      = wire.GroupInfo
+	GroupPartition = wire.GroupPartition
+	GroupMember    = wire.GroupMember
+	SeekPlan       = wire.SeekPlan
+	PartitionMove  = wire.PartitionMove
+)
 
 // Status is what a sidecar says of itself.
 type Status struct {

@@ -37,42 +37,18 @@ type SpooledAt struct {
 
 // The states of an EventFate.
 const (
-	FateAcked = "acked"
-	// FateSettled: the group is through with it: a member acked it, or the group
-	// passed it over, since it began behind it or filters kept it away.
-	FateSettled  = "settled"
-	FateInflight = "in_flight"
-	FateWaiting  = "waiting" // see WaitsFor
-	FateDead     = "dead"    // see EventDeadLetter
+	FateAcked    = wire.FateAcked
+	FateSettled  = wire.FateSettled
+	FateInflight = wire.FateInflight
+	FateWaiting  = wire.FateWaiting
+	FateDead     = wire.FateDead
 )
 
 // EventFate is what has become of an event in one group.
-type EventFate struct {
-	Group    string `json:"group"`
-	State    string `json:"state"`
-	Attempts int    `json:"attempts"` // deliveries so far, as far as they are remembered
-	Owner    string `json:"owner"`    // the sidecar that delivers its partition; "" if none does
-	Cursor   uint64 `json:"cursor"`   // the lowest seq of its partition that is not settled
-	// WaitsFor is turn, member, key_order, same_id, backoff, dead_letter or
-	// owner: it is with another sidecar, which alone knows more.
-	WaitsFor string `json:"waits_for"`
-	Member   string `json:"member"` // that has it in flight
-	// DueMS is how long until the member's time is over, or until it is
-	// delivered again, in milliseconds.
-	DueMS      *int64           `json:"due_ms"`
-	DeadLetter *EventDeadLetter `json:"dead_letter"`
-}
+type EventFate = wire.EventFate
 
 // EventDeadLetter is what an event has become that a group could not process.
-type EventDeadLetter struct {
-	Topic     string `json:"topic"`
-	ID        string `json:"id"`
-	TS        int64  `json:"ts"`
-	Partition int    `json:"partition"`
-	Seq       uint64 `json:"seq"` // 0: it is spooled
-	Reason    string `json:"reason"`
-	Attempts  int    `json:"attempts"`
-}
+type EventDeadLetter = wire.EventDeadLetter
 
 // UnmarshalJSON reads the life of an event as the sidecar tells it.
 func (l *EventLife) UnmarshalJSON(data []byte) error {

@@ -19,20 +19,6 @@ type Position struct {
 	Positions map[int]uint64 `json:"positions,omitempty"`
 }
 
-// SeekPlan is what moving a group would do.
-type SeekPlan struct {
-	Replays    int64           `json:"replays"` // settled seqs that would come again
-	Skips      int64           `json:"skips"`   // unsettled ones that would not come
-	Partitions []PartitionMove `json:"partitions"`
-}
-
-// PartitionMove is the way of a group's cursor in one partition.
-type PartitionMove struct {
-	Partition int    `json:"partition"`
-	From      uint64 `json:"from"`
-	To        uint64 `json:"to"`
-}
-
 // TopicDeletion is what goes with a topic.
 type TopicDeletion struct {
 	Events      int64    `json:"events"`

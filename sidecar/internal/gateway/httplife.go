@@ -12,18 +12,17 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
 // life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is
 // kept, and what has become of it in each group.
 type life struct {
-	Event      json.RawMessage `json:"event"`
-	AcceptedAt string          `json:"accepted_at"`
-	Stored     *storedAt       `json:"stored,omitempty"`  // either, or
-	Spooled    *spooledAt      `json:"spooled,omitempty"` // on its way there
-	Groups     []group.Fate    `json:"groups"`
-	TraceID    string          `json:"trace_id,omitempty"`
+	Event      json.RawMessage  `json:"event"`
+	AcceptedAt string           `json:"accepted_at"`
+	Stored     *storedAt        `json:"stored,omitempty"`  // either, or
+	Spooled    *spooledAt       `json:"spooled,omitempty"` // on its way there
+	Groups     []wire.EventFate `json:"groups"`
+	TraceID    string           `json:"trace_id,omitempty"`
 }
 
 // storedAt is the store that has an event, and the sidecar that was asked.
@@ -76,7 +75,7 @@ func (g *Gateway) lifeOf(ctx context.Context, topic, id string, sees func(group 
 	l := life{
 		Event:      codec.AppendEventJSON(nil, &rec.Event),
 		AcceptedAt: time.UnixMilli(rec.AcceptedAt).UTC().Format("2006-01-02T15:04:05.000Z07:00"),
-		Groups:     []group.Fate{}, // [] rather than null
+		Groups:     []wire.EventFate{}, // [] rather than null
 		TraceID:    traceID(rec.Headers),
 	}
 	if rec.Spooled {

@@ -89,7 +89,7 @@ func TestPlanSeek(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last := slices.MaxFunc(before.Partitions, func(a, b PartitionInfo) int { return int(a.Head) - int(b.Head) })
+		last := slices.MaxFunc(before.Partitions, func(a, b wire.GroupPartition) int { return int(a.Head) - int(b.Head) })
 		for _, tc := range []struct {
 			o              wire.SubscribeOptions
 			replays, skips int64

@@ -11,19 +11,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Where an event is in the life of a group.
-const (
-	// FateAcked: a member acked it, and the group keeps a mark of that.
-	FateAcked = "acked"
-	// FateSettled: the group is through with it. The log does not tell an ack
-	// from what the group passed over, since it began behind the event or no
-	// member's filter let it pass.
-	FateSettled  = "settled"
-	FateInflight = "in_flight"
-	FateWaiting  = "waiting"
-	FateDead     = "dead"
-)
-
 // What an event waits for.
 const (
 	WaitsForTurn       = "turn"        // events before it
@@ -35,43 +22,17 @@ const (
 	WaitsForOwner      = "owner"       // it is with another sidecar, which alone knows more
 )
 
-// Fate is what has become of one event in one group.
-type Fate struct {
-	Group    string `json:"group"`
-	State    string `json:"state"`
-	Attempts int    `json:"attempts"` // deliveries so far, as far as they are remembered
-	Owner    string `json:"owner"`    // the sidecar that delivers its partition; "" if none does
-	Cursor   uint64 `json:"cursor"`   // the lowest seq of its partition that is not settled
-	WaitsFor string `json:"waits_for,omitempty"`
-	// Member has it in flight, and DueMS is how long until that is over, or
-	// until it is delivered again, in milliseconds.
-	Member     string      `json:"member,omitempty"`
-	DueMS      *int64      `json:"due_ms,omitempty"`
-	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
-}
-
-// DeadLetter is what an event has become for a group that could not process it.
-type DeadLetter struct {
-	Topic     string `json:"topic"`
-	ID        string `json:"id"`
-	TS        int64  `json:"ts"`
-	Partition int    `json:"partition"`
-	Seq       uint64 `json:"seq"` // 0: it is in the spool
-	Reason    string `json:"reason"`
-	Attempts  int    `json:"attempts"`
-}
-
 // Lookup finds an event, as eventlog.Reader does.
 type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 
 // Fates tells what has become of a stored event in each group of its topic that
 // sees lets through. What other sidecars have is told as they saved it last.
-func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup Lookup) ([]Fate, error) {
+func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup Lookup) ([]wire.EventFate, error) {
 	names, err := m.Groups(ctx, rec.Topic)
 	if err != nil {
 		return nil, err
 	}
-	fates := []Fate{} // [] rather than null
+	fates := []wire.EventFate{} // [] rather than null
 	for _, name := range names {
 		if !sees(name) {
 			continue
@@ -85,29 +46,29 @@ func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(gro
 	return fates, nil
 }
 
-func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, lookup Lookup) (Fate, error) {
+func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, lookup Lookup) (wire.EventFate, error) {
 	g, err := m.known(ctx, rec.Topic, name)
 	if err != nil {
-		return Fate{}, err
+		return wire.EventFate{}, err
 	}
 	defer m.release(g)
 	elsewhere, err := g.latest(ctx)
 	if err != nil {
-		return Fate{}, err
+		return wire.EventFate{}, err
 	}
 	var last eventlog.Epoch // none: no sidecar ever had the partition
 	if rec.Partition < len(elsewhere) {
 		last = elsewhere[rec.Partition]
 	}
 	f, since := g.fate(rec, &last, m.owner(&last), m.cfg.Clock.Now())
-	if f.State != FateSettled {
+	if f.State != wire.FateSettled {
 		return f, nil
 	}
 	if f.DeadLetter, err = deadLetterOf(ctx, rec, name, since, lookup); err != nil {
 		return f, err
 	}
 	if f.DeadLetter != nil {
-		f.State, f.Attempts = FateDead, f.DeadLetter.Attempts
+		f.State, f.Attempts = wire.FateDead, f.DeadLetter.Attempts
 		return f, nil
 	}
 	marked, err := m.cfg.Log.Marked(ctx, rec.Topic, name, []string{rec.ID}, m.cfg.Clock.Now().UnixMilli())
@@ -115,18 +76,18 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 		return f, err
 	}
 	if marked[0] {
-		f.State = FateAcked
+		f.State = wire.FateAcked
 	}
 	return f, nil
 }
 
 // fate is what the group itself knows of an event: of a partition that is not
 // owned here, what its last epoch says, and which sidecar has that.
-func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f Fate, since int64) {
+func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := stored(last)
-	f = Fate{Group: g.name, Owner: owner}
+	f = wire.EventFate{Group: g.name, Owner: owner}
 	here := rec.Partition < len(g.own.parts) && g.own.parts[rec.Partition].own != foreign
 	if here {
 		f.Owner, p = g.cfg.Roster.View().Name, g.own.parts[rec.Partition]
@@ -140,9 +101,9 @@ func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, n
 	case i >= 0:
 		p.entries[i].tell(&f, now)
 	case rec.Seq < p.Next || slices.ContainsFunc(p.skip, holds(rec.Seq)):
-		f.State = FateSettled
+		f.State = wire.FateSettled
 	default:
-		f.State, f.WaitsFor = FateWaiting, WaitsForTurn
+		f.State, f.WaitsFor = wire.FateWaiting, WaitsForTurn
 		for _, r := range p.carried {
 			if holds(rec.Seq)(r.SeqRange) {
 				f.Attempts = r.Attempts
@@ -168,14 +129,14 @@ var waitsFor = map[state]string{
 }
 
 // tell adds what an entry knows.
-func (e *entry) tell(f *Fate, now time.Time) {
+func (e *entry) tell(f *wire.EventFate, now time.Time) {
 	if e.state == settled {
-		f.State = FateSettled
+		f.State = wire.FateSettled
 		return
 	}
-	f.State, f.Attempts, f.WaitsFor = FateWaiting, e.attempts, waitsFor[e.state]
+	f.State, f.Attempts, f.WaitsFor = wire.FateWaiting, e.attempts, waitsFor[e.state]
 	if e.state == inflight {
-		f.State, f.Member = FateInflight, e.member.id
+		f.State, f.Member = wire.FateInflight, e.member.id
 	}
 	if e.state == delayed || e.sent {
 		f.DueMS = new(max(0, e.due.Sub(now).Milliseconds()))
@@ -187,7 +148,7 @@ const deathsLooked = 4
 
 // deadLetterOf finds the dead letter that an event became for the group; nil if
 // there is none. Its id follows from the event's.
-func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*DeadLetter, error) {
+func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
 	d := deadLetter(&entry{rec: rec}, group, since, time.Time{})
 	id := d.ID
 	got, err := lookup(ctx, d.Topic, id)
@@ -204,7 +165,7 @@ func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since
 	reason, _ := got.Headers.Get(wire.HeaderDeadReason)
 	text, _ := got.Headers.Get(wire.HeaderDeadAttempts)
 	attempts, _ := strconv.Atoi(text) // a dead letter that a client made would have none
-	return &DeadLetter{
+	return &wire.EventDeadLetter{
 		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: attempts,
 	}, nil
 }

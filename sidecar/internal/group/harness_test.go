@@ -238,7 +238,7 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-func (w *world) info() Info {
+func (w *world) info() wire.GroupInfo {
 	w.t.Helper()
 	info, err := w.m.Info(context.Background(), topic, "g")
 	if err != nil {

@@ -23,58 +23,28 @@ const (
 	BlockedCaughtUp    = "caught_up"
 )
 
-// Info is a group as people and their tools see it.
-type Info struct {
-	Topic      string          `json:"topic"`
-	Group      string          `json:"group"`
-	Paused     bool            `json:"paused,omitempty"` // by the topic's policy
-	Lag        int64           `json:"lag"`              // events that are not settled
-	Inflight   int             `json:"inflight"`         // of those, sent and not settled
-	Partitions []PartitionInfo `json:"partitions"`
-	Members    []MemberInfo    `json:"members"`
-}
-
-// PartitionInfo is a group's place in one partition.
-type PartitionInfo struct {
-	Partition int    `json:"partition"`
-	Owner     string `json:"owner"`  // the sidecar that delivers from it; "" if none does
-	Cursor    uint64 `json:"cursor"` // the lowest seq that is not settled
-	Head      uint64 `json:"head"`   // the highest seq there is
-	Lag       int64  `json:"lag"`
-	Inflight  int    `json:"inflight"`
-}
-
-// MemberInfo is one subscription of a group.
-type MemberInfo struct {
-	ID          string  `json:"id"`
-	Inflight    int     `json:"inflight"`
-	MaxInflight int     `json:"max_inflight"`
-	Paused      bool    `json:"paused"`
-	BlockedBy   *string `json:"blocked_by"` // why it is sent nothing right now, or null
-}
-
 // Info describes a group; eventlog.ErrNotFound if it never had a subscription.
 // What other sidecars have is told as they saved it last, and members and
 // events in flight only of this one.
-func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
+func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo, error) {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
-		return Info{}, err
+		return wire.GroupInfo{}, err
 	}
 	defer m.release(g)
 	extents, err := m.cfg.Log.Extents(ctx, topic)
 	if err != nil {
-		return Info{}, err
+		return wire.GroupInfo{}, err
 	}
 	elsewhere, err := g.latest(ctx)
 	if err != nil {
-		return Info{}, err
+		return wire.GroupInfo{}, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	info := Info{Topic: topic, Group: name, Paused: m.cfg.Policy(topic).Groups.Of(name).Paused, Partitions: []PartitionInfo{}, Members: []MemberInfo{}}
+	info := wire.GroupInfo{Topic: topic, Group: name, Paused: m.cfg.Policy(topic).Groups.Of(name).Paused, Partitions: []wire.GroupPartition{}, Members: []wire.GroupMember{}}
 	for i, p := range g.own.parts {
-		pi := PartitionInfo{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
+		pi := wire.GroupPartition{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
 		if p.own == foreign {
 			pi.Owner = m.owner(&elsewhere[i])
 			p = stored(&elsewhere[i])
@@ -90,7 +60,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (Info, error) {
 		info.Partitions = append(info.Partitions, pi)
 	}
 	for _, mb := range g.dispatch.members {
-		mi := MemberInfo{ID: mb.id, Inflight: mb.count, MaxInflight: mb.opts.MaxInflight, Paused: mb.paused}
+		mi := wire.GroupMember{ID: mb.id, Inflight: mb.count, MaxInflight: mb.opts.MaxInflight, Paused: mb.paused}
 		if why := g.blockedBy(mb); why != "" {
 			if why == BlockedSlowReader && info.Lag == 0 {
 				why = BlockedCaughtUp // however fast it would read

@@ -28,7 +28,7 @@ type Puller interface {
 	// asked up to that number. It must be quick and not call back.
 	Looked(asked uint64)
 	// Blocked says why the client wants nothing: one of the reasons of
-	// MemberInfo.
+	// wire.GroupMember.
 	Blocked() string
 }
 

@@ -104,39 +104,22 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	return answer, err
 }
 
-// SeekPlan is what a seek would do.
-type SeekPlan struct {
-	// Replays is how many seqs that are settled now would not be any more, and
-	// Skips how many would be that are not. Where events were removed there are
-	// fewer than seqs.
-	Replays    int64           `json:"replays"`
-	Skips      int64           `json:"skips"`
-	Partitions []PartitionMove `json:"partitions"`
-}
-
-// PartitionMove is a cursor's way.
-type PartitionMove struct {
-	Partition int    `json:"partition"`
-	From      uint64 `json:"from"`
-	To        uint64 `json:"to"`
-}
-
 // PlanSeek tells what Seek would do now, and changes nothing.
-func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.SubscribeOptions) (SeekPlan, error) {
+func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.SubscribeOptions) (wire.SeekPlan, error) {
 	g, starts, err := m.starts(ctx, topic, name, o)
 	if err != nil {
-		return SeekPlan{}, err
+		return wire.SeekPlan{}, err
 	}
 	defer m.release(g)
 	extents, err := m.cfg.Log.Extents(ctx, topic)
 	if err != nil {
-		return SeekPlan{}, err
+		return wire.SeekPlan{}, err
 	}
 	latest, err := g.latest(ctx)
 	if err != nil {
-		return SeekPlan{}, err
+		return wire.SeekPlan{}, err
 	}
-	plan := SeekPlan{Partitions: []PartitionMove{}}
+	plan := wire.SeekPlan{Partitions: []wire.PartitionMove{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, p := range g.own.parts {
@@ -152,7 +135,7 @@ func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.Subsc
 			plan.Skips += p.unsettled(x) - left
 			plan.Replays += max(int64(above.Head)-int64(above.First)+1, 0) - left
 		}
-		plan.Partitions = append(plan.Partitions, PartitionMove{Partition: i, From: p.cursor(), To: to})
+		plan.Partitions = append(plan.Partitions, wire.PartitionMove{Partition: i, From: p.cursor(), To: to})
 	}
 	return plan, nil
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 func (f *fleet) wantOwners(want string) {
@@ -72,7 +74,7 @@ func TestPartitionsFollowMembers(t *testing.T) {
 	})
 }
 
-func (s *sidecar) info() Info {
+func (s *sidecar) info() wire.GroupInfo {
 	s.t.Helper()
 	return (&world{t: s.t, m: s.m}).info()
 }
