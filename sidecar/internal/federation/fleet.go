@@ -1,11 +1,13 @@
 package federation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,30 +113,14 @@ func New(c Config) *Fleet {
 }
 
 func (c *Config) setDefaults() {
-	for _, d := range []struct {
-		value *time.Duration
-		or    time.Duration
-	}{
-		{&c.HelloTimeout, defaultHelloTimeout}, {&c.StallTimeout, defaultStallTimeout},
-		{&c.SlowAfter, defaultSlowAfter}, {&c.SlowEvery, defaultSlowEvery},
-	} {
-		if *d.value == 0 {
-			*d.value = d.or
-		}
-	}
-	for _, d := range []struct {
-		value *int
-		or    int
-	}{
-		{&c.MaxStreams, defaultMaxStreams}, {&c.MaxLine, defaultMaxLine}, {&c.Remembered, rememberedIDs},
-	} {
-		if *d.value == 0 {
-			*d.value = d.or
-		}
-	}
-	if c.BufferBytes == 0 {
-		c.BufferBytes = defaultBufferBytes
-	}
+	c.HelloTimeout = cmp.Or(c.HelloTimeout, defaultHelloTimeout)
+	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
+	c.SlowAfter = cmp.Or(c.SlowAfter, defaultSlowAfter)
+	c.SlowEvery = cmp.Or(c.SlowEvery, defaultSlowEvery)
+	c.MaxStreams = cmp.Or(c.MaxStreams, defaultMaxStreams)
+	c.MaxLine = cmp.Or(c.MaxLine, defaultMaxLine)
+	c.Remembered = cmp.Or(c.Remembered, rememberedIDs)
+	c.BufferBytes = cmp.Or(c.BufferBytes, defaultBufferBytes)
 }
 
 // Close lets go of connections that wait to be used again. Streams come first.
@@ -198,44 +184,34 @@ func (f *Fleet) Lookup(ctx context.Context, topic, id string, partial bool) (eve
 	plan := f.plan(f.roll(ctx), replay.FleetQuery{Topic: topic, Partial: partial})
 	var mu sync.Mutex
 	var found *int64
-	ask := func(ctx context.Context, s *sidecar) error {
-		ts, err := s.times(ctx, replay.AnyPart, topic, nil, []string{id})
-		mu.Lock()
-		defer mu.Unlock()
-		if err == nil && ts[0] != nil && (found == nil || *ts[0] < *found) {
-			found = ts[0]
-		}
-		return err
-	}
 	var work errgroup.Group
 	work.SetLimit(atOnce)
-	asked := map[*sidecar]bool{}
-	for _, s := range plan.spools {
-		asked[s] = true
-	}
-	var gaps gapList
-	for s := range asked {
+	ask := func(sources []*sidecar, gapOf func(error) gap) {
 		work.Go(func() error {
-			if err := ask(ctx, s); err != nil {
-				gaps.add(spoolGap(s, err))
+			var ts []*int64
+			err := anyOf(sources, func(s *sidecar) (err error) {
+				ts, err = s.times(ctx, replay.AnyPart, topic, nil, []string{id})
+				return err
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				plan.gaps = append(plan.gaps, gapOf(err))
+			} else if ts[0] != nil && (found == nil || *ts[0] < *found) {
+				found = ts[0]
 			}
 			return nil
 		})
+	}
+	for _, s := range plan.spools {
+		ask([]*sidecar{s}, func(err error) gap { return spoolGap(s, err) })
 	}
 	for _, st := range plan.stores {
-		if asked[st.sources[0]] {
-			continue // it answers for both
+		if !slices.Contains(plan.spools, st.sources[0]) { // else it answers for both
+			ask(st.sources, func(err error) gap { return storeGap(st, err) })
 		}
-		work.Go(func() error {
-			err := anyOf(st.sources, func(s *sidecar) error { return ask(ctx, s) })
-			if err != nil {
-				gaps.add(storeGap(st, err))
-			}
-			return nil
-		})
 	}
-	_ = work.Wait() // what failed is in gaps
-	plan.gaps = append(plan.gaps, gaps.list...)
+	_ = work.Wait() // each failure is among the gaps
 	if err := ctx.Err(); err != nil {
 		return eventlog.Point{}, err
 	}

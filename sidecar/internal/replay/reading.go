@@ -56,28 +56,14 @@ func (h *handler) open(ctx context.Context, s selection, most int) (reading, err
 	return &local{handler: h, ctx: ctx, source: h.Store, what: s, most: most}, nil
 }
 
-// openSpool freezes the spool and reads that. A topic of which nothing ever
-// waited is empty.
+// openSpool freezes the spool and reads that.
 func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading, error) {
-	in := &local{handler: h, ctx: ctx, source: nothing{}, what: s, most: most, beat: h.Beat, bare: true}
-	if h.Parts.Spool == nil {
-		return in, nil
+	in := &local{handler: h, ctx: ctx, what: s, most: most, beat: h.Beat}
+	frozen, err := h.Parts.Freeze(ctx, s.topic)
+	if frozen != nil {
+		in.source, in.release = frozen, frozen.Close
 	}
-	frozen, err := h.Parts.Spool(ctx, s.topic)
-	switch {
-	case errors.Is(err, eventlog.ErrNotFound):
-		return in, nil
-	case err != nil:
-		return nil, sourceError(err)
-	}
-	in.source, in.release = frozen, frozen.Close
-	any, err := frozen.Scan(ctx, s.topic, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1})
-	if err != nil {
-		in.close()
-		return nil, sourceError(err)
-	}
-	in.bare = len(any) == 0
-	return in, nil
+	return in, sourceError(err)
 }
 
 // scanner is what a local reading reads.
@@ -85,23 +71,15 @@ type scanner interface {
 	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
 }
 
-// nothing is the spool of a sidecar that has none.
-type nothing struct{}
-
-func (nothing) Scan(context.Context, string, eventlog.ScanQuery, eventlog.Bounds) ([]*eventlog.Record, error) {
-	return nil, nil
-}
-
 // local is a reading of what this sidecar holds.
 type local struct {
 	handler *handler
 	ctx     context.Context
-	source  scanner
+	source  scanner // nil: a spool that has nothing of the topic
 	what    selection
 	most    int
 	beat    time.Duration // after which it is told that nothing is found yet; 0: never
 	release func()        // nil: nothing
-	bare    bool          // a spool that has nothing of the topic
 }
 
 func (l *local) missing() []string  { return nil }
@@ -137,7 +115,7 @@ func (l *local) events() iter.Seq2[item, error] {
 func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
 	return func(yield func([]*eventlog.Record, error) bool) {
 		q := l.what.query
-		for read := 0; l.most == 0 || read < l.most; {
+		for read := 0; l.source != nil && (l.most == 0 || read < l.most); {
 			b := eventlog.Bounds{Events: pageEvents, Bytes: pageBytes}
 			if l.most > 0 {
 				b.Events = min(b.Events, l.most-read)

@@ -103,7 +103,11 @@ func New(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /replay", h.replay)
 	mux.HandleFunc("GET /export", h.export)
-	mux.HandleFunc("GET /peers", h.peers)
+	peers := h.peers
+	if c.Access != nil {
+		peers = h.amongPeers(peers)
+	}
+	mux.HandleFunc("GET /peers", peers)
 	mux.HandleFunc("GET /peer", h.amongPeers(h.peer))
 	mux.HandleFunc("POST /peer/ids", h.amongPeers(h.peerIDs))
 	return c.PeerTokens.Authenticate(c.Access, c.Audit.HTTP(c.Access.From, httpapi.Routes(mux)))
@@ -194,7 +198,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	if req.scope == scopeFleet {
 		out.announce(in.missing())
 	}
-	if spool, ok := in.(*local); ok && spool.bare {
+	if spool, ok := in.(*local); ok && spool.source == nil {
 		w.Header().Set(HeaderEmpty, "1")
 	}
 	if req.part == PartSpool && !out.headOnly() {

@@ -103,18 +103,15 @@ func (r replayRequest) next() cursor {
 	return c
 }
 
-func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
+func (h *handler) parseReplay(r *http.Request) (req replayRequest, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
-		return replayRequest{}, err
+		return req, err
 	}
-	v, limit, err := parseView(p)
-	if err != nil {
-		return replayRequest{}, err
-	}
-	partial, err := partialParam(p)
-	if err != nil {
-		return replayRequest{}, err
+	v, limit, err1 := parseView(p)
+	partial, err2 := partialParam(p)
+	if err := errors.Join(err1, err2); err != nil {
+		return req, err
 	}
 	if p.Has("cursor") {
 		c, err := parseCursor(p, v)
@@ -122,30 +119,30 @@ func (h *handler) parseReplay(r *http.Request) (replayRequest, error) {
 			err = h.mayRead(r, c.view.topic)
 		}
 		if err != nil {
-			return replayRequest{}, err
+			return req, err
 		}
-		req := replayRequest{view: c.view, selection: c.view.selection(), limit: limit}
+		req = replayRequest{view: c.view, selection: c.view.selection(), limit: limit}
 		req.query.After = &c.last
 		req.behind, req.partial, req.continued = c.behind, partial, true
 		return req, nil
 	}
 	if v.topic == "" {
-		return replayRequest{}, httpapi.BadParam("topic", "it is missing; name the topic to read")
+		return req, httpapi.BadParam("topic", "it is missing; name the topic to read")
 	}
 	if err := h.mayRead(r, v.topic); err != nil {
-		return replayRequest{}, err
+		return req, err
 	}
 	if v.from == wire.FromAfterID {
 		at, err := h.lookup(r.Context(), v, partial)
 		if errors.Is(err, eventlog.ErrNotFound) {
-			return replayRequest{}, wire.Errorf(wire.NotFound, "afterId: topic %s has no event %q", v.topic, v.start.ID)
+			return req, wire.Errorf(wire.NotFound, "afterId: topic %s has no event %q", v.topic, v.start.ID)
 		}
 		if err != nil {
-			return replayRequest{}, sourceError(err)
+			return req, sourceError(err)
 		}
 		v.start = at
 	}
-	req := replayRequest{view: v, selection: v.selection(), limit: limit}
+	req = replayRequest{view: v, selection: v.selection(), limit: limit}
 	req.partial = partial
 	return req, nil
 }
@@ -164,47 +161,27 @@ func (h *handler) lookup(ctx context.Context, v view, partial bool) (eventlog.Po
 
 // parseView reads every parameter but cursor and checks each by itself. The
 // start of from=afterId has only its ID yet.
-func parseView(p httpapi.Params) (v view, limit int, err error) {
-	if v.topic, err = topicParam(p); err != nil {
-		return v, 0, err
-	}
-	if v.scope, err = p.Choice("scope", scopeStore, scopeFleet); err != nil {
-		return v, 0, err
-	}
-	if v.key, err = p.Text("key"); err != nil {
-		return v, 0, err
-	}
-	order, err := p.Choice("order", orderAsc, orderDesc)
-	if err != nil {
-		return v, 0, err
-	}
-	v.desc = order == orderDesc
-	n, err := p.Whole("limit", defaultLimit, 1, maxLimit)
-	if err != nil {
-		return v, 0, err
-	}
-	if v.from, v.start, err = startParams(p); err != nil {
-		return v, 0, err
-	}
-	return v, int(n), nil
+func parseView(p httpapi.Params) (view, int, error) {
+	topic, err1 := topicParam(p, "")
+	scope, err2 := p.Choice("scope", scopeStore, scopeFleet)
+	key, err3 := p.Text("key")
+	order, err4 := p.Choice("order", orderAsc, orderDesc)
+	limit, err5 := p.Whole("limit", defaultLimit, 1, maxLimit)
+	from, start, err6 := startParams(p)
+	v := view{topic: topic, scope: scope, key: key, desc: order == orderDesc, from: from, start: start}
+	return v, int(limit), errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
 // startParams reads from, ts and afterId. ts and afterId are checked whenever
 // they are given, and count when from asks for them.
 func startParams(p httpapi.Params) (from string, start eventlog.Point, err error) {
-	from, err = p.Choice("from", wire.FromEarliest, wire.FromTS, wire.FromAfterID)
-	if err != nil {
+	from, err1 := p.Choice("from", wire.FromEarliest, wire.FromTS, wire.FromAfterID)
+	ts, err2 := p.Whole("ts", 0, 0, wire.MaxTS)
+	id, err3 := p.Text("afterId")
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return "", start, err
 	}
-	ts, err := p.Whole("ts", 0, 0, wire.MaxTS)
-	if err != nil {
-		return "", start, err
-	}
-	id, err := p.Text("afterId")
-	if err != nil {
-		return "", start, err
-	}
-	if p.Has("afterId") {
+	if id != "" {
 		if err := codec.CheckID(id); err != nil {
 			return "", start, httpapi.BadParam("afterId", "%s", err.Msg)
 		}
@@ -259,11 +236,17 @@ func (h *handler) mayRead(r *http.Request, topic string) error {
 	return h.Access.From(r.Context()).May(access.Replay, topic, "")
 }
 
-// topicParam is the topic, or "" when it is not given.
-func topicParam(p httpapi.Params) (string, error) {
+// topicParam is the topic. Without one it refuses with missing, or is "" where
+// that is "".
+func topicParam(p httpapi.Params, missing string) (string, error) {
 	topic, err := p.Text("topic")
-	if err != nil || topic == "" {
+	switch {
+	case err != nil:
 		return "", err
+	case topic == "" && missing != "":
+		return "", httpapi.BadParam("topic", "it is missing; %s", missing)
+	case topic == "":
+		return "", nil
 	}
 	if err := codec.CheckReadTopic(topic); err != nil {
 		return "", err
