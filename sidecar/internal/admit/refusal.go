@@ -8,7 +8,6 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
@@ -21,13 +20,11 @@ const retryStore = time.Second
 // the cause where the words hide it.
 func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var conflict *eventlog.ConflictError
-	var full *writer.FullError
 	var spoolFull *spool.FullError
 	var away *spool.AwayError
 	var disk *eventlog.DiskFullError
 	var unmet *eventlog.ConcernError
 	var refused *eventlog.RefusedError
-	var crowded *schedule.FullError
 	switch {
 	case errors.As(err, &conflict) && conflict.Seq == 0:
 		return wire.Errorf(wire.Conflict, "id %q waits in the spool with other content, or until it is due; it has no seq yet", conflict.ID)
@@ -50,13 +47,6 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 			"published again under the same id it is stored once")
 	case errors.As(err, &refused):
 		return wire.Errorf(wire.BadRequest, "%v", refused)
-	case errors.As(err, &full):
-		return &wire.Error{
-			Code: wire.Overloaded, RetryAfter: full.RetryAfter,
-			Msg: "too many events wait for the log: the " + full.Queue + " queue is full; try again later",
-		}
-	case errors.As(err, &crowded):
-		return &wire.Error{Code: wire.Overloaded, Reason: "scheduled", RetryAfter: crowded.RetryAfter, Msg: crowded.Error() + "; try again later"}
 	case errors.Is(err, eventlog.ErrDeleting):
 		return wire.Errorf(wire.InUse, "%v", err)
 	case errors.Is(err, writer.ErrStopped):

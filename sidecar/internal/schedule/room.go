@@ -2,33 +2,21 @@ package schedule
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// FullError says that a topic has as many scheduled events as it may.
-type FullError struct {
-	Topic      string
-	Most       int
-	RetryAfter time.Duration // when they are counted again
-}
-
-func (e *FullError) Error() string {
-	return fmt.Sprintf("%d events of topic %q are scheduled already, which is as many as --max-scheduled allows", e.Most, e.Topic)
-}
-
 // room is how many events of a topic are scheduled, as far as is known here.
 type room struct {
-	counted int64 // when they were counted last, less those that were released here since
+	counted int64 // when they were counted last, less what was released here since
 	since   int64 // let in here since that count began
 }
 
 // Reserve lets one more event of a topic be scheduled; Return or Accepted follows.
 // Each sidecar goes by what it counted last, and by what it has let in and
-// released itself since.
+// released itself since. The error is a *wire.Error.
 func (s *Scheduler) Reserve(topic string) error {
 	if s.cfg.Most <= 0 {
 		return nil
@@ -41,7 +29,9 @@ func (s *Scheduler) Reserve(topic string) error {
 		s.rooms[topic] = r
 	}
 	if r.counted+r.since >= int64(s.cfg.Most) {
-		return &FullError{Topic: topic, Most: s.cfg.Most, RetryAfter: max(s.cfg.CountEvery, s.countPause)}
+		e := wire.Errorf(wire.Overloaded, "%d events of topic %q are scheduled already, which is as many as --max-scheduled allows; try again later", s.cfg.Most, topic)
+		e.Reason, e.RetryAfter = "scheduled", max(s.cfg.CountEvery, s.countPause) // when they are counted again
+		return e
 	}
 	r.since++
 	return nil
@@ -58,7 +48,6 @@ func (s *Scheduler) change(topic string, change func(*room)) {
 	}
 }
 
-// count counts what is scheduled, now and then.
 func (s *Scheduler) count(ctx context.Context) {
 	for {
 		began := s.cfg.Clock.Now()

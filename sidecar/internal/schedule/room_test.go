@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // A topic never has more scheduled events than it may, and all releasing sidecars count. Events that were not scheduled in the
@@ -25,8 +26,8 @@ func TestTopicsAreBounded(t *testing.T) {
 			synctest.Wait()
 			full := func() bool {
 				err := s.Reserve("t")
-				var e *FullError
-				if err != nil && (!errors.As(err, &e) || e.RetryAfter != time.Second) {
+				var e *wire.Error
+				if err != nil && (!errors.As(err, &e) || e.Code != wire.Overloaded || e.Reason != "scheduled" || e.RetryAfter != time.Second) {
 					t.Errorf("Reserve: %v", err)
 				}
 				return err != nil

@@ -153,14 +153,14 @@ func enqueue(t *testing.T, w *writer.Writer, to *outcomes, partition, first, las
 	}
 }
 
-func wantFull(t *testing.T, err error, queue string) *writer.FullError {
+func wantFull(t *testing.T, err error, queue string) *wire.Error {
 	t.Helper()
-	var full *writer.FullError
-	if !errors.As(err, &full) {
-		t.Fatalf("got %v, want a FullError", err)
+	var full *wire.Error
+	if !errors.As(err, &full) || full.Code != wire.Overloaded {
+		t.Fatalf("got %v, want overloaded", err)
 	}
-	if full.Queue != queue {
-		t.Errorf("the %s queue is full, want %s", full.Queue, queue)
+	if want := "the " + queue + " queue is full"; !strings.Contains(full.Msg, want) {
+		t.Errorf("%s, want that %s", full.Msg, want)
 	}
 	if full.RetryAfter < 10*time.Millisecond || full.RetryAfter > 10*time.Second {
 		t.Errorf("retry after %v, want 10ms to 10s", full.RetryAfter)

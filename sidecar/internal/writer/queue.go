@@ -28,7 +28,7 @@ func (q *queue) push(it Item, size int, b Bounds) (start bool, err error) {
 	defer q.mu.Unlock()
 	waiting := len(q.items) - q.start
 	if waiting >= b.PartitionEvents || waiting > 0 && q.bytes+size > b.PartitionBytes {
-		return false, &FullError{Queue: "partition", RetryAfter: q.estimate()}
+		return false, full("partition", q.estimate())
 	}
 	q.items = append(q.items, it)
 	q.bytes += size
@@ -106,7 +106,6 @@ func (q *queue) estimate() time.Duration {
 	return min(max(d, 10*time.Millisecond), 10*time.Second)
 }
 
-// len counts the events that have no outcome yet.
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package writer is the way of accepted events into the log: a bounded queue
 // per (topic, partition), and one batch in flight for each, so that events are
 // logged in the order they were queued and every wait for the disk or the
-// network is shared by all that wait. It knows nothing of who publishes.
+// network is shared by all that wait. It knows nothing of the publishers.
 package writer
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -92,22 +93,20 @@ func New(cfg Config) *Writer {
 	return &Writer{cfg: cfg, ctx: ctx, cancel: cancel, queues: make(map[partitionKey]*queue)}
 }
 
-// FullError refuses an event because a queue is full.
-type FullError struct {
-	// Queue names the bound: "partition" or "total".
-	Queue string
-	// RetryAfter is about how long the queue takes to empty.
-	RetryAfter time.Duration
+// full refuses an event because a queue is full, which takes about that long to
+// empty.
+func full(queue string, empty time.Duration) *wire.Error {
+	e := wire.Errorf(wire.Overloaded, "too many events wait for the log: the %s queue is full; try again later", queue)
+	e.RetryAfter = empty
+	return e
 }
-
-func (e *FullError) Error() string { return fmt.Sprintf("the %s queue is full", e.Queue) }
 
 // ErrStopped refuses events while the sidecar shuts down.
 var ErrStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 
 // Enqueue queues an event of an existing topic behind those queued before it.
 // Without an error the item's Receiver will be told the outcome; with one (a
-// *FullError or ErrStopped) nothing was queued.
+// *wire.Error with overloaded, or ErrStopped) nothing was queued.
 func (w *Writer) Enqueue(topic string, partition int, it Item) error {
 	q, err := w.queue(partitionKey{topic, partition})
 	if err != nil {
@@ -117,7 +116,7 @@ func (w *Writer) Enqueue(topic string, partition int, it Item) error {
 	size := it.Record.Size()
 	if w.bytes.Add(int64(size)) > w.cfg.Bounds.TotalBytes {
 		w.bytes.Add(-int64(size))
-		return &FullError{Queue: "total", RetryAfter: q.timeToEmpty()}
+		return full("total", q.timeToEmpty())
 	}
 	start, err := q.push(it, size, w.cfg.Bounds)
 	if err != nil {
