@@ -117,7 +117,6 @@ func (p *Publisher) connection(logOnly bool) *Connection {
 	return c
 }
 
-// rate is the connection's by the policies.
 func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 	if c.logOnly {
 		return limit.Rate{}

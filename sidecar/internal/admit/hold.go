@@ -13,7 +13,6 @@ import (
 // schemasKept is how many schemas stay compiled.
 const schemasKept = 1000
 
-// refusePaused refuses the items of paused topics.
 func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 	var topic string
 	var e *policy.Effective
@@ -63,7 +62,6 @@ func withoutVersion(h wire.Headers) wire.Headers {
 	return slices.DeleteFunc(slices.Clone(h), func(x wire.Header) bool { return x.Name == wire.HeaderSchemaVersion })
 }
 
-// holdToSchema refuses an event that a schema does not allow.
 func (p *Publisher) holdToSchema(text string, ev *wire.Event) *wire.Error {
 	s, err := p.schemas.Get(text)
 	if err != nil { // a policy with such a schema is refused: this one came around that

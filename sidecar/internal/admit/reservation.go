@@ -53,7 +53,6 @@ const (
 	bytesCharge  = 2
 )
 
-// index finds a topic of the call.
 func (r *reservation) index(topic string) int {
 	if len(r.topics) == 1 {
 		return 0
@@ -204,7 +203,6 @@ func (r *reservation) patience() time.Duration {
 	return least
 }
 
-// refusal is the error of a reservation that was not taken.
 func (r *reservation) refusal(v limit.Verdict) *wire.Error {
 	whose, scope, unit := "this connection", "connection", "events"
 	if i := r.refusedTopic(v); i >= 0 {

@@ -277,7 +277,6 @@ func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 	return again, ready
 }
 
-// hold adds events to what is pending.
 func (f *Follower) hold(recs []*eventlog.Record) {
 	f.pending = append(f.pending, recs...)
 	for _, rec := range recs {

@@ -65,7 +65,6 @@ func (g *Group) balance() {
 	}
 }
 
-// plan finds out what there is to do.
 func (g *Group) plan(st *roster.Standing, view *roster.View) todo {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,7 +264,6 @@ func (g *Group) suspect() {
 	g.balancer.Wake()
 }
 
-// looked follows a look around of the roster.
 func (g *Group) looked(changed bool) {
 	g.mu.Lock()
 	lapsed := g.lapsed

@@ -8,7 +8,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// countFollower counts the subscriptions without a group.
 func (m *Manager) countFollower(topic string, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

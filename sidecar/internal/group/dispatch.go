@@ -59,7 +59,6 @@ func (d *dispatch) admit(e *entry, passed bool, now time.Time) {
 	}
 }
 
-// join adds a member.
 func (d *dispatch) join(m *Member) {
 	d.members = append(slices.Clip(d.members), m) // a turn may hold the old list
 	d.assignDue = true

@@ -77,7 +77,6 @@ func (t *timers) Pop() any {
 	return e
 }
 
-// set makes the entry due at a time.
 func (t *timers) set(e *entry, due time.Time) {
 	e.due = due
 	if e.index >= 0 {
@@ -104,7 +103,6 @@ func (t *timers) unset(e *entry) {
 	}
 }
 
-// expired removes and returns the next entry that is due.
 func (t *timers) expired(now time.Time) *entry {
 	if len(*t) == 0 || (*t)[0].due.After(now) {
 		return nil

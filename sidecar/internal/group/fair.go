@@ -43,7 +43,6 @@ type flow struct {
 // they have had.
 const maxIdleTenants = 10_000
 
-// push puts a ready event behind those of its tenant.
 func (q *fairQueue) push(e *entry) {
 	name := q.policy.By.Tenant(e.rec.Key, e.rec.Headers)
 	f := q.flows[name]
@@ -136,7 +135,6 @@ func (q *fairQueue) forgetIdle() {
 	}
 }
 
-// drop takes out the events of a partition.
 func (q *fairQueue) drop(p *partition) {
 	for _, f := range q.flows {
 		before := len(f.queue)

@@ -110,7 +110,6 @@ func (f *fetching) add(p *partition) *fetchingPart {
 	return fp
 }
 
-// read reads what was picked.
 func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	if f.each != nil {
 		err = f.readEach(ctx, g.topic)
@@ -198,7 +197,6 @@ func (g *Group) fetchable(p *partition, now time.Time) bool {
 	return p.own == owned && p.Readable(g.watch, now) && p.ahead < g.cfg.Bounds.Lookahead
 }
 
-// admit takes in what was read.
 func (g *Group) admit(f *fetching, err error) {
 	if err != nil {
 		g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name,

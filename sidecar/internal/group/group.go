@@ -88,7 +88,6 @@ func (ms members) want(rec *eventlog.Record) bool {
 	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.Filter.Matches(&rec.Event) })
 }
 
-// inflight is how many events they have in flight.
 func (ms members) inflight() (n int) {
 	for _, m := range ms {
 		n += m.count

@@ -217,7 +217,6 @@ func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
 	return slices.DeleteFunc(all, func(e eventlog.Epoch) bool { return m.owner(&e) != "" || m.owns(e.GroupPartition) }), read, nil
 }
 
-// owns reports whether this sidecar owns the partition.
 func (m *Manager) owns(at eventlog.GroupPartition) bool {
 	g := m.loaded(at.Topic, at.Group)
 	if g == nil {

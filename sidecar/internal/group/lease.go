@@ -87,7 +87,6 @@ func (g *Group) each(n int, find func(i int) *entry, do func(*entry)) (stale []b
 	return stale, found
 }
 
-// ackEach settles events in flight.
 func (g *Group) ackEach(n int, find func(i int) *entry, done func(error)) (stale []bool) {
 	now := g.cfg.Clock.Now()
 	stale, acked := g.each(n, find, func(e *entry) { g.ack(e, now) })
@@ -98,7 +97,6 @@ func (g *Group) ackEach(n int, find func(i int) *entry, done func(error)) (stale
 	return stale
 }
 
-// nackEach gives events in flight back.
 func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done func(error)) (stale []bool) {
 	now, pending := g.cfg.Clock.Now(), &pendingNack{}
 	stale, nacked := g.each(n, find, func(e *entry) { g.nack(e, how, pending, now) })

@@ -179,7 +179,6 @@ func (m *Manager) hold(topic, name string) (*Group, error) {
 	return g, nil
 }
 
-// release lets go of a group.
 func (m *Manager) release(g *Group) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,7 +242,6 @@ func (m *Manager) loaded(topic, name string) *Group {
 	return m.groups[eventlog.GroupName{Topic: topic, Group: name}]
 }
 
-// all lists the groups in memory.
 func (m *Manager) all() []*Group {
 	m.mu.Lock()
 	defer m.mu.Unlock()

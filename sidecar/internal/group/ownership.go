@@ -138,7 +138,6 @@ func (o *ownership) orphans(of []int, latest []eventlog.Epoch) (orphans []int) {
 	return orphans
 }
 
-// epochOf is an epoch of the group.
 func (o *ownership) epochOf(partition int, number uint64, life string) eventlog.Epoch {
 	return eventlog.Epoch{
 		GroupPartition: eventlog.GroupPartition{Topic: o.group.Topic, Group: o.group.Group, Partition: partition},
@@ -207,7 +206,6 @@ func (g *Group) abandon(p *partition) (waiters []func(error)) {
 	return waiters
 }
 
-// disown ends the ownership.
 func (g *Group) disown(p *partition) {
 	g.dispatch.revoke(p)
 	p.own, p.epoch, p.life, p.dirty = foreign, 0, "", false
@@ -250,7 +248,6 @@ func (g *Group) park(p *partition) {
 	p.restore(pr, now)
 }
 
-// drop forgets what was fetched of a partition.
 func (g *Group) drop(p *partition) {
 	p.generation++
 	for _, e := range g.dispatch.drop(p) {

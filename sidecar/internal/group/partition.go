@@ -65,12 +65,10 @@ func (ps partitions) owned() (n int) {
 	return n
 }
 
-// any reports whether this sidecar has one of them.
 func (ps partitions) any() bool {
 	return slices.ContainsFunc(ps, func(p *partition) bool { return p.own != foreign })
 }
 
-// dirty reports whether the progress of one is to be saved.
 func (ps partitions) dirty() bool {
 	return slices.ContainsFunc(ps, func(p *partition) bool { return p.dirty })
 }
@@ -152,7 +150,6 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 	return e
 }
 
-// forget drops all entries.
 func (p *partition) forget() { p.entries, p.ahead, p.trims = nil, 0, 0 }
 
 // trim drops settled events from the front, and now and then those behind: so what

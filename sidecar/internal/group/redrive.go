@@ -157,7 +157,6 @@ type redriving struct {
 	full bool // there may be more
 }
 
-// fetchRedrives reads redrives and their events.
 func (g *Group) fetchRedrives(ctx context.Context) {
 	g.mu.Lock()
 	parts := g.redrivesToFetch(g.cfg.Clock.Now())
@@ -332,7 +331,6 @@ func deadEvents(ctx context.Context, log Log, topic string, letters []string) (m
 	return events, nil
 }
 
-// admitRedrives takes in what was read of a partition.
 func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, over map[string]bool) {
 	l := &r.redrive
 	listed := map[string]bool{}

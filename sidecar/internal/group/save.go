@@ -104,7 +104,6 @@ func (g *Group) released(s save) (any bool) {
 	return any
 }
 
-// unsave undoes a turn whose save has failed.
 func (g *Group) unsave(s save, err error) {
 	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)

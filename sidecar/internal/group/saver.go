@@ -63,7 +63,6 @@ func (s *saver) begin() save {
 	return x
 }
 
-// saved takes note that a save has succeeded.
 func (s *saver) saved(x save) {
 	s.busy, s.again = false, time.Time{}
 	if !x.empty() {

@@ -59,7 +59,6 @@ func (g *Group) mark(id string, expires time.Time) {
 	g.dispatch.settleID(id)
 }
 
-// appendDeadLetter hands a dead letter over.
 func (g *Group) appendDeadLetter(e *entry) {
 	g.mu.Lock()
 	if e.state != deadLettering {
@@ -77,7 +76,6 @@ func (g *Group) appendDeadLetter(e *entry) {
 	g.cfg.DeadLetters.AppendDeadLetter(ctx, rec, func(err error) { g.deadLetterAppended(e, err) })
 }
 
-// deadLetterAppended handles the outcome of appendDeadLetter.
 func (g *Group) deadLetterAppended(e *entry, err error) {
 	g.mu.Lock()
 	if e.state == deadLettering {

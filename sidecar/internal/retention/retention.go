@@ -126,7 +126,6 @@ func (s *Sweeper) round(ctx context.Context) {
 	}
 }
 
-// jobs are those of one round.
 func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 	all := s.rounds%idleRounds == 0
 	if s.rounds%listRounds == 0 {

@@ -86,7 +86,6 @@ func (w *Waker) wanted() (names []string, changed <-chan struct{}) {
 	return append(names, w.cfg.Unread...), changed
 }
 
-// heard passes one signal on.
 func (w *Waker) heard(s eventlog.Signal, missed []string) {
 	unclear := len(missed) > 0
 	if unclear || len(s.Appended) > 0 {
