@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -63,9 +64,14 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 
 // resolveStored looks up the ids of the events at the front of a line, gives the
 // stored ones their outcome, and reports whether there were any. Repeats come in
-// runs, so each call that finds one doubles the number of ids of the next.
+// runs, so each call that finds one doubles the number of ids of the next. Events
+// that take the place of others (schedule.go) are not looked up: their ids are
+// stored in any case.
 func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 	events := at.pending[:min(b.lookup, len(at.pending))]
+	if i := slices.IndexFunc(events, func(d *pending) bool { return d.token != 0 }); i >= 0 {
+		events = events[:i]
+	}
 	found, err := b.find(ctx, events)
 	if err != nil || len(found) == 0 {
 		return false, err

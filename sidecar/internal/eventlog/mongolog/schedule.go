@@ -576,7 +576,7 @@ func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error
 		}
 		set := bson.D{{Key: document.FieldPartition, Value: lines[i].p}, {Key: document.FieldSeq, Value: int64(d.seq)},
 			{Key: document.FieldTS, Value: d.record.TS}, {Key: document.FieldAccepted, Value: d.record.AcceptedAt}}
-		models[i] = mongo.NewUpdateOneModel().SetFilter(still(b.idOf(d), b.topic.Name, d.token)).
+		models[i] = mongo.NewUpdateOneModel().SetFilter(append(still(b.idOf(d), b.topic.Name, d.token), isScheduled)).
 			SetUpdate(bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: append(slices.Clip(onlyScheduled), bson.E{Key: document.FieldGone, Value: ""})}})
 	}
 	r, err := b.concern.events.BulkWrite(within, models, options.BulkWrite().SetOrdered(true))
