@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -70,6 +71,24 @@ func (h *teller) cancel(id string) {
 	c := &cancel{Topic: "t", ID: id, Began: h.now()}
 	c.Ended = h.now()
 	h.Cancels = append(h.Cancels, c)
+}
+
+// capture is a document that was inserted, updated and deleted, with these events of it in the log; the versions of its document
+// stand for the first two.
+func (h *teller) capture(contents ...string) {
+	for i, op := range []string{"insert", "update", "delete"} {
+		c := &documentChange{Op: op, ID: "d", Version: min(i+1, 2), Began: h.now()}
+		c.Ended = h.now()
+		h.Changes = append(h.Changes, c)
+	}
+	for i, content := range contents {
+		h.Stored = append(h.Stored, stored{Topic: capturedTopic, ID: fmt.Sprint("change-", i), Key: "d", Content: content, Seq: uint64(i + 1)})
+	}
+}
+
+// changed is the content of an event of a document.
+func changed(op string, version int) string {
+	return fmt.Sprintf(`{"op":%q,"document":{"version":%d}}`, op, version)
 }
 
 // take is an event of the log as far as its ack.
@@ -353,6 +372,20 @@ func TestRules(t *testing.T) {
 			h.insert("b", 1)
 			h.take("b", 1)
 			h.take("a", 2)
+		}},
+		{"a captured document", nil, func(h *teller) { h.capture(changed("insert", 1), changed("update", 2), "null") }},
+		{"an update whose document is gone when it is looked up", nil, func(h *teller) {
+			h.capture(changed("insert", 1), `{"op":"update","document":null}`, "null")
+		}},
+		{"a captured change without an event", []string{"captured"}, func(h *teller) { h.capture(changed("insert", 1), "null") }},
+		{"a captured change with two events", []string{"captured"}, func(h *teller) {
+			h.capture(changed("insert", 1), changed("update", 2), changed("update", 2), "null")
+		}},
+		{"captured changes in another order", []string{"captured"}, func(h *teller) {
+			h.capture(changed("update", 2), changed("insert", 1), "null")
+		}},
+		{"an update with an earlier version", []string{"captured"}, func(h *teller) {
+			h.capture(changed("insert", 1), changed("update", 1), "null")
 		}},
 		{"an event that nobody published", []string{"invented"}, func(h *teller) { h.take("a", 1) }},
 		{"an event that expired before anybody had it", nil, func(h *teller) {

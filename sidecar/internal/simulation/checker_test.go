@@ -36,6 +36,7 @@ var rules = []rule{
 	{"redriven", "4: a dead letter that is redriven comes to its group once, and to no other", checkRedriven},
 	{"outbox-lost", "1: what was inserted into an outbox is published", checkOutboxLost},
 	{"outbox-order", "2: what was inserted into an outbox is logged in its order, key by key", checkOutboxOrder},
+	{"captured", "each change of a captured collection is published once, in the order of its document", checkCaptured},
 	{"scheduled", "a scheduled event does not come early, nor once it was cancelled", checkScheduled},
 	{"removed", "an event is gone only after its retention, or once a later one of its key supersedes it", checkRemoved},
 	{"invented", "what is in the log was published", checkInvented},

@@ -21,6 +21,9 @@
 // Plans of their own have dead letters redriven and discarded while everything goes on (redrive_test.go): what comes of that has
 // rules of its own, and an event that was redriven or discarded is no more a silent drop than one that was acked.
 //
+// In some plans sidecars capture a collection (captures_test.go): each change of a document is published once, in the order of the
+// document, whichever sidecar captures.
+//
 // In some plans publishers schedule events for later, and take some of them back (later_test.go). None comes before it is due by
 // the clocks of the sidecars, or once it was cancelled while nobody was publishing it.
 //

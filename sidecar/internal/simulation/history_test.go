@@ -20,15 +20,16 @@ type history struct {
 	Publishes  []*publish  `json:"publishes"`
 	Deliveries []*delivery `json:"deliveries"`
 	// Redelivered are those of redriven dead letters, for which other rules hold.
-	Redelivered []*delivery `json:"redelivered,omitempty"`
-	Redrives    []*redrive  `json:"redrives,omitempty"`
-	Cancels     []*cancel   `json:"cancels,omitempty"`
-	Entries     []*entry    `json:"entries,omitempty"`
-	Reads       []read      `json:"reads"`
-	Lives       []*lifetime `json:"lives"`
-	Silences    []moment    `json:"silences"` // faults that may keep a sidecar's beats from the others
-	Declared    []declared  `json:"declared"` // lives that others have declared dead, or tried to
-	Troubled    moment      `json:"troubled"` // the first fault, except for sidecars that were stopped in order
+	Redelivered []*delivery       `json:"redelivered,omitempty"`
+	Redrives    []*redrive        `json:"redrives,omitempty"`
+	Cancels     []*cancel         `json:"cancels,omitempty"`
+	Entries     []*entry          `json:"entries,omitempty"`
+	Changes     []*documentChange `json:"changes,omitempty"`
+	Reads       []read            `json:"reads"`
+	Lives       []*lifetime       `json:"lives"`
+	Silences    []moment          `json:"silences"` // faults that may keep a sidecar's beats from the others
+	Declared    []declared        `json:"declared"` // lives that others have declared dead, or tried to
+	Troubled    moment            `json:"troubled"` // the first fault, except for sidecars that were stopped in order
 
 	// What there is in the end.
 	Stored []stored `json:"stored"`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 )
 
@@ -65,12 +66,15 @@ func (p *process) newDrainer() (*outbox.Drainer, error) {
 	})
 }
 
-// unread are the topics whose news the drainers need.
-func (p *plan) unread() []string {
-	if len(p.Inserters) == 0 {
-		return nil
+// unread are the topics whose news the drainers and captures need.
+func (p *plan) unread() (topics []string) {
+	if len(p.Inserters) > 0 {
+		topics = append(topics, outbox.Topic)
 	}
-	return []string{outbox.Topic}
+	if len(p.Changers) > 0 {
+		topics = append(topics, capture.Topic)
+	}
+	return topics
 }
 
 // outboxPublisher is package sidecar's.
@@ -302,7 +306,7 @@ func checkInvented(v *view, broken func(string, ...any)) {
 		all[sent{e.Topic, e.Content}] = true
 	}
 	for _, s := range v.Stored {
-		if _, dead := deadLettersOf(s.Topic); !dead && s.Content != "" && !all[sent{s.Topic, s.Content}] {
+		if _, dead := deadLettersOf(s.Topic); !dead && s.Topic != capturedTopic && s.Content != "" && !all[sent{s.Topic, s.Content}] {
 			broken("nobody has published %s/%s, which is in the log with %s", s.Topic, s.ID, s.Content)
 		}
 	}

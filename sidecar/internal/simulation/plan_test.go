@@ -29,6 +29,7 @@ type plan struct {
 	Consumers  []consumerPlan  `json:"consumers,omitempty"`
 	Inserters  []inserterPlan  `json:"inserters,omitempty"`
 	Redrivers  []redriverPlan  `json:"redrivers,omitempty"`
+	Changers   []changerPlan   `json:"changers,omitempty"`
 	Faults     []fault         `json:"faults,omitempty"`
 	// Rests is how long all sidecars are stopped once everything is settled, before they go on; 0: they never are.
 	Rests ms `json:"rests,omitempty"`
@@ -154,13 +155,14 @@ const (
 
 // mix is what random plans are made of.
 type mix struct {
-	kinds  []faultKind
-	faults int // at most
-	lasts  ms
-	only   string // "", or the combination that plans have, and nothing else
-	outbox int    // percent of plans that have one
-	sweeps int    // percent of topics that do not keep everything for ever
-	later  int    // percent of plans that schedule events
+	kinds    []faultKind
+	faults   int // at most
+	lasts    ms
+	only     string // "", or the combination that plans have, and nothing else
+	outbox   int    // percent of plans that have one
+	sweeps   int    // percent of topics that do not keep everything for ever
+	later    int    // percent of plans that schedule events
+	captures int    // percent of plans with a collection that is captured
 }
 
 // everyFault are all kinds.
@@ -177,7 +179,7 @@ var (
 )
 
 func usualMix() mix {
-	return mix{kinds: everyFault, faults: 8, lasts: 40_000, outbox: 30, sweeps: 40, later: 25}
+	return mix{kinds: everyFault, faults: 8, lasts: 40_000, outbox: 30, sweeps: 40, later: 25, captures: 15}
 }
 
 // searchMix has less go wrong, so that a weakness shows before it is lost among other things.
@@ -257,6 +259,7 @@ func newPlan(seed uint64, m mix) *plan {
 	p.addInserters(m)
 	p.addRetention(m)
 	p.addLater(m)
+	p.addChangers(m)
 	return p
 }
 

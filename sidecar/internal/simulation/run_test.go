@@ -48,17 +48,18 @@ const slowSchedule = 30 * time.Second
 
 // run is one schedule that runs.
 type run struct {
-	plan     *plan
-	weak     weakness
-	history  *history
-	set      *mongomodel.Set
-	machines []*machine
-	outbox   *outboxClient // nil: the plan has none
-	policies *policy.Current
-	logger   *slog.Logger
-	logged   *bytes.Buffer // guarded by the logger
-	meter    meter         // of requests, in place of faults of requests and of readers; nil: none
-	ungauged bool          // nobody asks for the gauges of groups
+	plan            *plan
+	weak            weakness
+	history         *history
+	set             *mongomodel.Set
+	machines        []*machine
+	outbox          *outboxClient // nil: the plan has none
+	closeCollection func() error  // nil: no collection is captured
+	policies        *policy.Current
+	logger          *slog.Logger
+	logged          *bytes.Buffer // guarded by the logger
+	meter           meter         // of requests, in place of faults of requests and of readers; nil: none
+	ungauged        bool          // nobody asks for the gauges of groups
 
 	over      chan struct{} // closed when applications have to end
 	going     atomic.Int64  // publishers that have more to publish
@@ -189,6 +190,7 @@ func (r *run) startApplications() {
 		r.start(m)
 	}
 	r.openOutbox()
+	r.openCollection()
 	for i, p := range r.plan.Publishers {
 		app := &publisher{run: r, name: publisherName(i), plan: p, dice: newDice(p.Seed, 2)}
 		r.going.Add(1)
@@ -330,7 +332,7 @@ func (r *run) quiet() bool {
 		open = open || !p.Ended.came() && r.process(p.Sidecar, p.Life)
 	}
 	r.history.mu.Unlock()
-	if open || !r.outbox.drained() || r.spooled() > 0 || r.waiting() {
+	if open || !r.outbox.drained() || !r.captured() || r.spooled() > 0 || r.waiting() {
 		return false
 	}
 	if r.plan.Weakness == "" && !r.readable() { // with some of them nothing ever mends a hole
@@ -398,6 +400,11 @@ func (r *run) finish() (res result) {
 	}
 	if err := r.outbox.close(); err != nil {
 		r.fail("reading the outbox: %v", err)
+	}
+	if r.closeCollection != nil {
+		if err := r.closeCollection(); err != nil {
+			r.fail("captured collection: %v", err)
+		}
 	}
 	r.set.Close()
 	res.history, res.failures = r.history, r.failures

@@ -251,6 +251,7 @@ var (
 	countFlag   = flag.Bool("count", false, "run all -schedules, and count those that break a promise")
 	shrinkFlag  = flag.Duration("shrink", 90*time.Second, "how long to shrink the plan that is recorded, at most")
 	outboxFlag  = flag.Int("outbox", 10, "percent of the schedules to search with that have an outbox")
+	captureFlag = flag.Int("captures", 10, "percent of the schedules to search with that have a captured collection")
 	sweepsFlag  = flag.Int("sweeps", 20, "percent of the topics to search with that do not keep everything for ever")
 	lastingFlag = flag.Int64("lasts", 60_000, "milliseconds of a schedule to search with, at most")
 )
@@ -262,7 +263,7 @@ func TestSearch(t *testing.T) {
 		t.Skip("without -search there is nothing to look for")
 	}
 	m := searchMix()
-	m.lasts, m.only, m.outbox, m.sweeps = ms(*lastingFlag), *onlyFlag, *outboxFlag, *sweepsFlag
+	m.lasts, m.only, m.outbox, m.sweeps, m.captures = ms(*lastingFlag), *onlyFlag, *outboxFlag, *sweepsFlag, *captureFlag
 	if *kindsFlag != "" {
 		m.kinds = nil
 		for name := range strings.SplitSeq(*kindsFlag, ",") {
@@ -433,6 +434,9 @@ func (p *plan) reductions() (all []*plan) {
 	}
 	for i := range p.Inserters {
 		reduce(func(q *plan) { q.Inserters = append(q.Inserters[:i], q.Inserters[i+1:]...) })
+	}
+	for i := range p.Changers {
+		reduce(func(q *plan) { q.Changers = append(q.Changers[:i], q.Changers[i+1:]...) })
 	}
 	if p.Measured {
 		reduce(func(q *plan) { q.Measured = false })

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
@@ -156,6 +157,7 @@ type process struct {
 	groups    *group.Manager
 	gauges    group.Gauges
 	drainer   *outbox.Drainer     // nil: the plan has no outbox
+	capture   *capture.Capture    // nil: no collection is captured
 	scheduler *schedule.Scheduler // nil: the plan schedules nothing
 	waker     *wakeup.Waker
 	policies  *policy.Current
@@ -328,7 +330,10 @@ func (p *process) open() (err error) {
 		Roster: p.roster, Clock: clock, Logger: logger, Bounds: group.DefaultBounds(), AckLinger: group.DefaultAckLinger,
 		Moved: func(g eventlog.GroupName) { p.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}}) },
 	})
-	p.drainer, err = p.newDrainer()
+	if p.drainer, err = p.newDrainer(); err != nil {
+		return err
+	}
+	p.capture, err = p.newCapture()
 	return err
 }
 
@@ -360,6 +365,9 @@ func (p *process) serve() {
 	}
 	if p.drainer != nil {
 		p.helpers.Go(func() error { return p.drainer.Run(helpersCtx) })
+	}
+	if p.capture != nil {
+		p.helpers.Go(func() error { return p.capture.Run(helpersCtx) })
 	}
 }
 
