@@ -28,22 +28,18 @@ func init() {
 	}
 	free := func(run func(*call) (bson.D, error), fields ...string) *spec { return &spec{run: run, fields: fields} }
 	commands = map[string]*spec{
-		"hello": hello, "isMaster": hello, "ismaster": hello,
-		"ping":             free(runNothing),
-		"buildInfo":        free(runBuildInfo),
-		"buildinfo":        free(runBuildInfo),
-		"connectionStatus": free(runConnectionStatus),
-		"serverStatus":     free(runServerStatus),
-		"endSessions":      free(runEndSessions),
-		"killCursors":      transacts(free(runKillCursors, "cursors"), ""),
-		"replSetGetStatus": free(runStatus),
-		"replSetStepDown":  free(runStepDown, "secondaryCatchUpPeriodSecs", "force"),
+		"hello": hello, "isMaster": hello,
+		"ping":            free(runNothing),
+		"buildInfo":       free(runBuildInfo),
+		"endSessions":     free(runEndSessions),
+		"killCursors":     transacts(free(runKillCursors, "cursors"), ""),
+		"replSetStepDown": free(runStepDown, "secondaryCatchUpPeriodSecs", "force"),
 
 		"insert": transacts(ddl(runInsert, "ordered", "bypassDocumentValidation"), "documents"),
 		"update": transacts(ddl(runUpdate, "ordered", "bypassDocumentValidation"), "updates"),
 		"delete": transacts(ddl(runDelete, "ordered"), "deletes"),
-		"findAndModify": transacts(ddl(runFindAndModify, "query", "sort", "remove", "update", "new", "fields", "upsert", "hint",
-			"arrayFilters", "bypassDocumentValidation"), ""),
+		"findAndModify": transacts(ddl(runFindAndModify, "query", "sort", "update", "new", "fields", "upsert", "hint",
+			"bypassDocumentValidation"), ""),
 		"commitTransaction": {run: runCommit, writes: true, transacts: true, ends: true, fields: []string{"recoveryToken"}},
 		"abortTransaction":  {run: runAbort, writes: true, transacts: true, ends: true, fields: []string{"recoveryToken"}},
 		"create":            ddl(runCreate, "capped", "size", "max"),
@@ -57,8 +53,7 @@ func init() {
 			"tailable", "awaitData", "noCursorTimeout", "allowDiskUse"), ""),
 		"getMore":         transacts(free(runGetMore, "collection", "batchSize"), ""),
 		"aggregate":       transacts(reads(runAggregate, "pipeline", "cursor", "hint", "allowDiskUse"), ""),
-		"count":           reads(runCount, "query", "limit", "skip", "hint"),
-		"distinct":        transacts(reads(runDistinct, "key", "query", "hint"), ""),
+		"count":           reads(runCount),
 		"listIndexes":     reads(runListIndexes, "cursor"),
 		"listCollections": reads(runListCollections, "filter", "cursor", "nameOnly", "authorizedCollections"),
 		"listDatabases":   reads(runListDatabases, "filter", "nameOnly", "authorizedDatabases"),
@@ -121,31 +116,6 @@ func runHello(c *call) (bson.D, error) {
 
 func runBuildInfo(c *call) (bson.D, error) {
 	return bson.D{{Key: "version", Value: c.set.opts.Version + ".0"}, {Key: "maxBsonObjectSize", Value: int32(maxDocumentBytes)}}, nil
-}
-
-func runConnectionStatus(*call) (bson.D, error) {
-	return bson.D{{Key: "authInfo", Value: bson.D{{Key: "authenticatedUsers", Value: bson.A{}}, {Key: "authenticatedUserRoles", Value: bson.A{}}}}}, nil
-}
-
-func runServerStatus(c *call) (bson.D, error) {
-	return bson.D{{Key: "version", Value: c.set.opts.Version + ".0"}, {Key: "process", Value: "mongod"},
-		{Key: "localTime", Value: bson.NewDateTimeFromTime(time.Now())}}, nil
-}
-
-func runStatus(c *call) (bson.D, error) {
-	var members []bson.D
-	for _, m := range c.set.members {
-		state, name := int32(2), "SECONDARY"
-		switch {
-		case m.down || m != c.member && !c.set.reach(m.name, c.member.name):
-			state, name = 8, "(not reachable/healthy)"
-		case m.primary:
-			state, name = 1, "PRIMARY"
-		}
-		members = append(members, bson.D{{Key: "_id", Value: int32(m.index)}, {Key: "name", Value: m.addr}, {Key: "state", Value: state},
-			{Key: "stateStr", Value: name}, {Key: "self", Value: m == c.member}})
-	}
-	return bson.D{{Key: "set", Value: Name}, {Key: "term", Value: c.member.term}, {Key: "members", Value: members}}, nil
 }
 
 func runStepDown(c *call) (bson.D, error) {

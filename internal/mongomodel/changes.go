@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -216,7 +215,7 @@ func (s *changes) events(e *entry, at token, op store.Entry, view *store.Store) 
 		}
 		raws = append(raws, raw)
 	}
-	return s.pipeline.Run(raws, time.Now())
+	return s.pipeline.Run(raws)
 }
 
 // currentOf is the document as it is now, or null.

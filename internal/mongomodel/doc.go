@@ -20,8 +20,9 @@
 // # What is left out
 //
 // Sharding, change streams of databases, images of documents before and after a change, authentication, collations,
-// compression, chained replication, arbiters, votes, hidden members and catch-up of a new primary. A command, an option or an operator that is not known is an error that names it, never a
-// guess. What a killed member has acknowledged is on its disk, so w: 1 loses nothing by a kill alone, only by a rollback.
+// compression, chained replication, arbiters, votes, hidden members and catch-up of a new primary. Of commands, options and
+// operators, the model has those that Sluice and its tests use: any other is an error that names it, never a guess, until
+// somebody needs it and adds it with its facts. What a killed member has acknowledged is on its disk, so w: 1 loses nothing by a kill alone, only by a rollback.
 //
 // # How to add a command
 //

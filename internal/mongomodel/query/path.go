@@ -26,13 +26,13 @@ func at(array []byte, component string) bson.RawValue {
 }
 
 // visit calls found with each value that a path leads to, until it returns true. Arrays on the way are gone into, so one
-// path may lead to many. A zero value stands for a path that leads nowhere. With leaves, an array at its end counts for each
-// of its elements and then for itself.
-func visit(doc []byte, path []string, leaves bool, found func(bson.RawValue) bool) bool {
+// path may lead to many. A zero value stands for a path that leads nowhere. An array at its end counts for each of its
+// elements and then for itself.
+func visit(doc []byte, path []string, found func(bson.RawValue) bool) bool {
 	v := Lookup(doc, path[0])
 	rest := path[1:]
 	if len(rest) == 0 {
-		if leaves && isArray(v) {
+		if isArray(v) {
 			for _, x := range Fields(v.Value) {
 				if found(x) {
 					return true
@@ -43,16 +43,16 @@ func visit(doc []byte, path []string, leaves bool, found func(bson.RawValue) boo
 	}
 	switch v.Type {
 	case bson.TypeEmbeddedDocument:
-		return visit(v.Value, rest, leaves, found)
+		return visit(v.Value, rest, found)
 	case bson.TypeArray:
-		return visitElements(v.Value, rest, leaves, found)
+		return visitElements(v.Value, rest, found)
 	}
 	return found(bson.RawValue{})
 }
 
-func visitElements(array []byte, rest []string, leaves bool, found func(bson.RawValue) bool) bool {
+func visitElements(array []byte, rest []string, found func(bson.RawValue) bool) bool {
 	for _, x := range Fields(array) {
-		if isDocument(x) && visit(x.Value, rest, leaves, found) {
+		if isDocument(x) && visit(x.Value, rest, found) {
 			return true
 		}
 	}
@@ -63,9 +63,9 @@ func visitElements(array []byte, rest []string, leaves bool, found func(bson.Raw
 	case len(rest) == 1:
 		return found(x)
 	case isDocument(x):
-		return visit(x.Value, rest[1:], leaves, found)
+		return visit(x.Value, rest[1:], found)
 	case isArray(x):
-		return visitElements(x.Value, rest[1:], leaves, found)
+		return visitElements(x.Value, rest[1:], found)
 	}
 	return false
 }
@@ -244,5 +244,5 @@ func shallow(doc []byte, depth int) error {
 
 // HasPath tells whether a path leads to anything in a document.
 func HasPath(doc bson.Raw, path string) bool {
-	return visit(doc, splitPath(path), false, func(v bson.RawValue) bool { return !missing(v) })
+	return visit(doc, splitPath(path), func(v bson.RawValue) bool { return !missing(v) })
 }

@@ -1,9 +1,6 @@
 package query
 
 import (
-	"strings"
-	"time"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -12,17 +9,10 @@ type Projection struct {
 	all       bool // keeps everything
 	inclusion bool
 	fields    *fieldTree
-	computed  []computed
 }
 
 // A fieldTree is the fields that a projection names. One without children is named itself.
 type fieldTree struct{ children map[string]*fieldTree }
-
-// A computed field is one whose value an expression says.
-type computed struct {
-	path       []string
-	expression expression
-}
 
 // ParseProjection returns the projection that a document says. An empty or nil one keeps all.
 func ParseProjection(doc bson.Raw) (*Projection, error) {
@@ -53,7 +43,7 @@ func (r *projectionReader) read(prefix string, doc []byte) error {
 		case isDocument(v) && !isOperators(v) && len(elements(v.Value)) > 0:
 			err = r.read(name+".", v.Value)
 		default:
-			err = r.compute(name, v)
+			err = Errorf(168, "%s: %s in a projection is not known to the model", name, v)
 		}
 		if err != nil {
 			return err
@@ -80,19 +70,6 @@ func (r *projectionReader) name(name string, included bool) error {
 		r.excluded = name
 	}
 	return r.p.fields.add(splitPath(name), name)
-}
-
-func (r *projectionReader) compute(name string, v bson.RawValue) error {
-	if r.excluded != "" {
-		return Errorf(31252, "Cannot use an expression in an exclusion projection: %s: %s", name, v)
-	}
-	e, err := parseExpression(v)
-	if err != nil {
-		return err
-	}
-	r.included = name
-	r.p.computed = append(r.p.computed, computed{splitPath(name), e})
-	return nil
 }
 
 func (r *projectionReader) finish() (*Projection, error) {
@@ -128,27 +105,11 @@ func (t *fieldTree) add(path []string, name string) error {
 }
 
 // Apply returns what the projection leaves of the document.
-func (p *Projection) Apply(doc bson.Raw) (bson.Raw, error) { return p.apply(doc, time.Time{}) }
-
-func (p *Projection) apply(doc bson.Raw, now time.Time) (bson.Raw, error) {
+func (p *Projection) Apply(doc bson.Raw) bson.Raw {
 	if p.all {
-		return doc, nil
+		return doc
 	}
-	result := p.document(doc, p.fields)
-	return compute(result, p.computed, &scope{root: doc, now: now})
-}
-
-func compute(doc bson.Raw, all []computed, s *scope) (bson.Raw, error) {
-	for _, c := range all {
-		v, err := c.expression(s)
-		if err != nil {
-			return nil, err
-		}
-		if doc, err = modify(doc, c.path, true, func(bson.RawValue) (bson.RawValue, error) { return v, nil }); err != nil {
-			return nil, err
-		}
-	}
-	return doc, nil
+	return p.document(doc, p.fields)
 }
 
 func (p *Projection) document(doc []byte, t *fieldTree) bson.Raw {
@@ -181,22 +142,4 @@ func (p *Projection) value(v bson.RawValue, t *fieldTree) bson.RawValue {
 		return bson.RawValue{}
 	}
 	return v
-}
-
-// unsetProjection is the stage $unset's.
-func unsetProjection(operand bson.RawValue) (*Projection, error) {
-	names := []bson.RawValue{operand}
-	if isArray(operand) {
-		names = values(operand.Value)
-	}
-	p := &Projection{fields: &fieldTree{}}
-	for _, name := range names {
-		if name.Type != bson.TypeString || strings.HasPrefix(name.StringValue(), "$") {
-			return nil, Errorf(31002, "$unset specification must be a string or an array containing only string values")
-		}
-		if err := p.fields.add(splitPath(name.StringValue()), name.StringValue()); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
 }

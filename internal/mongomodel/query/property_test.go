@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
@@ -90,6 +89,11 @@ func TestCompareIsATotalOrder(t *testing.T) {
 	})
 }
 
+// known leaves out the operands that filters refuse.
+func known(values *rapid.Generator[any]) *rapid.Generator[any] {
+	return values.Filter(func(v any) bool { return v != any(bson.Undefined{}) && v != any(bson.Regex{Pattern: "a"}) })
+}
+
 // conditions are filters on the fields a and b.
 func conditions(depth int) *rapid.Generator[bson.D] {
 	return rapid.Custom(func(t *rapid.T) bson.D {
@@ -101,20 +105,15 @@ func conditions(depth int) *rapid.Generator[bson.D] {
 				d = append(d, bson.E{Key: op, Value: branches})
 				continue
 			}
-			op := rapid.SampledFrom([]string{"$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$not", "$size", "$type"}).Draw(t, "op")
-			v := anything(1).Filter(func(v any) bool { return v != bson.Undefined{} }).Draw(t, "operand")
-			if _, isPattern := v.(bson.Regex); isPattern {
-				v = "a"
-			}
+			op := rapid.SampledFrom([]string{"$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$not", "$type"}).Draw(t, "op")
+			v := known(anything(1)).Draw(t, "operand")
 			switch op {
 			case "$in", "$nin":
-				v = bson.A{v, scalars.Draw(t, "second")}
+				v = bson.A{v, known(scalars).Draw(t, "second")}
 			case "$exists":
 				v = rapid.Bool().Draw(t, "exists")
 			case "$not":
 				v = bson.D{{Key: "$gt", Value: v}}
-			case "$size":
-				v = 1
 			case "$type":
 				v = rapid.SampledFrom([]string{"number", "string", "null", "array"}).Draw(t, "type")
 			}
@@ -169,11 +168,11 @@ func TestImpliedFiltersSelectAsMuch(t *testing.T) {
 }
 
 func apply(t *rapid.T, doc bson.Raw, update bson.D) bson.Raw {
-	u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: marshal(t, update)}, nil)
+	u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: marshal(t, update)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := u.Apply(doc, false, now)
+	after, err := u.Apply(doc, false)
 	if err != nil {
 		t.Skip(err) // a path through what is no document
 	}
@@ -225,7 +224,7 @@ func seeds(f *testing.F, texts ...string) {
 
 func FuzzParseFilter(f *testing.F) {
 	seeds(f, `{"a":{"$gt":1,"$in":[1,"x"]},"$or":[{"a.0.b":null},{"b":{"$elemMatch":{"c":1}}}]}`,
-		`{"$expr":{"$gt":["$a.b",{"$add":[1,"$$NOW"]}]}}`, `{"a":{"$regex":"x","$options":"i"},"b":{"$not":{"$size":1}}}`)
+		`{"$expr":{"$gt":["$a.b",{"$add":[1,"$$NOW"]}]}}`, `{"a":{"$type":["null","number"]},"b":{"$not":{"$gt":1}}}`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		filter, err := query.ParseFilter(data)
 		if err != nil {
@@ -247,13 +246,13 @@ func FuzzParseUpdate(f *testing.F) {
 		`{"$pull":{"a":{"b":1}},"$rename":{"b":"d"},"$max":{"n":1},"$currentDate":{"t":true},"$addToSet":{"s":1}}`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, kind := range []bson.Type{bson.TypeEmbeddedDocument, bson.TypeArray} {
-			u, err := query.ParseUpdate(bson.RawValue{Type: kind, Value: data}, nil)
+			u, err := query.ParseUpdate(bson.RawValue{Type: kind, Value: data})
 			if err != nil {
 				code(t, err)
 				continue
 			}
 			for _, text := range []string{`{"_id":1}`, `{"_id":1,"a":[1,{"b":2}],"b":3,"c":[1]}`} {
-				after, err := u.Apply(doc(t, text), true, time.UnixMilli(0))
+				after, err := u.Apply(doc(t, text), true)
 				if err != nil {
 					code(t, err)
 				} else if err := after.Validate(); err != nil {

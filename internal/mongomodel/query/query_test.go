@@ -5,14 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/internal/mongomodel/query"
 )
-
-var now = time.UnixMilli(1_700_000_000_000).UTC()
 
 // doc reads MongoDB's extended JSON. Whole numbers in it have 32 bits where they fit.
 func doc(t testing.TB, text string) bson.Raw {
@@ -84,10 +81,6 @@ func TestMatch(t *testing.T) {
 		{`{"a":{"$ne":1}}`, `{}`, true},
 		{`{"a":{"$gt":5}}`, `{"a":"6"}`, false},
 		{`{"a":{"$gt":5,"$lt":7}}`, `{"a":[1,10]}`, true},
-		{`{"a":{"$elemMatch":{"$gt":5,"$lt":7}}}`, `{"a":[1,10]}`, false},
-		{`{"a":{"$elemMatch":{"$gt":5,"$lt":7}}}`, `{"a":[1,6]}`, true},
-		{`{"a":{"$elemMatch":{"b":1,"c":2}}}`, `{"a":[{"b":1},{"c":2}]}`, false},
-		{`{"a":{"$elemMatch":{"b":1,"c":2}}}`, `{"a":[{"b":1,"c":2}]}`, true},
 		{`{"a":{"$gte":null}}`, `{}`, true},
 		{`{"a":{"$gt":null}}`, `{"a":null}`, false},
 		{`{"a":{"$gt":{"$minKey":1}}}`, `{"a":"x"}`, true},
@@ -100,7 +93,6 @@ func TestMatch(t *testing.T) {
 		{`{"a":{"$in":[1,null]}}`, `{}`, true},
 		{`{"a":{"$in":[]}}`, `{}`, false},
 		{`{"a":{"$in":[3,1,2]}}`, `{"a":[5,2]}`, true},
-		{`{"a":{"$in":[{"$regularExpression":{"pattern":"^x","options":""}}]}}`, `{"a":"xy"}`, true},
 		{`{"a":{"$nin":[1]}}`, `{"a":2}`, true},
 		{`{"a":{"$exists":true}}`, `{"a":null}`, true},
 		{`{"a":{"$exists":false}}`, `{"a":null}`, false},
@@ -111,15 +103,9 @@ func TestMatch(t *testing.T) {
 		{`{"a":{"$type":"number"}}`, `{"a":{"$numberLong":"1"}}`, true},
 		{`{"a":{"$type":["string",8]}}`, `{"a":true}`, true},
 		{`{"a":{"$type":"array"}}`, `{"a":[]}`, true},
-		{`{"a":{"$size":2}}`, `{"a":[1,[2]]}`, true},
-		{`{"a":{"$all":[1,2]}}`, `{"a":[2,1,0]}`, true},
-		{`{"a":{"$all":[]}}`, `{"a":[]}`, false},
-		{`{"a":{"$regex":"^X","$options":"i"}}`, `{"a":"xyz"}`, true},
 		{`{"$or":[{"a":1},{"b":1}]}`, `{"b":1}`, true},
 		{`{"$nor":[{"a":1},{"b":1}]}`, `{"b":1}`, false},
 		{`{"$and":[{"a":1},{"b":1}]}`, `{"b":1}`, false},
-		{`{"$expr":{"$gt":["$a","$b"]}}`, `{"a":2,"b":1}`, true},
-		{`{"$comment":"x","a":1}`, `{"a":1}`, true},
 		{`{"a":{"$ref":"c","$id":1}}`, `{"a":{"$ref":"c","$id":1}}`, true},
 	} {
 		f, err := query.ParseFilter(doc(t, c.filter))
@@ -146,9 +132,16 @@ func TestUnknownFilters(t *testing.T) {
 		{`{"$or":[1]}`, "$or", query.BadValue},
 		{`{"a":{"$type":"foo"}}`, "foo", query.BadValue},
 		{`{"a":{"$not":1}}`, "$not", query.BadValue},
-		{`{"a":{"$size":-1}}`, "$size", query.FailedToParse},
 		{`{"a":{"$gt":1,"b":2}}`, "b", query.BadValue},
-		{`{"$expr":{"$foo":1}}`, "$foo", 168},
+		{`{"a":{"$elemMatch":{"b":1}}}`, "$elemMatch", query.BadValue},
+		{`{"a":{"$size":1}}`, "$size", query.BadValue},
+		{`{"a":{"$all":[1]}}`, "$all", query.BadValue},
+		{`{"a":{"$regex":"x","$options":"i"}}`, "$regex", query.BadValue},
+		{`{"a":{"$regularExpression":{"pattern":"x","options":""}}}`, "regular expression", query.BadValue},
+		{`{"a":{"$in":[{"$regularExpression":{"pattern":"x","options":""}}]}}`, "regular expression", query.BadValue},
+		{`{"a":{"$not":{"$regularExpression":{"pattern":"x","options":""}}}}`, "$not", query.BadValue},
+		{`{"$expr":{"$gt":["$a","$b"]}}`, "$expr", query.BadValue},
+		{`{"$comment":"x"}`, "$comment", query.BadValue},
 	} {
 		_, err := query.ParseFilter(doc(t, c.filter))
 		if code(t, err) != c.code || !strings.Contains(err.Error(), c.named) {
@@ -188,36 +181,24 @@ func TestApply(t *testing.T) {
 		{`{"$unset":{"a.0":""}}`, `{"a":[1,2]}`, `{"a":[null,2]}`},
 		{`{"$unset":{"a.b":""}}`, `{"a":5}`, `{"a":5}`},
 		{`{"$inc":{"a":1,"b":2}}`, `{"a":2147483647}`, `{"a":{"$numberLong":"2147483648"},"b":2}`},
-		{`{"$inc":{"a":1}}`, `{"a":{"$numberDecimal":"1.20"}}`, `{"a":{"$numberDecimal":"2.20"}}`},
 		{`{"$inc":{"a":0.5}}`, `{"a":1}`, `{"a":1.5}`},
-		{`{"$mul":{"a":3,"b":3}}`, `{"a":2}`, `{"a":6,"b":0}`},
 		{`{"$max":{"a":5,"b":5,"c":5}}`, `{"a":4,"b":6}`, `{"a":5,"b":6,"c":5}`},
 		{`{"$max":{"a":{"$date":"2020-01-01T00:00:00Z"}}}`, `{"a":7}`, `{"a":{"$date":"2020-01-01T00:00:00Z"}}`},
 		{`{"$min":{"a":5}}`, `{"a":6}`, `{"a":5}`},
 		{`{"$push":{"a":1}}`, `{}`, `{"a":[1]}`},
 		{`{"$push":{"a":{"$each":[3,4],"$slice":-3}}}`, `{"a":[1,2]}`, `{"a":[2,3,4]}`},
-		{`{"$push":{"a":{"$each":[0],"$position":0,"$slice":2}}}`, `{"a":[1,2]}`, `{"a":[0,1]}`},
-		{`{"$addToSet":{"a":{"$each":[1.0,3]}}}`, `{"a":[1,2]}`, `{"a":[1,2,3]}`},
-		{`{"$pull":{"a":{"$gte":2}}}`, `{"a":[1,2,3]}`, `{"a":[1]}`},
-		{`{"$pull":{"a":2}}`, `{"a":[1,2,3]}`, `{"a":[1,3]}`},
-		{`{"$pull":{"a":{"b":2}}}`, `{"a":[{"b":2,"c":1},{"b":3}]}`, `{"a":[{"b":3}]}`},
-		{`{"$pop":{"a":-1}}`, `{"a":[1,2,3]}`, `{"a":[2,3]}`},
-		{`{"$rename":{"a":"b.c"}}`, `{"a":1}`, `{"b":{"c":1}}`},
-		{`{"$currentDate":{"a":true}}`, `{}`, `{"a":{"$date":{"$numberLong":"1700000000000"}}}`},
 		{`{"b":2}`, `{"_id":1,"a":1}`, `{"_id":1,"b":2}`},
 		{`{"b":2,"_id":1}`, `{"_id":1,"a":1}`, `{"_id":1,"b":2}`},
 		{`{}`, `{"_id":1,"a":1}`, `{"_id":1}`},
-		{`[{"$set":{"b":{"$add":["$a",1]}}},{"$unset":"a"}]`, `{"_id":1,"a":1}`, `{"_id":1,"b":2}`},
-		{`[{"$replaceWith":{"x":"$a"}}]`, `{"_id":1,"a":1}`, `{"_id":1,"x":1}`},
 	} {
-		u, err := query.ParseUpdate(value(t, c.update), nil)
+		u, err := query.ParseUpdate(value(t, c.update))
 		if err != nil {
 			t.Errorf("%s: %v", c.update, err)
 			continue
 		}
 		before := doc(t, c.before)
 		kept := slices.Clone(before)
-		after, err := u.Apply(before, false, now)
+		after, err := u.Apply(before, false)
 		if err != nil || show(after) != compact(t, c.after) {
 			t.Errorf("%s makes of %s: %s, %v", c.update, c.before, show(after), err)
 		}
@@ -238,27 +219,33 @@ func TestUpdateErrors(t *testing.T) {
 		{`{"b":2,"$set":{"a":1}}`, `{}`, query.DollarPrefixedFieldName},
 		{`{"$set":{"a":1},"$inc":{"a":1}}`, `{}`, query.ConflictingUpdateOperators},
 		{`{"$set":{"a":1,"a.b":1}}`, `{}`, query.ConflictingUpdateOperators},
-		{`{"$rename":{"a":"b"},"$set":{"b":1}}`, `{}`, query.ConflictingUpdateOperators},
 		{`{"$set":{"_id":2}}`, `{"_id":1}`, query.ImmutableField},
 		{`{"$unset":{"_id":""}}`, `{"_id":1}`, query.ImmutableField},
 		{`{"_id":2}`, `{"_id":1}`, query.ImmutableField},
-		{`[{"$set":{"_id":2}}]`, `{"_id":1}`, query.ImmutableField},
 		{`{"$inc":{"a":1}}`, `{"a":"x"}`, query.TypeMismatch},
 		{`{"$inc":{"a":"x"}}`, `{}`, query.TypeMismatch},
 		{`{"$inc":{"a":1}}`, `{"a":{"$numberLong":"9223372036854775807"}}`, query.BadValue},
 		{`{"$push":{"a":1}}`, `{"a":1}`, query.BadValue},
 		{`{"$push":{"a":{"$each":[1],"$sort":1}}}`, `{}`, query.BadValue},
-		{`{"$pull":{"a":1}}`, `{"a":1}`, query.BadValue},
+		{`{"$inc":{"a":1}}`, `{"a":{"$numberDecimal":"1"}}`, query.BadValue},
+		{`{"$inc":{"a":{"$numberDecimal":"1"}}}`, `{"a":1}`, query.BadValue},
+		{`{"$push":{"a":{"$each":[1],"$position":0}}}`, `{}`, query.BadValue},
+		{`{"$mul":{"a":2}}`, `{"a":1}`, query.FailedToParse},
+		{`{"$rename":{"a":"b"}}`, `{"a":1}`, query.FailedToParse},
+		{`{"$currentDate":{"a":true}}`, `{}`, query.FailedToParse},
+		{`{"$addToSet":{"a":1}}`, `{}`, query.FailedToParse},
+		{`{"$pull":{"a":1}}`, `{}`, query.FailedToParse},
+		{`{"$pop":{"a":1}}`, `{}`, query.FailedToParse},
+		{`[{"$set":{"a":1}}]`, `{}`, query.FailedToParse},
 		{`{"$set":{"a.b":1}}`, `{"a":1}`, query.PathNotViable},
 		{`{"$set":{"a.b":1}}`, `{"a":[1]}`, query.PathNotViable},
 		{`{"$set":{"a..b":1}}`, `{}`, query.EmptyFieldName},
 		{`{"$set":{"a.$":1}}`, `{}`, query.BadValue},
 		{`{"$set":{"a.$b":1}}`, `{}`, query.DollarPrefixedFieldName},
-		{`[{"$group":{"_id":1}}]`, `{}`, query.InvalidOptions},
 	} {
-		u, err := query.ParseUpdate(value(t, c.update), nil)
+		u, err := query.ParseUpdate(value(t, c.update))
 		if err == nil {
-			_, err = u.Apply(doc(t, c.doc), false, now)
+			_, err = u.Apply(doc(t, c.doc), false)
 		}
 		if code(t, err) != c.code {
 			t.Errorf("%s on %s: %v", c.update, c.doc, err)
@@ -268,12 +255,12 @@ func TestUpdateErrors(t *testing.T) {
 
 func TestAnUpdateOfNothingReturnsTheSameDocument(t *testing.T) {
 	for _, update := range []string{`{"$set":{"a":1}}`, `{"$max":{"a":0}}`, `{"$inc":{"a":0}}`, `{"$unset":{"b":""}}`, `{"_id":1,"a":1}`} {
-		u, err := query.ParseUpdate(value(t, update), nil)
+		u, err := query.ParseUpdate(value(t, update))
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := doc(t, `{"_id":1,"a":1}`)
-		after, err := u.Apply(before, false, now)
+		after, err := u.Apply(before, false)
 		if err != nil || &after[0] != &before[0] {
 			t.Errorf("%s: another document, %v", update, err)
 		}
@@ -283,29 +270,26 @@ func TestAnUpdateOfNothingReturnsTheSameDocument(t *testing.T) {
 func TestProjections(t *testing.T) {
 	const d = `{"_id":1,"a":{"b":1,"c":2},"d":[{"b":1,"c":2},3],"e":5}`
 	for projection, want := range map[string]string{
-		`{}`:                            d,
-		`{"e":1}`:                       `{"_id":1,"e":5}`,
-		`{"_id":0,"e":1}`:               `{"e":5}`,
-		`{"_id":1}`:                     `{"_id":1}`,
-		`{"_id":0}`:                     `{"a":{"b":1,"c":2},"d":[{"b":1,"c":2},3],"e":5}`,
-		`{"a.b":1,"d.b":1}`:             `{"_id":1,"a":{"b":1},"d":[{"b":1}]}`,
-		`{"a":{"b":1}}`:                 `{"_id":1,"a":{"b":1}}`,
-		`{"a.b":0,"d.b":0,"_id":0}`:     `{"a":{"c":2},"d":[{"c":2},3],"e":5}`,
-		`{"a":0,"_id":1}`:               `{"_id":1,"d":[{"b":1,"c":2},3],"e":5}`,
-		`{"x":"$a.b","_id":0}`:          `{"x":1}`,
-		`{"e":1,"x":{"$add":["$e",1]}}`: `{"_id":1,"e":5,"x":6}`,
+		`{}`:                        d,
+		`{"e":1}`:                   `{"_id":1,"e":5}`,
+		`{"_id":0,"e":1}`:           `{"e":5}`,
+		`{"_id":1}`:                 `{"_id":1}`,
+		`{"_id":0}`:                 `{"a":{"b":1,"c":2},"d":[{"b":1,"c":2},3],"e":5}`,
+		`{"a.b":1,"d.b":1}`:         `{"_id":1,"a":{"b":1},"d":[{"b":1}]}`,
+		`{"a":{"b":1}}`:             `{"_id":1,"a":{"b":1}}`,
+		`{"a.b":0,"d.b":0,"_id":0}`: `{"a":{"c":2},"d":[{"c":2},3],"e":5}`,
+		`{"a":0,"_id":1}`:           `{"_id":1,"d":[{"b":1,"c":2},3],"e":5}`,
 	} {
 		p, err := query.ParseProjection(doc(t, projection))
 		if err != nil {
 			t.Errorf("%s: %v", projection, err)
 			continue
 		}
-		got, err := p.Apply(doc(t, d))
-		if err != nil || show(got) != compact(t, want) {
-			t.Errorf("%s leaves %s, %v", projection, show(got), err)
+		if got := p.Apply(doc(t, d)); show(got) != compact(t, want) {
+			t.Errorf("%s leaves %s", projection, show(got))
 		}
 	}
-	for projection, want := range map[string]int32{`{"a":1,"b":0}`: 31254, `{"a":0,"b":1}`: 31253, `{"a":{"$slice":1}}`: 168,
+	for projection, want := range map[string]int32{`{"a":1,"b":0}`: 31254, `{"a":0,"b":1}`: 31253, `{"a":{"$slice":1}}`: 168, `{"x":"$a"}`: 168,
 		`{"a":1,"a.b":1}`: 31249} {
 		if _, err := query.ParseProjection(doc(t, projection)); code(t, err) != want {
 			t.Errorf("%s: %v", projection, err)
@@ -347,17 +331,10 @@ func shown(docs []bson.Raw) string {
 func TestPipelines(t *testing.T) {
 	docs := []string{`{"_id":1,"k":"a","n":1,"l":[1,2]}`, `{"_id":2,"k":"b","n":2.5,"l":[]}`, `{"_id":3,"k":"a","n":{"$numberLong":"4"}}`}
 	for pipeline, want := range map[string]string{
-		`[]`:                                    strings.Join(docs, ","),
-		`[{"$match":{"k":"a"}},{"$count":"n"}]`: `{"n":2}`,
-		`[{"$match":{"k":"c"}},{"$count":"n"}]`: ``,
-		`[{"$match":{"k":"a"}},{"$group":{"_id":1,"n":{"$sum":1}}}]`:                                   `{"_id":1,"n":2}`,
-		`[{"$group":{"_id":"$k","s":{"$sum":"$n"},"f":{"$first":"$_id"}}}]`:                            `{"_id":"a","s":{"$numberLong":"5"},"f":1},{"_id":"b","s":2.5,"f":2}`,
-		`[{"$group":{"_id":null,"m":{"$max":"$n"},"l":{"$min":"$n"},"p":{"$push":"$k"}}}]`:             `{"_id":null,"m":{"$numberLong":"4"},"l":1,"p":["a","b","a"]}`,
-		`[{"$sort":{"_id":-1}},{"$skip":1},{"$limit":1},{"$project":{"n":1}}]`:                         `{"_id":2,"n":2.5}`,
-		`[{"$unwind":"$l"},{"$project":{"l":1}}]`:                                                      `{"_id":1,"l":1},{"_id":1,"l":2}`,
-		`[{"$unwind":{"path":"$l","preserveNullAndEmptyArrays":true}},{"$count":"n"}]`:                 `{"n":4}`,
-		`[{"$limit":1},{"$set":{"x":{"$cond":[{"$eq":["$n",1]},"one","more"]}}},{"$unset":["l","n"]}]`: `{"_id":1,"k":"a","x":"one"}`,
-		`[{"$limit":1},{"$replaceRoot":{"newRoot":{"y":"$l"}}}]`:                                       `{"y":[1,2]}`,
+		`[]`: strings.Join(docs, ","),
+		`[{"$match":{"k":"a"}},{"$group":{"_id":1,"n":{"$sum":1}}}]`:           `{"_id":1,"n":2}`,
+		`[{"$group":{"_id":"$k","s":{"$sum":"$n"},"c":{"$sum":1}}}]`:           `{"_id":"a","s":{"$numberLong":"5"},"c":2},{"_id":"b","s":2.5,"c":1}`,
+		`[{"$sort":{"_id":-1}},{"$skip":1},{"$limit":1},{"$project":{"n":1}}]`: `{"_id":2,"n":2.5}`,
 	} {
 		p, err := query.ParsePipeline(value(t, pipeline).Value)
 		if err != nil {
@@ -368,13 +345,15 @@ func TestPipelines(t *testing.T) {
 		for _, d := range docs {
 			all = append(all, doc(t, d))
 		}
-		got, err := p.Run(all, now)
+		got, err := p.Run(all)
 		if err != nil || shown(got) != compact(t, `{"x":[`+want+`]}`) {
 			t.Errorf("%s: %s, %v", pipeline, shown(got), err)
 		}
 	}
 	for pipeline, want := range map[string]int32{`[{"$foo":{}}]`: query.UnknownStage, `[{"$limit":0}]`: 15958, `[{}]`: 40323,
-		`[{"$group":{"n":{"$sum":1}}}]`: 15955, `[{"$group":{"_id":1,"n":{"$foo":1}}}]`: 15952, `[{"$lookup":{}}]`: query.UnknownStage} {
+		`[{"$group":{"n":{"$sum":1}}}]`: 15955, `[{"$group":{"_id":1,"n":{"$foo":1}}}]`: 15952, `[{"$lookup":{}}]`: query.UnknownStage,
+		`[{"$count":"n"}]`: query.UnknownStage, `[{"$unwind":"$l"}]`: query.UnknownStage, `[{"$set":{"x":1}}]`: query.UnknownStage,
+		`[{"$group":{"_id":1,"n":{"$max":"$n"}}}]`: 15952, `[{"$group":{"_id":{"$add":["$n",1]}}}]`: 168, `[{"$group":{"_id":"$$NOW"}}]`: 16410} {
 		if _, err := query.ParsePipeline(value(t, pipeline).Value); code(t, err) != want {
 			t.Errorf("%s: %v", pipeline, err)
 		}
@@ -456,7 +435,6 @@ func TestImplies(t *testing.T) {
 		{`{"b":1}`, `{"a":{"$exists":true}}`, false},
 		{`{"a":{"$type":"null"}}`, `{"a":{"$type":"null"}}`, true},
 		{`{"a":5}`, `{"a":{"$in":[4,5]}}`, true},
-		{`{}`, `{"a":{"$in":[4,{"$regularExpression":{"pattern":"a","options":""}}]}}`, false},
 		{`{}`, `{"a":{"$lte":{"$maxKey":1}}}`, false},
 	} {
 		f, err := query.ParseFilter(doc(t, c.filter))

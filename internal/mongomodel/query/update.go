@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -14,7 +13,6 @@ import (
 type Update struct {
 	changes     []fieldChange
 	replacement bson.Raw // nil: not a replacement
-	pipeline    *Pipeline
 }
 
 // A fieldChange is what one operator does to one field.
@@ -23,33 +21,17 @@ type fieldChange struct {
 	name     string
 	path     []string
 	create   bool // make the field where it is not there
-	apply    func(old bson.RawValue, a application) (bson.RawValue, error)
-	target   []string // of $rename
-
-	onlyInserting bool
+	// apply makes the new value of the old one; id is the document's, for errors.
+	apply func(old, id bson.RawValue) (bson.RawValue, error)
 }
 
-// An application is one use of an update.
-type application struct {
-	inserting bool
-	now       time.Time
-	id        bson.RawValue
-}
-
-// ParseUpdate returns the update that u says: a document of operators, a replacement or a pipeline. arrayFilters must be
-// empty: positions that are found by a filter are not known to the model.
-func ParseUpdate(u bson.RawValue, arrayFilters []bson.Raw) (*Update, error) {
-	if len(arrayFilters) > 0 {
-		return nil, Errorf(BadValue, "arrayFilters are not known to the model")
-	}
-	if !isDocument(u) && !isArray(u) {
-		return nil, Errorf(FailedToParse, "Update argument must be either an object or an array")
+// ParseUpdate returns the update that u says: a document of operators, or a replacement.
+func ParseUpdate(u bson.RawValue) (*Update, error) {
+	if !isDocument(u) {
+		return nil, Errorf(FailedToParse, "an update by %s is not known to the model: it must be an object", TypeName(u))
 	}
 	if err := Validate(u.Value); err != nil {
 		return nil, err
-	}
-	if isArray(u) {
-		return parsePipelineUpdate(u.Value)
 	}
 	all := elements(u.Value)
 	if len(all) == 0 || !strings.HasPrefix(all[0].key, "$") {
@@ -65,20 +47,6 @@ func ParseUpdate(u bson.RawValue, arrayFilters []bson.Raw) (*Update, error) {
 	}
 	slices.SortStableFunc(update.changes, func(a, b fieldChange) int { return comparePaths(a.path, b.path) })
 	return update, update.conflicts()
-}
-
-func parsePipelineUpdate(stages []byte) (*Update, error) {
-	for _, stage := range Fields(stages) {
-		for name := range Fields(stage.Value) {
-			switch string(name) {
-			case "$set", "$addFields", "$unset", "$project", "$replaceWith", "$replaceRoot":
-			default:
-				return nil, Errorf(InvalidOptions, "%s is not allowed to be used within an update", name)
-			}
-		}
-	}
-	p, err := ParsePipeline(stages)
-	return &Update{pipeline: p}, err
 }
 
 func parseReplacement(doc bson.Raw, all []element) (*Update, error) {
@@ -150,16 +118,14 @@ func comparePaths(a, b []string) int {
 func (u *Update) conflicts() error {
 	var paths [][]string
 	for _, c := range u.changes {
-		for _, path := range [][]string{c.path, c.target} {
-			for _, other := range paths {
-				n := min(len(path), len(other))
-				if n > 0 && slices.Equal(path[:n], other[:n]) {
-					return Errorf(ConflictingUpdateOperators, "Updating the path '%s' would create a conflict at '%s'",
-						strings.Join(path, "."), strings.Join(path[:n], "."))
-				}
+		for _, other := range paths {
+			n := min(len(c.path), len(other))
+			if slices.Equal(c.path[:n], other[:n]) {
+				return Errorf(ConflictingUpdateOperators, "Updating the path '%s' would create a conflict at '%s'",
+					c.name, strings.Join(c.path[:n], "."))
 			}
-			paths = append(paths, path)
 		}
+		paths = append(paths, c.path)
 	}
 	return nil
 }
@@ -168,45 +134,27 @@ func (u *Update) conflicts() error {
 func (u *Update) Replacement() bool { return u.replacement != nil }
 
 // Apply returns the document after the update. The one given is not changed, and is returned where nothing changes.
-// inserting says that an upsert inserts it, for $setOnInsert; now is the server's time for $currentDate.
-func (u *Update) Apply(doc bson.Raw, inserting bool, now time.Time) (bson.Raw, error) {
-	a := application{inserting: inserting, now: now, id: Lookup(doc, "_id")}
-	switch {
-	case u.replacement != nil:
-		return u.replace(doc, a.id)
-	case u.pipeline != nil:
-		return u.run(doc, a)
+// inserting says that an upsert inserts it, for $setOnInsert.
+func (u *Update) Apply(doc bson.Raw, inserting bool) (bson.Raw, error) {
+	old := Lookup(doc, "_id")
+	if u.replacement != nil {
+		return u.replace(doc, old)
 	}
 	result := doc
 	for _, c := range u.changes {
-		changed, err := c.on(result, a)
+		if c.operator == "$setOnInsert" && !inserting {
+			continue
+		}
+		changed, err := modify(result, c.path, c.create, func(v bson.RawValue) (bson.RawValue, error) { return c.apply(v, old) })
 		if err != nil {
 			return nil, err
 		}
 		result = changed
 	}
-	if id := Lookup(result, "_id"); !missing(a.id) && (missing(id) || !equal(id, a.id)) {
+	if id := Lookup(result, "_id"); !missing(old) && (missing(id) || !equal(id, old)) {
 		return nil, Errorf(ImmutableField, "Performing an update on the path '_id' would modify the immutable field '_id'")
 	}
 	return result, nil
-}
-
-func (c fieldChange) on(doc bson.Raw, a application) (bson.Raw, error) {
-	if c.onlyInserting && !a.inserting {
-		return doc, nil
-	}
-	var moved bson.RawValue
-	doc, err := modify(doc, c.path, c.create, func(old bson.RawValue) (bson.RawValue, error) {
-		if c.target != nil {
-			moved = old
-			return bson.RawValue{}, nil
-		}
-		return c.apply(old, a)
-	})
-	if err != nil || missing(moved) {
-		return doc, err
-	}
-	return modify(doc, c.target, true, func(bson.RawValue) (bson.RawValue, error) { return moved, nil })
 }
 
 // replace puts the _id first, wherever the replacement has it.
@@ -219,23 +167,10 @@ func (u *Update) replace(doc bson.Raw, id bson.RawValue) (bson.Raw, error) {
 		return nil, Errorf(ImmutableField, "After applying the update, the (immutable) field '_id' was found to have been altered "+
 			"to _id: %s", own)
 	}
-	return orSame(doc, WithID(u.replacement, id)), nil
-}
-
-func (u *Update) run(doc bson.Raw, a application) (bson.Raw, error) {
-	results, err := u.pipeline.Run([]bson.Raw{doc}, a.now)
-	if err != nil {
-		return nil, err
+	if after := WithID(u.replacement, id); !bytes.Equal(doc, after) {
+		return after, nil
 	}
-	id := Lookup(results[0], "_id")
-	switch {
-	case missing(id):
-		id = a.id
-	case !missing(a.id) && !equal(id, a.id):
-		return nil, Errorf(ImmutableField, "After applying the update, the (immutable) field '_id' was found to have been altered "+
-			"to _id: %s", id)
-	}
-	return orSame(doc, WithID(results[0], id)), nil
+	return doc, nil
 }
 
 // WithID returns a document with another _id, as the first field.
@@ -248,11 +183,4 @@ func WithID(doc bson.Raw, id bson.RawValue) bson.Raw {
 		}
 	}
 	return b.doc()
-}
-
-func orSame(before, after bson.Raw) bson.Raw {
-	if bytes.Equal(before, after) {
-		return before
-	}
-	return after
 }

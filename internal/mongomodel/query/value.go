@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"iter"
 	"strconv"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -80,11 +79,6 @@ func values(array []byte) []bson.RawValue {
 	return all
 }
 
-// ObjectIDValue is the value of an object id.
-func ObjectIDValue(id bson.ObjectID) bson.RawValue {
-	return bson.RawValue{Type: bson.TypeObjectID, Value: id[:]}
-}
-
 // IsEmpty tells whether a value, like a hint, says nothing.
 func IsEmpty(v bson.RawValue) bool {
 	return missing(v) || isDocument(v) && len(elements(v.Value)) == 0 || v.Type == bson.TypeString && v.StringValue() == ""
@@ -92,16 +86,10 @@ func IsEmpty(v bson.RawValue) bool {
 
 // IDFirst returns a document with its _id as the first field, where the server stores it.
 func IDFirst(doc bson.Raw) bson.Raw {
-	for k := range Fields(doc) {
-		if string(k) == "_id" {
-			return doc
-		}
-		break
+	if first, err := doc.IndexErr(0); err == nil && first.Key() == "_id" {
+		return doc
 	}
-	if id := Lookup(doc, "_id"); !missing(id) {
-		return WithID(doc, id)
-	}
-	return doc
+	return WithID(doc, Lookup(doc, "_id"))
 }
 
 // A builder makes a document.
@@ -159,11 +147,7 @@ func stringValue(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: bsoncore.AppendString(nil, s)}
 }
 
-func dateValue(t time.Time) bson.RawValue {
-	return bson.RawValue{Type: bson.TypeDateTime, Value: bsoncore.AppendDateTime(nil, t.UnixMilli())}
-}
-
-// truth is what an expression's value counts as: null, missing, false and zero are false.
+// truth is what a flag's value counts as: null, missing, false and zero are false.
 func truth(v bson.RawValue) bool {
 	switch v.Type {
 	case 0, bson.TypeNull, bson.TypeUndefined:
@@ -184,7 +168,7 @@ var typeAliases = map[string]bson.Type{
 	"minKey": bson.TypeMinKey, "maxKey": bson.TypeMaxKey,
 }
 
-// TypeName is what error messages and the expression $type call a value's type.
+// TypeName is what error messages call a value's type.
 func TypeName(v bson.RawValue) string {
 	for name, t := range typeAliases {
 		if t == v.Type {

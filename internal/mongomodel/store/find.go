@@ -2,7 +2,6 @@ package store
 
 import (
 	"math"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -102,9 +101,6 @@ func (cur *Cursor) Next(s *Store, limit, bytes int) (docs []bson.Raw, done bool,
 	} else {
 		err = cur.scan(c, func(r record) bool { return batch.take(r.doc) })
 	}
-	if err == nil {
-		err = batch.err
-	}
 	atLimit := cur.request.Limit > 0 && cur.returned >= cur.request.Limit
 	done = atLimit || !batch.full && (!cur.request.Tailable || cur.position == 0)
 	return batch.docs, done || err != nil, err
@@ -134,14 +130,13 @@ type batch struct {
 	limit, bytes int
 	docs         []bson.Raw
 	full         bool
-	err          error
 }
 
 // take looks at the next document and tells whether it was dealt with: a full batch leaves it to the next.
 func (b *batch) take(doc bson.Raw) bool {
 	cur := b.cursor
 	r := cur.request
-	if b.full || b.err != nil || r.Limit > 0 && cur.returned >= r.Limit {
+	if b.full || r.Limit > 0 && cur.returned >= r.Limit {
 		b.full = true
 		return false
 	}
@@ -158,9 +153,7 @@ func (b *batch) take(doc bson.Raw) bool {
 	}
 	b.bytes -= len(doc)
 	if r.Projection != nil {
-		if doc, b.err = r.Projection.Apply(doc); b.err != nil {
-			return false
-		}
+		doc = r.Projection.Apply(doc)
 	}
 	b.docs = append(b.docs, doc)
 	cur.returned++
@@ -275,7 +268,7 @@ func (s *Store) All(ns string, r FindRequest) ([]bson.Raw, error) {
 }
 
 // Aggregate runs a pipeline over a collection. An index serves a $match that it starts with.
-func (s *Store) Aggregate(ns string, p *query.Pipeline, hint bson.RawValue, now time.Time) ([]bson.Raw, error) {
+func (s *Store) Aggregate(ns string, p *query.Pipeline, hint bson.RawValue) ([]bson.Raw, error) {
 	r := FindRequest{Filter: p.Leading(), Hint: hint}
 	if r.Filter == nil {
 		r.Filter = query.All
@@ -284,5 +277,5 @@ func (s *Store) Aggregate(ns string, p *query.Pipeline, hint bson.RawValue, now 
 	if err != nil {
 		return nil, err
 	}
-	return p.Run(docs, now)
+	return p.Run(docs)
 }

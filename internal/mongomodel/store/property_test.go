@@ -110,13 +110,13 @@ func step(t *rapid.T, s *store.Store) []store.Entry {
 		return e
 	case "update":
 		u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: raw(t, bson.D{{Key: "$set", Value: bson.D{
-			{Key: rapid.SampledFrom(fieldNames).Draw(t, "field"), Value: cells.Draw(t, "value")}}}})}, nil)
+			{Key: rapid.SampledFrom(fieldNames).Draw(t, "field"), Value: cells.Draw(t, "value")}}}})})
 		known(t, err)
 		r, err := s.Update(ns, store.UpdateRequest{Filter: parsed(t, selections.Draw(t, "filter")), Update: u, Multi: rapid.Bool().Draw(t, "multi")})
 		known(t, err)
 		return r.Entries
 	case "upsert":
-		u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: raw(t, rows(rapid.Int32Range(0, 30).Draw(t, "id")).Draw(t, "doc"))}, nil)
+		u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: raw(t, rows(rapid.Int32Range(0, 30).Draw(t, "id")).Draw(t, "doc"))})
 		known(t, err)
 		r, err := s.Update(ns, store.UpdateRequest{Filter: parsed(t, selections.Draw(t, "filter")), Update: u, Upsert: true})
 		known(t, err)

@@ -48,7 +48,7 @@ func filter(t testing.TB, text string) *query.Filter {
 
 func update(t testing.TB, text string) *query.Update {
 	t.Helper()
-	u, err := query.ParseUpdate(value(t, text), nil)
+	u, err := query.ParseUpdate(value(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestIndexConflicts(t *testing.T) {
 func TestUpsert(t *testing.T) {
 	s := store.New()
 	r := store.UpdateRequest{Filter: filter(t, `{"a":1,"b":{"$gt":1}}`), Update: update(t, `{"$inc":{"n":1},"$setOnInsert":{"c":2}}`), Upsert: true,
-		NewID: func() bson.ObjectID { return bson.ObjectID{1} }}
+		NewID: func() bson.RawValue { return value(t, `{"$oid":"010000000000000000000000"}`) }}
 	got, err := s.Update(ns, r)
 	if err != nil || got.UpsertedID.ObjectID() != (bson.ObjectID{1}) || len(got.Entries) != 2 || got.Before != nil {
 		t.Fatalf("%+v, %v", got, err)

@@ -106,9 +106,8 @@ type UpdateRequest struct {
 	Sort          *query.Sort
 	Hint          bson.RawValue
 	Upsert, Multi bool
-	Now           time.Time
 	// NewID makes the _id of an upserted document that gets none from filter or update.
-	NewID func() bson.ObjectID
+	NewID func() bson.RawValue
 }
 
 // An UpdateResult says what an update did. Before and After are the last updated document's; Before is nil where one was
@@ -133,7 +132,7 @@ func (w *writing) update(ns string, r UpdateRequest) (UpdateResult, error) {
 	if r.Multi && r.Update.Replacement() {
 		return result, query.Errorf(query.FailedToParse, "multi update is not supported for replacement-style update")
 	}
-	docs, err := w.store.selected(ns, r.Filter, r.Sort, r.Hint, r.Multi)
+	docs, err := w.store.selected(ns, FindRequest{Filter: r.Filter, Sort: r.Sort, Hint: r.Hint}, r.Multi)
 	if err != nil {
 		return result, err
 	}
@@ -141,7 +140,7 @@ func (w *writing) update(ns string, r UpdateRequest) (UpdateResult, error) {
 		return w.upsert(ns, r)
 	}
 	for _, doc := range docs {
-		after, err := r.Update.Apply(doc, false, r.Now)
+		after, err := r.Update.Apply(doc, false)
 		if err != nil {
 			return result, err
 		}
@@ -165,12 +164,12 @@ func (w *writing) upsert(ns string, r UpdateRequest) (UpdateResult, error) {
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	doc, err := r.Update.Apply(seed, true, r.Now)
+	doc, err := r.Update.Apply(seed, true)
 	if err != nil {
 		return UpdateResult{}, err
 	}
 	if query.Lookup(doc, "_id").Type == 0 {
-		doc = query.WithID(doc, query.ObjectIDValue(r.NewID()))
+		doc = query.WithID(doc, r.NewID())
 	}
 	doc = query.IDFirst(doc)
 	if err := w.insert(ns, doc); err != nil {
@@ -180,33 +179,30 @@ func (w *writing) upsert(ns string, r UpdateRequest) (UpdateResult, error) {
 }
 
 // selected returns the documents that a write is about: all that match, or the first of them.
-func (s *Store) selected(ns string, f *query.Filter, sort *query.Sort, hint bson.RawValue, all bool) ([]bson.Raw, error) {
-	r := FindRequest{Filter: f, Sort: sort, Hint: hint}
+func (s *Store) selected(ns string, r FindRequest, all bool) ([]bson.Raw, error) {
 	if !all {
 		r.Limit = 1
 	}
 	return s.All(ns, r)
 }
 
-// A DeleteRequest is one statement of a delete command, or a findAndModify that removes.
+// A DeleteRequest is one statement of a delete command.
 type DeleteRequest struct {
 	Filter *query.Filter
-	Sort   *query.Sort // which one goes where Multi is not set; may be nil
 	Hint   bson.RawValue
 	Multi  bool
 }
 
-// A DeleteResult says what a delete did. Before is the last document removed.
+// A DeleteResult says what a delete did.
 type DeleteResult struct {
 	Deleted int
-	Before  bson.Raw
 	Entries []Entry
 }
 
 // Delete removes the documents that the request selects.
 func (s *Store) Delete(ns string, r DeleteRequest) (DeleteResult, error) {
 	var result DeleteResult
-	docs, err := s.selected(ns, r.Filter, r.Sort, r.Hint, r.Multi)
+	docs, err := s.selected(ns, FindRequest{Filter: r.Filter, Hint: r.Hint}, r.Multi)
 	if err != nil {
 		return result, err
 	}
@@ -216,7 +212,6 @@ func (s *Store) Delete(ns string, r DeleteRequest) (DeleteResult, error) {
 			break
 		}
 		result.Deleted++
-		result.Before = doc
 	}
 	result.Entries = w.entries
 	return result, err
