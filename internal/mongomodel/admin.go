@@ -16,8 +16,13 @@ var commands map[string]*spec
 func init() {
 	hello := &spec{run: runHello, monitoring: true, fields: []string{"helloOk", "client", "compression", "topologyVersion", "maxAwaitTimeMS",
 		"loadBalanced", "saslSupportedMechs", "speculativeAuthenticate", "backpressure"}}
-	ddl := func(run func(*call) (bson.D, error), fields ...string) *spec {
+	writes := func(run func(*call) (bson.D, error), fields ...string) *spec {
 		return &spec{run: run, writes: true, fields: fields}
+	}
+	ddl := func(run func(*call, *store.Store) ([]store.Entry, bson.D, error), fields ...string) *spec {
+		return writes(func(c *call) (bson.D, error) {
+			return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) { return run(c, s) })
+		}, fields...)
 	}
 	reads := func(run func(*call) (bson.D, error), fields ...string) *spec {
 		return &spec{run: run, reads: true, fields: fields}
@@ -35,10 +40,10 @@ func init() {
 		"killCursors":     transacts(free(runKillCursors, "cursors"), ""),
 		"replSetStepDown": free(runStepDown, "secondaryCatchUpPeriodSecs", "force"),
 
-		"insert": transacts(ddl(runInsert, "ordered", "bypassDocumentValidation"), "documents"),
-		"update": transacts(ddl(runUpdate, "ordered", "bypassDocumentValidation"), "updates"),
-		"delete": transacts(ddl(runDelete, "ordered"), "deletes"),
-		"findAndModify": transacts(ddl(runFindAndModify, "query", "sort", "update", "new", "fields", "upsert", "hint",
+		"insert": transacts(writes(runInsert, "ordered", "bypassDocumentValidation"), "documents"),
+		"update": transacts(writes(runUpdate, "ordered", "bypassDocumentValidation"), "updates"),
+		"delete": transacts(writes(runDelete, "ordered"), "deletes"),
+		"findAndModify": transacts(writes(runFindAndModify, "query", "sort", "update", "new", "fields", "upsert", "hint",
 			"bypassDocumentValidation"), ""),
 		"commitTransaction": {run: runCommit, writes: true, transacts: true, ends: true, fields: []string{"recoveryToken"}},
 		"abortTransaction":  {run: runAbort, writes: true, transacts: true, ends: true, fields: []string{"recoveryToken"}},
@@ -130,7 +135,7 @@ func runStepDown(c *call) (bson.D, error) {
 	return nil, nil
 }
 
-func runCreate(c *call) (bson.D, error) {
+func runCreate(c *call, s *store.Store) ([]store.Entry, bson.D, error) {
 	options := bson.D{}
 	for _, name := range c.spec.fields {
 		if v, err := c.body.LookupErr(name); err == nil {
@@ -139,65 +144,52 @@ func runCreate(c *call) (bson.D, error) {
 	}
 	raw, err := bson.Marshal(options)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
-		entries, err := s.Create(c.ns(), raw)
-		return entries, nil, err
-	})
+	entries, err := s.Create(c.ns(), raw)
+	return entries, nil, err
 }
 
-func runDrop(c *call) (bson.D, error) {
-	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
-		entries, err := s.Drop(c.ns())
-		return entries, bson.D{{Key: "ns", Value: c.ns()}}, err
-	})
+func runDrop(c *call, s *store.Store) ([]store.Entry, bson.D, error) {
+	entries, err := s.Drop(c.ns())
+	return entries, bson.D{{Key: "ns", Value: c.ns()}}, err
 }
 
-func runRenameCollection(c *call) (bson.D, error) {
+func runRenameCollection(c *call, s *store.Store) ([]store.Entry, bson.D, error) {
 	from, _ := c.body.Index(0).Value().StringValueOK()
 	to, _ := c.body.Lookup("to").StringValueOK()
-	dropTarget, _ := c.body.Lookup("dropTarget").BooleanOK()
 	if c.db != "admin" {
-		return nil, &Error{Code: 13, CodeName: "Unauthorized", Message: "renameCollection may only be run against the admin database."}
+		return nil, nil, &Error{Code: 13, CodeName: "Unauthorized", Message: "renameCollection may only be run against the admin database."}
 	}
-	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
-		entries, err := s.Rename(from, to, dropTarget)
-		return entries, nil, err
-	})
+	entries, err := s.Rename(from, to, c.flag("dropTarget"))
+	return entries, nil, err
 }
 
-func runDropDatabase(c *call) (bson.D, error) {
-	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
-		entries, err := s.DropDatabase(c.db)
-		return entries, bson.D{{Key: "dropped", Value: c.db}}, err
-	})
+func runDropDatabase(c *call, s *store.Store) ([]store.Entry, bson.D, error) {
+	entries, err := s.DropDatabase(c.db)
+	return entries, bson.D{{Key: "dropped", Value: c.db}}, err
 }
 
-func runCreateIndexes(c *call) (bson.D, error) {
+func runCreateIndexes(c *call, s *store.Store) ([]store.Entry, bson.D, error) {
 	values, err := c.body.Lookup("indexes").Array().Values()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var specs []bson.Raw
 	for _, v := range values {
 		specs = append(specs, v.Document())
 	}
-	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
-		entries, before, after, err := s.CreateIndexes(c.ns(), specs)
-		out := bson.D{{Key: "numIndexesBefore", Value: int32(before)}, {Key: "numIndexesAfter", Value: int32(after)}}
-		if before == after {
-			out = append(out, bson.E{Key: "note", Value: "all indexes already exist"})
-		}
-		return entries, out, err
-	})
+	entries, before, after, err := s.CreateIndexes(c.ns(), specs)
+	out := bson.D{{Key: "numIndexesBefore", Value: int32(before)}, {Key: "numIndexesAfter", Value: int32(after)}}
+	if before == after {
+		out = append(out, bson.E{Key: "note", Value: "all indexes already exist"})
+	}
+	return entries, out, err
 }
 
-func runDropIndexes(c *call) (bson.D, error) {
-	return c.write(0, func(s *store.Store) ([]store.Entry, bson.D, error) {
-		entries, before, err := s.DropIndexes(c.ns(), c.body.Lookup("index"))
-		return entries, bson.D{{Key: "nIndexesWas", Value: int32(before)}}, err
-	})
+func runDropIndexes(c *call, s *store.Store) ([]store.Entry, bson.D, error) {
+	entries, before, err := s.DropIndexes(c.ns(), c.body.Lookup("index"))
+	return entries, bson.D{{Key: "nIndexesWas", Value: int32(before)}}, err
 }
 
 func runListIndexes(c *call) (bson.D, error) {
@@ -235,11 +227,7 @@ func runListCollections(c *call) (bson.D, error) {
 	}
 	var docs []bson.Raw
 	for _, info := range view.Collections(c.db) {
-		options := info.Options
-		if options == nil {
-			options = bson.Raw{5, 0, 0, 0, 0}
-		}
-		raw, err := bson.Marshal(bson.D{{Key: "name", Value: info.Name}, {Key: "type", Value: "collection"}, {Key: "options", Value: options},
+		raw, err := bson.Marshal(bson.D{{Key: "name", Value: info.Name}, {Key: "type", Value: "collection"}, {Key: "options", Value: info.Options},
 			{Key: "info", Value: bson.D{{Key: "readOnly", Value: false}}},
 			{Key: "idIndex", Value: bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "_id", Value: int32(1)}}}, {Key: "name", Value: "_id_"}}}})
 		if err != nil {

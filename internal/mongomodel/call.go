@@ -194,7 +194,7 @@ func (c *call) parseReadConcern(doc bson.Raw) error {
 		switch string(k) {
 		case "level":
 			c.level = v.StringValue()
-			if !slices.Contains([]string{"local", "available", "majority", "linearizable", "snapshot"}, c.level) {
+			if !slices.Contains([]string{"local", "available", "majority", "snapshot"}, c.level) {
 				return unknown("the read concern %s", c.level)
 			}
 		case "afterClusterTime":
@@ -263,7 +263,7 @@ func (c *call) execute() bson.Raw {
 	}
 	reply, err := c.run()
 	if errors.Is(err, errGone) || c.member.down || s.closed {
-		s.note1(c, "no answer")
+		s.record(c, "no answer")
 		return nil
 	}
 	if reply == nil {
@@ -287,9 +287,7 @@ func (c *call) execute() bson.Raw {
 		}
 		reply = append(reply, bson.E{Key: "ok", Value: 1.0})
 	}
-	if c.spec == nil || !c.spec.monitoring {
-		s.note1(c, outcome)
-	}
+	s.record(c, outcome)
 	m := c.member
 	reply = append(reply,
 		bson.E{Key: "$clusterTime", Value: bson.D{{Key: "clusterTime", Value: m.clock}, {Key: "signature", Value: unsigned}}},
@@ -461,13 +459,6 @@ func (c *call) view() (*store.Store, error) {
 	}
 	m := c.member
 	majority := c.level == "majority" || c.level == "snapshot"
-	if c.level == "linearizable" {
-		if !m.primary {
-			return nil, notPrimary()
-		}
-		majority = true
-		c.after = m.time(c.set.note(m))
-	}
 	if m.clock.Before(c.after) {
 		return nil, &Error{Code: 2, CodeName: "BadValue", Message: "readConcern afterClusterTime is newer than the cluster time"}
 	}

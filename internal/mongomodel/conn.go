@@ -118,16 +118,14 @@ func (c *conn) handle(msg *message) (bson.Raw, bool) {
 		if f.Late > 0 {
 			s.later(f.Late, call)
 		}
-		s.record(call, "lost")
-		return nil, c.idle(f.Silent)
+		return nil, c.lose(call, "lost", f.Silent)
 	}
 	reply := call.execute()
 	switch {
 	case reply == nil: // halted, or the member ended meanwhile
 		return nil, c.idle(f.Silent)
 	case f.LoseAnswer:
-		s.record(call, "answer lost")
-		return nil, c.idle(f.Silent)
+		return nil, c.lose(call, "answer lost", f.Silent)
 	}
 	return reply, true
 }
@@ -139,6 +137,13 @@ func (s *Set) later(d time.Duration, call *call) {
 			call.execute()
 		}
 	})
+}
+
+func (c *conn) lose(call *call, outcome string, silent bool) bool {
+	c.set.mu.Lock()
+	c.set.record(call, outcome)
+	c.set.mu.Unlock()
+	return c.idle(silent)
 }
 
 // idle says nothing until the client has had enough, where it is to be left waiting. It returns false.

@@ -78,7 +78,7 @@ func runFind(c *call) (bson.D, error) {
 		if natural, err := order.LookupErr("$natural"); err == nil {
 			n, _ := natural.AsInt64OK()
 			r.Natural = int(n)
-		} else if r.Sort, err = query.ParseSort(order); err != nil {
+		} else if r.Sort, err = query.ParseKeyPattern(order); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package mongomodel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,23 +83,12 @@ type Set struct {
 
 // New starts a set. Its first member is the primary.
 func New(o Options) *Set {
-	if o.Members == 0 {
-		o.Members = 3
-	}
-	for _, d := range []struct {
-		of *time.Duration
-		is time.Duration
-	}{
-		{&o.ElectionTimeout, 10 * time.Second}, {&o.StepdownAnswering, 10 * time.Second},
-		{&o.TransactionLifetime, time.Minute}, {&o.TTLInterval, time.Minute},
-	} {
-		if *d.of == 0 {
-			*d.of = d.is
-		}
-	}
-	if o.Version == "" {
-		o.Version = "8.0"
-	}
+	o.Members = cmp.Or(o.Members, 3)
+	o.ElectionTimeout = cmp.Or(o.ElectionTimeout, 10*time.Second)
+	o.StepdownAnswering = cmp.Or(o.StepdownAnswering, 10*time.Second)
+	o.TransactionLifetime = cmp.Or(o.TransactionLifetime, time.Minute)
+	o.TTLInterval = cmp.Or(o.TTLInterval, time.Minute)
+	o.Version = cmp.Or(o.Version, "8.0")
 	if wireVersions[o.Version] == 0 {
 		panic(fmt.Sprintf("mongomodel: the version %q is not known to the model", o.Version))
 	}

@@ -3,14 +3,15 @@ package mongomodel
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
 // traceBound is how many commands the trace holds.
 const traceBound = 4096
 
-// Record is a command in the trace.
-type Record struct {
+// traced is a command in the trace.
+type traced struct {
 	At      time.Time
 	From    string
 	Member  int
@@ -22,22 +23,16 @@ type Record struct {
 
 // trace is the last commands, oldest first from the place that is overwritten next.
 type trace struct {
-	records []Record
+	records []traced
 	oldest  int
 }
 
+// record adds a command to the trace, unless drivers send it on their own. The lock is held.
 func (s *Set) record(c *call, outcome string) {
 	if c.spec != nil && c.spec.monitoring {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.note1(c, outcome)
-}
-
-// note1 is record with the lock held.
-func (s *Set) note1(c *call, outcome string) {
-	r := Record{At: time.Now(), From: c.conn.from, Member: c.member.index, Primary: c.member.primary, Command: c.name, On: c.db, Outcome: outcome}
+	r := traced{At: time.Now(), From: c.conn.from, Member: c.member.index, Primary: c.member.primary, Command: c.name, On: c.db, Outcome: outcome}
 	if c.collection != "" {
 		r.On = c.ns()
 	}
@@ -50,16 +45,13 @@ func (s *Set) note1(c *call, outcome string) {
 	t.oldest = (t.oldest + 1) % traceBound
 }
 
-// Trace returns the last commands that were executed or lost, oldest first.
-func (s *Set) Trace() []Record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append(append([]Record(nil), s.trace.records[s.trace.oldest:]...), s.trace.records[:s.trace.oldest]...)
-}
-
-// WriteTrace writes the trace for people, one line a command, with times since the set began.
+// WriteTrace writes the last commands that were executed or lost, oldest first: one line a command, with times since the set
+// began.
 func (s *Set) WriteTrace(w io.Writer) {
-	for _, r := range s.Trace() {
+	s.mu.Lock()
+	last := slices.Concat(s.trace.records[s.trace.oldest:], s.trace.records[:s.trace.oldest])
+	s.mu.Unlock()
+	for _, r := range last {
 		role := ""
 		if r.Primary {
 			role = "*"

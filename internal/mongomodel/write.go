@@ -233,7 +233,7 @@ func (c *call) updateRequest(doc bson.Raw, q, u string) (store.UpdateRequest, er
 		return r, err
 	}
 	if order, ok := doc.Lookup("sort").DocumentOK(); ok {
-		r.Sort, err = query.ParseSort(order)
+		r.Sort, err = query.ParseKeyPattern(order)
 	}
 	return r, err
 }

@@ -49,12 +49,7 @@ func (i Interval) isPoint() bool {
 
 // Contains tells whether the value is within the bounds.
 func (b Bounds) Contains(v bson.RawValue) bool {
-	for _, i := range b {
-		if i.Contains(v) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b, func(i Interval) bool { return i.Contains(v) })
 }
 
 // Contains tells whether the value is within the interval.
@@ -146,24 +141,15 @@ func apart(a, b Interval) bool {
 
 func (b Bounds) within(other Bounds) bool {
 	for _, i := range b {
-		if len(other.intersect(Bounds{i})) != 1 {
-			return false
-		}
-		if got := other.intersect(Bounds{i})[0]; compareLow(got, i) != 0 || compareHigh(got, i) != 0 {
+		if got := other.intersect(Bounds{i}); len(got) != 1 || compareLow(got[0], i) != 0 || compareHigh(got[0], i) != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// An end is one of an interval's.
-type end struct {
-	value bson.RawValue
-	open  bool
-}
-
-// classBounds returns the least and the greatest value of a type's class.
-func classBounds(t bson.Type) (low, high end) {
+// classBounds returns the values of a type's class.
+func classBounds(t bson.Type) Interval {
 	empty := newBuilder(0).doc()
 	document := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: empty}
 	array := bson.RawValue{Type: bson.TypeArray, Value: empty}
@@ -174,23 +160,23 @@ func classBounds(t bson.Type) (low, high end) {
 	}
 	switch class(t) {
 	case 10:
-		return end{value: doubleValue(math.NaN())}, end{value: doubleValue(math.Inf(1))}
+		return Interval{Low: doubleValue(math.NaN()), High: doubleValue(math.Inf(1))}
 	case 15:
-		return end{value: stringValue("")}, end{document, true}
+		return Interval{Low: stringValue(""), High: document, HighOpen: true}
 	case 20:
-		return end{value: document}, end{array, true}
+		return Interval{Low: document, High: array, HighOpen: true}
 	case 25:
-		return end{value: array}, end{binary, true}
+		return Interval{Low: array, High: binary, HighOpen: true}
 	case 30:
-		return end{value: binary}, end{objectID, true}
+		return Interval{Low: binary, High: objectID, HighOpen: true}
 	case 35:
-		return end{value: objectID}, end{boolValue(false), true}
+		return Interval{Low: objectID, High: boolValue(false), HighOpen: true}
 	case 40:
-		return end{value: boolValue(false)}, end{value: boolValue(true)}
+		return Interval{Low: boolValue(false), High: boolValue(true)}
 	case 45:
-		return end{value: date(math.MinInt64)}, end{value: date(math.MaxInt64)}
+		return Interval{Low: date(math.MinInt64), High: date(math.MaxInt64)}
 	}
-	return end{value: minKey}, end{value: maxKey}
+	return everything[0]
 }
 
 // sortedUnique sorts values and drops those that are equal to another.

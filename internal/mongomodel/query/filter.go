@@ -1,6 +1,7 @@
 package query
 
 import (
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -46,12 +47,7 @@ func (f *Filter) Implies(other *Filter) bool {
 	if !ok || !alsoOK {
 		return false
 	}
-	for _, want := range theirs {
-		if !mine.implies(want) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(theirs, func(want node) bool { return !mine.implies(want) })
 }
 
 func (a and) implies(want node) bool {
@@ -75,12 +71,12 @@ func (a and) implies(want node) bool {
 func (f *Filter) UpsertSeed() (bson.Raw, error) {
 	var doc bson.Raw = newBuilder(0).doc()
 	seen := map[string]bool{}
-	for name, v := range equalities(f.root) {
-		if seen[name] {
-			return nil, Errorf(54, "cannot infer query fields to set, path '%s' is matched twice", name)
+	for _, e := range equalities(f.root) {
+		if seen[e.key] {
+			return nil, Errorf(54, "cannot infer query fields to set, path '%s' is matched twice", e.key)
 		}
-		seen[name] = true
-		changed, err := modify(doc, splitPath(name), true, func(bson.RawValue) (bson.RawValue, error) { return v, nil })
+		seen[e.key] = true
+		changed, err := modify(doc, splitPath(e.key), true, func(bson.RawValue) (bson.RawValue, error) { return e.value, nil })
 		if err != nil {
 			return nil, err
 		}
@@ -90,26 +86,22 @@ func (f *Filter) UpsertSeed() (bson.Raw, error) {
 }
 
 // equalities returns the fields that are equal to one value in each document that matches.
-func equalities(n node) func(func(string, bson.RawValue) bool) {
-	return func(yield func(string, bson.RawValue) bool) { yieldEqualities(n, yield) }
-}
-
-func yieldEqualities(n node, yield func(string, bson.RawValue) bool) bool {
+func equalities(n node) (all []element) {
 	switch n := n.(type) {
 	case and:
 		for _, child := range n {
-			if !yieldEqualities(child, yield) {
-				return false
-			}
+			all = append(all, equalities(child)...)
 		}
 	case or:
-		return len(n) != 1 || yieldEqualities(n[0], yield)
+		if len(n) == 1 {
+			return equalities(n[0])
+		}
 	case *field:
 		if c, ok := n.test.(comparison); ok && c.op == "$eq" {
-			return yield(n.name, c.operand)
+			return []element{{n.name, c.operand}}
 		}
 	}
-	return true
+	return all
 }
 
 type (
@@ -119,12 +111,7 @@ type (
 )
 
 func (a and) match(doc bson.Raw) bool {
-	for _, n := range a {
-		if !n.match(doc) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a, func(n node) bool { return !n.match(doc) })
 }
 
 func (a and) bounds(path string) Bounds {
@@ -136,12 +123,7 @@ func (a and) bounds(path string) Bounds {
 }
 
 func (o or) match(doc bson.Raw) bool {
-	for _, n := range o {
-		if n.match(doc) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o, func(n node) bool { return n.match(doc) })
 }
 
 func (o or) bounds(path string) Bounds {
@@ -189,8 +171,7 @@ func (a absent) bounds(path string) Bounds {
 func (f *field) exact() bool {
 	switch test := f.test.(type) {
 	case comparison:
-		low, _ := classBounds(test.operand.Type)
-		return test.op == "$eq" || low.value.Type != bson.TypeMinKey // bounds of no one class hold the missing value too
+		return test.op == "$eq" || classBounds(test.operand.Type).Low.Type != bson.TypeMinKey // bounds of no one class hold the missing value too
 	case in:
 		return true
 	}

@@ -73,7 +73,7 @@ func parseStage(name string, operand bson.RawValue) (stage, error) {
 			return slices.DeleteFunc(slices.Clone(docs), func(doc bson.Raw) bool { return !f.Match(doc) }), nil
 		}, err
 	case "$sort":
-		s, err := ParseSort(operand.Value)
+		s, err := ParseKeyPattern(operand.Value)
 		return func(docs []bson.Raw) ([]bson.Raw, error) { return s.Sort(docs) }, err
 	case "$project":
 		p, err := ParseProjection(operand.Value)

@@ -85,12 +85,13 @@ func (c comparison) bounds() Bounds {
 	if c.op == "$eq" {
 		return point(c.operand)
 	}
-	low, high := classBounds(c.operand.Type)
-	switch c.op {
-	case "$gt", "$gte":
-		return Bounds{{Low: c.operand, High: high.value, LowOpen: c.op == "$gt", HighOpen: high.open}}
+	i := classBounds(c.operand.Type)
+	if c.op == "$gt" || c.op == "$gte" {
+		i.Low, i.LowOpen = c.operand, c.op == "$gt"
+	} else {
+		i.High, i.HighOpen = c.operand, c.op == "$lt"
 	}
-	return Bounds{{Low: low.value, High: c.operand, LowOpen: low.open, HighOpen: c.op == "$lt"}}
+	return Bounds{i}
 }
 
 type in []bson.RawValue
@@ -171,8 +172,7 @@ func (t typeTest) holds(v bson.RawValue) bool { return slices.Contains(t, v.Type
 func (t typeTest) bounds() Bounds {
 	var b Bounds
 	for _, want := range t {
-		low, high := classBounds(want)
-		b = b.union(Bounds{{Low: low.value, High: high.value, LowOpen: low.open, HighOpen: high.open}})
+		b = b.union(Bounds{classBounds(want)})
 	}
 	return b
 }

@@ -303,7 +303,7 @@ func TestSort(t *testing.T) {
 		`{"a":-1}`:       `{"a":"x","n":4},{"a":[3,0],"n":5},{"a":2,"n":3},{"a":1,"n":2},{"n":0},{"a":null,"n":1}`,
 		`{"a":1,"n":-1}`: `{"a":null,"n":1},{"n":0},{"a":[3,0],"n":5},{"a":1,"n":2},{"a":2,"n":3},{"a":"x","n":4}`,
 	} {
-		s, err := query.ParseSort(doc(t, sort))
+		s, err := query.ParseKeyPattern(doc(t, sort))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestSort(t *testing.T) {
 			t.Errorf("%s: %s", sort, got)
 		}
 	}
-	if _, err := query.ParseSort(doc(t, `{"a":"x"}`)); code(t, err) != query.BadValue {
+	if _, err := query.ParseKeyPattern(doc(t, `{"a":"x"}`)); code(t, err) != query.BadValue {
 		t.Errorf("a direction of %q: %v", "x", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // A FindRequest says what a find reads.
 type FindRequest struct {
 	Filter *query.Filter
-	Sort   *query.Sort // may be nil
+	Sort   *query.KeyPattern // may be nil
 	// Natural is 1 or -1 for the order in which documents were inserted, whatever index there is, else 0.
 	Natural    int
 	Hint       bson.RawValue
@@ -61,7 +61,7 @@ func (s *Store) Find(ns string, r FindRequest) (*Cursor, error) {
 	switch {
 	case !c.capped:
 		return nil, query.Errorf(query.BadValue, "error processing query: ns=%s: tailable cursor requested on non capped collection", ns)
-	case r.Sort != nil && len(r.Sort.Pattern.Paths) > 0 || r.Natural < 0:
+	case !r.Sort.Empty() || r.Natural < 0:
 		return nil, query.Errorf(query.BadValue, "error processing query: ns=%s: cannot use tailable option with a sort other than "+
 			"{$natural: 1}", ns)
 	}

@@ -40,12 +40,11 @@ func (c *collection) plan(r FindRequest) (plan, error) {
 			natural = int(n)
 		}
 	}
-	unsorted := r.Sort == nil || len(r.Sort.Pattern.Paths) == 0
-	scan := plan{reverse: natural < 0, ordered: unsorted}
+	scan := plan{reverse: natural < 0, ordered: r.Sort.Empty()}
 	if natural != 0 {
 		return scan, nil
 	}
-	if r.Hint.Type != 0 && !query.IsEmpty(r.Hint) {
+	if !query.IsEmpty(r.Hint) {
 		return c.hinted(r, scan)
 	}
 	best := scan
@@ -145,12 +144,12 @@ func times(ranges []keyRange, b query.Bounds, direction int) []keyRange {
 
 // orders tells whether the index has its entries in the order asked for, or against it. Fields with one value in all
 // documents make no difference.
-func (x *index) orders(sort *query.Sort, single map[string]bool) (ordered, reverse bool) {
-	if sort == nil || len(sort.Pattern.Paths) == 0 {
+func (x *index) orders(sort *query.KeyPattern, single map[string]bool) (ordered, reverse bool) {
+	if sort.Empty() {
 		return true, false
 	}
 	at, direction := 0, 0
-	for i, path := range sort.Pattern.Paths {
+	for i, path := range sort.Paths {
 		if single[path] {
 			continue
 		}
@@ -160,7 +159,7 @@ func (x *index) orders(sort *query.Sort, single map[string]bool) (ordered, rever
 		if at == len(x.pattern.Paths) || x.pattern.Paths[at] != path {
 			return false, false
 		}
-		d := sort.Pattern.Directions[i] * x.pattern.Directions[at]
+		d := sort.Directions[i] * x.pattern.Directions[at]
 		if direction != 0 && d != direction {
 			return false, false
 		}

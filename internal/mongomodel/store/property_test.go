@@ -207,7 +207,7 @@ func TestAnIndexFindsWhatAScanFinds(t *testing.T) {
 		r := store.FindRequest{Filter: f}
 		sorted := rapid.Bool().Draw(t, "sorted")
 		if sorted {
-			sort, err := query.ParseSort(raw(t, patterns.Draw(t, "sort")))
+			sort, err := query.ParseKeyPattern(raw(t, patterns.Draw(t, "sort")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,12 +244,12 @@ func TestAnIndexFindsWhatAScanFinds(t *testing.T) {
 		}
 		if sorted {
 			for i := 1; i < len(got); i++ {
-				a, errA := r.Sort.Key(got[i-1])
-				b, errB := r.Sort.Key(got[i])
+				a, errA := r.Sort.SortKey(got[i-1])
+				b, errB := r.Sort.SortKey(got[i])
 				if errA != nil || errB != nil {
 					t.Skip("a sort by parallel arrays")
 				}
-				if r.Sort.Pattern.Compare(a, b) > 0 {
+				if r.Sort.Compare(a, b) > 0 {
 					t.Fatalf("%s before %s", query.ShowDocument(got[i-1]), query.ShowDocument(got[i]))
 				}
 			}

@@ -55,9 +55,9 @@ func update(t testing.TB, text string) *query.Update {
 	return u
 }
 
-func order(t testing.TB, text string) *query.Sort {
+func order(t testing.TB, text string) *query.KeyPattern {
 	t.Helper()
-	s, err := query.ParseSort(doc(t, text))
+	s, err := query.ParseKeyPattern(doc(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}

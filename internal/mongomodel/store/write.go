@@ -103,7 +103,7 @@ type UpdateRequest struct {
 	Filter *query.Filter
 	Update *query.Update
 	// Sort says which of the documents is updated where Multi is not set. It may be nil.
-	Sort          *query.Sort
+	Sort          *query.KeyPattern
 	Hint          bson.RawValue
 	Upsert, Multi bool
 	// NewID makes the _id of an upserted document that gets none from filter or update.

@@ -1,4 +1,4 @@
-// Command mongomodel is a replica set of package mongomodel that programs under test connect to over TCP.
+// Command mongomodel is a replica set of package mongomodel that programs under test connect to over TCP, each member at a free port of the loopback interface.
 //
 // Once it serves, it prints {"ready":true,"uri":"mongodb://…"} to stdout. It ends when its standard input does, so that it
 // cannot outlive a test process that was killed, and then writes its last commands to stderr. Lines on standard input are orders, each answered by a line
@@ -21,25 +21,22 @@ import (
 
 func main() {
 	var o mongomodel.Options
-	listen := flag.String("listen", "127.0.0.1", "the address that the members listen on, each at a free port")
 	flag.IntVar(&o.Members, "members", 3, "how many members the set has")
 	flag.DurationVar(&o.ElectionTimeout, "election-timeout", 0, "after which time without a primary there is an election")
 	flag.DurationVar(&o.TransactionLifetime, "transaction-lifetime", 0, "how long a transaction may be open")
 	flag.DurationVar(&o.TTLInterval, "ttl-interval", 0, "the time between two passes over the TTL indexes")
 	flag.DurationVar(&o.HelloWait, "hello-wait", 0, "for how long at most drivers wait at the server for changes of the set")
-	flag.BoolVar(&o.Polling, "polling", false, "have drivers poll for changes of the set")
-	flag.StringVar(&o.Version, "version", "", "the version of MongoDB that it says it is")
 	flag.Parse()
-	if err := run(o, *listen); err != nil {
+	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "mongomodel:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o mongomodel.Options, listen string) error {
+func run(o mongomodel.Options) error {
 	var listeners []net.Listener
 	for range o.Members {
-		l, err := net.Listen("tcp", net.JoinHostPort(listen, "0"))
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
