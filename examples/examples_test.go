@@ -18,7 +18,6 @@ import (
 	"github.com/sluice-bus/sluice/internal/controlplanetest"
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/internal/testcache"
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
@@ -152,7 +151,7 @@ func contains(t *testing.T, out string, patterns []string) {
 // cannot know what a program that it starts reads. What Go programs import has a digest.
 func dependOnFiles(t *testing.T) {
 	t.Helper()
-	if _, err := testcache.Input("examples"); err != nil {
+	if _, err := testenv.Input("examples"); err != nil {
 		t.Fatal(err)
 	}
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {

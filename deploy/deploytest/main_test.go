@@ -16,12 +16,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
-	"github.com/sluice-bus/sluice/internal/testbuild"
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // client is the command-line client, which the images' health checks are made of.
-var client = processtest.New(testbuild.Client)
+var client = processtest.Client
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)

@@ -8,23 +8,13 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
-	"github.com/sluice-bus/sluice/internal/testbuild"
 )
 
-var program = processtest.New(testbuild.ControlPlane)
-
-// Binary is the path of the program.
-func Binary(t testing.TB) string {
-	t.Helper()
-	return program.Binary(t)
-}
-
-// Launch starts the program with further variables in its environment and
-// waits for nothing, for tests of how it starts and ends.
-func Launch(t testing.TB, env []string, args ...string) *processtest.Launched {
-	t.Helper()
-	return program.Launch(t, env, args...)
-}
+// Binary is the path of the program. Launch starts it and waits for nothing, for tests of how it starts and ends.
+var (
+	Binary = processtest.ControlPlane.Binary
+	Launch = processtest.ControlPlane.Launch
+)
 
 // Process is one running control plane.
 type Process struct {
@@ -45,7 +35,7 @@ func (p *Process) URL() string { return "http://" + p.http }
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	var ready struct{ XDS, HTTP string }
-	process := program.Start(t, &ready, append([]string{
+	process := processtest.ControlPlane.Start(t, &ready, append([]string{
 		"--data-dir", t.TempDir(), "--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0",
 	}, args...)...)
 	return &Process{Process: process, xds: ready.XDS, http: ready.HTTP}

@@ -18,7 +18,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/sluice-bus/sluice/internal/testcache"
+	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 // URIVariable names the environment variable with the connection string of the real server to test on.
@@ -45,26 +46,22 @@ func Start(t testing.TB) *Server {
 	if os.Getenv(URIVariable) != "" {
 		return newServer(t, nil, false)
 	}
-	return newServer(t, started(t, model, append([]string{"--members=1"}, quickly...)...), false)
+	return newServer(t, started(t, processtest.MongoModel, append([]string{"--members=1"}, quickly...)...), false)
 }
 
 // FerretDB starts one for this test alone, also with MONGODB_URI; it ends with the test.
 func FerretDB(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{t: t, own: started(t, ferretDB, "--listen=127.0.0.1:0", "--data-dir="+t.TempDir(), "--exit-with-stdin")}
+	s := &Server{t: t, own: started(t, processtest.FerretDB, "--data-dir="+t.TempDir())}
 	if err := s.inform(true); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func started(t testing.TB, build func() (string, error), args ...string) *process {
+func started(t testing.TB, program *processtest.Program, args ...string) *process {
 	t.Helper()
-	bin, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{bin: bin, dir: t.TempDir(), args: args}
+	p := &process{bin: program.Binary(t), dir: t.TempDir(), args: args}
 	if err := p.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +91,7 @@ func Shared(t testing.TB) *Server {
 
 // The shared process is held here for as long as the test process lives: the end of its standard input tells it to end.
 var sharedProcess = sync.OnceValues(func() (*process, error) {
-	bin, err := model()
+	bin, err := processtest.MongoModel.Build()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +103,7 @@ func newServer(t testing.TB, own *process, shared bool) *Server {
 	t.Helper()
 	s := &Server{t: t, own: own, shared: shared}
 	if s.Real() { // which go test cannot see
-		if err := testcache.Never(); err != nil {
+		if err := testenv.Never(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/processtest"
 )
 
 func connect(t *testing.T, uri string) *mongo.Client {
@@ -124,11 +126,7 @@ func TestDatabasesAreDropped(t *testing.T) {
 
 // TestServerEndsWithItsTestProcess ends the pipe that the end of the test process would end.
 func TestServerEndsWithItsTestProcess(t *testing.T) {
-	bin, err := model()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{bin: bin, dir: t.TempDir()}
+	p := &process{bin: processtest.MongoModel.Binary(t), dir: t.TempDir()}
 	if err := p.start(); err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,8 @@ type process struct {
 	uri      string
 
 	mu     sync.Mutex
-	cmd    *exec.Cmd // nil: it does not run
-	stdin  *os.File  // its end tells the server to end, so it must stay reachable
+	cmd    *exec.Cmd      // nil: it does not run
+	stdin  io.WriteCloser // its end tells the server to end, so it must stay reachable
 	stdout *os.File
 	lines  *json.Decoder // of stdout
 }
@@ -37,34 +37,25 @@ type process struct {
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	stdinR, stdinW, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer stdinR.Close()
-	stdoutR, stdoutW, err := os.Pipe()
-	if err != nil {
-		stdinW.Close()
-		return err
-	}
-	defer stdoutW.Close()
 	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		stdinW.Close()
-		stdoutR.Close()
 		return err
 	}
 	defer log.Close()
-
 	cmd := exec.Command(p.bin, p.args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdinR, stdoutW, log
-	if err := cmd.Start(); err != nil {
-		stdinW.Close()
-		stdoutR.Close()
+	cmd.Stderr = log
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
 		return err
 	}
-	p.cmd, p.stdin, p.stdout, p.lines = cmd, stdinW, stdoutR, json.NewDecoder(stdoutR)
-	stdoutW.Close()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.cmd, p.stdin, p.stdout, p.lines = cmd, stdin, stdout.(*os.File), json.NewDecoder(stdout)
 
 	var ready struct {
 		Ready bool
@@ -117,9 +108,7 @@ func (p *process) stop() {
 // end waits for the server to end, which how causes. It ignores the exit status: the server may have ended before.
 func (p *process) end(how func() error) {
 	_ = how()
-	_ = p.cmd.Wait()
-	p.stdin.Close()
-	p.stdout.Close()
+	_ = p.cmd.Wait() // which closes the pipes
 	p.cmd, p.stdin, p.stdout = nil, nil, nil
 }
 

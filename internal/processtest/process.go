@@ -40,7 +40,7 @@ func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 	t.Helper()
 	process, err := start(p.Binary(t), ready, args)
 	if err != nil {
-		t.Fatalf("%s: %v", p.name, err)
+		t.Fatalf("%s: %v", p.Name, err)
 	}
 	t.Cleanup(func() {
 		asked := process.asked.Load()
@@ -48,7 +48,7 @@ func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 		// Of those that the test itself has ended there may be dozens: what
 		// they said would bury what has failed.
 		if t.Failed() && !asked {
-			t.Logf("the log of %s:\n%s", p.name, process.stderr.last(logTailBytes))
+			t.Logf("the log of %s:\n%s", p.Name, process.stderr.last(logTailBytes))
 		}
 	})
 	return process

@@ -7,23 +7,13 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/processtest"
-	"github.com/sluice-bus/sluice/internal/testbuild"
 )
 
-var program = processtest.New(testbuild.Sidecar)
-
-// Binary is the path of the program.
-func Binary(t testing.TB) string {
-	t.Helper()
-	return program.Binary(t)
-}
-
-// Launch starts the program with further variables in its environment and
-// waits for nothing, for tests of how it starts and ends.
-func Launch(t testing.TB, env []string, args ...string) *processtest.Launched {
-	t.Helper()
-	return program.Launch(t, env, args...)
-}
+// Binary is the path of the program. Launch starts it and waits for nothing, for tests of how it starts and ends.
+var (
+	Binary = processtest.Sidecar.Binary
+	Launch = processtest.Sidecar.Launch
+)
 
 // Process is one running sidecar.
 type Process struct {
@@ -45,7 +35,7 @@ func (p *Process) OpsURL() string { return "http://" + p.Ops }
 func Start(t testing.TB, dataDir string, args ...string) *Process {
 	t.Helper()
 	var ready struct{ Listen, Replay, Ops string }
-	process := program.Start(t, &ready, append([]string{
+	process := processtest.Sidecar.Start(t, &ready, append([]string{
 		"--data-dir", dataDir, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
 	}, args...)...)
 	return &Process{Process: process, Listen: ready.Listen, Replay: ready.Replay, Ops: ready.Ops}

@@ -1,5 +1,8 @@
-// Package testenv skips a test if the machine lacks a tool that the test runs, and says how to get it. If no test may
-// be skipped, as in CI, the test fails instead. It does not know what tests do with a tool.
+// Package testenv is what tests know of the machine. It skips a test if the machine lacks a tool that the test runs, and
+// says how to get it; if no test may be skipped, as in CI, the test fails instead. It also tells go test the inputs of a
+// result beyond the test's own code: tools, and programs that the module is built into. go test reuses a cached result if the
+// variables that the test reads and the module's files that it opens are unchanged; it does not see programs that a test
+// starts. The package does not know what tests do with a tool.
 package testenv
 
 import (
@@ -8,8 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/sluice-bus/sluice/internal/testcache"
 )
 
 // Tool is a program that not every machine has: its names, of which one is enough. The same names are in
@@ -40,14 +41,14 @@ func (t Tool) Path() (path string, found bool) {
 	return "", false
 }
 
-// Input is the name of the tool in package testcache.
-func (t Tool) Input() string { return strings.Fields(string(t))[0] }
+// Name is the first of the tool's names.
+func (t Tool) Name() string { return strings.Fields(string(t))[0] }
 
 // Need returns the path of the tool, which becomes an input of the test's result. Without the tool, the test is
 // skipped, or fails if no test may be skipped.
 func Need(t testing.TB, tool Tool) string {
 	t.Helper()
-	if _, err := testcache.Input(tool.Input()); err != nil {
+	if _, err := Input(tool.Name()); err != nil {
 		t.Fatal(err)
 	}
 	if path, found := tool.Path(); found {
@@ -55,9 +56,9 @@ func Need(t testing.TB, tool Tool) string {
 	}
 	const missing = "this test needs %s, which is not in PATH: sudo make deps"
 	if strict() {
-		t.Fatalf(missing, tool.Input())
+		t.Fatalf(missing, tool.Name())
 	}
-	t.Skipf(missing, tool.Input())
+	t.Skipf(missing, tool.Name())
 	return ""
 }
 

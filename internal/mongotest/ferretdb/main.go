@@ -2,8 +2,8 @@
 // with MongoDB. It is a module of its own, so that nothing of it reaches the programs' dependencies, and knows
 // nothing of Sluice.
 //
-// Once it serves, it prints one line of JSON to stdout: {"ready":true,"uri":"mongodb://127.0.0.1:PORT/"}. It ends on
-// SIGTERM and SIGINT, and with --exit-with-stdin also when its standard input does, so that it cannot outlive a test
+// Once it serves, on a free port of the loopback interface, it prints one line of JSON to stdout:
+// {"ready":true,"uri":"mongodb://127.0.0.1:PORT/"}. It ends when its standard input does, so that it cannot outlive a test
 // process that was killed.
 package main
 
@@ -18,9 +18,7 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/FerretDB/FerretDB/ferretdb"
@@ -30,54 +28,30 @@ import (
 // seconds. What was answered is in the files by then, and SQLite recovers from what was not.
 const drainTimeout = 200 * time.Millisecond
 
-type config struct {
-	listen        string
-	dataDir       string
-	memory        bool
-	synchronous   string
-	exitWithStdin bool
-}
-
 func main() {
-	var c config
-	flag.StringVar(&c.listen, "listen", "127.0.0.1:27017", "host:port to serve on; port 0 picks a free one")
-	flag.StringVar(&c.dataDir, "data-dir", "", "folder for the databases, made where it is missing; they survive kills and restarts")
-	flag.BoolVar(&c.memory, "mem", false,
-		"keep the databases in memory: about twice as fast with many writers, but nothing survives the process, and a cursor that was not read to its end blocks its database")
-	flag.StringVar(&c.synchronous, "synchronous", "normal",
-		"SQLite's pragma: off, normal (no fsync per write: answered writes survive a kill, but not a power cut), full")
-	flag.BoolVar(&c.exitWithStdin, "exit-with-stdin", false, "end when standard input ends")
+	dataDir := flag.String("data-dir", "", "folder for the databases, made where it is missing; they survive kills and restarts")
 	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "mongotest-ferretdb: unexpected argument", flag.Arg(0))
-		os.Exit(2)
-	}
-	if err := run(c); err != nil {
+	if err := run(*dataDir); err != nil {
 		fmt.Fprintln(os.Stderr, "mongotest-ferretdb:", err)
 		os.Exit(1)
 	}
 }
 
-func run(c config) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	if c.exitWithStdin {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		// Nobody waits for this reader: it ends with the process at the latest.
-		go func() {
-			io.Copy(io.Discard, os.Stdin)
-			cancel()
-		}()
-	}
+func run(dataDir string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	// Nobody waits for this reader: it ends with the process at the latest.
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
 
-	databases, err := sqliteURL(c)
+	databases, err := sqliteURL(dataDir)
 	if err != nil {
 		return err
 	}
 	db, err := ferretdb.New(&ferretdb.Config{
-		Listener:  ferretdb.ListenerConfig{TCP: c.listen},
+		Listener:  ferretdb.ListenerConfig{TCP: "127.0.0.1:0"},
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Handler:   "sqlite",
 		SQLiteURL: databases,
@@ -105,20 +79,11 @@ func run(c config) error {
 	}
 }
 
-// sqliteURL is the folder of the databases as FerretDB wants it.
-func sqliteURL(c config) (string, error) {
-	pragmas := url.Values{"_pragma": {"synchronous(" + c.synchronous + ")"}}
-	switch c.synchronous {
-	case "off", "normal", "full":
-	default:
-		return "", fmt.Errorf("--synchronous %q: must be off, normal or full", c.synchronous)
-	}
-	dir := c.dataDir
-	if c.memory {
-		pragmas.Set("mode", "memory")
-		dir = os.TempDir() // looked at, but nothing is written to it
-	} else if dir == "" {
-		return "", errors.New("--data-dir or --mem must be given")
+// sqliteURL is the folder of the databases as FerretDB wants it. Its writes are not synced: answered ones survive a kill, but
+// not a power cut.
+func sqliteURL(dir string) (string, error) {
+	if dir == "" {
+		return "", errors.New("--data-dir must be given")
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -127,6 +92,7 @@ func sqliteURL(c config) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
+	pragmas := url.Values{"_pragma": {"synchronous(normal)"}}
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(dir) + "/", RawQuery: pragmas.Encode(), OmitHost: true}
 	return u.String(), nil
 }

@@ -1,4 +1,4 @@
-package testbuild
+package processtest
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ var (
 	ControlPlane = shipped("./controlplane/cmd/sluice-controlplane")
 	Client       = shipped("./sdk/cmd/sluice")
 	// MongoModel is built as the steps of make test before the tests have it, which compile most of it.
-	MongoModel = Program{
+	MongoModel = &Program{
 		Name: "mongomodel", Package: "./internal/mongomodel/cmd/mongomodel", Flags: []string{"-trimpath"}, Env: []string{"CGO_ENABLED=0"},
 	}
 	// FerretDB takes about a minute the first time on a machine, and a third of a second when there is nothing to do.
-	FerretDB = Program{
+	FerretDB = &Program{
 		Name: "mongotest-ferretdb", Dir: filepath.Join("internal", "mongotest", "ferretdb"), Package: ".",
 		Flags: []string{"-tags", "ferretdb_no_postgresql", "-ldflags", "-s -w"},
 		Env:   []string{"CGO_ENABLED=0", "GOWORK=off"},
@@ -28,11 +28,11 @@ var (
 )
 
 // Programs are all of them.
-var Programs = []Program{Sidecar, ControlPlane, Client, MongoModel, FerretDB}
+var Programs = []*Program{Sidecar, ControlPlane, Client, MongoModel, FerretDB}
 
 // shipped is a program as make build has it: what is shipped is what is tested, and compiled once.
-func shipped(pkg string) Program {
-	return Program{
+func shipped(pkg string) *Program {
+	return &Program{
 		Name: path.Base(pkg), Package: pkg, Flags: []string{"-trimpath", "-ldflags", "-s -w"}, Env: []string{"CGO_ENABLED=0"},
 	}
 }

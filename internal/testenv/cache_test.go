@@ -1,4 +1,4 @@
-package testcache
+package testenv
 
 import (
 	"os"

@@ -1,7 +1,4 @@
-// Package testcache tells go test the inputs of a result beyond the test's own code: programs that the module is built
-// into, and tools of the machine. go test reuses a cached result if the variables that the test reads and the module's
-// files that it opens are unchanged; it does not see programs that a test starts. The package must not know the inputs.
-package testcache
+package testenv
 
 import (
 	"errors"

@@ -9,8 +9,7 @@ import (
 	"os"
 	"os/exec"
 
-	"github.com/sluice-bus/sluice/internal/testbuild"
-	"github.com/sluice-bus/sluice/internal/testcache"
+	"github.com/sluice-bus/sluice/internal/processtest"
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
@@ -24,15 +23,15 @@ func main() {
 func run() (err error) {
 	set := func(name, digest string, failed error) {
 		if err = errors.Join(err, failed); failed == nil {
-			fmt.Printf("export %s=%s\n", testcache.Variable(name), digest)
+			fmt.Printf("export %s=%s\n", testenv.Variable(name), digest)
 		}
 	}
-	for _, p := range testbuild.Programs {
+	for _, p := range processtest.Programs {
 		_, digest, failed := p.Update()
 		set(p.Name, digest, failed)
 	}
 	for _, tool := range testenv.Tools {
-		set(tool.Input(), digest(state(tool)), nil)
+		set(tool.Name(), digest(state(tool)), nil)
 	}
 	examples, failed := compiled("./examples/...")
 	set("examples", digest(examples), failed)

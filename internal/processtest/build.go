@@ -1,7 +1,9 @@
-// Package testbuild builds the programs that tests start, in a folder of the
-// module that all test processes share: linking takes seconds, and detecting
-// that nothing has changed a third of one. It must not know what they do.
-package testbuild
+// Package processtest runs the module's own programs in tests as operators do: built once, started, waited for until they are
+// ready, stopped or killed by the test. It must not know what any of them does.
+//
+// It builds them in a folder of the module that all test processes share: linking takes seconds, and detecting that nothing
+// has changed a third of one.
+package processtest
 
 import (
 	"crypto/sha256"
@@ -10,11 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
+	"testing"
 
-	"github.com/sluice-bus/sluice/internal/testcache"
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// Program is a program to build.
+// Program is one program of the module. It is safe for concurrent use.
 type Program struct {
 	Name    string // of the file
 	Package string // as go build has it, seen from Dir
@@ -23,13 +27,34 @@ type Program struct {
 	Env     []string // further variables
 	// Missing is called before a build without an earlier result.
 	Missing func()
+
+	built sync.Once
+	bin   string
+	err   error
+}
+
+// Self is the test program itself, for tests whose TestMain is another program where the arguments say so.
+func Self() *Program {
+	p := &Program{Name: "the test program"}
+	p.built.Do(func() { p.bin, p.err = os.Executable() })
+	return p
+}
+
+// Binary is the path of the program, which the first call builds if that is necessary.
+func (p *Program) Binary(t testing.TB) string {
+	t.Helper()
+	p.built.Do(func() { p.bin, p.err = p.Build() })
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	return p.bin
 }
 
 // Build returns the path of the program for a test, whose result depends on it.
 // It uses the program that make test has built before the tests, else it builds
 // the program.
-func (p Program) Build() (string, error) {
-	digest, err := testcache.Input(p.Name)
+func (p *Program) Build() (string, error) {
+	digest, err := testenv.Input(p.Name)
 	if err != nil {
 		return "", err
 	}
@@ -47,7 +72,7 @@ func (p Program) Build() (string, error) {
 // Update builds the program if it is missing or out of date, and returns its
 // path and digest. An unchanged file keeps its time. Concurrent processes build
 // one after the other.
-func (p Program) Update() (bin, digest string, err error) {
+func (p *Program) Update() (bin, digest string, err error) {
 	if bin, err = p.path(); err != nil {
 		return "", "", err
 	}
@@ -77,12 +102,12 @@ func (p Program) Update() (bin, digest string, err error) {
 	return bin, digest, err
 }
 
-func (p Program) path() (string, error) {
-	root, err := testcache.Root()
+func (p *Program) path() (string, error) {
+	root, err := testenv.Root()
 	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(root, testcache.Folder, p.Name)
+	bin := filepath.Join(root, testenv.Folder, p.Name)
 	if runtime.GOOS == "windows" {
 		bin += ".exe"
 	}

@@ -1,4 +1,4 @@
-package testbuild
+package processtest
 
 import (
 	"os"
@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/testcache"
+	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
 func TestBuildsOnceAndSaysWhyNot(t *testing.T) {
 	missing := 0
-	p := Program{Name: "testbuild-self", Package: "./internal/testbuild/testdata/hello", Missing: func() { missing++ }}
+	p := &Program{Name: "processtest-self", Package: "./internal/processtest/testdata/hello", Missing: func() { missing++ }}
 	bin, err := p.path()
 	if err != nil {
 		t.Fatal(err)
@@ -43,12 +43,12 @@ func TestBuildsOnceAndSaysWhyNot(t *testing.T) {
 	if missing != 1 {
 		t.Errorf("it was missing %d times, want 1", missing)
 	}
-	p.Package = "./internal/testbuild/testdata/nothing"
+	p.Package = "./internal/processtest/testdata/nothing"
 	if _, _, err := p.Update(); err == nil || !strings.Contains(err.Error(), p.Name) {
 		t.Errorf("a package that is not there: %v", err)
 	}
 	// A test takes what was built before it, and does not build.
-	t.Setenv(testcache.Variable(p.Name), digest)
+	t.Setenv(testenv.Variable(p.Name), digest)
 	if built, err := p.Build(); err != nil || built != bin {
 		t.Errorf("built before: %q, %v", built, err)
 	}
