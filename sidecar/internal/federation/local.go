@@ -41,18 +41,13 @@ func (l *local) times(ctx context.Context, part, topic string, key *string, ids 
 	return l.parts.Times(ctx, l.store, part, topic, key, ids)
 }
 
-// scanner is what a pageReader needs of a store or a snapshot.
-type scanner interface {
-	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
-}
-
 // pageBounds is one page that is read from this sidecar's own parts.
 var pageBounds = eventlog.Bounds{Events: 1024, Bytes: 1 << 20}
 
 // pageReader is events as the text that a peer would send.
 type pageReader struct {
 	ctx     context.Context
-	source  scanner
+	source  replay.Scanner
 	release func() // may be nil
 	topic   string
 	query   eventlog.ScanQuery

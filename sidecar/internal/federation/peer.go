@@ -3,6 +3,7 @@ package federation
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,8 +36,7 @@ const (
 	idleTimeout     = 90 * time.Second
 )
 
-// unixHost stands for a unix socket in a URL; which one, the request's context
-// knows.
+// unixHost is the end of the host names that stand for unix sockets in URLs.
 const unixHost = "unix-socket"
 
 // newTransport makes the one transport to all peers. Its timeouts are those of
@@ -72,12 +72,8 @@ func socketOf(address string) (path string, ok bool) {
 		return "", false
 	}
 	digits, ok := strings.CutSuffix(host, "."+unixHost)
-	if !ok {
-		return "", false
-	}
-	var text []byte
-	_, err = fmt.Sscanf(digits, "%x", &text)
-	return string(text), err == nil
+	text, err := hex.DecodeString(digits)
+	return string(text), ok && err == nil
 }
 
 // peer asks another sidecar over HTTP.

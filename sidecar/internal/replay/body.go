@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,12 +30,11 @@ type body struct {
 	logger *slog.Logger
 	stall  time.Duration
 
-	mime     string
-	coding   string
-	enc      encoder // nil: not compressed, or nothing written yet
-	encoders *encoders
-	buf      []byte
-	started  bool // the header is on its way
+	mime    string
+	coding  string
+	enc     encoder // nil: not compressed, or nothing written yet
+	buf     []byte
+	started bool // the header is on its way
 	// trailing says that trailers follow; told is how much is missing by the
 	// header.
 	trailing bool
@@ -44,14 +44,15 @@ type body struct {
 func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *body {
 	return &body{
 		w: w, r: r, conn: http.NewResponseController(w), logger: h.Logger, stall: h.StallTimeout,
-		mime: mime, coding: negotiate(r.Header["Accept-Encoding"]), encoders: &h.encoders,
+		mime: mime, coding: negotiate(r.Header["Accept-Encoding"]),
 	}
 }
 
 // release gives back what the body holds; nothing else may be called then.
 func (b *body) release() {
 	if b.enc != nil {
-		b.encoders.put(b.coding, b.enc)
+		b.enc.Reset(io.Discard) // lets go of the answer
+		encoders[b.coding].Put(b.enc)
 		b.enc = nil
 	}
 }
@@ -64,8 +65,6 @@ func (b *body) text(parts ...string) {
 		b.buf = append(b.buf, s...)
 	}
 }
-
-func (b *body) number(n int) { b.buf = strconv.AppendInt(b.buf, int64(n), 10) }
 
 // json appends a value that can always be written so.
 func (b *body) json(v any) {
@@ -192,7 +191,8 @@ func (b *body) drain() {
 	if !b.started {
 		b.start()
 		if b.coding != codingIdentity {
-			b.enc = b.encoders.get(b.coding, b.w)
+			b.enc = encoders[b.coding].Get().(encoder)
+			b.enc.Reset(b.w)
 		}
 	}
 	b.must(b.conn.SetWriteDeadline(time.Now().Add(b.stall)))

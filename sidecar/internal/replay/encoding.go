@@ -26,40 +26,20 @@ type encoder interface {
 	Reset(w io.Writer)
 }
 
-// encoders keeps encoders for reuse: each has tables and a window that cost
-// more to make than a small answer does to compress.
-type encoders struct{ gzip, zstd sync.Pool }
-
 // zstdWindow bounds what a zstd encoder holds, on both ends.
 const zstdWindow = 512 << 10
 
-// get returns an encoder that writes to w; coding is gzip or zstd.
-func (p *encoders) get(coding string, w io.Writer) encoder {
-	e, ok := p.pool(coding).Get().(encoder)
-	if !ok {
-		e = newEncoder(coding)
-	}
-	e.Reset(w)
-	return e
-}
-
-// put takes back an encoder that get returned, in any state.
-func (p *encoders) put(coding string, e encoder) {
-	e.Reset(io.Discard) // lets go of the answer
-	p.pool(coding).Put(e)
-}
-
-func (p *encoders) pool(coding string) *sync.Pool {
-	if coding == codingZstd {
-		return &p.zstd
-	}
-	return &p.gzip
-}
-
-// newEncoder makes an encoder without goroutines. Both settings are constant
-// and valid, so the constructors cannot fail.
-func newEncoder(coding string) encoder {
-	if coding == codingZstd {
+// encoders keeps encoders for reuse, by their coding: each has tables and a window that cost more to make than a small answer
+// does to compress. They have no goroutines. Their settings are constant and valid, so the constructors cannot fail.
+var encoders = map[string]*sync.Pool{
+	codingGzip: {New: func() any {
+		e, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
+		if err != nil {
+			panic(err)
+		}
+		return e
+	}},
+	codingZstd: {New: func() any {
 		e, err := zstd.NewWriter(io.Discard, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true),
 			zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(zstdWindow),
 			zstd.WithZeroFrames(true)) // nothing is a frame, too: an empty body would be no zstd
@@ -67,12 +47,7 @@ func newEncoder(coding string) encoder {
 			panic(err)
 		}
 		return e
-	}
-	e, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
-	if err != nil {
-		panic(err)
-	}
-	return e
+	}},
 }
 
 // negotiate chooses the coding by the Accept-Encoding headers (RFC 9110, 12.5.3): the one with the

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -17,7 +16,6 @@ const progressLook = 256
 // lines of the form {"progress":[{"part":"store of node-1","events":17},…]}. A
 // nil *progress tells nothing.
 type progress struct {
-	now  func() time.Time
 	told time.Time
 	seen int
 }
@@ -26,7 +24,7 @@ func (h *handler) newProgress(req exportRequest) *progress {
 	if !req.progress {
 		return nil
 	}
-	return &progress{now: time.Now, told: time.Now()}
+	return &progress{told: time.Now()}
 }
 
 // tell writes a line, if it is time for one.
@@ -37,8 +35,8 @@ func (p *progress) tell(out *body, in reading, wait bool) {
 	if p.seen++; !wait && p.seen%progressLook != 0 {
 		return
 	}
-	if now := p.now(); now.Sub(p.told) >= progressEvery {
-		p.told = now
+	if time.Since(p.told) >= progressEvery {
+		p.told = time.Now()
 		p.line(out, in)
 	}
 }
@@ -63,7 +61,7 @@ func (p *progress) line(out *body, in reading) {
 func partsText(parts []PartCount) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
-		texts[i] = headerText(p.Part) + "=" + strconv.FormatInt(p.Events, 10)
+		texts[i] = fmt.Sprintf("%s=%d", headerText(p.Part), p.Events)
 	}
 	return strings.Join(texts, ", ")
 }

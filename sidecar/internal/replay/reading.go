@@ -66,16 +66,11 @@ func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading
 	return in, sourceError(err)
 }
 
-// scanner is what a local reading reads.
-type scanner interface {
-	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
-}
-
 // local is a reading of what this sidecar holds.
 type local struct {
 	handler *handler
 	ctx     context.Context
-	source  scanner // nil: a spool that has nothing of the topic
+	source  Scanner // nil: a spool that has nothing of the topic
 	what    selection
 	most    int
 	beat    time.Duration // after which it is told that nothing is found yet; 0: never

@@ -10,11 +10,13 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
@@ -28,8 +30,13 @@ import (
 // merged into one order. Its methods may be called from many goroutines at
 // once and keep the promises of eventlog.Reader's methods of the same name.
 type Source interface {
-	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
+	Scanner
 	Lookup(ctx context.Context, topic, id string) (*eventlog.Record, error)
+}
+
+// Scanner is a Source, or a snapshot of one.
+type Scanner interface {
+	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
 }
 
 // Config is what a handler is built from.
@@ -78,10 +85,7 @@ const (
 const retryAfter = time.Second
 
 // handler serves the routes.
-type handler struct {
-	Config
-	encoders encoders
-}
+type handler struct{ Config }
 
 // New makes the handler of GET /replay and GET /export, and of what sidecars ask
 // each other, behind Config.Access; it answers every other path and method with a
@@ -93,13 +97,9 @@ func New(c Config) http.Handler {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.StallTimeout == 0 {
-		c.StallTimeout = defaultStallTimeout
-	}
-	if c.Beat == 0 {
-		c.Beat = defaultBeat
-	}
-	h := &handler{Config: c}
+	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
+	c.Beat = cmp.Or(c.Beat, defaultBeat)
+	h := &handler{c}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /replay", h.replay)
 	mux.HandleFunc("GET /export", h.export)
@@ -150,8 +150,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 			next.behind = in.behind()
 		}
 	}
-	out.text(`],"count":`)
-	out.number(count)
+	out.text(`],"count":`, strconv.Itoa(count))
 	if more {
 		cursor := next.encode()
 		if len(cursor) > maxCursorBytes {
