@@ -33,7 +33,7 @@ func (s *sidecar) keys() []string {
 	return slices.Compact(slices.DeleteFunc(keys, func(k string) bool { return k == "" }))
 }
 
-// entry finds what an earlier page left behind under one of the names.
+// entry finds where an earlier page left a part behind, under one of its names.
 func entry(q replay.FleetQuery, parts ...string) (at *eventlog.Point, found bool) {
 	for _, b := range q.Behind {
 		if !slices.Contains(parts, b.Part) {
@@ -72,8 +72,7 @@ func spoolAfter(q replay.FleetQuery, s *sidecar) *eventlog.Point {
 	return partAfter(q, parts, []string{restPart})
 }
 
-// partAfter is where the part goes on that has one of the names, and may have
-// been what others stood for when it was not known.
+// partAfter is where the part with one of the names goes on. While the part was not known, names in maybe may have stood for it.
 func partAfter(q replay.FleetQuery, parts, maybe []string) *eventlog.Point {
 	if at, found := entry(q, parts...); found {
 		return at
@@ -107,11 +106,10 @@ func gapAfter(q replay.FleetQuery, g gap) *eventlog.Point {
 	return q.Scan.After
 }
 
-// errLeft is why a part of an earlier page is missing whose sidecars are not listed any more.
+// errLeft explains a missing part of an earlier page whose sidecars are no longer listed.
 var errLeft = errors.New("it has left the fleet, and an earlier page went without it")
 
-// forgotten are the parts that earlier pages left behind, and that none of the
-// sidecars has.
+// forgotten lists the parts that earlier pages left behind and no sidecar has.
 func (p *plan) forgotten(all []*sidecar) []gap {
 	known := []string{restPart}
 	for _, s := range all {
@@ -134,8 +132,7 @@ func (p *plan) forgotten(all []*sidecar) []gap {
 	return out
 }
 
-// behind is what the next page's cursor has to know, when this page ends at
-// last; nil: it has no event.
+// behind lists the parts that the next page's cursor has to hold, when this page ends at last; nil: it has no event.
 func (p *plan) behind(parts []*part, last *eventlog.Point) []replay.Behind {
 	q := p.query
 	var out []replay.Behind

@@ -1,6 +1,6 @@
 // Package federation answers replays of a whole fleet: it asks one sidecar for
-// each distinct store and every sidecar for its spool, and merges what they
-// send by (ts, id). It knows how sidecars ask each other; it must not know how a
+// each distinct store and every sidecar for its spool, and merges their events
+// by (ts, id). It knows how sidecars ask each other; it must not know how a
 // store keeps its events, nor how an answer is written to a client.
 //
 // # Nothing is missed
@@ -12,7 +12,7 @@
 // before that was taken, and then the store has it when it is read later.
 //
 // A store's part that fails midway is opened again, at the same sidecar or at another one on that
-// store, behind the last event that came whole. That is later still, so the argument holds, unless
+// store, behind the last complete event. That is later still, so the argument holds, unless
 // the events did not come in order: then the events behind the last one are not all, and the answer
 // fails. A spool's part cannot be opened elsewhere, nor again, since events that left it meanwhile
 // may be where the store has been read already: if its sidecar dies midway, the answer fails

@@ -22,29 +22,29 @@ import (
 // Config is what a Fleet is built from. Bounds and times that are 0 have the
 // defaults below.
 type Config struct {
-	// Self is what this sidecar says of itself.
+	// Self is this sidecar's identity.
 	Self func() replay.Peer
-	// Parts are what it holds, Store both in one, for look-ups.
+	// Parts are its store and its spool; Store merges both, for look-ups.
 	Parts replay.Parts
 	Store replay.Source
 	// Peers lists the others, as they are known now. It may name one twice, and
 	// this sidecar, too. nil: there are none.
 	Peers func() []Peer
-	// Unknown names what may know of further sidecars and cannot be asked for
-	// them, as people know it; "" when all are known. nil: they are.
+	// Unknown names the directory that may list further sidecars and cannot be
+	// reached, for people; "" when all sidecars are known. nil: they are.
 	Unknown func() string
 	// Client is how peers are connected to; nil is without TLS.
 	Client *access.Client
 	// Insecure has peers on other machines asked without TLS, too.
 	Insecure bool
-	// Authorize shows a peer who asks, by the node id under which the control plane lists
-	// it, "" where --peers does; nil shows nothing.
+	// Authorize adds this sidecar's credentials to a request to the peer with the node id that the control plane
+	// lists, "" for a peer of --peers; nil adds none.
 	Authorize func(r *http.Request, nodeID string)
 	// Transport wraps the way to peers; nil leaves it as it is.
 	Transport func(http.RoundTripper) http.RoundTripper
 	Logger    *slog.Logger
 
-	HelloTimeout time.Duration // for a peer to say who it is, connecting included
+	HelloTimeout time.Duration // for a peer to answer GET /peer, connecting included
 	StallTimeout time.Duration // for a peer to send nothing while it is waited for
 	SlowAfter    time.Duration // an answer has waited for a part when the log first names it
 	SlowEvery    time.Duration // and from then on
@@ -67,7 +67,7 @@ const (
 // minShare is the least that one part may read ahead.
 const minShare = 2 * chunkBytes
 
-// atOnce bounds how many sidecars one answer asks something at the same time.
+// atOnce bounds the requests that one answer has under way at sidecars.
 // Parts that have begun to answer do not count: a merge needs all of them.
 const atOnce = 32
 
@@ -85,7 +85,7 @@ type Fleet struct {
 	shared map[string]bool // by the id of a store that a sidecar ever told of
 }
 
-// maxKnownStores bounds what a Fleet remembers of stores.
+// maxKnownStores bounds the stores that a Fleet remembers.
 const maxKnownStores = 4096
 
 var _ replay.Fleet = (*Fleet)(nil)
@@ -123,7 +123,7 @@ func (c *Config) setDefaults() {
 	c.BufferBytes = cmp.Or(c.BufferBytes, defaultBufferBytes)
 }
 
-// Close lets go of connections that wait to be used again. Streams come first.
+// Close closes idle connections. Close all streams before it.
 func (f *Fleet) Close() { f.base.CloseIdleConnections() }
 
 // overloadedRetry is when a place for another stream may be free.
@@ -166,7 +166,7 @@ func (f *Fleet) open(ctx context.Context, q replay.FleetQuery) (*stream, error) 
 	return s, nil
 }
 
-// Members asks every sidecar who it is.
+// Members asks every sidecar for its identity.
 func (f *Fleet) Members(ctx context.Context) []replay.Member {
 	var out []replay.Member
 	for _, s := range f.roll(ctx) {
@@ -207,7 +207,7 @@ func (f *Fleet) Lookup(ctx context.Context, topic, id string, partial bool) (eve
 		ask([]*sidecar{s}, func(err error) gap { return spoolGap(s, err) })
 	}
 	for _, st := range plan.stores {
-		if !slices.Contains(plan.spools, st.sources[0]) { // else it answers for both
+		if !slices.Contains(plan.spools, st.sources[0]) { // else its answer covers both
 			ask(st.sources, func(err error) gap { return storeGap(st, err) })
 		}
 	}

@@ -48,11 +48,11 @@ func (c *chunk) release() {
 	chunks.Put(c)
 }
 
-// size is what the chunk holds of a part's share of the buffers.
+// size is the memory that the chunk takes of its part's share of the buffers.
 func (c *chunk) size() int64 { return int64(cap(c.text)) }
 
-// splitter splits a part's text into chunks of lines, and sees to it that their
-// events come in order. It outlives the sources that it reads from: after a
+// splitter splits a part's text into chunks of lines, and checks that their
+// events are in order. It outlives the sources that it reads from: after a
 // failure the next one goes on behind last.
 type splitter struct {
 	desc    bool
@@ -74,7 +74,7 @@ var (
 )
 
 // fill reads from src into c, until c is full or, with at least one line, hungry says that a reader
-// waits for it. The lines before an error are whole; io.EOF is the proper end.
+// waits for it. The lines before an error are complete; io.EOF is the proper end.
 func (t *splitter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 	c.text = append(c.text[:0], t.rest...)
 	t.rest = t.rest[:0]
@@ -126,7 +126,7 @@ func (t *splitter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 	return err
 }
 
-// restart forgets what a source that failed had begun.
+// restart drops the incomplete line of a source that failed.
 func (t *splitter) restart() { t.rest = t.rest[:0] }
 
 // split adds the line of c.text between start and end. An empty one is a sign of

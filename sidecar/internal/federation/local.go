@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// local is this sidecar as a member: what a peer tells over HTTP, without HTTP.
+// local is this sidecar as a member, asked without HTTP.
 type local struct {
 	self  func() replay.Peer
 	parts replay.Parts

@@ -82,7 +82,7 @@ func (s *stream) lookAhead(p *part) error {
 	return s.lookUp(l.held)
 }
 
-// lookUp asks every other part for the suspects, and drops those that were sent before.
+// lookUp asks every other part for the suspects, and drops the ones that were sent before.
 func (s *stream) lookUp(list []held) error {
 	work, ctx := errgroup.WithContext(s.ctx)
 	work.SetLimit(atOnce)

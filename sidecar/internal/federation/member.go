@@ -23,7 +23,7 @@ type Peer struct {
 // member is a way to ask one sidecar: this one, or a peer. Its methods may be
 // called from many goroutines at once.
 type member interface {
-	// hello asks who it is.
+	// hello asks for its identity.
 	hello(ctx context.Context) (replay.Peer, error)
 	// open asks for a part and returns once it begins to answer: its text is one
 	// event per line, and its io.EOF the proper end. A spool is frozen by then;
@@ -35,13 +35,13 @@ type member interface {
 	times(ctx context.Context, part, topic string, key *string, ids []string) ([]*int64, error)
 }
 
-// ask is what one part is asked for.
+// ask is a request for one part.
 type ask struct {
 	part  string
 	topic string
 	scan  eventlog.ScanQuery
 	limit int // of a store's part: how many are enough for now; 0: all
-	// store or node is who has to answer: another sidecar at that address, or the
+	// store or node must be named by the answer: another sidecar at that address, or the
 	// same one on another store, has other events.
 	store, node string
 }

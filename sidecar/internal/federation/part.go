@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// partConfig is what a part is and what it may use.
+// partConfig describes a part and its bounds.
 type partConfig struct {
 	name    string // for people
 	cursor  string // for cursors
@@ -68,7 +68,7 @@ func newPart(c partConfig) *part {
 // after is where the part began.
 func (p *part) after() *eventlog.Point { return p.ask.scan.After }
 
-// run reads until the part's end, or until it cannot be gone on with.
+// run reads until the part's end, or until reading cannot go on.
 func (p *part) run(ctx context.Context) {
 	p.err = p.read(ctx)
 	p.begin()
@@ -113,7 +113,7 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.source.name() + ": " + e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// attempt reads what one sidecar sends, behind what others have sent.
+// attempt reads from one sidecar, behind the events that others have sent.
 func (p *part) attempt(ctx context.Context, s *sidecar) error {
 	for {
 		a := p.ask
@@ -189,8 +189,7 @@ func (p *part) open(ctx context.Context, s *sidecar, a ask) (text io.ReadCloser,
 func (p *part) hungry() bool { return len(p.ready) == 0 }
 
 // awaitHeld waits until less than that is held. It is where a reader waits for a
-// client that takes its time: what is not read here piles up in the peer's
-// connection, and stops the peer.
+// slow client: unread bytes fill the peer's connection, and stop the peer.
 func (p *part) awaitHeld(ctx context.Context, less int64) error {
 	for p.held.Load() >= less {
 		select {

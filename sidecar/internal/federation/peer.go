@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// Bounds of what a peer's small answers may hold.
+// Bounds of a peer's small answers.
 const (
 	maxHelloBytes = 64 << 10
 	maxErrorBytes = 64 << 10
@@ -85,7 +85,7 @@ type peer struct {
 	node      string                      // as the control plane lists it; "": it does not
 	authorize func(*http.Request, string) // may be nil
 	patience  time.Duration               // without a byte
-	clear     bool                        // what is said would travel in clear, which it may not
+	clear     bool                        // requests would travel without TLS, which is not allowed
 }
 
 func newPeer(c *Config, client *http.Client, listed Peer) *peer {
@@ -165,7 +165,7 @@ func (p *peer) open(ctx context.Context, a ask) (text io.ReadCloser, empty bool,
 	return body, res.Header.Get(replay.HeaderEmpty) != "", nil
 }
 
-// exportParams says a in the words of GET /export.
+// exportParams is a as the parameters of GET /export.
 func exportParams(a ask) url.Values {
 	q := url.Values{
 		"topic": {a.topic}, "scope": {"store"}, "part": {a.part}, "order": {"asc"},
@@ -188,7 +188,7 @@ func exportParams(a ask) url.Values {
 	return q
 }
 
-// checkOrigin sees to it that an answer is by whom it was asked from.
+// checkOrigin checks that the requested store or sidecar has answered.
 func checkOrigin(h http.Header, a ask) error {
 	if got := h.Get(replay.HeaderStoreID); a.part == replay.PartLog && got != a.store {
 		return fmt.Errorf("it is on store %q now, not on %q", got, a.store)
@@ -199,8 +199,7 @@ func checkOrigin(h http.Header, a ask) error {
 	return nil
 }
 
-// do sends a request and returns the answer if it is 200, else what was refused
-// as a *wire.Error.
+// do sends a request and returns the answer if it is 200, else the refusal as a *wire.Error.
 func (p *peer) do(ctx context.Context, method, path string, q url.Values, body []byte) (*http.Response, error) {
 	if p.clear {
 		return nil, errClear
@@ -227,11 +226,11 @@ func (p *peer) do(ctx context.Context, method, path string, q url.Values, body [
 		return res, nil
 	}
 	defer res.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes)) // what there is of it
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes)) // as much as came
 	return nil, fmt.Errorf("it answered %d: %w", res.StatusCode, codec.ParseErrorBody(res.StatusCode, text))
 }
 
-// plainError is err without the URL, and why ctx ended where that is the cause.
+// plainError is err without the URL, or the cause of the end of ctx.
 func plainError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// plan is who is asked for what.
+// plan says which sidecars are asked for which part.
 type plan struct {
 	query  replay.FleetQuery
 	alone  bool // there are no peers
@@ -29,8 +29,8 @@ type storePlan struct {
 // gap is a part that cannot be asked.
 type gap struct {
 	part   string     // for cursors
-	of     []*sidecar // whose it is; empty: nobody's that is known
-	name   string     // for people, where nobody is known
+	of     []*sidecar // whose it is; empty: not known
+	name   string     // for people, where of is empty
 	reason string
 	err    error
 }
@@ -45,7 +45,7 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 	stores := map[string]*storePlan{}
 	for _, s := range all {
 		id := s.storeID()
-		if id == "" && !p.alone { // alone, its store says itself what is wrong
+		if id == "" && !p.alone { // alone, its store reports the error itself
 			p.gaps = append(p.gaps, unknownStoreGap(s))
 			continue
 		}
@@ -55,7 +55,7 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 			stores[id] = st
 			p.stores = append(p.stores, st)
 		} else if st.copiedBy(s) {
-			g := unknownStoreGap(s) // what it has beside what was copied
+			g := unknownStoreGap(s) // the events that it has taken since the copy
 			g.err, g.reason = errCopied, reasonOf(errCopied)
 			p.gaps = append(p.gaps, g)
 			continue
@@ -94,7 +94,7 @@ func (st *storePlan) copiedBy(s *sidecar) bool {
 	})
 }
 
-// unknown names what is not known of the fleet.
+// unknown names the directory whose sidecars are not known; "" when all are.
 func (f *Fleet) unknown() string {
 	if f.cfg.Unknown == nil {
 		return ""
@@ -123,7 +123,7 @@ func unknownStoreGap(s *sidecar) gap {
 	return gap{part: unknownPart(s.short()), of: []*sidecar{s}, reason: reasonOf(s.err), err: s.err}
 }
 
-// names are those of the sidecars that the gaps are at, each once, sorted.
+// names are the names of the sidecars that the gaps are at, each once, sorted.
 func names(gaps []gap) []string {
 	var out []string
 	for _, g := range gaps {
@@ -162,7 +162,7 @@ func partialFleet(gaps []gap) *wire.Error {
 	}
 }
 
-// refusal is why the plan's gaps are one, and tells the log of them.
+// refusal is the error for the plan's gaps, if they are one, and logs them.
 func (p *plan) refusal(log *slog.Logger) error {
 	if len(p.gaps) == 0 {
 		return nil

@@ -13,16 +13,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// errSilent is what a peer does that does not say who it is in time; errClear is why
-// one is not asked; errCopied is one's store whose folder was copied from another sidecar.
+// errSilent: the peer did not answer GET /peer in time. errClear: the peer is not asked, for want of TLS. errCopied: the folder of
+// its store was copied from another sidecar.
 var (
 	errSilent = errors.New("it did not answer in time")
 	errClear  = errors.New("it is on another machine, and there is no TLS to it")
 	errCopied = errors.New("its store is a copy of another sidecar's")
 )
 
-// roll calls every sidecar, this one first. Each is there once, however many
-// addresses it has, and so is each that did not answer.
+// roll asks every sidecar for its identity, this one first. Each is in the result once, however many addresses it has, also where
+// it did not answer.
 func (f *Fleet) roll(ctx context.Context) []*sidecar {
 	self := &sidecar{member: f.local, self: true}
 	self.said, _ = f.local.hello(ctx)
@@ -50,7 +50,7 @@ func (f *Fleet) roll(ctx context.Context) []*sidecar {
 	return all
 }
 
-// once leaves out who is there under another address, or has come back.
+// once drops a sidecar that is listed under another address too, or has come back.
 func once(all []*sidecar) []*sidecar {
 	type life struct{ node, instance string }
 	lives, nodes, silent := map[life]bool{}, map[string]*sidecar{}, map[string]bool{}

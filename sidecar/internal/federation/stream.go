@@ -30,7 +30,7 @@ type stream struct {
 
 	moving bool  // the merge's top was handed out, so it moves on first
 	live   int   // parts that have not ended
-	err    error // what Next says from now on
+	err    error // that Next returns from now on
 	last   eventlog.Point
 	given  bool // last is an event's place
 }
@@ -39,7 +39,7 @@ func newStream(f *Fleet, p *plan) *stream {
 	return &stream{fleet: f, plan: p, merge: merge{desc: p.query.Scan.Descending}, seen: newSeen(f.cfg.Remembered)}
 }
 
-// mayBePartial is the error where something is missing that may not be.
+// mayBePartial returns an error if a part is missing and the answer must be complete.
 func (s *stream) mayBePartial() error {
 	if s.plan.alone {
 		return nil
@@ -74,7 +74,7 @@ func (s *stream) newParts() (logs, spools []*part) {
 		p.name, p.cursor, p.store, p.sources = "store of "+st.sources[0].short(), storePart(st.id), st.id, st.sources
 		p.ask.part, p.ask.scan.After, p.rank = replay.PartLog, storeAfter(q, st), len(logs)
 		if q.Limit > 0 {
-			p.ask.limit = q.Limit + 1 // that there is one more is what tells of a next page
+			p.ask.limit = q.Limit + 1 // one more tells whether a next page exists
 		}
 		logs = append(logs, newPart(p))
 	}
@@ -136,7 +136,7 @@ func (s *stream) meet() error {
 	return nil
 }
 
-// gapOf is what is missing without the part.
+// gapOf is the gap that the part leaves.
 func (s *stream) gapOf(p *part, err error) gap {
 	if p.ask.part == replay.PartSpool {
 		return spoolGap(p.sources[0], err)
@@ -181,8 +181,8 @@ func (s *stream) once() (eventlog.Point, []byte, error) {
 }
 
 // unique moves the merge to the next event that the stream does not remember.
-// Its part's head is that event until the next call; suspect says that the
-// other parts know better.
+// Its part's head is that event until the next call; suspect says to ask the
+// other parts whether it was sent.
 func (s *stream) unique() (p *part, suspect bool, err error) {
 	for {
 		if s.moving {
@@ -195,7 +195,7 @@ func (s *stream) unique() (p *part, suspect bool, err error) {
 		}
 		s.moving = true
 		// A part has no id twice, so the last one that is left needs to be
-		// compared with what others had, and with nothing else.
+		// compared with the events of the others alone.
 		known, maybe := false, false
 		if s.live > 1 || s.seen.any() {
 			known, maybe = s.seen.look(p.id, s.live > 1)
@@ -245,10 +245,10 @@ func (s *stream) Ready() bool {
 	return p == nil || !s.moving || !p.waits()
 }
 
-// Missing names the sidecars that something is missing of.
+// Missing names the sidecars whose parts are missing.
 func (s *stream) Missing() []string { return names(s.plan.gaps) }
 
-// Behind is what the cursor of the page that ends here has to remember.
+// Behind lists the parts that the cursor of the page that ends here has to hold.
 func (s *stream) Behind() []replay.Behind {
 	if !s.given {
 		return s.plan.behind(s.parts, nil)

@@ -48,7 +48,7 @@ func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *
 	}
 }
 
-// release gives back what the body holds; nothing else may be called then.
+// release gives the encoder back; nothing else may be called afterwards.
 func (b *body) release() {
 	if b.enc != nil {
 		b.enc.Reset(io.Discard) // lets go of the answer
@@ -75,7 +75,7 @@ func (b *body) json(v any) {
 	b.buf = append(b.buf, text...)
 }
 
-// event appends the event and what trails it.
+// event appends the event, followed by trail.
 func (b *body) event(it item, trail string) {
 	if it.event != nil {
 		b.buf = codec.AppendEventJSON(b.buf, it.event)
@@ -100,8 +100,8 @@ func (b *body) flush() {
 	b.must(b.conn.Flush())
 }
 
-// announce says in the header what is missing of the fleet so far, and that
-// trailers will say what was in the end.
+// announce names in the header the parts of the fleet that are missing so far, and
+// announces trailers with the final list.
 func (b *body) announce(missing []string) {
 	h := b.w.Header()
 	h.Set("Trailer", HeaderMissing+", "+HeaderParts)
@@ -111,12 +111,12 @@ func (b *body) announce(missing []string) {
 	}
 }
 
-// finish ends a whole answer, with what was announced of it.
+// finish ends a complete answer, with the announced trailers.
 func (b *body) finish(in reading) {
 	if b.trailing && !b.headOnly() {
 		missing := in.missing()
 		if len(missing) > b.told && !b.r.ProtoAtLeast(1, 1) {
-			b.abort() // it cannot be told any more
+			b.abort() // HTTP/1.0 has no trailers to name them
 		}
 		defer func() {
 			if len(missing) > 0 {
@@ -135,13 +135,13 @@ func (b *body) finish(in reading) {
 	}
 	b.drain()
 	if b.enc != nil {
-		b.must(b.enc.Close()) // this is what says that the answer is whole
+		b.must(b.enc.Close()) // tells the client that the answer is complete
 	}
 }
 
 // fail ends the answer with err: as a JSON error while nothing is sent, else by
 // breaking the body off, without the compression's end and without HTTP's, so
-// that no client can take it for whole. In the latter case it does not return.
+// that no client can take it for complete. In the latter case it does not return.
 func (b *body) fail(err error) {
 	if !b.started {
 		httpapi.WriteError(b.w, b.r, err, b.logger)
@@ -186,7 +186,7 @@ func (b *body) start() {
 	}
 }
 
-// drain writes what is gathered.
+// drain writes the gathered text.
 func (b *body) drain() {
 	if !b.started {
 		b.start()

@@ -24,11 +24,11 @@ import (
 //	key
 //	behind   in version 2 alone: how many (uvarint), and of each its name, then 0
 //	         or 1 and a ts (varint) and an id
-//	sum      4 bytes, CRC-32C of what precedes
+//	sum      4 bytes, CRC-32C of all before
 //
 // with each text as its length (uvarint) and its bytes. Version 2 is of a replay
-// of the fleet of which parts could not be asked. The sum finds what was
-// cut off or mistyped on the way. It does not stop forgery, and need not: a
+// of the fleet of which parts could not be asked. The sum detects a cursor
+// that was cut off or mistyped. It does not stop forgery, and need not: a
 // cursor opens nothing that the same parameters would not.
 type cursor struct {
 	view
@@ -91,7 +91,7 @@ func (c cursor) encode() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// decodeCursor takes exactly what encode makes. Its errors continue a sentence.
+// decodeCursor takes exactly the texts that encode makes. Its errors continue a sentence.
 func decodeCursor(s string) (cursor, error) {
 	if len(s) > maxCursorBytes {
 		return cursor{}, errors.New("it is longer than any of them")

@@ -17,9 +17,8 @@ const (
 	codingZstd     = "zstd"
 )
 
-// encoder compresses what is written to it. Flush brings all of it to the
-// client's side; Close says that it was all, so it is left out where it was
-// not. A closed or broken encoder is good again after Reset.
+// encoder compresses the bytes that are written to it. Flush brings all of them to the client; Close marks the end of a complete
+// text, so an incomplete one is not closed. A closed or broken encoder can be used again after Reset.
 type encoder interface {
 	io.WriteCloser
 	Flush() error

@@ -80,7 +80,7 @@ func (r *exportRequest) parseOrder(p httpapi.Params) error {
 		return httpapi.BadParam("afterTs", "it goes with afterId; give both or neither")
 	case has:
 		r.query.After = &eventlog.Point{TS: ts, ID: id}
-		r.continued = true // what was handed out up to there is not known here
+		r.continued = true // the events that were sent up to there are not known here
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type FleetQuery struct {
 	// Behind are the parts that an earlier page could not ask: each goes on from
 	// where it was asked last, not from Scan.After.
 	Behind []Behind
-	// Partial lets an answer leave out what cannot be asked.
+	// Partial lets an answer leave out parts that cannot be asked.
 	Partial bool
 	// Continued says that earlier pages exist whose events are not known here.
 	Continued bool
@@ -58,17 +58,17 @@ type FleetStream interface {
 	Next() (eventlog.Point, []byte, error)
 	// Ready says that Next returns without waiting for a part.
 	Ready() bool
-	// Missing names what was left out, as people know it: "node-3
+	// Missing names the parts that were left out, for people: "node-3
 	// (10.0.0.3:8083)". It is final once Next has returned an error.
 	Missing() []string
-	// Behind is what a cursor has to remember beside the place of the last event
-	// that Next has returned, or beside Scan.After where that is further in the
-	// direction of the scan: the parts that have not come that far.
+	// Behind lists the parts that have not come as far as the last event that Next
+	// has returned, or as Scan.After where that is further in the direction of the
+	// scan. A cursor holds them too.
 	Behind() []Behind
 	// Parts counts the events that each part has given to the answer so far,
 	// always in the same order. The slice is the caller's.
 	Parts() []PartCount
-	// Close ends the stream and waits for what it started.
+	// Close ends the stream and waits for its goroutines.
 	Close()
 }
 
@@ -80,7 +80,7 @@ type PartCount struct {
 
 // Member is one sidecar of the fleet, as GET /peers lists it.
 type Member struct {
-	NodeID    string `json:"node_id"` // "" while it was never heard of
+	NodeID    string `json:"node_id"` // "" while it is not known
 	Address   string `json:"address"`
 	StoreID   string `json:"store_id"` // "" while it is not known
 	Self      bool   `json:"self"`     // the one that was asked
@@ -88,7 +88,7 @@ type Member struct {
 	Reason    string `json:"reason,omitempty"` // why it is not
 }
 
-// Peer is what a sidecar says of itself to the others: GET /peer.
+// Peer is a sidecar's identity, as GET /peer tells it to the others.
 type Peer struct {
 	NodeID   string `json:"node_id"`
 	Instance string `json:"instance"` // of one life of its process
@@ -99,7 +99,7 @@ type Peer struct {
 	Version string `json:"version"`
 }
 
-// Parts are what this sidecar holds, one by one.
+// Parts are the parts of this sidecar, its store and its spool.
 type Parts struct {
 	// Log is the store without the spool.
 	Log Source
@@ -173,7 +173,7 @@ func (p Parts) Times(ctx context.Context, anywhere Source, part, topic string, k
 	return out, work.Wait()
 }
 
-// The headers by which parts of the fleet and what is missing of it are told.
+// The headers that name parts of the fleet.
 const (
 	HeaderStoreID = "Sluice-Store-Id"
 	HeaderNodeID  = "Sluice-Node-Id"

@@ -9,27 +9,18 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// amongPeers lets only those through that may ask what sidecars ask each other.
+// amongPeers admits only clients that may use the routes between sidecars.
 func (h *handler) amongPeers(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h.PeerTokens.MayAsk(h.Access, r); err != nil {
-			h.refuse(w, r, err)
+			h.PeerTokens.Refuse(w, r, err, h.Logger)
 			return
 		}
 		next(w, r)
 	}
 }
 
-// refuse answers with an error. One of MayAsk needs more than others do.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
-		h.PeerTokens.Refuse(w, r, err, h.Logger)
-		return
-	}
-	httpapi.WriteError(w, r, err, h.Logger)
-}
-
-// peer says who this sidecar is.
+// peer answers with this sidecar's identity.
 func (h *handler) peer(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Self()) }
 
 // peers lists the fleet as it is now.

@@ -11,17 +11,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// reading is what a request selects, on its way into one answer. It is for one
-// goroutine.
+// reading yields the events that a request selects. It is for one goroutine.
 type reading interface {
 	// events yields it in order. Errors are *wire.Error where the client may
 	// know them, and the last thing that is yielded.
 	events() iter.Seq2[item, error]
-	// missing names what is left out; it is final once events has ended.
+	// missing names the parts that are left out; it is final once events has ended.
 	missing() []string
 	// behind are the parts that have not come as far as the last event.
 	behind() []Behind
-	// parts counts what came from where; nil where that is one place.
+	// parts counts the events of each part; nil where there is one.
 	parts() []PartCount
 	close()
 }
@@ -32,11 +31,11 @@ type item struct {
 	at    eventlog.Point
 	event *wire.Event // nil: text has it
 	text  []byte
-	wait  bool // the next one may have to be waited for
-	beat  bool // there is no event yet, and there may be one
+	wait  bool // the next one may take time
+	beat  bool // there is no event yet
 }
 
-// open begins to read what s selects; at most that many events, or all with 0.
+// open begins to read the events that s selects: at most that many, or all with 0.
 func (h *handler) open(ctx context.Context, s selection, most int) (reading, error) {
 	switch {
 	case s.part == PartSpool:
@@ -66,14 +65,14 @@ func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading
 	return in, sourceError(err)
 }
 
-// local is a reading of what this sidecar holds.
+// local is a reading of this sidecar's own parts.
 type local struct {
 	handler *handler
 	ctx     context.Context
 	source  Scanner // nil: a spool that has nothing of the topic
 	what    selection
 	most    int
-	beat    time.Duration // after which it is told that nothing is found yet; 0: never
+	beat    time.Duration // the time between beats while nothing is found; 0: none
 	release func()        // nil: nothing
 }
 

@@ -1,12 +1,12 @@
 // Package replay answers questions about the past over HTTP: GET /replay hands
 // out pages of a topic, GET /export all of a stretch of it, both by (ts, id).
 // It reads events and turns them into JSON; it knows nothing of publishing, of
-// consumer groups, or of how a store keeps its order. Of other sidecars it knows
-// that a Fleet has them, and what they ask this one: who it is, and single parts
-// of what it holds (peers.go).
+// consumer groups, or of how a store keeps its order. Other sidecars are
+// reached through a Fleet; they ask this one for its identity and for single parts
+// (peers.go).
 //
-// An answer is whole or visibly broken: an error before the first byte is an
-// ordinary JSON error, one after it ends the body without its proper end.
+// An answer is complete or visibly broken: an error before the first byte is an
+// ordinary JSON error, a later one ends the body without its proper end.
 package replay
 
 import (
@@ -51,9 +51,9 @@ type Config struct {
 	// Fleet answers scope=fleet. nil says that this sidecar knows no others:
 	// its store is the fleet.
 	Fleet Fleet
-	// Access says who may replay which topic; nil lets everybody replay all.
+	// Access says which topics a client may replay; nil lets every client replay all.
 	Access *access.Access
-	// PeerTokens are those of the other sidecars, who may replay all; nil: none.
+	// PeerTokens are the tokens of the other sidecars, which may replay all; nil: none.
 	PeerTokens *access.PeerTokens
 	Logger     *slog.Logger
 	// Audit is the access log; nil is off.
@@ -73,8 +73,8 @@ const (
 	defaultBeat         = 5 * time.Second
 )
 
-// One page that is read from a source: what an answer needs of memory beside
-// its buffers, however long it is. 1,024 leaves room for a page of the default
+// The bounds of one page that is read from a source: the memory that an answer of any length needs
+// beside its buffers. 1,024 leaves room for a page of the default
 // limit and the event that says whether more follow.
 const (
 	pageEvents = 1024
@@ -87,8 +87,8 @@ const retryAfter = time.Second
 // handler serves the routes.
 type handler struct{ Config }
 
-// New makes the handler of GET /replay and GET /export, and of what sidecars ask
-// each other, behind Config.Access; it answers every other path and method with a
+// New makes the handler of GET /replay and GET /export, and of the routes between
+// sidecars, behind Config.Access; it answers every other path and method with a
 // JSON error.
 func New(c Config) http.Handler {
 	if c.Self == nil {
@@ -173,7 +173,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	req, err := h.parseExport(r)
 	if err != nil {
-		h.refuse(w, r, err)
+		h.PeerTokens.Refuse(w, r, err, h.Logger)
 		return
 	}
 	ctx, end := h.Access.While(r.Context(), access.Replay, req.topic, "")
@@ -230,7 +230,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if it.wait {
-			out.flush() // what is read is handed out before more is waited for
+			out.flush() // send what is read before waiting for more
 		}
 	}
 	out.text(tail)
@@ -238,7 +238,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	out.finish(in)
 }
 
-// sourceError adds what a client is told to what a source says.
+// sourceError adds an answer for clients to a source's error.
 func sourceError(err error) error {
 	if errors.Is(err, eventlog.ErrUnavailable) {
 		told := &wire.Error{Code: wire.StoreUnavailable, Msg: "the store cannot be read right now; try again", RetryAfter: retryAfter}

@@ -26,14 +26,14 @@ const (
 	orderDesc = "desc"
 )
 
-// selection is what is read: of one topic in one scope, the events that query
+// selection selects events: of one topic in one scope, the ones that query
 // selects down to the floor.
 type selection struct {
 	topic string
 	scope string
 	query eventlog.ScanQuery
-	// floor ends a descending scan before this point: what After is to an
-	// ascending one.
+	// floor ends a descending scan before this point, as After begins an
+	// ascending one behind it.
 	floor *eventlog.Point
 
 	part string // "": all of it
@@ -58,7 +58,7 @@ func (s selection) aboveFloor(page []*eventlog.Record) []*eventlog.Record {
 	return page
 }
 
-// view is what all pages of one replay share. Where it starts and in which
+// view has the parameters that all pages of one replay share. Where it starts and in which
 // order it goes are independent: from, ts and afterId select the events, order
 // turns them round. So from=ts with order=desc goes from the newest event down
 // to ts.
@@ -263,7 +263,7 @@ func keyParam(p httpapi.Params) (*string, error) {
 	return &key, nil
 }
 
-// partialParam says whether an answer may leave out what cannot be asked.
+// partialParam says whether an answer may leave out parts that cannot be asked.
 func partialParam(p httpapi.Params) (bool, error) {
 	if !p.Has("partial") {
 		return false, nil
