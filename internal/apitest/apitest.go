@@ -1,7 +1,7 @@
-// Package apitest is what the tests share that talk to the programs as
-// strangers do: a request whose answer is read whole, JSON that is looked into
-// by its members' names, and waiting for what must come. It imports nothing of
-// what it tests, so that a mistake there cannot hide here.
+// Package apitest is for tests that talk to the programs over HTTP as any
+// client does: requests whose answers are read completely, JSON by the names of
+// its members, and waiting for a condition. It imports nothing of the programs,
+// so that a mistake there cannot hide here.
 package apitest
 
 import (
@@ -17,7 +17,7 @@ import (
 // too.
 const Patience = time.Minute
 
-// Answer is an HTTP response, read whole.
+// Answer is an HTTP response with its body.
 type Answer struct {
 	Status int
 	Header http.Header

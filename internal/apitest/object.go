@@ -24,7 +24,7 @@ func Parse(t testing.TB, text []byte) Object {
 	return o
 }
 
-// At walks a path of members, as in "event.headers.a"; what is not there is nil.
+// At walks a path of members, as in "event.headers.a"; nil for a missing member.
 func (o Object) At(path string) any {
 	var v any = map[string]any(o)
 	for name := range strings.SplitSeq(path, ".") {

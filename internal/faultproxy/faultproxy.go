@@ -1,9 +1,9 @@
 // Package faultproxy is a TCP proxy for tests that breaks connections on demand: it refuses, cuts, pauses and delays them,
 // and it can lose a request before the server sees it, or the reply to a request that the server has carried out. It
-// knows nothing of the protocol that it forwards, but that a client waits for the reply to its request before it sends the
+// knows nothing of the protocol that it forwards, except that a client waits for the reply to its request before it sends the
 // next one on the same connection.
 //
-// All methods may be called at any time and from any goroutine. A fault holds for what the proxy reads from then on;
+// All methods may be called at any time and from any goroutine. A fault holds for the bytes that the proxy reads from then on;
 // bytes that it was just writing may still arrive.
 package faultproxy
 
@@ -30,11 +30,11 @@ const (
 type Proxy struct {
 	target   string
 	listener net.Listener
-	running  sync.WaitGroup // the accepting goroutine and those of the connections
+	running  sync.WaitGroup // the goroutines that accept and that serve connections
 	cancel   context.CancelFunc
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and made again, when a fault changes that somebody may be waiting in
+	changed chan struct{} // closed, and made again, when a fault changes that a goroutine may be waiting in
 	conns   map[*conn]struct{}
 	refuse  bool
 	paused  Direction
@@ -45,7 +45,7 @@ type Proxy struct {
 	stats   Stats
 }
 
-// what a fault loses of a request
+// the part of a request that a fault loses
 const (
 	theRequest = iota
 	theReply
@@ -58,7 +58,7 @@ type loss struct {
 	next        []chan struct{} // one for each of the next requests that loses it, closed when that has happened
 }
 
-// Stats counts what happened.
+// Stats counts connections and faults.
 type Stats struct {
 	Connections  int // accepted and not refused
 	Refused      int
@@ -112,7 +112,7 @@ func (p *Proxy) Cut() {
 	p.cutAll()
 }
 
-// Down is what a server looks like that has ended: existing connections are reset, new ones refused.
+// Down makes the server look as if it had ended: existing connections are reset, new ones refused.
 func (p *Proxy) Down() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *Proxy) Down() {
 // Up ends Down and Refuse.
 func (p *Proxy) Up() { p.Refuse(false) }
 
-// Pause stops forwarding in the direction, on all connections, until Resume. Nothing is lost, and nobody is told.
+// Pause stops forwarding in the direction, on all connections, until Resume. Nothing is lost, and the peers do not notice.
 func (p *Proxy) Pause(d Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *Proxy) Resume(d Direction) {
 	p.announce()
 }
 
-// Delay makes every piece of up to 32 KiB wait for that long in the direction; 0 ends it, also for those that wait.
+// Delay makes every piece of up to 32 KiB wait for that long in the direction; 0 ends it, also for pieces that wait.
 func (p *Proxy) Delay(d Direction, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,14 +206,14 @@ func (p *Proxy) Heal() {
 	p.announce()
 }
 
-// Stats says what has happened so far.
+// Stats returns the counts so far.
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stats
 }
 
-// announce wakes who waits in a fault. The caller holds mu.
+// announce wakes the goroutines that wait in a fault. The caller holds mu.
 func (p *Proxy) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})

@@ -28,7 +28,7 @@ type conn struct {
 	happened chan struct{}
 }
 
-// reset ends both sides at once. What was not read by the peers is lost. The caller holds the proxy's mu.
+// reset ends both sides at once. Bytes that the peers have not read are lost. The caller holds the proxy's mu.
 func (c *conn) reset() {
 	c.cancel()
 	resetSide(c.client)

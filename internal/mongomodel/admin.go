@@ -65,7 +65,7 @@ func init() {
 	}
 }
 
-// wireVersions are what hello says, by version.
+// wireVersions are the wire versions that hello names, by the server's version.
 var wireVersions = map[string]int32{"4.4": 9, "8.0": 25}
 
 func runNothing(*call) (bson.D, error) { return nil, nil }
@@ -204,7 +204,7 @@ func runListIndexes(c *call) (bson.D, error) {
 	return c.listed(c.ns(), docs)
 }
 
-// matches selects those of the documents that the command's filter does.
+// matches returns the documents that the command's filter selects.
 func (c *call) matches(docs []bson.Raw) ([]bson.Raw, error) {
 	doc, _ := c.body.Lookup("filter").DocumentOK()
 	filter, err := query.ParseFilter(doc)
@@ -261,7 +261,7 @@ func runListDatabases(c *call) (bson.D, error) {
 	return bson.D{{Key: "databases", Value: docs}, {Key: "totalSize", Value: int64(4096 * len(docs))}}, err
 }
 
-// passTTL deletes on the primary what its TTL indexes say is due, and sets the time of the next pass.
+// passTTL deletes the documents on the primary whose time in a TTL index is over, and sets the time of the next pass.
 func (s *Set) passTTL() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,7 +281,7 @@ func (s *Set) passTTL() {
 				}
 				return []store.Entry{due}, nil, st.Apply(due)
 			})
-			if err == nil { // what a transaction holds waits for the next pass
+			if err == nil { // a document that a transaction holds waits for the next pass
 				s.append(m, &entry{ops: entries})
 				m.wrote(claims)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/store"
 )
 
-// Error is what a command fails with.
+// Error is the error of a command.
 type Error = query.Error
 
 // spec says how a kind of command is executed.
@@ -24,13 +24,13 @@ type spec struct {
 	sequence string
 	// writes says that only a primary executes it, and that it has a write concern.
 	writes bool
-	// reads says that a secondary executes it only for those who allow that, and that it has a read concern.
+	// reads says that a secondary executes it only if the read preference allows that, and that it has a read concern.
 	reads bool
 	// transacts says that it may be part of a transaction.
 	transacts bool
 	// ends says that it ends a transaction.
 	ends bool
-	// monitoring is what drivers do on their own; neither faults nor latencies apply.
+	// monitoring says that drivers send it on their own; neither faults nor latencies apply.
 	monitoring bool
 }
 
@@ -44,7 +44,7 @@ type call struct {
 	conn       *conn
 	member     *member
 	spec       *spec
-	err        error // what is wrong with the command itself
+	err        error // that parsing the command has had
 	name       string
 	db         string
 	collection string // where the command's own value names one
@@ -88,7 +88,7 @@ func bad(format string, args ...any) *Error {
 	return &Error{Code: 9, CodeName: "FailedToParse", Message: fmt.Sprintf(format, args...)}
 }
 
-// newCall reads what all commands have in common.
+// newCall parses a command.
 func newCall(conn *conn, msg *message) *call {
 	c := &call{set: conn.set, conn: conn, member: conn.member, body: msg.body}
 	c.err = c.parse(msg)
@@ -236,7 +236,7 @@ func (c *call) parseWriteConcern(doc bson.Raw) error {
 	return nil
 }
 
-// errGone says that nobody is to get an answer: the member has ended, or its work was halted.
+// errGone says that the client gets no answer: the member has ended, or its work was halted.
 var errGone = errors.New("no answer")
 
 // execute executes the command; nil says that it has no answer.
@@ -299,10 +299,10 @@ func (c *call) execute() bson.Raw {
 	return raw
 }
 
-// unsigned is the signature of cluster times where nobody authenticates.
+// unsigned is the signature of cluster times without authentication.
 var unsigned = bson.D{{Key: "hash", Value: bson.Binary{Data: make([]byte, 20)}}, {Key: "keyId", Value: int64(0)}}
 
-// operationTime is what a causally consistent session reads after.
+// operationTime is the time that a causally consistent session reads after.
 func (c *call) operationTime() bson.Timestamp {
 	m := c.member
 	switch {
@@ -322,7 +322,7 @@ func (c *call) errorOf(err error) *Error {
 	return &Error{Code: 9, CodeName: "FailedToParse", Message: err.Error()}
 }
 
-// run checks what commands have in common, and executes this one. The lock is held.
+// run makes the checks of all commands, and executes this one. The lock is held.
 func (c *call) run() (bson.D, error) {
 	if c.err != nil {
 		return nil, c.err
@@ -367,7 +367,7 @@ func notPrimary() *Error {
 	return &Error{Code: 10107, CodeName: "NotWritablePrimary", Message: "not primary"}
 }
 
-// interrupted is what ends a write that waits on a primary that is none any more.
+// interrupted ends a write that waits on a member that is no longer the primary.
 func interrupted() *Error {
 	return &Error{Code: 11602, CodeName: "InterruptedDueToReplStateChange", Message: "operation was interrupted"}
 }
@@ -385,7 +385,7 @@ func retryable(code int32) bool {
 	return slices.Contains([]int32{6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436}, code)
 }
 
-// labels are the error's for the driver, which decides by them what it does again.
+// labels are the labels of an error, by which the driver decides whether to retry.
 func (c *call) labels(e *Error) []string {
 	ends := c.spec != nil && c.spec.ends
 	switch {
@@ -404,8 +404,8 @@ func (c *call) stillPrimary() bool {
 	return c.member.primary && c.member.term == c.term && !c.member.down
 }
 
-// waitForWrites waits until what the command has written, or the newest write of all where it has written nothing, is
-// where its write concern wants it.
+// waitForWrites waits until the members that the write concern names have the command's writes; where it has written nothing, the
+// newest write of all.
 func (c *call) waitForWrites() *Error {
 	m, wc := c.member, c.writeConcern
 	at := c.written
@@ -447,7 +447,7 @@ func (c *call) waitForWrites() *Error {
 	return nil
 }
 
-// document is a write concern's error in an answer.
+// document is an error of the write concern in an answer.
 func document(e *Error) bson.D {
 	return append(bson.D{{Key: "code", Value: e.Code}, {Key: "codeName", Value: e.CodeName}, {Key: "errmsg", Value: e.Message}}, e.Info...)
 }
@@ -470,7 +470,7 @@ func (c *call) view() (*store.Store, error) {
 		return !m.time(at).Before(c.after)
 	}
 	if !seen() {
-		// The time may be another shard's or that of a lost write, so that somebody has to write something newer.
+		// The time may be of another shard or of a lost write, so the primary has to write something newer.
 		if p := c.set.primaryOf(m); p != nil && p.time(p.last()).Before(c.after) {
 			p.clock = m.clock
 			c.set.note(p)

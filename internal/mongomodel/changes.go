@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/store"
 )
 
-// changes is what a change stream's cursor goes over: the committed entries of the oplog that are about one collection.
+// changes is the source of a change stream's cursor: the committed entries of the oplog that are about one collection.
 type changes struct {
 	ns       string
 	lookup   bool // fullDocument: updateLookup
@@ -159,7 +159,7 @@ func (s *changes) next(m *member, view *store.Store, limit int) (docs []bson.Raw
 	return docs, s.over, nil
 }
 
-// events are what the stream says of one change.
+// events are the documents of the stream for one change.
 func (s *changes) events(e *entry, at token, op store.Entry, view *store.Store) ([]bson.Raw, error) {
 	if op.NS != s.ns {
 		return nil, nil
@@ -251,8 +251,8 @@ func difference(before, after bson.Raw) bson.D {
 	return bson.D{{Key: "updatedFields", Value: updated}, {Key: "removedFields", Value: removed}, {Key: "truncatedArrays", Value: bson.A{}}}
 }
 
-// ForgetOplog has every member forget what is committed but the newest entry, as an oplog does that is too small for what is
-// written: streams that were behind, or are resumed from before, have lost their place.
+// ForgetOplog makes every member forget the committed entries except the newest, like an oplog that is too small for the writes:
+// streams that are behind, or are resumed from before, lose their place.
 func (s *Set) ForgetOplog() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

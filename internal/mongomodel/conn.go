@@ -63,7 +63,7 @@ func (c *conn) run() {
 	}
 }
 
-// reachable waits while the link is cut, as what is sent over it does.
+// reachable waits while the link is cut, like the messages on it.
 func (c *conn) reachable() bool {
 	s := c.set
 	s.mu.Lock()
@@ -71,7 +71,7 @@ func (c *conn) reachable() bool {
 	return s.wait(time.Time{}, func() bool { return s.reach(c.from, c.member.name) || !c.member.conns[c] })
 }
 
-// Request is a command as faults are decided on.
+// Request describes a command to Options.Fault.
 type Request struct {
 	From       string // the client's name
 	Member     int
@@ -79,16 +79,16 @@ type Request struct {
 	Command    string
 	Database   string
 	Collection string
-	// Body is the command, and Documents are what came beside it: the documents, updates or deletes of a write.
+	// Body is the command, and Documents are its document sequence: the documents, updates or deletes of a write.
 	Body      bson.Raw
 	Documents []bson.Raw
 }
 
-// Fault is what happens to a command.
+// Fault says how a command is disturbed.
 type Fault struct {
 	// Delay holds it up before it is executed.
 	Delay time.Duration
-	// LoseRequest and LoseAnswer: it is not executed, or nobody hears that it was. The client's connection breaks.
+	// LoseRequest: it is not executed. LoseAnswer: it is executed, and the answer is lost. The client's connection breaks.
 	LoseRequest, LoseAnswer bool
 	// Silent leaves the connection open where something is lost: the client waits for an answer as long as it cares to.
 	Silent bool
@@ -130,7 +130,7 @@ func (c *conn) handle(msg *message) (bson.Raw, bool) {
 	return reply, true
 }
 
-// later executes a command after its time, for nobody.
+// later executes a command after its time. Its answer is dropped.
 func (s *Set) later(d time.Duration, call *call) {
 	s.served.Go(func() {
 		if s.sleep(d) {
@@ -139,6 +139,7 @@ func (s *Set) later(d time.Duration, call *call) {
 	})
 }
 
+// lose records a command whose request or answer is lost, and ends the connection. It returns false.
 func (c *conn) lose(call *call, outcome string, silent bool) bool {
 	c.set.mu.Lock()
 	c.set.record(call, outcome)
@@ -146,7 +147,7 @@ func (c *conn) lose(call *call, outcome string, silent bool) bool {
 	return c.idle(silent)
 }
 
-// idle says nothing until the client has had enough, where it is to be left waiting. It returns false.
+// idle ends a connection without an answer: if silent, only when the client closes it. It returns false.
 func (c *conn) idle(silent bool) bool {
 	if silent {
 		var b [1]byte

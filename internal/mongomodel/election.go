@@ -28,7 +28,7 @@ func (s *Set) near(m *member) []*member {
 	return near
 }
 
-// primaryOf is the primary that a member follows: of those it can talk to the one of the newest term.
+// primaryOf is the primary that a member follows: of the primaries that it can talk to, the one of the newest term.
 func (s *Set) primaryOf(m *member) *member {
 	if m.down {
 		return nil
@@ -42,8 +42,8 @@ func (s *Set) primaryOf(m *member) *member {
 	return p
 }
 
-// look lets the members notice what has changed: who is gone, who is back and whose time is up. It is called at every
-// change and whenever something is due, and sets the alarm for what is due next.
+// look lets the members notice changes: members that are gone or back, and times that are over. It is called at every change and
+// whenever something is due, and sets the alarm for the next time.
 func (s *Set) look() {
 	if s.closed {
 		return
@@ -81,7 +81,7 @@ func (s *Set) resignAt(m *member) time.Time {
 func (s *Set) standAt(m *member) time.Time {
 	at := m.alone.Add(s.opts.ElectionTimeout)
 	if s.quorum() == 1 {
-		at = m.alone // there is nobody to wait for
+		at = m.alone // it has no other members to wait for
 	}
 	if !m.electAt.IsZero() {
 		at = m.electAt
@@ -199,8 +199,7 @@ func (s *Set) resign(m *member) {
 	s.wake()
 }
 
-// stepDown is a stepdown that somebody asked for: others catch up and take over soon, and this one does not stand for some
-// time.
+// stepDown executes a requested stepdown: the others catch up and elect one of them soon, and this one does not stand for some time.
 func (s *Set) stepDown(m *member, bar time.Duration) {
 	for _, o := range s.near(m) {
 		s.replicate(o, 0)

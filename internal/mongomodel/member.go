@@ -13,19 +13,19 @@ import (
 const (
 	// snapshotLag is how many entries the kept committed state may be behind before it is brought up.
 	snapshotLag = 64
-	// oplogBound is how many entries a member keeps. Who is further behind copies the whole state of the primary.
+	// oplogBound is how many entries a member keeps. A member that is further behind copies the whole state of the primary.
 	oplogBound = 20_000
 	// maxCursors bounds the cursors that are open on one member.
 	maxCursors = 10_000
 )
 
-// entry is one entry of the oplog. Members share it, and nobody changes it once it is appended.
+// entry is one entry of the oplog. Members share it, and it does not change once it is appended.
 type entry struct {
 	term    int64
 	at      bson.Timestamp
 	wall    time.Time
 	ops     []store.Entry
-	session string  // "" or whose record it carries
+	session string  // "" or the session whose record it carries
 	record  *record // the session's from here on
 	before  *record // the session's until here
 }
@@ -39,13 +39,13 @@ type member struct {
 	primary  bool
 	term     int64
 	slow     time.Duration
-	lag      time.Duration // of replication to here, beside the set's
-	topology int64         // counts what a streaming hello tells
+	lag      time.Duration // of replication to here, added to the set's
+	topology int64         // counts the changes that a streaming hello waits for
 
 	// The oplog: position p is the entry log[p-base-1], and what came before base is only in the stores.
 	log  []*entry
 	base int
-	// live is the data at the position applied, which is brought up to the oplog's end when somebody looks.
+	// live is the data at the position applied, which a read brings up to the oplog's end.
 	live    *store.Store
 	applied int
 	// kept is the data at a position that was committed.
@@ -64,7 +64,7 @@ type member struct {
 	replicating  *time.Timer
 	cursors      map[int64]*cursor
 	transactions map[string]*transaction
-	writtenAt    map[string]int // claims of what was written while transactions are open, and at which position
+	writtenAt    map[string]int // claims of the writes while transactions are open, with their positions
 	conns        map[*conn]bool
 }
 
@@ -80,7 +80,7 @@ func (m *member) lastTerm() int64 {
 	return m.log[len(m.log)-1].term
 }
 
-// time is that of an entry; of what is no longer in the oplog it is zero, which is before everything.
+// time is the time of an entry; of an entry that is no longer in the oplog it is zero, which is before everything.
 func (m *member) time(position int) bson.Timestamp {
 	if position <= m.base {
 		return bson.Timestamp{}
@@ -88,14 +88,14 @@ func (m *member) time(position int) bson.Timestamp {
 	return m.entry(position).at
 }
 
-// data is what a local read sees.
+// data is the data that a local read sees.
 func (m *member) data() *store.Store {
 	m.applyUntil(m.live, m.applied, m.last())
 	m.applied = m.last()
 	return m.live
 }
 
-// majority is what a majority read sees.
+// majority is the data that a majority read sees.
 func (m *member) majority() *store.Store {
 	if m.committed == m.last() {
 		return m.data()
@@ -138,7 +138,7 @@ func (m *member) take(e *entry) {
 	}
 }
 
-// rollBack removes what came after a position.
+// rollBack removes the entries after a position.
 func (m *member) rollBack(position int) {
 	if position < m.committed {
 		panic(fmt.Sprintf("mongomodel: %s would roll back to %d what a majority had until %d", m.name, position, m.committed))
@@ -192,7 +192,7 @@ func (s *Set) note(m *member) int {
 	return s.append(m, &entry{})
 }
 
-// replicateFrom brings the others what a primary has appended, now or after the delay of replication.
+// replicateFrom brings a primary's new entries to the others, now or after the delay of replication.
 func (s *Set) replicateFrom(p *member) {
 	for _, m := range s.members {
 		if m != p && !m.down {
@@ -221,8 +221,8 @@ func (s *Set) replicateAfter(m *member, d time.Duration) {
 	})
 }
 
-// replicate brings a member what its primary had before the delay of replication, after it has rolled back what the primary
-// has not.
+// replicate rolls back the entries that a member's primary has not, and brings the member the entries that the primary had before
+// the delay of replication.
 func (s *Set) replicate(m *member, lag time.Duration) {
 	p := s.primaryOf(m)
 	if p == nil || p == m || m.down {
@@ -285,10 +285,10 @@ func (m *member) commonWith(p *member) (int, bool) {
 	for at > oldest && m.entry(at) != p.entry(at) {
 		at--
 	}
-	return at, at > oldest || at == oldest && at <= m.committed // what was committed is the same everywhere
+	return at, at > oldest || at == oldest && at <= m.committed // committed entries are the same everywhere
 }
 
-// commit moves a primary's commit point, and tells those that it replicates to.
+// commit moves a primary's commit point, and tells its secondaries.
 func (s *Set) commit(p *member) {
 	have := slices.Clone(p.progress)
 	slices.Sort(have)
@@ -312,7 +312,7 @@ func (s *Set) commit(p *member) {
 
 func (s *Set) quorum() int { return len(s.members)/2 + 1 }
 
-// truncate forgets what every member has committed; who holds up the others for too long is left behind.
+// truncate forgets the entries that every member has committed; a member that is too far back is left behind.
 func (s *Set) truncate() {
 	newest := 0
 	for _, m := range s.members {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// firstBatch is how many documents a cursor's first answer has where nobody says.
+	// firstBatch is how many documents a cursor's first answer has by default.
 	firstBatch = 101
-	// awaitTime is how long a tailable cursor waits for documents where nobody says.
+	// awaitTime is how long a tailable cursor waits for documents by default.
 	awaitTime = time.Second
 )
 

@@ -21,10 +21,10 @@ import (
 // Name is the replica set's.
 const Name = "model"
 
-// Options say what a set is like. The zero value is three members that answer at once, with MongoDB's own times.
+// Options describe a set. The zero value is three members that answer at once, with MongoDB's own times.
 type Options struct {
 	Members int    // 0: three
-	Seed    uint64 // decides who is elected among equals, and ids
+	Seed    uint64 // decides which of equal members is elected, and ids
 	// ElectionTimeout is after which time without a primary a member stands for election. 0: 10 s.
 	ElectionTimeout time.Duration
 	// StepdownAnswering is for how much longer than that a primary without a majority goes on answering. 0: 10 s.
@@ -41,9 +41,9 @@ type Options struct {
 	Polling bool
 	// NoChangeStreams has the set refuse them, as a standalone server does.
 	NoChangeStreams bool
-	// Version is what the set says it is: "8.0" or "4.4". Empty: "8.0".
+	// Version is the version that the set names: "8.0" or "4.4". Empty: "8.0".
 	Version string
-	// Fault decides what happens to a command. It is called for each but those of monitoring, without locks held, and may be
+	// Fault decides how a command is disturbed. It is called for each command except monitoring, without locks held, and may be
 	// called from several goroutines at once. nil: nothing happens to any.
 	Fault func(Request) Fault
 	// Addresses are the members' as clients see them. nil: m0:27017 and so on, which the dialer of Client knows.
@@ -127,14 +127,14 @@ func New(o Options) *Set {
 	return s
 }
 
-// Work is what all members have looked at so far to find documents.
+// Work counts the index keys and documents that all members have examined so far.
 func (s *Set) Work() store.Work {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.work
 }
 
-// forget drops what lives in a member's memory only.
+// forget drops the state that is in a member's memory only.
 func (m *member) forget() {
 	m.cursors = map[int64]*cursor{}
 	m.dropTransactions()
@@ -284,7 +284,7 @@ func (s *Set) StepDown(i int) {
 	}
 }
 
-// Kill ends member i at once. What it has acknowledged is on its disk.
+// Kill ends member i at once. The writes that it has acknowledged are on its disk.
 func (s *Set) Kill(i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +313,7 @@ func (s *Set) Restart(i int) {
 // Client. Messages between them arrive when the link is joined again.
 func (s *Set) Part(a, b string) { s.setCut(a, b, true) }
 
-// Join ends what Part did.
+// Join undoes Part.
 func (s *Set) Join(a, b string) { s.setCut(a, b, false) }
 
 func (s *Set) setCut(a, b string, cut bool) {
@@ -337,7 +337,7 @@ func (s *Set) Isolate(i int) {
 	}
 }
 
-// JoinAll ends what Part and Isolate did.
+// JoinAll undoes Part and Isolate.
 func (s *Set) JoinAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,14 +346,14 @@ func (s *Set) JoinAll() {
 	s.catchUp()
 }
 
-// Slow has every command on member i take longer by d.
+// Slow makes every command on member i take longer by d.
 func (s *Set) Slow(i int, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.members[i].slow = d
 }
 
-// Lag has entries reach member i later by d than the set's latencies say.
+// Lag makes entries reach member i later by d than the set's latencies say.
 func (s *Set) Lag(i int, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,7 @@ type transaction struct {
 	view    *store.Store // its snapshot with its own writes
 	start   int          // the snapshot's position
 	ops     []store.Entry
-	claims  map[string]bool // what nobody else may write meanwhile
+	claims  map[string]bool // that no other write may have meanwhile
 	expires *time.Timer
 }
 
@@ -94,7 +94,7 @@ func (c *call) runInTransaction() (bson.D, error) {
 	return reply, err
 }
 
-// begin begins the transaction: its snapshot is what the primary has now.
+// begin begins the transaction: its snapshot is the primary's data now.
 func (c *call) begin() error {
 	m := c.member
 	if err := c.checkNumber(); err != nil {
@@ -106,7 +106,7 @@ func (c *call) begin() error {
 	}
 	level := c.level
 	c.level = "local"
-	_, err := c.view() // waits for what its session has seen
+	_, err := c.view() // waits for the data that its session has seen
 	c.level = level
 	if err != nil {
 		return err

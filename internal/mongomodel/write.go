@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/store"
 )
 
-// record is a statement of a session that was executed: who sends it again gets its result. It is replicated with what
-// the statement wrote.
+// record is a statement of a session that was executed: sending it again gets its result. It is replicated with the statement's
+// entries.
 type record struct {
 	number    int64 // txnNumber
 	statement int32
@@ -21,7 +21,7 @@ type record struct {
 	earlier   *record // of the same number
 }
 
-// checkNumber refuses what a session's newer write has overtaken.
+// checkNumber refuses a write that a newer one of its session has overtaken.
 func (c *call) checkNumber() error {
 	if r := c.member.sessions[c.session]; r != nil && r.number > c.number {
 		return &Error{Code: 225, CodeName: "TransactionTooOld",
@@ -48,7 +48,7 @@ func (c *call) done() map[int32]bson.D {
 var errBlocked = errors.New("an open transaction is in the way")
 
 // write does op to the data, and appends its entries to the oplog with the result of the statement that it was. A plain
-// write that meets what an open transaction has written waits for its end. An entry may be written beside an error.
+// write that conflicts with an open transaction waits for its end. An entry may be written beside an error.
 func (c *call) write(statement int, op func(*store.Store) ([]store.Entry, bson.D, error)) (bson.D, error) {
 	if c.txn != nil {
 		entries, result, err := op(c.txn.view)
@@ -128,14 +128,14 @@ func (m *member) tryWrite(op func(*store.Store) ([]store.Entry, bson.D, error)) 
 	return claims, entries, result, err
 }
 
-// wrote remembers for open transactions what others have written meanwhile.
+// wrote remembers the writes of others for open transactions.
 func (m *member) wrote(claims []string) {
 	for _, claim := range claims {
 		m.writtenAt[claim] = m.last()
 	}
 }
 
-// statements executes those of a write command.
+// statements executes the statements of a write command.
 func (c *call) statements(do func(i int, doc bson.Raw) (bson.D, error)) (n, modified int, upserted []bson.D, reply bson.D, err error) {
 	ordered := true
 	if v, ok := c.body.Lookup("ordered").BooleanOK(); ok {
@@ -181,7 +181,7 @@ func (c *call) statements(do func(i int, doc bson.Raw) (bson.D, error)) (n, modi
 	return n, modified, upserted, reply, nil
 }
 
-// endsCommand tells errors that end a whole command from those of one of its statements.
+// endsCommand tells errors of a whole command from errors of one of its statements.
 func endsCommand(code int32) bool { return retryable(code) || code == 50 || code == 112 || code == 251 }
 
 func runInsert(c *call) (bson.D, error) {

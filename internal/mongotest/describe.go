@@ -12,22 +12,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Feature is something that not every server can do.
+// Feature is an ability that not every server has.
 type Feature string
 
 // The features that tests may need of a server.
 const (
 	Transactions Feature = "transactions"
-	// Restarts are what Stop, Kill and Restart do.
+	// Restarts are Stop, Kill and Restart.
 	Restarts Feature = "stopping and restarting it"
 )
 
 var features = []Feature{Transactions, Restarts}
 
-// Info says what a server is.
+// Info describes a server.
 type Info struct {
 	Real       bool   // the one of MONGODB_URI, not started by the tests
-	Version    string // what it says it is compatible with
+	Version    string // of MongoDB, that it says it is compatible with
 	FerretDB   bool
 	ReplicaSet string // the replica set's name, if it is a member of one
 	Sharded    bool   // a mongos
@@ -44,7 +44,7 @@ func (i Info) Has(f Feature) bool {
 	return false
 }
 
-// String names the server and what it cannot do.
+// String names the server and the features that it lacks.
 func (i Info) String() string {
 	var s string
 	switch {
@@ -69,10 +69,10 @@ func (i Info) String() string {
 	return s
 }
 
-// Info says what the server is.
+// Info describes the server.
 func (s *Server) Info() Info { return s.info }
 
-// Describe says on which server the tests run and what is left out on it.
+// Describe says on which server the tests run and which tests are left out on it.
 func (s *Server) Describe() string {
 	how := "a process of their own"
 	if s.Real() {
@@ -81,7 +81,7 @@ func (s *Server) Describe() string {
 	return fmt.Sprintf("mongotest: the tests run on %s: %s", how, s.info)
 }
 
-// Needs skips a test on a server that cannot do what it is about, and says so on standard error, where skipping is
+// Needs skips a test on a server that lacks the feature, and says so on standard error, where skipping is
 // seen.
 func (s *Server) Needs(t testing.TB, f Feature) {
 	t.Helper()
@@ -91,14 +91,14 @@ func (s *Server) Needs(t testing.TB, f Feature) {
 	}
 }
 
-// described is what the process's first server said of itself, if that was none of FerretDB: all are alike.
+// described is the description of the process's first server that is not FerretDB: all others are like it.
 var described struct {
 	sync.Mutex
 	done bool
 	info Info
 }
 
-// inform asks the server what it is, the first time in a process, and then says it on standard error.
+// inform asks the server for its description, the first time in a process, and then writes it to standard error.
 func (s *Server) inform(ferretDB bool) error {
 	described.Lock()
 	defer described.Unlock()

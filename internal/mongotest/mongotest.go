@@ -1,8 +1,8 @@
 // Package mongotest gives tests a server that speaks MongoDB's protocol: the one that MONGODB_URI names, else the model of
 // internal/mongomodel as a process of their own on free ports of the loopback interface. A few tests ask for FerretDB, which
-// Sluice works on too. It says on standard error which server the tests ran on, and knows nothing of what Sluice keeps there.
+// Sluice works on too. It says on standard error which server the tests ran on, and knows nothing of Sluice's data there.
 //
-// No goroutine stays behind a server that runs, so tests that look for leaks find their own only.
+// A running server has no goroutine in the test process, so tests that look for leaks find their own only.
 package mongotest
 
 import (
@@ -25,10 +25,10 @@ import (
 // URIVariable names the environment variable with the connection string of the real server to test on.
 const URIVariable = "MONGODB_URI"
 
-// commandTimeout is how long the server may take to answer what this package asks it.
+// commandTimeout is how long the server may take to answer this package.
 const commandTimeout = 30 * time.Second
 
-// quickly has the model do sooner what a test would wait for.
+// quickly shortens the times of the model that a test would wait for.
 var quickly = []string{"--election-timeout=2s", "--transaction-lifetime=5s", "--ttl-interval=1s", "--hello-wait=500ms"}
 
 // Server is a server as one test sees it.
@@ -74,7 +74,7 @@ func started(t testing.TB, program *processtest.Program, args ...string) *proces
 	return p
 }
 
-// Shared returns the one server that all tests of the process share: what MONGODB_URI names, else a replica set of three
+// Shared returns the one server that all tests of the process share: the server of MONGODB_URI, else a replica set of three
 // members that is started for the first of them and ends with the test process, even if that is killed. Each test should
 // work in a database of its own, see NewDatabase.
 func Shared(t testing.TB) *Server {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// readyTimeout is how long a server may take to start, or to do what it is told, on a loaded machine.
+	// readyTimeout is how long a server may take to start, or to execute an order, on a loaded machine.
 	readyTimeout = 60 * time.Second
 	// logTailBytes is how much of a server's log a failed test shows.
 	logTailBytes = 16 << 10
@@ -69,13 +69,13 @@ func (p *process) start() error {
 	return nil
 }
 
-// read reads a line that the server has to say.
+// read reads a line of the server.
 func (p *process) read(line any) error {
 	p.stdout.SetReadDeadline(time.Now().Add(readyTimeout)) // fails on files only
 	return p.lines.Decode(line)
 }
 
-// order has the model do something and waits until it has.
+// order sends the model an order and waits until it has executed it.
 func (p *process) order(what string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *process) order(what string) error {
 	return nil
 }
 
-// stop ends the server, which writes to its log what it did last.
+// stop ends the server, which writes its last commands to its log.
 func (p *process) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,7 +1,9 @@
 package mongotest
 
 import (
+	"cmp"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -39,31 +41,23 @@ func (c connString) String() string {
 	return s
 }
 
-// without returns the options but those of the names, which count in any case of letters.
+// without returns the options except those of the names, in any case of letters.
 func (c connString) without(names ...string) []string {
 	var kept []string
 	for _, o := range c.options {
 		name, _, _ := strings.Cut(o, "=")
-		drop := false
-		for _, n := range names {
-			drop = drop || strings.EqualFold(name, n)
-		}
-		if !drop {
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(name, n) }) {
 			kept = append(kept, o)
 		}
 	}
 	return kept
 }
 
-// withDatabase names the database. The users of the one that was named before, or of admin, stay who they are.
+// withDatabase names the database. Authentication stays with the database that was named before, or with admin.
 func withDatabase(uri, database string) string {
 	c := splitURI(uri)
 	if c.user != "" && len(c.without("authSource")) == len(c.options) {
-		source := c.database
-		if source == "" {
-			source = "admin"
-		}
-		c.options = append(c.options, "authSource="+source)
+		c.options = append(c.options, "authSource="+cmp.Or(c.database, "admin"))
 	}
 	c.database = url.PathEscape(database)
 	return c.String()

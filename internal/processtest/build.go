@@ -1,5 +1,5 @@
 // Package processtest runs the module's own programs in tests as operators do: built once, started, waited for until they are
-// ready, stopped or killed by the test. It must not know what any of them does.
+// ready, stopped or killed by the test. It must not know the programs' purposes.
 //
 // It builds them in a folder of the module that all test processes share: linking takes seconds, and detecting that nothing
 // has changed a third of one.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Memory is what the process has resident, in bytes: now, and at most so far or
-// since ResetPeak. The error says that this system does not tell.
+// Memory is the resident memory of the process, in bytes: now, and the most so far or
+// since ResetPeak. It fails where the system does not tell.
 func (p *Process) Memory() (now, most int, err error) {
 	text, err := os.ReadFile(p.proc("status"))
 	if err != nil {
@@ -28,7 +28,7 @@ func (p *Process) Memory() (now, most int, err error) {
 	return now, most, nil
 }
 
-// ResetPeak has the system forget the most memory that the process has had.
+// ResetPeak makes the system forget the most memory that the process has had.
 func (p *Process) ResetPeak() error { return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0) }
 
 func (p *Process) proc(file string) string { return fmt.Sprintf("/proc/%d/%s", p.PID(), file) }

@@ -45,8 +45,8 @@ func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 	t.Cleanup(func() {
 		asked := process.asked.Load()
 		process.Kill()
-		// Of those that the test itself has ended there may be dozens: what
-		// they said would bury what has failed.
+		// The test may have ended dozens of processes itself: their logs would
+		// bury the failure.
 		if t.Failed() && !asked {
 			t.Logf("the log of %s:\n%s", p.Name, process.stderr.last(logTailBytes))
 		}
@@ -128,10 +128,10 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 }
 
-// Log is what the process wrote to stderr so far, its end at least.
+// Log is the process's stderr so far, its end at least.
 func (p *Process) Log() string { return p.stderr.last(logBytes) }
 
-// tail keeps the last part of what is written to it.
+// tail keeps the last bytes that are written to it.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

@@ -30,7 +30,7 @@ var (
 // Programs are all of them.
 var Programs = []*Program{Sidecar, ControlPlane, Client, MongoModel, FerretDB}
 
-// shipped is a program as make build has it: what is shipped is what is tested, and compiled once.
+// shipped is a program built as by make build: the tests run the shipped program, and it is compiled once.
 func shipped(pkg string) *Program {
 	return &Program{
 		Name: path.Base(pkg), Package: pkg, Flags: []string{"-trimpath", "-ldflags", "-s -w"}, Env: []string{"CGO_ENABLED=0"},

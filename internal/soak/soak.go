@@ -1,5 +1,5 @@
 // Package soak repeats tests that are left to chance: `go test` runs one short round of each, with another seed every time,
-// and `make soak` as many as there is time for. It must not know what is tested.
+// and `make soak` as many as there is time for. It must not know the tests.
 package soak
 
 import (
@@ -20,8 +20,8 @@ const (
 // tellEvery is how long a soak is silent.
 const tellEvery = 10 * time.Second
 
-// Rounds runs the round as a subtest: once, or with successive seeds until the soak's time is over or one has failed. What
-// a round leaves to chance it takes from its seed. A failure is followed by the command that repeats it.
+// Rounds runs the round as a subtest: once, or with successive seeds until the soak's time is over or one has failed. All
+// chance in a round comes from its seed. A failure is followed by the command that repeats it.
 func Rounds(t *testing.T, round func(t *testing.T, seed uint64)) {
 	t.Helper()
 	s, err := read(os.Getenv)
@@ -44,7 +44,7 @@ func Rounds(t *testing.T, round func(t *testing.T, seed uint64)) {
 	tell(n)
 }
 
-// soak is what there is to do.
+// soak says which rounds to run.
 type soak struct {
 	seed  uint64 // of the first round
 	began time.Time

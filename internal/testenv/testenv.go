@@ -2,7 +2,7 @@
 // says how to get it; if no test may be skipped, as in CI, the test fails instead. It also tells go test the inputs of a
 // result beyond the test's own code: tools, and programs that the module is built into. go test reuses a cached result if the
 // variables that the test reads and the module's files that it opens are unchanged; it does not see programs that a test
-// starts. The package does not know what tests do with a tool.
+// starts. The package does not know the tests.
 package testenv
 
 import (

@@ -14,7 +14,7 @@ import (
 // slowest is how many packages are named in the end.
 const slowest = 15
 
-// event is a line of `go test -json`; go doc test2json says what the members are.
+// event is a line of `go test -json`; see go doc test2json for its members.
 type event struct {
 	Action      string
 	Package     string
@@ -25,14 +25,14 @@ type event struct {
 	FailedBuild string
 }
 
-// report is what is known so far.
+// report is the state of a report.
 type report struct {
 	out     io.Writer
-	said    map[string]map[string][]string // by package and test; nil of those that have passed
-	order   map[string][]string            // a package's tests, as they began to speak
+	said    map[string]map[string][]string // output by package and test; nil for tests that have passed
+	order   map[string][]string            // a package's tests, in the order of their first output
 	results []result
 	skipped map[string]int // tests by reason
-	failed  []string       // what failed packages have said
+	failed  []string       // the output of failed packages
 	broken  error
 }
 
@@ -45,7 +45,7 @@ func newReport(out io.Writer) *report {
 	return &report{out: out, said: map[string]map[string][]string{}, order: map[string][]string{}, skipped: map[string]int{}}
 }
 
-// read takes one line. One that is not an event is printed as it is: the go tool has such, too.
+// read takes one line. A line of the go tool that is not an event is printed as it is.
 func (r *report) read(line []byte) {
 	var e event
 	if json.Unmarshal(line, &e) != nil {
@@ -67,7 +67,7 @@ func (r *report) read(line []byte) {
 	}
 }
 
-// frame are the lines with which the testing package says who speaks.
+// frame matches the lines with which the testing package names the test.
 var frame = regexp.MustCompile(`^(=== (RUN|PAUSE|CONT|NAME)\b|PASS$|FAIL$|(ok|FAIL|\?) *\t|exit status )`)
 
 func (r *report) say(pkg, test, text string) {
@@ -85,7 +85,7 @@ func (r *report) say(pkg, test, text string) {
 	tests[test] = append(tests[test], text)
 }
 
-// forget drops what a test has said, but not that it has spoken.
+// forget drops a test's output, but keeps its place in the order.
 func (r *report) forget(pkg, test string) {
 	if _, spoken := r.said[pkg][test]; spoken {
 		r.said[pkg][test] = nil
@@ -118,7 +118,7 @@ func (r *report) endPackage(e event) {
 	delete(r.order, e.Package)
 }
 
-// all is what a package's tests have said that have not passed.
+// all is the output of a package's tests that have not passed.
 func (r *report) all(pkg string) string {
 	var text strings.Builder
 	for _, test := range r.order[pkg] {

@@ -179,7 +179,7 @@ func classBounds(t bson.Type) Interval {
 	return everything[0]
 }
 
-// sortedUnique sorts values and drops those that are equal to another.
+// sortedUnique sorts values and drops duplicates.
 func sortedUnique(all []bson.RawValue) []bson.RawValue {
 	slices.SortStableFunc(all, Compare)
 	return slices.CompactFunc(all, equal)

@@ -6,12 +6,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An Error is what the server answers a command or one of its writes with.
+// An Error is the server's error of a command or of one of its writes.
 type Error struct {
 	Code     int32
 	CodeName string
 	Message  string
-	// Info is what an error says besides, as keyPattern and keyValue of a duplicate key. It may be nil.
+	// Info has further fields, as keyPattern and keyValue of a duplicate key. It may be nil.
 	Info bson.D
 }
 

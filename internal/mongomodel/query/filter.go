@@ -35,12 +35,12 @@ func ParseFilter(doc bson.Raw) (*Filter, error) {
 // Match tells whether the filter selects the document.
 func (f *Filter) Match(doc bson.Raw) bool { return f.root.match(doc) }
 
-// Bounds returns a superset of the values that the field at path has in documents that the filter selects, for those which
-// have no array on the path.
+// Bounds returns a superset of the values that the field at path has in documents that the filter selects and that have no array
+// on the path.
 func (f *Filter) Bounds(path string) Bounds { return f.root.bounds(path) }
 
 // Implies tells whether all documents that f selects are selected by other too, as far as that is plain to see: each of
-// other's conditions is one of f's, or holds for all values within f's bounds. It is what lets a partial index serve a find.
+// other's conditions is one of f's, or holds for all values within f's bounds. A partial index serves the finds that imply it.
 func (f *Filter) Implies(other *Filter) bool {
 	mine, ok := f.root.(and)
 	theirs, alsoOK := other.root.(and)
@@ -138,7 +138,7 @@ func (n not) match(doc bson.Raw) bool { return !n.node.match(doc) }
 
 func (not) bounds(string) Bounds { return everything }
 
-// A field is one condition on what a path leads to.
+// A field is one condition on the values at a path.
 type field struct {
 	name   string
 	path   []string
@@ -245,7 +245,7 @@ func parseField(name string, v bson.RawValue) ([]node, error) {
 	return all, nil
 }
 
-// isOperators tells {$gt: 1} from a document to be equal to. A reference to another document is such a one.
+// isOperators tells {$gt: 1} from a document to be equal to. A reference to another document is a value.
 func isOperators(v bson.RawValue) bool {
 	if !isDocument(v) {
 		return false

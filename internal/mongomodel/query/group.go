@@ -31,7 +31,7 @@ func parseExpression(v bson.RawValue) (expression, error) {
 	}, nil
 }
 
-// follow returns what a path leads to in an expression: an array on the way gives an array of what its elements lead to.
+// follow returns the value at a path in an expression: an array on the way gives an array of the values in its elements.
 func follow(v bson.RawValue, path []string) bson.RawValue {
 	switch {
 	case len(path) == 0:
@@ -50,7 +50,7 @@ func follow(v bson.RawValue, path []string) bson.RawValue {
 	return bson.RawValue{}
 }
 
-// A sumField is a field of $group's documents: the sum of an expression's values, without those that are no numbers.
+// A sumField is a field of $group's documents: the sum of an expression's values; values that are no numbers do not count.
 type sumField struct {
 	name       string
 	expression expression

@@ -71,7 +71,7 @@ func setField(container bson.RawValue, key string, old, v bson.RawValue) bson.Ra
 	return bson.RawValue{Type: container.Type, Value: b.doc()}
 }
 
-// setElement sets an array's element. One that is removed leaves null, and so does what an array grows by.
+// setElement sets an array's element. A removed one leaves null, and an array that grows is filled with null.
 func setElement(container bson.RawValue, key string, v bson.RawValue) (bson.RawValue, error) {
 	all := values(container.Value)
 	at, err := strconv.Atoi(key)

@@ -68,7 +68,7 @@ func parseMinMax(c *fieldChange, operand bson.RawValue) error {
 	return nil
 }
 
-// A push is the operand of $push: what is added, and how much of the array is kept.
+// A push is the operand of $push: the values to add, and how much of the array is kept.
 type push struct {
 	each []bson.RawValue
 	keep *int64

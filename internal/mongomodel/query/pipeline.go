@@ -47,7 +47,7 @@ func ParsePipeline(stages []byte) (*Pipeline, error) {
 // Leading returns the filter of the $match that the pipeline starts with, or nil: an index may serve it.
 func (p *Pipeline) Leading() *Filter { return p.leading }
 
-// Run returns what the stages make of the documents, which are all of the collection or all that Leading selects.
+// Run runs the stages on the documents: all of the collection, or all that Leading selects.
 func (p *Pipeline) Run(docs []bson.Raw) ([]bson.Raw, error) {
 	for _, s := range p.stages {
 		made, err := s(docs)

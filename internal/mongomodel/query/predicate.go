@@ -134,7 +134,7 @@ func (i in) bounds() Bounds {
 	return b
 }
 
-// exists holds for whatever is there. That a field is not there is a condition on the whole document: see absent.
+// exists holds for every value. For the condition that a field is missing see absent.
 type exists struct{}
 
 func (exists) holds(v bson.RawValue) bool { return !missing(v) }

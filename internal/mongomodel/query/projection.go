@@ -26,7 +26,7 @@ func ParseProjection(doc bson.Raw) (*Projection, error) {
 	return r.finish()
 }
 
-// A projectionReader collects what a projection names until it is known which kind it is: the _id may be an exception.
+// A projectionReader collects the fields that a projection names until its kind is known: the _id may be an exception.
 type projectionReader struct {
 	p                  *Projection
 	included, excluded string // a field of the kind, other than _id
@@ -104,7 +104,7 @@ func (t *fieldTree) add(path []string, name string) error {
 	return nil
 }
 
-// Apply returns what the projection leaves of the document.
+// Apply returns the fields of the document that the projection keeps.
 func (p *Projection) Apply(doc bson.Raw) bson.Raw {
 	if p.all {
 		return doc

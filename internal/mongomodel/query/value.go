@@ -79,7 +79,7 @@ func values(array []byte) []bson.RawValue {
 	return all
 }
 
-// IsEmpty tells whether a value, like a hint, says nothing.
+// IsEmpty tells whether a value, such as a hint, is missing or empty.
 func IsEmpty(v bson.RawValue) bool {
 	return missing(v) || isDocument(v) && len(elements(v.Value)) == 0 || v.Type == bson.TypeString && v.StringValue() == ""
 }
@@ -147,7 +147,7 @@ func stringValue(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: bsoncore.AppendString(nil, s)}
 }
 
-// truth is what a flag's value counts as: null, missing, false and zero are false.
+// truth is a flag's value as a boolean: null, missing, false and zero are false.
 func truth(v bson.RawValue) bool {
 	switch v.Type {
 	case 0, bson.TypeNull, bson.TypeUndefined:
@@ -168,7 +168,7 @@ var typeAliases = map[string]bson.Type{
 	"minKey": bson.TypeMinKey, "maxKey": bson.TypeMaxKey,
 }
 
-// TypeName is what error messages call a value's type.
+// TypeName is a value's type in error messages.
 func TypeName(v bson.RawValue) string {
 	for name, t := range typeAliases {
 		if t == v.Type {

@@ -221,8 +221,8 @@ func (c *collection) createIndex(spec bson.Raw) error {
 	return nil
 }
 
-// DropIndexes removes the index that a string or a key pattern names, those that an array of strings names, or with "*"
-// all but the one on _id. It returns how many there were.
+// DropIndexes removes the index that a string or a key pattern names, the indexes that an array of strings names, or with "*"
+// all except the one on _id. It returns how many there were.
 func (s *Store) DropIndexes(ns string, which bson.RawValue) (entries []Entry, before int, err error) {
 	c := s.collections[ns]
 	if c == nil {

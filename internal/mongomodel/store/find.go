@@ -8,21 +8,21 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/query"
 )
 
-// A FindRequest says what a find reads.
+// A FindRequest selects the documents of a find.
 type FindRequest struct {
 	Filter *query.Filter
 	Sort   *query.KeyPattern // may be nil
-	// Natural is 1 or -1 for the order in which documents were inserted, whatever index there is, else 0.
+	// Natural is 1 or -1 for the order in which documents were inserted, without an index, else 0.
 	Natural    int
 	Hint       bson.RawValue
 	Projection *query.Projection // may be nil
 	Skip       int64
 	Limit      int64 // 0: no limit
-	Tailable   bool  // of a capped collection: the cursor goes on after what was the end
+	Tailable   bool  // of a capped collection: the cursor goes on after the end
 }
 
-// Work is what finds have looked at, those for writes included, as the server's explain has it, and what of it they sorted in
-// memory.
+// Work counts the index keys and documents that finds and writes have examined, as in the server's explain, and the documents
+// that they sorted in memory.
 type Work struct{ Keys, Documents, Sorted int }
 
 // A Cursor is where a find has got to. It holds no data: each Next names the store to read from, which may have moved on
@@ -39,7 +39,7 @@ type Cursor struct {
 	position uint64
 	key      []bson.RawValue
 	at       int
-	sorted   []bson.Raw // what is left of a sort
+	sorted   []bson.Raw // the rest of a sort
 	isSorted bool
 	skipped  int64
 	returned int64
@@ -124,7 +124,7 @@ func (cur *Cursor) sort(c *collection) error {
 	return err
 }
 
-// A batch is what one Next returns.
+// A batch is the result of one Next.
 type batch struct {
 	cursor       *Cursor
 	limit, bytes int
@@ -157,12 +157,12 @@ func (b *batch) take(doc bson.Raw) bool {
 	}
 	b.docs = append(b.docs, doc)
 	cur.returned++
-	// A batch is full with its last document, whether or not another one follows: nobody has looked.
+	// A batch is full with its last document, whether or not another one follows: that was not examined.
 	b.full = len(b.docs) == b.limit
 	return true
 }
 
-// scan calls take with the records after the cursor's position, and moves it past those that were dealt with.
+// scan calls take with the records after the cursor's position, and moves the position past each that take has taken.
 func (cur *Cursor) scan(c *collection, take func(record) bool) error {
 	if cur.plan.index == "" {
 		return cur.scanRecords(c, take)

@@ -73,7 +73,7 @@ func newIndex(o *owner, spec bson.Raw) (*index, error) {
 	return x, nil
 }
 
-// indexFields are what a specification may say.
+// indexFields are the fields of a specification.
 var indexFields = []string{"v", "key", "name", "unique", "sparse", "partialFilterExpression", "expireAfterSeconds", "background", "ns", "hidden"}
 
 // normalize checks a specification as createIndexes has it, and returns it as listIndexes does.
@@ -128,7 +128,7 @@ func (x *index) keys(doc bson.Raw) (keys [][]bson.RawValue, multikey bool, err e
 	return keys, multikey, err
 }
 
-// hasAny tells whether a document has any of the indexed fields: a sparse index leaves out those that have none.
+// hasAny tells whether a document has any of the indexed fields: a sparse index leaves out documents without them.
 func (x *index) hasAny(doc bson.Raw) bool {
 	for _, path := range x.pattern.Paths {
 		if query.HasPath(doc, path) {

@@ -25,7 +25,7 @@ type plan struct {
 	rest []query.Bounds
 }
 
-// A keyRange is what is between two beginnings of keys, in the order of the index.
+// A keyRange has the keys between two prefixes of keys, in the order of the index.
 type keyRange struct {
 	low, high         []bson.RawValue
 	lowOpen, highOpen bool

@@ -1,6 +1,6 @@
 // Package store is the data of one member of a model of a replica set: collections, their documents and indexes, in
 // memory. It knows nothing of other members, of time or of goroutines: one caller at a time uses a Store and its forks, and
-// what is done to it comes out as idempotent entries, from which another Store becomes equal to it.
+// its writes return idempotent entries, by which another Store becomes equal to it.
 //
 // A Store is cheap to have often. Fork returns one that shares all of its data, so that the committed state of a member, a
 // transaction's view and the state to roll back to are a Store each. Documents are never changed, only replaced.
@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/query"
 )
 
-// An Op says what an entry does.
+// An Op is the kind of an entry.
 type Op string
 
 // The ops of entries.
@@ -31,7 +31,7 @@ const (
 	DropIndex        Op = "dropIndex"        // ID is the index's name
 )
 
-// An Entry is what one write did. Applying it again changes nothing.
+// An Entry is the change that one write made. Applying it again changes nothing.
 type Entry struct {
 	Op Op
 	// NS is the collection's name with its database's, as in "db.events".
@@ -46,14 +46,14 @@ type Entry struct {
 
 // A Store is one member's data. Its zero value is not ready: use New.
 //
-// Every write method applies what it says and returns its entries, also beside an error: a write of many documents that
-// fails in the middle has done what it did before. A collection that is written to and is not there is created, with an
+// Every write method applies its change and returns its entries, also beside an error: a write of many documents that
+// fails in the middle keeps the changes before. A collection that is written to and is not there is created, with an
 // entry of its own.
 type Store struct {
 	// Guard, if set, is asked before a write's entry is applied; its error ends the write. It is for locks and conflicts
 	// of transactions. Apply and Fork do not know it.
 	Guard func(Entry) error
-	// Work, if set, counts what is looked at, also by the forks.
+	// Work, if set, counts the examined keys and documents, also of the forks.
 	Work *Work
 
 	owner       *owner
@@ -71,7 +71,7 @@ func (s *Store) Fork() *Store {
 	return &Store{Work: s.Work, owner: &owner{}, collections: s.collections, shared: true, created: s.created}
 }
 
-// set changes what a name means; nil removes it.
+// set gives a name to a collection; nil removes the name.
 func (s *Store) set(ns string, c *collection) {
 	if s.shared {
 		s.collections, s.shared = maps.Clone(s.collections), false
@@ -98,7 +98,7 @@ func (s *Store) change(ns string) (*collection, error) {
 
 func notFound(ns string) error { return query.Errorf(query.NamespaceNotFound, "ns not found %s", ns) }
 
-// Apply does what the entry says, as a member does with what another one wrote. Unique indexes are not looked at.
+// Apply applies an entry, as a member does with another one's writes. It does not check unique indexes.
 func (s *Store) Apply(e Entry) error {
 	_, there := s.collections[e.NS]
 	switch e.Op {
@@ -139,7 +139,7 @@ func (s *Store) Apply(e Entry) error {
 	return fmt.Errorf("the op %q is not known to the model", e.Op)
 }
 
-// rename has the new name mean the collection, as another one than both names meant before.
+// rename gives a collection another name. It counts as another collection than both names had before.
 func (s *Store) rename(from, to string) error {
 	c, err := s.change(from)
 	if err != nil {
@@ -152,8 +152,8 @@ func (s *Store) rename(from, to string) error {
 	return nil
 }
 
-// Claims returns what a write of the entry needs for itself, as strings: the document, and every key in a unique index
-// that it adds or removes. Two transactions whose entries have a claim in common conflict.
+// Claims returns the claims of a write of the entry, as strings: the document, and every key in a unique index that it adds or
+// removes. Two transactions whose entries have a claim in common conflict.
 func (s *Store) Claims(e Entry) []string {
 	c := s.collections[e.NS]
 	if c == nil || e.Op != Put && e.Op != Delete {
@@ -194,7 +194,7 @@ func (s *Store) Count(ns string) (documents, bytes int) {
 	return 0, 0
 }
 
-// A CollectionInfo is what listCollections says of one.
+// A CollectionInfo describes a collection to listCollections.
 type CollectionInfo struct {
 	Name    string // without the database's
 	Options bson.Raw

@@ -1,6 +1,6 @@
 package store
 
-// An owner is who may change a node in place. Nodes of another owner are shared, and copied before they are changed.
+// An owner may change its nodes in place. Nodes of another owner are shared, and copied before they are changed.
 type owner struct{ _ byte }
 
 // A tree is an ordered set that is copied in constant time: a treap (Seidel and Aragon, 1996) whose shared nodes are never
@@ -109,8 +109,8 @@ func join[T any](o *owner, a, b *treeNode[T]) *treeNode[T] {
 	return b
 }
 
-// scan calls yield with the items in order, or against it, until it returns false. It begins after those that skip is true
-// for, which are the first ones in that direction; nil skips none.
+// scan calls yield with the items in order, or against it, until it returns false. It begins after the items that skip
+// is true for, which are the first ones in that direction; nil skips none.
 func (t *tree[T]) scan(reverse bool, skip, yield func(T) bool) { t.root.scan(reverse, skip, yield) }
 
 func (n *treeNode[T]) scan(reverse bool, skip, yield func(T) bool) bool {

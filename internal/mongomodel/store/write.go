@@ -110,7 +110,7 @@ type UpdateRequest struct {
 	NewID func() bson.RawValue
 }
 
-// An UpdateResult says what an update did. Before and After are the last updated document's; Before is nil where one was
+// An UpdateResult is the result of an update. Before and After are the last updated document's; Before is nil where one was
 // upserted.
 type UpdateResult struct {
 	Matched, Modified int
@@ -193,7 +193,7 @@ type DeleteRequest struct {
 	Multi  bool
 }
 
-// A DeleteResult says what a delete did.
+// A DeleteResult is the result of a delete.
 type DeleteResult struct {
 	Deleted int
 	Entries []Entry
@@ -217,7 +217,7 @@ func (s *Store) Delete(ns string, r DeleteRequest) (DeleteResult, error) {
 	return result, err
 }
 
-// Expired returns deletions of the documents that TTL indexes have due at now: what the TTL pass deletes.
+// Expired returns the deletions of a TTL pass: of the documents whose time in a TTL index is over at now.
 func (s *Store) Expired(now time.Time) []Entry {
 	var due []Entry
 	for _, ns := range s.names() {
