@@ -2,6 +2,7 @@ package mongomodel
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -211,13 +212,7 @@ func (c *call) matches(docs []bson.Raw) ([]bson.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []bson.Raw
-	for _, d := range docs {
-		if filter.Match(d) {
-			out = append(out, d)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(docs, func(d bson.Raw) bool { return !filter.Match(d) }), nil
 }
 
 func runListCollections(c *call) (bson.D, error) {

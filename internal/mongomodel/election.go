@@ -1,6 +1,8 @@
 package mongomodel
 
 import (
+	"cmp"
+	"slices"
 	"time"
 )
 
@@ -138,23 +140,13 @@ func (s *Set) termOf(m, o *member) int64 {
 
 // elect makes the one of them that has the newest oplog primary.
 func (s *Set) elect(m *member, near []*member, now time.Time) bool {
-	for _, o := range near {
-		if o.primary {
-			return false
-		}
+	if slices.ContainsFunc(near, func(o *member) bool { return o.primary }) {
+		return false
 	}
-	var best []*member
-	for _, o := range near {
-		if len(best) > 0 && compareOplogs(o, best[0]) > 0 {
-			best = nil
-		}
-		if len(best) == 0 || compareOplogs(o, best[0]) == 0 {
-			best = append(best, o)
-		}
-	}
+	newest := slices.MaxFunc(near, compareOplogs)
 	var free []*member
-	for _, o := range best {
-		if !o.barred.After(now) && len(s.near(o)) >= s.quorum() {
+	for _, o := range near {
+		if compareOplogs(o, newest) == 0 && !o.barred.After(now) && len(s.near(o)) >= s.quorum() {
 			free = append(free, o)
 		}
 	}
@@ -183,10 +175,7 @@ func (s *Set) elect(m *member, near []*member, now time.Time) bool {
 
 // compareOplogs is positive where a's is newer.
 func compareOplogs(a, b *member) int {
-	if d := a.lastTerm() - b.lastTerm(); d != 0 {
-		return int(d)
-	}
-	return a.last() - b.last()
+	return cmp.Or(cmp.Compare(a.lastTerm(), b.lastTerm()), cmp.Compare(a.last(), b.last()))
 }
 
 // resign makes a primary a secondary. Reads go on there, writes that wait fail, open transactions end.

@@ -2,6 +2,7 @@ package mongomodel
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -21,12 +22,7 @@ type transaction struct {
 }
 
 func (t *transaction) holdsAny(claims []string) bool {
-	for _, claim := range claims {
-		if t.claims[claim] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(claims, func(claim string) bool { return t.claims[claim] })
 }
 
 func (m *member) inTransactions() bool {

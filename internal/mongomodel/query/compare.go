@@ -10,8 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-func compareOrdered[T cmp.Ordered](a, b T) int { return cmp.Compare(a, b) }
-
 // class is a type's place among all types, as
 // https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/ has it. Types of one class are compared by value.
 func class(t bson.Type) int {
@@ -54,7 +52,7 @@ func class(t bson.Type) int {
 
 // Compare orders two values as MongoDB does across types. A zero RawValue stands for a missing field, which is below null.
 func Compare(a, b bson.RawValue) int {
-	if c := compareOrdered(class(a.Type), class(b.Type)); c != 0 {
+	if c := cmp.Compare(class(a.Type), class(b.Type)); c != 0 {
 		return c
 	}
 	switch class(a.Type) {
@@ -67,16 +65,13 @@ func Compare(a, b bson.RawValue) int {
 	case 30:
 		return compareBinaries(a, b)
 	case 45:
-		return compareOrdered(int64(binary.LittleEndian.Uint64(a.Value)), int64(binary.LittleEndian.Uint64(b.Value)))
+		return cmp.Compare(int64(binary.LittleEndian.Uint64(a.Value)), int64(binary.LittleEndian.Uint64(b.Value)))
 	case 47:
-		return compareOrdered(binary.LittleEndian.Uint64(a.Value), binary.LittleEndian.Uint64(b.Value))
+		return cmp.Compare(binary.LittleEndian.Uint64(a.Value), binary.LittleEndian.Uint64(b.Value))
 	case 65:
 		codeA, scopeA := a.CodeWithScope()
 		codeB, scopeB := b.CodeWithScope()
-		if c := strings.Compare(codeA, codeB); c != 0 {
-			return c
-		}
-		return compareDocuments(scopeA, scopeB)
+		return cmp.Or(strings.Compare(codeA, codeB), compareDocuments(scopeA, scopeB))
 	}
 	return bytes.Compare(a.Value, b.Value) // object ids, booleans, patterns with their options; and values of one value only
 }
@@ -94,36 +89,21 @@ func compareDocuments(a, b []byte) int {
 	restA, restB := elements(a), elements(b)
 	for i, x := range restA {
 		if i == len(restB) {
-			return 1
+			break
 		}
 		y := restB[i]
-		if c := compareOrdered(class(x.value.Type), class(y.value.Type)); c != 0 {
-			return c
-		}
-		if c := strings.Compare(x.key, y.key); c != 0 {
-			return c
-		}
-		if c := Compare(x.value, y.value); c != 0 {
+		if c := cmp.Or(cmp.Compare(class(x.value.Type), class(y.value.Type)), strings.Compare(x.key, y.key), Compare(x.value, y.value)); c != 0 {
 			return c
 		}
 	}
-	if len(restA) < len(restB) {
-		return -1
-	}
-	return 0
+	return cmp.Compare(len(restA), len(restB))
 }
 
 // compareBinaries goes by length, then subtype, then content.
 func compareBinaries(a, b bson.RawValue) int {
 	subtypeA, dataA := a.Binary()
 	subtypeB, dataB := b.Binary()
-	if c := compareOrdered(len(dataA), len(dataB)); c != 0 {
-		return c
-	}
-	if c := compareOrdered(subtypeA, subtypeB); c != 0 {
-		return c
-	}
-	return bytes.Compare(dataA, dataB)
+	return cmp.Or(cmp.Compare(len(dataA), len(dataB)), cmp.Compare(subtypeA, subtypeB), bytes.Compare(dataA, dataB))
 }
 
 // AppendKey appends a value's bytes to dst, such that values have the same if and only if they compare as equal, and none is

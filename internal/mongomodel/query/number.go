@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 
@@ -89,18 +90,18 @@ func exact(v bson.RawValue) (value *big.Rat, special int) {
 
 func compareNumbers(a, b bson.RawValue) int {
 	if isWhole(a) && isWhole(b) {
-		return compareOrdered(a.AsInt64(), b.AsInt64())
+		return cmp.Compare(a.AsInt64(), b.AsInt64())
 	}
 	if a.Type == bson.TypeDouble && b.Type == bson.TypeDouble {
 		x, y := a.Double(), b.Double()
 		if !math.IsNaN(x) && !math.IsNaN(y) {
-			return compareOrdered(x, y)
+			return cmp.Compare(x, y)
 		}
 	}
 	x, xSpecial := exact(a)
 	y, ySpecial := exact(b)
 	if xSpecial != 0 || ySpecial != 0 {
-		return compareOrdered(xSpecial, ySpecial)
+		return cmp.Compare(xSpecial, ySpecial)
 	}
 	return x.Cmp(y)
 }

@@ -25,10 +25,7 @@ func (s *Store) Create(ns string, options bson.Raw) ([]Entry, error) {
 		return nil, query.Errorf(query.NamespaceExists, "Collection already exists. NS: %s", ns)
 	}
 	w := &writing{store: s}
-	if _, name, _ := strings.Cut(ns, "."); name == "" || strings.Contains(ns, "$") {
-		return nil, query.Errorf(query.InvalidNamespace, "Invalid namespace specified '%s'", ns)
-	}
-	err := w.do(Entry{Op: CreateCollection, NS: ns, Doc: options})
+	err := w.create(ns, options)
 	return w.entries, err
 }
 

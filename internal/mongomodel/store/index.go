@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -63,10 +64,7 @@ func newIndex(o *owner, spec bson.Raw) (*index, error) {
 	pattern := x.pattern
 	x.entries = tree[indexEntry]{
 		compare: func(a, b indexEntry) int {
-			if c := pattern.Compare(a.key, b.key); c != 0 {
-				return c
-			}
-			return cmp.Compare(a.number, b.number)
+			return cmp.Or(pattern.Compare(a.key, b.key), cmp.Compare(a.number, b.number))
 		},
 		priority: func(e indexEntry) uint64 { return spread(e.number) },
 	}
@@ -169,25 +167,27 @@ func sameKey(a, b []bson.RawValue) bool {
 
 // first returns the number of the first document that has the key.
 func (x *index) first(key []bson.RawValue) (number uint64, found bool) {
-	x.with(key, func(n uint64) bool {
-		number, found = n, true
-		return false
-	})
-	return number, found
+	for n := range x.with(key) {
+		return n, true
+	}
+	return 0, false
 }
 
 // hasOther tells whether a document with another number has the key.
-func (x *index) hasOther(key []bson.RawValue, number uint64) (found bool) {
-	x.with(key, func(n uint64) bool {
-		found = n != number
-		return !found
-	})
-	return found
+func (x *index) hasOther(key []bson.RawValue, number uint64) bool {
+	for n := range x.with(key) {
+		if n != number {
+			return true
+		}
+	}
+	return false
 }
 
-// with calls yield with the numbers of the documents that have the key.
-func (x *index) with(key []bson.RawValue, yield func(uint64) bool) {
-	x.entries.scan(false, func(e indexEntry) bool { return x.pattern.Compare(e.key, key) < 0 }, func(e indexEntry) bool {
-		return x.pattern.Compare(e.key, key) == 0 && yield(e.number)
-	})
+// with returns the numbers of the documents that have the key.
+func (x *index) with(key []bson.RawValue) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		x.entries.scan(false, func(e indexEntry) bool { return x.pattern.Compare(e.key, key) < 0 }, func(e indexEntry) bool {
+			return x.pattern.Compare(e.key, key) == 0 && yield(e.number)
+		})
+	}
 }

@@ -36,14 +36,18 @@ func (w *writing) do(e Entry) error {
 // collection returns the collection, which it creates where it is not there.
 func (w *writing) collection(ns string) (*collection, error) {
 	if w.store.collections[ns] == nil {
-		if _, name, _ := strings.Cut(ns, "."); name == "" || strings.Contains(ns, "$") {
-			return nil, query.Errorf(query.InvalidNamespace, "Invalid namespace specified '%s'", ns)
-		}
-		if err := w.do(Entry{Op: CreateCollection, NS: ns, Doc: must(bson.Marshal(bson.D{}))}); err != nil {
+		if err := w.create(ns, must(bson.Marshal(bson.D{}))); err != nil {
 			return nil, err
 		}
 	}
 	return w.store.collections[ns], nil
+}
+
+func (w *writing) create(ns string, options bson.Raw) error {
+	if _, name, _ := strings.Cut(ns, "."); name == "" || strings.Contains(ns, "$") {
+		return query.Errorf(query.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+	}
+	return w.do(Entry{Op: CreateCollection, NS: ns, Doc: options})
 }
 
 // put stores a document, unless a unique index forbids it. before is the one that it takes the place of, if any.

@@ -1,4 +1,4 @@
-// Command hello is what the test of testbuild builds.
+// Command hello is the program that the test of Build builds.
 package main
 
 func main() { println("hello") }
