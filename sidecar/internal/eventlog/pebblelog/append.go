@@ -20,62 +20,15 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 		return out
 	}
 	a := appending{log: l, partition: p, batch: batch, out: out}
-	l.begin(ctx, name, &a)
-	return out
-}
-
-// begin takes a batch through Append, and gives its events their outcomes.
-func (l *Log) begin(ctx context.Context, name string, a *appending) {
-	if err := l.append(ctx, name, a); err != nil {
-		if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) && !errors.Is(err, eventlog.ErrUnavailable) {
-			err = unknown(err)
-		}
-		for i := range a.out {
-			a.out[i] = eventlog.Outcome{Err: err}
-			// The next try must find the events that this one may have stored.
-			a.batch[i].FreshID = false
-		}
-	}
-}
-
-func (l *Log) append(ctx context.Context, name string, a *appending) error {
-	if err := l.enter(ctx); err != nil {
-		return err
+	t, err := l.enterTopic(ctx, name)
+	if err != nil {
+		a.fail(ctx, err)
+		return out
 	}
 	defer l.leave()
-	if err := l.space.check(); err != nil {
-		return err
-	}
-	t, err := l.catalog.find(name)
-	if err != nil {
-		return err
-	}
-	part, err := l.partition(t, a.partition)
-	if err != nil {
-		return err
-	}
-	var ids []string
-	for _, r := range a.batch {
-		if !r.FreshID {
-			ids = append(ids, r.ID)
-		}
-	}
-	release, err := t.claims.acquire(ctx, ids)
-	if err != nil {
-		return err
-	}
-	// The claims end with the apply: from then on a look-up finds the ids.
 	a.topic = t
-	x, err := a.decideAndApply(ctx, part, len(ids) > 0)
-	release()
-	if err != nil {
-		return err
-	}
-	if err := a.await(ctx, x); err != nil {
-		return err
-	}
-	a.answer()
-	return nil
+	a.run(ctx)
+	return out
 }
 
 // appending is one batch on its way through Append.
@@ -99,6 +52,56 @@ type appending struct {
 
 // repeat is an event whose id occurred earlier in the batch.
 type repeat struct{ index, first int }
+
+// run takes a batch through Append, and gives its events their outcomes.
+func (a *appending) run(ctx context.Context) {
+	if err := a.store(ctx); err != nil {
+		a.fail(ctx, err)
+	}
+}
+
+// fail makes an error the outcome of all events.
+func (a *appending) fail(ctx context.Context, err error) {
+	if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) && !errors.Is(err, eventlog.ErrUnavailable) {
+		err = unknown(err)
+	}
+	for i := range a.out {
+		a.out[i] = eventlog.Outcome{Err: err}
+		// The next try must find the events that this one may have stored.
+		a.batch[i].FreshID = false
+	}
+}
+
+func (a *appending) store(ctx context.Context) error {
+	if err := a.log.space.check(); err != nil {
+		return err
+	}
+	part, err := a.log.partition(a.topic, a.partition)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, r := range a.batch {
+		if !r.FreshID {
+			ids = append(ids, r.ID)
+		}
+	}
+	release, err := a.topic.claims.acquire(ctx, ids)
+	if err != nil {
+		return err
+	}
+	// The claims end with the apply: from then on a look-up finds the ids.
+	x, err := a.decideAndApply(ctx, part, len(ids) > 0)
+	release()
+	if err != nil {
+		return err
+	}
+	if err := a.await(ctx, x); err != nil {
+		return err
+	}
+	a.answer()
+	return nil
+}
 
 // decideAndApply returns the commit under way, nil if nothing is new.
 func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp bool) (*commit, error) {

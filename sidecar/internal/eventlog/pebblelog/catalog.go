@@ -101,14 +101,13 @@ func (t *topic) madeBy(name string) {
 
 func loadCatalog(db *pebble.DB) (*catalog, error) {
 	c := &catalog{creating: pause.NewMutex(), nextID: 1, topics: map[string]*topic{}}
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindCatalog}, UpperBound: []byte{kindCatalog + 1}})
-	if err != nil {
-		return nil, err
-	}
-	defer it.Close()
-	for it.First(); it.Valid(); it.Next() {
-		name := string(it.Key()[1:])
-		d := decoder{rest: it.Value()}
+	all := pebble.IterOptions{LowerBound: []byte{kindCatalog}, UpperBound: []byte{kindCatalog + 1}}
+	for e, err := range entries(context.Background(), db, &all) {
+		if err != nil {
+			return nil, err
+		}
+		name := string(e.key[1:])
+		d := decoder{rest: e.value}
 		id, partitions := uint32(d.uvarint()), int(d.uvarint())
 		if d.err != nil || partitions < 1 || partitions > maxPartitions {
 			return nil, fmt.Errorf("catalog entry of topic %q is damaged", name)
@@ -121,7 +120,7 @@ func loadCatalog(db *pebble.DB) (*catalog, error) {
 		c.topics[name] = t
 		c.nextID = max(c.nextID, id+1)
 	}
-	return c, it.Error()
+	return c, nil
 }
 
 func (c *catalog) find(name string) (*topic, error) {
@@ -141,6 +140,17 @@ func (c *catalog) deleted(name string) *topic {
 		return t
 	}
 	return nil
+}
+
+// byID are all topics, the deleted ones too, by their numbers.
+func (c *catalog) byID() map[uint32]*topic {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	topics := make(map[uint32]*topic, len(c.topics))
+	for _, t := range c.topics {
+		topics[t.id] = t
+	}
+	return topics
 }
 
 // EnsureTopic implements eventlog.Appender.
@@ -214,27 +224,21 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 
 // LookupTopic implements eventlog.Reader.
 func (l *Log) LookupTopic(ctx context.Context, name string) (eventlog.Topic, error) {
-	if err := l.enter(ctx); err != nil {
-		return eventlog.Topic{}, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return eventlog.Topic{}, err
 	}
+	defer l.leave()
 	return t.entry(), nil
 }
 
 // Extents implements eventlog.Reader.
 func (l *Log) Extents(ctx context.Context, name string) ([]eventlog.Extent, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	extents := make([]eventlog.Extent, len(t.partitions))
 	for p := range extents {
 		if err := ctx.Err(); err != nil {

@@ -93,9 +93,8 @@ func (c *committer) enqueue(ctx context.Context, x *commit) error {
 }
 
 // applyUnsynced makes the batch visible, to be durable no later than the next
-// synced one. It takes the batch over.
+// synced one. The caller closes the batch.
 func (c *committer) applyUnsynced(ctx context.Context, b *pebble.Batch) error {
-	defer b.Close()
 	if err := c.turn.Lock(ctx); err != nil {
 		return err
 	}

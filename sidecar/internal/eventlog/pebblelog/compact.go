@@ -9,109 +9,64 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Compact implements eventlog.Compactor. As with Sweep, its commits are not
-// synced: a crash brings back the last ones that were removed, and never a
-// superseded event without the one that superseded it, whose removal was
-// committed later.
+// Compact implements eventlog.Compactor. As with Sweep, its commit is not
+// synced: a crash brings back what it removed, and never a superseded event
+// without the one that superseded it, whose removal was committed no earlier.
 func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
-	if err := l.enter(ctx); err != nil {
-		return from, 0, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, leave, err := l.enterSweep(ctx, name)
 	if err != nil {
 		return from, 0, err
 	}
+	defer leave()
 	part, err := l.partition(t, p)
 	if err != nil {
 		return from, 0, err
 	}
-	if err := t.sweeping.Lock(ctx); err != nil {
-		return from, 0, err
+	keys := topicPrefix(nil, kindKeySeq, t.id)
+	x := compaction{topic: t.id, rules: c, partition: p, from: from, head: part.head.Load()}
+	if x.keys, err = l.db.NewIter(&pebble.IterOptions{LowerBound: keys, UpperBound: after(keys)}); err != nil {
+		return from, 0, failed(err)
 	}
-	defer t.sweeping.Unlock()
-	x := compaction{
-		sweep: sweep{log: l, topic: t, keep: c.Retention, now: c.Now},
-		rules: c, partition: p, from: from, head: part.head.Load(),
+	defer x.keys.Close()
+	s := sweep{log: l, topic: t, keep: c.Retention, now: c.Now}
+	b := l.db.NewBatch()
+	defer b.Close()
+	next = from
+	looked := 0
+	for r, err := range l.records(ctx, t, p, max(from, part.floor.Load()+1), x.head) {
+		var gone bool
+		if err == nil {
+			gone, err = x.superfluous(r)
+		}
+		if err != nil {
+			return from, 0, err
+		}
+		if gone {
+			_ = b.Delete(eventKey(nil, t.id, p, r.Seq), nil)
+			s.forget(b, r)
+			removed++
+		}
+		next = r.Seq + 1
+		if looked++; looked == c.Limit {
+			break
+		}
 	}
-	if from = max(from, part.floor.Load()+1); from > x.head {
-		return x.from, 0, nil
+	if removed > 0 {
+		if err := l.commits.applyUnsynced(ctx, b); err != nil {
+			return from, 0, err
+		}
 	}
-	return x.run(ctx, from)
+	return next, removed, nil
 }
 
 // compaction is one call of Compact. It finds the events as of its start: no other goroutine
-// removes any while it has the topic's turn.
+// removes any meanwhile.
 type compaction struct {
-	sweep
+	topic      uint32
 	rules      eventlog.Compaction
 	partition  int
 	from, head uint64
 	keys       *pebble.Iterator // the events of each key, in log order
-}
-
-// run looks at events from a seq on. Those to be removed go in commits of a
-// bounded size, in seq order.
-func (x *compaction) run(ctx context.Context, from uint64) (next uint64, removed int, err error) {
-	next = x.from
-	keys := topicPrefix(nil, kindKeySeq, x.topic.id)
-	if x.keys, err = x.log.db.NewIter(&pebble.IterOptions{LowerBound: keys, UpperBound: after(keys)}); err != nil {
-		return next, 0, failed(err)
-	}
-	defer x.keys.Close()
-	it, err := x.log.db.NewIter(&pebble.IterOptions{
-		LowerBound: eventKey(nil, x.topic.id, x.partition, from),
-		UpperBound: eventKey(nil, x.topic.id, x.partition, x.head+1),
-	})
-	if err != nil {
-		return next, 0, failed(err)
-	}
-	defer it.Close()
-	looked := 0
-	for it.First(); it.Valid() && looked < x.rules.Limit; {
-		b := x.log.db.NewBatch()
-		n, last := 0, next
-		for ; it.Valid() && looked < x.rules.Limit && n < sweepBatch; it.Next() {
-			looked++
-			gone, err := x.look(ctx, b, it, looked)
-			if err != nil {
-				b.Close()
-				return next, removed, err
-			}
-			if gone {
-				n++
-			}
-			last = seqOf(it.Key()) + 1
-		}
-		if n == 0 {
-			b.Close()
-		} else if err := x.log.commits.applyUnsynced(ctx, b); err != nil {
-			return next, removed, err
-		}
-		next, removed = last, removed+n
-	}
-	return next, removed, failed(it.Error())
-}
-
-// look decides on the event that the iterator is at, and removes it if it has
-// to go.
-func (x *compaction) look(ctx context.Context, b *pebble.Batch, it *pebble.Iterator, looked int) (gone bool, err error) {
-	if looked%checkEvery == 0 && ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return false, failed(err)
-	}
-	r, err := decodeRecord(x.topic.name, x.partition, seqOf(it.Key()), value)
-	if err != nil {
-		return false, failed(err)
-	}
-	if gone, err = x.superfluous(r); gone {
-		_ = b.Delete(it.Key(), nil)
-		x.forget(b, r)
-	}
-	return gone, err
 }
 
 // superfluous says whether the event goes. A tombstone stays while there are
@@ -137,7 +92,7 @@ func (x *compaction) superfluous(r *eventlog.Record) (bool, error) {
 // ofKey is the seq of the partition's first event of a key from a seq on; 0 if
 // there is none.
 func (x *compaction) ofKey(key string, from uint64) (uint64, error) {
-	start := keySeqKey(nil, x.topic.id, key, x.partition, from)
+	start := keySeqKey(nil, x.topic, key, x.partition, from)
 	if x.keys.SeekGE(start) && bytes.HasPrefix(x.keys.Key(), start[:len(start)-8]) {
 		return seqOf(x.keys.Key()), nil
 	}

@@ -3,6 +3,9 @@ package pebblelog
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -85,14 +88,11 @@ func (l *Log) halt(ctx context.Context, t *topic) (release func(), err error) {
 // ForgetGroup implements eventlog.Deleter. The marks go first: a group whose
 // epochs are gone has nothing left to be found by.
 func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return err
 	}
+	defer l.leave()
 	b := l.db.NewBatch()
 	marks := groupPrefix(kindMark, t.id, group)
 	_ = b.DeleteRange(marks, after(marks), nil)
@@ -110,46 +110,42 @@ func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
 // Erase implements eventlog.Deleter. The disk keeps the bytes until Pebble's
 // compactions come to them.
 func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error) {
-	if err := l.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, leave, err := l.enterSweep(ctx, name)
 	if err != nil {
 		return 0, err
 	}
+	defer leave()
 	part, err := l.partition(t, p)
 	if err != nil {
 		return 0, err
 	}
-	if err := t.sweeping.Lock(ctx); err != nil {
-		return 0, err
-	}
-	defer t.sweeping.Unlock()
-	s := sweep{log: l, topic: t, keep: r, now: now}
-	b := l.db.NewBatch()
+	var events []*eventlog.Record
 	for _, seq := range seqs {
 		if seq > part.head.Load() {
 			continue
 		}
-		value, found, err := l.get(eventKey(nil, t.id, p, seq))
-		if err != nil {
-			b.Close()
+		rec, err := l.event(t, location{partition: p, seq: seq})
+		if err == nil {
+			events = append(events, rec)
+		} else if !errors.Is(err, eventlog.ErrNotFound) {
 			return 0, err
 		}
-		if !found {
-			continue
-		}
-		rec, err := decodeRecord(name, p, seq, value)
-		if err != nil {
-			b.Close()
-			return 0, failed(err)
-		}
-		_ = b.Delete(eventKey(nil, t.id, p, seq), nil)
-		s.leave(b, rec, [32]byte{})
-		removed++
 	}
-	// The newest event tells after a restart which seqs were given.
-	_ = b.Set(givenKey(t.id, p), binary.AppendUvarint(nil, part.head.Load()), nil)
-	return removed, l.commitSynced(ctx, b)
+	s := sweep{log: l, topic: t, keep: r, now: now}
+	return len(events), s.remove(ctx, events, func(b *pebble.Batch, rec *eventlog.Record) { s.leave(b, rec, [32]byte{}) })
+}
+
+// remove removes events anywhere in their partitions, and returns once that is durable. forget
+// removes their index entries. The highest seq of a partition tells its head after a restart: where
+// that event goes, kindGiven keeps the seq.
+func (s *sweep) remove(ctx context.Context, events []*eventlog.Record, forget func(*pebble.Batch, *eventlog.Record)) error {
+	b := s.log.db.NewBatch()
+	for _, r := range events {
+		_ = b.Delete(eventKey(nil, s.topic.id, r.Partition, r.Seq), nil)
+		forget(b, r)
+		if r.Seq == s.topic.partitions[r.Partition].head.Load() {
+			_ = b.Set(givenKey(s.topic.id, r.Partition), binary.AppendUvarint(nil, r.Seq), nil)
+		}
+	}
+	return s.log.commitSynced(ctx, b)
 }

@@ -14,27 +14,21 @@ import (
 
 // ListGroups implements eventlog.Groups.
 func (l *Log) ListGroups(ctx context.Context, name string) ([]string, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	return l.epochs.groups(ctx, t.id)
 }
 
 // LatestEpochs implements eventlog.Groups.
 func (l *Log) LatestEpochs(ctx context.Context, name, group string) ([]eventlog.Epoch, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	values, err := l.epochs.latest(ctx, t.id, group)
 	if err != nil {
 		return nil, err
@@ -223,14 +217,11 @@ func (l *Log) saveMark(b *pebble.Batch, m *eventlog.Mark) error {
 
 // Marked implements eventlog.Groups.
 func (l *Log) Marked(ctx context.Context, name, group string, ids []string, now int64) ([]bool, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	it, err := l.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
 		return nil, failed(err)

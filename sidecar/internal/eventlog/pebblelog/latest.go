@@ -13,14 +13,11 @@ import (
 // where the latest event of each is. One step a key passes over its earlier events
 // and over their tombstones.
 func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	o := &pebble.IterOptions{LowerBound: keyPrefix(nil, kindKeySeq, t.id, q.From), UpperBound: after(topicPrefix(nil, kindKeySeq, t.id))}
 	if q.Below != "" {
 		o.UpperBound = keyPrefix(nil, kindKeySeq, t.id, q.Below)

@@ -76,7 +76,7 @@ type Log struct {
 	calls  sync.RWMutex
 	closed atomic.Bool
 
-	snapshots snapshots
+	snapshots sync.Map // the open ones: each *snapshot, without a value
 }
 
 var _ eventlog.Log = (*Log)(nil)
@@ -248,6 +248,57 @@ func (l *Log) enter(ctx context.Context) error {
 
 func (l *Log) leave() { l.calls.RUnlock() }
 
+// enterTopic is enter, and finds a topic.
+func (l *Log) enterTopic(ctx context.Context, name string) (*topic, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	t, err := l.catalog.find(name)
+	if err != nil {
+		l.leave()
+	}
+	return t, err
+}
+
+// enterPartition is enterTopic, and finds a partition.
+func (l *Log) enterPartition(ctx context.Context, name string, p int) (*topic, *partition, error) {
+	t, err := l.enterTopic(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	part, err := l.partition(t, p)
+	if err != nil {
+		l.leave()
+	}
+	return t, part, err
+}
+
+// enterHeads is enterTopic, and finds out how far each partition may be read.
+func (l *Log) enterHeads(ctx context.Context, name string) (*topic, []uint64, error) {
+	t, err := l.enterTopic(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	heads, err := l.heads(t)
+	if err != nil {
+		l.leave()
+	}
+	return t, heads, err
+}
+
+// enterSweep is enterTopic, and waits until nothing else removes events of the topic. leave ends
+// both.
+func (l *Log) enterSweep(ctx context.Context, name string) (t *topic, leave func(), err error) {
+	if t, err = l.enterTopic(ctx, name); err != nil {
+		return nil, nil, err
+	}
+	if err := t.sweeping.Lock(ctx); err != nil {
+		l.leave()
+		return nil, nil, err
+	}
+	return t, func() { t.sweeping.Unlock(); l.leave() }, nil
+}
+
 // Close implements eventlog.Log. Closing again does nothing.
 func (l *Log) Close() error {
 	if l.closed.Swap(true) {
@@ -257,7 +308,10 @@ func (l *Log) Close() error {
 	l.calls.Lock()
 	defer l.calls.Unlock()
 	l.commits.stop()
-	l.snapshots.release()
+	l.snapshots.Range(func(s, _ any) bool {
+		s.(*snapshot).release()
+		return true
+	})
 	err := errors.Join(l.epochs.close(), l.closePebble())
 	if l.lock != nil {
 		err = errors.Join(err, l.lock.Close())

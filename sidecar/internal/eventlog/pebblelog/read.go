@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -15,18 +16,11 @@ const checkEvery = 256
 
 // Read implements eventlog.Reader.
 func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	if err := l.enter(ctx); err != nil {
+	t, part, err := l.enterPartition(ctx, name, p)
+	if err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	t, err := l.catalog.find(name)
-	if err != nil {
-		return nil, err
-	}
-	part, err := l.partition(t, p)
-	if err != nil {
-		return nil, err
-	}
 	for {
 		head := part.head.Load()
 		events, err := l.readTo(ctx, t, p, from, head, b)
@@ -45,30 +39,61 @@ func (l *Log) readTo(ctx context.Context, t *topic, p int, from, head uint64, b 
 	if from > head {
 		return nil, nil
 	}
-	it, err := l.db.NewIter(&pebble.IterOptions{
-		LowerBound: eventKey(nil, t.id, p, from),
-		UpperBound: eventKey(nil, t.id, p, head+1),
-	})
-	if err != nil {
-		return nil, failed(err)
-	}
-	defer it.Close()
 	page := newPage(b)
-	for it.First(); it.Valid() && !page.full(); it.Next() {
-		if err := page.check(ctx); err != nil {
+	for r, err := range l.records(ctx, t, p, from, head) {
+		if err != nil {
 			return nil, err
 		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return nil, failed(err)
+		if page.add(r); page.full() {
+			break
 		}
-		r, err := decodeRecord(t.name, p, seqOf(it.Key()), value)
-		if err != nil {
-			return nil, failed(err)
-		}
-		page.add(r)
 	}
-	return page.events, failed(it.Error())
+	return page.events, nil
+}
+
+// entry is a key and its value, until the next one is read.
+type entry struct{ key, value []byte }
+
+// entries goes through the entries of a database within bounds, until an error.
+func entries(ctx context.Context, db iterable, bounds *pebble.IterOptions) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		it, err := db.NewIter(bounds)
+		if err != nil {
+			yield(entry{}, failed(err))
+			return
+		}
+		defer it.Close()
+		for n, valid := 0, it.First(); valid; n, valid = n+1, it.Next() {
+			if n%checkEvery == 0 && ctx.Err() != nil {
+				yield(entry{}, ctx.Err())
+				return
+			}
+			value, err := it.ValueAndErr()
+			if !yield(entry{it.Key(), value}, failed(err)) || err != nil {
+				return
+			}
+		}
+		if err := it.Error(); err != nil {
+			yield(entry{}, failed(err))
+		}
+	}
+}
+
+// records goes through a partition's events from one seq to another, both included, until an error.
+func (l *Log) records(ctx context.Context, t *topic, p int, from, to uint64) iter.Seq2[*eventlog.Record, error] {
+	return func(yield func(*eventlog.Record, error) bool) {
+		bounds := pebble.IterOptions{LowerBound: eventKey(nil, t.id, p, from), UpperBound: eventKey(nil, t.id, p, to+1)}
+		for e, err := range entries(ctx, l.db, &bounds) {
+			var r *eventlog.Record
+			if err == nil {
+				r, err = decodeRecord(t.name, p, seqOf(e.key), e.value)
+				err = failed(err)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // page collects events up to its bounds.
@@ -90,39 +115,32 @@ func (p *page) full() bool {
 	return len(p.events) > 0 && (len(p.events) >= p.bounds.Events || p.bounds.Bytes > 0 && p.bytes >= p.bounds.Bytes)
 }
 
-// check looks at the context now and then.
-func (p *page) check(ctx context.Context) error {
-	if len(p.events)%checkEvery == 0 {
-		return ctx.Err()
-	}
-	return nil
-}
-
 // Lookup implements eventlog.Reader.
 func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
+	return l.lookup(t, id)
+}
+
+// lookup is Lookup in a topic.
+func (l *Log) lookup(t *topic, id string) (*eventlog.Record, error) {
 	e, found, err := l.idEntry(t.id, id)
 	if err != nil {
 		return nil, err
 	}
-	if !found || !e.inLog() {
-		return nil, fmt.Errorf("event %q of topic %q: %w", id, name, eventlog.ErrNotFound)
+	if found && e.inLog() {
+		part, err := l.partition(t, e.partition)
+		if err != nil {
+			return nil, err
+		}
+		if e.seq <= part.head.Load() {
+			return l.event(t, e.location)
+		}
 	}
-	part, err := l.partition(t, e.partition)
-	if err != nil {
-		return nil, err
-	}
-	if e.seq > part.head.Load() {
-		return nil, fmt.Errorf("event %q of topic %q: %w", id, name, eventlog.ErrNotFound)
-	}
-	return l.event(t, e.location)
+	return nil, fmt.Errorf("event %q of topic %q: %w", id, t.name, eventlog.ErrNotFound)
 }
 
 // event reads one event; ErrNotFound if retention has removed it.

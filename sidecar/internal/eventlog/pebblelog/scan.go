@@ -14,25 +14,12 @@ import (
 // Scan implements eventlog.Reader: it walks the (ts, id) index, of the topic
 // or of one key, and fetches the events that it names.
 func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	if err := l.enter(ctx); err != nil {
+	t, heads, err := l.enterHeads(ctx, name)
+	if err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	t, heads, err := l.readable(name)
-	if err != nil {
-		return nil, err
-	}
 	return scan(ctx, l.db, t, heads, q, b)
-}
-
-// readable finds a topic, and how far each of its partitions may be read.
-func (l *Log) readable(name string) (*topic, []uint64, error) {
-	t, err := l.catalog.find(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	heads, err := l.heads(t)
-	return t, heads, err
 }
 
 // iterable is a database, or a snapshot of one.
@@ -167,14 +154,11 @@ func (f *fetcher) close() {
 // rest of the (ts, id) index: seqs need not rise with ts, so any entry may name
 // a partition's lowest.
 func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uint64, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, heads, err := l.readable(name)
+	t, heads, err := l.enterHeads(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	seqs := make([]uint64, len(heads))
 	for i := range seqs {
 		seqs[i] = heads[i] + 1
@@ -198,21 +182,15 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 
 // lowest lowers each partition's seq to the lowest one that q selects.
 func (l *Log) lowest(ctx context.Context, t *topic, q eventlog.ScanQuery, seqs []uint64) error {
-	it, err := l.db.NewIter(scanBounds(t.id, q))
-	if err != nil {
-		return failed(err)
-	}
-	defer it.Close()
-	valid := it.First()
-	for seen := 0; valid; valid, seen = it.Next(), seen+1 {
-		if seen%checkEvery == 0 && ctx.Err() != nil {
-			return ctx.Err()
+	for e, err := range entries(ctx, l.db, scanBounds(t.id, q)) {
+		if err != nil {
+			return err
 		}
-		at, err := decodeLocation(it.Value())
+		at, err := decodeLocation(e.value)
 		if err != nil {
 			return failed(err)
 		}
 		seqs[at.partition] = min(seqs[at.partition], at.seq)
 	}
-	return failed(it.Error())
+	return nil
 }

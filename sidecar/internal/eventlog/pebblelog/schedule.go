@@ -90,6 +90,9 @@ func (a *appending) released(i int, e idEntry, found bool) (done bool) {
 func (a *appending) scheduledBefore(i int, e idEntry) error {
 	r := a.batch[i]
 	was, err := a.log.scheduled(a.topic, e.due, r.ID)
+	if err == nil && was == nil {
+		err = fmt.Errorf("%w: id %q is scheduled for %d, and its event is missing", eventlog.ErrUnavailable, r.ID, e.due)
+	}
 	if err != nil {
 		return err
 	}
@@ -99,13 +102,10 @@ func (a *appending) scheduledBefore(i int, e idEntry) error {
 	return nil
 }
 
-// scheduled reads a scheduled event.
+// scheduled reads a scheduled event; nil where it is gone.
 func (l *Log) scheduled(t *topic, due int64, id string) (*eventlog.Record, error) {
 	value, found, err := l.get(waitingKey(nil, t.id, due, id))
-	if err == nil && !found {
-		err = fmt.Errorf("%w: id %q is scheduled for %d, and its event is missing", eventlog.ErrUnavailable, id, due)
-	}
-	if err != nil {
+	if err != nil || !found {
 		return nil, err
 	}
 	r, err := decodeRecord(t.name, 0, 0, value)
@@ -153,26 +153,29 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
+	defer l.leave()
 	t, err := l.catalog.find(name)
-	l.leave() // each append enters for itself
 	if err != nil {
-		return errors.Join(err, l.forgetDue(ctx, name, due))
+		return errors.Join(err, l.forgetDue(ctx, l.catalog.deleted(name), due))
 	}
-	byPartition, places, size := map[int]*appending{}, map[int][]int{}, 0
+	type releasing struct {
+		appending
+		at []int // the indexes of due
+	}
+	byPartition, size := map[int]*releasing{}, 0
 	flush := func() {
-		for p, a := range byPartition {
-			l.begin(ctx, name, a)
-			for n, i := range places[p] {
+		for _, a := range byPartition {
+			a.run(ctx)
+			for n, i := range a.at {
 				outs[i] = a.out[n]
 			}
 		}
 		clear(byPartition)
-		clear(places)
 		size = 0
 	}
 	var gone []eventlog.Scheduled
 	for i, w := range due {
-		r, err := l.dueRecord(t, &w)
+		r, err := l.scheduled(t, w.DeliverAt, w.ID)
 		if err != nil {
 			return err
 		}
@@ -185,65 +188,45 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 		p := eventlog.PartitionOf(r.Key, r.ID, len(t.partitions))
 		a := byPartition[p]
 		if a == nil {
-			a = &appending{log: l, partition: p}
+			a = &releasing{appending: appending{log: l, topic: t, partition: p}}
 			byPartition[p] = a
 		}
-		a.batch, a.release, a.out = append(a.batch, r), append(a.release, w), append(a.out, eventlog.Outcome{})
-		places[p] = append(places[p], i)
+		a.batch, a.release, a.out, a.at = append(a.batch, r), append(a.release, w), append(a.out, eventlog.Outcome{}), append(a.at, i)
 		if size += r.Size(); size >= maxReleaseBytes {
 			flush()
 		}
 	}
 	flush()
-	return l.forgetDue(ctx, name, gone)
+	return l.forgetDue(ctx, t, gone)
 }
 
-// dueRecord reads an event that is due; nil where it is gone.
-func (l *Log) dueRecord(t *topic, w *eventlog.Scheduled) (*eventlog.Record, error) {
-	if err := l.enter(context.Background()); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	value, found, err := l.get(waitingKey(nil, t.id, w.DeliverAt, w.ID))
-	if err != nil || !found {
-		return nil, err
-	}
-	r, err := decodeRecord(t.name, 0, 0, value)
-	return r, failed(err)
-}
-
-// forgetDue removes what the index has of events that are gone.
-func (l *Log) forgetDue(ctx context.Context, name string, gone []eventlog.Scheduled) error {
-	if err := l.enter(ctx); err != nil || len(gone) == 0 {
-		if err == nil {
-			l.leave()
-		}
-		return err
-	}
-	defer l.leave()
-	l.catalog.mu.RLock()
-	t := l.catalog.topics[name]
-	l.catalog.mu.RUnlock()
-	if t == nil {
+// forgetDue removes what the index has of a topic's events that are gone.
+func (l *Log) forgetDue(ctx context.Context, t *topic, gone []eventlog.Scheduled) error {
+	if t == nil || len(gone) == 0 {
 		return nil
 	}
+	// While the claims are held no other call schedules the same ids.
+	ids := make([]string, len(gone))
+	for i, w := range gone {
+		ids[i] = w.ID
+	}
+	release, err := t.claims.acquire(ctx, ids)
+	if err != nil {
+		return err
+	}
+	defer release()
+	b := l.db.NewBatch()
+	defer b.Close()
 	for _, w := range gone {
-		// While the claim is held no other call schedules the same id.
-		release, err := t.claims.acquire(ctx, []string{w.ID})
+		_, found, err := l.get(waitingKey(nil, t.id, w.DeliverAt, w.ID))
 		if err != nil {
 			return err
 		}
-		_, found, err := l.get(waitingKey(nil, t.id, w.DeliverAt, w.ID))
-		if err == nil && !found {
-			b := l.db.NewBatch()
+		if !found {
 			_ = b.Delete(dueKey(nil, w.DeliverAt, t.id, w.ID), nil)
-			err = l.commits.applyUnsynced(ctx, b)
-		}
-		if release(); err != nil {
-			return err
 		}
 	}
-	return nil
+	return l.commits.applyUnsynced(ctx, b)
 }
 
 // Due implements eventlog.Scheduler. One sidecar has all slots.
@@ -252,78 +235,62 @@ func (l *Log) Due(ctx context.Context, _ []int, last *eventlog.Scheduled, now in
 		return nil, 0, err
 	}
 	defer l.leave()
-	names := map[uint32]string{}
-	l.catalog.mu.RLock()
-	for name, t := range l.catalog.topics {
-		names[t.id] = name
-	}
-	l.catalog.mu.RUnlock()
+	topics := l.catalog.byID()
 	from := []byte{kindDue}
 	if last != nil {
 		from = append([]byte(last.Place), 0)
 	}
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: []byte{kindDue + 1}})
-	if err != nil {
-		return nil, 0, failed(err)
-	}
-	defer it.Close()
-	for it.First(); it.Valid() && len(due) < limit; it.Next() {
-		if err := ctx.Err(); err != nil {
-			return nil, 0, err
+	for e, err := range entries(ctx, l.db, &pebble.IterOptions{LowerBound: from, UpperBound: []byte{kindDue + 1}}) {
+		if err != nil || len(due) == limit {
+			return due, 0, err
 		}
-		key := it.Key()
-		w := eventlog.Scheduled{DeliverAt: timeAt(key[1:]), Topic: names[binary.BigEndian.Uint32(key[9:])], ID: string(key[13:]), Key: string(it.Value()), Place: string(key)}
-		if w.DeliverAt > now {
-			next = w.DeliverAt
-			break
+		at := timeAt(e.key[1:])
+		if at > now {
+			return due, at, nil
 		}
-		due = append(due, w)
+		if t := topics[binary.BigEndian.Uint32(e.key[9:])]; t != nil { // else it was created since
+			due = append(due, eventlog.Scheduled{DeliverAt: at, Topic: t.name, ID: string(e.key[13:]), Key: string(e.value), Place: string(e.key)})
+		}
 	}
-	return due, next, failed(it.Error())
+	return due, 0, nil
 }
 
 // ListScheduled implements eventlog.Scheduler.
 func (l *Log) ListScheduled(ctx context.Context, name string, last *eventlog.Point, limit int) (list []eventlog.Scheduled, err error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	prefix := topicPrefix(nil, kindWaiting, t.id)
 	from := prefix
 	if last != nil {
 		from = append(waitingKey(nil, t.id, last.TS, last.ID), 0)
 	}
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(prefix)})
-	if err != nil {
-		return nil, failed(err)
-	}
-	defer it.Close()
-	for it.First(); it.Valid() && len(list) < limit; it.Next() {
-		at := pointAt(it.Key()[len(prefix):])
-		_, key, err := identityOf(it.Value())
+	for e, err := range entries(ctx, l.db, &pebble.IterOptions{LowerBound: from, UpperBound: after(prefix)}) {
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == limit {
+			break
+		}
+		at := pointAt(e.key[len(prefix):])
+		_, key, err := identityOf(e.value)
 		if err != nil {
 			return nil, failed(err)
 		}
 		list = append(list, eventlog.Scheduled{Topic: name, ID: at.ID, Key: key, DeliverAt: at.TS})
 	}
-	// The list has only durable events.
-	return list, errors.Join(failed(it.Error()), l.commits.barrier(ctx))
+	return list, l.commits.barrier(ctx) // the list has only durable events
 }
 
 // CountScheduled implements eventlog.Scheduler.
 func (l *Log) CountScheduled(ctx context.Context, name string) (int64, error) {
-	if err := l.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return 0, err
 	}
+	defer l.leave()
 	return t.waiting.count(l.db, t.id)
 }
 
@@ -340,12 +307,7 @@ func (l *Log) CountSlots(ctx context.Context, _ []int) (map[string]int64, error)
 		return nil, failed(err)
 	}
 	defer it.Close()
-	l.catalog.mu.RLock()
-	topics := map[uint32]*topic{}
-	for _, t := range l.catalog.topics {
-		topics[t.id] = t
-	}
-	l.catalog.mu.RUnlock()
+	topics := l.catalog.byID()
 	for valid := it.First(); valid; {
 		id := binary.BigEndian.Uint32(it.Key()[1:])
 		if t := topics[id]; t != nil {
@@ -360,18 +322,11 @@ func (l *Log) CountSlots(ctx context.Context, _ []int) (map[string]int64, error)
 
 // Cancel implements eventlog.Scheduler.
 func (l *Log) Cancel(ctx context.Context, name, id string) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	defer l.leave()
-	t, err := l.catalog.find(name)
+	t, leave, err := l.enterSweep(ctx, name) // else it may be deleted meanwhile
 	if err != nil {
 		return err
 	}
-	if err := t.sweeping.Lock(ctx); err != nil { // else it may be deleted meanwhile
-		return err
-	}
-	defer t.sweeping.Unlock()
+	defer leave()
 	release, err := t.claims.acquire(ctx, []string{id})
 	if err != nil {
 		return err

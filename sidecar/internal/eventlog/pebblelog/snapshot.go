@@ -13,18 +13,15 @@ import (
 // Snapshot freezes a topic: it has every event that is durable when it is called, also if that is
 // truncated, swept or compacted afterwards. Closing the log ends it.
 func (l *Log) Snapshot(ctx context.Context, name string) (eventlog.Snapshot, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.leave()
 	// First the heads: durable events are applied, so the snapshot has all events that the heads
 	// count.
-	t, heads, err := l.readable(name)
+	t, heads, err := l.enterHeads(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	s := &snapshot{log: l, topic: t, heads: heads, at: l.db.NewSnapshot()}
-	l.snapshots.add(s)
+	l.snapshots.Store(s, nil)
 	return s, nil
 }
 
@@ -57,7 +54,7 @@ func (s *snapshot) Scan(ctx context.Context, name string, q eventlog.ScanQuery, 
 
 // Close implements eventlog.Snapshot.
 func (s *snapshot) Close() {
-	s.log.snapshots.remove(s)
+	s.log.snapshots.Delete(s)
 	s.release()
 }
 
@@ -71,35 +68,4 @@ func (s *snapshot) release() {
 	// It fails where it was closed before, and only there.
 	_ = s.at.Close()
 	s.at = nil
-}
-
-// snapshots are the open ones, which closing the log ends.
-type snapshots struct {
-	mu   sync.Mutex
-	open map[*snapshot]struct{}
-}
-
-func (o *snapshots) add(s *snapshot) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.open == nil {
-		o.open = make(map[*snapshot]struct{})
-	}
-	o.open[s] = struct{}{}
-}
-
-func (o *snapshots) remove(s *snapshot) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.open, s)
-}
-
-// release ends all of them, while no call is under way.
-func (o *snapshots) release() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for s := range o.open {
-		s.release()
-	}
-	clear(o.open)
 }

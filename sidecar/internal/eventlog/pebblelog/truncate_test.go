@@ -56,11 +56,11 @@ func TestTruncate(t *testing.T) {
 	l := mustOpen(t, Options{Dir: "data", FS: disk})
 	defer func() { l.Close() }()
 	ensure(t, l, "t", 1)
-	const n = 2*sweepBatch + 10
+	const n = 1010
 	appendAll(t, l, eventlogtest.Events("e", n, eventlogtest.Keyed("k")))
 
 	for _, c := range []struct{ upTo, first uint64 }{
-		{0, 1}, {3, 4}, {3, 4}, {1, 4}, {sweepBatch + 7, sweepBatch + 8}, {n - 1, n}, {n + 100, n + 1}, {n + 100, n + 1},
+		{0, 1}, {3, 4}, {3, 4}, {1, 4}, {507, 508}, {n - 1, n}, {n + 100, n + 1}, {n + 100, n + 1},
 	} {
 		if err := l.Truncate(t.Context(), "t", 0, c.upTo); err != nil {
 			t.Fatalf("up to %d: %v", c.upTo, err)
