@@ -62,14 +62,6 @@ func (a *account) begin(t *topic) {
 	a.spooling[t] = struct{}{}
 }
 
-// restore is begin for what an earlier run has left.
-func (a *account) restore(t *topic, events int, bytes int64) {
-	a.begin(t)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.change(t, events, bytes)
-}
-
 // end says that the topic has nothing in the spool; its gate is shut.
 func (a *account) end(t *topic) {
 	a.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,18 +28,18 @@ func (l *Log) Append(ctx context.Context, name string, partition int, batch []*e
 // route finds the way of a batch that may not be the direct one.
 func (l *Log) route(ctx context.Context, t *topic, partition int, batch []*eventlog.Record) []eventlog.Outcome {
 	for waited := false; ; {
-		if err := t.gate.enter(ctx); err != nil {
+		if err := t.gate.Acquire(ctx, 1); err != nil {
 			return repeat(gaveUp(err), len(batch))
 		}
 		// In this order: once the store is away, no append waits any more.
 		wait, spooling := l.account.wait(t), t.spooling.Load()
 		away := l.health.away.Load()
 		if away && !l.spools(t.name) || spooling && !l.own.trusted.Load() {
-			t.gate.leave()
+			t.gate.Release(1)
 			return repeat(l.refusal(), len(batch))
 		}
 		if wait != nil && !waited && !t.letters && spooling && !away {
-			t.gate.leave()
+			t.gate.Release(1)
 			select {
 			case <-wait:
 				waited = true
@@ -50,10 +51,10 @@ func (l *Log) route(ctx context.Context, t *topic, partition int, batch []*event
 		if away || spooling {
 			outs := make([]eventlog.Outcome, len(batch))
 			l.keep(ctx, t, batch, outs, nil)
-			t.gate.leave()
+			t.gate.Release(1)
 			return outs
 		}
-		t.gate.leave()
+		t.gate.Release(1)
 		partitions, err := l.ensured(ctx, t)
 		switch {
 		case err == nil:
@@ -73,39 +74,36 @@ func (l *Log) appendAs(ctx context.Context, t *topic, partition, partitions int,
 		return l.cfg.Log.Append(ctx, t.name, partition, batch)
 	}
 	outs := make([]eventlog.Outcome, len(batch))
-	var work errgroup.Group
-	work.SetLimit(parallelAppends)
-	for p, at := range placed(batch, partitions) {
-		work.Go(func() error {
-			recs := make([]*eventlog.Record, len(at))
-			for n, i := range at {
-				recs[n] = batch[i]
-			}
-			answers := l.cfg.Log.Append(ctx, t.name, p, recs)
-			for n, i := range at {
-				outs[i] = answers[n]
-			}
-			if p != partition { // the writer announces its own partition's
-				l.announce(t, p, recs, answers)
-			}
-			return nil
-		})
-	}
-	_ = work.Wait() // the outcomes say it
+	_ = eachPartition(batch, partitions, func(p int, at []int, recs []*eventlog.Record) error {
+		answers := l.cfg.Log.Append(ctx, t.name, p, recs)
+		for n, i := range at {
+			outs[i] = answers[n]
+		}
+		if p != partition { // the writer announces its own partition's
+			l.announce(t, p, recs, answers)
+		}
+		return nil // the outcomes say it
+	})
 	return outs
 }
 
 // parallelAppends bounds the appends at once that one batch is split into.
 const parallelAppends = 8
 
-// placed are the indexes of a batch's events by partition, in order.
-func placed(batch []*eventlog.Record, partitions int) map[int][]int {
-	at := make(map[int][]int)
+// eachPartition calls do, several at once, for each partition with those of a batch's events that
+// belong there, in order, and with their indexes.
+func eachPartition(batch []*eventlog.Record, partitions int, do func(p int, at []int, recs []*eventlog.Record) error) error {
+	at, recs := make(map[int][]int), make(map[int][]*eventlog.Record)
 	for i, r := range batch {
 		p := eventlog.PartitionOf(r.Key, r.ID, partitions)
-		at[p] = append(at[p], i)
+		at[p], recs[p] = append(at[p], i), append(recs[p], r)
 	}
-	return at
+	var work errgroup.Group
+	work.SetLimit(parallelAppends)
+	for p := range at {
+		work.Go(func() error { return do(p, at[p], recs[p]) })
+	}
+	return work.Wait()
 }
 
 // announce tells of the events that are new in the log.
@@ -133,21 +131,17 @@ func (l *Log) rescued(ctx context.Context, t *topic, batch []*eventlog.Record, o
 		return outs
 	}
 	l.lost(outs[at[0]].Err)
-	if !l.spools(t.name) || t.gate.enter(ctx) != nil {
+	if !l.spools(t.name) || t.gate.Acquire(ctx, 1) != nil {
 		return outs
 	}
-	defer t.gate.leave()
+	defer t.gate.Release(1)
 	l.keep(ctx, t, batch, outs, at)
 	return outs
 }
 
 // repeat is the same refusal for every event of a batch.
 func repeat(err error, n int) []eventlog.Outcome {
-	outs := make([]eventlog.Outcome, n)
-	for i := range outs {
-		outs[i].Err = err
-	}
-	return outs
+	return slices.Repeat([]eventlog.Outcome{{Err: err}}, n)
 }
 
 // gaveUp says that a batch was not stored because its context ended.

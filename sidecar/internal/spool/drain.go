@@ -158,29 +158,27 @@ func (l *Log) drained() {
 // and drains what there is: then the topic is direct again.
 func (l *Log) turn(ctx context.Context, t *topic, bounds eventlog.Bounds) error {
 	l.account.startPacing(t)
-	alone := l.account.fits(t, bounds)
-	if alone {
-		if err := t.gate.shut(ctx); err != nil {
+	if !l.account.fits(t, bounds) {
+		n, err := l.page(ctx, t, bounds)
+		l.drain.events.Add(int64(n))
+		if err != nil || n > 0 {
 			return err
 		}
-		defer t.gate.open()
+		// It counts events that never got into the spool.
 	}
+	if err := t.gate.Acquire(ctx, wholeGate); err != nil {
+		return err
+	}
+	defer t.gate.Release(wholeGate)
 	for {
 		n, err := l.page(ctx, t, bounds)
 		l.drain.events.Add(int64(n))
-		switch {
-		case err != nil || n > 0 && !alone:
+		if err != nil {
 			return err
-		case n > 0:
-		case alone:
+		}
+		if n == 0 {
 			l.account.end(t)
 			return nil
-		default: // it counts events that never got into the spool
-			if err := t.gate.shut(ctx); err != nil {
-				return err
-			}
-			defer t.gate.open()
-			alone = true
 		}
 	}
 }
@@ -257,22 +255,14 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 	}
 	var mu sync.Mutex
 	var all []dead
-	var work errgroup.Group
-	work.SetLimit(parallelAppends)
-	for p, at := range placed(page, partitions) {
-		work.Go(func() error {
-			recs := make([]*eventlog.Record, len(at))
-			for n, i := range at {
-				recs[n] = page[i]
-			}
-			list, err := l.forwardTo(ctx, t, p, recs)
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, list...)
-			return err
-		})
-	}
-	if err := work.Wait(); err != nil {
+	err = eachPartition(page, partitions, func(p int, _ []int, recs []*eventlog.Record) error {
+		list, err := l.forwardTo(ctx, t, p, recs)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, list...)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if all, err = l.unerased(ctx, t, all); err != nil {

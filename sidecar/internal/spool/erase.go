@@ -106,11 +106,11 @@ func (l *Log) look(ctx context.Context, t *topic, next []*eventlog.Record) error
 	return nil
 }
 
-// chosen are the records whose flag is that.
-func chosen(recs []*eventlog.Record, flags []bool, is bool) (some []*eventlog.Record) {
-	for i, rec := range recs {
+// chosen are the elements whose flag has that value.
+func chosen[E any](all []E, flags []bool, is bool) (some []E) {
+	for i, e := range all {
 		if flags[i] == is {
-			some = append(some, rec)
+			some = append(some, e)
 		}
 	}
 	return some
@@ -146,13 +146,10 @@ func (l *Log) unerased(ctx context.Context, t *topic, all []dead) ([]dead, error
 		recs[i] = all[i].rec
 	}
 	erased, err := eventlog.Erased(ctx, l.cfg.Erasures.Marked, t.name, recs)
-	var rest []dead
-	for i := range erased {
-		if !erased[i] {
-			rest = append(rest, all[i])
-		}
+	if err != nil {
+		return nil, err
 	}
-	return rest, err
+	return chosen(all, erased, false), nil
 }
 
 // eraseLogged erases events that may be in the log. An event of the same id that was accepted at

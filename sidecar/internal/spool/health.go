@@ -32,7 +32,7 @@ func (l *Log) lost(cause error) {
 	l.health.away.Store(true)
 	l.account.stopPacing()
 	l.cfg.Logger.Warn("the store is away; publishes are spooled or refused, as the policies of their topics say", "error", cause)
-	l.nudge()
+	l.wake.Set()
 }
 
 // found notes that the store answers again.
@@ -44,11 +44,6 @@ func (l *Log) found() {
 	}
 	l.health.away.Store(false)
 	l.cfg.Logger.Info("the store is back", "away_for", l.cfg.Clock.Since(l.health.since).Round(time.Millisecond))
-}
-
-// nudge wakes Run.
-func (l *Log) nudge() {
-	l.wake.Set()
 }
 
 // retryAway is when to try again while the store is away: the best guess is that the outage takes

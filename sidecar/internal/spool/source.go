@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -137,13 +138,7 @@ func (s *Source) resolve(ctx context.Context, topic string, key *string, merged 
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
-	kept := page[:0]
-	for _, r := range page {
-		if r != nil {
-			kept = append(kept, r)
-		}
-	}
-	return kept, nil
+	return slices.DeleteFunc(page, func(r *eventlog.Record) bool { return r == nil }), nil
 }
 
 // marked is a copy of the spool's record as readers see it.

@@ -16,7 +16,7 @@
 // partition. A topic is direct or spooling. It becomes spooling with the first event
 // that is spooled, and from then on every batch of every partition goes behind it.
 // It becomes direct again only while no batch is between asking and being
-// answered (gate.go), and with nothing left in the spool. So there is no moment
+// answered (the topic's gate), and with nothing left in the spool. So there is no moment
 // at which an event could pass an earlier one of its partition.
 //
 // # What makes it safe to repeat
@@ -170,7 +170,8 @@ func (l *Log) recover(ctx context.Context, tp eventlog.Topic) error {
 	}
 	if events > 0 {
 		t := l.add(tp.Name, tp.Partitions, 0, tp.By)
-		l.account.restore(t, events, bytes)
+		l.account.begin(t)
+		l.account.change(t, events, bytes) // no other goroutine has it yet
 	}
 	return nil
 }

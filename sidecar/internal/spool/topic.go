@@ -3,8 +3,11 @@ package spool
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -30,7 +33,9 @@ type topic struct {
 	// spooling says that later events go behind those in the spool. It is set
 	// inside the gate and cleared while the gate is shut.
 	spooling atomic.Bool
-	gate     gate
+	// gate is how batches get into the spool. Each holds one unit of it; the drainer acquires
+	// wholeGate to be alone with the topic, and batches that come later wait behind it.
+	gate *semaphore.Weighted
 	// drain is held while a page goes into the log, and while events are erased.
 	drain    pause.Mutex
 	erasures erasures // whoever holds drain
@@ -40,6 +45,9 @@ type topic struct {
 	bytes  int64
 	pacing pacing
 }
+
+// wholeGate are all units of a gate.
+const wholeGate = math.MaxInt64
 
 func (l *Log) find(name string) *topic {
 	l.mu.RLock()
@@ -53,7 +61,10 @@ func (l *Log) add(name string, known, partitions int, by string) *topic {
 	defer l.mu.Unlock()
 	t := l.topics[name]
 	if t == nil {
-		t = &topic{name: name, known: known, by: by, drain: pause.NewMutex(), letters: strings.HasSuffix(name, wire.DeadLetterSuffix)}
+		t = &topic{
+			name: name, known: known, by: by, letters: strings.HasSuffix(name, wire.DeadLetterSuffix),
+			gate: semaphore.NewWeighted(wholeGate), drain: pause.NewMutex(),
+		}
 		t.partitions.Store(int32(partitions))
 		l.topics[name] = t
 	}
