@@ -271,7 +271,5 @@ func (r *ring) read(from uint64, b eventlog.Bounds) []*eventlog.Record {
 		size += held[n].Size()
 		n++
 	}
-	out := make([]*eventlog.Record, n)
-	copy(out, held)
-	return out
+	return slices.Clone(held[:n])
 }

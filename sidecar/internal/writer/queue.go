@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -13,8 +14,7 @@ type queue struct {
 	clock clock.Clock
 
 	mu       sync.Mutex
-	items    []Item // items[start:] wait
-	start    int
+	items    []Item
 	bytes    int
 	draining bool
 	inflight int           // events of the batch being appended
@@ -26,8 +26,7 @@ type queue struct {
 func (q *queue) push(it Item, size int, b Bounds) (start bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting := len(q.items) - q.start
-	if waiting >= b.PartitionEvents || waiting > 0 && q.bytes+size > b.PartitionBytes {
+	if len(q.items) >= b.PartitionEvents || len(q.items) > 0 && q.bytes+size > b.PartitionBytes {
 		return false, full("partition", q.estimate())
 	}
 	q.items = append(q.items, it)
@@ -41,36 +40,22 @@ func (q *queue) push(it Item, size int, b Bounds) (start bool, err error) {
 func (q *queue) pop(dst []Item, b Bounds) (batch []Item, size int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.start < len(q.items) && len(dst) < b.BatchEvents {
-		n := q.items[q.start].Record.Size()
+	for _, it := range q.items[:min(len(q.items), b.BatchEvents)] {
+		n := it.Record.Size()
 		if len(dst) > 0 && size+n > b.BatchBytes {
 			break
 		}
 		size += n
-		dst = append(dst, q.items[q.start])
-		q.items[q.start] = Item{}
-		q.start++
+		dst = append(dst, it)
 	}
 	q.bytes -= size
 	q.inflight, q.popped = len(dst), q.clock.Now()
-	q.compact()
-	if len(dst) == 0 {
-		q.draining = false
+	q.items = slices.Delete(q.items, 0, len(dst))
+	if len(q.items) == 0 && cap(q.items) > keepItems {
+		q.items = nil
 	}
+	q.draining = len(dst) > 0
 	return dst, size
-}
-
-// compact drops what was popped, so that a queue that never runs empty does not
-// grow either.
-func (q *queue) compact() {
-	switch {
-	case q.start == len(q.items) && cap(q.items) > keepItems:
-		q.items, q.start = nil, 0
-	case q.start > len(q.items)/2:
-		n := copy(q.items, q.items[q.start:])
-		clear(q.items[n:])
-		q.items, q.start = q.items[:n], 0
-	}
 }
 
 // keepItems is how large an empty queue may stay allocated.
@@ -99,7 +84,7 @@ func (q *queue) timeToEmpty() time.Duration {
 // for longer than that is expected to take as long again, so that publishers do not retry a hanging
 // log every few milliseconds.
 func (q *queue) estimate() time.Duration {
-	d := time.Duration(len(q.items)-q.start+q.inflight) * q.perEvent
+	d := time.Duration(len(q.items)+q.inflight) * q.perEvent
 	if q.inflight > 0 {
 		d = max(d, q.clock.Since(q.popped))
 	}
@@ -109,5 +94,5 @@ func (q *queue) estimate() time.Duration {
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.items) - q.start + q.inflight
+	return len(q.items) + q.inflight
 }
