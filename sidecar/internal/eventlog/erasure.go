@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -109,20 +110,17 @@ func Erased(ctx context.Context, marked Marked, topic string, recs []*Record) ([
 		}
 		its := of[mark]
 		slices.SortFunc(its, func(i, j int) int { return cmp.Compare(recs[i].AcceptedAt, recs[j].AcceptedAt) })
-		low, high := 0, len(its) // those before low are erased, those from high on are not
-		for low < high {
-			mid := (low + high) / 2
-			one, err := inForce([]string{mark}, recs[its[mid]].AcceptedAt)
-			if err != nil {
-				return nil, err
+		first := sort.Search(len(its), func(n int) bool { // the first that is not erased
+			var one []bool
+			if err == nil {
+				one, err = inForce([]string{mark}, recs[its[n]].AcceptedAt)
 			}
-			if one[0] {
-				low = mid + 1
-			} else {
-				high = mid
-			}
+			return err == nil && !one[0]
+		})
+		if err != nil {
+			return nil, err
 		}
-		for _, i := range its[:low] {
+		for _, i := range its[:first] {
 			erased[i] = true
 		}
 	}

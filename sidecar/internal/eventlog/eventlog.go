@@ -9,6 +9,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -243,20 +244,7 @@ type Point struct {
 }
 
 // Compare orders points: by ts, then by the id's bytes.
-func (p Point) Compare(q Point) int {
-	switch {
-	case p.TS != q.TS:
-		if p.TS < q.TS {
-			return -1
-		}
-		return 1
-	case p.ID < q.ID:
-		return -1
-	case p.ID > q.ID:
-		return 1
-	}
-	return 0
-}
+func (p Point) Compare(q Point) int { return cmp.Or(cmp.Compare(p.TS, q.TS), cmp.Compare(p.ID, q.ID)) }
 
 // ScanQuery selects events by (ts, id). The zero value selects the whole topic,
 // ascending.

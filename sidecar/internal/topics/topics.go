@@ -48,22 +48,17 @@ type Config struct {
 // Catalog is an eventlog.Appender which makes the topics that may be made. Its
 // methods are safe for concurrent use.
 type Catalog struct {
-	cfg Config
-
-	mu    sync.RWMutex
-	known map[string]bool // topics that were there
+	cfg   Config
+	known sync.Map // names of topics that were there
 }
 
 // New makes a Catalog.
-func New(cfg Config) *Catalog { return &Catalog{cfg: cfg, known: make(map[string]bool)} }
+func New(cfg Config) *Catalog { return &Catalog{cfg: cfg} }
 
 // May returns nil where the topic is there or may be made. The error is a
 // *wire.Error, or the log's.
 func (c *Catalog) May(ctx context.Context, name string) error {
-	c.mu.RLock()
-	known := c.known[name]
-	c.mu.RUnlock()
-	if known {
+	if _, known := c.known.Load(name); known {
 		return nil
 	}
 	// Dead letters always have a place.
@@ -74,9 +69,7 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	_, err := c.cfg.Log.LookupTopic(ctx, name)
 	switch {
 	case err == nil:
-		c.mu.Lock()
-		c.known[name] = true
-		c.mu.Unlock()
+		c.known.Store(name, nil)
 		return nil
 	case errors.Is(err, eventlog.ErrNotFound) && made:
 		return c.Room(ctx)
@@ -137,9 +130,7 @@ func (c *Catalog) Append(ctx context.Context, name string, partition int, batch 
 	if len(rest) == 0 {
 		return outs
 	}
-	c.mu.Lock()
-	delete(c.known, name)
-	c.mu.Unlock()
+	c.known.Delete(name)
 	if _, err := c.EnsureIn(ctx, c.cfg.Log, name, c.cfg.Policies.Load().Topic(name).Partitions); err != nil {
 		for _, i := range at {
 			outs[i] = eventlog.Outcome{Err: err}
