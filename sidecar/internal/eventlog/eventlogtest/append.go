@@ -15,9 +15,7 @@ import (
 func testAppend(t *testing.T, s *suite) {
 	t.Run("seqs start at 1 and rise in batch order, also after a restart", func(t *testing.T) {
 		topic := s.topic(t, 2)
-		if e := s.extent(t, topic, 0); e != (eventlog.Extent{First: 1, Head: 0}) {
-			t.Fatalf("an untouched partition has extent %+v", e)
-		}
+		s.wantExtent(t, topic, 0, 1, 0)
 		if got := s.stored(t, topic, 0, Events("a", 3)...); !slices.IsSorted(got) || got[0] != 1 {
 			t.Fatalf("first seqs: %v", got)
 		}
@@ -30,13 +28,8 @@ func testAppend(t *testing.T, s *suite) {
 		if got := s.stored(t, topic, 1, Events("c", 1)...); got[0] != 1 {
 			t.Fatalf("another partition starts at seq %d", got[0])
 		}
-		if e := s.extent(t, topic, 0); e.First != 1 || e.Head != got[2] {
-			t.Fatalf("extent %+v; want First 1, Head %d", e, got[2])
-		}
-		want := []string{"a-000", "a-001", "a-002", "b-000", "b-001", "b-002"}
-		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, want) {
-			t.Fatalf("read %q; want %q", got, want)
-		}
+		s.wantExtent(t, topic, 0, 1, got[2])
+		s.wantRead(t, topic, 0, "a-000", "a-001", "a-002", "b-000", "b-001", "b-002")
 	})
 
 	t.Run("the stored records are given their place", func(t *testing.T) {
@@ -67,10 +60,8 @@ func testAppend(t *testing.T, s *suite) {
 
 	t.Run("the same payload written differently is a duplicate", func(t *testing.T) {
 		topic := s.topic(t, 1)
-		s.stored(t, topic, 0, Event("a", Payload(`{"x":1.0,"y":[1e2]}`)))
-		if got := s.append(t, topic, 0, Event("a", Payload(`{"y":[100],"x":1}`)))[0]; !got.Duplicate {
-			t.Errorf("%+v; want a duplicate", got)
-		}
+		seq := s.stored(t, topic, 0, Event("a", Payload(`{"x":1.0,"y":[1e2]}`)))[0]
+		s.wantDuplicate(t, topic, 0, Event("a", Payload(`{"y":[100],"x":1}`)), seq)
 	})
 
 	t.Run("another version of a schema is no other content", func(t *testing.T) {
@@ -80,10 +71,8 @@ func testAppend(t *testing.T, s *suite) {
 				r.Headers = wire.Headers{{Name: "h", Value: "v"}, {Name: wire.HeaderSchemaVersion, Value: v}}
 			}
 		}
-		s.stored(t, topic, 0, Event("a", version("1")))
-		if got := s.append(t, topic, 0, Event("a", version("2")))[0]; !got.Duplicate {
-			t.Errorf("%+v; want a duplicate", got)
-		}
+		seq := s.stored(t, topic, 0, Event("a", version("1")))[0]
+		s.wantDuplicate(t, topic, 0, Event("a", version("2")), seq)
 		if stored := s.readAll(t, topic, 0); len(stored) != 1 || !slices.Contains(stored[0].Headers, wire.Header{Name: wire.HeaderSchemaVersion, Value: "1"}) {
 			t.Errorf("stored: %+v; want the first one with its version", stored)
 		}
@@ -99,7 +88,7 @@ func testAppend(t *testing.T, s *suite) {
 		}
 		for _, partition := range []int{0, 1} {
 			for i, other := range others {
-				conflictAt(t, s.append(t, topic, partition, other)[0], "a", seq)
+				s.wantConflict(t, topic, partition, other, seq)
 				if other.Seq != 0 {
 					t.Errorf("refused record %d was given seq %d", i, other.Seq)
 				}
@@ -123,9 +112,7 @@ func testAppend(t *testing.T, s *suite) {
 		}
 		conflictAt(t, out[4], "a", a.Seq)
 		conflictAt(t, out[5], "old", old)
-		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, []string{"old", "a", "b", "c"}) {
-			t.Errorf("read %q", got)
-		}
+		s.wantRead(t, topic, 0, "old", "a", "b", "c")
 	})
 
 	t.Run("ids are compared byte by byte, and belong to their topic", func(t *testing.T) {
@@ -141,9 +128,7 @@ func testAppend(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		fresh := func(r *eventlog.Record) { r.FreshID = true }
 		s.stored(t, topic, 0, append(Events("f", 3, fresh), Event("other"))...)
-		if out := s.append(t, topic, 0, Event("f-001"))[0]; !out.Duplicate || out.Seq != 2 {
-			t.Errorf("a fresh id published again: %+v; want a duplicate of seq 2", out)
-		}
+		s.wantDuplicate(t, topic, 0, Event("f-001"), 2)
 	})
 
 	t.Run("an empty batch has no outcome", func(t *testing.T) {
@@ -245,9 +230,7 @@ func testRace(t *testing.T, s *suite) {
 				next = seen[len(seen)-1].Seq + 1
 			}
 			events, err := s.log.Read(t.Context(), topic, 0, next, eventlog.Bounds{Events: 7})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			seen = append(seen, events...)
 		}
 		wg.Wait()

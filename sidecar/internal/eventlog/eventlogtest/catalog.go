@@ -46,25 +46,19 @@ func testCatalog(t *testing.T, s *suite) {
 
 	t.Run("the number of partitions is bounded", func(t *testing.T) {
 		for _, n := range []int{-1, 0, 1025} {
-			if _, err := s.log.EnsureTopic(t.Context(), "bounded", n); err == nil {
+			if errOf(s.log.EnsureTopic(t.Context(), "bounded", n)) == nil {
 				t.Errorf("EnsureTopic with %d partitions succeeded", n)
 			}
 		}
-		if _, err := s.log.EnsureTopic(t.Context(), "bounded", 1024); err != nil {
-			t.Errorf("EnsureTopic with 1024 partitions: %v", err)
-		}
+		must(t, errOf(s.log.EnsureTopic(t.Context(), "bounded", 1024)))
 	})
 
 	t.Run("topics are listed by name, and case counts", func(t *testing.T) {
 		for _, name := range []string{"b", "A", "a", "a.b", "_sys"} {
-			if _, err := s.log.EnsureTopic(t.Context(), name, 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.log.EnsureTopic(t.Context(), name, 1)))
 		}
 		list, err := s.log.Topics(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var names []string
 		for _, topic := range list {
 			names = append(names, topic.Name)
@@ -80,18 +74,12 @@ func testCatalog(t *testing.T, s *suite) {
 	})
 
 	t.Run("what does not exist is not found", func(t *testing.T) {
-		_, err := s.log.LookupTopic(t.Context(), "nowhere")
-		notFound(t, "LookupTopic", err)
-		_, err = s.log.Extents(t.Context(), "nowhere")
-		notFound(t, "Extents", err)
-		_, err = s.log.Read(t.Context(), "nowhere", 0, 1, everything)
-		notFound(t, "Read", err)
-		_, err = s.log.Scan(t.Context(), "nowhere", eventlog.ScanQuery{}, everything)
-		notFound(t, "Scan", err)
-		_, err = s.log.Read(t.Context(), s.topic(t, 2), 2, 1, everything)
-		notFound(t, "Read of a partition too far", err)
-		out := s.log.Append(t.Context(), "nowhere", 0, Events("x", 1))
-		notFound(t, "Append", out[0].Err)
+		notFound(t, "LookupTopic", errOf(s.log.LookupTopic(t.Context(), "nowhere")))
+		notFound(t, "Extents", errOf(s.log.Extents(t.Context(), "nowhere")))
+		notFound(t, "Read", errOf(s.log.Read(t.Context(), "nowhere", 0, 1, everything)))
+		notFound(t, "Scan", errOf(s.log.Scan(t.Context(), "nowhere", eventlog.ScanQuery{}, everything)))
+		notFound(t, "Read of a partition too far", errOf(s.log.Read(t.Context(), s.topic(t, 2), 2, 1, everything)))
+		notFound(t, "Append", s.log.Append(t.Context(), "nowhere", 0, Events("x", 1))[0].Err)
 	})
 }
 

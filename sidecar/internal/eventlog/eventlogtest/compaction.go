@@ -37,6 +37,23 @@ func (s *suite) compact(t tester, topic string, partition int, c eventlog.Compac
 	return 0
 }
 
+// wantCompacted compacts partition 0, and fails the test unless that many events go.
+func (s *suite) wantCompacted(t tester, topic string, c eventlog.Compaction, want int) {
+	t.Helper()
+	if n := s.compact(t, topic, 0, c); n != want {
+		t.Errorf("%d events went; want %d", n, want)
+	}
+}
+
+// wantStep fails the test unless one call of Compact on partition 0 goes on at next, and removes
+// that many events.
+func (s *suite) wantStep(t tester, topic string, from uint64, c eventlog.Compaction, next uint64, removed int) {
+	t.Helper()
+	if gotNext, gotRemoved, err := s.log.Compact(t.Context(), topic, 0, from, c); err != nil || gotNext != next || gotRemoved != removed {
+		t.Errorf("Compact from %d = %d, %d, %v; want %d, %d", from, gotNext, gotRemoved, err, next, removed)
+	}
+}
+
 // keyed appends events to partition 0: for each word of text an event whose key
 // is the word, and no key for "-"; a word that ends with "!" is a tombstone.
 // The ids are a letter and the seq.
@@ -75,15 +92,13 @@ func (s *suite) wantLeft(t tester, topic string, want ...uint64) {
 	if !slices.Equal(scanned, want) {
 		t.Errorf("a scan finds the seqs %v; want %v", scanned, want)
 	}
-	latest := map[string]uint64{}
+	latest := map[string]string{}
 	for _, e := range events {
-		latest[e.Key] = e.Seq
+		latest[e.Key] = e.ID
 	}
 	delete(latest, "")
-	for key, seq := range latest {
-		if got, err := LatestByKey(t.Context(), s.log, topic, key); err != nil || got.Seq != seq {
-			t.Errorf("LatestByKey(%q) = %+v, %v; want seq %d", key, got, err, seq)
-		}
+	for key, id := range latest {
+		s.wantLatestByKey(t, topic, key, id)
 	}
 }
 
@@ -93,23 +108,16 @@ func testCompaction(t *testing.T, s *suite) {
 		// a is a prefix of ab, and b has events in the other partition too.
 		events := s.keyed(t, topic, "a b - a ab - b a a")
 		s.stored(t, topic, 1, Event("other", Keyed("b")))
-		if n := s.compact(t, topic, 0, keepAll); n != 4 {
-			t.Errorf("%d events went; want 4", n)
-		}
+		s.wantCompacted(t, topic, keepAll, 4)
 		for range 2 {
 			s.wantLeft(t, topic, 3, 5, 6, 7, 9)
 			sameRecord(t, s.readAll(t, topic, 0)[1], placed(events[4], topic, 0, 5))
 			if e := s.extent(t, topic, 0); e.First > 3 || e.Head != 9 {
 				t.Errorf("extent %+v; want First up to 3, Head 9", e)
 			}
-			if n := len(s.readAll(t, topic, 1)); n != 1 {
-				t.Errorf("the other partition holds %d events; want 1", n)
-			}
-			_, err := s.log.Lookup(t.Context(), topic, "e1")
-			notFound(t, "Lookup of a removed event", err)
-			if n := s.compact(t, topic, 0, keepAll); n != 0 {
-				t.Errorf("%d more events went", n)
-			}
+			s.wantRead(t, topic, 1, "other")
+			s.wantNoEvent(t, topic, "e1")
+			s.wantCompacted(t, topic, keepAll, 0)
 			s.reopen(t)
 		}
 		if got, err := s.log.Read(t.Context(), topic, 0, 1, eventlog.Bounds{Events: 2}); err != nil || !slices.Equal(seqs(got), []uint64{3, 5}) {
@@ -131,12 +139,9 @@ func testCompaction(t *testing.T, s *suite) {
 		s.keyed(t, topic, "a a! b! -! c c! c -")
 		old := keepAll
 		old.TombstonesBefore = start + 2*hour // b's was accepted then
-		if n := s.compact(t, topic, 0, old); n != 4 {
-			t.Errorf("%d events went; want 4", n)
-		}
+		s.wantCompacted(t, topic, old, 4)
 		s.wantLeft(t, topic, 3, 4, 7, 8)
-		_, err := LatestByKey(t.Context(), s.log, topic, "a")
-		notFound(t, "LatestByKey of a key whose tombstone went", err)
+		s.wantLatestByKey(t, topic, "a", "")
 		old.TombstonesBefore++
 		s.compact(t, topic, 0, old)
 		s.wantLeft(t, topic, 4, 7, 8)
@@ -149,10 +154,7 @@ func testCompaction(t *testing.T, s *suite) {
 		s.keyed(t, topic, "a b a! -")
 		old := keepAll
 		old.TombstonesBefore = start + 1000*hour
-		next, removed, err := s.log.Compact(t.Context(), topic, 0, 2, old)
-		if err != nil || removed != 0 || next != 5 {
-			t.Errorf("Compact from 2 = %d, %d, %v; want 5, 0", next, removed, err)
-		}
+		s.wantStep(t, topic, 2, old, 5, 0)
 		s.wantLeft(t, topic, 1, 2, 3, 4)
 		s.compact(t, topic, 0, old)
 		s.wantLeft(t, topic, 2, 4)
@@ -180,13 +182,9 @@ func testCompaction(t *testing.T, s *suite) {
 		s.keyed(t, topic, "a b a c b a")
 		s.compact(t, topic, 0, keepAll)
 		s.wantLeft(t, topic, 4, 5, 6)
-		if n := s.sweep(t, topic, eventlog.Retention{TTLMS: hour}, start+5*hour, 10); n != 2 {
-			t.Errorf("%d events went; want 2", n)
-		}
+		s.wantSwept(t, topic, eventlog.Retention{TTLMS: hour}, start+5*hour, 10, 2)
 		s.wantLeft(t, topic, 6)
-		if e := s.extent(t, topic, 0); e != (eventlog.Extent{First: 6, Head: 6}) {
-			t.Errorf("extent %+v; want First 6, Head 6", e)
-		}
+		s.wantExtent(t, topic, 0, 6, 6)
 		s.compact(t, topic, 0, keepAll)
 		s.wantLeft(t, topic, 6)
 	})
@@ -194,9 +192,7 @@ func testCompaction(t *testing.T, s *suite) {
 	t.Run("nothing there", func(t *testing.T) {
 		topic := s.topic(t, 1)
 		for _, from := range []uint64{0, 1, 7} {
-			if next, removed, err := s.log.Compact(t.Context(), topic, 0, from, keepAll); next != from || removed != 0 || err != nil {
-				t.Errorf("Compact of an empty partition from %d = %d, %d, %v", from, next, removed, err)
-			}
+			s.wantStep(t, topic, from, keepAll, from, 0)
 		}
 		_, _, err := s.log.Compact(t.Context(), topic, 1, 1, keepAll)
 		notFound(t, "Compact of a partition that is not there", err)
@@ -218,7 +214,7 @@ func (s *suite) compactInSteps(t *testing.T) {
 	step := keepAll
 	step.Limit = 3
 	from := uint64(1)
-	for i, want := range []struct {
+	for _, want := range []struct {
 		next    uint64
 		removed int
 		left    []uint64
@@ -228,21 +224,14 @@ func (s *suite) compactInSteps(t *testing.T) {
 		{9, 0, []uint64{5, 6, 7, 8}},
 		{9, 0, []uint64{5, 6, 7, 8}},
 	} {
-		next, removed, err := s.log.Compact(t.Context(), topic, 0, from, step)
-		if err != nil || next != want.next || removed != want.removed {
-			t.Errorf("step %d from %d = %d, %d, %v; want %d, %d", i, from, next, removed, err, want.next, want.removed)
-		}
+		s.wantStep(t, topic, from, step, want.next, want.removed)
 		s.wantLeft(t, topic, want.left...)
-		from = next
+		from = want.next
 		s.reopen(t)
 	}
 	s.stored(t, topic, 0, Event("new", Keyed("c")))
-	if next, removed, err := s.log.Compact(t.Context(), topic, 0, from, step); next != 10 || removed != 0 || err != nil {
-		t.Errorf("what was appended since: %d, %d, %v; want 10, 0", next, removed, err)
-	}
-	if next, removed, err := s.log.Compact(t.Context(), topic, 0, 8, step); next != 10 || removed != 1 || err != nil {
-		t.Errorf("again from 8: %d, %d, %v; want 10, 1", next, removed, err)
-	}
+	s.wantStep(t, topic, from, step, 10, 0) // what was appended since
+	s.wantStep(t, topic, 8, step, 10, 1)
 }
 
 func (s *suite) compactRemembers(t *testing.T) {
@@ -258,8 +247,8 @@ func (s *suite) compactRemembers(t *testing.T) {
 		if got := s.append(t, topic, 0, again)[0]; got != want {
 			t.Errorf("a removed event again: %+v; want %+v", got, want)
 		}
-		conflictAt(t, s.append(t, topic, 1, Event("a", Keyed("k"), Payload(`3`)))[0], "a", 1)
-		conflictAt(t, s.append(t, topic, 1, Event("a", Keyed("other"), Payload(`{"x":1.0,"y":2}`)))[0], "a", 1)
+		s.wantConflict(t, topic, 1, Event("a", Keyed("k"), Payload(`3`)), 1)
+		s.wantConflict(t, topic, 1, Event("a", Keyed("other"), Payload(`{"x":1.0,"y":2}`)), 1)
 		s.sweep(t, topic, eventlog.Retention{DedupeWindowMS: 3 * hour}, start+3*hour-1, 10)
 		s.reopen(t)
 	}

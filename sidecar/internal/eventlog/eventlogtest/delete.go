@@ -14,46 +14,36 @@ import (
 func (s *suite) deleteGroup(t tester, topic, group string) {
 	t.Helper()
 	latest, err := s.log.LatestEpochs(t.Context(), topic, group)
-	if err != nil {
-		t.Fatalf("LatestEpochs: %v", err)
-	}
+	must(t, err)
 	for i := range latest {
 		latest[i].Number++
 		latest[i].Owner, latest[i].Released, latest[i].Inherit = "deleter", false, true
 	}
-	if err := errors.Join(s.log.TakeEpochs(t.Context(), latest)...); err != nil {
-		t.Fatalf("TakeEpochs: %v", err)
-	}
+	s.takeAtOnce(t, latest...)
 	for i := range latest {
 		latest[i].Released, latest[i].Deleted, latest[i].Inherit, latest[i].Progress = true, true, false, eventlog.Progress{}
 	}
-	err = s.log.SaveEpochs(t.Context(), latest, nil)
-	if err = errors.Join(err, s.log.Sync(t.Context())); err != nil {
-		t.Fatalf("SaveEpochs: %v", err)
-	}
+	s.save(t, latest...)
+	must(t, s.log.Sync(t.Context()))
 	for range 2 { // and again changes nothing
-		if err := s.log.ForgetGroup(t.Context(), topic, group); err != nil {
-			t.Fatalf("ForgetGroup: %v", err)
-		}
+		must(t, s.log.ForgetGroup(t.Context(), topic, group))
 	}
 }
 
 func testDeletion(t *testing.T, s *suite) {
-	t.Run("a deleted group is not there any more", func(t *testing.T) { s.testGroupDeleted(t) })
+	t.Run("a deleted group is not there any more", s.testGroupDeleted)
 	t.Run("a group that is not deleted is not forgotten", func(t *testing.T) {
 		topic := s.topic(t, 1)
-		if err := s.takeEpoch(t, epoch(topic, "g", 0, 1, "n")); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, epoch(topic, "g", 0, 1, "n"))
 		if err := s.log.ForgetGroup(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrFenced) {
 			t.Errorf("ForgetGroup: %v; want ErrFenced", err)
 		}
 		s.latest(t, topic, "g", epoch(topic, "g", 0, 1, "n"))
 	})
-	t.Run("a deleted topic is not there any more", func(t *testing.T) { s.testTopicDeleted(t) })
-	t.Run("a topic that is made again has new events only", func(t *testing.T) { s.testMadeAgain(t) })
-	t.Run("a topic says whom it was made for", func(t *testing.T) { s.testMadeFor(t) })
-	t.Run("events are erased", func(t *testing.T) { s.testErase(t) })
+	t.Run("a deleted topic is not there any more", s.testTopicDeleted)
+	t.Run("a topic that is made again has new events only", s.testMadeAgain)
+	t.Run("a topic says whom it was made for", s.testMadeFor)
+	t.Run("events are erased", s.testErase)
 }
 
 func (s *suite) testMadeFor(t *testing.T) {
@@ -72,14 +62,10 @@ func (s *suite) testMadeFor(t *testing.T) {
 	}
 	for _, name := range []string{"orders", "", "payments"} {
 		for _, later := range []string{name, "somebody"} { // who comes later finds it
-			if _, err := s.log.EnsureTopic(eventlog.MadeBy(t.Context(), later), topic, 2); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(s.log.EnsureTopic(eventlog.MadeBy(t.Context(), later), topic, 2)))
 		}
 		says(name)
-		if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.log.DeleteTopic(t.Context(), topic))
 	}
 }
 
@@ -88,18 +74,12 @@ func (s *suite) testGroupDeleted(t *testing.T) {
 	const later = 4_000_000_000_000
 	owned := []eventlog.Epoch{epoch(topic, "g", 0, 3, "n"), epoch(topic, "g", 1, 1, "n")}
 	other := epoch(topic, "h", 0, 1, "n")
-	if err := errors.Join(s.log.TakeEpochs(t.Context(), append(slices.Clone(owned), other))...); err != nil {
-		t.Fatal(err)
-	}
+	s.takeAtOnce(t, append(slices.Clone(owned), other)...)
 	marks := []eventlog.Mark{{Topic: topic, Group: "g", ID: "a", ExpiresAt: later}, {Topic: topic, Group: "h", ID: "a", ExpiresAt: later}}
-	if err := s.log.SaveEpochs(t.Context(), owned, marks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.log.SaveEpochs(t.Context(), owned, marks))
 	s.deleteGroup(t, topic, "g")
 	for range 2 {
-		if groups, err := s.log.ListGroups(t.Context(), topic); err != nil || !slices.Equal(groups, []string{"h"}) {
-			t.Errorf("ListGroups = %q, %v", groups, err)
-		}
+		s.wantGroups(t, topic, "h")
 		latest, err := s.log.LatestEpochs(t.Context(), topic, "g")
 		if err != nil || slices.ContainsFunc(latest, func(e eventlog.Epoch) bool { return !e.Deleted || e.Progress.Cursor != 0 }) {
 			t.Errorf("LatestEpochs = %+v, %v", latest, err)
@@ -124,9 +104,7 @@ func (s *suite) testGroupDeleted(t *testing.T) {
 	// It begins again with what its first subscriber says.
 	var first []eventlog.Epoch
 	latest, err := s.log.LatestEpochs(t.Context(), topic, "g")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for p := range 2 {
 		e := epoch(topic, "g", p, 1, "m")
 		for _, was := range latest {
@@ -137,13 +115,9 @@ func (s *suite) testGroupDeleted(t *testing.T) {
 		e.Progress.Cursor = 7
 		first = append(first, e)
 	}
-	if err := errors.Join(s.log.TakeEpochs(t.Context(), first)...); err != nil {
-		t.Fatal(err)
-	}
+	s.takeAtOnce(t, first...)
 	s.latest(t, topic, "g", first...)
-	if groups, err := s.log.ListGroups(t.Context(), topic); err != nil || !slices.Equal(groups, []string{"g", "h"}) {
-		t.Errorf("ListGroups = %q, %v", groups, err)
-	}
+	s.wantGroups(t, topic, "g", "h")
 }
 
 func (s *suite) testTopicDeleted(t *testing.T) {
@@ -151,17 +125,12 @@ func (s *suite) testTopicDeleted(t *testing.T) {
 	s.stored(t, topic, 0, Events("a", 3)...)
 	s.stored(t, topic, 1, Events("b", 2)...)
 	s.stored(t, other, 0, Events("a", 1)...)
-	if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
-		t.Fatalf("DeleteTopic: %v", err)
-	}
+	must(t, s.log.DeleteTopic(t.Context(), topic))
 	for range 2 {
 		notFound(t, "DeleteTopic again", s.log.DeleteTopic(t.Context(), topic))
-		_, err := s.log.LookupTopic(t.Context(), topic)
-		notFound(t, "LookupTopic", err)
-		_, err = s.log.Extents(t.Context(), topic)
-		notFound(t, "Extents", err)
-		_, err = s.log.Lookup(t.Context(), topic, "a-000")
-		notFound(t, "Lookup", err)
+		notFound(t, "LookupTopic", errOf(s.log.LookupTopic(t.Context(), topic)))
+		notFound(t, "Extents", errOf(s.log.Extents(t.Context(), topic)))
+		s.wantNoEvent(t, topic, "a-000")
 		for _, o := range s.log.Append(t.Context(), topic, 0, Events("late", 2)) {
 			notFound(t, "Append", o.Err)
 		}
@@ -169,9 +138,7 @@ func (s *suite) testTopicDeleted(t *testing.T) {
 		if err != nil || slices.ContainsFunc(list, func(tp eventlog.Topic) bool { return tp.Name == topic }) {
 			t.Errorf("Topics = %+v, %v", list, err)
 		}
-		if len(s.readAll(t, other, 0)) != 1 {
-			t.Error("another topic has lost its event")
-		}
+		s.wantRead(t, other, 0, "a-000")
 		s.reopen(t)
 	}
 	notFound(t, "DeleteTopic of a topic that never was", s.log.DeleteTopic(t.Context(), "never-was"))
@@ -186,9 +153,7 @@ func (s *suite) testMadeAgain(t *testing.T) {
 	before := s.stored(t, topic, 0, keyed()...)
 	last := before[len(before)-1]
 	for round := range 3 {
-		if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.log.DeleteTopic(t.Context(), topic))
 		if round == 1 {
 			s.reopen(t)
 		}
@@ -202,16 +167,10 @@ func (s *suite) testMadeAgain(t *testing.T) {
 		if x := s.extent(t, topic, 0); x.First <= last || x.Head != x.First-1 {
 			t.Errorf("Extents of what was made again: %+v; want nothing above seq %d", x, last)
 		}
-		if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything); err != nil || len(got) > 0 {
-			t.Errorf("Scan finds %q, %v", ids(got), err)
-		}
-		if events := s.readAll(t, topic, 0); len(events) > 0 {
-			t.Errorf("Read finds %q", ids(events))
-		}
-		_, err = s.log.Lookup(t.Context(), topic, "e-000")
-		notFound(t, "Lookup", err)
-		_, err = LatestByKey(t.Context(), s.log, topic, "k")
-		notFound(t, "LatestByKey", err)
+		s.wantScan(t, topic)
+		s.wantRead(t, topic, 0)
+		s.wantNoEvent(t, topic, "e-000")
+		s.wantLatestByKey(t, topic, "k", "")
 		again := s.stored(t, topic, 0, keyed()...) // their ids are free
 		if again[0] <= last {
 			t.Errorf("seqs %d of what was made again: want above %d", again, last)
@@ -224,9 +183,7 @@ func (s *suite) testMadeAgain(t *testing.T) {
 		if err != nil || starts[0] != again[0] {
 			t.Errorf("Seek to the earliest = %d, %v; want %d", starts, err, again[0])
 		}
-		if got := s.append(t, topic, 0, keyed()[0])[0]; !got.Duplicate || got.Seq != again[0] {
-			t.Errorf("published again: %+v; want a duplicate of seq %d", got, again[0])
-		}
+		s.wantDuplicate(t, topic, 0, keyed()[0], again[0])
 	}
 }
 
@@ -241,25 +198,14 @@ func (s *suite) testErase(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if got := s.readAll(t, topic, 0); !slices.Equal(ids(got), []string{"e-000", "e-002", "e-003"}) {
-			t.Errorf("Read finds %q", ids(got))
-		}
-		if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything); err != nil || len(got) != 3 {
-			t.Errorf("Scan finds %q, %v", ids(got), err)
-		}
-		_, err := s.log.Lookup(t.Context(), topic, "e-004")
-		notFound(t, "Lookup", err)
-		if latest, err := LatestByKey(t.Context(), s.log, topic, "k"); err != nil || latest.ID != "e-003" {
-			t.Errorf("LatestByKey = %+v, %v", latest, err)
-		}
+		s.wantRead(t, topic, 0, "e-000", "e-002", "e-003")
+		s.wantScan(t, topic, "e-000", "e-002", "e-003")
+		s.wantNoEvent(t, topic, "e-004")
+		s.wantLatestByKey(t, topic, "k", "e-003")
 		if x := s.extent(t, topic, 0); x.Head != at[3] && x.Head != at[4] {
 			t.Errorf("Extents = %+v; want the head of what is left, or of all", x)
 		}
-		again := Event("e-004", Keyed("k"))
-		var conflict *eventlog.ConflictError
-		if out := s.append(t, topic, 0, again)[0]; !errors.As(out.Err, &conflict) || conflict.Seq != at[4] {
-			t.Errorf("an erased event published again: %+v; want a conflict with seq %d", out, at[4])
-		}
+		s.wantConflict(t, topic, 0, Event("e-004", Keyed("k")), at[4])
 		s.reopen(t)
 	}
 	if next := s.stored(t, topic, 0, Events("f", 1)...); next[0] <= at[4] {

@@ -11,7 +11,6 @@ import (
 // testFidelity: every way of reading returns the events as they were appended, also after a
 // restart.
 func testFidelity(t *testing.T, s *suite) {
-	with := func(change func(r *eventlog.Record)) func(*eventlog.Record) { return change }
 	allBytes := make([]byte, 256)
 	for i := range allBytes {
 		allBytes[i] = byte(i)
@@ -24,17 +23,17 @@ func testFidelity(t *testing.T, s *suite) {
 		Event("null", Payload(`null`)),
 		Event("deep", Payload(strings.Repeat("[", 500)+strings.Repeat("]", 500))),
 		Event("large", Payload(`"`+strings.Repeat("x", 1<<20-2)+`"`)),
-		Event("bytes", with(func(r *eventlog.Record) { r.Payload, r.Binary = allBytes, true })),
-		Event("no bytes", with(func(r *eventlog.Record) { r.Payload, r.Binary = []byte{}, true })),
-		Event("bytes like JSON", with(func(r *eventlog.Record) { r.Payload, r.Binary = []byte(`{"a":1}`), true })),
-		Event("headers", with(func(r *eventlog.Record) {
+		Event("bytes", func(r *eventlog.Record) { r.Payload, r.Binary = allBytes, true }),
+		Event("no bytes", func(r *eventlog.Record) { r.Payload, r.Binary = []byte{}, true }),
+		Event("bytes like JSON", func(r *eventlog.Record) { r.Payload, r.Binary = []byte(`{"a":1}`), true }),
+		Event("headers", func(r *eventlog.Record) {
 			r.Headers = wire.Headers{{Name: "z", Value: "1"}, {Name: "a.b", Value: ""}, {Name: "$c", Value: "ü\x00"}, {Name: "", Value: "x"}}
-		})),
-		Event("lists", with(func(r *eventlog.Record) {
+		}),
+		Event("lists", func(r *eventlog.Record) {
 			r.Tags, r.CausedBy, r.SID = []string{"eu", "", "eu"}, []string{"headers", "nothing"}, "boot-1"
-		})),
+		}),
 		Event("keyed", Keyed("k\x00\xc3\xa9\u2028"+strings.Repeat("k", 500))),
-		Event("ttl", with(func(r *eventlog.Record) { r.TTLMS = wire.MaxTTLMS })),
+		Event("ttl", func(r *eventlog.Record) { r.TTLMS = wire.MaxTTLMS }),
 		Event("ts 0", At(0), Accepted(start+7)),
 		Event("ts max", At(wire.MaxTS), Accepted(1)),
 		Event(strings.Repeat("i", wire.MaxIDBytes)),
@@ -53,9 +52,7 @@ func testFidelity(t *testing.T, s *suite) {
 		for i, want := range events {
 			sameRecord(t, got[i], want)
 			found, err := s.log.Lookup(t.Context(), topic, want.ID)
-			if err != nil {
-				t.Fatalf("Lookup(%q): %v", want.ID, err)
-			}
+			must(t, err)
 			sameRecord(t, found, want)
 			if out := s.append(t, topic, 0, want)[0]; !out.Duplicate || out.Seq != want.Seq || out.TS != want.TS {
 				t.Errorf("%q again: %+v; want a duplicate of seq %d", want.ID, out, want.Seq)

@@ -31,13 +31,52 @@ func (s *suite) takeEpoch(t tester, e eventlog.Epoch) error {
 	return errs[0]
 }
 
+// take takes epochs, all of which must be free, one after the other.
+func (s *suite) take(t tester, epochs ...eventlog.Epoch) {
+	t.Helper()
+	for _, e := range epochs {
+		must(t, s.takeEpoch(t, e))
+	}
+}
+
+// takeAtOnce is take in one call.
+func (s *suite) takeAtOnce(t tester, epochs ...eventlog.Epoch) {
+	t.Helper()
+	errs := s.log.TakeEpochs(t.Context(), epochs)
+	if err := errors.Join(errs...); err != nil || len(errs) != len(epochs) {
+		t.Fatalf("TakeEpochs of %d epochs: %d errors, %v", len(epochs), len(errs), err)
+	}
+}
+
+// save saves epochs, all of which must be the latest.
+func (s *suite) save(t tester, epochs ...eventlog.Epoch) {
+	t.Helper()
+	if err := s.log.SaveEpochs(t.Context(), epochs, nil); err != nil {
+		t.Fatalf("SaveEpochs: %v", err)
+	}
+}
+
+// wantFenced fails the test unless an epoch's save is refused.
+func (s *suite) wantFenced(t tester, epochs ...eventlog.Epoch) {
+	t.Helper()
+	if err := s.log.SaveEpochs(t.Context(), epochs, nil); !errors.Is(err, eventlog.ErrFenced) {
+		t.Errorf("SaveEpochs: %v; want ErrFenced", err)
+	}
+}
+
+// wantGroups fails the test unless the topic has these groups.
+func (s *suite) wantGroups(t tester, topic string, want ...string) {
+	t.Helper()
+	if groups, err := s.log.ListGroups(t.Context(), topic); err != nil || !slices.Equal(groups, want) {
+		t.Errorf("ListGroups = %q, %v; want %q", groups, err, want)
+	}
+}
+
 // latest checks the latest epochs of a group.
 func (s *suite) latest(t tester, topic, group string, want ...eventlog.Epoch) {
 	t.Helper()
 	got, err := s.log.LatestEpochs(t.Context(), topic, group)
-	if err != nil {
-		t.Fatalf("LatestEpochs: %v", err)
-	}
+	must(t, err)
 	if len(got) != len(want) || len(got) > 0 && !reflect.DeepEqual(got, want) {
 		t.Errorf("LatestEpochs of %q:\n got %+v\nwant %+v", group, got, want)
 	}
@@ -47,16 +86,12 @@ func testEpochs(t *testing.T, s *suite) {
 	t.Run("a group that nobody took has none", func(t *testing.T) {
 		topic := s.topic(t, 2)
 		s.latest(t, topic, "g")
-		if groups, err := s.log.ListGroups(t.Context(), topic); err != nil || len(groups) != 0 {
-			t.Errorf("ListGroups = %q, %v", groups, err)
-		}
+		s.wantGroups(t, topic)
 	})
 
 	t.Run("epochs are a chain, each number taken once", func(t *testing.T) {
 		topic := s.topic(t, 2)
-		if err := s.takeEpoch(t, epoch(topic, "g", 1, 1, "n1")); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, epoch(topic, "g", 1, 1, "n1"))
 		errs := s.log.TakeEpochs(t.Context(), []eventlog.Epoch{
 			epoch(topic, "g", 1, 1, "n2"), epoch(topic, "g", 0, 1, "n2"), epoch(topic, "g", 1, 2, "n2"), epoch(topic, "other", 1, 1, "n3")})
 		if !errors.Is(errs[0], eventlog.ErrEpochTaken) || errs[1] != nil || errs[2] != nil || errs[3] != nil {
@@ -75,14 +110,9 @@ func testEpochs(t *testing.T, s *suite) {
 	t.Run("the latest epochs of all groups are known, and about what is above a head", func(t *testing.T) {
 		topic, other := s.topic(t, 2), s.topic(t, 1)
 		one, two, three := epoch(topic, "g", 1, 3, "n1"), epoch(topic, "h", 0, 1, "n2"), epoch(other, "g", 0, 1, "n1")
-		errs := s.log.TakeEpochs(t.Context(), []eventlog.Epoch{epoch(topic, "g", 1, 2, "n1"), one, two, three})
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		s.takeAtOnce(t, epoch(topic, "g", 1, 2, "n1"), one, two, three)
 		one.Progress = eventlog.Progress{Cursor: 3, By: "orders", Unused: 1_723_140_000_000, Settled: []eventlog.SeqRange{{First: 5, Last: 6}}, Attempts: []eventlog.AttemptRange{{SeqRange: eventlog.SeqRange{First: 3, Last: 3}, Attempts: 2}}}
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one}, nil); err != nil {
-			t.Fatal(err)
-		}
+		s.save(t, one)
 		one.Progress.Attempts = nil
 		all, err := s.log.AllEpochs(t.Context())
 		all = slices.DeleteFunc(all, func(e eventlog.Epoch) bool { return e.Topic != topic && e.Topic != other }) // of other tests
@@ -136,11 +166,7 @@ func testEpochs(t *testing.T, s *suite) {
 	t.Run("the owner's progress is kept, also over a restart", func(t *testing.T) {
 		topic := s.topic(t, 3)
 		one, two := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 2, 7, "n1")
-		for _, err := range s.log.TakeEpochs(t.Context(), []eventlog.Epoch{one, two}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.takeAtOnce(t, one, two)
 		one.Beat, two.Beat, two.Released = 5, 1<<60, true
 		one.Progress = eventlog.Progress{
 			Cursor:  10,
@@ -153,16 +179,12 @@ func testEpochs(t *testing.T, s *suite) {
 			Unsure: []eventlog.SeqRange{{First: 10, Last: 11}},
 			Delays: []eventlog.Delay{{Seq: 10, Until: 1700000000123, Left: 4000}, {Seq: 13, Until: 1700000000124}},
 		}
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one, two}, nil); err != nil {
-			t.Fatal(err)
-		}
+		s.save(t, one, two)
 		s.latest(t, topic, "g", one, two)
 		s.reopen(t)
 		s.latest(t, topic, "g", one, two)
 		one.Progress = eventlog.Progress{Cursor: 3} // a seek goes back
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{one}, nil); err != nil {
-			t.Fatal(err)
-		}
+		s.save(t, one)
 		s.latest(t, topic, "g", one, two)
 	})
 
@@ -170,14 +192,9 @@ func testEpochs(t *testing.T, s *suite) {
 		topic := s.topic(t, 2)
 		first, second := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 0, 2, "n2")
 		second.Progress.Cursor = 4
-		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second)); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, first, second)
 		first.Progress.Cursor = 9
-		err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{first}, nil)
-		if !errors.Is(err, eventlog.ErrFenced) {
-			t.Errorf("SaveEpochs of a fenced epoch: %v; want ErrFenced", err)
-		}
+		s.wantFenced(t, first)
 		s.latest(t, topic, "g", second)
 	})
 
@@ -191,17 +208,11 @@ func testEpochs(t *testing.T, s *suite) {
 		topic, other := s.topic(t, 2), s.topic(t, 1)
 		names := []string{"a", "A", "b/c", "a b", "aa"}
 		for _, g := range names {
-			if err := errors.Join(s.takeEpoch(t, epoch(topic, g, 0, 1, "n")), s.takeEpoch(t, epoch(topic, g, 1, 1, "n"))); err != nil {
-				t.Fatal(err)
-			}
+			s.take(t, epoch(topic, g, 0, 1, "n"), epoch(topic, g, 1, 1, "n"))
 		}
 		slices.Sort(names)
-		if got, err := s.log.ListGroups(t.Context(), topic); err != nil || !slices.Equal(got, names) {
-			t.Errorf("ListGroups = %q, %v; want %q", got, err, names)
-		}
-		if got, err := s.log.ListGroups(t.Context(), other); err != nil || len(got) != 0 {
-			t.Errorf("ListGroups of another topic = %q, %v", got, err)
-		}
+		s.wantGroups(t, topic, names...)
+		s.wantGroups(t, other)
 	})
 }
 
@@ -229,18 +240,11 @@ func testMarks(t *testing.T, s *suite) {
 		}
 	}
 	own := epoch(topic, "g", 0, 1, "n")
-	if err := s.takeEpoch(t, own); err != nil {
-		t.Fatal(err)
-	}
+	s.take(t, own)
 	own.Progress.Cursor = 5
-	err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, []eventlog.Mark{
-		mark("g", "a", 100), mark("g", "b", 200), mark("g", "renewed", 100), mark("G", "a", 300)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.log.SaveEpochs(t.Context(), nil, []eventlog.Mark{mark("g", "renewed", 300)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, []eventlog.Mark{
+		mark("g", "a", 100), mark("g", "b", 200), mark("g", "renewed", 100), mark("G", "a", 300)}))
+	must(t, s.log.SaveEpochs(t.Context(), nil, []eventlog.Mark{mark("g", "renewed", 300)}))
 	for range 2 {
 		s.latest(t, topic, "g", own)
 		marked(topic, "g", 99, map[string]bool{"a": true, "b": true, "c": false, "A": false, "renewed": true})
@@ -276,9 +280,7 @@ func testErasures(t *testing.T, s *suite) {
 	topic := s.topic(t, 1)
 	mark := func(by eventlog.ErasedBy, value string, at int64) {
 		t.Helper()
-		if err := s.log.SaveEpochs(t.Context(), nil, []eventlog.Mark{eventlog.Erasure{Topic: topic, By: by, Value: value}.Mark(at)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.log.SaveEpochs(t.Context(), nil, []eventlog.Mark{eventlog.Erasure{Topic: topic, By: by, Value: value}.Mark(at)}))
 	}
 	mark(eventlog.ErasedByKey, "person", at)
 	mark(eventlog.ErasedByKey, "person", at+2)

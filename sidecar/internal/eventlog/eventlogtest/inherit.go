@@ -41,9 +41,7 @@ func testInherit(t *testing.T, s *suite) {
 	t.Run("the first epoch has nobody to inherit from", func(t *testing.T) {
 		topic := s.topic(t, 1)
 		first := heir(topic, "g", 0, 1, "n1", 7)
-		if err := s.takeEpoch(t, first); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, first)
 		for range 2 {
 			s.latest(t, topic, "g", shown(first, eventlog.Progress{Cursor: 7}))
 			s.reopen(t)
@@ -53,18 +51,12 @@ func testInherit(t *testing.T, s *suite) {
 	t.Run("what was saved goes over, also through owners that saved nothing", func(t *testing.T) {
 		topic := s.topic(t, 2)
 		first, other := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 1, 1, "n1")
-		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, other)); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, first, other)
 		first.Progress, other.Progress.Cursor = someProgress, 99
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{first, other}, nil); err != nil {
-			t.Fatal(err)
-		}
+		s.save(t, first, other)
 		for number := uint64(2); number <= 6; number++ {
 			next := heir(topic, "g", 0, number, fmt.Sprintf("n%d", number), 1)
-			if err := s.takeEpoch(t, next); err != nil {
-				t.Fatal(err)
-			}
+			s.take(t, next)
 			s.latest(t, topic, "g", shown(next, someProgress), other)
 			s.reopen(t)
 			s.latest(t, topic, "g", shown(next, someProgress), other)
@@ -75,9 +67,7 @@ func testInherit(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		first, second := epoch(topic, "g", 0, 1, "n1"), heir(topic, "g", 0, 5, "n1", 1)
 		first.Progress = someProgress
-		if err := errors.Join(s.log.TakeEpochs(t.Context(), []eventlog.Epoch{first, second})...); err != nil {
-			t.Fatal(err)
-		}
+		s.takeAtOnce(t, first, second)
 		s.latest(t, topic, "g", shown(second, someProgress))
 	})
 
@@ -85,17 +75,11 @@ func testInherit(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		first, second, third := epoch(topic, "g", 0, 1, "n1"), heir(topic, "g", 0, 2, "n2", 1), heir(topic, "g", 0, 3, "n3", 1)
 		first.Progress = someProgress
-		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second)); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, first, second)
 		back := eventlog.Progress{Cursor: 3} // a seek goes back
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{shown(second, back)}, nil); err != nil {
-			t.Fatal(err)
-		}
+		s.save(t, shown(second, back))
 		s.latest(t, topic, "g", shown(second, back))
-		if err := s.takeEpoch(t, third); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, third)
 		s.latest(t, topic, "g", shown(third, back))
 	})
 
@@ -103,9 +87,7 @@ func testInherit(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		first, second, third := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 0, 2, "n2"), heir(topic, "g", 0, 3, "n3", 1)
 		first.Progress, second.Progress.Cursor = someProgress, 50
-		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second), s.takeEpoch(t, third)); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, first, second, third)
 		s.latest(t, topic, "g", shown(third, second.Progress))
 	})
 
@@ -113,13 +95,9 @@ func testInherit(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		first, second := epoch(topic, "g", 0, 1, "n1"), heir(topic, "g", 0, 2, "n2", 1)
 		first.Progress = someProgress
-		if err := errors.Join(s.takeEpoch(t, first), s.takeEpoch(t, second)); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, first, second)
 		first.Progress = eventlog.Progress{Cursor: 70}
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{first}, nil); !errors.Is(err, eventlog.ErrFenced) {
-			t.Errorf("SaveEpochs: %v; want ErrFenced", err)
-		}
+		s.wantFenced(t, first)
 		s.latest(t, topic, "g", shown(second, someProgress))
 	})
 
@@ -133,9 +111,7 @@ func testInheritRace(t *testing.T, s *suite) {
 	topic := s.topic(t, 1)
 	var saved uint64 // the highest cursor that was answered nil
 	own := epoch(topic, "g", 0, 1, "n1")
-	if err := s.takeEpoch(t, own); err != nil {
-		t.Fatal(err)
-	}
+	s.take(t, own)
 	for number := uint64(2); number < rounds+2 && !t.Failed(); number++ {
 		var good atomic.Uint64
 		var saving sync.WaitGroup

@@ -34,9 +34,7 @@ func (s *suite) latestOf(t tester, topic string, q eventlog.LatestQuery, b event
 	var all []*eventlog.Record
 	for {
 		page, err := s.log.Latest(t.Context(), topic, q, b)
-		if err != nil {
-			t.Fatalf("Latest(%+v): %v", q, err)
-		}
+		must(t, err)
 		if len(page) == 0 {
 			return all
 		}
@@ -45,6 +43,14 @@ func (s *suite) latestOf(t tester, topic string, q eventlog.LatestQuery, b event
 		}
 		all, q.Below = append(all, page...), page[len(page)-1].Key
 		between()
+	}
+}
+
+// wantLatest fails the test unless the latest events are those with these ids.
+func (s *suite) wantLatest(t tester, topic string, q eventlog.LatestQuery, page int, want ...string) {
+	t.Helper()
+	if got := ids(s.latestOf(t, topic, q, eventlog.Bounds{Events: page}, func() {})); !slices.Equal(got, want) {
+		t.Errorf("Latest(%+v), %d to a page: %q; want %q", q, page, got, want)
 	}
 }
 
@@ -68,16 +74,13 @@ func testLatest(t *testing.T, s *suite) {
 			{eventlog.LatestQuery{UpTo: []uint64{0, 0}}, nil},
 		} {
 			for _, size := range []int{1, 2, 100} {
-				if got := ids(s.latestOf(t, topic, c.q, eventlog.Bounds{Events: size}, func() {})); !slices.Equal(got, c.want) {
-					t.Errorf("Latest(%+v), %d to a page: %q; want %q", c.q, size, got, c.want)
-				}
+				s.wantLatest(t, topic, c.q, size, c.want...)
 			}
 		}
 		if page, err := s.log.Latest(t.Context(), topic, eventlog.LatestQuery{}, eventlog.Bounds{Events: 9, Bytes: 1}); err != nil || len(page) != 1 {
 			t.Errorf("a page of one byte has %d events, %v; want 1", len(page), err)
 		}
-		_, err := s.log.Latest(t.Context(), "no-such-topic", eventlog.LatestQuery{}, everything)
-		notFound(t, "Latest of a topic that is not there", err)
+		notFound(t, "Latest of a topic that is not there", errOf(s.log.Latest(t.Context(), "no-such-topic", eventlog.LatestQuery{}, everything)))
 	})
 
 	t.Run("of keys with many events", func(t *testing.T) {
@@ -85,13 +88,8 @@ func testLatest(t *testing.T, s *suite) {
 		for i := range 3 {
 			s.stored(t, topic, 0, Events(fmt.Sprintf("k%d", i), 150, Keyed(fmt.Sprintf("k%d", i)))...)
 		}
-		want := []string{"k2-149", "k1-149", "k0-149"}
-		if got := ids(s.latestOf(t, topic, eventlog.LatestQuery{}, eventlog.Bounds{Events: 100}, func() {})); !slices.Equal(got, want) {
-			t.Errorf("%q; want %q", got, want)
-		}
-		if got := ids(s.latestOf(t, topic, eventlog.LatestQuery{UpTo: []uint64{170}}, eventlog.Bounds{Events: 100}, func() {})); !slices.Equal(got, []string{"k1-019", "k0-149"}) {
-			t.Errorf("up to 170: %q", got)
-		}
+		s.wantLatest(t, topic, eventlog.LatestQuery{}, 100, "k2-149", "k1-149", "k0-149")
+		s.wantLatest(t, topic, eventlog.LatestQuery{UpTo: []uint64{170}}, 100, "k1-019", "k0-149")
 	})
 
 	t.Run("and what follows them are the fold of the topic", s.latestAndLive)
@@ -149,9 +147,7 @@ func (s *suite) latestAndLive(t *testing.T) {
 		appendSome()
 		change()
 		extents, err := s.log.Extents(r.Context(), topic)
-		if err != nil {
-			r.Fatalf("Extents: %v", err)
-		}
+		must(r, err)
 		q := eventlog.LatestQuery{}
 		for _, e := range extents {
 			q.UpTo = append(q.UpTo, e.Head)
@@ -167,9 +163,7 @@ func (s *suite) latestAndLive(t *testing.T) {
 		change()
 		for p := range partitions {
 			live, err := s.log.Read(r.Context(), topic, p, q.UpTo[p]+1, everything)
-			if err != nil {
-				r.Fatalf("Read: %v", err)
-			}
+			must(r, err)
 			for _, e := range live {
 				got.apply(e)
 			}

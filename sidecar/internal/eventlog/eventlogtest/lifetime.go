@@ -16,38 +16,28 @@ func testLifetime(t *testing.T, s *suite) {
 	s.stored(t, topic, 0, Event("a"))
 	own := epoch(topic, "g", 0, 1, "n")
 	calls := map[string]func(ctx context.Context) error{
-		"EnsureTopic": func(ctx context.Context) error { _, err := s.log.EnsureTopic(ctx, "new", 1); return err },
-		"Append": func(ctx context.Context) error {
-			return s.log.Append(ctx, topic, 0, []*eventlog.Record{Event("b")})[0].Err
-		},
-		"Topics":      func(ctx context.Context) error { _, err := s.log.Topics(ctx); return err },
-		"LookupTopic": func(ctx context.Context) error { _, err := s.log.LookupTopic(ctx, topic); return err },
-		"Extents":     func(ctx context.Context) error { _, err := s.log.Extents(ctx, topic); return err },
-		"Read":        func(ctx context.Context) error { _, err := s.log.Read(ctx, topic, 0, 1, everything); return err },
+		"EnsureTopic": func(ctx context.Context) error { return errOf(s.log.EnsureTopic(ctx, "new", 1)) },
+		"Append":      func(ctx context.Context) error { return s.log.Append(ctx, topic, 0, Events("b", 1))[0].Err },
+		"Topics":      func(ctx context.Context) error { return errOf(s.log.Topics(ctx)) },
+		"LookupTopic": func(ctx context.Context) error { return errOf(s.log.LookupTopic(ctx, topic)) },
+		"Extents":     func(ctx context.Context) error { return errOf(s.log.Extents(ctx, topic)) },
+		"Read":        func(ctx context.Context) error { return errOf(s.log.Read(ctx, topic, 0, 1, everything)) },
 		"Scan": func(ctx context.Context) error {
-			_, err := s.log.Scan(ctx, topic, eventlog.ScanQuery{}, everything)
-			return err
+			return errOf(s.log.Scan(ctx, topic, eventlog.ScanQuery{}, everything))
 		},
-		"Lookup":      func(ctx context.Context) error { _, err := s.log.Lookup(ctx, topic, "a"); return err },
-		"LatestByKey": func(ctx context.Context) error { _, err := LatestByKey(ctx, s.log, topic, "k"); return err },
+		"Lookup":      func(ctx context.Context) error { return errOf(s.log.Lookup(ctx, topic, "a")) },
+		"LatestByKey": func(ctx context.Context) error { return errOf(LatestByKey(ctx, s.log, topic, "k")) },
 		"Seek": func(ctx context.Context) error {
-			_, err := s.log.Seek(ctx, topic, eventlog.Position{From: wire.FromLatest})
-			return err
+			return errOf(s.log.Seek(ctx, topic, eventlog.Position{From: wire.FromLatest}))
 		},
-		"ListGroups":   func(ctx context.Context) error { _, err := s.log.ListGroups(ctx, topic); return err },
-		"LatestEpochs": func(ctx context.Context) error { _, err := s.log.LatestEpochs(ctx, topic, "g"); return err },
-		"AllEpochs":    func(ctx context.Context) error { _, err := s.log.AllEpochs(ctx); return err },
-		"Backlog": func(ctx context.Context) error {
-			_, err := s.log.Backlog(ctx, []eventlog.Hint{{Topic: topic}})
-			return err
-		},
-		"TakeEpochs": func(ctx context.Context) error { return s.log.TakeEpochs(ctx, []eventlog.Epoch{own})[0] },
-		"SaveEpochs": func(ctx context.Context) error { return s.log.SaveEpochs(ctx, []eventlog.Epoch{own}, nil) },
-		"Sync":       func(ctx context.Context) error { return s.log.Sync(ctx) },
-		"Marked": func(ctx context.Context) error {
-			_, err := s.log.Marked(ctx, topic, "g", []string{"a"}, 0)
-			return err
-		},
+		"ListGroups":   func(ctx context.Context) error { return errOf(s.log.ListGroups(ctx, topic)) },
+		"LatestEpochs": func(ctx context.Context) error { return errOf(s.log.LatestEpochs(ctx, topic, "g")) },
+		"AllEpochs":    func(ctx context.Context) error { return errOf(s.log.AllEpochs(ctx)) },
+		"Backlog":      func(ctx context.Context) error { return errOf(s.log.Backlog(ctx, []eventlog.Hint{{Topic: topic}})) },
+		"TakeEpochs":   func(ctx context.Context) error { return s.log.TakeEpochs(ctx, []eventlog.Epoch{own})[0] },
+		"SaveEpochs":   func(ctx context.Context) error { return s.log.SaveEpochs(ctx, []eventlog.Epoch{own}, nil) },
+		"Sync":         func(ctx context.Context) error { return s.log.Sync(ctx) },
+		"Marked":       func(ctx context.Context) error { return errOf(s.log.Marked(ctx, topic, "g", []string{"a"}, 0)) },
 		"Sweep": func(ctx context.Context) error {
 			_, _, err := s.log.Sweep(ctx, topic, eventlog.Retention{TTLMS: 1}, start+hour, 1)
 			return err
@@ -59,8 +49,7 @@ func testLifetime(t *testing.T, s *suite) {
 		"DeleteTopic": func(ctx context.Context) error { return s.log.DeleteTopic(ctx, topic) },
 		"ForgetGroup": func(ctx context.Context) error { return s.log.ForgetGroup(ctx, topic, "none") },
 		"Erase": func(ctx context.Context) error {
-			_, err := s.log.Erase(ctx, topic, 0, []uint64{1}, eventlog.Retention{}, start)
-			return err
+			return errOf(s.log.Erase(ctx, topic, 0, []uint64{1}, eventlog.Retention{}, start))
 		},
 		"SweepMarks": func(ctx context.Context) error { _, _, err := s.log.SweepMarks(ctx, 0, 1); return err },
 	}

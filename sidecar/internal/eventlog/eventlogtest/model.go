@@ -113,7 +113,7 @@ func testModel(t *testing.T, s *suite) {
 			},
 		})
 		for p := range partitions {
-			s.wantRead(r, m, p, 1, everything)
+			s.wantPage(r, m, p, 1, everything)
 		}
 	})
 }
@@ -145,15 +145,13 @@ func drawBounds(r *rapid.T) eventlog.Bounds {
 func (s *suite) randomRead(r *rapid.T, m *model) {
 	p := rapid.IntRange(0, len(m.partitions)-1).Draw(r, "partition")
 	from := rapid.Uint64Range(0, m.partitions[p].head+2).Draw(r, "from")
-	s.wantRead(r, m, p, from, drawBounds(r))
+	s.wantPage(r, m, p, from, drawBounds(r))
 }
 
-func (s *suite) wantRead(t tester, m *model, p int, from uint64, b eventlog.Bounds) {
+func (s *suite) wantPage(t tester, m *model, p int, from uint64, b eventlog.Bounds) {
 	t.Helper()
 	got, err := s.log.Read(t.Context(), m.topic, p, from, b)
-	if err != nil {
-		t.Fatalf("Read: %v", err)
-	}
+	must(t, err)
 	var want []*eventlog.Record
 	for _, e := range m.partitions[p].events {
 		if e.Seq >= from && len(want) < b.Events {
@@ -193,9 +191,7 @@ func (s *suite) randomFind(r *rapid.T, m *model) {
 	id := drawRecord(r, 0).ID
 	got, err := s.log.Lookup(r.Context(), m.topic, id)
 	if known, ok := m.ids[id]; ok && !known.removed {
-		if err != nil {
-			r.Fatalf("Lookup(%q): %v", id, err)
-		}
+		must(r, err)
 		sameRecord(r, got, known.first)
 	} else if !errors.Is(err, eventlog.ErrNotFound) {
 		r.Fatalf("Lookup(%q) = %v, %v; want ErrNotFound", id, got, err)

@@ -1,7 +1,6 @@
 package eventlogtest
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -23,14 +22,10 @@ func testProgress(t *testing.T, s *suite) {
 	t.Run("what was saved is kept over a restart, synced or not", func(t *testing.T) {
 		topic := s.topic(t, 1)
 		own := epoch(topic, "g", 0, 1, "n")
-		if err := s.takeEpoch(t, own); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, own)
 		for i := range uint64(6) {
 			own.Progress.Cursor = 10 + i
-			if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); err != nil {
-				t.Fatal(err)
-			}
+			s.save(t, own)
 			if i%2 == 0 {
 				if err := s.log.Sync(t.Context()); err != nil {
 					t.Errorf("Sync: %v", err)
@@ -45,14 +40,10 @@ func testProgress(t *testing.T, s *suite) {
 	t.Run("a fenced save leaves the others' epochs alone", func(t *testing.T) {
 		topic := s.topic(t, 2)
 		mine, fenced, theirs := epoch(topic, "g", 0, 1, "n1"), epoch(topic, "g", 1, 1, "n1"), epoch(topic, "g", 1, 2, "n2")
-		if err := errors.Join(s.takeEpoch(t, mine), s.takeEpoch(t, fenced), s.takeEpoch(t, theirs)); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, mine, fenced, theirs)
 		moved := mine
 		moved.Progress.Cursor = 9
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{moved, fenced}, nil); !errors.Is(err, eventlog.ErrFenced) {
-			t.Errorf("SaveEpochs: %v; want ErrFenced", err)
-		}
+		s.wantFenced(t, moved, fenced)
 		s.latest(t, topic, "g", mine, theirs)
 	})
 

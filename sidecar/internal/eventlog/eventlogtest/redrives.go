@@ -1,7 +1,6 @@
 package eventlogtest
 
 import (
-	"reflect"
 	"slices"
 	"testing"
 
@@ -23,9 +22,7 @@ func testRedrives(t *testing.T, s *suite) {
 	beside := []eventlog.Redrive{redrive(topic, "g/0", 0, 1, "x"), redrive(topic, "G", 0, 1, "x"), redrive(topic, "g\x00", 0, 1, "x"), redrive(topic, "g%", 0, 1, "x")}
 	add := func(topic string, rs ...eventlog.Redrive) {
 		t.Helper()
-		if err := s.log.AddRedrives(t.Context(), topic, rs); err != nil {
-			t.Fatalf("AddRedrives: %v", err)
-		}
+		must(t, s.log.AddRedrives(t.Context(), topic, rs))
 	}
 	list := func(group string, partition, limit int, want ...eventlog.Redrive) {
 		t.Helper()
@@ -50,9 +47,7 @@ func testRedrives(t *testing.T, s *suite) {
 		}
 		s.reopen(t)
 	}
-	if err := s.log.EndRedrives(t.Context(), topic, []eventlog.Redrive{all[1], redrive(topic, "g", 1, 1, "none")}); err != nil {
-		t.Fatalf("EndRedrives: %v", err)
-	}
+	must(t, s.log.EndRedrives(t.Context(), topic, []eventlog.Redrive{all[1], redrive(topic, "g", 1, 1, "none")}))
 	list("g", -1, 10, all[0], all[2], all[3])
 	s.reopen(t)
 	has, err := s.log.HasRedrives(t.Context(), topic, all)
@@ -62,27 +57,18 @@ func testRedrives(t *testing.T, s *suite) {
 
 	t.Run("progress", func(t *testing.T) {
 		own := epoch(topic, "h", 0, 1, "n")
-		if err := s.takeEpoch(t, own); err != nil {
-			t.Fatal(err)
-		}
+		s.take(t, own)
 		own.Progress.Since = 1_723_140_000_000
 		own.Progress.Redrives = []eventlog.RedriveProgress{
 			{Seq: 3, Letter: "a", Attempts: 2, Until: 1_723_140_000_001, Left: 7, Unsure: true}, {Seq: 1, Letter: "b", Out: true}, {Seq: 9, Letter: "c-1", Done: true}}
-		if err := s.log.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); err != nil {
-			t.Fatal(err)
-		}
+		s.save(t, own)
 		for range 2 {
 			s.latest(t, topic, "h", own)
 			s.reopen(t)
 		}
-		next := epoch(topic, "h", 0, 2, "m")
-		next.Inherit = true
-		if err := s.takeEpoch(t, next); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.log.LatestEpochs(t.Context(), topic, "h"); err != nil || !reflect.DeepEqual(got[0].Progress, own.Progress) {
-			t.Errorf("inherited %+v, %v; want %+v", got, err, own.Progress)
-		}
+		next := heir(topic, "h", 0, 2, "m", 1)
+		s.take(t, next)
+		s.latest(t, topic, "h", shown(next, own.Progress))
 	})
 	t.Run("remove", func(t *testing.T) { testRemove(t, s) })
 }
@@ -103,13 +89,8 @@ func testRemove(t *testing.T, s *suite) {
 	remove(3, "a-001", "a-004", "b-000", "none")
 	remove(0, "a-001", "a-004")
 	for range 2 {
-		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, []string{"a-000", "a-002", "a-003"}) {
-			t.Errorf("partition 0 has %q", got)
-		}
-		scanned, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything)
-		if got := ids(scanned); err != nil || !slices.Equal(got, []string{"a-000", "a-002", "a-003", "b-001"}) {
-			t.Errorf("Scan = %q, %v", got, err)
-		}
+		s.wantRead(t, topic, 0, "a-000", "a-002", "a-003")
+		s.wantScan(t, topic, "a-000", "a-002", "a-003", "b-001")
 		found, err := s.log.LookupEach(t.Context(), topic, []string{"a-004", "b-001", "none", "a-000", "b-001"})
 		if err != nil || len(found) != 5 || found[0] != nil || found[2] != nil || found[1] == nil || found[1].ID != "b-001" || found[3] == nil || found[4] == nil {
 			t.Errorf("LookupEach = %v, %v", found, err)

@@ -29,6 +29,14 @@ func (s *suite) sweep(t tester, topic string, r eventlog.Retention, now int64, l
 	return 0
 }
 
+// wantSwept sweeps to the end, and fails the test unless that many events go.
+func (s *suite) wantSwept(t tester, topic string, r eventlog.Retention, now int64, limit, want int) {
+	t.Helper()
+	if n := s.sweep(t, topic, r, now, limit); n != want {
+		t.Fatalf("%d events went; want %d", n, want)
+	}
+}
+
 // aging appends n events to partition p, accepted an hour apart.
 func (s *suite) aging(t tester, topic, prefix string, p, n int) []*eventlog.Record {
 	t.Helper()
@@ -44,13 +52,9 @@ func (s *suite) aging(t tester, topic, prefix string, p, n int) []*eventlog.Reco
 func testRetention(t *testing.T, s *suite) {
 	t.Run("without a ttl nothing goes", func(t *testing.T) {
 		topic := s.topic(t, 1)
-		s.aging(t, topic, "a", 0, 3)
-		if n := s.sweep(t, topic, eventlog.Retention{DedupeWindowMS: hour}, start+1000*hour, 10); n != 0 {
-			t.Errorf("%d events went", n)
-		}
-		if n := len(s.readAll(t, topic, 0)); n != 3 {
-			t.Errorf("%d events are left", n)
-		}
+		a := s.aging(t, topic, "a", 0, 3)
+		s.wantSwept(t, topic, eventlog.Retention{DedupeWindowMS: hour}, start+1000*hour, 10, 0)
+		s.wantRead(t, topic, 0, ids(a)...)
 	})
 
 	t.Run("what is older goes, the newest part stays", func(t *testing.T) {
@@ -58,33 +62,19 @@ func testRetention(t *testing.T, s *suite) {
 		a, b := s.aging(t, topic, "a", 0, 10), s.aging(t, topic, "b", 1, 4)
 		keep := eventlog.Retention{TTLMS: 5 * hour, DedupeWindowMS: hour}
 		// At hour 11 those of hours 0 to 6 are five hours old or more.
-		if n := s.sweep(t, topic, keep, start+11*hour, 3); n != 7+4 {
-			t.Errorf("%d events went; want 11", n)
-		}
+		s.wantSwept(t, topic, keep, start+11*hour, 3, 7+4)
 		for range 2 {
-			if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, ids(a[7:])) {
-				t.Errorf("left: %q", got)
-			}
-			if e := s.extent(t, topic, 0); e != (eventlog.Extent{First: 8, Head: 10}) {
-				t.Errorf("extent %+v; want First 8, Head 10", e)
-			}
-			if e := s.extent(t, topic, 1); e != (eventlog.Extent{First: 5, Head: 4}) {
-				t.Errorf("extent of an emptied partition %+v; want First 5, Head 4", e)
-			}
-			if e := s.extent(t, topic, 2); e != (eventlog.Extent{First: 1, Head: 0}) {
-				t.Errorf("extent of an untouched partition %+v", e)
-			}
+			s.wantRead(t, topic, 0, ids(a[7:])...)
+			s.wantExtent(t, topic, 0, 8, 10)
+			s.wantExtent(t, topic, 1, 5, 4) // it is emptied
+			s.wantExtent(t, topic, 2, 1, 0) // it is untouched
 			scanned := s.pages(t, topic, eventlog.ScanQuery{}, eventlog.Bounds{Events: 2})
 			if got := ids(scanned); !slices.Equal(got, []string{a[9].ID, a[8].ID, a[7].ID}) {
 				t.Errorf("a scan finds %q", got)
 			}
-			_, err := s.log.Lookup(t.Context(), topic, a[0].ID)
-			notFound(t, "Lookup of a removed event", err)
-			_, err = LatestByKey(t.Context(), s.log, topic, b[0].Key)
-			notFound(t, "LatestByKey of a removed key", err)
-			if got, err := LatestByKey(t.Context(), s.log, topic, a[0].Key); err != nil || got.ID != a[9].ID {
-				t.Errorf("LatestByKey = %+v, %v", got, err)
-			}
+			s.wantNoEvent(t, topic, a[0].ID)
+			s.wantLatestByKey(t, topic, b[0].Key, "")
+			s.wantLatestByKey(t, topic, a[0].Key, a[9].ID)
 			if got, err := s.log.Seek(t.Context(), topic, eventlog.Position{From: wire.FromTS}); err != nil || !slices.Equal(got, []uint64{8, 5, 1}) {
 				t.Errorf("Seek = %v, %v; want [8 5 1]", got, err)
 			}
@@ -109,29 +99,17 @@ func testRetention(t *testing.T, s *suite) {
 		keep := eventlog.Retention{DedupeWindowMS: 1000 * hour, UpTo: []uint64{4, 0, 9}}
 		for range 2 {
 			s.sweep(t, topic, keep, start, 3)
-			if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, ids(a[4:])) {
-				t.Errorf("left: %q", got)
-			}
-			if got := ids(s.readAll(t, topic, 1)); !slices.Equal(got, ids(b)) {
-				t.Errorf("left of a partition that loses nothing: %q", got)
-			}
-			if e := s.extent(t, topic, 0); e != (eventlog.Extent{First: 5, Head: 6}) {
-				t.Errorf("extent %+v; want First 5, Head 6", e)
-			}
-			if out := s.append(t, topic, 0, Event(a[0].ID, Keyed("ka")))[0]; !out.Duplicate || out.Seq != 1 {
-				t.Errorf("a removed id again: %+v; want a duplicate of seq 1", out)
-			}
+			s.wantRead(t, topic, 0, ids(a[4:])...)
+			s.wantRead(t, topic, 1, ids(b)...) // it loses nothing
+			s.wantExtent(t, topic, 0, 5, 6)
+			s.wantDuplicate(t, topic, 0, Event(a[0].ID, Keyed("ka")), 1)
 			s.reopen(t)
 		}
 		// With a ttl, too, whichever says more.
 		keep.TTLMS, keep.UpTo = hour, []uint64{5}
 		s.sweep(t, topic, keep, start+2*hour, 10)
-		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, ids(a[5:])) {
-			t.Errorf("left of what both say: %q", got)
-		}
-		if got := ids(s.readAll(t, topic, 1)); !slices.Equal(got, ids(b[2:])) {
-			t.Errorf("left of what the ttl says: %q", got)
-		}
+		s.wantRead(t, topic, 0, ids(a[5:])...) // as both say
+		s.wantRead(t, topic, 1, ids(b[2:])...) // as the ttl says
 	})
 
 	t.Run("a sweep stops at its limit and says so", func(t *testing.T) {
@@ -157,9 +135,7 @@ func testDeduplication(t *testing.T, s *suite) {
 		e = Event("a", Accepted(start), At(start+3), Payload(`{"x":1.0,"y":2}`))
 		s.stored(t, topic, 1, Event("first", Accepted(start)), e)
 		keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: window}
-		if n := s.sweep(t, topic, keep, start+hour, 10); n != 2 {
-			t.Fatalf("%d events went; want 2", n)
-		}
+		s.wantSwept(t, topic, keep, start+hour, 10, 2)
 		return topic, e
 	}
 	remembered := func(t *testing.T, topic string, e *eventlog.Record) {
@@ -170,7 +146,7 @@ func testDeduplication(t *testing.T, s *suite) {
 			if got := s.append(t, topic, p, again)[0]; got != want {
 				t.Errorf("again to partition %d: %+v; want %+v", p, got, want)
 			}
-			conflictAt(t, s.append(t, topic, p, Event("a", Payload(`{"x":1,"y":3}`)))[0], "a", e.Seq)
+			s.wantConflict(t, topic, p, Event("a", Payload(`{"x":1,"y":3}`)), e.Seq)
 		}
 	}
 
@@ -186,9 +162,7 @@ func testDeduplication(t *testing.T, s *suite) {
 		if out.Err != nil || out.Duplicate || out.Partition != 0 {
 			t.Errorf("after the window: %+v; want a new event", out)
 		}
-		if _, err := s.log.Lookup(t.Context(), topic, "a"); err != nil {
-			t.Errorf("Lookup of the new event: %v", err)
-		}
+		must(t, errOf(s.log.Lookup(t.Context(), topic, "a")))
 		// The record of the removed event must not affect the new one.
 		s.sweep(t, topic, eventlog.Retention{DedupeWindowMS: 1}, start+1000*hour, 10)
 		if out := s.append(t, topic, 1, Event("a", Payload(`"new"`)))[0]; !out.Duplicate {

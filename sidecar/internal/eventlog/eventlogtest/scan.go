@@ -106,9 +106,7 @@ func (s *suite) pages(t tester, topic string, q eventlog.ScanQuery, b eventlog.B
 	var all []*eventlog.Record
 	for {
 		page, err := s.log.Scan(t.Context(), topic, q, b)
-		if err != nil {
-			t.Fatalf("Scan(%q, %+v): %v", topic, q, err)
-		}
+		must(t, err)
 		if len(page) == 0 {
 			return all
 		}

@@ -31,9 +31,7 @@ func (s *suite) due(t tester, topic string, now int64) (list []eventlog.Schedule
 	var last *eventlog.Scheduled
 	for {
 		page, _, err := s.log.Due(t.Context(), []int{eventlog.SlotOf(topic)}, last, now, 3)
-		if err != nil {
-			t.Fatalf("Due(%d): %v", now, err)
-		}
+		must(t, err)
 		for _, w := range page {
 			if w.Topic == topic {
 				list = append(list, w)
@@ -46,12 +44,21 @@ func (s *suite) due(t tester, topic string, now int64) (list []eventlog.Schedule
 	}
 }
 
+// wantDue returns what is due of one topic, and fails the test unless it is the events with these
+// ids.
+func (s *suite) wantDue(t tester, topic string, now int64, want ...string) []eventlog.Scheduled {
+	t.Helper()
+	due := s.due(t, topic, now)
+	if got := scheduledIDs(due); !slices.Equal(got, want) {
+		t.Fatalf("due are %q; want %q", got, want)
+	}
+	return due
+}
+
 func (s *suite) listed(t tester, topic string) []eventlog.Scheduled {
 	t.Helper()
 	list, err := s.log.ListScheduled(t.Context(), topic, nil, 1000)
-	if err != nil {
-		t.Fatalf("ListScheduled: %v", err)
-	}
+	must(t, err)
 	return list
 }
 
@@ -90,34 +97,22 @@ func testScheduled(t *testing.T, s *suite) {
 		s.schedule(t, topic, later...)
 		for range 2 {
 			s.waiting(t, topic, "a", "b", "c", "d")
-			for p := range 2 {
-				if got := s.readAll(t, topic, p); len(got) > 0 {
-					t.Errorf("read %q before it was due", ids(got))
-				}
-			}
-			if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything); err != nil || len(got) > 0 {
-				t.Errorf("Scan = %q, %v", ids(got), err)
-			}
+			s.wantRead(t, topic, 0)
+			s.wantRead(t, topic, 1)
+			s.wantScan(t, topic)
 			key := "k"
 			if got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{Key: &key}, everything); err != nil || len(got) > 0 {
 				t.Errorf("Scan of a key = %q, %v", ids(got), err)
 			}
-			_, err := s.log.Lookup(t.Context(), topic, "a")
-			notFound(t, "Lookup", err)
-			_, err = LatestByKey(t.Context(), s.log, topic, "k")
-			notFound(t, "LatestByKey", err)
+			s.wantNoEvent(t, topic, "a")
+			s.wantLatestByKey(t, topic, "k", "")
 			s.reopen(t)
 		}
-		if got := s.due(t, topic, start+9); len(got) > 0 {
-			t.Errorf("due too early: %q", scheduledIDs(got))
-		}
+		s.wantDue(t, topic, start+9)
 		if due, next, err := s.log.Due(t.Context(), []int{eventlog.SlotOf(topic)}, nil, start+9, 10); err != nil || len(due) > 0 || next != start+10 {
 			t.Errorf("Due = %v, %d, %v; want the next at %d", due, next, err, start+10)
 		}
-		due := s.due(t, topic, start+30)
-		if got := scheduledIDs(due); !slices.Equal(got, []string{"a", "b", "c"}) {
-			t.Fatalf("due: %q", got)
-		}
+		due := s.wantDue(t, topic, start+30, "a", "b", "c")
 		for i, o := range s.log.Release(t.Context(), topic, due, start+31) {
 			if o.Err != nil || o.Duplicate || o.Seq == 0 || o.TS != start+31 || o.Partition != eventlog.PartitionOf(due[i].Key, due[i].ID, 2) {
 				t.Errorf("Release of %q: %+v", due[i].ID, o)
@@ -136,9 +131,7 @@ func testScheduled(t *testing.T, s *suite) {
 				t.Errorf("the key has %q", keyed)
 			}
 			got, err := s.log.Lookup(t.Context(), topic, "a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := *later[1]
 			want.TS, want.AcceptedAt, want.DeliverAt = start+31, start+31, 0
 			sameRecord(t, got, placed(&want, topic, p, got.Seq))
@@ -160,7 +153,7 @@ func testScheduled(t *testing.T, s *suite) {
 				}
 			}
 			for _, other := range []*eventlog.Record{Event("x", Payload("1"), Due(start+10)), Event("x", Keyed("k"))} {
-				conflictAt(t, s.append(t, topic, 0, other)[0], "x", 0)
+				s.wantConflict(t, topic, 0, other, 0)
 			}
 			s.reopen(t)
 		}
@@ -170,10 +163,8 @@ func testScheduled(t *testing.T, s *suite) {
 		}
 		conflictAt(t, out[3], "y", 0)
 		seq := s.stored(t, topic, 0, Event("stored"))[0]
-		if o := s.append(t, topic, 0, Event("stored", Due(start+50)))[0]; !o.Duplicate || o.Seq != seq || o.DeliverAt != 0 {
-			t.Errorf("an event of the log scheduled: %+v; want a duplicate of seq %d", o, seq)
-		}
-		conflictAt(t, s.append(t, topic, 0, Event("stored", Due(start+50), Payload("3")))[0], "stored", seq)
+		s.wantDuplicate(t, topic, 0, Event("stored", Due(start+50)), seq)
+		s.wantConflict(t, topic, 0, Event("stored", Due(start+50), Payload("3")), seq)
 		s.waiting(t, topic, "x", "y")
 	})
 
@@ -181,9 +172,7 @@ func testScheduled(t *testing.T, s *suite) {
 		topic := s.topic(t, 1)
 		s.schedule(t, topic, Event("a", Due(start+10)), Event("b", Due(start+20)))
 		due := s.due(t, topic, start+10)
-		if err := s.log.Cancel(t.Context(), topic, "a"); err != nil {
-			t.Fatalf("Cancel: %v", err)
-		}
+		must(t, s.log.Cancel(t.Context(), topic, "a"))
 		notFound(t, "Cancel again", s.log.Cancel(t.Context(), topic, "a"))
 		notFound(t, "Cancel of what never was", s.log.Cancel(t.Context(), topic, "none"))
 		notFound(t, "Cancel in a topic that is not there", s.log.Cancel(t.Context(), "nowhere", "a"))
@@ -193,9 +182,7 @@ func testScheduled(t *testing.T, s *suite) {
 		s.schedule(t, topic, Event("a", Due(start+5), Payload("7")))
 		notFound(t, "Release of what was scheduled before", s.log.Release(t.Context(), topic, due, start+11)[0].Err)
 		s.waiting(t, topic, "a", "b")
-		if o := s.log.Release(t.Context(), topic, s.due(t, topic, start+5), start+12)[0]; o.Err != nil {
-			t.Errorf("Release: %v", o.Err)
-		}
+		must(t, s.log.Release(t.Context(), topic, s.due(t, topic, start+5), start+12)[0].Err)
 		notFound(t, "Cancel of what is in the log", s.log.Cancel(t.Context(), topic, "a"))
 		if got := s.readAll(t, topic, 0); len(got) != 1 || string(got[0].Payload) != "7" {
 			t.Errorf("the log has %q", ids(got))
@@ -211,9 +198,7 @@ func testScheduled(t *testing.T, s *suite) {
 		for range 2 {
 			s.schedule(t, topic, Event("a", Due(start+10), Keyed("k")), Event("b", Due(start+20)), Event("c", Due(start+30)))
 			for _, id := range []string{"a", "b", "c"} {
-				if err := s.log.Cancel(t.Context(), topic, id); err != nil {
-					t.Fatalf("Cancel: %v", err)
-				}
+				must(t, s.log.Cancel(t.Context(), topic, id))
 			}
 			s.reopen(t)
 		}
@@ -232,9 +217,7 @@ func testScheduled(t *testing.T, s *suite) {
 			t.Errorf("c scheduled again: %+v", o)
 		}
 		s.waiting(t, topic, "c")
-		if got := ids(s.readAll(t, topic, 0)); !slices.Equal(got, []string{"x", "a", "b", "y"}) {
-			t.Errorf("the log has %q", got)
-		}
+		s.wantRead(t, topic, 0, "x", "a", "b", "y")
 		notFound(t, "Cancel of what is in the log", s.log.Cancel(t.Context(), topic, "a"))
 	})
 
@@ -279,27 +262,19 @@ func testScheduled(t *testing.T, s *suite) {
 		topic := s.topic(t, 2)
 		s.schedule(t, topic, Events("e", 5, Due(start+10))...)
 		due := s.due(t, topic, start+10)
-		if err := s.log.DeleteTopic(t.Context(), topic); err != nil {
-			t.Fatalf("DeleteTopic: %v", err)
-		}
+		must(t, s.log.DeleteTopic(t.Context(), topic))
 		for _, o := range s.log.Release(t.Context(), topic, due, start+11) {
 			notFound(t, "Release", o.Err)
 		}
-		if _, err := s.log.EnsureTopic(t.Context(), topic, 2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.log.EnsureTopic(t.Context(), topic, 2)))
 		s.waiting(t, topic)
 		s.schedule(t, topic, Event("e-001", Due(start+20), Payload("1")))
 		s.reopen(t)
 		s.waiting(t, topic, "e-001")
 		for _, w := range s.due(t, topic, start+10) {
-			if o := s.log.Release(t.Context(), topic, []eventlog.Scheduled{w}, start+11)[0]; !errors.Is(o.Err, eventlog.ErrNotFound) {
-				t.Errorf("Release of %q, which went with its topic: %+v", w.ID, o)
-			}
+			notFound(t, "Release of what went with its topic", s.log.Release(t.Context(), topic, []eventlog.Scheduled{w}, start+11)[0].Err)
 		}
-		if got := s.due(t, topic, start+10); len(got) > 0 {
-			t.Errorf("%q are still due", scheduledIDs(got))
-		}
+		s.wantDue(t, topic, start+10)
 	})
 
 	t.Run("lists go on where they ended", func(t *testing.T) {
@@ -309,9 +284,7 @@ func testScheduled(t *testing.T, s *suite) {
 		var got []eventlog.Scheduled
 		for after := (*eventlog.Point)(nil); ; {
 			page, err := s.log.ListScheduled(t.Context(), topic, after, 4)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(page) == 0 {
 				break
 			}
@@ -321,8 +294,7 @@ func testScheduled(t *testing.T, s *suite) {
 		if ids := scheduledIDs(got); len(ids) != 9 || ids[0] != "first" || ids[8] != "last" || got[8].Key != "k" || got[8].DeliverAt != start+99 {
 			t.Errorf("listed %+v", got)
 		}
-		_, err := s.log.ListScheduled(t.Context(), "nowhere", nil, 4)
-		notFound(t, "ListScheduled", err)
+		notFound(t, "ListScheduled", errOf(s.log.ListScheduled(t.Context(), "nowhere", nil, 4)))
 	})
 
 	t.Run("model", func(t *testing.T) { rapid.Check(t, func(rt *rapid.T) { scheduledModel(rt, t, s) }) })

@@ -77,6 +77,17 @@ func (s *suite) reopen(t *testing.T) {
 	s.log = s.store.Reopen(t)
 }
 
+// must ends the test at an error.
+func must(t tester, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// errOf is the error of a call that also returns something else.
+func errOf(_ any, err error) error { return err }
+
 // tester is what helpers need of a *testing.T or a *rapid.T.
 type tester interface {
 	Helper()
@@ -91,9 +102,7 @@ var topics atomic.Int64
 func (s *suite) topic(t tester, partitions int) string {
 	t.Helper()
 	name := fmt.Sprintf("topic-%d", topics.Add(1))
-	if _, err := s.log.EnsureTopic(t.Context(), name, partitions); err != nil {
-		t.Fatalf("EnsureTopic(%q, %d): %v", name, partitions, err)
-	}
+	must(t, errOf(s.log.EnsureTopic(t.Context(), name, partitions)))
 	return name
 }
 
@@ -133,19 +142,74 @@ var everything = eventlog.Bounds{Events: 1 << 20}
 func (s *suite) readAll(t tester, topic string, partition int) []*eventlog.Record {
 	t.Helper()
 	events, err := s.log.Read(t.Context(), topic, partition, 1, everything)
-	if err != nil {
-		t.Fatalf("Read(%q, %d): %v", topic, partition, err)
-	}
+	must(t, err)
 	return events
+}
+
+// wantRead fails the test unless a partition has exactly the events with these ids.
+func (s *suite) wantRead(t tester, topic string, partition int, want ...string) {
+	t.Helper()
+	if got := ids(s.readAll(t, topic, partition)); !slices.Equal(got, want) {
+		t.Errorf("partition %d has %q; want %q", partition, got, want)
+	}
+}
+
+// wantScan fails the test unless a scan of the topic finds exactly the events with these ids.
+func (s *suite) wantScan(t tester, topic string, want ...string) {
+	t.Helper()
+	got, err := s.log.Scan(t.Context(), topic, eventlog.ScanQuery{}, everything)
+	if err != nil || !slices.Equal(ids(got), want) {
+		t.Errorf("Scan finds %q, %v; want %q", ids(got), err, want)
+	}
+}
+
+// wantExtent fails the test unless that is what a partition holds.
+func (s *suite) wantExtent(t tester, topic string, partition int, first, head uint64) {
+	t.Helper()
+	if e := s.extent(t, topic, partition); e != (eventlog.Extent{First: first, Head: head}) {
+		t.Errorf("partition %d has extent %+v; want First %d, Head %d", partition, e, first, head)
+	}
+}
+
+// wantDuplicate fails the test unless an event is stored already, at that seq.
+func (s *suite) wantDuplicate(t tester, topic string, partition int, e *eventlog.Record, seq uint64) {
+	t.Helper()
+	if got := s.append(t, topic, partition, e)[0]; !got.Duplicate || got.Seq != seq || got.DeliverAt != 0 {
+		t.Errorf("%q again: %+v; want a duplicate of seq %d", e.ID, got, seq)
+	}
+}
+
+// wantConflict fails the test unless an event's id is stored already with other content, at that
+// seq; 0: it is scheduled.
+func (s *suite) wantConflict(t tester, topic string, partition int, e *eventlog.Record, seq uint64) {
+	t.Helper()
+	conflictAt(t, s.append(t, topic, partition, e)[0], e.ID, seq)
+}
+
+// wantNoEvent fails the test if a topic has an event with the id.
+func (s *suite) wantNoEvent(t tester, topic, id string) {
+	t.Helper()
+	notFound(t, "Lookup of "+id, errOf(s.log.Lookup(t.Context(), topic, id)))
+}
+
+// wantLatestByKey fails the test unless the latest event of a key has that id; "": unless there is
+// none.
+func (s *suite) wantLatestByKey(t tester, topic, key, id string) {
+	t.Helper()
+	got, err := LatestByKey(t.Context(), s.log, topic, key)
+	switch {
+	case id == "":
+		notFound(t, "LatestByKey of "+key, err)
+	case err != nil || got.ID != id:
+		t.Errorf("LatestByKey(%q) = %+v, %v; want %q", key, got, err, id)
+	}
 }
 
 // extent returns what one partition holds.
 func (s *suite) extent(t tester, topic string, partition int) eventlog.Extent {
 	t.Helper()
 	extents, err := s.log.Extents(t.Context(), topic)
-	if err != nil {
-		t.Fatalf("Extents(%q): %v", topic, err)
-	}
+	must(t, err)
 	return extents[partition]
 }
 
