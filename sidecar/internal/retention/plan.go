@@ -38,7 +38,7 @@ func Plan(ctx context.Context, log Counted, topic string, keep policy.Retention,
 	p := planned{keys: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
 	for partition, e := range extents {
 		expired := true // what expires is the oldest part
-		for next, ended := e.First, false; next <= e.Head && !ended; {
+		for next := e.First; next <= e.Head; {
 			page, err := log.Read(ctx, topic, partition, next, planPage)
 			if err != nil {
 				return 0, false, err
@@ -51,10 +51,10 @@ func Plan(ctx context.Context, log Counted, topic string, keep policy.Retention,
 					events++
 				}
 			}
-			ended = len(page) == 0 || !expired && !keep.Compact
-			if len(page) > 0 {
-				next = page[len(page)-1].Seq + 1
+			if len(page) == 0 || !expired && !keep.Compact {
+				break
 			}
+			next = page[len(page)-1].Seq + 1
 		}
 	}
 	return events, p.full, nil

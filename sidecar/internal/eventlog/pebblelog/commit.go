@@ -59,37 +59,31 @@ func newCommitter(db *pebble.DB, h *health, room *space) *committer {
 	return c
 }
 
-// apply makes the batch visible in Pebble and starts its sync. It takes the
+// apply makes the batch, if there is one, visible in Pebble and starts its sync. It takes the
 // batch over. A context that ends before the batch's turn leaves no trace.
 func (c *committer) apply(ctx context.Context, b *pebble.Batch, durable func()) (*commit, error) {
-	x := &commit{batch: b, durable: durable, done: make(chan struct{})}
-	return x, c.enqueue(ctx, x)
-}
-
-// enqueue hands the commit's batch to Pebble, if it has one, and the commit to
-// awaitSyncs.
-func (c *committer) enqueue(ctx context.Context, x *commit) error {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	case <-c.space.isFull():
-		return &eventlog.DiskFullError{}
+		return nil, &eventlog.DiskFullError{}
 	}
 	err := c.turn.Lock(ctx)
 	if err == nil {
 		defer c.turn.Unlock()
 		err = c.health.err()
 	}
-	if err == nil && x.batch != nil {
-		err = c.hand(func() error { return c.db.ApplyNoSyncWait(x.batch, pebble.Sync) })
+	if err == nil && b != nil {
+		err = c.hand(func() error { return c.db.ApplyNoSyncWait(b, pebble.Sync) })
 	}
 	if err != nil {
 		<-c.slots
-		return err
+		return nil, err
 	}
+	x := &commit{batch: b, durable: durable, done: make(chan struct{})}
 	c.applied <- x
-	return nil
+	return x, nil
 }
 
 // applyUnsynced makes the batch visible, to be durable no later than the next

@@ -84,19 +84,10 @@ func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 // openFormat reads the folder's format and creates it in an empty folder. The
 // caller holds the lock.
 func openFormat(fsys vfs.FS, dir string) (format, error) {
-	f, err := readFormat(fsys, dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
-	}
-	f = format{Program: formatProgram, Format: formatVersion, StoreID: uuid.NewString(), Created: time.Now().UTC()}
-	if err := writeFormat(fsys, dir, f); err != nil {
-		return format{}, fmt.Errorf("create data folder: %w", err)
-	}
-	return f, nil
-}
-
-func readFormat(fsys vfs.FS, dir string) (format, error) {
 	text, err := readWhole(fsys, dir, formatFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createFormat(fsys, dir)
+	}
 	if err != nil {
 		return format{}, err
 	}
@@ -113,15 +104,19 @@ func readFormat(fsys vfs.FS, dir string) (format, error) {
 	return f, nil
 }
 
-func writeFormat(fsys vfs.FS, dir string, f format) error {
+func createFormat(fsys vfs.FS, dir string) (format, error) {
+	f := format{Program: formatProgram, Format: formatVersion, StoreID: uuid.NewString(), Created: time.Now().UTC()}
 	text, err := json.Marshal(f)
+	if err == nil {
+		err = writeWhole(fsys, dir, formatFile, append(text, '\n'))
+	}
+	if err == nil {
+		err = syncFolder(fsys, fsys.PathDir(dir))
+	}
 	if err != nil {
-		return err
+		return format{}, fmt.Errorf("create data folder: %w", err)
 	}
-	if err := writeWhole(fsys, dir, formatFile, append(text, '\n')); err != nil {
-		return err
-	}
-	return syncFolder(fsys, fsys.PathDir(dir))
+	return f, nil
 }
 
 // ReadFile reads a file that WriteFile has written into the folder; the error of

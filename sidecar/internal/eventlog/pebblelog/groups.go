@@ -92,12 +92,11 @@ func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Ex
 // identify finds the topic of an epoch, whose partition must exist.
 func (l *Log) identify(at eventlog.GroupPartition) (epochID, error) {
 	t, err := l.catalog.find(at.Topic)
+	if err == nil {
+		_, err = l.partition(t, at.Partition)
+	}
 	if err != nil {
 		return epochID{}, err
-	}
-	if at.Partition < 0 || at.Partition >= len(t.partitions) {
-		return epochID{}, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w",
-			at.Topic, len(t.partitions)-1, at.Partition, eventlog.ErrNotFound)
 	}
 	return epochID{topic: t.id, partition: at.Partition, group: at.Group}, nil
 }

@@ -170,24 +170,20 @@ func (f *guardedFile) WriteAt(p []byte, off int64) (int, error) {
 	}
 }
 
-func (f *guardedFile) Sync() error {
+func (f *guardedFile) Sync() error     { return f.sync(f.File.Sync) }
+func (f *guardedFile) SyncData() error { return f.sync(f.File.SyncData) }
+
+func (f *guardedFile) SyncTo(length int64) (full bool, err error) {
+	err = f.sync(func() error {
+		full, err = f.File.SyncTo(length)
+		return err
+	})
+	return full, err
+}
+
+func (f *guardedFile) sync(do func() error) error {
 	if err := f.health.err(); err != nil {
 		return err
 	}
-	return f.judge(f.File.Sync())
-}
-
-func (f *guardedFile) SyncData() error {
-	if err := f.health.err(); err != nil {
-		return err
-	}
-	return f.judge(f.File.SyncData())
-}
-
-func (f *guardedFile) SyncTo(length int64) (bool, error) {
-	if err := f.health.err(); err != nil {
-		return false, err
-	}
-	full, err := f.File.SyncTo(length)
-	return full, f.judge(err)
+	return f.judge(do())
 }

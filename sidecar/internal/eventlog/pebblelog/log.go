@@ -90,20 +90,21 @@ func Open(o Options) (*Log, error) {
 	if o.InMemory {
 		o.FS = vfs.NewMem()
 	}
-	var lock *os.File
-	if o.FS == nil {
+	onDisk := o.FS == nil
+	if onDisk {
 		o.FS = privateFS{vfs.Default}
-		if err := claimFolder(o.FS, o.Dir, o.Beside); err != nil {
-			return nil, err
-		}
+	}
+	if err := claimFolder(o.FS, o.Dir, o.Beside); err != nil {
+		return nil, err
+	}
+	var lock *os.File
+	if onDisk {
 		var err error
 		lock, err = acquireLock(o.Dir, Owner{PID: os.Getpid(), NodeID: o.NodeID, Started: time.Now().UTC()})
 		if err != nil {
 			return nil, err
 		}
 		private.Tighten(o.Logger, o.Dir)
-	} else if err := claimFolder(o.FS, o.Dir, o.Beside); err != nil {
-		return nil, err
 	}
 	l, err := open(o)
 	if err != nil {

@@ -49,7 +49,6 @@ type space struct {
 	until   time.Time     // the last that waited may find no room again until then
 	full    chan struct{} // closed while some write waits
 	over    chan struct{} // closed once nobody waits any more
-	closed  bool
 }
 
 func newSpace(o Options) *space {
@@ -150,15 +149,8 @@ func (s *space) await(cause error) bool {
 	return false
 }
 
-// stop ends all waits.
-func (s *space) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.closed = true
-		close(s.over)
-	}
-}
+// stop ends all waits. It is called once.
+func (s *space) stop() { close(s.over) }
 
 // retry calls a function until it finds room, or stop is called.
 func (s *space) retry(do func() error) error {

@@ -107,13 +107,7 @@ func readFile(fsys vfs.FS, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, info.Size())
-	_, err = io.ReadFull(f, b)
-	return b, err
+	return io.ReadAll(f)
 }
 
 // All returns a copy of the map of what was put. The values are not copied and
@@ -143,7 +137,7 @@ func (j *Journal) Put(entries []Entry) error {
 	full := j.full()
 	j.mu.Unlock()
 	if full {
-		j.stir()
+		j.wake.Set()
 	}
 	return nil
 }

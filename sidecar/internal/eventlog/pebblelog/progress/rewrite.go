@@ -93,27 +93,25 @@ func (j *Journal) writeNew(live map[string][]byte) (file vfs.File, size int64, e
 // writeAll writes the entries as records that end with the entry that brings
 // them to chunk bytes, and returns how many bytes they have in all.
 func writeAll(file vfs.File, live map[string][]byte, chunk int) (size int64, err error) {
-	flush := func(record []byte) error {
+	record := beginRecord(nil)
+	flush := func() error {
 		if len(record) == headerSize {
 			return nil
 		}
 		sealRecord(record)
-		size += int64(len(record))
-		_, err := file.Write(record)
+		n, err := file.Write(record)
+		size += int64(n)
+		record = beginRecord(record[:0])
 		return err
 	}
-	record := beginRecord(nil)
 	for key, value := range live {
-		record = appendEntry(record, key, value)
-		if len(record) < chunk {
-			continue
+		if record = appendEntry(record, key, value); len(record) >= chunk {
+			if err := flush(); err != nil {
+				return 0, err
+			}
 		}
-		if err := flush(record); err != nil {
-			return 0, err
-		}
-		record = beginRecord(record[:0])
 	}
-	err = flush(record)
+	err = flush()
 	return size, err
 }
 

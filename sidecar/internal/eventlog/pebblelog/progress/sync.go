@@ -26,18 +26,13 @@ func (j *Journal) Sync(ctx context.Context) error {
 	}
 	r := j.next
 	j.mu.Unlock()
-	j.stir()
+	j.wake.Set()
 	select {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// stir wakes syncLoop.
-func (j *Journal) stir() {
-	j.wake.Set()
 }
 
 // syncLoop does all syncs and rewrites, one after the other.
