@@ -14,28 +14,26 @@ import (
 // DeadLetterID begins the ids of dead letters.
 const DeadLetterID = "dlq-"
 
-// letterIDBytes is how long the part of a dead letter's id is that stays when it
-// was redriven and died again: its events are dlq-X, dlq-X-1, dlq-X-2 and so on,
-// of which only the last is there once the death is recorded.
+// letterIDBytes is the length of the stable part of a dead letter's id. A dead letter that is
+// redriven and dies again becomes dlq-X-1, dlq-X-2 and so on after dlq-X. Once a death is recorded
+// only the last of these events exists.
 const letterIDBytes = len(DeadLetterID) + 32
 
-// StableLetterID is what the dead letter with that event is called, however often
-// it died.
+// StableLetterID is the part of a dead letter's event id that stays the same when it dies again.
 func StableLetterID(letter string) string { return letter[:min(len(letter), letterIDBytes)] }
 
-// Deaths is how often the dead letter with that event had died before.
+// Deaths counts the earlier deaths of the dead letter with that event id.
 func Deaths(letter string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(letter[len(StableLetterID(letter)):], "-"))
 	return n
 }
 
-// NextLetter is the event of a dead letter that was redriven and has died again.
+// NextLetter is the event id of a dead letter after it was redriven and died again.
 func NextLetter(letter string) string {
 	return StableLetterID(letter) + "-" + strconv.Itoa(Deaths(letter)+1)
 }
 
-// LetterBefore is the event of the same dead letter when it died the time before,
-// "" where this is the first.
+// LetterBefore is the event id of the same dead letter at its previous death, or "" at its first.
 func LetterBefore(letter string) string {
 	switch n := Deaths(letter); n {
 	case 0:
@@ -49,19 +47,18 @@ func LetterBefore(letter string) string {
 
 // Death is why an event becomes a dead letter.
 type Death struct {
-	Group    string // that could not process it; "" where none had it
+	Group    string // the group that could not process it; "": no group had it
 	Reason   string
 	Attempts int
-	// Which tells events apart that had the same topic, group and id.
+	// Which distinguishes events with the same topic, group and id.
 	Which string
-	// Redriven is the dead letter that the event came from, "" where it came from
-	// its topic.
+	// Redriven is the id of the dead letter that was redriven, or "" if the event came from its
+	// topic.
 	Redriven string
 }
 
-// DeadLetter is the event that goes to the dead letter topic. Its id is derived
-// from what it is a dead letter of, so that appending it again after a crash
-// stores it once.
+// DeadLetter makes the event for the dead letter topic. Its id is derived from the dead event, so
+// that the log stores it once even if it is appended again after a crash.
 func DeadLetter(src *Record, d Death, now time.Time) *Record {
 	id := NextLetter(d.Redriven)
 	if d.Redriven == "" {
@@ -100,25 +97,25 @@ func letterID(topic, group, id, which string) string {
 	return DeadLetterID + hex.EncodeToString(sum[:16])
 }
 
-// IsDeadLetter recognizes what Sluice itself publishes to dead letter topics.
+// IsDeadLetter recognizes the events that Sluice itself publishes to dead letter topics.
 func IsDeadLetter(r *Record) bool {
 	_, named := r.Headers.Get(wire.HeaderDeadID)
 	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, DeadLetterID)
 }
 
-// Dead is what a dead letter says.
+// Dead is the content of a dead letter.
 type Dead struct {
 	Letter   *Record // as it is in the dead letter topic
 	ID       string  // StableLetterID
-	Group    string  // "" where no group had the event
+	Group    string  // "" if no group had the event
 	Reason   string
 	Attempts int
-	// Event is what died, as far as the dead letter knows it. Its seq is 0 where
-	// an older version wrote the dead letter.
+	// Event is the event that died, as far as the dead letter knows it. Its seq is 0 if an older
+	// version of Sluice wrote the dead letter.
 	Event *Record
 }
 
-// ReadDead reads a dead letter; false where it is none.
+// ReadDead reads a dead letter; false if the event is none.
 func ReadDead(r *Record) (d Dead, ok bool) {
 	if !IsDeadLetter(r) {
 		return d, false
@@ -138,8 +135,8 @@ func ReadDead(r *Record) (d Dead, ok bool) {
 	return d, true
 }
 
-// Of completes a dead letter of an older version by the event that is in the
-// topic under its id, which may be nil; it reports whether it is that one.
+// Of sets Event of a dead letter that an older version wrote. event is the topic's event with that
+// id, or nil. It reports whether that is the event that died.
 func (d *Dead) Of(event *Record) bool {
 	if event == nil || letterID(event.Topic, d.Group, event.ID, strconv.FormatUint(event.Seq, 10)) != d.ID {
 		return false
@@ -148,7 +145,7 @@ func (d *Dead) Of(event *Record) bool {
 	return true
 }
 
-// Redrive asks for the dead letter to be delivered again.
+// Redrive is the request to deliver the dead letter again.
 func (d *Dead) Redrive() Redrive {
 	return Redrive{GroupPartition: GroupPartition{d.Event.Topic, d.Group, d.Event.Partition}, Seq: d.Event.Seq, Letter: d.Letter.ID}
 }

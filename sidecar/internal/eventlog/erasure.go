@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Erasure says which events of a topic are erased. It is stored as a mark of no group, so that
-// events in the spools of other sidecars do not come into the log later. The mark has a digest,
-// since ids and keys may be personal.
+// Erasure selects the events of a topic that are erased. It is stored as a mark without a group, so
+// that erased events in the spools of other sidecars do not come into the log later. The mark has a
+// digest of the value, since ids and keys may be personal data.
 type Erasure struct {
 	Topic string
 	By    ErasedBy
 	Value string
 }
 
-// ErasedBy is what the events of an erasure have in common.
+// ErasedBy says what an erasure selects events by.
 type ErasedBy string
 
 // The ways to name events.
@@ -31,10 +31,10 @@ const (
 	ErasedByDeadID ErasedBy = "dead" // dead letters of the event with that id
 )
 
-// erasureKept is for how long an erasure counts for what is still in a spool.
+// erasureKept is how long an erasure applies to events in spools.
 const erasureKept = 365 * 24 * time.Hour
 
-// Key is the key of all of the events; nil where it does not matter.
+// Key is the key of all erased events; nil if the erasure is not by key.
 func (e Erasure) Key() *string {
 	if e.By != ErasedByKey {
 		return nil
@@ -42,13 +42,13 @@ func (e Erasure) Key() *string {
 	return &e.Value
 }
 
-// Covers says whether an event of the topic is one of those.
+// Covers reports whether the erasure selects an event of its topic.
 func (e Erasure) Covers(r *Record) bool {
 	value, has := erasedBy(r, e.By)
 	return has && value == e.Value
 }
 
-// erasedBy is what a record is erased by, if it can be in that way.
+// erasedBy is the value of a record that an erasure is compared with; false if the record has none.
 func erasedBy(r *Record, by ErasedBy) (value string, has bool) {
 	switch by {
 	case ErasedByID:
@@ -59,8 +59,8 @@ func erasedBy(r *Record, by ErasedBy) (value string, has bool) {
 	return r.Headers.Get(wire.HeaderDeadID)
 }
 
-// Mark says that the events of an erasure that were accepted up to a time (milliseconds
-// since the epoch) are gone.
+// Mark is the stored form of an erasure: it erases events accepted up to a time (milliseconds since
+// the epoch).
 func (e Erasure) Mark(at int64) Mark {
 	return Mark{Topic: e.Topic, ID: e.mark(), ExpiresAt: at + erasureKept.Milliseconds()}
 }
@@ -73,8 +73,8 @@ func (e Erasure) mark() string {
 // Marked is Groups' method.
 type Marked func(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error)
 
-// Erased tells which events of a topic belong to an erasure that was marked when they
-// were accepted or later, by the sidecars' clocks.
+// Erased reports for each event of a topic whether an erasure selects it that was marked when the
+// event was accepted or later, by the sidecars' clocks.
 func Erased(ctx context.Context, marked Marked, topic string, recs []*Record) ([]bool, error) {
 	erased := make([]bool, len(recs))
 	if len(recs) == 0 {

@@ -2,12 +2,12 @@ package eventlog
 
 import "unicode/utf8"
 
-// LatestQuery selects latest events. The zero value selects those of all keys.
+// LatestQuery selects the latest events of keys. The zero value selects all keys.
 type LatestQuery struct {
-	// From is the lowest key, and Below is above the highest; "": no bound. To
-	// go on behind a page, Below is its last key.
+	// From is the lowest key, and Below is above the highest; "": no bound. For the next page,
+	// Below is the last key of the page before it.
 	From, Below string
-	// UpTo is by partition the highest seq that counts; nil: all do.
+	// UpTo is the highest seq in each partition that counts; nil: all do.
 	UpTo []uint64
 }
 
@@ -19,7 +19,7 @@ func KeyPrefix(prefix string) LatestQuery {
 	q := LatestQuery{From: prefix}
 	for r := []rune(prefix); len(r) > 0; r = r[:len(r)-1] {
 		next := r[len(r)-1] + 1
-		if next == 0xD800 { // surrogates are no characters
+		if next == 0xD800 { // a surrogate is no character
 			next = 0xE000
 		}
 		if next <= utf8.MaxRune {

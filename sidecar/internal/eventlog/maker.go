@@ -4,8 +4,8 @@ import "context"
 
 type makerKey struct{}
 
-// MadeBy attributes topics and groups that an operation creates to an identity, by its name. "":
-// nobody in particular.
+// MadeBy attributes the topics and groups that an operation creates to an identity, by its name.
+// "": to none.
 func MadeBy(ctx context.Context, name string) context.Context {
 	if name == "" {
 		return ctx
@@ -13,7 +13,7 @@ func MadeBy(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, makerKey{}, name)
 }
 
-// Maker is the name that MadeBy was told, or "".
+// Maker is the name that MadeBy has set, or "".
 func Maker(ctx context.Context) string {
 	name, _ := ctx.Value(makerKey{}).(string)
 	return name

@@ -1,8 +1,8 @@
 package eventlog
 
-// PartitionOf places an event: by its key, or by its id when it has no key.
-// The function is part of the data format, since a key must find the same
-// partition for as long as the topic exists: FNV-1a with 64 bits, modulo.
+// PartitionOf is the partition of an event, by its key, or by its id if it has no key: 64-bit
+// FNV-1a, modulo. The function is part of the data format, since a key must stay in its partition
+// as long as the topic exists.
 func PartitionOf(key, id string, partitions int) int {
 	if key == "" {
 		key = id
@@ -10,10 +10,10 @@ func PartitionOf(key, id string, partitions int) int {
 	return int(Hash(HashStart, key) % uint64(partitions))
 }
 
-// HashStart begins a hash.
+// HashStart is the start value of Hash.
 const HashStart uint64 = 14695981039346656037
 
-// Hash goes on with a 64-bit FNV-1a hash.
+// Hash adds text to a 64-bit FNV-1a hash.
 func Hash(h uint64, text string) uint64 {
 	for i := range len(text) {
 		h = (h ^ uint64(text[i])) * 1099511628211

@@ -2,12 +2,12 @@ package eventlog
 
 import "context"
 
-// Snapshot is the events of one topic as they were at one moment: what happens
-// to them later does not show. It keeps the store from giving up the room of
-// what was removed since, so it is for as long as one answer takes.
+// Snapshot has the events of one topic as they were at one moment; later changes do not show. While
+// it is open the store cannot free the space of events removed since, so callers keep it open for
+// one answer only.
 type Snapshot interface {
 	// Scan is Reader's, among these events.
 	Scan(ctx context.Context, topic string, q ScanQuery, b Bounds) ([]*Record, error)
-	// Close lets go of it. Closing again does nothing.
+	// Close releases the snapshot. Closing again does nothing.
 	Close()
 }
