@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Append implements eventlog.Appender. A batch goes through four steps: claim
-// its ids, decide which events are new, hand those to Pebble under their seqs,
-// wait for the sync. Only then are they readable and the answer given.
+// Append implements eventlog.Appender. A batch goes through four steps: claim its ids, decide which
+// events are new, give these to Pebble with their seqs, and wait for the sync. Only then they are
+// readable, and Append returns.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
 	if len(batch) == 0 {
@@ -38,15 +38,14 @@ type appending struct {
 	partition int
 	batch     []*eventlog.Record
 	out       []eventlog.Outcome
-	// release has the due events, by the index of the batch: only events that are scheduled so go
-	// into the log.
+	// release has the due events, by the index of the batch, if this is a Release: the log stores
+	// only events that are scheduled as it says.
 	release []eventlog.Scheduled
 
 	fresh   []int    // indexes of the events to store, in order
-	later   []int    // and of those to schedule
-	repeats []repeat // events whose id a new one before them has
-	// unsynced says that an outcome rests on another append's event whose
-	// sync is still outstanding.
+	later   []int    // and of the events to schedule
+	repeats []repeat // events with the id of a new event before them
+	// unsynced says that an outcome depends on another append's event that is not synced yet.
 	unsynced bool
 }
 
@@ -90,7 +89,7 @@ func (a *appending) store(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The claims end with the apply: from then on a look-up finds the ids.
+	// After the apply a look-up finds the ids, so the claims end here.
 	x, err := a.decideAndApply(ctx, part, len(ids) > 0)
 	release()
 	if err != nil {
@@ -209,7 +208,7 @@ func (a *appending) stored(ids *idLookup, i int) (bool, error) {
 		if !errors.Is(err, eventlog.ErrNotFound) {
 			return false, err
 		}
-		// A sweep has removed the event since; look at what it left.
+		// A sweep has removed the event since; read what remains of its id.
 		e, found, err = a.log.idEntry(a.topic.id, r.ID)
 		if err == nil && found && e.inLog() {
 			return false, fmt.Errorf("%w: id %q points at seq %d, which is missing", eventlog.ErrUnavailable, r.ID, e.seq)

@@ -33,9 +33,9 @@ type catalog struct {
 type topic struct {
 	id   uint32
 	name string
-	by   atomic.Pointer[string] // nil: nobody in particular
-	// gone says that the topic is deleted. Its entry stays, for the sake of its
-	// number and its seqs. It changes with all of the partitions' turns held.
+	by   atomic.Pointer[string] // nil: no identity
+	// gone says that the topic is deleted. Its entry stays, since it keeps the topic's number and
+	// seqs. gone changes with all of the partitions' turns held.
 	gone atomic.Bool
 
 	claims     claims
@@ -44,15 +44,14 @@ type topic struct {
 	partitions []partition
 }
 
-// partition is the state of one partition: recovered from the store on first
-// use, from then on ahead of it.
+// partition is the state of one partition. It is recovered from the store on first use, and is
+// ahead of the store from then on.
 type partition struct {
 	recovery sync.Mutex
 	ready    atomic.Bool
 
-	// turn is held from giving seqs to handing the batch to Pebble, so that
-	// seqs are in the order of commits. last, the highest seq given, is
-	// guarded by it.
+	// turn is held while seqs are given out and their batch is applied to Pebble, so that seqs are
+	// in the order of commits. It guards last, the highest seq given out.
 	turn pause.Mutex
 	last uint64
 
@@ -80,8 +79,8 @@ func (t *topic) entry() eventlog.Topic {
 }
 
 // A catalog entry's value: the topic's number and its partitions, as unsigned varints, then 1 if it
-// is deleted and 0 if not, and whom it was made for, to the end. Trailing fields that are 0 or
-// empty may be missing.
+// is deleted and 0 if not, and then the identity that it was created for. Trailing fields that are
+// 0 or empty may be missing.
 func (t *topic) value(gone bool, by string) []byte {
 	value := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(t.id)), uint64(len(t.partitions)))
 	switch {
@@ -183,8 +182,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	b := l.db.NewBatch()
 	by := eventlog.Maker(ctx)
 	_ = b.Set(catalogKey(name), t.value(false, by), nil)
-	// An entry on its way cannot be cancelled, so this waits for its commit also when the context
-	// ends: the next caller must find it.
+	// An applied entry cannot be cancelled, so this waits for its commit also if the context ends:
+	// the next caller must find it.
 	x, err := l.commits.apply(ctx, b, nil)
 	if err != nil {
 		return eventlog.Topic{}, err
@@ -289,8 +288,8 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	return part, nil
 }
 
-// heads captures what is readable in each partition. It must come before the
-// iterator that it bounds: what is durable now, the iterator sees.
+// heads returns the readable head of each partition. Callers call it before they open the iterator
+// that it bounds, so that the iterator sees every durable event.
 func (l *Log) heads(t *topic) ([]uint64, error) {
 	heads := make([]uint64, len(t.partitions))
 	for p := range heads {

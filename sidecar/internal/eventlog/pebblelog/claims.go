@@ -6,17 +6,16 @@ import (
 )
 
 // claims are the ids of a topic on which an append is deciding. Only the holder of an id looks it
-// up and stores it, so that of racing appends of one id, to whatever partitions, one stores it and
-// the others find it stored.
+// up and stores it. So of concurrent appends of one id, to any partitions, one stores it and the
+// others find it stored.
 type claims struct {
 	mu sync.Mutex
-	// held has, for each claimed id, the channel that is closed when its
-	// append gives the claim up.
+	// held has for each claimed id the channel that its append closes when it releases the claim.
 	held map[string]chan struct{}
 }
 
-// acquire claims all of the ids at once or, while another append holds any of
-// them, none: appends that wait hold nothing, so none waits in a circle.
+// acquire claims all of the ids at once, or none while another append holds any of them. Waiting
+// appends hold nothing, so there is no deadlock.
 func (c *claims) acquire(ctx context.Context, ids []string) (release func(), err error) {
 	if len(ids) == 0 {
 		return func() {}, nil
@@ -34,7 +33,7 @@ func (c *claims) acquire(ctx context.Context, ids []string) (release func(), err
 	}
 }
 
-// try claims the ids, or returns the channel of an append in the way.
+// try claims the ids, or returns the channel of an append that holds one of them.
 func (c *claims) try(ids []string) (other chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,21 +11,20 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// committer takes batches to the disk in two steps. apply puts a batch into
-// Pebble's memtable and write-ahead log, in the order of the calls; one
-// goroutine then waits for the syncs, in the same order, and announces what
-// has become durable. In between others apply, and one sync of Pebble's serves
-// all that were applied before it.
+// committer writes batches to the disk in two steps. apply puts a batch into Pebble's memtable and
+// write-ahead log, in the order of the calls. One goroutine then waits for the syncs, in the same
+// order, and announces the durable commits. Other calls apply their batches meanwhile, and one sync
+// of Pebble serves all batches applied before it.
 type committer struct {
 	db     *pebble.DB
 	health *health
 	space  *space
 
-	// turn serializes apply. Pebble could apply several batches at once, but
-	// panics while it holds its own locks when the write-ahead log has failed:
-	// one caller can survive that, those in the queue behind it could not.
+	// turn serializes apply. Pebble could apply several batches at once. But when the write-ahead
+	// log has failed, it panics while it holds its own locks: one caller survives that, callers
+	// that wait for these locks would not.
 	turn pause.Mutex
-	// slots has an element for each commit without a verdict.
+	// slots has an element for each commit without a result.
 	slots chan struct{}
 	// applied are the commits that wait for their sync, in the order of the
 	// write-ahead log. Sending needs the turn, and a slot so as not to block.
@@ -59,8 +58,8 @@ func newCommitter(db *pebble.DB, h *health, room *space) *committer {
 	return c
 }
 
-// apply makes the batch, if there is one, visible in Pebble and starts its sync. It takes the
-// batch over. A context that ends before the batch's turn leaves no trace.
+// apply makes the batch, if there is one, visible in Pebble and starts its sync. It owns the batch
+// from then on. If the context ends before the batch's turn, nothing is applied.
 func (c *committer) apply(ctx context.Context, b *pebble.Batch, durable func()) (*commit, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -86,8 +85,8 @@ func (c *committer) apply(ctx context.Context, b *pebble.Batch, durable func()) 
 	return x, nil
 }
 
-// applyUnsynced makes the batch visible, to be durable no later than the next
-// synced one. The caller closes the batch.
+// applyUnsynced makes the batch visible. It becomes durable with the next synced batch at the
+// latest. The caller closes the batch.
 func (c *committer) applyUnsynced(ctx context.Context, b *pebble.Batch) error {
 	if err := c.turn.Lock(ctx); err != nil {
 		return err
@@ -99,8 +98,8 @@ func (c *committer) applyUnsynced(ctx context.Context, b *pebble.Batch) error {
 	return c.hand(func() error { return c.db.Apply(b, pebble.NoSync) })
 }
 
-// hand gives a batch to Pebble. Pebble reports a failed commit by Fatalf or a
-// panic, hardly ever by its error.
+// hand gives a batch to Pebble. Pebble reports a failed commit by Fatalf or a panic, rarely by an
+// error.
 func (c *committer) hand(apply func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -115,8 +114,8 @@ func (c *committer) hand(apply func() error) (err error) {
 	return c.health.err()
 }
 
-// awaitSyncs waits for the syncs, in order. The store's health has the last word: a sync
-// that succeeds after another has failed proves nothing.
+// awaitSyncs waits for the syncs, in order. The store's health decides: a sync that succeeds after
+// a failed one proves nothing.
 func (c *committer) awaitSyncs() {
 	defer close(c.stopped)
 	for x := range c.applied {
@@ -136,8 +135,8 @@ func (c *committer) awaitSyncs() {
 	}
 }
 
-// wait returns once the commit is durable. If the context ends first, or there is
-// no room on the disk, the commit goes on and it is not known what becomes of it.
+// wait returns once the commit is durable. If the context ends first, or the disk has no room, the
+// commit continues and its outcome is not known.
 func (c *committer) wait(ctx context.Context, x *commit) error {
 	select {
 	case <-x.done:
@@ -149,8 +148,8 @@ func (c *committer) wait(ctx context.Context, x *commit) error {
 	}
 }
 
-// barrier returns once everything that was applied before is durable, so that
-// what the caller has read from Pebble may be told.
+// barrier returns once everything that was applied before is durable, so that the caller may return
+// what it has read from Pebble.
 func (c *committer) barrier(ctx context.Context) error {
 	if len(c.slots) == 0 {
 		return c.health.err()

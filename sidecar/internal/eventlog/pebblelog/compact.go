@@ -69,10 +69,9 @@ type compaction struct {
 	keys       *pebble.Iterator // the events of each key, in log order
 }
 
-// superfluous says whether the event goes. A tombstone stays while there are
-// events of its key below the place where this call began, since they would be
-// the key's latest without it. The partition's newest event stays, since after
-// a restart it tells the head.
+// superfluous reports whether the event is to be removed. A tombstone stays while its key has
+// events below the seq where this call began, since one of them would become the key's latest. The
+// partition's newest event stays, since the head is read from it after a restart.
 func (x *compaction) superfluous(r *eventlog.Record) (bool, error) {
 	if r.Key == "" || r.Seq >= x.head {
 		return false, nil
@@ -84,13 +83,12 @@ func (x *compaction) superfluous(r *eventlog.Record) (bool, error) {
 	if !r.Tombstone() || r.AcceptedAt >= x.rules.TombstonesBefore {
 		return false, nil
 	}
-	// Any others of the key, from this call's start on, it has removed.
+	// This call has removed all other events of the key from its start on.
 	first, err := x.ofKey(r.Key, 0)
 	return first >= x.from, err
 }
 
-// ofKey is the seq of the partition's first event of a key from a seq on; 0 if
-// there is none.
+// ofKey is the seq of the partition's first event of a key at or above a seq; 0 if there is none.
 func (x *compaction) ofKey(key string, from uint64) (uint64, error) {
 	start := keySeqKey(nil, x.topic, key, x.partition, from)
 	if x.keys.SeekGE(start) && bytes.HasPrefix(x.keys.Key(), start[:len(start)-8]) {

@@ -44,7 +44,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	for p := range t.partitions {
 		_ = b.Set(floorKey(t.id, p), binary.AppendUvarint(nil, t.partitions[p].last), nil)
 	}
-	// Earlier commits are durable, and so readable, by then.
+	// By then earlier commits are durable, and so readable.
 	x, err := l.commits.apply(ctx, b, func() {
 		t.gone.Store(true)
 		t.waiting.n.Store(0)
@@ -55,7 +55,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	<-x.done // also where ctx ends: it is not called back
+	<-x.done // also if ctx ends: the commit cannot be cancelled
 	return x.err
 }
 
@@ -85,8 +85,8 @@ func (l *Log) halt(ctx context.Context, t *topic) (release func(), err error) {
 	return release, nil
 }
 
-// ForgetGroup implements eventlog.Deleter. The marks go first: a group whose
-// epochs are gone has nothing left to be found by.
+// ForgetGroup implements eventlog.Deleter. It removes the marks first: without its epochs a group
+// could not be found again.
 func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
 	t, err := l.enterTopic(ctx, name)
 	if err != nil {
@@ -107,8 +107,7 @@ func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
 	return l.epochs.sync(ctx)
 }
 
-// Erase implements eventlog.Deleter. The disk keeps the bytes until Pebble's
-// compactions come to them.
+// Erase implements eventlog.Deleter. The disk keeps the bytes until Pebble compacts their tables.
 func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error) {
 	t, leave, err := l.enterSweep(ctx, name)
 	if err != nil {

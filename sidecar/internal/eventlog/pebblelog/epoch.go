@@ -39,7 +39,7 @@ const (
 	flagDeleted  = 1 << 1
 )
 
-// epochID is what an epoch's key says.
+// epochID is the content of an epoch's key.
 type epochID struct {
 	topic     uint32
 	partition int

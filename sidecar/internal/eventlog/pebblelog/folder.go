@@ -36,7 +36,7 @@ const formatVersion = 1
 
 const formatProgram = "sluice"
 
-// format says whose a data folder is.
+// format identifies a data folder.
 type format struct {
 	Program string    `json:"program"`
 	Format  int       `json:"format"`
@@ -44,7 +44,7 @@ type format struct {
 	Created time.Time `json:"created"`
 }
 
-// ForeignFolderError refuses a folder that holds something else.
+// ForeignFolderError refuses a folder with the files of something else.
 type ForeignFolderError struct{ Dir string }
 
 func (e *ForeignFolderError) Error() string {
@@ -62,8 +62,8 @@ func (e *NewerFormatError) Error() string {
 		e.Dir, e.Format, formatVersion)
 }
 
-// checkOwned returns an error unless the folder is ours or still empty, so that not even a lock
-// file is left in another program's. Names in beside are the opener's, and do not count. A crash
+// checkOwned returns an error unless the folder is a data folder or empty, so that Open leaves not
+// even a lock file in the folder of another program. Files named in beside do not count. A crash
 // during creation leaves at most our lock and temporary file.
 func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 	names, err := fsys.List(dir)
@@ -119,12 +119,11 @@ func createFormat(fsys vfs.FS, dir string) (format, error) {
 	return f, nil
 }
 
-// ReadFile reads a file that WriteFile has written into the folder; the error of
-// one that is not there is fs.ErrNotExist.
+// ReadFile reads a file that WriteFile has written; fs.ErrNotExist if there is none.
 func (l *Log) ReadFile(name string) ([]byte, error) { return readWhole(l.fsys, l.dir, name) }
 
-// WriteFile makes a file of the caller's appear in the folder, whole or not at
-// all, and for good once it returns nil. The name is none of the folder's own.
+// WriteFile writes a file into the folder atomically. The file is durable once WriteFile returns
+// nil. The name must not be one of the folder's own files.
 func (l *Log) WriteFile(name string, text []byte) error { return writeWhole(l.fsys, l.dir, name, text) }
 
 func readWhole(fsys vfs.FS, dir, name string) ([]byte, error) {

@@ -137,7 +137,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 	if err := l.epochs.writeNew(ctx, wanted); err != nil {
 		return err
 	}
-	// It also waits if none is new: the epochs that refused the others are durable then.
+	// It also waits if none is new, so that the epochs that refused the others are durable.
 	return l.epochs.sync(ctx)
 }
 
@@ -157,9 +157,8 @@ func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 		own[i] = claim{id: id, epoch: &epochs[i]}
 	}
 	if len(marks) > 0 {
-		// An owner that is fenced already leaves no marks either. It may be
-		// fenced while they are written: then they stay, which is right, for
-		// what they say is that a consumer has acked.
+		// An owner that is already fenced writes no marks either. If it is fenced during the write,
+		// the marks stay. They are right: a consumer has acked these ids.
 		if err := l.epochs.check(ctx, own); err != nil {
 			return err
 		}
@@ -170,7 +169,7 @@ func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 	return l.epochs.save(ctx, own)
 }
 
-// Sync implements eventlog.Groups. Marks are durable since they were saved.
+// Sync implements eventlog.Groups. SaveEpochs has already synced the marks.
 func (l *Log) Sync(ctx context.Context) error {
 	if err := l.enter(ctx); err != nil {
 		return err
@@ -203,8 +202,8 @@ func (l *Log) applyMarks(ctx context.Context, marks []eventlog.Mark) (*commit, e
 	return l.commits.apply(ctx, b, nil)
 }
 
-// saveMark writes the mark. A mark that is renewed keeps its older entry in
-// the expiry order; the sweep sees that it no longer counts.
+// saveMark writes a mark. A renewed mark keeps its older entry in the order of expiry, and the
+// sweep finds that this entry no longer counts.
 func (l *Log) saveMark(b *pebble.Batch, m *eventlog.Mark) error {
 	t, err := l.catalog.find(m.Topic)
 	if err != nil {

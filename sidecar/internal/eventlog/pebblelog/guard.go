@@ -7,34 +7,31 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guardedFS is the file system that Pebble gets. It does three things:
+// guardedFS is the file system that Pebble uses. It does three things:
 //
-//   - A failed write or sync of a write-ahead log fails the store before
-//     Pebble hears of it. Pebble tells the commits that waited for that sync,
-//     but may switch to a new log file and succeed there while the old one has
-//     a hole, before those commits have had their say.
+//   - A failed write or sync of a write-ahead log fails the store before Pebble gets the error.
+//     Pebble reports the error to the commits that waited for that sync. But before these see it,
+//     Pebble may switch to a new log file and succeed there, while the old file has a hole.
 //   - Once the store has failed, the disk is frozen: nothing is created,
-//     written, renamed or removed. The folder stays as a crash at that moment
-//     would have left it, which is what recovery is made for, whatever Pebble
-//     does after the Fatalf that returned.
-//   - What finds no room on the disk waits for it. To Pebble a write-ahead log
-//     or manifest that cannot be written is the end; a write that found no room
-//     has written what it says and nothing else, and goes on from there. A sync
-//     that finds none has failed like any other. The tables of flushes and
-//     compactions need no wait: Pebble removes and repeats them.
+//     written, renamed or removed. The folder stays as a crash at that moment would have left it,
+//     and recovery handles that. So it does not matter what Pebble does after Fatalf has returned.
+//   - An operation that finds no room on the disk waits for room. Pebble cannot continue without
+//     its write-ahead log and manifest. A write that found no room has written as many bytes as it
+//     says, and continues from there. A sync that finds no room has failed like any other sync. The
+//     tables of flushes and compactions do not wait: Pebble removes and repeats them.
 type guardedFS struct {
 	vfs.FS
 	health *health
 	space  *space
 }
 
-// isTable says whether a file is a table of events, which Pebble writes again where that fails.
+// isTable reports whether a file is a table. Pebble repeats the write of a table that fails.
 func isTable(name string) bool {
 	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
 }
 
-// refusalPause slows down Pebble's flushes, which repeat at once and for ever
-// when they fail.
+// refusalPause slows down Pebble's flushes: after a failure Pebble repeats them at once and for
+// ever.
 const refusalPause = 100 * time.Millisecond
 
 func (g guardedFS) guard(f vfs.File, name string, err error) (vfs.File, error) {
@@ -53,7 +50,7 @@ func (g guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 	return g.guard(f, name, err)
 }
 
-// making makes a file, for which there may be no room.
+// making creates a file. The disk may have no room for it.
 func (g guardedFS) making(name string, do func() (vfs.File, error)) (f vfs.File, err error) {
 	if isTable(name) {
 		if f, err = do(); noRoom(err) {
@@ -124,7 +121,7 @@ type guardedFile struct {
 	table  bool
 }
 
-// judge fails the store when err is a write-ahead log's.
+// judge fails the store if err is of a write-ahead log.
 func (f *guardedFile) judge(err error) error {
 	if err != nil && f.wal {
 		f.health.fail(err)
@@ -145,12 +142,12 @@ func (f *guardedFile) Write(p []byte) (int, error) {
 	}
 }
 
-// awaits says that a write found no room, and is to be tried again now.
+// awaits waits if a write found no room, and reports whether to try again now.
 func (f *guardedFile) awaits(err error) bool {
 	return noRoom(err) && f.space.await(err) && !f.table
 }
 
-// Preallocate is a hint: data without room in advance may still fit.
+// Preallocate is a hint: the data may fit even if the preallocation does not.
 func (f *guardedFile) Preallocate(offset, length int64) error {
 	if err := f.File.Preallocate(offset, length); !noRoom(err) {
 		return err

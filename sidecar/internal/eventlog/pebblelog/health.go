@@ -8,11 +8,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// health is the store's verdict on itself: sound, or failed for good. After a
-// failed write or sync nothing is known about what is on the disk: the kernel
-// may have dropped the very pages that it could not write and call the next
-// sync of the same file a success. So there is no retrying; only a restart,
-// which reads back what is really there, makes the store usable again.
+// health is the state of the store: sound, or failed until a restart. After a failed write or sync
+// the content of the disk is not known: the kernel may have dropped the pages that it could not
+// write, and report success for the next sync of the same file. So a retry is not safe. Only a
+// restart, which reads the disk again, makes the store usable.
 type health struct {
 	log   *slog.Logger
 	cause atomic.Pointer[error]
@@ -34,7 +33,7 @@ func (h *health) err() error {
 	return fmt.Errorf("%w: an earlier write failed, restart to recover: %w", eventlog.ErrUnavailable, *cause)
 }
 
-// Infof implements pebble.Logger: Pebble's chatter is for debugging.
+// Infof implements pebble.Logger.
 func (h *health) Infof(format string, args ...any) {
 	h.log.Debug(fmt.Sprintf(format, args...))
 }
@@ -44,9 +43,9 @@ func (h *health) Errorf(format string, args ...any) {
 	h.log.Warn(fmt.Sprintf(format, args...))
 }
 
-// Fatalf implements pebble.Logger. Pebble expects that it does not return; it does, so that the
-// process can answer its clients, and Pebble may go on as though nothing had happened. Its later
-// writes must not reach the disk: see guardedFS.
+// Fatalf implements pebble.Logger. Pebble expects that it does not return. It does return, so that
+// the process can answer its clients, and Pebble may continue as if nothing had happened. guardedFS
+// keeps its later writes off the disk.
 func (h *health) Fatalf(format string, args ...any) {
 	h.fail(fmt.Errorf(format, args...))
 }

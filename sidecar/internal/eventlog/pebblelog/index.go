@@ -26,8 +26,8 @@ func decodeLocation(value []byte) (location, error) {
 	return at, nil
 }
 
-// idEntry is the value of an i entry: where the id's event is or was. Once
-// retention has removed the event, what a repeated publish must be told stays.
+// idEntry is the value of an i entry: where the id's event is or was. Once retention has removed
+// the event, the data for the answer to a repeated publish remains.
 //
 //	state     1 byte: 1 the event is in the log, 2 only this remnant, 3 it is scheduled
 //	partition unsigned varint

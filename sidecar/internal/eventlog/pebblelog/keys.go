@@ -88,7 +88,7 @@ func appendPlace(b []byte, partition int, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(b, seq)
 }
 
-// locationAt is the partition and seq that a key ends with.
+// locationAt reads the partition and seq at the end of a key.
 func locationAt(b []byte) location {
 	return location{partition: int(binary.BigEndian.Uint16(b)), seq: binary.BigEndian.Uint64(b[2:])}
 }
@@ -137,14 +137,14 @@ func timeAt(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ (1 << 63
 
 func appendPoint(b []byte, ts int64, id string) []byte { return append(appendTime(b, ts), id...) }
 
-// pointAt is the (time, id) that a key ends with, from its first byte on.
+// pointAt reads the (time, id) at the end of a key, given from its first byte on.
 func pointAt(b []byte) eventlog.Point {
 	return eventlog.Point{TS: timeAt(b), ID: string(b[8:])}
 }
 
-// appendText writes text that something else follows: a zero byte becomes
-// 00 FF, and 00 01 ends the text. So texts sort by their bytes, none is
-// another's prefix, and what follows cannot be taken for text.
+// appendText writes text in the middle of a key: a zero byte becomes 00 FF, and 00 01 ends the
+// text. So texts sort by their bytes, none is the prefix of another, and the rest of the key cannot
+// be mistaken for text.
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] == 0 {
@@ -156,7 +156,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, 0, 1)
 }
 
-// after is the lowest key that no key beginning with prefix reaches.
+// after is the lowest key above all keys with a prefix.
 func after(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
 	for i := len(end) - 1; i >= 0; i-- {

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Latest implements eventlog.Reader. It goes through the keys from the back,
-// where the latest event of each is. One step a key passes over its earlier events
-// and over their tombstones.
+// Latest implements eventlog.Reader. It iterates over the keys in descending order, since the
+// latest event of a key is its last entry. One seek skips a key's earlier events and their
+// tombstones.
 func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	t, err := l.enterTopic(ctx, name)
 	if err != nil {
@@ -27,8 +27,8 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 		return nil, failed(err)
 	}
 	defer it.Close()
-	// Compaction removed events before the iterator's moment only for later ones that were durable
-	// by then. The heads that are read now include those.
+	// Before the iterator was opened, compaction removed events only for later events that were
+	// already durable. The heads that are read now include these.
 	heads, err := l.heads(t)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 	events := fetcher{topic: t, index: it, its: make([]*pebble.Iterator, len(heads))}
 	defer events.close()
 	page := newPage(b)
-	var key, seek []byte // the key that it is at, as the index has it
+	var key, seek []byte // the current key, as the index has it
 	var latest location
 	addLatest := func() error {
 		if latest.seq == 0 {

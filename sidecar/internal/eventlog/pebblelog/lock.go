@@ -21,7 +21,7 @@ type Owner struct {
 // LockedError refuses a folder that another sidecar runs on.
 type LockedError struct {
 	Dir   string
-	Owner Owner // the zero value when the other has not said yet
+	Owner Owner // the zero value if the other has not written it yet
 }
 
 func (e *LockedError) Error() string {
@@ -33,10 +33,9 @@ func (e *LockedError) Error() string {
 		e.Dir, e.Owner.NodeID, e.Owner.PID, e.Owner.Started.Format(time.RFC3339), hint)
 }
 
-// acquireLock locks the folder for as long as the returned file stays open, and
-// the operating system unlocks it when the process dies, however it dies. The
-// file stays when the lock is released: removing it would let two others lock
-// two different files of that name.
+// acquireLock locks the folder while the returned file is open. The operating system unlocks it
+// when the process dies. The file stays when the lock is released: if it were removed, two other
+// processes could lock two different files of that name.
 func acquireLock(dir string, owner Owner) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, private.File)
 	if err != nil {
@@ -51,7 +50,7 @@ func acquireLock(dir string, owner Owner) (*os.File, error) {
 		defer f.Close()
 		locked := &LockedError{Dir: dir}
 		if text, err := io.ReadAll(f); err == nil {
-			// The other may be about to write it; then nothing is said.
+			// The other process may be about to write it; then the owner stays unknown.
 			_ = json.Unmarshal(text, &locked.Owner)
 		}
 		return nil, locked

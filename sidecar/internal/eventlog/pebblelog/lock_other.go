@@ -4,5 +4,5 @@ package pebblelog
 
 import "os"
 
-// tryLock leaves exclusion to the lock that Pebble takes on its own folder.
+// tryLock does nothing here: Pebble locks its own folder.
 func tryLock(*os.File) (taken bool, err error) { return false, nil }

@@ -1,11 +1,11 @@
 // Package pebblelog is the embedded event log: an eventlog.Log in one folder,
-// for one process, on Pebble. It knows events and bytes; who publishes, limits
-// or consumes them it does not know.
+// for one process, on Pebble. It knows events and bytes, and not how they are published, limited or
+// consumed.
 //
-// The way of an event: append.go decides whether it is new, commit.go makes it
-// durable, read.go and scan.go hand it out, retention.go removes it. keys.go
-// draws the layout on disk. The progress of groups goes through register.go
-// into a file of its own, so that a delivery waits for no sync of events.
+// The way of an event: append.go decides whether it is new, commit.go makes it durable, read.go and
+// scan.go read it, and retention.go removes it. keys.go draws the layout on disk. register.go
+// writes the progress of groups to a file of its own, so that a delivery does not wait for a sync
+// of events.
 package pebblelog
 
 import (
@@ -26,27 +26,27 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Options say where a log is and who opens it.
+// Options are the options of Open.
 type Options struct {
 	// Dir is the data folder. It is created if it is missing, and refused if
 	// it is neither empty nor a data folder.
 	Dir string
-	// Beside names files that a new folder may have in it already.
+	// Beside names files that a new folder may already contain.
 	Beside []string
 	// FS is the file system that Dir is on; nil: the operating system's. The
 	// folder is locked against other processes on the latter only.
 	FS vfs.FS
 	// InMemory keeps everything in memory instead of on FS, for tests.
 	InMemory bool
-	// NodeID is what a second sidecar is told about who has the folder.
+	// NodeID names this sidecar to a second one that tries to open the folder.
 	NodeID string
 	// Logger gets Pebble's warnings and the store's failure; nil: slog.Default.
 	Logger *slog.Logger
-	// LowWater is how much of the disk has to be free for appends: bytes,
-	// LowWaterAuto, or 0 for none.
+	// LowWater is how much of the disk has to be free for appends: bytes, LowWaterAuto, or 0 for no
+	// bound.
 	LowWater int64
-	// Queue says that events wait here for another log: one with a DeliverAt
-	// goes in as the others do, to be scheduled there.
+	// Queue says that events wait here for another log. An event with a DeliverAt is stored like
+	// the others, and the other log schedules it.
 	Queue bool
 	// GiveUp, once it is closed, ends all waits for room on the disk, Open's too;
 	// nil: only Close does.
@@ -58,7 +58,7 @@ type Log struct {
 	fsys    vfs.FS
 	dir     string
 	storeID string
-	lock    *os.File // nil on a file system of a test's
+	lock    *os.File // nil on the file system of a test
 	db      *pebble.DB
 	health  *health
 	space   *space
@@ -71,8 +71,8 @@ type Log struct {
 	// have expired.
 	marksTurn pause.Mutex
 
-	// calls is held for reading by every call under way; Close takes it once
-	// closed keeps new ones out.
+	// calls is held for reading by every call under way. Close locks it, after closed has kept new
+	// calls out.
 	calls  sync.RWMutex
 	closed atomic.Bool
 
@@ -125,9 +125,8 @@ func claimFolder(fsys vfs.FS, dir string, beside []string) error {
 	return checkOwned(fsys, dir, beside)
 }
 
-// open opens the log. Where there is no room on the disk for what has to be
-// written first, it waits for it: to fail and be started again would change
-// nothing.
+// open opens the log. If the disk has no room for the first writes, it waits for room: a restart of
+// the process would not help.
 func open(o Options) (l *Log, err error) {
 	room := newSpace(o)
 	_ = room.retry(func() error {
@@ -166,8 +165,8 @@ func openOnce(o Options, room *space) (*Log, error) {
 }
 
 // openPebble opens the database. While the disk has no room for the tables of the last run's
-// write-ahead log, Pebble goes on trying and cannot be stopped. When the caller gives up, Pebble is
-// left behind, with the disk frozen.
+// write-ahead log, Pebble retries and cannot be stopped. When the caller gives up, openPebble
+// abandons Pebble and freezes the disk.
 func openPebble(dir string, fsys guardedFS, h *health) (*pebble.DB, error) {
 	type result struct {
 		db  *pebble.DB
@@ -192,13 +191,13 @@ func openPebble(dir string, fsys guardedFS, h *health) (*pebble.DB, error) {
 	}
 }
 
-// abandonAfter is how long an open that is given up may take to end by itself.
+// abandonAfter is how long Pebble may take to end by itself after the caller gave up.
 const abandonAfter = 2 * time.Second
 
 var errAbandoned = errors.New("given up before it was open")
 
-// openDB opens the database. Pebble's Fatalf returns here, so that it may panic on
-// what it says can not be, or call a failed start a success.
+// openDB opens the database. Pebble's Fatalf returns here. So Pebble may panic on a state that it
+// excludes, or report a failed start as a success.
 func openDB(dir string, fsys guardedFS, h *health) (db *pebble.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -215,20 +214,20 @@ func openDB(dir string, fsys guardedFS, h *health) (db *pebble.DB, err error) {
 	return db, nil
 }
 
-// Err is nil while the log can be written, and says why once it cannot.
+// Err is nil while the log can be written, and then the reason why it cannot.
 func (l *Log) Err() error { return l.health.err() }
 
 // Space is the state of the disk.
 func (l *Log) Space() Space { return l.space.now() }
 
-// StoreID names this store: a random UUID made when its folder was created.
+// StoreID identifies this store: a random UUID from the creation of its folder.
 func (l *Log) StoreID() string { return l.storeID }
 
 // errClosed is what calls get after Close.
 var errClosed = fmt.Errorf("%w: the log is closed", eventlog.ErrUnavailable)
 
-// enter begins a call; every call that it lets in ends with leave. It refuses
-// a finished context, a closed log and a failed store.
+// enter begins a call. Without an error the caller must call leave. It refuses a finished context,
+// a closed log and a failed store.
 func (l *Log) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -287,8 +286,7 @@ func (l *Log) enterHeads(ctx context.Context, name string) (*topic, []uint64, er
 	return t, heads, err
 }
 
-// enterSweep is enterTopic, and waits until nothing else removes events of the topic. leave ends
-// both.
+// enterSweep is enterTopic, and locks the topic's sweeping. leave ends both.
 func (l *Log) enterSweep(ctx context.Context, name string) (t *topic, leave func(), err error) {
 	if t, err = l.enterTopic(ctx, name); err != nil {
 		return nil, nil, err
@@ -320,9 +318,8 @@ func (l *Log) Close() error {
 	return err
 }
 
-// closePebble closes the database. Of a failed one the files on disk are all
-// that counts, and they are frozen: its errors tell nothing, and where a panic
-// has left it locked, closing would wait for ever.
+// closePebble closes the database. Of a failed database only the files on disk count, and they are
+// frozen, so its errors mean nothing. If a panic has left it locked, closing would wait for ever.
 func (l *Log) closePebble() (err error) {
 	failed := l.health.err()
 	if failed == nil {
@@ -339,7 +336,7 @@ func (l *Log) closePebble() (err error) {
 	return failed
 }
 
-// failed says that Pebble could not read; nil stays nil.
+// failed wraps the error of a failed read; nil stays nil.
 func failed(err error) error {
 	if err == nil {
 		return nil
@@ -347,7 +344,7 @@ func failed(err error) error {
 	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 }
 
-// get copies one value out of the store.
+// get returns a copy of one value.
 func (l *Log) get(key []byte) (value []byte, found bool, err error) {
 	v, closer, err := l.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

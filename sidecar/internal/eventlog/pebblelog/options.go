@@ -6,9 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// tuning is how Pebble is set up: for one process among others on a small
-// machine, with steady appends, reads near the tail and look-ups of ids that
-// are mostly not there.
+// tuning returns Pebble's options, for one process among others on a small machine, with steady
+// appends, reads near the tail, and look-ups of ids that mostly do not exist.
 func tuning(fsys vfs.FS, h *health) *pebble.Options {
 	o := &pebble.Options{
 		FS:     fsys,
@@ -25,11 +24,11 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 		// Pebble counts memtables towards the cache's size, so this bounds both
 		// together. One memtable filling and one being flushed leave 16 MiB for
 		// filters, indexes and replays; with 16 MiB in all, the filters would
-		// be read from disk for every look-up of an id. Readers of the tail are
-		// served from above.
+		// be read from disk for every look-up of an id. Readers of the tail get events from memory
+		// instead.
 		CacheSize: 48 << 20,
-		// Stopping writes until L0 is compacted would turn into a stall of
-		// seconds; read amplification is the lesser evil for a while.
+		// If writes stopped until L0 is compacted, they would stall for seconds; more read
+		// amplification for a while is better.
 		L0CompactionThreshold: 4,
 		L0StopWritesThreshold: 64,
 		LBaseMaxBytes:         64 << 20,
@@ -42,8 +41,7 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 		},
 	}
 	for i := range o.Levels {
-		// Ten bits per key make one look-up in a hundred of an absent id read
-		// a block for nothing.
+		// With ten bits per key one look-up in a hundred of an absent id reads a block in vain.
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		// Replays read whole blocks of events.
 		o.Levels[i].BlockSize = 16 << 10

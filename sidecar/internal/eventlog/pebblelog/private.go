@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/private"
 )
 
-// privateFS is the machine's file system, on which everything that is made is
-// its owner's alone.
+// privateFS is the machine's file system. It creates files and folders that only their owner may
+// access.
 type privateFS struct{ vfs.FS }
 
 func (p privateFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -21,8 +21,8 @@ func (p privateFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.
 	return hidden(name)(p.FS.OpenReadWrite(name, c, o...))
 }
 
-// hidden keeps others out of a file that may have been made just now. Nobody can
-// have opened it before: its folder keeps them out.
+// hidden denies other users access to a file that may have been created just now. They cannot have
+// opened it before, since they have no access to its folder.
 func hidden(name string) func(vfs.File, error) (vfs.File, error) {
 	return func(f vfs.File, err error) (vfs.File, error) {
 		if err == nil {

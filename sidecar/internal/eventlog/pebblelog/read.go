@@ -24,8 +24,8 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 	for {
 		head := part.head.Load()
 		events, err := l.readTo(ctx, t, p, from, head, b)
-		// Compaction may have removed what was there because of an event
-		// that has come since.
+		// Compaction may have removed the events for a later event, which is above the head that
+		// was read.
 		if err != nil || len(events) > 0 || part.head.Load() == head {
 			return events, err
 		}
@@ -34,7 +34,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 
 // readTo is Read among the events up to the given head.
 func (l *Log) readTo(ctx context.Context, t *topic, p int, from, head uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	// Starting above the floor spares the iterator the tombstones below it.
+	// The iterator starts above the floor, so that it does not pass the tombstones below it.
 	from = max(from, t.partitions[p].floor.Load()+1)
 	if from > head {
 		return nil, nil
@@ -110,7 +110,7 @@ func (p *page) add(r *eventlog.Record) {
 	p.bytes += r.Size()
 }
 
-// full says that another event would go past the bounds; never of an empty page.
+// full says that another event would exceed the bounds. An empty page is never full.
 func (p *page) full() bool {
 	return len(p.events) > 0 && (len(p.events) >= p.bounds.Events || p.bounds.Bytes > 0 && p.bytes >= p.bounds.Bytes)
 }
@@ -157,7 +157,7 @@ func (l *Log) event(t *topic, at location) (*eventlog.Record, error) {
 	return r, failed(err)
 }
 
-// idEntry reads what is known of one id.
+// idEntry reads the entry of one id.
 func (l *Log) idEntry(topic uint32, id string) (e idEntry, found bool, err error) {
 	value, found, err := l.get(idKey(nil, topic, id))
 	if err != nil || !found {
@@ -167,8 +167,8 @@ func (l *Log) idEntry(topic uint32, id string) (e idEntry, found bool, err error
 	return e, true, failed(err)
 }
 
-// idLookup looks up many ids as of one moment. Unlike Get it asks the lowest
-// level's filters too: nearly all ids that are looked up are new.
+// idLookup looks up many ids as of one moment. Unlike Get it also uses the filters of the lowest
+// level, since nearly all ids that are looked up are new.
 type idLookup struct {
 	topic uint32
 	it    *pebble.Iterator

@@ -41,7 +41,7 @@ func (l *Log) writeRedrives(ctx context.Context, name string, rs []eventlog.Redr
 	return l.commitSynced(ctx, b)
 }
 
-// commitSynced takes the batch over, and returns once it is durable.
+// commitSynced applies the batch, and returns once it is durable.
 func (l *Log) commitSynced(ctx context.Context, b *pebble.Batch) error {
 	x, err := l.commits.apply(ctx, b, nil)
 	if err != nil {

@@ -20,8 +20,8 @@ type register struct {
 	journal *progress.Journal
 	health  *health
 
-	// turn makes the look at an epoch's number one step with the write that
-	// rests on it, and guards topics. It is not held while anything syncs.
+	// turn makes the check of an epoch's number and the write that depends on it atomic, and guards
+	// topics. It is not held during a sync.
 	turn   pause.Mutex
 	topics map[uint32]map[string]map[int]latestEpoch // by topic, group and partition
 }
@@ -37,7 +37,7 @@ type latestEpoch struct {
 type claim struct {
 	id    epochID
 	epoch *eventlog.Epoch
-	err   *error // of a take: why this one is refused
+	err   *error // of a take: why this epoch is refused
 }
 
 func openRegister(fsys vfs.FS, path string, h *health) (*register, error) {
@@ -101,8 +101,8 @@ func deleted(epochs map[int]latestEpoch) bool {
 	return true
 }
 
-// forget removes the epochs of a group, all of which are deleted. Nobody has it
-// in hand, and nothing comes late from elsewhere, so its numbers may be taken again.
+// forget removes the epochs of a group if all of them are deleted. No other process writes late, so
+// the numbers may be taken again.
 func (r *register) forget(ctx context.Context, topic uint32, group string) error {
 	if err := r.turn.Lock(ctx); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (r *register) latest(ctx context.Context, topic uint32, group string) (map[
 	return maps.Clone(r.topics[topic][group]), nil
 }
 
-// writeNew writes those epochs whose number is new and sets the others' errors.
+// writeNew writes the epochs whose numbers are new, and sets the errors of the others.
 func (r *register) writeNew(ctx context.Context, wanted []claim) error {
 	if err := r.turn.Lock(ctx); err != nil {
 		return err
@@ -162,8 +162,8 @@ func (r *register) writeNew(ctx context.Context, wanted []claim) error {
 	return r.write(free)
 }
 
-// heir is the claim's epoch with the progress of the one before it, which is
-// in the register if it was not taken by the same call.
+// heir is the claim's epoch with the progress of the epoch before it: before, which the same call
+// takes, or else the one in the register.
 func (r *register) heir(c claim, before *eventlog.Epoch) (*eventlog.Epoch, error) {
 	heir := *c.epoch
 	if before != nil {
@@ -196,8 +196,8 @@ func (r *register) check(ctx context.Context, own []claim) error {
 	return r.owned(own)
 }
 
-// owned returns an error unless every epoch is the latest; turn is held, as
-// for all that follow.
+// owned returns an error unless every epoch is the latest. turn is held, as for the functions
+// below.
 func (r *register) owned(own []claim) error {
 	for _, c := range own {
 		switch latest := r.number(c.id); {
@@ -235,8 +235,7 @@ func (r *register) write(claims []claim) error {
 	return nil
 }
 
-// sync returns once everything that was written before survives a power cut.
-// turn is not held.
+// sync returns once all earlier writes survive a power cut. turn is not held.
 func (r *register) sync(ctx context.Context) error {
 	err := r.journal.Sync(ctx)
 	switch {

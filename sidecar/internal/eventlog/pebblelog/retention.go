@@ -32,7 +32,7 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	return removed, more || moreRemnants, err
 }
 
-// sweep removes events of a topic. Only one at a time does so: two could remove an id that was
+// sweep removes events of a topic. Only one runs at a time: two could remove an id that was
 // published again in between.
 type sweep struct {
 	log   *Log
@@ -83,8 +83,7 @@ func raiseFloor(b *pebble.Batch, topic uint32, p int, floor, upTo uint64) {
 	_ = b.Set(floorKey(topic, p), binary.AppendUvarint(nil, upTo), nil)
 }
 
-// forget removes an event's index entries, and leaves its id behind while the
-// deduplication window lasts.
+// forget removes an event's index entries, and keeps its id while the deduplication window lasts.
 func (s *sweep) forget(b *pebble.Batch, r *eventlog.Record) {
 	if window := s.keep.DedupeWindowMS; window > 0 && r.AcceptedAt <= s.now-window {
 		unindex(b, s.topic.id, r)
@@ -94,7 +93,7 @@ func (s *sweep) forget(b *pebble.Batch, r *eventlog.Record) {
 	s.leave(b, r, codec.ContentHash(&r.Event))
 }
 
-// unindex removes an event's entries but those of its seq and its id.
+// unindex removes an event's entries, except for those of its seq and its id.
 func unindex(b *pebble.Batch, topic uint32, r *eventlog.Record) {
 	_ = b.Delete(timeKey(nil, topic, r.TS, r.ID), nil)
 	if r.Key != "" {
@@ -103,7 +102,7 @@ func unindex(b *pebble.Batch, topic uint32, r *eventlog.Record) {
 	}
 }
 
-// leave leaves an event's id behind, and the hash of its content.
+// leave removes an event's index entries, and keeps its id and the hash of its content.
 func (s *sweep) leave(b *pebble.Batch, r *eventlog.Record, hash [32]byte) {
 	unindex(b, s.topic.id, r)
 	left := idEntry{
@@ -165,7 +164,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	defer l.marksTurn.Unlock()
 	from := []byte{kindMarkTime}
 	return l.removeInOrder(ctx, from, appendTime([]byte{kindMarkTime}, now+1), limit, func(b *pebble.Batch, rest []byte) error {
-		// Behind the time stands the mark's key, except for its kind.
+		// The mark's key follows the time, without its kind.
 		key := append([]byte{kindMark}, rest[8:]...)
 		value, found, err := l.get(key)
 		if err != nil || !found {

@@ -61,7 +61,7 @@ func scan(ctx context.Context, db iterable, t *topic, heads []uint64, q eventlog
 	return page.events, failed(index.Error())
 }
 
-// scanBounds are the bounds in the index of what q selects.
+// scanBounds are the bounds of the index entries that q selects.
 func scanBounds(topic uint32, q eventlog.ScanQuery) *pebble.IterOptions {
 	prefix := topicPrefix(nil, kindTime, topic)
 	if q.Key != nil {
@@ -89,9 +89,9 @@ func scanBounds(topic uint32, q eventlog.ScanQuery) *pebble.IterOptions {
 	return o
 }
 
-// fetcher gets events in nearly ascending or descending seq order, with one
-// iterator per partition. They see the store at the index iterator's moment,
-// so every event that the index names is there.
+// fetcher reads events in nearly ascending or descending seq order, with one iterator per
+// partition. The iterators see the store as the index iterator sees it, so they find every event
+// that the index names.
 type fetcher struct {
 	topic *topic
 	index *pebble.Iterator
@@ -108,7 +108,7 @@ func (f *fetcher) fetch(at location) (*eventlog.Record, error) {
 		}
 		f.its[at.partition] = it
 	}
-	// A neighbour is one step away; a seek costs several times that.
+	// The next event is one step away; a seek costs several times as much.
 	found := false
 	if it.Valid() {
 		switch here := seqOf(it.Key()); at.seq {

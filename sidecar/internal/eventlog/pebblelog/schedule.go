@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// A scheduled event is three entries: its id's, which says when it is due, the
-// event itself under its topic, and an index of all topics by time. They are
-// written by one commit, and go with the commit that puts the event into its
-// partition. The index may have what is gone with its topic; Release removes it.
+// A scheduled event has three entries: its id's entry, which says when it is due, the event itself
+// under its topic, and an entry in the index of all topics by time. One commit writes them, and the
+// commit that puts the event into its partition removes them. The index may have entries of deleted
+// topics; Release removes these.
 
-// tally counts a topic's scheduled events: the stored ones when it is first asked, and then each
-// change.
+// tally counts a topic's scheduled events. The first call counts the stored events, and later
+// changes adjust the count.
 type tally struct {
 	counted sync.Once
 	err     error
@@ -29,7 +29,7 @@ type tally struct {
 	n       atomic.Int64
 }
 
-// noted adds delta to the tally for what commit applies.
+// noted adds delta to the tally if commit succeeds.
 func (c *tally) noted(delta int, commit func() (*commit, error)) (*commit, error) {
 	if delta == 0 {
 		return commit()
@@ -43,7 +43,7 @@ func (c *tally) noted(delta int, commit func() (*commit, error)) (*commit, error
 	return x, err
 }
 
-// count is how many there are. The first call goes through all of them.
+// count is the number of scheduled events. The first call iterates over all of them.
 func (c *tally) count(db *pebble.DB, topic uint32) (int64, error) {
 	c.counted.Do(func() {
 		prefix := topicPrefix(nil, kindWaiting, topic)
@@ -75,8 +75,8 @@ func (a *appending) isNew(i int) {
 	a.fresh = append(a.fresh, i)
 }
 
-// released gives an event that is not scheduled as it is to be released its
-// outcome; false: it goes into the log.
+// released sets the outcome of an event that is not scheduled as the call of Release says; false:
+// the event is to be stored.
 func (a *appending) released(i int, e idEntry, found bool) (done bool) {
 	w := &a.release[i]
 	if found && e.due == w.DeliverAt {
@@ -112,8 +112,8 @@ func (l *Log) scheduled(t *topic, due int64, id string) (*eventlog.Record, error
 	return r, failed(err)
 }
 
-// schedule adds the entries of the events to schedule, and removes those of the
-// events that are put into the log. It returns by how many there are more.
+// schedule adds the entries of the events to schedule, and removes those of released events. It
+// returns the change of the number of scheduled events.
 func (a *appending) schedule(b *pebble.Batch) (delta int) {
 	t := a.topic.id
 	for _, i := range a.later {
@@ -200,7 +200,7 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 	return l.forgetDue(ctx, t, gone)
 }
 
-// forgetDue removes what the index has of a topic's events that are gone.
+// forgetDue removes the index entries of events that are gone.
 func (l *Log) forgetDue(ctx context.Context, t *topic, gone []eventlog.Scheduled) error {
 	if t == nil || len(gone) == 0 {
 		return nil
@@ -294,8 +294,7 @@ func (l *Log) CountScheduled(ctx context.Context, name string) (int64, error) {
 	return t.waiting.count(l.db, t.id)
 }
 
-// CountSlots implements eventlog.Scheduler. It looks only once for each topic
-// that has any.
+// CountSlots implements eventlog.Scheduler. It seeks once for each topic that has scheduled events.
 func (l *Log) CountSlots(ctx context.Context, _ []int) (map[string]int64, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err

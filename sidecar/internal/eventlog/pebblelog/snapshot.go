@@ -65,7 +65,7 @@ func (s *snapshot) release() {
 	if s.at == nil {
 		return
 	}
-	// It fails where it was closed before, and only there.
+	// It fails only if it was closed before.
 	_ = s.at.Close()
 	s.at = nil
 }

@@ -13,32 +13,30 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// LowWaterAuto stands for a twentieth of the disk, but 64 MiB at least, which is
-// more than Pebble's memtables need when they are written, 1 GiB at the most, and
-// no more than half of the disk.
+// LowWaterAuto stands for a twentieth of the disk, but at least 64 MiB, which is more than Pebble
+// needs to write its memtables, and at most 1 GiB or half of the disk.
 const LowWaterAuto = -1
 
 const (
 	minAutoLowWater = 64 << 20
 	maxAutoLowWater = 1 << 30
-	// spaceEvery is how often a disk is looked at of which much is free: several
-	// times the mark. Others are looked at with each append.
+	// spaceEvery is how often the free space is read while it is several times the mark. Otherwise
+	// each append reads it.
 	spaceEvery = 200 * time.Millisecond
-	// roomRetry is how long a write waits that found no room on the disk.
+	// roomRetry is how long a write that found no room on the disk waits before it is tried again.
 	roomRetry = 250 * time.Millisecond
 )
 
-// space knows whether there is room on the disk. Below the low-water mark appends
-// are refused, and everything else goes on in what is left; they are let in again
-// a quarter of the mark above it. Where all the same no room is left, since others
-// fill the disk too, what Pebble cannot do without waits for room, as on a disk
-// that is slow; see guardedFile.
+// space knows whether there is room on the disk. Below the low-water mark appends are refused, so
+// that the rest of the disk is for everything else. Appends are admitted again once a quarter of
+// the mark more is free. If the disk becomes full nevertheless, since other programs fill it too,
+// the writes that Pebble depends on wait for room, as on a slow disk; see guardedFile.
 type space struct {
 	fsys     vfs.FS
 	dir      string
 	lowWater int64
 	log      *slog.Logger
-	giveUp   <-chan struct{} // nobody waits any more
+	giveUp   <-chan struct{} // once closed, ends all waits
 
 	looked    atomic.Int64 // when, in nanoseconds since the epoch
 	free, low atomic.Int64
@@ -46,9 +44,9 @@ type space struct {
 
 	mu      sync.Mutex
 	waiting int           // writes
-	until   time.Time     // the last that waited may find no room again until then
+	until   time.Time     // until then the last write that waited may find no room again
 	full    chan struct{} // closed while some write waits
-	over    chan struct{} // closed once nobody waits any more
+	over    chan struct{} // closed by stop
 }
 
 func newSpace(o Options) *space {
@@ -58,14 +56,13 @@ func newSpace(o Options) *space {
 	}
 }
 
-// Space is the state of the disk under a log, in bytes. A file system that does
-// not tell has none.
+// Space is the state of the disk under a log, in bytes. All are 0 if the file system does not tell.
 type Space struct {
 	Free, LowWater int64
 	Short          bool // appends are refused
 }
 
-// now looks at the disk, unless somebody just has.
+// now reads the free space, unless another call just has.
 func (s *space) now() Space {
 	now, last := time.Now().UnixNano(), s.looked.Load()
 	if (now-last >= int64(spaceEvery) || s.free.Load() < 4*s.low.Load()) && s.looked.CompareAndSwap(last, now) {
@@ -106,8 +103,7 @@ func (s *space) check() error {
 	return nil
 }
 
-// blocked reports whether a write waits for room, or has waited just now and is
-// being tried again.
+// blocked reports whether a write waits for room, or has just waited and is being tried again.
 func (s *space) blocked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,11 +117,11 @@ func (s *space) isFull() <-chan struct{} {
 	return s.full
 }
 
-// await waits for a moment, after which there may be room; false: stop was called.
+// await waits for a moment, after which there may be room; false: the waits have ended.
 func (s *space) await(cause error) bool {
 	s.mu.Lock()
 	if s.waiting++; s.waiting == 1 {
-		if !s.short.Swap(true) { // before those who wait hear of it and go on
+		if !s.short.Swap(true) { // before callers that wait see it and continue
 			s.log.Error("no room is left on the disk: writes wait, and publishes are refused, until there is room", "folder", s.dir, "error", cause)
 		}
 		close(s.full)
@@ -152,7 +148,7 @@ func (s *space) await(cause error) bool {
 // stop ends all waits. It is called once.
 func (s *space) stop() { close(s.over) }
 
-// retry calls a function until it finds room, or stop is called.
+// retry calls a function until it finds room, or the waits end.
 func (s *space) retry(do func() error) error {
 	for {
 		err := do()
@@ -162,7 +158,7 @@ func (s *space) retry(do func() error) error {
 	}
 }
 
-// noRoom says that an operation failed for want of room, and can be done again.
+// noRoom reports whether an operation failed since the disk is full, and can be repeated.
 func noRoom(err error) bool {
 	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || vfs.IsNoSpaceError(err))
 }

@@ -2,13 +2,12 @@ package pebblelog
 
 import "context"
 
-// Truncate removes the events of a partition up to a seq, that one included, and remembers none of
-// their ids: the user of the log as a queue has the events somewhere else. Seqs go on from where
-// they were. When it returns nil, the removal survives a power cut; a crash before that may bring
-// any of the events back, always the newest part of them.
+// Truncate removes the events of a partition up to and including a seq, and does not remember their
+// ids: a caller that uses the log as a queue has stored the events elsewhere. Seqs continue as
+// before. When Truncate returns nil, the removal survives a power cut; a crash before that may
+// bring all of the events back.
 //
-// An id that is appended at the same time is either found stored or stored
-// again.
+// An id that is appended at the same time is either a duplicate or stored again.
 func (l *Log) Truncate(ctx context.Context, name string, p int, upTo uint64) error {
 	t, leave, err := l.enterSweep(ctx, name)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package progress is a small store of keys and their latest values that can
-// say two things of a write: that it survives the process being killed, for
-// which the operating system need only have it, and later that it survives a
-// power cut. It is for values that are few and change often, holds them all in
-// memory, and does not know what they mean.
+// Package progress is a small store of keys and their latest values. Its writes become durable in
+// two steps: a Put survives a kill of the process, and a Sync makes it survive a power cut. It is
+// for few values that change often. It holds all of them in memory, and does not know what they
+// mean.
 //
 // On disk it is one file that only grows (record.go draws it), until it is
 // replaced by a shorter one with the same values (rewrite.go).
@@ -21,17 +20,16 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// Entry is a key and its value; one without a value removes the key.
+// Entry is a key and its value. An entry without a value removes the key.
 type Entry struct {
 	Key   string
 	Value []byte
 }
 
-// Journal is an open store. Its methods may be called from many goroutines at
-// once, but none once Close has been called.
+// Journal is an open store. Its methods may be called concurrently, but not after Close.
 //
-// The first write or sync that fails is the last: the content of the file is unknown then, until it
-// is opened again. Put and Sync return that error from then on.
+// After a failed write or sync the content of the file is not known until it is opened again, so
+// Put and Sync return that error from then on.
 type Journal struct {
 	fsys  vfs.FS
 	path  string
@@ -43,15 +41,14 @@ type Journal struct {
 	size     int64    // of file
 	live     map[string][]byte
 	liveSize int64             // of live as entries
-	changed  map[string][]byte // what a rewrite under way has yet to add; else nil
+	changed  map[string][]byte // what the rewrite under way has still to add; else nil
 	written  uint64            // number of the last Put
 	synced   uint64            // number of the last Put that survives a power cut
-	next     *round            // what Syncs wait for that came since the last began
+	next     *round            // the sync that later calls of Sync wait for
 	err      error
 	buf      []byte
 
-	// wake has room for one: syncLoop looks at what there is to do when it is
-	// done with what it does.
+	// wake tells syncLoop that there is something to do.
 	wake    pause.Wake
 	stopped chan struct{}
 }
@@ -63,13 +60,12 @@ const rewriteAbove = 16 << 20
 // may have.
 const rewriteFactor = 4
 
-// Open opens the journal at path, whose folder exists, and creates it if it is
-// missing. Records behind the first that is not whole are dropped; torn is how
-// many bytes that were. All that was found survives a power cut when Open
-// returns. fail is called, once, with the error after which nothing can be
-// written any more, before any call returns it.
+// Open opens the journal at path, whose folder exists, and creates it if it is missing. It drops
+// the first incomplete record and all after it; torn is the number of bytes dropped. All values
+// found survive a power cut once Open returns. fail is called once, with the error after which
+// nothing can be written, before any call returns that error.
 //
-// Files of fsys must stand a Sync during a Write, as an operating system's do.
+// Files of fsys must support a Sync during a Write, as those of an operating system do.
 func Open(fsys vfs.FS, path string, fail func(error)) (j *Journal, torn int64, err error) {
 	return open(fsys, path, fail, rewriteAbove)
 }
@@ -88,8 +84,8 @@ func open(fsys vfs.FS, path string, fail func(error), least int64) (*Journal, in
 	for key, value := range j.live {
 		j.liveSize += entrySize(key, value)
 	}
-	// A new file in any case: a file system here cannot cut a torn tail off,
-	// and what the page cache held of the old one need not be on the disk.
+	// It always writes a new file: vfs cannot truncate a torn tail, and the content of the old file
+	// may be in the page cache only.
 	if err := j.create(); err != nil {
 		return nil, 0, fmt.Errorf("write %s: %w", path, err)
 	}
@@ -110,17 +106,17 @@ func readFile(fsys vfs.FS, path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// All returns a copy of the map of what was put. The values are not copied and
-// not to be changed.
+// All returns a copy of the map of all values. The values are not copied; callers must not change
+// them.
 func (j *Journal) All() map[string][]byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return maps.Clone(j.live)
 }
 
-// Put stores the entries, all of them or none; of a key's, the last counts. When it returns nil
-// they survive the process being killed. The journal keeps the values; callers must not change them
-// any more. It never waits for a sync.
+// Put stores the entries, all or none. Of several entries of a key the last counts. When it returns
+// nil, they survive a kill of the process. The journal keeps the values, so callers must not change
+// them. Put never waits for a sync.
 func (j *Journal) Put(entries []Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -180,8 +176,8 @@ func (j *Journal) full() bool {
 	return j.err == nil && j.changed == nil && j.size > max(j.least, rewriteFactor*j.liveSize)
 }
 
-// poison makes err what everybody gets from now on, unless another was first,
-// and returns which it is.
+// poison makes err the error of all later calls, unless there is an earlier one, and returns the
+// one that counts.
 func (j *Journal) poison(err error) error {
 	j.mu.Lock()
 	first := j.err == nil
@@ -196,8 +192,8 @@ func (j *Journal) poison(err error) error {
 	return err
 }
 
-// Close makes everything durable and releases the file. No other call may be
-// under way. It returns the error that any call has met.
+// Close makes everything durable and closes the file. No other call may be under way. It returns
+// the first error of any call.
 func (j *Journal) Close() error {
 	close(j.wake)
 	<-j.stopped

@@ -5,8 +5,7 @@ import (
 	"hash/crc32"
 )
 
-// The file is a list of records. A record is what one Put wrote, and counts
-// whole or not at all:
+// The file is a list of records. One Put writes one record. A record counts only if it is complete:
 //
 //	length   4 bytes, little-endian: of the entries
 //	checksum 4 bytes, little-endian: CRC-32C of the length and the entries
@@ -14,8 +13,8 @@ import (
 //	         n and that many bytes, the key; n and that many bytes, the value,
 //	         which is empty where the key is removed
 //
-// n is an unsigned varint. The checksum is over the length too, so that a tail
-// of zeros, which a power cut may leave, is no record.
+// n is an unsigned varint. The checksum includes the length, so that a tail of zeros, which a power
+// cut may leave, is no record.
 const headerSize = 4 + 4
 
 // maxEntries is how many bytes the entries of a record may have.
@@ -23,8 +22,8 @@ const maxEntries = 1 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// beginRecord reserves the header at the end of b. sealRecord, given b from
-// there on, fills it in once the entries are appended.
+// beginRecord reserves the header at the end of b. Once the entries are appended, sealRecord fills
+// the header in, given b from the header on.
 func beginRecord(b []byte) []byte { return append(b, make([]byte, headerSize)...) }
 
 func sealRecord(record []byte) {
@@ -48,8 +47,8 @@ func entrySize(key string, value []byte) int64 {
 		binary.PutUvarint(n[:], uint64(len(value))) + len(value))
 }
 
-// replay puts the entries of the whole records at the start of log into live,
-// and returns how many bytes these records have. Nothing in live refers to log.
+// replay puts the entries of the complete records at the start of log into live, and returns the
+// size of these records. live keeps no reference to log.
 func replay(log []byte, live map[string][]byte) (valid int) {
 	for {
 		entries, size := firstRecord(log[valid:])
@@ -65,8 +64,8 @@ func replay(log []byte, live map[string][]byte) (valid int) {
 	}
 }
 
-// firstRecord reads the record at the start of b; its size is 0 if there is
-// none or it is not whole.
+// firstRecord reads the record at the start of b; its size is 0 if there is none or it is
+// incomplete.
 func firstRecord(b []byte) (entries []Entry, size int) {
 	if len(b) < headerSize {
 		return nil, 0

@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A rewrite goes so that a crash at any point leaves, under the journal's
-// name, a file with everything that was promised:
+// A rewrite has these steps, so that after a crash at any point the journal's file has everything
+// that was promised:
 //
 //  1. Copy the map of live values.
 //  2. Write the copy to a new file beside the old one, and sync it. Puts go to
@@ -22,12 +22,11 @@ import (
 //     promised, for no Sync is answered between the steps. Of what step 3 wrote
 //     all or nothing is left, for it is one record.
 //
-// So a Put waits at most for the copying of the map, or for one write of what
-// was put during step 2 and a rename; no sync is among it. A Sync waits for all
-// of it.
+// So a Put waits at most for the copy of the map, or for the write and the rename of step 3, and
+// never for a sync. A Sync waits for all steps.
 
-// chunk is about how many bytes step 2 puts in one record. It need not be one
-// record: the file counts only once all of it is synced.
+// chunk is about how many bytes step 2 writes in one record. Several records are safe: the file
+// counts only once all of it is synced.
 const chunk = 256 << 10
 
 // rewrite replaces the file by one with the live entries alone. Only syncLoop
@@ -56,8 +55,7 @@ func (j *Journal) rewrite() error {
 	return nil
 }
 
-// create makes the first file of an open journal: a rewrite that nothing
-// happens beside.
+// create writes the first file of an open journal, like a rewrite without concurrent Puts.
 func (j *Journal) create() error {
 	file, size, err := j.writeNew(j.live)
 	if err != nil {
@@ -70,8 +68,8 @@ func (j *Journal) create() error {
 	return nil
 }
 
-// newPath is where a file lies until it is the journal's. The next rewrite replaces the remains of
-// a crash.
+// newPath is the path of a new file until it is renamed. The next rewrite replaces the remains of a
+// crash.
 func (j *Journal) newPath() string { return j.path + ".tmp" }
 
 // writeNew writes the entries to a new file and syncs it.
@@ -90,8 +88,8 @@ func (j *Journal) writeNew(live map[string][]byte) (file vfs.File, size int64, e
 	return file, size, nil
 }
 
-// writeAll writes the entries as records that end with the entry that brings
-// them to chunk bytes, and returns how many bytes they have in all.
+// writeAll writes the entries as records of about chunk bytes, and returns the number of bytes
+// written.
 func writeAll(file vfs.File, live map[string][]byte, chunk int) (size int64, err error) {
 	record := beginRecord(nil)
 	flush := func() error {
@@ -115,13 +113,13 @@ func writeAll(file vfs.File, live map[string][]byte, chunk int) (size int64, err
 	return size, err
 }
 
-// replace makes file, which has size bytes, the journal's, once it has what
-// was put since the rewrite began. upTo is the last Put that it holds.
+// replace adds the Puts since the rewrite began to file, which has size bytes, and makes it the
+// journal's file. upTo is the last Put that it has.
 func (j *Journal) replace(file vfs.File, size int64) (old vfs.File, upTo uint64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
-		// A Put has failed meanwhile: of it the old file knows more.
+		// A Put has failed meanwhile, and only the old file may have it.
 		return nil, 0, j.err
 	}
 	more, err := writeAll(file, j.changed, maxEntries)

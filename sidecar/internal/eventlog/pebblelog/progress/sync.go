@@ -5,16 +5,14 @@ import (
 	"fmt"
 )
 
-// round is one sync and all that wait for it; err may be read once done is
-// closed.
+// round is one sync that several calls may wait for; err may be read once done is closed.
 type round struct {
 	done chan struct{}
 	err  error
 }
 
-// Sync returns nil once everything that was put before the call survives a
-// power cut. Calls that come while a sync is under way share the next one. A
-// call whose context ends returns its error, and the sync goes on.
+// Sync returns nil once all earlier Puts survive a power cut. Calls during a sync share the next
+// one. A call whose context ends returns the context's error, and the sync continues.
 func (j *Journal) Sync(ctx context.Context) error {
 	j.mu.Lock()
 	if j.err != nil || j.synced == j.written {
@@ -57,7 +55,7 @@ func (j *Journal) syncLoop() {
 	}
 }
 
-// sync makes durable what has been written to the file.
+// sync makes the written records durable.
 func (j *Journal) sync() error {
 	j.mu.Lock()
 	file, upTo := j.file, j.written
