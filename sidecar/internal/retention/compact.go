@@ -9,18 +9,17 @@ import (
 )
 
 const (
-	// TombstoneAge is how long a tombstone stays at least, so that a slow reader
-	// with a copy of the topic learns that a key is gone.
+	// TombstoneAge is the least age at which a tombstone is removed, so that a slow reader with a
+	// copy of the topic learns that a key was removed.
 	TombstoneAge = 24 * time.Hour
-	// compactAgain is the time after which a topic is compacted from its start
-	// again: only then go events that were their key's latest the last time,
-	// and tombstones that were too young.
+	// compactAgain is the time after which a topic is compacted from its start again. Only then
+	// compaction removes events that were their key's latest the last time, and tombstones that
+	// were too young.
 	compactAgain = time.Hour
 )
 
-// compaction is how far the compaction of a topic has come. In between two
-// passes over the whole topic it goes on with what was appended since, which
-// is where most of what is superseded comes from.
+// compaction is the progress of a topic's compaction. Between two passes over the whole topic it
+// continues with events appended since, which supersede most of the others.
 type compaction struct {
 	began time.Time // of the pass
 	next  []uint64  // by partition: the seq to go on at
@@ -28,8 +27,7 @@ type compaction struct {
 	open []int
 }
 
-// start prepares a round. A pass that something has interrupted goes on before
-// the next one begins.
+// start prepares a round. An interrupted pass continues before the next one begins.
 func (c *compaction) start(ctx context.Context, log Log, topic string, now time.Time) error {
 	extents, err := log.Extents(ctx, topic)
 	if err != nil {

@@ -9,21 +9,20 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Counted is what it takes to count what a topic holds.
+// Counted has the methods that counting a topic needs.
 type Counted interface {
 	Extents(ctx context.Context, topic string) ([]eventlog.Extent, error)
 	Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error)
 }
 
-// maxPlannedKeys bounds the memory of a Plan: a Plan knows the effect of compaction for as many
-// keys.
+// maxPlannedKeys bounds the memory of a Plan: it knows the effect of compaction for that many keys.
 const maxPlannedKeys = 1_000_000
 
-// planPage bounds what a Plan has of a topic at a time.
+// planPage bounds the page of a topic that a Plan has in memory.
 var planPage = eventlog.Bounds{Events: 1000, Bytes: sizePage}
 
-// Plan counts the events that a topic would lose by a retention. There may be more
-// where atLeast is true, since the topic has too many keys.
+// Plan counts the events that a retention would remove from a topic. If atLeast is true, there may
+// be more, since the topic has too many keys.
 func Plan(ctx context.Context, log Counted, topic string, keep policy.Retention, now time.Time) (events int64, atLeast bool, err error) {
 	extents, err := log.Extents(ctx, topic)
 	if err != nil {
@@ -37,7 +36,7 @@ func Plan(ctx context.Context, log Counted, topic string, keep policy.Retention,
 	}
 	p := planned{keys: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
 	for partition, e := range extents {
-		expired := true // what expires is the oldest part
+		expired := true // expired events are the oldest part
 		for next := e.First; next <= e.Head; {
 			page, err := log.Read(ctx, topic, partition, next, planPage)
 			if err != nil {
@@ -60,8 +59,8 @@ func Plan(ctx context.Context, log Counted, topic string, keep policy.Retention,
 	return events, p.full, nil
 }
 
-// tooMuch returns by partition up to which seq events go, for the topic to hold no
-// more than that.
+// tooMuch returns for each partition the highest seq to remove, so that the topic holds at most
+// that many bytes.
 func tooMuch(ctx context.Context, log Counted, topic string, most int64) ([]uint64, error) {
 	var z sizing
 	if err := z.start(ctx, log, topic); err != nil {
@@ -77,15 +76,14 @@ func tooMuch(ctx context.Context, log Counted, topic string, most int64) ([]uint
 	return z.upTo, nil
 }
 
-// planned are the keys that a Plan has seen, by their hashes.
+// planned has the hashes of the keys that a Plan has seen.
 type planned struct {
 	keys map[uint64]struct{}
 	seed maphash.Seed
 	full bool
 }
 
-// superseded says whether an event of the key, which is the latest one so far,
-// supersedes another one.
+// superseded reports whether the latest event of a key so far supersedes an earlier one.
 func (p *planned) superseded(key string) bool {
 	if key == "" {
 		return false

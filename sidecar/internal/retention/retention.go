@@ -1,7 +1,7 @@
-// Package retention removes what topics no longer keep: what has expired, what
-// is more than a topic may hold, and what compaction finds superseded. It goes
-// by bounded batches with rests in between, so that it never gets in the way of
-// publishes. It decides when; the log decides how, the policies what.
+// Package retention removes expired events, events beyond the bytes that a topic may hold, and
+// events that compaction finds superseded. It works in bounded batches with pauses in between, so
+// that it does not delay publishes. It decides when to remove events. The policies decide which,
+// and the log how.
 package retention
 
 import (
@@ -31,21 +31,17 @@ type Sweeper struct {
 	Log      Log
 	Policies *policy.Current
 	Logger   *slog.Logger
-	// Interval is the pause between two rounds; above 0. Topics that keep their
-	// events for ever have little to be swept: they are in every second round.
-	// Every sixth asks which topics there are.
+	// Interval is the pause between two rounds; above 0. Topics that keep their events for ever are
+	// swept in every second round only. Every sixth round lists the topics.
 	Interval time.Duration
-	// Batch is how many events, ids or marks one call removes or looks at; at
-	// least 1.
+	// Batch is how many events, ids or marks one call removes or examines; at least 1.
 	Batch int
-	// Mine says whether it is for this sidecar to sweep a topic, so that those
-	// on one store share the work; nil: it sweeps all. The marks go by the
-	// name Marks. It may change its mind at any time, and two that sweep one
-	// topic do no harm.
+	// Mine reports whether this sidecar sweeps a topic, so that the sidecars of a store share the
+	// work; nil: it sweeps all. The topic Marks stands for the marks. The answer may change at any
+	// time, and it is safe if two sidecars sweep one topic.
 	Mine func(topic string) bool
-	// Known says whether the policies are in force. Until then topics are left alone:
-	// by other rules more might be removed, and what is gone does not come back. nil:
-	// they are.
+	// Known reports whether the policies are in force. Until then topics are not swept: other rules
+	// might remove more, and a removal is final. nil: they are.
 	Known func() bool
 	Clock clock.Clock
 
@@ -56,14 +52,13 @@ type Sweeper struct {
 	failing bool // the last round was incomplete
 }
 
-// known is what the last rounds have found out about a topic.
+// known is what the last rounds have learned about a topic.
 type known struct {
 	compaction compaction // where the topic is compacted
 	sizing     sizing     // where there is a bound on its bytes
 }
 
-// Marks stands for the marks where they are shared out like a topic; no topic
-// has that name.
+// Marks stands for the marks where sidecars share out topics. No topic has that name.
 const Marks = "_marks"
 
 // Bounds of the load that many sidecars put on an idle store.
@@ -72,7 +67,7 @@ const (
 	listRounds = 6
 )
 
-// Run sweeps until ctx ends, and returns nil then. The next round repeats failed removals.
+// Run sweeps until ctx ends. Then it returns nil. The next round repeats failed removals.
 func (s *Sweeper) Run(ctx context.Context) error {
 	s.known = make(map[string]*known)
 	for {
@@ -83,16 +78,16 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// job is one thing to do in a round. worked says that a batch was some effort
-// to the log, more that there is more to do.
+// job is one task of a round. worked says that a batch put load on the log, more that there is more
+// to do.
 type job struct {
 	what  string
 	batch func(now time.Time) (worked, more bool, err error)
 }
 
-// round works until nothing is left to do. The jobs take turns of one batch,
-// so that a large backlog does not hold up the others; one that fails is left
-// to the next round, and does not stop them either.
+// round works until nothing is left to do. The jobs take turns of one batch, so that a large
+// backlog does not delay the others. A job that fails ends until the next round, and the others
+// continue.
 func (s *Sweeper) round(ctx context.Context) {
 	jobs, err := s.jobs(ctx)
 	failures := 0
@@ -122,7 +117,7 @@ func (s *Sweeper) round(ctx context.Context) {
 		s.Logger.Warn("retention sweep failed; trying again, and silent until one succeeds", "failures", max(failures, 1), "first", err)
 	}
 	if s.failing = err != nil; s.failing {
-		s.rounds = 0 // the next one is of all
+		s.rounds = 0 // the next round is of all topics
 	}
 }
 
@@ -165,15 +160,14 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 	return jobs, nil
 }
 
-// policy is the topic's that is in force now. It is asked for before every
-// batch: a round may be long, and what is gone does not come back.
+// policy is the topic's policy that is in force. It is read before every batch, since a round may
+// take long and a removal is final.
 func (s *Sweeper) policy(topic string) *policy.Effective { return s.Policies.Load().Topic(topic) }
 
 func (s *Sweeper) mine(topic string) bool { return s.Mine == nil || s.Mine(topic) }
 
-// Rules is a topic's policy as the log takes it, in whole milliseconds. A policy
-// without a window remembers no id for longer than its event, where the log
-// takes 0 for for ever.
+// Rules is a topic's policy for the log, in whole milliseconds. A policy without a window remembers
+// no id for longer than its event. To the log a window of 0 is for ever, so it gets 1 ms.
 func Rules(e *policy.Effective) eventlog.Retention {
 	return eventlog.Retention{
 		TTLMS:          wholeMS(e.Retention.TTL),
@@ -181,7 +175,7 @@ func Rules(e *policy.Effective) eventlog.Retention {
 	}
 }
 
-// wholeMS rounds up, so that what is short does not become 0, which is for ever.
+// wholeMS rounds up, so that a short duration does not become 0, which is for ever.
 func wholeMS(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {

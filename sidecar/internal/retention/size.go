@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// sizePage bounds what one step of counting reads.
+	// sizePage bounds the bytes that one step of counting reads.
 	sizePage = 1 << 20
-	// sizeParts is into how many pieces the events of a topic are counted, at
-	// the least: a topic loses at most one piece more than it has to.
+	// sizeParts is the least number of pieces in which the bytes of a topic are counted: a topic
+	// loses at most one piece more than necessary.
 	sizeParts = 256
 )
 
-// sizing knows how many bytes a topic holds, as wire.Event.Size counts them. The
-// log is read once from its earliest event on, then what is new with each round.
-// Only the sweeper that does it for a topic knows; another one counts again.
+// sizing knows how many bytes a topic holds, by wire.Event.Size. It reads the log once from its
+// earliest event on, and the new events in each round. Another sidecar that becomes the topic's
+// sweeper counts again.
 type sizing struct {
 	parts []partSizing
 	bytes int64    // of all pieces
-	upTo  []uint64 // by partition: what has to go
-	// stale says that compaction has removed events that were counted.
+	upTo  []uint64 // by partition: the highest seq to remove
+	// stale says that compaction has removed counted events.
 	stale bool
 }
 
@@ -73,8 +73,7 @@ func (z *sizing) drop(p int) {
 	part.pieces = part.pieces[1:]
 }
 
-// count reads a page of what is not counted yet, and reports whether there is
-// more.
+// count counts the next page, and reports whether there is more.
 func (z *sizing) count(ctx context.Context, log Counted, topic string, most int64, events int) (more bool, err error) {
 	for p := range z.parts {
 		part := &z.parts[p]
@@ -86,7 +85,7 @@ func (z *sizing) count(ctx context.Context, log Counted, topic string, most int6
 			return false, fmt.Errorf("count the bytes of partition %d: %w", p, err)
 		}
 		if len(page) == 0 {
-			part.head = 0 // what is there cannot be read before the next round
+			part.head = 0 // the rest cannot be read before the next round
 			continue
 		}
 		for _, r := range page {
@@ -110,8 +109,7 @@ func (p *partSizing) add(r *eventlog.Record, most int64) {
 	last.bytes += int64(r.Size())
 }
 
-// trim chooses what has to go, the oldest first, for the topic to hold no more
-// than that.
+// trim chooses the oldest events to remove, so that the topic holds at most that many bytes.
 func (z *sizing) trim(most int64) {
 	for z.bytes > most {
 		oldest := -1
@@ -128,8 +126,8 @@ func (z *sizing) trim(most int64) {
 	}
 }
 
-// sizeStep does a step of finding out which events of a topic are too many, and
-// reports whether there is more to count. The result is in z.
+// sizeStep counts another page of a topic's bytes, and reports whether there is more to count. The
+// result is in z.
 func (s *Sweeper) sizeStep(ctx context.Context, topic string, z *sizing, first bool) (more bool, err error) {
 	most := s.policy(topic).Retention.MaxBytes
 	if most == 0 {
@@ -153,8 +151,8 @@ func (s *Sweeper) sizeStep(ctx context.Context, topic string, z *sizing, first b
 	return false, nil
 }
 
-// sweepJob is one round of sweeping a topic: it finds out what is too much, and
-// removes that and what has expired.
+// sweepJob is one round of sweeping a topic: it counts the bytes, and removes expired events and
+// those beyond the bound.
 func (s *Sweeper) sweepJob(ctx context.Context, topic string, z *sizing) job {
 	first, sized := true, false
 	return job{"topic " + topic, func(now time.Time) (worked, more bool, err error) {

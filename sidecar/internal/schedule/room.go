@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// room is how many events of a topic are scheduled, as far as is known here.
+// room is about how many events of a topic are scheduled.
 type room struct {
-	counted int64 // when they were counted last, less what was released here since
-	since   int64 // let in here since that count began
+	counted int64 // the last count, less the events released here since
+	since   int64 // admitted here since that count began
 }
 
-// Reserve lets one more event of a topic be scheduled; Return or Accepted follows.
-// Each sidecar goes by what it counted last, and by what it has let in and
-// released itself since. The error is a *wire.Error.
+// Reserve admits one more scheduled event of a topic. The caller calls Return or Accepted next.
+// Each sidecar uses its last count, and the events that it has admitted and released itself since.
+// The error is a *wire.Error.
 func (s *Scheduler) Reserve(topic string) error {
 	if s.cfg.Most <= 0 {
 		return nil
@@ -37,7 +37,7 @@ func (s *Scheduler) Reserve(topic string) error {
 	return nil
 }
 
-// Return takes a reservation back whose event is not scheduled.
+// Return cancels the reservation of an event that was not scheduled.
 func (s *Scheduler) Return(topic string) { s.change(topic, func(r *room) { r.since-- }) }
 
 func (s *Scheduler) change(topic string, change func(*room)) {
@@ -62,11 +62,11 @@ func (s *Scheduler) count(ctx context.Context) {
 	}
 }
 
-// countOnce counts the slots of this sidecar, and the topics of others that
-// events were scheduled in here.
+// countOnce counts the slots of this sidecar, and the topics in other slots in which events were
+// scheduled here.
 func (s *Scheduler) countOnce(ctx context.Context) {
 	slots := s.slots()
-	before := map[string]int64{} // let in
+	before := map[string]int64{} // admitted
 	s.mu.Lock()
 	for topic, r := range s.rooms {
 		before[topic] = r.since

@@ -1,7 +1,6 @@
-// Package schedule puts events that were published for later into the log when
-// they are due. It decides when, by this sidecar's clock, and which of the
-// sidecars on a store does it; that an event comes into the log once is the
-// log's promise. Waiting events are in the log, and not in memory here.
+// Package schedule releases scheduled events when they are due. It decides when, by this sidecar's
+// clock, and which sidecar of a store does it. The log promises that each event is released once.
+// Scheduled events are stored in the log; this package does not keep them in memory.
 package schedule
 
 import (
@@ -21,14 +20,13 @@ import (
 )
 
 const (
-	// lookEvery is the longest pause between two looks at what is scheduled: for
-	// what another sidecar has scheduled, and for slots that are new here.
+	// lookEvery is the longest pause between two looks at the scheduled events: another sidecar may
+	// have scheduled some, or this one may have new slots.
 	lookEvery = 5 * time.Second
-	// clockEvery is the longest sleep, after which the clock is read again: it
-	// may have been set.
+	// clockEvery is the longest sleep before the clock is read again, since it may have been set.
 	clockEvery = time.Second
-	// grace is how long after its time an event is left to the sidecar that has
-	// its slot, by the one that has scheduled it.
+	// grace is how long the sidecar that scheduled an event leaves it to the owner of its slot
+	// after its time.
 	grace = 50 * time.Millisecond
 	// page is how many events are released at a time, and parallel of how many
 	// topics at once.
@@ -37,7 +35,7 @@ const (
 	// retryFirst and retryMost bound the pause after a release that failed.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 10 * time.Second
-	// countShare is which part of the time counting may take.
+	// countShare bounds counting to one part in so many of the time.
 	countShare = 100
 )
 
@@ -45,22 +43,22 @@ const (
 // required.
 type Config struct {
 	Log eventlog.Scheduler
-	// Mine says whether it is for this sidecar to release the events of a slot.
-	// Two that think so do no harm. nil: all are.
+	// Mine reports whether this sidecar releases the events of a slot. It is safe if two sidecars
+	// do. nil: it has all slots.
 	Mine func(slot int) bool
-	// Released is told that a partition has got events, up to seq head at least.
+	// Released is called when a partition has new events, up to seq head at least.
 	Released func(topic string, partition int, head uint64)
-	// Late, if set, is told how late each event was.
+	// Late, if set, is called with how late each event was.
 	Late   func(topic string, by time.Duration)
 	Logger *slog.Logger
-	// CountEvery is the least pause between two counts of what is scheduled.
+	// CountEvery is the least pause between two counts of the scheduled events.
 	CountEvery time.Duration
-	// Most is how many events of a topic may be scheduled, about; 0: any number.
+	// Most is about how many events of a topic may be scheduled; 0: any number.
 	Most  int
 	Clock clock.Clock
 }
 
-// Scheduler releases what is due. Its methods are safe for concurrent use.
+// Scheduler releases due events. Its methods are safe for concurrent use.
 type Scheduler struct {
 	cfg    Config
 	wake   pause.Wake // set when earliest has come nearer
@@ -69,9 +67,9 @@ type Scheduler struct {
 	mu         sync.Mutex
 	rooms      map[string]*room
 	countPause time.Duration // between two counts
-	earliest   int64         // when the first event is due that was scheduled here since the last look
-	// others are the slots of other sidecars that events were scheduled in here,
-	// and until when these may be due before the others have looked.
+	earliest   int64         // when the first event scheduled here since the last look is due
+	// others has for each slot of another sidecar in which events were scheduled here the time
+	// until which they may be due before that sidecar looks.
 	others [eventlog.SchedulerSlots]int64
 
 	// Of Run alone.
@@ -79,10 +77,10 @@ type Scheduler struct {
 	away    bool               // the store did not answer
 }
 
-// failure is a topic that events could not be released to.
+// failure is the state of a topic whose events could not be released.
 type failure struct {
 	pause time.Duration
-	until int64 // in whole milliseconds, as all times to look again: a look at that time tries
+	until int64 // in whole milliseconds, like all times of looks, so that a look at that time tries again
 }
 
 // New makes a Scheduler; Run has to follow.
@@ -90,7 +88,7 @@ func New(cfg Config) *Scheduler {
 	return &Scheduler{cfg: cfg, wake: pause.NewWake(), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure)}
 }
 
-// Accepted tells of an event that was scheduled here.
+// Accepted records that an event was scheduled here.
 func (s *Scheduler) Accepted(topic string, due int64) {
 	slot := eventlog.SlotOf(topic)
 	mine := s.mine(slot)
@@ -135,7 +133,7 @@ func (s *Scheduler) Counts() map[string]int64 {
 	return nil
 }
 
-// Run releases what is due until ctx ends, and returns nil then.
+// Run releases due events until ctx ends. Then it returns nil.
 func (s *Scheduler) Run(ctx context.Context) error {
 	var counting sync.WaitGroup
 	defer counting.Wait()
@@ -145,9 +143,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// sleepUntil waits until a time by the clock, or until what was scheduled since
-// is due, and for lookEvery at most: the time may be of a clock that was ahead,
-// and has been set back.
+// sleepUntil waits until a time by the clock, or until an event scheduled since is due, and for
+// lookEvery at most: the clock may have been ahead and been set back.
 func (s *Scheduler) sleepUntil(ctx context.Context, next int64) bool {
 	began := s.cfg.Clock.Now()
 	for {
@@ -164,7 +161,7 @@ func (s *Scheduler) sleepUntil(ctx context.Context, next int64) bool {
 	}
 }
 
-// look releases all that is due, and returns when to look again.
+// look releases all due events, and returns when to look again.
 func (s *Scheduler) look(ctx context.Context) (next int64) {
 	now := s.cfg.Clock.Now()
 	next = now.Add(lookEvery).UnixMilli()
@@ -193,9 +190,8 @@ func (s *Scheduler) look(ctx context.Context) (next int64) {
 	return next
 }
 
-// releaseDue releases what was due some time ago in slots, and returns when
-// there will be more. Of what cannot be released only what concerns all topics
-// is an error.
+// releaseDue releases the events of slots that have been due for a time ago, and returns when more
+// will be due. It returns only errors that concern all topics.
 func (s *Scheduler) releaseDue(ctx context.Context, slots []int, ago time.Duration) (next int64, err error) {
 	next = math.MaxInt64
 	if slots != nil && len(slots) == 0 {
@@ -222,8 +218,8 @@ func (s *Scheduler) releaseDue(ctx context.Context, slots []int, ago time.Durati
 	}
 }
 
-// releasePage releases events that are due, those of a topic in order, and
-// returns when those are to be tried again that could not be.
+// releasePage releases due events, in order within a topic, and returns when to try the failed ones
+// again.
 func (s *Scheduler) releasePage(ctx context.Context, due []eventlog.Scheduled, now time.Time) (next int64, err error) {
 	next = math.MaxInt64
 	byTopic := map[string][]eventlog.Scheduled{}
@@ -264,8 +260,8 @@ func (s *Scheduler) releasePage(ctx context.Context, due []eventlog.Scheduled, n
 	return next, err
 }
 
-// releaseTopic releases events of one topic. The error is that of the first that
-// is still scheduled.
+// releaseTopic releases events of one topic. It returns the error of the first event that is still
+// scheduled.
 func (s *Scheduler) releaseTopic(ctx context.Context, topic string, due []eventlog.Scheduled, now time.Time) (failed error) {
 	heads, released := map[int]uint64{}, int64(0)
 	outs := s.cfg.Log.Release(ctx, topic, due, now.UnixMilli())

@@ -8,19 +8,18 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// account knows what is in the spool. An event is counted before it is written
-// and until after it is removed; where it is not known whether a write
-// succeeded, it counts until the topic is drained.
+// account counts the spool's events. An event counts from before its write until after its removal.
+// If it is not known whether its write succeeded, it counts until the topic is drained.
 type account struct {
 	mu       sync.Mutex
 	events   int
 	bytes    int64
-	full     bool                // an event was refused for want of room in all
-	spooling map[*topic]struct{} // the topics that are
+	full     bool                // an event was refused by the bound on all topics
+	spooling map[*topic]struct{} // the spooling topics
 }
 
-// take counts an event if there is room for it, and returns the bound that has
-// been reached if there is not. A bound of 0 is none.
+// take counts an event if there is room for it, or else returns the bound that has been reached. A
+// bound of 0 is none.
 func (a *account) take(t *topic, size, topicBytes, totalBytes int64) (bound string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,7 +45,7 @@ func (a *account) change(t *topic, events int, bytes int64) {
 	a.bytes += bytes
 }
 
-// give takes events out of the count, which makes room.
+// give subtracts events from the counts.
 func (a *account) give(t *topic, events int, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +72,7 @@ func (a *account) end(t *topic) {
 	t.spooling.Store(false)
 }
 
-// fits says whether what the topic has is within these bounds.
+// fits reports whether the topic's events are within these bounds.
 func (a *account) fits(t *topic, b eventlog.Bounds) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Append implements eventlog.Appender: an Outcome may say Spooled, too. The
-// caller has one Append in flight per topic and partition, and the events of a
-// key are all in one.
+// Append implements eventlog.Appender. An Outcome may also be Spooled. The caller has one Append in
+// flight per topic and partition, and all events of a key are in one partition.
 func (l *Log) Append(ctx context.Context, name string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
 	t := l.find(name)
 	if t == nil {
@@ -25,7 +24,7 @@ func (l *Log) Append(ctx context.Context, name string, partition int, batch []*e
 	return l.route(ctx, t, partition, batch)
 }
 
-// route finds the way of a batch that may not be the direct one.
+// route appends or spools a batch that cannot go directly into the log.
 func (l *Log) route(ctx context.Context, t *topic, partition int, batch []*eventlog.Record) []eventlog.Outcome {
 	for waited := false; ; {
 		if err := t.gate.Acquire(ctx, 1); err != nil {
@@ -68,7 +67,7 @@ func (l *Log) route(ctx context.Context, t *topic, partition int, batch []*event
 	}
 }
 
-// appendAs appends a partition's batch to a log that may place its events otherwise.
+// appendAs appends a partition's batch to a log that may have another number of partitions.
 func (l *Log) appendAs(ctx context.Context, t *topic, partition, partitions int, batch []*eventlog.Record) []eventlog.Outcome {
 	if partitions == t.known {
 		return l.cfg.Log.Append(ctx, t.name, partition, batch)
@@ -106,7 +105,7 @@ func eachPartition(batch []*eventlog.Record, partitions int, do func(p int, at [
 	return work.Wait()
 }
 
-// announce tells of the events that are new in the log.
+// announce announces the events that are new in the log.
 func (l *Log) announce(t *topic, partition int, recs []*eventlog.Record, outs []eventlog.Outcome) {
 	fresh := make([]*eventlog.Record, 0, len(recs))
 	for i, out := range outs {
@@ -119,7 +118,7 @@ func (l *Log) announce(t *topic, partition int, recs []*eventlog.Record, outs []
 	}
 }
 
-// rescued spools what the log did not answer for, if it may be.
+// rescued spools the events that the log did not answer for, if their policy allows it.
 func (l *Log) rescued(ctx context.Context, t *topic, batch []*eventlog.Record, outs []eventlog.Outcome) []eventlog.Outcome {
 	var at []int
 	for i := range outs {
@@ -127,7 +126,7 @@ func (l *Log) rescued(ctx context.Context, t *topic, batch []*eventlog.Record, o
 			at = append(at, i)
 		}
 	}
-	if len(at) == 0 || ctx.Err() != nil { // it is the caller who gave up
+	if len(at) == 0 || ctx.Err() != nil { // the caller gave up
 		return outs
 	}
 	l.lost(outs[at[0]].Err)

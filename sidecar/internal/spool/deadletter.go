@@ -12,15 +12,14 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// dead is a spooled event that the log will not take: a *eventlog.ConflictError, since its id was
-// published elsewhere with other content while it waited here, or before; or a
-// *eventlog.RefusedError.
+// dead is a spooled event that the log refuses: with a *eventlog.ConflictError, since its id was
+// published with other content elsewhere, or with a *eventlog.RefusedError.
 type dead struct {
 	rec *eventlog.Record
 	err error
 }
 
-// final says that another try to append an event would fail as well.
+// final reports whether another try to append an event would fail as well.
 func final(err error) bool {
 	_, conflict := errors.AsType[*eventlog.ConflictError](err)
 	return conflict || refused(err)
@@ -31,9 +30,9 @@ func refused(err error) bool {
 	return is
 }
 
-// deadLetterAll makes dead letters of events that the log will not take, since their publishers
-// were told that they are kept. A dead letter that the log also refuses is kept in a file beside
-// the spool. It returns nil once all are durable.
+// deadLetterAll makes dead letters of events that the log refuses, since their publishers got an
+// OK. A dead letter that the log also refuses goes into a file beside the spool. It returns nil
+// once all are durable.
 func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 	type appended struct {
 		dead
@@ -52,8 +51,8 @@ func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 			waiting++
 			all <- appended{d, d.rec, d.err}
 		}
-		// Else its id says what it is a dead letter of: the one that is stored
-		// tells the same, in other circumstances.
+		// Else it is a dead letter whose id is stored already: the stored one is of the same event,
+		// at another attempt.
 	}
 	for ; waiting > 0; waiting-- {
 		select {
@@ -79,7 +78,7 @@ func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 	return nil
 }
 
-// setAside keeps a dead letter in a file, as an export would have it.
+// setAside writes a dead letter to a file, in the format of an export.
 func (l *Log) setAside(letter *eventlog.Record, cause error) error {
 	name := "refused-" + letter.ID + ".json"
 	if err := l.cfg.Store.WriteFile(name, append(codec.AppendEventJSON(nil, &letter.Event), '\n')); err != nil {
@@ -90,20 +89,20 @@ func (l *Log) setAside(letter *eventlog.Record, cause error) error {
 	return nil
 }
 
-// deadLetterError says that a dead letter could not be stored; what it wraps tells
-// nothing about the store's health.
+// deadLetterError says that a dead letter could not be stored. It does not wrap its cause, which
+// says nothing about the store's health.
 type deadLetterError struct{ cause error }
 
 func (e *deadLetterError) Error() string { return "dead letter: " + e.cause.Error() }
 
-// deadLetter is what an event becomes that the log will not take; its content
-// tells it from others that had the id.
+// deadLetter is the dead letter of an event that the log refuses. The event's content distinguishes
+// it from other events with its id.
 func deadLetter(d dead, now time.Time) *eventlog.Record {
 	content := codec.ContentHash(&d.rec.Event)
 	return eventlog.DeadLetter(d.rec, eventlog.Death{Reason: reason(d.err), Which: string(content[:])}, now)
 }
 
-// reason is why the log will not take an event, in a header's length.
+// reason is why the log refuses an event, cut to the length of a header.
 func reason(err error) string {
 	if conflict, is := errors.AsType[*eventlog.ConflictError](err); is {
 		return "conflict: " + conflict.Error()

@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// defaultPage is what is drained at once, and what a handover holds up.
+// defaultPage bounds one page of a drain, and so how long a handover takes.
 var defaultPage = eventlog.Bounds{Events: 1000, Bytes: 4 << 20}
 
 // parallelTopics bounds the topics that are drained at once.
 const parallelTopics = 4
 
-// drainage is what Run knows of the drain under way.
+// drainage is Run's state of the drain under way.
 type drainage struct {
 	whole  eventlog.Bounds // of the largest page
 	window window
@@ -37,16 +37,16 @@ func (d *drainage) start(now time.Time) {
 	}
 }
 
-// Run drains the spool into the log whenever the store is there, until ctx ends;
-// then it returns nil, else a *ForeignError. Stopping the writer comes first, since conflicts are
-// appended through it, and what is still queued may wait for a drain.
+// Run drains the spool into the log whenever the store answers. It returns nil once ctx ends, or a
+// *ForeignError. The caller stops the writer first, since dead letters are appended through it, and
+// queued events may wait for a drain.
 func (l *Log) Run(ctx context.Context) error {
-	defer l.account.stopPacing() // no append waits for a drain that does not come
+	defer l.account.stopPacing() // no drain follows that appends could wait for
 	err := l.reach(ctx)
 	if err != nil && ctx.Err() == nil {
-		l.lost(err) // so that the first publishes need not find it out
+		l.lost(err) // so that the first publishes need not wait for the store
 	}
-	probes := pause.Backoff{First: minProbePause, Most: maxProbePause} // spread: not all sidecars of a store come at once
+	probes := pause.Backoff{First: minProbePause, Most: maxProbePause} // spread, so that the sidecars of a store do not probe at the same time
 	for ctx.Err() == nil {
 		if foreign, is := errors.AsType[*ForeignError](err); is {
 			return foreign
@@ -88,9 +88,9 @@ func (l *Log) ping(ctx context.Context) error {
 	return l.cfg.Ping(ctx)
 }
 
-// probe returns nil if the store is back. Where something is spooled, it has to have taken a page:
-// a store may well answer and yet store nothing. The gate is not shut for it, so no append waits
-// for a store that hangs.
+// probe returns nil if the store is back. If something is spooled, the store has to accept a page,
+// since a store may answer pings and still fail appends. The probe does not hold the gate, so no
+// append waits for a store that hangs.
 func (l *Log) probe(ctx context.Context) error {
 	if err := l.reach(ctx); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (l *Log) probe(ctx context.Context) error {
 	return nil
 }
 
-// round gives every spooling topic a turn; true if none failed.
+// round gives every spooling topic a turn. It reports whether all succeeded.
 func (l *Log) round(ctx context.Context, spooling []*topic) bool {
 	l.drain.start(l.cfg.Clock.Now())
 	var work errgroup.Group
@@ -133,7 +133,7 @@ func (l *Log) round(ctx context.Context, spooling []*topic) bool {
 	return work.Wait() == nil
 }
 
-// complain acts on what stopped a drain.
+// complain handles the error that stopped a drain.
 func (l *Log) complain(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -144,7 +144,7 @@ func (l *Log) complain(ctx context.Context, err error) {
 	}
 }
 
-// drained tells of a drain that is over.
+// drained logs the end of a drain.
 func (l *Log) drained() {
 	if l.drain.began.IsZero() {
 		return
@@ -154,8 +154,8 @@ func (l *Log) drained() {
 	l.drain.began = time.Time{}
 }
 
-// turn drains a page of the topic. Once a page at most is left, it shuts the gate
-// and drains what there is: then the topic is direct again.
+// turn drains a page of the topic. If at most a page is left, it acquires the whole gate and drains
+// the rest: then the topic is direct again.
 func (l *Log) turn(ctx context.Context, t *topic, bounds eventlog.Bounds) error {
 	l.account.startPacing(t)
 	if !l.account.fits(t, bounds) {
@@ -164,7 +164,7 @@ func (l *Log) turn(ctx context.Context, t *topic, bounds eventlog.Bounds) error 
 		if err != nil || n > 0 {
 			return err
 		}
-		// It counts events that never got into the spool.
+		// The topic counts events that never got into the spool.
 	}
 	if err := t.gate.Acquire(ctx, wholeGate); err != nil {
 		return err
@@ -183,8 +183,8 @@ func (l *Log) turn(ctx context.Context, t *topic, bounds eventlog.Bounds) error 
 	}
 }
 
-// page takes the topic's next page into the log, and out of the spool once all
-// of its events are accounted for. It returns how many there were.
+// page moves the topic's next page from the spool into the log, and returns the number of its
+// events.
 func (l *Log) page(ctx context.Context, t *topic, bounds eventlog.Bounds) (int, error) {
 	if err := t.drain.Lock(ctx); err != nil {
 		return 0, err
@@ -213,7 +213,7 @@ func (l *Log) page(ctx context.Context, t *topic, bounds eventlog.Bounds) (int, 
 	return len(recs), nil
 }
 
-// spoolError says that the spool itself failed; what it wraps tells nothing
+// spoolError says that the spool itself failed. It does not wrap its cause, which says nothing
 // about the store's health.
 type spoolError struct{ cause error }
 
@@ -271,7 +271,7 @@ func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) er
 	return l.deadLetterAll(ctx, t, all)
 }
 
-// forwardTo appends events to one partition, and returns those that the log refuses.
+// forwardTo appends events to one partition, and returns the events that the log refuses.
 func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*eventlog.Record) (list []dead, err error) {
 	ctx, span := l.cfg.Tracing.Drain(ctx, t.name, partition, recs)
 	outs := l.cfg.Log.Append(ctx, t.name, partition, recs)
@@ -287,7 +287,7 @@ func (l *Log) forwardTo(ctx context.Context, t *topic, partition int, recs []*ev
 			list = append(list, dead{rec: recs[i], err: out.Err})
 		default:
 			if errors.Is(out.Err, eventlog.ErrNotFound) {
-				t.partitions.Store(0) // the topic was taken away, or is another
+				t.partitions.Store(0) // the topic was deleted, perhaps created again
 			}
 			if err == nil || unavailable(out.Err) {
 				err = out.Err

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// erasePage bounds what is looked at of the spool at a time.
+// erasePage bounds the events that Erase reads at a time.
 var erasePage = eventlog.Bounds{Events: 1000, Bytes: 1 << 20}
 
-// Erase removes the events of a topic that wait, and that wanted says yes to: of a key, where that
-// is not nil. It returns how many there were; they are gone for good. Events that had left the
-// spool before the call are in the log when it returns, except events whose append got no answer.
-// For these, and for what waits in the spools of other sidecars, there are marks in the store: see
+// Erase removes the waiting events of a topic for which wanted returns true; with a key, only
+// events of that key. It returns their number; the removal is durable. Events that had left the
+// spool before the call are in the log when it returns, except for events whose append got no
+// answer. The marks in the store cover these, and events in the spools of other sidecars: see
 // erasures.
 func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (erased int, err error) {
 	t := l.find(topic)
@@ -55,8 +55,7 @@ func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(
 	}
 }
 
-// Erasures is what is asked of the store's log about erasures; eventlog says what
-// the methods promise.
+// Erasures are the methods of the store's log that erasures need; see eventlog.
 type Erasures interface {
 	Marked(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error)
 	LookupEach(ctx context.Context, topic string, ids []string) ([]*eventlog.Record, error)
@@ -64,27 +63,27 @@ type Erasures interface {
 	Cancel(ctx context.Context, topic, id string) error
 }
 
-// erasures is what a drain knows of those of its topic. It belongs to who has the
-// topic's drain.
+// erasures is what a drain knows about erased events of its topic. The holder of the topic's drain
+// owns it.
 //
-// A page is compared with the marks before it is appended, so that no reader gets an erased event,
-// and again after that. An erasure makes its mark first and searches the log then, so the events
-// that this search missed were appended after the mark, and the second look finds it. Each look is
-// at the page before and at the one that comes next, while a page is on its way, and costs the
-// drain no time of its own. Only a process that ends between an append and the second look leaves
-// what was erased in that moment.
+// The drain compares a page with the marks before it appends the page, so that no reader gets an
+// erased event, and again after that. An erasure first makes its mark and then searches the log. So
+// the events that this search missed were appended after the mark, and the second look finds the
+// mark. Each look covers the page before and the next page, while a page is being appended, and so
+// costs the drain no extra time. Events remain that were erased between an append and the second
+// look, if the process ends in between.
 type erasures struct {
-	unverified []*eventlog.Record // in the log since the last look
-	ahead      map[uint64]bool    // the next page, by seq: whether it was erased
+	unverified []*eventlog.Record // appended since the last look
+	ahead      map[uint64]bool    // whether events of the next page are erased, by seq
 }
 
-// knows says whether the last look was at all of a page.
+// knows reports whether the last look covered all of a page.
 func (e *erasures) knows(page []*eventlog.Record) bool {
 	return !slices.ContainsFunc(page, func(rec *eventlog.Record) bool { _, known := e.ahead[rec.Seq]; return !known })
 }
 
-// look takes what was erased since it was appended out of the log, and finds out what
-// of the next page was erased.
+// look removes from the log the events that were erased since they were appended, and finds out
+// which events of the next page are erased.
 func (l *Log) look(ctx context.Context, t *topic, next []*eventlog.Record) error {
 	e := &t.erasures
 	e.ahead = nil
@@ -116,8 +115,8 @@ func chosen[E any](all []E, flags []bool, is bool) (some []E) {
 	return some
 }
 
-// withoutErased returns the events of a page that are not erased. The others may be in the log,
-// where an append got no answer.
+// withoutErased returns the events of a page that are not erased. It erases the others from the
+// log, since an append without an answer may have stored them.
 func (l *Log) withoutErased(ctx context.Context, t *topic, page []*eventlog.Record) (rest []*eventlog.Record, err error) {
 	if !t.erasures.knows(page) {
 		if err := l.look(ctx, t, page); err != nil {
@@ -136,7 +135,7 @@ func (l *Log) withoutErased(ctx context.Context, t *topic, page []*eventlog.Reco
 	return chosen(page, flags, false), l.eraseLogged(ctx, t, gone)
 }
 
-// unerased returns the events that the log refused and that are not erased.
+// unerased returns the refused events that are not erased.
 func (l *Log) unerased(ctx context.Context, t *topic, all []dead) ([]dead, error) {
 	if l.cfg.Erasures == nil || len(all) == 0 {
 		return all, nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// health is whether the store answers. One append that it did not answer is
-// enough to call it away: the others need not find that out one by one.
+// health knows whether the store answers. After one append without an answer it is away, so that
+// the other appends need not wait for it one by one.
 type health struct {
 	away atomic.Bool
 
@@ -46,8 +46,8 @@ func (l *Log) found() {
 	l.cfg.Logger.Info("the store is back", "away_for", l.cfg.Clock.Since(l.health.since).Round(time.Millisecond))
 }
 
-// retryAway is when to try again while the store is away: the best guess is that the outage takes
-// as long again as it has taken.
+// retryAway is when to try again while the store is away. It assumes that the outage lasts as long
+// again as it has lasted.
 func (l *Log) retryAway() time.Duration {
 	l.health.mu.Lock()
 	defer l.health.mu.Unlock()

@@ -8,9 +8,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// keep puts events of a batch into the spool, in order: those at the given indexes, or all, without events that must not
-// be spooled. It sets their outcomes; that of an event which already has one, since an append did not answer for it, is
-// left where the spool has no room or fails: it may be stored. The caller is inside the topic's gate.
+// keep puts events of a batch into the spool, in order: those at the given indexes (nil: all),
+// except for events that must not be spooled. It sets their outcomes. If the spool has no room or
+// fails, it does not replace the error of an event whose append got no answer: the event may be
+// stored. The caller holds a unit of the topic's gate.
 func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs []eventlog.Outcome, at []int) {
 	if at == nil {
 		at = make([]int, len(batch))
@@ -73,7 +74,7 @@ func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs
 			outs[i] = eventlog.Outcome{Err: &eventlog.ConflictError{ID: conflict.ID}} // it has no seq yet
 		case diskFull(a.Err) && !unavailable(a.Err):
 			refuse(i, a.Err)
-		default: // it may be in the spool, so it goes on to count
+		default: // it may be in the spool, so it still counts
 			refuse(i, notKept(a.Err))
 			continue
 		}
@@ -81,8 +82,8 @@ func (l *Log) keep(ctx context.Context, t *topic, batch []*eventlog.Record, outs
 	}
 }
 
-// notKept is why the spool did not take an event: for want of room on the disk,
-// or else as of a store that may have taken it.
+// notKept is the outcome of an event that the spool could not store: a full disk's error, or
+// ErrUnavailable, since it may be stored.
 func notKept(err error) error {
 	if diskFull(err) {
 		return err
@@ -95,8 +96,7 @@ func diskFull(err error) bool {
 	return is
 }
 
-// retryFull is when there may be room: once a page more is drained, as far as
-// anybody can tell.
+// retryFull estimates when there may be room: after the time that the last page took to drain.
 func (l *Log) retryFull() time.Duration {
 	if l.health.away.Load() {
 		return l.retryAway()

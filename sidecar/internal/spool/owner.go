@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// ownerFile says beside the events which store they are for: the JSON of owner.
+// ownerFile is the file beside the events that names their store: the JSON of owner.
 const ownerFile = "STORE"
 
 // owner is the store that a spool is for.
@@ -20,13 +20,13 @@ type owner struct {
 	URL string `json:"url"`
 }
 
-// ownership is what is known of the spool's store. Events for one store never go
-// into another, nor into a spool with another's.
+// ownership knows which store the spool is for. Events for one store never go into another store,
+// nor into a spool with events for another store.
 type ownership struct {
 	owner owner // Run's alone
-	known bool  // the store was reached, and is the spool's; Run's alone
-	// trusted says that more may be spooled: the spool was empty, or --store
-	// is as it was, or the store is known.
+	known bool  // the store was reached, and is the spool's store; Run's alone
+	// trusted says that more events may be spooled: the spool was empty, or --store has not
+	// changed, or the store is known.
 	trusted atomic.Bool
 }
 
@@ -42,8 +42,8 @@ func (e *ForeignError) Error() string {
 		"start with the other --store until they are there, or move the folder away", e.Folder, e.Events, e.of.URL, e.of.ID, e.now.URL, e.now.ID)
 }
 
-// claim finds out at the start whose the spool is. An empty spool is for any store; so is one that
-// was filled while no store was known.
+// claim finds out at the start which store the spool is for. An empty spool is for any store, and
+// so is one that was filled while no store was known.
 func (l *Log) claim() error {
 	text, err := l.cfg.Store.ReadFile(ownerFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +67,7 @@ func (l *Log) claim() error {
 	return nil
 }
 
-// reach returns nil if the store answers, and is the spool's.
+// reach returns nil if the store answers, and is the spool's store.
 func (l *Log) reach(ctx context.Context) error {
 	if err := l.ping(ctx); err != nil || l.own.known {
 		return err
@@ -85,7 +85,7 @@ func (l *Log) reach(ctx context.Context) error {
 	return nil
 }
 
-// write keeps whose the spool is.
+// write records which store the spool is for.
 func (o *ownership) write(s Store, now owner) error {
 	if now == o.owner {
 		return nil

@@ -1,16 +1,16 @@
 package spool
 
-// pacing slows down what comes into a topic's spool while it is drained, so that it becomes empty
-// within about twice the time that its events take, however fast new ones could come: partitions
-// wait while more is left than the mark, which goes down by half of what is drained. Then each that
-// waits may go on with one batch. So publishers wait for the store, as they do without a spool.
-// While the store is away no append waits.
+// pacing slows down appends to a topic's spool during a drain, so that the spool becomes empty
+// within about twice the time that its events take, at any rate of new events. Appends wait while
+// more bytes are left than the mark, and the mark falls by half of the bytes drained. Then each
+// waiting append may continue with one batch. So publishers wait for the store, as they do without
+// a spool. While the store is away no append waits.
 type pacing struct {
 	mark int64         // 0: no append waits
-	room chan struct{} // closed once the rest is at the mark; nil: no append waits
+	room chan struct{} // closed once the bytes left are at the mark; nil: no append waits
 }
 
-// moved lets waiting appends go on, if they may.
+// moved wakes the waiting appends if they may continue.
 func (p *pacing) moved(left int64) {
 	if p.room != nil && (p.mark == 0 || left <= p.mark) {
 		close(p.room)
@@ -24,10 +24,10 @@ func (p *pacing) over() {
 	p.moved(0)
 }
 
-// pacingSlack is what a drain lets in before anybody waits.
+// pacingSlack is how many bytes a drain admits before appends wait.
 const pacingSlack = 1 << 20
 
-// startPacing is the beginning of a drain; of one that goes on it does nothing.
+// startPacing begins the pacing of a drain. It does nothing if that has begun already.
 func (a *account) startPacing(t *topic) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,7 +46,7 @@ func (a *account) pace(t *topic, bytes int64) {
 	t.pacing.moved(t.bytes)
 }
 
-// stopPacing is for when the store is away.
+// stopPacing ends all pacing, since the store is away.
 func (a *account) stopPacing() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,8 +55,8 @@ func (a *account) stopPacing() {
 	}
 }
 
-// wait returns nil if the topic's spool may take more, else a channel that is
-// closed when it may.
+// wait returns nil if the topic's spool may take more, or else a channel that is closed when it
+// may.
 func (a *account) wait(t *topic) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Snapshot freezes what waits of a topic; eventlog.ErrNotFound where nothing of
-// it ever did. Every event that was answered as spooled before the call is in it
-// or was in the log by then: so who takes a snapshot first and reads the log
-// afterwards misses none, however the spool is drained meanwhile.
+// Snapshot freezes the waiting events of a topic; eventlog.ErrNotFound if none ever waited. Every
+// event that was answered as spooled before the call is in the snapshot or already in the log. So a
+// caller that takes a snapshot first and reads the log afterwards misses no event, even if the
+// spool is drained meanwhile.
 func (l *Log) Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, error) {
 	s, err := l.cfg.Store.Snapshot(ctx, topic)
 	if err != nil {
@@ -18,8 +18,8 @@ func (l *Log) Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, er
 	return frozen{s}, nil
 }
 
-// Waiting finds an event that waits, by its id; eventlog.ErrNotFound if none
-// does. The log is not asked.
+// Waiting finds a waiting event by its id; eventlog.ErrNotFound if there is none. It does not ask
+// the log.
 func (l *Log) Waiting(ctx context.Context, topic, id string) (*eventlog.Record, error) {
 	r, err := l.cfg.Store.Lookup(ctx, topic, id)
 	if err != nil {

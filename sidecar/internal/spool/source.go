@@ -27,7 +27,7 @@ func (s *Source) Lookup(ctx context.Context, topic, id string) (*eventlog.Record
 	if t == nil || !t.spooling.Load() {
 		return s.log.Lookup(ctx, topic, id)
 	}
-	// First the spool: an event on its way from one to the other is found.
+	// The spool is read first, so that an event that moves meanwhile is found.
 	waiting, err := s.spool.cfg.Store.Lookup(ctx, topic, id)
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 		return nil, err
@@ -75,15 +75,14 @@ type found struct {
 	waiting bool // only the spool's scan has it
 }
 
-// merge is the events that both pages are known to reach, up to the bounds.
-// Either may have been cut, and what comes behind its last event is not known.
+// merge merges two pages, up to the bounds, and up to the end of the page that ends first: either
+// page may be cut, and the events behind its last one are not known.
 func merge(waiting, stored []*eventlog.Record, descending bool, b eventlog.Bounds) []found {
 	before := func(x, y *eventlog.Record) bool {
 		c := pointOf(x).Compare(pointOf(y))
 		return c < 0 != descending && c != 0
 	}
-	// A page that was empty to begin with was the end: it does not hold the
-	// other back.
+	// An empty page is the end of its source, and so does not limit the other page.
 	noneWaiting, noneStored := len(waiting) == 0, len(stored) == 0
 	var out []found
 	bytes := 0
@@ -108,9 +107,9 @@ func merge(waiting, stored []*eventlog.Record, descending bool, b eventlog.Bound
 // parallelLookups bounds the look-ups at once of one page.
 const parallelLookups = 8
 
-// resolve asks the log for the events that only the spool had. One that has just
-// moved is the log's. One whose id the log holds at another ts was published
-// again, and is left out: it is not an event of its own.
+// resolve looks up in the log the events that only the spool had. An event that has just moved is
+// returned as the log has it. An event whose id the log has at another ts is a repeated publish,
+// and is left out.
 func (s *Source) resolve(ctx context.Context, topic string, key *string, merged []found) ([]*eventlog.Record, error) {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(parallelLookups)
@@ -124,7 +123,7 @@ func (s *Source) resolve(ctx context.Context, topic string, key *string, merged 
 			stored, err := s.log.Lookup(ctx, topic, f.rec.ID)
 			switch {
 			case errors.Is(err, eventlog.ErrNotFound):
-				if f.rec.DeliverAt == 0 { // else it is not readable yet
+				if f.rec.DeliverAt == 0 { // a scheduled event is not readable yet
 					page[i] = marked(f.rec)
 				}
 			case err != nil:

@@ -1,29 +1,26 @@
-// Package spool keeps publishes safe while the shared store is away. Its Log
-// stands between the writer and the store's log: as long as the store answers,
-// appends pass straight through; while it does not, those of topics whose policy
-// allows it go to a synced queue on this machine, and from there into the store,
-// in order, once it is back. The package knows events and policies; it must not
-// know which store there is, nor what the queue is made of.
+// Package spool keeps publishes safe while the shared store is away. Its Log is between the writer
+// and the store's log. While the store answers, appends pass through. While it does not, events of
+// topics whose policy allows it go to a synced queue on this machine, and from there into the
+// store, in order, once it is back. The package knows events and policies. It must not know the
+// kind of the store or of the queue.
 //
-// The way of an event: append.go decides where it goes, keep.go puts it into the
-// spool, drain.go takes it out again, as much at once as window.go says.
-// health.go knows whether the store is there, and owner.go whether it is the one
-// that the spool is for.
+// The way of an event: append.go decides where it goes, keep.go puts it into the spool, and
+// drain.go moves it into the store, in pages that window.go sizes. health.go knows whether the
+// store answers, and owner.go whether it is the spool's store.
 //
 // # What holds the order
 //
 // The writer has one batch in flight per (topic, partition), and a key is in one
 // partition. A topic is direct or spooling. It becomes spooling with the first event
 // that is spooled, and from then on every batch of every partition goes behind it.
-// It becomes direct again only while no batch is between asking and being
-// answered (the topic's gate), and with nothing left in the spool. So there is no moment
-// at which an event could pass an earlier one of its partition.
+// It becomes direct again only while the topic's gate keeps all batches out, and with nothing left
+// in the spool. So no event can overtake an earlier one of its partition.
 //
 // # What makes it safe to repeat
 //
 // An event leaves the spool only after the log has answered for it, and goes into the log under the
-// id that it was published with. So an interrupted step is repeated, and an event that was stored
-// after all is a duplicate.
+// id that it was published with. So an interrupted step can be repeated: an event that was stored
+// nevertheless is a duplicate.
 package spool
 
 import (
@@ -41,7 +38,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// Reader is what a replay reads; eventlog.Reader says what the methods promise.
+// Reader is what a replay reads from; see eventlog.Reader for the methods.
 type Reader interface {
 	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
 	Lookup(ctx context.Context, topic, id string) (*eventlog.Record, error)
@@ -58,16 +55,16 @@ type Store interface {
 	Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error)
 	// Erase is eventlog.Deleter's.
 	Erase(ctx context.Context, topic string, partition int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error)
-	// Truncate removes the events up to a seq, for good when it returns nil,
-	// and remembers no ids of them. Seqs go on from where they were.
+	// Truncate removes the events up to a seq without remembering their ids. The removal is durable
+	// when it returns nil. Seqs continue as before.
 	Truncate(ctx context.Context, topic string, partition int, upTo uint64) error
 	// Snapshot freezes a topic: it has all events whose append was answered before, also if they
 	// are truncated later.
 	Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, error)
-	// WriteFile keeps a file beside the events, whole or not at all, and for
-	// good when it returns nil.
+	// WriteFile writes a file beside the events atomically. The file is durable when it returns
+	// nil.
 	WriteFile(name string, text []byte) error
-	// ReadFile returns such a file; fs.ErrNotExist where there is none.
+	// ReadFile returns such a file; fs.ErrNotExist if there is none.
 	ReadFile(name string) ([]byte, error)
 }
 
@@ -79,30 +76,29 @@ type Config struct {
 	// Log is the store's. Its appends give up by themselves when the store
 	// does not answer.
 	Log eventlog.Appender
-	// Ping returns nil once the store answers, and from then on StoreID names
-	// it. StoreURL is where it is, without secrets.
+	// Ping returns nil if the store answers. From then on StoreID identifies it. StoreURL is its
+	// address, without secrets.
 	Ping     func(ctx context.Context) error
 	StoreID  func() string
 	StoreURL string
 	Store    Store
-	// Folder is where Store is, for people who look for its files.
+	// Folder is the folder of Store, for log lines and errors.
 	Folder   string
 	Policies *policy.Current
-	// MaxBytes bounds all topics together, beside each one's own
-	// durability.spool_max_bytes; 0: no bound beside those.
+	// MaxBytes bounds all topics together, in addition to durability.spool_max_bytes of each; 0: no
+	// such bound.
 	MaxBytes int64
-	// Announce is told of events that have become readable in the log without
-	// an append of the writer's to that partition: in seq order, by several
-	// goroutines at once.
+	// Announce is called with events that have become readable in a partition of the log to which
+	// the writer did not append them: in seq order, from several goroutines.
 	Announce func(topic string, partition int, recs []*eventlog.Record)
-	// Heard is told that a partition has events up to head, which were stored earlier.
+	// Heard is called when a partition has events up to head that were stored earlier.
 	Heard func(topic string, partition int, head uint64)
 	// AppendDeadLetter stores a dead letter: see admit's Publisher.AppendDeadLetter.
 	AppendDeadLetter func(ctx context.Context, rec *eventlog.Record, done func(error))
-	// DeadLettered is told of every spooled event that became a dead letter.
+	// DeadLettered is called for every spooled event that became a dead letter.
 	DeadLettered func(topic string)
-	// Erasures is the store as it knows of erasures; nil: nothing is ever erased.
-	// Erased is told of topics of which events that are to be gone were in the log.
+	// Erasures has the store's erasures; nil: nothing is ever erased. Erased is called with a topic
+	// after erased events of it were found in the log.
 	Erasures Erasures
 	Erased   func(topic string)
 	Tracing  *tracing.Tracing // nil: off
@@ -110,8 +106,8 @@ type Config struct {
 	Clock    clock.Clock
 }
 
-// Log is the event log as the writer sees it. Everything is in memory except
-// the queue itself, so that the direct way costs nothing.
+// Log is the event log as the writer sees it. All of its state but the queue is in memory, so a
+// direct append costs nothing extra.
 type Log struct {
 	cfg    Config
 	health health
@@ -119,7 +115,7 @@ type Log struct {
 	wake pause.Wake
 
 	mu     sync.RWMutex
-	topics map[string]*topic // those that are known to exist
+	topics map[string]*topic // the topics that are known to exist
 
 	account account
 	own     ownership
@@ -128,8 +124,7 @@ type Log struct {
 
 var _ eventlog.Appender = (*Log)(nil)
 
-// Open finds what an earlier run has left in the spool, and counts it. Run
-// drains it.
+// Open counts the events that an earlier run has left in the spool. Run drains them.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	l := &Log{cfg: cfg, wake: pause.NewWake(), topics: make(map[string]*topic)}
 	l.account.spooling = make(map[*topic]struct{})
@@ -153,7 +148,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// recover counts what the spool has of a topic.
+// recover counts the spool's events of a topic.
 func (l *Log) recover(ctx context.Context, tp eventlog.Topic) error {
 	events, bytes := 0, int64(0)
 	for next := uint64(1); ; {
@@ -187,12 +182,11 @@ type Stats struct {
 	// Full: an event was refused because of MaxBytes, and there has been no
 	// room since.
 	Full bool `json:"-"`
-	// Shut: nothing is spooled before it is known whether what is there is for
-	// this store.
+	// Shut: nothing is spooled until it is known whether the spool's events are for this store.
 	Shut bool `json:"-"`
 }
 
-// Stats counts what waits now. Events that are just being spooled count.
+// Stats counts the waiting events, including those that are just being spooled.
 func (l *Log) Stats() Stats {
 	s := l.account.stats()
 	s.Away = l.health.away.Load()
@@ -201,14 +195,13 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Holds says whether events of the topic wait in the spool.
+// Holds reports whether events of the topic wait in the spool.
 func (l *Log) Holds(topic string) bool {
 	t := l.find(topic)
 	return t != nil && t.spooling.Load()
 }
 
-// Waits says whether the event with that id waits in the spool. The store may
-// have it as well.
+// Waits reports whether the event with that id waits in the spool. The store may have it as well.
 func (l *Log) Waits(ctx context.Context, topic, id string) (bool, error) {
 	if !l.Holds(topic) {
 		return false, nil
@@ -239,9 +232,8 @@ const (
 	boundTotal = "total"
 )
 
-// AwayError refuses an event that does not spool, by its topic's policy or as
-// eventlog.Record says, because the store is away, or others of its topic are
-// still in the spool: it is not stored.
+// AwayError refuses an event that must not be spooled, by its topic's policy or by Record.LogOnly,
+// while the store is away or other events of its topic are in the spool. The event is not stored.
 type AwayError struct {
 	// RetryAfter is when it makes sense to try again.
 	RetryAfter time.Duration
@@ -259,5 +251,5 @@ func sizeOf(recs []*eventlog.Record) (n int64) {
 	return n
 }
 
-// unavailable says that an error is the store's: it did not answer.
+// unavailable reports whether an error says that the store did not answer.
 func unavailable(err error) bool { return errors.Is(err, eventlog.ErrUnavailable) }

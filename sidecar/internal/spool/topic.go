@@ -15,30 +15,29 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// topic is what is known of one topic.
+// topic is the state of one topic.
 type topic struct {
 	name string
-	// known is the number of partitions that this process was told, and goes
-	// by until it ends.
+	// known is the number of partitions that this process uses until it ends.
 	known int
-	// by is whom the topic was made for while the store was away.
+	// by is the identity that the topic was created for while the store was away.
 	by string
-	// letters says that these are dead letters. They never wait for a drain,
-	// which may be waiting for them.
+	// letters says that it is a topic of dead letters. These never wait for a drain, since the
+	// drain may wait for them.
 	letters bool
 	// partitions is the number that the log has; 0 while it is not known. It differs from known
 	// where another sidecar created the topic while this one could not reach the store.
 	partitions atomic.Int32
 
-	// spooling says that later events go behind those in the spool. It is set
-	// inside the gate and cleared while the gate is shut.
+	// spooling says that later events go behind those in the spool. It is set while a unit of the
+	// gate is held, and cleared while the whole gate is held.
 	spooling atomic.Bool
-	// gate is how batches get into the spool. Each holds one unit of it; the drainer acquires
-	// wholeGate to be alone with the topic, and batches that come later wait behind it.
+	// gate separates appends to the spool from the handover. Each batch holds one unit of it. The
+	// drainer acquires wholeGate to be alone with the topic, and later batches wait behind it.
 	gate *semaphore.Weighted
 	// drain is held while a page goes into the log, and while events are erased.
 	drain    pause.Mutex
-	erasures erasures // whoever holds drain
+	erasures erasures // owned by the holder of drain
 
 	// Guarded by the account's lock.
 	events int
@@ -55,7 +54,7 @@ func (l *Log) find(name string) *topic {
 	return l.topics[name]
 }
 
-// add makes a topic known. Where another call was faster, what that said counts.
+// add adds a topic, unless another call has added it already, and returns it.
 func (l *Log) add(name string, known, partitions int, by string) *topic {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,8 +80,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	if !l.health.away.Load() {
 		tp, err := l.cfg.Log.EnsureTopic(ctx, name, partitions)
 		if err == nil {
-			// So that it is known when the store is away. Without it, publishes
-			// go on as they do with an unknown topic.
+			// The spool remembers the topic for when the store is away. If this fails, the topic
+			// counts as unknown then.
 			_, _ = l.cfg.Store.EnsureTopic(ctx, name, tp.Partitions)
 			t := l.add(name, tp.Partitions, tp.Partitions, tp.By)
 			return eventlog.Topic{Name: name, Partitions: t.known}, nil
@@ -106,13 +105,13 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	return eventlog.Topic{Name: name, Partitions: t.known}, nil
 }
 
-// spools says whether the topic's events may wait in the spool.
+// spools reports whether the topic's events may wait in the spool.
 func (l *Log) spools(name string) bool {
 	return l.own.trusted.Load() && l.cfg.Policies.Load().Topic(name).Durability.OnStoreUnavailable == policy.StoreSpool
 }
 
-// ensured is the number of partitions that the log has of a topic, which it
-// gets there if need be.
+// ensured is the number of partitions of a topic in the log. It creates the topic there if it is
+// missing.
 func (l *Log) ensured(ctx context.Context, t *topic) (int, error) {
 	if n := t.partitions.Load(); n > 0 {
 		return int(n), nil

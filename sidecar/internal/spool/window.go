@@ -7,12 +7,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// window is how many events a drain has under way at once, of all topics
-// together. It goes by how long the store takes for a page, which all sidecars
-// feel that drain at the same time: a store that is overloaded, or so slow that
-// appends end with their timeout, is given less and less, one that is quick soon
-// gets whole pages. An append that ends so is the worst of all: the store goes on
-// with it, and what it has stored comes again.
+// window is how many events a drain has in flight, over all topics. It depends on how long the
+// store takes for a page, which all draining sidecars observe. An overloaded store, or one so slow
+// that appends time out, gets smaller and smaller pages. A quick store soon gets whole pages. An
+// append that times out is the worst case: the store continues it, and the drain sends the stored
+// events again.
 type window struct {
 	mu     sync.Mutex
 	events int
@@ -26,13 +25,12 @@ const (
 
 const (
 	minWindow   = 4
-	firstWindow = 16 // once the store is back, at most
-	// minParallel is what the window has for each topic that is drained at the
-	// same time as others.
+	firstWindow = 16 // at most, once the store is back
+	// minParallel is the least window for each topic if several are drained at the same time.
 	minParallel = 16
 )
 
-// restart is for when the store was away, if only because it was given too much.
+// restart is called after the store was away, perhaps since the window was too large.
 func (w *window) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,8 +39,7 @@ func (w *window) restart() {
 	}
 }
 
-// split returns how many topics to drain at once, and the bounds of a page of
-// each, which are at most those of whole.
+// split returns how many topics to drain at once, and the bounds of a page of each, at most whole.
 func (w *window) split(topics int, whole eventlog.Bounds) (parallel int, page eventlog.Bounds) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,8 +49,8 @@ func (w *window) split(topics int, whole eventlog.Bounds) (parallel int, page ev
 	return parallel, page
 }
 
-// adjust adjusts the window to how long a page took; full says that it was as
-// large as it might be.
+// adjust adjusts the window after a page that took d. full says that the page was as large as its
+// bounds.
 func (w *window) adjust(d time.Duration, full bool, whole eventlog.Bounds) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

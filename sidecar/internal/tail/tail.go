@@ -1,6 +1,6 @@
 // Package tail keeps the newest events of partitions with readers in memory, and wakes the readers
 // when there are more. It is a cache and a hint: a reader that misses an event here finds it in the
-// log, which it must not know.
+// log. The package must not know the log.
 package tail
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Bounds of what is kept. A ring drops its oldest events first; when all rings
-// together are at TotalBytes, appends are announced but not kept.
+// Bounds are the bounds of memory. A ring drops its oldest events first. When all rings together
+// are at TotalBytes, appends are announced but not kept.
 type Bounds struct {
 	RingEvents int
 	RingBytes  int
@@ -32,7 +32,7 @@ type Tails struct {
 
 	mu      sync.RWMutex
 	topics  map[string]*topic
-	changed chan struct{} // closed and replaced when topics are others
+	changed chan struct{} // closed and replaced when topics change
 }
 
 // New makes Tails without any topic.
@@ -64,10 +64,10 @@ type Watch struct {
 	wake  func()
 }
 
-// Watch calls wake after every append to the topic until Close. wake must not
-// block, nor use the Tails or a Watch: it runs under the topic's lock, between
-// an append and the answer to its publishers. A reader first watches and then
-// asks the log for the heads, so that nothing falls between the two.
+// Watch calls wake after every append to the topic until Close. wake must not block, nor use the
+// Tails or a Watch: it runs under the topic's lock, between an append and the answer to its
+// publishers. A reader first watches and then asks the log for the heads, so that it misses no
+// append.
 func (t *Tails) Watch(name string, wake func()) *Watch {
 	w := &Watch{tails: t, name: name, wake: wake}
 	t.mu.Lock()
@@ -85,7 +85,7 @@ func (t *Tails) Watch(name string, wake func()) *Watch {
 	return w
 }
 
-// Close ends the interest; the last one of a topic frees its rings.
+// Close ends the watch. The last watch of a topic frees its rings.
 func (w *Watch) Close() {
 	t := w.tails
 	t.mu.Lock()
@@ -136,7 +136,7 @@ func (t *Tails) Heard(name string, partition int, head uint64) {
 	})
 }
 
-// Forget lets go of the events of a topic, some of which are not there any more.
+// Forget drops the events of a topic, since some of them were removed from the log.
 func (t *Tails) Forget(name string) {
 	t.announce(name, func(tp *topic) bool {
 		for _, r := range tp.rings {
@@ -147,8 +147,7 @@ func (t *Tails) Forget(name string) {
 	})
 }
 
-// announce changes a topic that is watched, and wakes its readers if there is
-// news for them.
+// announce changes a watched topic, and wakes its readers if there is news for them.
 func (t *Tails) announce(name string, change func(*topic) (news bool)) {
 	t.mu.RLock()
 	tp := t.topics[name]
@@ -166,7 +165,7 @@ func (t *Tails) announce(name string, change func(*topic) (news bool)) {
 	}
 }
 
-// change tells that topics are others; it is called with mu held.
+// change signals that topics have changed; it is called with mu held.
 func (t *Tails) change() {
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -225,16 +224,16 @@ type ring struct {
 	start int
 	bytes int
 	head  uint64 // of recs
-	heard uint64 // what others appended and is not held
+	heard uint64 // the head of events that others appended
 }
 
-// announced is the highest seq that readers were told of.
+// announced is the highest seq announced to readers.
 func (r *ring) announced() uint64 { return max(r.head, r.heard) }
 
 func (r *ring) add(recs []*eventlog.Record, b Bounds) {
 	for _, rec := range recs {
 		if rec.Seq <= r.head {
-			continue // announced by somebody who came later
+			continue // a later append was announced first
 		}
 		// A missing seq was stored by another sidecar.
 		if rec.Seq != r.head+1 {

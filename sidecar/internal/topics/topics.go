@@ -1,6 +1,6 @@
-// Package topics decides which topics come into being: by publishing and
-// subscribing where the policy says so, and up to a number. It stands between
-// the users of a topic and the log, and must not know the users.
+// Package topics decides which topics may be created: by publishing and subscribing if the policy
+// allows it, and up to a number. It is between the users of topics and the log, and must not know
+// the users.
 package topics
 
 import (
@@ -30,7 +30,7 @@ type Maker interface {
 
 // Config is what a Catalog needs; every field but Away is required.
 type Config struct {
-	// Way is how publishes get into the Log, which may be through a spool.
+	// Way is the way of publishes into the Log, perhaps through a spool.
 	Way interface {
 		Maker
 		eventlog.Appender
@@ -38,15 +38,15 @@ type Config struct {
 	Log Log
 	// Policies say which topics are created by their first use.
 	Policies *policy.Current
-	// Away says that the Log does not answer now; nil: it always does.
+	// Away reports whether the Log does not answer now; nil: it always does.
 	Away func() bool
-	// Most is how many topics there may be for another one to be made, and
-	// MostEach how many that were made for the same identity; 0: any number.
+	// Most bounds the number of topics, and MostEach the number of topics created for one identity.
+	// A MostEach of 0 is no bound.
 	Most, MostEach int
 }
 
-// Catalog is an eventlog.Appender which makes the topics that may be made. Its
-// methods are safe for concurrent use.
+// Catalog is an eventlog.Appender that creates the topics that may be created. Its methods are safe
+// for concurrent use.
 type Catalog struct {
 	cfg   Config
 	known sync.Map // names of topics that were there
@@ -55,8 +55,7 @@ type Catalog struct {
 // New makes a Catalog.
 func New(cfg Config) *Catalog { return &Catalog{cfg: cfg} }
 
-// May returns nil where the topic is there or may be made. The error is a
-// *wire.Error, or the log's.
+// May returns nil if the topic exists or may be created. The error is a *wire.Error, or the log's.
 func (c *Catalog) May(ctx context.Context, name string) error {
 	if _, known := c.known.Load(name); known {
 		return nil
@@ -81,8 +80,8 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	return err
 }
 
-// Room returns an error where there are as many topics as may be, or as many of
-// the maker that ctx names. Several that are made at the same moment may all find room.
+// Room returns an error if there are already as many topics as allowed, in all or for the identity
+// in ctx (see eventlog.MadeBy). Concurrent calls may all find room.
 func (c *Catalog) Room(ctx context.Context) error {
 	list, err := c.cfg.Log.Topics(ctx)
 	if err != nil {
@@ -116,8 +115,8 @@ func (c *Catalog) EnsureIn(ctx context.Context, way Maker, name string, partitio
 	return way.EnsureTopic(ctx, name, partitions)
 }
 
-// Append implements eventlog.Appender. Events of a topic that was deleted
-// meanwhile make it again, where those of a new one do.
+// Append implements eventlog.Appender. Events of a topic that was deleted meanwhile create it
+// again, if events of a new topic would.
 func (c *Catalog) Append(ctx context.Context, name string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
 	outs := c.cfg.Way.Append(ctx, name, partition, batch)
 	var rest []*eventlog.Record
@@ -143,10 +142,10 @@ func (c *Catalog) Append(ctx context.Context, name string, partition int, batch 
 	return outs
 }
 
-// retryFull is when to try again where there are too many topics or groups.
+// retryFull is when to try again if there are too many topics or groups.
 const retryFull = time.Minute
 
-// TooMany refuses another one of the things that a flag bounds.
+// TooMany refuses another topic or group, since a flag bounds their number.
 func TooMany(things string, there int, flag string, most int) *wire.Error {
 	e := wire.Errorf(wire.Overloaded, "there are %d %s, and %s allows %d: delete some, or raise it", there, things, flag, most)
 	e.RetryAfter = retryFull

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 )
 
-// queue is the events of one partition that wait. At most one goroutine drains it.
+// queue has the waiting events of one partition. At most one goroutine drains it.
 type queue struct {
 	key   partitionKey
 	clock clock.Clock
@@ -36,7 +36,7 @@ func (q *queue) push(it Item, size int, b Bounds) (start bool, err error) {
 	return start, nil
 }
 
-// pop moves the next batch into dst. An empty one means that the drain is over.
+// pop moves the next batch into dst, which is empty. An empty batch ends the drain.
 func (q *queue) pop(dst []Item, b Bounds) (batch []Item, size int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,7 +61,7 @@ func (q *queue) pop(dst []Item, b Bounds) (batch []Item, size int) {
 // keepItems is how large an empty queue may stay allocated.
 const keepItems = 256
 
-// measured takes the duration of the batch that is over into the estimate.
+// measured adds the duration of a finished batch to the estimate.
 func (q *queue) measured(events int, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package writer is the way of accepted events into the log: a bounded queue
-// per (topic, partition), and one batch in flight for each, so that events are
-// logged in the order they were queued and every wait for the disk or the
-// network is shared by all that wait. It knows nothing of the publishers.
+// Package writer writes accepted events to the log. It has a bounded queue for each (topic,
+// partition), and one batch of each in flight. So events are logged in the order in which they were
+// queued, and all events of a batch share one wait for the disk or the network. It does not know
+// the publishers.
 package writer
 
 import (
@@ -36,7 +36,7 @@ func DefaultBounds() Bounds {
 	}
 }
 
-// Receiver is told what became of the events that it queued.
+// Receiver gets the outcomes of the events that it queued.
 type Receiver interface {
 	// Completed is called once per queued event with the index that it was
 	// queued under. It must not block.
@@ -55,13 +55,12 @@ type Item struct {
 type Config struct {
 	Log   eventlog.Appender
 	Tails *tail.Tails
-	// MayVanish reports whether a topic's events, once they are answered, may
-	// be gone again with a primary. Readers do not get those before the log
-	// shows them. nil: none may.
+	// MayVanish reports whether a failover may lose events of a topic that were answered OK.
+	// Readers get these only once the log shows them. nil: no topic's.
 	MayVanish func(topic string) bool
-	// Signal tells the other sidecars on the log. It must not block.
+	// Signal tells the other sidecars on the log about new events. It must not block.
 	Signal func(eventlog.Hint)
-	// Observer is told about every batch; it must not block.
+	// Observer is called after every batch. It must not block.
 	Observer func(events int, took time.Duration)
 	Tracing  *tracing.Tracing
 	Bounds   Bounds
@@ -74,7 +73,7 @@ type Writer struct {
 	cfg    Config
 	ctx    context.Context // ends when Stop gives up waiting
 	cancel context.CancelFunc
-	bytes  atomic.Int64 // of all events that have no outcome yet
+	bytes  atomic.Int64 // of all events without an outcome
 	busy   sync.WaitGroup
 
 	mu      sync.RWMutex
@@ -93,8 +92,7 @@ func New(cfg Config) *Writer {
 	return &Writer{cfg: cfg, ctx: ctx, cancel: cancel, queues: make(map[partitionKey]*queue)}
 }
 
-// full refuses an event because a queue is full, which takes about that long to
-// empty.
+// full refuses an event because a queue is full. empty is about how long the queue takes to empty.
 func full(queue string, empty time.Duration) *wire.Error {
 	e := wire.Errorf(wire.Overloaded, "too many events wait for the log: the %s queue is full; try again later", queue)
 	e.RetryAfter = empty
@@ -190,7 +188,7 @@ func (w *Writer) drain(q *queue) {
 	}
 }
 
-// spansOf are those of a batch's events that are recorded; mostly nil.
+// spansOf are the spans of a batch's recorded events, usually none.
 func spansOf(batch []Item) (spans []*tracing.Send) {
 	for i := range batch {
 		if s := batch[i].Span; s != nil {
@@ -231,7 +229,7 @@ func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, 
 		return
 	}
 	if unknown {
-		hint.Head = 0 // the log knows how many of them it has
+		hint.Head = 0 // only the log knows which of them it has
 	}
 	w.cfg.Signal(hint)
 }
@@ -256,13 +254,13 @@ func (w *Writer) Stop(ctx context.Context) {
 	w.cancel()
 }
 
-// Depth is what waits in all queues or is being appended.
+// Depth is the size of all queues and of the batches being appended.
 type Depth struct {
 	Events int   `json:"events"`
 	Bytes  int64 `json:"bytes"`
 }
 
-// Depth counts what waits now.
+// Depth returns the current depth.
 func (w *Writer) Depth() Depth {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
