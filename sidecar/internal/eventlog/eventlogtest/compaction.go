@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// keepAll compacts at a time when no tombstone is old and nothing is forgotten.
+// keepAll compacts when no tombstone is old and no id is forgotten.
 var keepAll = eventlog.Compaction{Now: start, Limit: 1000}
 
-// compact compacts a partition from its start to its end, and returns how many
-// events went. It may be called from goroutines of a test's.
+// compact compacts a partition from its start to its end, and returns how many events it removed. A
+// test's goroutines may call it.
 func (s *suite) compact(t tester, topic string, partition int, c eventlog.Compaction) int {
 	t.Helper()
 	total, from := 0, uint64(1)
@@ -37,7 +37,7 @@ func (s *suite) compact(t tester, topic string, partition int, c eventlog.Compac
 	return 0
 }
 
-// wantCompacted compacts partition 0, and fails the test unless that many events go.
+// wantCompacted compacts partition 0, and fails the test unless that removes so many events.
 func (s *suite) wantCompacted(t tester, topic string, c eventlog.Compaction, want int) {
 	t.Helper()
 	if n := s.compact(t, topic, 0, c); n != want {
@@ -75,7 +75,7 @@ func (s *suite) keyed(t tester, topic, text string) []*eventlog.Record {
 	return batch
 }
 
-// wantLeft wants a partition 0 to hold exactly these seqs, whoever asks.
+// wantLeft fails the test unless every way of reading finds exactly these seqs in partition 0.
 func (s *suite) wantLeft(t tester, topic string, want ...uint64) {
 	t.Helper()
 	events := s.readAll(t, topic, 0)
@@ -253,8 +253,7 @@ func (s *suite) compactRemembers(t *testing.T) {
 		s.reopen(t)
 	}
 
-	// An id that is not to be remembered any more goes with the next sweep at
-	// the latest.
+	// The next sweep at the latest forgets an id whose window is over.
 	topic = s.topic(t, 1)
 	s.stored(t, topic, 0, Event("a", Keyed("k")), Event("b", Keyed("k")))
 	c.Now, c.DedupeWindowMS = start+hour, hour
@@ -265,9 +264,8 @@ func (s *suite) compactRemembers(t *testing.T) {
 	}
 }
 
-// compactUnderReaders: while one appends to a few keys and another compacts,
-// everybody who looks finds the value of a key that was the latest when the
-// look began, or a later one.
+// compactUnderReaders: while one goroutine appends to a few keys and another compacts, every read
+// finds for each key the event that was the latest when the read began, or a later one.
 func (s *suite) compactUnderReaders(t *testing.T) {
 	const keys, rounds = 3, 12
 	topic := s.topic(t, 1)
@@ -310,7 +308,7 @@ func (s *suite) compactUnderReaders(t *testing.T) {
 			known[i] = latest[i].Load()
 		}
 		found := map[string]uint64{}
-		// To the end, which may be further than where it was at the start.
+		// It reads to the end, which may be further than at the start.
 		for from := uint64(1); ; {
 			page, err := s.log.Read(t.Context(), topic, 0, from, eventlog.Bounds{Events: 2})
 			if err != nil {

@@ -61,7 +61,7 @@ func (s *suite) testMadeFor(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"orders", "", "payments"} {
-		for _, later := range []string{name, "somebody"} { // who comes later finds it
+		for _, later := range []string{name, "somebody"} { // a later call finds the topic
 			must(t, errOf(s.log.EnsureTopic(eventlog.MadeBy(t.Context(), later), topic, 2)))
 		}
 		says(name)
@@ -101,7 +101,7 @@ func (s *suite) testGroupDeleted(t *testing.T) {
 		}
 		s.reopen(t)
 	}
-	// It begins again with what its first subscriber says.
+	// The group begins again at the place that its first subscriber chooses.
 	var first []eventlog.Epoch
 	latest, err := s.log.LatestEpochs(t.Context(), topic, "g")
 	must(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// start is when the suite's events begin, in milliseconds since the epoch.
+// start is the time of the suite's first events, in milliseconds since the epoch.
 const start = int64(1_723_140_000_000)
 
 // Event makes an event with that id; options change it. Two with the same
@@ -49,15 +49,15 @@ func sameRecord(t tester, got, want *eventlog.Record) {
 	t.Helper()
 	a, b := normal(got), normal(want)
 	if !a.Binary && SameJSON(a.Payload, b.Payload) == nil {
-		a.Payload = b.Payload // a log may spell it differently
+		a.Payload = b.Payload // a log may write it differently
 	}
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("event differs from the one stored:\n got %+v\nwant %+v", a, b)
 	}
 }
 
-// normal is the record without the differences that do not count: an empty
-// list is an absent one, and FreshID is not stored.
+// normal is the record without differences that do not count: an empty list equals an absent one,
+// and FreshID is not stored.
 func normal(r *eventlog.Record) eventlog.Record {
 	n := *r
 	n.FreshID = false
@@ -74,7 +74,7 @@ func normal(r *eventlog.Record) eventlog.Record {
 	return n
 }
 
-// placed is a copy of the record as it is in a topic.
+// placed is a copy of the record with its place in a topic.
 func placed(r *eventlog.Record, topic string, partition int, seq uint64) *eventlog.Record {
 	c := *r
 	c.Topic, c.Partition, c.Seq = topic, partition, seq

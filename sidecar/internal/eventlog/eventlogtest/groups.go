@@ -31,7 +31,7 @@ func (s *suite) takeEpoch(t tester, e eventlog.Epoch) error {
 	return errs[0]
 }
 
-// take takes epochs, all of which must be free, one after the other.
+// take takes epochs, one after the other. All of them must be free.
 func (s *suite) take(t tester, epochs ...eventlog.Epoch) {
 	t.Helper()
 	for _, e := range epochs {
@@ -48,7 +48,7 @@ func (s *suite) takeAtOnce(t tester, epochs ...eventlog.Epoch) {
 	}
 }
 
-// save saves epochs, all of which must be the latest.
+// save saves epochs. All of them must be the latest.
 func (s *suite) save(t tester, epochs ...eventlog.Epoch) {
 	t.Helper()
 	if err := s.log.SaveEpochs(t.Context(), epochs, nil); err != nil {
@@ -218,7 +218,7 @@ func testEpochs(t *testing.T, s *suite) {
 
 func testMarks(t *testing.T, s *suite) {
 	topic, other := s.topic(t, 1), s.topic(t, 1)
-	// Times count from the year 2096: a store may by itself remove what has expired.
+	// The times are in the year 2096, since a store may remove expired marks by itself.
 	const later = 4_000_000_000_000
 	mark := func(group, id string, expires int64) eventlog.Mark {
 		return eventlog.Mark{Topic: topic, Group: group, ID: id, ExpiresAt: later + expires}
@@ -273,8 +273,7 @@ func testMarks(t *testing.T, s *suite) {
 	marked(topic, "G", 0, map[string]bool{"a": false})
 }
 
-// testErasures: an erasure selects events by the time of their acceptance, also where it is
-// repeated.
+// testErasures: an erasure selects events by the time of their acceptance, also if it is repeated.
 func testErasures(t *testing.T, s *suite) {
 	const at = 4_000_000_000_000 // in the year 2096
 	topic := s.topic(t, 1)

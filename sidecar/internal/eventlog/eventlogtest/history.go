@@ -11,15 +11,14 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// testHistory runs several writers and readers at once, with random batches of
-// a few ids on shared partitions, writes down what each was told, and checks
-// the whole against the promises.
+// testHistory runs several writers and readers at once, with random batches of a few ids on shared
+// partitions. It records all answers and checks them against the promises.
 func testHistory(t *testing.T, s *suite) {
 	const (
 		partitions = 2
 		writers    = 4
 		batches    = 25
-		pool       = 150 // ids: few enough to collide, enough to go on
+		pool       = 150 // ids: few enough to collide, enough for new events until the end
 	)
 	topic := s.topic(t, partitions)
 	var writing, reading sync.WaitGroup
@@ -61,7 +60,7 @@ func testHistory(t *testing.T, s *suite) {
 	checkAnswers(t, slices.Concat(told...), stored)
 }
 
-// answer is one event of one append, and what its writer was told.
+// answer is one event of one append, and its outcome.
 type answer struct {
 	record    *eventlog.Record
 	partition int
@@ -89,7 +88,7 @@ func (s *suite) write(t *testing.T, topic string, writer, batches, partitions, p
 			}
 			last = o.Seq
 		}
-		// The next lookup finds every event that was answered.
+		// The next read finds every event that was answered.
 		at := out[0]
 		if at.Err != nil {
 			continue
@@ -102,8 +101,7 @@ func (s *suite) write(t *testing.T, topic string, writer, batches, partitions, p
 	return told
 }
 
-// tail reads on and on; pages differ in size from reader to reader. Once the
-// writers are done it reads to the end.
+// tail reads until the writers are done, and then to the end. Readers use pages of different sizes.
 func (s *suite) tail(t *testing.T, topic string, partition, reader int, done <-chan struct{}) []*eventlog.Record {
 	var seen []*eventlog.Record
 	next := uint64(1)
@@ -129,8 +127,8 @@ func (s *suite) tail(t *testing.T, topic string, partition, reader int, done <-c
 	}
 }
 
-// checkAnswers: each stored event was stored by exactly one append, at the
-// place that it was told, and everybody else was told about that event.
+// checkAnswers: exactly one append stored each stored event, at the place in its outcome. The other
+// appends of the id got the place of that event.
 func checkAnswers(t *testing.T, told []answer, stored map[string]*eventlog.Record) {
 	t.Helper()
 	winners := map[string]int{}

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// heir is an epoch that goes on from the one before it; its own progress would
-// be to start at from.
+// heir is an epoch that inherits. Its own progress would start at from.
 func heir(topic, group string, partition int, number uint64, owner string, from uint64) eventlog.Epoch {
 	e := epoch(topic, group, partition, number, owner)
 	e.Inherit, e.Progress.Cursor = true, from
@@ -104,8 +103,8 @@ func testInherit(t *testing.T, s *suite) {
 	t.Run("saves and takes at once", func(t *testing.T) { testInheritRace(t, s) })
 }
 
-// testInheritRace takes a partition over while its owner is saving. The next owner goes on from the
-// last save that was answered nil, or further.
+// testInheritRace takes a partition over while its owner is saving. The next owner continues from
+// the last save that returned nil, or a later one.
 func testInheritRace(t *testing.T, s *suite) {
 	const rounds = 40
 	topic := s.topic(t, 1)

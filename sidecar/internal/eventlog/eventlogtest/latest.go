@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// LatestByKey is the event of the key with the highest seq; ErrNotFound if there
-// is none.
+// LatestByKey returns the event of the key with the highest seq; ErrNotFound if there is none.
 func LatestByKey(ctx context.Context, log eventlog.Reader, topic, key string) (*eventlog.Record, error) {
 	page, err := log.Latest(ctx, topic, eventlog.OneKey(key), eventlog.Bounds{Events: 1})
 	switch {
@@ -28,7 +27,7 @@ func LatestByKey(ctx context.Context, log eventlog.Reader, topic, key string) (*
 	return page[0], nil
 }
 
-// latestOf reads the latest events page by page; between two pages it calls between.
+// latestOf reads the latest events page by page, and calls between after each page.
 func (s *suite) latestOf(t tester, topic string, q eventlog.LatestQuery, b eventlog.Bounds, between func()) []*eventlog.Record {
 	t.Helper()
 	var all []*eventlog.Record
@@ -108,9 +107,8 @@ func (t table) apply(e *eventlog.Record) {
 	}
 }
 
-// latestAndLive: events are appended and compacted while the latest ones are read page by page, up
-// to the heads of before. These and the events behind the heads make the same table as the whole
-// topic.
+// latestAndLive: events are appended and compacted while the latest events are read page by page,
+// up to earlier heads. These and the events above the heads make the same table as the whole topic.
 func (s *suite) latestAndLive(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		const partitions = 2

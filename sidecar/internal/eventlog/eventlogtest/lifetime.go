@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// testLifetime: every method refuses a context that is over, and everything
-// once the log is closed.
+// testLifetime: every method refuses a context that is over, and every call once the log is closed.
 func testLifetime(t *testing.T, s *suite) {
 	topic := s.topic(t, 1)
 	s.stored(t, topic, 0, Event("a"))

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// model is one topic as the promises say it is: lists and a map.
+// model is one topic by the promises, made of lists and a map.
 type model struct {
 	topic      string
 	partitions []modelPartition
@@ -27,8 +27,8 @@ type modelPartition struct {
 	head   uint64
 }
 
-// isHead reports whether a seq may be the partition's head. Where all events are
-// removed, it may be one above them that was given and has held no event.
+// isHead reports whether a seq may be the partition's head. If all events are removed, the head may
+// be a higher seq that was given out and has held no event.
 func (p *modelPartition) isHead(seq uint64) bool {
 	return seq == p.head || len(p.events) == 0 && seq > p.head
 }
@@ -53,7 +53,7 @@ func (m *model) all() []*eventlog.Record {
 	return all
 }
 
-// appended puts one event and its outcome against the model.
+// appended compares one event's outcome with the model, and adds the event to it.
 func (m *model) appended(t tester, partition int, r *eventlog.Record, got eventlog.Outcome) {
 	t.Helper()
 	if was, known := m.ids[r.ID]; known {
@@ -74,7 +74,7 @@ func (m *model) appended(t tester, partition int, r *eventlog.Record, got eventl
 	m.ids[r.ID] = modelID{first: p.events[len(p.events)-1]}
 }
 
-// sweep removes what has expired and returns how many events that were.
+// sweep removes expired events and ids and returns the number of events.
 func (m *model) sweep(keep eventlog.Retention) (removed int) {
 	for i := range m.partitions {
 		p := &m.partitions[i]
@@ -92,8 +92,7 @@ func (m *model) sweep(keep eventlog.Retention) (removed int) {
 	return removed
 }
 
-// testModel drives the log and the model with the same random calls and wants
-// the same answers.
+// testModel makes the same random calls on the log and the model, and compares the answers.
 func testModel(t *testing.T, s *suite) {
 	rapid.Check(t, func(r *rapid.T) {
 		const partitions = 3
@@ -118,7 +117,7 @@ func testModel(t *testing.T, s *suite) {
 	})
 }
 
-// drawRecord makes events few of which differ, so that they collide.
+// drawRecord makes events of a few ids and contents, so that they collide.
 func drawRecord(r *rapid.T, now int64) *eventlog.Record {
 	return Event(fmt.Sprintf("id-%d", rapid.IntRange(0, 12).Draw(r, "id")),
 		At(start+rapid.Int64Range(0, 3).Draw(r, "ts")), Accepted(now),
@@ -206,7 +205,7 @@ func (s *suite) randomFind(r *rapid.T, m *model) {
 		}
 		return
 	}
-	// The model's keys are spread over the partitions, so seqs may tie.
+	// A key of the model may be in several partitions, so seqs may be equal.
 	want := slices.MaxFunc(keyed, func(a, b *eventlog.Record) int { return cmp.Compare(a.Seq, b.Seq) })
 	if err != nil || got.Key != key || got.Seq != want.Seq {
 		r.Fatalf("LatestByKey(%q) = %+v, %v; want seq %d", key, got, err, want.Seq)

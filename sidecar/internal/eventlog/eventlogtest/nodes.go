@@ -10,24 +10,24 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Nodes is an eventlog.Nodes in memory, which keeps all lives.
+// Nodes is an eventlog.Nodes in memory. It keeps all lives.
 type Nodes struct {
 	mu      sync.Mutex
 	nodes   map[string]eventlog.Node
 	changes []eventlog.NodeChange
 }
 
-// NewNodes makes Nodes without any.
+// NewNodes makes an empty Nodes.
 func NewNodes() *Nodes { return &Nodes{nodes: make(map[string]eventlog.Node)} }
 
-// Node is the one with the id; the zero value stands for one that is not there.
+// Node returns the node with the id, or the zero value if there is none.
 func (n *Nodes) Node(id string) eventlog.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.nodes[id]
 }
 
-// Restore takes off the roll what was entered, as a store is that was restored.
+// Restore empties the roll, as if the store was restored from a backup.
 func (n *Nodes) Restore() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

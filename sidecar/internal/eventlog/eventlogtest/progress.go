@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// testProgress: saving and syncing, one after the other and at once. That what
-// was synced survives a power cut is for each log's own tests.
+// testProgress: saves and syncs, one after the other and at once. Each log's own tests check that
+// synced progress survives a power cut.
 func testProgress(t *testing.T, s *suite) {
 	t.Run("syncing with nothing to sync", func(t *testing.T) {
 		for range 2 {
@@ -50,9 +50,8 @@ func testProgress(t *testing.T, s *suite) {
 	t.Run("saves, syncs, takes and reads at once", func(t *testing.T) { testProgressRace(t, s) })
 }
 
-// testProgressRace has the owner of each partition save a rising cursor, now
-// and then taking the next epoch, beside syncs and a reader that never sees an
-// owner go back.
+// testProgressRace: the owner of each partition saves a rising cursor, and now and then takes the
+// next epoch, during syncs. A reader never sees an owner go back.
 func testProgressRace(t *testing.T, s *suite) {
 	const owners, rounds = 4, 60
 	topic := s.topic(t, owners)

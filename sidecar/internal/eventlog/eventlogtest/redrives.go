@@ -73,8 +73,8 @@ func testRedrives(t *testing.T, s *suite) {
 	t.Run("remove", func(t *testing.T) { testRemove(t, s) })
 }
 
-// testRemove: removed events are gone for every reader, their ids stay taken, and
-// no seq is given again, also where a partition's newest event goes.
+// testRemove: no reader finds removed events, their ids stay taken, and no seq is given out again,
+// also if a partition's newest event is removed.
 func testRemove(t *testing.T, s *suite) {
 	topic := s.topic(t, 2)
 	first := s.stored(t, topic, 0, Events("a", 5, Keyed("k"))...)

@@ -11,7 +11,7 @@ import (
 
 const hour = int64(3_600_000)
 
-// sweep sweeps to the end, limit at a time, and returns how many events went.
+// sweep sweeps to the end, limit at a time, and returns how many events it removed.
 func (s *suite) sweep(t tester, topic string, r eventlog.Retention, now int64, limit int) int {
 	t.Helper()
 	total := 0
@@ -29,7 +29,7 @@ func (s *suite) sweep(t tester, topic string, r eventlog.Retention, now int64, l
 	return 0
 }
 
-// wantSwept sweeps to the end, and fails the test unless that many events go.
+// wantSwept sweeps to the end, and fails the test unless that removes so many events.
 func (s *suite) wantSwept(t tester, topic string, r eventlog.Retention, now int64, limit, want int) {
 	t.Helper()
 	if n := s.sweep(t, topic, r, now, limit); n != want {
@@ -61,7 +61,7 @@ func testRetention(t *testing.T, s *suite) {
 		topic := s.topic(t, 3)
 		a, b := s.aging(t, topic, "a", 0, 10), s.aging(t, topic, "b", 1, 4)
 		keep := eventlog.Retention{TTLMS: 5 * hour, DedupeWindowMS: hour}
-		// At hour 11 those of hours 0 to 6 are five hours old or more.
+		// At hour 11 the events of hours 0 to 6 are five hours old or more.
 		s.wantSwept(t, topic, keep, start+11*hour, 3, 7+4)
 		for range 2 {
 			s.wantRead(t, topic, 0, ids(a[7:])...)
@@ -105,7 +105,7 @@ func testRetention(t *testing.T, s *suite) {
 			s.wantDuplicate(t, topic, 0, Event(a[0].ID, Keyed("ka")), 1)
 			s.reopen(t)
 		}
-		// With a ttl, too, whichever says more.
+		// With a ttl as well, each partition loses the larger part.
 		keep.TTLMS, keep.UpTo = hour, []uint64{5}
 		s.sweep(t, topic, keep, start+2*hour, 10)
 		s.wantRead(t, topic, 0, ids(a[5:])...) // as both say

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// RunNodes puts an eventlog.Nodes to its promises. one and two are of one store, which is empty.
+// RunNodes tests the promises of eventlog.Nodes. one and two are of one empty store.
 func RunNodes(t *testing.T, one, two eventlog.Nodes) {
 	s := &nodesSuite{t, one, two}
 	s.lives()

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// SameJSON says where two JSON texts differ in what the contract promises:
-// members in their order, numbers as decimals, strings as what they stand for.
+// SameJSON returns an error if two JSON texts differ in what the contract promises: the order of
+// members, the decimal values of numbers, and the decoded strings.
 func SameJSON(a, b []byte) error {
 	x, y := codec.NewTokens(a), codec.NewTokens(b)
 	for i := 0; ; i++ {

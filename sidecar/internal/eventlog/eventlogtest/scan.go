@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// disorder stores 30 events on three partitions whose ts come three to a tie
-// and neither with nor against the seqs, and returns them in (ts, id) order.
+// disorder stores 30 events on three partitions and returns them in (ts, id) order. Three at a time
+// have the same ts, and the order of ts is not that of seqs.
 func disorder(t *testing.T, s *suite, topic string) []*eventlog.Record {
 	t.Helper()
 	var all []*eventlog.Record
@@ -80,7 +80,7 @@ func testScan(t *testing.T, s *suite) {
 	})
 }
 
-// selected is what a scan of the events, which are in order, should return.
+// selected is the right result of a scan of the events, which are in order.
 func selected(all []*eventlog.Record, q eventlog.ScanQuery) []*eventlog.Record {
 	var list []*eventlog.Record
 	for _, e := range all {
@@ -154,7 +154,7 @@ func (s *suite) seeks(t *testing.T, topic string, all []*eventlog.Record, partit
 				}
 			}
 			if p.From == wire.FromEarliest {
-				// Anything is right that loses nothing.
+				// Every seq up to the first event is right.
 				if seq > extent.First {
 					t.Errorf("Seek(%+v), partition %d: %d; the first event is at %d", p, i, seq, extent.First)
 				}

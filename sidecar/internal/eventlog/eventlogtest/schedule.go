@@ -25,7 +25,7 @@ func scheduledIDs(list []eventlog.Scheduled) []string {
 	return ids
 }
 
-// due returns what is due of one topic.
+// due returns the due events of one topic.
 func (s *suite) due(t tester, topic string, now int64) (list []eventlog.Scheduled) {
 	t.Helper()
 	var last *eventlog.Scheduled
@@ -44,8 +44,7 @@ func (s *suite) due(t tester, topic string, now int64) (list []eventlog.Schedule
 	}
 }
 
-// wantDue returns what is due of one topic, and fails the test unless it is the events with these
-// ids.
+// wantDue returns the due events of one topic, and fails the test unless they have these ids.
 func (s *suite) wantDue(t tester, topic string, now int64, want ...string) []eventlog.Scheduled {
 	t.Helper()
 	due := s.due(t, topic, now)
@@ -72,7 +71,7 @@ func (s *suite) schedule(t tester, topic string, batch ...*eventlog.Record) {
 	}
 }
 
-// waiting fails unless those, and no others, are scheduled in that order.
+// waiting fails the test unless exactly these events are scheduled, in that order.
 func (s *suite) waiting(t tester, topic string, want ...string) {
 	t.Helper()
 	if got := scheduledIDs(s.listed(t, topic)); !slices.Equal(got, want) {
@@ -342,7 +341,7 @@ func scheduledModel(rt *rapid.T, t *testing.T, s *suite) {
 		"release": func(rt *rapid.T) {
 			now += rapid.Int64Range(0, 40).Draw(rt, "pass")
 			due := s.due(rt, topic, now)
-			if rapid.Bool().Draw(rt, "late") { // as another sidecar, which looked before
+			if rapid.Bool().Draw(rt, "late") { // like another sidecar that looked before
 				s.log.Release(context.Background(), topic, due, now)
 			}
 			for i, o := range s.log.Release(context.Background(), topic, due, now) {

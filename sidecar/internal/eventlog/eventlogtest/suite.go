@@ -1,6 +1,6 @@
-// Package eventlogtest is the conformance suite of eventlog.Log: the promises
-// of that interface as tests, one file for each group of them. It knows the
-// interface alone, so that every log can be put to it.
+// Package eventlogtest is the conformance suite of eventlog.Log. It tests the promises of that
+// interface, with one file for each group of promises. It uses the interface alone, so that every
+// log can run it.
 package eventlogtest
 
 import (
@@ -14,18 +14,17 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Store is one store under test, empty when the suite gets it.
+// Store is one store under test. The suite gets it empty.
 type Store struct {
 	Log eventlog.Log
 	// Reopen closes the log that is open and opens the same data again.
 	Reopen func(t *testing.T) eventlog.Log
 }
 
-// Run puts a log to the suite. open makes a new, empty store and arranges for
-// its end with t.Cleanup. The suite asks for one store per group of promises
-// and for a few thousand operations in all, so that a log whose operations
-// take milliseconds passes in reasonable time.
-// With only, the groups of these names are all that run.
+// Run runs the suite. open makes a new, empty store and closes it with t.Cleanup. The suite opens
+// one store per group of promises and does a few thousand operations in all, so that a log whose
+// operations take milliseconds passes in reasonable time. With only, Run runs the groups of these
+// names alone.
 func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 	groups := []struct {
 		name string
@@ -53,7 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Deletion", testDeletion},
 		{"Model", testModel},
 		{"History", testHistory},
-		{"Lifetime", testLifetime}, // closes its store, so it has the last word
+		{"Lifetime", testLifetime}, // closes its store
 	}
 	for _, g := range groups {
 		if len(only) > 0 && !slices.Contains(only, g.name) {
@@ -66,7 +65,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 	}
 }
 
-// suite is the store under test and what the tests of one group share.
+// suite is the store under test, which the tests of one group share.
 type suite struct {
 	store Store
 	log   eventlog.Log // changes with reopen
@@ -106,8 +105,8 @@ func (s *suite) topic(t tester, partitions int) string {
 	return name
 }
 
-// append appends and returns the outcomes, none of which may be unknown. It
-// and stored may be called from goroutines of a test's.
+// append appends and returns the outcomes. None may be unknown. A test's goroutines may call it and
+// stored.
 func (s *suite) append(t tester, topic string, partition int, batch ...*eventlog.Record) []eventlog.Outcome {
 	t.Helper()
 	out := s.log.Append(t.Context(), topic, partition, batch)
@@ -123,7 +122,7 @@ func (s *suite) append(t tester, topic string, partition int, batch ...*eventlog
 	return out
 }
 
-// stored appends events all of which must be new, and returns their seqs.
+// stored appends events that must all be new, and returns their seqs.
 func (s *suite) stored(t tester, topic string, partition int, batch ...*eventlog.Record) []uint64 {
 	t.Helper()
 	seqs := make([]uint64, len(batch))
