@@ -114,7 +114,7 @@ func (s *Sweeper) round(ctx context.Context) {
 		})
 	}
 	if err != nil && !s.failing && ctx.Err() == nil {
-		s.Logger.Warn("retention sweep failed; trying again, and silent until one succeeds", "failures", max(failures, 1), "first", err)
+		s.Logger.Warn("retention sweep failed; trying again, and silent until one succeeds", "failures", max(failures, 1), "error", err)
 	}
 	if s.failing = err != nil; s.failing {
 		s.rounds = 0 // the next round is of all topics

@@ -85,7 +85,9 @@ type failure struct {
 
 // New makes a Scheduler; Run has to follow.
 func New(cfg Config) *Scheduler {
-	return &Scheduler{cfg: cfg, wake: pause.NewWake(), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure)}
+	s := &Scheduler{cfg: cfg, wake: pause.NewWake(), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure)}
+	s.counts.Store(new(map[string]int64))
+	return s
 }
 
 // Accepted records that an event was scheduled here.
@@ -127,10 +129,7 @@ func (s *Scheduler) slots() []int {
 // Counts is how many events of each topic are scheduled, in the slots of this
 // sidecar, as they were counted last.
 func (s *Scheduler) Counts() map[string]int64 {
-	if m := s.counts.Load(); m != nil {
-		return *m
-	}
-	return nil
+	return *s.counts.Load()
 }
 
 // Run releases due events until ctx ends. Then it returns nil.

@@ -31,10 +31,7 @@ type Maker interface {
 // Config is what a Catalog needs; every field but Away is required.
 type Config struct {
 	// Way is the way of publishes into the Log, perhaps through a spool.
-	Way interface {
-		Maker
-		eventlog.Appender
-	}
+	Way eventlog.Appender
 	Log Log
 	// Policies say which topics are created by their first use.
 	Policies *policy.Current

@@ -173,7 +173,7 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 			before = r.Last
 		}
 	}
-	if d.err == nil && len(d.rest) > 0 { // else an older version has written it
+	if len(d.rest) > 0 { // else an older version has written it
 		e.Progress.Out = d.seqRanges()
 		e.Progress.OutBy = d.string()
 		e.Progress.Unsure = d.seqRanges()
@@ -181,7 +181,7 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 			e.Progress.Delays = append(e.Progress.Delays, eventlog.Delay{Seq: d.uvarint(), Until: d.varint()})
 		}
 	}
-	if d.err == nil && len(d.rest) > 0 {
+	if len(d.rest) > 0 {
 		e.Progress.Since = d.varint()
 		for range d.count(5) {
 			r := eventlog.RedriveProgress{Seq: d.uvarint(), Letter: d.string(), Attempts: int(d.uvarint()), Until: d.varint()}
@@ -190,7 +190,7 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 			e.Progress.Redrives = append(e.Progress.Redrives, r)
 		}
 	}
-	if d.err == nil && len(d.rest) > 0 {
+	if len(d.rest) > 0 {
 		for i := range e.Progress.Delays {
 			e.Progress.Delays[i].Left = d.varint()
 		}
@@ -198,7 +198,7 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 			e.Progress.Redrives[i].Left = d.varint()
 		}
 	}
-	if d.err == nil && len(d.rest) > 0 {
+	if len(d.rest) > 0 {
 		e.Progress.By, e.Progress.Unused = d.string(), d.varint()
 	}
 	if d.err != nil {

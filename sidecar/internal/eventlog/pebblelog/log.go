@@ -194,7 +194,7 @@ func openPebble(dir string, fsys guardedFS, h *health) (*pebble.DB, error) {
 // abandonAfter is how long Pebble may take to end by itself after the caller gave up.
 const abandonAfter = 2 * time.Second
 
-var errAbandoned = errors.New("given up before it was open")
+var errAbandoned = errors.New("gave up before the store was open")
 
 // openDB opens the database. Pebble's Fatalf returns here. So Pebble may panic on a state that it
 // excludes, or report a failed start as a success.

@@ -132,8 +132,8 @@ func (d *decoder) versioned(version byte) (ttl, due int64) {
 	return ttl, due
 }
 
-// decoder reads varints and texts off the front of rest. After an error it
-// returns zero values, so that only the end need look.
+// decoder reads varints and texts off the front of rest. After an error rest is
+// nil, so that it returns zero values and callers check err at the end only.
 type decoder struct {
 	rest []byte
 	err  error
@@ -148,18 +148,12 @@ func (d *decoder) skip(n int) {
 }
 
 func (d *decoder) uvarint() uint64 {
-	if d.err != nil {
-		return 0
-	}
 	v, n := binary.Uvarint(d.rest)
 	d.skip(n)
 	return v
 }
 
 func (d *decoder) varint() int64 {
-	if d.err != nil {
-		return 0
-	}
 	v, n := binary.Varint(d.rest)
 	d.skip(n)
 	return v

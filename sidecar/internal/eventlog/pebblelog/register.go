@@ -46,7 +46,7 @@ func openRegister(fsys vfs.FS, path string, h *health) (*register, error) {
 		return nil, fmt.Errorf("progress journal: %w", err)
 	}
 	if torn > 0 {
-		h.log.Warn("the progress journal ended in a write that a crash has cut short", "path", path, "dropped_bytes", torn)
+		h.log.Warn("the progress journal ended in an incomplete record, which is dropped", "path", path, "dropped_bytes", torn)
 	}
 	r := &register{journal: journal, health: h, turn: pause.NewMutex(), topics: map[uint32]map[string]map[int]latestEpoch{}}
 	for key, value := range journal.All() {
