@@ -3,7 +3,6 @@ package mongolog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -332,16 +331,10 @@ func anyOf(filters bson.A) bson.D {
 // insertNew inserts the documents that are not there yet.
 func insertNew(ctx context.Context, coll *mongo.Collection, docs any) error {
 	_, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
-	var be mongo.BulkWriteException
-	if !errors.As(err, &be) || be.WriteConcernError != nil {
-		return err
+	if onlyDuplicates(err) {
+		return nil
 	}
-	for _, e := range be.WriteErrors {
-		if e.Code != codeDuplicateKey {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // Statements of one command of updates or deletes. FerretDB keeps a connection

@@ -9,9 +9,9 @@ import (
 
 // MongoDB's error codes that matter here.
 const (
-	codeBadValue                  = 2
 	codeUnauthorized              = 13
 	codeAuthenticationFailed      = 18
+	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
 	codeIndexOptionsConflict      = 85
 	codeIndexKeySpecsConflict     = 86
@@ -27,25 +27,22 @@ const (
 // document is too large".
 var badDocument = []int{2, 14, 15, 22, 52, 56, 57, 121, 10334, 17280, 17419, 17420}
 
-// isBadDocument reports whether the server refused a document for what is in it.
-func isBadDocument(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && slices.ContainsFunc(badDocument, server.HasErrorCode)
-}
-
-// isPermanent reports whether another try would fail the same way.
-func isPermanent(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeAuthenticationFailed))
-}
-
 // notOffered are the codes of errors by which servers refuse what they do not
 // have: BadValue, FailedToParse, IllegalOperation, CommandNotFound,
 // InvalidOptions, CommandNotSupported, NotImplemented, APIStrictError, and
 // Atlas's own.
 var notOffered = []int{2, 9, 20, 59, 72, 115, 238, 323, 8000}
 
-func isNotOffered(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && slices.ContainsFunc(notOffered, server.HasErrorCode)
+// hasCode reports whether the server answered with one of these error codes.
+func hasCode(err error, codes ...int) bool {
+	server, ok := errors.AsType[mongo.ServerError](err)
+	return ok && slices.ContainsFunc(codes, server.HasErrorCode)
+}
+
+// isBadDocument reports whether the server refused a document for what is in it.
+func isBadDocument(err error) bool { return hasCode(err, badDocument...) }
+
+// isPermanent reports whether another try would fail the same way.
+func isPermanent(err error) bool {
+	return hasCode(err, codeUnauthorized, codeAuthenticationFailed)
 }

@@ -76,11 +76,7 @@ func (l *Log) fill(ctx context.Context, t *topic, p int, first, last uint64) err
 	}
 	l.opts.Logger.Info("gave up seqs that were given out and never came", "topic", t.Name, "partition", p, "first", first, "last", last)
 	return l.persist(ctx, func() error {
-		_, err := l.majority(eventsName).InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
-		if onlyDuplicates(err) {
-			return nil
-		}
-		return err
+		return insertNew(ctx, l.majority(eventsName), docs)
 	})
 }
 

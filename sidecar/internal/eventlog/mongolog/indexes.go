@@ -198,8 +198,7 @@ func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) 
 	}
 	x.model.Options.SetName(s.name)
 	_, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model)
-	var server mongo.ServerError
-	if errors.As(err, &server) && server.HasErrorCode(codeUnauthorized) {
+	if hasCode(err, codeUnauthorized) {
 		return nil // another sidecar has created it, and may have finished it
 	}
 	return err
@@ -207,7 +206,5 @@ func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) 
 
 // isIndexConflict reports that another index has the name, or the keys.
 func isIndexConflict(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) &&
-		(server.HasErrorCode(codeIndexOptionsConflict) || server.HasErrorCode(codeIndexKeySpecsConflict))
+	return hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict)
 }

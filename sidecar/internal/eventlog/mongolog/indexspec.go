@@ -2,7 +2,6 @@ package mongolog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -144,7 +143,7 @@ func choose(first bool, a, b string) string {
 func (l *Log) storedIndexes(ctx context.Context, collection string) ([]storedIndex, error) {
 	cursor, err := l.db.Collection(l.opts.Prefix + collection).Indexes().List(ctx)
 	if err != nil {
-		if isNamespaceMissing(err) {
+		if hasCode(err, codeNamespaceNotFound) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("list the indexes of %s: %w", collection, err)
@@ -158,12 +157,4 @@ func (l *Log) storedIndexes(ctx context.Context, collection string) ([]storedInd
 		stored[i] = readIndex(raw)
 	}
 	return stored, nil
-}
-
-// codeNamespaceNotFound is MongoDB's for a collection that is not there.
-const codeNamespaceNotFound = 26
-
-func isNamespaceMissing(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound)
 }

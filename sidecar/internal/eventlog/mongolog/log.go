@@ -302,15 +302,12 @@ func unavailable(ctx context.Context, op string, err error) error {
 
 // hint says what to do about an error that does not go away by itself.
 func hint(err error) string {
-	var server mongo.ServerError
 	switch {
-	case !errors.As(err, &server):
-		return ""
-	case server.HasErrorCode(codeUnauthorized):
+	case hasCode(err, codeUnauthorized):
 		return " (the user in the store's URL needs the role readWrite on its database)"
-	case server.HasErrorCode(codeAuthenticationFailed):
+	case hasCode(err, codeAuthenticationFailed):
 		return " (the user or password in the store's URL is wrong)"
-	case server.HasErrorCode(codeNoMajorityReads):
+	case hasCode(err, codeNoMajorityReads):
 		return " (the server runs with enableMajorityReadConcern off, which the log cannot use)"
 	}
 	return ""

@@ -2,12 +2,10 @@ package mongolog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
@@ -122,8 +120,8 @@ func (l *Log) createSignals(ctx context.Context) (uncapped bool, err error) {
 	for _, name := range names {
 		err := l.db.CreateCollection(ctx, name.(string), options.CreateCollection().SetCapped(true).SetSizeInBytes(signalsBytes))
 		switch {
-		case err == nil, isCollectionExists(err):
-		case isNotOffered(err):
+		case err == nil, hasCode(err, codeNamespaceExists):
+		case hasCode(err, notOffered...):
 			if !l.told[signalsName] {
 				l.told[signalsName] = true
 				l.opts.Logger.Info("the store has no capped collections, so that sidecars poll for signals", "error", err)
@@ -143,9 +141,3 @@ func (l *Log) signalsName(shard int) string {
 
 // signalsBytes bounds a capped collection of signals: some thousand of them.
 const signalsBytes = 256 << 10
-
-// isCollectionExists reports MongoDB's NamespaceExists.
-func isCollectionExists(err error) bool {
-	var ce mongo.CommandError
-	return errors.As(err, &ce) && ce.Code == codeNamespaceExists
-}

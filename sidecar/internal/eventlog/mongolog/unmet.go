@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
@@ -55,10 +54,7 @@ func (l *Log) UnmetConcerns() map[string]string {
 
 // isUnmet reports whether the server says that no number of tries makes it meet
 // the write concern: it has too few members.
-func isUnmet(err error) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && server.HasErrorCode(codeUnsatisfiableWriteConcern)
-}
+func isUnmet(err error) bool { return hasCode(err, codeUnsatisfiableWriteConcern) }
 
 // unmetConcern is the topic's refusal, if the append failed for its write
 // concern alone: the server says so, or a majority has an event that the number
