@@ -25,7 +25,7 @@ func (l *Log) Ahead(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint
 	for some := range slices.Chunk(known, maxBranches) {
 		found, err := l.aheadOf(ctx, some)
 		if err != nil {
-			return nil, unavailable(ctx, "look for events", err)
+			return nil, l.unavailable(ctx, "look for events", err)
 		}
 		ahead = append(ahead, found...)
 	}

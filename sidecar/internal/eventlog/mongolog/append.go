@@ -265,14 +265,14 @@ func (l *Log) appendCalls(t *topic, calls []*call) {
 		return
 	}
 	if refusal := b.unmetConcern(ctx, err); refusal != nil {
-		l.health.reached()
+		l.reached()
 		if l.unmet.set(t.Name, refusal.Concern) {
 			l.opts.Logger.Warn("the store does not meet the topic's write concern; its events are refused",
 				"topic", t.Name, "write_concern", refusal.Concern, "error", err)
 		}
 		b.refuse(refusal)
 	} else {
-		b.refuse(unknown(unavailable(ctx, "append to topic "+t.Name, err)))
+		b.refuse(unknown(l.unavailable(ctx, "append to topic "+t.Name, err)))
 	}
 }
 
@@ -465,7 +465,7 @@ func (b *batch) accept(at *line, d *pending) {
 
 // met notes that the store is there and meets the topic's write concern.
 func (b *batch) met() {
-	b.log.health.reached()
+	b.log.reached()
 	if b.log.unmet.set(b.topic.Name, "") {
 		b.log.opts.Logger.Info("the store meets the topic's write concern again", "topic", b.topic.Name)
 	}

@@ -113,9 +113,13 @@ func TestADocumentThatSomebodyBroke(t *testing.T) {
 	}
 	_, readErr := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 9})
 	_, lookupErr := l.Lookup(t.Context(), "t", "a")
+	_, eachErr := l.LookupEach(t.Context(), "t", []string{"a"})
+	if err := l.Err(); err != nil {
+		t.Errorf("the store counts as away: %v", err)
+	}
 	_, scanErr := l.Scan(t.Context(), "t", eventlog.ScanQuery{Descending: true, MaxTS: 1 << 60, MinTS: -1 << 60}, eventlog.Bounds{Events: 9})
 	out := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("a"), eventlogtest.Event("b")})
-	for what, err := range map[string]error{"Read": readErr, "Lookup": lookupErr, "Append": out[0].Err} {
+	for what, err := range map[string]error{"Read": readErr, "Lookup": lookupErr, "LookupEach": eachErr, "Append": out[0].Err} {
 		if err == nil || !strings.Contains(err.Error(), `"t/a"`) || errors.Is(err, eventlog.ErrUnavailable) {
 			t.Errorf("%s: %v; want an error that names the document", what, err)
 		}
@@ -220,7 +224,7 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 }
 
 func TestErrorsThatStay(t *testing.T) {
-	err := unavailable(t.Context(), "append", mongo.CommandError{Code: codeUnauthorized, Message: "not authorized on db"})
+	err := new(Log).unavailable(t.Context(), "append", mongo.CommandError{Code: codeUnauthorized, Message: "not authorized on db"})
 	if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "needs the role") {
 		t.Errorf("%v", err)
 	}

@@ -25,7 +25,7 @@ func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Ex
 	defer end()
 	heads, err := l.readHeads(ctx, known)
 	if err != nil {
-		return nil, unavailable(ctx, "read the heads of topics", err)
+		return nil, l.unavailable(ctx, "read the heads of topics", err)
 	}
 	extents := make([]eventlog.Extent, len(known))
 	hasEvents := map[eventlog.Hint]bool{} // of those with few seqs above them
@@ -39,7 +39,7 @@ func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Ex
 	for some := range slices.Chunk(slices.Collect(maps.Keys(hasEvents)), maxAheadEvents/fewSeqs) {
 		ahead, err := l.aheadOf(ctx, some)
 		if err != nil {
-			return nil, unavailable(ctx, "look for events", err)
+			return nil, l.unavailable(ctx, "look for events", err)
 		}
 		highest := map[eventlog.Hint]uint64{}
 		for _, h := range ahead {

@@ -196,7 +196,7 @@ func (l *Log) storedTopic(ctx context.Context, name string) (*topic, error) {
 	case errors.Is(err, eventlog.ErrNotFound):
 		return nil, err
 	case err != nil:
-		return nil, unavailable(ctx, "look up topic "+name, err)
+		return nil, l.unavailable(ctx, "look up topic "+name, err)
 	}
 	t, err := l.catalog.remember(raw)
 	if err == nil && !t.exists() {
@@ -270,7 +270,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 			return eventlog.Topic{}, err
 		}
 		if isPermanent(err) || wait.sleep(ctx, l.opts.Clock, longest) != nil {
-			return eventlog.Topic{}, unavailable(ctx, "create topic "+name, err)
+			return eventlog.Topic{}, l.unavailable(ctx, "create topic "+name, err)
 		}
 	}
 }
@@ -289,17 +289,17 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 		return err
 	})
 	if err != nil {
-		return nil, unavailable(ctx, "count topics", err)
+		return nil, l.unavailable(ctx, "count topics", err)
 	}
 	began := l.opts.Clock.Now()
 	if list := l.catalog.all(n, began); list != nil {
-		l.health.reached()
+		l.reached()
 		return list, nil
 	}
 	byName := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})
 	documents, err := findAll[bson.Raw](ctx, l, l.majority(topicsName), bson.D{}, byName)
 	if err != nil {
-		return nil, unavailable(ctx, "list topics", err)
+		return nil, l.unavailable(ctx, "list topics", err)
 	}
 	list := make([]eventlog.Topic, 0, len(documents))
 	for _, raw := range documents {
@@ -314,7 +314,7 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	l.catalog.mu.Lock()
 	l.catalog.listed = began
 	l.catalog.mu.Unlock()
-	l.health.reached()
+	l.reached()
 	return list, nil
 }
 

@@ -3,7 +3,6 @@ package mongolog
 import (
 	"strconv"
 	"strings"
-	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -28,32 +27,12 @@ type concern struct {
 	members int
 }
 
-// concerns keeps what was made; there are only as many as policies can name.
-type concerns struct {
-	mu   sync.Mutex
-	made map[string]concern
-}
-
 // concern is the topic's; it must be called between begin and its end.
 func (l *Log) concern(topic string) concern {
 	name := concernMajority
 	if l.opts.WriteConcern != nil {
 		name = l.opts.WriteConcern(topic)
 	}
-	l.concerns.mu.Lock()
-	defer l.concerns.mu.Unlock()
-	c, ok := l.concerns.made[name]
-	if !ok {
-		c = l.newConcern(name)
-		if l.concerns.made == nil {
-			l.concerns.made = map[string]concern{}
-		}
-		l.concerns.made[name] = c
-	}
-	return c
-}
-
-func (l *Log) newConcern(name string) concern {
 	writes := writeConcernOf(name, l.engine())
 	c := concern{name: name, events: l.written(writes), heads: l.written(majorityWrites)}
 	if c.members, _ = writes.W.(int); c.members == 1 {

@@ -246,7 +246,7 @@ func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
 		}
 	}
 	if err != nil && !errors.Is(err, eventlog.ErrFenced) {
-		err = unavailable(ctx, "forget group "+group, err)
+		err = l.unavailable(ctx, "forget group "+group, err)
 	}
 	return err
 }

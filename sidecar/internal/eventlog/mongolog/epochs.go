@@ -28,7 +28,7 @@ func (l *Log) ListGroups(ctx context.Context, topic string) ([]string, error) {
 		return err
 	})
 	if err != nil {
-		return nil, unavailable(ctx, "list groups", err)
+		return nil, l.unavailable(ctx, "list groups", err)
 	}
 	slices.Sort(groups)
 	return slices.Compact(groups), nil
@@ -71,7 +71,7 @@ func (l *Log) LatestEpochs(ctx context.Context, topic, group string) ([]eventlog
 		return err
 	})
 	if err != nil {
-		return nil, unavailable(ctx, "read epochs", err)
+		return nil, l.unavailable(ctx, "read epochs", err)
 	}
 	return found.latest(), nil
 }
@@ -88,7 +88,7 @@ func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 		{Key: "progress.redrives", Value: 0}, {Key: "progress.since", Value: 0}}
 	found, err := l.readChains(ctx, bson.A{bson.D{}}, brief)
 	if err != nil {
-		return nil, unavailable(ctx, "read the epochs of all groups", err)
+		return nil, l.unavailable(ctx, "read the epochs of all groups", err)
 	}
 	return slices.DeleteFunc(found.latest(), func(e eventlog.Epoch) bool { return e.Deleted }), nil
 }
@@ -103,7 +103,7 @@ func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 		defer end()
 		err = l.causally(ctx, func(ctx context.Context) error { return l.takeEpochs(ctx, epochs, errs) })
 		if err != nil {
-			err = unavailable(ctx, "take epochs", err)
+			err = l.unavailable(ctx, "take epochs", err)
 		}
 	}
 	if err != nil {

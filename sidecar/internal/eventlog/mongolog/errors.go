@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
 // MongoDB's error codes that matter here.
@@ -44,5 +46,6 @@ func isBadDocument(err error) bool { return hasCode(err, badDocument...) }
 
 // isPermanent reports whether another try would fail the same way.
 func isPermanent(err error) bool {
-	return hasCode(err, codeUnauthorized, codeAuthenticationFailed)
+	_, broken := errors.AsType[*document.Error](err)
+	return broken || hasCode(err, codeUnauthorized, codeAuthenticationFailed)
 }

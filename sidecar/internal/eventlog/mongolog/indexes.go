@@ -47,9 +47,7 @@ func ascending(fields ...string) (keys bson.D) {
 
 // hint is an index to read by. Where the store does not have all of them, it is for the server to find out what to do.
 func (l *Log) hint(index bson.D) any {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.setup.unindexed {
+	if l.setup.Load().unindexed {
 		return nil
 	}
 	return index

@@ -2,7 +2,6 @@ package mongolog
 
 import (
 	"context"
-	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -26,21 +25,17 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 	b.Events = max(b.Events, 1)
 	r := &latestReading{page: page{bounds: b}, log: l, topic: t, query: q, limit: b.Events}
 	for more := true; more; renew() {
-		var broken error
 		err := l.persist(ctx, func() error {
 			return l.causally(ctx, func(ctx context.Context) (err error) {
-				more, broken, err = r.read(ctx)
+				more, err = r.read(ctx)
 				return err
 			})
 		})
 		if err != nil {
-			return nil, unavailable(ctx, "read the latest events of topic "+name, err)
-		}
-		l.health.reached()
-		if broken != nil {
-			return nil, fmt.Errorf("read the latest events of topic %s: %w", name, broken)
+			return nil, l.unavailable(ctx, "read the latest events of topic "+name, err)
 		}
 	}
+	l.reached()
 	return r.events, nil
 }
 
@@ -57,12 +52,12 @@ type latestReading struct {
 const passedOver = 64
 
 // read is one query; more says that there may be more.
-func (r *latestReading) read(ctx context.Context) (more bool, broken, _ error) {
+func (r *latestReading) read(ctx context.Context) (more bool, _ error) {
 	if r.query.UpTo != nil && r.log.engine().replicated {
 		// A primary that was replaced may not have what the caller has seen. One that has acknowledged a write since then
 		// does, be it of nothing, and what follows in the session sees it.
 		if err := r.log.updateHead(ctx, r.topic, bson.D{{Key: "$max", Value: bson.D{{Key: of(fieldHead, 0), Value: int64(0)}}}}); err != nil {
-			return false, nil, err
+			return false, err
 		}
 	}
 	keys := bson.D{{Key: "$gte", Value: r.query.From}}
@@ -74,7 +69,7 @@ func (r *latestReading) read(ctx context.Context) (more bool, broken, _ error) {
 		SetSort(bson.D{{Key: document.FieldKey, Value: -1}, {Key: document.FieldSeq, Value: -1}}).
 		SetLimit(int64(r.limit)).SetBatchSize(r.topic.batchSize(r.limit, r.bounds.Bytes)))
 	if err != nil {
-		return false, nil, err
+		return false, err
 	}
 	defer cursor.Close(ctx)
 	before, seen := len(r.events), 0
@@ -86,13 +81,13 @@ func (r *latestReading) read(ctx context.Context) (more bool, broken, _ error) {
 			more = passed == passedOver
 		case r.counts(cursor.Current):
 			if err := r.add(cursor.Current); err != nil {
-				return false, err, nil
+				return false, err
 			}
 			r.query.Below, passed = key, 0
 		}
 	}
 	if err := cursor.Err(); err != nil || r.full() {
-		return false, nil, err
+		return false, err
 	}
 	r.topic.sized(r.events, r.bytes)
 	switch more = more || seen == r.limit; {
@@ -103,7 +98,7 @@ func (r *latestReading) read(ctx context.Context) (more bool, broken, _ error) {
 	default:
 		r.limit = r.bounds.Events - len(r.events)
 	}
-	return more, nil, nil
+	return more, nil
 }
 
 // counts reports whether an event is not above UpTo.

@@ -12,6 +12,7 @@
 package mongolog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
 // DefaultDatabase is the database of a URL that names none.
@@ -89,10 +91,9 @@ type Log struct {
 	cancel context.CancelFunc
 
 	catalog     catalog
-	health      health
+	health      atomic.Pointer[error] // how the last operation that asked the server failed; nil: it did not
 	unmet       unmet
 	serverClock serverClock
-	concerns    concerns
 	causal      causality
 	fences      fences
 	unsent      signalQueue
@@ -107,8 +108,8 @@ type Log struct {
 
 	// setup is what the first operation that reaches the server finds out or
 	// creates there; nil until then.
+	setup     atomic.Pointer[setup]
 	setupTurn chan struct{}   // holds one token, for the goroutine that does the setup
-	setup     *setup          // guarded by mu
 	older     older           // guarded by setupTurn
 	told      map[string]bool // what was logged about the setup already; guarded by setupTurn
 }
@@ -130,21 +131,11 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, openError(err, o.URL)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.Linger == 0 {
-		o.Linger = DefaultLinger
-	}
-	if o.SeqTaken == 0 {
-		o.SeqTaken = DefaultSeqTaken
-	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Linger = cmp.Or(o.Linger, DefaultLinger)
+	o.SeqTaken = cmp.Or(o.SeqTaken, DefaultSeqTaken)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
-	}
-	database := cs.Database
-	if database == "" {
-		database = DefaultDatabase
 	}
 	l := &Log{opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -153,7 +144,7 @@ func Open(o Options) (*Log, error) {
 	if l.client, err = mongo.Connect(l.clientOptions().SetServerMonitor(elections)); err != nil {
 		return nil, openError(err, o.URL)
 	}
-	l.db = l.client.Database(database)
+	l.db = l.client.Database(cmp.Or(cs.Database, DefaultDatabase))
 	if l.beats, err = mongo.Connect(l.clientOptions().SetMinPoolSize(0).SetMaxPoolSize(beatConnections)); err != nil {
 		_ = l.client.Disconnect(context.Background()) // it has not been used
 		return nil, openError(err, o.URL)
@@ -256,21 +247,15 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
+	if !l.join() {
 		return nil, nil, errClosed
 	}
-	l.calls.Add(1)
-	ready := l.setup != nil
-	l.mu.Unlock()
-
-	ctx, cancel := limited(context.WithValue(ctx, healthKey{}, &l.health))
+	ctx, cancel := limited(ctx)
 	end = func() {
 		cancel()
 		l.calls.Done()
 	}
-	if !ready {
+	if l.setup.Load() == nil {
 		if err := l.prepare(ctx); err != nil {
 			end()
 			return nil, nil, err
@@ -282,8 +267,10 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 // unavailable is the error of an operation that failed for reasons of the
 // network or the server; ctx is begin's. The caller's own end of patience stays
 // what it is.
-func unavailable(ctx context.Context, op string, err error) error {
-	if errors.Is(err, eventlog.ErrNotFound) { // it was reached, and the topic is deleted
+func (l *Log) unavailable(ctx context.Context, op string, err error) error {
+	_, broken := errors.AsType[*document.Error](err)
+	if broken || errors.Is(err, eventlog.ErrNotFound) { // the server has answered
+		l.reached()
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	switch cause := context.Cause(ctx); {
@@ -294,9 +281,7 @@ func unavailable(ctx context.Context, op string, err error) error {
 	default:
 		err = fmt.Errorf("%s: %w: %w%s", op, eventlog.ErrUnavailable, err, hint(err))
 	}
-	if h, ok := ctx.Value(healthKey{}).(*health); ok {
-		h.failed(err)
-	}
+	l.health.Store(&err)
 	return err
 }
 

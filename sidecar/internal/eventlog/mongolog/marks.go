@@ -88,7 +88,7 @@ func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now
 	expires := map[string]int64{}
 	err = l.causally(ctx, func(ctx context.Context) error { return l.readMarks(ctx, keys, expires) })
 	if err != nil {
-		return nil, unavailable(ctx, "read marks", err)
+		return nil, l.unavailable(ctx, "read marks", err)
 	}
 	marked := make([]bool, len(ids))
 	for i, key := range keys {
@@ -132,7 +132,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	docs, err := findAll[markDoc](ctx, l, coll, bson.D{expired},
 		options.Find().SetLimit(int64(limit)+1).SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
-		return 0, false, unavailable(ctx, "sweep marks", err)
+		return 0, false, l.unavailable(ctx, "sweep marks", err)
 	}
 	if more = len(docs) > limit; more {
 		docs = docs[:limit]
@@ -152,7 +152,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 		return err
 	})
 	if err != nil {
-		return 0, false, unavailable(ctx, "sweep marks", err)
+		return 0, false, l.unavailable(ctx, "sweep marks", err)
 	}
 	return removed, more, nil
 }

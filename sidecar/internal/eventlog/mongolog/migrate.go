@@ -137,13 +137,9 @@ func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, err
 	if err := ctx.Err(); err != nil {
 		return MigrateReport{}, err
 	}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
+	if !l.join() {
 		return MigrateReport{}, errClosed
 	}
-	l.calls.Add(1)
-	l.mu.Unlock()
 	defer l.calls.Done()
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
@@ -152,7 +148,7 @@ func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, err
 	// begin like one.
 	e, err := l.detect(ctx)
 	if err != nil {
-		return MigrateReport{}, unavailable(ctx, "connect", err)
+		return MigrateReport{}, l.unavailable(ctx, "connect", err)
 	}
 	m := migration{log: l, engine: e, options: o}
 	m.report = MigrateReport{

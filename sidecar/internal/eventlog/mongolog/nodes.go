@@ -100,7 +100,7 @@ func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 	case over:
 		return fmt.Errorf("save node %s: its life is over: %w", n.ID, eventlog.ErrNotFound)
 	case err != nil:
-		return unavailable(ctx, "save node", err)
+		return l.unavailable(ctx, "save node", err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (l *Log) endLife(ctx context.Context, filter bson.D, state eventlog.NodeSta
 		return err
 	})
 	if err != nil {
-		return false, unavailable(ctx, "end the life of a node", err)
+		return false, l.unavailable(ctx, "end the life of a node", err)
 	}
 	return ended, nil
 }
@@ -179,7 +179,7 @@ func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
 		return err
 	})
 	if err != nil {
-		return unavailable(ctx, "enter changes of nodes", err)
+		return l.unavailable(ctx, "enter changes of nodes", err)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func readNodes[T any](ctx context.Context, l *Log, filter bson.D, o *options.Fin
 		return err
 	})
 	if err != nil {
-		return nil, unavailable(ctx, "look at the nodes", err)
+		return nil, l.unavailable(ctx, "look at the nodes", err)
 	}
 	return docs, nil
 }

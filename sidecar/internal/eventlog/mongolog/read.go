@@ -30,21 +30,16 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 	b.Events = max(b.Events, 1)
 	r := &reading{page: page{bounds: b}, log: l, topic: t, p: p, part: part, next: max(from, part.floor.Load(), 1)}
 	for more := true; more && r.next < headSeq; {
-		var broken error
 		err := l.persist(ctx, func() (err error) {
-			more, broken, err = r.window(ctx)
+			more, err = r.window(ctx)
 			return err
 		})
 		if err != nil {
-			return nil, unavailable(ctx, "read topic "+name, err)
-		}
-		if broken != nil {
-			l.health.reached()
-			return nil, fmt.Errorf("read topic %s: %w", name, broken)
+			return nil, l.unavailable(ctx, "read topic "+name, err)
 		}
 		renew()
 	}
-	l.health.reached()
+	l.reached()
 	return r.events, nil
 }
 
@@ -85,22 +80,13 @@ type reading struct {
 	watermark uint64
 }
 
-// add puts an event on the page, and goes on behind it.
-func (r *reading) add(raw bson.Raw) error {
-	if err := r.page.add(raw); err != nil {
-		return err
-	}
-	r.next = r.events[len(r.events)-1].Seq + 1
-	return nil
-}
-
 // minWindow is how many documents are looked at at least where the ones before were no events; and so many stubs and voids may
 // be looked at below the watermark.
 const minWindow = 64
 
 // window looks at the documents from next on, and reports whether there is more to look at. Below the watermark
-// it looks at live ones alone, so what was removed costs nothing. broken says that one is no event.
-func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
+// it looks at live ones alone, so what was removed costs nothing.
+func (r *reading) window(ctx context.Context) (more bool, _ error) {
 	l, began, index := r.log, r.next, any(bySeq)
 	filter := bson.D{
 		{Key: document.FieldTopic, Value: r.topic.Name}, {Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: bson.A{headPartition, r.p}}}},
@@ -120,20 +106,20 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 		SetBatchSize(r.topic.batchSize(limit, r.bounds.Bytes) + 1)
 	cursor, err := l.majority(eventsName).Find(ctx, filter, o)
 	if err != nil {
-		return false, nil, err
+		return false, err
 	}
 	defer cursor.Close(ctx)
 	if !cursor.Next(ctx) || !isHead(cursor.Current) {
 		if err := cursor.Err(); err != nil {
-			return false, nil, err
+			return false, err
 		}
-		return true, nil, l.makeHead(ctx, r.topic)
+		return true, l.makeHead(ctx, r.topic)
 	}
 	head := topicHead(slices.Clone(cursor.Current))
 	if head.generation() > r.topic.generation.Load() {
 		// Reads depend on seqs alone; only appends and look-ups need the generation.
 		if _, err := l.meet(ctx, r.topic, head); err != nil {
-			return false, nil, err
+			return false, err
 		}
 	}
 	r.watermark = head.watermark(r.p)
@@ -141,15 +127,10 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 	raise(&r.part.floor, head.first(r.p))
 	if first := head.first(r.p); first > r.next {
 		r.next = first
-		return true, nil, nil
+		return true, nil
 	}
-	seen, last := 0, uint64(0)
-	defer func() {
-		if n := len(r.events); n > 0 {
-			last = max(last, r.events[n-1].Seq)
-		}
-		r.part.newest.saw(began, r.next-1, last)
-	}()
+	seen, last := 0, uint64(0) // last: the highest event
+	defer func() { r.part.newest.saw(began, r.next-1, last) }()
 	for !r.full() && cursor.Next(ctx) {
 		seen++
 		raw := cursor.Current
@@ -165,36 +146,34 @@ func (r *reading) window(ctx context.Context) (more bool, broken, _ error) {
 			r.see(began, first-1, head)
 			return r.hole(ctx, head, first, seq-1)
 		}
+		if gone, _ := raw.Lookup(document.FieldGone).BooleanOK(); !gone {
+			if err := r.add(raw); err != nil {
+				return false, err
+			}
+		}
 		if void, _ := raw.Lookup(fieldVoid).BooleanOK(); !void {
 			last = seq
 		}
-		if gone, _ := raw.Lookup(document.FieldGone).BooleanOK(); gone {
-			r.next = seq + 1
-			continue
-		}
-		if err := r.add(raw); err != nil {
-			return false, err, nil
-		}
+		r.next = seq + 1
 	}
 	if err := cursor.Err(); err != nil {
-		return false, nil, err
+		return false, err
 	}
 	r.topic.sized(r.events, r.bytes)
-	if r.full() {
-		r.see(began, r.next-1, head)
-		return false, nil, nil
+	mayBeMore := !onlyLive && seen == limit
+	if !r.full() && !mayBeMore {
+		r.next = max(r.next, r.watermark+1)
 	}
-	if !onlyLive && seen == limit { // there may be more
-		r.see(began, r.next-1, head)
-		return true, nil, nil
-	}
-	r.next = max(r.next, r.watermark+1)
 	r.see(began, r.next-1, head)
 	switch {
+	case r.full():
+		return false, nil
+	case mayBeMore:
+		return true, nil
 	case r.next > head.head(r.p):
-		return false, nil, nil
+		return false, nil
 	case onlyLive:
-		return true, nil, nil
+		return true, nil
 	}
 	return r.hole(ctx, head, r.next, head.head(r.p))
 }
@@ -214,26 +193,26 @@ func (r *reading) see(began, to uint64, head topicHead) {
 }
 
 // hole ends the page, unless the seqs have been missing for so long that they are void now.
-func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) (more bool, broken, _ error) {
+func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) (more bool, _ error) {
 	upTo := r.part.hole.stood(r.log.opts.Clock, first, last, head.patience(r.p))
 	if upTo == 0 {
-		return false, nil, nil
+		return false, nil
 	}
 	r.next = max(r.next, first)
-	return true, nil, r.log.fill(ctx, r.topic, r.p, first, upTo)
+	return true, r.log.fill(ctx, r.topic, r.p, first, upTo)
 }
 
 // beyond is for an event above the head: it is younger than the head that was read, or what was given out at w: 1 is gone
 // with a primary.
-func (r *reading) beyond(ctx context.Context) (more bool, broken, _ error) {
+func (r *reading) beyond(ctx context.Context) (more bool, _ error) {
 	if len(r.events) > 0 {
-		return false, nil, nil
+		return false, nil
 	}
 	if !r.waited {
 		r.waited = true
-		return true, nil, nil
+		return true, nil
 	}
-	return true, nil, r.log.raiseHead(ctx, r.topic, r.p)
+	return true, r.log.raiseHead(ctx, r.topic, r.p)
 }
 
 // ReadEach implements eventlog.Shared. Events that follow each other without a gap need no head to be read.
@@ -266,39 +245,29 @@ func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place
 
 // page reads the first events of a query, up to the bounds.
 func (l *Log) page(ctx context.Context, t *topic, filter any, o *options.FindOptionsBuilder, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	var events []*eventlog.Record
-	var broken error
-	err := l.persist(ctx, func() (err error) {
-		events, broken, err = l.readPage(ctx, t, filter, o, b)
-		return err
-	})
-	if err != nil {
-		return nil, unavailable(ctx, "read topic "+t.Name, err)
-	}
-	l.health.reached()
-	if broken != nil {
-		return nil, fmt.Errorf("read topic %s: %w", t.Name, broken)
-	}
-	return events, nil
-}
-
-// readPage is one try of page. broken says that a document is no event.
-func (l *Log) readPage(ctx context.Context, t *topic, filter any, o *options.FindOptionsBuilder, b eventlog.Bounds) (events []*eventlog.Record, broken, _ error) {
 	b.Events = max(b.Events, 1)
 	o.SetLimit(int64(b.Events)).SetBatchSize(t.batchSize(b.Events, b.Bytes))
-	cursor, err := l.majority(eventsName).Find(ctx, filter, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer cursor.Close(ctx)
-	p := page{bounds: b}
-	for !p.full() && cursor.Next(ctx) {
-		if err := p.add(cursor.Current); err != nil {
-			return nil, err, nil
+	var p page
+	err := l.persist(ctx, func() error {
+		cursor, err := l.majority(eventsName).Find(ctx, filter, o)
+		if err != nil {
+			return err
 		}
+		defer cursor.Close(ctx)
+		p = page{bounds: b}
+		for !p.full() && cursor.Next(ctx) {
+			if err := p.add(cursor.Current); err != nil {
+				return err
+			}
+		}
+		return cursor.Err()
+	})
+	if err != nil {
+		return nil, l.unavailable(ctx, "read topic "+t.Name, err)
 	}
 	t.sized(p.events, p.bytes)
-	return p.events, nil, cursor.Err()
+	l.reached()
+	return p.events, nil
 }
 
 // sized notes how large events are.
@@ -348,24 +317,20 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 // lookup is Lookup in one generation of the topic.
 func (l *Log) lookup(ctx context.Context, t *topic, generation int64, id string) (*eventlog.Record, error) {
 	what := fmt.Sprintf("event %q of topic %q", id, t.Name)
-	var raw bson.Raw
-	err := l.persist(ctx, func() (err error) {
+	var s document.Stored
+	err := l.persist(ctx, func() error {
 		// On some servers any filter but this one reads the whole collection.
-		raw, err = l.majority(eventsName).FindOne(ctx, byID(document.ID(t.Name, generation, id))).Raw()
+		raw, err := l.majority(eventsName).FindOne(ctx, byID(document.ID(t.Name, generation, id))).Raw()
+		if err == nil {
+			s, err = document.Decode(raw)
+		}
 		return err
 	})
 	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, unavailable(ctx, "look up "+what, err)
+		return nil, l.unavailable(ctx, "look up "+what, err)
 	}
-	l.health.reached()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
-	}
-	s, err := document.Decode(raw)
-	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", what, err)
-	}
-	if s.Gone {
+	l.reached()
+	if err != nil || s.Gone {
 		return nil, fmt.Errorf("%s: %w", what, eventlog.ErrNotFound)
 	}
 	return s.Record, nil

@@ -47,8 +47,9 @@ func (l *Log) within(ctx context.Context, op string, step func(ctx context.Conte
 	}
 	defer end()
 	if err := step(ctx); err != nil {
-		return unavailable(ctx, op, err)
+		return l.unavailable(ctx, op, err)
 	}
+	l.reached()
 	return nil
 }
 

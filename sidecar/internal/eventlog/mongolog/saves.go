@@ -59,7 +59,7 @@ func (l *Log) saveAll(calls []*saving) {
 			return err
 		})
 		if err != nil {
-			err = unavailable(ctx, "save epochs", err)
+			err = l.unavailable(ctx, "save epochs", err)
 		}
 	}
 	for _, s := range calls {

@@ -180,7 +180,7 @@ func (s *scheduling) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.log.health.reached()
+	s.log.reached()
 	var repeats []int
 	for n, i := range of {
 		if taken[n] {

@@ -26,9 +26,9 @@ func (l *Log) Extents(ctx context.Context, name string) ([]eventlog.Extent, erro
 	defer end()
 	extents, err := l.extents(ctx, t)
 	if err != nil {
-		return nil, unavailable(ctx, "read the extents of topic "+name, err)
+		return nil, l.unavailable(ctx, "read the extents of topic "+name, err)
 	}
-	l.health.reached()
+	l.reached()
 	return extents, nil
 }
 
@@ -135,9 +135,9 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 	}
 	seqs, err := l.seek(ctx, renew, t, p.From, q)
 	if err != nil {
-		return nil, unavailable(ctx, "seek in topic "+name, err)
+		return nil, l.unavailable(ctx, "seek in topic "+name, err)
 	}
-	l.health.reached()
+	l.reached()
 	return seqs, nil
 }
 

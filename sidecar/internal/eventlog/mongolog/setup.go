@@ -16,54 +16,43 @@ func (l *Log) prepare(ctx context.Context) error {
 	case l.setupTurn <- struct{}{}:
 		defer func() { <-l.setupTurn }()
 	case <-ctx.Done():
-		return unavailable(ctx, "connect", ctx.Err())
+		return l.unavailable(ctx, "connect", ctx.Err())
 	}
-	l.mu.Lock()
-	done := l.setup != nil
-	l.mu.Unlock()
-	if done {
+	if l.setup.Load() != nil {
 		return nil
 	}
 	var s setup
 	var err error
 	if s.engine, err = l.detect(ctx); err != nil {
-		return unavailable(ctx, "connect", err)
+		return l.unavailable(ctx, "connect", err)
 	}
 	m, err := l.ensureMeta(ctx)
 	if err != nil {
-		return unavailable(ctx, "look at the store's format", err)
+		return l.unavailable(ctx, "look at the store's format", err)
 	}
 	s.storeID = m.StoreID
 	if s.engine.uncapped, err = l.createSignals(ctx); err != nil {
-		return unavailable(ctx, "create the collection of signals", err)
+		return l.unavailable(ctx, "create the collection of signals", err)
 	}
 	// Elsewhere a tailable cursor may make the server read the collection over and over.
 	s.engine.uncapped = s.engine.uncapped || !s.engine.mongo
 	if s.unindexed, err = l.ensureIndexes(ctx, s.engine, maxIndexOnConnect); err != nil {
-		return unavailable(ctx, "look for the indexes", err)
+		return l.unavailable(ctx, "look for the indexes", err)
 	}
-	l.mu.Lock()
-	l.setup = &s
-	l.mu.Unlock()
+	l.setup.Store(&s)
 	return nil
 }
 
 // engine is the server's; it must be called between begin and its end.
-func (l *Log) engine() engine {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.setup.engine
-}
+func (l *Log) engine() engine { return l.setup.Load().engine }
 
 // StoreID names the store: the same for every sidecar on it. It is empty until
 // the server was reached once.
 func (l *Log) StoreID() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.setup == nil {
-		return ""
+	if s := l.setup.Load(); s != nil {
+		return s.storeID
 	}
-	return l.setup.storeID
+	return ""
 }
 
 // detect asks the server what it is.

@@ -44,8 +44,8 @@ func openAdapted(t *testing.T, o Options, adapt func(*engine)) *Log {
 	if err := l.Ping(t.Context()); err != nil {
 		t.Fatalf("Ping: %v", err)
 	}
-	l.mu.Lock()
-	adapt(&l.setup.engine)
-	l.mu.Unlock()
+	s := *l.setup.Load()
+	adapt(&s.engine)
+	l.setup.Store(&s)
 	return l
 }

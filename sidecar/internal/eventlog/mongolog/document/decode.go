@@ -29,22 +29,25 @@ type Stored struct {
 // Cancelled says that this is what is left of a scheduled event that was cancelled.
 func (s *Stored) Cancelled() bool { return s.Record.Partition == Unplaced && s.Record.DeliverAt == 0 }
 
+// Error says what is wrong with a document: its _id and the field.
+type Error struct{ error }
+
 var (
 	errMissing   = errors.New("it is missing")
 	errNotString = errors.New("it is not a string")
 	errNotNumber = errors.New("it is not a whole number")
 )
 
-// Decode reads a document. The result keeps nothing of raw. An error names the
-// document's _id and the field that is wrong.
+// Decode reads a document. The result keeps nothing of raw. An error is an
+// *Error.
 func Decode(raw []byte) (Stored, error) {
 	var d decoder
 	if !d.collect(raw) {
-		return Stored{}, fmt.Errorf("event document %s is not valid BSON", d.name())
+		return Stored{}, &Error{fmt.Errorf("event document %s is not valid BSON", d.name())}
 	}
 	s := d.stored()
 	if d.err != nil {
-		return Stored{}, d.err
+		return Stored{}, &Error{d.err}
 	}
 	return s, nil
 }
