@@ -15,31 +15,27 @@ import (
 const maxAheadEvents = 1000
 
 // Ahead implements eventlog.Signals.
-func (l *Log) Ahead(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint, error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	var ahead []eventlog.Hint
-	for some := range slices.Chunk(known, maxBranches) {
-		found, err := l.aheadOf(ctx, some)
-		if err != nil {
-			return nil, l.unavailable(ctx, "look for events", err)
+func (l *Log) Ahead(ctx context.Context, known []eventlog.Hint) (ahead []eventlog.Hint, err error) {
+	err = l.within(ctx, "look for events", func(ctx context.Context) error {
+		for some := range slices.Chunk(known, maxBranches) {
+			found, err := l.aheadOf(ctx, some)
+			if err != nil {
+				return err
+			}
+			ahead = append(ahead, found...)
 		}
-		ahead = append(ahead, found...)
-	}
-	return ahead, nil
+		return nil
+	})
+	return ahead, err
 }
 
 // aheadOf looks for events above the heads. The index answers that without a
 // single document as long as there are none. A partition that has many could
 // fill a query's bound; then the others are asked for again without it.
 func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint, error) {
-	o := options.Find().SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
+	o := options.Find().SetHint(bySeq).SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
 		SetProjection(bson.D{{Key: document.FieldID, Value: 0},
 			{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
-	o.SetHint(bySeq)
 	heads := map[eventlog.Hint]uint64{} // of those that are ahead, by hint without head
 	for {
 		var filters bson.A

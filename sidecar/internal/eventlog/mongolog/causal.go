@@ -34,6 +34,11 @@ func (l *Log) causally(ctx context.Context, do func(ctx context.Context) error) 
 	return l.causallyOn(ctx, l.client, do)
 }
 
+// withinSession is within, causally.
+func (l *Log) withinSession(ctx context.Context, op string, step func(ctx context.Context) error) error {
+	return l.within(ctx, op, func(ctx context.Context) error { return l.causally(ctx, step) })
+}
+
 // causallyOn is causally for operations on connections of this client.
 func (l *Log) causallyOn(ctx context.Context, client *mongo.Client, do func(ctx context.Context) error) error {
 	if !l.engine().replicated {

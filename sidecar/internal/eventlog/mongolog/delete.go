@@ -241,8 +241,8 @@ func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
 	}
 	err = l.causally(ctx, func(ctx context.Context) error { return l.forgetChains(ctx, topic, group) })
 	for coll, prefix := range map[string]string{marksName: marksPrefix(topic, t.generation.Load(), group), redriveName: redrivePrefix(topic, group, -1)} {
-		for more := true; more && err == nil; renew() {
-			more, err = l.deleteMarks(ctx, coll, prefix)
+		for found := 1; found > 0 && err == nil; renew() {
+			found, _, err = l.deleteSome(ctx, coll, idsUnder(prefix), options.Find().SetLimit(maxMarkIDs))
 		}
 	}
 	if err != nil && !errors.Is(err, eventlog.ErrFenced) {
@@ -277,23 +277,6 @@ func (l *Log) forgetChains(ctx context.Context, topic, group string) error {
 	}
 	_, err = l.bulkWrite(ctx, l.majority(epochsName), updates)
 	return err
-}
-
-// deleteMarks deletes some of the marks, or redrives, whose _id begins with prefix.
-func (l *Log) deleteMarks(ctx context.Context, coll, prefix string) (more bool, err error) {
-	docs, err := findAll[markDoc](ctx, l, l.majority(coll), idsUnder(prefix),
-		options.Find().SetLimit(maxMarkIDs).SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil || len(docs) == 0 {
-		return false, err
-	}
-	ids := make([]string, len(docs))
-	for i, d := range docs {
-		ids[i] = d.ID
-	}
-	return true, l.persist(ctx, func() error {
-		_, err := l.majority(coll).DeleteMany(ctx, bson.D{idAmong(ids)})
-		return err
-	})
 }
 
 // Erase implements eventlog.Deleter: events become stubs, without a hash.

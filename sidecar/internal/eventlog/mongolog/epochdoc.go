@@ -329,12 +329,14 @@ func anyOf(filters bson.A) bson.D {
 }
 
 // insertNew inserts the documents that are not there yet.
-func insertNew(ctx context.Context, coll *mongo.Collection, docs any) error {
-	_, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
-	if onlyDuplicates(err) {
-		return nil
-	}
-	return err
+func (l *Log) insertNew(ctx context.Context, collection string, docs any) error {
+	return l.persist(ctx, func() error {
+		_, err := l.majority(collection).InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+		if onlyDuplicates(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 // Statements of one command of updates or deletes. FerretDB keeps a connection

@@ -16,22 +16,13 @@ import (
 )
 
 // ListGroups implements eventlog.Groups.
-func (l *Log) ListGroups(ctx context.Context, topic string) ([]string, error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	var groups []string
-	err = l.causally(ctx, func(ctx context.Context) error {
+func (l *Log) ListGroups(ctx context.Context, topic string) (groups []string, err error) {
+	err = l.withinSession(ctx, "list groups", func(ctx context.Context) (err error) {
 		groups, err = l.listGroups(ctx, topic)
 		return err
 	})
-	if err != nil {
-		return nil, l.unavailable(ctx, "list groups", err)
-	}
 	slices.Sort(groups)
-	return slices.Compact(groups), nil
+	return slices.Compact(groups), err
 }
 
 // notDeleted are the epochs that no group was deleted with.
@@ -60,20 +51,12 @@ func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
 
 // LatestEpochs implements eventlog.Groups.
 func (l *Log) LatestEpochs(ctx context.Context, topic, group string) ([]eventlog.Epoch, error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
 	var found chains
-	err = l.causally(ctx, func(ctx context.Context) error {
+	err := l.withinSession(ctx, "read epochs", func(ctx context.Context) (err error) {
 		found, err = l.readChains(ctx, bson.A{bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: group}}}, nil)
 		return err
 	})
-	if err != nil {
-		return nil, l.unavailable(ctx, "read epochs", err)
-	}
-	return found.latest(), nil
+	return found.latest(), err
 }
 
 // AllEpochs implements eventlog.Groups.
@@ -98,19 +81,10 @@ func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 // often an insert with a lost reply was repeated.
 func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 	errs := make([]error, len(epochs))
-	ctx, end, err := l.begin(ctx)
-	if err == nil {
-		defer end()
-		err = l.causally(ctx, func(ctx context.Context) error { return l.takeEpochs(ctx, epochs, errs) })
-		if err != nil {
-			err = l.unavailable(ctx, "take epochs", err)
-		}
-	}
-	if err != nil {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = err
-			}
+	err := l.withinSession(ctx, "take epochs", func(ctx context.Context) error { return l.takeEpochs(ctx, epochs, errs) })
+	for i := range errs {
+		if errs[i] == nil {
+			errs[i] = err
 		}
 	}
 	return errs
@@ -131,7 +105,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 		return nil
 	}
 	coll := l.majority(epochsName)
-	if err := l.persist(ctx, func() error { return insertNew(ctx, coll, docs) }); err != nil {
+	if err := l.insertNew(ctx, epochsName, docs); err != nil {
 		return err
 	}
 	found, err := l.readChains(ctx, partitionFilters(epochs), nil)

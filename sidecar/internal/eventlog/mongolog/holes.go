@@ -75,9 +75,7 @@ func (l *Log) fill(ctx context.Context, t *topic, p int, first, last uint64) err
 		docs = append(docs, void(t.Name, p, seq, at))
 	}
 	l.opts.Logger.Info("gave up seqs that were given out and never came", "topic", t.Name, "partition", p, "first", first, "last", last)
-	return l.persist(ctx, func() error {
-		return insertNew(ctx, l.majority(eventsName), docs)
-	})
+	return l.insertNew(ctx, eventsName, docs)
 }
 
 // onlyDuplicates reports whether nothing but duplicate keys kept an unordered insert from storing everything.

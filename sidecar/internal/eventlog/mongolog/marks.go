@@ -72,46 +72,34 @@ const maxMarkIDs = 1000
 
 // Marked implements eventlog.Groups.
 func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now int64) ([]bool, error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	generation, err := l.generationOf(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = markID(topic, generation, group, id)
-	}
-	expires := map[string]int64{}
-	err = l.causally(ctx, func(ctx context.Context) error { return l.readMarks(ctx, keys, expires) })
-	if err != nil {
-		return nil, l.unavailable(ctx, "read marks", err)
-	}
 	marked := make([]bool, len(ids))
-	for i, key := range keys {
-		at, found := expires[key]
-		marked[i] = found && at > now
-	}
-	return marked, nil
-}
-
-// readMarks reads when marks expire.
-func (l *Log) readMarks(ctx context.Context, keys []string, expires map[string]int64) error {
-	coll := l.majority(marksName)
 	project := options.Find().SetProjection(bson.D{{Key: "expires", Value: 1}})
-	for some := range slices.Chunk(keys, maxMarkIDs) {
-		docs, err := findAll[markDoc](ctx, l, coll, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: some}}}}, project)
+	err := l.withinSession(ctx, "read marks", func(ctx context.Context) error {
+		generation, err := l.generationOf(ctx, topic)
 		if err != nil {
 			return err
 		}
-		for _, d := range docs {
-			expires[d.ID] = d.Expires
+		keys := make([]string, len(ids))
+		for i, id := range ids {
+			keys[i] = markID(topic, generation, group, id)
 		}
-	}
-	return nil
+		expires := map[string]int64{}
+		for some := range slices.Chunk(keys, maxMarkIDs) {
+			docs, err := findAll[markDoc](ctx, l, l.majority(marksName), bson.D{idAmong(some)}, project)
+			if err != nil {
+				return err
+			}
+			for _, d := range docs {
+				expires[d.ID] = d.Expires
+			}
+		}
+		for i, key := range keys {
+			at, found := expires[key]
+			marked[i] = found && at > now
+		}
+		return nil
+	})
+	return marked, err
 }
 
 // SweepMarks implements eventlog.Retainer. Where the server has a TTL index
@@ -119,40 +107,37 @@ func (l *Log) readMarks(ctx context.Context, keys []string, expires map[string]i
 // other than on engines whose filtered deletes are not atomic: there it may go
 // if it had expired already.
 func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int, more bool, err error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return 0, false, err
-	}
-	defer end()
 	if limit <= 0 {
 		return 0, true, nil
 	}
-	coll := l.majority(marksName)
 	expired := bson.E{Key: "expireAt", Value: bson.D{{Key: "$lte", Value: time.UnixMilli(now)}}}
-	docs, err := findAll[markDoc](ctx, l, coll, bson.D{expired},
-		options.Find().SetLimit(int64(limit)+1).SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return 0, false, l.unavailable(ctx, "sweep marks", err)
-	}
-	if more = len(docs) > limit; more {
-		docs = docs[:limit]
-	}
-	if len(docs) == 0 {
-		return 0, false, nil
+	err = l.within(ctx, "sweep marks", func(ctx context.Context) error {
+		found := 0
+		found, removed, err = l.deleteSome(ctx, marksName, bson.D{expired}, options.Find().SetLimit(int64(limit)), expired)
+		more = found == limit
+		return err
+	})
+	return removed, more, err
+}
+
+// deleteSome finds documents, and deletes those of them for which the conditions still hold.
+func (l *Log) deleteSome(ctx context.Context, collection string, filter bson.D, o *options.FindOptionsBuilder, still ...bson.E) (found, removed int, err error) {
+	docs, err := findAll[struct {
+		ID string `bson:"_id"`
+	}](ctx, l, l.majority(collection), filter, o.SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil || len(docs) == 0 {
+		return 0, 0, err
 	}
 	ids := make([]string, len(docs))
 	for i, d := range docs {
 		ids[i] = d.ID
 	}
 	err = l.persist(ctx, func() error {
-		result, err := coll.DeleteMany(ctx, bson.D{idAmong(ids), expired})
+		result, err := l.majority(collection).DeleteMany(ctx, append(bson.D{idAmong(ids)}, still...))
 		if err == nil {
 			removed = int(result.DeletedCount)
 		}
 		return err
 	})
-	if err != nil {
-		return 0, false, l.unavailable(ctx, "sweep marks", err)
-	}
-	return removed, more, nil
+	return len(docs), removed, err
 }

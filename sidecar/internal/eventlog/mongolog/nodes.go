@@ -70,11 +70,6 @@ func (l *Log) nodes() *mongo.Collection {
 
 // SaveNode implements eventlog.Nodes.
 func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
 	doc := nodeDoc{
 		ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Lease: n.Lease.Milliseconds(), Groups: make([]groupDoc, len(n.Groups)),
 		Version: int64(n.Version), State: states[eventlog.NodeLive],
@@ -82,27 +77,26 @@ func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 	for i, g := range n.Groups {
 		doc.Groups[i] = groupDoc(g)
 	}
-	over := false
-	err = l.persist(ctx, func() error {
-		accepted, err := l.writeNode(ctx, &doc)
-		if err != nil || accepted {
-			return err
+	return l.within(ctx, "save node "+n.ID, func(ctx context.Context) error {
+		over := false
+		err := l.persist(ctx, func() error {
+			accepted, err := l.writeNode(ctx, &doc)
+			if err != nil || accepted {
+				return err
+			}
+			var stored nodeDoc
+			err = l.nodes().FindOne(ctx, byID(n.ID)).Decode(&stored)
+			over = errors.Is(err, mongo.ErrNoDocuments) || err == nil && stored.State != states[eventlog.NodeLive]
+			if over || err != nil || stored.Beat >= doc.Beat {
+				return err
+			}
+			return errBehind // a majority does not have it yet
+		})
+		if over {
+			return fmt.Errorf("its life is over: %w", eventlog.ErrNotFound)
 		}
-		var stored nodeDoc
-		err = l.nodes().FindOne(ctx, byID(n.ID)).Decode(&stored)
-		over = errors.Is(err, mongo.ErrNoDocuments) || err == nil && stored.State != states[eventlog.NodeLive]
-		if over || err != nil || stored.Beat >= doc.Beat {
-			return err
-		}
-		return errBehind // a majority does not have it yet
+		return err
 	})
-	switch {
-	case over:
-		return fmt.Errorf("save node %s: its life is over: %w", n.ID, eventlog.ErrNotFound)
-	case err != nil:
-		return l.unavailable(ctx, "save node", err)
-	}
-	return nil
 }
 
 // writeNode writes one beat; it reports whether the document was as it has to be for that.
@@ -134,35 +128,24 @@ func (l *Log) DeclareDead(ctx context.Context, id string, beat uint64) (bool, er
 
 // endLife ends a life that the filter selects, and deletes those that ended long ago.
 func (l *Log) endLife(ctx context.Context, filter bson.D, state eventlog.NodeState) (ended bool, err error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer end()
 	now := l.opts.Clock.Now()
 	over := bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: states[state]}, {Key: "over_at", Value: now}}}}
 	long := bson.D{{Key: "state", Value: bson.D{{Key: "$ne", Value: isLive.Value}}}, {Key: "over_at", Value: bson.D{{Key: "$lt", Value: now.Add(-overKept)}}}}
-	err = l.persist(ctx, func() error {
-		result, err := l.nodes().UpdateOne(ctx, filter, over)
-		if err == nil {
-			ended = ended || result.MatchedCount > 0
-			_, err = l.nodes().DeleteMany(ctx, long)
-		}
-		return err
+	err = l.within(ctx, "end the life of a node", func(ctx context.Context) error {
+		return l.persist(ctx, func() error {
+			result, err := l.nodes().UpdateOne(ctx, filter, over)
+			if err == nil {
+				ended = ended || result.MatchedCount > 0
+				_, err = l.nodes().DeleteMany(ctx, long)
+			}
+			return err
+		})
 	})
-	if err != nil {
-		return false, l.unavailable(ctx, "end the life of a node", err)
-	}
-	return ended, nil
+	return ended && err == nil, err
 }
 
 // Enter implements eventlog.Nodes.
 func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
 	docs := make([]changeDoc, len(changes))
 	for i, c := range changes {
 		docs[i] = changeDoc{Life: c.ID, Version: int64(c.Version), State: states[c.State]}
@@ -171,17 +154,15 @@ func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
 		{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(len(docs))}}},
 		{Key: "$push", Value: bson.D{{Key: "changes", Value: bson.D{{Key: "$each", Value: docs}, {Key: "$slice", Value: -eventlog.RollKept}}}}},
 	}
-	err = l.persist(ctx, func() error {
-		if !l.engine().mongo {
-			return l.enterPlainly(ctx, docs)
-		}
-		_, err := l.nodes().UpdateOne(ctx, byID(rollID), push, options.UpdateOne().SetUpsert(true))
-		return err
+	return l.within(ctx, "enter changes of nodes", func(ctx context.Context) error {
+		return l.persist(ctx, func() error {
+			if !l.engine().mongo {
+				return l.enterPlainly(ctx, docs)
+			}
+			_, err := l.nodes().UpdateOne(ctx, byID(rollID), push, options.UpdateOne().SetUpsert(true))
+			return err
+		})
 	})
-	if err != nil {
-		return l.unavailable(ctx, "enter changes of nodes", err)
-	}
-	return nil
 }
 
 // enterPlainly enters changes on servers that may not be able to cut what is pushed. Where another sidecar does so at the
@@ -238,19 +219,13 @@ func (l *Log) ListNodes(ctx context.Context, ids ...string) ([]eventlog.Node, er
 
 // readNodes reads causally after all that this log has seen in the store, on any connection.
 func readNodes[T any](ctx context.Context, l *Log, filter bson.D, o *options.FindOptionsBuilder) (docs []T, err error) {
-	ctx, end, err := l.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	err = l.causallyOn(ctx, l.beats, func(ctx context.Context) error {
-		docs, err = findAll[T](ctx, l, l.nodes(), filter, o)
-		return err
+	err = l.within(ctx, "look at the nodes", func(ctx context.Context) error {
+		return l.causallyOn(ctx, l.beats, func(ctx context.Context) (err error) {
+			docs, err = findAll[T](ctx, l, l.nodes(), filter, o)
+			return err
+		})
 	})
-	if err != nil {
-		return nil, l.unavailable(ctx, "look at the nodes", err)
-	}
-	return docs, nil
+	return docs, err
 }
 
 // node is what a document says.

@@ -49,11 +49,7 @@ func (l *Log) AddRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) 
 		for i, id := range some {
 			docs[i].ID = id
 		}
-		err := l.within(ctx, "add redrives", func(ctx context.Context) error {
-			return l.causally(ctx, func(ctx context.Context) error {
-				return l.persist(ctx, func() error { return insertNew(ctx, l.majority(redriveName), docs) })
-			})
-		})
+		err := l.withinSession(ctx, "add redrives", func(ctx context.Context) error { return l.insertNew(ctx, redriveName, docs) })
 		if err != nil {
 			return err
 		}
@@ -64,12 +60,10 @@ func (l *Log) AddRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) 
 // EndRedrives implements eventlog.Redrives.
 func (l *Log) EndRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) error {
 	for some := range slices.Chunk(redriveIDs(rs), maxMarkIDs) {
-		err := l.within(ctx, "end redrives", func(ctx context.Context) error {
-			return l.causally(ctx, func(ctx context.Context) error {
-				return l.persist(ctx, func() error {
-					_, err := l.majority(redriveName).DeleteMany(ctx, bson.D{idAmong(some)})
-					return err
-				})
+		err := l.withinSession(ctx, "end redrives", func(ctx context.Context) error {
+			return l.persist(ctx, func() error {
+				_, err := l.majority(redriveName).DeleteMany(ctx, bson.D{idAmong(some)})
+				return err
 			})
 		})
 		if err != nil {
@@ -83,12 +77,10 @@ func (l *Log) EndRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) 
 func (l *Log) ListRedrives(ctx context.Context, topic, group string, partition, limit int) (rs []eventlog.Redrive, err error) {
 	filter := idsUnder(redrivePrefix(topic, group, partition))
 	var docs []redriveDoc
-	err = l.within(ctx, "list redrives", func(ctx context.Context) error {
-		return l.causally(ctx, func(ctx context.Context) error {
-			docs, err = findAll[redriveDoc](ctx, l, l.majority(redriveName), filter,
-				options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
-			return err
-		})
+	err = l.withinSession(ctx, "list redrives", func(ctx context.Context) (err error) {
+		docs, err = findAll[redriveDoc](ctx, l, l.majority(redriveName), filter,
+			options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -114,14 +106,12 @@ func (l *Log) ListRedrives(ctx context.Context, topic, group string, partition, 
 func (l *Log) HasRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) ([]bool, error) {
 	found := map[string]bool{}
 	for some := range slices.Chunk(redriveIDs(rs), maxMarkIDs) {
-		err := l.within(ctx, "look up redrives", func(ctx context.Context) error {
-			return l.causally(ctx, func(ctx context.Context) error {
-				docs, err := findAll[redriveDoc](ctx, l, l.majority(redriveName), bson.D{idAmong(some)}, options.Find())
-				for _, d := range docs {
-					found[d.ID] = true
-				}
-				return err
-			})
+		err := l.withinSession(ctx, "look up redrives", func(ctx context.Context) error {
+			docs, err := findAll[redriveDoc](ctx, l, l.majority(redriveName), bson.D{idAmong(some)}, options.Find())
+			for _, d := range docs {
+				found[d.ID] = true
+			}
+			return err
 		})
 		if err != nil {
 			return nil, err
@@ -172,25 +162,15 @@ func (l *Log) lookupAll(ctx context.Context, topic string, ids []string, project
 		o.SetProjection(projection)
 	}
 	found := 0
-	err = l.within(ctx, "look up events of topic "+topic, func(ctx context.Context) error {
-		return l.causally(ctx, func(ctx context.Context) error {
-			var raws []bson.Raw
-			err := l.persist(ctx, func() error {
-				cur, err := l.majority(eventsName).Find(ctx, bson.D{idAmong(keys)}, o)
-				if err != nil {
-					return err
-				}
-				raws = nil
-				return cur.All(ctx, &raws)
-			})
-			found = len(raws)
-			for _, raw := range raws {
-				if err == nil {
-					err = each(raw)
-				}
+	err = l.withinSession(ctx, "look up events of topic "+topic, func(ctx context.Context) error {
+		raws, err := findAll[bson.Raw](ctx, l, l.majority(eventsName), bson.D{idAmong(keys)}, o)
+		found = len(raws)
+		for _, raw := range raws {
+			if err == nil {
+				err = each(raw)
 			}
-			return err
-		})
+		}
+		return err
 	})
 	if err != nil || found == len(ids) {
 		return err
@@ -229,11 +209,9 @@ func (l *Log) Remove(ctx context.Context, topic string, ids []string, r eventlog
 		}
 		for p, es := range victims {
 			slices.SortFunc(es, func(a, b entry) int { return int(a.Seq - b.Seq) })
-			err := l.within(ctx, "remove events of topic "+topic, func(ctx context.Context) error {
-				return l.causally(ctx, func(ctx context.Context) error {
-					t.partitions[p].unswept.Store(0)
-					return l.makeStubs(ctx, t, p, es, remembering{windowMS: r.DedupeWindowMS, now: now})
-				})
+			err := l.withinSession(ctx, "remove events of topic "+topic, func(ctx context.Context) error {
+				t.partitions[p].unswept.Store(0)
+				return l.makeStubs(ctx, t, p, es, remembering{windowMS: r.DedupeWindowMS, now: now})
 			})
 			if err != nil {
 				return removed, err

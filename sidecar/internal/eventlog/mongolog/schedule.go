@@ -397,15 +397,13 @@ func (l *Log) ListScheduled(ctx context.Context, name string, after *eventlog.Po
 			bson.D{{Key: document.FieldDeliverAt, Value: bson.D{{Key: "$gt", Value: after.TS}}}},
 			bson.D{{Key: document.FieldEventID, Value: bson.D{{Key: "$gt", Value: after.ID}}}}}})
 	}
-	err = l.within(ctx, "list scheduled events of topic "+name, func(ctx context.Context) error {
-		return l.causally(ctx, func(ctx context.Context) error {
-			docs, err := findAll[scheduledDoc](ctx, l, l.majority(eventsName), filter, options.Find().SetHint(l.hint(byTopicDue)).
-				SetSort(bson.D{{Key: document.FieldDeliverAt, Value: 1}, {Key: document.FieldEventID, Value: 1}}).SetLimit(int64(limit)).SetProjection(scheduledFields))
-			for i := range docs {
-				list = append(list, docs[i].scheduled())
-			}
-			return err
-		})
+	err = l.withinSession(ctx, "list scheduled events of topic "+name, func(ctx context.Context) error {
+		docs, err := findAll[scheduledDoc](ctx, l, l.majority(eventsName), filter, options.Find().SetHint(l.hint(byTopicDue)).
+			SetSort(bson.D{{Key: document.FieldDeliverAt, Value: 1}, {Key: document.FieldEventID, Value: 1}}).SetLimit(int64(limit)).SetProjection(scheduledFields))
+		for i := range docs {
+			list = append(list, docs[i].scheduled())
+		}
+		return err
 	})
 	return list, err
 }
@@ -474,39 +472,37 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 	var unsure *scheduledDoc // what an answer to an update was lost of
 	for {
 		done := false
-		err := l.within(ctx, "cancel an event of topic "+name, func(ctx context.Context) error {
-			return l.causally(ctx, func(ctx context.Context) error {
-				docs, err := findAll[scheduledDoc](ctx, l, l.majority(eventsName), append(byID(key), isScheduled), options.Find().SetProjection(scheduledFields))
-				if err != nil {
-					return err
+		err := l.withinSession(ctx, "cancel an event of topic "+name, func(ctx context.Context) error {
+			docs, err := findAll[scheduledDoc](ctx, l, l.majority(eventsName), append(byID(key), isScheduled), options.Find().SetProjection(scheduledFields))
+			if err != nil {
+				return err
+			}
+			notFound := fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
+			if unsure != nil && (len(docs) == 0 || docs[0].Seq != unsure.Seq) {
+				// It was cancelled, unless it was released: what is published under
+				// the id since then has another writer.
+				n, err := l.majority(eventsName).CountDocuments(ctx, append(byID(key),
+					bson.E{Key: document.FieldPartition, Value: bson.D{{Key: "$gte", Value: 0}}}, bson.E{Key: document.FieldWriter, Value: unsure.Writer}))
+				if err == nil && n > 0 {
+					err = notFound
 				}
-				notFound := fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
-				if unsure != nil && (len(docs) == 0 || docs[0].Seq != unsure.Seq) {
-					// It was cancelled, unless it was released: what is published under
-					// the id since then has another writer.
-					n, err := l.majority(eventsName).CountDocuments(ctx, append(byID(key),
-						bson.E{Key: document.FieldPartition, Value: bson.D{{Key: "$gte", Value: 0}}}, bson.E{Key: document.FieldWriter, Value: unsure.Writer}))
-					if err == nil && n > 0 {
-						err = notFound
-					}
-					done = err == nil
-					return err
-				}
-				if len(docs) == 0 {
-					return notFound
-				}
-				update, err := l.cancelled(ctx)
-				if err != nil {
-					return err
-				}
-				r, err := l.majority(eventsName).UpdateOne(ctx, still(key, name, docs[0].Seq), update)
-				if err != nil {
-					unsure = &docs[0]
-					return nil
-				}
-				done = r.MatchedCount == 1
+				done = err == nil
+				return err
+			}
+			if len(docs) == 0 {
+				return notFound
+			}
+			update, err := l.cancelled(ctx)
+			if err != nil {
+				return err
+			}
+			r, err := l.majority(eventsName).UpdateOne(ctx, still(key, name, docs[0].Seq), update)
+			if err != nil {
+				unsure = &docs[0]
 				return nil
-			})
+			}
+			done = r.MatchedCount == 1
+			return nil
 		})
 		if err != nil || done {
 			return err
@@ -539,21 +535,11 @@ func newToken() int64 { return rand.Int64N(math.MaxInt64-1) + 1 }
 // forgetScheduled removes the scheduled events of a topic's generations up to one.
 func (l *Log) forgetScheduled(ctx context.Context, op, name string, generation int64) error {
 	filter := bson.D{{Key: document.FieldTopic, Value: name}, isScheduled, {Key: fieldGeneration, Value: bson.D{{Key: "$lte", Value: generation}}}}
-	for more := true; more; {
-		err := l.within(ctx, op, func(ctx context.Context) error {
-			docs, err := findAll[scheduledDoc](ctx, l, l.majority(eventsName), filter,
-				options.Find().SetHint(l.hint(byTopicDue)).SetLimit(sweepBatch).SetProjection(scheduledFields))
-			if more = len(docs) > 0; err != nil || !more {
-				return err
-			}
-			ids := make([]string, len(docs))
-			for i := range docs {
-				ids[i] = docs[i].ID
-			}
-			return l.persist(ctx, func() error {
-				_, err := l.majority(eventsName).DeleteMany(ctx, bson.D{idAmong(ids), {Key: document.FieldTopic, Value: name}, {Key: document.FieldPartition, Value: document.Unplaced}})
-				return err
-			})
+	for found := 1; found > 0; {
+		err := l.within(ctx, op, func(ctx context.Context) (err error) {
+			found, _, err = l.deleteSome(ctx, eventsName, filter, options.Find().SetHint(l.hint(byTopicDue)).SetLimit(sweepBatch),
+				inPartition(name, document.Unplaced)...)
+			return err
 		})
 		if err != nil {
 			return err
