@@ -108,15 +108,8 @@ func Prefix(topic string, generation int64) string {
 	return topic + "~" + strconv.FormatInt(generation, 10) + "/"
 }
 
-// appendKey begins an element.
-func appendKey(dst []byte, t bsoncore.Type, key string) []byte {
-	dst = append(dst, byte(t))
-	dst = append(dst, key...)
-	return append(dst, 0)
-}
-
 // closeDocument ends the document or array whose length is at start.
-func closeDocument(dst []byte, start int) []byte {
+func closeDocument(dst []byte, start int32) []byte {
 	dst = append(dst, 0)
-	return bsoncore.UpdateLength(dst, int32(start), int32(len(dst)-start))
+	return bsoncore.UpdateLength(dst, start, int32(len(dst))-start)
 }

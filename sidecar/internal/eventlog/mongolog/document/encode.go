@@ -26,43 +26,40 @@ type Encoder struct {
 // Append appends the record as a whole document. On an error, which says that
 // the document would be larger than MongoDB takes, dst is returned as it was.
 func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int64) ([]byte, error) {
-	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
+	start, dst := bsoncore.ReserveLength(dst)
 	dst = appendID(dst, Prefix(topic, c.Generation), r.ID)
-	dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, FieldTopic), topic)
-	dst = bsoncore.AppendInt32(appendKey(dst, bsoncore.TypeInt32, FieldPartition), int32(r.Partition))
-	dst = appendInt64(dst, FieldSeq, int64(r.Seq))
-	dst = appendInt64(dst, FieldTS, r.TS)
-	dst = appendInt64(dst, FieldAccepted, r.AcceptedAt)
-	dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, FieldEventID), r.ID)
+	dst = bsoncore.AppendStringElement(dst, FieldTopic, topic)
+	dst = bsoncore.AppendInt32Element(dst, FieldPartition, int32(r.Partition))
+	dst = bsoncore.AppendInt64Element(dst, FieldSeq, int64(r.Seq))
+	dst = bsoncore.AppendInt64Element(dst, FieldTS, r.TS)
+	dst = bsoncore.AppendInt64Element(dst, FieldAccepted, r.AcceptedAt)
+	dst = bsoncore.AppendStringElement(dst, FieldEventID, r.ID)
 	dst = appendOptional(dst, FieldKey, r.Key)
 	dst = appendOptional(dst, FieldSID, r.SID)
 	if r.TTLMS > 0 {
-		dst = appendInt64(dst, FieldTTL, r.TTLMS)
+		dst = bsoncore.AppendInt64Element(dst, FieldTTL, r.TTLMS)
 	}
 	dst = appendList(dst, FieldTags, r.Tags)
 	dst = appendList(dst, FieldCausedBy, r.CausedBy)
 	dst = appendHeaders(dst, r.Headers)
 	dst = c.appendPayload(dst, &r.Event)
 	hash := codec.ContentHash(&r.Event)
-	dst = appendBinary(dst, FieldHash, hash[:])
-	dst = appendInt64(dst, FieldWriter, writer)
+	dst = bsoncore.AppendBinaryElement(dst, FieldHash, bson.TypeBinaryGeneric, hash[:])
+	dst = bsoncore.AppendInt64Element(dst, FieldWriter, writer)
 	if r.DeliverAt != 0 {
-		dst = bsoncore.AppendBoolean(appendKey(dst, bsoncore.TypeBoolean, FieldGone), true)
-		dst = appendInt64(dst, FieldDeliverAt, r.DeliverAt)
-		dst = bsoncore.AppendInt32(appendKey(dst, bsoncore.TypeInt32, FieldDueSlot), int32(eventlog.SlotOf(topic)))
-		dst = appendInt64(dst, FieldGeneration, c.Generation)
+		dst = bsoncore.AppendBooleanElement(dst, FieldGone, true)
+		dst = bsoncore.AppendInt64Element(dst, FieldDeliverAt, r.DeliverAt)
+		dst = bsoncore.AppendInt32Element(dst, FieldDueSlot, int32(eventlog.SlotOf(topic)))
+		dst = bsoncore.AppendInt64Element(dst, FieldGeneration, c.Generation)
 	}
-	if n := len(dst) - start; n >= MaxBytes {
+	if n := len(dst) - int(start); n >= MaxBytes {
 		return dst[:start], fmt.Errorf("event %q takes %d bytes as a document; MongoDB takes at most %d", r.ID, n+1, MaxBytes)
 	}
 	return closeDocument(dst, start), nil
 }
 
 func appendID(dst []byte, prefix, id string) []byte {
-	dst = appendKey(dst, bsoncore.TypeString, FieldID)
-	at := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
+	at, dst := bsoncore.ReserveLength(bsoncore.AppendHeader(dst, bsoncore.TypeString, FieldID))
 	dst = append(dst, prefix...)
 	dst = append(dst, id...)
 	return closeString(dst, at)
@@ -70,33 +67,23 @@ func appendID(dst []byte, prefix, id string) []byte {
 
 // closeString ends the string whose length is at start. That length counts the
 // zero byte but, unlike a document's, not itself.
-func closeString(dst []byte, start int) []byte {
+func closeString(dst []byte, start int32) []byte {
 	dst = append(dst, 0)
-	return bsoncore.UpdateLength(dst, int32(start), int32(len(dst)-start-4))
-}
-
-func appendInt64(dst []byte, key string, n int64) []byte {
-	return bsoncore.AppendInt64(appendKey(dst, bsoncore.TypeInt64, key), n)
-}
-
-func appendBinary(dst []byte, key string, b []byte) []byte {
-	return bsoncore.AppendBinary(appendKey(dst, bsoncore.TypeBinary, key), bson.TypeBinaryGeneric, b)
+	return bsoncore.UpdateLength(dst, start, int32(len(dst))-start-4)
 }
 
 func appendOptional(dst []byte, key, s string) []byte {
 	if s == "" {
 		return dst
 	}
-	return bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, key), s)
+	return bsoncore.AppendStringElement(dst, key, s)
 }
 
 func appendList(dst []byte, key string, list []string) []byte {
 	if len(list) == 0 {
 		return dst
 	}
-	dst = appendKey(dst, bsoncore.TypeArray, key)
-	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
+	start, dst := bsoncore.AppendArrayElementStart(dst, key)
 	for i, s := range list {
 		dst = appendIndex(dst, bsoncore.TypeString, i)
 		dst = bsoncore.AppendString(dst, s)
@@ -118,12 +105,9 @@ func appendHeaders(dst []byte, headers wire.Headers) []byte {
 	case !asDocument(headers):
 		return appendHeadersList(dst, headers)
 	}
-	dst = appendKey(dst, bsoncore.TypeEmbeddedDocument, FieldHeaders)
-	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
+	start, dst := bsoncore.AppendDocumentElementStart(dst, FieldHeaders)
 	for i := range headers {
-		dst = appendKey(dst, bsoncore.TypeString, headers[i].Name)
-		dst = bsoncore.AppendString(dst, headers[i].Value)
+		dst = bsoncore.AppendStringElement(dst, headers[i].Name, headers[i].Value)
 	}
 	return closeDocument(dst, start)
 }
@@ -145,15 +129,12 @@ func asDocument(headers wire.Headers) bool {
 }
 
 func appendHeadersList(dst []byte, headers wire.Headers) []byte {
-	dst = appendKey(dst, bsoncore.TypeArray, FieldHeadersList)
-	list := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
+	list, dst := bsoncore.AppendArrayElementStart(dst, FieldHeadersList)
 	for i := range headers {
-		dst = appendIndex(dst, bsoncore.TypeEmbeddedDocument, i)
-		start := len(dst)
-		dst = append(dst, 0, 0, 0, 0)
-		dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, headerName), headers[i].Name)
-		dst = bsoncore.AppendString(appendKey(dst, bsoncore.TypeString, headerValue), headers[i].Value)
+		var start int32
+		start, dst = bsoncore.ReserveLength(appendIndex(dst, bsoncore.TypeEmbeddedDocument, i))
+		dst = bsoncore.AppendStringElement(dst, headerName, headers[i].Name)
+		dst = bsoncore.AppendStringElement(dst, headerValue, headers[i].Value)
 		dst = closeDocument(dst, start)
 	}
 	return closeDocument(dst, list)
@@ -167,12 +148,12 @@ const (
 
 func (c Encoder) appendPayload(dst []byte, e *wire.Event) []byte {
 	if e.Binary {
-		return appendBinary(dst, FieldPayloadBytes, e.Payload)
+		return bsoncore.AppendBinaryElement(dst, FieldPayloadBytes, bson.TypeBinaryGeneric, e.Payload)
 	}
 	start := len(dst)
 	dst, exact := c.appendValue(dst, FieldPayload, e.Payload)
 	if exact {
 		return dst
 	}
-	return appendBinary(dst[:start], FieldPayloadJSON, e.Payload)
+	return bsoncore.AppendBinaryElement(dst[:start], FieldPayloadJSON, bson.TypeBinaryGeneric, e.Payload)
 }

@@ -15,20 +15,18 @@ import (
 // doubles, as their writer had them; those of plain digits are none if there is
 // another way, since a double does not come back as such.
 func (w *builder) number(raw []byte) bool {
-	if n, ok := wholeNumber(raw); ok {
-		if n >= math.MinInt32 && n <= math.MaxInt32 {
-			w.setType(bsoncore.TypeInt32)
-			w.dst = bsoncore.AppendInt32(w.dst, int32(n))
-		} else {
-			w.setType(bsoncore.TypeInt64)
-			w.dst = bsoncore.AppendInt64(w.dst, n)
+	if isWhole(raw) {
+		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+			if n >= math.MinInt32 && n <= math.MaxInt32 {
+				w.setType(bsoncore.TypeInt32)
+				w.dst = bsoncore.AppendInt32(w.dst, int32(n))
+			} else {
+				w.setType(bsoncore.TypeInt64)
+				w.dst = bsoncore.AppendInt64(w.dst, n)
+			}
+			return true
 		}
-		return true
-	}
-	if w.Decimals && isWhole(raw) {
-		if high, low, ok := exactDecimal(raw); ok {
-			w.setType(bsoncore.TypeDecimal128)
-			w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
+		if w.Decimals && w.decimal(raw) {
 			return true
 		}
 	}
@@ -37,34 +35,17 @@ func (w *builder) number(raw []byte) bool {
 		w.dst = bsoncore.AppendDouble(w.dst, f)
 		return true
 	}
-	if !w.Decimals {
-		return false
-	}
-	high, low, ok := exactDecimal(raw)
-	w.setType(bsoncore.TypeDecimal128)
-	w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
-	return ok
+	return w.Decimals && w.decimal(raw)
 }
 
-// isWhole reports whether raw is plain digits. It leaves -0 alone.
+// isWhole reports whether raw is plain digits. -0 is not, whose sign only a double keeps.
 func isWhole(raw []byte) bool {
-	return !bytes.ContainsAny(raw, ".eE") && !bytes.Equal(raw, []byte("-0"))
-}
-
-// wholeNumber reads plain digits that fit an int64. It leaves -0 alone, whose
-// sign only a double keeps.
-func wholeNumber(raw []byte) (n int64, ok bool) {
-	digits := bytes.TrimPrefix(raw, []byte{'-'})
-	if len(digits) > 19 || len(digits) < len(raw) && digits[0] == '0' {
-		return 0, false
-	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
+	for _, c := range raw {
+		if c == '.' || c|0x20 == 'e' {
+			return false
 		}
 	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	return n, err == nil
+	return string(raw) != "-0"
 }
 
 // exactDouble returns the double whose shortest decimal form is equal to raw.
@@ -102,20 +83,22 @@ func shortDecimal(raw []byte) bool {
 // maxDecimalDigits is how many digits a Decimal128 has.
 const maxDecimalDigits = 34
 
-// exactDecimal returns the Decimal128 that is equal to raw.
-func exactDecimal(raw []byte) (high, low uint64, ok bool) {
+// decimal writes the Decimal128 that is equal to raw.
+func (w *builder) decimal(raw []byte) bool {
 	const maxExponent = len("-6176")
 	text := codec.AppendDecimal(nil, raw)
 	digits, exponent, _ := bytes.Cut(bytes.TrimPrefix(text, []byte{'-'}), []byte{'e'})
 	if len(digits) > maxDecimalDigits || len(exponent) > maxExponent {
-		return 0, 0, false // before it costs the parser time
+		return false // before it costs the parser time
 	}
 	d, err := bson.ParseDecimal128(string(text))
 	if err != nil {
-		return 0, 0, false
+		return false
 	}
-	high, low = d.GetBytes()
-	return high, low, true
+	high, low := d.GetBytes()
+	w.setType(bsoncore.TypeDecimal128)
+	w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
+	return true
 }
 
 // appendDecimal appends a finite Decimal128 as a JSON number. A whole one that it has enough digits for is plain digits, for

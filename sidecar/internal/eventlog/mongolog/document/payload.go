@@ -54,7 +54,7 @@ type builder struct {
 
 // level is an open document or array.
 type level struct {
-	start int // of its length
+	start int32 // of its length
 	array bool
 	count int // of elements so far
 	names int // where its own begin in builder.names
@@ -83,7 +83,7 @@ func (w *builder) giveBack() {
 func (w *builder) root(key string, text []byte) bool {
 	start := len(w.dst)
 	w.typeAt = start
-	w.dst = appendKey(w.dst, 0, key)
+	w.dst = bsoncore.AppendHeader(w.dst, 0, key)
 	tokens := codec.NewTokens(text)
 	for {
 		if err := tokens.Next(); err != nil { // no checked payload
@@ -117,8 +117,8 @@ func (w *builder) token(tok *codec.Tokens) bool {
 		return w.begin(bsoncore.TypeArray)
 	case '"':
 		w.setType(bsoncore.TypeString)
-		start := len(w.dst)
-		text, ok := tok.AppendText(append(w.dst, 0, 0, 0, 0))
+		start, dst := bsoncore.ReserveLength(w.dst)
+		text, ok := tok.AppendText(dst)
 		w.dst = closeString(text, start)
 		return ok
 	case codec.TokenNumber:
@@ -140,8 +140,9 @@ func (w *builder) begin(t bsoncore.Type) bool {
 		return false
 	}
 	w.setType(t)
-	w.open = append(w.open, level{start: len(w.dst), array: array, names: len(w.names)})
-	w.dst = append(w.dst, 0, 0, 0, 0)
+	in := level{array: array, names: len(w.names)}
+	in.start, w.dst = bsoncore.ReserveLength(w.dst)
+	w.open = append(w.open, in)
 	return true
 }
 
