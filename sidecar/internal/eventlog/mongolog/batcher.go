@@ -18,16 +18,10 @@ type batcher[T any] struct {
 func (b *batcher[T]) add(l *Log, item T, linger time.Duration, write func([]T)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.running {
-		if !l.join() {
-			return errClosed
-		}
-		b.running = true
-		go func() {
-			defer l.calls.Done()
-			b.run(l, linger, write)
-		}()
+	if !b.running && !l.spawn(func() { b.run(l, linger, write) }) {
+		return errClosed
 	}
+	b.running = true
 	b.waiting = append(b.waiting, item)
 	return nil
 }

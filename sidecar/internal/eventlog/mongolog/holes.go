@@ -216,20 +216,15 @@ func (p *partition) see(seq uint64) { raise(&p.seen, seq) }
 func (l *Log) raiseWatermarkSoon(t *topic, head topicHead) {
 	due := t.watermarkDue.Load()
 	now := l.opts.Clock.Now().UnixNano()
-	if now < due || !t.watermarkDue.CompareAndSwap(due, now+int64(watermarkEvery)) || !l.join() {
+	if now < due || !t.watermarkDue.CompareAndSwap(due, now+int64(watermarkEvery)) {
 		return
 	}
-	go func() {
-		defer l.calls.Done()
-		ctx, end, err := l.begin(l.ctx)
+	l.spawn(func() {
+		err := l.within(l.ctx, "raise the watermark", func(ctx context.Context) error { return l.raiseWatermark(ctx, t, head) })
 		if err != nil {
-			return
+			l.opts.Logger.Debug("could not raise the watermark of a topic", "topic", t.Name, "error", err)
 		}
-		defer end()
-		if err := l.raiseWatermark(ctx, t, head); err != nil {
-			l.opts.Logger.Debug("could not say how far a topic was read", "topic", t.Name, "error", err)
-		}
-	}()
+	})
 }
 
 // raiseWatermark raises the watermark of each partition to what this log has seen, and lowers the patience of those partitions.

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -137,7 +138,7 @@ func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	l := &Log{opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
+	l := &Log{opts: o, unsent: signalQueue{id: uuid.NewString()}, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.saves.Store(o.Clock.Now().UnixNano())
 	elections := &event.ServerMonitor{TopologyDescriptionChanged: l.primary.changed}

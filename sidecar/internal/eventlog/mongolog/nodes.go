@@ -17,14 +17,14 @@ import (
 // nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that nothing that comes late brings
 // it back; one that is over stays for overKept.
 type nodeDoc struct {
-	ID      string     `bson:"_id"`
-	Name    string     `bson:"name"`
-	Beat    int64      `bson:"beat"`
-	Lease   int64      `bson:"lease"` // in milliseconds
-	Groups  []groupDoc `bson:"groups"`
-	Version int64      `bson:"version"`
-	State   string     `bson:"state"`
-	OverAt  time.Time  `bson:"over_at,omitempty"` // by the clock of the sidecar that ended it
+	ID      string               `bson:"_id"`
+	Name    string               `bson:"name"`
+	Beat    int64                `bson:"beat"`
+	Lease   int64                `bson:"lease"` // in milliseconds
+	Groups  []eventlog.GroupName `bson:"groups"`
+	Version int64                `bson:"version"`
+	State   string               `bson:"state"`
+	OverAt  time.Time            `bson:"over_at,omitempty"` // by the clock of the sidecar that ended it
 }
 
 // rollID is of the one document among those of nodes that has a number: the roll.
@@ -57,12 +57,6 @@ const (
 // isLive are the nodes whose lives have not ended.
 var isLive = bson.E{Key: "state", Value: states[eventlog.NodeLive]}
 
-// groupDoc is an eventlog.GroupName.
-type groupDoc struct {
-	Topic string `bson:"topic"`
-	Group string `bson:"group"`
-}
-
 // nodes is the collection, on connections of its own.
 func (l *Log) nodes() *mongo.Collection {
 	return l.majorityIn(l.beats.Database(l.db.Name()), nodesName)
@@ -71,11 +65,8 @@ func (l *Log) nodes() *mongo.Collection {
 // SaveNode implements eventlog.Nodes.
 func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 	doc := nodeDoc{
-		ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Lease: n.Lease.Milliseconds(), Groups: make([]groupDoc, len(n.Groups)),
+		ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Lease: n.Lease.Milliseconds(), Groups: n.Groups,
 		Version: int64(n.Version), State: states[eventlog.NodeLive],
-	}
-	for i, g := range n.Groups {
-		doc.Groups[i] = groupDoc(g)
 	}
 	return l.within(ctx, "save node "+n.ID, func(ctx context.Context) error {
 		over := false
@@ -230,13 +221,9 @@ func readNodes[T any](ctx context.Context, l *Log, filter bson.D, o *options.Fin
 
 // node is what a document says.
 func (d *nodeDoc) node() eventlog.Node {
-	n := eventlog.Node{
-		ID: d.ID, Name: d.Name, Beat: uint64(d.Beat), Lease: time.Duration(d.Lease) * time.Millisecond, Version: uint64(d.Version), State: stateOf(d.State),
+	return eventlog.Node{
+		ID: d.ID, Name: d.Name, Beat: uint64(d.Beat), Lease: time.Duration(d.Lease) * time.Millisecond, Groups: d.Groups, Version: uint64(d.Version), State: stateOf(d.State),
 	}
-	for _, g := range d.Groups {
-		n.Groups = append(n.Groups, eventlog.GroupName(g))
-	}
-	return n
 }
 
 func (d *rollDoc) roll() eventlog.Roll {

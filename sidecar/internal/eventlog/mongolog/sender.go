@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -28,13 +27,7 @@ const signalRetry = 2 * time.Second
 // Send implements eventlog.Signals.
 func (l *Log) Send(s eventlog.Signal) {
 	for _, shard := range l.unsent.put(s) {
-		if !l.join() {
-			return // closed: no more signals are sent
-		}
-		go func() {
-			defer l.calls.Done()
-			l.sendPending(shard)
-		}()
+		l.spawn(func() { l.sendPending(shard) }) // once the log is closed, no more signals are sent
 	}
 }
 
@@ -100,8 +93,8 @@ func (l *Log) sendLast() {
 
 // signalQueue holds signals to be sent.
 type signalQueue struct {
+	id     string // of the log as a sender of signals
 	mu     sync.Mutex
-	id     string // of this log
 	shards [signalShards]struct {
 		sending bool
 		waiting signalSet
@@ -112,21 +105,23 @@ type signalQueue struct {
 	mailbox   mailbox
 }
 
-// node is the log's id as a sender of signals.
-func (o *signalQueue) node() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.id == "" {
-		o.id = uuid.NewString()
-	}
-	return o.id
-}
-
 // put adds to the waiting signals, and returns the collections for which the caller has to start
 // sending.
 func (o *signalQueue) put(s eventlog.Signal) (start []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.add(s)
+	for shard := range o.shards {
+		if of := &o.shards[shard]; !of.sending && !of.waiting.empty() {
+			of.sending = true
+			start = append(start, shard)
+		}
+	}
+	return start
+}
+
+// add adds to the waiting signals; mu is held.
+func (o *signalQueue) add(s eventlog.Signal) {
 	of := func(topic string) *signalSet { return &o.shards[shardOf(slotOf(topic))].waiting }
 	for _, h := range s.Appended {
 		if h.Topic != "" {
@@ -146,19 +141,11 @@ func (o *signalQueue) put(s eventlog.Signal) (start []int) {
 	for _, topic := range s.Erased {
 		of(topic).addErased(topic)
 	}
-	for shard := range o.shards {
-		if of := &o.shards[shard]; !of.sending && !of.waiting.empty() {
-			of.sending = true
-			start = append(start, shard)
-		}
-	}
-	return start
 }
 
 // pop removes and returns all that waits for a collection. Where nothing waits, the
 // sending is over.
 func (o *signalQueue) pop(shard int) (*signalDoc, bool) {
-	node := o.node()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := &o.shards[shard]
@@ -167,7 +154,7 @@ func (o *signalQueue) pop(shard int) (*signalDoc, bool) {
 		return nil, false
 	}
 	d := of.waiting.doc()
-	d.ID, d.Node = bson.NewObjectID(), node
+	d.ID, d.Node = bson.NewObjectID(), o.id
 	of.waiting = signalSet{}
 	return d, true
 }
@@ -176,7 +163,10 @@ func (o *signalQueue) pop(shard int) (*signalDoc, bool) {
 func (o *signalQueue) putBack(shard int, d *signalDoc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.shards[shard].waiting.putBack(d)
+	o.add(d.signal())
+	if d.All {
+		o.shards[shard].waiting.overflow(d.Slots...)
+	}
 }
 
 // signalSet is signals merged, of topics of one collection.
@@ -208,24 +198,6 @@ func (s *signalSet) addMoved(g eventlog.GroupName) { put(s, &s.moved, g, struct{
 func (s *signalSet) addNodes(topic string) { put(s, &s.nodes, topic, struct{}{}, topic, "") }
 
 func (s *signalSet) addErased(topic string) { put(s, &s.gone, topic, struct{}{}, topic, "") }
-
-func (s *signalSet) putBack(d *signalDoc) {
-	for _, h := range d.signal().Appended {
-		s.addHint(h)
-	}
-	for _, g := range d.Moved {
-		s.addMoved(eventlog.GroupName(g))
-	}
-	for _, topic := range d.Nodes {
-		s.addNodes(topic)
-	}
-	for _, topic := range d.Erased {
-		s.addErased(topic)
-	}
-	if d.All {
-		s.overflow(d.Slots...)
-	}
-}
 
 // put puts something about a topic into one of the maps, which had nothing by that key or the same, if there is room.
 func put[K comparable, V any](s *signalSet, into *map[K]V, key K, value V, topic, group string) {
@@ -264,12 +236,10 @@ func (s *signalSet) overflow(slots ...int32) {
 }
 
 func (s *signalSet) doc() *signalDoc {
-	d := &signalDoc{Slots: slices.Sorted(maps.Keys(s.slots)), Nodes: slices.Sorted(maps.Keys(s.nodes)), Erased: slices.Sorted(maps.Keys(s.gone)), All: s.all}
+	d := &signalDoc{Slots: slices.Sorted(maps.Keys(s.slots)), Moved: slices.Collect(maps.Keys(s.moved)), Nodes: slices.Sorted(maps.Keys(s.nodes)), Erased: slices.Sorted(maps.Keys(s.gone)), All: s.all}
 	for h, head := range s.heads {
-		d.Appended = append(d.Appended, hintDoc{Topic: h.Topic, Partition: h.Partition, Head: int64(head)})
-	}
-	for g := range s.moved {
-		d.Moved = append(d.Moved, groupDoc(g))
+		h.Head = head
+		d.Appended = append(d.Appended, h)
 	}
 	return d
 }

@@ -37,33 +37,19 @@ func shardOf(slot int32) int { return int(slot % signalShards) }
 
 // signalDoc is a signal in the store.
 type signalDoc struct {
-	ID       bson.ObjectID `bson:"_id,omitempty"`
-	Node     string        `bson:"node"`  // the log that sends it
-	Slots    []int32       `bson:"slots"` // of all topics that it is about
-	Appended []hintDoc     `bson:"appended,omitempty"`
-	Moved    []groupDoc    `bson:"moved,omitempty"`
-	Nodes    []string      `bson:"nodes,omitempty"`
-	Erased   []string      `bson:"erased,omitempty"`
+	ID       bson.ObjectID        `bson:"_id,omitempty"`
+	Node     string               `bson:"node"`  // the log that sends it
+	Slots    []int32              `bson:"slots"` // of all topics that it is about
+	Appended []eventlog.Hint      `bson:"appended,omitempty"`
+	Moved    []eventlog.GroupName `bson:"moved,omitempty"`
+	Nodes    []string             `bson:"nodes,omitempty"`
+	Erased   []string             `bson:"erased,omitempty"`
 	// All says that there was more than one signal holds: look at all topics of its slots.
 	All bool `bson:"all,omitempty"`
 }
 
-// hintDoc is an eventlog.Hint.
-type hintDoc struct {
-	Topic     string `bson:"topic"`
-	Partition int    `bson:"partition"`
-	Head      int64  `bson:"head"`
-}
-
 func (d *signalDoc) signal() eventlog.Signal {
-	s := eventlog.Signal{Nodes: d.Nodes, Erased: d.Erased}
-	for _, h := range d.Appended {
-		s.Appended = append(s.Appended, eventlog.Hint{Topic: h.Topic, Partition: h.Partition, Head: uint64(h.Head)})
-	}
-	for _, g := range d.Moved {
-		s.Moved = append(s.Moved, eventlog.GroupName(g))
-	}
-	return s
+	return eventlog.Signal{Appended: d.Appended, Moved: d.Moved, Nodes: d.Nodes, Erased: d.Erased}
 }
 
 // size is roughly what a signal takes up in the store.
@@ -79,6 +65,18 @@ func (d *signalDoc) size() int {
 		n += 16 + len(topic)
 	}
 	return n
+}
+
+// spawn runs f in a goroutine that Close waits for; it reports false when the log is closed.
+func (l *Log) spawn(f func()) bool {
+	if !l.join() {
+		return false
+	}
+	go func() {
+		defer l.calls.Done()
+		f()
+	}()
+	return true
 }
 
 // join is the start of something that Close has to wait for, and whose end is
@@ -101,7 +99,7 @@ func (l *Log) Follow(ctx context.Context, wanted eventlog.Topics, heard func(s e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	f := &following{log: l, node: l.unsent.node(), wanted: wanted, heard: heard}
+	f := &following{log: l, node: l.unsent.id, wanted: wanted, heard: heard}
 	f.run(ctx)
 	if l.ctx.Err() != nil {
 		return errClosed

@@ -307,13 +307,15 @@ func TestSignalSet(t *testing.T) {
 			s.addNodes("t")
 		}
 		d := s.doc()
-		slices.SortFunc(d.Appended, func(a, b hintDoc) int { return a.Partition - b.Partition })
-		if want := []hintDoc{{Topic: "t", Head: 5}, {Topic: "t", Partition: 1}}; !slices.Equal(d.Appended, want) ||
+		slices.SortFunc(d.Appended, func(a, b eventlog.Hint) int { return a.Partition - b.Partition })
+		if want := []eventlog.Hint{{Topic: "t", Head: 5}, {Topic: "t", Partition: 1}}; !slices.Equal(d.Appended, want) ||
 			len(d.Moved) != 1 || len(d.Nodes) != 1 || d.All || !slices.Equal(d.Slots, []int32{slotOf("t")}) {
 			t.Errorf("merged: %+v", d)
 		}
-		var again signalSet
-		if again.putBack(d); fmt.Sprint(again.doc().Slots, len(again.heads), again.moved, again.nodes) != fmt.Sprint(s.doc().Slots, 2, s.moved, s.nodes) {
+		var queue signalQueue
+		queue.putBack(shardOf(slotOf("t")), d)
+		again := &queue.shards[shardOf(slotOf("t"))].waiting
+		if fmt.Sprint(again.doc().Slots, len(again.heads), again.moved, again.nodes) != fmt.Sprint(s.doc().Slots, 2, s.moved, s.nodes) {
 			t.Errorf("put back: %+v", again.doc())
 		}
 	})
@@ -338,8 +340,9 @@ func TestSignalSet(t *testing.T) {
 			if !d.All || len(d.Appended)+len(d.Moved)+len(d.Nodes) > 0 || !slices.Contains(d.Slots, slotOf("first")) || len(d.Slots) < 2 {
 				t.Errorf("too much became %+v", d)
 			}
-			var again signalSet
-			if again.putBack(d); !again.all || !slices.Equal(again.doc().Slots, d.Slots) {
+			var queue signalQueue
+			queue.putBack(1, d)
+			if again := &queue.shards[1].waiting; !again.all || !slices.Equal(again.doc().Slots, d.Slots) {
 				t.Errorf("put back: %+v", again.doc())
 			}
 		})
@@ -369,14 +372,14 @@ func TestMailbox(t *testing.T) {
 	if b.Last != 3*mailboxSignals || len(b.Signals) != mailboxSignals {
 		t.Errorf("the mailbox has number %d and %d signals", b.Last, len(b.Signals))
 	}
-	long := &signalDoc{Node: "n", Appended: []hintDoc{{Topic: strings.Repeat("x", mailboxBytes/4)}}}
+	long := &signalDoc{Node: "n", Appended: []eventlog.Hint{{Topic: strings.Repeat("x", mailboxBytes/4)}}}
 	for range mailboxSignals {
 		b.add(long)
 	}
 	if len(b.Signals) != 3 {
 		t.Errorf("%d long signals are on the mailbox", len(b.Signals))
 	}
-	b.add(&signalDoc{Node: "n", Appended: []hintDoc{{Topic: strings.Repeat("x", 2*mailboxBytes)}}})
+	b.add(&signalDoc{Node: "n", Appended: []eventlog.Hint{{Topic: strings.Repeat("x", 2*mailboxBytes)}}})
 	if len(b.Signals) != 1 {
 		t.Errorf("beside one beyond the bound there are %d", len(b.Signals)-1)
 	}
@@ -394,7 +397,7 @@ func TestMailboxNumbers(t *testing.T) {
 	var b mailbox
 	put := func(node string, groups ...string) {
 		for _, g := range groups {
-			b.add(&signalDoc{Node: node, Slots: []int32{slotOf("t")}, Moved: []groupDoc{{Topic: "t", Group: g}}})
+			b.add(&signalDoc{Node: node, Slots: []int32{slotOf("t")}, Moved: []eventlog.GroupName{{Topic: "t", Group: g}}})
 		}
 	}
 	check := func(busy bool, want ...string) {
