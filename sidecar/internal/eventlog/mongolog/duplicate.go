@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -85,14 +86,14 @@ func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 		if d.call == nil {
 			continue
 		}
-		raw, ok := found[document.ID(b.topic.Name, b.generation, d.record.ID)]
+		raw, ok := found[b.idOf(d)]
 		if !ok {
 			continue
 		}
 		var o eventlog.Outcome
 		switch s, err := document.Decode(raw); {
 		case err != nil:
-			o = eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by a document that cannot be read: %w", err)}}
+			o = unreadable(err)
 		case s.Record.DeliverAt == 0 && s.Record.Partition == at.p && s.Record.Seq == d.seq:
 			if i == stored {
 				stored++
@@ -113,6 +114,11 @@ func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 	}
 	b.lookup = min(2*b.lookup, maxLookup)
 	return true, nil
+}
+
+// unreadable is the outcome of an event whose id a broken document has.
+func unreadable(err error) eventlog.Outcome {
+	return eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by a document that cannot be read: %w", err)}}
 }
 
 // repeated is the outcome of an event whose id is stored.
@@ -139,21 +145,19 @@ func (b *batch) find(ctx context.Context, events []*pending) (map[string]bson.Ra
 	var ids []string
 	for _, d := range events {
 		if d.call != nil {
-			ids = append(ids, document.ID(b.topic.Name, b.generation, d.record.ID))
+			ids = append(ids, b.idOf(d))
 		}
 	}
-	cursor, err := b.log.majority(eventsName).Find(ctx, bson.D{idAmong(ids)})
-	if err != nil {
-		return nil, err
-	}
-	var docs []bson.Raw
-	if err := cursor.All(ctx, &docs); err != nil {
-		return nil, err
-	}
+	return b.log.findByID(ctx, ids)
+}
+
+// findByID returns the events' documents that a majority has, by _id.
+func (l *Log) findByID(ctx context.Context, ids []string) (map[string]bson.Raw, error) {
+	docs, err := findAll[bson.Raw](ctx, l, l.majority(eventsName), bson.D{idAmong(ids)}, options.Find())
 	found := map[string]bson.Raw{}
 	for _, raw := range docs {
-		id, _ := raw.Lookup("_id").StringValueOK()
+		id, _ := raw.Lookup(document.FieldID).StringValueOK()
 		found[id] = raw
 	}
-	return found, nil
+	return found, err
 }

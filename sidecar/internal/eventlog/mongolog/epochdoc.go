@@ -17,14 +17,12 @@ import (
 // epochDoc is an epoch in the store. BSON's whole numbers are signed; seqs and
 // numbers stay below 2^63.
 type epochDoc struct {
-	ID        string `bson:"_id"`
-	Topic     string `bson:"topic"`
-	Group     string `bson:"group"`
-	Partition int    `bson:"partition"`
-	Number    int64  `bson:"number"`
-	Owner     string `bson:"owner"`
-	Beat      int64  `bson:"beat"`
-	Released  bool   `bson:"released"`
+	ID                      string `bson:"_id"`
+	eventlog.GroupPartition `bson:",inline"`
+	Number                  uint64 `bson:"number"`
+	Owner                   string `bson:"owner"`
+	Beat                    uint64 `bson:"beat"`
+	Released                bool   `bson:"released"`
 	// Deleted says that the group was; expireAt is when nothing of its owners
 	// can come any more.
 	Deleted  bool      `bson:"deleted,omitempty"`
@@ -46,7 +44,7 @@ type epochDoc struct {
 // progressDoc is a progress with its lists laid flat, since not every engine
 // has arrays of arrays.
 type progressDoc struct {
-	Cursor   int64   `bson:"cursor"`
+	Cursor   uint64  `bson:"cursor"`
 	Settled  []int64 `bson:"settled"`  // first, last, first, last, …
 	Attempts []int64 `bson:"attempts"` // first, last, attempts, …
 	Out      []int64 `bson:"out,omitempty"`
@@ -62,7 +60,7 @@ type progressDoc struct {
 }
 
 type redriveProgressDoc struct {
-	Seq      int64  `bson:"seq"`
+	Seq      uint64 `bson:"seq"`
 	Letter   string `bson:"letter"`
 	Attempts int    `bson:"attempts,omitempty"`
 	Until    int64  `bson:"until,omitempty"`
@@ -80,22 +78,15 @@ func epochID(e *eventlog.Epoch) string {
 
 func newEpochDoc(e *eventlog.Epoch, claim string) epochDoc {
 	return epochDoc{
-		ID: epochID(e), Topic: e.Topic, Group: e.Group, Partition: e.Partition, Number: int64(e.Number),
-		Owner: e.Owner, Beat: int64(e.Beat), Released: e.Released, Deleted: e.Deleted, Claim: claim,
+		ID: epochID(e), GroupPartition: e.GroupPartition, Number: e.Number,
+		Owner: e.Owner, Beat: e.Beat, Released: e.Released, Deleted: e.Deleted, Claim: claim,
 		Inherit: e.Inherit, Progress: newProgressDoc(&e.Progress),
-	}
-}
-
-// epoch is all of it but the progress.
-func (d *epochDoc) epoch(at eventlog.GroupPartition) eventlog.Epoch {
-	return eventlog.Epoch{
-		GroupPartition: at, Number: uint64(d.Number), Owner: d.Owner, Beat: uint64(d.Beat), Released: d.Released, Deleted: d.Deleted,
 	}
 }
 
 func newProgressDoc(p *eventlog.Progress) progressDoc {
 	d := progressDoc{
-		Cursor:   int64(p.Cursor),
+		Cursor:   p.Cursor,
 		Settled:  flat(p.Settled),
 		Attempts: make([]int64, 0, 3*len(p.Attempts)),
 		Out:      flat(p.Out), OutBy: p.OutBy, Unsure: flat(p.Unsure),
@@ -108,13 +99,13 @@ func newProgressDoc(p *eventlog.Progress) progressDoc {
 	}
 	d.Since, d.By, d.Unused = p.Since, p.By, p.Unused
 	for _, r := range p.Redrives {
-		d.Redrives = append(d.Redrives, redriveProgressDoc{int64(r.Seq), r.Letter, r.Attempts, r.Until, r.Left, r.Out, r.Unsure, r.Done})
+		d.Redrives = append(d.Redrives, redriveProgressDoc(r))
 	}
 	return d
 }
 
 func (d progressDoc) decode() eventlog.Progress {
-	p := eventlog.Progress{Cursor: uint64(d.Cursor), Settled: seqRanges(d.Settled), Out: seqRanges(d.Out), OutBy: d.OutBy, Unsure: seqRanges(d.Unsure)}
+	p := eventlog.Progress{Cursor: d.Cursor, Settled: seqRanges(d.Settled), Out: seqRanges(d.Out), OutBy: d.OutBy, Unsure: seqRanges(d.Unsure)}
 	for c := range slices.Chunk(d.Attempts, 3) {
 		if len(c) == 3 {
 			p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: seqRange(c), Attempts: int(c[2])})
@@ -130,7 +121,7 @@ func (d progressDoc) decode() eventlog.Progress {
 	}
 	p.Since, p.By, p.Unused = d.Since, d.By, d.Unused
 	for _, r := range d.Redrives {
-		p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: uint64(r.Seq), Letter: r.Letter, Attempts: r.Attempts, Until: r.Until, Left: r.Left, Out: r.Out, Unsure: r.Unsure, Done: r.Done})
+		p.Redrives = append(p.Redrives, eventlog.RedriveProgress(r))
 	}
 	return p
 }
@@ -167,9 +158,10 @@ func (cs chains) latest() []eventlog.Epoch {
 	epochs := make([]eventlog.Epoch, 0, len(cs))
 	for at, c := range cs {
 		last := c[len(c)-1]
-		e := last.epoch(at)
-		e.Progress = c.progress(last.Number).decode()
-		epochs = append(epochs, e)
+		epochs = append(epochs, eventlog.Epoch{
+			GroupPartition: at, Number: last.Number, Owner: last.Owner, Beat: last.Beat, Released: last.Released, Deleted: last.Deleted,
+			Progress: c.progress(last.Number).decode(),
+		})
 	}
 	slices.SortFunc(epochs, func(a, b eventlog.Epoch) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Partition, b.Partition))
@@ -182,18 +174,18 @@ func (c chain) latest() uint64 {
 	if len(c) == 0 {
 		return 0
 	}
-	return uint64(c[len(c)-1].Number)
+	return c[len(c)-1].Number
 }
 
 // has reports whether the epoch of that number is in the chain.
 func (c chain) has(number uint64) bool {
-	return slices.ContainsFunc(c, func(d epochDoc) bool { return uint64(d.Number) == number })
+	return slices.ContainsFunc(c, func(d epochDoc) bool { return d.Number == number })
 }
 
 // progress is what the epoch of that number, which is in the chain, goes on from: its own, or that
 // of the highest before it that has its own. The first epoch, which inherits from none, has its
 // own.
-func (c chain) progress(number int64) progressDoc {
+func (c chain) progress(number uint64) progressDoc {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
 	for i > 0 && c[i].Inherit {
 		i--
@@ -206,10 +198,10 @@ func (c chain) progress(number int64) progressDoc {
 func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 	own := false
 	for _, d := range c {
-		switch number := uint64(d.Number); {
-		case number == e.Number:
+		switch {
+		case d.Number == e.Number:
 			own = d.Claim == claim
-		case number > e.Number && d.Claim != claim:
+		case d.Number > e.Number && d.Claim != claim:
 			return refusal(e, eventlog.ErrEpochTaken, c.latest())
 		}
 	}
@@ -221,7 +213,7 @@ func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 
 // outdated are the epochs below the one before number. That one stays: a reader
 // who came before number was there may be about to inherit.
-func (c chain) outdated(number int64) chain {
+func (c chain) outdated(number uint64) chain {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
 	return c[:max(0, i-1)]
 }
@@ -242,7 +234,7 @@ func below(n int64) bson.D { return bson.D{{Key: "$not", Value: bson.D{{Key: "$g
 func inheritUpdate(c chain, e *eventlog.Epoch, claim string) mongo.WriteModel {
 	heir := append(byID(epochID(e)), bson.E{Key: "claim", Value: claim}, bson.E{Key: "inherit", Value: true})
 	return mongo.NewUpdateOneModel().SetFilter(heir).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
-		{Key: "inherit", Value: false}, {Key: "progress", Value: c.progress(int64(e.Number))}}}})
+		{Key: "inherit", Value: false}, {Key: "progress", Value: c.progress(e.Number)}}}})
 }
 
 // unfenced are the epochs that may still be saved.
@@ -251,7 +243,7 @@ var unfenced = bson.E{Key: "fenced", Value: bson.D{{Key: "$ne", Value: true}}}
 // fenceUpdates have nothing be saved in the epochs below that number any more.
 func (c chain) fenceUpdates(number uint64) (models []mongo.WriteModel) {
 	for _, d := range c {
-		if uint64(d.Number) < number && !d.Fenced {
+		if d.Number < number && !d.Fenced {
 			models = append(models, mongo.NewUpdateOneModel().SetFilter(append(byID(d.ID), unfenced)).
 				SetUpdate(bson.D{{Key: "$set", Value: bson.D{{Key: "fenced", Value: true}}}}))
 		}
@@ -263,7 +255,7 @@ func (c chain) fenceUpdates(number uint64) (models []mongo.WriteModel) {
 func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
 	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: below(save)}, unfenced)
 	return mongo.NewUpdateOneModel().SetFilter(earlier).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
-		{Key: "save", Value: save}, {Key: "beat", Value: int64(e.Beat)}, {Key: "released", Value: e.Released}, {Key: "deleted", Value: e.Deleted},
+		{Key: "save", Value: save}, {Key: "beat", Value: e.Beat}, {Key: "released", Value: e.Released}, {Key: "deleted", Value: e.Deleted},
 		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
 }
 
@@ -311,8 +303,7 @@ func (l *Log) readChains(ctx context.Context, filters bson.A, projection bson.D)
 			return nil, err
 		}
 		for _, d := range docs {
-			at := eventlog.GroupPartition{Topic: d.Topic, Group: d.Group, Partition: d.Partition}
-			found[at] = append(found[at], d)
+			found[d.GroupPartition] = append(found[d.GroupPartition], d)
 		}
 	}
 	for _, c := range found {

@@ -144,7 +144,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 		if e.Inherit && chain.has(e.Number) {
 			inheriting = append(inheriting, inheritUpdate(chain, e, claim))
 		}
-		old = append(old, chain.outdated(int64(e.Number))...)
+		old = append(old, chain.outdated(e.Number)...)
 	}
 	if len(inheriting) > 0 {
 		if _, err := l.bulkWrite(ctx, coll, inheriting); err != nil {

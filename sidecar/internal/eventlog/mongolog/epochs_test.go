@@ -220,12 +220,12 @@ func TestChain(t *testing.T) {
 		{ID: "4", Number: 4, Claim: "c", Inherit: true, Progress: progressDoc{Cursor: 40}},
 		{ID: "5", Number: 5, Claim: "d", Inherit: true, Progress: progressDoc{Cursor: 50}},
 	}
-	for number, want := range map[int64]int64{1: 10, 2: 20, 4: 20, 5: 20} {
+	for number, want := range map[uint64]uint64{1: 10, 2: 20, 4: 20, 5: 20} {
 		if got := c.progress(number); got.Cursor != want {
 			t.Errorf("epoch %d goes on from %d; want %d", number, got.Cursor, want)
 		}
 	}
-	for number, want := range map[int64][]string{1: nil, 2: nil, 4: {"1"}, 5: {"1", "2"}} {
+	for number, want := range map[uint64][]string{1: nil, 2: nil, 4: {"1"}, 5: {"1", "2"}} {
 		var got []string
 		for _, d := range c.outdated(number) {
 			got = append(got, d.ID)

@@ -91,22 +91,17 @@ func (l *Log) schedule(ctx context.Context, name string, batch []*eventlog.Recor
 		if err != nil {
 			return err
 		}
-		s := scheduling{log: l, topic: t, generation: t.generation.Load(), batch: batch, out: out}
-		for i := range batch {
-			s.left = append(s.left, i)
-		}
-		s.docs = make([]bson.Raw, len(batch))
+		s := scheduling{log: l, topic: t, generation: t.generation.Load(), batch: batch, out: out, docs: make([]bson.Raw, len(batch))}
 		var wait backoff
-		for len(s.left) > 0 {
+		for {
 			err := s.step(ctx)
-			if len(s.left) == 0 || err != nil && isPermanent(err) {
+			if len(s.left()) == 0 || isPermanent(err) {
 				return err
 			}
 			if wait.sleep(ctx, l.opts.Clock, shortWait) != nil {
 				return errors.Join(err, errBehind)
 			}
 		}
-		return nil
 	})
 	for i := range out {
 		if err != nil && out[i] == (eventlog.Outcome{}) {
@@ -123,35 +118,32 @@ type scheduling struct {
 	batch      []*eventlog.Record
 	out        []eventlog.Outcome
 	docs       []bson.Raw // of the batch; nil: to be made
-	left       []int      // indexes without an outcome
 }
 
-// settled takes an event off those that are left.
-func (s *scheduling) settled(i int, o eventlog.Outcome) {
-	s.out[i] = o
-	for n, j := range s.left {
-		if i == j {
-			s.left = append(s.left[:n], s.left[n+1:]...)
-			return
+// left are the indexes of the events without an outcome.
+func (s *scheduling) left() (left []int) {
+	for i, o := range s.out {
+		if o == (eventlog.Outcome{}) {
+			left = append(left, i)
 		}
 	}
+	return left
 }
 
 // step inserts what is left, and looks up what is there already. Where the
 // outcome is unknown, the same is inserted again.
 func (s *scheduling) step(ctx context.Context) error {
-	at := append([]int(nil), s.left...)
 	enc := s.log.engine().encoder()
 	enc.Generation = s.generation
 	var docs []any
 	var of []int
-	for _, i := range at {
+	for _, i := range s.left() {
 		if s.docs[i] == nil {
 			event := *s.batch[i]
 			event.Partition, event.Seq = document.Unplaced, uint64(newToken())
 			raw, err := enc.Append(nil, s.topic.Name, &event, rand.Int64())
 			if err != nil {
-				s.settled(i, eventlog.Outcome{Err: &eventlog.RefusedError{Cause: err}})
+				s.out[i].Err = &eventlog.RefusedError{Cause: err}
 				continue
 			}
 			s.docs[i] = raw
@@ -171,7 +163,7 @@ func (s *scheduling) step(ctx context.Context) error {
 			case e.Code == codeDuplicateKey:
 				taken[e.Index] = true
 			case isBadDocument(e.WriteError):
-				s.settled(of[e.Index], eventlog.Outcome{Err: &eventlog.RefusedError{Cause: e.WriteError}})
+				s.out[of[e.Index]].Err = &eventlog.RefusedError{Cause: e.WriteError}
 			default:
 				return e.WriteError
 			}
@@ -186,7 +178,7 @@ func (s *scheduling) step(ctx context.Context) error {
 		if taken[n] {
 			repeats = append(repeats, i)
 		} else if s.out[i] == (eventlog.Outcome{}) {
-			s.settled(i, eventlog.Outcome{DeliverAt: s.batch[i].DeliverAt})
+			s.out[i].DeliverAt = s.batch[i].DeliverAt
 		}
 	}
 	return s.resolve(ctx, repeats)
@@ -201,14 +193,9 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 	for n, i := range repeats {
 		ids[n] = document.ID(s.topic.Name, s.generation, s.batch[i].ID)
 	}
-	raws, err := findAll[bson.Raw](ctx, s.log, s.log.majority(eventsName), bson.D{idAmong(ids)}, options.Find())
+	found, err := s.log.findByID(ctx, ids)
 	if err != nil {
 		return err
-	}
-	found := map[string]bson.Raw{}
-	for _, raw := range raws {
-		id, _ := raw.Lookup(document.FieldID).StringValueOK()
-		found[id] = raw
 	}
 	for n, i := range repeats {
 		raw, ok := found[ids[n]]
@@ -219,15 +206,15 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 		own, _ := s.docs[i].Lookup(document.FieldSeq).AsInt64OK()
 		switch was, err := document.Decode(raw); {
 		case err != nil:
-			s.settled(i, eventlog.Outcome{Err: &eventlog.RefusedError{Cause: fmt.Errorf("its id is taken by a document that cannot be read: %w", err)}})
+			s.out[i] = unreadable(err)
 		case was.Record.DeliverAt != 0 && int64(was.Record.Seq) == own: // by an earlier try
-			s.settled(i, eventlog.Outcome{DeliverAt: s.batch[i].DeliverAt})
+			s.out[i].DeliverAt = s.batch[i].DeliverAt
 		case was.Cancelled():
 			if err := s.replace(ctx, i, ids[n], int64(was.Record.Seq)); err != nil {
 				return err
 			}
 		default:
-			s.settled(i, repeated(&pending{record: s.batch[i], raw: s.docs[i]}, was))
+			s.out[i] = repeated(&pending{record: s.batch[i], raw: s.docs[i]}, was)
 		}
 	}
 	return nil
@@ -238,7 +225,7 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 func (s *scheduling) replace(ctx context.Context, i int, id string, token int64) error {
 	r, err := s.log.majority(eventsName).ReplaceOne(ctx, still(id, s.topic.Name, token), s.docs[i])
 	if err == nil && r.MatchedCount == 1 {
-		s.settled(i, eventlog.Outcome{DeliverAt: s.batch[i].DeliverAt})
+		s.out[i].DeliverAt = s.batch[i].DeliverAt
 	}
 	return err
 }
@@ -311,7 +298,7 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 		generation = t.generation.Load()
 	}
 	calls := map[int]*call{}
-	places := map[int][]int{}
+	all := make([]eventlog.Outcome, len(due)) // of the calls, which may go on when this has ended
 	for i := range due {
 		w, was := &due[i], placeOf(&due[i])
 		if was.generation != generation {
@@ -326,30 +313,28 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 		p := eventlog.PartitionOf(w.Key, w.ID, len(t.partitions))
 		c := calls[p]
 		if c == nil {
-			c = &call{ctx: ctx, topic: t, p: p, generation: generation, done: make(chan struct{})}
+			c = &call{ctx: ctx, topic: t, p: p, generation: generation, out: all, done: make(chan struct{})}
 			calls[p] = c
 		}
 		rec := &eventlog.Record{AcceptedAt: now}
 		rec.ID, rec.TS = w.ID, now
-		c.events = append(c.events, &pending{call: c, at: c.left, record: rec, token: was.token})
+		c.events = append(c.events, &pending{call: c, at: i, record: rec, token: was.token})
 		c.left++
-		places[p] = append(places[p], i)
 	}
 	for _, c := range calls {
-		c.out = make([]eventlog.Outcome, c.left)
 		if err := l.enqueue(c); err != nil {
 			return err
 		}
 	}
-	for p, c := range calls {
+	for _, c := range calls {
 		select {
 		case <-c.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		for n, i := range places[p] {
-			if outs[i] = c.out[n]; errors.Is(outs[i].Err, errAnotherGeneration) {
-				outs[i].Err = notThere(name)
+		for _, d := range c.events {
+			if outs[d.at] = all[d.at]; errors.Is(outs[d.at].Err, errAnotherGeneration) {
+				outs[d.at].Err = notThere(name)
 			}
 		}
 	}
@@ -645,13 +630,8 @@ func (b *batch) settleMoved(ctx context.Context, at *line) error {
 			return err
 		}
 	}
+	at.pending = slices.DeleteFunc(at.pending, func(d *pending) bool { return slices.Contains(stored, d) })
 	for _, d := range stored {
-		for i := range at.pending {
-			if at.pending[i] == d {
-				at.pending = append(at.pending[:i:i], at.pending[i+1:]...)
-				break
-			}
-		}
 		d.call.answer(d.at, eventlog.Outcome{Partition: at.p, Seq: d.seq, TS: d.record.TS})
 	}
 	return nil
