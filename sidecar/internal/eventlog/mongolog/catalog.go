@@ -226,10 +226,15 @@ func (l *Log) partition(ctx context.Context, name string, p int) (*topic, *parti
 	if err != nil {
 		return nil, nil, err
 	}
+	part, err := t.partition(p)
+	return t, part, err
+}
+
+func (t *topic) partition(p int) (*partition, error) {
 	if p < 0 || p >= len(t.partitions) {
-		return nil, nil, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", name, len(t.partitions)-1, p, eventlog.ErrNotFound)
+		return nil, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", t.Name, len(t.partitions)-1, p, eventlog.ErrNotFound)
 	}
-	return t, &t.partitions[p], nil
+	return &t.partitions[p], nil
 }
 
 // EnsureTopic implements eventlog.Appender.
@@ -339,4 +344,12 @@ func (l *Log) known(ctx context.Context, name string) (*topic, error) {
 		end()
 	}
 	return t, err
+}
+
+// knownPartition is known for a partition.
+func (l *Log) knownPartition(ctx context.Context, name string, p int) (t *topic, part *partition, err error) {
+	if t, err = l.known(ctx, name); err == nil {
+		part, err = t.partition(p)
+	}
+	return t, part, err
 }

@@ -18,14 +18,11 @@ import (
 // append, sweep and compact meanwhile: what is superseded stays so, and events are only ever
 // removed when everything is gone already that they supersede.
 func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
-	t, err := l.known(ctx, name)
+	t, part, err := l.knownPartition(ctx, name, p)
 	if err != nil {
 		return from, 0, err
 	}
 	x := compaction{log: l, topic: t, partition: p, from: int64(from), rules: c}
-	if p < 0 || p >= len(x.topic.partitions) {
-		return from, 0, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", name, len(x.topic.partitions)-1, p, eventlog.ErrNotFound)
-	}
 	op := fmt.Sprintf("compact partition %d of topic %s", p, name)
 	if err := l.within(ctx, op, x.read); err != nil || len(x.page) == 0 {
 		return from, 0, err
@@ -39,7 +36,7 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 			return err
 		}
 		removed = len(victims)
-		x.topic.partitions[p].unswept.Store(0)
+		part.unswept.Store(0)
 		return l.makeStubs(ctx, x.topic, p, victims, remembering{windowMS: c.DedupeWindowMS, now: c.Now})
 	})
 	if err != nil {

@@ -281,12 +281,9 @@ func (l *Log) forgetChains(ctx context.Context, topic, group string) error {
 
 // Erase implements eventlog.Deleter: events become stubs, without a hash.
 func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error) {
-	t, err := l.known(ctx, name)
+	t, part, err := l.knownPartition(ctx, name, p)
 	if err != nil {
 		return 0, err
-	}
-	if p < 0 || p >= len(t.partitions) {
-		return 0, fmt.Errorf("topic %q has partitions 0 to %d, not %d: %w", name, len(t.partitions)-1, p, eventlog.ErrNotFound)
 	}
 	wanted := make(bson.A, len(seqs))
 	for i, seq := range seqs {
@@ -300,7 +297,7 @@ func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r ev
 			return err
 		}
 		removed = len(victims)
-		t.partitions[p].unswept.Store(0)
+		part.unswept.Store(0)
 		return l.makeStubs(ctx, t, p, victims, remembering{windowMS: r.DedupeWindowMS, now: now}, contentHash)
 	})
 	return removed, err

@@ -17,8 +17,34 @@ import (
 // index is one index of one collection.
 type index struct {
 	collection string
-	name       string
-	model      mongo.IndexModel
+	keys       bson.D
+	unique     bool
+	expires    bool   // the server removes documents at the time that they have; others have no entry
+	partial    bson.D // selects the documents that have entries; nil: all have
+}
+
+// name is the names of its fields.
+func (x index) name() string {
+	var fields []string
+	for _, k := range x.keys {
+		fields = append(fields, k.Key)
+	}
+	return strings.Join(fields, "_")
+}
+
+// model is what the server is asked for.
+func (x index) model(name string) mongo.IndexModel {
+	o := options.Index().SetName(name)
+	if x.unique {
+		o.SetUnique(true)
+	}
+	if x.expires {
+		o.SetExpireAfterSeconds(0).SetSparse(true)
+	}
+	if x.partial != nil {
+		o.SetPartialFilterExpression(x.partial)
+	}
+	return mongo.IndexModel{Keys: x.keys, Options: o}
 }
 
 // live are the documents of events that nothing has removed, and heads. It is written as the filters of partial indexes have to
@@ -54,50 +80,29 @@ func (l *Log) hint(index bson.D) any {
 }
 
 // indexes are all that the log wants to have, except for those on _id.
-func (l *Log) indexes(e engine) []index {
+func indexes(e engine) []index {
+	all := bson.D{live}
+	keyed := bson.D{live, {Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}}}
+	scheduled := bson.D{isScheduled}
+	if !e.mongo { // other servers may have no partial indexes
+		all, keyed, scheduled = nil, nil, nil
+	}
 	ix := []index{
-		newIndex(eventsName, true, bySeq),
-		newIndex(epochsName, true, ascending("topic", "group", "partition", "number")),
-	}
-	for _, keys := range []bson.D{byLiveSeq, byTS, byKeyTS, byKeySeq} {
-		x := newIndex(eventsName, false, keys)
-		if only := (bson.D{live}); e.mongo {
-			if keys[1].Key == document.FieldKey {
-				only = append(only, bson.E{Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}})
-			}
-			x.model.Options.SetPartialFilterExpression(only)
-		}
-		ix = append(ix, x)
-	}
-	for _, keys := range []bson.D{byDue, byTopicDue} {
-		x := newIndex(eventsName, false, keys)
-		if e.mongo {
-			x.model.Options.SetPartialFilterExpression(bson.D{isScheduled})
-		}
-		ix = append(ix, x)
+		{collection: eventsName, keys: bySeq, unique: true},
+		{collection: epochsName, keys: ascending("topic", "group", "partition", "number"), unique: true},
+		{collection: eventsName, keys: byLiveSeq, partial: all},
+		{collection: eventsName, keys: byTS, partial: all},
+		{collection: eventsName, keys: byKeyTS, partial: keyed},
+		{collection: eventsName, keys: byKeySeq, partial: keyed},
+		{collection: eventsName, keys: byDue, partial: scheduled},
+		{collection: eventsName, keys: byTopicDue, partial: scheduled},
 	}
 	if e.ttl {
 		for _, c := range []string{eventsName, marksName, epochsName} {
-			x := newIndex(c, false, ascending(document.FieldExpireAt))
-			x.model.Options.SetExpireAfterSeconds(0).SetSparse(true) // what is kept has no entry
-			ix = append(ix, x)
+			ix = append(ix, index{collection: c, keys: ascending(document.FieldExpireAt), expires: true})
 		}
 	}
 	return ix
-}
-
-// newIndex is an index that has the names of its fields for a name.
-func newIndex(collection string, unique bool, keys bson.D) index {
-	var fields []string
-	for _, k := range keys {
-		fields = append(fields, k.Key)
-	}
-	name := strings.Join(fields, "_")
-	o := options.Index().SetName(name)
-	if unique {
-		o.SetUnique(true)
-	}
-	return index{collection, name, mongo.IndexModel{Keys: keys, Options: o}}
 }
 
 // maxIndexOnConnect bounds the documents of a collection of which a sidecar makes an index while it
@@ -114,7 +119,7 @@ var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once
 // without the rest, unindexed, it is slow.
 func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexed bool, _ error) {
 	stored := map[string][]storedIndex{}
-	for _, x := range l.indexes(e) {
+	for _, x := range indexes(e) {
 		name := l.opts.Prefix + x.collection
 		if _, listed := stored[name]; !listed {
 			list, err := l.storedIndexes(ctx, x.collection)
@@ -125,25 +130,24 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexe
 		}
 		wrong, err := l.ensureIndex(ctx, e, x, stored[name], most)
 		if err != nil {
-			return false, fmt.Errorf("index %s of %s: %w", x.name, name, err)
+			return false, fmt.Errorf("index %s of %s: %w", x.name(), name, err)
 		}
 		if wrong == "" {
 			continue
 		}
 		err = fmt.Errorf("collection %s %s; %w", name, wrong, errNotMigrated)
-		unusable := specOf(x.model).unique
-		if !l.told[name+x.name] {
-			l.told[name+x.name] = true
-			if unusable {
+		if !l.told[name+x.name()] {
+			l.told[name+x.name()] = true
+			if x.unique {
 				l.opts.Logger.Error("the store cannot be used without an index", "error", err)
 			} else {
 				l.opts.Logger.Warn("the store is slow without an index", "error", err)
 			}
 		}
-		if unusable {
+		if x.unique {
 			return false, err
 		}
-		unindexed = unindexed || specOf(x.model).expires == ""
+		unindexed = unindexed || !x.expires
 	}
 	return unindexed, nil
 }
@@ -151,7 +155,7 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexe
 // ensureIndex creates an index if it is missing and the collection has at most
 // so many documents. wrong says what is wrong with what is there; "" if nothing.
 func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []storedIndex, most int64) (wrong string, err error) {
-	want := specOf(x.model)
+	want := x.spec()
 	if s := like(x, stored); s != nil {
 		if differs := s.differs(want); differs != "" {
 			return fmt.Sprintf("has an index %s that is not what it should be: %s", s.name, differs), nil
@@ -164,10 +168,10 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 		return "", err
 	}
 	if n > most {
-		return fmt.Sprintf("has about %d documents and no %sindex on (%s)", n, choose(want.unique, "unique ", ""), want.keys), nil
+		return fmt.Sprintf("has about %d documents and no %sindex on (%s)", n, choose(x.unique, "unique ", ""), want.keys), nil
 	}
-	if _, err = coll.Indexes().CreateOne(ctx, x.model); isIndexConflict(err) {
-		return fmt.Sprintf("has an index in place of %s that is not what it should be: %v", x.name, err), nil
+	if _, err = coll.Indexes().CreateOne(ctx, x.model(x.name())); isIndexConflict(err) {
+		return fmt.Sprintf("has an index in place of %s that is not what it should be: %v", x.name(), err), nil
 	}
 	return "", err
 }
@@ -176,10 +180,10 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 // the server takes no second one, else what has its name, or its keys, by which
 // hints name it.
 func like(x index, stored []storedIndex) *storedIndex {
-	want := specOf(x.model)
+	want := x.spec()
 	at := slices.IndexFunc(stored, func(s storedIndex) bool { return s.differs(want) == "" })
 	if at < 0 {
-		at = slices.IndexFunc(stored, func(s storedIndex) bool { return s.name == x.name || s.keys == want.keys })
+		at = slices.IndexFunc(stored, func(s storedIndex) bool { return s.name == x.name() || s.keys == want.keys })
 	}
 	if at < 0 {
 		return nil
@@ -194,8 +198,7 @@ func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) 
 	if !e.mongo || !s.unique {
 		return nil
 	}
-	x.model.Options.SetName(s.name)
-	_, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model)
+	_, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model(s.name))
 	if hasCode(err, codeUnauthorized) {
 		return nil // another sidecar has created it, and may have finished it
 	}

@@ -66,7 +66,7 @@ func (x *indexing) creates(t *testing.T, do func(ctx context.Context) error) []s
 
 func TestIndexesAreCreatedOnce(t *testing.T) {
 	x := newIndexing(t)
-	if got, want := x.creates(t, x.Ping), len(x.indexes(x.engine())); len(got) != want {
+	if got, want := x.creates(t, x.Ping), len(indexes(x.engine())); len(got) != want {
 		t.Errorf("on a new store it creates %q; want %d", got, want)
 	}
 	again := x.creates(t, func(ctx context.Context) error {
@@ -170,7 +170,7 @@ func TestIndexesOfLargeCollections(t *testing.T) {
 func TestIndexConflict(t *testing.T) {
 	x := newIndexing(t)
 	x.createIndex(t, eventsName, "topic_ts_id", false, "topic", "ts")
-	wrong, err := x.ensureIndex(t.Context(), engine{}, newIndex(eventsName, false, byTS), nil, 0)
+	wrong, err := x.ensureIndex(t.Context(), engine{}, index{collection: eventsName, keys: byTS}, nil, 0)
 	if err != nil || !strings.Contains(wrong, "in place of topic_ts_id") {
 		t.Errorf("%q, %v", wrong, err)
 	}
@@ -215,9 +215,9 @@ func TestIndexesAreDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range (&Log{}).indexes(engine{mongo: true, ttl: true}) {
-		if !strings.Contains(string(page), "`"+x.name+"`") {
-			t.Errorf("deploy/mongodb.md says nothing of %s", x.name)
+	for _, x := range indexes(engine{mongo: true, ttl: true}) {
+		if !strings.Contains(string(page), "`"+x.name()+"`") {
+			t.Errorf("deploy/mongodb.md says nothing of %s", x.name())
 		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // indexSpec is what an index is, except for its name.
@@ -21,21 +19,13 @@ type indexSpec struct {
 	others  string // options that no index of the log has
 }
 
-// specOf is what an index should be.
-func specOf(m mongo.IndexModel) indexSpec {
-	var o options.IndexOptions
-	for _, set := range m.Options.List() {
-		_ = set(&o)
+// spec is what the index should be.
+func (x index) spec() indexSpec {
+	s := indexSpec{unique: x.unique, sparse: x.expires, expires: choose(x.expires, "0", "")}
+	if x.partial != nil {
+		s.partial = only(x.partial)
 	}
-	s := indexSpec{unique: o.Unique != nil && *o.Unique, sparse: o.Sparse != nil && *o.Sparse}
-	if o.ExpireAfterSeconds != nil {
-		s.expires = fmt.Sprint(*o.ExpireAfterSeconds)
-	}
-	if o.PartialFilterExpression != nil {
-		s.partial = only(o.PartialFilterExpression)
-	}
-	keys, _ := m.Keys.(bson.D)
-	for _, k := range keys {
+	for _, k := range x.keys {
 		s.addKey(k.Key, fmt.Sprint(k.Value))
 	}
 	return s

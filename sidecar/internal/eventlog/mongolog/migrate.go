@@ -184,7 +184,7 @@ func (m *migration) run(ctx context.Context) (MigrateReport, error) {
 
 // indexes creates what is missing, and refuses what is not as it should be.
 func (m *migration) indexes(ctx context.Context) error {
-	wanted := m.log.indexes(m.engine)
+	wanted := indexes(m.engine)
 	m.options.Progress(StepIndexes, 0, int64(len(wanted)))
 	stored := map[string][]storedIndex{}
 	var wrong []error
@@ -202,7 +202,7 @@ func (m *migration) indexes(ctx context.Context) error {
 		if errors.Is(err, errWrongIndex) {
 			wrong = append(wrong, err)
 		} else if err != nil {
-			return fmt.Errorf("index %s of %s: %w", x.name, x.collection, err)
+			return fmt.Errorf("index %s of %s: %w", x.name(), x.collection, err)
 		}
 		m.options.Progress(StepIndexes, int64(i)+1, int64(len(wanted)))
 	}
@@ -213,8 +213,8 @@ var errWrongIndex = errors.New("drop it, and migrate again")
 
 // index creates one index if it is missing.
 func (m *migration) index(ctx context.Context, x index, stored []storedIndex) error {
-	want, coll := specOf(x.model), m.log.db.Collection(m.log.opts.Prefix+x.collection)
-	report := IndexReport{Collection: coll.Name(), Name: x.name, Keys: want.keys, Action: IndexCreated}
+	want, coll := x.spec(), m.log.db.Collection(m.log.opts.Prefix+x.collection)
+	report := IndexReport{Collection: coll.Name(), Name: x.name(), Keys: want.keys, Action: IndexCreated}
 	var err error
 	if s := like(x, stored); s != nil {
 		report.Action = IndexKept
@@ -222,14 +222,14 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 			report.Action, report.Detail = IndexWrong, differs
 			err = fmt.Errorf("index %s of %s is not what it should be, %s: %w (in mongosh: db.getCollection(%q).dropIndex(%q))",
 				s.name, coll.Name(), differs, errWrongIndex, coll.Name(), s.name)
-		} else if s.name != x.name {
+		} else if s.name != x.name() {
 			report.Detail = "there by the name " + s.name
 		}
 	} else if !m.options.DryRun {
-		if _, err = coll.Indexes().CreateOne(ctx, x.model); err != nil {
+		if _, err = coll.Indexes().CreateOne(ctx, x.model(x.name())); err != nil {
 			m.report.FailedIndex = report.fullName()
 		}
-		if want.unique && isDuplicates(err) {
+		if x.unique && isDuplicates(err) {
 			err = fmt.Errorf("it has to be unique, so no two documents may have the same %s: %w", want.keys, err)
 		}
 	}
@@ -247,7 +247,7 @@ func isDuplicates(err error) bool {
 func (m *migration) foreign(collection string, stored []storedIndex, wanted []index) {
 	for _, s := range stored {
 		if s.name == "_id_" || slices.ContainsFunc(wanted, func(x index) bool {
-			return x.collection == collection && (x.name == s.name || s.keys == specOf(x.model).keys)
+			return x.collection == collection && (x.name() == s.name || s.keys == x.spec().keys)
 		}) {
 			continue
 		}

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -46,9 +44,8 @@ func actions(r MigrateReport) []string {
 
 func (l *Log) createIndex(t *testing.T, collection, name string, unique bool, keys ...string) {
 	t.Helper()
-	x := newIndex(collection, unique, ascending(keys...))
-	x.model.Options.SetName(name)
-	if _, err := l.db.Collection(collection).Indexes().CreateOne(t.Context(), x.model); err != nil {
+	x := index{collection: collection, unique: unique, keys: ascending(keys...)}
+	if _, err := l.db.Collection(collection).Indexes().CreateOne(t.Context(), x.model(name)); err != nil {
 		t.Fatalf("create index %s of %s: %v", name, collection, err)
 	}
 }
@@ -246,7 +243,7 @@ func TestReadIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := specOf(mongo.IndexModel{Keys: bson.D{{Key: "expireAt", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(0).SetSparse(true)})
+		want := index{keys: ascending("expireAt"), expires: true}.spec()
 		if got := readIndex(raw).differs(want); got != c.want {
 			t.Errorf("%v: %q; want %q", c.stored, got, c.want)
 		}

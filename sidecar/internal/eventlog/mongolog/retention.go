@@ -58,8 +58,6 @@ type sweep struct {
 	log   *Log
 	topic *topic
 	head  topicHead // as it was when the sweep began
-	// goneBefore is when the stubs were made, by the server's clock, whose seqs need not be taken any more.
-	goneBefore int64
 
 	keep     eventlog.Retention
 	remember remembering
@@ -104,7 +102,7 @@ func (s *sweep) expire(ctx context.Context) error {
 // expireBatch looks at so many of the lowest events of a partition, makes stubs of the expired
 // ones, and reports whether there may be more of them.
 func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err error) {
-	from, watermark := s.topic.partitions[p].floor.Load(), s.watermark(p)
+	from, watermark := s.topic.partitions[p].floor.Load(), s.head.watermark(p)
 	if from > watermark {
 		return false, nil
 	}
@@ -147,29 +145,29 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 	return on, nil
 }
 
-// forget deletes stubs whose time is over.
+// forget deletes stubs whose time is over at the low ends of partitions, which is where sweeps leave them. A TTL
+// index deletes them too, and stubs that compaction leaves in the middle. Here the policy in force counts.
 func (s *sweep) forget(ctx context.Context) error {
 	if s.keep.DedupeWindowMS <= 0 {
 		return nil
 	}
-	var swept []int
 	for p := range s.topic.partitions {
-		if part := &s.topic.partitions[p]; part.unswept.Load() != part.floor.Load() {
-			swept = append(swept, p)
+		part := &s.topic.partitions[p]
+		if part.unswept.Load() == part.floor.Load() {
+			continue
+		}
+		// One document tells whether there is anything to do.
+		for size := 1; size > 0; {
+			err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
+				size, err = s.forgetBatch(ctx, p, size)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
-	if len(swept) == 0 {
-		return nil
-	}
-	err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) error {
-		now, err := s.log.serverTime(ctx)
-		s.goneBefore = now.Add(-s.log.opts.SeqTaken).UnixMilli()
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return s.forgetLowest(ctx, swept)
+	return nil
 }
 
 // uncancelEvery is how often what is left of cancelled events is looked for.
@@ -218,43 +216,21 @@ func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	return err
 }
 
-// watermark is the highest seq that may be removed.
-func (s *sweep) watermark(p int) uint64 { return s.head.watermark(p) }
-
-// needless says that nothing needs the stub any more.
-func (s *sweep) needless(e entry) bool {
-	return e.Gone && s.remember.over(e.Accepted) && e.GoneAt <= s.goneBefore
-}
-
-// forgetLowest deletes stubs at the low ends of partitions, which is where sweeps leave them. A TTL
-// index deletes them too, and stubs that compaction leaves in the middle. Here the policy in force
-// counts.
-func (s *sweep) forgetLowest(ctx context.Context, partitions []int) error {
-	for _, p := range partitions {
-		// One document tells whether there is anything to do.
-		for size := 1; size > 0; {
-			err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
-				size, err = s.forgetBatch(ctx, p, size)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // forgetBatch looks at so many of a partition's lowest documents, and returns
 // how many to look at next; 0 is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
-	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.watermark(p)))),
+	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.head.watermark(p)))),
 		options.Find().SetHint(bySeq).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
 	if err != nil {
 		return 0, err
 	}
+	now, err := s.log.serverTime(ctx)
+	if err != nil {
+		return 0, err
+	}
+	goneBefore := now.Add(-s.log.opts.SeqTaken).UnixMilli() // the seqs of these stubs need not be taken any more
 	n := 0
-	for n < len(page) && s.needless(page[n]) {
+	for n < len(page) && page[n].Gone && s.remember.over(page[n].Accepted) && page[n].GoneAt <= goneBefore {
 		n++
 	}
 	left := s.limit - s.forgotten
@@ -272,7 +248,11 @@ func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err err
 	if n > left {
 		n, last, s.more = left, true, true
 	}
-	if err := s.log.deleteStubs(ctx, s.topic, p, seqsOf(page[:n])); err != nil {
+	err = s.log.persist(ctx, func() error {
+		_, err := s.log.majority(eventsName).DeleteMany(ctx, inPartition(s.topic.Name, p, among(seqsOf(page[:n])), stubs))
+		return err
+	})
+	if err != nil {
 		return 0, err
 	}
 	s.forgotten += n

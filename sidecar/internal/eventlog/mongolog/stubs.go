@@ -165,12 +165,3 @@ func stubUpdate(now, expireAt time.Time, also []bson.E) bson.D {
 	}
 	return bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: append(slices.Clip(stubless), also...)}}
 }
-
-// deleteStubs deletes the documents of stubs of a partition; seqs ascend.
-func (l *Log) deleteStubs(ctx context.Context, t *topic, p int, seqs []int64) error {
-	events := l.majority(eventsName)
-	return l.persist(ctx, func() error {
-		_, err := events.DeleteMany(ctx, inPartition(t.Name, p, among(seqs), stubs))
-		return err
-	})
-}
