@@ -138,10 +138,11 @@ func New(cfg Config) *Roster {
 	}
 	r := &Roster{
 		cfg:     cfg,
-		process: cfg.Name + "/" + newProcess() + "/",
+		process: cfg.Name + "/" + uuid.Must(uuid.NewV7()).String() + "/", // sorts behind those of processes that began earlier
 		poked:   pause.NewWake(),
 		groups:  make(map[eventlog.GroupName]struct{}),
 		asked:   make(map[string]struct{}),
+		others:  others{over: make(map[string]end)},
 		lacking: make(map[string]lack),
 	}
 	if cfg.PendingEnds != nil {
@@ -150,15 +151,6 @@ func New(cfg Config) *Roster {
 	r.view.Store(&View{Name: cfg.Name})
 	r.begin()
 	return r
-}
-
-// newProcess is an id that sorts behind those of processes that began earlier.
-func newProcess() string {
-	id, err := uuid.NewV7()
-	if err != nil {
-		panic(err) // there is no randomness
-	}
-	return id.String()
 }
 
 // processOf is what all runs of one process have in common.
@@ -207,36 +199,29 @@ func (r *Roster) Ours(id string) bool {
 	if r.isAlone() {
 		return id == r.cfg.Name
 	}
-	return len(id) > len(r.process) && id[:len(r.process)] == r.process
+	return strings.HasPrefix(id, r.process)
 }
 
 // Join announces that this sidecar has members of the group.
-func (r *Roster) Join(g eventlog.GroupName) {
-	r.announce(func() bool {
-		_, had := r.groups[g]
-		r.groups[g] = struct{}{}
-		return !had
-	})
-}
+func (r *Roster) Join(g eventlog.GroupName) { r.announce(g, true) }
 
 // Leave announces that this sidecar has no members of the group any more.
-func (r *Roster) Leave(g eventlog.GroupName) {
-	r.announce(func() bool {
-		_, had := r.groups[g]
-		delete(r.groups, g)
-		return had
-	})
-}
+func (r *Roster) Leave(g eventlog.GroupName) { r.announce(g, false) }
 
-func (r *Roster) announce(change func() (changed bool)) {
+func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	if r.isAlone() {
 		return
 	}
 	r.mu.Lock()
-	changed := change()
-	r.unsaved = r.unsaved || changed
+	_, had := r.groups[g]
+	if members {
+		r.groups[g] = struct{}{}
+	} else {
+		delete(r.groups, g)
+	}
+	r.unsaved = r.unsaved || had != members
 	r.mu.Unlock()
-	if changed {
+	if had != members {
 		r.Poke()
 	}
 }

@@ -39,7 +39,7 @@ func (v *View) following(id, name string, o others) *View {
 		x.text = append(x.text, o.live[id])
 	}
 	x.all = distinct(x.all)
-	same := func(a, b eventlog.Node) bool { return a.ID == b.ID && sameGroups(a.Groups, b.Groups) }
+	same := func(a, b eventlog.Node) bool { return a.ID == b.ID && slices.Equal(a.Groups, b.Groups) } // nodes save them in order
 	if v.ID == x.ID && v.known && slices.EqualFunc(v.text, x.text, same) {
 		x.by = v.by
 		return x
@@ -84,26 +84,6 @@ func alias(id, name string, live map[string]eventlog.Node) map[string]string {
 func distinct(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// sameGroups compares sets.
-func sameGroups(a, b []eventlog.GroupName) bool {
-	if slices.Equal(a, b) {
-		return true
-	}
-	if len(a) != len(b) {
-		return false
-	}
-	in := make(map[eventlog.GroupName]bool, len(a))
-	for _, g := range a {
-		in[g] = true
-	}
-	for _, g := range b {
-		if !in[g] {
-			return false
-		}
-	}
-	return true
 }
 
 // Known reports whether there is a view at all, and not only this sidecar's wish

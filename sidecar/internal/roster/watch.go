@@ -161,9 +161,6 @@ func (r *Roster) list(ctx context.Context, start time.Time) error {
 	before := o.live
 	o.live, o.listed, o.changed = make(map[string]eventlog.Node, len(nodes)), true, true
 	o.fresh = make(map[string]struct{})
-	if o.over == nil {
-		o.over = make(map[string]end)
-	}
 	for _, n := range nodes {
 		delete(before, n.ID)
 		if r.Ours(n.ID) {
