@@ -262,11 +262,9 @@ func (l *Log) appendCalls(t *topic, calls []*call) {
 	}
 	if errors.Is(err, errAnotherGeneration) {
 		b.refuse(err)
-		return
-	}
-	if refusal := b.unmetConcern(ctx, err); refusal != nil {
+	} else if refusal := b.unmetConcern(ctx, err); refusal != nil {
 		l.reached()
-		if l.unmet.set(t.Name, refusal.Concern) {
+		if l.setUnmet(t.Name, refusal.Concern) {
 			l.opts.Logger.Warn("the store does not meet the topic's write concern; its events are refused",
 				"topic", t.Name, "write_concern", refusal.Concern, "error", err)
 		}
@@ -289,7 +287,7 @@ var errBehind = errors.New("events before these are not acknowledged by a majori
 
 // run goes on until every event has its outcome, or there is no use in it.
 func (b *batch) run(ctx context.Context) error {
-	if b.log.unmet.has(b.topic.Name) {
+	if _, unmet := b.log.unmet.Load(b.topic.Name); unmet {
 		// Nothing is reserved for what would be refused again.
 		if err := b.confirm(ctx); err != nil {
 			return err
@@ -466,7 +464,7 @@ func (b *batch) accept(at *line, d *pending) {
 // met notes that the store is there and meets the topic's write concern.
 func (b *batch) met() {
 	b.log.reached()
-	if b.log.unmet.set(b.topic.Name, "") {
+	if b.log.setUnmet(b.topic.Name, "") {
 		b.log.opts.Logger.Info("the store meets the topic's write concern again", "topic", b.topic.Name)
 	}
 }

@@ -143,11 +143,11 @@ func (c *catalog) cached(name string) *topic {
 	return nil
 }
 
-// remember returns the topic of a document that is in the store.
-func (c *catalog) remember(raw bson.Raw) (*topic, error) {
+// remember returns the topic of a document that is in the store, and the document.
+func (c *catalog) remember(raw bson.Raw) (*topic, topicDocument, error) {
 	d, err := readTopic(raw)
 	if err != nil {
-		return nil, err
+		return nil, d, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *catalog) remember(raw bson.Raw) (*topic, error) {
 		t.made.Store(&d.By)
 		t.generation.Store(d.Generation)
 	}
-	return t, nil
+	return t, d, nil
 }
 
 // beginOn is begin for an operation on a topic.
@@ -198,7 +198,7 @@ func (l *Log) storedTopic(ctx context.Context, name string) (*topic, error) {
 	case err != nil:
 		return nil, l.unavailable(ctx, "look up topic "+name, err)
 	}
-	t, err := l.catalog.remember(raw)
+	t, _, err := l.catalog.remember(raw)
 	if err == nil && !t.exists() {
 		err = notThere(name)
 	}
@@ -308,7 +308,7 @@ func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	}
 	list := make([]eventlog.Topic, 0, len(documents))
 	for _, raw := range documents {
-		t, err := l.catalog.remember(raw)
+		t, _, err := l.catalog.remember(raw)
 		if err != nil {
 			return nil, err
 		}
@@ -352,4 +352,12 @@ func (l *Log) knownPartition(ctx context.Context, name string, p int) (t *topic,
 		part, err = t.partition(p)
 	}
 	return t, part, err
+}
+
+// reread learns the topic's generation from the store.
+func (l *Log) reread(ctx context.Context, name string) error {
+	return l.within(ctx, "look up topic "+name, func(ctx context.Context) error {
+		_, err := l.storedTopic(ctx, name)
+		return err
+	})
 }

@@ -95,13 +95,10 @@ func ofGeneration(name string, generation int64) bson.D {
 // storedDocument is a topic, also a deleted one, and its document.
 func (l *Log) storedDocument(ctx context.Context, name string) (t *topic, d topicDocument, err error) {
 	raw, err := l.topicRaw(ctx, name)
-	if err == nil {
-		d, err = readTopic(raw)
+	if err != nil {
+		return nil, d, err
 	}
-	if err == nil {
-		t, err = l.catalog.remember(raw)
-	}
-	return t, d, err
+	return l.catalog.remember(raw)
 }
 
 // makeAgain makes a topic again that is deleted; made is false where it is not.

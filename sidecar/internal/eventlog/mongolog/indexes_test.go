@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -197,14 +198,26 @@ func TestWriteConcernOf(t *testing.T) {
 	}
 }
 
-func TestAlternatives(t *testing.T) {
+func TestScanFilters(t *testing.T) {
 	scope := bson.D{{Key: "topic", Value: "t"}}
-	plain, _ := scanFilter(scope, eventlog.ScanQuery{MinTS: 5})
-	if got := alternatives(plain); len(got) != 1 {
+	if got := scanFilters(scope, eventlog.ScanQuery{MinTS: 5}); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
-	paged, _ := scanFilter(scope, eventlog.ScanQuery{MinTS: 5, After: &eventlog.Point{TS: 5, ID: "a"}})
-	if got := alternatives(paged); len(got) != 2 || got[0][0].Key != "topic" || got[1][0].Key != "topic" {
+	got := scanFilters(scope, eventlog.ScanQuery{MinTS: 5, After: &eventlog.Point{TS: 5, ID: "a"}})
+	if len(got) != 2 || got[0].(bson.D)[0].Key != "topic" || got[1].(bson.D)[0].Key != "topic" {
+		t.Errorf("%v", got)
+	}
+	for _, q := range []eventlog.ScanQuery{
+		{MinTS: 6, MaxTS: 5},
+		{MaxTS: 5, After: &eventlog.Point{TS: 6}},
+		{MinTS: 5, After: &eventlog.Point{TS: 4}, Descending: true},
+		{MinTS: 5, After: &eventlog.Point{TS: math.MinInt64}, Descending: true},
+	} {
+		if got := scanFilters(scope, q); len(got) != 0 {
+			t.Errorf("%+v: %v", q, got)
+		}
+	}
+	if got := scanFilters(scope, eventlog.ScanQuery{MaxTS: 5, After: &eventlog.Point{TS: math.MaxInt64}}); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 }

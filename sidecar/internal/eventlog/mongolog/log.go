@@ -91,9 +91,11 @@ type Log struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	catalog     catalog
-	health      atomic.Pointer[error] // how the last operation that asked the server failed; nil: it did not
-	unmet       unmet
+	catalog catalog
+	health  atomic.Pointer[error] // how the last operation that asked the server failed; nil: it did not
+	// unmet are the write concerns of topics whose last append was stored, and acknowledged by fewer members than the
+	// concern asks for. There are no more of them than topics whose policy names a number of members.
+	unmet       sync.Map
 	serverClock serverClock
 	causal      causality
 	fences      fences

@@ -120,11 +120,14 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	return removed, more, err
 }
 
+// idDoc is what is read of a document whose _id is enough.
+type idDoc struct {
+	ID string `bson:"_id"`
+}
+
 // deleteSome finds documents, and deletes those of them for which the conditions still hold.
 func (l *Log) deleteSome(ctx context.Context, collection string, filter bson.D, o *options.FindOptionsBuilder, still ...bson.E) (found, removed int, err error) {
-	docs, err := findAll[struct {
-		ID string `bson:"_id"`
-	}](ctx, l, l.majority(collection), filter, o.SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	docs, err := findAll[idDoc](ctx, l, l.majority(collection), filter, o.SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil || len(docs) == 0 {
 		return 0, 0, err
 	}

@@ -29,56 +29,47 @@ func redriveID(r *eventlog.Redrive) string {
 	return redrivePrefix(r.Topic, r.Group, r.Partition) + fmt.Sprintf("%020d/", r.Seq) + r.Letter
 }
 
-// redriveDoc has all that it says in its id.
-type redriveDoc struct {
-	ID string `bson:"_id"`
-}
-
-func redriveIDs(rs []eventlog.Redrive) []string {
+// eachRedrives calls do with the ids of redrives, some at a time.
+func (l *Log) eachRedrives(ctx context.Context, op string, rs []eventlog.Redrive, do func(ctx context.Context, ids []string) error) error {
 	ids := make([]string, len(rs))
 	for i := range rs {
 		ids[i] = redriveID(&rs[i])
 	}
-	return ids
+	for some := range slices.Chunk(ids, maxMarkIDs) {
+		if err := l.withinSession(ctx, op, func(ctx context.Context) error { return do(ctx, some) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AddRedrives implements eventlog.Redrives.
 func (l *Log) AddRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) error {
-	for some := range slices.Chunk(redriveIDs(rs), maxMarkIDs) {
-		docs := make([]redriveDoc, len(some))
-		for i, id := range some {
-			docs[i].ID = id
+	return l.eachRedrives(ctx, "add redrives", rs, func(ctx context.Context, ids []string) error {
+		docs := make([]bson.D, len(ids)) // an id says it all
+		for i, id := range ids {
+			docs[i] = byID(id)
 		}
-		err := l.withinSession(ctx, "add redrives", func(ctx context.Context) error { return l.insertNew(ctx, redriveName, docs) })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return l.insertNew(ctx, redriveName, docs)
+	})
 }
 
 // EndRedrives implements eventlog.Redrives.
 func (l *Log) EndRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) error {
-	for some := range slices.Chunk(redriveIDs(rs), maxMarkIDs) {
-		err := l.withinSession(ctx, "end redrives", func(ctx context.Context) error {
-			return l.persist(ctx, func() error {
-				_, err := l.majority(redriveName).DeleteMany(ctx, bson.D{idAmong(some)})
-				return err
-			})
-		})
-		if err != nil {
+	return l.eachRedrives(ctx, "end redrives", rs, func(ctx context.Context, ids []string) error {
+		return l.persist(ctx, func() error {
+			_, err := l.majority(redriveName).DeleteMany(ctx, bson.D{idAmong(ids)})
 			return err
-		}
-	}
-	return nil
+		})
+	})
 }
 
 // ListRedrives implements eventlog.Redrives.
 func (l *Log) ListRedrives(ctx context.Context, topic, group string, partition, limit int) (rs []eventlog.Redrive, err error) {
 	filter := idsUnder(redrivePrefix(topic, group, partition))
-	var docs []redriveDoc
+	var docs []idDoc
 	err = l.withinSession(ctx, "list redrives", func(ctx context.Context) (err error) {
-		docs, err = findAll[redriveDoc](ctx, l, l.majority(redriveName), filter,
+		docs, err = findAll[idDoc](ctx, l, l.majority(redriveName), filter,
 			options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
 		return err
 	})
@@ -105,17 +96,15 @@ func (l *Log) ListRedrives(ctx context.Context, topic, group string, partition, 
 // HasRedrives implements eventlog.Redrives.
 func (l *Log) HasRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) ([]bool, error) {
 	found := map[string]bool{}
-	for some := range slices.Chunk(redriveIDs(rs), maxMarkIDs) {
-		err := l.withinSession(ctx, "look up redrives", func(ctx context.Context) error {
-			docs, err := findAll[redriveDoc](ctx, l, l.majority(redriveName), bson.D{idAmong(some)}, options.Find())
-			for _, d := range docs {
-				found[d.ID] = true
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
+	err := l.eachRedrives(ctx, "look up redrives", rs, func(ctx context.Context, ids []string) error {
+		docs, err := findAll[idDoc](ctx, l, l.majority(redriveName), bson.D{idAmong(ids)}, options.Find())
+		for _, d := range docs {
+			found[d.ID] = true
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	has := make([]bool, len(rs))
 	for i := range rs {
@@ -176,11 +165,7 @@ func (l *Log) lookupAll(ctx context.Context, topic string, ids []string, project
 		return err
 	}
 	// There may be a later generation, which has the others.
-	err = l.within(ctx, "look up topic "+topic, func(ctx context.Context) error {
-		_, err := l.storedTopic(ctx, topic)
-		return err
-	})
-	if err != nil || t.generation.Load() == generation {
+	if err = l.reread(ctx, topic); err != nil || t.generation.Load() == generation {
 		return err
 	}
 	return l.lookupAll(ctx, topic, ids, projection, each)

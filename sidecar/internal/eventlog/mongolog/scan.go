@@ -2,6 +2,8 @@ package mongolog
 
 import (
 	"context"
+	"math"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -17,8 +19,8 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 		return nil, err
 	}
 	defer end()
-	filter, some := scanFilter(bson.D{{Key: "topic", Value: name}}, q)
-	if !some {
+	filters := scanFilters(bson.D{{Key: "topic", Value: name}}, q)
+	if len(filters) == 0 {
 		return nil, nil
 	}
 	order, index := 1, byTS
@@ -29,49 +31,31 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 		index = byKeyTS
 	}
 	o := options.Find().SetHint(l.hint(index)).SetSort(bson.D{{Key: "ts", Value: order}, {Key: "id", Value: order}})
-	return l.page(ctx, t, filter, o, b)
+	return l.page(ctx, t, anyOf(filters), o, b)
 }
 
-// scanFilter selects what q does within a scope; some is false if that is
-// nothing.
-func scanFilter(scope bson.D, q eventlog.ScanQuery) (filter bson.D, some bool) {
+// scanFilters select what q does within a scope, together; none: that is nothing. Where the query goes on behind a point
+// they are the events of its own ts with ids beyond, and those of other times: two ranges of one index, each in the order that
+// is wanted, so the server merges them as it goes.
+func scanFilters(scope bson.D, q eventlog.ScanQuery) (filters bson.A) {
 	if q.Key != nil {
 		scope = append(scope, bson.E{Key: "key", Value: *q.Key})
 	}
-	scope = scope[:len(scope):len(scope)]
+	scope = slices.Clip(scope)
 	least, most := q.MinTS, q.Upper()
-	within := func(op string, bound int64) bson.D {
-		ts := bson.D{{Key: "$gte", Value: least}, {Key: "$lte", Value: most}}
-		if op != "" {
-			ts = append(ts, bson.E{Key: op, Value: bound})
+	if p := q.After; p != nil {
+		within, beyond := least <= p.TS && p.TS <= most, "$gt"
+		if q.Descending {
+			most, beyond = min(most, max(p.TS, math.MinInt64+1)-1), "$lt"
+		} else {
+			least = max(least, min(p.TS, math.MaxInt64-1)+1)
 		}
-		return append(scope, bson.E{Key: "ts", Value: ts}, live)
+		if within {
+			filters = append(filters, append(scope, bson.E{Key: "ts", Value: p.TS}, bson.E{Key: "id", Value: bson.D{{Key: beyond, Value: p.ID}}}, live))
+		}
 	}
-	if least > most {
-		return nil, false
+	if least <= most {
+		filters = append(filters, append(scope, bson.E{Key: "ts", Value: bson.D{{Key: "$gte", Value: least}, {Key: "$lte", Value: most}}}, live))
 	}
-	if q.After == nil {
-		return within("", 0), true
-	}
-	at, ahead, beyond := q.After.TS, q.After.TS < least, "$gt"
-	behind := at > most
-	if q.Descending {
-		ahead, behind, beyond = behind, ahead, "$lt"
-	}
-	switch {
-	case ahead:
-		return within("", 0), true
-	case behind:
-		return nil, false
-	}
-	return behindPoint(scope, within(beyond, at), beyond, *q.After), true
-}
-
-// behindPoint selects the events behind a point: those of its own ts with ids
-// beyond, and others. They are two ranges of one index, each in the order that
-// is wanted, so the server merges them as it goes.
-func behindPoint(scope, others bson.D, beyond string, p eventlog.Point) bson.D {
-	same := append(scope[:len(scope):len(scope)], bson.E{Key: "ts", Value: p.TS},
-		bson.E{Key: "id", Value: bson.D{{Key: beyond, Value: p.ID}}}, live)
-	return bson.D{{Key: "$or", Value: bson.A{same, others}}}
+	return filters
 }

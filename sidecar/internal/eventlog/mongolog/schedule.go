@@ -347,16 +347,10 @@ func (l *Log) ofDue(ctx context.Context, name string, due []eventlog.Scheduled) 
 	if err != nil {
 		return nil, err
 	}
-	for i := range due {
-		if placeOf(&due[i]).generation == t.generation.Load() {
-			continue
-		}
-		return t, l.within(ctx, "look up topic "+name, func(ctx context.Context) (err error) {
-			_, err = l.storedTopic(ctx, name)
-			return err
-		})
+	if slices.ContainsFunc(due, func(w eventlog.Scheduled) bool { return placeOf(&w).generation != t.generation.Load() }) {
+		err = l.reread(ctx, name)
 	}
-	return t, nil
+	return t, err
 }
 
 // unschedule removes a scheduled event.

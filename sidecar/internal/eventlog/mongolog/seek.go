@@ -166,9 +166,9 @@ func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q e
 	}
 	return seqs, forEach(ctx, len(seqs), func(ctx context.Context, p int) error {
 		for first, head := int64(extents[p].First), int64(extents[p].Head); first <= head; first += seekWindow {
-			filter, _ := scanFilter(inPartition(t.Name, p, between(first, min(first+seekWindow-1, head))), q)
-			for _, one := range alternatives(filter) {
-				seq, err := l.findSeq(ctx, one, byLiveSeq, 1)
+			// Together the filters are not in the order of seqs.
+			for _, filter := range scanFilters(inPartition(t.Name, p, between(first, min(first+seekWindow-1, head))), q) {
+				seq, err := l.findSeq(ctx, filter.(bson.D), byLiveSeq, 1)
 				if err != nil {
 					return err
 				}
@@ -194,8 +194,11 @@ const (
 
 // seekByTS finds the seqs among the events of the time, if these are few, in all partitions.
 func (l *Log) seekByTS(ctx context.Context, t *topic, extents []eventlog.Extent, q eventlog.ScanQuery, seqs []uint64) (done bool, _ error) {
-	filter, _ := scanFilter(bson.D{{Key: document.FieldTopic, Value: t.Name}}, q)
-	found, err := findAll[entry](ctx, l, l.majority(eventsName), filter, options.Find().SetHint(l.hint(byTS)).
+	filters := scanFilters(bson.D{{Key: document.FieldTopic, Value: t.Name}}, q)
+	if len(filters) == 0 {
+		return true, nil
+	}
+	found, err := findAll[entry](ctx, l, l.majority(eventsName), anyOf(filters), options.Find().SetHint(l.hint(byTS)).
 		SetLimit(seekEvents).SetProjection(entryFields))
 	if err != nil || len(found) == seekEvents {
 		return false, err
@@ -206,18 +209,4 @@ func (l *Log) seekByTS(ctx context.Context, t *topic, extents []eventlog.Extent,
 		}
 	}
 	return true, nil
-}
-
-// alternatives are the parts of a filter any of which has to hold. To find a
-// lowest seq each is asked for by itself, since together they are not in the
-// order of seqs.
-func alternatives(filter bson.D) []bson.D {
-	if len(filter) != 1 || filter[0].Key != "$or" {
-		return []bson.D{filter}
-	}
-	var list []bson.D
-	for _, one := range filter[0].Value.(bson.A) {
-		list = append(list, one.(bson.D))
-	}
-	return list
 }

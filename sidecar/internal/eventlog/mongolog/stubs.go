@@ -29,11 +29,9 @@ import (
 // Every step names seqs, which are given once, and may be repeated or done by
 // several sidecars at the same time.
 
-const (
-	// fieldGoneAt is when the document became a stub, in milliseconds since
-	// the epoch.
-	fieldGoneAt = "gone_at"
-)
+// fieldGoneAt is when the document became a stub, in milliseconds since
+// the epoch.
+const fieldGoneAt = "gone_at"
 
 // stubDelay is how exact expireAt is: stubs that are near in time are made by
 // one statement. A TTL index works no more often than that either.

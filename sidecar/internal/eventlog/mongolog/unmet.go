@@ -3,8 +3,6 @@ package mongolog
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -12,44 +10,25 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// unmet are the topics whose last append was stored, and acknowledged by fewer
-// members than the topic's write concern asks for. There are no more of them
-// than topics whose policy names a number of members.
-type unmet struct {
-	mu       sync.Mutex
-	concerns map[string]string // by topic
-}
-
-// set notes how the topic's last append went, and reports whether that is news;
-// an empty concern was met.
-func (u *unmet) set(topic, concern string) (changed bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	changed = u.concerns[topic] != concern
+// setUnmet notes how the topic's last append went, and reports whether that is
+// news; an empty concern was met.
+func (l *Log) setUnmet(topic, concern string) (changed bool) {
 	if concern == "" {
-		delete(u.concerns, topic)
+		_, changed = l.unmet.LoadAndDelete(topic)
 		return changed
 	}
-	if u.concerns == nil {
-		u.concerns = map[string]string{}
-	}
-	u.concerns[topic] = concern
-	return changed
-}
-
-// has reports whether the topic's last append did not meet its concern.
-func (u *unmet) has(topic string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.concerns[topic] != ""
+	was, _ := l.unmet.Swap(topic, concern)
+	return was != concern
 }
 
 // UnmetConcerns are the write concerns, by topic, for which fewer members than
 // they ask for acknowledged the topic's last append.
 func (l *Log) UnmetConcerns() map[string]string {
-	l.unmet.mu.Lock()
-	defer l.unmet.mu.Unlock()
-	return maps.Clone(l.unmet.concerns)
+	concerns := map[string]string{}
+	for topic, concern := range l.unmet.Range {
+		concerns[topic.(string)] = concern.(string)
+	}
+	return concerns
 }
 
 // isUnmet reports whether the server says that no number of tries makes it meet
