@@ -19,10 +19,10 @@ import (
 const (
 	// maxInsertBytes bounds one insert, well below the server's 48 MB.
 	maxInsertBytes = 16 << 20
-	// maxRivalInsert bounds the documents of one insert while others append to the topic, too: neighbours in a unique index
-	// that are inserted at the same time cost MongoDB much more than they do one after the other.
+	// maxRivalInsert bounds the documents of one insert while other sidecars append to the topic, too: MongoDB inserts neighbours
+	// in a unique index at the same time at a much higher cost than one after the other.
 	maxRivalInsert = 100
-	// rivalsFor is how long ago others may have appended to count as those who do.
+	// rivalsFor is for how long after an append another sidecar counts as one that appends.
 	rivalsFor = 10 * time.Second
 	// maxLookup bounds the ids that are looked up at once.
 	maxLookup = 256
@@ -35,12 +35,12 @@ const (
 // a topic under way at a time.
 //
 //   - A batch first reserves seqs at the topic's head (heads.go), which one request does for all its partitions. So seqs
-//     are in the order in which appends were answered and begun, whoever made them.
+//     are in the order in which appends were answered and begun, through all sidecars.
 //   - It inserts the events at these seqs, in order. Readers go as far as nothing is missing (holes.go).
 //   - A duplicate (topic, id) is a repeated publish, or an earlier try whose answer was lost; a void takes the seq.
-//   - A duplicate (topic, partition, seq) is a void: readers waited for long enough. What is left of the partition's
-//     events reserves again, in order.
-//   - Where it is not known what happened, the same is inserted at the same seqs again: ids and seqs make that safe.
+//   - A duplicate (topic, partition, seq) is a void: readers waited for long enough. The rest of the partition's
+//     events reserve again, in order.
+//   - Where the outcome is unknown, the log inserts the same documents at the same seqs again: ids and seqs make that safe.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
 	var failed error
@@ -50,7 +50,7 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 			end++
 		}
 		switch some := batch[start:end]; {
-		case failed != nil: // what may be stored later must not be behind these
+		case failed != nil: // events that may be stored later must come before these
 			for i, r := range some {
 				out[start+i].Err, r.FreshID = failed, false
 			}
@@ -75,8 +75,8 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 func (l *Log) appendNow(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) {
 	err := l.appendOnce(ctx, name, p, batch, out)
 	for err == nil {
-		// The topic was deleted meanwhile, and maybe made again: what had no
-		// place yet starts over.
+		// The topic was deleted meanwhile, and maybe made again: events without
+		// a place start over.
 		var rest []*eventlog.Record
 		var at []int
 		for i := range out {
@@ -143,7 +143,7 @@ type call struct {
 	p     int
 	// generation is the topic's that the documents are of.
 	generation int64
-	events     []*pending // those that make a document
+	events     []*pending // the events that make a document
 	out        []eventlog.Outcome
 	left       int // events without an outcome
 	done       chan struct{}
@@ -197,7 +197,7 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 	return c, nil
 }
 
-// enqueue has the call be part of the topic's next batch.
+// enqueue makes the call part of the topic's next batch.
 func (l *Log) enqueue(c *call) error {
 	if c.left == 0 {
 		close(c.done)
@@ -206,7 +206,7 @@ func (l *Log) enqueue(c *call) error {
 	return c.topic.calls.add(l, c, l.opts.Linger, func(calls []*call) { l.appendCalls(c.topic, calls) })
 }
 
-// batch is what is appended to a topic at a time.
+// batch holds the events that are appended to a topic at a time.
 type batch struct {
 	log   *Log
 	topic *topic
@@ -220,12 +220,12 @@ type batch struct {
 	wait       backoff
 }
 
-// line is what a batch has for one partition, in order.
+// line holds a batch's documents of one partition, in order.
 type line struct {
 	p       int
 	pending []*pending
 	since   moment // before the seqs were reserved
-	// patience is what readers are asked to have from the next reservation on; 0: what they have.
+	// patience is the wait that the next reservation asks readers for; 0: no other than they have.
 	patience time.Duration
 }
 
@@ -282,13 +282,13 @@ func (b *batch) left() (n int) {
 	return n
 }
 
-// errBehind: what an event met cannot be read yet.
+// errBehind: a majority read does not return yet the document that an event met.
 var errBehind = errors.New("events before these are not acknowledged by a majority yet")
 
-// run goes on until every event has its outcome, or there is no use in it.
+// run goes on until every event has its outcome, or another try is no use.
 func (b *batch) run(ctx context.Context) error {
 	if _, unmet := b.log.unmet.Load(b.topic.Name); unmet {
-		// Nothing is reserved for what would be refused again.
+		// Events that would be refused again get no seqs.
 		if err := b.confirm(ctx); err != nil {
 			return err
 		}
@@ -317,7 +317,7 @@ func (b *batch) run(ctx context.Context) error {
 	return nil
 }
 
-// step reserves what is needed, makes one insert, and draws the conclusions.
+// step reserves seqs for events that need them, makes one insert, and acts on its result.
 func (b *batch) step(ctx context.Context) error {
 	if err := b.reserve(ctx); err != nil {
 		return err
@@ -421,7 +421,7 @@ func (at *line) give(last uint64, since moment) {
 	}
 }
 
-// restart has the events reserve again; voids have no more place to take.
+// restart takes the seqs of the events back, so that they reserve again, and drops voids, whose seqs are given up.
 func (at *line) restart() {
 	var events []*pending
 	for _, d := range at.pending {

@@ -20,9 +20,9 @@ import (
 // maxPartitions is the interface's bound.
 const maxPartitions = 1024
 
-// catalog is the topics that this sidecar has come across, also deleted ones. It is never larger
-// than the store's. Fields that do not change while a topic is deleted and created again are right
-// for ever. Its generation is the last one found, and operations that depend on it find out if
+// catalog holds the topics that this sidecar has read, also deleted ones. It is never larger
+// than the store's. Deleting and creating a topic again does not change its name and partitions, so these
+// stay right. A topic's generation is the last one that was read, and operations that depend on it find out if
 // there is a later one.
 type catalog struct {
 	mu     sync.RWMutex
@@ -51,12 +51,12 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 	return list
 }
 
-// topic is one topic and what is known of its partitions.
+// topic is one topic and its partitions, as far as this log knows them.
 type topic struct {
 	eventlog.Topic
 	partitions []partition
-	// generation is the highest that was found; see delete.go. made has whom that
-	// one was made for, in place of the Topic's.
+	// generation is the highest that was read; see delete.go. made is By of that
+	// generation, in place of the Topic's.
 	generation atomic.Int64
 	made       atomic.Pointer[string]
 	// eventBytes is about how large an event of the topic is, as wire.Event.Size
@@ -68,15 +68,15 @@ type topic struct {
 	rivals atomic.Int64
 	// watermarkDue is when this log may raise the watermark again, in nanoseconds since the epoch.
 	watermarkDue atomic.Int64
-	// uncancelDue is when what is left of cancelled events may be looked for again, in nanoseconds since the epoch.
+	// uncancelDue is when a sweep may look for the stubs of cancelled events again, in nanoseconds since the epoch.
 	uncancelDue atomic.Int64
 }
 
-// partition is what is known of one partition.
+// partition is one partition, as far as this log knows it.
 type partition struct {
 	// reserved is the highest seq that was given to this log.
 	reserved atomic.Uint64
-	// watermark is what a head said, and seen a seq up to which nothing is missing.
+	// watermark was read from the head, and seen is a seq up to which nothing is missing.
 	watermark, seen atomic.Uint64
 	hole            hole
 	newest          newest
@@ -92,7 +92,7 @@ type partition struct {
 // exists says whether the topic is not deleted, as far as is known.
 func (t *topic) exists() bool { return t.generation.Load()%2 == 0 }
 
-// entry is the topic with whom it was made for.
+// entry is the topic with By of its generation.
 func (t *topic) entry() eventlog.Topic {
 	tp := t.Topic
 	if by := t.made.Load(); by != nil {
@@ -101,7 +101,7 @@ func (t *topic) entry() eventlog.Topic {
 	return tp
 }
 
-// raise has n be at least as high as to.
+// raise makes n at least as high as to.
 func raise(n *atomic.Uint64, to uint64) {
 	for was := n.Load(); was < to && !n.CompareAndSwap(was, to); was = n.Load() {
 	}
@@ -337,7 +337,7 @@ func (l *Log) LookupTopic(ctx context.Context, name string) (eventlog.Topic, err
 	return t.entry(), nil
 }
 
-// known is the topic, for what begins an operation of its own with each step.
+// known is the topic, for callers that begin an operation of its own with each step.
 func (l *Log) known(ctx context.Context, name string) (*topic, error) {
 	_, t, end, err := l.beginOn(ctx, name)
 	if err == nil {

@@ -11,18 +11,18 @@ import "strings"
 //	         {_id: {void: topic, partition, seq}, …}           see holes.go
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
 //	marks    {_id: topic/group/id, expireAt}                    without a group: an erasure, by its digest
-//	redrives {_id: topic/group/partition/seq/letter}            inserted by who asks, deleted once the dead letter is gone
-//	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by whoever declares it
+//	redrives {_id: topic/group/partition/seq/letter}            inserted on request, deleted once the dead letter is gone
+//	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by the sidecar that declares it
 //	         {_id: "roll", n, changes}                         upserted; see nodes.go
-//	signals_0, …  {node, slots, appended, moved, nodes}        capped: what sidecars tell each other about topics of these slots
-//	boards   {_id: log id, last, signals}                      the same, where capped collections do not do
+//	signals_0, …  {node, slots, appended, moved, nodes}        capped: messages between sidecars about topics of these slots
+//	boards   {_id: log id, last, signals}                      the same, on servers without capped collections
 //	meta     {_id: "store", id, format}                        inserted once; format: set once in older stores
 //
-// A request may be executed long after its sender has given it up. So every
+// The server may execute a request long after its sender has given it up. So every
 // update and delete names in its filter the state that it replaces: a number
 // that only rises (save, beat, last), a claim or a seq that is given once, or
-// that the document has come to its end (gone, expired), or has not (live).
-// Only what is pushed on the roll may be late.
+// that the document is over (gone, expired), or is not (live).
+// Only a push on the roll may be late.
 const (
 	topicsName  = "topics"
 	eventsName  = "events"

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// Compact implements eventlog.Compactor. Removed events become stubs, see stubs.go. Others may
-// append, sweep and compact meanwhile: what is superseded stays so, and events are only ever
-// removed when everything is gone already that they supersede.
+// Compact implements eventlog.Compactor. Removed events become stubs, see stubs.go. Other sidecars may
+// append, sweep and compact meanwhile: a superseded event stays superseded, and an event is
+// removed only once everything that it supersedes is gone.
 func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
 	t, part, err := l.knownPartition(ctx, name, p)
 	if err != nil {
@@ -55,7 +55,7 @@ type compaction struct {
 
 	page []entry // the events to look at
 	head int64   // the partition's
-	// keys are the keys of the page, and what is known of their events.
+	// keys are the keys of the page, with their events as far as known.
 	keys map[string]*keyed
 }
 

@@ -12,14 +12,14 @@ import (
 
 const concernMajority = "majority"
 
-// majorityWrites are what everything is written with but the events of topics
-// whose policy says otherwise.
+// majorityWrites is the write concern of everything except events of topics
+// whose policy names another.
 var majorityWrites = &writeconcern.WriteConcern{W: "majority", Journal: new(true)}
 
 // concern is the store as the operations of a topic see it: writes have the write concern of the
 // topic's policy, and reads return events that are at least as durable.
 type concern struct {
-	// events is to be inserted into, and heads, which is the same collection, to reserve in. Reads
+	// Inserts go to events, and reservations to heads, which is the same collection. Reads
 	// are at majority for every write concern.
 	events, heads *mongo.Collection
 	// name is the policy's, and members the number in it, 0 for majority.
@@ -54,7 +54,7 @@ func writeConcernOf(name string, e engine) *writeconcern.WriteConcern {
 		return majorityWrites
 	}
 	if !e.replicated {
-		w = 1 // there is one; MongoDB refuses what waits for more
+		w = 1 // there is one member; MongoDB refuses writes that wait for more
 	}
 	return &writeconcern.WriteConcern{W: w}
 }

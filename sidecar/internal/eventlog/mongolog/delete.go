@@ -15,21 +15,21 @@ import (
 )
 
 // A topic's generation is even while it exists and odd while it is deleted. It
-// is in the topic's document, which says what it is to be, and then in the head,
-// by which appends go. It only rises, and neither document is ever deleted.
+// is in the topic's document, which is written first, and in the head,
+// which decides about appends. It only rises, and neither document is ever deleted.
 //
-// Deleting goes in steps, each of which may be done again by anybody, in this order:
+// Deleting has these steps, in this order. Any sidecar may repeat each of them:
 //
 //  1. The topic's document gets the next, odd generation.
 //  2. So does the head. A reservation names the generation that it is for, so
-//     from here on no seq is given out: what the head says is final.
-//  3. Voids take the seqs up to there that nothing is stored at. What is still
-//     on its way meets them, as it does those of a hole.
+//     from here on no seq is given out: the head's numbers are final.
+//  3. Voids take the seqs up to there that nothing is stored at. Inserts that are still
+//     on their way meet them, as they do those of a hole.
 //  4. Live events up to there become stubs, whose seqs stay taken as those of
 //     other stubs do.
 //  5. The head's first goes above. Heads are never lowered, so that no reader
 //     takes an event that comes later for one of these.
-//  6. The topic's document says that it is emptied.
+//  6. The topic's document gets the mark "emptied".
 //
 // Making it again gives it the next, even generation. An event's _id begins with
 // the generation, so that ids are free though stubs have them, and so does a
@@ -45,9 +45,9 @@ func (h topicHead) generation() int64 {
 	return n
 }
 
-// meet compares a head's generation with the one that is known of the topic.
-// Where the head has a later one, or was left behind, that is mended, and the
-// head is to be read again. A topic that turns out to be deleted is an error.
+// meet compares a head's generation with the topic's as this log knows it.
+// Where the head has a later one, the log reads the topic's document; where it has an earlier one, the log raises it. Then the
+// caller reads the head again. A deleted topic is an error.
 func (l *Log) meet(ctx context.Context, t *topic, head topicHead) (same bool, err error) {
 	switch known := t.generation.Load(); {
 	case head.generation() < known:
@@ -66,7 +66,7 @@ func (l *Log) meet(ctx context.Context, t *topic, head topicHead) (same bool, er
 	return same, err
 }
 
-// raiseGeneration has the head be of that generation at least.
+// raiseGeneration gives the head that generation, unless it has a later one.
 func (l *Log) raiseGeneration(ctx context.Context, t *topic, to int64) error {
 	return l.updateHead(ctx, t, bson.D{{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: to}}}},
 		bson.E{Key: fieldGeneration, Value: bson.D{{Key: "$lt", Value: to}}})
@@ -101,7 +101,7 @@ func (l *Log) storedDocument(ctx context.Context, name string) (t *topic, d topi
 	return l.catalog.remember(raw)
 }
 
-// makeAgain makes a topic again that is deleted; made is false where it is not.
+// makeAgain makes a deleted topic again; made is false where the topic is not deleted.
 func (l *Log) makeAgain(ctx context.Context, name string) (made bool, err error) {
 	_, d, err := l.storedDocument(ctx, name)
 	switch {
@@ -154,7 +154,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	})
 }
 
-// empty does what is to be done of a topic's deletion with its events.
+// empty removes the events of a topic that is being deleted.
 func (l *Log) empty(ctx context.Context, op string, t *topic, generation int64) error {
 	var head topicHead
 	err := l.within(ctx, op, func(ctx context.Context) (err error) {
@@ -224,8 +224,8 @@ func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, he
 // forgetful keeps stubs for the sake of their seqs alone.
 var forgetful = remembering{windowMS: 1, now: math.MaxInt64 / 2}
 
-// ForgetGroup implements eventlog.Deleter. The last epochs go once nothing of
-// their owners can come any more, where the server has a TTL index.
+// ForgetGroup implements eventlog.Deleter. The server's TTL index, where there is one, removes the last epochs
+// once no late save of their owners can come any more.
 func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// resolve finds out what the document at the front of a line ran into: its id
+// resolve finds out why the document at the front of a line is a duplicate: its id
 // is there already, or its seq is taken.
 func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 	if at.pending[0].call == nil {
@@ -35,7 +35,7 @@ func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 	return b.giveWay(ctx, at)
 }
 
-// giveWay has a line reserve again, since the seq at its front is taken.
+// giveWay makes a line reserve again, since the seq at its front is taken.
 func (b *batch) giveWay(ctx context.Context, at *line) error {
 	var found struct {
 		Void bool `bson:"void"`

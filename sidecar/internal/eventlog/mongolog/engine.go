@@ -2,7 +2,7 @@ package mongolog
 
 import "github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 
-// engine is what differs between servers that speak MongoDB's protocol.
+// engine says how servers that speak MongoDB's protocol differ.
 type engine struct {
 	version string
 	// mongo says that it is MongoDB itself, not a compatible server.

@@ -33,7 +33,7 @@ type epochDoc struct {
 	// Save is the number of the owner's last save, 0 before the first. It only rises, so that a save that comes late, when
 	// its sender has given up, replaces no later one.
 	Save int64 `bson:"save"`
-	// Fenced says that a later epoch was taken, whose taker has read or will read what was saved: nothing is saved any more.
+	// Fenced says that a later epoch was taken, whose taker has read the saves or will read them: no save is accepted any more.
 	Fenced bool `bson:"fenced,omitempty"`
 	// Inherit says that the progress is that of the epoch before it, if there
 	// is one: its taker has not yet made it its own.
@@ -212,7 +212,7 @@ func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 }
 
 // outdated are the epochs below the one before number. That one stays: a reader
-// who came before number was there may be about to inherit.
+// that came before number was inserted may be about to inherit from it.
 func (c chain) outdated(number uint64) chain {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
 	return c[:max(0, i-1)]
@@ -230,7 +230,7 @@ func idsUnder(prefix string) bson.D {
 // below is the condition on a number that only rises: n is higher, or there is none yet.
 func below(n int64) bson.D { return bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: n}}}} }
 
-// inheritUpdate makes the epoch's own what it inherits, unless it has its own.
+// inheritUpdate stores the progress that the epoch inherits as its own, unless it has its own.
 func inheritUpdate(c chain, e *eventlog.Epoch, claim string) mongo.WriteModel {
 	heir := append(byID(epochID(e)), bson.E{Key: "claim", Value: claim}, bson.E{Key: "inherit", Value: true})
 	return mongo.NewUpdateOneModel().SetFilter(heir).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
@@ -240,7 +240,7 @@ func inheritUpdate(c chain, e *eventlog.Epoch, claim string) mongo.WriteModel {
 // unfenced are the epochs that may still be saved.
 var unfenced = bson.E{Key: "fenced", Value: bson.D{{Key: "$ne", Value: true}}}
 
-// fenceUpdates have nothing be saved in the epochs below that number any more.
+// fenceUpdates fence the epochs below that number, so that they accept no save any more.
 func (c chain) fenceUpdates(number uint64) (models []mongo.WriteModel) {
 	for _, d := range c {
 		if d.Number < number && !d.Fenced {
@@ -259,7 +259,7 @@ func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
 		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
 }
 
-// withoutProgress leaves out what is long.
+// withoutProgress leaves out the field that is long.
 var withoutProgress = bson.D{{Key: "progress", Value: 0}}
 
 // partitionFilters select the partitions of the epochs, with one filter for
@@ -338,8 +338,8 @@ const (
 	compatStatements = 1
 )
 
-// bulkWrite writes what may be written in any order, and again. It returns how many documents were as the filters of updates
-// say; one that an earlier try has written does not count.
+// bulkWrite makes writes that may come in any order, and more than once. It returns how many documents matched the filters of
+// updates; one that an earlier try has written does not count.
 func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mongo.WriteModel) (matched int, err error) {
 	size := compatStatements
 	if l.engine().mongo {
@@ -361,8 +361,8 @@ func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mo
 	return matched, nil
 }
 
-// findAll reads all that a filter selects. It decodes by itself, as all do here who read many: a cursor would make a buffer of
-// 4 KiB for each document.
+// findAll reads all documents that a filter selects. It decodes by itself, as all code here that reads many: a cursor would make a
+// buffer of 4 KiB for each document.
 func findAll[T any](ctx context.Context, l *Log, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
 	var docs []T
 	err := l.persist(ctx, func() error {

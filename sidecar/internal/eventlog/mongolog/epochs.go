@@ -76,9 +76,9 @@ func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 	return slices.DeleteFunc(found.latest(), func(e eventlog.Epoch) bool { return e.Deleted }), nil
 }
 
-// TakeEpochs implements eventlog.Groups. Inserting decides who has an epoch;
-// all else is found out by reading afterwards, so that it does not matter how
-// often an insert with a lost reply was repeated.
+// TakeEpochs implements eventlog.Groups. The insert decides which sidecar has an epoch;
+// reads afterwards tell the rest, so that an insert with a lost reply may be
+// repeated any number of times.
 func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 	errs := make([]error, len(epochs))
 	err := l.withinSession(ctx, "take epochs", func(ctx context.Context) error { return l.takeEpochs(ctx, epochs, errs) })
@@ -90,7 +90,7 @@ func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 	return errs
 }
 
-// takeEpochs inserts the epochs and sets errs of those that are refused.
+// takeEpochs inserts the epochs and sets the errors of refused ones.
 func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) error {
 	claim := uuid.NewString()
 	var docs []epochDoc
@@ -124,7 +124,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 			fencing = append(fencing, found[e.GroupPartition].fenceUpdates(e.Number)...)
 		}
 	}
-	// Only then it is known what the owners before have saved.
+	// Only after that the saves of the owners before are final.
 	if len(fencing) > 0 {
 		if _, err := l.bulkWrite(ctx, coll, fencing); err != nil {
 			return err
@@ -190,7 +190,7 @@ func refusal(e *eventlog.Epoch, why error, latest uint64) error {
 		e.Number, e.Topic, e.Group, e.Partition, why, latest)
 }
 
-// maxFences bounds what fences remember. Forgetting one costs a write without an effect.
+// maxFences bounds the partitions that fences remember. Forgetting one costs a write without an effect.
 const maxFences = 1 << 14
 
 // fences are the latest epochs that this log knows of, so that a save by an

@@ -12,12 +12,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// storeFormat is the number of what sidecars take each other to do with the store. Sidecars that disagree may not use one
-// store at a time. It is in the store's document in meta. Those of 3 publish to topics that are deleted, and those of 2 do not
-// enter changes of theirs in the roll; versions that appended without reservations wrote no number, and look at none.
+// storeFormat numbers the rules by which sidecars share a store. Sidecars with different numbers may not use one
+// store at a time. The number is in the store's document in meta. Sidecars of format 3 publish to topics that are deleted, and
+// sidecars of format 2 do not enter their changes in the roll; versions that appended without reservations wrote no number, and
+// check none.
 const storeFormat = 4
 
-// quietFor is how long sidecars of an older version have to be silent to count as stopped. It is several times the
+// quietFor is the silence after which sidecars of an older version count as stopped. It is several times the
 // longest pause between two of their beats.
 const quietFor = 30 * time.Second
 
@@ -29,7 +30,7 @@ type meta struct {
 	Format  int    `bson:"format"`
 }
 
-// older is what was seen of a store of an older format: since when its nodes are watched, and where their beats were then.
+// older holds observations of a store of an older format: the time since when its nodes are watched, and their last beats.
 type older struct {
 	since time.Time
 	beats map[string]int64

@@ -23,9 +23,9 @@ import (
 //	generation  see delete.go
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //
-// A number that is left out is 0. head rises by $inc and $max, settled and first by $max, and so does patience; whoever
-// raises settled takes it back by naming the value that it had. The document is neither upserted nor deleted, so that what was
-// given out is never given out again. Its place in the index of seqs, before all partitions, lets a reader have it and the
+// A number that is left out is 0. head rises by $inc and $max, settled, first and patience by $max; a sidecar that
+// raises settled lowers patience by an update that names the value that it had. The document is neither upserted nor deleted, so
+// that no seq is given out twice. Its place in the index of seqs, before all partitions, lets a reader read it and the
 // events in one scan, in this order.
 const (
 	fieldHead      = "head"
@@ -67,8 +67,8 @@ func byHead(topic string) bson.D {
 	return bson.D{{Key: "_id", Value: headID(topic)}, {Key: document.FieldTopic, Value: topic}}
 }
 
-// readHead reads a topic's head, and makes it if there is none. A topic that
-// turns out to be deleted is an error.
+// readHead reads a topic's head, and makes it if there is none. A deleted
+// topic is an error.
 func (l *Log) readHead(ctx context.Context, t *topic) (topicHead, error) {
 	for {
 		head, err := l.findHead(ctx, t)

@@ -64,7 +64,7 @@ func void(topic string, p int, seq uint64, at time.Time) bson.D {
 	}
 }
 
-// fill voids the seqs from first to last. One that has come to be stored stays as it is.
+// fill voids the seqs from first to last. An event that was stored meanwhile stays as it is.
 func (l *Log) fill(ctx context.Context, t *topic, p int, first, last uint64) error {
 	at, err := l.serverTime(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ type serverClock struct {
 	at   moment // when the reply came
 }
 
-// serverTimeFor is for how long a reply's time is gone by.
+// serverTimeFor is for how long the log relies on a reply's time.
 const serverTimeFor = time.Minute
 
 // serverTime is the time by the server's clock, or a little before it.
@@ -123,7 +123,7 @@ func (l *Log) serverTime(ctx context.Context) (time.Time, error) {
 	return told.Add(l.opts.Clock.Since(at.mono)), nil
 }
 
-// morePatience is what a writer asks for that was voided and is alive.
+// morePatience is the wait that a writer asks readers for whose seqs were voided though it is alive.
 func (l *Log) morePatience(ctx context.Context, t *topic, p int) (time.Duration, error) {
 	head, err := l.readHead(ctx, t)
 	if err != nil {
@@ -148,8 +148,8 @@ func (l *Log) updateHead(ctx context.Context, t *topic, update bson.D, expected 
 	})
 }
 
-// contiguous is the highest seq up to which nothing is missing, where nothing is up to end. It voids holes that have stood
-// for too long, as it comes to them.
+// contiguous is the highest seq up to which nothing is missing; nothing is missing up to end. It voids holes that have stood
+// for too long.
 func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, end uint64) (uint64, error) {
 	o := options.Find().SetHint(bySeq).SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: fieldVoid, Value: 1}})
@@ -193,7 +193,7 @@ type newest struct {
 	last, exact uint64
 }
 
-// saw notes that all that is stored from first to to was looked at, and that last is the highest event among it; 0: none is.
+// saw notes that a reader has seen all documents from first to to, and that last is the highest event among them; 0: none is.
 func (x *newest) saw(first, to, last uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -212,7 +212,7 @@ func (x *newest) at(end uint64) (last uint64, known bool) {
 // see notes that nothing is missing up to a seq, as a majority has it.
 func (p *partition) see(seq uint64) { raise(&p.seen, seq) }
 
-// raiseWatermarkSoon raises the watermark to what this log has read, at most once in watermarkEvery.
+// raiseWatermarkSoon raises the watermark to the seqs that this log has read up to, at most once in watermarkEvery.
 func (l *Log) raiseWatermarkSoon(t *topic, head topicHead) {
 	due := t.watermarkDue.Load()
 	now := l.opts.Clock.Now().UnixNano()
@@ -227,7 +227,7 @@ func (l *Log) raiseWatermarkSoon(t *topic, head topicHead) {
 	})
 }
 
-// raiseWatermark raises the watermark of each partition to what this log has seen, and lowers the patience of those partitions.
+// raiseWatermark raises the watermark of each partition to the seq that this log has seen, and lowers the patience of those partitions.
 func (l *Log) raiseWatermark(ctx context.Context, t *topic, head topicHead) error {
 	var raise bson.D
 	for p := range t.partitions {

@@ -51,7 +51,7 @@ func (x index) model(name string) mongo.IndexModel {
 // be, so that these have no entries of stubs and voids.
 var live = bson.E{Key: document.FieldGone, Value: nil}
 
-// The indexes of events, as hints. All but the first leave out what is not live.
+// The indexes of events, as hints. All but the first have live events alone.
 var (
 	// A seq is taken once; and the order of reads where something may be missing.
 	bySeq = ascending(document.FieldTopic, document.FieldPartition, document.FieldSeq)
@@ -71,7 +71,7 @@ func ascending(fields ...string) (keys bson.D) {
 	return keys
 }
 
-// hint is an index to read by. Where the store does not have all of them, it is for the server to find out what to do.
+// hint is an index to read by. Where the store lacks some of them, the server chooses.
 func (l *Log) hint(index bson.D) any {
 	if l.setup.Load().unindexed {
 		return nil
@@ -79,7 +79,7 @@ func (l *Log) hint(index bson.D) any {
 	return index
 }
 
-// indexes are all that the log wants to have, except for those on _id.
+// indexes are all indexes that the log needs, except those on _id.
 func indexes(e engine) []index {
 	all := bson.D{live}
 	keyed := bson.D{live, {Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}}}
@@ -110,12 +110,12 @@ func indexes(e engine) []index {
 // never get done.
 const maxIndexOnConnect = 50_000
 
-// errNotMigrated says what to do about a store that cannot be used as it is.
+// errNotMigrated is advice about a store that cannot be used as it is.
 var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once, which may be while sidecars use the store, and do what it says")
 
 // ensureIndexes creates the indexes that are missing in collections of at most
-// so many documents. One of the others has to be made by a migration: without
-// those that keep appends and owners apart the log does not work at all,
+// so many documents. A migration has to create the others: without
+// the unique ones the log does not work at all,
 // without the rest, unindexed, it is slow.
 func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexed bool, _ error) {
 	stored := map[string][]storedIndex{}
@@ -153,7 +153,7 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexe
 }
 
 // ensureIndex creates an index if it is missing and the collection has at most
-// so many documents. wrong says what is wrong with what is there; "" if nothing.
+// so many documents. wrong says how the stored index differs, or that it is missing; "" if it is right.
 func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []storedIndex, most int64) (wrong string, err error) {
 	want := x.spec()
 	if s := like(x, stored); s != nil {
@@ -176,8 +176,8 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 	return "", err
 }
 
-// like is the index that is stored for one: what is the same by any name, since
-// the server takes no second one, else what has its name, or its keys, by which
+// like is the stored index in place of one: an index that is the same by any name, since
+// the server takes no second one, else an index with its name, or with its keys, by which
 // hints name it.
 func like(x index, stored []storedIndex) *storedIndex {
 	want := x.spec()
@@ -191,9 +191,9 @@ func like(x index, stored []storedIndex) *storedIndex {
 	return &stored[at]
 }
 
-// awaitIndex waits for a unique index that is there. MongoDB lists those that
-// are still being made, too, which keep nothing unique before they are done;
-// to create it again waits for that, and does nothing if it is done.
+// awaitIndex waits for a stored unique index. MongoDB lists indexes that
+// are still being built, too, which keep nothing unique before they are done.
+// Creating it again waits for that, and does nothing if it is done.
 func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) error {
 	if !e.mongo || !s.unique {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// indexSpec is what an index is, except for its name.
+// indexSpec describes an index, except for its name.
 type indexSpec struct {
 	keys    string // as people write them: topic, -ts
 	unique  bool
@@ -19,7 +19,7 @@ type indexSpec struct {
 	others  string // options that no index of the log has
 }
 
-// spec is what the index should be.
+// spec describes the index as it should be.
 func (x index) spec() indexSpec {
 	s := indexSpec{unique: x.unique, sparse: x.expires, expires: choose(x.expires, "0", "")}
 	if x.partial != nil {
@@ -98,7 +98,7 @@ func truth(v bson.RawValue) bool {
 	return n != 0
 }
 
-// differs says what the index has other than it should, "" if nothing.
+// differs says how the index differs from the wanted one; "" if it does not.
 func (s storedIndex) differs(want indexSpec) string {
 	var list []string
 	if s.keys != want.keys {

@@ -39,7 +39,7 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 	return r.events, nil
 }
 
-// latestReading is one call of Latest; the query goes on behind what is on the page.
+// latestReading is one call of Latest; the query goes on behind the page's last key.
 type latestReading struct {
 	page
 	log   *Log
@@ -54,8 +54,8 @@ const passedOver = 64
 // read is one query; more says that there may be more.
 func (r *latestReading) read(ctx context.Context) (more bool, _ error) {
 	if r.query.UpTo != nil && r.log.engine().replicated {
-		// A primary that was replaced may not have what the caller has seen. One that has acknowledged a write since then
-		// does, be it of nothing, and what follows in the session sees it.
+		// A primary that was replaced may lack events that the caller has seen. A primary that has acknowledged a write since
+		// then has them, even where the write changes nothing, and later reads in the session see them.
 		if err := r.log.updateHead(ctx, r.topic, bson.D{{Key: "$max", Value: bson.D{{Key: of(fieldHead, 0), Value: int64(0)}}}}); err != nil {
 			return false, err
 		}

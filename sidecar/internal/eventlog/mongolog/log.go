@@ -1,14 +1,14 @@
 // Package mongolog is the shared event log: an eventlog.Shared in one MongoDB
-// database, for any number of sidecars. It knows events and documents; who
-// publishes, limits or consumes them it does not know.
+// database, for any number of sidecars. The package knows events and documents, and nothing
+// of their publishers, limits or consumers.
 //
-// The way of an event: append.go reserves a seq at its topic's head (heads.go)
-// and inserts it there (insert.go); duplicate.go tells repeated publishes from
-// seqs that came too late; read.go, scan.go and seek.go hand it out, up to the
-// first seq that is missing (holes.go); retention.go removes it. collections.go
-// draws the documents. The progress of groups is in epochs.go, what sidecars
-// tell each other in nodes.go and signals.go (sent by sender.go, and followed by
-// tail.go or, where there are no capped collections, mailbox.go).
+// An event's path: append.go reserves a seq at its topic's head (heads.go)
+// and inserts the event there (insert.go); duplicate.go tells repeated publishes from
+// seqs that readers have voided; read.go, scan.go and seek.go return events, up to the
+// first seq that is missing (holes.go); retention.go removes them. collections.go
+// lists the documents. epochs.go has the progress of groups. nodes.go and signals.go
+// have the messages between sidecars (sender.go sends them; tail.go follows them
+// or, where there are no capped collections, mailbox.go).
 package mongolog
 
 import (
@@ -44,15 +44,15 @@ type Options struct {
 	URL string
 	// Prefix goes before the name of every collection; mostly empty.
 	Prefix string
-	// NodeID tells MongoDB's own logs who is connected.
+	// NodeID names the client in MongoDB's own logs.
 	NodeID string
 	// WriteConcern is a topic's, as policies write it ("majority" or "w:1");
 	// nil means majority for every topic. It must be quick.
 	WriteConcern func(topic string) string
 	// Timeout bounds one operation, retries included; 0: DefaultTimeout.
 	Timeout time.Duration
-	// Linger is how long after a batch of a topic the next one is waited for:
-	// who had an answer in the last one may have more. Below 0: not at all;
+	// Linger is how long a topic's next batch waits after the previous one:
+	// callers that were just answered may have more events. Below 0: no wait;
 	// 0: DefaultLinger.
 	Linger time.Duration
 	// SeqTaken is for how long the seq of a removed event stays taken: an
@@ -71,9 +71,9 @@ const (
 	// DefaultTimeout is short enough for a publisher to wait for, and long
 	// enough for a replica set to elect a primary in most cases.
 	DefaultTimeout = 5 * time.Second
-	// DefaultLinger is short beside what a batch takes.
+	// DefaultLinger is short beside the time that a batch takes.
 	DefaultLinger = time.Millisecond
-	// DefaultSeqTaken is many times what a request can be on its way.
+	// DefaultSeqTaken is many times the longest time that a request can be on its way.
 	DefaultSeqTaken = 24 * time.Hour
 )
 
@@ -86,8 +86,8 @@ type Log struct {
 	// which must not wait behind appends.
 	beats *mongo.Client
 
-	// ctx ends with Close, for what runs until then. Operations under way
-	// come to their end by themselves, within Options.Timeout.
+	// ctx ends with Close. Goroutines that run until then use it. Operations under way
+	// end by themselves, within Options.Timeout.
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -109,15 +109,15 @@ type Log struct {
 	closed bool
 	calls  sync.WaitGroup
 
-	// setup is what the first operation that reaches the server finds out or
-	// creates there; nil until then.
+	// setup holds facts about the server. The first operation that reaches it finds them out, and creates
+	// missing collections and indexes; nil until then.
 	setup     atomic.Pointer[setup]
 	setupTurn chan struct{}   // holds one token, for the goroutine that does the setup
 	older     older           // guarded by setupTurn
-	told      map[string]bool // what was logged about the setup already; guarded by setupTurn
+	told      map[string]bool // the messages about the setup that were logged already; guarded by setupTurn
 }
 
-// setup is what is known of the server once it was reached.
+// setup holds the facts about the server that the first operation finds out.
 type setup struct {
 	engine  engine
 	storeID string
@@ -126,9 +126,9 @@ type setup struct {
 }
 
 // Open makes a log. It does not wait for the server: every operation wraps
-// eventlog.ErrUnavailable until it can be reached. The error is about the URL, but
-// for one that wraps eventlog.ErrUnavailable: the servers of a mongodb+srv URL
-// are looked up here, and the name service does not answer.
+// eventlog.ErrUnavailable until the server can be reached. An error is about the URL, except
+// one that wraps eventlog.ErrUnavailable: Open looks up the servers of a mongodb+srv URL,
+// and then the name service has not answered.
 func Open(o Options) (*Log, error) {
 	cs, err := connstring.ParseAndValidate(o.URL)
 	if err != nil {
@@ -158,13 +158,13 @@ func Open(o Options) (*Log, error) {
 const (
 	// beatConnections is for one beat under way, and one that takes over.
 	beatConnections = 2
-	// maxConnections is where the URL does not say another number. An operation holds a connection for one command at a time,
-	// and what finds none waits for the next that is done.
+	// maxConnections holds where the URL names no other number. An operation holds a connection for one command at a time,
+	// and a command that finds none waits until one is free.
 	maxConnections = 16
 	// minConnections leaves operations some connections for any URL: followers of signals hold one
 	// each.
 	minConnections = signalShards + 4
-	// connectionIdle is after which time without a command one is closed, where the URL does not say another.
+	// connectionIdle is the time without a command after which a connection is closed, where the URL names no other.
 	connectionIdle = time.Minute
 )
 
@@ -209,9 +209,9 @@ func (l *Log) clientOptions() *options.ClientOptions {
 
 var errClosed = fmt.Errorf("the log is closed: %w", eventlog.ErrUnavailable)
 
-// begin is the start of every operation: it refuses what comes after Close or
-// with a context that is over, and makes sure that the server is set up. end
-// has to be called when the operation is over. The context ends with the
+// begin starts an operation: it refuses calls after Close and
+// contexts that are over, and makes sure that the server is set up. The caller
+// calls end when the operation is over. The context ends with the
 // caller's and after Options.Timeout.
 func (l *Log) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
 	return l.beginWithin(ctx, l.opts.Timeout)
@@ -230,8 +230,8 @@ func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context
 }
 
 // beginSteps is begin for an operation of many steps: Options.Timeout begins
-// again with every call of renew, so that a server that is slow, and gets on, is
-// not taken for one that is away.
+// again with every call of renew, so that a server that is slow but makes progress
+// does not count as away.
 func (l *Log) beginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
 	var timer clock.Timer
 	ctx, end, err = l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
@@ -268,8 +268,8 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 }
 
 // unavailable is the error of an operation that failed for reasons of the
-// network or the server; ctx is begin's. The caller's own end of patience stays
-// what it is.
+// network or the server; ctx is begin's. Where the caller's context has ended, the
+// error is its cause.
 func (l *Log) unavailable(ctx context.Context, op string, err error) error {
 	_, broken := errors.AsType[*document.Error](err)
 	if broken || errors.Is(err, eventlog.ErrNotFound) { // the server has answered
@@ -288,7 +288,7 @@ func (l *Log) unavailable(ctx context.Context, op string, err error) error {
 	return err
 }
 
-// hint says what to do about an error that does not go away by itself.
+// hint is advice about an error that does not go away by itself.
 func hint(err error) string {
 	switch {
 	case hasCode(err, codeUnauthorized):
@@ -301,7 +301,7 @@ func hint(err error) string {
 	return ""
 }
 
-// Close waits for the operations under way, ends what else runs, and closes
+// Close waits for the operations under way, ends the log's goroutines, and closes
 // the connections.
 func (l *Log) Close() error {
 	l.mu.Lock()

@@ -27,8 +27,8 @@ const (
 	mailboxIdle = 100 * time.Millisecond
 )
 
-// mailboxKept is for how long a mailbox may stay as it is before it is taken for
-// one that a dead sidecar has left. A living one puts it up again.
+// mailboxKept is for how long a mailbox may stay as it is before it counts as
+// one of a dead sidecar, and is removed. A living sidecar stores it again.
 const mailboxKept = 10 * time.Minute
 
 // mailbox is the document of one log.
@@ -43,7 +43,7 @@ type mailbox struct {
 // and its end.
 func (l *Log) mailboxes() bool { return l.engine().uncapped }
 
-// add puts a signal on the mailbox and takes off what is over the bounds.
+// add adds a signal to the mailbox and drops the oldest ones over the bounds.
 func (b *mailbox) add(d *signalDoc) {
 	b.Node, b.Last = d.Node, b.Last+1
 	b.Signals = append(b.Signals, *d)
@@ -67,15 +67,15 @@ func (l *Log) postSignal(ctx context.Context, d *signalDoc) error {
 	earlier := append(byID(b.Node), bson.E{Key: "last", Value: bson.D{{Key: "$lt", Value: b.Last}}})
 	_, err := l.majority(mailboxesName).ReplaceOne(ctx, earlier, b, options.Replace().SetUpsert(true))
 	if err != nil {
-		// It may be up all the same, so its number is used up. That all
-		// before the next is lost shows in the next one's number.
+		// It may be stored all the same, so its number is used up. The next
+		// signal's number shows that all before it are lost.
 		b.Signals = nil
 	}
 	l.unsent.mailbox = b
 	return err
 }
 
-// seenMailbox is what a follower has seen of a mailbox.
+// seenMailbox is the state in which a follower has seen a mailbox.
 type seenMailbox struct {
 	last  int64
 	moved time.Time // when it saw that
@@ -125,7 +125,7 @@ func (f *follower) readMailboxes(ctx context.Context) ([]mailbox, error) {
 	return mailboxes, err
 }
 
-// hearMailboxes passes on what is new, and reports whether anything is.
+// hearMailboxes passes on new signals, and reports whether there are any.
 func (f *follower) hearMailboxes(mailboxes []mailbox, seen map[string]seenMailbox) (any bool) {
 	for i := range mailboxes {
 		b := &mailboxes[i]

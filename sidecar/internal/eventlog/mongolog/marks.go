@@ -120,7 +120,7 @@ func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int
 	return removed, more, err
 }
 
-// idDoc is what is read of a document whose _id is enough.
+// idDoc is a document of which only the _id is read.
 type idDoc struct {
 	ID string `bson:"_id"`
 }

@@ -17,9 +17,9 @@ import (
 
 // MigrateOptions are for Log.Migrate.
 type MigrateOptions struct {
-	// DryRun changes nothing and reports what would be changed.
+	// DryRun changes nothing and reports the changes that are due.
 	DryRun bool
-	// Retention is what a topic keeps by the policies that are to be in
+	// Retention is a topic's by the policies that will be in
 	// force; nil leaves the times of stubs as they are.
 	Retention func(topic string) eventlog.Retention
 	// Progress is told how far a step has come; it may be nil. total may be
@@ -33,7 +33,7 @@ const (
 	StepStubs   = "stubs"
 )
 
-// MigrateReport is what a migration did, or with DryRun would do.
+// MigrateReport lists the changes of a migration, or with DryRun those that are due.
 type MigrateReport struct {
 	Server   string        `json:"server"`
 	Database string        `json:"database"`
@@ -41,12 +41,12 @@ type MigrateReport struct {
 	Indexes  []IndexReport `json:"indexes"`
 	Stubs    []StubReport  `json:"stubs"`
 	Notes    []string      `json:"notes,omitempty"`
-	// FailedIndex is the one, collection.name, that could not be created: the
+	// FailedIndex is the index, collection.name, that could not be created: the
 	// migration has ended there.
 	FailedIndex string `json:"failed_index,omitempty"`
 }
 
-// IndexAction is what becomes of an index.
+// IndexAction is what a migration does with an index.
 type IndexAction string
 
 // The actions.
@@ -71,7 +71,7 @@ type IndexReport struct {
 
 func (x IndexReport) fullName() string { return x.Collection + "." + x.Name }
 
-// StubReport is about what a topic remembers of removed events.
+// StubReport is about the stubs of a topic's removed events.
 type StubReport struct {
 	Topic    string `json:"topic"`
 	WindowMS int64  `json:"dedupe_window_ms"` // 0: for ever
@@ -129,10 +129,10 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 }
 
 // Migrate creates the indexes that this version of the log needs and the store lacks, and gives the
-// stubs of removed events the times that go with the policies to be in force. An index that is not
-// what it should be is an error, which says what to do. It is safe to run twice, at any point of a
-// run that was interrupted, and while sidecars use the store. The report has its changes before an
-// error. It is not bound by Options.Timeout: an index takes its time.
+// stubs of removed events the times of the policies that will be in force. A wrong
+// index is an error, which says what to do. Migrate may run twice, after an
+// interrupted run, and while sidecars use the store. The report has the changes made before an
+// error. Options.Timeout does not bound it: building an index takes its time.
 func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, error) {
 	if err := ctx.Err(); err != nil {
 		return MigrateReport{}, err
@@ -182,7 +182,7 @@ func (m *migration) run(ctx context.Context) (MigrateReport, error) {
 	return m.report, nil
 }
 
-// indexes creates what is missing, and refuses what is not as it should be.
+// indexes creates missing indexes, and refuses wrong ones.
 func (m *migration) indexes(ctx context.Context) error {
 	wanted := indexes(m.engine)
 	m.options.Progress(StepIndexes, 0, int64(len(wanted)))
@@ -238,7 +238,7 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 }
 
 // isDuplicates reports whether an index cannot be unique. FerretDB passes on
-// what its database says, without a code.
+// its database's message, without a code.
 func isDuplicates(err error) bool {
 	return mongo.IsDuplicateKeyError(err) || err != nil && strings.Contains(err.Error(), "UNIQUE constraint failed")
 }

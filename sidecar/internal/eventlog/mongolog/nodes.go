@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that nothing that comes late brings
+// nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that no late request brings
 // it back; one that is over stays for overKept.
 type nodeDoc struct {
 	ID      string               `bson:"_id"`
@@ -48,7 +48,7 @@ type changeDoc struct {
 var states = []string{eventlog.NodeLive: "live", eventlog.NodeEnded: "ended", eventlog.NodeDead: "dead"}
 
 const (
-	// overKept is many times what a request can be on its way.
+	// overKept is many times the longest time that a request can be on its way.
 	overKept = 24 * time.Hour
 	// overListed is for how long after its end a life is listed.
 	overListed = 10 * time.Minute
@@ -156,7 +156,7 @@ func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
 	})
 }
 
-// enterPlainly enters changes on servers that may not be able to cut what is pushed. Where another sidecar does so at the
+// enterPlainly enters changes on servers that may not have $slice. Where another sidecar does so at the
 // same time, the upsert fails as a duplicate.
 func (l *Log) enterPlainly(ctx context.Context, docs []changeDoc) error {
 	var roll rollDoc
@@ -219,7 +219,7 @@ func readNodes[T any](ctx context.Context, l *Log, filter bson.D, o *options.Fin
 	return docs, err
 }
 
-// node is what a document says.
+// node is the document's node.
 func (d *nodeDoc) node() eventlog.Node {
 	return eventlog.Node{
 		ID: d.ID, Name: d.Name, Beat: uint64(d.Beat), Lease: time.Duration(d.Lease) * time.Millisecond, Groups: d.Groups, Version: uint64(d.Version), State: stateOf(d.State),

@@ -7,15 +7,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 )
 
-// primary is the server that the driver takes for the primary of its replica set.
+// primary is the server that the driver considers the primary of its replica set.
 type primary struct {
 	mu   sync.Mutex
 	addr string
-	ctx  context.Context // ends when another server is it
+	ctx  context.Context // ends when another server becomes the primary
 	end  context.CancelFunc
 }
 
-// term ends when another server is the primary than now.
+// term ends when another server becomes the primary.
 func (p *primary) term() context.Context {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,7 +25,7 @@ func (p *primary) term() context.Context {
 	return p.ctx
 }
 
-// changed hears from the driver what it knows of the servers. While there is no primary, it is the last one.
+// changed takes the driver's description of the servers. While there is no primary, addr is the last one.
 func (p *primary) changed(e *event.TopologyDescriptionChangedEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

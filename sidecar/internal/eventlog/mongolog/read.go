@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// Read implements eventlog.Reader. One scan of the index has the topic's head and then what is stored from the seq on, so
-// that the watermark was true before the events were read. Below it a gap is what was removed. Above it a gap is a hole,
+// Read implements eventlog.Reader. One scan of the index returns the topic's head and then the documents from the seq on, so
+// that the watermark was true before the events were read. Below it a gap is a removed event. Above it a gap is a hole,
 // which ends the page.
 func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, renew, end, err := l.beginSteps(ctx)
@@ -43,14 +43,14 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 	return r.events, nil
 }
 
-// page is what was read so far, up to its bounds.
+// page holds the events that were read so far, up to its bounds.
 type page struct {
 	bounds eventlog.Bounds
 	events []*eventlog.Record
 	bytes  int
 }
 
-// full reports whether the page has what was asked for.
+// full reports whether the page has reached its bounds.
 func (p *page) full() bool {
 	return len(p.events) >= p.bounds.Events || len(p.events) > 0 && p.bounds.Bytes > 0 && p.bytes >= p.bounds.Bytes
 }
@@ -80,12 +80,12 @@ type reading struct {
 	watermark uint64
 }
 
-// minWindow is how many documents are looked at at least where the ones before were no events; and so many stubs and voids may
-// be looked at below the watermark.
+// minWindow is the least number of documents that a window reads where the window before had no events; and as many stubs and
+// voids may be read below the watermark.
 const minWindow = 64
 
-// window looks at the documents from next on, and reports whether there is more to look at. Below the watermark
-// it looks at live ones alone, so what was removed costs nothing.
+// window reads the documents from next on, and reports whether there may be more. Below the watermark
+// it reads live ones alone, so removed events cost nothing.
 func (r *reading) window(ctx context.Context) (more bool, _ error) {
 	l, began, index := r.log, r.next, any(bySeq)
 	filter := bson.D{
@@ -202,7 +202,7 @@ func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) 
 	return true, r.log.fill(ctx, r.topic, r.p, first, upTo)
 }
 
-// beyond is for an event above the head: it is younger than the head that was read, or what was given out at w: 1 is gone
+// beyond is for an event above the head: the event is younger than the head that was read, or a reservation at w: 1 is gone
 // with a primary.
 func (r *reading) beyond(ctx context.Context) (more bool, _ error) {
 	if len(r.events) > 0 {

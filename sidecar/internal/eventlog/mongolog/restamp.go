@@ -101,14 +101,13 @@ func (m *migration) expireAt(e entry, windowMS int64) time.Time {
 	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.SeqTaken)
 }
 
-// change is what documents get in place of what they have: expireAt, zero for
-// none.
+// change is a change of the expireAt of documents; zero is none.
 type change struct {
 	from, expireAt time.Time
 	gone           bool // they are stubs
 }
 
-// stamp writes what has changed, to the documents with these seqs. A sidecar may sweep at the same
+// stamp writes the changes to the documents with these seqs. A sidecar may sweep at the same
 // time: an event that has become a stub since got its expireAt by that. A document whose expireAt
 // has changed since the read keeps it: this may be executed long after its sender has given up.
 func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[change][]int64) error {

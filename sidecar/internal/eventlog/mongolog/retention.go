@@ -15,8 +15,8 @@ import (
 const sweepBatch = 1000
 
 // Sweep implements eventlog.Retainer. Expired events become stubs, and stubs
-// are deleted when nothing needs them any more; see stubs.go. Several may run
-// at once: then each counts what it found to remove.
+// are deleted when nothing needs them any more; see stubs.go. Several sweeps may run
+// at once: then each counts the events that it found to remove.
 func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now int64, limit int) (removed int, more bool, err error) {
 	t, err := l.known(ctx, name)
 	if err != nil {
@@ -170,10 +170,10 @@ func (s *sweep) forget(ctx context.Context) error {
 	return nil
 }
 
-// uncancelEvery is how often what is left of cancelled events is looked for.
+// uncancelEvery is how often a sweep looks for the stubs of cancelled events.
 const uncancelEvery = time.Hour
 
-// forgetCancelled deletes what is left of cancelled events where no TTL index does.
+// forgetCancelled deletes the stubs of cancelled events where no TTL index does.
 func (l *Log) forgetCancelled(ctx context.Context, t *topic) error {
 	now := l.opts.Clock.Now()
 	if l.engine().ttl || now.UnixNano() < t.uncancelDue.Load() {

@@ -7,9 +7,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// persist runs what may be repeated until its outcome is known, or the context ends, or it is clear
-// that another try would fail the same way. An upsert may fail because another sidecar has just
-// inserted the document, so a duplicate key is tried again, too.
+// persist runs an operation that may be repeated, until its outcome is known, or the context ends, or
+// another try would fail the same way. An upsert may fail because another sidecar has just
+// inserted the document, so persist repeats it after a duplicate key, too.
 func (l *Log) persist(ctx context.Context, do func() error) error {
 	var wait backoff
 	for {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// saveLinger is how long after a save the next one is waited for. A delivery waits for one save and its ack for another, so
-// that a busy group has always something to save.
+// saveLinger is how long the next save waits after the previous one. A delivery waits for one save and its ack for another, so
+// that a busy group always has something to save.
 const saveLinger = 5 * time.Millisecond
 
 // saving is one call of SaveEpochs.
@@ -71,8 +71,7 @@ func (l *Log) saveAll(calls []*saving) {
 	}
 }
 
-// saveEpochs writes first the marks, then the epochs. Where not every epoch was there to be saved, it returns what epochs
-// there are.
+// saveEpochs writes first the marks, then the epochs. Where it could not save every epoch, it returns the epochs that are stored.
 func (l *Log) saveEpochs(ctx context.Context, calls []*saving) (chains, error) {
 	var marks []eventlog.Mark
 	var epochs []eventlog.Epoch

@@ -34,9 +34,9 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 	return l.page(ctx, t, anyOf(filters), o, b)
 }
 
-// scanFilters select what q does within a scope, together; none: that is nothing. Where the query goes on behind a point
-// they are the events of its own ts with ids beyond, and those of other times: two ranges of one index, each in the order that
-// is wanted, so the server merges them as it goes.
+// scanFilters select, together, the events of q within a scope; no filter: there are none. Where the query goes on behind a
+// point, one selects the events of its own ts with ids beyond, and one those of other times: two ranges of one index, each in the
+// wanted order, which the server merges.
 func scanFilters(scope bson.D, q eventlog.ScanQuery) (filters bson.A) {
 	if q.Key != nil {
 		scope = append(scope, bson.E{Key: "key", Value: *q.Key})

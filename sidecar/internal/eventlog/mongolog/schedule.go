@@ -23,14 +23,14 @@ import (
 // id is taken without a look elsewhere. It is not live, and in a partition of no
 // readers, with a random number for a seq, which no other time of this id has.
 //
-// To release it is one update, which gives it its partition, seq and times, and
-// names that number: so of all who release it, cancel it or come late one does.
+// One update releases it: it sets partition, seq and times, and
+// names that number, so that of all updates that release or cancel it, late ones included, one has an effect.
 // It is a step of a batch that appends (append.go), with seqs that are reserved
-// as for any event; a void takes the seq of one that has gone meanwhile.
+// as for any event; a void takes the seq of an event that has gone meanwhile.
 //
 // One that is cancelled leaves its _id taken for Options.SeqTaken, so that an
 // insert of it that comes late meets something. The id is free all the same:
-// whoever publishes it replaces what is there, and names its number.
+// the next publish of it replaces that document, and names its number.
 //
 // One whose generation is over went with its topic, and is removed when it is
 // found.
@@ -44,7 +44,7 @@ var (
 // isScheduled is the condition on scheduled events.
 var isScheduled = bson.E{Key: document.FieldDeliverAt, Value: bson.D{{Key: "$gt", Value: int64(0)}}}
 
-// scheduledDoc is what is read of a scheduled event.
+// scheduledDoc has the fields of a scheduled event that are read.
 type scheduledDoc struct {
 	ID         string `bson:"_id"`
 	Topic      string `bson:"topic"`
@@ -78,13 +78,13 @@ func (d *scheduledDoc) scheduled() eventlog.Scheduled {
 	return eventlog.Scheduled{Topic: d.Topic, ID: d.EventID, Key: d.Key, DeliverAt: d.DeliverAt, Place: place{d.Seq, d.Generation}.String()}
 }
 
-// still selects a scheduled event while it is that.
+// still selects a scheduled event while nothing has replaced, released or cancelled it.
 func still(id, topic string, token int64) bson.D {
 	return bson.D{{Key: document.FieldID, Value: id}, {Key: document.FieldTopic, Value: topic},
 		{Key: document.FieldPartition, Value: document.Unplaced}, {Key: document.FieldSeq, Value: token}}
 }
 
-// schedule stores events that are to be released later, and sets their outcomes.
+// schedule stores scheduled events, and sets their outcomes.
 func (l *Log) schedule(ctx context.Context, name string, batch []*eventlog.Record, out []eventlog.Outcome) {
 	err := l.within(ctx, "schedule events of topic "+name, func(ctx context.Context) error {
 		t, err := l.topic(ctx, name)
@@ -130,8 +130,8 @@ func (s *scheduling) left() (left []int) {
 	return left
 }
 
-// step inserts what is left, and looks up what is there already. Where the
-// outcome is unknown, the same is inserted again.
+// step inserts the events that are left, and looks up ids that are taken. Where the
+// outcome is unknown, the next step inserts the same documents again.
 func (s *scheduling) step(ctx context.Context) error {
 	enc := s.log.engine().encoder()
 	enc.Generation = s.generation
@@ -448,7 +448,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 		return err
 	}
 	key := document.ID(name, t.generation.Load(), id)
-	var unsure *scheduledDoc // what an answer to an update was lost of
+	var unsure *scheduledDoc // the answer to its update was lost
 	for {
 		done := false
 		err := l.withinSession(ctx, "cancel an event of topic "+name, func(ctx context.Context) error {
@@ -458,7 +458,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 			}
 			notFound := fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
 			if unsure != nil && (len(docs) == 0 || docs[0].Seq != unsure.Seq) {
-				// It was cancelled, unless it was released: what is published under
+				// It was cancelled, unless it was released: an event that was published under
 				// the id since then has another writer.
 				n, err := l.majority(eventsName).CountDocuments(ctx, append(byID(key),
 					bson.E{Key: document.FieldPartition, Value: bson.D{{Key: "$gte", Value: 0}}}, bson.E{Key: document.FieldWriter, Value: unsure.Writer}))
@@ -492,7 +492,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 	}
 }
 
-// cancelled makes a scheduled event what is left of it.
+// cancelled is the update that makes a scheduled event the stub of a cancelled one.
 func (l *Log) cancelled(ctx context.Context) (bson.D, error) {
 	now, err := l.serverTime(ctx)
 	if err != nil {
@@ -577,8 +577,8 @@ var onlyScheduled = bson.D{{Key: document.FieldDeliverAt, Value: ""}, {Key: docu
 
 func (b *batch) idOf(d *pending) string { return document.ID(b.topic.Name, b.generation, d.record.ID) }
 
-// settleMoved looks up what is to be moved at the front of a line, and gives what
-// has no such place to take any more its outcome.
+// settleMoved looks up the documents at the front of a line that a move stores. It gives
+// an outcome to each event that is stored, or that has no place to take any more.
 func (b *batch) settleMoved(ctx context.Context, at *line) error {
 	n := 0
 	for n < len(at.pending) && at.pending[n].token != 0 && n < b.most {
@@ -597,7 +597,7 @@ func (b *batch) settleMoved(ctx context.Context, at *line) error {
 		o := eventlog.Outcome{Err: fmt.Errorf("event %q of topic %q: %w", d.record.ID, b.topic.Name, eventlog.ErrNotFound)}
 		raw, ok := found[b.idOf(d)]
 		if !ok && d.raw != nil {
-			d.token = 0 // nothing is left of what was cancelled: the event is inserted
+			d.token = 0 // the stub of the cancelled event is gone: the event is inserted
 			continue
 		}
 		if ok {

@@ -141,8 +141,8 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 	return seqs, nil
 }
 
-// seek starts from the extents, so that what is appended in between is not
-// passed over.
+// seek starts from the extents, so that it passes over no event that is appended
+// meanwhile.
 func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q eventlog.ScanQuery) ([]uint64, error) {
 	extents, err := l.extents(ctx, t)
 	if err != nil {

@@ -18,10 +18,10 @@ const (
 	maxSignalBytes = 16 << 10 // of their names
 )
 
-// signalSpacing is how long after a signal the next one of the same sidecar goes, with all that is to be said by then.
+// signalSpacing is the time between two signals of a sidecar. The next one has all news until then.
 const signalSpacing = 20 * time.Millisecond
 
-// signalRetry is how far apart tries come to be while the store is away.
+// signalRetry is the longest wait between two tries while the store is away.
 const signalRetry = 2 * time.Second
 
 // Send implements eventlog.Signals.
@@ -78,9 +78,9 @@ func (l *Log) writeSignal(ctx context.Context, shard int, d *signalDoc) error {
 // lastSignalTimeout is how long the end of a log waits for its last signals.
 const lastSignalTimeout = time.Second
 
-// sendLast sends what waits when the log is closed: often that this sidecar has
-// left, which the others would else find out only when they look around, long
-// after where leases are long. Nobody else sends any more.
+// sendLast sends the waiting signals when the log is closed: often that this sidecar has
+// left. Without them the others would find that out only when they look around, long
+// after where leases are long. Nothing else sends any more.
 func (l *Log) sendLast() {
 	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
@@ -159,7 +159,7 @@ func (o *signalQueue) pop(shard int) (*signalDoc, bool) {
 	return d, true
 }
 
-// putBack keeps what could not be sent.
+// putBack keeps a signal that could not be sent.
 func (o *signalQueue) putBack(shard int, d *signalDoc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,7 +169,7 @@ func (o *signalQueue) putBack(shard int, d *signalDoc) {
 	}
 }
 
-// signalSet is signals merged, of topics of one collection.
+// signalSet holds merged signals about topics of one collection.
 type signalSet struct {
 	slots map[int32]struct{}
 	heads map[eventlog.Hint]uint64 // by hint without head
@@ -229,7 +229,7 @@ func (s *signalSet) about(slots ...int32) {
 	}
 }
 
-// overflow names nothing any more but the slots of all that was named, and these.
+// overflow drops all names but the slots of the topics so far, and adds these slots.
 func (s *signalSet) overflow(slots ...int32) {
 	*s = signalSet{slots: s.slots, all: true}
 	s.about(slots...)

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// prepare finds out what server this is and creates what is missing. One call
+// prepare detects the server and creates missing collections and indexes. One call
 // does it; the others wait for that one.
 func (l *Log) prepare(ctx context.Context) error {
 	select {
@@ -55,7 +55,7 @@ func (l *Log) StoreID() string {
 	return ""
 }
 
-// detect asks the server what it is.
+// detect asks the server for its version and kind.
 func (l *Log) detect(ctx context.Context) (engine, error) {
 	var build struct {
 		Version  string   `bson:"version"`
@@ -85,7 +85,7 @@ func (l *Log) detect(ctx context.Context) (engine, error) {
 
 // createSignals creates the capped collections of signals that are missing. It
 // reports whether signals have to go another way: not every server has such
-// collections, and a tool that restored the store may have made others of them.
+// collections, and a tool that restored the store may have made plain ones of them.
 func (l *Log) createSignals(ctx context.Context) (uncapped bool, err error) {
 	var names bson.A
 	for shard := range signalShards {

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Signals are told apart by the topics that they are about. A topic's hash says which of signalSlots slots it has, and a slot
+// Signals are selected by the topics that they are about. A topic's hash says which of signalSlots slots it has, and a slot
 // which of signalShards collections its signals go to. A follower has a cursor on each collection of its topics, and the server
-// hands out by it what is about their slots alone:
+// returns only signals about their slots:
 //
-//   - A collection more is a cursor more, and a connection that waits at the server, for whoever reads many topics; and fewer
-//     cursors that an insert wakes within the server, which then finds that most of them do not want it.
-//   - A slot more is fewer sidecars that hear signals of topics that they do not read. A cursor's filter does not grow beyond a
+//   - One more collection costs a sidecar that reads many topics one more cursor, and a connection that waits at the server. It
+//     saves the server work: an insert wakes fewer cursors that do not want it.
+//   - With one more slot fewer sidecars hear signals of topics that they do not read. A cursor's filter does not grow beyond a
 //     collection's slots, however many topics there are.
 const (
 	signalShards = 8
@@ -52,7 +52,7 @@ func (d *signalDoc) signal() eventlog.Signal {
 	return eventlog.Signal{Appended: d.Appended, Moved: d.Moved, Nodes: d.Nodes, Erased: d.Erased}
 }
 
-// size is roughly what a signal takes up in the store.
+// size is roughly the signal's size in the store.
 func (d *signalDoc) size() int {
 	n := 64 + 10*len(d.Slots)
 	for _, h := range d.Appended {
@@ -107,7 +107,7 @@ func (l *Log) Follow(ctx context.Context, wanted eventlog.Topics, heard func(s e
 	return nil
 }
 
-// followSpacing is how long after topics have changed followers go on with what they have by then. Subscriptions to many
+// followSpacing is the wait after a change of topics before followers are changed again. Subscriptions to many
 // topics come one after the other.
 const followSpacing = 100 * time.Millisecond
 
@@ -122,8 +122,8 @@ type following struct {
 	heard func(s eventlog.Signal, missed []string)
 }
 
-// run has a follower for each collection that has signals of wanted topics, until ctx ends. One that follows more than is wanted
-// goes on like that for tailAwait: readers come back.
+// run keeps a follower for each collection that has signals of wanted topics, until ctx ends. A follower that follows more than
+// wanted goes on like that for tailAwait: readers come back.
 func (f *following) run(ctx context.Context) {
 	if f.retry(ctx, f.prepare) != nil {
 		return
@@ -280,7 +280,7 @@ func (f *follower) hear(d *signalDoc, missed bool) {
 	f.heard(d.signal(), topics)
 }
 
-// open says that following has begun, and that what was sent before is lost.
+// open says that following has begun, and that earlier signals are lost.
 func (f *follower) open() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -52,7 +52,7 @@ var stubless = func() (fields bson.D) {
 // stubs are the documents that are not live.
 var stubs = bson.E{Key: document.FieldGone, Value: true}
 
-// entry is what a sweep needs to know of an event's document.
+// entry has the fields of an event's document that sweeps need.
 type entry struct {
 	Partition int    `bson:"partition"`
 	Seq       int64  `bson:"seq"`
@@ -101,22 +101,22 @@ func seqsOf(entries []entry) []int64 {
 // remembering is for how long stubs stay, by the policy that is in force.
 type remembering struct {
 	windowMS int64 // 0: for ever
-	now      int64 // what the policy's times are to be compared with
+	now      int64 // the time to compare the policy's times with
 }
 
-// over says that the window of what was accepted then has ended.
+// over says that the window of an event that was accepted then has ended.
 func (r remembering) over(accepted int64) bool {
 	return r.windowMS > 0 && accepted <= r.now-r.windowMS
 }
 
 // expireAt is when the server may delete a stub, by the server's own clock:
-// now, and what is left of the window, and never before SeqTaken. The zero
+// now plus the rest of the window, and never before SeqTaken. The zero
 // time is never.
 func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Duration) time.Time {
 	if r.windowMS <= 0 {
 		return time.Time{}
 	}
-	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // for what no date can hold
+	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // longer windows give times that no date holds
 	left := min(max(accepted+min(r.windowMS, farAway)-r.now, seqTaken.Milliseconds()), farAway)
 	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
 }
@@ -148,7 +148,7 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r
 	return writeInOrder(ctx, l, l.majority(eventsName), models)
 }
 
-// writeInOrder does what may be repeated until it is done.
+// writeInOrder makes writes that may be repeated, one after the other.
 func writeInOrder(ctx context.Context, l *Log, c *mongo.Collection, models []mongo.WriteModel) error {
 	return l.persist(ctx, func() error {
 		_, err := c.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))

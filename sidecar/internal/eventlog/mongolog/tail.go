@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// tailAwait is how long the server keeps a follower waiting that it has
-	// nothing for: the idle cost of a cursor is one command in that time. A
-	// connection that is dead is noticed so much later, unless the driver does.
+	// tailAwait is how long the server lets a follower wait while there are no
+	// signals for it: an idle cursor costs one command in that time. A follower notices
+	// a dead connection so much later, unless the driver does.
 	tailAwait = 10 * time.Second
 	tailBatch = 1000
 	// tailSpacing is how long a follower waits after a signal before it asks for more: those of many sidecars come at once then.
@@ -32,7 +32,7 @@ func (l *Log) signals(shard int) *mongo.Collection {
 }
 
 // tail follows a capped collection. A cursor on one begins at its oldest
-// document, so what is there already is skipped: signals are in the order in
+// document, so tail skips stored signals: they are in the order in
 // which the server got them, not in that of any field, and filters do not help.
 func (f *follower) tail(ctx context.Context, progress func()) error {
 	last, err := f.lastSignal(ctx)
@@ -94,7 +94,7 @@ func (f *follower) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (b
 }
 
 // lastSignal is the newest signal's id. Where there is none it says hello,
-// because the server does not let anybody follow an empty collection.
+// because the server keeps no cursor on an empty collection.
 func (f *follower) lastSignal(ctx context.Context) (bson.ObjectID, error) {
 	ctx, end, err := f.log.begin(ctx)
 	if err != nil {
