@@ -17,7 +17,7 @@ type life struct {
 	id      string
 	number  int
 	beat    uint64 // 0: none was accepted
-	version uint64 // of what was last tried to save
+	version uint64 // of the last document that it tried to save
 	entered bool   // the roll has it
 	told    bool   // the others were told of it
 }
@@ -29,8 +29,8 @@ func (r *Roster) begin() {
 	r.standing.Store(&Standing{ID: r.life.id})
 }
 
-// look sees what is new in the roll; when that is due or something is to be saved, it saves the own beat and watches the
-// others, too. It returns when to look again.
+// look reads the news of the roll. When a beat is due, or there is a change to save, it also saves the own beat and watches the
+// others. It returns when to look again.
 func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	r.mu.Lock()
 	whole := r.unsaved
@@ -59,7 +59,7 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	case whole:
 		r.due = now.Add(spread(r.cfg.Lease / beatsPerLease))
 	}
-	for _, s := range r.next { // who may turn out to be dead before that
+	for _, s := range r.next { // a watched life may be due to be declared dead before that
 		if due := s.due(); err == nil && due.After(now) && due.Before(r.due) {
 			r.due = due
 		}
@@ -173,7 +173,7 @@ func (r *Roster) save(ctx context.Context) error {
 	return nil
 }
 
-// changed are the groups of which one list has what the other has not; with all, those of both.
+// changed are the groups that only one of the lists has; with all, the groups of both.
 func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
 	lists := make(map[eventlog.GroupName]int, len(before)+len(now))
 	for _, g := range slices.Concat(before, now) {

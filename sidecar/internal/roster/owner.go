@@ -2,12 +2,12 @@ package roster
 
 import "github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 
-// Owner chooses one of the names for what, by rendezvous hashing: the name with
+// Owner chooses one of the names as the owner of what, by rendezvous hashing: the name with
 // the highest hash of both wins (Thaler and Ravishankar, "A name-based mapping
-// scheme for rendezvous", 1996). Everybody who knows the same names chooses
-// the same one, and when a name comes or goes, only what it wins or had
-// changes hands. It goes by names, not by runs, so that a sidecar that starts
-// again gets what it had. "" without names.
+// scheme for rendezvous", 1996). All sidecars that know the same names choose
+// the same one, and when a name comes or goes, only the things that it wins or had
+// change owners. It uses names, not lives, so that a sidecar that starts
+// again owns the same things. "" without names.
 func Owner(names []string, what string) string {
 	var best string
 	var most uint64

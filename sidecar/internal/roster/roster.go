@@ -1,13 +1,13 @@
 // Package roster knows which sidecars are alive on a store and which consumer
-// groups they have members of, and for how long this sidecar itself may count
-// on being taken for alive. It must not know what groups do with that.
+// groups they have members of, and for how long this sidecar itself counts
+// as alive. It must not know how groups use that.
 //
 // Every sidecar saves a document of its own with a beat that rises, and watches
 // the beats of some others on its own monotonic clock: no clock is ever compared
 // with another machine's. Those are the next few live ones in the order of a
-// hash, so that each is watched by as many, and who dies together with all of
-// those is found by others once they have been declared dead. Of everybody else
-// it knows by the roll, where each change is entered that has been made to a
+// hash, so that each is watched by as many. Where all watchers of a life die together with it, others
+// find it once the watchers have been declared dead. Of all other sidecars
+// it knows by the roll, which lists each change of a
 // document: see watch.go.
 //
 //	our beat:   start ─── accepted             │ start + Lease − margin │ start + Lease
@@ -44,8 +44,8 @@ const (
 	// DefaultLease is how long a silent sidecar counts as alive.
 	DefaultLease = 10 * time.Second
 	// marginShare is the part of the lease, 1/marginShare, by which a sidecar
-	// stops before others may take it for dead: for clocks that run unevenly,
-	// and for what is handed out just before it looks at the clock.
+	// stops before others may declare it dead: for clocks that run unevenly,
+	// and for deliveries just before it looks at the clock.
 	marginShare = 5
 	// beatsPerLease is how often a sidecar looks around while it hears nothing.
 	beatsPerLease = 4
@@ -58,24 +58,24 @@ const (
 	// watched is how many others a sidecar watches.
 	watched = 5
 	// MaxGroups is how many groups a node announces at the most, so that its document stays far
-	// below what a store takes. Other sidecars do not know of its members of further groups: a
-	// sidecar that has a partition of those keeps it.
+	// below a store's limit. Other sidecars do not know of its members of further groups: a
+	// sidecar that has a partition of one of those keeps it.
 	MaxGroups = 10_000
 )
 
-// Config is what a Roster needs.
+// Config configures a Roster.
 type Config struct {
 	Nodes  eventlog.Nodes
 	Name   string        // the sidecar's node id
 	Lease  time.Duration // 0: DefaultLease
 	Logger *slog.Logger
-	// Announced, if set, is called when the other sidecars have something new
-	// to see here, with the groups that it is about: those that this one joined
-	// or left, and where its life began or ended, or another's did that nobody
-	// else told of, all that is or was served by it.
+	// Announced, if set, is called after a change that other sidecars should look at,
+	// with the groups that it is about: groups that this sidecar joined
+	// or left; where its life began or ended, all groups that it serves or served;
+	// and the groups of another life whose change this sidecar entered in the roll.
 	// It must not block.
 	Announced func([]eventlog.GroupName)
-	// PendingEnds, if set, remembers across processes which lives have ended in
+	// PendingEnds, if set, keeps for the next process the lives that have ended in
 	// order while the store was away.
 	PendingEnds PendingEnds
 	Clock       clock.Clock
@@ -99,7 +99,7 @@ type Roster struct {
 
 	mu       sync.Mutex
 	groups   map[eventlog.GroupName]struct{}
-	unsaved  bool // groups differ from what was saved and entered
+	unsaved  bool // groups differ from those that were saved and entered
 	asked    map[string]struct{}
 	watchers []func()
 
@@ -107,8 +107,8 @@ type Roster struct {
 	failing     bool      // the last look around was incomplete
 	due         time.Time // when to beat again in any case
 	life        life
-	served      []eventlog.GroupName // by what was announced last
-	pendingEnds []string             // lives that are over and that the store may take for live
+	served      []eventlog.GroupName // as announced last
+	pendingEnds []string             // lives that are over, and that may be live in the store
 	others      others
 	next        map[string]*observation // the watched lives
 	last        time.Time               // when they were last looked at; zero: never
@@ -153,7 +153,7 @@ func New(cfg Config) *Roster {
 	return r
 }
 
-// processOf is what all runs of one process have in common.
+// processOf is the part of an id that all lives of one process share.
 func processOf(id string) string { return id[:strings.LastIndexByte(id, '/')+1] }
 
 // Alone is the roster of a store that one sidecar has for itself: always valid, and the previous
@@ -171,7 +171,7 @@ func (r *Roster) isAlone() bool { return r.cfg.Nodes == nil }
 // Standing is the place that this sidecar has now; it is not changed.
 func (r *Roster) Standing() *Standing { return r.standing.Load() }
 
-// Valid reports whether no sidecar takes this one for dead at now.
+// Valid reports whether no sidecar can have declared this one dead at now.
 func (r *Roster) Valid(now time.Time) bool { return r.Standing().Valid(now) }
 
 // ValidUntil is when this sidecar has to stop unless its beat is renewed; far
@@ -183,11 +183,11 @@ func (r *Roster) ValidUntil() time.Time {
 	return r.cfg.Clock.Now().Add(time.Hour)
 }
 
-// View is what was seen last; it is not changed.
+// View is the newest view; it is not changed.
 func (r *Roster) View() *View { return r.view.Load() }
 
-// Mine reports whether this sidecar is the one to do what one sidecar has to
-// do, as for a topic. Now and then two think so, or none.
+// Mine reports whether this sidecar is the one that does a task for which one sidecar is
+// enough, as for a topic. Now and then two sidecars find that they are, or none.
 func (r *Roster) Mine(what string) bool {
 	v := r.View()
 	return r.Valid(r.cfg.Clock.Now()) && (v.alone || Owner(v.all, what) == v.Name)
@@ -226,8 +226,8 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	}
 }
 
-// Ask looks soon whether the life with this id, which no view knows, is still to
-// be found. It never blocks.
+// Ask looks soon whether the life with this id, which no view knows, is still in the
+// store. It never blocks.
 func (r *Roster) Ask(id string) {
 	if !r.isAlone() {
 		r.ask(id)
@@ -317,7 +317,7 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 	return nil
 }
 
-// announced is what the own document says of groups.
+// announced are the groups in the own document.
 func (r *Roster) announced() []eventlog.GroupName {
 	names := slices.SortedFunc(maps.Keys(r.groups), func(a, b eventlog.GroupName) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group))

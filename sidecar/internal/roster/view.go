@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// View is who was there at one time, as one sidecar saw it.
+// View holds the live sidecars at one time, as one sidecar saw them.
 type View struct {
 	// Version rises whenever something differs from the view before: the own
-	// life, who is alive, or what groups they have members of.
+	// life, the live sidecars, or their groups.
 	Version uint64
 	ID      string // of the own life
 	Name    string // of this sidecar, as alias makes it
@@ -21,9 +21,9 @@ type View struct {
 
 	over  map[string]end    // the others whose lives have ended lately, or that are not to be found, by id
 	names map[string]string // of the others that are alive, by id
-	all   []string          // names of everybody who is alive
+	all   []string          // names of all live sidecars
 	by    map[eventlog.GroupName][]string
-	text  []eventlog.Node // what makes a difference: the live nodes in order
+	text  []eventlog.Node // the live nodes in order, to compare views by
 }
 
 // following is the view after v; others is not changed any more.
@@ -57,9 +57,9 @@ func (v *View) following(id, name string, o others) *View {
 	return x
 }
 
-// alias names the live runs, the own one included, so that no two sidecars have
-// one name: of several that were given the same, as by a host that has several,
-// all but the oldest get a number. Everybody who sees the same runs finds the
+// alias names the lives, the own one included, so that no two sidecars have
+// one name: of several with the same configured name, as on a host that runs several,
+// all but the oldest get a number. All sidecars that see the same lives give the
 // same names.
 func alias(id, name string, live map[string]eventlog.Node) map[string]string {
 	aliases := map[string]string{id: name}
@@ -86,8 +86,7 @@ func distinct(names []string) []string {
 	return slices.Compact(names)
 }
 
-// Known reports whether there is a view at all, and not only this sidecar's wish
-// for one.
+// Known reports whether this sidecar has seen the others at all.
 func (v *View) Known() bool { return v.alone || v.known }
 
 // Company reports whether another sidecar is alive.
@@ -105,9 +104,9 @@ func (v *View) Alive(id string) (name string, ok bool) {
 	return name, ok
 }
 
-// Gone reports whether the life with this id, which was heard of before the time heard, has come to
-// its end, and will never act again: it is over, or it was not to be found after that time. A view
-// that neither takes it for alive nor for gone does not know: see Roster.Ask. A view does not judge
+// Gone reports whether the life with this id, which was heard of before the time heard, has
+// ended and will never act again: it is over, or the store no longer had it after that time. A life
+// that is neither alive nor gone by a view is unknown to it: see Roster.Ask. A view does not judge
 // the own life and earlier ones of this process: see Roster.Ours.
 func (v *View) Gone(id string, heard time.Time) bool {
 	if v.alone {

@@ -15,14 +15,14 @@ import (
 //	a life begins, has other groups, or is over
 //	     │ its document is written      │ the roll has it            │ the others have heard
 //	     ├──────────────────────────────┼────────────────────────────┤ (a signal makes it soon)
-//	     └ who watches it sees it there ┴ all see it in the roll, and read the document
+//	     └ its watchers see it there    ┴ all see it in the roll, and read the document
 //
 // A sidecar that writes a document enters that in the roll. Where it dies in between, the watchers of the life see the
 // document and enter it. A life that died before it was in the roll owns nothing, and beat once; a sidecar that finds it
 // in a list watches it, too. An entry may come late or twice, since it only says where to look, and a life that is over
 // does not change any more.
 
-// others is what is known of other lives.
+// others holds the other lives, as far as this sidecar knows them.
 type others struct {
 	number  uint64 // of the roll, as far as it was read
 	listed  bool
@@ -41,7 +41,7 @@ type end struct {
 // overRemembered is for how long ends are known. After that a life that something still belongs to is asked for.
 const overRemembered = 10 * time.Minute
 
-// observation is what was seen of a node that is watched.
+// observation is the state in which a watched node was seen.
 type observation struct {
 	beat  uint64
 	lease time.Duration
@@ -88,8 +88,8 @@ func (r *Roster) watch(ctx context.Context, whole bool) error {
 	return err
 }
 
-// learn takes in what a look has shown of the lives with these ids, and of the
-// roll.
+// learn takes in the result of a look: the nodes with these ids that the store has, and
+// the roll.
 func (r *Roster) learn(ctx context.Context, ids []string, nodes []eventlog.Node, roll eventlog.Roll, start time.Time) error {
 	o := &r.others
 	if behind := roll.Number - o.number; !o.listed || behind > uint64(len(roll.Changes)) {
@@ -177,8 +177,8 @@ func (r *Roster) list(ctx context.Context, start time.Time) error {
 	return nil
 }
 
-// lacks reports whether the document of a live node has to be read, to know
-// what it says in this version. One that is over stays so.
+// lacks reports whether this sidecar has to read the document of a live node to know
+// this version of it. A life that is over stays over.
 func (o *others) lacks(id string, version uint64) bool {
 	n, live := o.live[id]
 	return o.over[id].state == eventlog.NodeLive && (!live || n.Version < version)
@@ -215,7 +215,7 @@ func (r *Roster) lack(c eventlog.NodeChange) lack {
 	return lack{change: c, again: !watched, groups: r.others.live[c.ID].Groups}
 }
 
-// enterLacking enters what the roll has lacked twice.
+// enterLacking enters changes that the roll has lacked at two looks.
 func (r *Roster) enterLacking(ctx context.Context) error {
 	var changes []eventlog.NodeChange
 	var about []eventlog.GroupName
@@ -279,7 +279,7 @@ func (r *Roster) declareDead(ctx context.Context, nodes []eventlog.Node, start t
 	return nil
 }
 
-// show makes a view of what is known, and finds out who is to be watched.
+// show makes a view of the known lives, and chooses the lives to watch.
 func (r *Roster) show() {
 	o, before := &r.others, r.View()
 	if !o.changed && before.ID == r.life.id {

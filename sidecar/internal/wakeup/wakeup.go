@@ -1,7 +1,7 @@
 // Package wakeup wakes readers when another sidecar on the same store has
-// appended what they wait for: by that sidecar's signals, and, since any of
+// appended events that they wait for: by that sidecar's signals, and, since any of
 // them may be lost, by asking the log now and then. It must not know how
-// signals travel, nor what is in an event.
+// signals travel, nor the content of events.
 package wakeup
 
 import (
@@ -19,47 +19,45 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
 
-// Log is what a Waker needs of a shared log.
+// Log is the part of a shared log that a Waker uses.
 type Log interface {
 	eventlog.Signals
 	Extents(ctx context.Context, topic string) ([]eventlog.Extent, error)
 }
 
-// Config is what a Waker needs. Moved, MaybeMoved and Nodes may be nil.
+// Config configures a Waker. Moved, MaybeMoved and Nodes may be nil.
 type Config struct {
 	Log   Log
 	Tails *tail.Tails
-	// Moved is told of groups whose epochs were taken from this sidecar,
-	// maybe.
+	// Moved is called with groups whose epochs another sidecar may have taken from this one.
 	Moved func([]eventlog.GroupName)
-	// MaybeMoved is told of which topics signals may have been lost that Moved
-	// was for.
+	// MaybeMoved is called with topics of which such signals may have been lost.
 	MaybeMoved func(topics []string)
-	// Erased, if set, is told of topics of which events were erased.
+	// Erased, if set, is called with topics of which events were erased.
 	Erased func(topics []string)
-	// Nodes is told that other sidecars came, went or changed their minds.
+	// Nodes is called when other sidecars came, went or changed their groups.
 	Nodes func()
-	// Unread are topics without readers whose signals are wanted all the same.
+	// Unread are topics without readers whose signals the Waker follows all the same.
 	Unread []string
 	Logger *slog.Logger
 	Clock  clock.Clock
 }
 
 const (
-	// interval is how often the log is asked at the most, in case a signal was
+	// interval is how often the Waker asks the log at the most, in case a signal was
 	// lost, which costs a few cheap queries. It bounds how late an event can be
 	// whose signal was lost shortly after others were heard, as when their sender
 	// dies.
 	interval = 5 * time.Second
-	// quietIntervals is after how many of them the log is asked where nothing
-	// was heard: it bounds how late an event can be at all.
+	// quietIntervals is the number of intervals after which the Waker asks the log where it has
+	// heard nothing: it bounds how late an event can be at all.
 	quietIntervals = 3
 )
 
 // Waker follows the signals of the other sidecars.
 type Waker struct {
 	cfg   Config
-	check pause.Wake  // holds one token: the log is to be asked at once
+	check pause.Wake  // holds one token: ask the log at once
 	due   atomic.Bool // something was heard or missed since it was asked
 
 	// topics are the watched ones that the log was asked about, with their
@@ -80,7 +78,7 @@ func (w *Waker) Run(ctx context.Context) error {
 	return both.Wait()
 }
 
-// wanted are the topics that signals are wanted of.
+// wanted are the topics whose signals the Waker follows.
 func (w *Waker) wanted() (names []string, changed <-chan struct{}) {
 	names, changed = w.cfg.Tails.Topics()
 	return append(names, w.cfg.Unread...), changed
@@ -137,7 +135,7 @@ func (w *Waker) ask(ctx context.Context) error {
 	}
 }
 
-// askOnce looks for events above what readers were told of.
+// askOnce looks for events above the heads that readers know.
 func (w *Waker) askOnce(ctx context.Context) error {
 	known, err := w.known(ctx)
 	if err != nil || len(known) == 0 {

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Stored is what a document says.
+// Stored is the content of a document.
 type Stored struct {
 	// Record is the event; that of a stub has no payload.
 	Record *eventlog.Record
@@ -26,7 +26,7 @@ type Stored struct {
 	ExpireAt int64
 }
 
-// Cancelled says that this is what is left of a scheduled event that was cancelled.
+// Cancelled says that this is the stub of a scheduled event that was cancelled.
 func (s *Stored) Cancelled() bool { return s.Record.Partition == Unplaced && s.Record.DeliverAt == 0 }
 
 // Error says what is wrong with a document: its _id and the field.

@@ -21,7 +21,7 @@
 //	hash          binary, what Hash returns
 //	writer        int64, a random number of the call that wrote it
 //
-// A BSON payload is what people query in MongoDB's shell. It is exact when it
+// People can query a BSON payload in MongoDB's shell. It is exact when it
 // reads back with every member in its order, every number equal as a decimal
 // and every string the same, on every engine: see Encoder and payload.go.
 //
@@ -80,8 +80,8 @@ const MaxBytes = 16 << 20
 // that MongoDB takes; 0 where the other limits leave no room for one.
 func MaxPayload(lim wire.Limits) int {
 	const (
-		element = 48       // what is around a header or an entry of a list
-		ours    = 32 << 10 // ids, the topic, the trace's context, and what a dead letter's headers say
+		element = 48       // around a header or an entry of a list
+		ours    = 32 << 10 // ids, the topic, the trace's context, and a dead letter's headers
 		lists   = wire.MaxTags * (wire.MaxTagBytes + wire.MaxIDBytes + 2*element)
 	)
 	room := MaxBytes - ours - lists

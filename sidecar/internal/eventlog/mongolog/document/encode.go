@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Encoder writes documents. The zero value writes what every engine holds.
+// Encoder writes documents. The zero value writes documents that every engine holds.
 type Encoder struct {
 	// Decimals says that the engine holds Decimal128.
 	Decimals bool
