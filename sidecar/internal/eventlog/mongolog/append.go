@@ -175,8 +175,7 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 	for _, r := range batch {
 		size += r.Size() + 2*len(name) + 256
 	}
-	enc, writer, buf := l.engine().encoder(), rand.Int64(), make([]byte, 0, size)
-	enc.Generation = c.generation
+	enc, writer, buf := l.engine().encoder(c.generation), rand.Int64(), make([]byte, 0, size)
 	ends := make([]int, len(batch))
 	for i, r := range batch {
 		event := *r

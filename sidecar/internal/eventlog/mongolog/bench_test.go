@@ -105,7 +105,7 @@ func benchEvents(n *int, size int) []*eventlog.Record {
 
 func benchDocuments(b *testing.B, l *Log, n *int, size int) []any {
 	b.Helper()
-	enc := l.engine().encoder()
+	enc := l.engine().encoder(0)
 	seq := *n
 	docs := make([]any, 0, size)
 	for _, r := range benchEvents(n, size) {

@@ -157,9 +157,6 @@ func (c *catalog) remember(raw bson.Raw) (*topic, topicDocument, error) {
 			Topic:      eventlog.Topic{Name: d.Name, Partitions: d.Partitions},
 			partitions: make([]partition, d.Partitions),
 		}
-		if c.topics == nil {
-			c.topics = map[string]*topic{}
-		}
 		c.topics[d.Name] = t
 	}
 	if d.Generation >= t.generation.Load() { // mu is held

@@ -23,6 +23,6 @@ type engine struct {
 }
 
 // encoder writes events as the engine holds them.
-func (e engine) encoder() document.Encoder {
-	return document.Encoder{Decimals: e.decimals, NestedArrays: e.mongo}
+func (e engine) encoder(generation int64) document.Encoder {
+	return document.Encoder{Decimals: e.decimals, NestedArrays: e.mongo, Generation: generation}
 }

@@ -17,9 +17,21 @@ import (
 
 // ListGroups implements eventlog.Groups.
 func (l *Log) ListGroups(ctx context.Context, topic string) (groups []string, err error) {
-	err = l.withinSession(ctx, "list groups", func(ctx context.Context) (err error) {
-		groups, err = l.listGroups(ctx, topic)
-		return err
+	next := options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "group", Value: 1}}).
+		SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}})
+	filter := bson.D{{Key: "topic", Value: topic}, notDeleted}
+	err = l.withinSession(ctx, "list groups", func(ctx context.Context) error {
+		for { // along the index from one group to the next
+			var d epochDoc
+			err := l.persist(ctx, func() error { return l.majority(epochsName).FindOne(ctx, filter, next).Decode(&d) })
+			if errors.Is(err, mongo.ErrNoDocuments) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			groups = append(groups, d.Group)
+			filter = bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: bson.D{{Key: "$gt", Value: d.Group}}}, notDeleted}
+		}
 	})
 	slices.Sort(groups)
 	return slices.Compact(groups), err
@@ -27,27 +39,6 @@ func (l *Log) ListGroups(ctx context.Context, topic string) (groups []string, er
 
 // notDeleted are the epochs that no group was deleted with.
 var notDeleted = bson.E{Key: "deleted", Value: bson.D{{Key: "$ne", Value: true}}}
-
-// listGroups hops from one group to the next along the index.
-func (l *Log) listGroups(ctx context.Context, topic string) ([]string, error) {
-	coll := l.majority(epochsName)
-	project := bson.D{{Key: "_id", Value: 0}, {Key: "group", Value: 1}}
-	var groups []string
-	next := options.FindOne().SetProjection(project).SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}})
-	filter := bson.D{{Key: "topic", Value: topic}, notDeleted}
-	for {
-		var d epochDoc
-		err := l.persist(ctx, func() error { return coll.FindOne(ctx, filter, next).Decode(&d) })
-		switch {
-		case errors.Is(err, mongo.ErrNoDocuments):
-			return groups, nil
-		case err != nil:
-			return nil, err
-		}
-		groups = append(groups, d.Group)
-		filter = bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: bson.D{{Key: "$gt", Value: d.Group}}}, notDeleted}
-	}
-}
 
 // LatestEpochs implements eventlog.Groups.
 func (l *Log) LatestEpochs(ctx context.Context, topic, group string) ([]eventlog.Epoch, error) {
@@ -203,9 +194,6 @@ type fences struct {
 func (f *fences) learn(at eventlog.GroupPartition, number uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.latest == nil {
-		f.latest = map[eventlog.GroupPartition]uint64{}
-	}
 	if _, known := f.latest[at]; !known && len(f.latest) >= maxFences {
 		for any := range f.latest {
 			delete(f.latest, any)

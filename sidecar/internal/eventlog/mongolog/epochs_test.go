@@ -257,7 +257,7 @@ func TestChain(t *testing.T) {
 }
 
 func TestFencesAreBounded(t *testing.T) {
-	var f fences
+	f := fences{latest: map[eventlog.GroupPartition]uint64{}}
 	for p := range maxFences + 10 {
 		f.learn(eventlog.GroupPartition{Topic: "t", Group: "g", Partition: p}, 7)
 	}

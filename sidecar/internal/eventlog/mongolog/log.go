@@ -140,7 +140,10 @@ func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	l := &Log{opts: o, unsent: signalQueue{id: uuid.NewString()}, setupTurn: make(chan struct{}, 1), told: map[string]bool{}}
+	l := &Log{
+		opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}, unsent: signalQueue{id: uuid.NewString()},
+		catalog: catalog{topics: map[string]*topic{}}, fences: fences{latest: map[eventlog.GroupPartition]uint64{}},
+	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.saves.Store(o.Clock.Now().UnixNano())
 	elections := &event.ServerMonitor{TopologyDescriptionChanged: l.primary.changed}

@@ -50,18 +50,11 @@ func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 // saveAll makes one write of several calls, and answers them.
 func (l *Log) saveAll(calls []*saving) {
 	// Its callers may give up, and others wait for it, too.
-	ctx, end, err := l.begin(context.WithoutCancel(calls[0].ctx))
 	var found chains
-	if err == nil {
-		defer end()
-		err = l.causally(ctx, func(ctx context.Context) error {
-			found, err = l.saveEpochs(ctx, calls)
-			return err
-		})
-		if err != nil {
-			err = l.unavailable(ctx, "save epochs", err)
-		}
-	}
+	err := l.withinSession(context.WithoutCancel(calls[0].ctx), "save epochs", func(ctx context.Context) (err error) {
+		found, err = l.saveEpochs(ctx, calls)
+		return err
+	})
 	for _, s := range calls {
 		if err == nil && found != nil {
 			s.done <- l.refused(s, found)

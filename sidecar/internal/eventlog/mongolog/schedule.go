@@ -133,8 +133,7 @@ func (s *scheduling) left() (left []int) {
 // step inserts the events that are left, and looks up ids that are taken. Where the
 // outcome is unknown, the next step inserts the same documents again.
 func (s *scheduling) step(ctx context.Context) error {
-	enc := s.log.engine().encoder()
-	enc.Generation = s.generation
+	enc := s.log.engine().encoder(s.generation)
 	var docs []any
 	var of []int
 	for _, i := range s.left() {
