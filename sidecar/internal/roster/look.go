@@ -110,7 +110,7 @@ func (r *Roster) beat(ctx context.Context) error {
 		if !errors.Is(err, eventlog.ErrNotFound) {
 			return err
 		}
-		r.cfg.Logger.Warn("this sidecar was silent for a lease, and others have declared it dead; it goes on as another",
+		r.cfg.Logger.Warn("this sidecar was silent for a lease, and others have declared it dead; it goes on as another life",
 			"lease", r.cfg.Lease, "life", r.life.id)
 		r.begin()
 	}
@@ -186,7 +186,7 @@ func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
 // renew lets the life count on from the start of a beat that was accepted.
 func (r *Roster) renew(start time.Time) {
 	if was := r.Standing(); !was.Until.IsZero() && !was.Valid(start) {
-		r.cfg.Logger.Warn("this sidecar was silent for a while, in which it delivered nothing; no other sidecar has taken over", "life", r.life.id)
+		r.cfg.Logger.Warn("this sidecar was silent for a while and delivered nothing meanwhile; no other sidecar has taken over", "life", r.life.id)
 	}
 	r.standing.Store(&Standing{ID: r.life.id, Until: start.Add(r.cfg.Lease - r.cfg.Lease/marginShare)})
 }

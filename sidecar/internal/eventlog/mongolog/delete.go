@@ -110,7 +110,7 @@ func (l *Log) makeAgain(ctx context.Context, name string) (made bool, err error)
 	case err != nil || d.Generation%2 == 0:
 		return false, err
 	case !d.Emptied:
-		return false, fmt.Errorf("topic %q is %w: delete it again to go on where that was broken off", name, eventlog.ErrDeleting)
+		return false, fmt.Errorf("topic %q is %w: delete it again to finish the deletion", name, eventlog.ErrDeleting)
 	}
 	_, err = l.majority(topicsName).UpdateOne(ctx, ofGeneration(name, d.Generation), bson.D{
 		{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: d.Generation + 1}, {Key: "by", Value: eventlog.Maker(ctx)}}}, {Key: "$unset", Value: bson.D{{Key: "emptied", Value: ""}}}})

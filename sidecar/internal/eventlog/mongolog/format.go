@@ -65,7 +65,7 @@ func (l *Log) ensureMeta(ctx context.Context) (meta, error) {
 		if _, err := coll.UpdateOne(ctx, before, bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: storeFormat}}}}); err != nil {
 			return meta{}, err
 		}
-		l.opts.Logger.Info("the store is of this version's format from now on", "format", storeFormat)
+		l.opts.Logger.Info("the store now has this version's format", "format", storeFormat)
 	}
 }
 
@@ -109,7 +109,7 @@ func (l *Log) refuseOlderNodes(ctx context.Context) error {
 	}
 	if alive != "" {
 		l.older.since = l.opts.Clock.Now()
-		return fmt.Errorf("sidecar %q uses the store with an older version, which shares it in another way: stop all sidecars of that version first", alive)
+		return fmt.Errorf("sidecar %q uses the store with an older version, which is not compatible with this one: stop all sidecars of that version first", alive)
 	}
 	if left := quietFor - l.opts.Clock.Since(l.older.since); left > 0 {
 		return fmt.Errorf("%w: waiting %v for its sidecars (%q, …) to be silent", errLastOlder, left.Round(time.Second), nodes[0].Name)

@@ -74,7 +74,7 @@ func (l *Log) fill(ctx context.Context, t *topic, p int, first, last uint64) err
 	for seq := first; seq <= last; seq++ {
 		docs = append(docs, void(t.Name, p, seq, at))
 	}
-	l.opts.Logger.Info("gave up seqs that were given out and never came", "topic", t.Name, "partition", p, "first", first, "last", last)
+	l.opts.Logger.Info("voided seqs that were reserved and stayed empty", "topic", t.Name, "partition", p, "first", first, "last", last)
 	return l.insertNew(ctx, eventsName, docs)
 }
 

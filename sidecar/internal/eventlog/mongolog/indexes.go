@@ -111,7 +111,7 @@ func indexes(e engine) []index {
 const maxIndexOnConnect = 50_000
 
 // errNotMigrated is advice about a store that cannot be used as it is.
-var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once, which may be while sidecars use the store, and do what it says")
+var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once, also while sidecars use the store, and follow its messages")
 
 // ensureIndexes creates the indexes that are missing in collections of at most
 // so many documents. A migration has to create the others: without
@@ -158,7 +158,7 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 	want := x.spec()
 	if s := like(x, stored); s != nil {
 		if differs := s.differs(want); differs != "" {
-			return fmt.Sprintf("has an index %s that is not what it should be: %s", s.name, differs), nil
+			return fmt.Sprintf("has a wrong index %s: %s", s.name, differs), nil
 		}
 		return "", l.awaitIndex(ctx, e, x, *s)
 	}
@@ -171,7 +171,7 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 		return fmt.Sprintf("has about %d documents and no %sindex on (%s)", n, choose(x.unique, "unique ", ""), want.keys), nil
 	}
 	if _, err = coll.Indexes().CreateOne(ctx, x.model(x.name())); isIndexConflict(err) {
-		return fmt.Sprintf("has an index in place of %s that is not what it should be: %v", x.name(), err), nil
+		return fmt.Sprintf("has a wrong index in place of %s: %v", x.name(), err), nil
 	}
 	return "", err
 }

@@ -103,13 +103,13 @@ func TestIndexesThatAreWrong(t *testing.T) {
 		want             string
 	}{
 		{eventsName, "topic_partition_seq", false, []string{"topic", "partition", "seq"}, true,
-			"collection events has an index topic_partition_seq that is not what it should be: it is not unique"},
+			"collection events has a wrong index topic_partition_seq: it is not unique"},
 		{epochsName, "topic_group_partition_number", true, []string{"topic", "group"}, true,
-			"collection epochs has an index topic_group_partition_number that is not what it should be: its keys are topic, group"},
+			"collection epochs has a wrong index topic_group_partition_number: its keys are topic, group"},
 		{eventsName, "topic_ts_id", false, []string{"topic", "ts"}, false,
-			"collection events has an index topic_ts_id that is not what it should be: its keys are topic, ts"},
+			"collection events has a wrong index topic_ts_id: its keys are topic, ts"},
 		{eventsName, "somebodys", false, []string{"topic", "ts", "id"}, false,
-			"collection events has an index somebodys that is not what it should be: it has all documents"},
+			"collection events has a wrong index somebodys: it has all documents"},
 	} {
 		x := newIndexing(t)
 		x.createIndex(t, c.collection, c.name, c.unique, c.keys...)

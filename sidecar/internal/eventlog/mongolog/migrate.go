@@ -220,7 +220,7 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 		report.Action = IndexKept
 		if differs := s.differs(want); differs != "" {
 			report.Action, report.Detail = IndexWrong, differs
-			err = fmt.Errorf("index %s of %s is not what it should be, %s: %w (in mongosh: db.getCollection(%q).dropIndex(%q))",
+			err = fmt.Errorf("index %s of %s is wrong, %s: %w (in mongosh: db.getCollection(%q).dropIndex(%q))",
 				s.name, coll.Name(), differs, errWrongIndex, coll.Name(), s.name)
 		} else if s.name != x.name() {
 			report.Detail = "there by the name " + s.name
