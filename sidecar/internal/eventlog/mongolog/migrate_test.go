@@ -143,8 +143,8 @@ func TestRestamp(t *testing.T) {
 	publish(t, l, eventlogtest.Events("a", 6, eventlogtest.Accepted(now-2*hour))...)
 	publish(t, l, eventlogtest.Event("live", eventlogtest.Accepted(now)))
 	sweepOnce(t, l, eventlog.Retention{TTLMS: hour, DedupeWindowMS: 24 * hour}, now)
-	// Somebody has set one's own times.
-	set := bson.D{{Key: "$set", Value: bson.D{{Key: "expireAt", Value: time.UnixMilli(now)}}}}
+	// Someone has set other times. They are ahead, since the server removes documents whose time is over.
+	set := bson.D{{Key: "$set", Value: bson.D{{Key: "expireAt", Value: time.UnixMilli(now + hour)}}}}
 	for _, id := range []string{"t/live", "t/a-003"} {
 		if _, err := l.db.Collection(eventsName).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: id}}, set); err != nil {
 			t.Fatal(err)
