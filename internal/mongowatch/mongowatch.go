@@ -1,6 +1,6 @@
-// Package mongowatch reports the commands sent to a MongoDB server, without
-// their content: for spans. It knows the driver's events, and not what is made
-// of them.
+// Package mongowatch has what the programs' clients of MongoDB share: their options, the errors
+// that they tell apart, and reports of the commands that they send, without their content, for
+// spans.
 package mongowatch
 
 import (

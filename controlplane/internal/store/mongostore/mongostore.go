@@ -40,11 +40,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/secrets"
 )
 
@@ -120,7 +120,9 @@ func Open(o Options) (*Store, error) {
 	if database == "" {
 		database = DefaultDatabase
 	}
-	client, err := mongo.Connect(clientOptions(o))
+	client, err := mongo.Connect(mongowatch.ClientOptions(o.URL, o.Name, o.Timeout, o.Dialer).
+		SetReadConcern(readconcern.Majority()).
+		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: new(true)}))
 	if err != nil {
 		return nil, openError(err, o.URL)
 	}
@@ -130,24 +132,6 @@ func Open(o Options) (*Store, error) {
 	s.commits, s.presence, s.roster = db.Collection(commitsName), db.Collection(presenceName), db.Collection(rosterName)
 	s.secrets = db.Collection(secretsName)
 	return s, nil
-}
-
-// clientOptions are the URL's options, except those that the store's promises
-// need otherwise.
-func clientOptions(o Options) *options.ClientOptions {
-	const maxAppName = 128 // bytes, MongoDB's
-	app := o.Name
-	c := options.Client().ApplyURI(o.URL).
-		SetAppName(app[:min(len(app), maxAppName)]).
-		SetServerSelectionTimeout(o.Timeout).
-		SetConnectTimeout(o.Timeout).
-		SetReadPreference(readpref.Primary()).
-		SetReadConcern(readconcern.Majority()).
-		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: new(true)})
-	if o.Dialer != nil {
-		c.SetDialer(o.Dialer)
-	}
-	return c
 }
 
 func openError(err error, url string) error {

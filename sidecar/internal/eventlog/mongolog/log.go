@@ -26,10 +26,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
@@ -182,14 +182,7 @@ func openError(err error, storeURL string) error {
 
 // clientOptions are the URL's, except for the options that the log's promises require.
 func (l *Log) clientOptions() *options.ClientOptions {
-	const maxAppName = 128 // bytes, MongoDB's
-	app := "sluice-sidecar " + l.opts.NodeID
-	o := options.Client().ApplyURI(l.opts.URL).
-		SetAppName(app[:min(len(app), maxAppName)]).
-		SetServerSelectionTimeout(l.opts.Timeout).
-		SetConnectTimeout(l.opts.Timeout).
-		SetReadPreference(readpref.Primary()).
-		SetWriteConcern(majorityWrites)
+	o := mongowatch.ClientOptions(l.opts.URL, "sluice-sidecar "+l.opts.NodeID, l.opts.Timeout, l.opts.Dialer).SetWriteConcern(majorityWrites)
 	switch {
 	case o.MaxPoolSize == nil && o.MinPoolSize == nil:
 		o.SetMaxPoolSize(maxConnections)
@@ -203,9 +196,6 @@ func (l *Log) clientOptions() *options.ClientOptions {
 	}
 	if l.opts.Monitor != nil {
 		o.SetMonitor(l.opts.Monitor)
-	}
-	if l.opts.Dialer != nil {
-		o.SetDialer(l.opts.Dialer)
 	}
 	return o
 }
