@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
@@ -212,17 +212,6 @@ func (c *Capture) disconnect(ctx context.Context, client *mongo.Client) {
 }
 
 func (c *Capture) clientOptions(url string) *options.ClientOptions {
-	const maxAppName = 128 // bytes, MongoDB's
-	app := "sluice-sidecar capture " + c.cfg.NodeID
-	o := options.Client().ApplyURI(url).
-		SetAppName(app[:min(len(app), maxAppName)]).
-		SetServerSelectionTimeout(stopGrace).
-		SetConnectTimeout(stopGrace).
-		SetReadPreference(readpref.Primary()).
-		SetReadConcern(readconcern.Majority()).
-		SetWriteConcern(writeconcern.Majority())
-	if c.cfg.Dialer != nil {
-		o.SetDialer(c.cfg.Dialer)
-	}
-	return o
+	return mongowatch.ClientOptions(url, "sluice-sidecar capture "+c.cfg.NodeID, stopGrace, c.cfg.Dialer).
+		SetReadConcern(readconcern.Majority()).SetWriteConcern(writeconcern.Majority())
 }

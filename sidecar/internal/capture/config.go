@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,29 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/sidecar/internal/source"
 )
-
-// Publisher takes the events. Its promises are those of the outbox's Publisher.
-type Publisher interface {
-	// Publish publishes a batch, all of one topic, checked and within the limits. A non-nil error refuses everything, and
-	// done is never called. Otherwise done is called exactly once, with one result for each event, in order, possibly before
-	// Publish returns and from any goroutine. A result without Err means that the event is in the log, not in a spool.
-	Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error
-
-	// MaxEvents is the most events of one call to the topic, such as the burst of its rate limit; 0 is as many as a batch
-	// may have.
-	MaxEvents(topic string) int
-}
-
-// Observer is told what happens, for metrics. It must be quick, and safe for concurrent use.
-type Observer interface {
-	// Published counts changes whose events are in the log.
-	Published(n int)
-	// Failed counts changes that were refused for good, and left out.
-	Failed(code wire.Code)
-	// Deferred counts refusals of changes that are tried again.
-	Deferred(code wire.Code)
-}
 
 // Source is a collection, and the topic that its changes are published to.
 type Source struct {
@@ -97,7 +75,7 @@ func DatabaseOf(connection string) string {
 	return name
 }
 
-// Config is what a Capture needs. Zero values of optional fields mean their defaults.
+// Config is what a Capture needs.
 type Config struct {
 	Source    Source
 	Store     string // the URL of the log's MongoDB, which keeps the place in the collection Places; "": File does
@@ -105,12 +83,12 @@ type Config struct {
 	File      string // of one sidecar alone; captures share it
 	Reread    string // reads the whole collection once for each word; "": never
 	NodeID    string // the sidecar's, for people
-	Publisher Publisher
+	Publisher source.Publisher
 	Roster    *roster.Roster // of the sidecars on the log, not run yet; nil: no other can be
 
-	Limits   wire.Limits           // of an event and of a batch
-	Logger   *slog.Logger          // default slog.Default
-	Observer Observer              // default nobody
+	Limits   wire.Limits // of an event and of a batch
+	Logger   *slog.Logger
+	Observer source.Observer
 	Dialer   options.ContextDialer // nil: the network
 	Clock    clock.Clock
 }
@@ -122,22 +100,6 @@ func (c Config) withDefaults() (Config, error) {
 	if _, err := connstring.ParseAndValidate(c.Source.URL); err != nil {
 		return c, fmt.Errorf("capture: %s", secrets.Redact(err, c.Source.URL))
 	}
-	if c.Limits == (wire.Limits{}) {
-		c.Limits = wire.DefaultLimits()
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.Observer == nil {
-		c.Observer = nobody{}
-	}
 	c.Logger = c.Logger.With("capture", c.Source.Namespace(), "topic", c.Source.Topic)
 	return c, nil
 }
-
-// nobody observes nothing.
-type nobody struct{}
-
-func (nobody) Published(int)      {}
-func (nobody) Failed(wire.Code)   {}
-func (nobody) Deferred(wire.Code) {}

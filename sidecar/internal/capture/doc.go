@@ -1,7 +1,7 @@
 // Package capture publishes what happens to the documents of a MongoDB collection: a Capture follows the collection's change
 // stream and publishes every insert, update, replace and delete as an event, keyed by the document's _id. The application that
-// writes the collection does not take part. The package knows documents, change streams and the shape of an event; who
-// publishes, where to, and under which limits, it does not know (Publisher).
+// writes the collection does not take part. The package knows documents, change streams and the shape of an event; it does
+// not know the way into the log and its limits (source.Publisher).
 //
 // # Order, and each change once
 //

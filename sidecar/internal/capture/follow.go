@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -25,12 +26,8 @@ const (
 	saveIdle  = time.Minute
 )
 
-// The codes with which a server says that a place in its oplog is lost, or is none of its own.
-const (
-	codeTokenInvalid      = 260
-	codeChangeStreamFatal = 280
-	codeChangeStreamLost  = 286
-)
+// codeTokenInvalid is the code with which a server refuses a place that is not in its oplog.
+const codeTokenInvalid = 260
 
 // wanted is what an event is made of, and no description of an update, with which a change may be too large to be told.
 var wanted = mongo.Pipeline{{{Key: "$project", Value: bson.D{
@@ -182,14 +179,11 @@ func (c *Capture) next(ctx context.Context, stream *mongo.ChangeStream) (more bo
 // explain says which changes are lost, where an error of the server means that some are.
 func (c *Capture) explain(ctx context.Context, err error) error {
 	var server mongo.ServerError
-	if !errors.As(err, &server) {
-		return err
-	}
 	switch {
-	case server.HasErrorCode(codeChangeStreamLost), server.HasErrorCode(codeChangeStreamFatal):
+	case mongowatch.PlaceLost(err):
 		return &stoppedError{fmt.Sprintf("the place in the oplog is lost: everything up to %s was captured, the oplog begins at %s, and of what changed in between nothing is known",
 			stamp(c.place.At), c.oldest(ctx)), err}
-	case server.HasErrorCode(codeTokenInvalid):
+	case errors.As(err, &server) && server.HasErrorCode(codeTokenInvalid):
 		return &stoppedError{fmt.Sprintf("the server does not know the place, up to which everything until %s was captured", stamp(c.place.At)), err}
 	}
 	return err

@@ -3,12 +3,12 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 )
@@ -63,6 +63,24 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
+// counting dials connections, and counts the messages that are written to them: one for each command.
+type counting struct{ messages *atomic.Int64 }
+
+func (c counting) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	return countedConn{conn, c}, err
+}
+
+type countedConn struct {
+	net.Conn
+	counting
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	c.messages.Add(1)
+	return c.Conn.Write(b)
+}
+
 // BenchmarkIdle is how many commands a drainer sends while there is nothing to
 // do. Each iteration takes a second.
 func BenchmarkIdle(b *testing.B) {
@@ -70,7 +88,7 @@ func BenchmarkIdle(b *testing.B) {
 	var commands atomic.Int64
 	r := a.start(func(c *Config) {
 		c.Lease = DefaultLease
-		c.Monitor = &event.CommandMonitor{Started: func(context.Context, *event.CommandStartedEvent) { commands.Add(1) }}
+		c.Dialer = counting{&commands}
 	})
 	a.until("it is to be at work", func() bool { return r.Stats().Shards == Shards })
 	a.insert(keyed("x", "t", "", 0))

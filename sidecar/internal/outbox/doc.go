@@ -1,7 +1,7 @@
 // Package outbox publishes what applications leave in a MongoDB collection: an application inserts
 // a document in the transaction that also writes its own data, and a Drainer publishes it as an
 // event under the document's id and marks it. The package knows documents, sidecars and the shape
-// of an event; it does not know the way into the log and its limits (Publisher).
+// of an event; it does not know the way into the log and its limits (source.Publisher).
 //
 // # Documents
 //
@@ -47,11 +47,12 @@
 // more than another look.
 //
 // A document that is refused for good (a bad field, a conflict, a schema, …)
-// becomes "error" and lets those behind it pass. One that is refused for now
-// (a rate, a pause, a store that is away, …) makes its topic wait for as long
-// as the refusal says, counts no attempt, and nothing of its topic overtakes
-// it. One whose refusal says neither (internal) makes those of its key wait, for
-// longer each time, and becomes "error" after MaxAttempts.
+// becomes "error", and the documents behind it go on. A document that is refused
+// for now (a rate, a pause, a store that is away, a topic that is missing and may
+// not be made, …) makes its topic wait for as long as the refusal says, and
+// counts no attempt. After an internal error the documents of its key wait, for
+// longer each time, and it becomes "error" after MaxAttempts. Package source
+// decides which refusal is which.
 //
 // # Several drainers
 //

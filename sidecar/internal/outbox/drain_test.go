@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/internal/faultproxy"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -195,7 +197,7 @@ func TestRefusedForGood(t *testing.T) {
 // TestRefusedForNow: nothing overtakes what has to wait, no attempt counts, and
 // other topics go on.
 func TestRefusedForNow(t *testing.T) {
-	for _, code := range []wire.Code{wire.RateLimited, wire.Overloaded, wire.StoreUnavailable, wire.TopicPaused} {
+	for _, code := range []wire.Code{wire.RateLimited, wire.Overloaded, wire.StoreUnavailable, wire.TopicPaused, wire.NotFound, wire.InUse} {
 		for _, whole := range []bool{false, true} {
 			t.Run(fmt.Sprint(code, " whole ", whole), func(t *testing.T) {
 				t.Parallel()
@@ -256,6 +258,32 @@ func TestPausedTopicBlocksNobodyElse(t *testing.T) {
 	a.inKeyOrder()
 }
 
+// TestTopicIsMissing: documents of a topic that may not be made wait until an operator makes it, and the state says so.
+func TestTopicIsMissing(t *testing.T) {
+	t.Parallel()
+	a := newApp(t)
+	a.log.refuse = func(e *wire.Event) *wire.Error {
+		if e.Topic == "missing" {
+			return refusal(wire.NotFound)
+		}
+		return nil
+	}
+	a.insert(keyed("a", "missing", "k", 1), keyed("b", "missing", "k", 2), keyed("c", "missing", "", 3), keyed("d", "t", "k", 4))
+	r := a.start()
+	a.untilStatus(statusDone, 1)
+	a.until("the state is to name the refusal", func() bool { return strings.Contains(r.Stats().State, "not_found: as the test wants it") })
+	pause.For(t.Context(), 3*time.Second)
+	for _, id := range []string{"a", "b", "c"} {
+		if d := a.document(id); d.Status != statusPending || d.Error != "" {
+			t.Errorf("%s is %+v", id, d)
+		}
+	}
+	a.log.set(func(f *fakeLog) { f.refuse = nil })
+	a.untilStatus(statusDone, 4)
+	a.until("it is to be well", func() bool { return r.Stats().State == "ok" })
+	a.inKeyOrder()
+}
+
 // TestBurst: a call that is larger than the publisher takes is made smaller.
 func TestBurst(t *testing.T) {
 	a := newApp(t)
@@ -305,24 +333,22 @@ func TestUnclear(t *testing.T) {
 	}
 }
 
-// TestOneOfAKeyInACall, unless the publisher keeps their order.
+// TestOneOfAKeyInACall: the publisher may refuse the first and take the second.
 func TestOneOfAKeyInACall(t *testing.T) {
-	for _, ordered := range []bool{false, true} {
-		a := newApp(t)
-		var docs []bson.D
-		for i := range 30 {
-			docs = append(docs, keyed(fmt.Sprintf("e%02d", i), "t", "k", int64(i+1)))
-		}
-		a.insert(docs...)
-		a.start(func(c *Config) { c.Ordered = ordered })
-		a.untilStatus(statusDone, 30)
-		a.inKeyOrder()
-		a.log.set(func(f *fakeLog) {
-			if f.calls != map[bool]int{false: 30, true: 1}[ordered] {
-				t.Errorf("ordered %v: %d calls for 30 documents of one key", ordered, f.calls)
-			}
-		})
+	a := newApp(t)
+	var docs []bson.D
+	for i := range 30 {
+		docs = append(docs, keyed(fmt.Sprintf("e%02d", i), "t", "k", int64(i+1)))
 	}
+	a.insert(docs...)
+	a.start()
+	a.untilStatus(statusDone, 30)
+	a.inKeyOrder()
+	a.log.set(func(f *fakeLog) {
+		if f.calls != 30 {
+			t.Errorf("%d calls for 30 documents of one key", f.calls)
+		}
+	})
 }
 
 func TestAllKindsOfID(t *testing.T) {
@@ -410,7 +436,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%+v: %v, which should say %q", c.config, err, c.says)
 		}
 	}
-	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: newFakeLog(), LogID: someLog})
+	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: newFakeLog(), LogID: someLog, Logger: slog.Default()})
 	if err != nil || d.Stats().Outbox != "sluice.outbox" {
 		t.Errorf("%v, %v", d, err)
 	}

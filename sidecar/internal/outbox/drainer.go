@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -62,7 +61,7 @@ func New(c Config) (*Drainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Drainer{cfg: c, database: database, wake: pause.NewWake(), state: health{logger: c.Logger}}
+	d := &Drainer{cfg: c, database: database, wake: pause.NewWake(), rests: rests{by: map[string]rest{}}, state: health{logger: c.Logger}}
 	d.owner = &ownership{
 		log: c.LogID, node: c.NodeID, lease: c.Lease, clock: c.Clock, wake: pause.NewWake(), logger: c.Logger,
 		idle:  func() bool { return c.Roster != nil && d.mine.Load() == 0 },
@@ -79,7 +78,8 @@ func New(c Config) (*Drainer, error) {
 // away. It can be called once. The error is about the settings, such as an
 // outbox that is drained into another log.
 func (d *Drainer) Run(ctx context.Context) error {
-	client, err := mongo.Connect(d.clientOptions())
+	client, err := mongo.Connect(mongowatch.ClientOptions(d.cfg.URL, "sluice-sidecar outbox "+d.cfg.NodeID, stopGrace, d.cfg.Dialer).
+		SetReadConcern(readconcern.Majority()).SetWriteConcern(writeconcern.Majority()))
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
@@ -143,25 +143,6 @@ func linger(ctx context.Context, c clock.Clock, grace time.Duration) (context.Co
 	}
 }
 
-func (d *Drainer) clientOptions() *options.ClientOptions {
-	const maxAppName = 128 // bytes, MongoDB's
-	app := "sluice-sidecar outbox " + d.cfg.NodeID
-	o := options.Client().ApplyURI(d.cfg.URL).
-		SetAppName(app[:min(len(app), maxAppName)]).
-		SetServerSelectionTimeout(stopGrace).
-		SetConnectTimeout(stopGrace).
-		SetReadPreference(readpref.Primary()).
-		SetReadConcern(readconcern.Majority()).
-		SetWriteConcern(writeconcern.Majority())
-	if d.cfg.Monitor != nil {
-		o.SetMonitor(d.cfg.Monitor)
-	}
-	if d.cfg.Dialer != nil {
-		o.SetDialer(d.cfg.Dialer)
-	}
-	return o
-}
-
 // pump sweeps until ctx ends.
 func (d *Drainer) pump(ctx context.Context) {
 	idle := pause.Backoff{First: pollMin, Most: pollMax}
@@ -184,7 +165,7 @@ func (d *Drainer) pump(ctx context.Context) {
 		switch {
 		case err != nil:
 			rest = away.Step()
-		case result.settled > 0:
+		case result.marked > 0:
 			away.Reset()
 			idle.Reset()
 			continue
@@ -220,8 +201,8 @@ type Stats struct {
 	// Following says that a change stream tells of documents; else the outbox
 	// is polled.
 	Following bool `json:"following"`
-	// Pending documents of these shards were found by the latest look, and not
-	// settled by it.
+	// Pending documents of these shards were found by the latest look, which
+	// did not mark them.
 	Pending   int64 `json:"pending"`
 	Published int64 `json:"published"` // since the start
 	Errors    int64 `json:"errors"`    // since the start

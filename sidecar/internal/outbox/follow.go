@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
@@ -20,12 +21,6 @@ const (
 	// followRetry is how long a server that has no change streams, or does not
 	// let this user follow them, is left alone.
 	followRetry = time.Minute
-)
-
-// The codes with which a server says that a place in its oplog is lost.
-const (
-	codeChangeStreamFatal = 280
-	codeChangeStreamLost  = 286
 )
 
 // pendingAgain selects the changes that make documents pending.
@@ -54,7 +49,7 @@ func (d *Drainer) follow(ctx context.Context) {
 		switch isServer := errors.As(err, &server); {
 		case ctx.Err() != nil:
 			return
-		case isServer && (server.HasErrorCode(codeChangeStreamLost) || server.HasErrorCode(codeChangeStreamFatal)):
+		case mongowatch.PlaceLost(err):
 			d.cfg.Observer.PlaceLost()
 			d.cfg.Logger.Warn("the outbox's change stream has lost its place in the oplog: everything that is pending is read, and a new stream followed", "error", err)
 		case isServer && !followed && !passes(server):

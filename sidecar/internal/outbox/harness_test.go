@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 const (
@@ -144,7 +145,8 @@ func (a *app) startIn(name string, change ...func(*Config)) *member {
 func (a *app) config(change ...func(*Config)) Config {
 	c := Config{
 		URL: a.server.URI(a.name), Collection: "outbox", NodeID: "node", Publisher: a.log, LogID: func() string { return "log" },
-		Lease: testLease, Logger: slog.New(slog.NewTextHandler(a.t.Output(), nil)),
+		Lease: testLease, Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(a.t.Output(), nil)),
+		Observer: telemetry.Discard().Outbox("outbox"),
 	}
 	for _, f := range change {
 		f(&c)

@@ -41,7 +41,7 @@ const (
 // documents it could note it in. It tries until the server answers, or until
 // the time for stopping is over: then the documents are published once more, as
 // duplicates.
-func (d *Drainer) mark(marks []mark) (settled int) {
+func (d *Drainer) mark(marks []mark) (marked int) {
 	if len(marks) == 0 {
 		return 0
 	}
@@ -119,16 +119,16 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 }
 
 // count tells about what was marked.
-func (d *Drainer) count(marks []mark, refused map[int]error) (settled int) {
+func (d *Drainer) count(marks []mark, refused map[int]error) (marked int) {
 	done, logged := 0, 0
 	for i := range marks {
 		m := &marks[i]
 		if err := refused[i]; err != nil {
 			// It would be published over and over, always as a duplicate.
-			d.rests.topic(m.e.topic, d.cfg.Clock.Now().Add(restUnmarked))
+			d.rests.topic(m.e.topic, nil, d.cfg.Clock.Now().Add(restUnmarked))
 			continue
 		}
-		settled++
+		marked++
 		switch m.kind {
 		case markDone:
 			done++
@@ -148,7 +148,7 @@ func (d *Drainer) count(marks []mark, refused map[int]error) (settled int) {
 		d.published.Add(int64(done))
 		d.cfg.Observer.Published(done)
 	}
-	return settled
+	return marked
 }
 
 func (d *Drainer) log(m *mark) {

@@ -1,70 +1,64 @@
 package outbox
 
 import (
+	"maps"
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // maxRestingChains bounds how many single keys rest; a topic that has more of
 // them rests as a whole.
 const maxRestingChains = 10_000
 
-// rests is what is not to be published for a while: topics that were refused, and keys whose first
+// rests is what is not published for a while: topics that were refused, and keys whose first
 // document failed. An entry rests for the remainder of the sweep at least: once one document of a
 // key was skipped, the later ones have to wait until it is read again.
 type rests struct {
-	mu     sync.Mutex
-	topics map[string]time.Time // until when
-	chains map[string]time.Time
-	lost   shardSet // shards of which a document was passed over in this sweep
+	mu   sync.Mutex
+	by   map[string]rest // by topic, or by chain
+	lost shardSet        // shards of which a document was passed over in this sweep
 }
 
-// begin starts a sweep: whose time has come rests no more.
+type rest struct {
+	until   time.Time
+	refusal *wire.Error
+}
+
+// begin starts a sweep: topics and keys that have rested long enough can be published again.
 func (r *rests) begin(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost = 0
-	for _, m := range []*map[string]time.Time{&r.topics, &r.chains} {
-		if *m == nil {
-			*m = map[string]time.Time{}
-		}
-		for name, until := range *m {
-			if !now.Before(until) {
-				delete(*m, name)
-			}
-		}
-	}
+	maps.DeleteFunc(r.by, func(_ string, x rest) bool { return !now.Before(x.until) })
 }
 
 // resting tells whether a document has to wait.
 func (r *rests) resting(e *entry) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.lost.has(e.shard) {
-		return true
-	}
-	if _, rests := r.topics[e.topic]; rests {
-		return true
-	}
-	_, rests := r.chains[e.chain]
-	return rests
+	_, topic := r.by[e.topic]
+	_, chain := r.by[e.chain]
+	return topic || chain || r.lost.has(e.shard)
 }
 
-func (r *rests) topic(name string, until time.Time) {
+// topic makes a topic rest that was refused.
+func (r *rests) topic(name string, refusal *wire.Error, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.topics[name] = until
+	r.by[name] = rest{until, refusal}
 }
 
 // entry makes the document rest, and those of its key.
 func (r *rests) entry(e *entry, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.chains) < maxRestingChains {
-		r.chains[e.chain] = until
-	} else {
-		r.topics[e.topic] = until
+	name := e.chain
+	if len(r.by) >= maxRestingChains {
+		name = e.topic
 	}
+	r.by[name] = rest{until: until}
 }
 
 // restShards makes all of the shards rest for the sweep.
@@ -85,12 +79,22 @@ func (r *rests) passedOver() shardSet {
 func (r *rests) next() (at time.Time, any bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, m := range []map[string]time.Time{r.topics, r.chains} {
-		for _, until := range m {
-			if !any || until.Before(at) {
-				at, any = until, true
-			}
+	for _, x := range r.by {
+		if !any || x.until.Before(at) {
+			at, any = x.until, true
 		}
 	}
 	return at, any
+}
+
+// missing returns the refusal of a topic that waits until an operator makes it.
+func (r *rests) missing() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.by {
+		if x.refusal != nil && x.refusal.Code == wire.NotFound {
+			return x.refusal
+		}
+	}
+	return nil
 }

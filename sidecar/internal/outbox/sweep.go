@@ -8,8 +8,8 @@ import (
 
 // swept is what a sweep came to.
 type swept struct {
-	settled int // documents that are done, or errors, or noted a failed try
-	took    time.Duration
+	marked int // documents that are done, or errors, or noted a failed try
+	took   time.Duration
 }
 
 // sweep goes once through all documents that are pending, in order: one
@@ -22,6 +22,7 @@ func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 		return swept{}, err
 	}
 	d.rests.begin(began)
+	defer func() { d.state.is("topics", d.rests.missing()) }()
 	shards := d.usable()
 	if shards == 0 {
 		d.pending.Store(0)
@@ -42,11 +43,11 @@ func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 			marks <- d.publishPage(ctx, page)
 		}
 	})
-	settled := 0
+	marked := 0
 	for m := range marks {
-		settled += d.mark(m)
+		marked += d.mark(m)
 	}
 	stages.Wait()
-	d.pending.Store(int64(max(r.found-settled, 0)))
-	return swept{settled: settled, took: d.cfg.Clock.Since(began)}, readErr
+	d.pending.Store(int64(max(r.found-marked, 0)))
+	return swept{marked: marked, took: d.cfg.Clock.Since(began)}, readErr
 }

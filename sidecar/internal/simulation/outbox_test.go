@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 const outboxName = "outbox"
@@ -60,7 +61,7 @@ func (p *process) newDrainer() (*outbox.Drainer, error) {
 	}
 	return outbox.New(outbox.Config{
 		URL: p.machine.run.set.URI() + "&serverMonitoringMode=poll", Collection: outboxName, NodeID: p.machine.name, Lease: lease,
-		LogID: p.log.StoreID, Roster: p.roster,
+		LogID: p.log.StoreID, Roster: p.roster, Limits: wire.DefaultLimits(), Observer: telemetry.Discard().Outbox(outboxName),
 		Publisher: outboxPublisher{p.publisher, p.publisher.NewLogOnlyConnection()}, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
 		Dialer: gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, nil},
 	})

@@ -249,7 +249,6 @@ func TestRefusals(t *testing.T) {
 func TestOverTheLimits(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
 		c := s.config("node")
-		c.Limits = wire.DefaultLimits()
 		c.Limits.PayloadBytes, c.Limits.KeyBytes = 200, 20
 		s.start(c)
 		time.Sleep(soon)

@@ -81,7 +81,7 @@ func (s *shop) config(node string) capture.Config {
 	}
 	return capture.Config{
 		Source: source, Store: url, Database: "events", NodeID: node, Publisher: &s.log, Observer: &s.log,
-		Logger: slog.New(slog.NewTextHandler(&s.lines, nil)), Dialer: s.set.Dialer(node),
+		Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(&s.lines, nil)), Dialer: s.set.Dialer(node),
 	}
 }
 

@@ -58,7 +58,7 @@ func (a *app) drain() (stop func()) {
 	var err error
 	a.drainer, err = outbox.New(outbox.Config{
 		URL: strings.Replace(a.set.URI(), "/?", "/shop?", 1), Collection: "outbox", NodeID: "node", Publisher: a, Observer: a,
-		LogID: func() string { return "log" }, Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
+		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
 	})
 	if err != nil {
 		a.Fatal(err)
@@ -76,7 +76,7 @@ func (a *app) drain() (stop func()) {
 	}
 }
 
-// Publish implements outbox.Publisher.
+// Publish implements source.Publisher.
 func (a *app) Publish(_ context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
