@@ -1,12 +1,16 @@
 package mongowatch
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/sluice-bus/sluice/internal/clock"
 )
 
 // ClientOptions are the options that a URL sets, except for those that no program of ours
@@ -30,4 +34,30 @@ func ClientOptions(url, app string, timeout time.Duration, dialer options.Contex
 func PlaceLost(err error) bool {
 	var server mongo.ServerError
 	return errors.As(err, &server) && (server.HasErrorCode(280) || server.HasErrorCode(286))
+}
+
+// Next moves a cursor on, as its own Next does, and gives the server no longer than timeout to
+// send more documents.
+func Next(ctx context.Context, c clock.Clock, cursor *mongo.Cursor, timeout time.Duration) bool {
+	if cursor.RemainingBatchLength() == 0 {
+		timed, cancel := c.WithTimeout(ctx, timeout)
+		defer cancel()
+		ctx = timed
+	}
+	return cursor.Next(ctx)
+}
+
+// NextChange waits for a change as a stream's TryNext does. It returns an error if the server does
+// not answer within timeout, which has to be longer than the stream's MaxAwaitTime.
+func NextChange(ctx context.Context, c clock.Clock, stream *mongo.ChangeStream, timeout time.Duration) (more bool, err error) {
+	timed, cancel := c.WithTimeout(ctx, timeout)
+	defer cancel()
+	more = stream.TryNext(timed)
+	switch err = stream.Err(); {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case err == nil && timed.Err() != nil:
+		err = fmt.Errorf("the server has not answered for %v", timeout)
+	}
+	return more, err
 }

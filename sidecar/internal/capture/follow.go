@@ -138,10 +138,10 @@ func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page,
 			break
 		}
 		asked := c.cfg.Clock.Now()
-		more, err := c.next(ctx, stream)
+		more, err := mongowatch.NextChange(ctx, c.cfg.Clock, stream, followAwait+operationTimeout)
 		switch {
 		case err != nil:
-			return p, err
+			return p, c.explain(ctx, err)
 		case !more && stream.ID() == 0:
 			return p, &stoppedError{why: "the change stream has ended, as by the collection being dropped or renamed"}
 		case !more:
@@ -163,17 +163,6 @@ func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page,
 		p.token, p.at = stream.ResumeToken(), x.at()
 	}
 	return p, nil
-}
-
-// next waits for a change for about followAwait.
-func (c *Capture) next(ctx context.Context, stream *mongo.ChangeStream) (more bool, err error) {
-	timed, cancel := c.cfg.Clock.WithTimeout(ctx, followAwait+operationTimeout)
-	defer cancel()
-	more = stream.TryNext(timed)
-	if err = stream.Err(); err != nil && ctx.Err() == nil {
-		err = c.explain(ctx, err)
-	}
-	return more, err
 }
 
 // explain says which changes are lost, where an error of the server means that some are.

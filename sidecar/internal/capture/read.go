@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -62,7 +63,7 @@ func (c *Capture) find(ctx context.Context, filter bson.D) (*mongo.Cursor, error
 // fillDocuments reads up to a page; last has the _id of its last document. None are left where it is empty.
 func (c *Capture) fillDocuments(ctx context.Context, cursor *mongo.Cursor, p place) (items []wire.PublishItem, last bson.Raw, _ error) {
 	var id bson.RawValue
-	for size := 0; len(items) < pageChanges && size < pageBytes && c.nextDocument(ctx, cursor); {
+	for size := 0; len(items) < pageChanges && size < pageBytes && mongowatch.Next(ctx, c.cfg.Clock, cursor, operationTimeout); {
 		id = cursor.Current.Lookup("_id")
 		id.Value = bytes.Clone(id.Value)
 		name := digest(opSnapshot, p.Token, []byte{byte(id.Type)}, id.Value)
@@ -75,13 +76,4 @@ func (c *Capture) fillDocuments(ctx context.Context, cursor *mongo.Cursor, p pla
 	}
 	last, err := bson.Marshal(bson.D{{Key: "_id", Value: id}})
 	return items, last, err
-}
-
-func (c *Capture) nextDocument(ctx context.Context, cursor *mongo.Cursor) bool {
-	if cursor.RemainingBatchLength() == 0 {
-		timed, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
-		defer cancel()
-		ctx = timed
-	}
-	return cursor.Next(ctx)
 }

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -79,7 +78,7 @@ func (d *Drainer) followOne(ctx context.Context) (followed bool, _ error) {
 	d.following.Store(true)
 	d.wake.Set() // for what was inserted before
 	for {
-		more, err := d.nextChange(ctx, stream)
+		more, err := mongowatch.NextChange(ctx, d.cfg.Clock, stream, followAwait+operationTimeout)
 		switch {
 		case err != nil:
 			return true, err
@@ -95,18 +94,4 @@ func (d *Drainer) watch(ctx context.Context) (*mongo.ChangeStream, error) {
 	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	return d.outbox.Watch(ctx, pendingAgain, options.ChangeStream().SetMaxAwaitTime(followAwait))
-}
-
-// nextChange waits for a change for about followAwait.
-func (d *Drainer) nextChange(ctx context.Context, stream *mongo.ChangeStream) (more bool, err error) {
-	timed, cancel := d.cfg.Clock.WithTimeout(ctx, followAwait+operationTimeout)
-	defer cancel()
-	more = stream.TryNext(timed)
-	if err = stream.Err(); err == nil && ctx.Err() == nil && timed.Err() != nil {
-		err = fmt.Errorf("the server has not answered for %v", followAwait+operationTimeout)
-	}
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	return more, err
 }

@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -40,18 +42,14 @@ func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 		return err
 	}
 	for _, keys := range indexKeys {
-		raw, err := bson.Marshal(keys)
-		if err != nil {
-			return err
-		}
-		if there[bson.Raw(raw).String()] {
+		if there[keysText(keys)] {
 			continue
 		}
 		if n, err := d.outbox.EstimatedDocumentCount(ctx); err != nil {
 			return err
 		} else if n > most {
 			d.cfg.Logger.Warn("the outbox has no index and too many documents to create one now: every look reads the whole collection until the index is created",
-				"keys", bson.Raw(raw).String(), "documents", n)
+				"keys", keysText(keys), "documents", n)
 			continue
 		}
 		_, err = d.outbox.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys})
@@ -63,7 +61,7 @@ func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 		case server.HasErrorCode(codeIndexOptionsConflict), server.HasErrorCode(codeIndexKeySpecsConflict):
 		case server.HasErrorCode(codeUnauthorized):
 			d.cfg.Logger.Warn("an index of the outbox cannot be created: without it every look reads the whole collection",
-				"keys", keys, "error", err)
+				"keys", keysText(keys), "error", err)
 		default:
 			return err
 		}
@@ -74,32 +72,29 @@ func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 // indexes are the keys of the indexes that are there. Not every user may list
 // them.
 func (d *Drainer) indexes(ctx context.Context) (map[string]bool, error) {
-	there := map[string]bool{}
-	specs, err := d.outbox.Indexes().ListSpecifications(ctx)
+	var list []struct{ Key bson.D }
+	cursor, err := d.outbox.Indexes().List(ctx)
+	if err == nil {
+		err = cursor.All(ctx, &list)
+	}
 	var server mongo.ServerError
 	if errors.As(err, &server) && (server.HasErrorCode(codeUnauthorized) || server.HasErrorCode(codeNamespaceNotFound)) {
-		return there, nil
+		err = nil
 	}
-	if err != nil {
-		return nil, err
+	there := map[string]bool{}
+	for _, index := range list {
+		there[keysText(index.Key)] = true
 	}
-	for _, s := range specs {
-		keys, err := s.KeysDocument.Elements()
-		if err != nil {
-			return nil, err
-		}
-		var normal bson.D
-		for _, k := range keys {
-			n, _ := k.Value().AsInt64OK() // the shell's are doubles
-			normal = append(normal, bson.E{Key: k.Key(), Value: int32(n)})
-		}
-		raw, err := bson.Marshal(normal)
-		if err != nil {
-			return nil, err
-		}
-		there[bson.Raw(raw).String()] = true
+	return there, err
+}
+
+// keysText is the same for an index that the shell has made, whose keys are doubles.
+func keysText(keys bson.D) string {
+	var text []string
+	for _, k := range keys {
+		text = append(text, fmt.Sprint(k.Key, ":", k.Value))
 	}
-	return there, nil
+	return strings.Join(text, ",")
 }
 
 // reviveClaims makes documents pending whose claim has run out. The drainer itself claims none.

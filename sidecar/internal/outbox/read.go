@@ -8,6 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 )
 
 const (
@@ -110,7 +112,7 @@ func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (en
 		if len(entries) > 0 && cursor.RemainingBatchLength() == 0 {
 			break
 		}
-		if !r.d.next(ctx, cursor) {
+		if !mongowatch.Next(ctx, r.d.cfg.Clock, cursor, operationTimeout) {
 			return entries, false, cursor.Err()
 		}
 		e := newEntry(cursor.Current)
@@ -156,22 +158,12 @@ func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, erro
 		return nil, err
 	}
 	defer cursor.Close(r.d.grace) // an error says that the server has closed it
-	for r.d.next(ctx, cursor) {
+	for mongowatch.Next(ctx, r.d.cfg.Clock, cursor, operationTimeout) {
 		if e := behind[rawID(cursor.Current.Lookup(fieldID))]; e != nil {
 			r.d.rests.entry(e, r.d.cfg.Clock.Now().Add(restOutOfOrder))
 		}
 	}
 	return slices.DeleteFunc(entries, r.d.rests.resting), cursor.Err()
-}
-
-// next is the cursor's, in time.
-func (d *Drainer) next(ctx context.Context, cursor *mongo.Cursor) bool {
-	if cursor.RemainingBatchLength() == 0 {
-		timed, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
-		defer cancel()
-		ctx = timed
-	}
-	return cursor.Next(ctx)
 }
 
 // readWhole reads some of the documents whole, from the first one on, and returns the others as
@@ -214,7 +206,7 @@ func (r *reader) readSome(ctx context.Context, entries []*entry) (fits bool, err
 	}
 	defer cursor.Close(r.d.grace) // an error says that the server has closed it
 	size := 0
-	for r.d.next(ctx, cursor) {
+	for mongowatch.Next(ctx, r.d.cfg.Clock, cursor, operationTimeout) {
 		id := cursor.Current.Lookup(fieldID)
 		e := byRawID[rawID(id)]
 		if e == nil {
