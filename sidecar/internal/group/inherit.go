@@ -50,40 +50,27 @@ func noLater(until, left int64, now time.Time) int64 {
 	return min(until, now.UnixMilli()+left)
 }
 
-// lessOne takes one attempt from the seqs of the ranges.
+// lessOne takes one attempt from the seqs of the ranges, which are ascending.
 func lessOne(attempts []eventlog.AttemptRange, ranges []eventlog.SeqRange) (less []eventlog.AttemptRange) {
-	add := func(first, last uint64, n int) {
-		if first <= last && n > 0 {
-			less = append(less, eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: first, Last: last}, Attempts: n})
-		}
-	}
 	for _, a := range attempts {
-		first := a.First
-		for _, r := range ranges {
-			if r.Last < first || r.First > a.Last {
-				continue
+		for seq := a.First; seq <= a.Last; seq++ {
+			n := a.Attempts
+			i, _ := slices.BinarySearchFunc(ranges, seq, func(r eventlog.SeqRange, seq uint64) int { return cmp.Compare(r.Last, seq) })
+			if i < len(ranges) && ranges[i].First <= seq {
+				n--
 			}
-			if r.First > first {
-				add(first, r.First-1, a.Attempts)
-			}
-			last := min(r.Last, a.Last)
-			add(max(first, r.First), last, a.Attempts-1)
-			first = last + 1
+			less = addAttempts(less, seq, n)
 		}
-		add(first, a.Last, a.Attempts)
 	}
 	return less
 }
 
 // union is the seqs of both, ascending and disjoint.
 func union(a, b []eventlog.SeqRange) (all []eventlog.SeqRange) {
-	both := slices.SortedFunc(slices.Values(slices.Concat(a, b)), func(x, y eventlog.SeqRange) int { return cmp.Compare(x.First, y.First) })
+	both := slices.Concat(a, b)
+	slices.SortFunc(both, func(x, y eventlog.SeqRange) int { return cmp.Compare(x.First, y.First) })
 	for _, r := range both {
-		if n := len(all); n > 0 && all[n-1].Last+1 >= r.First {
-			all[n-1].Last = max(all[n-1].Last, r.Last)
-		} else {
-			all = append(all, r)
-		}
+		all = addRange(all, r)
 	}
 	return all
 }

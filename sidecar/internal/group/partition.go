@@ -287,11 +287,16 @@ const maxDelays = 1000
 
 // addSeq appends a seq, as part of the last range if it fits.
 func addSeq(rs []eventlog.SeqRange, seq uint64) []eventlog.SeqRange {
-	if n := len(rs); n > 0 && rs[n-1].Last+1 >= seq {
-		rs[n-1].Last = max(rs[n-1].Last, seq)
+	return addRange(rs, eventlog.SeqRange{First: seq, Last: seq})
+}
+
+// addRange appends a range that begins no lower than the last one, as part of that if it fits.
+func addRange(rs []eventlog.SeqRange, r eventlog.SeqRange) []eventlog.SeqRange {
+	if n := len(rs); n > 0 && rs[n-1].Last+1 >= r.First {
+		rs[n-1].Last = max(rs[n-1].Last, r.Last)
 		return rs
 	}
-	return append(rs, eventlog.SeqRange{First: seq, Last: seq})
+	return append(rs, r)
 }
 
 // addAttempts appends a seq's attempts, as part of the last range if it fits.

@@ -52,21 +52,17 @@ func (g *Group) release() (s save, ok bool) {
 		return save{}, false
 	}
 	g.over = true
-	g.saver.beat++
 	for _, p := range g.own.parts {
 		for e := range p.all() {
 			g.saver.deadLettered(e, errStopped)
 		}
-		p.dirty = false // saved below, as released
+		if p.own != foreign {
+			p.own, p.dirty = leaving, true
+		}
 	}
 	s = g.collect()
 	s.waiters = append(s.waiters, g.saver.unsynced...)
 	g.saver.unsynced = nil
-	for _, p := range g.own.parts {
-		if p.own != foreign {
-			s.epochs = append(s.epochs, g.epoch(p, true))
-		}
-	}
 	return s, !s.empty() || len(s.waiters) > 0
 }
 
