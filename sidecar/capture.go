@@ -54,12 +54,13 @@ func (s *Sidecar) openCaptures() error {
 		}
 		cfg := capture.Config{
 			Source: src, Reread: s.cfg.CaptureReread, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Logger: s.cfg.Logger,
+			Roster:    s.store.roster,
 			File:      filepath.Join(s.cfg.DataDir, capturesName),
 			Publisher: sourcePublisher{publisher: s.publisher, connection: s.publisher.NewLogOnlyConnection(), policy: s.policyOf},
 			Observer:  s.metrics.Capture(src.Namespace(), src.Topic),
 		}
 		if setting.IsMongoDB(s.cfg.Store) {
-			cfg.Store, cfg.Database, cfg.Roster = s.cfg.Store, s.cfg.storeDatabase(), s.store.roster
+			cfg.Store, cfg.Database = s.cfg.Store, s.cfg.storeDatabase()
 		}
 		c, err := capture.New(cfg)
 		if err != nil {

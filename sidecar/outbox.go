@@ -20,11 +20,8 @@ func (s *Sidecar) openOutboxes() error {
 		cfg := outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
 			Publisher: sourcePublisher{s.publisher, s.publisher.NewLogOnlyConnection(), s.policyOf, s.tracing},
-			LogID:     s.store.id,
-			Observer:  s.metrics.Outbox(secrets.Without(url) + "#" + collection),
-		}
-		if s.store.shared != nil {
-			cfg.Roster = s.store.roster
+			LogID:     s.store.id, Roster: s.store.roster,
+			Observer: s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		}
 		d, err := outbox.New(cfg)
 		if err != nil {

@@ -60,9 +60,7 @@ func New(c Config) (*Capture, error) {
 	}
 	x := &Capture{cfg: c, group: eventlog.GroupName{Topic: Topic, Group: c.Source.name()}, wake: pause.NewWake()}
 	x.health.logger = c.Logger
-	if c.Roster != nil {
-		c.Roster.Watch(x.wake.Set)
-	}
+	c.Roster.Watch(x.wake.Set)
 	return x, nil
 }
 
@@ -86,10 +84,8 @@ func (c *Capture) Run(ctx context.Context) error {
 		}
 		c.places = mongoPlaces{store.Database(c.cfg.Database).Collection(Places)}
 	}
-	if r := c.cfg.Roster; r != nil {
-		r.Join(c.group)
-		defer r.Leave(c.group)
-	}
+	c.cfg.Roster.Join(c.group)
+	defer c.cfg.Roster.Leave(c.group)
 	c.pump(ctx)
 	return nil
 }
@@ -155,9 +151,6 @@ func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 // mine tells whether it is this sidecar that captures now.
 func (c *Capture) mine() bool {
 	r := c.cfg.Roster
-	if r == nil {
-		return true
-	}
 	v := r.View()
 	return r.Valid(c.cfg.Clock.Now()) && v.Known() && roster.Owner(append([]string{v.Name}, v.Others(c.group)...), c.group.Group) == v.Name
 }

@@ -84,7 +84,7 @@ type Config struct {
 	Reread    string // reads the whole collection once for each word; "": never
 	NodeID    string // the sidecar's, for people
 	Publisher source.Publisher
-	Roster    *roster.Roster // of the sidecars on the log, not run yet; nil: no other can be
+	Roster    *roster.Roster // of the sidecars on the log, not run yet
 
 	Limits   wire.Limits // of an event and of a batch
 	Logger   *slog.Logger

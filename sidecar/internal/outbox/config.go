@@ -35,7 +35,7 @@ type Config struct {
 	NodeID     string // the sidecar's, for people
 	Publisher  source.Publisher
 	LogID      func() string  // of the log that the Publisher publishes into; "" while it is not known
-	Roster     *roster.Roster // of the sidecars on that log, not run yet; nil: no other can be
+	Roster     *roster.Roster // of the sidecars on that log, not run yet
 
 	Limits      wire.Limits   // of an event and of a batch
 	Lease       time.Duration // default DefaultLease

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
 func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
@@ -436,7 +437,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%+v: %v, which should say %q", c.config, err, c.says)
 		}
 	}
-	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: newFakeLog(), LogID: someLog, Logger: slog.Default()})
+	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: newFakeLog(), LogID: someLog, Logger: slog.Default(), Roster: roster.Alone("node")})
 	if err != nil || d.Stats().Outbox != "sluice.outbox" {
 		t.Errorf("%v, %v", d, err)
 	}

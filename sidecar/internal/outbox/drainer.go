@@ -64,12 +64,10 @@ func New(c Config) (*Drainer, error) {
 	d := &Drainer{cfg: c, database: database, wake: pause.NewWake(), rests: rests{by: map[string]rest{}}, state: health{logger: c.Logger}}
 	d.owner = &ownership{
 		log: c.LogID, node: c.NodeID, lease: c.Lease, clock: c.Clock, wake: pause.NewWake(), logger: c.Logger,
-		idle:  func() bool { return c.Roster != nil && d.mine.Load() == 0 },
+		idle:  func() bool { return d.mine.Load() == 0 },
 		owned: d.announce,
 	}
-	if c.Roster != nil {
-		c.Roster.Watch(d.divide)
-	}
+	c.Roster.Watch(d.divide)
 	return d, nil
 }
 
@@ -119,10 +117,10 @@ func (d *Drainer) Run(ctx context.Context) error {
 // leave lets others go on at once: the sidecars of the log, or another log if
 // there are none.
 func (d *Drainer) leave() {
-	if g := d.group.Load(); d.cfg.Roster != nil {
-		if g != nil {
-			d.cfg.Roster.Leave(*g)
-		}
+	if g := d.group.Load(); g != nil {
+		d.cfg.Roster.Leave(*g)
+	}
+	if !d.cfg.Roster.IsAlone() {
 		return
 	}
 	if err := d.owner.leave(d.grace); err != nil {

@@ -146,7 +146,7 @@ func (a *app) config(change ...func(*Config)) Config {
 	c := Config{
 		URL: a.server.URI(a.name), Collection: "outbox", NodeID: "node", Publisher: a.log, LogID: func() string { return "log" },
 		Lease: testLease, Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(a.t.Output(), nil)),
-		Observer: telemetry.Discard().Outbox("outbox"),
+		Observer: telemetry.Discard().Outbox("outbox"), Roster: roster.Alone("node"),
 	}
 	for _, f := range change {
 		f(&c)

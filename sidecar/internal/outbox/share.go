@@ -15,13 +15,14 @@ const Topic = "_outbox"
 func (d *Drainer) announce(outbox string) {
 	g := eventlog.GroupName{Topic: Topic, Group: outbox}
 	was := d.group.Swap(&g)
-	switch r := d.cfg.Roster; {
-	case r == nil, was != nil && *was == g:
-	case was != nil: // the owner's document was dropped
-		r.Leave(*was)
-		fallthrough
-	default:
-		r.Join(g) // which looks around, and divides
+	if was != nil && *was == g {
+		return
+	}
+	if was != nil { // the owner's document was dropped
+		d.cfg.Roster.Leave(*was)
+	}
+	if d.cfg.Roster.Join(g); d.cfg.Roster.IsAlone() { // else it looks around, and divides
+		d.divide()
 	}
 }
 
@@ -47,12 +48,8 @@ func (d *Drainer) divide() {
 
 // usable are the shards that this drainer may work with now.
 func (d *Drainer) usable() shardSet {
-	now, r := d.cfg.Clock.Now(), d.cfg.Roster
-	switch {
-	case !d.owner.valid(now), r != nil && !r.Valid(now):
+	if now := d.cfg.Clock.Now(); !d.owner.valid(now) || !d.cfg.Roster.Valid(now) {
 		return 0
-	case r == nil:
-		return allShards
 	}
 	return shardSet(d.mine.Load())
 }

@@ -165,8 +165,8 @@ func Alone(name string) *Roster {
 	return r
 }
 
-// isAlone reports whether there is no store to ask about others.
-func (r *Roster) isAlone() bool { return r.cfg.Nodes == nil }
+// IsAlone reports whether no other sidecar can use the store.
+func (r *Roster) IsAlone() bool { return r.cfg.Nodes == nil }
 
 // Standing is the place that this sidecar has now; it is not changed.
 func (r *Roster) Standing() *Standing { return r.standing.Load() }
@@ -196,7 +196,7 @@ func (r *Roster) Mine(what string) bool {
 // Ours reports whether an id is of this process: of the life under way or of one
 // that is over.
 func (r *Roster) Ours(id string) bool {
-	if r.isAlone() {
+	if r.IsAlone() {
 		return id == r.cfg.Name
 	}
 	return strings.HasPrefix(id, r.process)
@@ -209,7 +209,7 @@ func (r *Roster) Join(g eventlog.GroupName) { r.announce(g, true) }
 func (r *Roster) Leave(g eventlog.GroupName) { r.announce(g, false) }
 
 func (r *Roster) announce(g eventlog.GroupName, members bool) {
-	if r.isAlone() {
+	if r.IsAlone() {
 		return
 	}
 	r.mu.Lock()
@@ -229,7 +229,7 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 // Ask looks soon whether the life with this id, which no view knows, is still in the
 // store. It never blocks.
 func (r *Roster) Ask(id string) {
-	if !r.isAlone() {
+	if !r.IsAlone() {
 		r.ask(id)
 		r.Poke()
 	}
@@ -272,7 +272,7 @@ func (r *Roster) tell() {
 // Run looks around until ctx ends, and then ends this sidecar's life: ctx must
 // not end before the groups have released what they own.
 func (r *Roster) Run(ctx context.Context) error {
-	if r.isAlone() {
+	if r.IsAlone() {
 		<-ctx.Done()
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
 // shop is an application with a collection that is captured, and the log that its changes go to.
@@ -81,7 +82,7 @@ func (s *shop) config(node string) capture.Config {
 	}
 	return capture.Config{
 		Source: source, Store: url, Database: "events", NodeID: node, Publisher: &s.log, Observer: &s.log,
-		Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(&s.lines, nil)), Dialer: s.set.Dialer(node),
+		Roster: roster.Alone(node), Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(&s.lines, nil)), Dialer: s.set.Dialer(node),
 	}
 }
 

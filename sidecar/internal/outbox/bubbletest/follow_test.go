@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
+	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
 // app is an application with its outbox, and the drainer.
@@ -58,7 +59,7 @@ func (a *app) drain() (stop func()) {
 	var err error
 	a.drainer, err = outbox.New(outbox.Config{
 		URL: strings.Replace(a.set.URI(), "/?", "/shop?", 1), Collection: "outbox", NodeID: "node", Publisher: a, Observer: a,
-		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
+		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Roster: roster.Alone("node"), Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
 	})
 	if err != nil {
 		a.Fatal(err)
