@@ -19,21 +19,21 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// Topic is where sidecars announce captures as groups, and signals are about them. It is reserved, so no application's group is
-// mistaken for a capture.
+// Topic is the topic of the groups as which sidecars announce captures, and of signals about them. It is reserved, so no
+// application's group is mistaken for a capture.
 const Topic = "_capture"
 
 const (
-	// retryMin and retryMax are how long to wait before the next try: first, and in the end.
+	// retryMin and retryMax are the first and the longest wait before the next try.
 	retryMin = 50 * time.Millisecond
 	retryMax = 5 * time.Second
-	// retryStopped is the same where somebody has to do something first.
+	// retryStopped is the wait while a capture has stopped and needs an operator.
 	retryStopped = time.Minute
-	// idleLook is how often a sidecar that does not capture looks whether it should, if the roster does not say so.
+	// idleLook is how often a sidecar that does not capture checks whether it should, beside the looks of the roster.
 	idleLook = time.Second
 	// operationTimeout bounds one operation on the servers.
 	operationTimeout = 30 * time.Second
-	// stopGrace bounds what is done after Run's context has ended.
+	// stopGrace bounds each call that is made after Run's context has ended.
 	stopGrace = 5 * time.Second
 )
 
@@ -46,7 +46,7 @@ type Capture struct {
 	// Set by Run.
 	coll   *mongo.Collection
 	places places
-	place  place // as it was saved last
+	place  place // the saved one
 
 	published, failed atomic.Int64
 	health            health
@@ -64,8 +64,8 @@ func New(c Config) (*Capture, error) {
 	return x, nil
 }
 
-// Run captures until ctx ends, and lets another sidecar go on then. It goes on while the servers are away. It can be called
-// once.
+// Run captures until ctx ends, and leaves the capture to another sidecar then. It goes on while the servers are away. It can be
+// called once.
 func (c *Capture) Run(ctx context.Context) error {
 	client, err := mongo.Connect(c.clientOptions(c.cfg.Source.URL))
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Capture) Run(ctx context.Context) error {
 	return nil
 }
 
-// pump captures while it is this sidecar's to do, until ctx ends.
+// pump captures while the capture is this sidecar's, until ctx ends.
 func (c *Capture) pump(ctx context.Context) {
 	retry := pause.Backoff{First: retryMin, Most: retryMax}
 	for ctx.Err() == nil {
@@ -116,8 +116,8 @@ func (c *Capture) pump(ctx context.Context) {
 	c.health.waits()
 }
 
-// session goes on from the place that was saved last, until it fails or another sidecar is to capture. It tells whether it got
-// as far as to follow the stream.
+// session goes on from the saved place, until it fails or the capture is another sidecar's. It reports whether it has followed
+// the stream.
 func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 	if c.place, err = c.load(ctx); err != nil {
 		return false, err
@@ -131,9 +131,10 @@ func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		p := place{Rev: c.place.Rev, Words: c.place.Words, Token: token, At: at}
+		p := c.place
+		p.Token, p.At = token, at
 		if again {
-			p = p.reread(word, token, at)
+			p.Words, p.Reading = append(p.Words[max(0, len(p.Words)+1-maxWords):], word), emptyDocument
 		}
 		if err := c.save(ctx, p); err != nil {
 			return false, err
@@ -148,7 +149,7 @@ func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 	return c.follow(ctx)
 }
 
-// mine tells whether it is this sidecar that captures now.
+// mine reports whether the capture is this sidecar's now.
 func (c *Capture) mine() bool {
 	r := c.cfg.Roster
 	v := r.View()
@@ -165,7 +166,7 @@ func (c *Capture) load(ctx context.Context) (place, error) {
 	return p, err
 }
 
-// save replaces the place that was saved last.
+// save replaces the saved place.
 func (c *Capture) save(ctx context.Context, p place) error {
 	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -177,7 +178,8 @@ func (c *Capture) save(ctx context.Context, p place) error {
 	return nil
 }
 
-// saveLast saves the place when a session is over, if it was not. What is not saved is published again, which the log notices.
+// saveLast saves the place at the end of a session, if it has moved. Without the save some changes are published again, as
+// duplicates.
 func (c *Capture) saveLast(ctx context.Context, p place) {
 	if p.At.Equal(c.place.At) && string(p.Token) == string(c.place.Token) && string(p.Reading) == string(c.place.Reading) {
 		return

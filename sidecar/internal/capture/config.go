@@ -29,13 +29,13 @@ type Source struct {
 // Namespace is the collection's name as MongoDB writes it.
 func (s Source) Namespace() string { return s.Database + "." + s.Collection }
 
-// name tells captures of one log apart. It has no part of the URL, so that servers may get other addresses.
+// name identifies a capture among those of one log. It has no part of the URL, so the servers' addresses may change.
 func (s Source) name() string { return s.Namespace() + "=" + s.Topic }
 
 var errSource = errors.New("must be DATABASE.COLLECTION, in the MongoDB of --store, or a MongoDB connection string that names the database, '#' and the collection, like mongodb://host/shop#orders; =TOPIC behind it names the topic")
 
-// ParseSource reads what names a source: DATABASE.COLLECTION, which is in the store, or URL#COLLECTION. '=' and the topic may
-// follow; the topic is DATABASE.COLLECTION without. The error has no part of a URL.
+// ParseSource reads a source: DATABASE.COLLECTION, which is in the store, or URL#COLLECTION. '=' and the topic may follow; the
+// default topic is DATABASE.COLLECTION. The error has no part of a URL.
 func ParseSource(text, store string) (Source, error) {
 	s := Source{URL: store}
 	connection, collection, hasURL := strings.Cut(text, "#")
@@ -82,7 +82,7 @@ type Config struct {
 	Database  string // of the log there
 	File      string // of one sidecar alone; captures share it
 	Reread    string // reads the whole collection once for each word; "": never
-	NodeID    string // the sidecar's, for people
+	NodeID    string // the sidecar's, part of the application's name at the servers
 	Publisher source.Publisher
 	Roster    *roster.Roster // of the sidecars on the log, not run yet
 

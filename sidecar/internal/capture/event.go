@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// The headers of every event, since that of a delete has no payload that could say it.
+// The headers of every event: a delete has no payload that could have the operation.
 const (
 	headerOp = "sluice-capture-op" // insert, update, replace, delete or snapshot
 	headerNS = "sluice-capture-ns" // database.collection
@@ -23,10 +23,10 @@ const (
 	opUpdate   = "update"
 	opReplace  = "replace"
 	opDelete   = "delete"
-	opSnapshot = "snapshot" // a document that a re-read has found
+	opSnapshot = "snapshot" // a document of a re-read
 )
 
-// change is what a change stream says of one.
+// change is a change in a change stream.
 type change struct {
 	Token       bson.Raw       `bson:"_id"`
 	Op          string         `bson:"operationType"`
@@ -46,7 +46,7 @@ func (c *change) at() time.Time {
 	return time.Unix(int64(c.ClusterTime.T), 0)
 }
 
-// item makes the event of a change, which a delete's is a tombstone. What is wrong with it is in Err.
+// item makes the event of a change; that of a delete is a tombstone. The item's Err says why the change cannot be an event.
 func (s Source) item(id, op string, at time.Time, key, document bson.RawValue, lim wire.Limits) wire.PublishItem {
 	it := wire.PublishItem{HasTS: true, Event: wire.Event{
 		ID: id, TS: max(at.UnixMilli(), 0), Topic: s.Topic,
@@ -85,8 +85,8 @@ func (s Source) payload(op string, key, document bson.RawValue, lim wire.Limits)
 	return codec.CompactPayload(text, lim)
 }
 
-// keyOf is the event's key: an ObjectId in hexadecimal digits, a string as it is, and anything else, as well as the string that
-// would be no key, in MongoDB's extended JSON.
+// keyOf is the event's key: an ObjectId in hexadecimal digits, a string as it is, and any other value in MongoDB's extended JSON,
+// as well as the empty string, which is no key.
 func keyOf(id bson.RawValue) (string, error) {
 	switch id.Type {
 	case bson.TypeObjectID:
@@ -109,7 +109,7 @@ func extended(v bson.RawValue) ([]byte, error) {
 	return text[len(`{"v":`) : len(text)-len(`}`)], nil
 }
 
-// digest is an event's id: of a change by its token, of a document that was read by the re-read and its _id.
+// digest is an event's id: the digest of a change's token, or of a re-read's token and the document's _id.
 func digest(kind string, parts ...[]byte) string {
 	h := sha256.New()
 	h.Write([]byte(kind))

@@ -17,7 +17,7 @@ import (
 const (
 	// followAwait is how long the server waits for a change before it answers that there is none.
 	followAwait = time.Second
-	// pageChanges and pageBytes bound what is published before more is read. A page has one more where it is large.
+	// pageChanges and pageBytes bound a page of changes; the last change may exceed pageBytes.
 	pageChanges = 1000
 	pageBytes   = 8 << 20
 	// saveEvery is how often the place is saved while there are changes, and saveIdle while there are none: the oplog passes a
@@ -29,20 +29,20 @@ const (
 // codeTokenInvalid is the code with which a server refuses a place that is not in its oplog.
 const codeTokenInvalid = 260
 
-// wanted is what an event is made of, and no description of an update, with which a change may be too large to be told.
+// wanted are the fields that an event is made of. With the description of an update a change may be too large for the stream.
 var wanted = mongo.Pipeline{{{Key: "$project", Value: bson.D{
 	{Key: "operationType", Value: 1}, {Key: "clusterTime", Value: 1}, {Key: "wallTime", Value: 1},
 	{Key: "documentKey", Value: 1}, {Key: "fullDocument", Value: 1},
 }}}}
 
-// stoppedError says that the stream does not go on before somebody does something.
+// stoppedError says that the capture needs an operator to go on.
 type stoppedError struct {
 	why string
 	err error // may be nil
 }
 
 func (e *stoppedError) Error() string {
-	text := e.why + "; a re-read begins again: --capture-reread with a word that it has not had"
+	text := e.why + "; to begin again with a re-read, set --capture-reread to a new word"
 	if e.err != nil {
 		text += ": " + e.err.Error()
 	}
@@ -51,7 +51,7 @@ func (e *stoppedError) Error() string {
 
 func (e *stoppedError) Unwrap() error { return e.err }
 
-// watch opens the stream behind a token, or behind all that there is.
+// watch opens the stream behind a token, or behind all changes so far.
 func (c *Capture) watch(ctx context.Context, token bson.Raw) (*mongo.ChangeStream, error) {
 	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func (c *Capture) watch(ctx context.Context, token bson.Raw) (*mongo.ChangeStrea
 	return stream, nil
 }
 
-// now is the place behind all that there is.
+// now is the place behind all changes so far.
 func (c *Capture) now(ctx context.Context) (token bson.Raw, at time.Time, _ error) {
 	at = c.cfg.Clock.Now()
 	stream, err := c.watch(ctx, nil)
@@ -80,7 +80,7 @@ func (c *Capture) now(ctx context.Context) (token bson.Raw, at time.Time, _ erro
 	return token, at, nil
 }
 
-// follow publishes what the stream tells of, until it fails or another sidecar is to capture.
+// follow publishes the changes of the stream, until it fails or the capture is another sidecar's.
 func (c *Capture) follow(ctx context.Context) (followed bool, _ error) {
 	p := c.place
 	stream, err := c.watch(ctx, p.Token)
@@ -89,7 +89,7 @@ func (c *Capture) follow(ctx context.Context) (followed bool, _ error) {
 	}
 	defer c.release(ctx, stream)
 	defer func() { c.saveLast(ctx, p) }()
-	saved, unsaved := c.cfg.Clock.Now(), false // something is published behind the place that was saved last
+	saved, unsaved := c.cfg.Clock.Now(), false // changes behind the saved place are published
 	for {
 		page, err := c.fill(ctx, stream)
 		if err == nil || len(page.items) > 0 {
@@ -128,10 +128,10 @@ func (c *Capture) follow(ctx context.Context) (followed bool, _ error) {
 type page struct {
 	items []wire.PublishItem
 	token bson.Raw  // the place behind them; nil: as before
-	at    time.Time // when that was everything, about
+	at    time.Time // the time of the place, about
 }
 
-// fill reads up to a page, and waits for the server only while it has nothing. What it has is good with an error as well.
+// fill reads up to a page, and waits for the server only while the page is empty. With an error the page is valid as well.
 func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page, _ error) {
 	for size := 0; len(p.items) < pageChanges && size < pageBytes; {
 		if len(p.items) > 0 && stream.RemainingBatchLength() == 0 {
@@ -143,14 +143,14 @@ func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page,
 		case err != nil:
 			return p, c.explain(ctx, err)
 		case !more && stream.ID() == 0:
-			return p, &stoppedError{why: "the change stream has ended, as by the collection being dropped or renamed"}
+			return p, &stoppedError{why: "the change stream has ended: the collection may have been dropped or renamed"}
 		case !more:
 			p.token, p.at = stream.ResumeToken(), asked
 			return p, nil
 		}
 		var x change
 		if err := bson.Unmarshal(stream.Current, &x); err != nil {
-			return p, fmt.Errorf("a change that the server tells of: %w", err)
+			return p, fmt.Errorf("reading a change: %w", err)
 		}
 		switch x.Op {
 		case opInsert, opUpdate, opReplace, opDelete:
@@ -158,27 +158,27 @@ func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page,
 			p.items = append(p.items, it)
 			size += it.Event.Size()
 		case "drop", "rename", "dropDatabase", "invalidate":
-			return p, &stoppedError{why: fmt.Sprintf("the collection was dropped or renamed at %s: its documents' events remain, and what came after is not captured", stamp(x.at()))}
+			return p, &stoppedError{why: fmt.Sprintf("the collection was dropped or renamed at %s: its documents' events remain, and later changes are not captured", stamp(x.at()))}
 		}
 		p.token, p.at = stream.ResumeToken(), x.at()
 	}
 	return p, nil
 }
 
-// explain says which changes are lost, where an error of the server means that some are.
+// explain says which changes are lost, where the server's error means that some are.
 func (c *Capture) explain(ctx context.Context, err error) error {
 	var server mongo.ServerError
 	switch {
 	case mongowatch.PlaceLost(err):
-		return &stoppedError{fmt.Sprintf("the place in the oplog is lost: everything up to %s was captured, the oplog begins at %s, and of what changed in between nothing is known",
+		return &stoppedError{fmt.Sprintf("the place in the oplog is lost: everything up to %s was captured, the oplog begins at %s, and the changes in between are unknown",
 			stamp(c.place.At), c.oldest(ctx)), err}
 	case errors.As(err, &server) && server.HasErrorCode(codeTokenInvalid):
-		return &stoppedError{fmt.Sprintf("the server does not know the place, up to which everything until %s was captured", stamp(c.place.At)), err}
+		return &stoppedError{fmt.Sprintf("the server does not know the place; everything up to %s was captured", stamp(c.place.At)), err}
 	}
 	return err
 }
 
-// oldest is the time of the oldest entry of the oplog, for people.
+// oldest is the time of the oldest entry of the oplog, for an error.
 func (c *Capture) oldest(ctx context.Context) string {
 	ctx, cancel := c.cfg.Clock.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()

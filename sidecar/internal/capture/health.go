@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// States of a capture, for people.
+// States of a capture in Stats, beside errors.
 const (
 	stateCapturing = "ok"
 	stateWaiting   = "another sidecar captures"
 )
 
-// health remembers how a capture goes, and logs when that changes.
+// health remembers the state of a capture, and logs when it changes.
 type health struct {
 	logger *slog.Logger
 
@@ -23,18 +23,18 @@ type health struct {
 	state   string
 	active  bool
 	stopped bool
-	refused string    // what the log has refused for now; "": nothing
+	refused string    // the last refusal of the log; "": it accepts changes
 	until   time.Time // everything before it was captured, about; zero: not known here
 }
 
-// waits says that it is not this sidecar that captures.
+// waits notes that another sidecar captures.
 func (h *health) waits() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state, h.active, h.stopped, h.until = stateWaiting, false, false, time.Time{}
 }
 
-// captures says that it goes on.
+// captures notes that this sidecar captures.
 func (h *health) captures() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,17 +44,17 @@ func (h *health) captures() {
 	h.state, h.refused, h.active, h.stopped = stateCapturing, "", true, false
 }
 
-// reached says that everything before a time is in the log.
+// reached notes that everything before a time is in the log.
 func (h *health) reached(at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.until = at
 }
 
-// fails says what ended a session. A capture that has never got anywhere lags from then on.
+// fails notes the error that ended a session. The lag of a capture that has never followed its stream counts from then on.
 func (h *health) fails(err error, now time.Time) {
 	if errors.Is(err, errTaken) || errors.Is(err, errNotMine) {
-		return // the next look says so
+		return // the next look notes that another sidecar captures
 	}
 	_, stopped := errors.AsType[*stoppedError](err)
 	h.mu.Lock()
@@ -63,7 +63,7 @@ func (h *health) fails(err error, now time.Time) {
 	case stopped && !h.stopped:
 		h.logger.Error("the capture has stopped", "error", err)
 	case !stopped && (h.state == stateCapturing || h.state == stateWaiting || h.state == ""):
-		h.logger.Warn("the collection cannot be captured; trying on", "error", err)
+		h.logger.Warn("the collection cannot be captured; trying again", "error", err)
 	}
 	h.state, h.active, h.stopped = err.Error(), true, stopped
 	if h.until.IsZero() {
@@ -71,28 +71,28 @@ func (h *health) fails(err error, now time.Time) {
 	}
 }
 
-// defers says what the log refuses for now.
+// defers notes a refusal of the log that passes.
 func (h *health) defers(err *wire.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.refused = err.Error()
 }
 
-// Stats are figures for people.
+// Stats are shown in GET /v1/status.
 type Stats struct {
 	Capture string `json:"capture"` // database.collection
 	Topic   string `json:"topic"`
-	State   string `json:"state"`  // "ok", who captures else, or what is wrong
-	Active  bool   `json:"active"` // it is this sidecar that captures, or tries to
-	// Stopped says that it does not go on before somebody does something: its place is lost, or the collection was dropped.
+	State   string `json:"state"`  // "ok", that another sidecar captures, or the fault
+	Active  bool   `json:"active"` // this sidecar captures, or tries to
+	// Stopped says that the capture needs an operator: its place is lost, or the collection was dropped.
 	Stopped bool `json:"stopped"`
-	// Lag is for how long not everything has been captured, in seconds; null where this sidecar does not capture.
+	// Lag is how long ago everything was captured, in seconds; null where this sidecar does not capture.
 	Lag       *float64 `json:"lag_seconds"`
 	Published int64    `json:"published"` // since the start
 	Failed    int64    `json:"failed"`    // since the start
 }
 
-// Stats tells how it goes. It may be called at any time.
+// Stats may be called at any time.
 func (c *Capture) Stats() Stats {
 	s := Stats{Capture: c.cfg.Source.Namespace(), Topic: c.cfg.Source.Topic, Published: c.published.Load(), Failed: c.failed.Load()}
 	h := &c.health

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,35 +29,27 @@ type place struct {
 	Name  string    `bson:"_id" json:"-"`
 	Rev   int64     `bson:"rev" json:"rev"`     // rises with every save
 	Token bson.Raw  `bson:"token" json:"token"` // everything before it is in the log
-	At    time.Time `bson:"at" json:"at"`       // when that was everything, about
+	At    time.Time `bson:"at" json:"at"`       // the time of the token, about
 	Words []string  `bson:"words,omitempty" json:"words,omitempty"`
-	// Reading has the _id of the document that a re-read has published last, and is empty where there is none yet; nil: no
-	// re-read is under way. The word that it is for is the last one.
+	// Reading has the _id of the last document that a re-read has published, and is empty before the first; nil: no re-read is
+	// under way. The re-read is for the last word.
 	Reading bson.Raw `bson:"reading,omitempty" json:"reading,omitempty"`
-}
-
-// reread is the place at which a re-read begins.
-func (p place) reread(word string, token bson.Raw, at time.Time) place {
-	p.Words = append(slices.Clone(p.Words), word)
-	p.Words = p.Words[max(0, len(p.Words)-maxWords):]
-	p.Token, p.At, p.Reading = token, at, emptyDocument
-	return p
 }
 
 var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
 
 // errTaken says that another sidecar has saved the place meanwhile.
-var errTaken = errors.New("another sidecar has gone on with it")
+var errTaken = errors.New("another sidecar has saved the place")
 
 // places keeps places by the captures' names.
 type places interface {
 	load(ctx context.Context, name string) (place, error)
-	// save replaces the place whose Rev is one less. The error is errTaken where another one is there; after any other one the
-	// save may have happened or not, and may still.
+	// save replaces the place whose Rev is one less. The error is errTaken if the stored place has another Rev; after any other
+	// error the save may have been executed, and may still be.
 	save(ctx context.Context, name string, p place) error
 }
 
-// mongoPlaces keeps each in a document.
+// mongoPlaces keeps each place in a document.
 type mongoPlaces struct{ coll *mongo.Collection }
 
 func (m mongoPlaces) load(ctx context.Context, name string) (p place, _ error) {
@@ -84,11 +75,11 @@ func (m mongoPlaces) save(ctx context.Context, name string, p place) error {
 	return err
 }
 
-// filePlaces keeps those of one sidecar in a file: the JSON of an object, by name.
+// filePlaces keeps the places of one sidecar in a file: a JSON object, by name.
 type filePlaces struct{ path string }
 
-// fileTurn is for one at a time to replace a file that captures share.
-var fileTurn sync.Mutex
+// fileMu guards the file, which captures share.
+var fileMu sync.Mutex
 
 func (f filePlaces) all() (map[string]place, error) {
 	all := map[string]place{}
@@ -106,15 +97,15 @@ func (f filePlaces) all() (map[string]place, error) {
 }
 
 func (f filePlaces) load(_ context.Context, name string) (place, error) {
-	fileTurn.Lock()
-	defer fileTurn.Unlock()
+	fileMu.Lock()
+	defer fileMu.Unlock()
 	all, err := f.all()
 	return all[name], err
 }
 
 func (f filePlaces) save(_ context.Context, name string, p place) error {
-	fileTurn.Lock()
-	defer fileTurn.Unlock()
+	fileMu.Lock()
+	defer fileMu.Unlock()
 	all, err := f.all()
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/source"
 )
 
-// errNotMine says that another sidecar is to capture, or that this one may be taken for dead.
+// errNotMine says that the capture is another sidecar's, or that others may have declared this sidecar dead.
 var errNotMine = errors.New("this sidecar does not capture now")
 
 // publish returns once each of the events is in the log or refused for good. The events of a key get there in their order.

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// readAll publishes all documents of the collection from where the re-read has come to, in the order of _id. It returns without
-// an error, and the re-read under way, where another sidecar is to capture.
+// readAll publishes the documents of the collection that the re-read has not published yet, in the order of _id. It returns
+// without an error, and with the re-read under way, if the capture is another sidecar's.
 func (c *Capture) readAll(ctx context.Context) error {
 	p := c.place
 	defer func() { c.saveLast(ctx, p) }()
-	// Not at most the last one, rather than above it: which is only compared with values of its own type. What is of types before
-	// that comes again, under its ids.
+	// $gt would find only values of the same type. With $not and $lte, documents whose _id has an earlier type come again, under
+	// their ids.
 	filter := bson.D{}
 	if last, err := p.Reading.LookupErr("_id"); err == nil {
 		filter = bson.D{{Key: "_id", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$lte", Value: last}}}}}}
@@ -60,7 +60,7 @@ func (c *Capture) find(ctx context.Context, filter bson.D) (*mongo.Cursor, error
 	return c.coll.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(pageChanges))
 }
 
-// fillDocuments reads up to a page; last has the _id of its last document. None are left where it is empty.
+// fillDocuments reads up to a page; last has the _id of its last document. An empty page is the end.
 func (c *Capture) fillDocuments(ctx context.Context, cursor *mongo.Cursor, p place) (items []wire.PublishItem, last bson.Raw, _ error) {
 	var id bson.RawValue
 	for size := 0; len(items) < pageChanges && size < pageBytes && mongowatch.Next(ctx, c.cfg.Clock, cursor, operationTimeout); {

@@ -6,14 +6,14 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// round is what one assign finds, and its turn goes on by.
+// round is the result of one assign, for the rest of its turn.
 type round struct {
 	spare   int       // events that the group's limit still lets it have in flight
 	starved bool      // for lack of a token of the group's
 	open    int       // members that could have been assigned more
-	stuck   int       // ready events that only members without room let pass
+	stuck   int       // ready events that only members without room want
 	again   bool      // it stopped at a bound of the turn
-	paceDue time.Time // when there is a token again for those without; zero: none waits
+	paceDue time.Time // when there is a token again; zero: nobody waits for one
 }
 
 // assign gives ready events to members with room, in rotation, until either
@@ -63,8 +63,8 @@ func (d *dispatch) retune(eff *policy.Effective, owns, of int, now time.Time) {
 	d.limits.tune(owns, of, now)
 }
 
-// place finds out what becomes of a ready event. It reports false if the event
-// stays ready.
+// place assigns a ready event, ends it, or lets it wait. It reports false if the
+// event stays ready.
 func (d *dispatch) place(e *entry, now time.Time) bool {
 	switch {
 	case e.state != ready:
@@ -91,7 +91,7 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 	for {
 		m, fit := d.pick(e)
 		switch {
-		case fit == unwanted && e.letter != "": // it stays a dead letter until somebody wants it
+		case fit == unwanted && e.letter != "": // it stays a dead letter until a member wants it
 			d.round.stuck++
 			return false
 		case fit == unwanted:
@@ -119,9 +119,8 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 // sidecar died each time.
 const maxUnsure = 5
 
-// exhausted reports whether the event is not to be delivered any more: nobody
-// may be known to have got it as often as it may be delivered, where sidecars
-// died while it was on its way.
+// exhausted reports whether the event's attempts are used up. An event that was on
+// its way when sidecars died gets some more, since it may have reached no member.
 func (e *entry) exhausted(most int) bool {
 	if e.unsure {
 		most += maxUnsure
@@ -129,8 +128,8 @@ func (e *entry) exhausted(most int) bool {
 	return e.attempts >= most
 }
 
-// outlived reports whether the event's own ttl has passed. Who redrives a dead
-// letter wants it all the same.
+// outlived reports whether the event's own ttl has passed. A redriven dead letter
+// is delivered all the same.
 func (e *entry) outlived(now time.Time) bool {
 	return e.rec.TTLMS > 0 && e.letter == "" && now.UnixMilli()-e.rec.AcceptedAt > e.rec.TTLMS
 }
@@ -140,7 +139,7 @@ type fit int
 
 const (
 	unwanted fit = iota // no member's filter lets the event pass
-	full                // only those of members without room do
+	full                // only filters of members without room do
 	halted              // a member has room, but not in this turn
 	fits
 )

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// lookAgain is how long a partition that is due here but still somebody else's
-// is left alone, unless something is heard of it.
+// lookAgain is the wait before the next look at a partition that is due here and
+// still another sidecar's, unless a signal comes before.
 const lookAgain = time.Second
 
-// balance finds out which partitions this sidecar is to have, lets go of the
-// others and takes those that are free. It asks the store only if something is
-// missing or in doubt.
+// balance compares the partitions that this sidecar has with those that are due
+// here, begins to drain the others and takes the free ones. It asks the store only
+// if a partition is missing or in doubt.
 func (g *Group) balance() {
 	g.moving.Lock()
 	defer g.moving.Unlock()
@@ -48,7 +48,7 @@ func (g *Group) balance() {
 	g.mu.Lock()
 	orphans := g.own.orphans(todo.absent, latest)
 	missing := append(todo.missing, orphans...)
-	doubt := len(g.own.orphans(missing, latest)) > 0 // what is missing here may be due elsewhere when it looks again
+	doubt := len(g.own.orphans(missing, latest)) > 0 // a missing partition may be due elsewhere at the next look
 	g.mu.Unlock()
 	if !may {
 		if len(missing) > 0 || len(todo.frozen) > 0 {
@@ -102,7 +102,8 @@ func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
 	return all
 }
 
-// abandonTaken abandons what others have taken over, and reports whether there was any.
+// abandonTaken abandons the partitions that others have taken over, and reports whether
+// there were any.
 func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	var waiters []func(error)
 	g.mu.Lock()
@@ -112,7 +113,7 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 		waiters = append(waiters, g.abandon(p)...)
 	}
 	if found {
-		g.saver.again = time.Time{} // what failed to be saved for this need not wait
+		g.saver.again = time.Time{} // a save that failed for this need not wait
 	}
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
@@ -122,9 +123,9 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	return len(lost) > 0
 }
 
-// recreateDeleted begins the group again where another sidecar has deleted it though it
-// has members here, who had come just then: it starts where the first of them
-// asked for. It reports whether it has done so.
+// recreateDeleted creates the group again where another sidecar has deleted it just as
+// members came here: it starts where the first member asked for. It reports whether it
+// has done so.
 func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	if !slices.ContainsFunc(missing, func(i int) bool { return latest[i].Deleted }) {
 		return false
@@ -144,9 +145,9 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	return true
 }
 
-// takeEpochs takes epochs, and returns those that were. Where it fails, the store
-// is to be asked again: somebody else has taken the epoch, or what was not
-// answered may have been executed, or may yet be.
+// takeEpochs takes epochs, and returns those that it got. After a failure the next
+// balance asks the store: another sidecar has taken the epoch, or a take without an
+// answer was executed, or may be later.
 func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []eventlog.Epoch, err error) {
 	if len(next) == 0 {
 		return nil, nil
@@ -190,8 +191,8 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 	return err == nil
 }
 
-// takeAll takes the missing partitions that are free, and reports whether those
-// were all.
+// takeAll takes the missing partitions that are free, and reports whether it got all
+// missing ones.
 func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch) bool {
 	g.mu.Lock()
 	next := g.own.free(st, view, missing, latest, g.cfg.Clock.Now())
@@ -233,7 +234,7 @@ func (g *Group) adopt(won, inherits []eventlog.Epoch, extents []eventlog.Extent,
 	g.worker.Wake()
 }
 
-// refreshOwners makes the next balance ask who owns what.
+// refreshOwners makes the next balance ask for the owners of partitions.
 func (g *Group) refreshOwners() {
 	g.mu.Lock()
 	g.own.doubt = true
@@ -250,14 +251,14 @@ func (g *Group) lookLater(doubt bool) {
 	}
 }
 
-// failed tells of a store that does not answer, except for a stop.
+// failed logs that the store does not answer, unless the sidecar stops.
 func (g *Group) failed(what string, err error) {
 	if g.cfg.Context.Err() == nil {
 		g.cfg.Logger.Warn("consumer group cannot "+what, "topic", g.topic, "group", g.name, "error", err)
 	}
 }
 
-// suspect lets the group ask soon whether somebody has taken over what it owns.
+// suspect makes the group ask soon whether another sidecar has taken over its partitions.
 func (g *Group) suspect() {
 	g.lookForRedrives()
 	g.refreshOwners()
@@ -276,8 +277,8 @@ func (g *Group) looked(changed bool) {
 	}
 }
 
-// check lets the group ask whether it still owns what it has; false says that
-// it has nothing.
+// check makes the group ask whether it still owns its partitions; it reports false if
+// it has none.
 func (g *Group) check() bool {
 	g.mu.Lock()
 	owns := g.own.parts.any()

@@ -17,8 +17,8 @@ type DeadLetters interface {
 	AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error))
 }
 
-// pendingNack is a nack that asks for dead letters: it is answered once all of
-// them are durable, and the progress that says so.
+// pendingNack is a nack that asks for dead letters: it is answered once they and the
+// progress behind them are durable.
 type pendingNack struct {
 	left int
 	done func(error)
@@ -35,9 +35,9 @@ func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
 	g.mu.Unlock()
 }
 
-// deadLetter is what an event becomes that the group is not to get any more;
-// since is that of the progress. A group that was set back makes dead letters again of
-// what it had made them of before: those of that time may be settled and gone.
+// deadLetter makes the dead letter of an event; since is that of the progress. A group
+// that was set back makes new dead letters of the same events, since the earlier ones
+// may be settled and gone.
 func deadLetter(e *entry, group string, since int64, now time.Time) *eventlog.Record {
 	which := strconv.FormatUint(e.rec.Seq, 10)
 	if since != 0 {

@@ -92,8 +92,8 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	return m.cfg.Log.ForgetGroup(ctx, topic, name)
 }
 
-// endRedrives takes away what asks for dead letters to be delivered again, which
-// no sidecar would answer any more. The dead letters stay.
+// endRedrives removes the group's redrives, since no sidecar would deliver them. The
+// dead letters stay.
 func (g *Group) endRedrives(ctx context.Context) error {
 	const some = 1000
 	for _, p := range g.own.parts {
@@ -141,7 +141,7 @@ func (g *Group) delete(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		g.refreshOwners() // what was taken is ours, and released in order by a balance
+		g.refreshOwners() // a balance releases the epochs that were taken
 		g.balancer.Wake()
 		return err
 	}

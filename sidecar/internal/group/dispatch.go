@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// dispatch is a group's events on their way to its members: those that were
-// fetched and are not settled, each in one of the states of an entry (doc.go draws
-// how they change), and which member is to be given how many of them. It asks
-// neither the log nor the store nor the roster. The group's mutex guards it.
+// dispatch is a group's events on their way to its members. It has the events that
+// were fetched and are not settled, each in one of the states of an entry (doc.go draws
+// how they change), and assigns them to members. It asks neither the log nor the store
+// nor the roster. The group's mutex guards it.
 type dispatch struct {
 	group   string // as the policy names it
 	metrics *telemetry.Group
@@ -22,8 +22,8 @@ type dispatch struct {
 
 	members   members
 	divided   bool   // members have partitions of their own
-	assignDue bool   // who of them has which has to be looked at
-	rotation  int    // whose turn it is to be assigned the next event
+	assignDue bool   // the division of partitions among them may have changed
+	rotation  int    // the member that is assigned the next event
 	leases    uint64 // of all deliveries so far
 	limits    limits
 	round     round
@@ -32,14 +32,14 @@ type dispatch struct {
 	keys          keys
 	ids           ids
 	ready         []*entry   // and some that have been settled since
-	fair          *fairQueue // has the ready ones where the policy says fairness, to which new ones come by ready; else nil
+	fair          *fairQueue // the ready events, where the policy says fairness; new ones come by way of ready. Else nil
 	timers        timers
 	deadLetters   []*entry // to be handed to the dead letter topic by the next turn
 	deadLettering int      // events on their way to the dead letter topic
 	held          int      // bytes of events
 }
 
-// admit takes a fetched event in; passed says that the group is not to get it.
+// admit takes a fetched event in; passed says that the group does not get it.
 func (d *dispatch) admit(e *entry, passed bool, now time.Time) {
 	if passed {
 		e.state, e.rec = settled, nil
@@ -65,7 +65,7 @@ func (d *dispatch) join(m *Member) {
 	d.order()
 }
 
-// leave removes a member, and takes what it has in flight from it.
+// leave removes a member, and takes back its events in flight.
 func (d *dispatch) leave(m *Member, how Leaving, now time.Time) {
 	m.closed, d.assignDue = true, true
 	d.members = slices.DeleteFunc(slices.Clone(d.members), func(x *Member) bool { return x == m })
@@ -79,7 +79,7 @@ func (d *dispatch) leave(m *Member, how Leaving, now time.Time) {
 	d.order()
 }
 
-// inflight is what a member has in flight, in log order.
+// inflight returns a member's events in flight, in log order.
 func (d *dispatch) inflight(m *Member) []*entry {
 	var es []*entry
 	for _, e := range d.timers {
@@ -99,7 +99,7 @@ func (d *dispatch) inflight(m *Member) []*entry {
 // order begins or ends to keep the order of keys, as members want it.
 func (d *dispatch) order() {
 	if d.ordered = d.members.ordered(); d.ordered {
-		return // assign holds back what is not its key's first
+		return // assign holds back the later events of a key
 	}
 	for _, q := range d.keys {
 		for e := q.head; e != nil; e = e.next {
@@ -136,8 +136,8 @@ func (d *dispatch) settle(e *entry) {
 	d.wakeSameID(id)
 }
 
-// settleID settles the events with an id, except for those that are on their way
-// to the dead letter topic.
+// settleID settles the events with an id that are not on their way to the dead
+// letter topic.
 func (d *dispatch) settleID(id string) {
 	for e := d.ids[id]; e != nil; {
 		next := e.sameID
@@ -205,7 +205,7 @@ func (d *dispatch) fail(e *entry, how tracing.Outcome, reason string, now time.T
 	d.wakeSameID(e.rec.ID)
 }
 
-// delay takes an event back that its member is not to have before wait is over.
+// delay takes an event back, which its member gets no earlier than after wait.
 // The delivery counts no attempt.
 func (d *dispatch) delay(e *entry, reason string, now time.Time, wait time.Duration) {
 	e.process.End(tracing.Nacked, reason)
@@ -215,7 +215,7 @@ func (d *dispatch) delay(e *entry, reason string, now time.Time, wait time.Durat
 	d.retry(e, now, wait)
 }
 
-// retry has an event that is in flight no more come again after wait.
+// retry delivers an event that is no longer in flight again after wait.
 func (d *dispatch) retry(e *entry, now time.Time, wait time.Duration) {
 	if wait > 0 {
 		e.state = delayed
@@ -234,7 +234,7 @@ func (d *dispatch) deadLetter(e *entry) {
 	d.deadLetters = append(d.deadLetters, e)
 }
 
-// expire moves on whatever is due.
+// expire moves on the events that are due.
 func (d *dispatch) expire(now time.Time) {
 	for e := d.timers.expired(now); e != nil; e = d.timers.expired(now) {
 		switch e.state {
@@ -248,8 +248,8 @@ func (d *dispatch) expire(now time.Time) {
 	}
 }
 
-// drop forgets what was fetched of a partition, and returns what of that was on
-// its way to the dead letter topic: its progress is saved before anybody is told.
+// drop forgets the fetched events of a partition, and returns those that were on their
+// way to the dead letter topic: their callers are answered after the progress is saved.
 func (d *dispatch) drop(p *partition) (dying []*entry) {
 	if len(p.entries)+len(p.redrive.entries) == 0 {
 		return nil
@@ -282,7 +282,7 @@ func (d *dispatch) drop(p *partition) (dying []*entry) {
 	return dying
 }
 
-// urgent reports whether something but acks waits for the next save.
+// urgent reports whether assignments or dead letters wait for the next save, and not only acks.
 func (d *dispatch) urgent() bool {
 	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.out) > 0 })
 }
@@ -294,8 +294,8 @@ func (d *dispatch) looksAhead() bool {
 	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.memory.Scarce()
 }
 
-// want is how many events more than those that are ready members have room
-// for, or as many as may be looked ahead.
+// want is how many events members have room for beyond the ready ones, or as many as
+// may be looked ahead.
 func (d *dispatch) want() int {
 	switch {
 	case d.held >= d.bounds.HeldBytes:

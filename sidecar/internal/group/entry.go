@@ -35,7 +35,7 @@ type entry struct {
 
 	state    state
 	attempts int  // deliveries counted
-	unsure   bool // the last of them may not have reached anybody
+	unsure   bool // the last of them may not have reached a member
 	lease    uint64
 	member   *Member // while in flight
 	sent     bool    // while in flight: handed to the member's sink
@@ -44,8 +44,8 @@ type entry struct {
 	index int // in the timers, or -1
 
 	letter  string           // the dead letter that it is redriven from, or ""
-	ending  bool             // settled: its dead letter is being taken away
-	nack    *pendingNack     // while deadLettering: what waits for it, or nil
+	ending  bool             // settled: its dead letter is being removed
+	nack    *pendingNack     // while deadLettering: the nack that waits for it, or nil
 	reason  string           // why the last delivery failed
 	process *tracing.Process // the last delivery's span; nil: none is recorded
 }
@@ -86,7 +86,7 @@ func (t *timers) set(e *entry, due time.Time) {
 	heap.Push(t, e)
 }
 
-// postpone moves the deadlines of what is in flight.
+// postpone moves the deadlines of the events in flight.
 func (t *timers) postpone(d time.Duration) {
 	for _, e := range *t {
 		if e.state == inflight {

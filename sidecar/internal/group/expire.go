@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// expiryOfGroups is what the sidecar has to be chosen for that looks for
-	// groups that have expired.
+	// expiryOfGroups is the task of one sidecar of a store: it looks for groups
+	// that have expired.
 	expiryOfGroups = "group expiry"
-	// expiryLook is how often it looks at the least. The first look comes as late
-	// after its start, so that members have come back by then.
+	// expiryLook is the longest time between two looks. The first look comes as
+	// late after the start, so that members have come back by then.
 	expiryLook = 10 * time.Minute
 )
 
@@ -31,13 +31,13 @@ func (m *Manager) Expire(ctx context.Context, after time.Duration) error {
 			continue
 		}
 		if err := m.expireUnused(ctx, m.cfg.Clock.Now().Add(-after)); err != nil && ctx.Err() == nil {
-			m.cfg.Logger.Warn("consumer groups that nobody uses cannot be deleted; it is tried again", "error", err)
+			m.cfg.Logger.Warn("unused consumer groups cannot be deleted; trying again", "error", err)
 		}
 	}
 	return nil
 }
 
-// expireUnused deletes the groups that nobody has used since.
+// expireUnused deletes the groups that settled nothing and had no member since.
 func (m *Manager) expireUnused(ctx context.Context, since time.Time) error {
 	all, err := m.cfg.Log.AllEpochs(ctx)
 	if err != nil {

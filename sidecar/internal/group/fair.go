@@ -22,7 +22,7 @@ type fairQueue struct {
 	weights map[string]float64
 	flows   map[string]*flow
 	order   flowHeap // the flows that have events to be tried in this turn
-	touched []*flow  // the flows of which some have been tried in this turn
+	touched []*flow  // the flows with events that were tried in this turn
 	virtual float64  // time
 	pushed  uint64   // flows that have become busy so far
 	events  int
@@ -39,8 +39,7 @@ type flow struct {
 	index  int // in the order, or -1
 }
 
-// maxIdleTenants bounds the tenants without events of which is remembered what
-// they have had.
+// maxIdleTenants bounds the tenants without events whose share so far is remembered.
 const maxIdleTenants = 10_000
 
 func (q *fairQueue) push(e *entry) {
@@ -62,7 +61,7 @@ func (q *fairQueue) push(e *entry) {
 	q.offer(f)
 }
 
-// offer has a flow take part in this turn.
+// offer makes a flow take part in this turn.
 func (q *fairQueue) offer(f *flow) {
 	if f.index < 0 {
 		q.pushed++
@@ -94,7 +93,7 @@ func (q *fairQueue) delivered(f *flow) {
 	heap.Fix(&q.order, f.index)
 }
 
-// endTurn takes out what has gone, and has all flows take part again.
+// endTurn removes the events that are gone, and makes all flows take part again.
 func (q *fairQueue) endTurn() {
 	for _, f := range q.touched {
 		q.events -= f.tried - f.kept
@@ -119,8 +118,8 @@ func (q *fairQueue) endTurn() {
 	}
 }
 
-// forgetIdle forgets the flows without events that have had no more than others,
-// and if that is not enough, all of them.
+// forgetIdle forgets the flows without events that have had no more than others, and
+// all flows without events if that is not enough.
 func (q *fairQueue) forgetIdle() {
 	forget := func(which func(*flow) bool) {
 		for name, f := range q.flows {
@@ -156,7 +155,7 @@ func (q *fairQueue) all() []*entry {
 	return es
 }
 
-// share follows what the policy says of fairness.
+// share applies the policy's fairness.
 func (d *dispatch) share(p policy.Fairness) {
 	if d.fair != nil && d.fair.policy != p {
 		d.ready = append(d.fair.all(), d.ready...)
@@ -167,8 +166,8 @@ func (d *dispatch) share(p policy.Fairness) {
 	}
 }
 
-// assignFairly gives ready events to members with room, until either runs out:
-// those of the tenant that has had least first.
+// assignFairly gives ready events to members with room, until either runs out. The
+// tenant that has had least comes first.
 func (d *dispatch) assignFairly(now time.Time) {
 	q := d.fair
 	for {

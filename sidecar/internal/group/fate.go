@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// What an event waits for.
+// The values of wire.EventFate.WaitsFor.
 const (
 	WaitsForTurn       = "turn"        // events before it
 	WaitsForMember     = "member"      // one that may be sent it
@@ -25,8 +25,8 @@ const (
 // Lookup finds an event, as eventlog.Reader does.
 type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 
-// Fates tells what has become of a stored event in each group of its topic that
-// sees lets through. What other sidecars have is told as they saved it last.
+// Fates returns the fate of a stored event in each group of its topic that sees
+// accepts. Partitions of other sidecars are as those saved them last.
 func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup Lookup) ([]wire.EventFate, error) {
 	names, err := m.Groups(ctx, rec.Topic)
 	if err != nil {
@@ -81,8 +81,8 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	return f, nil
 }
 
-// fate is what the group itself knows of an event: of a partition that is not
-// owned here, what its last epoch says, and which sidecar has that.
+// fate is the event's fate as the group itself knows it; in a partition that is not
+// owned here, as its last epoch has it, with that epoch's owner.
 func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,12 +123,12 @@ func holds(seq uint64) func(eventlog.SeqRange) bool {
 	return func(r eventlog.SeqRange) bool { return r.First <= seq && seq <= r.Last }
 }
 
-// waitsFor is what an event waits for in a state.
+// waitsFor has WaitsFor by the event's state.
 var waitsFor = map[state]string{
 	waiting: WaitsForKey, doubled: WaitsForSameID, ready: WaitsForMember, delayed: WaitsForRetry, deadLettering: WaitsForDeadLetter,
 }
 
-// tell adds what an entry knows.
+// tell adds the entry's state.
 func (e *entry) tell(f *wire.EventFate, now time.Time) {
 	if e.state == settled {
 		f.State = wire.FateSettled
@@ -143,7 +143,7 @@ func (e *entry) tell(f *wire.EventFate, now time.Time) {
 	}
 }
 
-// deathsLooked is after how many redrives a dead letter is looked for.
+// deathsLooked is the number of redrives after which a dead letter is still looked for.
 const deathsLooked = 4
 
 // deadLetterOf finds the dead letter that an event became for the group; nil if

@@ -12,8 +12,8 @@ import (
 const (
 	// retryAfterFailure is the pause before the store is asked again.
 	retryAfterFailure = 250 * time.Millisecond
-	// aloneAfter is how many times in vain a partition is read together with
-	// others. By itself it is told also what will never come.
+	// aloneAfter is how often a partition is read in vain together with others.
+	// A read of it alone also finds the seqs where no event will come.
 	aloneAfter = 2
 	// pagesPerTurn bounds how long acks and deadlines wait for a group that
 	// reads through events that its filters do not let pass.
@@ -43,8 +43,8 @@ type fetching struct {
 	parts  []*fetchingPart
 	bounds eventlog.Bounds
 	each   eachReader // nil: one partition is read
-	// exactlyOnce asks for marked: the ids among what was read that the group
-	// acked before.
+	// exactlyOnce asks for marked: the ids of read events that the group acked
+	// before.
 	exactlyOnce bool
 	marked      map[string]bool
 }
@@ -60,14 +60,13 @@ type fetchingPart struct {
 	dead    map[uint64]bool // those of the page that have a dead letter already
 }
 
-// eachReader is a log of which several partitions can be read at once; see
-// eventlog.Shared.
+// eachReader is a log that reads several partitions at once; see eventlog.Shared.
 type eachReader interface {
 	ReadEach(ctx context.Context, topic string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error)
 }
 
-// nextFetch picks what to read next; nil if there is nothing to read, or no
-// room. A partition whose next events are in the tail is read from there;
+// nextFetch picks the partitions to read next; nil if there is nothing to read, or
+// no room. A partition whose next events are in the tail is read from there;
 // others are read at once where the log can do that.
 func (g *Group) nextFetch(now time.Time) *fetching {
 	p := g.nextToFetch(now)
@@ -138,7 +137,7 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 // lookForDead finds out which events of the page an earlier owner has
 // dead-lettered, but not settled before it died. They were delivered before.
 func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
-	if p.since == 0 { // the ids of dead letters do not tell what was set back since
+	if p.since == 0 { // the ids of dead letters do not show a set-back
 		return nil
 	}
 	var letters []string

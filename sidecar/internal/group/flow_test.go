@@ -60,7 +60,7 @@ func TestWindowFollowsThePolicy(t *testing.T) {
 		c.wants("")
 		c.ack("e3")
 		c.wants("e5/1")
-		if got := c.Options().MaxInflight; got != 2 {
+		if got := c.opts.MaxInflight; got != 2 {
 			t.Errorf("window %d", got)
 		}
 		w.setPolicy(func(p *policy.Effective) { p.Delivery.MaxInflight = 100 })

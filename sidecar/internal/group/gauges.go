@@ -11,17 +11,18 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// How often Gauges ask the store, if little is to be read there, and how long a
-// document is worth else: the gauges of a large fleet's groups may be older.
+// gaugesInterval is the shortest time between two queries of the store, and
+// gaugesPerDocument the time for each document that a query reads: the gauges of a
+// large fleet's groups may be older.
 const (
 	gaugesInterval    = 5 * time.Second
 	gaugesPerDocument = 5 * time.Millisecond
 )
 
-// polled is what was asked for last of a store that may be slow to answer, or away.
+// polled has the last answer of a store that may be slow, or away.
 type polled[T any] struct{ last atomic.Pointer[[]T] }
 
-// Get is what was asked for last.
+// Get returns the last answer.
 func (p *polled[T]) Get() []T {
 	if last := p.last.Load(); last != nil {
 		return *last
@@ -29,7 +30,7 @@ func (p *polled[T]) Get() []T {
 	return nil
 }
 
-// Gauges are a Manager's Stats as they were asked for last.
+// Gauges are the latest Stats of a Manager.
 type Gauges struct{ polled[telemetry.GroupStat] }
 
 // Run asks until ctx ends, and returns nil then.
@@ -46,11 +47,11 @@ func (g *Gauges) Run(ctx context.Context, m *Manager) error {
 const (
 	// deadStatsInterval is how often dead letters are counted.
 	deadStatsInterval = time.Minute
-	// deadStatsMost is how many of a topic are counted, and deadStatsBytes how
-	// much of them is read for that: many is all that more would say.
+	// deadStatsMost bounds how many of a topic are counted, and deadStatsBytes how
+	// much of them is read for that. Above that the number does not matter.
 	deadStatsMost  = 10_000
 	deadStatsBytes = 8 << 20
-	// statsOfDead is what the sidecar has to be chosen for that counts them.
+	// statsOfDead is the task of one sidecar of a store: it counts dead letters.
 	statsOfDead = "dead letter statistics"
 )
 
@@ -65,7 +66,7 @@ func (d *DeadStats) Run(ctx context.Context, m *Manager) error {
 		if m.cfg.Roster.Mine(statsOfDead) {
 			stats, err = m.deadStats(ctx)
 		}
-		if err == nil { // else what was counted last is nearer to the truth
+		if err == nil { // else the last count stays
 			d.last.Store(&stats)
 		}
 		if !m.cfg.Clock.Sleep(ctx, deadStatsInterval) {

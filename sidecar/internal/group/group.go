@@ -28,8 +28,8 @@ type Group struct {
 	moving sync.Mutex
 
 	mu         sync.Mutex
-	stopped    bool        // nobody joins and nothing is assigned any more
-	over       bool        // and everything is released
+	stopped    bool        // no member joins and nothing is assigned any more
+	over       bool        // all partitions are released, too
 	lapsed     bool        // the roster was not valid when the last turn began
 	validUntil time.Time   // as the roster said when it last was
 	joining    int         // members on their way in
@@ -70,7 +70,7 @@ func stoppedTimer(c clock.Clock, f func()) clock.Timer {
 	return t
 }
 
-// members are those of a group that are connected here.
+// members are the members of a group that are connected here.
 type members []*Member
 
 // ordered reports whether one of them wants key order.
@@ -78,7 +78,7 @@ func (ms members) ordered() bool {
 	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.Ordered })
 }
 
-// exactlyOnce reports whether one of them wants no id that was acked before.
+// exactlyOnce reports whether one of them asked for exactly once.
 func (ms members) exactlyOnce() bool {
 	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.ExactlyOnce })
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
-// groupCount is about how many groups the store has, and how many were made for
-// each identity: as they were counted last, and as they were made here since.
+// groupCount estimates how many groups the store has, and how many were made for each
+// identity: the last count, and the groups that were made here since.
 type groupCount struct {
 	mu      sync.Mutex
 	counted time.Time
@@ -19,11 +19,11 @@ type groupCount struct {
 	madeFor map[string]int
 }
 
-// countEvery is how old a count may be by which another group is made.
+// countEvery is how old the count may be when another group is made.
 const countEvery = 10 * time.Second
 
-// reserve takes the place of one more group, made for the identity that ctx
-// names, or says that there is none.
+// reserve counts one more group, made for the identity that ctx names, or returns an
+// error if there are too many.
 func (c *groupCount) reserve(ctx context.Context, cfg *Config) error {
 	by, now, most, each := eventlog.Maker(ctx), cfg.Clock.Now(), cfg.MaxGroups, cfg.MaxGroupsEach
 	if by == "" {

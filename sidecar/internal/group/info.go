@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// Why a member is sent nothing right now.
+// The values of wire.GroupMember.BlockedBy.
 const (
 	BlockedPaused      = "paused"
 	BlockedNoPartition = "no_partition"
@@ -24,8 +24,8 @@ const (
 )
 
 // Info describes a group; eventlog.ErrNotFound if it never had a subscription.
-// What other sidecars have is told as they saved it last, and members and
-// events in flight only of this one.
+// Partitions of other sidecars are as those saved them last; members and events in
+// flight are only this sidecar's.
 func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo, error) {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *Manager) owner(e *eventlog.Epoch) string {
 	return name
 }
 
-// stored is a partition as an epoch in the store tells of it.
+// stored is a partition as an epoch in the store has it.
 func stored(e *eventlog.Epoch) *partition {
 	p := &partition{Place: reader.Place{Index: e.Partition}}
 	p.restore(e.Progress, time.Time{}) // it is not asked when something is due
@@ -145,10 +145,10 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 	return m.cfg.Log.ListGroups(ctx, topic)
 }
 
-// Stats are the gauges of the groups that have members here or partitions that
-// this sidecar owns, and the lag of partitions without an owner if it is the one
-// to tell that. The sum over all sidecars is right, and over what is told of one
-// group here. read is how many documents of a store were read for it, roughly.
+// Stats are the gauges of the groups that have members here or partitions that this
+// sidecar owns, and the lag of partitions without an owner if this sidecar is chosen
+// to report them. A group may have several entries: sums over them, and over all
+// sidecars, are right. read is how many documents of a store were read for it, roughly.
 func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	unfollowed, read, err := m.ownerless() // partitions whose heads are not known here
 	for _, g := range m.all() {
@@ -179,9 +179,9 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	return stats, read + len(heads)
 }
 
-// stat is what is known here of the group; ok says that there is something. While
-// it has no members it does not follow its topic, and the lag of the partitions
-// that it owned then is not known.
+// stat is the group's own figures; ok says that it has some. A group without members
+// does not follow its topic, so it does not know the lag of its partitions, and returns
+// them in owned.
 func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -199,12 +199,12 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 	return st, owned, ok || len(g.dispatch.members) > 0
 }
 
-// statsOfOwnerless is what the sidecar has to be chosen for that tells the lag of
+// statsOfOwnerless is the task of one sidecar of a store: it reports the lag of
 // partitions without an owner.
 const statsOfOwnerless = "group statistics"
 
-// ownerless are the latest epochs of the partitions without an owner, if this
-// sidecar is the one to tell of them.
+// ownerless are the latest epochs of the partitions without an owner, if this sidecar
+// is chosen to report them.
 func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
 	if !m.cfg.Roster.Mine(statsOfOwnerless) {
 		return nil, 0, nil

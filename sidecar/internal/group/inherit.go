@@ -9,9 +9,9 @@ import (
 )
 
 // inherited is the progress of an earlier owner as the next one goes on from
-// it. What was being delivered counts an attempt, unless the owner has ended in
-// order, and said so as the last thing that it did. What is delayed waits for
-// no longer than that owner would have had it wait: its clock may be ahead.
+// it. A delivery under way counts an attempt, unless the owner has ended in order, and
+// saved that last. A delay lasts no longer than it would have for that owner, whose
+// clock may be ahead.
 func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time) eventlog.Progress {
 	over := pr.OutBy != "" && ended(pr.OutBy)
 	switch {
@@ -41,8 +41,7 @@ func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time
 	return pr
 }
 
-// noLater is a time that was left away when it was saved, or how far that is
-// from now, whichever is sooner.
+// noLater is the saved time until, or the time left from now on, whichever is sooner.
 func noLater(until, left int64, now time.Time) int64 {
 	if left == 0 { // an older version has saved it
 		return until

@@ -116,8 +116,8 @@ func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 	return log.Seek(ctx, topic, p)
 }
 
-// startsOf is where a subscription starts in each partition: where no position
-// is given of it, at its first event.
+// startsOf is where a subscription starts in each partition: at its first event if
+// the position names no seq of it.
 func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
 	starts, err := seek(ctx, log, topic, o, keeps)
 	if err != nil || !slices.Contains(starts, 0) {
@@ -189,7 +189,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	g.retune(g.cfg.Clock.Now())
 	m.opts = g.dispatch.limits.resolve(m.requested)
 	g.dispatch.join(m)
-	g.own.complete = g.own.complete && len(g.dispatch.members) > 1 // without members it was not known what there is to be
+	g.own.complete = g.own.complete && len(g.dispatch.members) > 1 // without members it was not known which partitions are due
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	g.balancer.Wake()
 	return nil

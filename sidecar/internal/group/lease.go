@@ -9,8 +9,8 @@ import (
 )
 
 // Lease names one delivery of a group by this process: the same event delivered
-// again is under another lease. What has ended the delivery (an ack, its
-// deadline, a seek, another sidecar's takeover) has made the lease stale.
+// again is under another lease. A lease is stale once the delivery has ended (by an
+// ack, its deadline, a seek, another sidecar's takeover).
 type Lease struct {
 	Partition   int
 	Seq, Number uint64
@@ -24,16 +24,16 @@ type Puller interface {
 	// the last time that it asked; the connection calls Wake after that.
 	// It must be quick and not call back.
 	Wants() (n int, asked uint64)
-	// Looked says that the group has delivered all that it could for what was
-	// asked up to that number. It must be quick and not call back.
+	// Looked says that the group has delivered all that it could for the requests
+	// up to that number. It must be quick and not call back.
 	Looked(asked uint64)
 	// Blocked says why the client wants nothing: one of the reasons of
 	// wire.GroupMember.
 	Blocked() string
 }
 
-// tellPullers ends a turn that leaves nothing to do: what pullers get now, they
-// have.
+// tellPullers tells pullers at the end of a turn that they have all that there is for
+// them now.
 func (g *Group) tellPullers() {
 	if !g.own.complete || g.lapsed {
 		return
@@ -45,7 +45,7 @@ func (g *Group) tellPullers() {
 	}
 }
 
-// leased finds what is in flight under a lease, or nil.
+// leased finds the event in flight under a lease, or nil.
 func (ps partitions) leased(l Lease) *entry {
 	if l.Partition < 0 || l.Partition >= len(ps) {
 		return nil
@@ -71,8 +71,8 @@ func (e *entry) ifSent() *entry {
 	return nil
 }
 
-// each locks the group, calls do for those of n events that find finds, and tells
-// which it does not: they are stale.
+// each locks the group, calls do for each of n events that find finds, and reports the
+// others as stale.
 func (g *Group) each(n int, find func(i int) *entry, do func(*entry)) (stale []bool, found int) {
 	stale = make([]bool, n)
 	g.mu.Lock()
@@ -114,7 +114,7 @@ func (g *Group) extendEach(n int, find func(i int) *entry, extend time.Duration)
 	return g.moveEach(n, find, func(e *entry) { g.dispatch.timers.set(e, due) })
 }
 
-// moveEach does what needs no save with events in flight.
+// moveEach changes events in flight by do, which needs no save.
 func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale []bool) {
 	stale, found := g.each(n, find, do)
 	g.mu.Unlock()
@@ -124,12 +124,12 @@ func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale
 	return stale
 }
 
-// under finds what is in flight under leases.
+// under finds the events in flight under leases.
 func (g *Group) under(leases []Lease) func(i int) *entry {
 	return func(i int) *entry { return g.own.parts.leased(leases[i]) }
 }
 
-// AckLeases settles what is in flight under the leases, and tells which of them
+// AckLeases settles the events in flight under the leases, and reports which leases
 // were stale. done is as with Member.Ack.
 func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)) (stale []bool) {
 	if g := m.loaded(topic, name); g != nil {
@@ -139,8 +139,8 @@ func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)
 	return allStale(leases)
 }
 
-// NackLeases is Member.Nack for what is in flight under the leases, and tells
-// which of them were stale.
+// NackLeases is Member.Nack for the events in flight under the leases, and reports
+// which leases were stale.
 func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, done func(error)) (stale []bool) {
 	if g := m.loaded(topic, name); g != nil {
 		return g.nackEach(len(leases), g.under(leases), how, done)
@@ -149,8 +149,8 @@ func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, 
 	return allStale(leases)
 }
 
-// ExtendLeases sets the deadlines of what is in flight under the leases to
-// extend from now, and tells which of them were stale.
+// ExtendLeases sets the deadlines of the events in flight under the leases to extend
+// from now, and reports which leases were stale.
 func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.Duration) (stale []bool) {
 	if g := m.loaded(topic, name); g != nil {
 		return g.extendEach(len(leases), g.under(leases), extend)

@@ -9,20 +9,19 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// The policy's limits of a group are for all of its members on all sidecars
-// together. A sidecar keeps to the part of them that its partitions are of all:
-// no partition has two owners, so the parts never come to more than the whole,
-// and nobody has to be asked.
+// The policy's limits of a group are for all of its members on all sidecars together.
+// A sidecar's part of them is its part of the partitions: no partition has two owners,
+// so the parts never exceed the whole, and sidecars need not ask each other.
 
 // limits are those of the policy in force.
 type limits struct {
 	policy *policy.Effective
 	policy.GroupLimits
-	owns, of int             // this sidecar has so many partitions of all
+	owns, of int             // partitions of this sidecar, and all
 	token    [1]limit.Charge // of the bucket for the rate, if there is one
 }
 
-// resolve is what the policy makes of what a member asked for.
+// resolve applies the policy to a member's request.
 func (l *limits) resolve(o wire.SubscribeOptions) Options {
 	d := l.policy.Delivery
 	if l.MaxInflight > 0 {
@@ -43,8 +42,8 @@ func (l *limits) inflight() int {
 	return max(1, l.MaxInflight*l.owns/max(1, l.of))
 }
 
-// tune follows the rate and the partitions, of which this sidecar owns so many of
-// all. The bucket starts full, and gains nothing when its rate grows.
+// tune follows the rate, and the partitions that this sidecar owns of all. The bucket
+// starts full, and gains no tokens when its rate grows.
 func (l *limits) tune(owns, of int, now time.Time) {
 	l.owns, l.of = owns, of
 	switch {
@@ -68,7 +67,7 @@ func (l *limits) take(now time.Time) (wait time.Duration, ok bool) {
 	return v.Wait, v.OK
 }
 
-// refund gives back what take took last.
+// refund gives back the last token.
 func (l *limits) refund(now time.Time) {
 	if l.token[0].Bucket != nil {
 		limit.RefundAll(l.token[:], now)

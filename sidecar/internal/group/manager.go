@@ -63,23 +63,22 @@ type Config struct {
 	// AckTimeout bounds how long an ack waits for its progress to be durable;
 	// 0: no bound.
 	AckTimeout time.Duration
-	// AckLinger is how long acks wait for what is delivered next, with which
-	// they are saved at once; those of a Puller do not.
+	// AckLinger is how long acks wait for the next deliveries, to share a save
+	// with them; those of a Puller do not wait.
 	AckLinger time.Duration
-	// Moved, if set, has the other sidecars look at the owners of the group's
-	// partitions: their Manager.Moved. It must not block.
+	// Moved, if set, calls Manager.Moved of the other sidecars, which look at the
+	// owners of the group's partitions. It must not block.
 	Moved  func(eventlog.GroupName)
 	Logger *slog.Logger
 	Bounds Bounds
-	// Memory is what all connections keep, with the events that groups hold: once
-	// it is used up a group that holds something fetches no more.
+	// Memory counts the bytes of all connections and of the events that groups
+	// hold. Once it is used up, a group that holds events fetches no more.
 	Memory *budget.Budget
 	Clock  clock.Clock
-	// MaxGroups is how many groups the store may have for another one to be
-	// made; 0: any number.
+	// MaxGroups bounds the groups of the store; 0: any number.
 	MaxGroups int
-	// MaxGroupsEach is how many of them may have been made for the same
-	// identity; 0: any number.
+	// MaxGroupsEach bounds the groups that were made for one identity; 0: any
+	// number.
 	MaxGroupsEach int
 	count         *groupCount // the Manager's
 }
@@ -97,7 +96,7 @@ func (c *Config) tellMoved(topic, group string) {
 // use.
 type Manager struct {
 	cfg Config
-	// asking ends when the Manager stops, for questions that are not needed then.
+	// asking ends when the Manager stops, for queries that are not needed then.
 	asking     context.Context
 	stopAsking context.CancelFunc
 
@@ -107,9 +106,9 @@ type Manager struct {
 	followers map[string]int // subscriptions without a group, by topic
 	list      []*Group       // the same, in order of arrival
 
-	// Of looked alone.
-	version   uint64 // of the view that was acted on
-	life      string // that was acted on
+	// Only looked uses these.
+	version   uint64 // of the last view
+	life      string // the last one
 	checked   int    // place in list of the group that was last checked
 	checkedAt time.Time
 }
@@ -123,13 +122,13 @@ func NewManager(cfg Config) *Manager {
 	return m
 }
 
-// Subscription is what a client asks for.
+// Subscription is a client's request to subscribe.
 type Subscription struct {
 	Topic, Group string
 	Options      wire.SubscribeOptions
 	Sink         Sink
 	Pacer        Pacer
-	// MemberID names the member to people.
+	// MemberID names the member in the API and the console.
 	MemberID string
 	// Merged and Starts are for Follow: see there.
 	Merged bool
@@ -186,7 +185,7 @@ func (m *Manager) release(g *Group) {
 	m.forget(g)
 }
 
-// forget forgets a group that this sidecar has nothing of, if it is one; mu is held.
+// forget forgets the group if this sidecar needs it no more; mu is held.
 func (m *Manager) forget(g *Group) {
 	if k := (eventlog.GroupName{Topic: g.topic, Group: g.name}); m.groups[k] == g && g.users == 0 && !m.stopped && g.retire() {
 		delete(m.groups, k)
@@ -194,10 +193,10 @@ func (m *Manager) forget(g *Group) {
 	}
 }
 
-// retire ends a group that has neither members nor partitions here, nor anything
-// to be saved or found out.
+// retire ends a group that has neither members nor partitions here, and no save or
+// query under way.
 func (g *Group) retire() bool {
-	if !g.moving.TryLock() { // no group would have what is being taken
+	if !g.moving.TryLock() { // partitions are being taken, and would have no group
 		return false
 	}
 	defer g.moving.Unlock()
@@ -248,8 +247,8 @@ func (m *Manager) all() []*Group {
 	return slices.Clone(m.list)
 }
 
-// Moved says that another sidecar has taken partitions of these groups, or has
-// released some: they are looked at soon.
+// Moved says that another sidecar has taken or released partitions of these groups,
+// which ask for their owners soon.
 func (m *Manager) Moved(names []eventlog.GroupName) {
 	for _, n := range names {
 		if g := m.loaded(n.Topic, n.Group); g != nil {
@@ -258,7 +257,7 @@ func (m *Manager) Moved(names []eventlog.GroupName) {
 	}
 }
 
-// MaybeMoved says that any group of these topics may have been, unheard of.
+// MaybeMoved says that signals about groups of these topics may have been lost.
 func (m *Manager) MaybeMoved(topics []string) {
 	for _, g := range m.all() {
 		if slices.Contains(topics, g.topic) {
@@ -268,8 +267,8 @@ func (m *Manager) MaybeMoved(topics []string) {
 }
 
 // looked follows the roster. Signals may get lost, so once in a lease one of the
-// groups that own something here asks whether it still does: what was taken
-// over it finds out with its next save at the latest.
+// groups that own partitions here asks whether it still does. A group learns of a
+// takeover with its next save at the latest.
 func (m *Manager) looked() {
 	version, life := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID
 	changed := version != m.version || life != m.life
@@ -294,15 +293,15 @@ func (m *Manager) looked() {
 	}
 }
 
-// PoliciesChanged lets every group look at its policy again.
+// PoliciesChanged makes every group look at its policy again.
 func (m *Manager) PoliciesChanged() {
 	for _, g := range m.all() {
 		g.worker.Wake()
 	}
 }
 
-// Stop gives everything in flight back without counting an attempt, saves the
-// progress of every group and releases it. Subscriptions are over.
+// Stop gives all events in flight back without counting an attempt, saves the
+// progress of every group and releases it. It ends all subscriptions.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true

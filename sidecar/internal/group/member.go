@@ -16,7 +16,7 @@ type Sink interface {
 	// quick and not call back.
 	Room() bool
 	// Deliver hands over deliveries in order. It must not block or call back;
-	// what comes of one turn is bounded by turnBytes.
+	// turnBytes bounds the deliveries of one turn.
 	Deliver(ds []Delivery)
 }
 
@@ -40,7 +40,7 @@ type Member struct {
 	sink      Sink
 	pacer     Pacer
 	requested wire.SubscribeOptions
-	// rebalancer is the sink, if it is to be told of its partitions.
+	// rebalancer is the sink, if the subscription asked for its partitions.
 	rebalancer Rebalancer
 	puller     Puller // the sink, if it is one
 
@@ -59,12 +59,12 @@ type Member struct {
 	count   int // in flight
 	out     []assignment
 
-	// What the turn under way may still assign.
+	// The turn under way may still assign this.
 	free    int
 	budget  int    // bytes
-	halted  bool   // no more in this turn, be there room or not
+	halted  bool   // no more in this turn, even with room
 	starved bool   // for lack of a token
-	asked   uint64 // what the puller wanted when the turn began to assign
+	asked   uint64 // the puller's request when the turn began to assign
 }
 
 // assignment is a delivery that has not been sent yet. It counts as long as the
@@ -106,13 +106,6 @@ func (m *Member) Start() {
 // Wake says that the sink has room again.
 func (m *Member) Wake() { m.group.worker.Wake() }
 
-// Options are the subscription's options in force.
-func (m *Member) Options() Options {
-	m.group.mu.Lock()
-	defer m.group.mu.Unlock()
-	return m.opts
-}
-
 // Pause stops deliveries: none is sent after it returned. Deadlines still run.
 func (m *Member) Pause() {
 	m.send.Lock()
@@ -131,9 +124,9 @@ func (m *Member) Resume() {
 }
 
 // Ack settles events that are in flight at this member; ids of others are
-// passed over. done is called with nil once the progress is durable, or with
-// what kept it from that; possibly before Ack returns. It must not block. The
-// save may wait for AckLinger.
+// passed over. done is called with nil once the progress is durable, or with an
+// error if it cannot be; possibly before Ack returns. It must not block. The save
+// may wait for AckLinger.
 func (m *Member) Ack(ids []string, done func(error)) {
 	m.group.ackEach(len(ids), func(i int) *entry { return m.holding(ids[i]) }, done)
 }
@@ -168,8 +161,8 @@ const (
 	Disconnected
 )
 
-// Close ends the subscription: what is in flight goes back to the group, and
-// nothing is delivered after it returned.
+// Close ends the subscription: events in flight go back to the group, and nothing is
+// delivered after it returned.
 func (m *Member) Close(how Leaving) {
 	m.send.Lock()
 	defer m.send.Unlock()
@@ -187,7 +180,7 @@ func (m *Member) Close(how Leaving) {
 	g.balancer.Wake()
 }
 
-// flush sends what was assigned, unless it was taken back meanwhile.
+// flush sends the assigned events that were not taken back meanwhile.
 func (m *Member) flush() {
 	m.send.Lock()
 	defer m.send.Unlock()
@@ -208,9 +201,8 @@ func (m *Member) flush() {
 	m.sink.Deliver(ds)
 }
 
-// deliveries starts the deadlines of what was assigned, and gives it back if
-// the member no longer takes it, or the partition is not to be delivered from
-// any more.
+// deliveries starts the deadlines of the assigned events, and gives back those that
+// the member no longer takes, or whose partition no longer delivers.
 func (m *Member) deliveries(now time.Time) []Delivery {
 	g := m.group
 	g.mu.Lock()

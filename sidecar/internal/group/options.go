@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Options are a subscription's options in force: what the client asked for,
-// the policy's value where it did not ask, and never more than the policy's.
+// Options are a subscription's options in force: the client's, bounded by the policy's,
+// and the policy's where the client set none.
 type Options struct {
 	MaxInflight int
 	AckTimeout  time.Duration
@@ -24,7 +24,7 @@ type Options struct {
 // defaultDedupeTTL is how long exactlyOnce remembers an acked id.
 const defaultDedupeTTL = 7 * 24 * time.Hour
 
-// resolve applies a topic's policy to what a client asked for.
+// resolve applies a topic's policy to a client's options.
 func resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
 	r := Options{
 		MaxInflight: d.MaxInflight,
@@ -55,11 +55,11 @@ func resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
 }
 
 // backoffJitter is the part of a backoff that is added to it at the most, so that
-// what failed together does not come again together. Nothing is taken away: a
+// events that failed together do not come again together. Nothing is subtracted: a
 // backoff promises the time that it takes until an event is a dead letter.
 const backoffJitter = 0.25
 
-// pause is the backoff before delivery number attempts+1, and some more.
+// pause is the backoff before delivery number attempts+1, with jitter.
 func (o Options) pause(attempts int) time.Duration {
 	d := o.backoff(attempts)
 	return d + time.Duration(backoffJitter*rand.Float64()*float64(d))

@@ -11,51 +11,51 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// ownership is which partitions of its topic a group has here, and which it is to
-// have. It asks the roster, and never the store: what is stored of the partitions
-// (latest, by partition) is what a balance has read. The group's mutex guards it.
+// ownership knows the partitions of its topic that a group has here, and those that are
+// due here. It asks the roster, and never the store: a balance reads the latest epochs
+// (latest, by partition) and passes them. The group's mutex guards it.
 type ownership struct {
 	group    eventlog.GroupName
 	roster   *roster.Roster
 	parts    partitions // all of the topic; nil before they are known
 	created  bool       // every partition has had an epoch
-	complete bool       // everything is here that is to be, when last looked
-	doubt    bool       // the store may say otherwise of what is owned here, and what is not
+	complete bool       // all partitions that are due here were here at the last look
+	doubt    bool       // the store may have other owners than is known here
 }
 
-// ownerState is what this sidecar has of a partition; doc.go draws it.
+// ownerState is this sidecar's hold on a partition; doc.go draws the changes.
 type ownerState uint8
 
 const (
-	foreign  ownerState = iota // somebody else's, or nobody's
+	foreign  ownerState = iota // another sidecar's, or without an owner
 	owned                      // delivered from, while the roster is valid
-	draining                   // somebody else is to have it: nothing new is delivered
+	draining                   // due at another sidecar: nothing new is delivered
 	leaving                    // drained: the next save says that it is released
 )
 
-// DrainWait is how long a partition that is to go elsewhere waits for what its
-// members have in flight; what is left then goes back without counting.
+// DrainWait is how long a partition that is due elsewhere waits for its events in
+// flight; events that are left then go back without counting.
 const DrainWait = 3 * time.Second
 
-// errTakenOver answers what was settled too late: the partition was taken over
-// before it was saved.
+// errTakenOver answers settlements that were too late: another sidecar took the
+// partition over before they were saved.
 var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(eventlog.ErrFenced, eventlog.ErrUnavailable))
 
-// idle reports whether this sidecar has none of the partitions, for sure.
+// idle reports whether this sidecar certainly has none of the partitions.
 func (o *ownership) idle() bool {
 	return !o.doubt && !slices.ContainsFunc(o.parts, func(p *partition) bool { return p.own != foreign || p.tried > 0 })
 }
 
-// todo is what a balance has to do in the store.
+// todo is a balance's work in the store.
 type todo struct {
 	doubt   bool  // ask whether another sidecar has taken something
-	missing []int // partitions to be taken
-	absent  []int // of the others those that are not here, if there is doubt
+	missing []int // partitions that are due here, and another sidecar's
+	absent  []int // the other partitions that are not here, if there is doubt
 	frozen  []int // partitions owned by a life of this sidecar that is over
 }
 
-// plan compares what is owned with what is to be, and does what needs no store. used
-// says that the group has members here.
+// plan compares the owned partitions with those that are due here, and begins and ends
+// drains, which needs no store. used says that the group has members here.
 func (o *ownership) plan(st *roster.Standing, view *roster.View, used bool, now time.Time) (x todo, changed bool) {
 	x.doubt, o.doubt = o.doubt, false
 	due := o.due(view, used)
@@ -77,17 +77,16 @@ func (o *ownership) plan(st *roster.Standing, view *roster.View, used bool, now 
 	return x, o.completed(len(x.missing) == 0) || changed
 }
 
-// completed takes note of whether everything is here that is to be, and reports
-// whether that is new: members without a partition are told so.
+// completed notes whether all partitions that are due here are here, and reports
+// whether that is new: members without a partition learn it then.
 func (o *ownership) completed(is bool) (newly bool) {
 	newly = is && !o.complete
 	o.complete = is
 	return newly
 }
 
-// due tells which partitions this sidecar is to have: of the sidecars that have
-// members of the group each gets some. While there are none, everybody keeps
-// what it has.
+// due returns which partitions are due here: they are divided among the sidecars that
+// have members of the group. While none has, every sidecar keeps its partitions.
 func (o *ownership) due(view *roster.View, used bool) func(*partition) bool {
 	others := view.Others(o.group)
 	switch {
@@ -103,9 +102,9 @@ func (o *ownership) due(view *roster.View, used bool) func(*partition) bool {
 	}
 }
 
-// superseded finds the partitions that others have taken over. found says that
-// there are some, or were for what this sidecar has heard: those it has renewed
-// itself, and goes on owning.
+// superseded finds the partitions that others have taken over. found says that there
+// are some, or later epochs of this sidecar's own: a renewal whose answer got lost,
+// with which it goes on owning the partition.
 func (o *ownership) superseded(latest []eventlog.Epoch) (lost []*partition, found bool) {
 	for i, e := range latest {
 		p := o.parts[i]
@@ -125,10 +124,10 @@ func (o *ownership) superseded(latest []eventlog.Epoch) (lost []*partition, foun
 	return lost, found
 }
 
-// orphans are those of the partitions that the store says are this sidecar's, or
-// that it may say so of once a take whose answer got lost is executed: until
-// somebody has that number. Nobody else can have them before they are taken
-// again and released.
+// orphans are those of the partitions that are this sidecar's in the store, though not
+// here, or may become so when a take whose answer got lost is executed; it cannot be
+// once the number is taken. No other sidecar can have them before this one takes them
+// again and releases them.
 func (o *ownership) orphans(of []int, latest []eventlog.Epoch) (orphans []int) {
 	for _, i := range of {
 		if e := latest[i]; !e.Released && o.roster.Ours(e.Owner) || o.parts[i].tried > e.Number {
@@ -145,7 +144,7 @@ func (o *ownership) epochOf(partition int, number uint64, life string) eventlog.
 	}
 }
 
-// after is the epoch that goes on from another one.
+// after is the epoch that follows another one.
 func (o *ownership) after(e eventlog.Epoch, life string) eventlog.Epoch {
 	next := o.epochOf(e.Partition, e.Number+1, life)
 	next.Inherit, next.Progress = true, e.Progress
@@ -163,15 +162,15 @@ func (o *ownership) renewals(st *roster.Standing, frozen []int, latest []eventlo
 	return next
 }
 
-// free are the next epochs of the missing partitions that nobody owns any more.
+// free are the next epochs of the missing partitions without a live owner.
 func (o *ownership) free(st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch, now time.Time) (next []eventlog.Epoch) {
 	for _, i := range missing {
 		e, p := latest[i], o.parts[i]
 		if p.owner != e.Owner {
 			p.owner, p.ownerSince = e.Owner, now
 		}
-		// What is this process's own, but not in its hands, is from a take
-		// whose answer got lost.
+		// An epoch of this process's own that is not here is from a take whose
+		// answer got lost.
 		if e.Number > 0 && !e.Deleted && (e.Released || o.roster.Ours(e.Owner) || view.Gone(e.Owner, p.ownerSince)) {
 			next = append(next, o.after(e, st.ID))
 			continue
@@ -188,14 +187,14 @@ func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
 	return p.own == owned && p.life == st.ID && st.Valid(now)
 }
 
-// renew goes on owning a partition in a later life: since this sidecar has had
-// the epoch before too, nobody else can have had the partition in between.
+// renew goes on owning a partition in a later life: since this sidecar has had the
+// epoch before, too, no other can have had the partition in between.
 func (p *partition) renew(number uint64, life string) {
 	p.epoch, p.life, p.dirty = number, life, true
 }
 
-// abandon forgets a partition that was taken over, without saving. It returns
-// who waits for progress that is lost with it.
+// abandon forgets a partition that was taken over, without saving. It returns the
+// callers that wait for progress that is lost with it.
 func (g *Group) abandon(p *partition) (waiters []func(error)) {
 	g.drop(p)
 	if p.dirty {
@@ -211,8 +210,8 @@ func (g *Group) disown(p *partition) {
 	p.own, p.epoch, p.life, p.dirty = foreign, 0, "", false
 }
 
-// finishDrains takes off the partitions that are drained, or have waited for
-// long enough.
+// finishDrains ends the drains of partitions that are drained, or have waited for
+// DrainWait.
 func (g *Group) finishDrains(now time.Time) {
 	for _, p := range g.own.parts {
 		if p.own != draining || now.Before(p.drainDue) && p.busy() {
@@ -229,8 +228,8 @@ func (g *Group) finishDrains(now time.Time) {
 	}
 }
 
-// busy reports whether something of the partition is in flight, or on its way
-// to the dead letter topic.
+// busy reports whether events of the partition are in flight, or on their way to the
+// dead letter topic.
 func (p *partition) busy() bool {
 	for e := range p.all() {
 		if e.state == inflight || e.state == deadLettering {
@@ -240,7 +239,7 @@ func (p *partition) busy() bool {
 	return false
 }
 
-// park forgets what was fetched of a partition but keeps its progress.
+// park forgets the fetched events of a partition but keeps its progress.
 func (g *Group) park(p *partition) {
 	now := g.cfg.Clock.Now()
 	pr := p.progress(now)

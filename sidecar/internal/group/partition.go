@@ -17,14 +17,14 @@ type partition struct {
 	life     string    // under which it was taken
 	drainDue time.Time // while it is draining: when it is given up at the latest
 	open     bool      // the turn under way may assign its events
-	assignee *Member   // whom its events go to, where members have partitions of their own
+	assignee *Member   // the member that has it for itself, where members have partitions of their own
 
-	// Of balance alone: the life that had it when it was last asked for, and since
-	// when that is known.
+	// Only balance uses these: the life that had it at the last query, and since when
+	// that is known.
 	owner      string
 	ownerSince time.Time
-	// tried is the highest epoch that a take may have inserted, or may yet,
-	// since its answer got lost; 0: there is none above the latest.
+	// tried is the highest epoch that a take without an answer may have inserted,
+	// or may insert later; 0: there is none above the latest.
 	tried uint64
 
 	generation int // rises when everything fetched is forgotten
@@ -35,16 +35,16 @@ type partition struct {
 	ahead   int
 	trims   int // since entries was last without any that are settled
 
-	// skip, carried, unsure and delays are what the stored progress says of
-	// seqs that are not fetched: settled ones, deliveries counted, the ones whose
-	// last delivery may not have reached a member, and when they are due.
+	// skip, carried, unsure and delays are the stored progress of seqs that are not
+	// fetched: settled ones, deliveries counted, those whose last delivery may not
+	// have reached a member, and when they are due.
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
 	unsure  []eventlog.SeqRange
 	delays  []delay
 
-	since   int64  // of the progress
-	by      string // the same
+	since   int64  // Since of the progress
+	by      string // By of the progress
 	unused  bool   // nothing of it has been settled
 	redrive redriveQueue
 
@@ -79,8 +79,8 @@ type delay struct {
 	due time.Time
 }
 
-// restore takes over stored progress: nothing is fetched yet. What it delays is
-// due as the wall clock has it now, however that is set later.
+// restore starts from stored progress: nothing is fetched yet. Delays end as the wall
+// clock has it now, even if it is set later.
 func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.forget()
 	p.Next = max(pr.Cursor, 1)
@@ -152,8 +152,8 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 
 func (p *partition) forget() { p.entries, p.ahead, p.trims = nil, 0, 0 }
 
-// trim drops settled events from the front, and now and then those behind: so what
-// was acked behind an event that no member acks takes no memory.
+// trim drops settled events from the front, and now and then those behind: so events
+// that were acked behind one that no member acks take no memory.
 func (p *partition) trim() {
 	n := 0
 	for n < len(p.entries) && p.entries[n].state == settled {
@@ -177,7 +177,7 @@ func (p *partition) trim() {
 	p.entries = kept
 }
 
-// fewSettled may stay where they are.
+// fewSettled is how many settled events may stay between unsettled ones.
 const fewSettled = 32
 
 // cursor is the lowest seq that is not settled.
@@ -210,7 +210,7 @@ func (p *partition) unsettled(x eventlog.Extent) int64 {
 	return n
 }
 
-// progress is what a takeover needs to know.
+// progress is the progress to save.
 func (p *partition) progress(now time.Time) eventlog.Progress {
 	p.trim()
 	pr := eventlog.Progress{Cursor: p.cursor(), Since: p.since, By: p.by}
@@ -281,8 +281,8 @@ func untilDue(due, now time.Time) (until, left int64) {
 	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 1)
 }
 
-// maxDelays bounds the delays of fetched events that are stored: a takeover
-// delivers those behind them early.
+// maxDelays bounds the stored delays of fetched events: a takeover delivers events
+// beyond that early.
 const maxDelays = 1000
 
 // addSeq appends a seq, as part of the last range if it fits.

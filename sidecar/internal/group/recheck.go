@@ -9,13 +9,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// Recheck lets the groups of a topic go past what is not in the log any more: an
-// event that was erased is neither delivered again nor for the first time once
-// it returns nil. What members have of it they have; what is on its way to the
-// dead letters gets there.
+// Recheck makes the groups of a topic skip events that are no longer in the log: once it
+// returns nil, erased events are not delivered any more. It does not take events back
+// from members, or from their way to the dead letter topic.
 func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 	for _, g := range m.all() {
-		if g.topic == topic || g.topic+wire.DeadLetterSuffix == topic { // of which it may have redriven ones
+		if g.topic == topic || g.topic+wire.DeadLetterSuffix == topic { // it may have redriven dead letters of the topic
 			err = errors.Join(err, g.recheck(ctx))
 		}
 	}
@@ -26,7 +25,7 @@ func (g *Group) recheck(ctx context.Context) error {
 	g.mu.Lock()
 	parts := g.own.parts
 	for _, p := range parts {
-		p.generation++ // what is being fetched is fetched again
+		p.generation++ // reads under way are repeated
 	}
 	g.mu.Unlock()
 	for _, p := range parts {
@@ -38,8 +37,8 @@ func (g *Group) recheck(ctx context.Context) error {
 	return nil
 }
 
-// recheckPartition looks for what was fetched of a partition, and for the dead
-// letters of what is redriven.
+// recheckPartition looks the fetched events of a partition up in the log, and the dead
+// letters of the redriven ones.
 func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	g.mu.Lock()
 	var ids, letters []string
@@ -80,7 +79,7 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	return nil
 }
 
-// forgettable says that the event may still be given to a member.
+// forgettable reports whether the event may still be assigned to a member.
 func (e *entry) forgettable() bool {
 	return e.state != settled && e.state != deadLettering && e.state != dropped
 }

@@ -16,27 +16,27 @@ import (
 // redrivesAhead bounds the redriven dead letters of a partition that are in memory.
 const redrivesAhead = 512
 
-// redriveQueue is the redriven dead letters of a partition: beside the cursor, and
-// delivered as what is behind it. A redrive puts them into the store, where they
-// stay until their dead letters are gone; the owner of the partition reads them
-// there. What has become of them so far is part of its progress.
+// redriveQueue is the redriven dead letters of a partition: they are beside the cursor,
+// and delivered like the events behind it. A redrive inserts them into the store, where
+// they stay until their dead letters are gone; the owner of the partition reads them
+// there. Their state so far is part of its progress.
 //
-// An ack is saved first (done), and only what is saved may take the dead letter
-// away: an owner that was fenced takes away nothing. The ack is answered after
-// that, so that what was acked is in no list. An event that dies again is appended
-// under the next id before the dead letter that it came from goes.
+// An ack is saved first (done), and the dead letter is removed only after that: an owner
+// that was fenced removes nothing. The ack is answered after the removal, so no list
+// has an acked event. An event that dies again is appended under the next id before the
+// dead letter that it came from is removed.
 type redriveQueue struct {
 	// entries are those in memory, by arrival, until their dead letters are gone.
 	entries []*entry
-	// known is what the stored progress says of others, by letter.
+	// known is the stored progress of others, by letter.
 	known map[string]knownRedrive
 	// look says that the store may have others.
 	look bool
-	// more says that it has, beyond those in memory.
+	// more says that the store has others, beyond those in memory.
 	more bool
 }
 
-// knownRedrive is one that is not in memory, and when it is due.
+// knownRedrive is a redrive that is not in memory, and when it is due.
 type knownRedrive struct {
 	eventlog.RedriveProgress
 	due time.Time
@@ -49,7 +49,7 @@ func (q *redriveQueue) restore(rs []eventlog.RedriveProgress, now time.Time) {
 	}
 }
 
-// progress is what a takeover needs to know.
+// progress is the progress to save.
 func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 	for _, e := range q.entries {
 		r := eventlog.RedriveProgress{
@@ -86,7 +86,7 @@ func (q *redriveQueue) toEnd(topic, group string, partition int) (rs []eventlog.
 	return rs
 }
 
-// endAgain lets toEnd tell all again.
+// endAgain makes toEnd return all of them again.
 func (q *redriveQueue) endAgain() {
 	for _, e := range q.entries {
 		e.ending = false
@@ -116,7 +116,7 @@ func (p *partition) all() iter.Seq[*entry] {
 	}
 }
 
-// Redriven says that there are redrives for the group: its sidecars look for them.
+// Redriven says that the group has new redrives: its sidecars look for them.
 func (m *Manager) Redriven(topic, name string) {
 	if g := m.loaded(topic, name); g != nil {
 		g.lookForRedrives()
@@ -124,7 +124,7 @@ func (m *Manager) Redriven(topic, name string) {
 	m.cfg.tellMoved(topic, name)
 }
 
-// lookForRedrives lets the next turn with room ask for redrives.
+// lookForRedrives makes the next turn with room ask for redrives.
 func (g *Group) lookForRedrives() {
 	g.mu.Lock()
 	for _, p := range g.own.parts {
@@ -134,8 +134,8 @@ func (g *Group) lookForRedrives() {
 	g.worker.Wake()
 }
 
-// redrivesToFetch are the partitions whose redrives are to be asked for, and may
-// be taken in.
+// redrivesToFetch are the partitions that may have new redrives, and have room for
+// them.
 func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
 	if g.stopped || g.lapsed || g.watch == nil || len(g.dispatch.members) == 0 || g.redriveDue.After(now) || g.dispatch.want() <= 0 {
 		return nil
@@ -148,7 +148,7 @@ func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
 	return parts
 }
 
-// redriving is what was asked for one partition.
+// redriving is a read of one partition's redrives.
 type redriving struct {
 	*partition
 	was  int // the partition's generation
@@ -195,9 +195,9 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 	}
 }
 
-// readRedrives asks for the redrives of partitions: for all at once first, since
-// there are none mostly. dead has the events of those whose dead letters are
-// there; the others are ended. over are the letters of those that are settled.
+// readRedrives reads the redrives of partitions, at first with one query, which mostly
+// finds none. dead has the events of those whose dead letters are there; the others are
+// ended. over has the letters that are settled.
 func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over map[string]bool, err error) {
 	const most = 2 * redrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
@@ -231,7 +231,7 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 		for _, x := range r.rs {
 			if !r.have[x.Letter] && dead[x.Letter] == nil {
 				void = append(void, x)
-				r.full = true // what takes its place may be for the same event
+				r.full = true // the next one may be for the same event
 			}
 		}
 	}
@@ -241,8 +241,8 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	return dead, over, err
 }
 
-// redrivesOver tells which letters are settled: an earlier owner has appended
-// the next one, but died before it saved that, or the group acked the event.
+// redrivesOver finds the letters that are settled: an earlier owner has appended the
+// next one, but died before it saved that, or the group acked the event.
 func (g *Group) redrivesOver(ctx context.Context, dead map[string]*eventlog.Record, exactlyOnce bool) (map[string]bool, error) {
 	var letters, next, ids []string
 	for letter, rec := range dead {
@@ -277,8 +277,8 @@ func lookupDead(ctx context.Context, log Log, topic string, letters []string) ([
 	return found, err
 }
 
-// firstOfEach are the redrives of a partition, one for each seq: of two, the
-// earlier dead letter is about to be taken away.
+// firstOfEach are the redrives of a partition, one for each seq: where there are two,
+// the earlier dead letter is about to be removed.
 func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) {
 	for _, r := range all {
 		n := len(rs)
@@ -295,8 +295,8 @@ func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) 
 	return rs
 }
 
-// deadEvents are the events of dead letters that are there: as they are in the
-// topic, or else as the dead letter has them.
+// deadEvents are the events of the dead letters that are there: the topic's, or else
+// the dead letter's copy.
 func deadEvents(ctx context.Context, log Log, topic string, letters []string) (map[string]*eventlog.Record, error) {
 	found, err := lookupDead(ctx, log, topic, letters)
 	if err != nil {
@@ -357,13 +357,13 @@ func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, ov
 		}
 		g.dispatch.admit(e, false, g.cfg.Clock.Now())
 	}
-	if !l.more { // what is in the store no more is settled
+	if !l.more { // redrives that are no longer in the store are settled
 		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return !listed[letter] })
 	}
 }
 
-// end takes away what is settled and saved as such, unless that failed: first the
-// dead letters, and then what asks for them. What fails is tried again.
+// end removes redrives that are settled and saved as such, unless that save failed:
+// first the dead letters, and then the redrives. After a failure it is tried again.
 func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	ctx := g.cfg.Context
 	letters := make([]string, len(rs))
@@ -382,7 +382,7 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	defer g.mu.Unlock()
 	if err != nil {
 		if failed == nil && ctx.Err() == nil {
-			g.cfg.Logger.Warn("consumer group cannot take away settled dead letters", "topic", g.topic, "group", g.name, "error", err)
+			g.cfg.Logger.Warn("consumer group cannot remove settled dead letters", "topic", g.topic, "group", g.name, "error", err)
 		}
 		g.saver.ended = append(g.saver.ended, rs...)
 		g.saver.endAgain = g.cfg.Clock.Now().Add(retryAfterFailure)

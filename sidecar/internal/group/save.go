@@ -9,23 +9,23 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// errStopped answers what comes after the sidecar has begun to stop.
+// errStopped answers calls after the sidecar has begun to stop.
 var errStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 
-// save is the progress of one turn on its way to the store, and what is to
-// happen once it is there.
+// save is the progress of one turn on its way to the store, with the work that follows
+// once it is stored.
 type save struct {
 	epochs      []eventlog.Epoch
 	marks       []eventlog.Mark
-	waiters     []func(error) // to be told once it is synced
+	waiters     []func(error) // are called once it is synced
 	members     []*Member     // that have been assigned events
 	deadLetters []*entry
 	ended       []eventlog.Redrive // that are settled
 }
 
-// collect takes all progress that is not saved. The store refuses what is not
-// this sidecar's any more, so it does not matter here whether the roster is
-// valid.
+// collect collects all progress that is not saved. The store refuses progress of
+// partitions that are no longer this sidecar's, so collect does not ask whether the
+// roster is valid.
 func (g *Group) collect() save {
 	s := g.saver.begin()
 	s.deadLetters, g.dispatch.deadLetters = g.dispatch.deadLetters, nil
@@ -57,7 +57,7 @@ func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 
 func (s *save) empty() bool { return len(s.epochs) == 0 && len(s.marks) == 0 }
 
-// store writes it; nothing to write is no write.
+// store writes the save, unless it is empty.
 func (s save) store(ctx context.Context, log eventlog.Groups) error {
 	if s.empty() {
 		return nil
@@ -65,8 +65,8 @@ func (s save) store(ctx context.Context, log eventlog.Groups) error {
 	return log.SaveEpochs(ctx, s.epochs, s.marks)
 }
 
-// saved takes the outcome. After a failure nothing of this turn has happened:
-// deliveries are taken back, and the progress is saved again later.
+// saved handles the outcome of a save. After a failure it takes the turn's deliveries
+// back, and the progress is saved again later.
 func (g *Group) saved(s save, err error) {
 	g.mu.Lock()
 	moved := false
@@ -92,7 +92,7 @@ func (g *Group) saved(s save, err error) {
 	}
 }
 
-// released ends the ownership of what was saved as released.
+// released ends the ownership of partitions that were saved as released.
 func (g *Group) released(s save) (any bool) {
 	for i := range s.epochs {
 		e := &s.epochs[i]
@@ -127,8 +127,8 @@ func (g *Group) unsave(s save, err error) {
 	}
 }
 
-// sync makes what has been saved durable and answers the callers that wait for
-// it. It runs beside the turns, so that no delivery waits for it.
+// sync makes saved progress durable and answers the callers that wait for it. It runs
+// beside the turns, so that no delivery waits for it.
 func (g *Group) sync() {
 	g.mu.Lock()
 	waiters, upTo, ended := g.saver.unsynced, g.saver.saves, g.saver.ended

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
@@ -12,29 +11,28 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// saver is a group's progress on its way to the store, as far as it is not its
-// partitions': marks, the callers that wait, and when a save is tried again. The
-// group's mutex guards it.
+// saver has the parts of a group's progress that are not its partitions': marks, the
+// callers that wait, and when a save is tried again. The group's mutex guards it.
 type saver struct {
 	clock   clock.Clock
 	timeout time.Duration // of the callers that wait; 0: none
 
 	beat    uint64
 	marks   map[string]eventlog.Mark // by id, to be saved with the progress
-	waiters []func(error)            // to be told once the progress is saved and synced
+	waiters []func(error)            // are called once the progress is saved and synced
 	settles []*tracing.Settle        // the spans of acks and nacks whose callers wait next
 	busy    bool                     // a save is under way
-	due     time.Time                // when to save acks if nothing else is to be saved before; zero: at once
+	due     time.Time                // when to save acks at the latest; zero: at once
 	again   time.Time                // when to try again after a failed save; zero: none has failed
 
 	saves    uint64             // how many succeeded
 	synced   uint64             // how many of those are known to be durable
-	unsynced []func(error)      // to be told once all that is saved is durable
-	ended    []eventlog.Redrive // settled, and saved as such: their dead letters are to be taken away
-	endAgain time.Time          // when that is tried again; zero: not waited for
+	unsynced []func(error)      // are called once all saved progress is durable
+	ended    []eventlog.Redrive // settled, and saved as such: their dead letters are removed next
+	endAgain time.Time          // when the removal is tried again; zero: none has failed
 }
 
-// idle reports whether there is nothing to be saved or told.
+// idle reports whether no progress waits for a save, and no caller for an answer.
 func (s *saver) idle() bool {
 	return len(s.waiters)+len(s.unsynced)+len(s.marks)+len(s.ended) == 0 && !s.busy
 }
@@ -42,7 +40,7 @@ func (s *saver) idle() bool {
 // unsaved reports whether there is progress that no save has begun to store.
 func (s *saver) unsaved(parts partitions) bool { return len(s.marks) > 0 || parts.dirty() }
 
-// saveBy has acks be saved at that time, if nothing else is saved before.
+// saveBy makes acks be saved by due.
 func (s *saver) saveBy(due time.Time) {
 	if s.due.IsZero() || due.Before(s.due) {
 		s.due = due
@@ -55,7 +53,7 @@ func (s *saver) isMarked(id string) bool {
 	return ok
 }
 
-// begin begins a save with what is not the partitions'.
+// begin begins a save with the saver's own parts.
 func (s *saver) begin() save {
 	x := save{marks: slices.Collect(maps.Values(s.marks)), waiters: s.waiters}
 	clear(s.marks)
@@ -72,8 +70,8 @@ func (s *saver) saved(x save) {
 	s.ended = append(s.ended, x.ended...)
 }
 
-// failed takes back what a save has not stored. first says that the one before
-// has succeeded.
+// failed takes the parts of a failed save back. first says that the save before has
+// succeeded.
 func (s *saver) failed(x save) (first bool) {
 	first = s.again.IsZero()
 	s.busy, s.again = false, s.clock.Now().Add(retryAfterFailure)
@@ -93,7 +91,7 @@ func (s *saver) settling(span *tracing.Settle) {
 	}
 }
 
-// traced is done, and the end of the spans of what it waits for.
+// traced returns done, preceded by the end of the spans of settlements that it waits for.
 func (s *saver) traced(done func(error)) func(error) {
 	spans := s.settles
 	if len(spans) == 0 {
@@ -108,19 +106,19 @@ func (s *saver) traced(done func(error)) func(error) {
 	}
 }
 
-// timed answers in time also where the store does not. What the answer is about
-// goes on, and may be saved later.
+// timed returns done, called with an error if the store does not answer within the
+// timeout. The progress may still be saved later.
 func (s *saver) timed(done func(error)) func(error) {
 	if s.timeout == 0 {
 		return done
 	}
-	var once sync.Once
 	timer := s.clock.AfterFunc(s.timeout, func() {
-		once.Do(func() { done(fmt.Errorf("save progress: %w: %w", eventlog.ErrUnavailable, eventlog.ErrTimeout)) })
+		done(fmt.Errorf("save progress: %w: %w", eventlog.ErrUnavailable, eventlog.ErrTimeout))
 	})
 	return func(err error) {
-		timer.Stop()
-		once.Do(func() { done(err) })
+		if timer.Stop() {
+			done(err)
+		}
 	}
 }
 

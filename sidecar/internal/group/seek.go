@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// seekTries bounds how often a seek is repeated that meets others who take the
-// same partitions.
+// seekTries bounds how often a seek is repeated after other sidecars took the same
+// partitions.
 const seekTries = 8
 
-// Seek moves a group, at once also while it has members here or elsewhere: what
-// they have in flight becomes stale. ErrNotFound if nobody ever subscribed to
-// it. After another error the group may have moved all the same.
+// Seek moves a group, also while it has members here or elsewhere: the leases of their
+// events in flight become stale. ErrNotFound if the group never had a subscription.
+// After another error the group may have moved all the same.
 func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.SubscribeOptions) error {
 	g, starts, err := m.starts(ctx, topic, name, o)
 	if err != nil {
@@ -57,8 +57,8 @@ func (g *Group) seek(ctx context.Context, starts []uint64) error {
 
 // move sets the cursors: of partitions that are owned here as an ack would, of
 // the others by an epoch of its own, which is released from the start and
-// fences their owners. saved tells once the former are durable, or what kept
-// them from that; nil: nothing was moved.
+// fences their owners. saved gets nil once the former are durable, or an error; a nil
+// saved says that nothing was moved.
 func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, err error) {
 	g.moving.Lock()
 	defer g.moving.Unlock()
@@ -104,7 +104,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	return answer, err
 }
 
-// PlanSeek tells what Seek would do now, and changes nothing.
+// PlanSeek returns the effect that Seek would have now, and changes nothing.
 func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.SubscribeOptions) (wire.SeekPlan, error) {
 	g, starts, err := m.starts(ctx, topic, name, o)
 	if err != nil {
@@ -140,7 +140,7 @@ func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.Subsc
 	return plan, nil
 }
 
-// unsettledFrom is unsettled, without what is below the extent.
+// unsettledFrom is unsettled, without events below the extent.
 func (p *partition) unsettledFrom(x eventlog.Extent) int64 {
 	n := p.unsettled(x)
 	for _, e := range p.entries {

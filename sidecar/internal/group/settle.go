@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// ack settles an event in flight that its member is done with.
+// ack settles an event in flight that its member has processed.
 func (g *Group) ack(e *entry, now time.Time) {
 	id, opts := e.rec.ID, e.member.opts
 	g.dispatch.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
@@ -25,8 +25,7 @@ func (g *Group) ack(e *entry, now time.Time) {
 	}
 }
 
-// nack gives an event back that its member could not process, or is not to be
-// given yet.
+// nack gives an event back that its member could not process, or does not want yet.
 func (g *Group) nack(e *entry, how wire.Nack, pending *pendingNack, now time.Time) {
 	reason := how.Reason
 	if reason == "" {

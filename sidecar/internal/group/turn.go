@@ -31,7 +31,8 @@ func (g *Group) turn() {
 	g.rest(g.cfg.Clock.Now())
 }
 
-// prepare looks what is this sidecar's, and tells the members.
+// prepare follows the roster and the policy, ends drains, and divides the partitions
+// among the members.
 func (g *Group) prepare(now time.Time) {
 	g.mu.Lock()
 	if !g.stopped {
@@ -43,8 +44,8 @@ func (g *Group) prepare(now time.Time) {
 	g.divide(now)
 }
 
-// lapse takes note of whether the roster is valid. While it is not, nothing is
-// delivered, and time moves nothing on: deadlines begin where they were.
+// lapse notes whether the roster is valid. While it is not, nothing is delivered, and
+// no deadline or backoff ends: deadlines begin where they were.
 func (g *Group) lapse(now time.Time) {
 	st := g.cfg.Roster.Standing()
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
@@ -58,13 +59,13 @@ func (g *Group) lapse(now time.Time) {
 	}
 }
 
-// retune lets the limits follow the policy, and what is owned here.
+// retune adapts the limits to the policy, and to the partitions that are owned here.
 func (g *Group) retune(now time.Time) {
 	g.dispatch.retune(g.cfg.Policy(g.topic), g.own.parts.owned(), len(g.own.parts), now)
 }
 
-// step changes what there is to save, and collects it; nothing can be saved,
-// hence sent, for a while after a save has failed.
+// step moves due events on, assigns ready ones, and collects the progress to save. For a
+// while after a failed save nothing is saved, hence nothing is sent.
 func (g *Group) step(now time.Time) (save, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +94,7 @@ func (g *Group) step(now time.Time) (save, bool) {
 }
 
 // rest ends a turn: it parks a group without members, asks for another turn if
-// there is more to do at once, and sets the timer for what is due next.
+// there is more to do at once, and sets the timer for the next due time.
 func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return
@@ -135,7 +136,7 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 		sooner(g.redriveDue)
 	}
 	sooner(g.saver.endAgain)
-	sooner(cmp.Or(g.saver.again, g.saver.due)) // what there is to save by time alone
+	sooner(cmp.Or(g.saver.again, g.saver.due)) // the next save
 	for _, p := range g.own.parts {
 		sooner(p.Due(now))
 		if p.own == draining {

@@ -53,8 +53,8 @@ const (
 	DefaultMaxAttempts = 5
 )
 
-// withDefaults checks the settings, fills in what was left out, and says which
-// database it is.
+// withDefaults checks the settings, fills in defaults, and returns the database's
+// name.
 func (c Config) withDefaults() (_ Config, database string, _ error) {
 	cs, err := connstring.ParseAndValidate(c.URL)
 	switch {

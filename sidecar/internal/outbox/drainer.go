@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// pollMin and pollMax are how long to wait before looking for documents
-	// again after there was nothing to do: first, in the end, and in the end
-	// where a change stream tells of what there is.
+	// pollMin and pollMax are the first and the longest wait before the next
+	// look for documents after one that found nothing to do. pollFollowing is
+	// the longest where a change stream reports new documents.
 	pollMin       = 50 * time.Millisecond
 	pollMax       = time.Second
 	pollFollowing = 10 * time.Second
 	// operationTimeout bounds one operation on the outbox. A compatible server
 	// without indexes may need long for a large one.
 	operationTimeout = 30 * time.Second
-	// stopGrace is for what is under way when a drainer has to stop.
+	// stopGrace is how long a drainer that stops may take for calls under way.
 	stopGrace = 5 * time.Second
 )
 
@@ -37,18 +37,18 @@ type Drainer struct {
 	database string
 	owner    *ownership
 	group    atomic.Pointer[eventlog.GroupName] // as it is announced; nil: it is not
-	mine     atomic.Uint32                      // the shardSet, among the sidecars of the log
+	mine     atomic.Uint32                      // this sidecar's shardSet, among the sidecars of the log
 	wake     pause.Wake                         // holds one token: a shard was gained, or documents became pending
 
-	following atomic.Bool // a change stream tells of documents
+	following atomic.Bool // a change stream reports new documents
 	rests     rests
 	paces     paces
 
 	// Set by Run.
 	outbox *mongo.Collection
-	grace  context.Context // for what must not be left half done; ends stopGrace after Run's
+	grace  context.Context // for calls that must be finished; ends stopGrace after Run's
 
-	revived time.Time // when claims were last looked at; the pump's alone
+	revived time.Time // when the pump last looked at claims
 
 	published, failed atomic.Int64
 	pending           atomic.Int64
@@ -71,8 +71,8 @@ func New(c Config) (*Drainer, error) {
 	return d, nil
 }
 
-// Run drains until ctx ends; then it finishes what is under way, for a few
-// seconds at most, and gives its shards back. It goes on while the server is
+// Run drains until ctx ends. Then it finishes the calls under way, for a few
+// seconds at most, and leaves its shards to others. It goes on while the server is
 // away. It can be called once. The error is about the settings, such as an
 // outbox that is drained into another log.
 func (d *Drainer) Run(ctx context.Context) error {
@@ -174,15 +174,15 @@ func (d *Drainer) pump(ctx context.Context) {
 				idle.Most = pollFollowing
 			}
 			rest = d.untilNext(idle.Step())
-			// Passing over many in vain must not be all that it does.
+			// A sweep that passed over many documents in vain is followed by a rest as long as it took.
 			d.cfg.Clock.SleepUnless(ctx, result.took, nil)
 		}
 		d.cfg.Clock.SleepUnless(ctx, rest, d.wake)
 	}
 }
 
-// untilNext is how long to wait if there is nothing to do for that long: less
-// if something has rested enough before.
+// untilNext is the wait until the next look: pause, or less if a topic or key has
+// rested enough before.
 func (d *Drainer) untilNext(pause time.Duration) time.Duration {
 	if at, any := d.rests.next(); any {
 		pause = min(pause, max(d.cfg.Clock.Until(at), 0))
@@ -190,14 +190,14 @@ func (d *Drainer) untilNext(pause time.Duration) time.Duration {
 	return pause
 }
 
-// Stats are figures for people.
+// Stats are shown in GET /v1/status.
 type Stats struct {
 	Outbox string `json:"outbox"` // database.collection
-	State  string `json:"state"`  // "ok", or what is wrong
-	// Shards of all that there are (Shards) are this drainer's.
+	State  string `json:"state"`  // "ok", or a description of the fault
+	// Shards is how many of the outbox's Shards are this drainer's.
 	Shards int `json:"shards"`
-	// Following says that a change stream tells of documents; else the outbox
-	// is polled.
+	// Following says that a change stream reports new documents; else the
+	// outbox is polled.
 	Following bool `json:"following"`
 	// Pending documents of these shards were found by the latest look, which
 	// did not mark them.
@@ -206,7 +206,7 @@ type Stats struct {
 	Errors    int64 `json:"errors"`    // since the start
 }
 
-// Stats tells how it goes. It may be called at any time.
+// Stats may be called at any time.
 func (d *Drainer) Stats() Stats {
 	return Stats{
 		Outbox: d.database + "." + d.cfg.Collection, State: d.state.String(),

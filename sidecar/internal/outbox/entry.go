@@ -65,8 +65,8 @@ type entry struct {
 	size     int
 }
 
-// newEntry reads what says where a document belongs. The result keeps nothing
-// of doc.
+// newEntry reads the fields that place a document. The result keeps nothing of
+// doc.
 func newEntry(doc bson.Raw) *entry {
 	r := fieldReader{doc: doc}
 	e := &entry{id: clone(r.get(fieldID)), after: clone(r.get(fieldAfter))}

@@ -203,7 +203,7 @@ func TestALateMarkChangesNothing(t *testing.T) {
 	}
 	for _, attempts := range []int{0, 1, 2} {
 		want := max(2, attempts+1)
-		m := mark{e: &entry{id: bson.RawValue{Type: bson.TypeInt32, Value: id}, attempts: attempts}, kind: markFailed, err: wire.Errorf(wire.Internal, "mishap")}
+		m := mark{e: &entry{id: bson.RawValue{Type: bson.TypeInt32, Value: id}, attempts: attempts}, err: wire.Errorf(wire.Internal, "mishap")}
 		if _, err := a.coll.BulkWrite(t.Context(), []mongo.WriteModel{m.model(time.Now())}); err != nil {
 			t.Fatal(err)
 		}

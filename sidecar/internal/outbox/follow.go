@@ -17,8 +17,8 @@ const (
 	// followAwait is how long the server waits for a change before it answers
 	// that there is none.
 	followAwait = 5 * time.Second
-	// followRetry is how long a server that has no change streams, or does not
-	// let this user follow them, is left alone.
+	// followRetry is the wait before the next try on a server that has no change
+	// streams, or does not let this user follow them.
 	followRetry = time.Minute
 )
 
@@ -31,9 +31,9 @@ var pendingAgain = mongo.Pipeline{
 	{{Key: "$project", Value: bson.D{{Key: "operationType", Value: 1}}}},
 }
 
-// follow has the pump look at once when documents become pending, where the server has change
-// streams, until ctx ends. A change is a hint: documents are found by their status, so a stream
-// that breaks costs only time, and a look follows each start of a stream.
+// follow wakes the pump when documents become pending, where the server has change streams, until
+// ctx ends. A change is a hint: the pump finds documents by their status, so a stream that breaks
+// costs only time, and the pump looks after each start of a stream.
 func (d *Drainer) follow(ctx context.Context) {
 	retry := pause.Backoff{First: pollMin, Most: 5 * pollMax}
 	for ctx.Err() == nil {
@@ -61,8 +61,8 @@ func (d *Drainer) follow(ctx context.Context) {
 	}
 }
 
-// passes tells errors of a server that is electing, or being stopped, from
-// those of one that has no change streams.
+// passes reports whether the error is of a server that is electing or stopping,
+// and not of one without change streams.
 func passes(err mongo.ServerError) bool {
 	return err.HasErrorLabel("ResumableChangeStreamError") || err.HasErrorLabel("RetryableWriteError") || err.HasErrorLabel("NetworkError") ||
 		err.HasErrorCode(codeNotPrimary) || err.HasErrorCode(codeNotPrimaryNoSecondary) || err.HasErrorCode(codeInterrupted)

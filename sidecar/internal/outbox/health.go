@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// health remembers whether the drainer's two kinds of work succeed, and logs
-// when that changes.
+// health remembers which kinds of the drainer's work fail, and logs when that
+// changes.
 type health struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	faults map[string]string // by kind; what succeeds is not in it
+	faults map[string]string // by kind of work, of the kinds that fail
 }
 
 // is takes the latest outcome of one kind of work.
@@ -21,7 +21,7 @@ func (h *health) is(kind string, err error) {
 	_, failing := h.faults[kind]
 	switch {
 	case err != nil && !failing:
-		h.logger.Warn("the outbox cannot be drained; trying on", "what", kind, "error", err)
+		h.logger.Warn("the outbox cannot be drained; trying again", "what", kind, "error", err)
 	case err == nil && failing:
 		h.logger.Info("the outbox is drained again", "what", kind)
 	}

@@ -17,7 +17,7 @@ import (
 // maxNesting is deeper than any document that MongoDB takes.
 const maxNesting = 256
 
-// fault is what keeps a value from becoming JSON, and where it is.
+// fault describes a value that JSON cannot express, and where it is.
 type fault struct {
 	path string // below the value that was asked for: ".a.0.b"
 	msg  string

@@ -12,35 +12,25 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// markKind is what a mark says.
-type markKind int
-
-const (
-	markDone   markKind = iota
-	markError           // for good
-	markFailed          // it is tried again
-)
-
-// mark is what to note in a document.
+// mark is the outcome to note in a document.
 type mark struct {
 	e       *entry
-	kind    markKind
-	receipt wire.Receipt // of markDone
-	err     *wire.Error  // of the others
+	receipt wire.Receipt // where it is published
+	err     *wire.Error  // nil: it is published
+	final   bool         // with err: it is not tried again
 }
 
 const (
-	// restUnmarked is how long a topic rests of which a document can be
-	// published, but not marked.
+	// restUnmarked is how long a topic rests after one of its documents was
+	// published and could not be marked.
 	restUnmarked = 10 * time.Second
 	// maxLogged bounds the log's lines about the documents of one page.
 	maxLogged = 10
 )
 
-// mark notes what became of a page, in one command, and returns how many
-// documents it could note it in. It tries until the server answers, or until
-// the time for stopping is over: then the documents are published once more, as
-// duplicates.
+// mark writes the outcomes of a page to its documents, in one command, and returns
+// how many it could mark. It tries until the server answers, or until the time for
+// stopping is over: then the documents are published once more, as duplicates.
 func (d *Drainer) mark(marks []mark) (marked int) {
 	if len(marks) == 0 {
 		return 0
@@ -64,8 +54,8 @@ func (d *Drainer) mark(marks []mark) (marked int) {
 	}
 }
 
-// write returns which of the updates the server refused, or why their outcome
-// is not known.
+// write returns the updates that the server refused, by index, or an error if the
+// outcome is not known.
 func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err error) {
 	ctx, cancel := d.cfg.Clock.WithTimeout(d.grace, operationTimeout)
 	defer cancel()
@@ -96,8 +86,7 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 	filter := bson.D{{Key: fieldID, Value: m.e.id}}
 	set := bson.D{}
 	update := bson.D{}
-	switch m.kind {
-	case markDone:
+	if m.err == nil {
 		set = append(set, bson.E{Key: fieldStatus, Value: statusDone}, bson.E{Key: fieldDoneAt, Value: now})
 		if m.receipt.Seq > 0 { // 0: it is scheduled
 			set = append(set, bson.E{Key: fieldSeq, Value: int64(m.receipt.Seq)}, bson.E{Key: fieldPartition, Value: m.receipt.Partition})
@@ -105,11 +94,11 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 		if m.e.attempts > 0 {
 			update = bson.D{{Key: "$unset", Value: bson.D{{Key: fieldError, Value: ""}, {Key: fieldFailedAt, Value: ""}}}}
 		}
-	case markError, markFailed:
+	} else {
 		// A later failure stays: this may be executed when its sender has given it up.
 		filter = append(filter, bson.E{Key: fieldStatus, Value: statusPending},
 			bson.E{Key: fieldAttempts, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gt", Value: m.e.attempts}}}}})
-		if m.kind == markError {
+		if m.final {
 			set = append(set, bson.E{Key: fieldStatus, Value: statusError})
 		}
 		set = append(set, bson.E{Key: fieldError, Value: m.err.Error()},
@@ -118,22 +107,23 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(append(update, bson.E{Key: "$set", Value: set}))
 }
 
-// count tells about what was marked.
+// count counts and logs the outcomes of a page, and returns how many documents were
+// marked.
 func (d *Drainer) count(marks []mark, refused map[int]error) (marked int) {
 	done, logged := 0, 0
 	for i := range marks {
 		m := &marks[i]
 		if err := refused[i]; err != nil {
-			// It would be published over and over, always as a duplicate.
+			// Without a rest it would be published over and over, always as a duplicate.
 			d.rests.topic(m.e.topic, nil, d.cfg.Clock.Now().Add(restUnmarked))
 			continue
 		}
 		marked++
-		switch m.kind {
-		case markDone:
+		if m.err == nil {
 			done++
 			continue
-		case markError:
+		}
+		if m.final {
 			d.failed.Add(1)
 			d.cfg.Observer.Failed(m.err.Code)
 		}
@@ -153,7 +143,7 @@ func (d *Drainer) count(marks []mark, refused map[int]error) (marked int) {
 
 func (d *Drainer) log(m *mark) {
 	id := m.e.id.String()
-	if m.kind == markError {
+	if m.final {
 		d.cfg.Logger.Error("a document of the outbox cannot be published", "_id", id, "topic", m.e.topic, "error", m.err)
 	} else {
 		d.cfg.Logger.Warn("a document of the outbox was not published; it is tried again", "_id", id, "topic", m.e.topic, "error", m.err)

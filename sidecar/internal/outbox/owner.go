@@ -17,18 +17,18 @@ import (
 type owner struct {
 	Outbox string `bson:"outbox"` // an id of the outbox, the same for all its URLs
 	Log    string `bson:"log"`    // the log's id; "": none
-	Node   string `bson:"node"`   // the sidecar's that wrote it last, for people
-	Lease  int64  `bson:"lease"`  // for how long others let it be silent, in milliseconds
+	Node   string `bson:"node"`   // the name of the sidecar that wrote it last, for logs
+	Lease  int64  `bson:"lease"`  // how long others wait for its next write, in milliseconds
 	Beat   int64  `bson:"beat"`   // rises with every write; 0: there is no document
 }
 
-// ownerStore keeps the owner. After an error of write it may have happened or
-// not, and may still.
+// ownerStore keeps the owner. A write that returned an error may have been executed,
+// and may still be.
 type ownerStore interface {
 	find(ctx context.Context) (owner, error)
-	// write replaces what has the Log and the Beat of was by now, and returns
-	// it with the next beat; ok says whether it was so. A Beat of 0 in was
-	// stands for no document, anyBeat for any.
+	// write replaces the document with now, and returns it with the next beat,
+	// if it still has the Log and the Beat of was; else ok is false. A Beat of 0
+	// in was stands for no document, anyBeat for any.
 	write(ctx context.Context, was, now owner) (_ owner, ok bool, _ error)
 }
 
@@ -46,16 +46,16 @@ const renewWithin = 0.75
 // ownership is a log's hold on an outbox, as one of its sidecars has it. Its
 // safety is in three rules:
 //
-//   - A sidecar counts on it until renewWithin of the lease time has passed
-//     since it began its last accepted write. Every one names the log, so that
-//     it is accepted proves that no other log has taken the outbox before.
-//   - Another log takes it when the beat did not move between two reads, the
+//   - A sidecar relies on it until renewWithin of the lease time has passed
+//     since it began its last accepted write. Each write names the log, so its
+//     acceptance proves that no other log has taken the outbox before.
+//   - Another log takes it over when the beat did not move between two reads, the
 //     first of which ended at least the lease time before the second began, on
-//     the monotonic clock of whoever reads.
-//   - To take it is a write that names the log and the beat which are
-//     replaced, so it does nothing once the beat has moved, however late.
+//     the reader's monotonic clock.
+//   - The write that takes it over names the log and the beat which it replaces,
+//     so it does nothing once the beat has moved, however late.
 //
-// run, and what it calls, is for one goroutine; valid is for any.
+// One goroutine calls run; valid may be called by any.
 type ownership struct {
 	store  ownerStore
 	log    func() string // "" while it is not known
@@ -80,14 +80,14 @@ func (o *ownership) valid(now time.Time) bool {
 	return st != nil && st.Valid(now)
 }
 
-// errNoLog says that the log has not been reached yet, which others tell of.
+// errNoLog says that the log has not been reached yet, which other parts report.
 var errNoLog = errors.New("no log")
 
 // errAlive says that another log's sidecar is at work.
 var errAlive = errors.New("stop those, or give all the same shared --store")
 
-// run keeps the ownership until ctx ends, and reports how each tick went. The
-// error says that another log has had the outbox from the beginning on.
+// run keeps the ownership until ctx ends, and reports the outcome of each tick. It
+// returns an error if another log has had the outbox from the beginning on.
 func (o *ownership) run(ctx context.Context, report func(error)) error {
 	retry := pause.Backoff{First: o.lease / 100, Most: o.lease / 10}
 	for {
@@ -115,7 +115,7 @@ func (o *ownership) run(ctx context.Context, report func(error)) error {
 	}
 }
 
-// tick gives a sign of life, or sees who owns the outbox and takes it if it may.
+// tick renews the ownership, or takes the outbox over if it may.
 func (o *ownership) tick(ctx context.Context) error {
 	log := o.log()
 	if log == "" {
@@ -148,7 +148,7 @@ func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_
 	if was.Log != "" && was.Log != mine.Log {
 		if o.last.Log != "" {
 			o.last.Log = ""
-			o.logger.Error("another log has taken over the outbox, of which this sidecar drains nothing any more", "sidecar", was.Node)
+			o.logger.Error("another log has taken over the outbox; this sidecar no longer drains it", "sidecar", was.Node)
 		}
 		moved := was.Log == o.seen.Log && was != o.seen
 		if was != o.seen {
@@ -174,7 +174,7 @@ func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_
 }
 
 // leave gives the outbox up at once, unless another process has written since.
-// It is for a log of which no other sidecar can count on it.
+// It is for a log that no other sidecar uses.
 func (o *ownership) leave(ctx context.Context) error {
 	o.standing.Store(nil)
 	if o.last == (owner{}) {

@@ -3,7 +3,7 @@ package outbox
 import "sync"
 
 // paces is how many events of a topic go into one call: as many as are allowed,
-// but fewer after a call was refused whole, and more again after one was taken.
+// fewer after a whole call was refused, and more again after one was accepted.
 type paces struct {
 	mu    sync.Mutex
 	width map[string]int // of topics that do not go at full width
@@ -18,7 +18,7 @@ func (p *paces) of(topic string, most int) int {
 	return most
 }
 
-// narrow halves what a refused call had.
+// narrow sets the width to half of a refused call's.
 func (p *paces) narrow(topic string, had int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,7 +28,7 @@ func (p *paces) narrow(topic string, had int) {
 	p.width[topic] = max(1, had/2)
 }
 
-// widen doubles the width after a call of that many was taken.
+// widen doubles the width after a call of that many events was accepted.
 func (p *paces) widen(topic string, had, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 const (
 	// topicsAtOnce is how many topics of a page are published at the same time.
 	topicsAtOnce = 8
-	// failedMin and failedMax are how long a document rests that failed:
-	// after the first time, and in the end.
+	// failedMin and failedMax are how long a document rests after its first
+	// failure, and at most.
 	failedMin = time.Second
 	failedMax = 30 * time.Second
 )
 
-// publishPage publishes what it may of a page, and returns what to note about
-// it.
+// publishPage publishes the documents of a page that are still this drainer's, and
+// returns the marks to write.
 func (d *Drainer) publishPage(ctx context.Context, page []*entry) []mark {
 	usable := d.usable()
 	d.rests.restShards(allShards &^ usable)
@@ -32,7 +32,7 @@ func (d *Drainer) publishPage(ctx context.Context, page []*entry) []mark {
 		switch {
 		case !usable.has(e.shard):
 		case e.item.Err != nil:
-			all = append(all, mark{e: e, kind: markError, err: e.item.Err})
+			all = append(all, mark{e: e, err: e.item.Err, final: true})
 		default:
 			r := topics[e.topic]
 			if r == nil {
@@ -58,7 +58,7 @@ func (d *Drainer) publishPage(ctx context.Context, page []*entry) []mark {
 	return all
 }
 
-// run is the documents of one topic on a page, on their way.
+// run publishes the documents of one topic on a page.
 type run struct {
 	d     *Drainer
 	topic string
@@ -66,7 +66,7 @@ type run struct {
 	marks []mark
 }
 
-// publish publishes until nothing is left that may be.
+// publish publishes until no document is left that does not rest.
 func (r *run) publish(ctx context.Context) {
 	for ctx.Err() == nil {
 		most := source.MaxEvents(r.d.cfg.Publisher, r.topic, r.d.cfg.Limits)
@@ -108,26 +108,26 @@ func (r *run) nextCall(most int) (call []*entry) {
 	return call
 }
 
-// record notes the outcome of one document.
+// record keeps the outcome of one document.
 func (r *run) record(e *entry, result *wire.ResultItem) {
 	err := result.Err
 	if err == nil {
-		r.marks = append(r.marks, mark{e: e, kind: markDone, receipt: result.Receipt})
+		r.marks = append(r.marks, mark{e: e, receipt: result.Receipt})
 		return
 	}
 	switch verdict := source.VerdictOf(err.Code); {
 	case verdict == source.Passing:
 		r.rest(err)
 	case verdict == source.Final, e.attempts+1 >= r.d.cfg.MaxAttempts:
-		r.marks = append(r.marks, mark{e: e, kind: markError, err: err})
+		r.marks = append(r.marks, mark{e: e, err: err, final: true})
 	default:
 		r.d.cfg.Observer.Deferred(err.Code)
-		r.marks = append(r.marks, mark{e: e, kind: markFailed, err: err})
+		r.marks = append(r.marks, mark{e: e, err: err})
 		r.d.rests.entry(e, r.d.cfg.Clock.Now().Add(min(failedMin<<min(e.attempts, 10), failedMax)))
 	}
 }
 
-// rest makes the topic wait for as long as the refusal says.
+// rest makes the topic wait after a refusal.
 func (r *run) rest(err *wire.Error) {
 	r.d.cfg.Observer.Deferred(err.Code)
 	r.d.rests.topic(r.topic, err, r.d.cfg.Clock.Now().Add(source.Wait(err)))

@@ -21,18 +21,18 @@ const (
 	keysBatch = 5000
 	// pagesInMemory bounds the pages that are read and not marked yet.
 	pagesInMemory = 4
-	// restOutOfOrder is how long a key rests whose documents were found out of
-	// order.
+	// restOutOfOrder is how long a key rests after its documents were found out
+	// of order.
 	restOutOfOrder = 100 * time.Millisecond
-	// sweepAtLeast is how long a sweep goes on publishing before it makes way
-	// for one that begins with what has rested enough.
+	// sweepAtLeast is how long a sweep goes on publishing before it gives way to
+	// one that begins with the topics and keys that have rested enough.
 	sweepAtLeast = 250 * time.Millisecond
 )
 
 // reader reads the pending documents of some shards for one sweep.
 //
-// With all shards it reads whole documents. With a part of them it reads of
-// each document only what says where it belongs, and then its own ones whole.
+// With all shards it reads whole documents. With a part of them it reads only the
+// placing fields of each document, and then the documents of its shards whole.
 type reader struct {
 	d      *Drainer
 	shards shardSet
@@ -49,12 +49,12 @@ type reader struct {
 // inOrder is the one order in which documents are published.
 var inOrder = bson.D{{Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}
 
-// placing is what newEntry needs.
+// placing are the fields that newEntry reads.
 var placing = bson.D{{Key: fieldEventID, Value: 1}, {Key: fieldTopic, Value: 1}, {Key: fieldKey, Value: 1}, {Key: fieldAfter, Value: 1}}
 
-// read sends pages until everything was read, or there is reason to begin
-// again. The cursor stays open, so what was passed over once, because it rests
-// or is for others, is not passed over again for the next page.
+// read sends pages until everything was read, or there is reason to begin again.
+// The cursor stays open, so the next page does not pass again over documents that
+// rest or are for others.
 func (r *reader) read(ctx context.Context) error {
 	whole := r.shards == allShards
 	find := options.Find().SetSort(inOrder).SetBatchSize(pageDocuments)
@@ -98,7 +98,7 @@ func (r *reader) read(ctx context.Context) error {
 	}
 }
 
-// find is the collection's, in time.
+// find is the collection's Find within operationTimeout.
 func (d *Drainer) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) (*mongo.Cursor, error) {
 	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -132,10 +132,10 @@ func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (en
 	return entries, true, nil
 }
 
-// holdBack leaves out documents that the cursor has found without the one
-// before them in their chain: that has become visible when the cursor had passed
-// its place, and the next sweep finds both. Whether it is pending is asked once
-// those behind it were seen, in a session that is causally consistent.
+// holdBack leaves out documents that the cursor has found without the one before
+// them in their chain: that became visible after the cursor had passed its place,
+// and the next sweep finds both. The query for it comes after those behind it were
+// seen, in a session that is causally consistent.
 func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, error) {
 	copy(r.recent[1:], r.recent[:])
 	seen := make(map[string]bool, len(entries))
@@ -166,9 +166,9 @@ func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, erro
 	return slices.DeleteFunc(entries, r.d.rests.resting), cursor.Err()
 }
 
-// readWhole reads some of the documents whole, from the first one on, and returns the others as
-// well. Documents that are not pending any more are left out. Of documents that turn out too large
-// for one page, fewer are read at once.
+// readWhole reads some of the documents whole, from the first one on, and returns the rest. It
+// leaves out documents that are no longer pending. It reads fewer at once where documents are too
+// large for one page.
 func (r *reader) readWhole(ctx context.Context, entries []*entry) (read, rest []*entry, err error) {
 	for {
 		n := min(r.chunk, len(entries))
@@ -210,7 +210,7 @@ func (r *reader) readSome(ctx context.Context, entries []*entry) (fits bool, err
 		id := cursor.Current.Lookup(fieldID)
 		e := byRawID[rawID(id)]
 		if e == nil {
-			continue // an engine for which equal is not the same
+			continue // an engine that compares _ids in another way
 		}
 		e.readWhole(cursor.Current, r.d.cfg.Limits)
 		if size += e.size; size > pageBytes && len(entries) > 1 {
@@ -220,7 +220,7 @@ func (r *reader) readSome(ctx context.Context, entries []*entry) (fits bool, err
 	return true, cursor.Err()
 }
 
-// send hands a page over. It reports whether to read on.
+// send sends a page, and reports whether to read on.
 func (r *reader) send(ctx context.Context, entries []*entry) bool {
 	if len(entries) == 0 {
 		return true
@@ -236,9 +236,9 @@ func (r *reader) send(ctx context.Context, entries []*entry) bool {
 	return !r.shouldRestart()
 }
 
-// shouldRestart tells that something at the front can be published again, and
-// that this sweep has published for as long as it took to get to the first page,
-// so that nothing ahead keeps it from getting on.
+// shouldRestart reports whether a document at the front can be published again, and
+// this sweep has published for as long as it took to get to the first page: so
+// sweeps that begin again still reach the documents further on.
 func (r *reader) shouldRestart() bool {
 	now := r.d.cfg.Clock.Now()
 	if now.Sub(r.first) < max(sweepAtLeast, r.first.Sub(r.began)) {

@@ -12,13 +12,13 @@ import (
 // them rests as a whole.
 const maxRestingChains = 10_000
 
-// rests is what is not published for a while: topics that were refused, and keys whose first
-// document failed. An entry rests for the remainder of the sweep at least: once one document of a
+// rests are the topics that were refused and the keys whose first document failed: they are not
+// published for a while. An entry rests for the remainder of the sweep at least: once one document of a
 // key was skipped, the later ones have to wait until it is read again.
 type rests struct {
 	mu   sync.Mutex
 	by   map[string]rest // by topic, or by chain
-	lost shardSet        // shards of which a document was passed over in this sweep
+	lost shardSet        // shards with a document that was passed over in this sweep
 }
 
 type rest struct {
@@ -75,7 +75,7 @@ func (r *rests) passedOver() shardSet {
 	return r.lost
 }
 
-// next is when the first of those that rest has rested enough.
+// next is when the first topic or key has rested enough.
 func (r *rests) next() (at time.Time, any bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Shards is into how many parts an outbox is divided. Drainers that do not agree
-// on it would do each other's work.
+// Shards is the number of parts of an outbox. Drainers with different numbers would
+// publish the same documents.
 const Shards = 16
 
 // shardOf places a document: by topic and key, or by topic and id where there

@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// Topic is where sidecars announce outboxes as groups, and signals are about
-// them. It is reserved, so no application's group is mistaken for an outbox.
+// Topic is the topic of the groups as which sidecars announce outboxes, and of
+// signals about them. It is reserved, so no application's group is mistaken for an
+// outbox.
 const Topic = "_outbox"
 
 // announce tells the other sidecars of the log that this one drains the outbox.
@@ -26,8 +27,7 @@ func (d *Drainer) announce(outbox string) {
 	}
 }
 
-// divide finds out which shards are this drainer's among the sidecars that
-// drain the outbox.
+// divide divides the shards among the sidecars that drain the outbox.
 func (d *Drainer) divide() {
 	g, v := d.group.Load(), d.cfg.Roster.View()
 	if g == nil || !v.Known() {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// swept is what a sweep came to.
+// swept is the result of a sweep.
 type swept struct {
-	marked int // documents that are done, or errors, or noted a failed try
+	marked int // documents with a new mark: done, an error, or a failed try
 	took   time.Duration
 }
 
