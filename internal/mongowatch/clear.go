@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/listen"
 )
 
-// InClear says whether what goes to the servers of a URL can be read on its way:
-// without TLS, and to other machines. It looks up no names, and takes a mongodb+srv URL
-// at its word.
+// InClear reports whether the network can read the traffic to the servers of a URL: it is
+// without TLS, and goes to other machines. It looks up no names: a mongodb+srv URL counts
+// as TLS unless it says otherwise.
 func InClear(url string) bool {
 	if strings.HasPrefix(url, "mongodb+srv:") {
 		return strings.Contains(url, "tls=false") || strings.Contains(url, "ssl=false")

@@ -15,21 +15,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Command is one command on its way. It has nothing of what applications or
-// users wrote but names.
+// Command is one command under way. Of the applications' and users' content it has only
+// names.
 type Command struct {
 	Name       string
 	Database   string
-	Collection string // "" where the command is for none
+	Collection string // "" if the command is for none
 	Host       string
 	Port       int // 0 where the server is a unix socket
 }
 
-// Monitor tells sent of every command, with the context of the operation that
-// it is for. What sent returns is called once when the command is over, with ""
-// or what kind of failure ended it; nil: nobody wants to know. Both have to be
-// quick, and may be called from several goroutines at once. A nil sent makes no
-// monitor.
+// Monitor calls sent for every command, with the context of its operation. It calls the
+// function that sent returns, unless it is nil, once when the command is over, with ""
+// or the kind of its failure. Both have to be quick, and may be called from several
+// goroutines at once. Monitor returns nil for a nil sent.
 func Monitor(sent func(context.Context, Command) (over func(failure string))) *event.CommandMonitor {
 	if sent == nil {
 		return nil
@@ -46,7 +45,7 @@ func Monitor(sent func(context.Context, Command) (over func(failure string))) *e
 	}
 }
 
-// watch has the commands under way that somebody waits for: no more than the
+// watch has the commands under way that have a function to call: no more than the
 // driver has connections.
 type watch struct {
 	sent  func(context.Context, Command) func(string)
@@ -73,8 +72,8 @@ func (w *watch) over(connection string, number int64, failure string) {
 	}
 }
 
-// collectionOf is the value of the command's own element, where that is the
-// name of a collection; of getMore it is another one.
+// collectionOf is the value of the command's own element, if that is the name of a
+// collection; getMore has it in another element.
 func collectionOf(e *event.CommandStartedEvent) string {
 	field := e.CommandName
 	if field == "getMore" {
@@ -96,8 +95,8 @@ func serverOf(connection string) (host string, port int) {
 	return host, port
 }
 
-// kindOf says what kind of failure an error is. Its text may have values of
-// documents, so that is kept back.
+// kindOf returns the kind of a failure. It leaves the error's text out, which may have
+// values of documents.
 func kindOf(err error) string {
 	var server mongo.CommandError
 	switch {

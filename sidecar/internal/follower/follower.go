@@ -1,6 +1,6 @@
-// Package follower is subscriptions without a group: each gets every event of a
-// topic, each partition in log order, and nothing is remembered. It must not know
-// how they are connected.
+// Package follower implements subscriptions without a group: each gets every event of a
+// topic, each partition in log order, and no progress is saved. It must not know how
+// they are connected.
 package follower
 
 import (
@@ -30,8 +30,8 @@ type Sink interface {
 	Deliver(recs []*eventlog.Record)
 }
 
-// Pacer is the connection's delivery bucket. Take takes one token, or takes none
-// and says when to ask again: a wait above 0.
+// Pacer is the connection's delivery bucket. Take takes one token, or takes none and
+// returns a wait above 0 until the next try.
 type Pacer interface {
 	Take(now time.Time) (wait time.Duration, ok bool)
 }
@@ -43,16 +43,16 @@ type Config struct {
 	Log     eventlog.Reader
 	Tails   *tail.Tails
 	Topic   string
-	// Starts is the first seq of each partition. It is asked once the topic is
-	// watched.
+	// Starts returns the first seq of each partition. It is called once the topic
+	// is watched.
 	Starts func(ctx context.Context) ([]uint64, error)
 	Filter *wire.Filter
 	Sink   Sink
 	Pacer  Pacer
-	// Merged has stored events come in (ts, id) order across partitions.
+	// Merged delivers stored events in (ts, id) order across partitions.
 	Merged bool
-	// FetchEvents and TurnBytes bound one read from the log, and what is delivered
-	// at once.
+	// FetchEvents and TurnBytes bound one read from the log, and the deliveries
+	// of one call.
 	FetchEvents, TurnBytes int
 	Memory                 *budget.Budget // of all connections
 	Clock                  clock.Clock
@@ -76,15 +76,15 @@ type Follower struct {
 	started bool
 	closed  bool
 
-	// The worker's own.
+	// Only the worker uses these.
 	parts   []*reader.Place
 	rotate  int
 	pending []*eventlog.Record // read, not delivered
-	// heads are the events of each partition that are read and not merged, of
-	// which the lowest in (ts, id) order is next. So stored events come in that
-	// order as far as each partition is in it, and a client that resumes behind
-	// an event that it has seen misses none of the events stored by then. nil:
-	// partitions come page by page.
+	// heads are the events of each partition that are read and not merged; the
+	// lowest in (ts, id) order is next. So stored events come in that order as far
+	// as each partition is in it, and a client that resumes behind an event that it
+	// has seen misses none of the events stored by then. nil: partitions come page
+	// by page.
 	heads [][]*eventlog.Record
 }
 
@@ -117,7 +117,7 @@ func Follow(ctx context.Context, cfg Config) (*Follower, error) {
 // Starts is the seq of each partition that the subscription started at.
 func (f *Follower) Starts() []uint64 { return slices.Clone(f.starts) }
 
-// Start lets deliveries begin.
+// Start begins deliveries.
 func (f *Follower) Start() { f.set(func() { f.started = true }) }
 
 // Wake says that the sink has room again.
@@ -126,7 +126,7 @@ func (f *Follower) Wake() { f.worker.Wake() }
 // Pause stops deliveries: none is sent after it returned.
 func (f *Follower) Pause() { f.set(func() { f.paused = true }) }
 
-// Resume lets deliveries go on.
+// Resume goes on with deliveries.
 func (f *Follower) Resume() { f.set(func() { f.paused = false }) }
 
 // Close ends the subscription: nothing is delivered after it returned.
@@ -192,12 +192,12 @@ func (f *Follower) read() bool {
 	return false
 }
 
-// readPart reads a page of a partition, which may add nothing. One that cannot
-// be read is not readable for a while: ok is false.
+// readPart reads a page of a partition, which may add nothing. ok is false if the
+// partition cannot be read, and then it is not readable for a while.
 func (f *Follower) readPart(p *reader.Place, b eventlog.Bounds, now time.Time) (passing []*eventlog.Record, ok bool) {
 	pg, err := reader.Read(f.cfg.Context, f.cfg.Log, f.cfg.Topic, f.watch.Read(p.Index, p.Next, b), p.Index, p.Next, b)
 	if err != nil {
-		f.cfg.Logger.Warn("subscription cannot read its topic", "topic", f.cfg.Topic, "partition", p.Index, "error", err)
+		f.cfg.Logger.Warn("a subscription cannot read its topic", "topic", f.cfg.Topic, "partition", p.Index, "error", err)
 		p.Failed(now)
 		return nil, false
 	}
@@ -252,8 +252,8 @@ func (f *Follower) lowest() int {
 	return best
 }
 
-// fillHeads reads a page of every partition that has more and of which nothing
-// is left. again: a page added nothing, and another may; ready: no partition is
+// fillHeads reads a page of every partition that has more and has no event left in
+// heads. again: a page added nothing, and another may; ready: no partition is
 // missing.
 func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 	ready = true
@@ -284,7 +284,7 @@ func (f *Follower) hold(recs []*eventlog.Record) {
 	}
 }
 
-// letGo removes the first n of what is pending.
+// letGo removes the first n pending events.
 func (f *Follower) letGo(n int) {
 	for _, rec := range f.pending[:n] {
 		f.cfg.Memory.Give(rec.Size())
@@ -306,7 +306,7 @@ func (f *Follower) retry(now time.Time) {
 	}
 }
 
-// deliver hands over what is pending, as far as the bucket lets it. It reports
+// deliver hands over the pending events that the bucket has tokens for. It reports
 // whether to go on.
 func (f *Follower) deliver() bool {
 	f.send.Lock()

@@ -1,11 +1,10 @@
-// Package worker runs something again and again while there is something to do. It
-// knows nothing of what that is.
+// Package worker runs a function while there is work.
 package worker
 
 import "sync"
 
-// Worker runs one function at a time, again whenever it was woken meanwhile,
-// in a goroutine that exists only while there is something to do.
+// Worker runs its function in one goroutine at a time, again if it was woken meanwhile.
+// The goroutine exists only while there is work.
 type Worker struct {
 	Work func() // set before the first Wake
 
