@@ -33,42 +33,26 @@ func Monitor(sent func(context.Context, Command) (over func(failure string))) *e
 	if sent == nil {
 		return nil
 	}
-	w := watch{sent: sent}
+	type request struct {
+		connection string
+		number     int64
+	}
+	var under sync.Map // request → func(failure string), no more than the driver has connections
+	end := func(e event.CommandFinishedEvent, failure string) {
+		if over, found := under.LoadAndDelete(request{e.ConnectionID, e.RequestID}); found {
+			over.(func(string))(failure)
+		}
+	}
 	return &event.CommandMonitor{
-		Started: w.started,
-		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
-			w.over(e.ConnectionID, e.RequestID, "")
+		Started: func(ctx context.Context, e *event.CommandStartedEvent) {
+			c := Command{Name: e.CommandName, Database: e.DatabaseName, Collection: collectionOf(e)}
+			c.Host, c.Port = serverOf(e.ConnectionID)
+			if over := sent(ctx, c); over != nil {
+				under.Store(request{e.ConnectionID, e.RequestID}, over)
+			}
 		},
-		Failed: func(_ context.Context, e *event.CommandFailedEvent) {
-			w.over(e.ConnectionID, e.RequestID, kindOf(e.Failure))
-		},
-	}
-}
-
-// watch has the commands under way that have a function to call: no more than the
-// driver has connections.
-type watch struct {
-	sent  func(context.Context, Command) func(string)
-	under sync.Map // request → func(string)
-}
-
-// request names a command under way.
-type request struct {
-	connection string
-	number     int64
-}
-
-func (w *watch) started(ctx context.Context, e *event.CommandStartedEvent) {
-	c := Command{Name: e.CommandName, Database: e.DatabaseName, Collection: collectionOf(e)}
-	c.Host, c.Port = serverOf(e.ConnectionID)
-	if over := w.sent(ctx, c); over != nil {
-		w.under.Store(request{e.ConnectionID, e.RequestID}, over)
-	}
-}
-
-func (w *watch) over(connection string, number int64, failure string) {
-	if over, found := w.under.LoadAndDelete(request{connection, number}); found {
-		over.(func(string))(failure)
+		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) { end(e.CommandFinishedEvent, "") },
+		Failed:    func(_ context.Context, e *event.CommandFailedEvent) { end(e.CommandFinishedEvent, kindOf(e.Failure)) },
 	}
 }
 

@@ -12,9 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
@@ -54,10 +56,10 @@ type Capture struct {
 
 // New makes a Capture. The error is about the settings.
 func New(c Config) (*Capture, error) {
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, err
+	if _, err := connstring.ParseAndValidate(c.Source.URL); err != nil {
+		return nil, fmt.Errorf("capture: %s", secrets.Redact(err, c.Source.URL))
 	}
+	c.Logger = c.Logger.With("capture", c.Source.Namespace(), "topic", c.Source.Topic)
 	x := &Capture{cfg: c, group: eventlog.GroupName{Topic: Topic, Group: c.Source.name()}, wake: pause.NewWake()}
 	x.health.logger = c.Logger
 	c.Roster.Watch(x.wake.Set)

@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/internal/clock"
-	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -91,15 +89,4 @@ type Config struct {
 	Observer source.Observer
 	Dialer   options.ContextDialer // nil: the network
 	Clock    clock.Clock
-}
-
-func (c Config) withDefaults() (Config, error) {
-	if c.Publisher == nil || c.Store == "" && c.File == "" {
-		return c, errors.New("capture: no publisher, or nowhere to keep the place")
-	}
-	if _, err := connstring.ParseAndValidate(c.Source.URL); err != nil {
-		return c, fmt.Errorf("capture: %s", secrets.Redact(err, c.Source.URL))
-	}
-	c.Logger = c.Logger.With("capture", c.Source.Namespace(), "topic", c.Source.Topic)
-	return c, nil
 }

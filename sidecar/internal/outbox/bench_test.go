@@ -87,7 +87,7 @@ func BenchmarkIdle(b *testing.B) {
 	a := newApp(b)
 	var commands atomic.Int64
 	r := a.start(func(c *Config) {
-		c.Lease = DefaultLease
+		c.Lease = 10 * time.Second
 		c.Dialer = counting{&commands}
 	})
 	a.until("it is to be at work", func() bool { return r.Stats().Shards == Shards })

@@ -25,8 +25,7 @@ type Observer interface {
 	PlaceLost()
 }
 
-// Config is what a Drainer needs. The zero values of Lease and MaxAttempts stand for
-// their defaults.
+// Config is what a Drainer needs.
 type Config struct {
 	// URL is a MongoDB connection string. Its path names the database;
 	// DefaultDatabase if it names none.
@@ -37,39 +36,27 @@ type Config struct {
 	LogID      func() string  // of the log that the Publisher publishes into; "" while it is not known
 	Roster     *roster.Roster // of the sidecars on that log, not run yet
 
-	Limits      wire.Limits   // of an event and of a batch
-	Lease       time.Duration // default DefaultLease
-	MaxAttempts int           // default DefaultMaxAttempts
-	Logger      *slog.Logger
-	Observer    Observer
-	Dialer      options.ContextDialer // nil: the network
-	Clock       clock.Clock
+	Limits   wire.Limits // of an event and of a batch
+	Lease    time.Duration
+	Logger   *slog.Logger
+	Observer Observer
+	Dialer   options.ContextDialer // nil: the network
+	Clock    clock.Clock
 }
 
-// Defaults of Config.
-const (
-	DefaultDatabase    = "sluice"
-	DefaultLease       = 10 * time.Second
-	DefaultMaxAttempts = 5
-)
+// DefaultDatabase is the database of a URL that names none.
+const DefaultDatabase = "sluice"
 
-// withDefaults checks the settings, fills in defaults, and returns the database's
-// name.
-func (c Config) withDefaults() (_ Config, database string, _ error) {
+// check checks the settings, and returns the database's name.
+func (c Config) check() (database string, _ error) {
 	cs, err := connstring.ParseAndValidate(c.URL)
 	switch {
 	case err != nil:
-		return c, "", fmt.Errorf("outbox: %s", secrets.Redact(err, c.URL))
+		return "", fmt.Errorf("outbox: %s", secrets.Redact(err, c.URL))
 	case c.Collection == "" || strings.ContainsAny(c.Collection, "$\x00"):
-		return c, "", fmt.Errorf("outbox: %q cannot name a collection", c.Collection)
+		return "", fmt.Errorf("outbox: %q cannot name a collection", c.Collection)
 	case c.Publisher == nil || c.LogID == nil:
-		return c, "", errors.New("outbox: no publisher, or none that says which log it is")
-	case c.Lease < 0 || c.MaxAttempts < 0:
-		return c, "", errors.New("outbox: neither the lease nor the attempts may be below 0")
+		return "", errors.New("outbox: no publisher, or none that says which log it is")
 	}
-	c.Lease = cmp.Or(c.Lease, DefaultLease)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
-	database = cmp.Or(cs.Database, DefaultDatabase)
-	c.Logger = c.Logger.With("outbox", database+"."+c.Collection)
-	return c, database, nil
+	return cmp.Or(cs.Database, DefaultDatabase), nil
 }

@@ -50,7 +50,7 @@
 // for now (a rate, a pause, a store that is away, a topic that is missing and may
 // not be made, …) makes its topic wait for as long as the refusal says, and
 // counts no attempt. After an internal error the documents of its key wait, for
-// longer each time, and it becomes "error" after MaxAttempts. Package source
+// longer each time, and it becomes "error" after maxAttempts. Package source
 // decides which refusal is which.
 //
 // # Several drainers

@@ -311,15 +311,19 @@ func TestUnclear(t *testing.T) {
 		}
 		return nil
 	}
-	a.insert(keyed("a", "t", "k", 1), keyed("b", "t", "k", 2), keyed("c", "t", "k", 3), keyed("other", "t", "x", 4), keyed("keyless", "t", "", 5))
-	a.start(func(c *Config) { c.MaxAttempts = 2 })
-	a.until("the first try is to be noted", func() bool { d := a.document("b"); return d.Attempts == 1 && d.Status == statusPending })
+	failed := bson.E{Key: "attempts", Value: maxAttempts - 2} // so that the test takes seconds
+	a.insert(keyed("a", "t", "k", 1), append(keyed("b", "t", "k", 2), failed), keyed("c", "t", "k", 3), keyed("other", "t", "x", 4), append(keyed("keyless", "t", "", 5), failed))
+	a.start()
+	a.until("the first try is to be noted", func() bool {
+		d := a.document("b")
+		return d.Attempts == maxAttempts-1 && d.Status == statusPending
+	})
 	a.untilStatus(statusDone, 3)
 	a.untilStatus(statusError, 2)
 	if got := a.log.ids("t", "k"); !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("published %v", got)
 	}
-	if d := a.document("b"); d.Attempts != 2 || d.Error != "internal: as the test wants it" {
+	if d := a.document("b"); d.Attempts != maxAttempts || d.Error != "internal: as the test wants it" {
 		t.Errorf("%+v", d)
 	}
 	// An operator has it tried once more.

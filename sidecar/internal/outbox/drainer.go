@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -57,10 +56,11 @@ type Drainer struct {
 
 // New makes a Drainer. The error is about the settings.
 func New(c Config) (*Drainer, error) {
-	c, database, err := c.withDefaults()
+	database, err := c.check()
 	if err != nil {
 		return nil, err
 	}
+	c.Logger = c.Logger.With("outbox", database+"."+c.Collection)
 	d := &Drainer{cfg: c, database: database, wake: pause.NewWake(), rests: rests{by: map[string]rest{}}, state: health{logger: c.Logger}}
 	d.owner = &ownership{
 		log: c.LogID, node: c.NodeID, lease: c.Lease, clock: c.Clock, wake: pause.NewWake(), logger: c.Logger,
@@ -86,9 +86,10 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.owner.store = mongoOwner{db.Collection(d.cfg.Collection + "_owner"), db.Collection(d.cfg.Collection + "_leases")}
 	ctx, refuse := context.WithCancel(ctx)
 	defer refuse()
-	var cancel context.CancelFunc
-	d.grace, cancel = linger(ctx, d.cfg.Clock, stopGrace)
+	grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { d.cfg.Clock.AfterFunc(stopGrace, cancel) })()
+	d.grace = grace
 
 	renewing, stopRenewing := context.WithCancel(d.grace)
 	var renewal sync.WaitGroup
@@ -125,19 +126,6 @@ func (d *Drainer) leave() {
 	}
 	if err := d.owner.leave(d.grace); err != nil {
 		d.cfg.Logger.Warn("the outbox could not be given up; another log can take it over after a lease", "error", err)
-	}
-}
-
-// linger is a context that ends that long after ctx, or with cancel.
-func linger(ctx context.Context, c clock.Clock, grace time.Duration) (context.Context, context.CancelFunc) {
-	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		timer := c.AfterFunc(grace, cancel)
-		context.AfterFunc(late, func() { timer.Stop() })
-	})
-	return late, func() {
-		stop()
-		cancel()
 	}
 }
 

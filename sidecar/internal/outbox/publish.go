@@ -17,6 +17,8 @@ const (
 	// failure, and at most.
 	failedMin = time.Second
 	failedMax = 30 * time.Second
+	// maxAttempts is how many times a document may fail.
+	maxAttempts = 5
 )
 
 // publishPage publishes the documents of a page that are still this drainer's, and
@@ -118,7 +120,7 @@ func (r *run) record(e *entry, result *wire.ResultItem) {
 	switch verdict := source.VerdictOf(err.Code); {
 	case verdict == source.Passing:
 		r.rest(err)
-	case verdict == source.Final, e.attempts+1 >= r.d.cfg.MaxAttempts:
+	case verdict == source.Final, e.attempts+1 >= maxAttempts:
 		r.marks = append(r.marks, mark{e: e, err: err, final: true})
 	default:
 		r.d.cfg.Observer.Deferred(err.Code)

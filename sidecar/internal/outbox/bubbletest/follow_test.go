@@ -59,7 +59,7 @@ func (a *app) drain() (stop func()) {
 	var err error
 	a.drainer, err = outbox.New(outbox.Config{
 		URL: strings.Replace(a.set.URI(), "/?", "/shop?", 1), Collection: "outbox", NodeID: "node", Publisher: a, Observer: a,
-		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Roster: roster.Alone("node"), Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
+		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Lease: 10 * time.Second, Roster: roster.Alone("node"), Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
 	})
 	if err != nil {
 		a.Fatal(err)
