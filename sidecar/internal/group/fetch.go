@@ -42,7 +42,6 @@ func (g *Group) fetch(ctx context.Context) {
 type fetching struct {
 	parts  []*fetchingPart
 	bounds eventlog.Bounds
-	each   eachReader // nil: one partition is read
 	// exactlyOnce asks for marked: the ids of read events that the group acked
 	// before.
 	exactlyOnce bool
@@ -88,8 +87,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	}, exactlyOnce: g.dispatch.members.exactlyOnce()}
 	first := f.add(p)
 	first.page.Records = g.watch.Read(p.Index, p.Next, f.bounds)
-	each, ok := g.cfg.Log.(eachReader)
-	if !ok || len(first.page.Records) > 0 || p.Vain() > aloneAfter {
+	if _, ok := g.cfg.Log.(eachReader); !ok || len(first.page.Records) > 0 || p.Vain() > aloneAfter {
 		return f
 	}
 	for i := range g.own.parts {
@@ -97,7 +95,6 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		if o != p && len(f.parts) < f.bounds.Events && g.fetchable(o, now) && o.Vain() <= aloneAfter &&
 			len(g.watch.Read(o.Index, o.Next, eventlog.Bounds{Events: 1})) == 0 {
 			f.add(o)
-			f.each = each
 		}
 	}
 	return f
@@ -110,11 +107,18 @@ func (f *fetching) add(p *partition) *fetchingPart {
 }
 
 func (f *fetching) read(ctx context.Context, g *Group) (err error) {
-	if f.each != nil {
-		err = f.readEach(ctx, g.topic)
-	} else {
-		p := f.parts[0]
+	if p := f.parts[0]; len(f.parts) == 1 {
 		p.page, err = reader.Read(ctx, g.cfg.Log, g.topic, p.page.Records, p.Partition, p.Seq, f.bounds)
+	} else {
+		places := make([]eventlog.Place, len(f.parts))
+		for i, p := range f.parts {
+			places[i] = p.Place
+		}
+		var each [][]*eventlog.Record
+		each, err = g.cfg.Log.(eachReader).ReadEach(ctx, g.topic, places, f.bounds)
+		for i := range each {
+			f.parts[i].page = reader.Page{Records: each[i], Next: f.parts[i].Seq}
+		}
 	}
 	for _, p := range f.parts {
 		if err == nil {
@@ -155,18 +159,6 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	p.dead = map[uint64]bool{}
 	for i, rec := range found {
 		p.dead[seqs[i]] = rec != nil
-	}
-	return err
-}
-
-func (f *fetching) readEach(ctx context.Context, topic string) error {
-	places := make([]eventlog.Place, len(f.parts))
-	for i, p := range f.parts {
-		places[i] = p.Place
-	}
-	each, err := f.each.ReadEach(ctx, topic, places, f.bounds)
-	for i := range each {
-		f.parts[i].page = reader.Page{Records: each[i], Next: f.parts[i].Seq}
 	}
 	return err
 }

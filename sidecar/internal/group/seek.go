@@ -22,7 +22,16 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 	}
 	defer m.release(g)
 	for range seekTries {
-		if err = g.seek(ctx, starts); !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
+		saved, err := g.move(ctx, starts)
+		if saved != nil { // waits without g.moving, which a stop needs before it saves the last time
+			select {
+			case failed := <-saved:
+				err = errors.Join(err, failed)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
 			return err
 		}
 	}
@@ -38,21 +47,6 @@ func (m *Manager) starts(ctx context.Context, topic, name string, o wire.Subscri
 		m.release(g)
 	}
 	return g, starts, err
-}
-
-// seek moves the group, and waits until that is durable. It does so without
-// g.moving, which a stop needs before it saves the last time.
-func (g *Group) seek(ctx context.Context, starts []uint64) error {
-	saved, err := g.move(ctx, starts)
-	if saved == nil {
-		return err
-	}
-	select {
-	case failed := <-saved:
-		return errors.Join(err, failed)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // move sets the cursors: of partitions that are owned here as an ack would, of
