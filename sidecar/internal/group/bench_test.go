@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
 )
 
-// ackSink acks in batches whatever it is given, as a fast consumer would.
+// ackSink acks all deliveries in batches, as a fast consumer does.
 type ackSink struct {
 	acks chan []string
 	left atomic.Int64

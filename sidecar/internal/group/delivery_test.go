@@ -46,7 +46,7 @@ func TestUnorderedGroupsDoNotWaitForKeys(t *testing.T) {
 		o.wants("4/1")
 		u := w.join(unordered)
 		u.wants("")
-		o.leave(Unsubscribed) // nobody wants order any more
+		o.leave(Unsubscribed) // no member wants order any more
 		u.wants("4/1 5/1")
 	})
 }

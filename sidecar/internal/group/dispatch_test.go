@@ -107,7 +107,7 @@ func (x *dispatchExam) join(t *rapid.T) {
 	}
 }
 
-// send is what follows a save.
+// send does the work after a save.
 func (x *dispatchExam) send(*rapid.T) {
 	x.each(func(m *Member) {
 		for _, a := range m.out {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// partSink keeps what its member is told, in order: events and partitions.
+// partSink keeps its member's events and partitions, in order.
 type partSink struct {
 	mu   sync.Mutex
 	told []string
@@ -47,7 +47,7 @@ func (s *partSink) tell(sign string, partitions []int, has bool) {
 	s.told = append(s.told, sign+fmt.Sprint(partitions))
 }
 
-// take returns what came since the last call.
+// take returns the events and partitions since the last call.
 func (s *partSink) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

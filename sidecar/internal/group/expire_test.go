@@ -56,7 +56,7 @@ func TestUnusedGroupsExpire(t *testing.T) {
 
 		advance(after - time.Hour)
 		there("left", true)
-		join("late", wire.SubscribeOptions{}).Close(Unsubscribed) // somebody has looked in
+		join("late", wire.SubscribeOptions{}).Close(Unsubscribed) // a member came and went
 		advance(2 * time.Hour)
 		there("left", false)
 		for range 3 {

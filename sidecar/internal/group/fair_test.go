@@ -124,7 +124,7 @@ func TestTenantsWaitNoLongerThanTwice(t *testing.T) {
 	}
 }
 
-// What is behind the look-ahead waits until that gets there.
+// Events behind the look-ahead wait until it reaches them.
 func TestFairAsFarAsTheLookAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// fakeSink keeps what it is given.
+// fakeSink keeps its deliveries.
 type fakeSink struct {
 	deliver func(d Delivery) // if set, is called for every delivery
 
@@ -54,7 +54,7 @@ func (s *fakeSink) waiting() int {
 	return len(s.got)
 }
 
-// take returns what came since the last take, as "id/attempt id/attempt …".
+// take returns the deliveries since the last take, as "id/attempt id/attempt …".
 func (s *fakeSink) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ type fakeDeadLetters struct {
 	hold     bool
 	held     []func(error)
 	appended []*eventlog.Record
-	onAppend func(*eventlog.Record) // if set, is called for what has become durable
+	onAppend func(*eventlog.Record) // if set, is called for each record that has become durable
 }
 
 func (d *fakeDeadLetters) AppendDeadLetter(_ context.Context, rec *eventlog.Record, done func(error)) {

@@ -89,7 +89,7 @@ func TestFateOfWhatIsMarked(t *testing.T) {
 	})
 }
 
-// What nobody here delivers is told as it was saved.
+// The fate in a partition that is not owned here is as it was saved.
 func TestFateFromTheStore(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b", "c")

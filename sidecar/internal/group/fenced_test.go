@@ -38,7 +38,7 @@ func (f *fleet) pair() (first, second *sidecar) {
 	return a, b
 }
 
-// A partition that somebody takes while its owner renews it is lost.
+// A partition that another sidecar takes while its owner renews it is lost.
 func TestRenewalThatIsTooLate(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")
@@ -85,7 +85,7 @@ func TestNoDeadLetterAfterATakeover(t *testing.T) {
 		c.ack("e2") // is being saved
 		c.nack(0, "e1")
 		advance(2 * lease)
-		d.wants("e1/2") // perhaps nobody got it the first time
+		d.wants("e1/2") // perhaps no member got it the first time
 		first.path.wake()
 		advance(lease / 100)
 		if n := len(f.deadLetters.appended); n != 0 {

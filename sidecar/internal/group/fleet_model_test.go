@@ -64,13 +64,13 @@ func newTrial(t *rapid.T, gentle bool) *trial {
 
 func (c *trialClient) Room() bool { return true }
 
-// Deliver checks what comes.
+// Deliver checks the deliveries.
 func (c *trialClient) Deliver(ds []Delivery) {
 	x := c.x
 	for _, d := range ds {
 		others := x.leases(d.Record, c)
 		x.mu.Lock()
-		if c.silent && c.s.path.isDead() { // it was on its way when its process was killed: nobody hears of it
+		if c.silent && c.s.path.isDead() { // it was on its way when its process was killed: no client sees it
 			x.mu.Unlock()
 			continue
 		}
@@ -237,7 +237,7 @@ func (x *trial) forget(gone func(*trialClient) bool) {
 	})
 }
 
-// due is who is to have each partition: sidecars that have members.
+// due is the sidecar that each partition is due at, among those that have members.
 func (x *trial) due() string {
 	names := make(map[string]bool)
 	for _, c := range x.clients {

@@ -108,7 +108,7 @@ func (x *trial) someClient(t *rapid.T) *trialClient {
 	return rapid.SampledFrom(x.clients).Draw(t, "member")
 }
 
-// someSidecar picks one that is fit for what needs the store's answer.
+// someSidecar picks one that can get an answer from the store.
 func (x *trial) someSidecar(t *rapid.T) *sidecar {
 	var fit []*sidecar
 	for _, s := range x.live() {
@@ -244,7 +244,7 @@ func (x *trial) seekSome(t *rapid.T) {
 	x.mu.Unlock()
 }
 
-// finish mends everything and acks whatever comes, until nothing comes.
+// finish ends all faults and acks every delivery, until none comes.
 func (x *trial) finish() {
 	x.setDeaf(false)
 	for _, s := range x.live() {

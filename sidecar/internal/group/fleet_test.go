@@ -202,7 +202,7 @@ func (f *fleet) announce(rec *eventlog.Record) {
 	}
 }
 
-// announceAll is what sidecars do now and then, should signals get lost.
+// announceAll is the sidecars' regular check, for signals that get lost.
 func (f *fleet) announceAll() {
 	extents, _ := f.log.Extents(context.Background(), topic)
 	for _, s := range f.live() {
@@ -220,7 +220,7 @@ func (f *fleet) publishN(n int) {
 	synctest.Wait()
 }
 
-// owners tells who delivers from each partition: "a b a -".
+// owners are the sidecars that deliver from each partition: "a b a -".
 func (f *fleet) owners() string {
 	var names []string
 	parts, _ := f.log.LookupTopic(context.Background(), topic)
@@ -256,7 +256,7 @@ func (s *sidecar) owns(i int) bool {
 	return g.own.parts != nil && g.own.parts[i].delivers(s.roster.Standing(), time.Now())
 }
 
-// rendezvous is who is to have each partition, with members on those sidecars.
+// rendezvous is the sidecar that each partition is due at, with members on those sidecars.
 func (f *fleet) rendezvous(names ...string) string {
 	parts, _ := f.log.LookupTopic(context.Background(), topic)
 	var due []string

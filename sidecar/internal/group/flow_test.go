@@ -32,7 +32,7 @@ func TestNothingAfterPauseOrClose(t *testing.T) {
 	})
 }
 
-// What a paused member is not sent goes to another at once.
+// Events that a paused member is not sent go to another at once.
 func TestPauseGivesWayToOthers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c, other := w.join(), w.join()

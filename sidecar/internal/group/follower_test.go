@@ -35,7 +35,7 @@ func (w *world) follow(opts ...option) *listener {
 	return l
 }
 
-// ids returns what came since the last call.
+// ids returns the events since the last call.
 func (l *listener) ids() string { return strings.ReplaceAll(l.take(), "/0", "") }
 
 func TestFollow(t *testing.T) {

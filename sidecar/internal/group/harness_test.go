@@ -33,7 +33,7 @@ type world struct {
 	ids    int
 }
 
-// fataler is what a *testing.T and a *rapid.T have in common.
+// fataler is common to *testing.T and *rapid.T.
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -209,7 +209,7 @@ func (c *client) leave(how Leaving) {
 	synctest.Wait()
 }
 
-// wants checks what the client got since it was last asked.
+// wants checks the client's deliveries since the last check.
 func (c *client) wants(want string) {
 	c.w.t.Helper()
 	if got := c.take(); got != want {
@@ -217,7 +217,7 @@ func (c *client) wants(want string) {
 	}
 }
 
-// answer is what became of an ack.
+// answer is the outcome of an ack.
 type answer struct {
 	given atomic.Bool
 	err   atomic.Value

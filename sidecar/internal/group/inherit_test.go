@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
-// What was out counts where its owner died, and not where it ended in order,
-// seq by seq.
+// Deliveries under way count if their owner died, and not if it ended in order, seq
+// by seq.
 func TestInherited(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const seqs = 12
@@ -58,8 +58,8 @@ func TestInherited(t *testing.T) {
 	})
 }
 
-// A delay is no longer for whoever takes over than it was for the owner who saved it, and whose clock may be ahead; where
-// that is behind, the time itself counts.
+// A delay is no longer for the next owner than it was for the owner that saved it, whose clock may be ahead; if that is
+// behind, the time itself counts.
 func TestInheritedDelays(t *testing.T) {
 	const wait = 5 * time.Second
 	now := time.UnixMilli(1_723_140_000_000)
@@ -72,7 +72,7 @@ func TestInheritedDelays(t *testing.T) {
 		}
 		p.Next = 4
 		pr := p.progress(saved)
-		for range 2 { // what is not fetched yet goes on with the rest
+		for range 2 { // delays of events that are not fetched yet go on with the rest
 			pr = inherited(pr, never, now)
 			p = &partition{}
 			p.restore(pr, now)
@@ -88,7 +88,7 @@ func TestInheritedDelays(t *testing.T) {
 	}
 }
 
-// A delay is as long as it was to be for whoever takes over also where the owner's wall clock is set right after it began,
+// For the next owner a delay has its full length also where the owner's wall clock is set right after it began,
 // whether the event is in memory or not.
 func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 	const wait = 5 * time.Second

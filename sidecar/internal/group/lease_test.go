@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// fakePuller is a sink that takes what it is told to.
+// fakePuller is a sink that takes as many events as it is told to.
 type fakePuller struct {
 	mu    sync.Mutex
 	wants int
@@ -70,7 +70,7 @@ func (w *world) joinPuller(opts ...option) *pullingClient {
 	return &pullingClient{s.Sink.(*fakePuller), m, w}
 }
 
-// pull asks for n events and returns what comes at once.
+// pull asks for n events and returns those that come at once.
 func (k *pullingClient) pull(n int) []Delivery {
 	k.w.t.Helper()
 	k.mu.Lock()
@@ -132,7 +132,7 @@ func TestPullerGetsWhatItWants(t *testing.T) {
 		if got := names(k.pull(5)); got != "" || k.Inflight() != 3 {
 			t.Errorf("over the window: %s", got)
 		}
-		// Where nobody asks, the deadline still runs.
+		// The deadline also runs without a request.
 		w.m.ReturnLeases(topic, "g", leases(first[1]))
 		synctest.Wait()
 		if got := names(k.pull(1)); got != "b/1" {
@@ -228,7 +228,7 @@ func TestMergedFollower(t *testing.T) {
 	})
 }
 
-// drive is what a property knows of deliveries to pulls.
+// drive is a property's model of deliveries to pulls.
 type drive struct {
 	*world
 	k      *pullingClient

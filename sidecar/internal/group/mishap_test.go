@@ -90,7 +90,7 @@ func TestTakeThatWasNotHeardOfBeforeTheRosterLapsed(t *testing.T) {
 	})
 }
 
-// A member that closes while a turn reads is not assigned what the turn has read.
+// A member that closes while a turn reads is not assigned the turn's events.
 func TestNothingIsAssignedToAMemberThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4)
@@ -99,7 +99,7 @@ func TestNothingIsAssignedToAMemberThatHasGone(t *testing.T) {
 		w.publishN(8, "") // what they have room for is known now
 		gate := make(chan struct{})
 		w.log.locked(func() { w.log.readGate = gate })
-		for range 8 { // not by the tail, which keeps what is new
+		for range 8 { // not by the tail, which keeps new events
 			w.ids++
 			w.log.store(topic, record("late"+string(rune('0'+w.ids%8)), ""))
 		}

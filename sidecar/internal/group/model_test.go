@@ -84,7 +84,7 @@ func (c *examClient) Room() bool {
 	return !c.full
 }
 
-// Deliver checks what comes.
+// Deliver checks the deliveries.
 func (c *examClient) Deliver(ds []Delivery) {
 	x := c.x
 	x.mu.Lock()

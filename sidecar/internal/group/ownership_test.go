@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// TestOwnership asks an ownership, without a group around it, what there is to do, from the first epochs of three partitions on.
+// TestOwnership asks an ownership, without a group around it, for its plans, from the first epochs of three partitions on.
 func TestOwnership(t *testing.T) {
 	const life = "node" // of a sidecar that is alone
 	r, now := roster.Alone(life), time.Unix(1e9, 0)
@@ -54,7 +54,7 @@ func TestOwnership(t *testing.T) {
 	latest[2].Released, latest[2].Deleted = true, true
 	free("0/2 by node from 7", "1/5 by node from 0")
 
-	// What is owned stays while nobody has members, and what was being given up is kept.
+	// Owned partitions stay while no sidecar has members, and so do draining ones.
 	own(0, owned, 2, life)
 	own(1, draining, 5, life)
 	own(2, owned, 10, "an earlier life")
@@ -66,7 +66,7 @@ func TestOwnership(t *testing.T) {
 		t.Errorf("partition 1 is in state %d, idle: %v", o.parts[1].own, o.idle())
 	}
 
-	// What this sidecar has renewed itself it goes on owning; what another has taken is lost.
+	// A partition that this sidecar has renewed stays its own; one that another has taken is lost.
 	latest[0], latest[1], latest[2] = o.epochOf(0, 3, "another"), o.epochOf(1, 5, life), o.epochOf(2, 10, "an earlier life")
 	if next := o.renewals(r.Standing(), []int{2}, latest); len(next) != 1 || next[0].Number != 11 || next[0].Owner != life || !next[0].Inherit {
 		t.Errorf("renewals are %+v", next)
@@ -80,7 +80,7 @@ func TestOwnership(t *testing.T) {
 		t.Errorf("partition 2 was not renewed: %+v", p)
 	}
 
-	// A take that was not answered may have this sidecar own a partition until somebody has that number.
+	// A take without an answer may make this sidecar own a partition, until the number is taken.
 	own(0, foreign, 0, "")
 	if got := o.orphans([]int{0}, latest); got != nil {
 		t.Errorf("orphans are %v", got)

@@ -262,7 +262,7 @@ func (x *exam) fillOrDrain(t *rapid.T) {
 func (x *exam) changeWindow(t *rapid.T) {
 	n := rapid.IntRange(1, 8).Draw(t, "window")
 	x.mu.Lock()
-	for _, c := range x.clients { // what is in flight stays
+	for _, c := range x.clients { // events in flight stay
 		if len(x.held(c)) > n || x.store == "slow" {
 			n = x.window
 		}
@@ -370,7 +370,7 @@ func (x *exam) restart(t *rapid.T) {
 	synctest.Wait()
 }
 
-// finish mends everything and acks whatever comes, until nothing comes.
+// finish ends all faults and acks every delivery, until none comes.
 func (x *exam) finish() {
 	x.mendStore()
 	x.setPolicy(groups(""))

@@ -150,7 +150,7 @@ func TestLateDeadLetter(t *testing.T) {
 	})
 }
 
-// What retention has removed before the group got to it is counted.
+// Events that retention has removed before the group got to them are counted.
 func TestPassedOver(t *testing.T) {
 	p := &partition{Place: reader.Place{Next: 1}}
 	p.passOver(4)

@@ -25,7 +25,7 @@ func TestPartitionsFollowMembers(t *testing.T) {
 		f.wantOwners("a a a a a a a a")
 		f.publishN(40)
 		cb := b.join()
-		advance(100 * time.Millisecond) // a drains what is not in flight
+		advance(100 * time.Millisecond) // a drains partitions with nothing in flight
 		if got := f.owners(); !strings.Contains(got, "-") && got != f.rendezvous("a", "b") {
 			t.Errorf("owned by %s", got)
 		}
@@ -79,7 +79,7 @@ func (s *sidecar) info() wire.GroupInfo {
 	return (&world{t: s.t, m: s.m}).info()
 }
 
-// ackAll acks what came since, and remembers it.
+// ackAll acks the deliveries since the last call, and remembers them.
 func (c *client) ackAll() {
 	c.mu.Lock()
 	var ids []string
@@ -92,8 +92,8 @@ func (c *client) ackAll() {
 	c.ack(ids...)
 }
 
-// What a sidecar that was killed had in flight comes again elsewhere within the
-// lease and a little more, with a higher attempt; what was acked does not.
+// Events in flight at a sidecar that is killed come again elsewhere within the lease and
+// a little more, with a higher attempt; acked events do not.
 func TestTakeoverTime(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")
@@ -129,8 +129,8 @@ func TestTakeoverTime(t *testing.T) {
 	})
 }
 
-// A partition waits for what is in flight before it goes elsewhere, for a
-// bounded time, and what is left then does not count.
+// A partition waits for its events in flight before it goes elsewhere, for a bounded
+// time, and deliveries that are left then do not count.
 func TestDrain(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		last := f.rendezvous("a", "b")
@@ -236,7 +236,7 @@ func TestPausedOwner(t *testing.T) {
 	}
 }
 
-// What the earlier owner saves until the moment of the takeover counts.
+// Progress that the earlier owner saves until the moment of the takeover counts.
 func TestTakeoverInherits(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")
@@ -304,7 +304,7 @@ func TestFencedSave(t *testing.T) {
 		synctest.Wait()
 		c.take()
 		f.setDeaf(true)
-		f.log.locked(func() { // somebody takes partition 0 by force
+		f.log.locked(func() { // another sidecar takes partition 0 by force
 			e := f.log.epochs[partitionZero]
 			e.Number, e.Owner, e.Released = e.Number+1, "b/1", true
 			f.log.epochs[partitionZero] = e

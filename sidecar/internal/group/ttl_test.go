@@ -47,8 +47,8 @@ func TestTTL(t *testing.T) {
 	})
 }
 
-// With retention.expired: dead_letter what has expired is a dead letter, whose
-// redrive is delivered: somebody wants it all the same.
+// With retention.expired: dead_letter an expired event is a dead letter, whose redrive
+// is delivered.
 func TestTTLDeadLetter(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.setPolicy(func(e *policy.Effective) { e.Retention.Expired = policy.ExpiredDeadLetter })

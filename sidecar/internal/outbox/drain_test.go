@@ -62,7 +62,7 @@ func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
 }
 
 // TestSuccessor: a drainer that is cut off, with work under way, loses its
-// shards to another one, which publishes again what was not marked.
+// shards to another one, which publishes documents without a mark again.
 func TestSuccessor(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
@@ -195,8 +195,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestRefusedForNow: nothing overtakes what has to wait, no attempt counts, and
-// other topics go on.
+// TestRefusedForNow: nothing overtakes documents that have to wait, no attempt counts,
+// and other topics go on.
 func TestRefusedForNow(t *testing.T) {
 	for _, code := range []wire.Code{wire.RateLimited, wire.Overloaded, wire.StoreUnavailable, wire.TopicPaused, wire.NotFound, wire.InUse} {
 		for _, whole := range []bool{false, true} {
@@ -300,8 +300,8 @@ func TestBurst(t *testing.T) {
 	a.inKeyOrder()
 }
 
-// TestUnclear: what fails without saying why is tried again, alone with its
-// key, and given up after the attempts.
+// TestUnclear: after an internal error a document is tried again, while its key waits,
+// and becomes an error after the attempts.
 func TestUnclear(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,21 +162,15 @@ func (d *Drainer) pump(ctx context.Context) {
 			if d.following.Load() {
 				idle.Most = pollFollowing
 			}
-			rest = d.untilNext(idle.Step())
+			rest = idle.Step()
+			if at, any := d.rests.next(); any {
+				rest = min(rest, max(d.cfg.Clock.Until(at), 0))
+			}
 			// A sweep that passed over many documents in vain is followed by a rest as long as it took.
 			d.cfg.Clock.SleepUnless(ctx, result.took, nil)
 		}
 		d.cfg.Clock.SleepUnless(ctx, rest, d.wake)
 	}
-}
-
-// untilNext is the wait until the next look: pause, or less if a topic or key has
-// rested enough before.
-func (d *Drainer) untilNext(pause time.Duration) time.Duration {
-	if at, any := d.rests.next(); any {
-		pause = min(pause, max(d.cfg.Clock.Until(at), 0))
-	}
-	return pause
 }
 
 // Stats are shown in GET /v1/status.
@@ -198,7 +193,7 @@ type Stats struct {
 func (d *Drainer) Stats() Stats {
 	return Stats{
 		Outbox: d.database + "." + d.cfg.Collection, State: d.state.String(),
-		Shards: d.usable().len(), Following: d.following.Load(), Pending: d.pending.Load(),
+		Shards: bits.OnesCount16(uint16(d.usable())), Following: d.following.Load(), Pending: d.pending.Load(),
 		Published: d.published.Load(), Errors: d.failed.Load(),
 	}
 }

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what must happen.
+	// patience is how long a test waits for a condition.
 	patience  = 40 * time.Second
 	testLease = 3 * time.Second
 )
@@ -199,7 +199,7 @@ func (a *app) untilStatus(status string, n int) {
 	a.until(fmt.Sprintf("%d documents are to be %s", n, status), func() bool { return a.statuses()[status] == n })
 }
 
-// document is what the tests look at.
+// document has the fields that tests look at.
 type document struct {
 	ID         any           `bson:"_id"`
 	Status     string        `bson:"status"`

@@ -44,7 +44,11 @@ func (d *Drainer) mark(marks []mark) (marked int) {
 	for {
 		refused, err := d.write(models)
 		if err == nil {
-			d.state.is("marks", firstOf(refused))
+			var first error
+			for _, first = range refused {
+				break
+			}
+			d.state.is("marks", first)
 			return d.count(marks, refused)
 		}
 		d.state.is("marks", err)
@@ -69,13 +73,6 @@ func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err e
 		return refused, nil
 	}
 	return nil, err
-}
-
-func firstOf(refused map[int]error) error {
-	for _, err := range refused {
-		return err
-	}
-	return nil
 }
 
 // model is the update of one document. Its filter is the _id alone where it

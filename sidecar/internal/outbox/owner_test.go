@@ -43,8 +43,8 @@ func (m *memoryOwner) write(_ context.Context, was, now owner) (owner, bool, err
 
 var errLost = errors.New("lost")
 
-// slowOwner is a store over a bad network: what is asked for may be carried out
-// long after the asker has given up, or not at all, and answers take long.
+// slowOwner is a store over a bad network: it may execute a call long after the caller
+// has given up, or not at all, and answers take long.
 type slowOwner struct {
 	ownerStore
 	longest time.Duration
@@ -194,7 +194,7 @@ func simulate(n, logs, ended int, seed uint64) (problem string) {
 		a.store.bad = false
 		a.store.mu.Unlock()
 	}
-	if !watch(37 * 8) { // what is still under way, a lease time, and a few ticks
+	if !watch(37 * 8) { // calls under way, a lease time, and a few ticks
 		return problem
 	}
 	owners := map[string]bool{}
@@ -322,7 +322,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestOwnerStore: what the rules need of the server.
+// TestOwnerStore: the rules' requirements of the server.
 func TestOwnerStore(t *testing.T) {
 	a := newApp(t)
 	db := a.coll.Database()

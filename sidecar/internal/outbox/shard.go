@@ -1,10 +1,6 @@
 package outbox
 
-import (
-	"math/bits"
-
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-)
+import "github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 
 // Shards is the number of parts of an outbox. Drainers with different numbers would
 // publish the same documents.
@@ -25,7 +21,3 @@ type shardSet uint16
 const allShards shardSet = 1<<Shards - 1
 
 func (s shardSet) has(shard int) bool { return s>>shard&1 == 1 }
-
-func (s shardSet) with(shard int) shardSet { return s | 1<<shard }
-
-func (s shardSet) len() int { return bits.OnesCount16(uint16(s)) }

@@ -37,7 +37,7 @@ func (d *Drainer) divide() {
 	var mine shardSet
 	for shard := range Shards {
 		if roster.Owner(names, g.Group+"/"+strconv.Itoa(shard)) == v.Name {
-			mine = mine.with(shard)
+			mine |= 1 << shard
 		}
 	}
 	if was := shardSet(d.mine.Swap(uint32(mine))); mine&^was != 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestAllAtOnce has several drainers drain all shards at the same time, which
-// is more than what sidecars do that do not know of each other yet.
+// TestAllAtOnce drains all shards by several drainers at the same time: more overlap
+// than between sidecars that have not seen each other yet.
 func TestAllAtOnce(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)

@@ -101,7 +101,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// What happens while nobody captures is published by whoever goes on.
+// The next capture publishes the changes that were made while no sidecar captured.
 func TestGoesOnFromThePlace(t *testing.T) {
 	for _, embedded := range []bool{false, true} {
 		onModel(t, mongomodel.Options{}, func(s *shop) {
@@ -321,7 +321,7 @@ func TestPlaceInTheOplogLost(t *testing.T) {
 	})
 }
 
-// A database that cannot be reached from the start on shows in the lag, and what changes once it can is captured.
+// The lag shows a database that is away from the start on, and later changes are captured once it is back.
 func TestAwayFromTheStart(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
 		for i := range 3 {
@@ -377,7 +377,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A collection that is dropped stops the capture: there are no deletes of what it had.
+// A collection that is dropped stops the capture: its documents have no deletes.
 func TestDropped(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
 		c := s.config("node")
@@ -408,7 +408,7 @@ func TestDropped(t *testing.T) {
 	})
 }
 
-// A re-read is gone on with where it was killed, whatever the _ids are, and what changes meanwhile comes last.
+// A re-read goes on where it was killed, for all types of _id, and changes made meanwhile come last.
 func TestRereadIsGoneOnWith(t *testing.T) {
 	const each = 1500
 	var killed atomic.Bool

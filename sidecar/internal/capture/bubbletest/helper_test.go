@@ -31,7 +31,7 @@ type shop struct {
 	stops  []func() // of sidecars
 }
 
-// lines is what sidecars log.
+// lines is the log of sidecars.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -164,7 +164,7 @@ func (s *shop) changes() (changes []string) {
 	return changes
 }
 
-// latest is the payload of each key's last event: what a compacted topic keeps.
+// latest is the payload of each key's last event, as in a compacted topic.
 func (s *shop) latest() map[string]string {
 	all := map[string]string{}
 	for _, e := range s.log.all() {

@@ -219,7 +219,7 @@ func TestFollowsAnotherStream(t *testing.T) {
 	})
 }
 
-// A stream that has fallen out of the oplog is noticed, and what was inserted meanwhile is published at once.
+// The drainer notices a stream that has fallen out of the oplog, and publishes the documents inserted meanwhile at once.
 func TestPlaceInTheOplogLost(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(a *app) {
 		defer a.drain()()
