@@ -7,10 +7,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // structuredItemOf makes an event of a CloudEvent in structured mode: one JSON
@@ -149,11 +149,11 @@ func attributeOf(name string, raw json.RawMessage) (value string, given bool, er
 	case c == 't' || c == 'f':
 		return string(raw), true, nil
 	case c == '"':
-		if holdsLoneSurrogate(raw) {
+		text, ok := textOf(raw)
+		if !ok {
 			return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s holds a lone surrogate escape", shorten(name))
 		}
-		_ = json.Unmarshal(raw, &value) // it is a string
-		return value, true, nil
+		return string(text), true, nil
 	case c != '{' && c != '[' && !bytes.ContainsAny(raw, ".eE"):
 		return string(raw), true, nil
 	}
@@ -180,12 +180,12 @@ func fillData(it *wire.PublishItem, contentType string, data, data64 json.RawMes
 		return setData(it, contentType, false, nil, lim)
 	case data[0] != '"':
 		return wire.Errorf(wire.BadRequest, "data must be a string where datacontenttype is %q, or be in data_base64", shorten(contentType))
-	case holdsLoneSurrogate(data):
+	}
+	text, ok := textOf(data)
+	if !ok {
 		return wire.Errorf(wire.BadRequest, "data holds a lone surrogate escape, which is no text of %q", shorten(contentType))
 	}
-	var text string
-	_ = json.Unmarshal(data, &text) // it is a string
-	return setData(it, contentType, false, []byte(text), lim)
+	return setData(it, contentType, false, text, lim)
 }
 
 // given reports whether there is a value other than null.
@@ -203,37 +203,12 @@ func base64Of(raw json.RawMessage) ([]byte, *wire.Error) {
 	return content, nil
 }
 
-// holdsLoneSurrogate reports whether a JSON string has half of an escaped
-// surrogate pair: it stands for no text.
-func holdsLoneSurrogate(raw []byte) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		i++
-		if raw[i] != 'u' {
-			continue
-		}
-		switch unit := codeUnit(raw[i+1:]); {
-		case unit >= 0xDC00 && unit <= 0xDFFF:
-			return true
-		case unit >= 0xD800 && unit <= 0xDBFF:
-			rest := raw[i+5:]
-			if !bytes.HasPrefix(rest, []byte(`\u`)) {
-				return true
-			}
-			if low := codeUnit(rest[2:]); low < 0xDC00 || low > 0xDFFF {
-				return true
-			}
-			i += 6
-		}
-		i += 4
+// textOf is the text of a JSON string that a decoder has read. ok is false if the string holds a lone
+// surrogate escape: no text has one.
+func textOf(raw []byte) (text []byte, ok bool) {
+	tokens := codec.NewTokens(raw)
+	if tokens.Next() != nil {
+		return nil, false
 	}
-	return false
-}
-
-// codeUnit reads the four hex digits of an escape, which a decoder has seen.
-func codeUnit(digits []byte) uint64 {
-	n, _ := strconv.ParseUint(string(digits[:4]), 16, 32)
-	return n
+	return tokens.AppendText(nil)
 }

@@ -115,12 +115,16 @@ func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it 
 // setBytes takes an event that is not JSON: a string that is its text, or its
 // base64.
 func (en *daprEntry) setBytes(it *wire.PublishItem, isText bool, lim wire.Limits) *wire.Error {
-	var text string
-	if en.Event[0] != '"' || holdsLoneSurrogate(en.Event) || json.Unmarshal(en.Event, &text) != nil {
+	var text []byte
+	ok := en.Event[0] == '"'
+	if ok {
+		text, ok = textOf(en.Event)
+	}
+	if !ok {
 		return wire.Errorf(wire.BadRequest, "event must be a string where contentType is %q", shorten(en.ContentType))
 	}
 	if isText {
-		return setData(it, en.ContentType, false, []byte(text), lim)
+		return setData(it, en.ContentType, false, text, lim)
 	}
 	content, bad := base64Of(en.Event)
 	if bad != nil {
