@@ -146,7 +146,7 @@ func (c *conn) expel(why *wire.Error, reason string) {
 func (g *Gateway) rightsChanged() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stopping {
+	if g.refusing() {
 		return
 	}
 	for c := range g.conns {

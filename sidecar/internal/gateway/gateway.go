@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -115,6 +117,10 @@ type Gateway struct {
 	ctx    context.Context // of all that connections do; ends with Shutdown
 	cancel context.CancelFunc
 	busy   sync.WaitGroup // connections
+
+	stopping context.Context // ends when Shutdown begins, under mu
+	stop     context.CancelFunc
+
 	leases leaser
 	pulls  pullers
 
@@ -123,19 +129,18 @@ type Gateway struct {
 
 	streaming sync.WaitGroup // streams
 
-	mu       sync.Mutex
-	stopping bool
-	number   uint64 // of the last connection
-	conns    map[*conn]struct{}
-	streams  map[*stream]struct{}
-	trails   []*trail // of streams that ended, the oldest first
-	uploads  map[*upload]struct{}
+	mu      sync.Mutex
+	number  uint64 // of the last connection
+	conns   map[*conn]struct{}
+	streams map[*stream]struct{}
+	trails  []*trail // of streams that ended, the oldest first
 }
 
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
-	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gateway{cfg: cfg, ctx: ctx, cancel: cancel, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), uploads: make(map[*upload]struct{}), latest: make(chan struct{}, maxLatest), plans: make(chan struct{}, maxPlans)}
+	g := &Gateway{cfg: cfg, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), latest: make(chan struct{}, maxLatest), plans: make(chan struct{}, maxPlans)}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg
 	cfg.Access.OnChange(g.rightsChanged)
 	return g
@@ -235,7 +240,7 @@ func (g *Gateway) Stats() Stats {
 func (g *Gateway) admitSocket(build func(name string) *conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stopping {
+	if g.refusing() {
 		return false
 	}
 	g.number++
@@ -253,11 +258,7 @@ func (g *Gateway) admitSocket(build func(name string) *conn) bool {
 }
 
 // refusing reports whether the sidecar shuts down.
-func (g *Gateway) refusing() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.stopping
-}
+func (g *Gateway) refusing() bool { return g.stopping.Err() != nil }
 
 // Shutdown refuses new connections, publishes and ops; gives what subscriptions
 // and pulls have in flight back to their groups without counting an attempt;
@@ -268,13 +269,9 @@ func (g *Gateway) refusing() bool {
 // under way needs them.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.mu.Lock()
-	g.stopping = true
-	conns := make([]*conn, 0, len(g.conns))
-	for c := range g.conns {
-		conns = append(conns, c)
-	}
+	g.stop()
+	conns := slices.Collect(maps.Keys(g.conns))
 	g.mu.Unlock()
-	g.endUploads()
 	g.pulls.end(errStopping())
 	var leaving sync.WaitGroup
 	for _, c := range conns {

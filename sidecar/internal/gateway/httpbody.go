@@ -74,10 +74,11 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 		u.discard(r)
 		return nil, errBodyTooLarge(most)
 	}
-	if !g.admitUpload(u) {
+	if g.refusing() {
 		return nil, errStopping()
 	}
-	defer g.forgetUpload(u)
+	// A client that sends nothing more must not hold up a stop to the end of its time.
+	defer context.AfterFunc(g.stopping, func() { u.fix(time.Now().Add(uploadLinger)) })()
 	in := intake{
 		b:      make([]byte, 0, min(max(r.ContentLength, 0), maxEagerBody)+minRoom),
 		budget: g.cfg.Memory, atMost: most,
@@ -126,31 +127,4 @@ func (u *upload) discard(r *http.Request) {
 
 func errBodyTooLarge(most int) *wire.Error {
 	return wire.Errorf(wire.PayloadTooLarge, "the body is longer than the %d bytes that are allowed", most)
-}
-
-// admitUpload counts a body in that is read; false while the sidecar shuts down.
-func (g *Gateway) admitUpload(u *upload) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.stopping {
-		return false
-	}
-	g.uploads[u] = struct{}{}
-	return true
-}
-
-func (g *Gateway) forgetUpload(u *upload) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.uploads, u)
-}
-
-// endUploads has the bodies that are read come to their end soon: a client that
-// sends nothing more would hold up a stop to the end of its time.
-func (g *Gateway) endUploads() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for u := range g.uploads {
-		u.fix(time.Now().Add(uploadLinger))
-	}
 }

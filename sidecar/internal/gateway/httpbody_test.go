@@ -71,15 +71,32 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	s = start(t, setup{})
-	done := make(chan string)
-	go func() {
-		status, text := rawPost(t, s, headers, strings.NewReader("{"))
-		done <- fmt.Sprint(status, " ", text)
-	}()
-	eventually(t, "the body is read", func() bool { s.gateway.mu.Lock(); defer s.gateway.mu.Unlock(); return len(s.gateway.uploads) == 1 })
-	s.stop()
-	if got := <-done; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, `"code":"store_unavailable"`) {
-		t.Error(got)
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	answers := bufio.NewReader(c)
+	for i, status := range []int{100, 503} { // 100: the body is read
+		text := "{"
+		if i == 0 {
+			text = "POST /v1/topics/t/events HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n" + headers + "\r\n"
+		}
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		if status == 503 {
+			s.stop()
+		}
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != status || status == 503 && !strings.Contains(string(content), `"code":"store_unavailable"`) {
+			t.Errorf("%s %s: %v", res.Status, content, err)
+		}
 	}
 }
 

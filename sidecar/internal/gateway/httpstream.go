@@ -169,7 +169,7 @@ func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, 
 func (g *Gateway) admitStream(s *stream) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stopping {
+	if g.refusing() {
 		return errStopping()
 	}
 	if err := g.identityMay(&s.who, s.topic, s.group); err != nil {
