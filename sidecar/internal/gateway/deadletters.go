@@ -196,10 +196,8 @@ func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, 
 
 // deadQuery reads the parameters of a list.
 func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err error) {
-	if q, err = g.deadOf(r); err != nil {
-		return q, 0, err
-	}
-	if err := g.may(r, access.Subscribe, q.topic, ""); err != nil {
+	q = g.deadOf(r)
+	if err := g.mayJoin(r); err != nil {
 		return q, 0, err
 	}
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
@@ -226,11 +224,9 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 	return q, limit, nil
 }
 
-// deadOf is the request's topic, and the groups that its sender may read on as.
-func (g *Gateway) deadOf(r *http.Request) (q deadLetters, err error) {
-	if q.topic, err = topicOf(r); err != nil {
-		return q, err
-	}
+// deadOf selects all dead letters of the request's topic, of the groups that its sender may subscribe with.
+func (g *Gateway) deadOf(r *http.Request) deadLetters {
+	q := deadLetters{topic: r.PathValue("topic")}
 	allowed := map[string]bool{}
 	q.sees = func(group string) bool {
 		is, known := allowed[group]
@@ -240,7 +236,7 @@ func (g *Gateway) deadOf(r *http.Request) (q deadLetters, err error) {
 		}
 		return is
 	}
-	return q, nil
+	return q
 }
 
 // deadCursor is where a list goes on.

@@ -152,11 +152,16 @@ func New(cfg Config) *Gateway {
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+socketPath, g.serveSocket)
+	publishes := map[string]handler{
+		"POST /v1/topics/{topic}/events": g.publishHTTP,
+		"POST " + daprPublishPath:        g.publishDapr,
+		"POST " + daprBulkPath:           g.publishDaprBulk,
+		"POST " + daprBulkPathAlpha:      g.publishDaprBulk,
+	}
+	for route, h := range publishes {
+		mux.HandleFunc(route, g.handle(h))
+	}
 	for route, h := range map[string]handler{
-		"POST /v1/topics/{topic}/events":                g.publishHTTP,
-		"POST " + daprPublishPath:                       g.publishDapr,
-		"POST " + daprBulkPath:                          g.publishDaprBulk,
-		"POST " + daprBulkPathAlpha:                     g.publishDaprBulk,
 		"GET /v1/topics/{topic}/events/{id}":            answer(g.showEvent),
 		"GET /v1/topics":                                answer(g.listTopics),
 		"PUT /v1/topics/{topic}":                        g.untilShutdown(g.makeTopic),
@@ -167,9 +172,9 @@ func (g *Gateway) Handler() http.Handler {
 		"GET /v1/topics/{topic}/groups/{group}":         answer(g.showGroup),
 		"PUT /v1/topics/{topic}/groups/{group}/cursor":  g.untilShutdown(answer(g.moveGroup)),
 		"POST /v1/topics/{topic}/groups/{group}/pull":   g.untilShutdown(g.pullEvents),
-		"POST /v1/topics/{topic}/groups/{group}/ack":    g.untilShutdown(g.settleLeases(wire.OpAck, g.ackLeases)),
-		"POST /v1/topics/{topic}/groups/{group}/nack":   g.untilShutdown(g.settleLeases(wire.OpNack, g.nackLeases)),
-		"POST /v1/topics/{topic}/groups/{group}/modack": g.untilShutdown(g.settleLeases(wire.OpModAck, g.extendLeases)),
+		"POST /v1/topics/{topic}/groups/{group}/ack":    g.untilShutdown(g.settleLeases(wire.OpAck)),
+		"POST /v1/topics/{topic}/groups/{group}/nack":   g.untilShutdown(g.settleLeases(wire.OpNack)),
+		"POST /v1/topics/{topic}/groups/{group}/modack": g.untilShutdown(g.settleLeases(wire.OpModAck)),
 		"GET /v1/topics/{topic}/stream":                 g.untilShutdown(g.streamEvents),
 		"GET /v1/topics/{topic}/scheduled":              answer(g.listScheduled),
 		"DELETE /v1/topics/{topic}/scheduled/{id}":      g.untilShutdown(g.cancelScheduled),
@@ -180,11 +185,10 @@ func (g *Gateway) Handler() http.Handler {
 		"POST /v1/topics/{topic}/dlq/redrive":           g.untilShutdown(g.changeDead(g.planRedrive)),
 		"POST /v1/topics/{topic}/dlq/discard":           g.untilShutdown(g.changeDead(g.planDiscard)),
 	} {
-		mux.HandleFunc(route, g.handle(h))
+		mux.HandleFunc(route, g.handle(named(route, h)))
 	}
 	routes := httpapi.Routes(mux)
-	published := []string{"POST /v1/topics/{topic}/events", "POST " + daprPublishPath, "POST " + daprBulkPath, "POST " + daprBulkPathAlpha}
-	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, published...)
+	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, slices.Collect(maps.Keys(publishes))...)
 	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == socketPath {
 			routes.ServeHTTP(w, r)

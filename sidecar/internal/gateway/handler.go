@@ -67,58 +67,36 @@ func writeJSON(w http.ResponseWriter, status int, content []byte) {
 	_, _ = w.Write(content) // a client that does not take its answer has gone
 }
 
-// topicOf is the topic that the path names.
-func topicOf(r *http.Request) (topic string, err error) {
-	topic = r.PathValue("topic")
-	if bad := codec.CheckReadTopic(topic); bad != nil {
-		err = bad
+// named checks the topic and the group that the paths of a route name.
+func named(route string, h handler) handler {
+	topic, group := strings.Contains(route, "{topic}"), strings.Contains(route, "{group}")
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if topic {
+			if bad := codec.CheckReadTopic(r.PathValue("topic")); bad != nil {
+				return bad
+			}
+		}
+		if group {
+			if bad := codec.CheckGroup(r.PathValue("group")); bad != nil {
+				return bad
+			}
+		}
+		return h(w, r)
 	}
-	return topic, err
 }
 
-// groupOf is the topic and the group that the path names.
-func groupOf(r *http.Request) (topic, name string, err error) {
-	if topic, err = topicOf(r); err != nil {
-		return "", "", err
-	}
-	name = r.PathValue("group")
-	if bad := codec.CheckGroup(name); bad != nil {
-		return "", "", bad
-	}
-	return topic, name, nil
+// mayJoin says whether the sender may subscribe to the topic, and with the group, that the path names.
+func (g *Gateway) mayJoin(r *http.Request) error {
+	return g.may(r, access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
 }
 
-// paramsOf is the topic that the path names, and the parameters.
-func paramsOf(r *http.Request, lists ...string) (topic string, p httpapi.Params, err error) {
-	if topic, err = topicOf(r); err == nil {
-		p, err = httpapi.ParseParams(r.URL.RawQuery, lists...)
+// dryRun reports whether nothing is to be changed.
+func dryRun(r *http.Request) (bool, error) {
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		return false, err
 	}
-	return topic, p, err
-}
-
-// dryRun is the topic that the path names, and whether nothing is to be changed.
-func dryRun(r *http.Request) (topic string, dry bool, err error) {
-	topic, p, err := paramsOf(r)
-	if err == nil {
-		dry, err = p.DryRun()
-	}
-	return topic, dry, err
-}
-
-// maySubscribe is the topic that the path names, if the sender may subscribe to it.
-func (g *Gateway) maySubscribe(r *http.Request) (topic string, err error) {
-	if topic, err = topicOf(r); err == nil {
-		err = g.may(r, access.Subscribe, topic, "")
-	}
-	return topic, err
-}
-
-// mayJoin is the group that the path names, if the sender may subscribe with it.
-func (g *Gateway) mayJoin(r *http.Request) (topic, name string, err error) {
-	if topic, name, err = groupOf(r); err == nil {
-		err = g.may(r, access.Subscribe, topic, name)
-	}
-	return topic, name, err
+	return p.DryRun()
 }
 
 // sender is who asks, as the log names it.

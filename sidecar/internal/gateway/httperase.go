@@ -49,11 +49,11 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
-	topic, p, err := paramsOf(r)
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return x, err
 	}
-	x.topic = topic
+	x.topic = r.PathValue("topic")
 	for name, to := range map[string]**string{"id": &x.id, "key": &x.key} {
 		text, err := p.Text(name)
 		if err != nil {

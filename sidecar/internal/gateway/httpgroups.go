@@ -14,10 +14,10 @@ func (g *Gateway) sees(r *http.Request, topic string) bool {
 }
 
 func (g *Gateway) listGroups(_ http.ResponseWriter, r *http.Request) (any, error) {
-	topic, err := g.maySubscribe(r)
-	if err != nil {
+	if err := g.mayJoin(r); err != nil {
 		return nil, err
 	}
+	topic := r.PathValue("topic")
 	if _, err := g.cfg.Log.LookupTopic(r.Context(), topic); err != nil {
 		return nil, err
 	}
@@ -32,11 +32,10 @@ func (g *Gateway) listGroups(_ http.ResponseWriter, r *http.Request) (any, error
 }
 
 func (g *Gateway) showGroup(_ http.ResponseWriter, r *http.Request) (any, error) {
-	topic, name, err := g.mayJoin(r)
-	if err != nil {
+	if err := g.mayJoin(r); err != nil {
 		return nil, err
 	}
-	return g.cfg.Groups.Info(r.Context(), topic, name)
+	return g.cfg.Groups.Info(r.Context(), r.PathValue("topic"), r.PathValue("group"))
 }
 
 // maxCursorBody is more than any cursor takes.
@@ -44,11 +43,8 @@ const maxCursorBody = 64 << 10
 
 // moveGroup sets a group's cursor, or tells what that would do.
 func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) (any, error) {
-	topic, name, err := groupOf(r)
-	if err != nil {
-		return nil, err
-	}
-	_, dry, err := dryRun(r)
+	topic, name := r.PathValue("topic"), r.PathValue("group")
+	dry, err := dryRun(r)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +56,7 @@ func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) (any, error)
 	if bad != nil {
 		return nil, bad
 	}
-	if err := g.may(r, access.Subscribe, topic, name); err != nil {
+	if err := g.mayJoin(r); err != nil {
 		return nil, err
 	}
 	if dry {
@@ -71,10 +67,10 @@ func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) (any, error)
 
 // deleteGroup removes a group that has no members.
 func (g *Gateway) deleteGroup(_ http.ResponseWriter, r *http.Request) (any, error) {
-	topic, name, err := g.mayJoin(r)
-	if err != nil {
+	if err := g.mayJoin(r); err != nil {
 		return nil, err
 	}
+	topic, name := r.PathValue("topic"), r.PathValue("group")
 	g.pulls.leave(topic, name)
 	if err := g.cfg.Groups.Delete(r.Context(), topic, name); err != nil {
 		return nil, err

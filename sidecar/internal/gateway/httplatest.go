@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -42,7 +41,7 @@ func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
 
 // latestOf reads the requested keys: the named ones and those with the prefix; without either all.
 func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
-	topic, p, err := paramsOf(r, "key")
+	p, err := httpapi.ParseParams(r.URL.RawQuery, "key")
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +60,7 @@ func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 			}
 		}
 	}
-	if err := g.may(r, access.Subscribe, topic, ""); err != nil {
+	if err := g.mayJoin(r); err != nil {
 		return nil, err
 	}
 	var queries []eventlog.LatestQuery

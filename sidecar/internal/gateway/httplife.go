@@ -40,11 +40,7 @@ type spooledAt struct {
 
 // showEvent tells the life of an event so far.
 func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error) {
-	topic, err := topicOf(r)
-	if err != nil {
-		return nil, err
-	}
-	id := r.PathValue("id")
+	topic, id := r.PathValue("topic"), r.PathValue("id")
 	if bad := codec.CheckID(id); bad != nil {
 		return nil, bad
 	}

@@ -26,10 +26,7 @@ const (
 
 // pullEvents answers a long poll.
 func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) error {
-	topic, name, err := groupOf(r)
-	if err != nil {
-		return err
-	}
+	topic, name := r.PathValue("topic"), r.PathValue("group")
 	content, bad := g.readAtMost(w, r, maxPullBody)
 	if bad != nil {
 		return bad
@@ -38,7 +35,7 @@ func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	if err := g.may(r, access.Subscribe, topic, name); err != nil {
+	if err := g.mayJoin(r); err != nil {
 		return err
 	}
 	p, err := g.pulls.enter(g.madeFor(r), topic, name, req.Subscribe)

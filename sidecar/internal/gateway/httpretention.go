@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"time"
@@ -22,7 +23,7 @@ type retentionPlan struct {
 
 // planRetention tells how many events of a topic would go by another retention.
 func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, error) {
-	topic, keep, err := g.retentionOf(r)
+	keep, err := g.retentionOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -33,35 +34,32 @@ func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, er
 		return nil, overloaded("%d topics are being counted, which are as many as may be", maxPlans)
 	}
 	var plan retentionPlan
-	plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), g.cfg.Log, topic, keep, time.Now())
+	plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), g.cfg.Log, r.PathValue("topic"), keep, time.Now())
 	return plan, err
 }
 
 // retentionOf is a topic's retention with what the parameters say otherwise.
-func (g *Gateway) retentionOf(r *http.Request) (topic string, keep policy.Retention, err error) {
-	topic, p, err := paramsOf(r)
+func (g *Gateway) retentionOf(r *http.Request) (keep policy.Retention, err error) {
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
-		return "", keep, err
+		return keep, err
 	}
+	topic := r.PathValue("topic")
 	keep = g.cfg.Policies.Load().Topic(topic).Retention
-	ttl, err := p.Text("ttl")
-	if err != nil {
-		return topic, keep, err
-	}
+	ttl, err1 := p.Text("ttl")
 	if ttl != "" {
 		if keep.TTL, err = time.ParseDuration(ttl); err != nil || keep.TTL < 0 {
-			return topic, keep, httpapi.BadParam("ttl", "%q is not a duration such as 24h, or 0s for ever", ttl)
+			err1 = httpapi.BadParam("ttl", "%q is not a duration such as 24h, or 0s for ever", ttl)
 		}
 	}
-	if keep.MaxBytes, err = p.Whole("max_bytes", keep.MaxBytes, 0, math.MaxInt64); err != nil {
-		return topic, keep, err
+	most, err2 := p.Whole("max_bytes", keep.MaxBytes, 0, math.MaxInt64)
+	compact, err3 := p.Choice("compact", "0", "1")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return keep, err
 	}
+	keep.MaxBytes = most
 	if p.Has("compact") {
-		compact, err := p.Choice("compact", "0", "1")
-		if err != nil {
-			return topic, keep, err
-		}
 		keep.Compact = compact == "1"
 	}
-	return topic, keep, g.mayRead(r, topic)
+	return keep, g.mayRead(r, topic)
 }

@@ -50,11 +50,8 @@ func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) schemaOf(r *http.Request) (topicSchema, error) {
-	topic, err := topicOf(r)
-	if err != nil {
-		return topicSchema{}, err
-	}
-	if err := g.may(r, access.Subscribe, topic, ""); err != nil && g.may(r, access.Publish, topic, "") != nil {
+	topic := r.PathValue("topic")
+	if err := g.mayJoin(r); err != nil && g.may(r, access.Publish, topic, "") != nil {
 		return topicSchema{}, err
 	}
 	s := g.cfg.Policies.Load().Topic(topic).Schema

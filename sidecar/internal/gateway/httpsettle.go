@@ -12,62 +12,51 @@ import (
 // maxSettleBody is more than the most leases that one request may name.
 const maxSettleBody = 4 << 20
 
-// settlement does something to what is in flight under leases, tells which were
-// stale, and calls done once that is durable.
-type settlement func(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) (stale []bool)
-
-func (g *Gateway) ackLeases(topic, name string, leases []group.Lease, _ codec.Settlement, done func(error)) []bool {
-	return g.cfg.Groups.AckLeases(topic, name, leases, done)
-}
-
-func (g *Gateway) nackLeases(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
-	return g.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
-}
-
-func (g *Gateway) extendLeases(topic, name string, leases []group.Lease, t codec.Settlement, done func(error)) []bool {
-	done(nil)
-	return g.cfg.Groups.ExtendLeases(topic, name, leases, time.Duration(*t.ExtendMS)*time.Millisecond)
-}
-
-// settleLeases answers once the group's progress is durable.
-func (g *Gateway) settleLeases(op string, settle settlement) handler {
+// settleLeases handles ack, nack and modack. It answers an ack or a nack once the group's progress is durable.
+func (g *Gateway) settleLeases(op string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		results, err := g.settleRequest(w, r, op, settle)
-		if err == nil {
-			writeJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
+		if err := g.mayJoin(r); err != nil {
+			return err
 		}
-		return err
-	}
-}
-
-func (g *Gateway) settleRequest(w http.ResponseWriter, r *http.Request, op string, settle settlement) ([]*wire.Error, error) {
-	topic, name, err := g.mayJoin(r)
-	if err != nil {
-		return nil, err
-	}
-	content, bad := g.readAtMost(w, r, maxSettleBody)
-	if bad != nil {
-		return nil, bad
-	}
-	t, bad := codec.DecodeSettlement(op, content)
-	if bad != nil {
-		return nil, bad
-	}
-	leases, at, results, bad := g.readLeases(topic, name, t.Leases)
-	if bad != nil {
-		return nil, bad
-	}
-	durable := make(chan error, 1)
-	for i, stale := range settle(topic, name, leases, t, func(err error) { durable <- err }) {
-		if stale {
-			results[at[i]] = wire.Errorf(wire.StaleLease, "the event is not in flight under this lease any more: it was settled, or given to be delivered again")
+		content, bad := g.readAtMost(w, r, maxSettleBody)
+		if bad != nil {
+			return bad
 		}
-	}
-	select {
-	case err = <-durable:
-		return results, err
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
+		t, bad := codec.DecodeSettlement(op, content)
+		if bad != nil {
+			return bad
+		}
+		topic, name := r.PathValue("topic"), r.PathValue("group")
+		leases, at, results, bad := g.readLeases(topic, name, t.Leases)
+		if bad != nil {
+			return bad
+		}
+		durable := make(chan error, 1)
+		done := func(err error) { durable <- err }
+		var stale []bool
+		switch op {
+		case wire.OpAck:
+			stale = g.cfg.Groups.AckLeases(topic, name, leases, done)
+		case wire.OpNack:
+			stale = g.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
+		case wire.OpModAck:
+			stale = g.cfg.Groups.ExtendLeases(topic, name, leases, time.Duration(*t.ExtendMS)*time.Millisecond)
+			done(nil)
+		}
+		for i, is := range stale {
+			if is {
+				results[at[i]] = wire.Errorf(wire.StaleLease, "the event is not in flight under this lease any more: it was settled, or given to be delivered again")
+			}
+		}
+		select {
+		case err := <-durable:
+			if err == nil {
+				writeJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
+			}
+			return err
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
 	}
 }
 

@@ -79,40 +79,32 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 // streamOptions reads what a stream is of and where it starts. last is the
 // event that the client was sent last, if it says so.
 func streamOptions(r *http.Request) (k subKey, o wire.SubscribeOptions, last string, err error) {
-	topic, p, err := paramsOf(r)
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return k, o, "", err
 	}
-	k.topic = topic
-	if k.group, err = p.Text("group"); err != nil {
-		return k, o, "", err
-	}
-	if k.group != "" {
-		if bad := codec.CheckGroup(k.group); bad != nil {
-			return k, o, "", httpapi.BadParam("group", "%s", bad.Msg)
+	k.topic = r.PathValue("topic")
+	name, err1 := p.Text("group")
+	if name != "" {
+		if bad := codec.CheckGroup(name); bad != nil {
+			err1 = httpapi.BadParam("group", "%s", bad.Msg)
 		}
 	}
-	if o.From, err = p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID, wire.FromPositions); err != nil {
+	from, err2 := p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID, wire.FromPositions)
+	ts, err3 := p.Whole("ts", 0, 0, wire.MaxTS)
+	id, err4 := p.Text("afterId")
+	if id != "" {
+		if bad := codec.CheckID(id); bad != nil {
+			err4 = httpapi.BadParam("afterId", "%s", bad.Msg)
+		}
+	}
+	positions, err5 := p.Text("positions")
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return k, o, "", err
 	}
-	ts, err := p.Whole("ts", 0, 0, wire.MaxTS)
-	if err != nil {
-		return k, o, "", err
-	}
+	k.group, o.From, o.AfterID = name, from, id
 	if p.Has("ts") {
 		o.TS = &ts
-	}
-	if o.AfterID, err = p.Text("afterId"); err != nil {
-		return k, o, "", err
-	}
-	if p.Has("afterId") {
-		if bad := codec.CheckID(o.AfterID); bad != nil {
-			return k, o, "", httpapi.BadParam("afterId", "%s", bad.Msg)
-		}
-	}
-	positions, err := p.Text("positions")
-	if err != nil {
-		return k, o, "", err
 	}
 	bad := codec.CheckFrom(o.From, o.TS, o.AfterID)
 	if o.From == wire.FromPositions {

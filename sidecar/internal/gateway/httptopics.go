@@ -237,7 +237,8 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) (tp eventlog.To
 // deleteTopic removes a topic, its groups and its dead letters, or tells what
 // would go.
 func (g *Gateway) deleteTopic(_ http.ResponseWriter, r *http.Request) (any, error) {
-	topic, dry, err := dryRun(r)
+	topic := r.PathValue("topic")
+	dry, err := dryRun(r)
 	if err == nil {
 		err = g.may(r, access.Admin, topic, "")
 	}

@@ -115,9 +115,10 @@ type scheduledPage struct {
 }
 
 func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err error) {
-	if page.topic, err = g.maySubscribe(r); err != nil {
+	if err := g.mayJoin(r); err != nil {
 		return page, err
 	}
+	page.topic = r.PathValue("topic")
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return page, err

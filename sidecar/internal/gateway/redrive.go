@@ -120,10 +120,7 @@ func (c *change) run(ctx, gateway context.Context, lines *progress) {
 type planner func(*http.Request, deadLetters, deadSelection) (change, error)
 
 func (g *Gateway) planChange(w http.ResponseWriter, r *http.Request, plan planner) (c change, err error) {
-	q, err := g.deadOf(r)
-	if err != nil {
-		return c, err
-	}
+	q := g.deadOf(r)
 	content, bad := g.readAtMost(w, r, maxSettleBody)
 	if bad != nil {
 		return c, bad
