@@ -25,7 +25,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 		g.cfg.Access.Challenge(w, r, err)
 		return
 	}
-	limits := g.connection(r)
+	limits := g.httpConn(r).publish
 	up := &upgrade{ResponseWriter: w, cfg: &g.cfg}
 	ws, err := websocket.Accept(up, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // the guard has looked at Origin

@@ -26,6 +26,7 @@ type conn struct {
 	out    *sendBuffer
 	limits *admit.Connection
 	window window
+	pacers pacers // of deliveries
 
 	who   atomic.Pointer[access.Identity] // nil until it is known
 	known chan struct{}                   // closed once it is
@@ -34,7 +35,6 @@ type conn struct {
 	mu     sync.Mutex
 	ending *wire.Error // ops are refused with it
 	subs   map[subKey]*subscription
-	pacers pacers // of deliveries
 }
 
 // subKey names a subscription of a connection; group is "" without one.

@@ -211,6 +211,12 @@ func (g *Gateway) ConnContext(ctx context.Context, _ net.Conn) context.Context {
 
 func (g *Gateway) newHTTPConn() *httpConn { return &httpConn{publish: g.cfg.Publisher.NewConnection()} }
 
+// httpConn is what the requests of one TCP connection share of the limits.
+type httpConn struct {
+	publish *admit.Connection
+	pacers  pacers // of deliveries
+}
+
 // httpConn is what the request's connection owns of the limits.
 func (g *Gateway) httpConn(r *http.Request) *httpConn {
 	if c, ok := r.Context().Value(connectionKey{}).(*httpConn); ok {
@@ -218,9 +224,6 @@ func (g *Gateway) httpConn(r *http.Request) *httpConn {
 	}
 	return g.newHTTPConn()
 }
-
-// connection is what the request's connection owns of the limits on publishes.
-func (g *Gateway) connection(r *http.Request) *admit.Connection { return g.httpConn(r).publish }
 
 // Stats counts what is connected now.
 type Stats struct {

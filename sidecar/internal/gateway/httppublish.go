@@ -132,7 +132,7 @@ func (g *Gateway) publish(r *http.Request, read func(topic string) ([]wire.Publi
 		return nil, nil
 	}
 	answered := make(chan []wire.ResultItem, 1)
-	if bad := g.cfg.Publisher.Publish(g.madeFor(r), g.connection(r), items, func(results []wire.ResultItem) { answered <- results }); bad != nil {
+	if bad := g.cfg.Publisher.Publish(g.madeFor(r), g.httpConn(r).publish, items, func(results []wire.ResultItem) { answered <- results }); bad != nil {
 		return nil, bad
 	}
 	select {

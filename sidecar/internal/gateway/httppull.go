@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
+	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
 )
 
 const (
@@ -83,16 +84,17 @@ func (g *Gateway) identityMay(id *access.Identity, topic, name string) error {
 func (g *Gateway) collect(r *http.Request, p *puller, req codec.Pull) (ds []group.Delivery, at time.Time, err error) {
 	began := time.Now()
 	wait := time.Duration(req.WaitMS) * time.Millisecond
-	pacer, release := g.httpConn(r).pacer(g.cfg.Policies, p.key.topic)
+	pace, release := g.httpConn(r).pacers.use(g.cfg.Policies, p.key.topic)
 	defer release()
-	tokens, ok := p.awaitTokens(r.Context(), pacer, req.Max, wait)
+	tokens, ok := p.awaitTokens(r.Context(), pace, req.Max, wait)
 	if !ok {
 		return nil, at, r.Context().Err()
 	}
 	q := p.join(tokens.N)
 	q.await(r.Context(), p, wait-time.Since(began), max(wait, firstLook)-time.Since(began))
 	ds, at, ended := p.leave(q)
-	giveBack(tokens, tokens.N-len(ds), time.Now())
+	tokens.N -= len(ds)
+	limit.RefundAll([]limit.Charge{tokens}, time.Now())
 	if ended != nil {
 		return nil, at, ended
 	}
@@ -101,8 +103,8 @@ func (g *Gateway) collect(r *http.Request, p *puller, req codec.Pull) (ds []grou
 
 // awaitTokens takes what there is of a connection's tokens, up to n; ok is false
 // where the time is over before there is one.
-func (p *puller) awaitTokens(ctx context.Context, pacer *sharedPacer, n int, wait time.Duration) (taken limit.Charge, ok bool) {
-	taken, after := pacer.TakeSome(n, time.Now())
+func (p *puller) awaitTokens(ctx context.Context, pace *pacer.Pacer, n int, wait time.Duration) (taken limit.Charge, ok bool) {
+	taken, after := pace.TakeSome(n, time.Now())
 	if taken.N > 0 {
 		return taken, true
 	}
@@ -111,7 +113,7 @@ func (p *puller) awaitTokens(ctx context.Context, pacer *sharedPacer, n int, wai
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for pause.For(ctx, after) {
-		if taken, after = pacer.TakeSome(n, time.Now()); taken.N > 0 {
+		if taken, after = pace.TakeSome(n, time.Now()); taken.N > 0 {
 			return taken, true
 		}
 	}

@@ -31,7 +31,7 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 		s.Start()
 		err = s.serve(w, r, patience)
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && !s.isOver() {
+	if errors.Is(err, os.ErrDeadlineExceeded) && s.over.Err() == nil {
 		g.cfg.Logger.Info("a client that did not read was disconnected", "topic", s.topic, "group", s.group, "stream", r.RemoteAddr, "timeout", patience)
 	}
 	return nil
@@ -58,12 +58,11 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	}
 	s := &stream{
 		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.SendBufferBytes, budget: g.cfg.Memory,
-		ready: pause.NewWake(), over: make(chan struct{}), finished: make(chan struct{}), last: last,
+		ready: pause.NewWake(), finished: make(chan struct{}), last: last,
 		out: http.NewResponseController(w), how: group.Disconnected,
 	}
-	var pacer *sharedPacer
-	pacer, s.release = g.httpConn(r).pacer(g.cfg.Policies, k.topic)
-	if err := s.join(madeFor(r.Context(), &s.who), g, o, pacer); err != nil {
+	s.over, s.cancel = context.WithCancel(context.Background())
+	if err := s.join(madeFor(r.Context(), &s.who), g, o, &g.httpConn(r).pacers); err != nil {
 		s.release()
 		return nil, err
 	}
@@ -135,11 +134,12 @@ func streamHead(w http.ResponseWriter) {
 
 // join subscribes with the group, or alone, behind the event that the client was
 // sent last, if there is one.
-func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, p *sharedPacer) error {
+func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, ps *pacers) error {
 	asked := group.Subscription{
 		Topic: s.topic, Group: s.group, Options: o,
-		Sink: s, Pacer: p, MemberID: g.cfg.NodeID + "/stream", Merged: true,
+		Sink: s, MemberID: g.cfg.NodeID + "/stream", Merged: true,
 	}
+	asked.Pacer, s.release = ps.use(g.cfg.Policies, s.topic)
 	if s.group == "" {
 		if s.last != "" {
 			asked.Starts = g.resume(s.subKey, s.last)

@@ -327,12 +327,12 @@ func TestStreamThatBreaksCountsLittle(t *testing.T) {
 		s.publish(t, "t", fmt.Sprint(i), "")
 	}
 	k := &stream{
-		subKey: subKey{"t", "g"}, groups: s.gateway.cfg.Groups, bound: 1 << 20, release: func() {},
-		ready: make(chan struct{}, 1), over: make(chan struct{}), out: http.NewResponseController(httptest.NewRecorder()), how: group.Disconnected,
+		subKey: subKey{"t", "g"}, groups: s.gateway.cfg.Groups, bound: 1 << 20,
+		ready: make(chan struct{}, 1), over: t.Context(), out: http.NewResponseController(httptest.NewRecorder()), how: group.Disconnected,
 	}
 	first := wire.SubscribeOptions{From: wire.FromEarliest, MaxInflight: new(int)}
 	*first.MaxInflight = 2
-	if err := k.join(t.Context(), s.gateway, first, new(pacers).use(s.policies, "t")); err != nil {
+	if err := k.join(t.Context(), s.gateway, first, new(pacers)); err != nil {
 		t.Fatal(err)
 	}
 	k.Start()
@@ -357,7 +357,7 @@ func TestStreamHeartbeats(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 46*time.Second)
 		defer cancel()
 		w := httptest.NewRecorder()
-		s := &stream{ready: make(chan struct{}, 1), over: make(chan struct{}), out: http.NewResponseController(w)}
+		s := &stream{ready: make(chan struct{}, 1), over: t.Context(), out: http.NewResponseController(w)}
 		_ = s.serve(w, httptest.NewRequestWithContext(ctx, "GET", "/", nil), time.Minute)
 		if got := w.Body.String(); got != ":\n\n:\n\n:\n\n" || !w.Flushed {
 			t.Errorf("%q", got)

@@ -1,39 +1,48 @@
 package gateway
 
 import (
+	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
 )
 
-// sharedPacer is the delivery bucket of one connection and topic, for all that
-// the connection does with the topic.
-type sharedPacer struct {
-	*pacer.Pacer
-	used int // by so many; guarded by the connection's mu
+// pacers are the delivery buckets of one connection, by topic: everything that the connection does
+// with a topic shares one. The zero value has none.
+type pacers struct {
+	mu  sync.Mutex
+	all map[string]*sharedPacer
 }
 
-// pacers are those of one connection, by topic. The zero value has none, and its owner guards it.
-type pacers map[string]*sharedPacer
+type sharedPacer struct {
+	*pacer.Pacer
+	users int
+}
 
-// use returns the topic's pacer, for one user more. Before it makes one, it forgets unused full
-// ones, which are the same as new: a reconnect gains no tokens.
-func (ps *pacers) use(policies *policy.Current, topic string) *sharedPacer {
-	p := (*ps)[topic]
-	if p == nil {
+// use returns the topic's pacer, for one user more until release. Before it makes one, it forgets
+// unused full ones, which are the same as new: a reconnect gains no tokens.
+func (ps *pacers) use(policies *policy.Current, topic string) (p *pacer.Pacer, release func()) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	shared := ps.all[topic]
+	if shared == nil {
 		now := time.Now()
-		for name, old := range *ps {
-			if old.used == 0 && old.Full(now) {
-				delete(*ps, name)
+		for name, old := range ps.all {
+			if old.users == 0 && old.Full(now) {
+				delete(ps.all, name)
 			}
 		}
-		p = &sharedPacer{Pacer: pacer.New(policies, topic, now)}
-		if *ps == nil {
-			*ps = make(pacers)
+		shared = &sharedPacer{Pacer: pacer.New(policies, topic, now)}
+		if ps.all == nil {
+			ps.all = make(map[string]*sharedPacer)
 		}
-		(*ps)[topic] = p
+		ps.all[topic] = shared
 	}
-	p.used++
-	return p
+	shared.users++
+	return shared.Pacer, func() {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		shared.users--
+	}
 }

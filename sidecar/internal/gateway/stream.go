@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -29,9 +30,10 @@ type stream struct {
 	who      access.Identity
 	bound    int
 	budget   *budget.Budget
-	release  func()        // lets go of the connection's delivery bucket
-	ready    pause.Wake    // has a value when there is something to write
-	over     chan struct{} // closed when the stream is to end
+	release  func()          // lets go of the connection's delivery bucket
+	ready    pause.Wake      // has a value when there is something to write
+	over     context.Context // ends when the stream is to end
+	cancel   context.CancelFunc
 	finished chan struct{} // closed once it has
 	last     string        // the event that the client was sent last by another stream; "": it says of none
 
@@ -125,7 +127,7 @@ func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Dur
 	var leases []group.Lease
 	for {
 		select {
-		case <-s.over:
+		case <-s.over.Done():
 			return nil
 		case <-r.Context().Done():
 			return r.Context().Err()
@@ -172,23 +174,13 @@ func (s *stream) write(w http.ResponseWriter, text []byte, patience time.Duratio
 func (s *stream) end(how group.Leaving, by time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isOver() {
+	if s.over.Err() == nil {
 		s.how = how
-		close(s.over)
+		s.cancel()
 	}
 	s.lastWord = by
 	if s.out != nil {
 		_ = s.out.SetWriteDeadline(by)
-	}
-}
-
-// isOver reports whether the stream was told to end.
-func (s *stream) isOver() bool {
-	select {
-	case <-s.over:
-		return true
-	default:
-		return false
 	}
 }
 

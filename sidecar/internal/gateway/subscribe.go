@@ -25,12 +25,16 @@ type alone struct{ *follower.Follower }
 // Close ends it; there is nothing to give back.
 func (a alone) Close(group.Leaving) { a.Follower.Close() }
 
-// subscription is a connection's side of one subscription.
+// subscription is a connection's side of one subscription. It is the group's sink.
 type subscription struct {
+	subKey
 	feed
-	deliveries
-	pacer      *sharedPacer
-	partitions []int // that the client was told are its own
+	conn       *conn
+	maxBatch   int
+	autoAck    bool
+	member     *group.Member // nil without a group
+	release    func()        // lets go of the connection's delivery bucket
+	partitions []int         // that the client was told are its own
 }
 
 // Assigned tells the client that partitions are its own.
@@ -78,13 +82,13 @@ func (c *conn) subscribe(req *codec.Request) {
 // adds and removes, so what it has looked up stays, except for a shutdown
 // or a loss of rights.
 func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
-	s := &subscription{deliveries: newDeliveries(c, req)}
+	s := &subscription{subKey: subKey{req.Topic, req.Group}, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
+	if n := req.Subscribe.MaxBatch; n != nil {
+		s.maxBatch = *n
+	}
 	c.mu.Lock()
 	_, twice := c.subs[s.subKey]
 	full := len(c.subs) >= c.cfg.Bounds.Subscriptions
-	if !twice && !full {
-		s.pacer = c.pacers.use(c.cfg.Policies, s.topic)
-	}
 	c.mu.Unlock()
 	if twice {
 		return nil, wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed to %s already", s.subKey)
@@ -92,8 +96,7 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 	if full {
 		return nil, wire.Errorf(wire.BadRequest, "this connection has %d subscriptions, and no more are allowed on one connection", c.cfg.Bounds.Subscriptions)
 	}
-	err := s.join(c, req)
-
+	err := s.join(req)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && c.ending != nil {
@@ -101,7 +104,7 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 		err = c.ending
 	}
 	if err != nil {
-		s.pacer.used--
+		s.release()
 		return nil, refusal(err)
 	}
 	if c.subs == nil {
@@ -112,11 +115,10 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 }
 
 // join subscribes with the group, or alone.
-func (s *subscription) join(c *conn, req *codec.Request) error {
-	asked := group.Subscription{
-		Topic: s.topic, Group: s.group, Options: req.Subscribe,
-		Sink: s, Pacer: s.pacer, MemberID: c.name,
-	}
+func (s *subscription) join(req *codec.Request) error {
+	c := s.conn
+	asked := group.Subscription{Topic: s.topic, Group: s.group, Options: req.Subscribe, Sink: s, MemberID: c.name}
+	asked.Pacer, s.release = c.pacers.use(c.cfg.Policies, s.topic)
 	ctx := madeFor(c.ctx, c.who.Load())
 	if s.group == "" {
 		f, err := c.cfg.Groups.Follow(ctx, asked)
@@ -161,8 +163,8 @@ func (c *conn) unsubscribe(req *codec.Request) {
 	s.Close(group.Unsubscribed)
 	c.mu.Lock()
 	delete(c.subs, s.subKey)
-	s.pacer.used--
 	c.mu.Unlock()
+	s.release()
 	c.note(audit.Unsubscribe, s.subKey, nil)
 	c.replyOK(req)
 }
